@@ -45,8 +45,8 @@ def connect(qp: QP, peer: QP, address: AHAttr, retry_cnt: int) -> None:
 
 def send_one(here: QP, there: QP, address: AHAttr) -> Outcome:
     """From one connected QP to the other; `address` is where a datagram goes."""
-    mr = here.pd.alloc(2 * TEXT_AT, verbs.AccessFlags.LOCAL_WRITE)
-    there.recv(mr, 0, TEXT_AT)
+    mr, to = (qp.pd.alloc(2 * TEXT_AT, verbs.AccessFlags.LOCAL_WRITE) for qp in (here, there))
+    there.recv(to, 0, TEXT_AT)
     if here.qp_type == QPType.UD:
         ah = here.pd.create_ah(address)
         here.send(mr, TEXT_AT, TEXT_BYTES, ah=ah, remote_qpn=there.qp_num, remote_qkey=QKEY)

@@ -4,16 +4,16 @@
 #include <stdlib.h>
 
 #include "check.h"
-#include "sim/jack.h"
+#include "sim/attachment.h"
 #include "sim/sim.h"
 
 void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
 {
     struct vb_sim_config config = vb_sim_defaults();
-    struct vb_sim_switch_config switch_config = {.ports = hosts};
-    struct vb_sim_link link = {.rate = rate, .delay = delay};
+    struct vb_world_switch_config switch_config = {.ports = hosts};
+    struct vb_world_link link = {.rate = rate, .delay = delay};
     int32_t *ports = calloc(hosts, sizeof(*ports));
-    struct vb_sim_switch *sw;
+    struct vb_world_switch *sw;
     uint32_t center, node;
 
     config.framing = VB_SIM_BARE;
@@ -34,9 +34,9 @@ void star_close(struct star *star)
     vb_sim_destroy(star->sim);
 }
 
-struct vb_jack *star_jack(struct star *star, uint32_t host)
+struct vb_sim_attachment *star_attachment(struct star *star, uint32_t host)
 {
-    return vb_sim_jack(star->sim, host);
+    return vb_sim_attach(star->sim, host);
 }
 
 uint64_t star_now(const struct star *star)

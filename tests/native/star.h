@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-struct vb_jack;
+struct vb_sim_attachment;
 struct vb_sim;
 
 struct star {
@@ -15,7 +15,7 @@ struct star {
 /* Cables of so many bits per second and ps. */
 void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay);
 void star_close(struct star *star);
-struct vb_jack *star_jack(struct star *star, uint32_t host);
+struct vb_sim_attachment *star_attachment(struct star *star, uint32_t host);
 uint64_t star_now(const struct star *star); /* ps */
 
 #endif

@@ -31,8 +31,8 @@ static int compare(const void *a, const void *b)
 static void leaves_in_order_of_time_and_coming(void)
 {
     static struct added sorted[ENTRIES];
-    struct vb_agenda agenda = {0};
-    struct vb_agenda_entry entry;
+    struct vb_world_agenda agenda = {0};
+    struct vb_world_agenda_entry entry;
 
     for (uint64_t i = 0; i < ENTRIES; ++i) {
         sorted[i] = (struct added){random_below(i % 3 ? 50 : 1ull << 40), i};
@@ -52,8 +52,8 @@ static void leaves_in_order_of_time_and_coming(void)
 /* As a simulation does it: what is taken leads to more, some of it at the same time. */
 static void stays_in_order_while_it_grows(void)
 {
-    struct vb_agenda agenda = {0};
-    struct vb_agenda_entry entry, last = {0};
+    struct vb_world_agenda agenda = {0};
+    struct vb_world_agenda_entry entry, last = {0};
     uint64_t number = 0, taken = 0;
 
     for (; number < 100; ++number)
@@ -75,8 +75,8 @@ static void stays_in_order_while_it_grows(void)
 
 static void an_entry_in_the_past_is_refused(void)
 {
-    struct vb_agenda agenda = {0};
-    struct vb_agenda_entry entry;
+    struct vb_world_agenda agenda = {0};
+    struct vb_world_agenda_entry entry;
 
     CHECK_EQ(vb_world_agenda_add(&agenda, 10, 1), 0);
     CHECK(vb_world_agenda_take(&agenda, UINT64_MAX, &entry));
@@ -90,8 +90,8 @@ static void an_entry_in_the_past_is_refused(void)
 /* To stop at a limit is not to go there: what comes between it and the next entry still fits. */
 static void a_limit_takes_nothing(void)
 {
-    struct vb_agenda agenda = {0};
-    struct vb_agenda_entry entry;
+    struct vb_world_agenda agenda = {0};
+    struct vb_world_agenda_entry entry;
 
     CHECK_EQ(vb_world_agenda_add(&agenda, 1000, 1), 0);
     CHECK_EQ(vb_world_agenda_add(&agenda, 1001, 2), 0);

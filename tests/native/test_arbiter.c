@@ -9,9 +9,10 @@ struct shares {
     uint32_t of[4];
 };
 
-static struct shares run(const struct vb_arbiter_tables *tables, uint32_t ready, uint32_t bytes)
+static struct shares run(const struct vb_world_arbiter_tables *tables, uint32_t ready,
+                         uint32_t bytes)
 {
-    struct vb_sim_arbiter arbiter;
+    struct vb_world_arbiter arbiter;
     uint32_t each[16];
     struct shares shares = {{0}};
 
@@ -30,7 +31,7 @@ static struct shares run(const struct vb_arbiter_tables *tables, uint32_t ready,
 
 static void shares_follow_weights(void)
 {
-    struct vb_arbiter_tables tables = {.low = {{0, 64}, {1, 128}}, .low_count = 2};
+    struct vb_world_arbiter_tables tables = {.low = {{0, 64}, {1, 128}}, .low_count = 2};
     struct shares shares = run(&tables, 3, PACKET);
 
     CHECK_EQ(shares.of[0], ROUNDS / 3);
@@ -40,7 +41,7 @@ static void shares_follow_weights(void)
 /* A weight less than a packet is overdrawn: with a memory the shares are exact all the same. */
 static void a_memory_makes_small_weights_exact(void)
 {
-    struct vb_arbiter_tables tables = {
+    struct vb_world_arbiter_tables tables = {
         .low = {{0, 10}, {1, 30}, {2, 60}}, .low_count = 3, .remembers = true};
     struct shares shares = run(&tables, 7, PACKET);
 
@@ -53,11 +54,11 @@ static void a_memory_makes_small_weights_exact(void)
 
 static void without_limit_the_high_table_takes_all(void)
 {
-    struct vb_arbiter_tables tables = {.high = {{1, 1}},
-                                       .high_count = 1,
-                                       .low = {{0, 255}},
-                                       .low_count = 1,
-                                       .high_limit = VB_ARBITER_NO_LIMIT};
+    struct vb_world_arbiter_tables tables = {.high = {{1, 1}},
+                                             .high_count = 1,
+                                             .low = {{0, 255}},
+                                             .low_count = 1,
+                                             .high_limit = VB_WORLD_ARBITER_NO_LIMIT};
     struct shares shares = run(&tables, 3, PACKET);
 
     CHECK_EQ(shares.of[1], ROUNDS);
@@ -66,7 +67,7 @@ static void without_limit_the_high_table_takes_all(void)
 
 static void the_limit_gives_the_low_table_its_chance(void)
 {
-    struct vb_arbiter_tables tables = {
+    struct vb_world_arbiter_tables tables = {
         .high = {{1, 64}}, .high_count = 1, .low = {{0, 64}}, .low_count = 1, .high_limit = 3};
 
     CHECK_EQ(run(&tables, 3, PACKET).of[0], ROUNDS / 4); /* after 3 * 4096 bytes */
@@ -76,13 +77,13 @@ static void the_limit_gives_the_low_table_its_chance(void)
 
 static void an_entry_without_weight_is_skipped(void)
 {
-    struct vb_arbiter_tables tables = {.low = {{0, 0}, {1, 1}}, .low_count = 2};
-    struct vb_sim_arbiter arbiter;
+    struct vb_world_arbiter_tables tables = {.low = {{0, 0}, {1, 1}}, .low_count = 2};
+    struct vb_world_arbiter arbiter;
     uint32_t bytes[16] = {PACKET, PACKET};
 
     CHECK_EQ(run(&tables, 3, PACKET).of[1], ROUNDS);
     CHECK_EQ(vb_world_arbiter_init(&arbiter, &tables), 0);
-    CHECK_EQ(vb_world_arbiter_pick(&arbiter, 1, bytes), VB_ARBITER_NONE);
+    CHECK_EQ(vb_world_arbiter_pick(&arbiter, 1, bytes), VB_WORLD_ARBITER_NONE);
     vb_world_arbiter_free(&arbiter);
 }
 

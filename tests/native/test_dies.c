@@ -64,7 +64,7 @@ static void before_the_wake_up(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    end.qp->connection->peer->socket =
+    end.qp->verbs->connection->peer->socket =
         -1; /* the wake-up goes nowhere, as if it had not been reached */
     CHECK_EQ(end_post(&end, end.qp, IBV_WR_SEND, 8), 0);
     die();
@@ -153,7 +153,7 @@ static void with_a_shared_request(int socket)
 
     victim_open(&end, socket, (struct end_options){0});
     vb_sq_lock(end.qp);
-    CHECK_EQ(vb_direct_take_recv(end.qp->connection, &taken), 0);
+    CHECK_EQ(vb_direct_take_recv(end.qp->verbs->connection, &taken), 0);
     die();
 }
 
@@ -253,8 +253,9 @@ static void with_the_shared_queue(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    CHECK(vb_word_try(&end.qp->connection->peer->view.srq[end.qp->connection->remote->srq - 1].lock,
-                      VB_RANK_SRQ, end.direct->adapter->instance));
+    CHECK(vb_word_try(
+        &end.qp->verbs->connection->peer->view.srq[end.qp->verbs->connection->remote->srq - 1].lock,
+        VB_RANK_SRQ, end.direct->adapter->instance));
     die();
 }
 
@@ -274,7 +275,7 @@ static void with_the_atomics(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    CHECK(vb_word_try(&end.qp->connection->peer->view.header->atomic_lock, VB_RANK_ATOMIC,
+    CHECK(vb_word_try(&end.qp->verbs->connection->peer->view.header->atomic_lock, VB_RANK_ATOMIC,
                       end.direct->adapter->instance));
     end_meet(socket);
     pause();

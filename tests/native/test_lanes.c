@@ -14,7 +14,7 @@ static const uint64_t RATE = 100000000000, METER = 5000;
 struct fixture {
     struct vb_world *world;
     uint32_t host[HOSTS];
-    struct vb_sim_switch *sw;
+    struct vb_world_switch *sw;
     uint32_t arrived;
     uint64_t arrived_at[FRAMES];
     uint32_t arrived_from[FRAMES];
@@ -24,8 +24,8 @@ struct fixture {
 static void send(struct fixture *fixture, uint32_t from, uint32_t to, uint32_t bytes)
 {
     struct vb_world *world = fixture->world;
-    uint32_t packet = vb_world_sim_pool_take(&world->pool);
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    uint32_t packet = vb_world_pool_take(&world->pool);
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
     memset(at, 0, sizeof(*at));
     at->source = (uint16_t)from;
@@ -41,15 +41,15 @@ static void arrive(void *context, uint32_t host, uint32_t packet)
     (void)host;
     CHECK(fixture->arrived < FRAMES);
     fixture->arrived_at[fixture->arrived] = fixture->world->now;
-    fixture->arrived_from[fixture->arrived++] = vb_world_packet(fixture->world, packet)->source;
-    vb_world_sim_pool_give(&fixture->world->pool, packet);
+    fixture->arrived_from[fixture->arrived++] = vb_world_packet_at(fixture->world, packet)->source;
+    vb_world_pool_give(&fixture->world->pool, packet);
 }
 
 /* As long as there is something left, one frame after the other. */
 static void ready(void *context, uint32_t host)
 {
     struct fixture *fixture = context;
-    const struct vb_sim_node *node = &fixture->world->node[fixture->host[host]];
+    const struct vb_world_node *node = &fixture->world->node[fixture->host[host]];
 
     if (!fixture->left[host])
         return;
@@ -68,22 +68,22 @@ static void call(void *context, uint32_t host, uint32_t index)
     ready(fixture, host);
 }
 
-static const struct vb_sim_hosts hosts = {.arrive = arrive, .ready = ready, .call = call};
+static const struct vb_world_host_calls hosts = {.arrive = arrive, .ready = ready, .call = call};
 
-static struct vb_sim_switch_config one_lane(enum vb_sim_gate gate)
+static struct vb_world_switch_config one_lane(enum vb_world_flow_control flow_control)
 {
-    struct vb_sim_switch_config config = {.ports = HOSTS, .lanes = 1};
+    struct vb_world_switch_config config = {.ports = HOSTS, .lanes = 1};
 
-    config.lane[0].flow.gate = gate;
-    config.tables.low[0] = (struct vb_arbiter_entry){0, 64};
+    config.lane[0].flow.flow_control = flow_control;
+    config.tables.low[0] = (struct vb_world_arbiter_entry){0, 64};
     config.tables.low_count = 1;
     return config;
 }
 
-static void open_fixture(struct fixture *fixture, struct vb_sim_switch_config config,
+static void open_fixture(struct fixture *fixture, struct vb_world_switch_config config,
                          uint64_t delay)
 {
-    struct vb_sim_link link = {.rate = RATE, .delay = delay};
+    struct vb_world_link link = {.rate = RATE, .delay = delay};
     const int32_t routes[HOSTS] = {0, 1, 2};
     uint32_t node;
 
@@ -105,7 +105,7 @@ static void plan(struct fixture *fixture, uint64_t at, uint32_t from, uint32_t t
     vb_world_call(fixture->world, at, from, frames);
 }
 
-static struct vb_sim_port *port_to(struct fixture *fixture, uint32_t host)
+static struct vb_world_port *port_to(struct fixture *fixture, uint32_t host)
 {
     return &fixture->world->port[fixture->sw->port[host]];
 }
@@ -126,13 +126,13 @@ static struct fixture fixture;
 /* One frame of buffer: the next one leaves when the first one's room has been given back. */
 static void a_sender_without_credits_waits_for_them(void)
 {
-    struct vb_sim_switch_config config = one_lane(VB_SIM_CREDITS);
+    struct vb_world_switch_config config = one_lane(VB_WORLD_CREDITS);
     uint64_t ser = FRAME * 80, round = 2 * ser + 2 * 100 * METER;
 
     config.lane[0].flow.room = FRAME;
     open_fixture(&fixture, config, 100 * METER);
     plan(&fixture, 0, 0, 2, 5);
-    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     CHECK_EQ(fixture.arrived, 5);
     for (uint32_t i = 0; i < 5; ++i)
         CHECK_EQ(fixture.arrived_at[i], round + i * round);
@@ -144,29 +144,29 @@ static void a_sender_without_credits_waits_for_them(void)
 /* Credits are counted in blocks of 64 bytes: a frame of 65 takes two of them. */
 static void a_part_of_a_block_takes_a_block(void)
 {
-    struct vb_sim_switch_config config = one_lane(VB_SIM_CREDITS);
+    struct vb_world_switch_config config = one_lane(VB_WORLD_CREDITS);
     uint64_t together = 0;
 
-    config.lane[0].flow.room = 3 * VB_SIM_BLOCK;
+    config.lane[0].flow.room = 3 * VB_WORLD_CREDIT_BLOCK;
     open_fixture(&fixture, config, 100 * METER);
     fixture.bytes[0] = 65;
     plan(&fixture, 0, 0, 2, 2);
-    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     CHECK(fixture.arrived_at[1] - fixture.arrived_at[0] > 2 * 100 * METER);
     close_fixture(&fixture, true);
     open_fixture(&fixture, config, 100 * METER);
     fixture.bytes[0] = 64;
     plan(&fixture, 0, 0, 2, 2);
-    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     together = fixture.arrived_at[1] - fixture.arrived_at[0];
     CHECK_EQ(together, 64 * 80);
     close_fixture(&fixture, true);
 }
 
 /* The fourth frame crosses the threshold, by so many bytes. */
-static struct vb_sim_switch_config crossed_by(uint32_t bytes, uint32_t spare)
+static struct vb_world_switch_config crossed_by(uint32_t bytes, uint32_t spare)
 {
-    struct vb_sim_switch_config config = one_lane(VB_SIM_PAUSES);
+    struct vb_world_switch_config config = one_lane(VB_WORLD_PAUSES);
 
     config.lane[0].stop = 4 * FRAME - bytes;
     config.lane[0].go = 2 * FRAME;
@@ -174,7 +174,7 @@ static struct vb_sim_switch_config crossed_by(uint32_t bytes, uint32_t spare)
     return config;
 }
 
-static struct vb_sim_switch_config with_pauses(uint32_t spare)
+static struct vb_world_switch_config with_pauses(uint32_t spare)
 {
     return crossed_by(1, spare);
 }
@@ -190,12 +190,12 @@ static uint64_t lost(uint64_t delay, uint32_t crossed, uint32_t spare)
 
     open_fixture(&fixture, crossed_by(crossed, spare), delay);
     port_to(&fixture, 2)->lanes->lane[0].paused = true;
-    port_to(&fixture, 2)->lanes->lane[0].paused_until = VB_SIM_NEVER;
+    port_to(&fixture, 2)->lanes->lane[0].paused_until = VB_WORLD_NEVER;
     plan(&fixture, 0, 0, 2, 200);
     plan(&fixture, due - delay - ser - 1, 1, 0, 1); /* it begins a picosecond before */
     vb_world_run(fixture.world, 40 * ser + 4 * delay, UINT64_MAX);
     CHECK_EQ(port_to(&fixture, 0)->traffic.pauses, 1);
-    dropped = port_to(&fixture, 0)->traffic.dropped[VB_SIM_DROP_HEADROOM];
+    dropped = port_to(&fixture, 0)->traffic.dropped[VB_WORLD_DROP_HEADROOM];
     vb_world_destroy(fixture.world);
     return dropped;
 }
@@ -209,7 +209,7 @@ static void headroom_is_a_round_trip_and_two_frames(void)
     for (size_t i = 0; i < sizeof(meters) / sizeof(meters[0]); ++i)
         for (size_t j = 0; j < sizeof(crossed) / sizeof(crossed[0]); ++j) {
             uint64_t delay = meters[i] * METER;
-            uint32_t need = (uint32_t)(2 * delay / 80 + 2 * FRAME + VB_SIM_PAUSE_BYTES);
+            uint32_t need = (uint32_t)(2 * delay / 80 + 2 * FRAME + VB_WORLD_PAUSE_BYTES);
 
             CHECK_EQ(lost(delay, crossed[j], need + crossed[j]), 0);
             CHECK(lost(delay, crossed[j], need + crossed[j] - FRAME) > 0);
@@ -224,7 +224,7 @@ static void a_pause_ends_when_enough_has_left(void)
     port_to(&fixture, 2)->lanes->lane[0].paused = true;
     port_to(&fixture, 2)->lanes->lane[0].paused_until = 100 * ser;
     plan(&fixture, 0, 0, 2, 60);
-    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     CHECK_EQ(fixture.arrived, 60);
     CHECK_EQ(fixture.arrived_at[0], 101 * ser + 100 * METER);
     CHECK(port_to(&fixture, 0)->traffic.pauses >= 1);
@@ -246,16 +246,16 @@ static void a_pause_lasts_as_long_as_its_quanta(void)
 /* One that is blocked for longer than a pause lasts is told so again, and loses nothing. */
 static void a_pause_is_refreshed(void)
 {
-    uint64_t whole = vb_world_pause_time(RATE, VB_SIM_QUANTA_MAX);
+    uint64_t whole = vb_world_pause_time(RATE, VB_WORLD_QUANTA_MAX);
 
     open_fixture(&fixture, with_pauses(64 << 10), 100 * METER);
     port_to(&fixture, 2)->lanes->lane[0].paused = true;
     port_to(&fixture, 2)->lanes->lane[0].paused_until = 3 * whole;
     plan(&fixture, 0, 0, 2, 60);
-    CHECK_EQ(vb_world_run(fixture.world, 3 * whole - 1, UINT64_MAX), VB_SIM_END_TIME);
+    CHECK_EQ(vb_world_run(fixture.world, 3 * whole - 1, UINT64_MAX), VB_WORLD_END_TIME);
     CHECK_EQ(fixture.arrived, 0);
     CHECK_EQ(port_to(&fixture, 0)->traffic.pauses, 6);
-    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     CHECK_EQ(fixture.arrived, 60);
     close_fixture(&fixture, true);
 }
@@ -263,25 +263,25 @@ static void a_pause_is_refreshed(void)
 /* Choudhury and Hahne: with alpha 1 one queue comes to half of the buffer, two to a third each. */
 static void a_queue_gets_its_part_of_the_shared_buffer(void)
 {
-    struct vb_sim_switch_config config = one_lane(VB_SIM_LOSSY);
+    struct vb_world_switch_config config = one_lane(VB_WORLD_LOSSY);
     uint32_t buffer = 60 * FRAME;
 
     config.buffer = buffer;
     config.lane[0].alpha = 1;
     open_fixture(&fixture, config, 0);
-    port_to(&fixture, 2)->lanes->lane[0].gate = VB_SIM_PAUSES;
+    port_to(&fixture, 2)->lanes->lane[0].flow_control = VB_WORLD_PAUSES;
     port_to(&fixture, 2)->lanes->lane[0].paused = true;
-    port_to(&fixture, 2)->lanes->lane[0].paused_until = VB_SIM_NEVER;
+    port_to(&fixture, 2)->lanes->lane[0].paused_until = VB_WORLD_NEVER;
     plan(&fixture, 0, 0, 2, 100);
-    vb_world_run(fixture.world, VB_SIM_SECOND, UINT64_MAX);
+    vb_world_run(fixture.world, VB_WORLD_SECOND, UINT64_MAX);
     CHECK_EQ(port_to(&fixture, 2)->lanes->lane[0].bytes, buffer / 2);
     CHECK_EQ(fixture.sw->used, buffer / 2);
-    CHECK_EQ(port_to(&fixture, 2)->traffic.dropped[VB_SIM_DROP_FULL], 70);
-    port_to(&fixture, 0)->lanes->lane[0].gate = VB_SIM_PAUSES;
+    CHECK_EQ(port_to(&fixture, 2)->traffic.dropped[VB_WORLD_DROP_FULL], 70);
+    port_to(&fixture, 0)->lanes->lane[0].flow_control = VB_WORLD_PAUSES;
     port_to(&fixture, 0)->lanes->lane[0].paused = true;
-    port_to(&fixture, 0)->lanes->lane[0].paused_until = VB_SIM_NEVER;
-    plan(&fixture, VB_SIM_SECOND, 1, 0, 100);
-    vb_world_run(fixture.world, 2 * VB_SIM_SECOND, UINT64_MAX);
+    port_to(&fixture, 0)->lanes->lane[0].paused_until = VB_WORLD_NEVER;
+    plan(&fixture, VB_WORLD_SECOND, 1, 0, 100);
+    vb_world_run(fixture.world, 2 * VB_WORLD_SECOND, UINT64_MAX);
     CHECK_EQ(port_to(&fixture, 0)->lanes->lane[0].bytes, buffer / 4); /* half of what was free */
     close_fixture(&fixture, false);
 }
@@ -289,14 +289,14 @@ static void a_queue_gets_its_part_of_the_shared_buffer(void)
 /* Who waits too long at the head of a queue is dropped, and its credits are given back. */
 static void a_lifetime_clears_a_blocked_queue(void)
 {
-    struct vb_sim_switch_config config = one_lane(VB_SIM_CREDITS);
+    struct vb_world_switch_config config = one_lane(VB_WORLD_CREDITS);
 
     config.lane[0].flow.room = 4 * FRAME;
     config.lifetime = 10 * FRAME * 80;
     open_fixture(&fixture, config, 100 * METER);
     port_to(&fixture, 2)->lanes->lane[0].peer_room = 0;
     plan(&fixture, 0, 0, 2, 10);
-    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     CHECK_EQ(fixture.arrived, 0);
     CHECK_EQ(fixture.world->dropped, 10);
     CHECK_EQ(port_to(&fixture, 0)->lanes->lane[0].held, 0);
@@ -306,17 +306,17 @@ static void a_lifetime_clears_a_blocked_queue(void)
 /* Inputs take turns, however long one of them has been waiting with how much. */
 static void inputs_take_turns(void)
 {
-    struct vb_sim_switch_config config = one_lane(VB_SIM_CREDITS);
+    struct vb_world_switch_config config = one_lane(VB_WORLD_CREDITS);
     uint64_t ser = FRAME * 80;
 
     config.lane[0].flow.room = 64 * FRAME;
     open_fixture(&fixture, config, 0);
-    port_to(&fixture, 2)->lanes->lane[0].gate = VB_SIM_PAUSES;
+    port_to(&fixture, 2)->lanes->lane[0].flow_control = VB_WORLD_PAUSES;
     port_to(&fixture, 2)->lanes->lane[0].paused = true;
     port_to(&fixture, 2)->lanes->lane[0].paused_until = 30 * ser;
     plan(&fixture, 0, 0, 2, 40);
     plan(&fixture, 20 * ser, 1, 2, 10);
-    CHECK_EQ(vb_world_run(fixture.world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     CHECK_EQ(fixture.arrived, 50);
     for (uint32_t i = 0; i < 50; ++i)
         CHECK_EQ(fixture.arrived_from[i], i < 20 ? i % 2 : 0);

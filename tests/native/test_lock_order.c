@@ -139,7 +139,8 @@ int main(void)
 
 int main(void)
 {
-    printf("built without VERBENA_LOCK_ORDER\n");
+    printf("this build does not check the order of locks; configure it with "
+           "-DVERBENA_LOCK_ORDER=ON\n");
     return 77;
 }
 

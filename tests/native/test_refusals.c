@@ -302,7 +302,7 @@ static int next_event(void)
         return NO_EVENT;
     CHECK_EQ(vb_event_get(loop.context, &event), 0);
     vb_event_ack(loop.context, &event);
-    CHECK(event.element.qp == &loop.qp[1]->ibv);
+    CHECK(event.element.qp == &loop.qp[1]->verbs->ibv);
     return (int)event.event_type;
 }
 

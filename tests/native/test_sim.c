@@ -7,15 +7,15 @@
 #include "hca/counters.h"
 #include "sim/state.h"
 
-static const struct vb_sim_link cable = {.rate = 100000000000, .delay = 1000000};
+static const struct vb_world_link cable = {.rate = 100000000000, .delay = 1000000};
 static struct vb_sim *sim;
 static struct vb_world *world;
 
-static void open_star(struct vb_sim_config config, struct vb_sim_switch_config switch_config,
+static void open_star(struct vb_sim_config config, struct vb_world_switch_config switch_config,
                       uint32_t hosts)
 {
     int32_t routes[64];
-    struct vb_sim_switch *sw;
+    struct vb_world_switch *sw;
     uint32_t node, host;
 
     CHECK_EQ(vb_sim_create(&config, &sim), 0);
@@ -51,7 +51,7 @@ static void finish(void)
 {
     char text[200];
 
-    CHECK_EQ(vb_world_run(world, VB_SIM_NEVER, UINT64_MAX), VB_SIM_END_EMPTY);
+    CHECK_EQ(vb_world_run(world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     CHECK(!vb_world_check(world, true, text, sizeof(text)));
     CHECK_EQ(vb_sim_flows_left(sim), 0);
 }
@@ -70,7 +70,7 @@ static void queue_pairs_are_gone_with_their_flows(void)
     static struct vb_sim_flow given[20000];
     uint64_t bad;
 
-    open_star(vb_sim_defaults(), (struct vb_sim_switch_config){0}, 4);
+    open_star(vb_sim_defaults(), (struct vb_world_switch_config){0}, 4);
     for (uint32_t i = 0; i < 20000; ++i) {
         given[i] = flow(i % 4, (i + 1) % 4, 1 + i % 9000);
         given[i].start = (20000 - i) * 3000000ull;
@@ -97,7 +97,7 @@ static void five_thousand_connections_at_once(void)
     struct vb_sim_config config = vb_sim_defaults();
 
     config.timeout = 0;
-    open_star(config, (struct vb_sim_switch_config){0}, 2);
+    open_star(config, (struct vb_world_switch_config){0}, 2);
     for (uint32_t i = 0; i < 5000; ++i)
         add(flow(0, 1, 10000));
     finish();
@@ -113,7 +113,7 @@ static void a_flow_whose_peer_is_cut_off_fails_with_its_reason(void)
 
     config.timeout = 4;
     config.retry_cnt = 2;
-    open_star(config, (struct vb_sim_switch_config){0}, 3);
+    open_star(config, (struct vb_world_switch_config){0}, 3);
     CHECK_EQ(vb_world_set_link(world, 0, 2, false, 50000000), 0);
     for (uint32_t i = 0; i < 30; ++i) {
         given = flow(0, 2, 1 << 20);
@@ -136,7 +136,7 @@ static void a_flow_whose_peer_is_cut_off_fails_with_its_reason(void)
 /* Two flows share a host's link packet by packet, whatever their order of starting. */
 static void connections_of_a_host_take_turns(void)
 {
-    open_star(vb_sim_defaults(), (struct vb_sim_switch_config){0}, 3);
+    open_star(vb_sim_defaults(), (struct vb_world_switch_config){0}, 3);
     add(flow(0, 1, 1 << 20));
     add(flow(0, 2, 1 << 20));
     finish();
@@ -147,12 +147,12 @@ static void connections_of_a_host_take_turns(void)
 /* A connection that waits for credits of its lane does not keep another lane's from sending. */
 static void a_blocked_lane_does_not_block_the_other(void)
 {
-    struct vb_sim_switch_config config = {.lanes = 2};
+    struct vb_world_switch_config config = {.lanes = 2};
     struct vb_sim_flow given;
 
     for (int i = 0; i < 2; ++i) {
-        config.lane[i].flow = (struct vb_sim_lane_config){VB_SIM_CREDITS, 32 << 10};
-        config.tables.low[i] = (struct vb_arbiter_entry){(uint8_t)i, 64};
+        config.lane[i].flow = (struct vb_world_lane_config){VB_WORLD_CREDITS, 32 << 10};
+        config.tables.low[i] = (struct vb_world_arbiter_entry){(uint8_t)i, 64};
     }
     config.tables.low_count = 2;
     open_star(vb_sim_defaults(), config, 5);
@@ -173,14 +173,14 @@ static void a_blocked_lane_does_not_block_the_other(void)
 static void a_world_may_end_while_all_is_under_way(void)
 {
     struct vb_sim_config config = vb_sim_defaults();
-    struct vb_sim_switch_config switch_config = {.buffer = 32 << 10, .mark = {1000, 20000, 1}};
+    struct vb_world_switch_config switch_config = {.buffer = 32 << 10, .mark = {1000, 20000, 1}};
 
     config.congestion.kind = VB_CONGESTION_DCQCN;
     config.congestion.dcqcn = vb_sim_dcqcn_paper();
     open_star(config, switch_config, 8);
     for (uint32_t i = 1; i < 8; ++i)
         add(flow(i, 0, 1 << 24));
-    CHECK_EQ(vb_world_run(world, 300000000, UINT64_MAX), VB_SIM_END_TIME);
+    CHECK_EQ(vb_world_run(world, 300000000, UINT64_MAX), VB_WORLD_END_TIME);
     CHECK(world->pool.in_use);
     CHECK(flow_at(3)->notices);
     vb_sim_destroy(sim);
@@ -201,25 +201,25 @@ static struct vb_sim_flow unreliable(uint32_t source, uint32_t target, enum ibv_
 static void run_all_kinds(uint64_t at)
 {
     struct vb_sim_config config = vb_sim_defaults();
-    struct vb_sim_switch_config switch_config = {.lanes = 1, .management = 4096};
+    struct vb_world_switch_config switch_config = {.lanes = 1, .management = 4096};
     const uint32_t members[] = {1, 2, 3};
     const uint16_t ports[] = {0, 1, 2, 3};
-    const struct vb_sim_after after[] = {{0, 1}, {0, 2}, {1, 3}, {2, 3}};
+    const struct vb_sim_dependency after[] = {{0, 1}, {0, 2}, {1, 3}, {2, 3}};
     struct vb_sim_flow given[8];
-    struct vb_sim_watched queue;
+    struct vb_world_sampled_queue queue;
     uint32_t group, sampler;
     uint64_t bad;
 
     config.doorbell = config.receive_latency = 100000;
     config.bus_rate = 200000000000;
-    switch_config.lane[0].flow = (struct vb_sim_lane_config){VB_SIM_CREDITS, 32 << 10};
-    switch_config.tables.low[0] = (struct vb_arbiter_entry){0, 64};
+    switch_config.lane[0].flow = (struct vb_world_lane_config){VB_WORLD_CREDITS, 32 << 10};
+    switch_config.tables.low[0] = (struct vb_world_arbiter_entry){0, 64};
     switch_config.tables.low_count = 1;
     open_star(config, switch_config, 4);
     CHECK_EQ(vb_sim_add_group(sim, members, 3, &group), 0);
     CHECK_EQ(vb_world_switch_set_group(world->node[0].sw, group, ports, 4), 0);
-    queue = (struct vb_sim_watched){.port = world->node[0].port[1], .lane = 0};
-    CHECK_EQ(vb_world_sample(world, &queue, 1, 1000000, 0, 1000, &sampler), 0);
+    queue = (struct vb_world_sampled_queue){.port = world->node[0].port[1], .lane = 0};
+    CHECK_EQ(vb_world_add_sampler(world, &queue, 1, 1000000, 0, 1000, &sampler), 0);
     given[0] = unreliable(0, 1, IBV_QPT_RC);
     given[1] = unreliable(1, 2, IBV_QPT_UC);
     given[2] = unreliable(1, 3, IBV_QPT_UD);
@@ -232,7 +232,7 @@ static void run_all_kinds(uint64_t at)
     given[6].reserve = given[7].reserve = 60000000000;
     CHECK_EQ(vb_sim_add_waiting_flows(sim, given, 8, after, 4, &bad), 0);
     if (at) {
-        CHECK_EQ(vb_world_run(world, at, UINT64_MAX), VB_SIM_END_TIME);
+        CHECK_EQ(vb_world_run(world, at, UINT64_MAX), VB_WORLD_END_TIME);
         CHECK(world->pool.in_use);
         return;
     }
@@ -259,11 +259,11 @@ static void all_kinds_end_and_leave_nothing(void)
 
 static void a_circle_of_waiting_flows_is_refused(void)
 {
-    const struct vb_sim_after after[] = {{0, 1}, {1, 2}, {2, 1}};
+    const struct vb_sim_dependency after[] = {{0, 1}, {1, 2}, {2, 1}};
     struct vb_sim_flow given[3];
     uint64_t bad;
 
-    open_star(vb_sim_defaults(), (struct vb_sim_switch_config){0}, 4);
+    open_star(vb_sim_defaults(), (struct vb_world_switch_config){0}, 4);
     for (uint32_t i = 0; i < 3; ++i)
         given[i] = flow(i, 3, 1);
     CHECK_EQ(vb_sim_add_waiting_flows(sim, given, 3, after, 3, &bad), -EDEADLK);
@@ -281,14 +281,14 @@ enum { LEAVES = 64, SPINES = 16, HOSTS = LEAVES * SPINES };
 static void open_two_tiers(void)
 {
     struct vb_sim_config config = vb_sim_defaults();
-    struct vb_sim_switch_config leaf = {.ports = 2 * SPINES, .lanes = 2}, spine;
+    struct vb_world_switch_config leaf = {.ports = 2 * SPINES, .lanes = 2}, spine;
     int32_t routes[HOSTS];
     uint32_t leaves[LEAVES], spines[SPINES], host;
-    struct vb_sim_switch *sw;
+    struct vb_world_switch *sw;
 
     for (int i = 0; i < 2; ++i) {
-        leaf.lane[i].flow = (struct vb_sim_lane_config){VB_SIM_CREDITS, 64 << 10};
-        leaf.tables.low[i] = (struct vb_arbiter_entry){(uint8_t)i, 64};
+        leaf.lane[i].flow = (struct vb_world_lane_config){VB_WORLD_CREDITS, 64 << 10};
+        leaf.tables.low[i] = (struct vb_world_arbiter_entry){(uint8_t)i, 64};
     }
     leaf.tables.low_count = 2;
     spine = leaf;
@@ -332,7 +332,7 @@ static void a_thousand_hosts_fit(void)
     open_two_tiers();
     for (uint32_t i = 0; i < HOSTS; ++i)
         add(flow(i, (i + 17) % HOSTS, 1 << 20));
-    CHECK_EQ(vb_world_run(world, 40000000, UINT64_MAX), VB_SIM_END_TIME);
+    CHECK_EQ(vb_world_run(world, 40000000, UINT64_MAX), VB_WORLD_END_TIME);
     CHECK(world->pool.in_use > 10 * HOSTS);
     CHECK(!vb_world_check(world, false, text, sizeof(text)));
     host = (allocated() - before) / HOSTS;
@@ -347,7 +347,7 @@ static void hosts_and_packets_are_small(void)
 {
     CHECK(vb_sim_host_bytes() <= 4096);
     CHECK(vb_sim_qp_bytes() <= 1024 + sizeof(struct vb_sim_reaction));
-    CHECK_EQ(sizeof(struct vb_sim_packet), 64);
+    CHECK_EQ(sizeof(struct vb_world_packet), 64);
 }
 
 int main(void)

@@ -23,7 +23,7 @@ static void connection_attach(struct vb_connection *to, struct vb_peer *peer)
 
 struct vb_connection *vb_direct_connection_have(struct vb_qp *qp)
 {
-    struct vb_connection *to = qp->connection;
+    struct vb_connection *to = qp->verbs->connection;
 
     if (to)
         return to;
@@ -32,7 +32,7 @@ struct vb_connection *vb_direct_connection_have(struct vb_qp *qp)
         return NULL;
     *to = (struct vb_connection){
         .qp = qp, .target = to, .remote_type = (uint8_t)vb_qp_peer_type(qp->type)};
-    __atomic_store_n(&qp->connection, to, __ATOMIC_RELEASE);
+    __atomic_store_n(&qp->verbs->connection, to, __ATOMIC_RELEASE);
     return to;
 }
 
@@ -40,7 +40,7 @@ static bool is_reachable(const struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
 
-    return vb_direct_is_local(direct, &qp->attr.ah_attr);
+    return vb_direct_is_local(direct, &qp->verbs->attr.ah_attr);
 }
 
 int vb_direct_connection_open(struct vb_qp *qp)
@@ -56,14 +56,14 @@ int vb_direct_connection_open(struct vb_qp *qp)
     peer = vb_direct_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)
         return vb_direct_stranger_check(qp);
-    connection_attach(qp->connection, peer);
+    connection_attach(qp->verbs->connection, peer);
     return 0;
 }
 
 void vb_direct_connection_close(struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_connection *to = qp->connection;
+    struct vb_connection *to = qp->verbs->connection;
     struct vb_peer *peer;
 
     vb_direct_retry_leave(direct, qp);
@@ -97,19 +97,23 @@ static void connection_read_netdev(const struct vb_port_shared *port,
     netdev[sizeof(port->netdev)] = '\0';
 }
 
-/* The adapter has the GID, or nothing would go direct: where its only port and the peer's stand for
- * the same interface, its table need not be looked at again. */
+/* Does the GID, which is one of this host's, lead to the peer's port? */
 static bool connection_is_behind(const struct vb_adapter *adapter, const uint8_t gid[16],
-                                 uint32_t index, const struct vb_port_shared *port)
+                                 const struct vb_segment_header *peer, uint32_t index)
 {
+    const struct vb_port_shared *port = &peer->port[index];
+    unsigned unit = vb_port_addresses_unit(adapter, gid);
     char netdev[sizeof(port->netdev) + 1];
 
-    if (VB_LIKELY(
-            adapter->port_count == 1 && index == 0 &&
-            memcmp(adapter->self.header->port[0].netdev, port->netdev, sizeof(port->netdev)) == 0))
+    if (VB_UNLIKELY(unit))
+        return unit == vb_port_unit(peer->device, index + 1);
+    /* The adapter has the address, or nothing would go direct: where its only port and the peer's
+     * stand for the same interface, the table need not be searched again. */
+    if (VB_LIKELY(adapter->port_count == 1 && memcmp(adapter->self.header->port[0].netdev,
+                                                     port->netdev, sizeof(port->netdev)) == 0))
         return true;
     connection_read_netdev(port, netdev);
-    return vb_port_addresses_lead_to(adapter, gid, index + 1, netdev);
+    return vb_port_addresses_any_has_on(adapter, gid, netdev);
 }
 
 bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
@@ -120,7 +124,7 @@ bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_a
     if (vb_qp_port(qp)->infiniband != (bool)port->infiniband)
         return false;
     return ah->is_global ? connection_is_behind(qp->context->adapter, ah->grh.dgid.raw,
-                                                remote->port % VB_MAX_PORTS, port)
+                                                peer->view.header, remote->port % VB_MAX_PORTS)
                          : vb_lid_is_of(port->lid, port->lmc, ah->dlid);
 }
 
@@ -141,7 +145,7 @@ static bool adopt_epoch(struct vb_connection *to)
     if (to->epoch == to->remote->epoch)
         return true;
     if (to->epoch ||
-        !vb_direct_connection_leads_to(to->qp, &to->qp->attr.ah_attr, to->peer, to->remote))
+        !vb_direct_connection_leads_to(to->qp, &to->qp->verbs->attr.ah_attr, to->peer, to->remote))
         return false;
     to->epoch = to->remote->epoch;
     to->rq_seen = atomic_load(&to->remote->rq_taken);
@@ -207,7 +211,8 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
         return VB_SILENCE_OTHER_QP;
     if (to->epoch && to->epoch != remote->epoch)
         return VB_SILENCE_OTHER_LIFE;
-    if (!to->epoch && !vb_direct_connection_leads_to(qp, &qp->attr.ah_attr, to->peer, remote))
+    if (!to->epoch &&
+        !vb_direct_connection_leads_to(qp, &qp->verbs->attr.ah_attr, to->peer, remote))
         return VB_SILENCE_PORT;
     *value = (uint32_t)qp->shared->pkey << 16 | remote->pkey;
     if (!vb_pkeys_match(qp->shared->pkey, remote->pkey))
@@ -250,8 +255,8 @@ static bool vb_direct_connection_is_deserted(struct vb_qp *qp, enum vb_silence *
 
     if (!vb_direct_connection_waits(qp) || !vb_sq_trylock(qp))
         return false;
-    if (vb_direct_connection_waits(qp) && !atomic_load(&qp->connection->peer->gone)) {
-        *silence = silence_of_qp(qp->connection, value);
+    if (vb_direct_connection_waits(qp) && !atomic_load(&qp->verbs->connection->peer->gone)) {
+        *silence = silence_of_qp(qp->verbs->connection, value);
         deserted = *silence != VB_SILENCE_NO_HELP;
     }
     vb_sq_unlock(qp);
@@ -320,7 +325,7 @@ bool vb_direct_connection_adopt(struct vb_qp *qp)
         return false;
     peer = is_stray(qp) ? vb_direct_peer_find_known(direct, qp->shared->dest_qp_num) : NULL;
     if (peer)
-        connection_attach(qp->connection, peer);
+        connection_attach(qp->verbs->connection, peer);
     vb_sq_unlock(qp);
     return true;
 }

@@ -46,7 +46,7 @@ static inline struct vb_direct *vb_direct_connection_direct(const struct vb_conn
 /* NULL where it has none: see above, and packets carry a QP without one. */
 static inline struct vb_connection *vb_direct_connection_of(const struct vb_qp *qp)
 {
-    return __atomic_load_n(&qp->connection, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&vb_verbs_qp_of(qp)->connection, __ATOMIC_ACQUIRE);
 }
 
 /* For those who do not hold the send lock. */

@@ -45,14 +45,15 @@ static void datagram_forget(struct vb_direct *direct, struct destination *entry)
 
 void vb_direct_destinations_free(struct vb_qp *qp)
 {
-    struct vb_destinations *known = qp->connection ? qp->connection->destinations : NULL;
+    struct vb_destinations *known =
+        qp->verbs->connection ? qp->verbs->connection->destinations : NULL;
 
     if (!known)
         return;
     for (int i = 0; i < DESTINATIONS; ++i)
         datagram_forget(vb_direct_of(qp->context->adapter), &known->entry[i]);
     free(known);
-    qp->connection->destinations = NULL;
+    qp->verbs->connection->destinations = NULL;
 }
 
 /* NULL: there is none, for this cause. */
@@ -62,11 +63,11 @@ static struct destination *datagram_find(struct vb_qp *qp, uint32_t qp_num,
     int error;
 
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_destinations *known = qp->connection->destinations;
+    struct vb_destinations *known = qp->verbs->connection->destinations;
     struct destination *entry;
 
     if (!known)
-        qp->connection->destinations = known = calloc(1, sizeof(*known));
+        qp->verbs->connection->destinations = known = calloc(1, sizeof(*known));
     if (!known)
         return NULL;
     entry = &known->entry[(qp_num ^ qp_num >> VB_SLOT_BITS) % DESTINATIONS];

@@ -42,19 +42,12 @@ uint64_t vb_direct_clock(const struct vb_adapter *adapter)
     return vb_direct_now();
 }
 
-static bool has_lid(const struct vb_adapter *adapter, uint16_t lid)
-{
-    for (int i = 0; i < adapter->port_count; ++i)
-        if (vb_adapter_port_has_lid(&adapter->ports[i], lid))
-            return true;
-    return false;
-}
-
 bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah)
 {
-    if (VB_UNLIKELY(!ah->is_global))
-        return has_lid(direct->adapter, ah->dlid);
-    return vb_port_addresses_any_has(direct->adapter, ah->grh.dgid.raw);
+    /* A LID is that of a port of this host, since InfiniBand ports reach no other. Whether it leads
+     * to the peer is known when the peer is found (vb_direct_connection_leads_to). */
+    return VB_UNLIKELY(!ah->is_global) ||
+           vb_port_addresses_host_has(direct->adapter, ah->grh.dgid.raw);
 }
 
 static int claim_slot(struct vb_direct *direct)
@@ -137,6 +130,9 @@ void vb_direct_progress(struct vb_cq *cq)
     struct vb_qp *waiting[TRIES_PER_POLL];
     unsigned count;
 
+    /* A QP that is just being added is the next poll's, or the retry thread's. */
+    if (!atomic_load_explicit(&vb_direct_of(adapter)->retry.any, memory_order_relaxed))
+        return;
     if (!vb_lock_try(&adapter->lifetime))
         return; /* another thread is at it, or a QP goes: the retry thread remains */
     count = vb_direct_retry_waiting(vb_direct_of(adapter), cq, waiting, TRIES_PER_POLL);
@@ -298,10 +294,10 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
     const char *between = "";
 
     vb_text_add(&text,
-                "{\"device\":\"%s\",\"slot\":%u,\"heap\":{\"size\":%zu,\"used\":%zu},"
+                "{\"device\":\"%s%u\",\"slot\":%u,\"heap\":{\"size\":%zu,\"used\":%zu},"
                 "\"peers\":[",
-                VB_DEVICE_NAME, direct->slots[0], heap ? vb_memory_heap_size(heap) : 0,
-                heap ? vb_memory_heap_used(heap) : 0);
+                VB_DEVICE_NAME, direct->adapter->self.header->device, direct->slots[0],
+                heap ? vb_memory_heap_size(heap) : 0, heap ? vb_memory_heap_used(heap) : 0);
     vb_lock_take(&direct->peers_mutex);
     for (struct vb_peer *peer = direct->peers; peer; peer = peer->next) {
         if (atomic_load(&peer->gone))

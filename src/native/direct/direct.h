@@ -42,6 +42,7 @@ struct vb_retry {
     pthread_cond_t left; /* those sleep here who wait until it has no hand on a QP */
     bool idle;           /* it sleeps until it is woken; else it looks again by itself */
     struct vb_qp *first;
+    _Atomic bool any;      /* is there a first? Who polls looks at it without the mutex */
     struct vb_qp *current; /* being served, outside the mutex */
     bool looks;            /* after calls that wait (vb_vigils_look) */
     bool stopping;

@@ -117,13 +117,13 @@ bool vb_direct_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
     if (is_connecting(qp) || !vb_sq_trylock(qp))
         return false;
     if (died_connected(qp)) {
-        if (!qp->connection->failed_by_death)
+        if (!qp->verbs->connection->failed_by_death)
             vb_sq_run(qp); /* what waits ends with the peer's death as its reason */
         if (vb_qp_state(qp) != IBV_QPS_ERR) {
             blame_peer(qp);
             vb_qp_fail(qp);
         }
-        qp->connection->failed_by_death = false; /* told once */
+        qp->verbs->connection->failed_by_death = false; /* told once */
         vb_qp_raise(qp, IBV_EVENT_QP_FATAL);
     }
     vb_sq_unlock(qp);

@@ -15,7 +15,7 @@ static bool peer_is_here(struct vb_direct *direct, uint32_t qp_num)
         const struct vb_qp *qp = adapter->qps[i];
 
         if (qp && qp->number == qp_num)
-            here = vb_direct_is_local(direct, &qp->attr.ah_attr);
+            here = vb_direct_is_local(direct, &qp->verbs->attr.ah_attr);
     }
     vb_lock_release(&adapter->mutex);
     return here;

@@ -764,7 +764,7 @@ static VB_COLD int requester_lose(struct vb_connection *to)
 
 int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
-    struct vb_connection *to = qp->connection;
+    struct vb_connection *to = vb_verbs_qp_of(qp)->connection;
 
     outcome->status = IBV_WC_SUCCESS;
     outcome->byte_len = 0;

@@ -24,52 +24,19 @@ static int responder_take_from_rq(struct vb_connection *to, struct vb_taken *tak
     return 0;
 }
 
-/* Under the SRQ's lock: was this the take that fell below the limit? */
-static bool responder_crosses_limit(struct vb_srq_shared *srq, uint32_t left)
-{
-    uint32_t limit = atomic_load(&srq->limit);
-
-    if (!limit || left >= limit)
-        return false;
-    atomic_store(&srq->notices, 1); /* first: who dies in between leaves no event too few */
-    atomic_store(&srq->limit, 0);
-    return true;
-}
-
-static void take_index(const struct vb_connection *to, const struct vb_srq_shared *srq,
-                       uint32_t index, struct vb_taken *taken)
-{
-    taken->position = index;
-    taken->wqe = vb_srq_wqe(&to->peer->view, srq, index);
-}
-
 static int responder_take_from_srq(struct vb_connection *to, struct vb_taken *taken)
 {
     uint32_t number = to->remote->srq - 1;
-    struct vb_srq_shared *srq = vb_view_srq(&to->peer->view, number);
-    uint64_t in_hand = atomic_load(&to->remote->srq_inflight);
-    uint32_t position, posted;
+    struct vb_receive receive;
     bool crossed;
+    int error =
+        vb_srq_take(&to->peer->view, vb_view_srq(&to->peer->view, number), to->remote,
+                    to->qp->context->adapter->instance, &to->peer->gone, &receive, &crossed);
 
-    if (VB_UNLIKELY(in_hand)) { /* taken before, by a request that had to wait after that */
-        take_index(to, srq, vb_srq_in_hand_index(in_hand), taken);
-        return 0;
-    }
-    if (!vb_word_lock_unless(&srq->lock, VB_RANK_SRQ, to->qp->context->adapter->instance,
-                             &to->peer->gone))
-        return -EPIPE;
-    position = atomic_load(&srq->taken);
-    posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
-    if (position == posted) {
-        vb_word_unlock(&srq->lock);
-        return -EAGAIN;
-    }
-    take_index(to, srq, *vb_srq_order_at(&to->peer->view, srq, position), taken);
-    /* From here until its completion is in, the request is this QP's (recovery looks here). */
-    atomic_store(&to->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
-    atomic_store(&srq->taken, position + 1);
-    crossed = responder_crosses_limit(srq, posted - position - 1);
-    vb_word_unlock(&srq->lock);
+    if (error)
+        return error;
+    taken->wqe = receive.wqe;
+    taken->position = receive.position;
     if (VB_UNLIKELY(crossed))
         vb_direct_notice_send(vb_direct_connection_direct(to), to->peer, VB_MSG_SRQ_NOTICE, number);
     return 0;

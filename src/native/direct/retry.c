@@ -9,15 +9,22 @@
 #include "hca/vigil.h"
 #include "memory/guard.h"
 
+/* Under the mutex. */
+static void retry_set_first(struct vb_retry *retry, struct vb_qp *qp)
+{
+    retry->first = qp;
+    atomic_store_explicit(&retry->any, qp != NULL, memory_order_relaxed);
+}
+
 void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
 {
     struct vb_retry *retry = &direct->retry;
 
-    if (atomic_exchange(&qp->attended, true))
+    if (atomic_exchange(&qp->verbs->attended, true))
         return;
     vb_lock_take(&retry->mutex);
-    qp->attend_next = retry->first;
-    retry->first = qp;
+    qp->verbs->attend_next = retry->first;
+    retry_set_first(retry, qp);
     if (retry->idle)
         pthread_cond_signal(&retry->work);
     vb_lock_release(&retry->mutex);
@@ -25,9 +32,10 @@ void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
 
 static void unlink_qp(struct vb_retry *retry, const struct vb_qp *qp)
 {
-    for (struct vb_qp **at = &retry->first; *at; at = &(*at)->attend_next)
+    for (struct vb_qp **at = &retry->first; *at; at = &(*at)->verbs->attend_next)
         if (*at == qp) {
-            *at = qp->attend_next;
+            *at = qp->verbs->attend_next;
+            retry_set_first(retry, retry->first);
             return;
         }
 }
@@ -40,7 +48,7 @@ void vb_direct_retry_leave(struct vb_direct *direct, struct vb_qp *qp)
     while (retry->current == qp)
         vb_lock_wait(&retry->left, &retry->mutex);
     unlink_qp(retry, qp);
-    atomic_store(&qp->attended, false);
+    atomic_store(&qp->verbs->attended, false);
     vb_lock_release(&retry->mutex);
 }
 
@@ -51,7 +59,7 @@ unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *c
     unsigned count = 0;
 
     vb_lock_take(&retry->mutex);
-    for (struct vb_qp *qp = retry->first; qp && count < room; qp = qp->attend_next)
+    for (struct vb_qp *qp = retry->first; qp && count < room; qp = qp->verbs->attend_next)
         if (qp->send_cq == cq)
             qps[count++] = qp;
     vb_lock_release(&retry->mutex);
@@ -62,10 +70,10 @@ unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *c
 static bool retry_is_polled(struct vb_qp *qp)
 {
     uint32_t rounds = qp->send_cq ? atomic_load(&qp->send_cq->rounds) : 0; /* XRC target: none */
-    bool moved = rounds != qp->rounds_seen;
+    bool moved = rounds != qp->verbs->rounds_seen;
     const struct vb_peer *peer = vb_direct_connection_peer(qp);
 
-    qp->rounds_seen = rounds;
+    qp->verbs->rounds_seen = rounds;
     return moved && vb_qp_state(qp) != IBV_QPS_ERR && !(peer && atomic_load(&peer->gone));
 }
 
@@ -88,18 +96,19 @@ static void serve_round(struct vb_direct *direct, unsigned count)
         struct vb_qp *qp = retry->first, **end;
         bool again;
 
-        retry->first = qp->attend_next;
+        retry_set_first(retry, qp->verbs->attend_next);
         retry->current = qp;
-        atomic_store(&qp->attended, false);
+        atomic_store(&qp->verbs->attended, false);
         vb_lock_release(&retry->mutex);
         again = retry_serve(direct, qp);
         vb_lock_take(&retry->mutex);
         retry->current = NULL;
-        if (again && !atomic_exchange(&qp->attended, true)) {
-            for (end = &retry->first; *end; end = &(*end)->attend_next)
+        if (again && !atomic_exchange(&qp->verbs->attended, true)) {
+            for (end = &retry->first; *end; end = &(*end)->verbs->attend_next)
                 ;
-            qp->attend_next = NULL;
+            qp->verbs->attend_next = NULL;
             *end = qp;
+            retry_set_first(retry, retry->first);
         }
         pthread_cond_broadcast(&retry->left);
     }
@@ -109,7 +118,7 @@ static unsigned length(const struct vb_retry *retry)
 {
     unsigned n = 0;
 
-    for (const struct vb_qp *qp = retry->first; qp; qp = qp->attend_next)
+    for (const struct vb_qp *qp = retry->first; qp; qp = qp->verbs->attend_next)
         ++n;
     return n;
 }

@@ -62,7 +62,7 @@ static bool find_peer(const struct vb_qp *qp, struct vb_stranger *found)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
 
-    return vb_direct_is_local(direct, &qp->attr.ah_attr) &&
+    return vb_direct_is_local(direct, &qp->verbs->attr.ah_attr) &&
            vb_direct_stranger_find(direct, vb_qp_dest(qp->shared), found);
 }
 
@@ -114,7 +114,7 @@ static bool stranger_is_news(struct vb_direct *direct, uint32_t qp_num, struct v
 /* UD's addresses were looked at before. */
 static bool is_of_this_host(struct vb_direct *direct, const struct vb_qp *qp)
 {
-    return qp->type == IBV_QPT_UD || vb_direct_is_local(direct, &qp->attr.ah_attr);
+    return qp->type == IBV_QPT_UD || vb_direct_is_local(direct, &qp->verbs->attr.ah_attr);
 }
 
 void vb_direct_stranger_tell(const struct vb_qp *qp, uint32_t dest)

@@ -9,29 +9,29 @@ enum {
     SOON = 13, /* bits: 8 ns */
 };
 
-void vb_world_agenda_free(struct vb_agenda *agenda)
+void vb_world_agenda_free(struct vb_world_agenda *agenda)
 {
     for (int i = 0; i < VB_AGENDA_BUCKETS; ++i)
         free(agenda->bucket[i].entry);
 }
 
-void vb_world_agenda_hint(struct vb_agenda *agenda, const void *array, size_t size)
+void vb_world_agenda_hint(struct vb_world_agenda *agenda, const void *array, size_t size)
 {
     agenda->hint = (uintptr_t)array;
     agenda->hint_size = size;
 }
 
-void vb_world_agenda_watch(struct vb_agenda *agenda,
+void vb_world_agenda_watch(struct vb_world_agenda *agenda,
                            void (*near)(const void *context, uint64_t what), const void *context)
 {
     agenda->near = near;
     agenda->near_context = context;
 }
 
-int vb_world_agenda_grow(struct vb_agenda_bucket *bucket)
+int vb_world_agenda_grow(struct vb_world_agenda_bucket *bucket)
 {
     uint32_t room = bucket->room ? 2 * bucket->room : FIRST_ROOM;
-    struct vb_agenda_entry *grown = realloc(bucket->entry, room * sizeof(*grown));
+    struct vb_world_agenda_entry *grown = realloc(bucket->entry, room * sizeof(*grown));
 
     if (!grown)
         return -ENOMEM;
@@ -40,7 +40,7 @@ int vb_world_agenda_grow(struct vb_agenda_bucket *bucket)
     return 0;
 }
 
-static uint64_t agenda_earliest(const struct vb_agenda_bucket *bucket)
+static uint64_t agenda_earliest(const struct vb_world_agenda_bucket *bucket)
 {
     uint64_t first = bucket->entry[0].at;
 
@@ -50,7 +50,7 @@ static uint64_t agenda_earliest(const struct vb_agenda_bucket *bucket)
 }
 
 /* The buckets below are empty, so that each entry finds its place behind those of its own time. */
-static int agenda_spread(struct vb_agenda *agenda, struct vb_agenda_bucket *bucket)
+static int agenda_spread(struct vb_world_agenda *agenda, struct vb_world_agenda_bucket *bucket)
 {
     for (uint32_t i = 0; i < bucket->count; ++i) {
         int error = vb_world_agenda_put(agenda, &bucket->entry[i]);
@@ -66,10 +66,10 @@ static int agenda_spread(struct vb_agenda *agenda, struct vb_agenda_bucket *buck
     return 0;
 }
 
-bool vb_world_agenda_advance(struct vb_agenda *agenda, uint64_t limit,
-                             struct vb_agenda_entry *entry)
+bool vb_world_agenda_advance(struct vb_world_agenda *agenda, uint64_t limit,
+                             struct vb_world_agenda_entry *entry)
 {
-    struct vb_agenda_bucket *bucket, *now = &agenda->bucket[0];
+    struct vb_world_agenda_bucket *bucket, *now = &agenda->bucket[0];
     unsigned number;
     uint64_t first, before = agenda->last;
 

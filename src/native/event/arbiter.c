@@ -4,27 +4,29 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void begin_turn(struct vb_arbiter_turn *turn, const struct vb_arbiter_entry *entry,
-                       bool remembers)
+static void begin_turn(struct vb_world_arbiter_turn *turn,
+                       const struct vb_world_arbiter_entry *entry, bool remembers)
 {
     int32_t *left = &turn->left[turn->entry];
     int32_t debt = remembers && *left < 0 ? *left : 0;
 
-    *left = debt + (int32_t)entry[turn->entry].weight * VB_ARBITER_UNIT;
+    *left = debt + (int32_t)entry[turn->entry].weight * VB_WORLD_ARBITER_UNIT;
 }
 
 /* What the high table may send before the low one has its chance; 0 stands for one packet. */
-static int32_t grant(const struct vb_arbiter_tables *tables)
+static int32_t grant(const struct vb_world_arbiter_tables *tables)
 {
-    return tables->high_limit ? tables->high_limit * VB_ARBITER_LIMIT_UNIT : 1;
+    return tables->high_limit ? tables->high_limit * VB_WORLD_ARBITER_LIMIT_UNIT : 1;
 }
 
-static struct vb_arbiter_turn *new_turn(uint32_t entries)
+static struct vb_world_arbiter_turn *new_turn(uint32_t entries)
 {
-    return calloc(1, sizeof(struct vb_arbiter_turn) + (entries ? entries : 1) * sizeof(int32_t));
+    return calloc(1,
+                  sizeof(struct vb_world_arbiter_turn) + (entries ? entries : 1) * sizeof(int32_t));
 }
 
-int vb_world_arbiter_init(struct vb_sim_arbiter *arbiter, const struct vb_arbiter_tables *tables)
+int vb_world_arbiter_init(struct vb_world_arbiter *arbiter,
+                          const struct vb_world_arbiter_tables *tables)
 {
     arbiter->tables = tables;
     arbiter->high = new_turn(tables->high_count);
@@ -37,7 +39,7 @@ int vb_world_arbiter_init(struct vb_sim_arbiter *arbiter, const struct vb_arbite
     return 0;
 }
 
-void vb_world_arbiter_free(struct vb_sim_arbiter *arbiter)
+void vb_world_arbiter_free(struct vb_world_arbiter *arbiter)
 {
     free(arbiter->high);
     free(arbiter->low);
@@ -47,13 +49,13 @@ void vb_world_arbiter_free(struct vb_sim_arbiter *arbiter)
  * The entry whose turn it is, or the next one that has a packet. A debt may take more than one
  * round to pay, so a round more is looked at than the weights alone would need.
  */
-static int pick(const struct vb_arbiter_entry *entry, uint32_t count, struct vb_arbiter_turn *turn,
-                uint32_t ready, bool remembers)
+static int pick(const struct vb_world_arbiter_entry *entry, uint32_t count,
+                struct vb_world_arbiter_turn *turn, uint32_t ready, bool remembers)
 {
     bool any = false;
 
     for (uint32_t tries = 0; count && (tries <= count || any); ++tries) {
-        const struct vb_arbiter_entry *at = &entry[turn->entry];
+        const struct vb_world_arbiter_entry *at = &entry[turn->entry];
 
         if (at->weight && (ready >> at->lane & 1)) {
             if (turn->left[turn->entry] > 0)
@@ -63,32 +65,32 @@ static int pick(const struct vb_arbiter_entry *entry, uint32_t count, struct vb_
         turn->entry = turn->entry + 1 == count ? 0 : turn->entry + 1;
         begin_turn(turn, entry, remembers);
     }
-    return VB_ARBITER_NONE;
+    return VB_WORLD_ARBITER_NONE;
 }
 
-static int pick_low(struct vb_sim_arbiter *arbiter, uint32_t ready)
+static int pick_low(struct vb_world_arbiter *arbiter, uint32_t ready)
 {
-    const struct vb_arbiter_tables *tables = arbiter->tables;
+    const struct vb_world_arbiter_tables *tables = arbiter->tables;
 
     return pick(tables->low, tables->low_count, arbiter->low, ready, tables->remembers);
 }
 
-int vb_world_arbiter_pick(struct vb_sim_arbiter *arbiter, uint32_t ready, const uint32_t *bytes)
+int vb_world_arbiter_pick(struct vb_world_arbiter *arbiter, uint32_t ready, const uint32_t *bytes)
 {
-    const struct vb_arbiter_tables *tables = arbiter->tables;
+    const struct vb_world_arbiter_tables *tables = arbiter->tables;
     int lane = pick(tables->high, tables->high_count, arbiter->high, ready, false), low;
 
-    if (lane == VB_ARBITER_NONE) {
+    if (lane == VB_WORLD_ARBITER_NONE) {
         lane = pick_low(arbiter, ready);
-        if (lane != VB_ARBITER_NONE)
+        if (lane != VB_WORLD_ARBITER_NONE)
             arbiter->low->left[arbiter->low->entry] -= (int32_t)bytes[lane];
         arbiter->high_left = grant(tables);
         return lane;
     }
-    if (tables->high_limit != VB_ARBITER_NO_LIMIT && arbiter->high_left <= 0) {
+    if (tables->high_limit != VB_WORLD_ARBITER_NO_LIMIT && arbiter->high_left <= 0) {
         low = pick_low(arbiter, ready);
         arbiter->high_left = grant(tables);
-        if (low != VB_ARBITER_NONE) {
+        if (low != VB_WORLD_ARBITER_NONE) {
             arbiter->low->left[arbiter->low->entry] -= (int32_t)bytes[low];
             return low;
         }

@@ -8,20 +8,21 @@
 #include "event/link.h"
 #include "event/watchdog.h"
 
-static struct vb_sim_control *control_at(const struct vb_sim_lanes *lanes, uint32_t n)
+static struct vb_world_control *control_at(const struct vb_world_lanes *lanes, uint32_t n)
 {
     return &lanes->control[(lanes->control_first + n) & (lanes->control_room - 1)];
 }
 
-const struct vb_sim_control *vb_world_lanes_word(const struct vb_sim_lanes *lanes, uint32_t n)
+const struct vb_world_control *vb_world_lanes_control(const struct vb_world_lanes *lanes,
+                                                      uint32_t n)
 {
     return control_at(lanes, n);
 }
 
-static int control_grow(struct vb_sim_lanes *lanes)
+static int control_grow(struct vb_world_lanes *lanes)
 {
     uint32_t room = lanes->control_room ? 2 * lanes->control_room : 16;
-    struct vb_sim_control *grown = malloc(room * sizeof(*grown));
+    struct vb_world_control *grown = malloc(room * sizeof(*grown));
 
     if (!grown)
         return -ENOMEM;
@@ -38,9 +39,9 @@ static int control_grow(struct vb_sim_lanes *lanes)
  * Room for one more. What has come by now may be taken in at any time; and an empty ring begins at
  * its beginning again, so that a large one touches no more lines than it has words.
  */
-static int control_make_room(struct vb_world *world, struct vb_sim_port *sender)
+static int control_make_room(struct vb_world *world, struct vb_world_port *sender)
 {
-    struct vb_sim_lanes *lanes = sender->lanes;
+    struct vb_world_lanes *lanes = sender->lanes;
 
     if (!lanes->control_count)
         lanes->control_first = 0;
@@ -51,9 +52,10 @@ static int control_make_room(struct vb_world *world, struct vb_sim_port *sender)
 }
 
 /* Nearly always the latest: the place is sought from the end. */
-static void control_tell(struct vb_world *world, uint32_t sender, const struct vb_sim_control *word)
+static void control_tell(struct vb_world *world, uint32_t sender,
+                         const struct vb_world_control *word)
 {
-    struct vb_sim_lanes *lanes = world->port[sender].lanes;
+    struct vb_world_lanes *lanes = world->port[sender].lanes;
     uint32_t at;
 
     if (control_make_room(world, &world->port[sender])) {
@@ -73,14 +75,14 @@ static void control_tell(struct vb_world *world, uint32_t sender, const struct v
         vb_world_lanes_plan(world, sender, word->at, false);
 }
 
-void vb_world_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control *word,
+void vb_world_lane_take_in(struct vb_world_lane *lane, const struct vb_world_control *word,
                            uint64_t rate)
 {
-    switch (word->word) {
-    case VB_SIM_WORD_RELEASED:
+    switch (word->kind) {
+    case VB_WORLD_CONTROL_RELEASED:
         lane->released += word->value;
         break;
-    case VB_SIM_WORD_ARRIVED:
+    case VB_WORLD_CONTROL_ARRIVED:
         lane->arrived += word->value;
         break;
     default:
@@ -89,15 +91,15 @@ void vb_world_lane_take_in(struct vb_sim_lane *lane, const struct vb_sim_control
     }
 }
 
-void vb_world_lanes_absorb(struct vb_world *world, struct vb_sim_port *port)
+void vb_world_lanes_absorb(struct vb_world *world, struct vb_world_port *port)
 {
-    struct vb_sim_lanes *lanes = port->lanes;
+    struct vb_world_lanes *lanes = port->lanes;
 
     while (lanes->control_count && lanes->control_next <= world->now) {
-        const struct vb_sim_control *word = control_at(lanes, 0);
+        const struct vb_world_control *word = control_at(lanes, 0);
 
         vb_world_lane_take_in(&lanes->lane[word->lane], word, port->rate);
-        if (__builtin_expect(lanes->watchdog && word->word == VB_SIM_WORD_PAUSE, 0))
+        if (__builtin_expect(lanes->watchdog && word->kind == VB_WORLD_CONTROL_PAUSE, 0))
             vb_world_watchdog_note(lanes, word);
         lanes->control_first = (lanes->control_first + 1) & (lanes->control_room - 1);
         if (--lanes->control_count)
@@ -105,48 +107,48 @@ void vb_world_lanes_absorb(struct vb_world *world, struct vb_sim_port *port)
     }
 }
 
-void vb_world_lanes_arrived(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+void vb_world_lanes_arrived(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                             uint32_t bytes)
 {
-    struct vb_sim_control word = {.at = world->now + port->delay,
-                                  .value = vb_world_sim_blocks(bytes),
-                                  .lane = (uint16_t)lane,
-                                  .word = VB_SIM_WORD_ARRIVED};
+    struct vb_world_control word = {.at = world->now + port->delay,
+                                    .value = vb_world_credit_blocks(bytes),
+                                    .lane = (uint16_t)lane,
+                                    .kind = VB_WORLD_CONTROL_ARRIVED};
 
     /* With a buffer of less than the window what has arrived limits nothing. */
-    if (port->lanes->lane[lane].room > VB_SIM_CREDIT_WINDOW)
+    if (port->lanes->lane[lane].room > VB_WORLD_CREDIT_WINDOW)
         control_tell(world, port->peer, &word);
 }
 
-void vb_world_lanes_released(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+void vb_world_lanes_released(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                              uint32_t bytes, uint64_t at)
 {
-    struct vb_sim_control word = {.at = at + port->delay,
-                                  .value = vb_world_sim_blocks(bytes),
-                                  .lane = (uint16_t)lane,
-                                  .word = VB_SIM_WORD_RELEASED};
+    struct vb_world_control word = {.at = at + port->delay,
+                                    .value = vb_world_credit_blocks(bytes),
+                                    .lane = (uint16_t)lane,
+                                    .kind = VB_WORLD_CONTROL_RELEASED};
 
     control_tell(world, port->peer, &word);
 }
 
 /* The frame goes before all that waits, after the one that is being sent. */
-static void send_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+static void send_pause(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                        uint32_t quanta)
 {
     uint64_t start = port->free_at > world->now ? port->free_at : world->now;
-    struct vb_sim_control word = {
-        .value = quanta, .lane = (uint16_t)lane, .word = VB_SIM_WORD_PAUSE};
+    struct vb_world_control word = {
+        .value = quanta, .lane = (uint16_t)lane, .kind = VB_WORLD_CONTROL_PAUSE};
 
-    port->free_at = start + vb_world_sim_byte_time(port, VB_SIM_PAUSE_BYTES);
+    port->free_at = start + vb_world_byte_time(port, VB_WORLD_PAUSE_BYTES);
     port->traffic.busy += port->free_at - start;
     word.at = port->free_at + port->delay + port->pause_response;
     control_tell(world, port->peer, &word);
 }
 
-void vb_world_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+void vb_world_lanes_pause(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                           uint32_t quanta)
 {
-    struct vb_sim_lane *at = &port->lanes->lane[lane];
+    struct vb_world_lane *at = &port->lanes->lane[lane];
 
     at->stopped = quanta != 0;
     send_pause(world, port, lane, quanta);
@@ -157,15 +159,15 @@ void vb_world_lanes_pause(struct vb_world *world, struct vb_sim_port *port, uint
         return;
     at->refreshing = true;
     ++world->idle;
-    vb_world_add(world, world->now + vb_world_pause_time(port->rate, quanta) / 2, VB_SIM_REFRESH,
+    vb_world_add(world, world->now + vb_world_pause_time(port->rate, quanta) / 2, VB_WORLD_REFRESH,
                  lane, (uint32_t)(port - world->port));
 }
 
 void vb_world_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane)
 {
-    struct vb_sim_lane *at = &world->port[port].lanes->lane[lane];
+    struct vb_world_lane *at = &world->port[port].lanes->lane[lane];
 
     at->refreshing = false;
     if (at->stopped)
-        vb_world_lanes_pause(world, &world->port[port], lane, VB_SIM_QUANTA_MAX);
+        vb_world_lanes_pause(world, &world->port[port], lane, VB_WORLD_QUANTA_MAX);
 }

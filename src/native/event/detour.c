@@ -16,84 +16,84 @@ enum {
 #define AROUND (1ull << 62)
 
 /* What all switches have in common. */
-struct vb_sim_detours {
-    struct vb_sim_detour_config config;
+struct vb_world_detours {
+    struct vb_world_detour_config config;
     uint64_t salt;
-    uint16_t *group; /* of each host */
-    uint32_t *gate;  /* a host of each group: what is for the group goes towards it */
+    uint16_t *group;   /* of each host */
+    uint32_t *gateway; /* a host of each group: what is for the group goes towards it */
     uint32_t groups, hosts;
 };
 
 /* ---- which group ----------------------------------------------------------------------------- */
 
-static uint64_t detour_flow_of(const struct vb_sim_packet *packet)
+static uint64_t detour_flow_of(const struct vb_world_packet *packet)
 {
     return (uint64_t)packet->source << 40 | (uint64_t)packet->target << 24 |
            vb_wire_get24(packet->header + 5);
 }
 
 /* Its PSN, or the low part of TCP's sequence number: what is sent again goes the same way. */
-static uint32_t detour_number_of(const struct vb_sim_packet *packet)
+static uint32_t detour_number_of(const struct vb_world_packet *packet)
 {
-    return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP ? vb_wire_get32(packet->header + 12)
-                                                        : vb_wire_get24(packet->header + 9);
+    return packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_TCP ? vb_wire_get32(packet->header + 12)
+                                                            : vb_wire_get24(packet->header + 9);
 }
 
 /* One of the groups that are neither the source's nor the target's. */
-static uint32_t middle_of(const struct vb_sim_detours *all, const struct vb_sim_packet *packet)
+static uint32_t middle_of(const struct vb_world_detours *all, const struct vb_world_packet *packet)
 {
     uint32_t one = all->group[packet->source], other = all->group[packet->target], chosen;
-    uint64_t hash = vb_world_sim_mix(detour_flow_of(packet) ^ all->salt);
+    uint64_t hash = vb_world_mix(detour_flow_of(packet) ^ all->salt);
 
     if (all->config.by_packet)
-        hash = vb_world_sim_mix(hash + detour_number_of(packet));
+        hash = vb_world_mix(hash + detour_number_of(packet));
     chosen = (uint32_t)((hash >> 32) * (all->groups - 2) >> 32);
     chosen += chosen >= (one < other ? one : other);
     return chosen + (chosen >= (one < other ? other : one));
 }
 
-static bool may_detour(const struct vb_sim_detours *all, const struct vb_sim_packet *packet)
+static bool may_detour(const struct vb_world_detours *all, const struct vb_world_packet *packet)
 {
-    return all->groups >= FEWEST_GROUPS && !(packet->level_marks & VB_SIM_MANAGEMENT) &&
+    return all->groups >= FEWEST_GROUPS && !(packet->level_marks & VB_WORLD_MANAGEMENT) &&
            packet->target < all->hosts && all->group[packet->source] != all->group[packet->target];
 }
 
 /* ---- by queues ------------------------------------------------------------------------------- */
 
 /* The port of the world towards a host; of several the first. */
-static uint32_t port_to(const struct vb_sim_switch *sw, uint32_t host)
+static uint32_t port_to(const struct vb_world_switch *sw, uint32_t host)
 {
-    uint32_t port = host < sw->targets ? sw->table[host] : VB_SIM_NO_PORT;
+    uint32_t port = host < sw->targets ? sw->table[host] : VB_WORLD_NO_PORT;
 
-    if (port == VB_SIM_NO_PORT)
-        return VB_SIM_NONE;
-    if (port >= VB_SIM_PORT_SET)
-        port = sw->member[sw->set[port - VB_SIM_PORT_SET]];
+    if (port == VB_WORLD_NO_PORT)
+        return VB_WORLD_NONE;
+    if (port >= VB_WORLD_PORT_SET)
+        port = sw->member[sw->set[port - VB_WORLD_PORT_SET]];
     return sw->port[port];
 }
 
 /* The switch behind a port, and behind a line between two range extenders; NULL: a host. */
-static const struct vb_sim_switch *behind(const struct vb_world *world, uint32_t port)
+static const struct vb_world_switch *behind(const struct vb_world *world, uint32_t port)
 {
-    const struct vb_sim_switch *next = world->port[port].to_switch;
+    const struct vb_world_switch *next = world->port[port].to_switch;
 
-    while (next && next->config.line) {
+    while (next && next->config.extender) {
         port = vb_world_switch_through(world, next, world->port[port].peer);
-        next = port == VB_SIM_NONE ? NULL : world->port[port].to_switch;
+        next = port == VB_WORLD_NONE ? NULL : world->port[port].to_switch;
     }
     return next;
 }
 
 /* Links from a switch to the last one before a host, or to the first one in `group`, which *sw is
  * then. */
-static uint32_t links_to(const struct vb_world *world, const struct vb_sim_switch **sw,
+static uint32_t links_to(const struct vb_world *world, const struct vb_world_switch **sw,
                          uint32_t host, uint32_t group)
 {
     uint32_t links = 0;
 
     while (links < LONGEST_WAY && (*sw)->detour->group != group) {
         uint32_t port = port_to(*sw, host);
-        const struct vb_sim_switch *next = port == VB_SIM_NONE ? NULL : behind(world, port);
+        const struct vb_world_switch *next = port == VB_WORLD_NONE ? NULL : behind(world, port);
 
         if (!next)
             break;
@@ -106,46 +106,46 @@ static uint32_t links_to(const struct vb_world *world, const struct vb_sim_switc
 /* What waits here, and what the other end has not said to be gone. */
 static uint64_t queue_before(struct vb_world *world, uint32_t number)
 {
-    struct vb_sim_port *port = &world->port[number];
+    struct vb_world_port *port = &world->port[number];
     uint64_t bytes = 0;
 
     if (!port->lanes)
-        return vb_world_sim_backlog(world, port);
+        return vb_world_backlog(world, port);
     vb_world_lanes_absorb(world, port);
     for (uint32_t i = 0; i < port->lanes->data; ++i) {
-        const struct vb_sim_lane *lane = &port->lanes->lane[i];
+        const struct vb_world_lane *lane = &port->lanes->lane[i];
 
         bytes += lane->bytes;
-        if (lane->gate == VB_SIM_CREDITS)
-            bytes += (lane->sent - lane->released) * VB_SIM_BLOCK;
+        if (lane->flow_control == VB_WORLD_CREDITS)
+            bytes += (lane->sent - lane->released) * VB_WORLD_CREDIT_BLOCK;
     }
     return bytes;
 }
 
 /* Is the way around shorter in time, as far as can be seen here? */
-static bool is_better(struct vb_world *world, struct vb_sim_switch *sw,
-                      const struct vb_sim_packet *packet)
+static bool is_better(struct vb_world *world, struct vb_world_switch *sw,
+                      const struct vb_world_packet *packet)
 {
-    const struct vb_sim_detours *all = sw->detour->all;
+    const struct vb_world_detours *all = sw->detour->all;
     uint32_t middle = middle_of(all, packet), near, far, links;
-    uint32_t direct = port_to(sw, packet->target), around = port_to(sw, all->gate[middle]);
-    const struct vb_sim_switch *at = sw;
+    uint32_t direct = port_to(sw, packet->target), around = port_to(sw, all->gateway[middle]);
+    const struct vb_world_switch *at = sw;
 
-    if (direct == VB_SIM_NONE || around == VB_SIM_NONE || direct == around)
+    if (direct == VB_WORLD_NONE || around == VB_WORLD_NONE || direct == around)
         return false;
-    near = links_to(world, &at, packet->target, VB_SIM_NONE);
+    near = links_to(world, &at, packet->target, VB_WORLD_NONE);
     at = sw;
-    links = links_to(world, &at, all->gate[middle], middle);
-    far = links + links_to(world, &at, packet->target, VB_SIM_NONE);
+    links = links_to(world, &at, all->gateway[middle], middle);
+    far = links + links_to(world, &at, packet->target, VB_WORLD_NONE);
     return queue_before(world, direct) * near >
            queue_before(world, around) * far + all->config.threshold;
 }
 
 /* ---- flows ----------------------------------------------------------------------------------- */
 
-static struct vb_sim_chosen *detour_place_of(const struct vb_sim_detour *detour, uint64_t key)
+static struct vb_world_flowlet *detour_place_of(const struct vb_world_detour *detour, uint64_t key)
 {
-    uint32_t at = (uint32_t)vb_world_sim_mix(key) & (detour->room - 1);
+    uint32_t at = (uint32_t)vb_world_mix(key) & (detour->room - 1);
 
     while (detour->flow[at].key && (detour->flow[at].key & ~AROUND) != key)
         at = (at + 1) & (detour->room - 1);
@@ -153,9 +153,9 @@ static struct vb_sim_chosen *detour_place_of(const struct vb_sim_detour *detour,
 }
 
 /* Twice the room, and only the flows whose choice still counts. */
-static int detour_grow(struct vb_sim_detour *detour, uint64_t now)
+static int detour_grow(struct vb_world_detour *detour, uint64_t now)
 {
-    struct vb_sim_detour grown = *detour;
+    struct vb_world_detour grown = *detour;
 
     grown.room = detour->room ? 2 * detour->room : FIRST_ROOM;
     grown.flows = 0;
@@ -163,7 +163,7 @@ static int detour_grow(struct vb_sim_detour *detour, uint64_t now)
     if (!grown.flow)
         return -ENOMEM;
     for (uint32_t i = 0; i < detour->room; ++i) {
-        const struct vb_sim_chosen *flow = &detour->flow[i];
+        const struct vb_world_flowlet *flow = &detour->flow[i];
 
         if (flow->key && now - flow->seen <= detour->all->config.gap) {
             *detour_place_of(&grown, flow->key & ~AROUND) = *flow;
@@ -177,12 +177,12 @@ static int detour_grow(struct vb_sim_detour *detour, uint64_t now)
 
 /* As the flow's last packet, unless that is long ago: then nothing that it could overtake is left.
  */
-static bool goes_around(struct vb_world *world, struct vb_sim_switch *sw,
-                        const struct vb_sim_packet *packet)
+static bool goes_around(struct vb_world *world, struct vb_world_switch *sw,
+                        const struct vb_world_packet *packet)
 {
-    struct vb_sim_detour *detour = sw->detour;
+    struct vb_world_detour *detour = sw->detour;
     uint64_t key = detour_flow_of(packet) | USED;
-    struct vb_sim_chosen *flow;
+    struct vb_world_flowlet *flow;
 
     if (2 * detour->flows >= detour->room && detour_grow(detour, world->now)) {
         world->error = -ENOMEM;
@@ -197,82 +197,83 @@ static bool goes_around(struct vb_world *world, struct vb_sim_switch *sw,
     return flow->key & AROUND;
 }
 
-static void detour_choose(struct vb_world *world, struct vb_sim_switch *sw,
-                          struct vb_sim_packet *packet)
+static void detour_choose(struct vb_world *world, struct vb_world_switch *sw,
+                          struct vb_world_packet *packet)
 {
-    const struct vb_sim_detour_config *config = &sw->detour->all->config;
+    const struct vb_world_detour_config *config = &sw->detour->all->config;
     bool around = true;
 
     if (config->adaptive)
         around = config->by_packet ? is_better(world, sw, packet) : goes_around(world, sw, packet);
     if (around)
-        packet->header[VB_SIM_FLAGS_AT] |= VB_SIM_AROUND;
+        packet->header[VB_WORLD_FLAGS_AT] |= VB_WORLD_AROUND;
 }
 
-uint32_t vb_world_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                                struct vb_sim_packet *packet)
+uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
+                                struct vb_world_packet *packet)
 {
-    const struct vb_sim_detour *detour = sw->detour;
+    const struct vb_world_detour *detour = sw->detour;
     uint32_t middle;
 
     if (!world->port[in].to_switch && may_detour(detour->all, packet))
         detour_choose(world, sw, packet);
-    if (!(packet->header[VB_SIM_FLAGS_AT] & VB_SIM_AROUND))
+    if (!(packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_AROUND))
         return packet->target;
     middle = middle_of(detour->all, packet);
     if (detour->group != middle)
-        return detour->all->gate[middle];
-    packet->header[VB_SIM_FLAGS_AT] &= (uint8_t)~VB_SIM_AROUND;
+        return detour->all->gateway[middle];
+    packet->header[VB_WORLD_FLAGS_AT] &= (uint8_t)~VB_WORLD_AROUND;
     return packet->target;
 }
 
 /* ---- set-up ---------------------------------------------------------------------------------- */
 
-static void free_all(struct vb_sim_detours *all)
+static void free_all(struct vb_world_detours *all)
 {
     if (!all)
         return;
     free(all->group);
-    free(all->gate);
+    free(all->gateway);
     free(all);
 }
 
-static struct vb_sim_detours *detour_make(uint32_t hosts, uint32_t groups)
+static struct vb_world_detours *detour_make(uint32_t hosts, uint32_t groups)
 {
-    struct vb_sim_detours *all = calloc(1, sizeof(*all));
+    struct vb_world_detours *all = calloc(1, sizeof(*all));
 
     if (!all)
         return NULL;
     all->hosts = hosts;
     all->groups = groups;
     all->group = malloc((hosts + 1) * sizeof(*all->group));
-    all->gate = malloc((groups + 1) * sizeof(*all->gate));
-    if (all->group && all->gate)
+    all->gateway = malloc((groups + 1) * sizeof(*all->gateway));
+    if (all->group && all->gateway)
         return all;
     free_all(all);
     return NULL;
 }
 
 /* Each group has a host? */
-static bool find_gates(const struct vb_world *world, struct vb_sim_detours *all,
-                       const uint16_t *group, uint32_t count)
+static bool find_gateways(const struct vb_world *world, struct vb_world_detours *all,
+                          const uint16_t *group, uint32_t count)
 {
     for (uint32_t i = 0; i < all->groups; ++i)
-        all->gate[i] = VB_SIM_NONE;
+        all->gateway[i] = VB_WORLD_NONE;
     for (uint32_t i = count; i-- > 0;)
-        if (world->node[i].kind == VB_SIM_HOST) {
+        if (world->node[i].kind == VB_WORLD_HOST) {
             all->group[world->node[i].host] = group[i];
-            all->gate[group[i]] = world->node[i].host;
+            all->gateway[group[i]] = world->node[i].host;
         }
     for (uint32_t i = 0; i < all->groups; ++i)
-        if (all->gate[i] == VB_SIM_NONE)
+        if (all->gateway[i] == VB_WORLD_NONE)
             return false;
     return true;
 }
 
-static int detour_join(const struct vb_sim_detours *all, struct vb_sim_switch *sw, uint16_t group)
+static int detour_join(const struct vb_world_detours *all, struct vb_world_switch *sw,
+                       uint16_t group)
 {
-    if (sw->config.line)
+    if (sw->config.extender)
         return 0;
     sw->detour = calloc(1, sizeof(*sw->detour));
     if (!sw->detour)
@@ -282,10 +283,10 @@ static int detour_join(const struct vb_sim_detours *all, struct vb_sim_switch *s
     return 0;
 }
 
-int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_config *config,
+int vb_world_set_detours(struct vb_world *world, const struct vb_world_detour_config *config,
                          const uint16_t *group, uint32_t count)
 {
-    struct vb_sim_detours *all;
+    struct vb_world_detours *all;
     uint32_t groups = 0;
     int error = 0;
 
@@ -294,7 +295,7 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_conf
     for (uint32_t i = 0; i < count; ++i)
         groups = group[i] >= groups ? group[i] + 1u : groups;
     for (uint32_t i = count; i < world->nodes; ++i)
-        if (world->node[i].kind == VB_SIM_HOST || !world->node[i].sw->config.line)
+        if (world->node[i].kind == VB_WORLD_HOST || !world->node[i].sw->config.extender)
             return -EINVAL;
     all = count <= world->nodes ? detour_make(world->hosts, groups) : NULL;
     if (!all)
@@ -302,7 +303,7 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_conf
     world->detours = all;
     all->config = *config;
     all->salt = vb_world_random(world);
-    if (!find_gates(world, all, group, count))
+    if (!find_gateways(world, all, group, count))
         error = -EINVAL;
     for (uint32_t i = 0; i < count && !error; ++i)
         if (world->node[i].sw)
@@ -312,7 +313,7 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_conf
     return error;
 }
 
-void vb_world_detour_destroy(struct vb_sim_detour *detour)
+void vb_world_detour_destroy(struct vb_world_detour *detour)
 {
     if (detour)
         free(detour->flow);

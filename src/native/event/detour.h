@@ -14,7 +14,7 @@
 
 #include "event/switch.h"
 
-struct vb_sim_detour_config {
+struct vb_world_detour_config {
     bool adaptive;      /* by queues; false: each packet */
     bool by_packet;     /* each packet for itself; false: the packets of a flow together */
     uint32_t threshold; /* bytes times links by which the queue of the short way is to be longer */
@@ -22,16 +22,16 @@ struct vb_sim_detour_config {
 };
 
 /* What a flow's last packet did. */
-struct vb_sim_chosen {
+struct vb_world_flowlet {
     uint64_t key; /* 0: free */
     uint64_t seen;
 };
 
 /* A switch's own. */
-struct vb_sim_detour {
-    const struct vb_sim_detours *all;
-    struct vb_sim_chosen *flow; /* by hash */
-    uint32_t flows, room;       /* no more than half of it is used */
+struct vb_world_detour {
+    const struct vb_world_detours *all;
+    struct vb_world_flowlet *flow; /* by hash */
+    uint32_t flows, room;          /* no more than half of it is used */
     uint16_t group;
 };
 
@@ -39,13 +39,13 @@ struct vb_sim_detour {
  * `group`: of each node; those behind `count` are range extenders. -EINVAL: a group without a host,
  * or a switch that is left out; -EBUSY: there are detours already; -ENOMEM.
  */
-int vb_world_set_detours(struct vb_world *world, const struct vb_sim_detour_config *config,
+int vb_world_set_detours(struct vb_world *world, const struct vb_world_detour_config *config,
                          const uint16_t *group, uint32_t count);
 void vb_world_detours_free(struct vb_world *world);
-void vb_world_detour_destroy(struct vb_sim_detour *detour);
+void vb_world_detour_destroy(struct vb_world_detour *detour);
 
 /* The host to which the tables are to lead a packet that came by port `in` of the world. */
-uint32_t vb_world_detour_target(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                                struct vb_sim_packet *packet);
+uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
+                                struct vb_world_packet *packet);
 
 #endif

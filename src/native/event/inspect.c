@@ -9,14 +9,14 @@
 #include "event/switch.h"
 
 /* Of a queue that has its times already, those whose time has not come. */
-static void take_off_queue(const struct vb_world *world, const struct vb_sim_port *port,
-                           struct vb_sim_traffic *traffic)
+static void take_off_queue(const struct vb_world *world, const struct vb_world_port *port,
+                           struct vb_world_port_counters *traffic)
 {
     uint32_t packet = port->flight_first;
 
-    for (; packet != VB_SIM_NONE; packet = vb_world_packet(world, packet)->next) {
-        const struct vb_sim_packet *at = vb_world_packet(world, packet);
-        uint64_t time = at->bytes * 8 * VB_SIM_SECOND / port->rate;
+    for (; packet != VB_WORLD_NONE; packet = vb_world_packet_at(world, packet)->next) {
+        const struct vb_world_packet *at = vb_world_packet_at(world, packet);
+        uint64_t time = at->bytes * 8 * VB_WORLD_SECOND / port->rate;
         bool is_early = port->early && port->early < at->bytes;
         uint64_t early = is_early ? (uint64_t)(at->bytes - port->early) * port->byte_time : 0;
 
@@ -27,60 +27,62 @@ static void take_off_queue(const struct vb_world *world, const struct vb_sim_por
     }
 }
 
-struct vb_sim_traffic vb_world_traffic(const struct vb_world *world, const struct vb_sim_port *port)
+struct vb_world_port_counters vb_world_traffic(const struct vb_world *world,
+                                               const struct vb_world_port *port)
 {
-    struct vb_sim_traffic traffic = port->traffic;
+    struct vb_world_port_counters traffic = port->traffic;
 
     if (port->free_at > world->now) {
         traffic.busy -= port->free_at - world->now;
         if (!port->lanes)
             take_off_queue(world, port, &traffic);
     }
-    if (port->lanes && port->lanes->stalled_since != VB_SIM_NEVER)
+    if (port->lanes && port->lanes->stalled_since != VB_WORLD_NEVER)
         traffic.stalled += world->now - port->lanes->stalled_since;
     return traffic;
 }
 
-static bool inspect_is_blocked(const struct vb_sim_port *port)
+static bool inspect_is_blocked(const struct vb_world_port *port)
 {
-    return port->lanes && port->lanes->waiting && port->flight_first == VB_SIM_NONE;
+    return port->lanes && port->lanes->waiting && port->flight_first == VB_WORLD_NONE;
 }
 
 /* Does a packet that came by `input` wait here? */
-static bool has_packet_of(const struct vb_world *world, const struct vb_sim_switch *sw,
-                          const struct vb_sim_lanes *lanes, uint32_t lane, uint32_t input)
+static bool has_packet_of(const struct vb_world *world, const struct vb_world_switch *sw,
+                          const struct vb_world_lanes *lanes, uint32_t lane, uint32_t input)
 {
-    bool by_input = sw->config.turns == VB_SIM_BY_INPUT;
-    uint32_t packet = lanes->line[lane * lanes->inputs + (by_input ? input : 0)].first;
+    bool by_input = sw->config.turns == VB_WORLD_BY_INPUT;
+    uint32_t packet = lanes->input_queue[lane * lanes->inputs + (by_input ? input : 0)].first;
 
-    while (!by_input && packet != VB_SIM_NONE && vb_world_packet(world, packet)->input != input)
-        packet = vb_world_packet(world, packet)->next;
-    return packet != VB_SIM_NONE;
+    while (!by_input && packet != VB_WORLD_NONE &&
+           vb_world_packet_at(world, packet)->input != input)
+        packet = vb_world_packet_at(world, packet)->next;
+    return packet != VB_WORLD_NONE;
 }
 
-/* The port of `node` for which most of what came by `input` waits; VB_SIM_NONE: none. */
-static uint32_t waits_at(const struct vb_world *world, const struct vb_sim_node *node,
+/* The port of `node` for which most of what came by `input` waits; VB_WORLD_NONE: none. */
+static uint32_t waits_at(const struct vb_world *world, const struct vb_world_node *node,
                          uint32_t input)
 {
     for (uint32_t i = 0; i < node->ports; ++i) {
-        const struct vb_sim_lanes *lanes;
+        const struct vb_world_lanes *lanes;
 
-        if (node->port[i] == VB_SIM_NONE || !inspect_is_blocked(&world->port[node->port[i]]))
+        if (node->port[i] == VB_WORLD_NONE || !inspect_is_blocked(&world->port[node->port[i]]))
             continue;
         lanes = world->port[node->port[i]].lanes;
         for (uint32_t lane = 0; lane < lanes->count; ++lane)
             if (has_packet_of(world, node->sw, lanes, lane, input))
                 return node->port[i];
     }
-    return VB_SIM_NONE;
+    return VB_WORLD_NONE;
 }
 
 static uint32_t waits_for(const struct vb_world *world, uint32_t number)
 {
-    const struct vb_sim_port *peer = &world->port[world->port[number].peer];
-    const struct vb_sim_node *node = &world->node[peer->node];
+    const struct vb_world_port *peer = &world->port[world->port[number].peer];
+    const struct vb_world_node *node = &world->node[peer->node];
 
-    return node->kind == VB_SIM_SWITCH ? waits_at(world, node, peer->number) : VB_SIM_NONE;
+    return node->kind == VB_WORLD_SWITCH ? waits_at(world, node, peer->number) : VB_WORLD_NONE;
 }
 
 /* From a blocked port along what it waits for; true: the chain comes back into itself. */
@@ -88,7 +90,7 @@ static bool inspect_follow(const struct vb_world *world, uint32_t from, uint32_t
                            uint32_t room, uint32_t *count)
 {
     *count = 0;
-    for (uint32_t at = from; at != VB_SIM_NONE && *count < room; at = waits_for(world, at)) {
+    for (uint32_t at = from; at != VB_WORLD_NONE && *count < room; at = waits_for(world, at)) {
         for (uint32_t i = 0; i < *count; ++i)
             if (port[i] == at) { /* only the cycle, without the way into it */
                 for (uint32_t j = i; j < *count; ++j)
@@ -117,30 +119,30 @@ uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t
 }
 
 /* Blocks that the other end has given back, among them those whose word is still on its way. */
-static uint64_t given_back(const struct vb_sim_lanes *lanes, uint32_t number)
+static uint64_t given_back(const struct vb_world_lanes *lanes, uint32_t number)
 {
     uint64_t blocks = lanes->lane[number].released;
 
     for (uint32_t i = 0; i < lanes->control_count; ++i) {
-        const struct vb_sim_control *word = vb_world_lanes_word(lanes, i);
+        const struct vb_world_control *word = vb_world_lanes_control(lanes, i);
 
-        if (word->lane == number && word->word == VB_SIM_WORD_RELEASED)
+        if (word->lane == number && word->kind == VB_WORLD_CONTROL_RELEASED)
             blocks += word->value;
     }
     return blocks;
 }
 
-static const char *check_lane(const struct vb_sim_port *port, uint32_t number, bool at_rest)
+static const char *check_lane(const struct vb_world_port *port, uint32_t number, bool at_rest)
 {
-    const struct vb_sim_lane *lane = &port->lanes->lane[number];
+    const struct vb_world_lane *lane = &port->lanes->lane[number];
 
-    if (lane->input_gate == VB_SIM_CREDITS && lane->held > lane->room)
+    if (lane->input_flow_control == VB_WORLD_CREDITS && lane->held > lane->room)
         return "holds more than it gave credits for";
-    if (lane->input_gate == VB_SIM_PAUSES && lane->above > lane->held)
+    if (lane->input_flow_control == VB_WORLD_PAUSES && lane->above > lane->held)
         return "holds more in its headroom than it holds";
-    if (lane->gate == VB_SIM_CREDITS && lane->released > lane->sent)
+    if (lane->flow_control == VB_WORLD_CREDITS && lane->released > lane->sent)
         return "was given back more credits than it used";
-    if (lane->gate == VB_SIM_CREDITS && lane->sent > vb_world_lane_limit(lane))
+    if (lane->flow_control == VB_WORLD_CREDITS && lane->sent > vb_world_lane_limit(lane))
         return "has sent more than it had credits for";
     if (!at_rest)
         return NULL;
@@ -148,14 +150,14 @@ static const char *check_lane(const struct vb_sim_port *port, uint32_t number, b
         return "still has packets in its queue";
     if (lane->held)
         return "still holds room for packets that are gone";
-    if (lane->gate == VB_SIM_CREDITS && given_back(port->lanes, number) != lane->sent)
+    if (lane->flow_control == VB_WORLD_CREDITS && given_back(port->lanes, number) != lane->sent)
         return "is owed credits";
     return NULL;
 }
 
-static const char *check_port(const struct vb_sim_port *port, bool at_rest)
+static const char *check_port(const struct vb_world_port *port, bool at_rest)
 {
-    if (port->traffic.dropped[VB_SIM_DROP_HEADROOM])
+    if (port->traffic.dropped[VB_WORLD_DROP_HEADROOM])
         return "dropped packets of a lossless lane: its headroom is too small";
     for (uint32_t i = 0; port->lanes && i < port->lanes->count; ++i) {
         const char *wrong = check_lane(port, i, at_rest);
@@ -165,10 +167,10 @@ static const char *check_port(const struct vb_sim_port *port, bool at_rest)
     }
     if (port->reserved > port->rate)
         return "has promised more than its rate";
-    return at_rest && port->flight_first != VB_SIM_NONE ? "still has packets on its link" : NULL;
+    return at_rest && port->flight_first != VB_WORLD_NONE ? "still has packets on its link" : NULL;
 }
 
-static const char *check_switch(const struct vb_sim_switch *sw, bool at_rest)
+static const char *check_switch(const struct vb_world_switch *sw, bool at_rest)
 {
     if (sw->lanes && sw->buffer && sw->used + sw->kept > sw->buffer)
         return "holds more than its buffer";
@@ -192,7 +194,7 @@ const char *vb_world_check(const struct vb_world *world, bool at_rest, char *tex
         return text;
     }
     for (uint32_t i = 0; i < world->nodes; ++i) {
-        const struct vb_sim_switch *sw = world->node[i].sw;
+        const struct vb_world_switch *sw = world->node[i].sw;
         const char *wrong = sw ? check_switch(sw, at_rest) : NULL;
 
         if (wrong) {
@@ -201,7 +203,7 @@ const char *vb_world_check(const struct vb_world *world, bool at_rest, char *tex
         }
     }
     for (uint32_t i = 0; i < world->ports; ++i) {
-        const struct vb_sim_port *port = &world->port[i];
+        const struct vb_world_port *port = &world->port[i];
         const char *wrong = check_port(port, at_rest);
 
         if (wrong) {
@@ -212,18 +214,18 @@ const char *vb_world_check(const struct vb_world *world, bool at_rest, char *tex
     return NULL;
 }
 
-/* Where the switch at this port sends what is for the host; VB_SIM_NONE: nowhere. */
+/* Where the switch at this port sends what is for the host; VB_WORLD_NONE: nowhere. */
 static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t host)
 {
-    const struct vb_sim_switch *sw = world->node[world->port[world->port[port].peer].node].sw;
-    uint32_t way = host < sw->targets ? sw->table[host] : VB_SIM_NO_PORT;
+    const struct vb_world_switch *sw = world->node[world->port[world->port[port].peer].node].sw;
+    uint32_t way = host < sw->targets ? sw->table[host] : VB_WORLD_NO_PORT;
 
-    if (sw->config.line)
+    if (sw->config.extender)
         return vb_world_switch_through(world, sw, world->port[port].peer);
-    if (way == VB_SIM_NO_PORT)
-        return VB_SIM_NONE;
-    if (way >= VB_SIM_PORT_SET)
-        way = sw->member[sw->set[way - VB_SIM_PORT_SET]];
+    if (way == VB_WORLD_NO_PORT)
+        return VB_WORLD_NONE;
+    if (way >= VB_WORLD_PORT_SET)
+        way = sw->member[sw->set[way - VB_WORLD_PORT_SET]];
     return sw->port[way];
 }
 
@@ -233,16 +235,16 @@ static int inspect_walk(const struct vb_world *world, uint32_t node, uint32_t ho
     uint32_t port = world->node[node].port[0];
 
     for (uint32_t hops = 0; hops <= world->nodes; ++hops) {
-        const struct vb_sim_node *end;
+        const struct vb_world_node *end;
 
-        if (port == VB_SIM_NONE)
+        if (port == VB_WORLD_NONE)
             return -EHOSTUNREACH;
         if (!*rate || world->port[port].rate < *rate)
             *rate = world->port[port].rate;
         end = &world->node[world->port[world->port[port].peer].node];
-        if (end->kind == VB_SIM_HOST)
+        if (end->kind == VB_WORLD_HOST)
             return end->host == host ? 0 : -EHOSTUNREACH;
-        if (next_port(world, port, host) == VB_SIM_NONE && end->sw->config.floods)
+        if (next_port(world, port, host) == VB_WORLD_NONE && end->sw->config.floods)
             return 0; /* it may be anywhere */
         port = next_port(world, port, host);
     }
@@ -277,9 +279,9 @@ struct walk {
 static bool inspect_enter(const struct vb_world *world, struct walk *walk, uint32_t port,
                           uint32_t *hosts)
 {
-    const struct vb_sim_port *peer = &world->port[world->port[port].peer];
+    const struct vb_world_port *peer = &world->port[world->port[port].peer];
 
-    if (world->node[peer->node].kind == VB_SIM_HOST) {
+    if (world->node[peer->node].kind == VB_WORLD_HOST) {
         ++*hosts;
         return true;
     }
@@ -295,15 +297,15 @@ static bool follow_group(const struct vb_world *world, struct walk *walk, uint32
 {
     while (walk->next < walk->count) {
         uint32_t in = walk->port[walk->next++];
-        const struct vb_sim_switch *sw = world->node[world->port[in].node].sw;
+        const struct vb_world_switch *sw = world->node[world->port[in].node].sw;
         uint32_t through = vb_world_switch_through(world, sw, in);
 
-        if (through != VB_SIM_NONE && !inspect_enter(world, walk, through, hosts))
+        if (through != VB_WORLD_NONE && !inspect_enter(world, walk, through, hosts))
             return false;
         for (uint32_t i = 0; group < sw->groups && i < sw->group[group].count; ++i) {
             uint32_t out = sw->port[sw->group[group].port[i]];
 
-            if (out != VB_SIM_NONE && out != in && !inspect_enter(world, walk, out, hosts))
+            if (out != VB_WORLD_NONE && out != in && !inspect_enter(world, walk, out, hosts))
                 return false;
         }
     }
@@ -317,7 +319,7 @@ int vb_world_group_reaches(const struct vb_world *world, uint32_t node, uint32_t
     uint32_t hosts = 0, port = world->node[node].port[0];
     int error = walk.port && walk.seen ? 0 : -ENOMEM;
 
-    if (!error && port != VB_SIM_NONE &&
+    if (!error && port != VB_WORLD_NONE &&
         !(inspect_enter(world, &walk, port, &hosts) && follow_group(world, &walk, group, &hosts)))
         error = -ELOOP;
     free(walk.port);

@@ -6,51 +6,52 @@
 
 #include "event/link.h"
 #include "event/switch.h"
-#include "event/trail.h"
+#include "event/telemetry.h"
 #include "event/watchdog.h"
 
 enum { WAKE_IDLE = 1 };
 
 /* One block, which begins with what each packet touches. */
-static struct vb_sim_lanes *lanes_allocate(uint32_t count, uint32_t inputs)
+static struct vb_world_lanes *lanes_allocate(uint32_t count, uint32_t inputs)
 {
-    size_t head = sizeof(struct vb_sim_lanes) + count * sizeof(struct vb_sim_lane);
-    size_t size = head + (size_t)count * inputs * sizeof(struct vb_sim_line);
-    struct vb_sim_lanes *made;
+    size_t head = sizeof(struct vb_world_lanes) + count * sizeof(struct vb_world_lane);
+    size_t size = head + (size_t)count * inputs * sizeof(struct vb_world_input_queue);
+    struct vb_world_lanes *made;
     void *block;
 
     if (posix_memalign(&block, 64, size))
         return NULL;
     made = memset(block, 0, size);
-    made->line = (struct vb_sim_line *)((uint8_t *)block + head);
+    made->input_queue = (struct vb_world_input_queue *)((uint8_t *)block + head);
     return made;
 }
 
-struct vb_sim_lanes *vb_world_lanes_create(uint32_t data, bool management, uint32_t inputs,
-                                           const struct vb_arbiter_tables *tables)
+struct vb_world_lanes *vb_world_lanes_create(uint32_t data, bool management, uint32_t inputs,
+                                             const struct vb_world_arbiter_tables *tables)
 {
     uint32_t count = data + management;
-    struct vb_sim_lanes *made = lanes_allocate(count, inputs);
+    struct vb_world_lanes *made = lanes_allocate(count, inputs);
 
     if (!made)
         return NULL;
     made->count = count;
     made->data = data;
-    made->first = 1u << (management ? data : VB_SIM_LANE_FIRST);
+    made->first = 1u << (management ? data : VB_WORLD_LANE_FIRST);
     made->inputs = inputs;
-    made->wake_at = made->stalled_since = VB_SIM_NEVER;
+    made->wake_at = made->stalled_since = VB_WORLD_NEVER;
     if (vb_world_arbiter_init(&made->arbiter, tables)) {
         vb_world_lanes_destroy(made);
         return NULL;
     }
     for (uint32_t i = 0; i < count * inputs; ++i)
-        made->line[i] = (struct vb_sim_line){VB_SIM_NONE, VB_SIM_NONE, VB_SIM_NONE};
+        made->input_queue[i] =
+            (struct vb_world_input_queue){VB_WORLD_NONE, VB_WORLD_NONE, VB_WORLD_NONE};
     for (uint32_t i = 0; i < count; ++i)
-        made->lane[i].first_input = made->lane[i].last_input = VB_SIM_NONE;
+        made->lane[i].first_input = made->lane[i].last_input = VB_WORLD_NONE;
     return made;
 }
 
-void vb_world_lanes_destroy(struct vb_sim_lanes *lanes)
+void vb_world_lanes_destroy(struct vb_world_lanes *lanes)
 {
     if (!lanes)
         return;
@@ -60,22 +61,22 @@ void vb_world_lanes_destroy(struct vb_sim_lanes *lanes)
     free(lanes);
 }
 
-uint64_t vb_world_lane_limit(const struct vb_sim_lane *lane)
+uint64_t vb_world_lane_limit(const struct vb_world_lane *lane)
 {
     uint64_t limit = lane->released + lane->peer_room;
 
-    if (limit > lane->arrived + VB_SIM_CREDIT_WINDOW && lane->peer_room > VB_SIM_CREDIT_WINDOW)
-        limit = lane->arrived + VB_SIM_CREDIT_WINDOW;
+    if (limit > lane->arrived + VB_WORLD_CREDIT_WINDOW && lane->peer_room > VB_WORLD_CREDIT_WINDOW)
+        limit = lane->arrived + VB_WORLD_CREDIT_WINDOW;
     return limit;
 }
 
-bool vb_world_lane_is_open(const struct vb_world *world, const struct vb_sim_lane *lane,
+bool vb_world_lane_is_open(const struct vb_world *world, const struct vb_world_lane *lane,
                            uint32_t bytes)
 {
-    switch (lane->gate) {
-    case VB_SIM_CREDITS:
-        return lane->sent + vb_world_sim_blocks(bytes) <= vb_world_lane_limit(lane);
-    case VB_SIM_PAUSES:
+    switch (lane->flow_control) {
+    case VB_WORLD_CREDITS:
+        return lane->sent + vb_world_credit_blocks(bytes) <= vb_world_lane_limit(lane);
+    case VB_WORLD_PAUSES:
         return !lane->paused || world->now >= lane->paused_until;
     default:
         return true;
@@ -84,68 +85,70 @@ bool vb_world_lane_is_open(const struct vb_world *world, const struct vb_sim_lan
 
 void vb_world_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle)
 {
-    struct vb_sim_lanes *lanes = world->port[port].lanes;
+    struct vb_world_lanes *lanes = world->port[port].lanes;
 
     if (lanes->wake_at <= at)
         return;
     lanes->wake_at = at;
     world->idle += idle;
-    vb_world_add(world, at, VB_SIM_WAKE, idle ? WAKE_IDLE : 0, port);
+    vb_world_add(world, at, VB_WORLD_WAKE, idle ? WAKE_IDLE : 0, port);
 }
 
 /* Puts an input that has packets behind the others. */
-static void lanes_join(struct vb_sim_lane *lane, struct vb_sim_line *lines, uint32_t input)
+static void lanes_join(struct vb_world_lane *lane, struct vb_world_input_queue *queues,
+                       uint32_t input)
 {
-    lines[input].next = VB_SIM_NONE;
-    if (lane->first_input == VB_SIM_NONE)
+    queues[input].next = VB_WORLD_NONE;
+    if (lane->first_input == VB_WORLD_NONE)
         lane->first_input = input;
     else
-        lines[lane->last_input].next = input;
+        queues[lane->last_input].next = input;
     lane->last_input = input;
 }
 
-static struct vb_sim_packet *lanes_head_of(const struct vb_world *world,
-                                           const struct vb_sim_lanes *lanes, uint32_t lane)
+static struct vb_world_packet *lanes_head_of(const struct vb_world *world,
+                                             const struct vb_world_lanes *lanes, uint32_t lane)
 {
-    const struct vb_sim_line *lines = &lanes->line[lane * lanes->inputs];
+    const struct vb_world_input_queue *queues = &lanes->input_queue[lane * lanes->inputs];
 
-    return vb_world_packet(world, lines[lanes->lane[lane].first_input].first);
+    return vb_world_packet_at(world, queues[lanes->lane[lane].first_input].first);
 }
 
-static void lanes_append(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t number,
+static void lanes_append(struct vb_world *world, struct vb_world_lanes *lanes, uint32_t number,
                          uint32_t input, uint32_t packet)
 {
-    struct vb_sim_lane *lane = &lanes->lane[number];
-    struct vb_sim_line *lines = &lanes->line[number * lanes->inputs], *line = &lines[input];
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_world_lane *lane = &lanes->lane[number];
+    struct vb_world_input_queue *queues = &lanes->input_queue[number * lanes->inputs],
+                                *queue = &queues[input];
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
-    at->next = VB_SIM_NONE;
+    at->next = VB_WORLD_NONE;
     if (!lane->packets)
         lane->head_since = world->now;
     lane->bytes += at->bytes;
     ++lane->packets;
     lanes->waiting |= 1u << number;
-    if (line->first == VB_SIM_NONE) {
-        line->first = packet;
-        lanes_join(lane, lines, input);
+    if (queue->first == VB_WORLD_NONE) {
+        queue->first = packet;
+        lanes_join(lane, queues, input);
     } else {
-        vb_world_packet(world, line->last)->next = packet;
+        vb_world_packet_at(world, queue->last)->next = packet;
     }
-    line->last = packet;
+    queue->last = packet;
 }
 
 /* The first packet of the input whose turn it is; the turn passes. */
-static uint32_t lanes_take(struct vb_world *world, struct vb_sim_lanes *lanes, uint32_t number)
+static uint32_t lanes_take(struct vb_world *world, struct vb_world_lanes *lanes, uint32_t number)
 {
-    struct vb_sim_lane *lane = &lanes->lane[number];
-    struct vb_sim_line *lines = &lanes->line[number * lanes->inputs];
-    uint32_t input = lane->first_input, packet = lines[input].first;
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_world_lane *lane = &lanes->lane[number];
+    struct vb_world_input_queue *queues = &lanes->input_queue[number * lanes->inputs];
+    uint32_t input = lane->first_input, packet = queues[input].first;
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
-    lane->first_input = lines[input].next;
-    lines[input].first = at->next;
-    if (at->next != VB_SIM_NONE)
-        lanes_join(lane, lines, input);
+    lane->first_input = queues[input].next;
+    queues[input].first = at->next;
+    if (at->next != VB_WORLD_NONE)
+        lanes_join(lane, queues, input);
     lane->bytes -= at->bytes;
     lane->head_since = world->now;
     if (!--lane->packets)
@@ -153,34 +156,34 @@ static uint32_t lanes_take(struct vb_world *world, struct vb_sim_lanes *lanes, u
     return packet;
 }
 
-static void count_stall(struct vb_world *world, struct vb_sim_port *port)
+static void count_stall(struct vb_world *world, struct vb_world_port *port)
 {
-    struct vb_sim_lanes *lanes = port->lanes;
+    struct vb_world_lanes *lanes = port->lanes;
 
-    if (lanes->stalled_since == VB_SIM_NEVER)
+    if (lanes->stalled_since == VB_WORLD_NEVER)
         return;
     port->traffic.stalled += world->now - lanes->stalled_since;
-    lanes->stalled_since = VB_SIM_NEVER;
+    lanes->stalled_since = VB_WORLD_NEVER;
 }
 
 static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
 {
-    struct vb_sim_port *port = &world->port[number];
-    struct vb_sim_node *node = &world->node[port->node];
+    struct vb_world_port *port = &world->port[number];
+    struct vb_world_node *node = &world->node[port->node];
     uint32_t packet = lanes_take(world, port->lanes, lane);
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
-    bool copy = at->level_marks & VB_SIM_COPY, promised = at->header[4] & VB_SIM_PROMISED;
+    bool copy = at->level_marks & VB_WORLD_COPY, promised = at->header[4] & VB_WORLD_PROMISED;
 
     count_stall(world, port);
     at->lane = (uint8_t)lane;
-    if (port->lanes->lane[lane].gate == VB_SIM_CREDITS)
-        port->lanes->lane[lane].sent += vb_world_sim_blocks(bytes);
+    if (port->lanes->lane[lane].flow_control == VB_WORLD_CREDITS)
+        port->lanes->lane[lane].sent += vb_world_credit_blocks(bytes);
     vb_world_link_send(world, number, packet, world->now);
-    if (node->kind != VB_SIM_SWITCH)
+    if (node->kind != VB_WORLD_SWITCH)
         return;
     if (__builtin_expect(world->traces, 0))
-        vb_world_trail_add(world, number, packet, port->lanes->lane[lane].bytes, 0);
+        vb_world_telemetry_add(world, number, packet, port->lanes->lane[lane].bytes, 0);
     if (__builtin_expect(copy, 0))
         vb_world_switch_copy_left(world, node->sw, packet, port->free_at);
     else
@@ -188,33 +191,33 @@ static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
 }
 
 void vb_world_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane,
-                         enum vb_sim_drop reason)
+                         enum vb_world_drop_reason reason)
 {
-    struct vb_sim_port *port = &world->port[number];
-    struct vb_sim_node *node = &world->node[port->node];
+    struct vb_world_port *port = &world->port[number];
+    struct vb_world_node *node = &world->node[port->node];
     uint32_t packet = lanes_take(world, port->lanes, lane);
-    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
     if (!port->lanes->waiting)
         count_stall(world, port);
-    if (node->kind == VB_SIM_SWITCH && (at->level_marks & VB_SIM_COPY))
+    if (node->kind == VB_WORLD_SWITCH && (at->level_marks & VB_WORLD_COPY))
         vb_world_switch_copy_left(world, node->sw, packet, world->now);
-    else if (node->kind == VB_SIM_SWITCH)
+    else if (node->kind == VB_WORLD_SWITCH)
         vb_world_switch_left(world, node->sw, at->input, at->lane, at->bytes,
-                             at->header[VB_SIM_FLAGS_AT] & VB_SIM_PROMISED, world->now);
+                             at->header[VB_WORLD_FLAGS_AT] & VB_WORLD_PROMISED, world->now);
     vb_world_drop(world, port, packet, reason);
 }
 
 /* Who waited too long at the head of a queue is dropped (IBA 18.2.5.4: HOQLife). */
 static void age(struct vb_world *world, uint32_t number)
 {
-    struct vb_sim_lanes *lanes = world->port[number].lanes;
+    struct vb_world_lanes *lanes = world->port[number].lanes;
 
     for (uint32_t i = 0; i < lanes->count; ++i) {
-        struct vb_sim_lane *lane = &lanes->lane[i];
+        struct vb_world_lane *lane = &lanes->lane[i];
 
         while (lane->packets && world->now - lane->head_since >= lanes->lifetime)
-            vb_world_lanes_drop(world, number, i, VB_SIM_DROP_LIFETIME);
+            vb_world_lanes_drop(world, number, i, VB_WORLD_DROP_LIFETIME);
     }
 }
 
@@ -226,10 +229,10 @@ static void guard(struct vb_world *world, uint32_t number)
         vb_world_watchdog_look(world, number);
 }
 
-static uint32_t open_lanes(const struct vb_world *world, const struct vb_sim_port *port,
+static uint32_t open_lanes(const struct vb_world *world, const struct vb_world_port *port,
                            uint32_t *bytes)
 {
-    const struct vb_sim_lanes *lanes = port->lanes;
+    const struct vb_world_lanes *lanes = port->lanes;
     uint32_t open = 0;
 
     for (uint32_t left = lanes->waiting; left; left &= left - 1) {
@@ -245,15 +248,15 @@ static uint32_t open_lanes(const struct vb_world *world, const struct vb_sim_por
 /* Nothing may go: whatever comes first, news from the other end or a time that runs out. */
 static void wait(struct vb_world *world, uint32_t number)
 {
-    struct vb_sim_lanes *lanes = world->port[number].lanes;
-    uint64_t expires = VB_SIM_NEVER, dies = VB_SIM_NEVER;
+    struct vb_world_lanes *lanes = world->port[number].lanes;
+    uint64_t expires = VB_WORLD_NEVER, dies = VB_WORLD_NEVER;
 
-    if (lanes->stalled_since == VB_SIM_NEVER)
+    if (lanes->stalled_since == VB_WORLD_NEVER)
         lanes->stalled_since = world->now;
     for (uint32_t left = lanes->waiting; left; left &= left - 1) {
-        const struct vb_sim_lane *lane = &lanes->lane[__builtin_ctz(left)];
+        const struct vb_world_lane *lane = &lanes->lane[__builtin_ctz(left)];
 
-        if (lane->gate == VB_SIM_PAUSES && lane->paused_until < expires)
+        if (lane->flow_control == VB_WORLD_PAUSES && lane->paused_until < expires)
             expires = lane->paused_until;
         if (lanes->lifetime && lane->head_since + lanes->lifetime < dies)
             dies = lane->head_since + lanes->lifetime;
@@ -265,28 +268,28 @@ static void wait(struct vb_world *world, uint32_t number)
     }
     if (lanes->control_count)
         vb_world_lanes_plan(world, number, lanes->control_next, false);
-    if (dies != VB_SIM_NEVER)
+    if (dies != VB_WORLD_NEVER)
         vb_world_lanes_plan(world, number, dies, false);
-    if (expires != VB_SIM_NEVER)
+    if (expires != VB_WORLD_NEVER)
         vb_world_lanes_plan(world, number, expires, true);
 }
 
-static int lanes_choose(struct vb_world *world, struct vb_sim_port *port)
+static int lanes_choose(struct vb_world *world, struct vb_world_port *port)
 {
-    uint32_t bytes[VB_SIM_LANES], open;
+    uint32_t bytes[VB_WORLD_LANES], open;
 
     vb_world_lanes_absorb(world, port);
     open = open_lanes(world, port, bytes);
     if (open & port->lanes->first)
         return __builtin_ctz(open & port->lanes->first);
-    return open ? vb_world_arbiter_pick(&port->lanes->arbiter, open, bytes) : VB_ARBITER_NONE;
+    return open ? vb_world_arbiter_pick(&port->lanes->arbiter, open, bytes) : VB_WORLD_ARBITER_NONE;
 }
 
 /* The port may be free: sends what may go; a host is asked when nothing may. */
 static void lanes_serve(struct vb_world *world, uint32_t number)
 {
-    struct vb_sim_port *port = &world->port[number];
-    struct vb_sim_lanes *lanes = port->lanes;
+    struct vb_world_port *port = &world->port[number];
+    struct vb_world_lanes *lanes = port->lanes;
     int lane;
 
     if (port->free_at > world->now) {
@@ -296,8 +299,8 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
     }
     if (lanes->is_guarded && lanes->waiting)
         guard(world, number);
-    lane = lanes->waiting ? lanes_choose(world, port) : VB_ARBITER_NONE;
-    if (lane != VB_ARBITER_NONE) {
+    lane = lanes->waiting ? lanes_choose(world, port) : VB_WORLD_ARBITER_NONE;
+    if (lane != VB_WORLD_ARBITER_NONE) {
         lanes_send(world, number, (uint32_t)lane);
         if (lanes->waiting || lanes->wanted)
             vb_world_lanes_plan(world, number, port->free_at, false);
@@ -313,17 +316,17 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
 
 void vb_world_lanes_wake(struct vb_world *world, uint32_t port)
 {
-    struct vb_sim_lanes *lanes = world->port[port].lanes;
+    struct vb_world_lanes *lanes = world->port[port].lanes;
 
     if (lanes->wake_at != world->now)
         return; /* an earlier one has come in its place */
-    lanes->wake_at = VB_SIM_NEVER;
+    lanes->wake_at = VB_WORLD_NEVER;
     lanes_serve(world, port);
 }
 
 void vb_world_lanes_want(struct vb_world *world, uint32_t port)
 {
-    struct vb_sim_port *at = &world->port[port];
+    struct vb_world_port *at = &world->port[port];
 
     at->lanes->wanted = true;
     if (at->free_at > world->now)
@@ -333,8 +336,8 @@ void vb_world_lanes_want(struct vb_world *world, uint32_t port)
 void vb_world_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
                         uint32_t packet)
 {
-    struct vb_sim_lanes *lanes = world->port[port].lanes;
-    struct vb_sim_traffic *traffic = &world->port[port].traffic;
+    struct vb_world_lanes *lanes = world->port[port].lanes;
+    struct vb_world_port_counters *traffic = &world->port[port].traffic;
 
     lanes_append(world, lanes, lane, input, packet);
     if (lanes->lane[lane].bytes > traffic->queued_max)

@@ -7,23 +7,23 @@
 
 void vb_world_link_send(struct vb_world *world, uint32_t number, uint32_t packet, uint64_t start)
 {
-    struct vb_sim_port *port = &world->port[number];
-    struct vb_sim_packet *sent = vb_world_packet(world, packet);
-    uint64_t time = vb_world_sim_byte_time(port, sent->bytes), early = 0;
+    struct vb_world_port *port = &world->port[number];
+    struct vb_world_packet *sent = vb_world_packet_at(world, packet);
+    uint64_t time = vb_world_byte_time(port, sent->bytes), early = 0;
 
     port->free_at = start + time;
     if (port->early && port->early < sent->bytes)
         early = (uint64_t)(sent->bytes - port->early) * port->byte_time;
     sent->at = port->free_at + port->delay - early;
-    sent->next = VB_SIM_NONE;
+    sent->next = VB_WORLD_NONE;
     ++port->traffic.packets;
     port->traffic.bytes += sent->bytes;
     port->traffic.busy += time;
-    if (port->flight_first == VB_SIM_NONE) {
+    if (port->flight_first == VB_WORLD_NONE) {
         port->flight_first = packet;
-        vb_world_add(world, sent->at, VB_SIM_ARRIVE, 0, number);
+        vb_world_add(world, sent->at, VB_WORLD_ARRIVE, 0, number);
     } else {
-        vb_world_packet(world, port->flight_last)->next = packet;
+        vb_world_packet_at(world, port->flight_last)->next = packet;
     }
     port->flight_last = packet;
 }
@@ -45,30 +45,30 @@ static double damage(double rate, uint32_t bits)
     return chance;
 }
 
-/* Lost, if the link was down when the packet was on it; damaged by chance. VB_SIM_DROPS: neither.
+/* Lost, if the link was down when the packet was on it; damaged by chance. VB_WORLD_DROPS: neither.
  */
-static enum vb_sim_drop fate_of(struct vb_world *world, const struct vb_sim_port *port,
-                                const struct vb_sim_packet *at)
+static enum vb_world_drop_reason fate_of(struct vb_world *world, const struct vb_world_port *port,
+                                         const struct vb_world_packet *at)
 {
-    uint64_t time = at->bytes * 8 * VB_SIM_SECOND / port->rate;
+    uint64_t time = at->bytes * 8 * VB_WORLD_SECOND / port->rate;
 
     if (port->is_down || (port->came_up && at->at < port->came_up + port->delay + time))
-        return VB_SIM_DROP_DOWN;
+        return VB_WORLD_DROP_DOWN;
     if (port->bit_error_rate > 0 &&
         vb_world_chance(world) < damage(port->bit_error_rate, 8u * at->bytes))
-        return VB_SIM_DROP_DAMAGED;
-    return VB_SIM_DROPS;
+        return VB_WORLD_DROP_DAMAGED;
+    return VB_WORLD_DROPS;
 }
 
 static bool survives(struct vb_world *world, uint32_t number, uint32_t packet)
 {
-    struct vb_sim_port *port = &world->port[number];
-    const struct vb_sim_packet *at = vb_world_packet(world, packet);
-    enum vb_sim_drop fate = fate_of(world, port, at);
+    struct vb_world_port *port = &world->port[number];
+    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    enum vb_world_drop_reason fate = fate_of(world, port, at);
 
     if (port->tap)
         port->tap->see(port->tap->context, number, at, fate);
-    if (fate == VB_SIM_DROPS)
+    if (fate == VB_WORLD_DROPS)
         return true;
     vb_world_drop(world, port, packet, fate);
     return false;
@@ -78,12 +78,12 @@ static bool survives(struct vb_world *world, uint32_t number, uint32_t packet)
  * Room was kept for it at the other end. What is sent and received is compared in each
  * flow-control packet (IBA 7.9.4.3), so that lost packets cost no credits; here it is at once.
  */
-static void link_give_back(struct vb_world *world, struct vb_sim_port *port, uint32_t lane,
+static void link_give_back(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                            uint32_t bytes)
 {
-    struct vb_sim_port *peer = &world->port[port->peer];
+    struct vb_world_port *peer = &world->port[port->peer];
 
-    if (!port->lanes || port->lanes->lane[lane].gate != VB_SIM_CREDITS)
+    if (!port->lanes || port->lanes->lane[lane].flow_control != VB_WORLD_CREDITS)
         return;
     vb_world_lanes_arrived(world, peer, lane, bytes);
     vb_world_lanes_released(world, peer, lane, bytes, world->now);
@@ -91,13 +91,13 @@ static void link_give_back(struct vb_world *world, struct vb_sim_port *port, uin
 
 void vb_world_link_arrive(struct vb_world *world, uint32_t number)
 {
-    struct vb_sim_port *port = &world->port[number];
+    struct vb_world_port *port = &world->port[number];
     uint32_t packet = port->flight_first;
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
     port->flight_first = at->next;
-    if (at->next != VB_SIM_NONE)
-        vb_world_add(world, vb_world_packet(world, at->next)->at, VB_SIM_ARRIVE, 0, number);
+    if (at->next != VB_WORLD_NONE)
+        vb_world_add(world, vb_world_packet_at(world, at->next)->at, VB_WORLD_ARRIVE, 0, number);
     if (__builtin_expect(port->slow_path, 0)) {
         uint32_t lane = at->lane, bytes = at->bytes;
 
@@ -117,7 +117,7 @@ void vb_world_link_arrive(struct vb_world *world, uint32_t number)
 
 void vb_world_link_set(struct vb_world *world, uint32_t number, bool up)
 {
-    struct vb_sim_port *port = &world->port[number];
+    struct vb_world_port *port = &world->port[number];
 
     port->slow_path = true;
     port->is_down = !up;

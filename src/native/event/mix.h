@@ -11,9 +11,9 @@
 #include <stdint.h>
 
 /* What SplitMix64 adds to its state for each number: 2^64 divided by the golden ratio. */
-#define VB_SIM_GOLDEN 0x9e3779b97f4a7c15ull
+#define VB_WORLD_GOLDEN 0x9e3779b97f4a7c15ull
 
-static inline uint64_t vb_world_sim_mix(uint64_t z)
+static inline uint64_t vb_world_mix(uint64_t z)
 {
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ z >> 27) * 0x94d049bb133111ebull;

@@ -9,19 +9,19 @@
 #include <string.h>
 
 #include "event/switch.h"
-#include "event/trail.h"
+#include "event/telemetry.h"
 #include "wire/bytes.h"
 
 /* A datagram's headers end before: how many copies are there still, or who counts. */
-enum { COUNT_AT = VB_SIM_HEADER - 4 };
+enum { COUNT_AT = VB_WORLD_HEADER - 4 };
 
 _Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_DETH + VB_IMM), "datagrams go to groups");
 _Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_RETH + VB_IMM), "and any packet is flooded");
 
-int vb_world_switch_set_group(struct vb_sim_switch *sw, uint32_t number, const uint16_t *ports,
+int vb_world_switch_set_group(struct vb_world_switch *sw, uint32_t number, const uint16_t *ports,
                               uint32_t count)
 {
-    struct vb_sim_group *group;
+    struct vb_world_group *group;
     uint16_t *copy;
 
     for (uint32_t i = 0; i < count; ++i)
@@ -41,40 +41,41 @@ int vb_world_switch_set_group(struct vb_sim_switch *sw, uint32_t number, const u
     if (count)
         memcpy(copy, ports, count * sizeof(*copy));
     free(sw->group[number].port);
-    sw->group[number] = (struct vb_sim_group){copy, count};
+    sw->group[number] = (struct vb_world_group){copy, count};
     return 0;
 }
 
 /* The n-th port, unless nothing is plugged in or the packet came by it. */
-static uint32_t multicast_way(const struct vb_sim_switch *sw, const struct vb_sim_group *group,
+static uint32_t multicast_way(const struct vb_world_switch *sw, const struct vb_world_group *group,
                               uint32_t n, uint32_t in)
 {
     uint32_t port = sw->port[group->port[n]];
 
-    return port == in ? VB_SIM_NONE : port;
+    return port == in ? VB_WORLD_NONE : port;
 }
 
-static uint32_t ways(const struct vb_sim_switch *sw, const struct vb_sim_group *group, uint32_t in)
+static uint32_t ways(const struct vb_world_switch *sw, const struct vb_world_group *group,
+                     uint32_t in)
 {
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < group->count; ++i)
-        count += multicast_way(sw, group, i, in) != VB_SIM_NONE;
+        count += multicast_way(sw, group, i, in) != VB_WORLD_NONE;
     return count;
 }
 
-/* `another`: a packet more than there was. VB_SIM_NONE: no memory. */
+/* `another`: a packet more than there was. VB_WORLD_NONE: no memory. */
 static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
 {
-    uint32_t copy = vb_world_sim_pool_take(&world->pool);
+    uint32_t copy = vb_world_pool_take(&world->pool);
 
-    if (copy == VB_SIM_NONE) {
+    if (copy == VB_WORLD_NONE) {
         world->error = -ENOMEM;
         return copy;
     }
-    *vb_world_packet(world, copy) = *vb_world_packet(world, packet);
+    *vb_world_packet_at(world, copy) = *vb_world_packet_at(world, packet);
     if (world->traces)
-        vb_world_trail_copy(world, copy, packet);
+        vb_world_telemetry_copy(world, copy, packet);
     world->copied += another;
     if (world->on_host->copied)
         world->on_host->copied(world->hosts_context, packet, copy, another);
@@ -82,27 +83,27 @@ static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
 }
 
 /* Each for itself: the packet is the last of them. */
-static void multicast_spread(struct vb_world *world, struct vb_sim_switch *sw,
-                             const struct vb_sim_group *group, uint32_t in, uint32_t packet,
+static void multicast_spread(struct vb_world *world, struct vb_world_switch *sw,
+                             const struct vb_world_group *group, uint32_t in, uint32_t packet,
                              uint32_t left)
 {
     for (uint32_t i = 0; left; ++i) {
         uint32_t out = multicast_way(sw, group, i, in), passed;
 
-        if (out == VB_SIM_NONE)
+        if (out == VB_WORLD_NONE)
             continue;
         passed = --left ? copy_of(world, packet, true) : packet;
-        if (passed == VB_SIM_NONE)
+        if (passed == VB_WORLD_NONE)
             return;
         vb_world_switch_pass_on(world, sw, in, out, passed);
     }
 }
 
-static void spread_from_room(struct vb_world *world, struct vb_sim_switch *sw,
-                             const struct vb_sim_group *group, uint32_t in, uint32_t packet,
+static void spread_from_room(struct vb_world *world, struct vb_world_switch *sw,
+                             const struct vb_world_group *group, uint32_t in, uint32_t packet,
                              uint32_t count)
 {
-    struct vb_sim_packet *kept = vb_world_packet(world, packet);
+    struct vb_world_packet *kept = vb_world_packet_at(world, packet);
     bool another = false;
 
     if (!vb_world_switch_admit(world, sw, &world->port[in], NULL, 0, packet))
@@ -113,65 +114,66 @@ static void spread_from_room(struct vb_world *world, struct vb_sim_switch *sw,
     for (uint32_t i = 0; i < group->count; ++i) {
         uint32_t out = multicast_way(sw, group, i, in), copy;
 
-        if (out == VB_SIM_NONE)
+        if (out == VB_WORLD_NONE)
             continue;
         copy = copy_of(world, packet, another);
         another = true;
-        if (copy == VB_SIM_NONE)
+        if (copy == VB_WORLD_NONE)
             return;
-        vb_wire_put32(vb_world_packet(world, copy)->header + COUNT_AT, packet);
-        vb_world_packet(world, copy)->level_marks |= VB_SIM_COPY;
+        vb_wire_put32(vb_world_packet_at(world, copy)->header + COUNT_AT, packet);
+        vb_world_packet_at(world, copy)->level_marks |= VB_WORLD_COPY;
         vb_world_switch_pass_on(world, sw, in, out, copy);
     }
 }
 
-static void replicate(struct vb_world *world, struct vb_sim_switch *sw,
-                      const struct vb_sim_group *group, uint32_t in, uint32_t packet)
+static void replicate(struct vb_world *world, struct vb_world_switch *sw,
+                      const struct vb_world_group *group, uint32_t in, uint32_t packet)
 {
-    const struct vb_sim_packet *at = vb_world_packet(world, packet);
-    const struct vb_sim_port *port = &world->port[in];
+    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    const struct vb_world_port *port = &world->port[in];
     uint32_t count = group ? ways(sw, group, in) : 0;
-    enum vb_sim_gate gate = port->lanes ? port->lanes->lane[at->lane].input_gate : VB_SIM_LOSSY;
+    enum vb_world_flow_control flow_control =
+        port->lanes ? port->lanes->lane[at->lane].input_flow_control : VB_WORLD_LOSSY;
     uint32_t through = vb_world_switch_through(world, sw, in);
 
-    if (through != VB_SIM_NONE)
+    if (through != VB_WORLD_NONE)
         vb_world_switch_pass_on(world, sw, in, through, packet);
     else if (!count)
-        vb_world_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
-    else if (count > 1 && (gate == VB_SIM_CREDITS || gate == VB_SIM_PAUSES))
+        vb_world_switch_discard(world, &world->port[in], packet, VB_WORLD_DROP_ROUTE);
+    else if (count > 1 && (flow_control == VB_WORLD_CREDITS || flow_control == VB_WORLD_PAUSES))
         spread_from_room(world, sw, group, in, packet, count);
     else
         multicast_spread(world, sw, group, in, packet, count);
 }
 
-void vb_world_switch_replicate(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+void vb_world_switch_replicate(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                                uint32_t packet)
 {
-    uint32_t target = vb_world_packet(world, packet)->target;
+    uint32_t target = vb_world_packet_at(world, packet)->target;
 
     replicate(world, sw, target < sw->groups ? &sw->group[target] : NULL, in, packet);
 }
 
-void vb_world_switch_flood(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+void vb_world_switch_flood(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                            uint32_t packet)
 {
-    vb_world_packet(world, packet)->header[VB_SIM_FLAGS_AT] |= VB_SIM_FLOODED;
+    vb_world_packet_at(world, packet)->header[VB_WORLD_FLAGS_AT] |= VB_WORLD_FLOODED;
     replicate(world, sw, &sw->everywhere, in, packet);
 }
 
-void vb_world_switch_copy_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t packet,
+void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t packet,
                                uint64_t at)
 {
-    struct vb_sim_packet *copy = vb_world_packet(world, packet), *kept;
+    struct vb_world_packet *copy = vb_world_packet_at(world, packet), *kept;
     uint32_t number = vb_wire_get32(copy->header + COUNT_AT), left;
 
-    copy->level_marks &= (uint8_t)~VB_SIM_COPY;
-    kept = vb_world_packet(world, number);
+    copy->level_marks &= (uint8_t)~VB_WORLD_COPY;
+    kept = vb_world_packet_at(world, number);
     left = vb_wire_get32(kept->header + COUNT_AT) - 1;
     vb_wire_put32(kept->header + COUNT_AT, left);
     if (left)
         return;
     vb_world_switch_left(world, sw, kept->input, kept->lane, kept->bytes, false, at);
     --world->kept;
-    vb_world_sim_pool_give(&world->pool, number);
+    vb_world_pool_give(&world->pool, number);
 }

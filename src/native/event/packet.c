@@ -5,16 +5,16 @@
 
 enum { FIRST_ROOM = 1024 };
 
-uint32_t vb_world_sim_pool_grow(struct vb_sim_pool *pool)
+uint32_t vb_world_pool_grow(struct vb_world_pool *pool)
 {
     if (pool->made == pool->room) {
         uint32_t room = pool->room ? 2 * pool->room : FIRST_ROOM;
-        struct vb_sim_packet *grown = NULL;
+        struct vb_world_packet *grown = NULL;
 
         if (room > pool->room && posix_memalign((void **)&grown, 64, room * sizeof(*grown)))
             grown = NULL;
         if (!grown)
-            return VB_SIM_NONE;
+            return VB_WORLD_NONE;
         if (pool->made)
             __builtin_memcpy(grown, pool->packet, pool->made * sizeof(*grown));
         free(pool->packet);
@@ -24,7 +24,7 @@ uint32_t vb_world_sim_pool_grow(struct vb_sim_pool *pool)
     return pool->made++;
 }
 
-void vb_world_sim_pool_free(struct vb_sim_pool *pool)
+void vb_world_pool_free(struct vb_world_pool *pool)
 {
     free(pool->packet);
 }

@@ -17,14 +17,14 @@ static uint32_t at_most(uint64_t value)
 }
 
 /* A lane as its port would see it now, with the words that have come and were not taken in yet. */
-static struct vb_sim_lane seen(const struct vb_world *world, const struct vb_sim_port *port,
-                               uint32_t number)
+static struct vb_world_lane seen(const struct vb_world *world, const struct vb_world_port *port,
+                                 uint32_t number)
 {
-    const struct vb_sim_lanes *lanes = port->lanes;
-    struct vb_sim_lane lane = lanes->lane[number];
+    const struct vb_world_lanes *lanes = port->lanes;
+    struct vb_world_lane lane = lanes->lane[number];
 
     for (uint32_t i = 0; i < lanes->control_count; ++i) {
-        const struct vb_sim_control *word = vb_world_lanes_word(lanes, i);
+        const struct vb_world_control *word = vb_world_lanes_control(lanes, i);
 
         if (word->at > world->now)
             break;
@@ -34,40 +34,40 @@ static struct vb_sim_lane seen(const struct vb_world *world, const struct vb_sim
     return lane;
 }
 
-static uint32_t credits_of(const struct vb_sim_lane *lane)
+static uint32_t credits_of(const struct vb_world_lane *lane)
 {
     uint64_t limit = vb_world_lane_limit(lane);
 
-    if (lane->gate != VB_SIM_CREDITS)
-        return VB_SIM_UNLIMITED;
-    return at_most((limit > lane->sent ? limit - lane->sent : 0) * VB_SIM_BLOCK);
+    if (lane->flow_control != VB_WORLD_CREDITS)
+        return VB_WORLD_UNLIMITED;
+    return at_most((limit > lane->sent ? limit - lane->sent : 0) * VB_WORLD_CREDIT_BLOCK);
 }
 
-static void look_at_lane(const struct vb_world *world, const struct vb_sim_port *port,
-                         uint32_t number, struct vb_sim_sample *sample)
+static void look_at_lane(const struct vb_world *world, const struct vb_world_port *port,
+                         uint32_t number, struct vb_world_sample *sample)
 {
-    struct vb_sim_lane lane = seen(world, port, number);
-    bool blocks = lane.input_gate == VB_SIM_CREDITS;
+    struct vb_world_lane lane = seen(world, port, number);
+    bool blocks = lane.input_flow_control == VB_WORLD_CREDITS;
 
-    *sample = (struct vb_sim_sample){
+    *sample = (struct vb_world_sample){
         .bytes = lane.bytes,
         .credits = credits_of(&lane),
-        .held = blocks ? at_most((uint64_t)lane.held * VB_SIM_BLOCK) : lane.held,
+        .held = blocks ? at_most((uint64_t)lane.held * VB_WORLD_CREDIT_BLOCK) : lane.held,
         .paused = lane.paused && world->now < lane.paused_until,
         .stopped = lane.stopped,
     };
 }
 
-static void look_at(const struct vb_world *world, const struct vb_sim_watched *queue,
-                    struct vb_sim_sample *sample)
+static void look_at(const struct vb_world *world, const struct vb_world_sampled_queue *queue,
+                    struct vb_world_sample *sample)
 {
-    const struct vb_sim_port *port = &world->port[queue->port];
+    const struct vb_world_port *port = &world->port[queue->port];
 
     if (port->lanes)
         look_at_lane(world, port, queue->lane, sample);
     else
-        *sample = (struct vb_sim_sample){.bytes = at_most(vb_world_sim_backlog(world, port)),
-                                         .credits = VB_SIM_UNLIMITED};
+        *sample = (struct vb_world_sample){.bytes = at_most(vb_world_backlog(world, port)),
+                                           .credits = VB_WORLD_UNLIMITED};
 }
 
 static void sample_plan(struct vb_world *world, uint32_t number, uint64_t at)
@@ -75,13 +75,13 @@ static void sample_plan(struct vb_world *world, uint32_t number, uint64_t at)
     world->sampler[number]->planned = true;
     ++world->idle;
     ++world->watching;
-    vb_world_add(world, at, VB_SIM_SAMPLE, 0, number);
+    vb_world_add(world, at, VB_WORLD_SAMPLE, 0, number);
 }
 
 void vb_world_sampler_look(struct vb_world *world, uint32_t number)
 {
-    struct vb_sim_sampler *sampler = world->sampler[number];
-    struct vb_sim_sample *row = sampler->sample + sampler->rows * sampler->queues;
+    struct vb_world_sampler *sampler = world->sampler[number];
+    struct vb_world_sample *row = sampler->sample + sampler->rows * sampler->queues;
 
     --world->idle;
     --world->watching;
@@ -99,9 +99,9 @@ void vb_world_sampler_look(struct vb_world *world, uint32_t number)
 
 /* ---- from first to last ---------------------------------------------------------------------- */
 
-static bool is_queue(const struct vb_world *world, const struct vb_sim_watched *queue)
+static bool is_queue(const struct vb_world *world, const struct vb_world_sampled_queue *queue)
 {
-    const struct vb_sim_lanes *lanes;
+    const struct vb_world_lanes *lanes;
 
     if (queue->port >= world->ports)
         return false;
@@ -121,7 +121,7 @@ static void *sample_reserve(uint64_t count, size_t size)
     return made == MAP_FAILED ? NULL : made;
 }
 
-static void free_sampler(struct vb_sim_sampler *sampler)
+static void free_sampler(struct vb_world_sampler *sampler)
 {
     if (sampler->at)
         munmap(sampler->at, sampler->limit * sizeof(*sampler->at));
@@ -131,10 +131,10 @@ static void free_sampler(struct vb_sim_sampler *sampler)
     free(sampler);
 }
 
-static struct vb_sim_sampler *make_sampler(const struct vb_sim_watched *queues, uint32_t count,
-                                           uint64_t interval, uint64_t limit)
+static struct vb_world_sampler *make_sampler(const struct vb_world_sampled_queue *queues,
+                                             uint32_t count, uint64_t interval, uint64_t limit)
 {
-    struct vb_sim_sampler *made = calloc(1, sizeof(*made));
+    struct vb_world_sampler *made = calloc(1, sizeof(*made));
 
     if (!made)
         return NULL;
@@ -152,10 +152,11 @@ static struct vb_sim_sampler *make_sampler(const struct vb_sim_watched *queues, 
     return NULL;
 }
 
-int vb_world_sample(struct vb_world *world, const struct vb_sim_watched *queues, uint32_t count,
-                    uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
+int vb_world_add_sampler(struct vb_world *world, const struct vb_world_sampled_queue *queues,
+                         uint32_t count, uint64_t interval, uint64_t start, uint64_t limit,
+                         uint32_t *number)
 {
-    struct vb_sim_sampler **grown;
+    struct vb_world_sampler **grown;
 
     if (!count || !interval || !limit || start < world->now)
         return -EINVAL;
@@ -174,7 +175,7 @@ int vb_world_sample(struct vb_world *world, const struct vb_sim_watched *queues,
     return world->error;
 }
 
-void vb_world_sampler_stop(struct vb_sim_sampler *sampler)
+void vb_world_sampler_stop(struct vb_world_sampler *sampler)
 {
     sampler->stopped = true;
 }

@@ -7,10 +7,10 @@
 
 #include "event/detour.h"
 #include "event/link.h"
-#include "event/trail.h"
+#include "event/telemetry.h"
 #include "wire/bytes.h"
 
-static int make_everywhere(struct vb_sim_switch *sw)
+static int make_everywhere(struct vb_world_switch *sw)
 {
     uint32_t ports = sw->config.ports;
 
@@ -23,14 +23,14 @@ static int make_everywhere(struct vb_sim_switch *sw)
     return 0;
 }
 
-int vb_world_switch_create(const struct vb_sim_switch_config *config, struct vb_sim_switch **sw)
+int vb_world_switch_create(const struct vb_world_switch_config *config, struct vb_world_switch **sw)
 {
-    struct vb_sim_switch *made;
+    struct vb_world_switch *made;
 
-    if (!config->ports || config->ports >= VB_SIM_PORT_SET ||
-        config->lanes + (config->management != 0) > VB_SIM_LANES ||
+    if (!config->ports || config->ports >= VB_WORLD_PORT_SET ||
+        config->lanes + (config->management != 0) > VB_WORLD_LANES ||
         (config->management && !config->lanes) ||
-        (config->line && (config->ports != 2 || !config->lanes)))
+        (config->extender && (config->ports != 2 || !config->lanes)))
         return -EINVAL;
     made = calloc(1, sizeof(*made));
     if (!made)
@@ -49,7 +49,7 @@ int vb_world_switch_create(const struct vb_sim_switch_config *config, struct vb_
     return 0;
 }
 
-void vb_world_switch_destroy(struct vb_sim_switch *sw)
+void vb_world_switch_destroy(struct vb_world_switch *sw)
 {
     free(sw->table);
     free(sw->set);
@@ -74,7 +74,7 @@ static uint32_t row_length(const int32_t *row, uint32_t width)
     return n;
 }
 
-static bool switch_is_set(const struct vb_sim_switch *sw, uint32_t set, const int32_t *row,
+static bool switch_is_set(const struct vb_world_switch *sw, uint32_t set, const int32_t *row,
                           uint32_t n)
 {
     if (sw->set[set + 1] - sw->set[set] != n)
@@ -86,7 +86,7 @@ static bool switch_is_set(const struct vb_sim_switch *sw, uint32_t set, const in
 }
 
 /* Of hosts that are neighbours the rows are often equal: the last sets are searched first. */
-static int find_set(struct vb_sim_switch *sw, const int32_t *row, uint32_t n, uint32_t *set)
+static int find_set(struct vb_world_switch *sw, const int32_t *row, uint32_t n, uint32_t *set)
 {
     uint16_t *member;
     uint32_t *begin;
@@ -94,7 +94,7 @@ static int find_set(struct vb_sim_switch *sw, const int32_t *row, uint32_t n, ui
     for (*set = sw->sets; (*set)-- > 0;)
         if (switch_is_set(sw, *set, row, n))
             return 0;
-    if (sw->sets >= VB_SIM_PORT_SET - 1)
+    if (sw->sets >= VB_WORLD_PORT_SET - 1)
         return -EINVAL;
     begin = realloc(sw->set, (sw->sets + 2) * sizeof(*begin));
     if (!begin)
@@ -113,7 +113,7 @@ static int find_set(struct vb_sim_switch *sw, const int32_t *row, uint32_t n, ui
     return 0;
 }
 
-static int set_row(struct vb_sim_switch *sw, uint32_t target, const int32_t *row, uint32_t width)
+static int set_row(struct vb_world_switch *sw, uint32_t target, const int32_t *row, uint32_t width)
 {
     uint32_t n = row_length(row, width), set;
     int error;
@@ -122,15 +122,15 @@ static int set_row(struct vb_sim_switch *sw, uint32_t target, const int32_t *row
         if ((uint32_t)row[i] >= sw->config.ports)
             return -EINVAL;
     if (n < 2) {
-        sw->table[target] = n ? (uint16_t)row[0] : VB_SIM_NO_PORT;
+        sw->table[target] = n ? (uint16_t)row[0] : VB_WORLD_NO_PORT;
         return 0;
     }
     error = find_set(sw, row, n, &set);
-    sw->table[target] = (uint16_t)(VB_SIM_PORT_SET + set);
+    sw->table[target] = (uint16_t)(VB_WORLD_PORT_SET + set);
     return error;
 }
 
-int vb_world_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
+int vb_world_switch_set_routes(struct vb_world_switch *sw, const int32_t *ports, uint32_t targets,
                                uint32_t width)
 {
     uint16_t *table = realloc(sw->table, (targets ? targets : 1) * sizeof(*table));
@@ -148,7 +148,7 @@ int vb_world_switch_set_routes(struct vb_sim_switch *sw, const int32_t *ports, u
     return error;
 }
 
-int vb_world_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bool by_lane)
+int vb_world_switch_set_lanes(struct vb_world_switch *sw, const uint8_t *lanes, bool by_lane)
 {
     size_t count = (size_t)sw->config.ports * sw->config.ports * 16;
     uint8_t *copy;
@@ -166,7 +166,7 @@ int vb_world_switch_set_lanes(struct vb_sim_switch *sw, const uint8_t *lanes, bo
     return 0;
 }
 
-int vb_world_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
+int vb_world_switch_set_victim(struct vb_world_switch *sw, uint32_t port)
 {
     if (port >= sw->config.ports)
         return -EINVAL;
@@ -179,7 +179,7 @@ int vb_world_switch_set_victim(struct vb_sim_switch *sw, uint32_t port)
 }
 
 /* A connection's UDP source port, or flow label, is made of its queue pair's number. */
-static uint64_t switch_flow(const struct vb_sim_packet *packet)
+static uint64_t switch_flow(const struct vb_world_packet *packet)
 {
     return (uint64_t)packet->source << 48 | (uint64_t)packet->target << 32 |
            vb_wire_get24(packet->header + 5);
@@ -187,36 +187,38 @@ static uint64_t switch_flow(const struct vb_sim_packet *packet)
 
 /* Packets in turn would not do: where data and acknowledgements, or two flows, alternate, each kind
  * would have one way for itself. The switch draws from a sequence of its own, its salt's. */
-static uint32_t one_of(struct vb_sim_switch *sw, uint32_t set, const struct vb_sim_packet *packet)
+static uint32_t one_of(struct vb_world_switch *sw, uint32_t set,
+                       const struct vb_world_packet *packet)
 {
-    bool sprays = sw->balance == VB_SIM_BY_PACKET;
+    bool sprays = sw->balance == VB_WORLD_BY_PACKET;
     uint32_t first = sw->set[set], n = sw->set[set + 1] - first;
     uint64_t key =
-        sprays ? sw->salt + VB_SIM_GOLDEN * ++sw->sprayed : switch_flow(packet) ^ sw->salt;
+        sprays ? sw->salt + VB_WORLD_GOLDEN * ++sw->sprayed : switch_flow(packet) ^ sw->salt;
 
-    return sw->member[first + (uint32_t)((vb_world_sim_mix(key) >> 32) * n >> 32)];
+    return sw->member[first + (uint32_t)((vb_world_mix(key) >> 32) * n >> 32)];
 }
 
-static inline uint32_t route(struct vb_sim_switch *sw, const struct vb_sim_packet *packet,
+static inline uint32_t route(struct vb_world_switch *sw, const struct vb_world_packet *packet,
                              uint32_t target)
 {
-    uint32_t port = target < sw->targets ? sw->table[target] : VB_SIM_NO_PORT;
+    uint32_t port = target < sw->targets ? sw->table[target] : VB_WORLD_NO_PORT;
 
-    if (port != VB_SIM_NO_PORT && port >= VB_SIM_PORT_SET)
-        port = one_of(sw, port - VB_SIM_PORT_SET, packet);
-    return port != VB_SIM_NO_PORT && sw->port[port] != VB_SIM_NONE ? sw->port[port] : VB_SIM_NONE;
+    if (port != VB_WORLD_NO_PORT && port >= VB_WORLD_PORT_SET)
+        port = one_of(sw, port - VB_WORLD_PORT_SET, packet);
+    return port != VB_WORLD_NO_PORT && sw->port[port] != VB_WORLD_NONE ? sw->port[port]
+                                                                       : VB_WORLD_NONE;
 }
 
-uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
-                               const struct vb_sim_packet *packet)
+uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_world_switch *sw,
+                               uint32_t in, const struct vb_world_packet *packet)
 {
-    return sw->config.line ? vb_world_switch_through(world, sw, in)
-                           : route(sw, packet, packet->target);
+    return sw->config.extender ? vb_world_switch_through(world, sw, in)
+                               : route(sw, packet, packet->target);
 }
 
 /* ---- congestion ----------------------------------------------------------------------------- */
 
-static bool switch_is_marked(struct vb_world *world, const struct vb_sim_marking *mark,
+static bool switch_is_marked(struct vb_world *world, const struct vb_world_marking *mark,
                              uint64_t queue)
 {
     if (!mark->high || queue <= mark->low)
@@ -227,18 +229,18 @@ static bool switch_is_marked(struct vb_world *world, const struct vb_sim_marking
            mark->most * (double)(queue - mark->low) / (double)(mark->high - mark->low);
 }
 
-static void switch_mark(struct vb_world *world, const struct vb_sim_marking *marking,
-                        uint64_t queue, struct vb_sim_packet *packet, struct vb_sim_port *out)
+static void switch_mark(struct vb_world *world, const struct vb_world_marking *marking,
+                        uint64_t queue, struct vb_world_packet *packet, struct vb_world_port *out)
 {
     if (__builtin_expect(marking->high && switch_is_marked(world, marking, queue), 0)) {
-        packet->level_marks |= VB_SIM_CE;
+        packet->level_marks |= VB_WORLD_CE;
         ++out->traffic.marked;
     }
 }
 
 /* FECN is a bit of the BTH (IBA 9.2.2, byte 4). Which of those that may get it do is by lot. */
-static void notify(struct vb_world *world, const struct vb_sim_switch *sw,
-                   struct vb_sim_packet *packet, struct vb_sim_port *out)
+static void notify(struct vb_world *world, const struct vb_world_switch *sw,
+                   struct vb_world_packet *packet, struct vb_world_port *out)
 {
     uint32_t rate = sw->config.fecn_rate;
 
@@ -248,28 +250,29 @@ static void notify(struct vb_world *world, const struct vb_sim_switch *sw,
     ++out->traffic.marked;
 }
 
-static uint64_t held_by(const struct vb_sim_lane *input)
+static uint64_t held_by(const struct vb_world_lane *input)
 {
-    return (uint64_t)input->held * (input->input_gate == VB_SIM_CREDITS ? VB_SIM_BLOCK : 1);
+    return (uint64_t)input->held *
+           (input->input_flow_control == VB_WORLD_CREDITS ? VB_WORLD_CREDIT_BLOCK : 1);
 }
 
-static bool is_in_victim_mask(const struct vb_sim_switch *sw, const struct vb_sim_port *out)
+static bool is_in_victim_mask(const struct vb_world_switch *sw, const struct vb_world_port *out)
 {
     return (sw->config.fecn_to_hosts && !out->to_switch) || (sw->victim && sw->victim[out->number]);
 }
 
 /* Is the packet, which is to wait for this lane, one of those that make or meet congestion? */
-static bool is_congested(struct vb_world *world, const struct vb_sim_switch *sw,
-                         const struct vb_sim_port *in, struct vb_sim_port *out, uint32_t lane,
-                         const struct vb_sim_packet *packet)
+static bool is_congested(struct vb_world *world, const struct vb_world_switch *sw,
+                         const struct vb_world_port *in, struct vb_world_port *out, uint32_t lane,
+                         const struct vb_world_packet *packet)
 {
-    const struct vb_sim_lane *queue = &out->lanes->lane[lane];
+    const struct vb_world_lane *queue = &out->lanes->lane[lane];
 
-    if (sw->config.fecn_at == VB_SIM_FECN_INPUT)
+    if (sw->config.fecn_at == VB_WORLD_FECN_INPUT)
         return held_by(&in->lanes->lane[packet->lane]) > sw->fecn;
     if (queue->bytes <= sw->fecn)
         return false;
-    if (sw->config.fecn_at == VB_SIM_FECN_OUTPUT || is_in_victim_mask(sw, out))
+    if (sw->config.fecn_at == VB_WORLD_FECN_OUTPUT || is_in_victim_mask(sw, out))
         return true;
     vb_world_lanes_absorb(world, out);
     return vb_world_lane_is_open(world, queue, packet->bytes);
@@ -282,15 +285,15 @@ static uint64_t switch_smaller(uint64_t a, uint64_t b)
 
 /* ---- one lossy queue for each port ----------------------------------------------------------- */
 
-uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_sim_port *port)
+uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_world_port *port)
 {
-    uint64_t queue = vb_world_sim_backlog(world, port), promised = 0;
+    uint64_t queue = vb_world_backlog(world, port), promised = 0;
 
-    for (uint32_t i = port->promised ? port->flight_first : VB_SIM_NONE; i != VB_SIM_NONE;) {
-        const struct vb_sim_packet *at = vb_world_packet(world, i);
-        uint64_t sending = at->bytes * 8 * VB_SIM_SECOND / port->rate + 1;
+    for (uint32_t i = port->promised ? port->flight_first : VB_WORLD_NONE; i != VB_WORLD_NONE;) {
+        const struct vb_world_packet *at = vb_world_packet_at(world, i);
+        uint64_t sending = at->bytes * 8 * VB_WORLD_SECOND / port->rate + 1;
 
-        if ((at->header[4] & VB_SIM_PROMISED) && at->at >= world->now + port->delay + sending)
+        if ((at->header[4] & VB_WORLD_PROMISED) && at->at >= world->now + port->delay + sending)
             promised += at->bytes;
         i = at->next;
     }
@@ -298,24 +301,25 @@ uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_si
 }
 
 /* Is there room at this port? What is promised there is for those that it is promised to. */
-static bool fits_port(const struct vb_world *world, const struct vb_sim_switch *sw,
-                      const struct vb_sim_port *port, const struct vb_sim_packet *packet,
+static bool fits_port(const struct vb_world *world, const struct vb_world_switch *sw,
+                      const struct vb_world_port *port, const struct vb_world_packet *packet,
                       uint64_t queue)
 {
     if (queue + packet->bytes > sw->buffer)
         return false;
-    return !port->promised || packet->header[4] & VB_SIM_PROMISED ||
+    return !port->promised || packet->header[4] & VB_WORLD_PROMISED ||
            vb_world_switch_others(world, port) + packet->bytes + port->promised <= sw->buffer;
 }
 
-static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t out, uint32_t packet)
+static void forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t out,
+                    uint32_t packet)
 {
-    struct vb_sim_port *port = &world->port[out];
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
-    uint64_t queue = vb_world_sim_backlog(world, port);
+    struct vb_world_port *port = &world->port[out];
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    uint64_t queue = vb_world_backlog(world, port);
 
     if (sw->buffer && !fits_port(world, sw, port, at, queue)) {
-        vb_world_drop(world, port, packet, VB_SIM_DROP_FULL);
+        vb_world_drop(world, port, packet, VB_WORLD_DROP_FULL);
         return;
     }
     switch_mark(world, &sw->mark, queue, at, port);
@@ -325,18 +329,18 @@ static void forward(struct vb_world *world, struct vb_sim_switch *sw, uint32_t o
         port->traffic.queued_max = queue + at->bytes;
     vb_world_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
     if (__builtin_expect(world->traces, 0)) /* as it was when the packet came */
-        vb_world_trail_add(world, out, packet, queue, queue + at->bytes);
+        vb_world_telemetry_add(world, out, packet, queue, queue + at->bytes);
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
-static bool switch_has_room(const struct vb_sim_switch *sw, uint32_t bytes)
+static bool switch_has_room(const struct vb_world_switch *sw, uint32_t bytes)
 {
     return !sw->buffer || sw->used + bytes <= vb_world_switch_open(sw);
 }
 
 /* Dynamic thresholds (Choudhury and Hahne, 1998): a queue may have a part of what is free. */
-static uint64_t threshold(const struct vb_sim_switch *sw, double alpha)
+static uint64_t threshold(const struct vb_world_switch *sw, double alpha)
 {
     uint64_t open = vb_world_switch_open(sw), left = open > sw->used ? open - sw->used : 0;
     double most = alpha * (double)left;
@@ -345,36 +349,36 @@ static uint64_t threshold(const struct vb_sim_switch *sw, double alpha)
 }
 
 /* What is sent again while the first is on its way may be more than was promised: it is as any. */
-static bool admit_promised(struct vb_sim_switch *sw, struct vb_sim_packet *packet)
+static bool admit_promised(struct vb_world_switch *sw, struct vb_world_packet *packet)
 {
     if (sw->kept + packet->bytes <= sw->promised) {
         sw->kept += packet->bytes;
         return true;
     }
-    packet->header[4] &= (uint8_t)~VB_SIM_PROMISED;
+    packet->header[4] &= (uint8_t)~VB_WORLD_PROMISED;
     return false;
 }
 
-static bool admit_lossy(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
-                        uint32_t queue, struct vb_sim_port *out, uint32_t packet)
+static bool admit_lossy(struct vb_world *world, struct vb_world_switch *sw, uint32_t lane,
+                        uint32_t queue, struct vb_world_port *out, uint32_t packet)
 {
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t bytes = at->bytes;
 
-    if (__builtin_expect(at->header[4] & VB_SIM_PROMISED, 0) && admit_promised(sw, at))
+    if (__builtin_expect(at->header[4] & VB_WORLD_PROMISED, 0) && admit_promised(sw, at))
         return true;
     if (switch_has_room(sw, bytes) && queue + bytes <= threshold(sw, sw->config.lane[lane].alpha)) {
         sw->used += bytes;
         return true;
     }
-    vb_world_drop(world, out, packet, VB_SIM_DROP_FULL);
+    vb_world_drop(world, out, packet, VB_WORLD_DROP_FULL);
     return false;
 }
 
 /* Of the next `bytes` of an input so many that are no headroom's. */
-static uint32_t switch_share(const struct vb_sim_switch *sw,
-                             const struct vb_sim_class_config *config,
-                             const struct vb_sim_lane *input, uint32_t bytes)
+static uint32_t switch_share(const struct vb_world_switch *sw,
+                             const struct vb_world_class_config *config,
+                             const struct vb_world_lane *input, uint32_t bytes)
 {
     uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
     uint64_t open = sw->buffer ? vb_world_switch_open(sw) : UINT64_MAX;
@@ -389,31 +393,31 @@ static uint32_t switch_share(const struct vb_sim_switch *sw,
  * own headroom, and stays counted there: a threshold that shrinks takes nothing of it away (the
  * headroom of each priority group in a shared-buffer switch). It is empty whenever a pause ends.
  */
-static bool admit_paused(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
-                         struct vb_sim_port *in, uint32_t packet)
+static bool admit_paused(struct vb_world *world, struct vb_world_switch *sw, uint32_t lane,
+                         struct vb_world_port *in, uint32_t packet)
 {
-    const struct vb_sim_class_config *config = &sw->config.lane[lane];
-    struct vb_sim_lane *input = &in->lanes->lane[lane];
-    uint32_t bytes = vb_world_packet(world, packet)->bytes;
+    const struct vb_world_class_config *config = &sw->config.lane[lane];
+    struct vb_world_lane *input = &in->lanes->lane[lane];
+    uint32_t bytes = vb_world_packet_at(world, packet)->bytes;
     uint32_t shared = switch_share(sw, config, input, bytes);
 
     if (input->above + (uint64_t)(bytes - shared) > config->spare) {
-        vb_world_drop(world, in, packet, VB_SIM_DROP_HEADROOM);
+        vb_world_drop(world, in, packet, VB_WORLD_DROP_HEADROOM);
         return false;
     }
     sw->used += shared;
     input->held += bytes;
     input->above += bytes - shared;
     if (input->above && !input->stopped)
-        vb_world_lanes_pause(world, in, lane, VB_SIM_QUANTA_MAX);
+        vb_world_lanes_pause(world, in, lane, VB_WORLD_QUANTA_MAX);
     return true;
 }
 
 /* The headroom is free again before what is shared. */
-static void release_paused(struct vb_world *world, struct vb_sim_switch *sw, uint32_t lane,
-                           struct vb_sim_port *in, uint32_t bytes)
+static void release_paused(struct vb_world *world, struct vb_world_switch *sw, uint32_t lane,
+                           struct vb_world_port *in, uint32_t bytes)
 {
-    struct vb_sim_lane *input = &in->lanes->lane[lane];
+    struct vb_world_lane *input = &in->lanes->lane[lane];
     uint32_t own = (uint32_t)switch_smaller(input->above, bytes);
 
     sw->used -= bytes - own;
@@ -423,40 +427,41 @@ static void release_paused(struct vb_world *world, struct vb_sim_switch *sw, uin
         vb_world_lanes_pause(world, in, lane, 0);
 }
 
-bool vb_world_switch_admit(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
-                           struct vb_sim_port *out, uint32_t queue, uint32_t packet)
+bool vb_world_switch_admit(struct vb_world *world, struct vb_world_switch *sw,
+                           struct vb_world_port *in, struct vb_world_port *out, uint32_t queue,
+                           uint32_t packet)
 {
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
-    struct vb_sim_lane *input = &in->lanes->lane[at->lane];
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_lane *input = &in->lanes->lane[at->lane];
 
-    switch (input->input_gate) {
-    case VB_SIM_CREDITS:
-        input->held += vb_world_sim_blocks(at->bytes);
+    switch (input->input_flow_control) {
+    case VB_WORLD_CREDITS:
+        input->held += vb_world_credit_blocks(at->bytes);
         vb_world_lanes_arrived(world, in, at->lane, at->bytes);
         return true;
-    case VB_SIM_PAUSES:
+    case VB_WORLD_PAUSES:
         return admit_paused(world, sw, at->lane, in, packet);
-    case VB_SIM_APART:
+    case VB_WORLD_VL15:
         if (queue + at->bytes <= sw->config.management)
             return true;
-        vb_world_drop(world, out, packet, VB_SIM_DROP_FULL);
+        vb_world_drop(world, out, packet, VB_WORLD_DROP_FULL);
         return false;
     default:
         return admit_lossy(world, sw, at->lane, queue, out, packet);
     }
 }
 
-static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struct vb_sim_port *in,
-                         uint32_t out, uint32_t packet)
+static void queue_packet(struct vb_world *world, struct vb_world_switch *sw,
+                         struct vb_world_port *in, uint32_t out, uint32_t packet)
 {
-    struct vb_sim_port *port = &world->port[out];
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_world_port *port = &world->port[out];
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t lane =
         vb_world_switch_lane(sw, in->number, port->number, at->lane, at->level_marks >> 4);
     uint32_t queue;
 
     queue = port->lanes->lane[lane].bytes;
-    if (!(at->level_marks & VB_SIM_COPY) &&
+    if (!(at->level_marks & VB_WORLD_COPY) &&
         !vb_world_switch_admit(world, sw, in, port, queue, packet))
         return;
     if (lane < sw->lanes)
@@ -464,23 +469,23 @@ static void queue_packet(struct vb_world *world, struct vb_sim_switch *sw, struc
     if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
         notify(world, sw, at, port);
     at->input = in->number;
-    vb_world_lanes_put(world, out, lane, sw->config.turns == VB_SIM_BY_INPUT ? in->number : 0,
+    vb_world_lanes_put(world, out, lane, sw->config.turns == VB_WORLD_BY_INPUT ? in->number : 0,
                        packet);
 }
 
-void vb_world_switch_discard(struct vb_world *world, struct vb_sim_port *in, uint32_t packet,
-                             enum vb_sim_drop reason)
+void vb_world_switch_discard(struct vb_world *world, struct vb_world_port *in, uint32_t packet,
+                             enum vb_world_drop_reason reason)
 {
-    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
-    if (in->lanes && in->lanes->lane[at->lane].input_gate == VB_SIM_CREDITS) {
+    if (in->lanes && in->lanes->lane[at->lane].input_flow_control == VB_WORLD_CREDITS) {
         vb_world_lanes_arrived(world, in, at->lane, at->bytes);
         vb_world_lanes_released(world, in, at->lane, at->bytes, world->now);
     }
     vb_world_drop(world, in, packet, reason);
 }
 
-void vb_world_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+void vb_world_switch_pass_on(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                              uint32_t out, uint32_t packet)
 {
     if (sw->lanes)
@@ -490,88 +495,88 @@ void vb_world_switch_pass_on(struct vb_world *world, struct vb_sim_switch *sw, u
 }
 
 /* A router takes one of the hop limit, and passes nothing on of which none is left (RFC 1812). */
-static bool may_hop(struct vb_sim_packet *packet)
+static bool may_hop(struct vb_world_packet *packet)
 {
-    return (--packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX) != 0;
+    return (--packet->header[VB_WORLD_HOPS_AT] & VB_WORLD_HOPS_MAX) != 0;
 }
 
 /* One that was flooded has not this switch's address, as long as that is a router. */
-static bool is_for_others(const struct vb_sim_packet *packet)
+static bool is_for_others(const struct vb_world_packet *packet)
 {
-    return packet->header[VB_SIM_FLAGS_AT] & VB_SIM_FLOODED;
+    return packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_FLOODED;
 }
 
-static void go_nowhere(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+static void go_nowhere(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                        uint32_t packet)
 {
-    const struct vb_sim_packet *at = vb_world_packet(world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
-    if (sw->config.floods && !(at->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER))
+    if (sw->config.floods && !(at->header[VB_WORLD_FLAGS_AT] & VB_WORLD_HAS_BYTES))
         vb_world_switch_flood(world, sw, in, packet);
     else
-        vb_world_switch_discard(world, &world->port[in], packet, VB_SIM_DROP_ROUTE);
+        vb_world_switch_discard(world, &world->port[in], packet, VB_WORLD_DROP_ROUTE);
 }
 
 /* True: it was dropped. An extender is part of a link, and no router. */
-static bool is_turned_away(struct vb_world *world, const struct vb_sim_switch *sw, uint32_t in,
+static bool is_turned_away(struct vb_world *world, const struct vb_world_switch *sw, uint32_t in,
                            uint32_t packet)
 {
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
-    enum vb_sim_drop reason = VB_SIM_DROPS;
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    enum vb_world_drop_reason reason = VB_WORLD_DROPS;
 
-    if (sw->config.line)
+    if (sw->config.extender)
         return false;
     if (world->hop_limit && !may_hop(at))
-        reason = VB_SIM_DROP_HOPS;
+        reason = VB_WORLD_DROP_HOPS;
     else if (is_for_others(at))
-        reason = VB_SIM_DROP_ROUTE;
-    if (reason != VB_SIM_DROPS)
+        reason = VB_WORLD_DROP_ROUTE;
+    if (reason != VB_WORLD_DROPS)
         vb_world_switch_discard(world, &world->port[in], packet, reason);
-    return reason != VB_SIM_DROPS;
+    return reason != VB_WORLD_DROPS;
 }
 
-void vb_world_switch_arrive(struct vb_world *world, struct vb_sim_switch *sw, uint32_t in,
+void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                             uint32_t packet)
 {
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t out, target = at->target;
 
     if (__builtin_expect(world->hop_limit || world->floods, 0) &&
         is_turned_away(world, sw, in, packet))
         return;
-    if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0)) {
+    if (__builtin_expect(at->level_marks & VB_WORLD_TO_GROUP, 0)) {
         vb_world_switch_replicate(world, sw, in, packet);
         return;
     }
     if (__builtin_expect(sw->detour != NULL, 0))
         target = vb_world_detour_target(world, sw, in, at);
     out = route(sw, at, target);
-    if (__builtin_expect(out == VB_SIM_NONE, 0)) /* an extender has no table */
+    if (__builtin_expect(out == VB_WORLD_NONE, 0)) /* an extender has no table */
         out = vb_world_switch_through(world, sw, in);
-    if (__builtin_expect(out == VB_SIM_NONE, 0))
+    if (__builtin_expect(out == VB_WORLD_NONE, 0))
         go_nowhere(world, sw, in, packet);
     else
         vb_world_switch_pass_on(world, sw, in, out, packet);
 }
 
-void vb_world_switch_left(struct vb_world *world, struct vb_sim_switch *sw, uint32_t input,
+void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t input,
                           uint32_t lane, uint32_t bytes, bool promised, uint64_t at)
 {
-    struct vb_sim_port *in = &world->port[sw->port[input]];
-    struct vb_sim_lane *from = &in->lanes->lane[lane];
+    struct vb_world_port *in = &world->port[sw->port[input]];
+    struct vb_world_lane *from = &in->lanes->lane[lane];
 
-    if (from->input_gate == VB_SIM_CREDITS) {
-        from->held -= vb_world_sim_blocks(bytes);
+    if (from->input_flow_control == VB_WORLD_CREDITS) {
+        from->held -= vb_world_credit_blocks(bytes);
         vb_world_lanes_released(world, in, lane, bytes, at);
         return;
     }
-    if (from->input_gate == VB_SIM_APART)
+    if (from->input_flow_control == VB_WORLD_VL15)
         return;
-    if (__builtin_expect(promised && from->input_gate == VB_SIM_LOSSY, 0)) {
+    if (__builtin_expect(promised && from->input_flow_control == VB_WORLD_LOSSY, 0)) {
         sw->kept -= bytes;
         return;
     }
-    if (from->input_gate == VB_SIM_PAUSES)
+    if (from->input_flow_control == VB_WORLD_PAUSES)
         release_paused(world, sw, lane, in, bytes);
     else
         sw->used -= bytes;

@@ -3,13 +3,13 @@
 
 #include <errno.h>
 
-int vb_world_tap(struct vb_world *world, uint32_t number, uint32_t port,
-                 const struct vb_sim_tap *tap)
+int vb_world_add_tap(struct vb_world *world, uint32_t number, uint32_t port,
+                     const struct vb_world_tap *tap)
 {
-    const struct vb_sim_node *node = number < world->nodes ? &world->node[number] : NULL;
-    struct vb_sim_port *end, *peer;
+    const struct vb_world_node *node = number < world->nodes ? &world->node[number] : NULL;
+    struct vb_world_port *end, *peer;
 
-    if (!node || port >= node->ports || node->port[port] == VB_SIM_NONE)
+    if (!node || port >= node->ports || node->port[port] == VB_WORLD_NONE)
         return -EINVAL;
     end = &world->port[node->port[port]];
     peer = &world->port[end->peer];

@@ -5,10 +5,10 @@
 
 #include "event/world.h"
 
-struct vb_sim_tap {
-    /* `port` sent it. `fate`: why it was lost on the way, or VB_SIM_DROPS: it was not. */
-    void (*see)(void *context, uint32_t port, const struct vb_sim_packet *packet,
-                enum vb_sim_drop fate);
+struct vb_world_tap {
+    /* `port` sent it. `fate`: why it was lost on the way, or VB_WORLD_DROPS: it was not. */
+    void (*see)(void *context, uint32_t port, const struct vb_world_packet *packet,
+                enum vb_world_drop_reason fate);
     void *context;
 };
 
@@ -16,7 +16,7 @@ struct vb_sim_tap {
  * Both directions of the link at this port; the tap stays its owner's. A link that nobody looks at
  * is none the slower. -EINVAL: nothing is plugged in there; -EBUSY: somebody looks already.
  */
-int vb_world_tap(struct vb_world *world, uint32_t node, uint32_t port,
-                 const struct vb_sim_tap *tap);
+int vb_world_add_tap(struct vb_world *world, uint32_t node, uint32_t port,
+                     const struct vb_world_tap *tap);
 
 #endif

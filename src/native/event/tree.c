@@ -10,7 +10,7 @@
 #include "event/switch.h"
 #include "event/world.h"
 
-enum { UNKNOWN = VB_SIM_NO_PORT, ROOT = VB_SIM_NO_PORT - 1 };
+enum { UNKNOWN = VB_WORLD_NO_PORT, ROOT = VB_WORLD_NO_PORT - 1 };
 
 struct tree {
     uint32_t *order; /* switches, from the root on */
@@ -20,16 +20,17 @@ struct tree {
 };
 
 /* The port at the other end of a cable; NULL: there is none. */
-static const struct vb_sim_port *far_end(const struct vb_world *world, uint32_t node, uint32_t port)
+static const struct vb_world_port *far_end(const struct vb_world *world, uint32_t node,
+                                           uint32_t port)
 {
     uint32_t number = world->node[node].port[port];
 
-    return number == VB_SIM_NONE ? NULL : &world->port[world->port[number].peer];
+    return number == VB_WORLD_NONE ? NULL : &world->port[world->port[number].peer];
 }
 
-static const struct vb_sim_port *switch_of(const struct vb_world *world, uint32_t host)
+static const struct vb_world_port *switch_of(const struct vb_world *world, uint32_t host)
 {
-    const struct vb_sim_port *far = far_end(world, host, 0);
+    const struct vb_world_port *far = far_end(world, host, 0);
 
     return far && world->node[far->node].sw ? far : NULL;
 }
@@ -61,7 +62,7 @@ static void tree_grow(const struct vb_world *world, struct tree *tree, uint32_t 
         uint32_t node = tree->order[i];
 
         for (uint32_t port = 0; port < world->node[node].ports; ++port) {
-            const struct vb_sim_port *far = far_end(world, node, port);
+            const struct vb_world_port *far = far_end(world, node, port);
 
             if (!far || !world->node[far->node].sw || tree->up[far->node] != UNKNOWN)
                 continue;
@@ -86,7 +87,7 @@ static int tree_span(const struct vb_world *world, struct tree *tree, const uint
                      uint32_t count)
 {
     for (uint32_t i = 0; i < count; ++i) {
-        const struct vb_sim_port *far = switch_of(world, members[i]);
+        const struct vb_world_port *far = switch_of(world, members[i]);
 
         tree->leads[members[i]] = true;
         if (!far)
@@ -104,7 +105,7 @@ static int tree_span(const struct vb_world *world, struct tree *tree, const uint
 static bool is_branch(const struct tree *tree, const struct vb_world *world, uint32_t node,
                       uint32_t port)
 {
-    const struct vb_sim_port *far = far_end(world, node, port);
+    const struct vb_world_port *far = far_end(world, node, port);
 
     if (!far || tree->up[node] == UNKNOWN)
         return false;

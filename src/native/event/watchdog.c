@@ -7,30 +7,30 @@
 #include "event/link.h"
 #include "event/switch.h"
 
-struct vb_sim_watchdog *vb_world_watchdog_create(const struct vb_sim_watchdog_config *config,
-                                                 uint32_t lanes)
+struct vb_world_watchdog *vb_world_watchdog_create(const struct vb_world_watchdog_config *config,
+                                                   uint32_t lanes)
 {
-    struct vb_sim_watchdog *made = calloc(1, sizeof(*made) + lanes * sizeof(made->guard[0]));
+    struct vb_world_watchdog *made = calloc(1, sizeof(*made) + lanes * sizeof(made->guard[0]));
 
     if (!made)
         return NULL;
     made->config = *config;
     for (uint32_t i = 0; i < lanes; ++i)
-        made->guard[i].paused_from = VB_SIM_NEVER;
+        made->guard[i].paused_from = VB_WORLD_NEVER;
     return made;
 }
 
-void vb_world_watchdog_note(struct vb_sim_lanes *lanes, const struct vb_sim_control *word)
+void vb_world_watchdog_note(struct vb_world_lanes *lanes, const struct vb_world_control *word)
 {
-    struct vb_sim_guard *guard = &lanes->watchdog->guard[word->lane];
-    struct vb_sim_lane *lane = &lanes->lane[word->lane];
-    bool was_paused = guard->paused_from != VB_SIM_NEVER && word->at <= guard->paused_to;
+    struct vb_world_watched_lane *guard = &lanes->watchdog->guard[word->lane];
+    struct vb_world_lane *lane = &lanes->lane[word->lane];
+    bool was_paused = guard->paused_from != VB_WORLD_NEVER && word->at <= guard->paused_to;
 
     if (word->at >= guard->paused_to + lanes->watchdog->config.restore)
         guard->acts = false;
     guard->paused_to = lane->paused_until; /* for the end of a pause, this very time */
     if (!word->value)
-        guard->paused_from = VB_SIM_NEVER;
+        guard->paused_from = VB_WORLD_NEVER;
     else if (!was_paused)
         guard->paused_from = word->at;
     if (guard->acts && lanes->watchdog->config.forward)
@@ -38,23 +38,23 @@ void vb_world_watchdog_note(struct vb_sim_lanes *lanes, const struct vb_sim_cont
 }
 
 /* Since the pause began, or, later, since the packet that is first became so. */
-uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_sim_lanes *lanes,
+uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_world_lanes *lanes,
                                uint32_t lane)
 {
-    const struct vb_sim_guard *guard = &lanes->watchdog->guard[lane];
+    const struct vb_world_watched_lane *guard = &lanes->watchdog->guard[lane];
     uint64_t since = lanes->lane[lane].head_since;
 
-    if (guard->acts || guard->paused_from == VB_SIM_NEVER || guard->paused_to <= world->now)
-        return VB_SIM_NEVER;
+    if (guard->acts || guard->paused_from == VB_WORLD_NEVER || guard->paused_to <= world->now)
+        return VB_WORLD_NEVER;
     return (guard->paused_from > since ? guard->paused_from : since) +
            lanes->watchdog->config.detect;
 }
 
 /* Has the watchdog to do with this lane, now? */
-static bool acts_on(struct vb_world *world, struct vb_sim_port *port, uint32_t lane)
+static bool acts_on(struct vb_world *world, struct vb_world_port *port, uint32_t lane)
 {
-    const struct vb_sim_watchdog_config *config = &port->lanes->watchdog->config;
-    struct vb_sim_guard *guard = &port->lanes->watchdog->guard[lane];
+    const struct vb_world_watchdog_config *config = &port->lanes->watchdog->config;
+    struct vb_world_watched_lane *guard = &port->lanes->watchdog->guard[lane];
 
     if (guard->acts && world->now >= guard->paused_to + config->restore)
         guard->acts = false;
@@ -69,23 +69,23 @@ static bool acts_on(struct vb_world *world, struct vb_sim_port *port, uint32_t l
 
 void vb_world_watchdog_look(struct vb_world *world, uint32_t number)
 {
-    struct vb_sim_port *port = &world->port[number];
+    struct vb_world_port *port = &world->port[number];
 
     vb_world_lanes_absorb(world, port);
     for (uint32_t left = port->lanes->waiting; left; left &= left - 1) {
         uint32_t lane = (uint32_t)__builtin_ctz(left);
 
-        if (port->lanes->lane[lane].gate != VB_SIM_PAUSES || !acts_on(world, port, lane) ||
-            port->lanes->watchdog->config.forward)
+        if (port->lanes->lane[lane].flow_control != VB_WORLD_PAUSES ||
+            !acts_on(world, port, lane) || port->lanes->watchdog->config.forward)
             continue;
         while (port->lanes->lane[lane].packets)
-            vb_world_lanes_drop(world, number, lane, VB_SIM_DROP_WATCHDOG);
+            vb_world_lanes_drop(world, number, lane, VB_WORLD_DROP_WATCHDOG);
     }
 }
 
 /* ---- storms ---------------------------------------------------------------------------------- */
 
-struct vb_sim_storm {
+struct vb_world_storm {
     uint32_t port, lane;
     uint64_t end;
 };
@@ -93,44 +93,45 @@ struct vb_sim_storm {
 /* One without an end moves nothing: a run may be over while it goes on. */
 static void watchdog_plan(struct vb_world *world, uint32_t number, uint64_t at)
 {
-    bool endless = world->storm[number].end == VB_SIM_NEVER;
+    bool endless = world->storm[number].end == VB_WORLD_NEVER;
 
     world->idle += endless;
     world->watching += endless;
-    vb_world_add(world, at, VB_SIM_STORM, endless, number);
+    vb_world_add(world, at, VB_WORLD_STORM, endless, number);
 }
 
-void vb_world_storm_blow(struct vb_world *world, uint32_t number)
+void vb_world_storm_pause(struct vb_world *world, uint32_t number)
 {
-    const struct vb_sim_storm *storm = &world->storm[number];
-    struct vb_sim_port *port = &world->port[storm->port];
-    struct vb_sim_lane *lane = &port->lanes->lane[storm->lane];
-    uint64_t next = world->now + vb_world_pause_time(port->rate, VB_SIM_QUANTA_MAX) / 2;
+    const struct vb_world_storm *storm = &world->storm[number];
+    struct vb_world_port *port = &world->port[storm->port];
+    struct vb_world_lane *lane = &port->lanes->lane[storm->lane];
+    uint64_t next = world->now + vb_world_pause_time(port->rate, VB_WORLD_QUANTA_MAX) / 2;
 
     lane->refreshing = world->now < storm->end; /* by these events, and no others */
-    vb_world_lanes_pause(world, port, storm->lane, lane->refreshing ? VB_SIM_QUANTA_MAX : 0);
+    vb_world_lanes_pause(world, port, storm->lane, lane->refreshing ? VB_WORLD_QUANTA_MAX : 0);
     if (lane->refreshing)
         watchdog_plan(world, number, next < storm->end ? next : storm->end);
 }
 
-int vb_world_storm(struct vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
-                   uint64_t end)
+int vb_world_add_storm(struct vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
+                       uint64_t end)
 {
-    struct vb_sim_storm *grown;
+    struct vb_world_storm *grown;
     uint32_t port;
 
-    if (node >= world->nodes || world->node[node].kind != VB_SIM_HOST || start < world->now ||
+    if (node >= world->nodes || world->node[node].kind != VB_WORLD_HOST || start < world->now ||
         end <= start)
         return -EINVAL;
     port = world->node[node].port[0];
-    if (port == VB_SIM_NONE || !world->port[port].lanes || lane >= world->port[port].lanes->data ||
-        world->port[port].lanes->lane[lane].gate != VB_SIM_PAUSES)
+    if (port == VB_WORLD_NONE || !world->port[port].lanes ||
+        lane >= world->port[port].lanes->data ||
+        world->port[port].lanes->lane[lane].flow_control != VB_WORLD_PAUSES)
         return -EINVAL;
     grown = realloc(world->storm, (world->storms + 1) * sizeof(*grown));
     if (!grown)
         return -ENOMEM;
     world->storm = grown;
-    grown[world->storms] = (struct vb_sim_storm){port, lane, end};
+    grown[world->storms] = (struct vb_world_storm){port, lane, end};
     watchdog_plan(world, world->storms++, start);
     return world->error;
 }

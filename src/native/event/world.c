@@ -20,32 +20,32 @@ enum { HOSTS_MAX = 1 << 16 };
 static void fetch(const void *context, uint64_t what)
 {
     const struct vb_world *world = context;
-    enum vb_sim_event event = what >> 56;
-    const struct vb_sim_port *port;
+    enum vb_world_event event = what >> 56;
+    const struct vb_world_port *port;
 
-    if (event > VB_SIM_WAKE)
+    if (event > VB_WORLD_WAKE)
         return;
     port = &world->port[(uint32_t)what];
-    if (event == VB_SIM_WAKE) {
+    if (event == VB_WORLD_WAKE) {
         __builtin_prefetch(port->lanes, 1);
         __builtin_prefetch((const char *)port->lanes + 64, 1);
         __builtin_prefetch((const char *)port->lanes + 128, 1);
         return;
     }
-    if (port->flight_first != VB_SIM_NONE)
-        __builtin_prefetch(vb_world_packet(world, port->flight_first), 1);
+    if (port->flight_first != VB_WORLD_NONE)
+        __builtin_prefetch(vb_world_packet_at(world, port->flight_first), 1);
     __builtin_prefetch(&world->port[port->peer], 1);
     __builtin_prefetch(port->to_switch);
 }
 
-int vb_world_create(uint64_t seed, const struct vb_sim_hosts *hosts, void *context,
+int vb_world_create(uint64_t seed, const struct vb_world_host_calls *hosts, void *context,
                     struct vb_world **world)
 {
     struct vb_world *made = calloc(1, sizeof(*made));
 
     if (!made)
         return -ENOMEM;
-    made->pool.free = VB_SIM_NONE;
+    made->pool.free = VB_WORLD_NONE;
     made->random = seed;
     vb_world_agenda_watch(&made->agenda, fetch, made);
     made->on_host = hosts;
@@ -66,9 +66,9 @@ void vb_world_destroy(struct vb_world *world)
     }
     vb_world_samplers_free(world);
     free(world->storm);
-    free(world->trail);
+    free(world->telemetry);
     vb_world_agenda_free(&world->agenda);
-    vb_world_sim_pool_free(&world->pool);
+    vb_world_pool_free(&world->pool);
     free(world->port);
     free(world->node);
     free(world);
@@ -89,9 +89,9 @@ static void *one_more(void *array, uint32_t count, size_t size)
     return grown;
 }
 
-static int world_add_node(struct vb_world *world, uint32_t ports, struct vb_sim_node **node)
+static int world_add_node(struct vb_world *world, uint32_t ports, struct vb_world_node **node)
 {
-    struct vb_sim_node *grown = one_more(world->node, world->nodes, sizeof(*grown));
+    struct vb_world_node *grown = one_more(world->node, world->nodes, sizeof(*grown));
     uint32_t *port;
 
     if (!grown)
@@ -101,35 +101,35 @@ static int world_add_node(struct vb_world *world, uint32_t ports, struct vb_sim_
     if (!port)
         return -ENOMEM;
     for (uint32_t i = 0; i < ports; ++i)
-        port[i] = VB_SIM_NONE;
+        port[i] = VB_WORLD_NONE;
     *node = &world->node[world->nodes++];
-    **node = (struct vb_sim_node){.port = port, .ports = ports};
+    **node = (struct vb_world_node){.port = port, .ports = ports};
     return 0;
 }
 
 int vb_world_add_host(struct vb_world *world, uint32_t *number)
 {
-    struct vb_sim_node *node;
+    struct vb_world_node *node;
     int error = world->hosts == HOSTS_MAX ? -EINVAL : world_add_node(world, 1, &node);
 
     if (error)
         return error;
-    node->kind = VB_SIM_HOST;
+    node->kind = VB_WORLD_HOST;
     node->host = world->hosts++;
     *number = world->nodes - 1;
     return 0;
 }
 
-int vb_world_add_switch(struct vb_world *world, struct vb_sim_switch *sw, uint32_t *number)
+int vb_world_add_switch(struct vb_world *world, struct vb_world_switch *sw, uint32_t *number)
 {
-    struct vb_sim_node *node;
+    struct vb_world_node *node;
     int error = world_add_node(world, sw->config.ports, &node);
 
     if (error) {
         vb_world_switch_destroy(sw);
         return error;
     }
-    node->kind = VB_SIM_SWITCH;
+    node->kind = VB_WORLD_SWITCH;
     node->sw = sw;
     sw->port = node->port;
     world->floods |= sw->config.floods;
@@ -140,18 +140,18 @@ int vb_world_add_switch(struct vb_world *world, struct vb_sim_switch *sw, uint32
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
-static struct vb_sim_node *node_at(struct vb_world *world, uint32_t node, uint32_t port)
+static struct vb_world_node *node_at(struct vb_world *world, uint32_t node, uint32_t port)
 {
     return node < world->nodes && port < world->node[node].ports ? &world->node[node] : NULL;
 }
 
 static void world_fill_port(struct vb_world *world, uint32_t number, uint32_t node,
-                            uint32_t node_port, uint32_t peer, const struct vb_sim_node *to,
-                            const struct vb_sim_link *link)
+                            uint32_t node_port, uint32_t peer, const struct vb_world_node *to,
+                            const struct vb_world_link *link)
 {
-    world->port[number] = (struct vb_sim_port){
-        .flight_first = VB_SIM_NONE,
-        .flight_last = VB_SIM_NONE,
+    world->port[number] = (struct vb_world_port){
+        .flight_first = VB_WORLD_NONE,
+        .flight_last = VB_WORLD_NONE,
         .delay = link->delay,
         .peer = peer,
         .to_switch = to->sw,
@@ -160,7 +160,7 @@ static void world_fill_port(struct vb_world *world, uint32_t number, uint32_t no
         .number = (uint16_t)node_port,
         .rate = link->rate,
         .byte_time =
-            8 * VB_SIM_SECOND % link->rate ? 0 : (uint32_t)(8 * VB_SIM_SECOND / link->rate),
+            8 * VB_WORLD_SECOND % link->rate ? 0 : (uint32_t)(8 * VB_WORLD_SECOND / link->rate),
         .bit_error_rate = link->bit_error_rate,
         .slow_path = link->bit_error_rate > 0,
         .pause_response = link->pause_response,
@@ -169,8 +169,8 @@ static void world_fill_port(struct vb_world *world, uint32_t number, uint32_t no
 }
 
 /* A host's port follows the switch's that it is plugged into. */
-static const struct vb_sim_switch_config *lanes_config(const struct vb_sim_node *node,
-                                                       const struct vb_sim_node *other)
+static const struct vb_world_switch_config *lanes_config(const struct vb_world_node *node,
+                                                         const struct vb_world_node *other)
 {
     if (node->sw)
         return &node->sw->config;
@@ -178,19 +178,19 @@ static const struct vb_sim_switch_config *lanes_config(const struct vb_sim_node 
 }
 
 /* Blocks of a lane's buffer behind port number `port`. */
-static uint32_t room_of(const struct vb_sim_switch_config *config, uint32_t lane, uint32_t port)
+static uint32_t room_of(const struct vb_world_switch_config *config, uint32_t lane, uint32_t port)
 {
-    bool is_line = config->line && port == 1;
+    bool is_line = config->extender && port == 1;
 
-    return (is_line ? config->line : config->lane[lane].flow.room) / VB_SIM_BLOCK;
+    return (is_line ? config->extender : config->lane[lane].flow.room) / VB_WORLD_CREDIT_BLOCK;
 }
 
 /* `peer`: the number of the port at the other end. */
-static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
-                     const struct vb_sim_node *other, uint32_t peer)
+static int add_lanes(struct vb_world_port *port, const struct vb_world_node *node,
+                     const struct vb_world_node *other, uint32_t peer)
 {
-    const struct vb_sim_switch_config *config = lanes_config(node, other);
-    const struct vb_sim_switch_config *to = lanes_config(other, node);
+    const struct vb_world_switch_config *config = lanes_config(node, other);
+    const struct vb_world_switch_config *to = lanes_config(other, node);
 
     if (!config || !config->lanes)
         return 0;
@@ -206,33 +206,33 @@ static int add_lanes(struct vb_sim_port *port, const struct vb_sim_node *node,
     }
     port->lanes->is_guarded = port->lanes->lifetime || port->lanes->watchdog;
     for (uint32_t i = 0; i < config->lanes; ++i) {
-        struct vb_sim_lane *lane = &port->lanes->lane[i];
-        const struct vb_sim_lane_config *own = &config->lane[i].flow, *its = &to->lane[i].flow;
+        struct vb_world_lane *lane = &port->lanes->lane[i];
+        const struct vb_world_lane_config *own = &config->lane[i].flow, *its = &to->lane[i].flow;
 
-        lane->input_gate = (uint8_t)own->gate;
-        if (own->gate == VB_SIM_CREDITS)
+        lane->input_flow_control = (uint8_t)own->flow_control;
+        if (own->flow_control == VB_WORLD_CREDITS)
             lane->room = room_of(config, i, node->sw ? port->number : 0);
-        lane->gate = (uint8_t)its->gate;
+        lane->flow_control = (uint8_t)its->flow_control;
         lane->peer_room = room_of(to, i, other->sw ? peer : 0);
-        if (to->line && other->sw && peer == 1)
-            lane->arrived = VB_SIM_NEVER / 2; /* no window: as if all of it had arrived */
+        if (to->extender && other->sw && peer == 1)
+            lane->arrived = VB_WORLD_NEVER / 2; /* no window: as if all of it had arrived */
     }
     if (config->management)
-        port->lanes->lane[config->lanes].input_gate = port->lanes->lane[config->lanes].gate =
-            VB_SIM_APART;
+        port->lanes->lane[config->lanes].input_flow_control =
+            port->lanes->lane[config->lanes].flow_control = VB_WORLD_VL15;
     return 0;
 }
 
 /* All ports of a switch that cuts through have one rate, so that no packet is overtaken by itself.
  */
-static bool may_cut(const struct vb_world *world, const struct vb_sim_node *node)
+static bool may_cut(const struct vb_world *world, const struct vb_world_node *node)
 {
     uint64_t rate = 0;
 
     for (uint32_t i = 0; i < node->ports; ++i) {
-        const struct vb_sim_port *port;
+        const struct vb_world_port *port;
 
-        if (node->port[i] == VB_SIM_NONE)
+        if (node->port[i] == VB_WORLD_NONE)
             continue;
         port = &world->port[node->port[i]];
         if (rate && port->rate != rate)
@@ -242,19 +242,19 @@ static bool may_cut(const struct vb_world *world, const struct vb_sim_node *node
     return true;
 }
 
-static void set_early(struct vb_world *world, const struct vb_sim_node *node)
+static void set_early(struct vb_world *world, const struct vb_world_node *node)
 {
     bool cuts = node->sw && node->sw->config.cut_through && may_cut(world, node);
 
     for (uint32_t i = 0; node->sw && i < node->ports; ++i)
-        if (node->port[i] != VB_SIM_NONE) {
-            struct vb_sim_port *peer = &world->port[world->port[node->port[i]].peer];
+        if (node->port[i] != VB_WORLD_NONE) {
+            struct vb_world_port *peer = &world->port[world->port[node->port[i]].peer];
 
             peer->early = cuts && peer->byte_time ? node->sw->config.cut_through : 0;
         }
 }
 
-static bool lanes_fit(const struct vb_sim_node *a, const struct vb_sim_node *b)
+static bool lanes_fit(const struct vb_world_node *a, const struct vb_world_node *b)
 {
     return !a->sw || !b->sw ||
            (a->sw->config.lanes == b->sw->config.lanes &&
@@ -263,7 +263,7 @@ static bool lanes_fit(const struct vb_sim_node *a, const struct vb_sim_node *b)
 
 static int grow_ports(struct vb_world *world)
 {
-    struct vb_sim_port *grown = world->port;
+    struct vb_world_port *grown = world->port;
 
     for (int i = 0; i < 2; ++i) {
         grown = one_more(world->port, world->ports + (uint32_t)i, sizeof(*grown));
@@ -275,17 +275,17 @@ static int grow_ports(struct vb_world *world)
 }
 
 int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
-                     uint32_t b_port, const struct vb_sim_link *link)
+                     uint32_t b_port, const struct vb_world_link *link)
 {
-    struct vb_sim_node *from = node_at(world, a, a_port), *to = node_at(world, b, b_port);
+    struct vb_world_node *from = node_at(world, a, a_port), *to = node_at(world, b, b_port);
     uint32_t first = world->ports;
     int error;
 
-    if (!from || !to || from == to || !link->rate || link->delay > VB_SIM_SECOND ||
-        link->pause_response > VB_SIM_SECOND ||
+    if (!from || !to || from == to || !link->rate || link->delay > VB_WORLD_SECOND ||
+        link->pause_response > VB_WORLD_SECOND ||
         !(link->bit_error_rate >= 0 && link->bit_error_rate < 1) || !lanes_fit(from, to))
         return -EINVAL;
-    if (from->port[a_port] != VB_SIM_NONE || to->port[b_port] != VB_SIM_NONE)
+    if (from->port[a_port] != VB_WORLD_NONE || to->port[b_port] != VB_WORLD_NONE)
         return -EBUSY;
     if (grow_ports(world))
         return -ENOMEM;
@@ -303,10 +303,10 @@ int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32
 
 int vb_world_set_link(struct vb_world *world, uint32_t number, uint32_t port, bool up, uint64_t at)
 {
-    const struct vb_sim_node *node = node_at(world, number, port);
-    enum vb_sim_event event = up ? VB_SIM_LINK_UP : VB_SIM_LINK_DOWN;
+    const struct vb_world_node *node = node_at(world, number, port);
+    enum vb_world_event event = up ? VB_WORLD_LINK_UP : VB_WORLD_LINK_DOWN;
 
-    if (!node || node->port[port] == VB_SIM_NONE || at < world->now)
+    if (!node || node->port[port] == VB_WORLD_NONE || at < world->now)
         return -EINVAL;
     world->idle += 2;
     vb_world_add(world, at, event, 0, node->port[port]);
@@ -321,11 +321,11 @@ static void world_lose(struct vb_world *world, uint32_t packet)
     ++world->dropped;
     if (world->on_host->dropped)
         world->on_host->dropped(world->hosts_context, packet);
-    vb_world_sim_pool_give(&world->pool, packet);
+    vb_world_pool_give(&world->pool, packet);
 }
 
-void vb_world_drop(struct vb_world *world, struct vb_sim_port *port, uint32_t packet,
-                   enum vb_sim_drop reason)
+void vb_world_drop(struct vb_world *world, struct vb_world_port *port, uint32_t packet,
+                   enum vb_world_drop_reason reason)
 {
     ++port->traffic.dropped[reason];
     world_lose(world, packet);
@@ -334,11 +334,11 @@ void vb_world_drop(struct vb_world *world, struct vb_sim_port *port, uint32_t pa
 void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
 {
     uint32_t number = world->node[node].port[0];
-    struct vb_sim_port *port;
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
+    struct vb_world_port *port;
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
     ++world->made;
-    if (number == VB_SIM_NONE) {
+    if (number == VB_WORLD_NONE) {
         world_lose(world, packet);
         return;
     }
@@ -357,7 +357,7 @@ bool vb_world_may_send(const struct vb_world *world, uint32_t node)
 {
     uint32_t number = world->node[node].port[0];
 
-    return number == VB_SIM_NONE || world->port[number].free_at <= world->now;
+    return number == VB_WORLD_NONE || world->port[number].free_at <= world->now;
 }
 
 /* ---- the run --------------------------------------------------------------------------------- */
@@ -366,49 +366,49 @@ static void happen(struct vb_world *world, uint64_t what)
 {
     uint32_t index = (uint32_t)what, detail = what >> 32 & 0xffffff;
 
-    switch ((enum vb_sim_event)(what >> 56)) {
-    case VB_SIM_ARRIVE:
+    switch ((enum vb_world_event)(what >> 56)) {
+    case VB_WORLD_ARRIVE:
         vb_world_link_arrive(world, index);
         break;
-    case VB_SIM_WAKE:
+    case VB_WORLD_WAKE:
         world->idle -= detail;
         vb_world_lanes_wake(world, index);
         break;
-    case VB_SIM_READY:
+    case VB_WORLD_READY:
         world->on_host->ready(world->hosts_context, world->node[world->port[index].node].host);
         break;
-    case VB_SIM_REFRESH:
+    case VB_WORLD_REFRESH:
         --world->idle;
         vb_world_lanes_refresh(world, index, detail);
         break;
-    case VB_SIM_LINK_UP:
-    case VB_SIM_LINK_DOWN:
+    case VB_WORLD_LINK_UP:
+    case VB_WORLD_LINK_DOWN:
         --world->idle;
-        vb_world_link_set(world, index, what >> 56 == VB_SIM_LINK_UP);
+        vb_world_link_set(world, index, what >> 56 == VB_WORLD_LINK_UP);
         break;
-    case VB_SIM_CALL:
+    case VB_WORLD_CALL:
         --world->idle;
         world->on_host->call(world->hosts_context, detail, index);
         break;
-    case VB_SIM_SAMPLE:
+    case VB_WORLD_SAMPLE:
         vb_world_sampler_look(world, index);
         break;
-    case VB_SIM_STORM:
+    case VB_WORLD_STORM:
         world->idle -= detail;
         world->watching -= detail;
-        vb_world_storm_blow(world, index);
+        vb_world_storm_pause(world, index);
         break;
-    case VB_SIM_HALT:
+    case VB_WORLD_HALT:
         --world->idle;
         world->watching -= detail;
-        world->error = VB_SIM_END_HALT;
+        world->error = VB_WORLD_END_HALT;
         break;
     }
 }
 
-static bool waits_for_ever(const struct vb_world *world, const struct vb_sim_port *port)
+static bool waits_for_ever(const struct vb_world *world, const struct vb_world_port *port)
 {
-    const struct vb_sim_lanes *lanes = port->lanes;
+    const struct vb_world_lanes *lanes = port->lanes;
 
     if (!lanes || !lanes->waiting)
         return false;
@@ -417,7 +417,7 @@ static bool waits_for_ever(const struct vb_world *world, const struct vb_sim_por
     for (uint32_t left = lanes->waiting; left; left &= left - 1) {
         uint32_t lane = (uint32_t)__builtin_ctz(left);
 
-        if (lanes->lane[lane].gate == VB_SIM_PAUSES &&
+        if (lanes->lane[lane].flow_control == VB_WORLD_PAUSES &&
             !world->port[port->peer].lanes->lane[lane].stopped)
             return false;
     }
@@ -436,7 +436,7 @@ static bool is_stuck(const struct vb_world *world)
     bool any = false;
 
     for (uint32_t i = 0; i < world->ports; ++i) {
-        const struct vb_sim_lanes *lanes = world->port[i].lanes;
+        const struct vb_world_lanes *lanes = world->port[i].lanes;
 
         if (!lanes || !lanes->waiting)
             continue;
@@ -450,7 +450,7 @@ static bool is_stuck(const struct vb_world *world)
 /* The run is over before the last timer has expired, which nobody waits for, and the last look. */
 static bool is_over(const struct vb_world *world, uint64_t until)
 {
-    if (until != VB_SIM_NEVER)
+    if (until != VB_WORLD_NEVER)
         return false;
     return (world->is_quiet && !world->pool.in_use) || world->agenda.count == world->watching;
 }
@@ -460,9 +460,9 @@ static int end_of_time(struct vb_world *world, uint64_t until)
 {
     if (world->agenda.starved)
         return -ENOMEM;
-    if (until != VB_SIM_NEVER)
+    if (until != VB_WORLD_NEVER)
         world->now = until;
-    return world->agenda.count > world->watching ? VB_SIM_END_TIME : VB_SIM_END_EMPTY;
+    return world->agenda.count > world->watching ? VB_WORLD_END_TIME : VB_WORLD_END_EMPTY;
 }
 
 /* So many events happened, or one of them ended the run. */
@@ -470,22 +470,22 @@ static int end_of_events(struct vb_world *world)
 {
     int error = world->error;
 
-    if (error == VB_SIM_END_HALT)
+    if (error == VB_WORLD_END_HALT)
         world->error = 0;
-    return error ? error : VB_SIM_END_EVENTS;
+    return error ? error : VB_WORLD_END_EVENTS;
 }
 
 int vb_world_halt(struct vb_world *world, uint64_t at, bool looks)
 {
     ++world->idle;
     world->watching += looks;
-    vb_world_add(world, at, VB_SIM_HALT, looks, 0);
+    vb_world_add(world, at, VB_WORLD_HALT, looks, 0);
     return world->error;
 }
 
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
 {
-    struct vb_agenda_entry entry;
+    struct vb_world_agenda_entry entry;
     uint64_t looked_at = NEVER_LOOKED;
 
     if (until < world->now)
@@ -493,9 +493,9 @@ int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
     for (; events && !world->error; --events) {
         if (__builtin_expect(world->agenda.count == world->idle, 0)) {
             if (world->pool.in_use && looked_at != moves(world) && is_stuck(world))
-                return VB_SIM_END_STUCK;
+                return VB_WORLD_END_STUCK;
             if (is_over(world, until))
-                return VB_SIM_END_EMPTY;
+                return VB_WORLD_END_EMPTY;
             looked_at = moves(world);
         } else {
             looked_at = NEVER_LOOKED;

@@ -50,10 +50,4 @@ static inline const char *vb_pkeys_differ(uint16_t one, uint16_t other)
     return (one ^ other) & 0x7fff ? "two partitions" : "two limited members of one partition";
 }
 
-/* Is this LID one of the port's? */
-static inline bool vb_adapter_port_has_lid(const struct vb_adapter_port *port, uint16_t lid)
-{
-    return port->infiniband && vb_lid_is_of(port->lid, port->lmc, lid);
-}
-
 #endif

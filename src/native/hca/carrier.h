@@ -5,8 +5,8 @@
  * QP has `vb_uncarried`. Each call may be made from any thread.
  *
  * There are two kinds. A carrier with `execute` works in the thread that posts a request (direct).
- * A carrier without it takes requests from the send queue by itself, and `kick` says that there are
- * some (the packet engine: roce, sim).
+ * A carrier without it takes requests from the send queue by itself, and `doorbell` says that there
+ * are some (the packet engine: roce, sim).
  */
 #ifndef VB_HCA_CARRIER_H
 #define VB_HCA_CARRIER_H
@@ -38,7 +38,7 @@ struct vb_carrier {
      * without the sq_lock: the carrier takes the engine's lock, calls vb_engine_attend and sends
      * what is ready.
      */
-    void (*kick)(struct vb_qp *qp);
+    void (*doorbell)(struct vb_qp *qp);
     /*
      * Returns when every request that had begun, by this QP or towards it, has ended. Called after
      * vb_barrier_everywhere.

@@ -28,7 +28,7 @@
 #define VB_SEGMENT_MAGIC 0x56455242454e4131ull
 
 #ifndef VB_LAYOUT_VERSION /* tests/native/other builds a second one */
-#define VB_LAYOUT_VERSION 12u
+#define VB_LAYOUT_VERSION 13u
 #endif
 
 enum {
@@ -315,6 +315,7 @@ struct vb_segment_header {
     _Atomic uint32_t mr_mask;       /* of the window: no region ever had an entry beyond it */
     _Atomic uint32_t group_window;  /* no group ever had an entry at or beyond this */
     uint32_t watched; /* 1: the owner hears of changes to its mappings (memory/watch.h) */
+    uint32_t device;  /* the number in the device's name, from 0; written before a peer maps it */
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
 

@@ -49,7 +49,7 @@ static bool lost_is_news(struct vb_qp *qp, enum vb_lost_cause cause)
 {
     uint16_t bit = (uint16_t)(1u << cause);
 
-    return !(atomic_fetch_or(&qp->told_lost, bit) & bit);
+    return !(atomic_fetch_or(&qp->verbs->told_lost, bit) & bit);
 }
 
 void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost)
@@ -59,8 +59,7 @@ void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost)
     struct vb_text text = {line, sizeof(line), 0};
     struct vb_evidence record = lost_record(lost);
 
-    if (!adapter->tell || qp->bare || lost->cause == VB_LOST_NO_RECEIVE ||
-        !lost_is_news(qp, lost->cause))
+    if (!adapter->tell || lost->cause == VB_LOST_NO_RECEIVE || !lost_is_news(qp, lost->cause))
         return;
     vb_sentence_say(&text, VB_SENTENCE_LOST_LINE, &record);
     adapter->tell(line);

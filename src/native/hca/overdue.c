@@ -86,7 +86,7 @@ void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint
 {
     struct vb_wait *wait = &qp->wait;
 
-    if (qp->bare)
+    if (!qp->verbs)
         return;
     if (wait->noted == VB_WAIT_NONE || wait->position != qp->sq_next)
         wait->told = false;
@@ -148,8 +148,7 @@ void vb_overdue_acks(struct vb_adapter *adapter, const char *what, unsigned coun
 /* Does its first request wait for the peer, for VB_OVERDUE_NS, or for less and for a receive? */
 static bool waits(const struct vb_qp *qp, bool overdue, uint64_t now)
 {
-    if (!qp || qp->bare || qp->sq_next == qp->sq_posted || !qp->wait.noted ||
-        qp->wait.position != qp->sq_next)
+    if (!qp || qp->sq_next == qp->sq_posted || !qp->wait.noted || qp->wait.position != qp->sq_next)
         return false;
     return overdue ? overdue_waited(qp, now) >= VB_OVERDUE_NS
                    : overdue_waited(qp, now) < VB_OVERDUE_NS && is_unready(qp);

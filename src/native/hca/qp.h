@@ -52,19 +52,23 @@ struct vb_terms {
     uint8_t max_rd_atomic;
 };
 
+struct vb_verbs_qp;
+
 /*
- * First what every transport needs. That is all that there is of a bare one, a simulated flow's,
- * of which a world may have a million (sim/light.c).
+ * What a carrier needs of a queue pair: its queues, its state, its terms. A program's one is part
+ * of a struct vb_verbs_qp. A simulated flow is this alone (sim/flow_hca.c), as a world may have a
+ * million.
  */
 struct vb_qp {
     struct vb_context *context;
+    struct vb_verbs_qp
+        *verbs; /* NULL: a simulated flow, which no program sees and nobody posts to */
     struct vb_pd *pd;
     struct vb_cq *send_cq, *recv_cq;
     struct vb_srq *srq; /* XRC target: as vb_xrc_follow found it, with pd and recv_cq */
     struct vb_qp_shared *shared;
     const struct vb_carrier *carrier; /* vb_qp_carrier */
     struct vb_endpoint *endpoint;     /* of the packet engine, if it carries the QP */
-    struct vb_pace *pace;             /* NULL: it never had a rate limit */
     struct vb_xrc_target *target;     /* of the QP itself, which no program sees */
     uint32_t number;
     uint32_t index;
@@ -84,20 +88,25 @@ struct vb_qp {
     uint32_t rq_flushed;             /* ERR: requests before this position have their flush entry */
     _Atomic uint32_t flush_evidence; /* id of the record that its flushed requests share; 0: none */
 
-    uint8_t type;                  /* enum ibv_qp_type */
-    bool bare : 1, sq_sig_all : 1; /* these and the next are never changed */
-    bool blocks_self : 1;          /* UD: gets no copy of what it sends to a group that it is in */
-    bool paced;                    /* it has a rate limit */
-    _Atomic bool counted_waiting;  /* in send_cq->waiting */
+    uint8_t type;                 /* enum ibv_qp_type */
+    bool sq_sig_all : 1;          /* this and the next are never changed */
+    bool blocks_self : 1;         /* UD: gets no copy of what it sends to a group that it is in */
+    bool paced;                   /* it has a rate limit */
+    _Atomic bool counted_waiting; /* in send_cq->waiting */
     bool settling : 1;       /* LOCAL_INV has withdrawn a key, and the peer may still be at work */
     bool drain_event : 1;    /* SQD entered with notification, not yet raised */
     bool failed_by_program;  /* modify_qp to ERR */
     atomic_bool rq_draining; /* ERR, and the queue was flushed: what is posted follows at once */
     atomic_bool told_empty;  /* the peer was told of no credits: the next receive is news to it */
+};
 
-    /* ---- from here on not of a bare one ---- */
+/* A program's queue pair: the object that it sees, and what only such a one has. */
+struct vb_verbs_qp {
+    struct vb_qp qp;
 
-    /* the port's */
+    struct vb_pace *pace; /* NULL: it never had a rate limit */
+
+    /* the carriers' */
     struct vb_connection *connection; /* direct's, NULL before it has carried the QP */
     bool sq_store_own, sq_own;        /* of a parent domain's allocator */
     uint32_t rounds_seen;             /* of send_cq, when the retry thread last looked */
@@ -127,11 +136,16 @@ struct vb_qp {
     void *staging;           /* the ibv_wr_* calls', if it was created for them; freed with it */
 };
 
-enum { VB_BARE_QP_BYTES = offsetof(struct vb_qp, connection) };
-
 static inline struct vb_qp *vb_qp_of(const struct ibv_qp *ibv)
 {
-    return (struct vb_qp *)((char *)(uintptr_t)ibv - offsetof(struct vb_qp, ibv));
+    return &((struct vb_verbs_qp *)((char *)(uintptr_t)ibv - offsetof(struct vb_verbs_qp, ibv)))
+                ->qp;
+}
+
+/* The object of a queue pair that is known to be a program's, without a load. */
+static inline struct vb_verbs_qp *vb_verbs_qp_of(const struct vb_qp *qp)
+{
+    return (struct vb_verbs_qp *)((char *)(uintptr_t)qp - offsetof(struct vb_verbs_qp, qp));
 }
 
 /* A QP that belongs to no context's objects, and its end. */
@@ -183,7 +197,9 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
 /* The port that it uses; the first one until modify_qp has named it. */
 static inline struct vb_adapter_port *vb_qp_port(const struct vb_qp *qp)
 {
-    return &qp->context->adapter->ports[qp->attr.port_num ? qp->attr.port_num - 1 : 0];
+    uint8_t port_num = qp->verbs->attr.port_num;
+
+    return &qp->context->adapter->ports[port_num ? port_num - 1 : 0];
 }
 
 /* From which of its port's LIDs it sends to this address; 0: Ethernet. */
@@ -208,8 +224,8 @@ static inline bool vb_qp_connected_type(uint32_t type)
 /* The state as a program sees it in its object, without a call. */
 static inline void vb_qp_show_state(struct vb_qp *qp)
 {
-    if (!qp->bare)
-        qp->ibv.state = vb_qp_state(qp);
+    if (qp->verbs)
+        qp->verbs->ibv.state = vb_qp_state(qp);
 }
 
 /* A datagram's Q_Key: one with its top bit set stands for the sending QP's own (IBA 10.2.5). */
@@ -235,6 +251,12 @@ static inline enum ibv_qp_type vb_qp_peer_type(enum ibv_qp_type type)
     default:
         return type;
     }
+}
+
+/* Under sq_lock: one request more. The packet engine looks at `sq_posted` without the lock. */
+static inline void vb_sq_push(struct vb_qp *qp)
+{
+    __atomic_store_n(&qp->sq_posted, qp->sq_posted + 1, __ATOMIC_RELAXED);
 }
 
 void vb_sq_lock(struct vb_qp *qp);
@@ -276,12 +298,12 @@ static inline bool vb_qp_is_carried_by_posters(const struct vb_qp *qp)
 }
 
 /* Without sq_lock, after a change: a carrier that takes requests by itself looks at the QP. */
-static inline void vb_qp_kick(struct vb_qp *qp)
+static inline void vb_qp_doorbell(struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
 
-    if (VB_UNLIKELY(carrier->kick != NULL))
-        carrier->kick(qp);
+    if (VB_UNLIKELY(carrier->doorbell != NULL))
+        carrier->doorbell(qp);
 }
 
 /*

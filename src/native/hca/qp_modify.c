@@ -26,7 +26,7 @@ static const struct vb_adapter_port *port_after(const struct vb_qp *qp,
 static int check_partition(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     const struct vb_adapter_port *port = port_after(qp, attr, mask);
-    uint32_t index = mask & IBV_QP_PKEY_INDEX ? attr->pkey_index : qp->attr.pkey_index;
+    uint32_t index = mask & IBV_QP_PKEY_INDEX ? attr->pkey_index : qp->verbs->attr.pkey_index;
 
     if (vb_pkey_is_valid(port->pkeys[index]))
         return 0;
@@ -39,7 +39,7 @@ static int check_partition(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
 /* The address that a QP is connected to is behind the QP's own port (IBA 11.2.5.2). */
 static int check_address(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-    uint32_t own = mask & IBV_QP_PORT ? attr->port_num : qp->attr.port_num;
+    uint32_t own = mask & IBV_QP_PORT ? attr->port_num : qp->verbs->attr.port_num;
     int error = vb_ah_check(qp->context, &attr->ah_attr);
 
     if (error || attr->ah_attr.port_num == own)
@@ -132,7 +132,7 @@ static const struct vb_transition *qp_modify_find(struct vb_qp *qp, const struct
 
 static void keep_path(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-    struct ibv_qp_attr *kept = &qp->attr;
+    struct ibv_qp_attr *kept = &qp->verbs->attr;
 
     if (mask & IBV_QP_AV)
         kept->ah_attr = attr->ah_attr;
@@ -158,7 +158,7 @@ static void keep_path(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask
 
 static void keep_requester(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-    struct ibv_qp_attr *kept = &qp->attr;
+    struct ibv_qp_attr *kept = &qp->verbs->attr;
 
     if (mask & IBV_QP_TIMEOUT)
         kept->timeout = qp->terms.timeout = attr->timeout;
@@ -187,17 +187,17 @@ static void read_responder(const struct vb_qp *qp, struct ibv_qp_attr *attr)
 /* Few QPs ever have a limit. */
 static int make_pace(struct vb_qp *qp)
 {
-    if (!qp->pace)
-        qp->pace = calloc(1, sizeof(*qp->pace));
-    return qp->pace ? 0 : -ENOMEM;
+    if (!qp->verbs->pace)
+        qp->verbs->pace = calloc(1, sizeof(*qp->verbs->pace));
+    return qp->verbs->pace ? 0 : -ENOMEM;
 }
 
 /* A new limit forgets what was owed at the old one. */
 static void set_rate(struct vb_qp *qp, uint32_t rate, uint32_t burst)
 {
     vb_sq_lock(qp);
-    qp->attr.rate_limit = rate;
-    *qp->pace = (struct vb_pace){.rate = rate, .burst = burst};
+    qp->verbs->attr.rate_limit = rate;
+    *qp->verbs->pace = (struct vb_pace){.rate = rate, .burst = burst};
     qp->paced = rate != 0;
     vb_sq_unlock(qp);
 }
@@ -225,7 +225,7 @@ static void share_path(struct vb_qp *qp)
     const struct vb_adapter_port *port = vb_qp_port(qp);
 
     qp->shared->port = (uint16_t)(port->number - 1);
-    qp->shared->pkey = port->pkeys[qp->attr.pkey_index];
+    qp->shared->pkey = port->pkeys[qp->verbs->attr.pkey_index];
 }
 
 static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
@@ -312,7 +312,7 @@ static int qp_modify_move(struct vb_qp *qp, const struct vb_transition *transiti
 static int modify(struct vb_qp *qp, const struct vb_transition *transition,
                   const struct ibv_qp_attr *attr, int mask)
 {
-    const struct ibv_qp_attr before = qp->attr;
+    const struct ibv_qp_attr before = qp->verbs->attr;
     const struct vb_terms terms = qp->terms;
     bool paces = mask & IBV_QP_RATE_LIMIT;
     struct ibv_qp_attr responder;
@@ -332,7 +332,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
         error = qp_modify_enter(qp, transition, attr, mask);
     }
     if (error) {
-        qp->attr = before;
+        qp->verbs->attr = before;
         qp->terms = terms;
         share_responder(qp, &responder, mask);
         share_path(qp);
@@ -344,27 +344,27 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
 
 int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
 {
-    struct vb_qp *qp = of->real ? of->real : of;
+    struct vb_qp *qp = of->verbs->real ? of->verbs->real : of;
     const struct vb_transition *transition;
     int error = 0;
 
-    vb_lock_abi_take(&qp->ibv.mutex, VB_RANK_QP_MODIFY);
+    vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
     transition = qp_modify_find(qp, attr, mask, &error);
     if (transition)
         error = check_values(qp, attr, mask);
     if (!error) {
         error = modify(qp, transition, attr, mask);
-        vb_qp_kick(qp);
+        vb_qp_doorbell(qp);
         if (of != qp) /* its own was set with the state; a peer's death may have changed it since */
             vb_qp_show_state(of);
     }
-    vb_lock_abi_release(&qp->ibv.mutex);
+    vb_lock_abi_release(&qp->verbs->ibv.mutex);
     return error;
 }
 
 int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limit)
 {
-    struct vb_qp *qp = of->real ? of->real : of;
+    struct vb_qp *qp = of->verbs->real ? of->verbs->real : of;
     struct ibv_qp_attr attr = {.rate_limit = limit->rate_limit};
     int error;
 
@@ -377,9 +377,9 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
                           vb_qp_state(qp));
     error = vb_qp_modify(of, &attr, IBV_QP_RATE_LIMIT);
     if (!error && limit->max_burst_sz) {
-        vb_lock_abi_take(&qp->ibv.mutex, VB_RANK_QP_MODIFY);
+        vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
         set_rate(qp, limit->rate_limit, limit->max_burst_sz);
-        vb_lock_abi_release(&qp->ibv.mutex);
+        vb_lock_abi_release(&qp->verbs->ibv.mutex);
     }
     return error;
 }
@@ -387,10 +387,10 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
 static void qp_modify_describe(struct vb_qp *qp, struct ibv_qp_init_attr *init)
 {
     *init = (struct ibv_qp_init_attr){
-        .qp_context = qp->ibv.qp_context,
-        .send_cq = qp->ibv.send_cq,
-        .recv_cq = qp->ibv.recv_cq,
-        .srq = qp->ibv.srq,
+        .qp_context = qp->verbs->ibv.qp_context,
+        .send_cq = qp->verbs->ibv.send_cq,
+        .recv_cq = qp->verbs->ibv.recv_cq,
+        .srq = qp->verbs->ibv.srq,
         .cap = qp->cap,
         .qp_type = qp->type,
         .sq_sig_all = qp->sq_sig_all,
@@ -400,17 +400,18 @@ static void qp_modify_describe(struct vb_qp *qp, struct ibv_qp_init_attr *init)
 int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
                 struct ibv_qp_init_attr *init_attr)
 {
-    struct vb_qp *qp = of->real ? of->real : of;
+    struct vb_qp *qp = of->verbs->real ? of->verbs->real : of;
 
     (void)mask; /* every attribute is at hand: all are filled */
-    vb_lock_abi_take(&qp->ibv.mutex, VB_RANK_QP_MODIFY);
-    *attr = qp->attr;
-    attr->qp_state = attr->cur_qp_state = of->ibv.state = qp->ibv.state = vb_qp_state(qp);
+    vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
+    *attr = qp->verbs->attr;
+    attr->qp_state = attr->cur_qp_state = of->verbs->ibv.state = qp->verbs->ibv.state =
+        vb_qp_state(qp);
     read_responder(qp, attr);
     attr->cap = of->cap;
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->wait.reason != VB_WAIT_NONE;
     if (init_attr)
         qp_modify_describe(of, init_attr);
-    vb_lock_abi_release(&qp->ibv.mutex);
+    vb_lock_abi_release(&qp->verbs->ibv.mutex);
     return 0;
 }

@@ -132,14 +132,14 @@ void vb_rq_flush(struct vb_qp *qp)
 {
     if (qp->rq_draining)
         return;
-    if (qp->bare) { /* no posters: one thread has it */
+    if (!qp->verbs) { /* nobody posts to it, and one thread has it */
         flush(qp);
         return;
     }
-    vb_biased_acquire(&qp->rq_lock, VB_RANK_RQ, qp->context->adapter->instance, false);
+    vb_biased_acquire(&qp->verbs->rq_lock, VB_RANK_RQ, qp->context->adapter->instance, false);
     if (!qp->rq_draining)
         flush(qp);
-    vb_biased_release(&qp->rq_lock);
+    vb_biased_release(&qp->verbs->rq_lock);
 }
 
 static VB_COLD int decline_receive(const struct vb_qp *qp)
@@ -181,6 +181,7 @@ static VB_COLD int recv_queue_decline_state(const struct vb_qp *qp)
 
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+    struct vb_biased_lock *lock = &vb_verbs_qp_of(qp)->rq_lock;
     int error = 0;
     bool news;
 
@@ -188,7 +189,7 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         *bad = wr;
         return recv_queue_decline_state(qp);
     }
-    vb_biased_acquire(&qp->rq_lock, VB_RANK_RQ, qp->context->adapter->instance, true);
+    vb_biased_acquire(lock, VB_RANK_RQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = recv_queue_post_one(qp, wr);
         if (VB_UNLIKELY(error)) {
@@ -200,8 +201,8 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
            (int)atomic_load_explicit(&qp->told_empty, memory_order_relaxed);
     if (VB_UNLIKELY(news) && qp->rq_draining)
         flush_posted(qp);
-    vb_biased_release(&qp->rq_lock);
+    vb_biased_release(lock);
     if (VB_UNLIKELY(news))
-        vb_qp_kick(qp);
+        vb_qp_doorbell(qp);
     return error;
 }

@@ -36,7 +36,7 @@ static bool is_connected_to_itself(const struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
 
-    if (qp->bare || qp->shared->dest_qp_num != qp->number)
+    if (qp->shared->dest_qp_num != qp->number)
         return false;
     return carrier->is_loop ? carrier->is_loop(qp) : other_end(qp) == qp->shared;
 }

@@ -123,7 +123,8 @@ static VB_COLD int decline_address(const struct vb_qp *qp, const struct ibv_send
         return vb_decline(qp->context, -EINVAL,
                           "the address handle (wr.ud.ah) is of port {0}, and the QP was given port "
                           "{1} in INIT: make one with that port_num",
-                          ((const struct vb_ah *)wr->wr.ud.ah)->attr.port_num, qp->attr.port_num);
+                          ((const struct vb_ah *)wr->wr.ud.ah)->attr.port_num,
+                          qp->verbs->attr.port_num);
     return vb_decline(qp->context, -EINVAL,
                       "wr.ud.ah is NULL: a datagram needs an address handle (ibv_create_ah)");
 }
@@ -132,8 +133,9 @@ static VB_COLD int decline_address(const struct vb_qp *qp, const struct ibv_send
 static inline bool address_fits(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    uint8_t port_num = vb_verbs_qp_of(qp)->attr.port_num;
 
-    return ah && (ah->attr.port_num == qp->attr.port_num || !qp->attr.port_num);
+    return ah && (ah->attr.port_num == port_num || !port_num);
 }
 
 static inline int check_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
@@ -257,7 +259,7 @@ static void enqueue(struct vb_qp *qp, const struct ibv_send_wr *wr)
         copy_inline(wqe, wr);
     else if (wr->num_sge)
         memcpy(wqe->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wqe->sge));
-    ++qp->sq_posted;
+    vb_sq_push(qp);
 }
 
 static void count_waiting(struct vb_qp *qp, bool waiting)
@@ -312,7 +314,7 @@ static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 {
     const struct vb_adapter *adapter = qp->context->adapter;
 
-    if (!vb_pace_waits(qp->pace, adapter->calls->now(adapter)))
+    if (!vb_pace_waits(qp->verbs->pace, adapter->calls->now(adapter)))
         return false;
     qp->wait.reason = VB_WAIT_RATE;
     return true;
@@ -327,7 +329,7 @@ static VB_COLD void send_queue_pay(struct vb_qp *qp, const struct ibv_send_wr *w
     if (!takes_no_inline(wr->opcode))
         for (int i = 0; i < wr->num_sge; ++i)
             length += wr->sg_list[i].length;
-    vb_pace_sent(qp->pace, length, adapter->calls->now(adapter));
+    vb_pace_sent(qp->verbs->pace, length, adapter->calls->now(adapter));
 }
 
 static void raise_drained(struct vb_qp *qp)
@@ -362,7 +364,7 @@ void vb_sq_run(struct vb_qp *qp)
         vb_sq_complete(qp, &wqe->wr, &outcome);
     }
     if (VB_UNLIKELY(qp->paced) && qp->sq_next == qp->sq_posted)
-        qp->pace->waiting = false;
+        qp->verbs->pace->waiting = false;
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE)
         flush_queue(qp);
     count_waiting(qp, carrier->execute && qp->sq_next != qp->sq_posted &&
@@ -395,7 +397,7 @@ static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum i
         return 0;
     }
     flushed.evidence = vb_flush_evidence(qp);
-    ++qp->sq_posted;
+    vb_sq_push(qp);
     push_send_entry(qp, wr, qp->sq_next++, &flushed);
     return 0;
 }
@@ -446,7 +448,7 @@ static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
         count_waiting(qp, true);
         return 0;
     }
-    ++qp->sq_posted;
+    vb_sq_push(qp);
     vb_sq_complete(qp, wr, &outcome);
     return 0;
 }
@@ -491,7 +493,7 @@ int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr)
     vb_sq_lock(qp);
     error = post_checked(qp, wr);
     vb_sq_unlock(qp);
-    vb_qp_kick(qp);
+    vb_qp_doorbell(qp);
     return error;
 }
 
@@ -522,7 +524,7 @@ static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, str
         }
     }
     vb_sq_unlock(qp);
-    vb_qp_kick(qp);
+    vb_qp_doorbell(qp);
     return error;
 }
 

@@ -411,6 +411,53 @@ void vb_srq_query(struct vb_srq *srq, struct ibv_srq_attr *attr)
     attr->srq_limit = atomic_load(&srq->shared->limit);
 }
 
+/* Under the SRQ's lock: was this the take that fell below the limit? */
+static bool srq_crosses_limit(struct vb_srq_shared *srq, uint32_t left)
+{
+    uint32_t limit = atomic_load(&srq->limit);
+
+    if (!limit || left >= limit)
+        return false;
+    atomic_store(&srq->notices,
+                 1); /* first: if this process dies in between, no event is missing */
+    atomic_store(&srq->limit, 0);
+    return true;
+}
+
+static int srq_take_index(const struct vb_view *view, const struct vb_srq_shared *srq,
+                          uint32_t index, struct vb_receive *taken)
+{
+    taken->position = index;
+    taken->wqe = vb_srq_wqe(view, srq, index);
+    return 0;
+}
+
+int vb_srq_take(const struct vb_view *view, struct vb_srq_shared *srq, struct vb_qp_shared *qp,
+                uint32_t holder, const atomic_bool *gone, struct vb_receive *taken, bool *crossed)
+{
+    uint64_t in_hand = atomic_load(&qp->srq_inflight);
+    uint32_t position, posted, index;
+
+    *crossed = false;
+    if (VB_UNLIKELY(in_hand)) /* taken before, for a message that came to nothing or had to wait */
+        return srq_take_index(view, srq, vb_srq_in_hand_index(in_hand), taken);
+    if (!vb_word_lock_unless(&srq->lock, VB_RANK_SRQ, holder, gone))
+        return -EPIPE;
+    position = atomic_load(&srq->taken);
+    posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
+    if (position == posted) {
+        vb_word_unlock(&srq->lock);
+        return -EAGAIN;
+    }
+    index = *vb_srq_order_at(view, srq, position);
+    /* From here until its completion is in, the request is this QP's (vb_rq_flush, recovery). */
+    atomic_store(&qp->srq_inflight, vb_srq_in_hand(index, position));
+    atomic_store(&srq->taken, position + 1);
+    *crossed = srq_crosses_limit(srq, posted - position - 1);
+    vb_word_unlock(&srq->lock);
+    return srq_take_index(view, srq, index, taken);
+}
+
 void vb_srq_notice(struct vb_srq *srq)
 {
     if (atomic_exchange(&srq->shared->notices, 0))

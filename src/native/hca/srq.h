@@ -45,6 +45,21 @@ struct vb_srq {
     uint32_t outgrown_count;
 };
 
+/* A receive request that was taken from its queue and has not completed. */
+struct vb_receive {
+    const struct vb_recv_wqe *wqe;
+    uint32_t position; /* in the receive queue, or the SRQ's request index */
+};
+
+/*
+ * Takes the next request of an SRQ for `qp`, both of `view`, or the one that `qp` still has in
+ * hand. 0; -EAGAIN: there is none; -EPIPE: `gone`, which says that the view's process has died,
+ * became true first (NULL: it is this process). `crossed`: this take fell below the SRQ's limit,
+ * and the caller tells the SRQ's owner of it.
+ */
+int vb_srq_take(const struct vb_view *view, struct vb_srq_shared *srq, struct vb_qp_shared *qp,
+                uint32_t holder, const atomic_bool *gone, struct vb_receive *taken, bool *crossed);
+
 /* The log2 of the bytes between two receive requests of so many elements in a ring. */
 uint32_t vb_recv_stride_log2(uint32_t max_sge);
 void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr);

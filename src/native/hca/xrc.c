@@ -256,7 +256,7 @@ static void link_handle(struct vb_qp *real, struct vb_qp *handle)
     struct vb_xrc_target *target = real->target;
 
     vb_lock_take(&target->mutex);
-    handle->next_handle = target->handles;
+    handle->verbs->next_handle = target->handles;
     target->handles = handle;
     vb_lock_release(&target->mutex);
 }
@@ -269,58 +269,62 @@ static void unlink_handle(struct vb_qp *real, const struct vb_qp *handle)
 
     vb_lock_take(&target->mutex);
     while (*link != handle)
-        link = &(*link)->next_handle;
-    *link = handle->next_handle;
+        link = &(*link)->verbs->next_handle;
+    *link = handle->verbs->next_handle;
     vb_lock_release(&target->mutex);
 }
 
 void vb_xrc_raise(struct vb_qp *qp, enum ibv_event_type type)
 {
     vb_lock_take(&qp->target->mutex);
-    for (struct vb_qp *handle = qp->target->handles; handle; handle = handle->next_handle)
-        vb_event_raise(handle->context, type, &handle->ibv);
+    for (struct vb_qp *handle = qp->target->handles; handle; handle = handle->verbs->next_handle)
+        vb_event_raise(handle->context, type, &handle->verbs->ibv);
     vb_lock_release(&qp->target->mutex);
 }
 
 static void handle_release(struct vb_object *object)
 {
-    vb_xrc_close_qp((struct vb_qp *)((char *)object - offsetof(struct vb_qp, object)));
+    struct vb_verbs_qp *of =
+        (struct vb_verbs_qp *)((char *)object - offsetof(struct vb_verbs_qp, object));
+
+    vb_xrc_close_qp(&of->qp);
 }
 
 static struct vb_qp *new_handle(struct vb_context *context, void *qp_context, struct vb_xrcd *xrcd)
 {
-    struct vb_qp *made = calloc(1, sizeof(*made));
+    struct vb_verbs_qp *made = calloc(1, sizeof(*made));
 
     if (!made)
         return NULL;
-    made->context = context;
-    made->carrier = &vb_uncarried;
+    made->qp.verbs = made;
+    made->qp.context = context;
+    made->qp.carrier = &vb_uncarried;
     made->xrcd = xrcd;
     made->ibv.context = context->ibv;
     made->ibv.qp_context = qp_context;
-    made->type = made->ibv.qp_type = IBV_QPT_XRC_RECV;
+    made->qp.type = made->ibv.qp_type = IBV_QPT_XRC_RECV;
     pthread_mutex_init(&made->ibv.mutex, NULL);
     pthread_cond_init(&made->ibv.cond, NULL);
-    return made;
+    return &made->qp;
 }
 
 static void free_handle(struct vb_qp *handle)
 {
-    pthread_mutex_destroy(&handle->ibv.mutex);
-    pthread_cond_destroy(&handle->ibv.cond);
-    vb_object_free(&handle->object, handle);
+    pthread_mutex_destroy(&handle->verbs->ibv.mutex);
+    pthread_cond_destroy(&handle->verbs->ibv.cond);
+    vb_object_free(&handle->verbs->object, handle->verbs);
 }
 
 static void attach_handle(struct vb_qp *handle, struct vb_qp *real)
 {
-    handle->real = real;
+    handle->verbs->real = real;
     handle->shared = real->shared; /* for those calls that every QP takes, and refuses here */
     handle->index = real->index;
-    handle->number = handle->ibv.qp_num = real->number;
-    handle->ibv.handle = real->index;
+    handle->number = handle->verbs->ibv.qp_num = real->number;
+    handle->verbs->ibv.handle = real->index;
     vb_qp_show_state(handle);
-    atomic_fetch_add(&handle->xrcd->users, 1);
-    vb_object_add(handle->context, &handle->object, handle_release);
+    atomic_fetch_add(&handle->verbs->xrcd->users, 1);
+    vb_object_add(handle->context, &handle->verbs->object, handle_release);
 }
 
 int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr,
@@ -329,7 +333,7 @@ int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_e
     struct vb_xrcd *xrcd = (struct vb_xrcd *)attr->xrcd;
     struct vb_adapter *adapter = context->adapter;
     struct vb_qp *made = new_handle(context, attr->qp_context, xrcd);
-    int error = made ? make_real(adapter, xrcd, &made->real) : -ENOMEM;
+    int error = made ? make_real(adapter, xrcd, &made->verbs->real) : -ENOMEM;
 
     if (error) {
         if (made)
@@ -337,9 +341,9 @@ int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_e
         return error;
     }
     vb_lock_take(&adapter->mutex);
-    link_handle(made->real, made);
+    link_handle(made->verbs->real, made);
     vb_lock_release(&adapter->mutex);
-    attach_handle(made, made->real);
+    attach_handle(made, made->verbs->real);
     *handle = made;
     return 0;
 }
@@ -400,7 +404,7 @@ int vb_xrc_open_qp(struct vb_context *context, const struct ibv_qp_open_attr *at
 int vb_xrc_close_qp(struct vb_qp *handle)
 {
     struct vb_adapter *adapter = handle->context->adapter;
-    struct vb_qp *real = handle->real;
+    struct vb_qp *real = handle->verbs->real;
     struct vb_xrc_target *target = real->target;
     bool last;
 
@@ -408,9 +412,9 @@ int vb_xrc_close_qp(struct vb_qp *handle)
     unlink_handle(real, handle);
     last = !target->handles;
     vb_lock_release(&adapter->mutex);
-    vb_event_retire(handle->context, &handle->ibv);
-    vb_object_remove(handle->context, &handle->object);
-    atomic_fetch_sub(&handle->xrcd->users, 1);
+    vb_event_retire(handle->context, &handle->verbs->ibv);
+    vb_object_remove(handle->context, &handle->verbs->object);
+    atomic_fetch_sub(&handle->verbs->xrcd->users, 1);
     if (last) {
         vb_qp_unmake(real);
         free_target(target);

@@ -77,9 +77,9 @@ static bool are_packets_quiet(struct vb_qp *qp)
     return vb_direct_quiet(qp) && (!host->roce || vb_roce_quiet(host->roce));
 }
 
-static void carriers_kick(struct vb_qp *qp)
+static void carriers_doorbell(struct vb_qp *qp)
 {
-    vb_roce_kick(carriers_of(qp)->roce, qp);
+    vb_roce_doorbell(carriers_of(qp)->roce, qp);
 }
 
 static int carriers_move(struct vb_qp *qp)
@@ -93,7 +93,7 @@ static void carriers_send_posted(struct vb_qp *qp)
 }
 
 static const struct vb_carrier packets = {
-    .kick = carriers_kick,
+    .doorbell = carriers_doorbell,
     .note = vb_engine_note,
     .is_loop = vb_engine_is_loop,
     .settle = settle_packets,
@@ -172,7 +172,7 @@ int vb_host_connect(struct vb_qp *qp)
         vb_qp_set_carrier(qp, &datagrams);
         return 0;
     }
-    if (is_direct(host, qp, &qp->attr.ah_attr))
+    if (is_direct(host, qp, &qp->verbs->attr.ah_attr))
         return connect_directly(host, qp);
     error = vb_roce_connect(host->roce, qp);
     if (!error)

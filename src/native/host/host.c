@@ -143,7 +143,8 @@ static void host_close_adapter(struct vb_host *host)
 
 enum { LARGEST_MTU = 4096 };
 
-static int open_port(const struct vb_port_setting *setting, struct vb_adapter_port *port)
+static int open_port(const struct vb_port_setting *setting, unsigned unit,
+                     struct vb_adapter_port *port)
 {
     struct vb_gid gid;
 
@@ -152,9 +153,9 @@ static int open_port(const struct vb_port_setting *setting, struct vb_adapter_po
     port->lid = setting->lid;
     port->lmc = setting->lmc;
     if (!port->infiniband)
-        return vb_port_addresses_open_port(setting->netdev[0] ? setting->netdev : NULL,
-                                           port->number, &port->addresses);
-    gid = vb_port_gid_infiniband(port->number);
+        return vb_port_addresses_open(setting->netdev[0] ? setting->netdev : NULL, unit,
+                                      &port->addresses);
+    gid = vb_port_gid_infiniband(unit);
     return vb_port_addresses_fixed(&gid, 1, LARGEST_MTU, &port->addresses);
 }
 
@@ -177,9 +178,11 @@ static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *c
     int error = 0;
 
     vb_port_ports_usual(&usual);
+    adapter->self.header->device = settings->device;
     adapter->port_count = settings->count;
     for (int i = 0; i < adapter->port_count && !error; ++i) {
-        error = open_port(&settings->port[i], &adapter->ports[i]);
+        error = open_port(&settings->port[i], vb_port_unit(settings->device, i + 1u),
+                          &adapter->ports[i]);
         share_port(adapter, &settings->port[i], &adapter->ports[i]);
     }
     return error;

@@ -29,8 +29,9 @@ enum { VB_SEGMENT_PARTS = 6 };
 
 struct vb_host_config {
     struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
-    /* Stay the caller's; NULL: one Ethernet port. An InfiniBand port has one GID, which no
-     * interface stands behind, and reaches this host alone. */
+    /* The device's number and its ports, which stay the caller's; NULL: the first device, with one
+     * Ethernet port. An InfiniBand port has one GID, which no interface stands behind, and reaches
+     * this host alone. */
     const struct vb_port_settings *ports;
     enum vb_way copies;         /* how a peer's own memory is reached; VB_WAY_ANY: probe */
     struct vb_roce_config roce; /* `adapter`, `addresses` and `loop` are filled in */

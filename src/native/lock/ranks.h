@@ -39,7 +39,7 @@ enum vb_rank {
     VB_RANK_RETRY,
     VB_RANK_LATER,
     VB_RANK_CONTEXT,
-    VB_RANK_LANES,
+    VB_RANK_SOURCES,
     VB_RANK_WRAP,
     VB_RANK_CAPTURE,
     VB_RANK_ADDRESSES,
@@ -85,7 +85,7 @@ enum vb_rank {
     "RETRY", \
     "LATER", \
     "CONTEXT", \
-    "LANES", \
+    "SOURCES", \
     "WRAP", \
     "CAPTURE", \
     "ADDRESSES", \

@@ -2,6 +2,7 @@
 #include "port/address.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -23,7 +24,7 @@ enum { ANY_PORT = 9 }; /* for questions about routes: nothing is sent there */
 struct vb_addresses {
     int netlink_fd;
     const char *netdev; /* the only interface that counts, or NULL */
-    unsigned number;    /* of the port */
+    unsigned unit;      /* vb_port_unit */
     struct vb_mutex mutex;
     int count;
     bool active;
@@ -142,9 +143,8 @@ static void read_mtus(struct vb_addresses *addresses)
 static int read_host(struct vb_addresses *addresses, unsigned *changes)
 {
     struct vb_gid *fresh = calloc(VB_GID_MAX, sizeof(*fresh));
-    int count = fresh
-                    ? vb_port_gid_table_of(addresses->netdev, addresses->number, fresh, VB_GID_MAX)
-                    : -ENOMEM;
+    int count =
+        fresh ? vb_port_gid_table(addresses->netdev, addresses->unit, fresh, VB_GID_MAX) : -ENOMEM;
     bool active = vb_port_is_active(addresses->netdev);
 
     *changes = 0;
@@ -204,13 +204,7 @@ unsigned vb_port_addresses_update(struct vb_addresses *addresses)
 
 /* ---- open and close ---- */
 
-int vb_port_addresses_open(const char *netdev, struct vb_addresses **addresses)
-{
-    return vb_port_addresses_open_port(netdev, 1, addresses);
-}
-
-int vb_port_addresses_open_port(const char *netdev, unsigned number,
-                                struct vb_addresses **addresses)
+int vb_port_addresses_open(const char *netdev, unsigned unit, struct vb_addresses **addresses)
 {
     struct vb_addresses *made = calloc(1, sizeof(*made));
     unsigned changes;
@@ -219,7 +213,7 @@ int vb_port_addresses_open_port(const char *netdev, unsigned number,
     if (!made)
         return -ENOMEM;
     made->netdev = netdev;
-    made->number = number;
+    made->unit = unit;
     vb_lock_init(&made->mutex, VB_RANK_ADDRESSES);
     /* Before the table is read: what changes in between is news. */
     made->netlink_fd = open_netlink();
@@ -332,27 +326,52 @@ bool vb_port_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_n
                     : vb_port_addresses_any_has(adapter, gid);
 }
 
-static bool leads_to(struct vb_addresses *addresses, const uint8_t gid[16], bool has_number,
-                     const char *netdev)
+/* The GID that is made from the port's GUID. It does not change. */
+static const uint8_t *guid_gid(const struct vb_addresses *addresses)
+{
+    return addresses->gids[addresses->count > OF_GUID ? OF_GUID : CHOSEN].raw;
+}
+
+static uint64_t guid_of(const uint8_t gid[16])
+{
+    uint64_t guid;
+
+    memcpy(&guid, gid + 8, sizeof(guid));
+    return be64toh(guid);
+}
+
+unsigned vb_port_addresses_guid_unit(const struct vb_adapter *adapter, const uint8_t gid[16])
+{
+    const uint8_t *own = guid_gid(adapter->ports[0].addresses);
+    uint64_t unit = guid_of(gid) - guid_of(own) + vb_port_unit(adapter->self.header->device, 1);
+
+    if (memcmp(gid, own, 8) != 0 || unit > vb_port_unit(VB_MAX_DEVICES, 0))
+        return 0;
+    return (unsigned)unit;
+}
+
+bool vb_port_addresses_host_has(const struct vb_adapter *adapter, const uint8_t gid[16])
+{
+    return vb_port_addresses_any_has(adapter, gid) || vb_port_addresses_unit(adapter, gid);
+}
+
+static bool has_on(struct vb_addresses *addresses, const uint8_t gid[16], const char *netdev)
 {
     bool found = false;
 
     vb_lock_take(&addresses->mutex);
-    if (memcmp(addresses->gids[addresses->count > OF_GUID ? OF_GUID : CHOSEN].raw, gid, 16) == 0)
-        found = has_number;
-    else
-        for (int i = 0; i < addresses->count && !found; ++i)
-            found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0 &&
-                    (!*netdev || vb_port_is_netdev(netdev, addresses->gids[i].ndev));
+    for (int i = 0; i < addresses->count && !found; ++i)
+        found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0 &&
+                (!*netdev || vb_port_is_netdev(netdev, addresses->gids[i].ndev));
     vb_lock_release(&addresses->mutex);
     return found;
 }
 
-bool vb_port_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16],
-                               unsigned number, const char *netdev)
+bool vb_port_addresses_any_has_on(const struct vb_adapter *adapter, const uint8_t gid[16],
+                                  const char *netdev)
 {
     for (int i = 0; i < adapter->port_count; ++i)
-        if (leads_to(adapter->ports[i].addresses, gid, adapter->ports[i].number == number, netdev))
+        if (has_on(adapter->ports[i].addresses, gid, netdev))
             return true;
     return false;
 }

@@ -9,9 +9,10 @@
 #include "roce/state.h"
 #include "transport/responder.h"
 
-enum { UDP_FIRST = VB_COUNTER_COUNT, STEER_FIRST = UDP_FIRST + VB_UDP_COUNTS };
+enum { UDP_FIRST = VB_COUNTER_COUNT, REUSEPORT_FIRST = UDP_FIRST + VB_UDP_COUNTS };
 
-_Static_assert(STEER_FIRST + (int)VB_STEER_COUNTS == (int)VB_ROCE_COUNTS, "one place for each");
+_Static_assert(REUSEPORT_FIRST + (int)VB_REUSEPORT_COUNTS == (int)VB_ROCE_COUNTS,
+               "one place for each");
 
 static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
 {
@@ -19,8 +20,8 @@ static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
 
     if (!roce)
         return 0;
-    if (n >= STEER_FIRST)
-        return vb_roce_steer_counter(roce->steer, n - STEER_FIRST);
+    if (n >= REUSEPORT_FIRST)
+        return vb_roce_reuseport_counter(roce->reuseport, n - REUSEPORT_FIRST);
     if (n >= UDP_FIRST)
         return vb_roce_udp_counter(roce->udp, n - UDP_FIRST);
     memcpy(&value, (const char *)vb_engine_counters(roce->engine) + n * sizeof(value),
@@ -30,8 +31,8 @@ static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
 
 static const char *describe_name_of(uint32_t n)
 {
-    if (n >= STEER_FIRST)
-        return vb_roce_steer_counter_name(n - STEER_FIRST);
+    if (n >= REUSEPORT_FIRST)
+        return vb_roce_reuseport_counter_name(n - REUSEPORT_FIRST);
     if (n >= UDP_FIRST)
         return vb_roce_udp_counter_name(n - UDP_FIRST);
     return vb_counter_names[n].name;
@@ -42,8 +43,8 @@ static const struct {
     uint32_t first, end;
 } parts[] = {
     {"engine", 0, UDP_FIRST},
-    {"udp", UDP_FIRST, STEER_FIRST},
-    {"steer", STEER_FIRST, VB_ROCE_COUNTS},
+    {"udp", UDP_FIRST, REUSEPORT_FIRST},
+    {"reuseport", REUSEPORT_FIRST, VB_ROCE_COUNTS},
 };
 
 enum { PARTS = sizeof(parts) / sizeof(*parts) };

@@ -87,7 +87,7 @@ static bool sends_on(struct vb_roce *roce)
     if (!vb_roce_try_enter(roce))
         return more;
     vb_roce_transmit(roce, vb_roce_now());
-    more = roce->again != UINT64_MAX || atomic_load(&roce->kicked);
+    more = roce->again != UINT64_MAX || atomic_load(&roce->doorbell);
     vb_roce_leave(roce);
     return more;
 }
@@ -107,14 +107,14 @@ static void forward_the_rest(struct vb_roce *roce)
 
     for (int i = 0; i < LAST_BATCHES && vb_roce_udp_receive(roce->udp); ++i)
         while (vb_roce_udp_next(roce->udp, &arrival))
-            vb_roce_steer_takes(roce->steer, &arrival, now);
+            vb_roce_reuseport_takes(roce->reuseport, &arrival, now);
 }
 
 static void push_the_rest(struct vb_roce *roce)
 {
     uint64_t until = vb_roce_now() + LAST_PUSH_NS;
 
-    while (vb_roce_steer_push(roce->steer, vb_roce_now()) && vb_roce_now() < until)
+    while (vb_roce_reuseport_push(roce->reuseport, vb_roce_now()) && vb_roce_now() < until)
         sleep_until(vb_roce_now() + FLUSH_NAP_NS);
 }
 

@@ -19,9 +19,10 @@
  * single flipped bit of a packet up to 4,500 bytes looks like another identification; two or more
  * pass as random damage does.
  *
- * A packet that has an identification, but none that is expected, is parked: its reader keeps it
- * (park.h). If the flow's next packet follows it, both are right, since two identifications agree.
- * So is one whose bytes came before under another identification: damage does not repeat itself.
+ * A packet that has an identification, but none that is expected, is unconfirmed: its reader keeps
+ * it (unconfirmed.h). If the flow's next packet follows it, both are right, since two
+ * identifications agree. So is one whose bytes came before under another identification: damage
+ * does not repeat itself.
  *
  * All calls are under the caller's lock, like those of udp.h.
  */
@@ -39,7 +40,7 @@ enum { VB_IDS_SENDERS = 256, VB_IDS_SETS = 32, VB_IDS_WAYS = 8, VB_IDS_REMEMBERE
 /* How a sender numbers its packets. */
 enum vb_ids_kind {
     VB_IDS_UNKNOWN,
-    VB_IDS_PLACES, /* by the place in the batch, as ours does; or always 0 */
+    VB_IDS_SEGMENTS, /* by the place in the batch, as ours does; or always 0 */
     VB_IDS_COUNTS,
 };
 
@@ -65,7 +66,7 @@ struct vb_ids_flow {
     struct vb_ids_pair pair;
     struct vb_icrc_unseen believed; /* the furthest */
     bool is_known;                  /* there is one */
-    uint8_t parked;                 /* its reader's: which packet is kept (park.h); 0: none */
+    uint8_t unconfirmed; /* its reader's: which packet is kept (unconfirmed.h); 0: none */
     uint16_t source_port;
     uint64_t used; /* the last of `uses` */
     struct vb_icrc_unseen doubted;
@@ -102,9 +103,9 @@ struct vb_ids_doubt {
 };
 
 /* What a packet's bytes say of its identification. */
-static inline uint16_t vb_roce_ids_place(const uint8_t *bth)
+static inline uint16_t vb_roce_ids_segment(const uint8_t *bth)
 {
-    return bth[VB_BTH_PLACE_AT] & VB_BTH_PLACE;
+    return bth[VB_BTH_SEGMENT_AT] & VB_BTH_SEGMENT;
 }
 
 /* It is forgotten when other flows need its place. */
@@ -122,12 +123,12 @@ static inline bool vb_roce_ids_is_noted(const struct vb_ids *ids, struct vb_ids_
 enum vb_ids_verdict {
     VB_IDS_WRONG,
     VB_IDS_RIGHT,
-    VB_IDS_DOUBTED,  /* it is to be parked */
-    VB_IDS_CONFIRMS, /* the parked one is right; then this one is to be asked about again */
+    VB_IDS_DOUBTED,  /* it is to be unconfirmed */
+    VB_IDS_CONFIRMS, /* the unconfirmed one is right; then this one is to be asked about again */
 };
 
 /* Can it have been sent like this? `flow` is the packet's. */
-enum vb_ids_verdict vb_roce_ids_judge(struct vb_ids *ids, struct vb_ids_flow *flow,
+enum vb_ids_verdict vb_roce_ids_check(struct vb_ids *ids, struct vb_ids_flow *flow,
                                       const struct vb_ids_doubt *doubt);
 
 #endif

@@ -9,15 +9,15 @@
  * and looks again every millisecond until nobody polls. A program that armed a CQ is about to
  * sleep: then the socket is watched at once.
  *
- * Lock order: QP mutexes, the port's lock, a QP's sq_lock. Who holds an sq_lock calls nothing here
- * but vb_roce_datagram.
+ * Lock order: adapter->lifetime, the port's lock, a QP's sq_lock. Who holds an sq_lock calls
+ * nothing here but vb_roce_datagram.
  */
 #ifndef VB_ROCE_ROCE_H
 #define VB_ROCE_ROCE_H
 
 #include "hca/qp.h"
 #include "port/address.h"
-#include "roce/steer.h"
+#include "roce/reuseport.h"
 #include "roce/udp.h"
 #include "transport/engine.h"
 
@@ -75,7 +75,7 @@ int vb_roce_add_slot(struct vb_roce *roce, uint32_t slot);
 int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp);
 void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp);
 /* New requests, or another state. From any thread that holds no sq_lock. */
-void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp);
+void vb_roce_doorbell(struct vb_roce *roce, struct vb_qp *qp);
 /*
  * A QP in RTS is about to be reset or destroyed: what was posted to it leaves first. It may wait
  * for the port's lock, or for more requests to leave with. A reliable QP has one turn, a UC QP what
@@ -114,11 +114,11 @@ struct vb_wrap *vb_roce_wrap(struct vb_roce *roce);
 void vb_roce_wrapped(struct vb_roce *roce);
 struct vb_engine *vb_roce_engine(struct vb_roce *roce);
 struct vb_udp *vb_roce_udp(struct vb_roce *roce);
-struct vb_steer *vb_roce_steer(struct vb_roce *roce);
+struct vb_reuseport *vb_roce_reuseport(struct vb_roce *roce);
 
 /* As a member of a JSON object: "counters", with those that are not 0. Length as snprintf. */
 int vb_roce_describe(struct vb_roce *roce, char *json, size_t size);
-/* All of them, as members of a JSON object: "engine", "udp" and "steer"; approximately, without
+/* All of them, as members of a JSON object: "engine", "udp" and "reuseport"; approximately, without
  * the lock. "engine" has what was dropped of the adapter's datagrams without packets, too; `roce`
  * may be NULL. */
 void vb_roce_counters(const struct vb_roce *roce, const struct vb_adapter *adapter,

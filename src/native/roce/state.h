@@ -8,13 +8,14 @@
 
 #include "hca/counters.h"
 #include "lock/mutex.h"
+#include "roce/polling.h"
 #include "roce/roce.h"
 #include "wrap/wrap.h"
 
-enum { VB_KICK_WORDS = VB_MAX_QP / 64 };
+enum { VB_DOORBELL_WORDS = VB_MAX_QP / 64 };
 
 /* The counters of engine, UDP and steering, one after the other. */
-enum { VB_ROCE_COUNTS = (int)VB_COUNTER_COUNT + (int)VB_UDP_COUNTS + (int)VB_STEER_COUNTS };
+enum { VB_ROCE_COUNTS = (int)VB_COUNTER_COUNT + (int)VB_UDP_COUNTS + (int)VB_REUSEPORT_COUNTS };
 
 struct vb_roce_log {
     uint64_t at; /* of the last line */
@@ -25,26 +26,33 @@ struct vb_roce {
     struct vb_roce_config config;
     struct vb_wrap wrap;
 
-    struct vb_mutex lock;    /* engine, udp, steer, and what follows */
-    _Atomic uint32_t queued; /* those that wait for the lock: who polls lets them pass */
+    /*
+     * `lock` protects the engine, the sockets and what follows. Whoever holds it sends all that is
+     * ready before the release, with three exceptions, and the thread's timer covers each:
+     *
+     *  - `held_back`: a poll received, and did not send. A program that has just received will
+     *    answer, and its request takes the acknowledgements along; else the next poll sends them.
+     *  - `again`: the system took no more, or a request waits for others to leave with.
+     *  - `away_until`: programs poll, and do what becomes due; the timer need not ring before.
+     */
+    struct vb_mutex lock;
     struct vb_engine *engine;
     struct vb_udp *udp;
-    struct vb_steer *steer;
+    struct vb_reuseport *reuseport;
+    bool held_back;
+    uint64_t again;      /* ns; UINT64_MAX: nothing waits to be sent */
+    uint64_t away_until; /* ns */
+    uint64_t due;        /* the first deadline of all, as of the last release of the lock */
     uint64_t timer;      /* when the thread's timer rings; UINT64_MAX: never */
-    uint64_t away_until; /* who polls does what is due before, and the timer need not ring */
-    uint64_t again;      /* what could not be sent is tried again then */
-    bool held_back;      /* the last poll received and sent nothing */
-
     struct vb_roce_log log;
 
-    /* QPs that were kicked while another held the lock, by table index */
-    _Atomic bool kicked;
-    _Atomic uint64_t kicks[VB_KICK_WORDS];
+    /* Without the lock. */
+    _Atomic uint32_t queued; /* threads that wait for the lock: a poll leaves it to them */
+    _Atomic bool doorbell;   /* `doorbells` is not empty: who releases the lock serves them */
+    _Atomic uint64_t doorbells[VB_DOORBELL_WORDS]; /* QPs with requests, by table index */
+    struct vb_roce_polling polling;
 
-    /* the thread */
-    _Atomic uint32_t polls;    /* of anybody */
-    _Atomic uint32_t armed_at; /* `polls` when a CQ was armed */
-    _Atomic bool unwatched;    /* the UDP socket: its event has come and was not renewed */
+    /* The thread. */
     _Atomic bool stopping;
     _Atomic uint64_t wakeups;
     int epoll_fd, timer_fd, wake_fd;
@@ -70,7 +78,7 @@ void vb_roce_transmit(struct vb_roce *roce, uint64_t now);
 void vb_roce_withdraw(struct vb_roce *roce);
 
 /* Without the lock: what polls have held back, trusting in the thread's next look, leaves now. */
-void vb_roce_let_go(struct vb_roce *roce);
+void vb_roce_send_held_back(struct vb_roce *roce);
 
 /* Under the lock: what was refused since the last line, but not more than a line a second. */
 void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now);

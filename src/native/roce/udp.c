@@ -97,11 +97,11 @@ static void prepare_receiver(struct vb_udp *udp, int fd)
     set_loop(udp, fd);
     raise_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE);
     raise_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
-    if (!vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GLUE) && udp_set(fd, VB_SOL_UDP, VB_UDP_GRO, 1))
-        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GLUE);
+    if (!vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GRO) && udp_set(fd, VB_SOL_UDP, VB_UDP_GRO, 1))
+        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GRO);
     /* A kernel that does not know this option sends such a batch as one datagram. */
     if (udp_set(fd, VB_SOL_UDP, VB_UDP_SEGMENT, 0))
-        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_SEGMENTATION);
+        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GSO);
 }
 
 static int try_receiver(struct vb_udp *udp, bool with_program)
@@ -131,10 +131,10 @@ static int open_receiver(struct vb_udp *udp)
     return fd >= 0 ? fd : try_receiver(udp, false);
 }
 
-/* ---- lanes ---- */
+/* ---- sources ---- */
 
-/* Nothing is ever read from a lane, so nothing must wait in it. */
-static void deafen(int fd)
+/* Nothing is ever read from a source, so nothing must wait in it. */
+static void drop_incoming(int fd)
 {
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
     struct sock_fprog program = {.len = 1, .filter = &drop};
@@ -144,15 +144,15 @@ static void deafen(int fd)
 
 enum { LOWEST_PORT = 0xc000, PORT_TRIES = 64 };
 
-/* Ports of one lane are the same modulo the number of lanes. */
-static int open_lane(struct vb_udp *udp, struct vb_lane *lane, uint16_t wanted)
+/* Ports of one source are the same modulo the number of sources. */
+static int open_source(struct vb_udp *udp, struct vb_udp_source *source, uint16_t wanted)
 {
     int fd = udp_new_socket(udp->ipv6), error = fd;
     uint16_t port = wanted | LOWEST_PORT;
 
     if (fd < 0)
         return fd;
-    for (int i = 0; i < PORT_TRIES; ++i, port = (uint16_t)(port + VB_UDP_LANES) | LOWEST_PORT) {
+    for (int i = 0; i < PORT_TRIES; ++i, port = (uint16_t)(port + VB_UDP_SOURCES) | LOWEST_PORT) {
         error = bind_any(fd, udp->ipv6, port);
         if (error != -EADDRINUSE)
             break;
@@ -161,35 +161,35 @@ static int open_lane(struct vb_udp *udp, struct vb_lane *lane, uint16_t wanted)
         close(fd);
         return error;
     }
-    deafen(fd);
+    drop_incoming(fd);
     forbid_fragments(fd, udp->ipv6);
     set_loop(udp, fd);
     raise_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
-    lane->port = port;
-    atomic_store(&lane->fd, fd);
+    source->port = port;
+    atomic_store(&source->fd, fd);
     return 0;
 }
 
-/* Some lane that is open; 4791, which can send too, when there is none. */
+/* Some source that is open; 4791, which can send too, when there is none. */
 static uint16_t another_port(const struct vb_udp *udp)
 {
-    for (int i = 0; i < VB_UDP_LANES; ++i)
-        if (atomic_load(&udp->lanes[i].fd) >= 0)
-            return udp->lanes[i].port;
+    for (int i = 0; i < VB_UDP_SOURCES; ++i)
+        if (atomic_load(&udp->sources[i].fd) >= 0)
+            return udp->sources[i].port;
     return udp->port;
 }
 
 uint16_t vb_roce_udp_source_port(struct vb_udp *udp, uint16_t wanted)
 {
-    struct vb_lane *lane = &udp->lanes[wanted % VB_UDP_LANES];
+    struct vb_udp_source *source = &udp->sources[wanted % VB_UDP_SOURCES];
     uint16_t port;
 
-    vb_lock_take(&udp->lanes_mutex);
-    if (atomic_load(&lane->fd) >= 0 || open_lane(udp, lane, wanted) == 0)
-        port = lane->port;
+    vb_lock_take(&udp->sources_mutex);
+    if (atomic_load(&source->fd) >= 0 || open_source(udp, source, wanted) == 0)
+        port = source->port;
     else
         port = another_port(udp);
-    vb_lock_release(&udp->lanes_mutex);
+    vb_lock_release(&udp->sources_mutex);
     return port;
 }
 
@@ -229,9 +229,9 @@ int vb_roce_udp_open(const struct vb_udp_config *config, struct vb_udp **udp)
     made->without = config->without;
     made->ipv6 = !(config->without & VB_UDP_WITHOUT_IPV6) && has_ipv6();
     made->fd = -1;
-    for (int i = 0; i < VB_UDP_LANES; ++i)
-        made->lanes[i].fd = -1;
-    vb_lock_init(&made->lanes_mutex, VB_RANK_LANES);
+    for (int i = 0; i < VB_UDP_SOURCES; ++i)
+        made->sources[i].fd = -1;
+    vb_lock_init(&made->sources_mutex, VB_RANK_SOURCES);
     error = udp_open_parts(made);
     if (error) {
         vb_roce_udp_close(made);
@@ -262,9 +262,9 @@ int vb_roce_udp_leave_port(struct vb_udp *udp)
 
 void vb_roce_udp_abandon(struct vb_udp *udp)
 {
-    for (int i = 0; i < VB_UDP_LANES; ++i)
-        if (udp->lanes[i].fd >= 0)
-            close(udp->lanes[i].fd);
+    for (int i = 0; i < VB_UDP_SOURCES; ++i)
+        if (udp->sources[i].fd >= 0)
+            close(udp->sources[i].fd);
     if (udp->fd >= 0)
         close(udp->fd);
 }
@@ -274,7 +274,7 @@ void vb_roce_udp_close(struct vb_udp *udp)
     vb_roce_udp_abandon(udp);
     vb_roce_udp_in_close(udp);
     vb_roce_udp_out_close(udp);
-    vb_lock_destroy(&udp->lanes_mutex);
+    vb_lock_destroy(&udp->sources_mutex);
     free(udp);
 }
 

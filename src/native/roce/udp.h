@@ -3,11 +3,11 @@
  * RoCE v2 packets as UDP datagrams (IBA annex A17): the sockets, the batches, the ICRC.
  *
  * Packets are received by one wildcard socket on port 4791 that carries both IP versions, and sent
- * by others, the lanes. An unprivileged socket cannot choose a source port per datagram, and the
- * source port is what spreads flows over a network's paths; so a flow is given one of a few lanes,
- * each bound to its own port in 0xc000..0xffff, and its packets always leave through that one. A
- * lane is never connected: Linux then numbers the datagrams (IP identification), the ICRC covers
- * that number, and no program can see it. Unconnected with DF set it is 0, and i in the i-th
+ * by others, the sources. An unprivileged socket cannot choose a source port per datagram, and the
+ * source port is what spreads flows over a network's paths; so a flow is given one of a few
+ * sources, each bound to its own port in 0xc000..0xffff, and its packets always leave through that
+ * one. A source is never connected: Linux then numbers the datagrams (IP identification), the ICRC
+ * covers that number, and no program can see it. Unconnected with DF set it is 0, and i in the i-th
  * segment of a batch that the kernel or the adapter cuts (UDP_SEGMENT). So that the receiver knows
  * i, it is in the packet, too (ids.h).
  *
@@ -22,13 +22,13 @@
 #include "hca/packet.h"
 #include "wire/icrc.h"
 
-enum { VB_UDP_LANES = 16 };
+enum { VB_UDP_SOURCES = 16 };
 
 /* What can be left out: by a test, or to look for a driver's mistake. */
 enum vb_udp_without {
-    VB_UDP_WITHOUT_SEGMENTATION = 1 << 0, /* UDP_SEGMENT */
-    VB_UDP_WITHOUT_GLUE = 1 << 1,         /* UDP_GRO */
-    VB_UDP_WITHOUT_BATCHES = 1 << 2,      /* recvmmsg, sendmmsg */
+    VB_UDP_WITHOUT_GSO = 1 << 0,  /* UDP_SEGMENT */
+    VB_UDP_WITHOUT_GRO = 1 << 1,  /* UDP_GRO */
+    VB_UDP_WITHOUT_MMSG = 1 << 2, /* recvmmsg, sendmmsg */
     VB_UDP_WITHOUT_IPV6 = 1 << 3,
 };
 
@@ -98,17 +98,18 @@ uint64_t vb_roce_udp_counter(const struct vb_udp *udp, enum vb_udp_count which);
 const char *vb_roce_udp_counter_name(enum vb_udp_count which);
 
 /*
- * The source port of a new flow: `wanted`, or one near it whose lane is free or already open;
- * where there is no descriptor for a lane, that of another, at last 4791. From any thread.
+ * The source port of a new flow: `wanted`, or one near it whose source is free or already open;
+ * where there is no descriptor for a source, that of another, at last 4791. From any thread.
  */
 uint16_t vb_roce_udp_source_port(struct vb_udp *udp, uint16_t wanted);
 
 /* How many buffers were filled; 0: nothing waits. What was received before is overwritten. */
 int vb_roce_udp_receive(struct vb_udp *udp);
 /* The next packet in them whose ICRC holds; it stays until the next vb_roce_udp_receive, and one
- * that was parked before (ids.h) until the next call. */
+ * that was unconfirmed before (ids.h) until the next call. */
 bool vb_roce_udp_next(struct vb_udp *udp, struct vb_arrival *arrival);
-/* When a parked packet has waited long enough; UINT64_MAX: none is parked. Then they are refused.
+/* When a unconfirmed packet has waited long enough; UINT64_MAX: none is unconfirmed. Then they are
+ * refused.
  */
 uint64_t vb_roce_udp_deadline(const struct vb_udp *udp);
 void vb_roce_udp_expire(struct vb_udp *udp, uint64_t now);
@@ -120,7 +121,7 @@ bool vb_roce_udp_has_room(const struct vb_udp *udp);
 /* Takes a copy of a packet. */
 struct vb_udp_seen vb_roce_udp_stage(struct vb_udp *udp, const struct vb_packet *packet);
 /* Makes the ICRC of the packet that was staged last wrong by these bits. */
-void vb_roce_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip);
+void vb_roce_udp_damage_icrc(struct vb_udp *udp, uint32_t icrc_flip);
 /* 0: all are gone; -EAGAIN: the system takes no more for now, and the rest is kept. */
 int vb_roce_udp_flush(struct vb_udp *udp);
 /* Drops what is kept of this sender. */

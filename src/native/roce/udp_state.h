@@ -22,7 +22,7 @@ enum {
     VB_IPV6_FLOWINFO_SEND = 33,
 };
 
-struct vb_lane {
+struct vb_udp_source {
     _Atomic int fd; /* -1: not opened */
     uint16_t port;
 };
@@ -39,8 +39,8 @@ struct vb_udp {
     bool ipv6;                /* the sockets carry both versions */
     _Atomic unsigned without; /* as configured, and as the system turned out */
     int fd;
-    struct vb_mutex lanes_mutex; /* opening */
-    struct vb_lane lanes[VB_UDP_LANES];
+    struct vb_mutex sources_mutex; /* protects the opening of further sockets */
+    struct vb_udp_source sources[VB_UDP_SOURCES];
     struct vb_udp_in *in;
     struct vb_udp_out *out;
     _Atomic uint64_t counts[VB_UDP_COUNTS];
@@ -59,10 +59,10 @@ struct vb_sender {
 
 static inline struct vb_sender vb_roce_udp_sender(const struct vb_udp *udp, uint16_t source_port)
 {
-    const struct vb_lane *lane = &udp->lanes[source_port % VB_UDP_LANES];
-    int fd = atomic_load_explicit(&lane->fd, memory_order_acquire);
+    const struct vb_udp_source *source = &udp->sources[source_port % VB_UDP_SOURCES];
+    int fd = atomic_load_explicit(&source->fd, memory_order_acquire);
 
-    if (fd >= 0 && lane->port == source_port)
+    if (fd >= 0 && source->port == source_port)
         return (struct vb_sender){fd, source_port};
     return (struct vb_sender){udp->fd, udp->port};
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "event/tap.h"
-#include "sim/jack.h"
+#include "sim/attachment.h"
 #include "sim/state.h"
 #include "sim/tcp_frame.h"
 #include "wire/opcode.h"
@@ -20,7 +20,7 @@ struct known {
 };
 
 struct vb_sim_capture {
-    struct vb_sim_tap tap;
+    struct vb_world_tap tap;
     struct vb_sim *sim;
     struct vb_capture *file;
     struct vb_sim_capture *next;
@@ -31,19 +31,19 @@ struct vb_sim_capture {
 
 static const uint8_t ZEROS[MTU_MAX + PAD_MAX];
 
-static const char *fate_text(enum vb_sim_drop fate)
+static const char *fate_text(enum vb_world_drop_reason fate)
 {
     switch (fate) {
-    case VB_SIM_DROP_DAMAGED:
+    case VB_WORLD_DROP_DAMAGED:
         return "lost here: bit errors";
-    case VB_SIM_DROP_DOWN:
+    case VB_WORLD_DROP_DOWN:
         return "lost here: the link was down";
     default:
         return NULL;
     }
 }
 
-static uint32_t header_length(const struct vb_sim_packet *packet)
+static uint32_t header_length(const struct vb_world_packet *packet)
 {
     if ((packet->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP)
         return VB_BTH + VB_CNP_RESERVED;
@@ -62,38 +62,38 @@ static void write_group(uint8_t gid[16], uint32_t group)
  * The addresses are IPv4, as TCP's are, since a packet is charged as one over IPv4 (host.c).
  * `header`: room for the packet's as it is on a wire, for as long as the frame lasts.
  */
-static void capture_fill(struct vb_frame *frame, const struct vb_sim_packet *packet,
-                         uint8_t header[VB_SIM_HEADER])
+static void capture_fill(struct vb_frame *frame, const struct vb_world_packet *packet,
+                         uint8_t header[VB_WORLD_HEADER])
 {
     uint32_t pad = vb_wire_bth_read(packet->header).pad;
 
-    memcpy(header, packet->header, VB_SIM_HEADER);
-    header[VB_SIM_FLAGS_AT] &= (uint8_t)~(VB_SIM_PROMISED | VB_SIM_FLOODED | VB_SIM_AROUND);
-    header[VB_SIM_HOPS_AT] &= (uint8_t)~VB_SIM_HOPS_MAX;
+    memcpy(header, packet->header, VB_WORLD_HEADER);
+    header[VB_WORLD_FLAGS_AT] &= (uint8_t)~(VB_WORLD_PROMISED | VB_WORLD_FLOODED | VB_WORLD_AROUND);
+    header[VB_WORLD_HOPS_AT] &= (uint8_t)~VB_WORLD_HOPS_MAX;
 
     /* The level as a class selector (RFC 2474), then ECN. */
     frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);
     frame->source_port = (uint16_t)(FLOW_PORTS | vb_wire_get24(packet->header + 5) % (1 << 14));
-    vb_sim_jack_ipv4(packet->source, frame->sgid);
-    if (packet->level_marks & VB_SIM_TO_GROUP)
+    vb_sim_gid_ipv4(packet->source, frame->sgid);
+    if (packet->level_marks & VB_WORLD_TO_GROUP)
         write_group(frame->dgid, packet->target);
     else
-        vb_sim_jack_ipv4(packet->target, frame->dgid);
-    frame->hop_limit = packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX;
+        vb_sim_gid_ipv4(packet->target, frame->dgid);
+    frame->hop_limit = packet->header[VB_WORLD_HOPS_AT] & VB_WORLD_HOPS_MAX;
     vb_wrap_frame_add(frame, header, header_length(packet));
     vb_wrap_frame_add(frame, ZEROS, packet->payload + pad);
 }
 
 /* A program's packet has all of its bytes. */
-static void fill_letter(struct vb_frame *frame, const struct vb_letter *letter)
+static void fill_wire_packet(struct vb_frame *frame, const struct vb_sim_wire_packet *wire)
 {
-    memcpy(frame->sgid, letter->sgid, sizeof(frame->sgid));
-    memcpy(frame->dgid, letter->dgid, sizeof(frame->dgid));
-    frame->flow_label = letter->flow_label;
-    frame->traffic_class = letter->traffic_class;
-    frame->hop_limit = letter->hop_limit;
-    frame->source_port = (uint16_t)(FLOW_PORTS | vb_wire_get24(letter->bytes + 5) % (1 << 14));
-    vb_wrap_frame_add(frame, letter->bytes, letter->length);
+    memcpy(frame->sgid, wire->sgid, sizeof(frame->sgid));
+    memcpy(frame->dgid, wire->dgid, sizeof(frame->dgid));
+    frame->flow_label = wire->flow_label;
+    frame->traffic_class = wire->traffic_class;
+    frame->hop_limit = wire->hop_limit;
+    frame->source_port = (uint16_t)(FLOW_PORTS | vb_wire_get24(wire->bytes + 5) % (1 << 14));
+    vb_wrap_frame_add(frame, wire->bytes, wire->length);
 }
 
 /* ---- TCP ------------------------------------------------------------------------------------- */
@@ -111,7 +111,7 @@ static int capture_make_room(struct vb_sim_capture *capture, uint32_t slot)
     if (!grown)
         return -ENOMEM;
     for (uint32_t i = capture->known_room; i < room; ++i)
-        grown[i] = (struct known){0, VB_SIM_NONE};
+        grown[i] = (struct known){0, VB_WORLD_NONE};
     capture->known = grown;
     capture->known_room = room;
     return 0;
@@ -119,7 +119,7 @@ static int capture_make_room(struct vb_sim_capture *capture, uint32_t slot)
 
 /* NULL: it was gone before any packet of it was seen here, and how long it was is not known. */
 static const struct vb_sim_flow *capture_flow_of(struct vb_sim_capture *capture,
-                                                 const struct vb_sim_packet *packet)
+                                                 const struct vb_world_packet *packet)
 {
     uint32_t slot = vb_sim_tcp_slot(packet), flow = vb_sim_tcp_flow(capture->sim, packet);
     uint32_t generation = vb_sim_tcp_generation(packet);
@@ -130,15 +130,15 @@ static const struct vb_sim_flow *capture_flow_of(struct vb_sim_capture *capture,
         return NULL;
     }
     known = &capture->known[slot];
-    if (flow != VB_SIM_NONE)
+    if (flow != VB_WORLD_NONE)
         *known = (struct known){generation, flow};
     else if (known->generation == generation)
         flow = known->flow;
-    return flow == VB_SIM_NONE ? NULL : &capture->sim->flow[flow];
+    return flow == VB_WORLD_NONE ? NULL : &capture->sim->flow[flow];
 }
 
 static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
-                    const struct vb_sim_packet *packet, enum vb_sim_drop fate)
+                    const struct vb_world_packet *packet, enum vb_world_drop_reason fate)
 {
     const struct vb_sim_flow *flow = capture_flow_of(capture, packet);
     const struct vb_tcp_config *config = &capture->sim->config.tcp;
@@ -147,7 +147,7 @@ static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
         .window = config->window,
         .mss = config->mss,
         .has_ecn = config->ecn || (flow && flow->opcode == VB_TCP_DCTCP),
-        .damage = fate == VB_SIM_DROP_DAMAGED,
+        .damage = fate == VB_WORLD_DROP_DAMAGED,
     };
     uint8_t bytes[VB_SIM_TCP_FRONT + MTU_MAX] = {0};
     struct vb_capture_bytes frame = {.bytes = bytes};
@@ -160,23 +160,23 @@ static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
                           fate_text(fate), vb_sim_ns(capture->sim));
 }
 
-static void see(void *context, uint32_t port, const struct vb_sim_packet *packet,
-                enum vb_sim_drop fate)
+static void see(void *context, uint32_t port, const struct vb_world_packet *packet,
+                enum vb_world_drop_reason fate)
 {
     struct vb_sim_capture *capture = context;
     const struct vb_sim *sim = capture->sim;
-    struct vb_frame frame = {.icrc_flip = fate == VB_SIM_DROP_DAMAGED};
-    uint8_t header[VB_SIM_HEADER];
+    struct vb_frame frame = {.icrc_flip = fate == VB_WORLD_DROP_DAMAGED};
+    uint8_t header[VB_WORLD_HEADER];
 
-    if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP) {
+    if (packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_TCP) {
         see_tcp(capture, port, packet, fate);
         return;
     }
-    if (packet->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER)
-        fill_letter(&frame, sim->letter[packet - sim->world->pool.packet]);
+    if (packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_HAS_BYTES)
+        fill_wire_packet(&frame, sim->wire_packet[packet - sim->world->pool.packet]);
     else
         capture_fill(&frame, packet, header);
-    if (packet->level_marks & VB_SIM_CE)
+    if (packet->level_marks & VB_WORLD_CE)
         frame.traffic_class |= 3;
     vb_wrap_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
                           fate_text(fate), vb_sim_ns(sim));
@@ -199,10 +199,10 @@ int vb_sim_capture(struct vb_sim *sim, uint32_t node, uint32_t port, const char 
     if (!made)
         return -ENOMEM;
     made->sim = sim;
-    made->tap = (struct vb_sim_tap){see, made};
+    made->tap = (struct vb_world_tap){see, made};
     error = capture_open_file(path, bytes, &made->file);
     if (!error)
-        error = vb_world_tap(sim->world, node, port, &made->tap);
+        error = vb_world_add_tap(sim->world, node, port, &made->tap);
     if (error) {
         vb_wrap_capture_close(made->file);
         free(made);

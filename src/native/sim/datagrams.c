@@ -85,7 +85,7 @@ struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host)
 
 /* ---- what is under way ----------------------------------------------------------------------- */
 
-static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_sim_packet *packet)
+static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_world_packet *packet)
 {
     struct vb_qp *found;
 
@@ -115,10 +115,10 @@ void vb_sim_unreliable_settle(struct vb_sim_qp *qp)
 
 /* A group's members lose a packet together, and a flooded one has copies that are for nobody: what
  * of them is lost is known at the flow's end. */
-static void datagrams_lose(struct vb_sim_flow *flow, const struct vb_sim_packet *packet,
+static void datagrams_lose(struct vb_sim_flow *flow, const struct vb_world_packet *packet,
                            uint64_t bytes)
 {
-    if (!flow->to_group && !(packet->header[VB_SIM_FLAGS_AT] & VB_SIM_FLOODED))
+    if (!flow->to_group && !(packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_FLOODED))
         flow->lost += bytes;
 }
 
@@ -134,7 +134,7 @@ void vb_sim_unreliable_end(struct vb_sim_qp *qp)
     vb_sim_flow_end(sim, flow, flow->lost ? VB_FLOW_INCOMPLETE : VB_FLOW_DONE);
 }
 
-void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_packet *packet,
+void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_packet *packet,
                                uint64_t accepted)
 {
     struct vb_sim *sim = host->sim;
@@ -151,7 +151,7 @@ void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_pac
     vb_sim_unreliable_settle(qp);
 }
 
-void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_sim_packet *packet)
+void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_world_packet *packet)
 {
     struct vb_sim_qp *qp = sender_of(sim, packet);
 
@@ -159,7 +159,7 @@ void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_sim_packet *pa
         ++qp->in_flight;
 }
 
-void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *packet)
+void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_world_packet *packet)
 {
     struct vb_sim_qp *qp = sender_of(sim, packet);
 

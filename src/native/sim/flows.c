@@ -85,16 +85,16 @@ static bool is_good(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 }
 
 /* A packet that takes the flow's way, where there is one way. */
-static struct vb_sim_packet flow_like_packet(const struct vb_sim_flow *flow)
+static struct vb_world_packet flow_like_packet(const struct vb_sim_flow *flow)
 {
-    return (struct vb_sim_packet){.source = (uint16_t)flow->source,
-                                  .target = (uint16_t)flow->target,
-                                  .level_marks = (uint8_t)(flow->level << 4)};
+    return (struct vb_world_packet){.source = (uint16_t)flow->source,
+                                    .target = (uint16_t)flow->target,
+                                    .level_marks = (uint8_t)(flow->level << 4)};
 }
 
 uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    struct vb_sim_packet like = flow_like_packet(flow);
+    struct vb_world_packet like = flow_like_packet(flow);
 
     return vb_world_buffer_most(sim->world, sim->host[flow->source]->node, &like);
 }
@@ -102,9 +102,9 @@ uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *
 /* Is there one way, on which so much could be promised, even if it is not free now? */
 static int check_promise(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    struct vb_sim_packet like = flow_like_packet(flow);
-    struct vb_sim_way *way;
-    struct vb_sim_promise some = {.buffer = flow->buffer != 0};
+    struct vb_world_packet like = flow_like_packet(flow);
+    struct vb_world_route *way;
+    struct vb_world_reservation some = {.buffer = flow->buffer != 0};
     int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, &some, &way);
 
     if (!error)
@@ -196,7 +196,7 @@ static void flows_take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
         .target = given->target,
         .bytes = given->bytes,
         .start = given->start,
-        .finish = VB_SIM_NEVER,
+        .finish = VB_WORLD_NEVER,
         .reserve = given->reserve,
         .buffer = given->buffer,
         .message = given->message  ? given->message
@@ -209,14 +209,14 @@ static void flows_take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
         .type = (uint8_t)flows_type_of(given),
         .to_group = given->to_group,
         .management = given->management,
-        .edge = VB_SIM_NONE,
+        .edge = VB_WORLD_NONE,
     };
     ++sim->flows;
     ++sim->flows_left;
 }
 
 static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                       const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
+                       const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad)
 {
     for (*bad = 0; *bad < count; ++*bad) {
         int error = is_good(sim, &flows[*bad]) ? check_way(sim, &flows[*bad]) : -EINVAL;
@@ -226,9 +226,9 @@ static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows
         if (error)
             return error;
     }
-    if (!vb_sim_after_is_good(after, afters, count))
+    if (!vb_sim_dependencies_is_good(after, afters, count))
         return -EINVAL;
-    return afters ? vb_sim_after_check(after, afters, count, bad) : 0;
+    return afters ? vb_sim_dependencies_check(after, afters, count, bad) : 0;
 }
 
 /* One that waits for no other has a start, which is not over; of the others it is a delay. */
@@ -262,18 +262,18 @@ static void put_in_order(struct vb_sim *sim, uint64_t first)
 }
 
 int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                             const struct vb_sim_after *after, uint64_t afters, uint64_t *bad)
+                             const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad)
 {
     uint64_t first = sim->flows, edges = sim->edges;
     int error = flows_check(sim, flows, count, after, afters, bad);
 
     if (error)
         return error;
-    if (flows_reserve(sim, count) || vb_sim_after_reserve(sim, afters))
+    if (flows_reserve(sim, count) || vb_sim_dependencies_reserve(sim, afters))
         return -ENOMEM;
     for (uint64_t i = 0; i < count; ++i)
         flows_take_in(sim, &flows[i]);
-    vb_sim_after_add(sim, after, afters, (uint32_t)first);
+    vb_sim_dependencies_add(sim, after, afters, (uint32_t)first);
     error = check_starts(sim, first, bad);
     if (error) {
         take_back(sim, first, edges);
@@ -297,7 +297,7 @@ int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64
 /* The last message of one that others wait for tells its receiver that it is there. */
 static enum ibv_wr_opcode opcode_of(const struct vb_sim_flow *flow, bool last)
 {
-    if (!last || flow->edge == VB_SIM_NONE)
+    if (!last || flow->edge == VB_WORLD_NONE)
         return flow->opcode;
     switch (flow->opcode) {
     case IBV_WR_SEND:
@@ -345,8 +345,8 @@ static void allow_reads(struct vb_sim *sim, struct vb_sim_qp *source, struct vb_
 
 static uint8_t marks_of(const struct vb_sim_flow *flow)
 {
-    return (uint8_t)((flow->to_group ? VB_SIM_TO_GROUP : 0) |
-                     (flow->management ? VB_SIM_MANAGEMENT : 0));
+    return (uint8_t)((flow->to_group ? VB_WORLD_TO_GROUP : 0) |
+                     (flow->management ? VB_WORLD_MANAGEMENT : 0));
 }
 
 /* -ENOMEM, with what was made in `*source` and `*target`. */
@@ -367,7 +367,7 @@ static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct
         return -ENOMEM;
     if (flow->opcode == IBV_WR_RDMA_READ)
         allow_reads(sim, *source, *target);
-    if (flow->opcode == IBV_WR_SEND || flow->edge != VB_SIM_NONE)
+    if (flow->opcode == IBV_WR_SEND || flow->edge != VB_WORLD_NONE)
         vb_sim_qp_receives(*target);
     if (vb_sim_qp_connect(*source, *target, flow->level) ||
         vb_sim_qp_connect(*target, *source, flow->back_level))
@@ -375,16 +375,16 @@ static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct
     return 0;
 }
 
-static struct vb_sim_promise promise_of(const struct vb_sim_flow *flow)
+static struct vb_world_reservation promise_of(const struct vb_sim_flow *flow)
 {
-    return (struct vb_sim_promise){.rate = flow->reserve, .buffer = flow->buffer};
+    return (struct vb_world_reservation){.rate = flow->reserve, .buffer = flow->buffer};
 }
 
 /* False: it does not start. */
 static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
 {
-    struct vb_sim_packet like = flow_like_packet(flow);
-    struct vb_sim_promise promise = promise_of(flow);
+    struct vb_world_packet like = flow_like_packet(flow);
+    struct vb_world_reservation promise = promise_of(flow);
     int error;
 
     vb_wire_put24(like.header + 5, qp->shared.dest_qp_num);
@@ -431,7 +431,7 @@ void vb_sim_flows_start(struct vb_sim *sim)
 {
     if (sim->flows_at != sim->world->now)
         return; /* another one came before it */
-    sim->flows_at = VB_SIM_NEVER;
+    sim->flows_at = VB_WORLD_NEVER;
     while (sim->order_next < sim->order_count && !sim->world->error) {
         uint32_t number = sim->order[sim->order_next];
 
@@ -446,13 +446,13 @@ void vb_sim_flows_start(struct vb_sim *sim)
 void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
 {
     struct vb_sim_qp *qp = sim->qp[flow->slot];
-    struct vb_sim_promise promise = promise_of(flow);
+    struct vb_world_reservation promise = promise_of(flow);
 
     flow->state = (uint8_t)state;
-    if (flow->finish == VB_SIM_NEVER && state != VB_FLOW_REFUSED) /* of UC and UD it is known */
+    if (flow->finish == VB_WORLD_NEVER && state != VB_FLOW_REFUSED) /* of UC and UD it is known */
         flow->finish = sim->world->now;
     if (state == VB_FLOW_DONE || state == VB_FLOW_INCOMPLETE)
-        vb_sim_after_release(sim, flow);
+        vb_sim_dependencies_release(sim, flow);
     sim->world->is_quiet = --sim->flows_left == 0;
     if (qp->way)
         vb_world_release(sim->world, qp->way, &promise);
@@ -495,7 +495,7 @@ static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
     qp = vb_sim_qp_of(found);
     vb_sim_qp_received(qp, entry);
     if (!entry->status && (entry->flags & IBV_WC_WITH_IMM))
-        vb_sim_after_release(host->sim, &host->sim->flow[qp->flow]);
+        vb_sim_dependencies_release(host->sim, &host->sim->flow[qp->flow]);
 }
 
 /* One of UC ends when its packets have arrived, or were lost. */

@@ -50,7 +50,7 @@ static int sim_groups_join(struct vb_sim_host *host, uint32_t group)
         error = vb_sim_qp_create(host, IBV_QPT_UD, 0, &qp);
     if (error)
         return error;
-    qp->flow = VB_SIM_NONE;
+    qp->flow = VB_WORLD_NONE;
     vb_sim_qp_receives(qp);
     vb_sim_write_group(gid, group);
     return vb_multicast_attach(&qp->qp, gid);

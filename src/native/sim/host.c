@@ -35,12 +35,12 @@ uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32
     return host_wire_bytes(framing, headers, payload);
 }
 
-static void host_line(const struct vb_sim_host *host, struct vb_sim_port **port)
+static void host_port(const struct vb_sim_host *host, struct vb_world_port **port)
 {
     const struct vb_world *world = host->sim->world;
     uint32_t number = world->node[host->node].port[0];
 
-    *port = number == VB_SIM_NONE ? NULL : &world->port[number];
+    *port = number == VB_WORLD_NONE ? NULL : &world->port[number];
 }
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -82,21 +82,21 @@ static void host_set_window(struct vb_sim_qp *qp)
 static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packet)
 {
     struct vb_world *world = host->sim->world;
-    struct vb_sim_packet *at = vb_world_packet(world, packet);
-    struct vb_sim_trail *trail = vb_world_trail_of(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_telemetry *telemetry = vb_world_telemetry_of(world, packet);
     struct vb_hpcc *state = qp->reaction->rate.hpcc;
-    struct vb_sim_port *port;
+    struct vb_world_port *port;
 
-    if (!trail || vb_sim_is_unreliable(qp))
+    if (!telemetry || vb_sim_is_unreliable(qp))
         return;
     at->bytes += VB_HPCC_BYTES;
     if (!at->payload) {
-        *trail = state->received;
+        *telemetry = state->received;
         return;
     }
-    trail->hops = 0;
-    trail->sent_at = world->now;
-    host_line(host, &port);
+    telemetry->hops = 0;
+    telemetry->sent_at = world->now;
+    host_port(host, &port);
     if (state->window > 0 || !port)
         return;
     vb_sim_hpcc_start(state, &host->sim->config.congestion.hpcc, (double)port->rate);
@@ -114,10 +114,10 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     const struct vb_congestion *congestion = &sim->config.congestion;
-    struct vb_sim_port *port;
+    struct vb_world_port *port;
     double line, rate, promised = (double)sim->flow[qp->flow].reserve;
 
-    host_line(vb_sim_qp_host(qp), &port);
+    host_port(vb_sim_qp_host(qp), &port);
     if (!port)
         return;
     line = (double)port->rate;
@@ -136,7 +136,7 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 }
 
 /* A packet that could not leave at once keeps its connection from making more of them. */
-static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_sim_port *port, uint32_t lane)
+static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_world_port *port, uint32_t lane)
 {
     if (!port->lanes->lane[lane].packets || qp->waits_for_lane)
         return;
@@ -149,10 +149,10 @@ static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_sim_port *port, 
 
 static void host_release_held(struct vb_sim_host *host)
 {
-    struct vb_sim_port *port;
+    struct vb_world_port *port;
     struct vb_sim_qp **at = &host->held;
 
-    host_line(host, &port);
+    host_port(host, &port);
     while (*at) {
         struct vb_sim_qp *qp = *at;
 
@@ -166,13 +166,13 @@ static void host_release_held(struct vb_sim_host *host)
     }
 }
 
-static void host_fill(struct vb_sim_host *host, struct vb_sim_packet *to,
+static void host_fill(struct vb_sim_host *host, struct vb_world_packet *to,
                       const struct vb_packet *from)
 {
     uint32_t headers = from->header_length + from->pad;
 
-    memcpy(to->header, from->header, VB_SIM_HEADER);
-    to->header[VB_SIM_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
+    memcpy(to->header, from->header, VB_WORLD_HEADER);
+    to->header[VB_WORLD_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
     to->bytes = (uint16_t)host_wire_bytes(host->sim->config.framing, headers, from->payload_length);
     to->source = (uint16_t)host->number;
@@ -185,29 +185,29 @@ static void use_bus(struct vb_sim_host *host, uint32_t bytes)
 
     if (VB_LIKELY(!rate))
         return;
-    host->bus_free_at = now + bytes * 8 * VB_SIM_SECOND / rate;
+    host->bus_free_at = now + bytes * 8 * VB_WORLD_SECOND / rate;
 }
 
 /* False: no memory. */
 static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb_packet *made)
 {
     struct vb_world *world = host->sim->world;
-    uint32_t packet = vb_world_sim_pool_take(&world->pool), bytes, lane;
-    struct vb_sim_packet *at;
-    struct vb_sim_port *port;
+    uint32_t packet = vb_world_pool_take(&world->pool), bytes, lane;
+    struct vb_world_packet *at;
+    struct vb_world_port *port;
 
-    if (packet == VB_SIM_NONE) {
+    if (packet == VB_WORLD_NONE) {
         world->error = -ENOMEM;
         return false;
     }
-    at = vb_world_packet(world, packet);
+    at = vb_world_packet_at(world, packet);
     host_fill(host, at, made);
     at->target = qp->peer;
     at->level_marks |= qp->marks;
     if (VB_UNLIKELY(world->traces))
         trace(host, qp, packet);
     if (VB_UNLIKELY(qp->promised) && made->payload_length)
-        at->header[VB_SIM_FLAGS_AT] |= VB_SIM_PROMISED;
+        at->header[VB_WORLD_FLAGS_AT] |= VB_WORLD_PROMISED;
     at->bytes += vb_sim_grh_bytes(host->sim, qp->marks);
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
@@ -215,7 +215,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
         ++host->sim->flow[qp->flow].resent;
     vb_world_send(world, host->node, packet);
     use_bus(host, made->payload_length);
-    host_line(host, &port);
+    host_port(host, &port);
     if (port && port->lanes) {
         lane = vb_world_lanes_of(port->lanes, (uint8_t)(made->path->sl << 4 | qp->marks));
         wait_for_lane(qp, port, lane);
@@ -248,9 +248,9 @@ static void host_arm(struct vb_sim_host *host)
 static void host_come_back(struct vb_sim_host *host)
 {
     struct vb_world *world = host->sim->world;
-    struct vb_sim_port *port;
+    struct vb_world_port *port;
 
-    host_line(host, &port);
+    host_port(host, &port);
     if (!port || (!host_has_more(host) && !host->held))
         return;
     if (VB_UNLIKELY(host->bus_free_at > world->now)) {
@@ -266,7 +266,7 @@ static void host_come_back(struct vb_sim_host *host)
     if (host->ready_planned)
         return;
     host->ready_planned = true;
-    vb_world_add(world, port->free_at, VB_SIM_READY, 0, world->node[host->node].port[0]);
+    vb_world_add(world, port->free_at, VB_WORLD_READY, 0, world->node[host->node].port[0]);
 }
 
 static struct vb_sim_qp *next_of_engine(struct vb_sim_host *host)
@@ -388,17 +388,17 @@ static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *q
 }
 
 /* A CNP of this connection, but for its header; NULL: no memory. */
-static struct vb_sim_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
+static struct vb_world_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
-    struct vb_sim_packet *at;
+    struct vb_world_packet *at;
 
-    *packet = vb_world_sim_pool_take(&sim->world->pool);
-    if (*packet == VB_SIM_NONE) {
+    *packet = vb_world_pool_take(&sim->world->pool);
+    if (*packet == VB_WORLD_NONE) {
         sim->world->error = -ENOMEM;
         return NULL;
     }
-    at = vb_world_packet(sim->world, *packet);
+    at = vb_world_packet_at(sim->world, *packet);
     at->payload = 0;
     at->bytes = (uint16_t)host_wire_bytes(sim->config.framing, VB_CNP, 0);
     at->source = (uint16_t)vb_sim_qp_host(qp)->number;
@@ -407,18 +407,18 @@ static struct vb_sim_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *packe
     return at;
 }
 
-static void send_cnp(struct vb_sim_qp *qp, struct vb_sim_packet *at, uint32_t packet)
+static void send_cnp(struct vb_sim_qp *qp, struct vb_world_packet *at, uint32_t packet)
 {
     struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
 
-    at->header[VB_SIM_HOPS_AT] |= (uint8_t)world->hop_limit;
+    at->header[VB_WORLD_HOPS_AT] |= (uint8_t)world->hop_limit;
     vb_world_send(world, vb_sim_qp_host(qp)->node, packet);
 }
 
 static void host_send_notice(struct vb_sim_qp *qp)
 {
     uint32_t packet;
-    struct vb_sim_packet *at = host_make_cnp(qp, &packet);
+    struct vb_world_packet *at = host_make_cnp(qp, &packet);
 
     if (!at)
         return;
@@ -429,26 +429,26 @@ static void host_send_notice(struct vb_sim_qp *qp)
 static void host_send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
 {
     uint32_t packet;
-    struct vb_sim_packet *at = host_make_cnp(qp, &packet);
-    struct vb_sim_trail *trail =
-        at ? vb_world_trail_of(vb_sim_qp_host(qp)->sim->world, packet) : NULL;
+    struct vb_world_packet *at = host_make_cnp(qp, &packet);
+    struct vb_world_telemetry *telemetry =
+        at ? vb_world_telemetry_of(vb_sim_qp_host(qp)->sim->world, packet) : NULL;
 
-    if (!trail)
+    if (!telemetry)
         return;
-    *trail = qp->reaction->rate.hpcc->received;
+    *telemetry = qp->reaction->rate.hpcc->received;
     at->bytes += VB_HPCC_BYTES;
     vb_sim_congestion_write_telemetry(at->header, vb_engine_qp_pkey(&qp->qp),
                                       qp->shared.dest_qp_num, psn);
     send_cnp(qp, at, packet);
 }
 
-static bool host_is_marked(const struct vb_sim_packet *packet)
+static bool host_is_marked(const struct vb_world_packet *packet)
 {
-    return (packet->level_marks & VB_SIM_CE) || (packet->header[4] & 0x80);
+    return (packet->level_marks & VB_WORLD_CE) || (packet->header[4] & 0x80);
 }
 
 /* A marked packet of a connection: its sender is told, but not too often. */
-static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *packet)
+static void notice_mark(struct vb_sim_host *host, const struct vb_world_packet *packet)
 {
     struct vb_qp *found = vb_engine_find(host->engine, vb_wire_get24(packet->header + 5));
     struct vb_sim_qp *qp;
@@ -463,7 +463,7 @@ static void notice_mark(struct vb_sim_host *host, const struct vb_sim_packet *pa
         host_send_notice(qp);
 }
 
-static bool is_notice(const struct vb_sim_packet *packet)
+static bool is_notice(const struct vb_world_packet *packet)
 {
     return (packet->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
 }
@@ -481,14 +481,14 @@ static void host_log_event(struct vb_sim_host *host, uint32_t flow)
         (struct vb_sim_cct_event){host->sim->world->now, flow};
 }
 
-static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *packet)
+static void take_notice(struct vb_sim_host *host, const struct vb_world_packet *packet)
 {
     struct vb_qp *found = vb_engine_find(host->engine, vb_wire_get24(packet->header + 5));
     const struct vb_congestion *congestion = &host->sim->config.congestion;
-    struct vb_sim_port *port;
+    struct vb_world_port *port;
     struct vb_sim_qp *qp;
 
-    host_line(host, &port);
+    host_port(host, &port);
     if (!found || !port || congestion->kind == VB_CONGESTION_HPCC)
         return;
     qp = vb_sim_qp_of(found);
@@ -498,36 +498,36 @@ static void take_notice(struct vb_sim_host *host, const struct vb_sim_packet *pa
         host_log_event(host, qp->flow);
 }
 
-static void follow_trail(struct vb_sim_qp *qp, const struct vb_sim_trail *trail)
+static void follow_telemetry(struct vb_sim_qp *qp, const struct vb_world_telemetry *telemetry)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
-    struct vb_sim_port *port;
+    struct vb_world_port *port;
 
-    host_line(vb_sim_qp_host(qp), &port);
+    host_port(vb_sim_qp_host(qp), &port);
     if (!port || qp->reaction->rate.hpcc->window <= 0)
         return;
     vb_sim_hpcc_acknowledged(qp->reaction->rate.hpcc, &sim->config.congestion.hpcc,
-                             (double)port->rate, trail, sim->world->now);
+                             (double)port->rate, telemetry, sim->world->now);
     host_set_window(qp);
 }
 
-static void host_take_trail(struct vb_sim_host *host, uint32_t packet)
+static void host_take_telemetry(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
-    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
     struct vb_qp *found = vb_engine_find(host->engine, vb_wire_get24(at->header + 5));
-    const struct vb_sim_trail *trail = vb_world_trail_of(sim->world, packet);
+    const struct vb_world_telemetry *telemetry = vb_world_telemetry_of(sim->world, packet);
     struct vb_sim_qp *qp;
 
-    if (!found || !trail || found->type != IBV_QPT_RC)
+    if (!found || !telemetry || found->type != IBV_QPT_RC)
         return;
     qp = vb_sim_qp_of(found);
     if (!at->payload) {
         if (vb_sim_congestion_brings_telemetry(at->header[0]))
-            follow_trail(qp, trail);
+            follow_telemetry(qp, telemetry);
         return;
     }
-    qp->reaction->rate.hpcc->received = *trail;
+    qp->reaction->rate.hpcc->received = *telemetry;
     if (vb_sim_congestion_is_read_data(at->header[0]))
         host_send_telemetry(qp, vb_wire_get24(at->header + 9));
 }
@@ -535,59 +535,60 @@ static void host_take_trail(struct vb_sim_host *host, uint32_t packet)
 /* It was flooded, and is for another host. */
 static void ignore(struct vb_sim *sim, uint32_t packet)
 {
-    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
 
     if (at->header[0] & VB_TRANSPORT_MASK)
         vb_sim_unreliable_dropped(sim, at);
-    vb_world_sim_pool_give(&sim->world->pool, packet);
+    vb_world_pool_give(&sim->world->pool, packet);
 }
 
 static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 {
     struct vb_sim_host *host = sim->host[number];
-    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
     struct vb_arrival arrival = {.bytes = at->header,
-                                 .length = VB_SIM_HEADER, /* what follows is not looked at */
+                                 .length = VB_WORLD_HEADER, /* what follows is not looked at */
                                  .virtual_payload = at->payload,
-                                 .traffic_class = at->level_marks & VB_SIM_CE ? 3 : 2,
+                                 .traffic_class = at->level_marks & VB_WORLD_CE ? 3 : 2,
                                  .hop_limit = 64};
     uint64_t accepted;
 
-    if (__builtin_expect(
-            at->header[VB_SIM_FLAGS_AT] & (VB_SIM_LETTER | VB_SIM_FLOODED | VB_SIM_TCP), 0)) {
-        if (at->header[VB_SIM_FLAGS_AT] & VB_SIM_LETTER) {
-            vb_sim_jack_arrive(host, packet);
+    if (__builtin_expect(at->header[VB_WORLD_FLAGS_AT] &
+                             (VB_WORLD_HAS_BYTES | VB_WORLD_FLOODED | VB_WORLD_TCP),
+                         0)) {
+        if (at->header[VB_WORLD_FLAGS_AT] & VB_WORLD_HAS_BYTES) {
+            vb_sim_attachment_arrive(host, packet);
             return;
         }
         if (at->target != number) {
             ignore(sim, packet);
             return;
         }
-        if (at->header[VB_SIM_FLAGS_AT] & VB_SIM_TCP) {
+        if (at->header[VB_WORLD_FLAGS_AT] & VB_WORLD_TCP) {
             vb_sim_tcp_arrive(host, packet);
             return;
         }
     }
     vb_sim_write_gid(arrival.sgid, at->source);
-    if (__builtin_expect(at->level_marks & VB_SIM_TO_GROUP, 0))
+    if (__builtin_expect(at->level_marks & VB_WORLD_TO_GROUP, 0))
         vb_sim_write_group(arrival.dgid, at->target);
     else
         vb_sim_write_gid(arrival.dgid, at->target);
     accepted = vb_engine_counters(host->engine)->payload_received;
     vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
     if (VB_UNLIKELY(sim->world->traces)) {
-        host_take_trail(host, packet);
-        at = vb_world_packet(sim->world, packet); /* an answer may have moved the pool */
+        host_take_telemetry(host, packet);
+        at = vb_world_packet_at(sim->world, packet); /* an answer may have moved the pool */
     }
     if (__builtin_expect(at->header[0] & VB_TRANSPORT_MASK, 0))
         vb_sim_unreliable_arrived(host, at,
                                   vb_engine_counters(host->engine)->payload_received - accepted);
     if (__builtin_expect(host_is_marked(at), 0))
         notice_mark(host, at);
-    at = vb_world_packet(sim->world, packet); /* a notice may have moved the pool */
+    at = vb_world_packet_at(sim->world, packet); /* a notice may have moved the pool */
     if (__builtin_expect(is_notice(at), 0))
         take_notice(host, at);
-    vb_world_sim_pool_give(&sim->world->pool, packet);
+    vb_world_pool_give(&sim->world->pool, packet);
     vb_sim_flows_complete(host);
     vb_sim_host_pump(host);
 }
@@ -612,15 +613,15 @@ static void host_ready(void *context, uint32_t number)
 
     sim->host[number]->ready_planned = false;
     vb_sim_host_pump(sim->host[number]);
-    if (__builtin_expect(sim->host[number]->jack != NULL, 0))
-        vb_sim_jack_ready(sim->host[number]);
+    if (__builtin_expect(sim->host[number]->attachment != NULL, 0))
+        vb_sim_attachment_ready(sim->host[number]);
 }
 
 static void host_expire(struct vb_sim *sim, struct vb_sim_host *host)
 {
     if (host->timer_at != sim->world->now)
         return; /* an earlier one came in its place */
-    host->timer_at = VB_SIM_NEVER;
+    host->timer_at = VB_WORLD_NEVER;
     vb_engine_expire(host->engine, vb_sim_ns(sim));
     vb_sim_flows_complete(host);
     vb_sim_host_pump(host);
@@ -665,19 +666,19 @@ static void end_unreliable(struct vb_sim *sim, uint32_t slot, uint32_t generatio
 static void dropped(void *context, uint32_t packet)
 {
     struct vb_sim *sim = context;
-    const struct vb_sim_packet *at = vb_world_packet(sim->world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
 
-    if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->header[4] & VB_SIM_LETTER))
+    if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->header[4] & VB_WORLD_HAS_BYTES))
         vb_sim_unreliable_dropped(sim, at);
 }
 
 static void copied(void *context, uint32_t packet, uint32_t copy, bool another)
 {
     struct vb_sim *sim = context;
-    const struct vb_sim_packet *at = vb_world_packet(sim->world, copy);
+    const struct vb_world_packet *at = vb_world_packet_at(sim->world, copy);
 
-    if (at->header[4] & VB_SIM_LETTER)
-        vb_sim_letter_copied(sim, packet, copy);
+    if (at->header[4] & VB_WORLD_HAS_BYTES)
+        vb_sim_wire_packet_copied(sim, packet, copy);
     else if (another)
         vb_sim_unreliable_copied(sim, at);
 }
@@ -709,11 +710,11 @@ static void call(void *context, uint32_t what, uint32_t index)
     case VB_SIM_CALL_END:
         end_unreliable(sim, index, what >> VB_SIM_CALL_BITS);
         break;
-    case VB_SIM_CALL_JACK:
-        vb_sim_jack_expire(sim->host[index]);
+    case VB_SIM_CALL_HCA:
+        vb_sim_attachment_expire(sim->host[index]);
         break;
-    case VB_SIM_CALL_LETTER:
-        vb_sim_letter_leaves(sim->host[what >> VB_SIM_CALL_BITS], index);
+    case VB_SIM_CALL_DEPART:
+        vb_sim_wire_packet_leave(sim->host[what >> VB_SIM_CALL_BITS], index);
         break;
     case VB_SIM_CALL_TCP:
         vb_sim_tcp_expire(sim, index, what >> VB_SIM_CALL_BITS);
@@ -727,4 +728,5 @@ static void call(void *context, uint32_t what, uint32_t index)
     }
 }
 
-const struct vb_sim_hosts vb_sim_host_calls = {host_arrive, host_ready, call, dropped, copied};
+const struct vb_world_host_calls vb_sim_host_calls = {host_arrive, host_ready, call, dropped,
+                                                      copied};

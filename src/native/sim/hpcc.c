@@ -19,7 +19,7 @@ void vb_sim_hpcc_start(struct vb_hpcc *state, const struct vb_hpcc_config *confi
     state->window = state->reference = full(config, line);
 }
 
-static bool is_same_way(const struct vb_sim_trail *a, const struct vb_sim_trail *b)
+static bool is_same_way(const struct vb_world_telemetry *a, const struct vb_world_telemetry *b)
 {
     if (a->hops != b->hops)
         return false;
@@ -31,12 +31,12 @@ static bool is_same_way(const struct vb_sim_trail *a, const struct vb_sim_trail 
 
 /* MeasureInflight: of the busiest link, smoothed over a round trip. */
 static void hpcc_measure(struct vb_hpcc *state, const struct vb_hpcc_config *config,
-                         const struct vb_sim_trail *trail)
+                         const struct vb_world_telemetry *telemetry)
 {
     double trip = (double)config->base_rtt, most = 0, since = trip;
 
-    for (uint32_t i = 0; i < trail->hops; ++i) {
-        const struct vb_sim_hop *now = &trail->hop[i], *then = &state->last.hop[i];
+    for (uint32_t i = 0; i < telemetry->hops; ++i) {
+        const struct vb_world_telemetry_hop *now = &telemetry->hop[i], *then = &state->last.hop[i];
         double rate = (double)now->rate, time = (double)(now->at - then->at);
         double queue = now->queue < then->queue ? now->queue : then->queue;
         double used = queue * BITS_PS / (rate * trip) +
@@ -72,16 +72,16 @@ static void hpcc_follow(struct vb_hpcc *state, const struct vb_hpcc_config *conf
 }
 
 void vb_sim_hpcc_acknowledged(struct vb_hpcc *state, const struct vb_hpcc_config *config,
-                              double line, const struct vb_sim_trail *trail, uint64_t now)
+                              double line, const struct vb_world_telemetry *telemetry, uint64_t now)
 {
-    bool newer = trail->sent_at >= state->update_at;
+    bool newer = telemetry->sent_at >= state->update_at;
 
-    if (is_same_way(trail, &state->last) && trail->hops) {
-        hpcc_measure(state, config, trail);
+    if (is_same_way(telemetry, &state->last) && telemetry->hops) {
+        hpcc_measure(state, config, telemetry);
         if (state->used > 0)
             hpcc_follow(state, config, line, newer);
     }
-    state->last = *trail;
+    state->last = *telemetry;
     if (newer)
         state->update_at = now;
 }

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "event/trail.h"
+#include "event/telemetry.h"
 
 enum { VB_HPCC_BYTES = 42 }; /* of telemetry in packets and acknowledgements: five hops */
 
@@ -25,9 +25,9 @@ struct vb_hpcc {
     double reference; /* W_c */
     double used;      /* U */
     uint32_t stage;
-    uint64_t update_at;           /* told of a packet sent since, the reference follows again */
-    struct vb_sim_trail last;     /* of the last acknowledgement */
-    struct vb_sim_trail received; /* of the last packet that came, for acknowledgements */
+    uint64_t update_at;             /* told of a packet sent since, the reference follows again */
+    struct vb_world_telemetry last; /* of the last acknowledgement */
+    struct vb_world_telemetry received; /* of the last packet that came, for acknowledgements */
 };
 
 struct vb_hpcc_config vb_sim_hpcc_paper(void);
@@ -36,7 +36,8 @@ struct vb_hpcc_config vb_sim_hpcc_paper(void);
 void vb_sim_hpcc_start(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line);
 /* The peer tells of a packet that it got. */
 void vb_sim_hpcc_acknowledged(struct vb_hpcc *state, const struct vb_hpcc_config *config,
-                              double line, const struct vb_sim_trail *trail, uint64_t now);
+                              double line, const struct vb_world_telemetry *telemetry,
+                              uint64_t now);
 /* The packets of so many bytes that may be under way: those that its window begins. */
 uint32_t vb_sim_hpcc_packets(const struct vb_hpcc *state, uint32_t bytes, uint32_t most);
 /* bits/s: the window in a round trip. */

@@ -31,7 +31,7 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
     if (!made)
         return -ENOMEM;
     made->config = *config;
-    made->flows_at = VB_SIM_NEVER;
+    made->flows_at = VB_WORLD_NEVER;
     made->patience = 1; /* vb_sim_set_patience */
     error = vb_world_create(config->seed, &vb_sim_host_calls, made, &made->world);
     if (!error)
@@ -53,7 +53,7 @@ void vb_sim_destroy(struct vb_sim *sim)
     vb_sim_captures_free(sim);
     vb_sim_flows_free(sim);
     vb_sim_tcp_free(sim);
-    vb_sim_jacks_free(sim);
+    vb_sim_attachments_free(sim);
     for (uint32_t i = 0; i < sim->hosts; ++i)
         vb_sim_host_destroy(sim->host[i]);
     free(sim->host);

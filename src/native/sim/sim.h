@@ -54,7 +54,7 @@ struct vb_sim_config {
      * queues that drop what does not fit lock in phase (Floyd and Jacobson, 1992).
      */
     uint64_t tcp_jitter;
-    uint8_t hop_limit; /* of all packets, up to VB_SIM_HOPS_MAX; 0: none, and loops are refused */
+    uint8_t hop_limit; /* of all packets, up to VB_WORLD_HOPS_MAX; 0: none, and loops are refused */
     /* what a host's memory, bus and adapter add; 0: nothing */
     uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
     uint64_t bus_rate;        /* bits per second at which what is sent comes from memory */
@@ -110,7 +110,7 @@ struct vb_sim_flow {
 };
 
 /* `then` waits for `first`; both are places in the array that they are given with. */
-struct vb_sim_after {
+struct vb_sim_dependency {
     uint32_t first, then;
 };
 
@@ -143,7 +143,7 @@ int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64
 uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow);
 /* The same with flows that wait for others of them. -EINVAL with `*bad` = `count`: of `after`. */
 int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                             const struct vb_sim_after *after, uint64_t afters, uint64_t *bad);
+                             const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad);
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);
 /* Bytes of it that are done by now, also of a message that has not ended. */
 uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *flow);

@@ -8,10 +8,10 @@
 #include "hca/cq.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
+#include "sim/attachment.h"
 #include "sim/capture.h"
-#include "sim/jack.h"
 #include "sim/sim.h"
-#include "sim/store.h"
+#include "sim/slab.h"
 #include "transport/transport.h"
 #include "wire/bytes.h"
 
@@ -25,8 +25,8 @@ enum vb_sim_call {
     VB_SIM_CALL_BUS,      /* a host's bus is free */
     VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
     VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
-    VB_SIM_CALL_JACK,
-    VB_SIM_CALL_LETTER,  /* a packet leaves that a program's adapter had held */
+    VB_SIM_CALL_HCA,
+    VB_SIM_CALL_DEPART,  /* a packet leaves that a program's adapter had held */
     VB_SIM_CALL_TCP,     /* a timer of a connection */
     VB_SIM_CALL_TCP_ACK, /* a host's TCP looks at an acknowledgement */
     VB_SIM_CALL_BITS = 4
@@ -43,7 +43,7 @@ struct vb_sim_reaction {
 /*
  * A flow's end. Its shared part keeps to its cache lines, as the engine knows it, but is shared
  * with nobody, and what those lines have to spare holds the rest. Followed by its part of the
- * engine, by the send queue, and by the reaction (light.c).
+ * engine, by the send queue, and by the reaction (flow_hca.c).
  */
 struct vb_sim_qp {
     union {
@@ -51,9 +51,9 @@ struct vb_sim_qp {
         struct {
             uint8_t known_to_peers[offsetof(struct vb_qp_shared, sq_lock)];
             struct vb_biased_lock sq_lock;
-            struct vb_sim_qp *next;  /* of those that wait for their lane, or have datagrams */
-            struct vb_sim_qp *other; /* the connection's other end */
-            struct vb_sim_way *way;  /* of a flow with a promise */
+            struct vb_sim_qp *next;     /* of those that wait for their lane, or have datagrams */
+            struct vb_sim_qp *other;    /* the connection's other end */
+            struct vb_world_route *way; /* of a flow with a promise */
             _Alignas(VB_LINE) uint8_t posted[16]; /* rq_posted, rq_polled, rq_stage */
             struct vb_sim_reaction *reaction;     /* NULL: the world has none */
             uint64_t unposted; /* bytes of the flow that are not in the queue yet */
@@ -63,14 +63,14 @@ struct vb_sim_qp {
             uint32_t in_flight;  /* unreliable: packets */
             uint16_t peer;       /* host */
             uint8_t lane;        /* that it waits for */
-            uint8_t marks;       /* enum vb_sim_mark, of its packets */
+            uint8_t marks;       /* enum vb_world_mark, of its packets */
             bool waits_for_lane, waits_for_rate, waits_for_bell;
             bool has_turn; /* among those with datagrams */
             bool sent;     /* unreliable: everything has left */
             bool promised; /* its data have buffer of their own */
         };
     };
-    struct vb_qp qp; /* last, and a bare one */
+    struct vb_qp qp;
 };
 
 _Static_assert(offsetof(struct vb_sim_qp, next) >=
@@ -90,13 +90,14 @@ struct vb_sim_host {
     struct vb_sim_qp *held;
     struct vb_sim_qp *datagrams, *last_datagrams; /* UD queue pairs that have more to send */
     bool datagram_turn;
-    uint64_t timer_at;    /* of the pending event; VB_SIM_NEVER */
+    uint64_t timer_at;    /* of the pending event; VB_WORLD_NEVER */
     uint64_t bus_free_at; /* while it is busy, nothing is sent */
     void *groups;         /* the adapter's own tables of multicast groups, if it is in any */
     uint32_t node, number;
     uint32_t generation; /* upper bits of the last queue pair number */
     bool ready_planned, bus_planned;
-    struct vb_jack *jack;        /* where a program's adapter is plugged in; NULL: none ever was */
+    struct vb_sim_attachment
+        *attachment;             /* where a program's adapter is plugged in; NULL: none ever was */
     struct vb_sim_tcp_host *tcp; /* tcp.h; NULL: it never sent by TCP */
     struct vb_sim_cct_log *log;  /* NULL: no event was logged */
 };
@@ -126,7 +127,7 @@ struct vb_sim {
     uint32_t completions; /* read */
     bool barriers;
     /* queue pairs */
-    struct vb_store store;
+    struct vb_sim_slab slab;
     struct vb_sim_qp **qp; /* by slot; NULL: free */
     uint32_t *free_slot;
     uint32_t slots, free_slots, slot_room;
@@ -146,13 +147,13 @@ struct vb_sim {
     struct vb_sim_connection **connection; /* by slot; NULL: free */
     uint32_t *free_connection;
     uint32_t connections, free_connections, connection_room;
-    /* programs (jack.c) */
-    struct vb_letter **letter; /* by packet */
-    uint32_t letters;
-    struct vb_sim_meeting *meeting; /* groups that programs are in (meeting.c) */
-    uint32_t meetings;
-    int *told_fd; /* descriptors that became readable */
-    uint32_t told, told_room;
+    /* programs (attachment.c) */
+    struct vb_sim_wire_packet **wire_packet; /* by packet */
+    uint32_t wire_packets;
+    struct vb_sim_program_group *program_group; /* groups that programs are in (program_groups.c) */
+    uint32_t program_groups;
+    int *readable_fd; /* descriptors that became readable */
+    uint32_t readable, readable_room;
     uint32_t patience; /* polls in vain at one instant (vb_sim_set_patience) */
 };
 
@@ -197,9 +198,9 @@ void vb_sim_groups_free(struct vb_sim_host *host);
 /* Hosts that get what this one sends to the group: its members, without itself. */
 uint32_t vb_sim_group_receivers(const struct vb_sim *sim, uint32_t group, uint32_t source);
 /* A switch has made another packet of a sender's. */
-void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_sim_packet *packet);
+void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_world_packet *packet);
 
-/* light.c: what all hosts have in common, and one host's adapter. -ENOMEM. */
+/* flow_hca.c: what all hosts have in common, and one host's adapter. -ENOMEM. */
 int vb_sim_common_create(struct vb_sim *sim);
 void vb_sim_common_destroy(struct vb_sim *sim);
 int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host);
@@ -218,7 +219,7 @@ uint32_t vb_sim_key(void);
 uint32_t vb_sim_qkey(void);
 
 /* host.c */
-extern const struct vb_sim_hosts vb_sim_host_calls;
+extern const struct vb_world_host_calls vb_sim_host_calls;
 void vb_sim_host_pump(struct vb_sim_host *host);
 void vb_sim_kick(struct vb_qp *qp);
 /* There are new requests: looked at now, or when the doorbell has come. */
@@ -235,49 +236,50 @@ void vb_sim_datagrams_remove(struct vb_sim_qp *qp);
 /* The next datagram of the host, in the world's one packet; NULL: there is none. */
 struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host);
 /* A packet of a flow that is not reliable came to its host, or was lost. */
-void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_sim_packet *packet,
+void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_packet *packet,
                                uint64_t accepted);
-void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_sim_packet *packet);
+void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_world_packet *packet);
 /* Everything has left, or nothing is under way any more: has the flow ended? */
 void vb_sim_unreliable_settle(struct vb_sim_qp *qp);
 /* It has: what has not arrived is lost. */
 void vb_sim_unreliable_end(struct vb_sim_qp *qp);
 
-/* flows.c, waiting.c */
-bool vb_sim_after_is_good(const struct vb_sim_after *after, uint64_t afters, uint64_t count);
+/* flows.c, dependencies.c */
+bool vb_sim_dependencies_is_good(const struct vb_sim_dependency *after, uint64_t afters,
+                                 uint64_t count);
 /* -EDEADLK with `*bad`, -ENOMEM. */
-int vb_sim_after_check(const struct vb_sim_after *after, uint64_t afters, uint64_t count,
-                       uint64_t *bad);
+int vb_sim_dependencies_check(const struct vb_sim_dependency *after, uint64_t afters,
+                              uint64_t count, uint64_t *bad);
 /* The flows begin at number `base`. -ENOMEM. */
-int vb_sim_after_reserve(struct vb_sim *sim, uint64_t afters);
-void vb_sim_after_add(struct vb_sim *sim, const struct vb_sim_after *after, uint64_t afters,
-                      uint32_t base);
+int vb_sim_dependencies_reserve(struct vb_sim *sim, uint64_t afters);
+void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency *after,
+                             uint64_t afters, uint32_t base);
 /* The flow was received: those that waited for it alone start. */
-void vb_sim_after_release(struct vb_sim *sim, struct vb_sim_flow *flow);
+void vb_sim_dependencies_release(struct vb_sim *sim, struct vb_sim_flow *flow);
 
 /* Bytes that a packet takes on the wire. */
 uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
 /* What InfiniBand adds to a packet for a group, which always has a GRH (IBA 9.4, 10.5). */
 static inline uint32_t vb_sim_grh_bytes(const struct vb_sim *sim, uint8_t marks)
 {
-    return sim->config.framing == VB_SIM_INFINIBAND && (marks & VB_SIM_TO_GROUP) ? VB_GRH : 0;
+    return sim->config.framing == VB_SIM_INFINIBAND && (marks & VB_WORLD_TO_GROUP) ? VB_GRH : 0;
 }
 
-/* jack.c: what the world has for the host's program; its packets have VB_SIM_LETTER. */
-void vb_sim_jack_arrive(struct vb_sim_host *host, uint32_t packet);
-void vb_sim_jack_ready(struct vb_sim_host *host);
-void vb_sim_jack_expire(struct vb_sim_host *host);
-void vb_sim_jacks_free(struct vb_sim *sim);
-/* The time of a packet has come (vb_letter.leave_at). */
-void vb_sim_letter_leaves(struct vb_sim_host *host, uint32_t packet);
-void vb_sim_letter_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
+/* attachment.c: what the world has for the host's program; its packets have VB_WORLD_HAS_BYTES. */
+void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet);
+void vb_sim_attachment_ready(struct vb_sim_host *host);
+void vb_sim_attachment_expire(struct vb_sim_host *host);
+void vb_sim_attachments_free(struct vb_sim *sim);
+/* The time of a packet has come (vb_sim_wire_packet.leave_at). */
+void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet);
+void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
 
-/* meeting.c. -EHOSTUNREACH, -ENOMEM: also, no more groups. */
-int vb_sim_meeting_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
-void vb_sim_meeting_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
+/* program_groups.c. -EHOSTUNREACH, -ENOMEM: also, no more groups. */
+int vb_sim_program_group_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
+void vb_sim_program_group_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
 /* The group's number in the fabric, which is none of a switch's if nobody is in it. */
-uint16_t vb_sim_meeting_number(const struct vb_sim *sim, const uint8_t gid[16]);
-void vb_sim_meetings_free(struct vb_sim *sim);
+uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16]);
+void vb_sim_program_groups_free(struct vb_sim *sim);
 
 void vb_sim_flows_start(struct vb_sim *sim);
 void vb_sim_flow_start(struct vb_sim *sim, uint32_t number);

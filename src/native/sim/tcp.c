@@ -59,16 +59,16 @@ static struct vb_sim_connection *tcp_find(const struct vb_sim *sim, uint32_t slo
 }
 
 static struct vb_sim_connection *find_of(const struct vb_sim *sim,
-                                         const struct vb_sim_packet *packet)
+                                         const struct vb_world_packet *packet)
 {
     return tcp_find(sim, vb_sim_tcp_slot(packet), vb_sim_tcp_generation(packet));
 }
 
-uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_sim_packet *packet)
+uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_world_packet *packet)
 {
     const struct vb_sim_connection *found = find_of(sim, packet);
 
-    return found ? found->flow : VB_SIM_NONE;
+    return found ? found->flow : VB_WORLD_NONE;
 }
 
 static int open_host(struct vb_sim_host *host)
@@ -139,7 +139,7 @@ static bool is_open(const struct vb_sim_host *host, uint32_t level)
 {
     const struct vb_world *world = host->sim->world;
     uint32_t number = world->node[host->node].port[0];
-    const struct vb_sim_lanes *lanes = world->port[number].lanes;
+    const struct vb_world_lanes *lanes = world->port[number].lanes;
 
     return !lanes || !lanes->lane[vb_world_lanes_of(lanes, (uint8_t)(level << 4))].packets;
 }
@@ -171,24 +171,24 @@ static uint32_t tcp_wire_bytes(enum vb_sim_framing framing, uint32_t options, ui
     return bytes < ETHERNET_MIN ? ETHERNET_MIN : bytes;
 }
 
-static struct vb_sim_packet *tcp_make(struct vb_sim *sim,
-                                      const struct vb_sim_connection *connection, uint64_t number,
-                                      uint32_t flags, uint32_t *packet)
+static struct vb_world_packet *tcp_make(struct vb_sim *sim,
+                                        const struct vb_sim_connection *connection, uint64_t number,
+                                        uint32_t flags, uint32_t *packet)
 {
-    struct vb_sim_packet *made;
+    struct vb_world_packet *made;
 
-    *packet = vb_world_sim_pool_take(&sim->world->pool);
-    if (*packet == VB_SIM_NONE) {
+    *packet = vb_world_pool_take(&sim->world->pool);
+    if (*packet == VB_WORLD_NONE) {
         sim->world->error = -ENOMEM;
         return NULL;
     }
-    made = vb_world_packet(sim->world, *packet);
+    made = vb_world_packet_at(sim->world, *packet);
     memset(made->header, 0, sizeof(made->header));
     vb_wire_put24(made->header + 1, connection->generation);
-    made->header[VB_SIM_FLAGS_AT] = VB_SIM_TCP;
+    made->header[VB_WORLD_FLAGS_AT] = VB_WORLD_TCP;
     vb_wire_put24(made->header + 5, connection->slot);
     vb_wire_put64(made->header + 8, (uint64_t)flags << NUMBER_BITS | number);
-    made->header[VB_SIM_HOPS_AT] |= (uint8_t)sim->world->hop_limit; /* above the flags */
+    made->header[VB_WORLD_HOPS_AT] |= (uint8_t)sim->world->hop_limit; /* above the flags */
     made->level_marks =
         (uint8_t)((flags & IS_ACK ? connection->back_level : connection->level) << 4);
     return made;
@@ -198,7 +198,7 @@ static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *con
                          const struct vb_tcp_segment *segment)
 {
     uint32_t flags = (segment->last ? IS_LAST : 0) | (segment->reduced ? IS_REDUCED : 0), packet;
-    struct vb_sim_packet *made = tcp_make(sim, connection, segment->number, flags, &packet);
+    struct vb_world_packet *made = tcp_make(sim, connection, segment->number, flags, &packet);
 
     if (!made)
         return;
@@ -215,7 +215,7 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
 {
     uint32_t flags = IS_ACK | (ack->echo ? HAS_ECHO : 0) | (uint32_t)ack->blocks << BLOCKS_SHIFT;
     uint32_t options = ack->blocks ? SACK_BYTES + ack->blocks * BLOCK_BYTES : 0, packet;
-    struct vb_sim_packet *made = tcp_make(sim, connection, ack->next, flags, &packet);
+    struct vb_world_packet *made = tcp_make(sim, connection, ack->next, flags, &packet);
 
     if (!made)
         return;
@@ -291,7 +291,7 @@ static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_fl
     if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
         return sim->config.tcp_jitter;
     rate = vb_world_slowest(sim->world, sim->host[flow->source]->node, flow->target);
-    return rate ? bits * VB_SIM_SECOND / rate : 0;
+    return rate ? bits * VB_WORLD_SECOND / rate : 0;
 }
 
 /* Each flow has random numbers of its own, so that one more flow changes those of no other. */
@@ -374,7 +374,7 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     made->target = (uint16_t)flow->target;
     made->level = flow->level;
     made->back_level = flow->back_level;
-    made->timer_at = VB_SIM_NEVER;
+    made->timer_at = VB_WORLD_NEVER;
     vb_tcp_sender_open(&made->sender, config_of(sim), flow->opcode, flow->bytes);
     vb_tcp_receiver_open(&made->receiver, flow->opcode);
     flow->slot = made->slot;
@@ -415,12 +415,12 @@ void vb_sim_tcp_free(struct vb_sim *sim)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-bool vb_sim_tcp_is_ack(const struct vb_sim_packet *packet)
+bool vb_sim_tcp_is_ack(const struct vb_world_packet *packet)
 {
     return packet->header[9] & IS_ACK;
 }
 
-struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_sim_packet *packet)
+struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_world_packet *packet)
 {
     uint64_t word = vb_wire_get64(packet->header + 8);
     uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
@@ -432,11 +432,11 @@ struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_sim_packet *packet)
 }
 
 static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connection,
-                         const struct vb_sim_packet *packet)
+                         const struct vb_world_packet *packet)
 {
     struct vb_sim_flow *flow = &sim->flow[connection->flow];
     struct vb_tcp_segment segment = vb_sim_tcp_segment(packet);
-    bool marked = packet->level_marks & VB_SIM_CE;
+    bool marked = packet->level_marks & VB_WORLD_CE;
     struct vb_tcp_ack ack[2];
     int acks = vb_tcp_receiver_take(&connection->receiver, config_of(sim), &segment, marked,
                                     sim->world->now, ack);
@@ -445,13 +445,13 @@ static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connectio
         sim->world->error = acks;
     flow->marked += marked;
     if (connection->receiver.next == connection->sender.segments)
-        vb_sim_after_release(sim, flow);
+        vb_sim_dependencies_release(sim, flow);
     for (int i = 0; i < acks; ++i)
         send_ack(sim, connection, &ack[i]);
     tcp_plan(sim, connection);
 }
 
-struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_sim_packet *packet)
+struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_world_packet *packet)
 {
     uint64_t word = vb_wire_get64(packet->header + 8);
     uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
@@ -468,7 +468,7 @@ struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_sim_packet *packet)
 }
 
 static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
-                     const struct vb_sim_packet *packet)
+                     const struct vb_world_packet *packet)
 {
     struct vb_tcp_ack ack = vb_sim_tcp_ack(packet);
     struct vb_tcp_sender *sender = &connection->sender;
@@ -498,7 +498,7 @@ static void tcp_look_later(struct vb_sim_host *host, struct vb_sim_connection *c
 
 void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
 {
-    const struct vb_sim_packet *came = vb_world_packet(host->sim->world, packet);
+    const struct vb_world_packet *came = vb_world_packet_at(host->sim->world, packet);
     struct vb_sim_connection *connection = find_of(host->sim, came);
 
     if (connection && connection->jitter.most && vb_sim_tcp_is_ack(came))
@@ -510,10 +510,10 @@ void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
 void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
-    struct vb_sim_packet came = *vb_world_packet(sim->world, packet);
+    struct vb_world_packet came = *vb_world_packet_at(sim->world, packet);
     struct vb_sim_connection *connection = find_of(sim, &came);
 
-    vb_world_sim_pool_give(&sim->world->pool, packet); /* the answer is made in its line */
+    vb_world_pool_give(&sim->world->pool, packet); /* the answer is made in its line */
     if (connection && vb_sim_tcp_is_ack(&came))
         take_ack(sim, connection, &came);
     else if (connection)
@@ -529,7 +529,7 @@ void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation)
 
     if (!connection || connection->timer_at != now)
         return; /* an earlier one came in its place */
-    connection->timer_at = VB_SIM_NEVER;
+    connection->timer_at = VB_WORLD_NEVER;
     if (vb_tcp_sender_has_more(&connection->sender, config_of(sim)))
         add_turn(sim->host[connection->source], connection);
     if (connection->receiver.deadline <= now) {

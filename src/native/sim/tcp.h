@@ -7,7 +7,7 @@
  * A packet's headers in the fabric, which the tables, hashes and taps of a BTH see as well:
  *    0       0: nothing is counted when it is lost
  *    1 to 3  the connection's generation
- *    4       VB_SIM_TCP
+ *    4       VB_WORLD_TCP
  *    5 to 7  the connection's slot, of which switches make a flow's hash
  *    9       flags
  *   10 to 15 the segment; of an acknowledgement the next one that is waited for
@@ -36,7 +36,7 @@ struct vb_sim_connection {
     struct vb_tcp_sender sender;
     struct vb_tcp_receiver receiver;
     struct vb_sim_connection *next; /* of those of its host and level that have segments */
-    uint64_t timer_at;              /* of the pending event; VB_SIM_NEVER */
+    uint64_t timer_at;              /* of the pending event; VB_WORLD_NEVER */
     struct vb_sim_jitter jitter;
     uint32_t flow, slot, generation;
     uint16_t source, target;   /* hosts */
@@ -67,18 +67,18 @@ uint32_t vb_sim_tcp_send(struct vb_sim_host *host);
 void vb_sim_tcp_free(struct vb_sim *sim);
 
 /* What a packet says. */
-bool vb_sim_tcp_is_ack(const struct vb_sim_packet *packet);
-struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_sim_packet *packet);
-struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_sim_packet *packet);
-/* The flow of its connection; VB_SIM_NONE: the connection is gone. */
-uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_sim_packet *packet);
+bool vb_sim_tcp_is_ack(const struct vb_world_packet *packet);
+struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_world_packet *packet);
+struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_world_packet *packet);
+/* The flow of its connection; VB_WORLD_NONE: the connection is gone. */
+uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_world_packet *packet);
 
-static inline uint32_t vb_sim_tcp_slot(const struct vb_sim_packet *packet)
+static inline uint32_t vb_sim_tcp_slot(const struct vb_world_packet *packet)
 {
     return vb_wire_get24(packet->header + 5);
 }
 
-static inline uint32_t vb_sim_tcp_generation(const struct vb_sim_packet *packet)
+static inline uint32_t vb_sim_tcp_generation(const struct vb_world_packet *packet)
 {
     return vb_wire_get24(packet->header + 1);
 }

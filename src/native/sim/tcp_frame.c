@@ -43,7 +43,7 @@ static uint32_t tcp_frame_address(uint32_t host)
 {
     uint8_t gid[16];
 
-    vb_sim_jack_ipv4(host, gid);
+    vb_sim_gid_ipv4(host, gid);
     return vb_wire_get32(gid + 12);
 }
 
@@ -54,19 +54,19 @@ static void tcp_frame_write_mac(uint8_t *mac, uint32_t host)
     vb_wire_put32(mac + 2, tcp_frame_address(host));
 }
 
-static uint8_t traffic_class(const struct vb_sim_packet *packet, bool has_ecn)
+static uint8_t traffic_class(const struct vb_world_packet *packet, bool has_ecn)
 {
     uint8_t class = (uint8_t)((packet->level_marks >> 4 & 7) << 5); /* a selector (RFC 2474) */
 
-    if (packet->level_marks & VB_SIM_CE)
+    if (packet->level_marks & VB_WORLD_CE)
         return class | CE;
     return has_ecn && !vb_sim_tcp_is_ack(packet) ? class | ECT_0 : class;
 }
 
-static void write_ip(uint8_t *ip, const struct vb_sim_packet *packet, uint8_t class,
+static void write_ip(uint8_t *ip, const struct vb_world_packet *packet, uint8_t class,
                      uint32_t length)
 {
-    uint8_t hops = packet->header[VB_SIM_HOPS_AT] & VB_SIM_HOPS_MAX;
+    uint8_t hops = packet->header[VB_WORLD_HOPS_AT] & VB_WORLD_HOPS_MAX;
 
     memset(ip, 0, IPV4);
     ip[0] = 0x45;
@@ -97,7 +97,7 @@ static uint16_t tcp_frame_window_of(const struct vb_sim_tcp_stream *stream)
     return (uint16_t)(window < WINDOW_MOST ? window : WINDOW_MOST);
 }
 
-static void write_ports(uint8_t *tcp, const struct vb_sim_packet *packet)
+static void write_ports(uint8_t *tcp, const struct vb_world_packet *packet)
 {
     uint32_t number = vb_sim_tcp_generation(packet);
     uint16_t source = (uint16_t)(SOURCE_PORT | (number & ((1 << SOURCE_BITS) - 1)));
@@ -128,7 +128,7 @@ static uint32_t write_blocks(uint8_t *at, const struct vb_sim_tcp_stream *stream
 
 /* Its length. The other way there is never any data: its next byte is the first. */
 static uint32_t write_ack(uint8_t *tcp, const struct vb_sim_tcp_stream *stream,
-                          const struct vb_sim_packet *packet)
+                          const struct vb_world_packet *packet)
 {
     struct vb_tcp_ack ack = vb_sim_tcp_ack(packet);
 
@@ -139,7 +139,7 @@ static uint32_t write_ack(uint8_t *tcp, const struct vb_sim_tcp_stream *stream,
 }
 
 static uint32_t write_segment(uint8_t *tcp, const struct vb_sim_tcp_stream *stream,
-                              const struct vb_sim_packet *packet)
+                              const struct vb_world_packet *packet)
 {
     struct vb_tcp_segment segment = vb_sim_tcp_segment(packet);
 
@@ -151,7 +151,7 @@ static uint32_t write_segment(uint8_t *tcp, const struct vb_sim_tcp_stream *stre
 }
 
 static uint32_t write_tcp(uint8_t *tcp, const struct vb_sim_tcp_stream *stream,
-                          const struct vb_sim_packet *packet)
+                          const struct vb_world_packet *packet)
 {
     uint32_t length;
 
@@ -166,7 +166,7 @@ static uint32_t write_tcp(uint8_t *tcp, const struct vb_sim_tcp_stream *stream,
 
 uint32_t vb_sim_tcp_write_front(uint8_t at[VB_SIM_TCP_FRONT],
                                 const struct vb_sim_tcp_stream *stream,
-                                const struct vb_sim_packet *packet)
+                                const struct vb_world_packet *packet)
 {
     uint8_t *ip = at + ETHERNET, *tcp = ip + IPV4;
     uint32_t front = write_tcp(tcp, stream, packet), length = front + packet->payload;

@@ -25,6 +25,6 @@ struct vb_sim_tcp_stream {
  */
 uint32_t vb_sim_tcp_write_front(uint8_t at[VB_SIM_TCP_FRONT],
                                 const struct vb_sim_tcp_stream *stream,
-                                const struct vb_sim_packet *packet);
+                                const struct vb_world_packet *packet);
 
 #endif

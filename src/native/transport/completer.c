@@ -68,7 +68,7 @@ static void note_ahead(struct vb_recovery *recovery, uint32_t psn)
  */
 static bool is_lost_again(const struct vb_endpoint *ep, uint32_t psn)
 {
-    const struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_recovery *recovery = ep->share->recovery;
 
     if (!recovery->early_answer.told || !recovery->asked)
         return false;
@@ -405,7 +405,7 @@ static void receive_outstanding(const struct vb_incoming *in)
 static VB_COLD void receive_early(const struct vb_incoming *in, uint32_t missing)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     struct vb_requester *r = &ep->requester;
     struct vb_held *held;
 
@@ -439,7 +439,7 @@ void vb_engine_completer_receive(const struct vb_incoming *in)
     note_heard(in);
     if (!is_outstanding(in)) {
         if (vb_engine_recovery_of(ep))
-            vb_engine_gap_duplicate(ep, &ep->share.recovery->early_answer, in->bth.psn);
+            vb_engine_gap_duplicate(ep, &ep->share->recovery->early_answer, in->bth.psn);
         if (is_credit_update(in)) {
             aeth = vb_wire_aeth_read(in->extended);
             take_credits(ep, &aeth);
@@ -449,6 +449,6 @@ void vb_engine_completer_receive(const struct vb_incoming *in)
         return;
     }
     receive_outstanding(in);
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->early_answer.open)
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->early_answer.open)
         receive_early(in, una);
 }

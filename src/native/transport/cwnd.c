@@ -76,7 +76,7 @@ static void cwnd_wake(struct vb_engine *engine, struct vb_cwnd *cwnd)
 
 void vb_engine_cwnd_leave(struct vb_endpoint *ep)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (!cwnd)
         return;
@@ -87,7 +87,7 @@ void vb_engine_cwnd_leave(struct vb_endpoint *ep)
     cwnd->in_flight -= ep->in_flight;
     cwnd->answered += ep->in_flight;
     ep->in_flight = 0;
-    ep->share.cwnd = NULL;
+    ep->share->cwnd = NULL;
     if (--cwnd->members == 0)
         cwnd_drop(ep->engine, cwnd);
     else
@@ -104,9 +104,9 @@ int vb_engine_cwnd_join(struct vb_endpoint *ep, const uint8_t dgid[16])
         return -ENOMEM;
     ++cwnd->members;
     vb_engine_cwnd_leave(ep);
-    ep->share.cwnd = cwnd;
-    if (ep->share.recovery)
-        ep->share.recovery->behind = 0;
+    ep->share->cwnd = cwnd;
+    if (ep->share->recovery)
+        ep->share->recovery->behind = 0;
     return 0;
 }
 
@@ -115,14 +115,14 @@ static uint32_t under_way(const struct vb_endpoint *ep)
 {
     const struct vb_requester *r = &ep->requester;
     uint32_t packets = vb_engine_psn_count(r->una, r->next_psn);
-    const struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_recovery *recovery = ep->share->recovery;
 
     if (VB_UNLIKELY(recovery != NULL) && packets)
         packets -= recovery->early_answer.count < packets ? recovery->early_answer.count : packets;
     if (r->rnr_wait)
         return 0;
     return (ep->probes > 1 && packets ? 1 : packets) *
-           (vb_wire_psn_diff(r->short_psn, r->una) > 0 ? ep->path.mtu : SHORT_BYTES);
+           (vb_wire_psn_diff(ep->share->short_psn, r->una) > 0 ? ep->path.mtu : SHORT_BYTES);
 }
 
 void vb_engine_cwnd_note(struct vb_endpoint *ep)
@@ -130,15 +130,15 @@ void vb_engine_cwnd_note(struct vb_endpoint *ep)
     uint32_t bytes = under_way(ep);
 
     if (bytes < ep->in_flight)
-        ep->share.cwnd->answered += ep->in_flight - bytes;
-    ep->share.cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
+        ep->share->cwnd->answered += ep->in_flight - bytes;
+    ep->share->cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
     ep->in_flight = bytes;
-    cwnd_wake(ep->engine, ep->share.cwnd);
+    cwnd_wake(ep->engine, ep->share->cwnd);
 }
 
 void vb_engine_cwnd_wait(struct vb_endpoint *ep)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (cwnd->served == ep) {
         cwnd->awake = false;
@@ -151,7 +151,7 @@ void vb_engine_cwnd_wait(struct vb_endpoint *ep)
 
 void vb_engine_cwnd_rest(struct vb_endpoint *ep)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (cwnd->served == ep)
         cwnd->served = NULL;
@@ -160,7 +160,7 @@ void vb_engine_cwnd_rest(struct vb_endpoint *ep)
 
 void vb_engine_cwnd_take_turn(struct vb_endpoint *ep)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (cwnd->served != ep)
         cwnd->turn = 0;
@@ -219,7 +219,7 @@ static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
     uint8_t code = ep->qp->terms.timeout;
     uint64_t timeout = code ? vb_ack_timeout(code) : VB_CWND_MOST;
 
-    ep->share.cwnd->late = sample > timeout / 4;
+    ep->share->cwnd->late = sample > timeout / 4;
     if (sample > timeout / 2)
         vb_engine_cwnd_cut(ep, now);
 }
@@ -237,7 +237,7 @@ static void doubt(struct vb_cwnd *cwnd)
 
 void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     uint32_t left = under_way(ep);
     uint64_t sample;
 
@@ -260,7 +260,7 @@ void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t 
 
 void vb_engine_cwnd_time(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (cwnd->timed || ep->requester.next_psn != ep->requester.sent_psn)
         return;
@@ -272,21 +272,21 @@ void vb_engine_cwnd_time(struct vb_endpoint *ep, uint64_t now)
 
 void vb_engine_cwnd_untime(struct vb_endpoint *ep)
 {
-    if (ep->share.cwnd->timed == ep)
-        ep->share.cwnd->timed = NULL;
+    if (ep->share->cwnd->timed == ep)
+        ep->share->cwnd->timed = NULL;
 }
 
 void vb_engine_cwnd_doubt(struct vb_endpoint *ep)
 {
-    ep->share.cwnd->timed_in_doubt |= ep->share.cwnd->timed == ep;
+    ep->share->cwnd->timed_in_doubt |= ep->share->cwnd->timed == ep;
 }
 
 static void cwnd_shrink(struct vb_endpoint *ep, uint64_t window)
 {
     uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
 
-    ep->share.cwnd->window = window > least ? window : least;
-    ep->share.cwnd->acked = 0;
+    ep->share->cwnd->window = window > least ? window : least;
+    ep->share->cwnd->acked = 0;
 }
 
 /*
@@ -303,7 +303,7 @@ static uint64_t left_of(const struct vb_cwnd *cwnd, uint64_t used)
 
 void vb_engine_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     uint64_t used;
 
     if (now < cwnd->cut_until)
@@ -320,7 +320,7 @@ void vb_engine_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
 
 void vb_engine_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (now < cwnd->cut_until)
         return;
@@ -331,7 +331,7 @@ void vb_engine_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t n
 
 void vb_engine_cwnd_silence(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
 
     if (now < cwnd->heard_at + SILENCE || cwnd->window <= least)

@@ -106,7 +106,7 @@ static inline bool vb_engine_cwnd_was_cut(const struct vb_cwnd *cwnd)
 /* Is the window full, or another's turn? */
 static inline bool vb_engine_cwnd_is_closed(const struct vb_endpoint *ep)
 {
-    const struct vb_cwnd *cwnd = ep->share.cwnd;
+    const struct vb_cwnd *cwnd = ep->share->cwnd;
 
     return cwnd->in_flight >= cwnd->window ||
            (cwnd->served != ep && vb_engine_ready_first(&cwnd->waiting));
@@ -118,7 +118,7 @@ static inline bool vb_engine_cwnd_is_closed(const struct vb_endpoint *ep)
  */
 static inline bool vb_engine_cwnd_is_scarce(const struct vb_endpoint *ep)
 {
-    const struct vb_cwnd *cwnd = ep->share.cwnd;
+    const struct vb_cwnd *cwnd = ep->share->cwnd;
 
     return cwnd->window < 2ull * cwnd->members * ep->engine->config.ack_bytes;
 }
@@ -131,14 +131,14 @@ static inline uint32_t vb_engine_cwnd_turn(const struct vb_endpoint *ep)
 
     if (!vb_engine_endpoint_adapts(ep) || !vb_engine_cwnd_is_scarce(ep))
         return burst;
-    share = ep->share.cwnd->window / 16 / ep->path.mtu;
+    share = ep->share->cwnd->window / 16 / ep->path.mtu;
     return share < burst ? (uint32_t)share + 1 : burst;
 }
 
 /* Is the packet that is being made the last for now, where the window is scarce? */
 static inline bool vb_engine_cwnd_ends_turn(const struct vb_endpoint *ep)
 {
-    const struct vb_cwnd *cwnd = ep->share.cwnd;
+    const struct vb_cwnd *cwnd = ep->share->cwnd;
 
     return vb_engine_endpoint_adapts(ep) && vb_engine_cwnd_is_scarce(ep) &&
            ((cwnd->served == ep ? cwnd->turn : 0) + 1 >= vb_engine_cwnd_turn(ep) ||

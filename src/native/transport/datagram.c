@@ -175,6 +175,7 @@ static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,
 int vb_engine_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_path *path,
                        struct vb_packet *packet, struct vb_outcome *outcome)
 {
+    bool is_virtual = qp->context->adapter->engine->config.virtual_payload;
     uint64_t length = vb_engine_elements_length(wr);
 
     *outcome = (struct vb_outcome){.status = IBV_WC_SUCCESS};
@@ -185,11 +186,11 @@ int vb_engine_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, const str
     packet->payload_length = 0;
     packet->piece_count = 0;
     packet->pad = -(uint32_t)length & 3;
-    if (!vb_engine_elements_check(qp, wr, 0, outcome))
+    if (!vb_engine_elements_check(qp, wr, 0, is_virtual ? NULL : packet, outcome))
         return 0;
     if (length > path->mtu)
         return vb_refuse_length(qp, wr, length, path->mtu, outcome);
-    if (qp->context->adapter->engine->config.virtual_payload)
+    if (is_virtual)
         vb_engine_packet_add(packet, NULL, (uint32_t)length);
     else if (!vb_engine_elements_gather(qp, wr, 0, (uint32_t)length, packet, outcome))
         return 0;

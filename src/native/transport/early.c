@@ -58,7 +58,7 @@ VB_COLD void vb_engine_early_renumber(const struct vb_incoming *in)
         return;
     ++in->engine->counters.renumbered;
     if (vb_engine_recovery_of(ep)) /* they have the old numbers */
-        vb_engine_gap_forget(in->engine, &ep->share.recovery->early);
+        vb_engine_gap_forget(in->engine, &ep->share->recovery->early);
     r->nak_sent = false;
     vb_engine_replies_cancel_nak(ep);
     r->epsn = vb_engine_psn_add(r->epsn, by);
@@ -81,7 +81,7 @@ static bool serves(const struct vb_endpoint *ep)
 VB_COLD void vb_engine_early_serve(const struct vb_incoming *in, uint32_t missing)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_gap *gap = &ep->share.recovery->early;
+    struct vb_gap *gap = &ep->share->recovery->early;
     struct vb_held *held;
 
     if (ep->responder.epsn == missing)
@@ -101,7 +101,7 @@ VB_COLD void vb_engine_early_serve(const struct vb_incoming *in, uint32_t missin
 
 void vb_engine_early_overdue(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     if (serves(ep) && vb_engine_gap_expired(ep, &recovery->early, now))
         vb_engine_replies_owe_sequence_nak(ep);

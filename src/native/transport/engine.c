@@ -87,9 +87,11 @@ static uint32_t engine_window_of(const struct vb_engine *engine, uint32_t mtu)
 
 static void free_endpoint(struct vb_endpoint *ep)
 {
+    const size_t at = offsetof(struct vb_program_endpoint, endpoint);
+
     free(ep->replies.record);
-    if (!ep->lent)
-        free(ep);
+    if (ep->share)
+        free((char *)ep - at);
 }
 
 static uint8_t engine_transport_of(enum ibv_qp_type type)
@@ -109,9 +111,9 @@ static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
 {
     int error = vb_engine_timer_join(&engine->timers, &ep->timer, VB_TIMER_RETRY);
 
-    if (error || ep->qp->bare)
+    if (error || !ep->share)
         return error;
-    error = vb_engine_timer_join(&engine->timers, &ep->resume, VB_TIMER_RESUME);
+    error = vb_engine_timer_join(&engine->timers, &ep->share->resume, VB_TIMER_RESUME);
     if (error)
         vb_engine_timer_leave(&engine->timers, &ep->timer);
     return error;
@@ -167,7 +169,7 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
 
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
 {
-    struct vb_endpoint *ep;
+    struct vb_program_endpoint *made;
     int error;
 
     if (!vb_qp_connected_type(qp->type))
@@ -176,10 +178,13 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
         return -EINVAL;
     if (qp->endpoint)
         return change_path(qp->endpoint, path);
-    ep = calloc(1, sizeof(*ep));
-    error = ep ? open_endpoint(engine, qp, path, ep) : -ENOMEM;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->endpoint.share = &made->share;
+    error = open_endpoint(engine, qp, path, &made->endpoint);
     if (error)
-        free(ep);
+        free(made);
     return error;
 }
 
@@ -188,7 +193,6 @@ int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struc
 {
     if (!vb_qp_connected_type(qp->type) || !is_mtu(path->mtu) || engine->config.adapts)
         return -EINVAL;
-    ep->lent = true;
     return open_endpoint(engine, qp, path, ep);
 }
 
@@ -198,11 +202,11 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
 
     if (!ep)
         return;
-    vb_engine_ready_remove(&ep->replying); /* or &ep->finishing */
+    vb_engine_ready_remove(&ep->owing);
     vb_engine_ready_remove(&ep->requesting);
     vb_engine_timer_leave(&engine->timers, &ep->timer);
-    if (!qp->bare)
-        vb_engine_timer_leave(&engine->timers, &ep->resume);
+    if (ep->share)
+        vb_engine_timer_leave(&engine->timers, &ep->share->resume);
     leave_cwnd(ep);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
@@ -228,13 +232,28 @@ static void engine_settle(struct vb_endpoint *ep)
     vb_rq_flush(ep->qp);
 }
 
-/* UC requests whose packets have left. */
+/* The QP's send queue is this thread's until engine_unlock; what was posted before is known. */
+static inline void engine_lock(struct vb_endpoint *ep, uint64_t now)
+{
+    vb_sq_lock(ep->qp);
+    if (!ep->unseen)
+        return;
+    ep->unseen = false;
+    vb_engine_requester_sync(ep, now);
+}
+
+static inline void engine_unlock(struct vb_endpoint *ep)
+{
+    vb_sq_unlock(ep->qp);
+}
+
+/* UC requests whose packets have left. Their QP has been in a state that sends, so is in sync. */
 static void engine_finish(struct vb_engine *engine)
 {
     struct vb_link *link;
 
     while (VB_UNLIKELY((link = vb_engine_ready_first(&engine->finishing)) != NULL)) {
-        struct vb_endpoint *ep = vb_endpoint_of(link, finishing);
+        struct vb_endpoint *ep = vb_endpoint_of(link, owing);
 
         vb_engine_ready_remove(link);
         vb_sq_lock(ep->qp);
@@ -249,7 +268,7 @@ static void engine_finish(struct vb_engine *engine)
 static VB_COLD void wait_for_rate(struct vb_endpoint *ep)
 {
     ep->held |= VB_HELD_BY_RATE;
-    vb_engine_timer_set(&ep->engine->timers, &ep->resume, vb_pace_due(ep->qp->pace));
+    vb_engine_timer_set(&ep->engine->timers, &ep->share->resume, vb_pace_due(ep->qp->verbs->pace));
 }
 
 /* Its time has come, or the limit is another. */
@@ -257,12 +276,12 @@ static VB_COLD void engine_resume(struct vb_endpoint *ep, uint64_t now)
 {
     if (!(ep->held & VB_HELD_BY_RATE))
         return;
-    if (ep->qp->paced && vb_pace_waits(ep->qp->pace, now)) {
+    if (ep->qp->paced && vb_pace_waits(ep->qp->verbs->pace, now)) {
         wait_for_rate(ep);
         return;
     }
     ep->held &= (uint8_t)~VB_HELD_BY_RATE;
-    vb_engine_timer_set(&ep->engine->timers, &ep->resume, VB_NEVER);
+    vb_engine_timer_set(&ep->engine->timers, &ep->share->resume, VB_NEVER);
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
@@ -272,35 +291,51 @@ static VB_COLD void engine_pay(struct vb_endpoint *ep, const struct vb_packet *p
     uint32_t bytes;
 
     if (!packet) { /* it has nothing to send */
-        ep->qp->pace->waiting = false;
+        ep->qp->verbs->pace->waiting = false;
         return;
     }
     bytes = packet->header_length + packet->payload_length + packet->pad + VB_ICRC;
-    vb_pace_sent(ep->qp->pace, bytes, now);
-    if (vb_pace_waits(ep->qp->pace, now))
+    vb_pace_sent(ep->qp->verbs->pace, bytes, now);
+    if (vb_pace_waits(ep->qp->verbs->pace, now))
         wait_for_rate(ep);
 }
 
+/* The QP sends nothing now, or is held: what has changed is looked at at once. */
+static VB_COLD void attend_unusual(struct vb_engine *engine, struct vb_endpoint *ep, uint64_t now)
+{
+    enum ibv_qp_state state;
+
+    ep->unseen = true;
+    engine_lock(ep, now);
+    if (ep->held)
+        engine_resume(ep, now);
+    state = vb_qp_state(ep->qp);
+    engine_unlock(ep);
+    if (requests(state))
+        vb_engine_ready_add(&engine->requesting, &ep->requesting);
+    else if (state == IBV_QPS_ERR)
+        vb_engine_responder_stop(ep);
+}
+
+/*
+ * The send queue is not locked for this: vb_engine_next locks it anyway, once for each packet.
+ * Whoever changes the QP's state meanwhile calls this again.
+ */
 void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
 {
     struct vb_endpoint *ep = qp->endpoint;
-    enum ibv_qp_state state;
 
     engine_finish(engine);
     if (!ep)
         return;
     vb_engine_replies_fit(ep); /* raised in SQD; without memory the limit stays what it was */
     vb_engine_replies_tell_credits(ep);
-    vb_sq_lock(qp);
-    vb_engine_requester_sync(ep, now);
-    if (VB_UNLIKELY(ep->held))
-        engine_resume(ep, now);
-    state = vb_qp_state(qp);
-    vb_sq_unlock(qp);
-    if (requests(state))
-        vb_engine_ready_add(&engine->requesting, &ep->requesting);
-    else if (state == IBV_QPS_ERR)
-        vb_engine_responder_stop(ep);
+    if (VB_UNLIKELY(!requests(vb_qp_state(qp)) || ep->held)) {
+        attend_unusual(engine, ep, now);
+        return;
+    }
+    ep->unseen = true;
+    vb_engine_ready_add(&engine->requesting, &ep->requesting);
 }
 
 void vb_engine_hold(struct vb_qp *qp, bool held)
@@ -317,7 +352,7 @@ void vb_engine_hold(struct vb_qp *qp, bool held)
         return;
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
     if (vb_engine_replies_owed(&ep->replies))
-        vb_engine_ready_add(&ep->engine->replying, &ep->replying);
+        vb_engine_ready_add(&ep->engine->replying, &ep->owing);
 }
 
 /* The low 12 bits of a QP number are the QP's place in its block of the table (layout.h). */
@@ -339,8 +374,7 @@ struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
 void vb_engine_drop_pkey(struct vb_engine *engine, const struct vb_qp *qp)
 {
     ++engine->counters.drop_pkey;
-    if (!qp->bare)
-        vb_count_violation(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations);
+    vb_count_violation(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations);
 }
 
 static void count_congestion(const struct vb_incoming *in)
@@ -431,7 +465,7 @@ static void receive_cnp(const struct vb_incoming *in)
 static VB_COLD void answer_mark(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     ++in->engine->counters.np_ecn_marked_roce_packets;
     if (in->opcode->flags & VB_OPCODE_RESPONSE) /* who asks for it sets the pace */
@@ -451,14 +485,14 @@ static void receive_response(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
 
-    vb_sq_lock(ep->qp);
+    engine_lock(ep, in->now);
     if (VB_LIKELY(requests(vb_qp_state(ep->qp))))
         vb_engine_completer_receive(in);
     else
         ++in->engine->counters.drop_state;
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_note(ep);
-    vb_sq_unlock(ep->qp);
+    engine_unlock(ep);
     engine_settle(ep);
 }
 
@@ -474,7 +508,7 @@ static void receive_request(const struct vb_incoming *in)
     uint32_t expected = ep->responder.epsn;
 
     vb_engine_responder_receive(in);
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->early.open)
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->early.open)
         vb_engine_early_serve(in, expected);
 }
 
@@ -493,7 +527,7 @@ static void receive_xrc_request(struct vb_incoming *in)
 static void receive_expected(struct vb_incoming *in)
 {
     if (vb_engine_endpoint_adapts(in->endpoint)) {
-        in->endpoint->share.cwnd->heard_at = in->now;
+        in->endpoint->share->cwnd->heard_at = in->now;
         if (VB_UNLIKELY(engine_is_marked(in)))
             answer_mark(in);
     }
@@ -514,10 +548,10 @@ static VB_COLD void engine_ask_again(const struct vb_incoming *in)
     struct vb_endpoint *ep = in->endpoint;
 
     if (in->opcode->flags & VB_OPCODE_RESPONSE) {
-        vb_sq_lock(ep->qp);
+        engine_lock(ep, in->now);
         if (requests(vb_qp_state(ep->qp)) && vb_engine_requester_outstanding(&ep->requester))
             vb_engine_retry_sequence(ep, in->now);
-        vb_sq_unlock(ep->qp);
+        engine_unlock(ep);
         engine_settle(ep);
     } else if (vb_engine_endpoint_adapts(ep) && in->bth.psn == ep->responder.epsn) {
         vb_engine_early_ask(in);
@@ -600,7 +634,7 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
     struct vb_link *link;
 
     while ((link = vb_engine_ready_first(&engine->replying)) != NULL) {
-        struct vb_endpoint *ep = vb_endpoint_of(link, replying);
+        struct vb_endpoint *ep = vb_endpoint_of(link, owing);
         bool made;
 
         if (VB_UNLIKELY(ep->held & VB_HELD_BY_PORT) && vb_engine_replies_pending(&ep->replies)) {
@@ -641,6 +675,21 @@ static void leave_turn(struct vb_endpoint *ep)
         vb_engine_cwnd_rest(ep);
 }
 
+/*
+ * Is it certain, without its sq_lock, that the requester has nothing to send? Who posts meanwhile
+ * calls vb_engine_attend afterwards. At a rate limit, and while something is sent again, it has to
+ * be asked.
+ */
+static bool is_idle(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+    const struct vb_recovery *recovery = vb_engine_recovery_of(ep);
+
+    return !ep->unseen && r->position == r->begun && !r->failed && !ep->qp->paced &&
+           (VB_LIKELY(!recovery) || !(recovery->asks || recovery->mending)) &&
+           __atomic_load_n(&ep->qp->sq_posted, __ATOMIC_RELAXED) == r->begun;
+}
+
 static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
 {
     struct vb_link *link;
@@ -653,7 +702,12 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
             vb_engine_ready_remove(link);
             continue;
         }
-        vb_sq_lock(ep->qp);
+        if (is_idle(ep)) {
+            ep->crowded = false;
+            leave_turn(ep);
+            continue;
+        }
+        engine_lock(ep, now);
         made = vb_engine_requester_next(ep, packet, now);
         if (VB_UNLIKELY(ep->qp->paced))
             engine_pay(ep, made ? packet : NULL, now);
@@ -661,7 +715,7 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
             end_turn(ep);
         else
             leave_turn(ep);
-        vb_sq_unlock(ep->qp);
+        engine_unlock(ep);
         if (made)
             return true;
         engine_settle(ep);
@@ -690,12 +744,23 @@ void vb_engine_answer_first(struct vb_engine *engine)
     engine->replies_in_row = engine->config.burst;
 }
 
-bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+/* Nothing else is ready: no reply is owed, and no connection but that of the packet has a turn. */
+static bool was_last(const struct vb_engine *engine)
 {
-    bool made = engine_next_packet(engine, packet, now);
+    struct vb_link *link = vb_engine_ready_first(&engine->requesting);
 
-    engine->counters.packets_sent += made;
-    return made;
+    if (vb_engine_ready_first(&engine->replying))
+        return false;
+    return !link ||
+           (link->next == &engine->requesting.head && is_idle(vb_endpoint_of(link, requesting)));
+}
+
+enum vb_next vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+{
+    if (!engine_next_packet(engine, packet, now))
+        return VB_NEXT_NONE;
+    ++engine->counters.packets_sent;
+    return was_last(engine) ? VB_NEXT_LAST : VB_NEXT_MORE;
 }
 
 uint64_t vb_engine_deadline(const struct vb_engine *engine)
@@ -709,44 +774,52 @@ static VB_COLD void expire_recovery(struct vb_timer *timer, uint64_t now)
         (struct vb_recovery *)((char *)timer - offsetof(struct vb_recovery, timer));
     struct vb_endpoint *ep = recovery->ep;
 
-    vb_sq_lock(ep->qp);
+    engine_lock(ep, now);
     vb_engine_recovery_expired(recovery, now);
-    vb_sq_unlock(ep->qp);
+    engine_unlock(ep);
     engine_settle(ep);
 }
 
-static VB_COLD void expire_hold(struct vb_endpoint *ep, uint64_t now)
+static VB_COLD void expire_hold(struct vb_timer *timer, uint64_t now)
 {
-    vb_sq_lock(ep->qp);
+    const size_t at = offsetof(struct vb_program_endpoint, share.resume);
+    struct vb_endpoint *ep = &((struct vb_program_endpoint *)((char *)timer - at))->endpoint;
+
+    engine_lock(ep, now);
     engine_resume(ep, now);
-    vb_sq_unlock(ep->qp);
+    engine_unlock(ep);
 }
 
-void vb_engine_expire(struct vb_engine *engine, uint64_t now)
+static void expire_retry(struct vb_endpoint *ep, uint64_t now)
+{
+    engine_lock(ep, now);
+    if (requests(vb_qp_state(ep->qp)))
+        vb_engine_retry_expired(ep, now);
+    if (vb_engine_endpoint_adapts(ep))
+        vb_engine_cwnd_note(ep);
+    engine_unlock(ep);
+    engine_settle(ep);
+}
+
+static void expire_timer(struct vb_timer *timer, uint64_t now)
+{
+    if (VB_LIKELY(timer->kind == VB_TIMER_RETRY))
+        expire_retry(vb_endpoint_of(timer, timer), now);
+    else if (timer->kind == VB_TIMER_RESUME)
+        expire_hold(timer, now);
+    else
+        expire_recovery(timer, now);
+}
+
+uint64_t vb_engine_expire(struct vb_engine *engine, uint64_t now)
 {
     struct vb_timer *timer;
 
     engine_finish(engine);
-    while ((timer = vb_engine_timers_expire(&engine->timers, now)) != NULL) {
-        struct vb_endpoint *ep;
-
-        if (VB_UNLIKELY(timer->kind == VB_TIMER_RESUME)) {
-            expire_hold(vb_endpoint_of(timer, resume), now);
-            continue;
-        }
-        if (VB_UNLIKELY(timer->kind == VB_TIMER_RECOVERY)) {
-            expire_recovery(timer, now);
-            continue;
-        }
-        ep = vb_endpoint_of(timer, timer);
-        vb_sq_lock(ep->qp);
-        if (requests(vb_qp_state(ep->qp)))
-            vb_engine_retry_expired(ep, now);
-        if (vb_engine_endpoint_adapts(ep))
-            vb_engine_cwnd_note(ep);
-        vb_sq_unlock(ep->qp);
-        engine_settle(ep);
-    }
+    while (VB_UNLIKELY(vb_engine_timers_next(&engine->timers) <= now) &&
+           (timer = vb_engine_timers_expire(&engine->timers, now)) != NULL)
+        expire_timer(timer, now);
+    return vb_engine_deadline(engine);
 }
 
 void vb_engine_note(const struct vb_qp *qp, struct vb_evidence *evidence)

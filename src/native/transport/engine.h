@@ -37,7 +37,7 @@ struct vb_engine_config {
      * For a network of unknown speed: connections share a congestion window for each peer address,
      * packets that overtake others are kept, what is lost is sent again by itself, and marks of
      * congestion are answered. Otherwise the window is what the configuration says, whatever is
-     * lost. Bare queue pairs have none of it.
+     * lost. Simulated flows have none of it.
      */
     bool adapts;
 };
@@ -58,8 +58,9 @@ void vb_engine_set_own(struct vb_engine *engine, vb_is_own_fn *is_own, void *con
 /* INIT to RTR: the QP's packets go along `path`; called again, along another one. -ENOMEM. */
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path);
 /*
- * The same for a bare queue pair that is not connected yet, in memory of the caller's, of
- * VB_BARE_ENDPOINT_BYTES zeros, until it is disconnected.
+ * The same for a simulated flow's queue pair, which is not connected yet and has no rate limit of
+ * its own. `ep` is zeroed memory of the caller's, in use until vb_engine_disconnect; the engine
+ * must not be one that adapts.
  */
 int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
                          struct vb_endpoint *ep);
@@ -78,13 +79,18 @@ void vb_engine_hold(struct vb_qp *qp, bool held);
 struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num);
 
 void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arrival, uint64_t now);
-/*
- * The next packet to send, responses before requests; false: none is ready now. What the packet
- * points to stays until another function than this one is called for the engine: by then, with the
- * port's lock held all the while, it has been sent. (UC requests complete only then; until they
- * have, the deadline is now.)
+/* What vb_engine_next found: no packet, one after which nothing more is ready, or one of several.
  */
-bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now);
+enum vb_next { VB_NEXT_NONE = 0, VB_NEXT_LAST, VB_NEXT_MORE };
+
+/*
+ * The next packet to send, responses before requests. After VB_NEXT_LAST the port need not ask
+ * again until it has called another function of the engine, and may after VB_NEXT_MORE find that
+ * none was ready after all. What the packet points to stays until another function than this one is
+ * called for the engine: by then, with the port's lock held all the while, it has been sent. (UC
+ * requests complete only then; until they have, the deadline is now.)
+ */
+enum vb_next vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now);
 /*
  * If a request is ready, it is the next packet, before responses: what a peer waits for leaves
  * before the acknowledgement of what it sent, which nobody waits for.
@@ -92,7 +98,11 @@ bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t
 void vb_engine_answer_first(struct vb_engine *engine);
 /* When vb_engine_expire has something to do; UINT64_MAX: never. */
 uint64_t vb_engine_deadline(const struct vb_engine *engine);
-void vb_engine_expire(struct vb_engine *engine, uint64_t now);
+/*
+ * Does what is due, and returns the deadline. Where nothing is, that costs two comparisons: a port
+ * calls this without asking for the deadline first.
+ */
+uint64_t vb_engine_expire(struct vb_engine *engine, uint64_t now);
 
 /*
  * One datagram of a UD QP, under its sq_lock and without the engine's lock. 0: `packet` is to be

@@ -72,12 +72,12 @@ static void gap_keep(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb
 
 static uint64_t end_of_wait(const struct vb_endpoint *ep, const struct vb_gap *gap)
 {
-    return gap->since + ep->share.cwnd->patience;
+    return gap->since + ep->share->cwnd->patience;
 }
 
 static void gap_set_timer(struct vb_endpoint *ep, const struct vb_gap *gap)
 {
-    struct vb_timer *timer = &ep->share.recovery->timer;
+    struct vb_timer *timer = &ep->share->recovery->timer;
 
     if (end_of_wait(ep, gap) < timer->due)
         vb_engine_timer_set(&ep->engine->timers, timer, end_of_wait(ep, gap));
@@ -156,7 +156,7 @@ static void learn(struct vb_cwnd *cwnd, uint64_t lateness)
 
 bool vb_engine_gap_closed(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t psn, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (gap->told) { /* sooner than it can have been sent again, or will a second one come? */
         gap->asked_psn = psn;
@@ -180,7 +180,7 @@ enum { DOUBT = 2, DOUBTS_MOST = 8, DOUBTS_ENOUGH = 3 };
 /* After one loss a packet may come twice for other reasons; where packets overtake, most do. */
 void vb_engine_gap_duplicate(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t psn)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (!gap->asked || psn != gap->asked_psn)
         return;

@@ -9,7 +9,7 @@
 /* Has some of its part's answer come, so that the responder has had the request? */
 static bool is_accepted(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t end)
 {
-    const struct vb_held *held = ep->share.recovery->early_answer.first;
+    const struct vb_held *held = ep->share->recovery->early_answer.first;
     const struct vb_requester *r = &ep->requester;
 
     return r->index % wqe->part ||
@@ -26,8 +26,8 @@ VB_COLD uint32_t vb_engine_mend_read_end(struct vb_endpoint *ep, const struct vb
                                          uint32_t end)
 {
     const struct vb_requester *r = &ep->requester;
-    struct vb_recovery *recovery = ep->share.recovery;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_recovery *recovery = ep->share->recovery;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     const struct vb_held *held = recovery->early_answer.first;
     uint32_t part = end, most = recovery->asks_most;
 
@@ -64,7 +64,7 @@ static void put_cursor(struct vb_endpoint *ep, uint32_t psn)
 static uint32_t mend_send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_packet *packet,
                                 uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     struct vb_requester *r = &ep->requester, saved = *r;
     uint32_t next;
     bool made;
@@ -92,7 +92,7 @@ static uint32_t mend_send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_
 /* The packet that is missing, and maybe some that follow it; all others stay as they are. */
 static bool mend_mend(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     struct vb_requester *r = &ep->requester;
     uint32_t next;
 
@@ -114,7 +114,7 @@ static bool ask_missing(struct vb_endpoint *ep, struct vb_packet *packet, uint64
     uint8_t reason = r->reason;
     bool ask = r->ask, made;
 
-    ep->share.recovery->asks = false;
+    ep->share->recovery->asks = false;
     r->reason = VB_PACKET_AFTER_LOST_RESPONSE;
     made = mend_send_again(ep, r->una, packet, now) != r->una;
     r->reason = reason;
@@ -126,7 +126,7 @@ static bool ask_missing(struct vb_endpoint *ep, struct vb_packet *packet, uint64
 /* Is anything of that kind owed? What has not been sent before its time is the cursor's. */
 static bool is_asking(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     const struct vb_requester *r = &ep->requester;
 
     recovery->asks &= vb_wire_psn_diff(r->next_psn, r->una) > 0;
@@ -136,12 +136,12 @@ static bool is_asking(struct vb_endpoint *ep)
 /* May new packets leave before what was sent again is answered? Only who keeps them gains by it. */
 static bool follows(const struct vb_endpoint *ep)
 {
-    return ep->requester.reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->share.cwnd->keeps;
+    return ep->requester.reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->share->cwnd->keeps;
 }
 
 void vb_engine_mend_ask(struct vb_endpoint *ep)
 {
-    ep->share.recovery->asks = true;
+    ep->share->recovery->asks = true;
     vb_engine_ready_remove(&ep->requesting); /* it may wait for the window */
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
@@ -149,7 +149,7 @@ void vb_engine_mend_ask(struct vb_endpoint *ep)
 static void start_mending(struct vb_endpoint *ep, uint32_t psn, uint32_t count,
                           enum vb_packet_reason reason, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     ep->requester.reason = (uint8_t)reason;
     recovery->mend_psn = psn;
@@ -186,14 +186,14 @@ void vb_engine_mend_at(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
 
 VB_COLD bool vb_engine_mend_is_due(struct vb_endpoint *ep)
 {
-    const struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_recovery *recovery = ep->share->recovery;
 
     return is_asking(ep) || (recovery->mending && (recovery->mend_count || !follows(ep)));
 }
 
 VB_COLD bool vb_engine_mend_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
 {
-    if (ep->share.recovery->asks)
+    if (ep->share->recovery->asks)
         return ask_missing(ep, packet, now);
-    return ep->share.recovery->mend_count && mend_mend(ep, packet, now);
+    return ep->share->recovery->mend_count && mend_mend(ep, packet, now);
 }

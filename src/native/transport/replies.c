@@ -6,13 +6,14 @@
 
 #include "hca/refusal.h"
 #include "transport/credits.h"
+#include "transport/outgoing.h"
 #include "transport/pieces.h"
 #include "transport/receive.h"
 #include "transport/recovery.h"
 
 static void owe(struct vb_endpoint *ep)
 {
-    vb_engine_ready_add(&ep->engine->replying, &ep->replying);
+    vb_engine_ready_add(&ep->engine->replying, &ep->owing);
 }
 
 static struct vb_record *record_at(const struct vb_replies *replies, uint32_t number)
@@ -171,7 +172,7 @@ static bool repeat_part(struct vb_endpoint *ep, const struct vb_record *record, 
         if (sent > replies->index - index)
             sent = replies->index - index;
     }
-    ep->share.recovery->repeat = (struct vb_repeat){
+    ep->share->recovery->repeat = (struct vb_repeat){
         .psn = psn, .until = vb_engine_psn_add(psn, sent), .end = vb_engine_psn_add(psn, count)};
     replies->repeats = true;
     return true;
@@ -238,11 +239,7 @@ void vb_engine_replies_tell_credits(struct vb_endpoint *ep)
 
 static void replies_open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
 {
-    packet->path = &ep->path;
-    packet->qp_num = ep->qp->number;
-    packet->header_length = VB_BTH;
-    packet->pad = 0;
-    packet->reason = VB_PACKET_NEW;
+    vb_engine_packet_open(ep, packet);
     packet->payload_length = 0;
     packet->piece_count = 0;
 }
@@ -250,14 +247,7 @@ static void replies_open_packet(struct vb_endpoint *ep, struct vb_packet *packet
 static void replies_write_bth(const struct vb_endpoint *ep, struct vb_packet *packet,
                               uint8_t operation, uint32_t psn)
 {
-    struct vb_bth bth = {
-        .opcode = (uint8_t)(ep->base | operation),
-        .migrated = true,
-        .pad = packet->pad,
-        .pkey = vb_engine_qp_pkey(ep->qp),
-        .dest_qp = ep->qp->shared->dest_qp_num,
-        .psn = psn,
-    };
+    struct vb_bth bth = vb_engine_packet_bth(ep, packet, operation, psn);
 
     vb_wire_bth_write(packet->header, &bth);
 }
@@ -376,7 +366,7 @@ static void count_repeated(struct vb_endpoint *ep, struct vb_packet *packet)
 /* False: its record or the region is gone, and the requester has to ask once more, if at all. */
 static VB_COLD bool next_of_repeat(struct vb_endpoint *ep, struct vb_packet *packet)
 {
-    struct vb_repeat *repeat = &ep->share.recovery->repeat;
+    struct vb_repeat *repeat = &ep->share->recovery->repeat;
     uint32_t index, psn = repeat->psn;
     const struct vb_record *record = vb_engine_replies_find(ep, psn, &index);
     struct vb_evidence evidence;

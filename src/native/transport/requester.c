@@ -7,6 +7,7 @@
 #include "transport/cwnd.h"
 #include "transport/gap.h"
 #include "transport/mend.h"
+#include "transport/outgoing.h"
 #include "transport/pieces.h"
 #include "transport/recovery.h"
 #include "transport/retry.h"
@@ -86,7 +87,17 @@ static bool hca_requester_check_flush(struct vb_endpoint *ep, const struct ibv_s
     return false;
 }
 
-static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
+/* The packet that may leave at once with all of a message, whose keys are then checked only once.
+ */
+static struct vb_packet *packet_of_all(const struct vb_endpoint *ep, const struct ibv_send_wr *wr,
+                                       uint64_t length, struct vb_packet *packet)
+{
+    bool fits = length <= ep->path.mtu && !ep->engine->config.virtual_payload;
+
+    return fits && (!vb_engine_is_read_or_atomic(wr) || is_atomic_write(wr)) ? packet : NULL;
+}
+
+static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe, struct vb_packet *packet)
 {
     struct vb_outcome *outcome = &ep->requester.failure;
     const struct ibv_send_wr *wr = &wqe->wr;
@@ -98,8 +109,9 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
         vb_refuse(ep->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
         return false;
     }
-    if (!vb_engine_elements_check(
-            ep->qp, wr, reads && !is_atomic_write(wr) ? IBV_ACCESS_LOCAL_WRITE : 0, outcome))
+    if (!vb_engine_elements_check(ep->qp, wr,
+                                  reads && !is_atomic_write(wr) ? IBV_ACCESS_LOCAL_WRITE : 0,
+                                  packet_of_all(ep, wr, length, packet), outcome))
         return false;
     if (VB_UNLIKELY(length > VB_MESSAGE_MAX)) {
         vb_refuse_length(ep->qp, wr, length, VB_MESSAGE_MAX, outcome);
@@ -130,9 +142,9 @@ static uint32_t read_part(const struct vb_endpoint *ep, uint32_t packets)
 
     if (!vb_engine_endpoint_adapts(ep))
         return packets <= ep->window ? packets : part;
-    if (parts > READ_PARTS && !vb_engine_cwnd_was_cut(ep->share.cwnd))
+    if (parts > READ_PARTS && !vb_engine_cwnd_was_cut(ep->share->cwnd))
         parts = READ_PARTS;
-    fair = ep->share.cwnd->window / ep->path.mtu / parts;
+    fair = ep->share->cwnd->window / ep->path.mtu / parts;
     if (fair < READ_PART_LEAST)
         fair = READ_PART_LEAST;
     return fair < part ? (uint32_t)fair : part;
@@ -172,18 +184,22 @@ static VB_COLD bool hca_requester_carry_out(struct vb_endpoint *ep, struct vb_sq
 }
 
 /* Few READs and atomics are under way, and short ones need not count as full packets. */
-static void requester_note_short(struct vb_requester *r, const struct vb_sq_wqe *wqe)
+static void requester_note_short(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
 {
     enum { SHORT_PAYLOAD = 64 };
+    const struct vb_requester *r = &ep->requester;
 
     if (!vb_engine_is_read_or_atomic(&wqe->wr) || wqe->length > SHORT_PAYLOAD)
-        r->short_psn = r->fresh_psn;
-    else if (vb_wire_psn_diff(r->short_psn, r->una) < 0)
-        r->short_psn = r->una;
+        ep->share->short_psn = r->fresh_psn;
+    else if (vb_wire_psn_diff(ep->share->short_psn, r->una) < 0)
+        ep->share->short_psn = r->una;
 }
 
-/* Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. */
-static bool begin_next(struct vb_endpoint *ep)
+/*
+ * Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. `packet` is
+ * the one that is being made, if the request's first packet may be it, and else NULL.
+ */
+static bool begin_next(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_requester *r = &ep->requester;
     struct vb_qp *qp = ep->qp;
@@ -198,7 +214,7 @@ static bool begin_next(struct vb_endpoint *ep)
     } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && hca_requester_carry_out(ep, wqe));
     if (VB_UNLIKELY(r->failed))
         return false;
-    if (VB_UNLIKELY(!check_request(ep, wqe))) {
+    if (VB_UNLIKELY(!check_request(ep, wqe, packet))) {
         r->failed = true;
         return false;
     }
@@ -213,7 +229,7 @@ static bool begin_next(struct vb_endpoint *ep)
         r->lsn = vb_engine_psn_add(r->lsn, messages);
     r->fresh_psn = vb_engine_psn_add(r->fresh_psn, wqe->packets);
     if (vb_engine_endpoint_adapts(ep))
-        requester_note_short(r, wqe);
+        requester_note_short(ep, wqe);
     ++r->begun;
     qp->wait.reason = VB_WAIT_ANSWER;
     return true;
@@ -259,8 +275,8 @@ static uint32_t requester_window_of(const struct vb_endpoint *ep)
 {
     if (VB_UNLIKELY(ep->requester.probing) && ep->window > PROBE_PACKETS)
         return PROBE_PACKETS;
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->opening)
-        return ep->share.recovery->opening;
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->opening)
+        return ep->share->recovery->opening;
     return ep->window;
 }
 
@@ -275,7 +291,7 @@ static VB_COLD bool pace_asks(const struct vb_endpoint *ep)
     const struct vb_qp *qp = ep->qp;
     uint64_t bits = (uint64_t)ep->requester.unasked * 8;
 
-    return bits * 1000 * 1000 / qp->pace->rate >= vb_ack_timeout(qp->terms.timeout) / 4;
+    return bits * 1000 * 1000 / qp->verbs->pace->rate >= vb_ack_timeout(qp->terms.timeout) / 4;
 }
 
 /*
@@ -295,7 +311,7 @@ static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first
         ask = true;
     if (vb_engine_cwnd_ends_turn(ep))
         ask = true;
-    if (last && r->position == r->begun && !begin_next(ep))
+    if (last && r->position == r->begun && !begin_next(ep, NULL))
         ask = true;
     if (ask) {
         r->ask = false;
@@ -318,17 +334,10 @@ static void start_timer(struct vb_endpoint *ep, uint64_t now)
 static void requester_write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
                                 uint32_t psn, bool ask, bool solicited)
 {
-    struct vb_bth bth = {
-        .opcode = (uint8_t)(ep->base | operation),
-        .solicited = solicited,
-        .migrated = true,
-        .pad = packet->pad,
-        .pkey = vb_engine_qp_pkey(ep->qp),
-        .dest_qp = ep->qp->shared->dest_qp_num,
-        .ack_request = ask,
-        .psn = psn,
-    };
+    struct vb_bth bth = vb_engine_packet_bth(ep, packet, operation, psn);
 
+    bth.solicited = solicited;
+    bth.ack_request = ask;
     vb_wire_bth_write(packet->header, &bth);
 }
 
@@ -345,13 +354,7 @@ static void requester_open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe
 {
     const struct vb_requester *r = &ep->requester;
 
-    packet->path = &ep->path;
-    packet->qp_num = ep->qp->number;
-    packet->header_length = VB_BTH;
-    packet->pad = 0;
-    packet->reason = VB_PACKET_NEW;
-    packet->payload_length = 0;
-    packet->piece_count = 0;
+    vb_engine_packet_open(ep, packet);
     if (VB_UNLIKELY(vb_wire_psn_diff(r->next_psn, r->sent_psn) < 0)) {
         packet->reason = r->reason;
         packet->missing_psn = r->una;
@@ -472,7 +475,7 @@ static void requester_next_of_read(struct vb_endpoint *ep, const struct vb_sq_wq
         .rkey = wqe->wr.wr.rdma.rkey,
     };
 
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->beside)
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->beside)
         end = vb_engine_mend_read_end(ep, wqe, end);
     to = (uint64_t)end * ep->path.mtu;
     reth.length = (uint32_t)((to < wqe->length ? to : wqe->length) - from);
@@ -614,13 +617,15 @@ static bool requester_next_packet(struct vb_endpoint *ep, struct vb_packet *pack
     enum ibv_qp_state state = vb_qp_state(ep->qp);
     const struct vb_sq_wqe *wqe;
 
+    packet->payload_length = 0;
+    packet->piece_count = 0;
     if (vb_engine_endpoint_adapts(ep))
         ep->crowded = false;
     if ((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || r->rnr_wait || !r->started)
         return false;
     if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && vb_engine_mend_is_due(ep))
         return vb_engine_mend_next(ep, packet, now);
-    if (r->position == r->begun && !begin_next(ep)) {
+    if (r->position == r->begun && !begin_next(ep, packet)) {
         fail_if_first(ep);
         return false;
     }
@@ -635,7 +640,7 @@ bool vb_engine_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, 
     bool made = requester_next_packet(ep, packet, now);
 
     if (made && vb_engine_endpoint_is_uc(ep) && ep->qp->sq_next != ep->requester.position)
-        vb_engine_ready_add(&ep->engine->finishing, &ep->finishing);
+        vb_engine_ready_add(&ep->engine->finishing, &ep->owing);
     return made;
 }
 
@@ -653,7 +658,7 @@ void vb_engine_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason r
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_untime(ep);
     if (vb_engine_recovery_of(ep))
-        ep->share.recovery->mending = ep->share.recovery->asks = false;
+        ep->share->recovery->mending = ep->share->recovery->asks = false;
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
@@ -672,10 +677,10 @@ void vb_engine_requester_catch_up(struct vb_endpoint *ep)
 
 static void forget_recovery(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     ep->probes = 0;
-    ep->requester.short_psn = ep->requester.una;
+    ep->share->short_psn = ep->requester.una;
     vb_engine_cwnd_untime(ep);
     vb_engine_cwnd_note(ep);
     if (!recovery)

@@ -689,11 +689,11 @@ static enum vb_responder_state duplicate(struct work *work)
         vb_engine_early_renumber(work->in);
     ++counters->duplicate_requests;
     if (vb_engine_recovery_of(work->ep))
-        vb_engine_gap_duplicate(work->ep, &work->ep->share.recovery->early, work->in->bth.psn);
+        vb_engine_gap_duplicate(work->ep, &work->ep->share->recovery->early, work->in->bth.psn);
     if (work->flags & (VB_OPCODE_SEND | VB_OPCODE_WRITE)) {
         if (!work->in->bth.ack_request) /* who goes back is on its way to what is missing */
             return VB_RESPONDER_DONE;
-        if (vb_engine_recovery_of(work->ep) && work->ep->share.recovery->early.told)
+        if (vb_engine_recovery_of(work->ep) && work->ep->share->recovery->early.told)
             vb_engine_replies_owe_sequence_nak(work->ep); /* the first NAK has not arrived */
         else
             vb_engine_replies_owe_duplicate_ack(work->ep, work->in->bth.psn);
@@ -730,7 +730,7 @@ static enum vb_responder_state not_ready(struct work *work)
         return VB_RESPONDER_DROP;
     }
     if (vb_engine_recovery_of(work->ep))
-        vb_engine_gap_forget(work->in->engine, &work->ep->share.recovery->early);
+        vb_engine_gap_forget(work->in->engine, &work->ep->share->recovery->early);
     work->r->nak_sent = true;
     vb_engine_replies_owe_nak(work->ep, VB_AETH_RNR, work->ep->qp->shared->min_rnr_timer);
     return VB_RESPONDER_DONE;
@@ -875,7 +875,7 @@ void vb_engine_responder_stop(struct vb_endpoint *ep)
     vb_engine_replies_drop(ep);
     ep->responder.has_taken = false;
     if (vb_engine_recovery_of(ep))
-        vb_engine_gap_forget(ep->engine, &ep->share.recovery->early);
+        vb_engine_gap_forget(ep->engine, &ep->share->recovery->early);
 }
 
 int vb_engine_responder_path(const struct vb_engine *engine, char *text, size_t size)

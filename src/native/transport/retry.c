@@ -12,7 +12,7 @@
 /* A little more or less for each, so that those who lost together do not ask together. */
 static uint64_t probe_time(const struct vb_endpoint *ep, uint64_t now)
 {
-    const struct vb_share *share = &ep->share;
+    const struct vb_share *share = ep->share;
     uint64_t timeout = vb_engine_cwnd_timeout(share->cwnd) << ep->probes;
     uint32_t mixed = (ep->qp->number + ep->probes) * 2654435761u;
 
@@ -22,7 +22,7 @@ static uint64_t probe_time(const struct vb_endpoint *ep, uint64_t now)
 /* The timer rings for a probe, if that is before the local ACK timeout. */
 static void set_probe(struct vb_endpoint *ep, uint64_t now)
 {
-    uint64_t due = ep->share.due, probe = probe_time(ep, now);
+    uint64_t due = ep->share->due, probe = probe_time(ep, now);
 
     vb_engine_timer_set(&ep->engine->timers, &ep->timer, probe < due ? probe : due);
 }
@@ -36,7 +36,7 @@ void vb_engine_retry_start_timer(struct vb_endpoint *ep, uint64_t now)
         vb_engine_timer_set(&ep->engine->timers, &ep->timer, due);
         return;
     }
-    ep->share.due = due;
+    ep->share->due = due;
     ep->extended = 0;
     set_probe(ep, now);
 }
@@ -52,7 +52,7 @@ static void retry_restart_timer(struct vb_endpoint *ep, uint64_t now)
 /* What is under way opens again after RNR, as long as messages are taken. */
 static void retry_widen(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     recovery->opening *= 2;
     if (recovery->opening >= ep->window)
@@ -68,13 +68,13 @@ static bool awaits_more(const struct vb_endpoint *ep)
 
     return r->reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->qp->sq_next != r->begun &&
            !vb_engine_is_read_or_atomic(&vb_engine_sq_at(ep->qp, ep->qp->sq_next)->wr) &&
-           vb_wire_psn_diff(ep->share.recovery->mend_psn, r->una) > 0;
+           vb_wire_psn_diff(ep->share->recovery->mend_psn, r->una) > 0;
 }
 
 /* How far what was asked for again has come; a loss before `cut_psn` has been heeded. */
 static void progress_of_asked(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     uint32_t una = ep->requester.una;
 
     if (vb_wire_psn_diff(una, recovery->cut_psn) > 0)
@@ -84,7 +84,7 @@ static void progress_of_asked(struct vb_endpoint *ep)
     recovery->asked = false;
     if (!recovery->asked_part)
         return;
-    ep->share.cwnd->distrust = 0;
+    ep->share->cwnd->distrust = 0;
     if (recovery->asks_most < MEND_MOST)
         recovery->asks_most *= 2;
 }
@@ -97,8 +97,8 @@ static void progress_of_asked(struct vb_endpoint *ep)
  */
 static void judge_probe(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
 {
-    const struct vb_recovery *recovery = ep->share.recovery;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    const struct vb_recovery *recovery = ep->share->recovery;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (ep->probes == 1 && ep->requester.reason == VB_PACKET_PROBE && recovery &&
         recovery->mended_at && now < recovery->mended_at + cwnd->shortest / 4)
@@ -107,7 +107,7 @@ static void judge_probe(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
 
 static void progress_of_recovery(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     judge_probe(ep, waited, now);
     vb_engine_cwnd_acknowledged(ep, vb_engine_psn_add(ep->requester.una, VB_PSN_MASK), now);
@@ -120,8 +120,8 @@ static void progress_of_recovery(struct vb_endpoint *ep, uint64_t waited, uint64
     retry_widen(ep);
     if (recovery->mended_at && vb_wire_psn_diff(ep->requester.una, recovery->mend_psn) > 0) {
         recovery->mended_at = 0;
-        ep->share.cwnd->keeps = SURE;
-        vb_engine_cwnd_restore(ep->share.cwnd);
+        ep->share->cwnd->keeps = SURE;
+        vb_engine_cwnd_restore(ep->share->cwnd);
     }
 }
 
@@ -274,7 +274,7 @@ static void retry_mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uin
 static bool is_mended(const struct vb_endpoint *ep)
 {
     return vb_engine_recovery_of(ep) &&
-           (ep->share.recovery->mending || ep->requester.next_psn == ep->requester.una);
+           (ep->share->recovery->mending || ep->requester.next_psn == ep->requester.una);
 }
 
 static void find_hole(struct vb_endpoint *ep, uint64_t now)
@@ -320,7 +320,7 @@ void vb_engine_retry_sequence_ahead(struct vb_endpoint *ep, uint32_t psn, uint64
  */
 static void probe_on(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     uint32_t packets = recovery->holes ? 2 * recovery->holes : 1;
 
     if (packets > MEND_MOST)
@@ -333,9 +333,9 @@ static void probe_on(struct vb_endpoint *ep, uint64_t now)
 
 void vb_engine_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     const struct vb_requester *r = &ep->requester;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     bool answered = recovery->mended_at && recovery->mend_psn == r->una;
     bool probed = r->reason == VB_PACKET_AFTER_TIMEOUT || r->reason == VB_PACKET_PROBE;
 
@@ -370,7 +370,7 @@ enum { WHOLES_MOST = 64, ASKS_FIRST = 4 };
 static bool was_asked_part(struct vb_endpoint *ep)
 {
     struct vb_recovery *recovery = vb_engine_recovery_of(ep);
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (!recovery || !recovery->asked || !recovery->asked_part ||
         recovery->asked_psn != ep->requester.una)
@@ -383,8 +383,8 @@ static bool was_asked_part(struct vb_endpoint *ep)
 static void ask_for_response(struct vb_endpoint *ep, uint64_t now)
 {
     heed_loss(ep, now);
-    if (!ep->share.recovery->asks_most)
-        ep->share.recovery->asks_most = ASKS_FIRST;
+    if (!ep->share->recovery->asks_most)
+        ep->share->recovery->asks_most = ASKS_FIRST;
     vb_engine_mend_ask(ep);
     vb_engine_retry_start_timer(ep, now);
 }
@@ -393,11 +393,11 @@ void vb_engine_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
 {
     bool adapts = vb_engine_endpoint_adapts(ep) && vb_engine_recovery_get(ep, now);
 
-    if (ep->requester.rnr_wait || (adapts && ep->share.recovery->asks))
+    if (ep->requester.rnr_wait || (adapts && ep->share->recovery->asks))
         return;
-    if (adapts && ep->share.recovery->asked) { /* that was lost as well */
-        ep->share.recovery->cut_psn = ep->requester.una;
-        ep->share.recovery->asks_most = ASKS_FIRST;
+    if (adapts && ep->share->recovery->asked) { /* that was lost as well */
+        ep->share->recovery->cut_psn = ep->requester.una;
+        ep->share->recovery->asks_most = ASKS_FIRST;
     }
     ++ep->requester.naks;
     ++ep->engine->counters.lost_responses;
@@ -416,7 +416,7 @@ void vb_engine_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
  */
 void vb_engine_retry_answered_part(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     if (!recovery || recovery->early_answer.first || !recovery->asks_most)
         return;
@@ -452,12 +452,12 @@ static void retry_ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason
     if (ep->probes)
         vb_engine_cwnd_silence(ep, now);
     else if (vb_engine_recovery_get(ep, now))
-        ep->share.recovery->asks_most = 1;
+        ep->share->recovery->asks_most = 1;
     if (ep->probes < PROBES_MOST)
         ++ep->probes;
     was_asked_part(ep);
-    if (ep->share.recovery)
-        ep->share.recovery->asks = false;
+    if (ep->share->recovery)
+        ep->share->recovery->asks = false;
     vb_engine_mend_first(ep, 1, reason, now);
 }
 
@@ -469,7 +469,7 @@ enum { EXTENDED_MOST = 3 };
  */
 static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_share *share = &ep->share;
+    struct vb_share *share = ep->share;
     uint64_t timeout = vb_ack_timeout(ep->qp->terms.timeout);
 
     vb_engine_cwnd_expired(ep, timeout, now);
@@ -484,7 +484,7 @@ static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
 static bool is_queued(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
-    const struct vb_cwnd *cwnd = ep->share.cwnd;
+    const struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (!recovery)
         return false;
@@ -515,7 +515,7 @@ void vb_engine_retry_expired(struct vb_endpoint *ep, uint64_t now)
         if (vb_engine_requester_outstanding(r))
             vb_engine_requester_go_back(ep, VB_PACKET_AFTER_RNR);
         if (vb_engine_endpoint_adapts(ep) && vb_engine_recovery_get(ep, now))
-            ep->share.recovery->opening = 1;
+            ep->share->recovery->opening = 1;
         vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
         retry_restart_timer(ep, now);
         return;
@@ -523,7 +523,7 @@ void vb_engine_retry_expired(struct vb_endpoint *ep, uint64_t now)
     if (!vb_engine_requester_outstanding(r))
         return;
     vb_overdue_note(ep->qp, VB_WAIT_PEER, 0, r->since, now);
-    if (vb_engine_endpoint_adapts(ep) && (now < ep->share.due || retry_extend(ep, now))) {
+    if (vb_engine_endpoint_adapts(ep) && (now < ep->share->due || retry_extend(ep, now))) {
         probe(ep, now);
         return;
     }

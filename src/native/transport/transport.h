@@ -36,10 +36,7 @@ struct vb_requester {
     uint32_t rd_outstanding; /* READ and atomic requests sent and not answered */
     uint32_t unasked;        /* bytes since an acknowledgement was asked for */
     uint32_t resumed_psn;    /* the last READ request that began amid its part, at `una` then */
-    union {
-        uint32_t gap_psn;   /* the furthest response beyond the one that is missing; who adapts: */
-        uint32_t short_psn; /* from here on all are of READs and atomics with little payload */
-    };
+    uint32_t gap_psn;        /* the furthest response beyond the one that is missing */
     uint16_t naks, timeouts; /* since the last progress… */
     uint16_t not_ready;      /* …as are RNR NAKs… */
     uint16_t beyond; /* …and responses behind one that is missing; both stay at their most */
@@ -107,7 +104,7 @@ struct vb_replies {
     uint32_t nak_psn;
 };
 
-/* Which packets may follow (packets.md 6.2). */
+/* Which packets may follow: any, or those of the SEND or WRITE that has begun. */
 enum vb_expect { VB_EXPECT_ANY = 0, VB_EXPECT_SEND, VB_EXPECT_WRITE };
 
 struct vb_responder {
@@ -170,26 +167,29 @@ struct vb_recovery {
     struct vb_timer timer;
 };
 
-/* What a connection with a congestion window always has (vb_engine_config.adapts). */
+/*
+ * What a program's connection has for its part in the sending; a simulated flow has none of it. All
+ * but `resume` is used only with a congestion window (vb_engine_config.adapts).
+ */
 struct vb_share {
+    struct vb_timer resume;       /* when the rate limit lets it send again */
     struct vb_cwnd *cwnd;         /* of its peer address (cwnd.h) */
-    struct vb_recovery *recovery; /* NULL: all is well */
-    uint64_t due; /* the local ACK timeout; the timer may ring before, for a probe */
+    struct vb_recovery *recovery; /* NULL: nothing is missing */
+    uint32_t short_psn; /* from here on all requests are READs and atomics with little payload */
+    uint64_t
+        due; /* when the local ACK timeout expires; the timer may be set earlier, for a probe */
 };
 
 struct vb_endpoint {
     struct vb_engine *engine;
     struct vb_qp *qp;
-    union {
-        struct vb_link replying;
-        struct vb_link finishing; /* UC, which replies to nothing */
-    };
+    struct vb_link owing; /* in vb_engine.replying; a UC connection's in vb_engine.finishing */
     struct vb_link requesting;
     struct vb_timer timer;
     uint32_t window; /* packets */
     uint8_t base;    /* VB_TRANSPORT_RC, VB_TRANSPORT_UC or VB_TRANSPORT_XRC */
     uint8_t held;    /* VB_HELD_BY_*: no requests are sent (vb_engine_hold) */
-    bool lent;       /* its memory is the caller's (vb_engine_connect_in) */
+    bool unseen;     /* the QP was attended to, and the requester has not looked at it since */
     /* these too only of one with a congestion window; they are where there is room */
     uint8_t probes : 4;   /* since the last progress */
     uint8_t extended : 2; /* the timeout, so often, since other packets came from the peer */
@@ -199,12 +199,14 @@ struct vb_endpoint {
     struct vb_requester requester;
     struct vb_responder responder;
     struct vb_replies replies;
-    /* not of a bare queue pair's, which has no rate limit of its own */
-    struct vb_timer resume; /* when that lets it send again */
-    struct vb_share share;
+    struct vb_share *share; /* NULL: a simulated flow's, whose memory is its caller's */
 };
 
-enum { VB_BARE_ENDPOINT_BYTES = offsetof(struct vb_endpoint, resume) };
+/* The endpoint of a program's queue pair. */
+struct vb_program_endpoint {
+    struct vb_endpoint endpoint;
+    struct vb_share share; /* endpoint.share */
+};
 
 enum { VB_PATH_STEPS = 16 };
 
@@ -267,7 +269,7 @@ static inline bool vb_engine_endpoint_adapts(const struct vb_endpoint *ep)
 /* Of such a one. NULL: it does not recover from anything. */
 static inline struct vb_recovery *vb_engine_recovery_of(const struct vb_endpoint *ep)
 {
-    return vb_engine_endpoint_adapts(ep) ? ep->share.recovery : NULL;
+    return vb_engine_endpoint_adapts(ep) ? ep->share->recovery : NULL;
 }
 
 /* Packets from `from` on up to `to`. */

@@ -30,7 +30,7 @@ enum { VB_PSN_MASK = 0xffffff, VB_QPN_MASK = 0xffffff, VB_MULTICAST_QPN = 0xffff
 
 /* Byte 4 of the BTH behind FECN and BECN: reserved, ignored on receipt, and not in the ICRC. The
  * RoCE port puts a packet's place in its batch there (roce/ids.h). */
-enum { VB_BTH_PLACE_AT = 4, VB_BTH_PLACE = 0x3f };
+enum { VB_BTH_SEGMENT_AT = 4, VB_BTH_SEGMENT = 0x3f };
 
 struct vb_bth {
     uint8_t opcode;

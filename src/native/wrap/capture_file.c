@@ -20,7 +20,7 @@ void vb_wrap_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE])
 {
     size_t used = vb_wrap_pcapng_section(page, "Verbena");
 
-    used += vb_wrap_pcapng_interface(page + used, VB_DEVICE_NAME);
+    used += vb_wrap_pcapng_interface(page + used, VB_DEVICE_NAME "0");
     vb_wrap_pcapng_filler(page + used, VB_CAPTURE_PAGE - used, 0);
 }
 

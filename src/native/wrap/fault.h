@@ -2,7 +2,7 @@
 /*
  * What rules do to each packet. A packet meets the rules in their order, as if they stood in a row;
  * what one drops the next does not see. Each rule has its own random numbers, made from the seed
- * and its place: the n-th packet that it matches has the same fate in each run.
+ * and its place: the n-th packet that it matches has the same effect in each run.
  *
  * Calls exclude each other by the caller's lock.
  */
@@ -25,7 +25,7 @@ struct vb_fault_view {
     uint32_t length;
 };
 
-struct vb_fate {
+struct vb_fault_effect {
     bool drop;
     uint32_t copies; /* besides the packet itself */
     uint64_t delay;  /* ns */
@@ -39,9 +39,9 @@ struct vb_fate {
     const struct vb_fault_rule *acted; /* the last that did something; NULL: none */
 };
 
-/* `fate` says what to do with a packet. False: nothing; then `fate` is not filled in. */
-bool vb_wrap_fault_judge(struct vb_fault *fault, const struct vb_fault_view *view,
-                         struct vb_fate *fate);
+/* `effect` says what to do with a packet. False: nothing; then `effect` is not filled in. */
+bool vb_wrap_fault_apply(struct vb_fault *fault, const struct vb_fault_view *view,
+                         struct vb_fault_effect *effect);
 
 /* An action was due and the packet went unharmed, because no more could be held. */
 void vb_wrap_fault_no_room(struct vb_fault *fault);

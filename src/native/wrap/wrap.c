@@ -178,24 +178,24 @@ static uint32_t any_offset(const struct vb_held *held, uint64_t random)
     return offset < 4 ? offset : offset + 1;
 }
 
-static void harm(struct vb_held *held, const struct vb_fate *fate)
+static void change_bytes(struct vb_held *held, const struct vb_fault_effect *effect)
 {
     uint32_t length = held->length + held->virtual_payload;
 
-    if (fate->corrupt)
-        vb_wrap_held_corrupt(held,
-                             fate->has_offset ? fate->offset : any_offset(held, fate->random >> 16),
-                             (unsigned)fate->random & 7, fate->corrupt_icrc_good);
-    if (fate->truncate && length > VB_BTH)
+    if (effect->corrupt)
+        vb_wrap_held_corrupt(
+            held, effect->has_offset ? effect->offset : any_offset(held, effect->random >> 16),
+            (unsigned)effect->random & 7, effect->corrupt_icrc_good);
+    if (effect->truncate && length > VB_BTH)
         vb_wrap_held_truncate(held,
-                              fate->has_length
-                                  ? fate->length
-                                  : VB_BTH + (uint32_t)((fate->random >> 8) % (length - VB_BTH)),
-                              fate->truncate_icrc_good);
+                              effect->has_length
+                                  ? effect->length
+                                  : VB_BTH + (uint32_t)((effect->random >> 8) % (length - VB_BTH)),
+                              effect->truncate_icrc_good);
 }
 
-static struct vb_held *copy_and_harm(struct vb_wrap_faults *faults, const struct subject *subject,
-                                     const struct vb_fate *fate)
+static struct vb_held *copy_and_change(struct vb_wrap_faults *faults, const struct subject *subject,
+                                       const struct vb_fault_effect *effect)
 {
     struct vb_held *held = vb_wrap_held_take(faults->pool);
 
@@ -207,20 +207,20 @@ static struct vb_held *copy_and_harm(struct vb_wrap_faults *faults, const struct
         vb_wrap_fault_no_room(faults->fault);
         return NULL;
     }
-    harm(held, fate);
-    vb_wrap_fault_note(faults->fault, fate->acted, held->note, sizeof(held->note));
+    change_bytes(held, effect);
+    vb_wrap_fault_note(faults->fault, effect->acted, held->note, sizeof(held->note));
     return held;
 }
 
-static void wrap_hold(struct vb_held *held, const struct vb_fate *fate, uint64_t now)
+static void wrap_hold(struct vb_held *held, const struct vb_fault_effect *effect, uint64_t now)
 {
-    uint64_t due = now + fate->delay + (fate->by ? fate->within : 0);
+    uint64_t due = now + effect->delay + (effect->by ? effect->within : 0);
 
-    vb_wrap_held_push(held, due, fate->by);
+    vb_wrap_held_push(held, due, effect->by);
 }
 
 static void push_copies(struct vb_wrap_faults *faults, const struct vb_held *from, uint32_t copies,
-                        const struct vb_fate *fate, uint64_t now)
+                        const struct vb_fault_effect *effect, uint64_t now)
 {
     for (uint32_t i = 0; i < copies; ++i) {
         struct vb_held *copy = vb_wrap_held_take(faults->pool);
@@ -230,7 +230,7 @@ static void push_copies(struct vb_wrap_faults *faults, const struct vb_held *fro
             return;
         }
         vb_wrap_held_copy(copy, from);
-        wrap_hold(copy, fate, now);
+        wrap_hold(copy, effect, now);
     }
 }
 
@@ -253,66 +253,66 @@ static enum verdict refuse_broken(struct vb_wrap *wrap, struct vb_held *held, ui
     return GONE;
 }
 
-static enum verdict suffer(struct vb_wrap *wrap, const struct subject *subject,
-                           const struct vb_fate *fate, struct vb_held **held)
+static enum verdict apply_effect(struct vb_wrap *wrap, const struct subject *subject,
+                                 const struct vb_fault_effect *effect, struct vb_held **held)
 {
     struct vb_wrap_faults *faults = wrap->current;
-    bool later = fate->delay || fate->by;
-    bool changed = fate->corrupt || fate->truncate;
+    bool later = effect->delay || effect->by;
+    bool changed = effect->corrupt || effect->truncate;
 
-    *held = copy_and_harm(faults, subject, fate);
+    *held = copy_and_change(faults, subject, effect);
     if (!*held)
         return PASS;
     if (!subject->packet && (*held)->icrc_flip)
         return refuse_broken(wrap, *held, subject->now);
     if (!later && !changed) { /* the packet itself goes, and this is its first copy */
-        push_copies(faults, *held, fate->copies - 1, fate, subject->now);
-        wrap_hold(*held, fate, subject->now);
+        push_copies(faults, *held, effect->copies - 1, effect, subject->now);
+        wrap_hold(*held, effect, subject->now);
         return PASS;
     }
-    push_copies(faults, *held, fate->copies, fate, subject->now);
+    push_copies(faults, *held, effect->copies, effect, subject->now);
     if (!later)
         return PASS_HELD;
-    wrap_hold(*held, fate, subject->now);
+    wrap_hold(*held, effect, subject->now);
     return GONE;
 }
 
 static void note_drop(struct vb_wrap *wrap, const struct subject *subject,
-                      const struct vb_fate *fate)
+                      const struct vb_fault_effect *effect)
 {
     char note[VB_NOTE];
 
     if (!wrap->capture)
         return;
-    vb_wrap_fault_note(wrap->current->fault, fate->acted, note, sizeof(note));
+    vb_wrap_fault_note(wrap->current->fault, effect->acted, note, sizeof(note));
     capture_subject(wrap, subject, note);
 }
 
-static enum verdict wrap_judge(struct vb_wrap *wrap, const struct subject *subject,
-                               struct vb_held **held)
+static enum verdict apply_faults(struct vb_wrap *wrap, const struct subject *subject,
+                                 struct vb_held **held)
 {
     struct vb_fault_view view = view_of(subject);
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
 
     if (!wrap->current)
         return PASS;
     vb_wrap_held_passed(wrap->current->pool, view.direction, view.qp_num);
-    if (!vb_wrap_fault_judge(wrap->current->fault, &view, &fate))
+    if (!vb_wrap_fault_apply(wrap->current->fault, &view, &effect))
         return PASS;
-    if (!fate.drop)
-        return suffer(wrap, subject, &fate, held);
-    note_drop(wrap, subject, &fate);
+    if (!effect.drop)
+        return apply_effect(wrap, subject, &effect, held);
+    note_drop(wrap, subject, &effect);
     return GONE;
 }
 
-static enum verdict judge_locked(struct vb_wrap *wrap, const struct subject *subject,
-                                 struct vb_held **held)
+static enum verdict apply_faults_locked(struct vb_wrap *wrap, const struct subject *subject,
+                                        struct vb_held **held)
 {
     enum verdict verdict;
 
     *held = NULL;
     vb_lock_take(&wrap->mutex);
-    verdict = wrap_judge(wrap, subject, held);
+    verdict = apply_faults(wrap, subject, held);
     vb_lock_release(&wrap->mutex);
     return verdict;
 }
@@ -387,7 +387,7 @@ bool vb_wrap_outgoing_active(struct vb_wrap *wrap, const struct vb_packet *packe
     struct subject subject = {.packet = packet, .qp_num = packet->qp_num, .now = now};
     struct vb_held *held;
 
-    switch (judge_locked(wrap, &subject, &held)) {
+    switch (apply_faults_locked(wrap, &subject, &held)) {
     case PASS:
         *out = (struct vb_wrap_out){.packet = packet};
         return true;
@@ -416,7 +416,7 @@ void vb_wrap_sent_active(struct vb_wrap *wrap, const struct vb_wrap_out *out, ui
     if (wrap->capture) {
         struct vb_packet packet = *out->packet;
 
-        packet.header[VB_BTH_PLACE_AT] ^= ip_id & VB_BTH_PLACE; /* roce/ids.h */
+        packet.header[VB_BTH_SEGMENT_AT] ^= ip_id & VB_BTH_SEGMENT; /* roce/ids.h */
         vb_wrap_capture_packet(wrap->capture, &packet, &frame, out->icrc_flip,
                                out->held ? out->held->note : NULL, now);
     }
@@ -438,7 +438,7 @@ bool vb_wrap_incoming_active(struct vb_wrap *wrap, const struct vb_arrival *arri
 
     if (arrival->length >= VB_BTH)
         subject.qp_num = vb_wire_bth_read(arrival->bytes).dest_qp;
-    switch (judge_locked(wrap, &subject, &held)) {
+    switch (apply_faults_locked(wrap, &subject, &held)) {
     case PASS:
         *in = (struct vb_wrap_in){arrival, *frame, NULL};
         return true;

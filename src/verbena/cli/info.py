@@ -64,9 +64,9 @@ def device_text(device: DeviceView, path: str) -> str:
     return aligned(rows)
 
 
-def roce() -> dict[str, Any]:
-    """Return RoCE's state in this process's device: "udp_port" and "local_peers", or "reason"."""
-    with verbs.open_device() as context:
+def roce(device: str) -> dict[str, Any]:
+    """Return RoCE's state in a device: "udp_port" and "local_peers", or "reason"."""
+    with verbs.open_device(device) as context:
         return dict((context.describe() or {}).get("roce", {}))
 
 
@@ -92,14 +92,15 @@ def limits_text(device: DeviceView) -> str:
 
 
 def as_json(
-    found: list[DeviceView], path: str, ways: dict[str, Any], reach: Reach
+    found: list[DeviceView], path: str, ways: list[dict[str, Any]], reach: Reach
 ) -> dict[str, Any]:
-    listed = [asdict(device) for device in found]
+    """The member "roce" of the whole is that of the first device."""
+    listed = [asdict(device) | {"roce": way} for device, way in zip(found, ways, strict=True)]
     return {
         "version": full_version(),
         "library": path,
         "devices": listed,
-        "roce": ways,
+        "roce": ways[0] if ways else {},
         "peer_memory": asdict(reach),
     }
 
@@ -107,7 +108,8 @@ def as_json(
 def main(arguments: list[str]) -> int:
     """Run `verbena info`. Returns its exit status."""
     options = parser().parse_args(arguments)
-    path, found, ways = library.find(), devices(), roce()
+    path, found = library.find(), devices()
+    ways = [roce(device.name) for device in found]
     try:
         reach = probe()
     except ProbeError as error:
@@ -116,8 +118,9 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(as_json(found, path, ways, reach), indent=2))
         return 0
-    for device in found:
+    for device, way in zip(found, ways, strict=True):
         gids = "GIDs:\n" + aligned([row[2:] for row in gid_rows([device])], "  ")
-        print(device_text(device, path), gids, limits_text(device), sep="\n\n")
-    print(f"\n{roce_text(ways)}\n\n{reach_text(reach)}")
+        parts = (device_text(device, path), gids, limits_text(device), roce_text(way))
+        print(*parts, sep="\n\n", end="\n\n")
+    print(reach_text(reach))
     return 0

@@ -402,24 +402,24 @@ class World:
         """None, or a sentence about what does not hold: packets and credits add up, no loss on a
         lossless lane; ``at_rest``: nothing is under way."""
 
-class Jack:
+class Attachment:
     """A host's place for the adapter of a program: what ``verbena.verbs`` plugs a device into."""
 
     @property
-    def jacks(self) -> Jacks:
+    def attachments(self) -> Attachments:
         """Those of the same world."""
     @property
     def host(self) -> int:
         """The number of its host's node."""
     @property
     def address(self) -> int:
-        """Of the struct vb_jack."""
+        """Of the struct vb_sim_attachment."""
     def add_fd(self, fd: int, channel: CompChannel | None = None) -> None:
         """A program may wait for this descriptor, of the CompChannel if it is one's."""
     def remove_fd(self, fd: int) -> None:
         """It will be closed."""
 
-class Jacks:
+class Attachments:
     """What the programs on a world's hosts have in common.
 
     Of the descriptors that they may wait for, those of their completion channels and of their
@@ -433,8 +433,8 @@ class Jacks:
     @property
     def now(self) -> int:
         """The world's time in ps."""
-    def at(self, host: int) -> Jack:
-        """The Jack of host number ``host``. ValueError: there is none."""
+    def at(self, host: int) -> Attachment:
+        """The Attachment of host number ``host``. ValueError: there is none."""
     def set_looped(self, looped: bool) -> None:
         """Whether a loop lets time pass; if not, polling does."""
     def watch(self, fd: int, reader: Handle) -> None:
@@ -450,7 +450,7 @@ class Jacks:
         """Append to ``ready`` the readers of descriptors that have something to read.
 
         If it is empty even then, let the world's events happen until one of them has, or until
-        the time ``until`` in ps. Returns why it ended: "told"; "time"; "done", nothing is left to
-        happen; "deadlock", nor will packets that wait for each other move; without ``until`` also
-        "events", after many. Ctrl-C ends it between two events.
+        the time ``until`` in ps. Returns why it ended: "readable"; "time"; "done", nothing is left
+        to happen; "deadlock", nor will packets that wait for each other move; without ``until``
+        also "events", after many. Ctrl-C ends it between two events.
         """

@@ -22,18 +22,18 @@ include "_world_tcp.pxi"
 include "_world_abi.pxi"
 
 FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_SIM_INFINIBAND}
-GATES = {"lossy": VB_SIM_LOSSY, "credits": VB_SIM_CREDITS, "pauses": VB_SIM_PAUSES}
-TURNS = {"input": VB_SIM_BY_INPUT, "arrival": VB_SIM_BY_ARRIVAL}
-BALANCES = {"flow": VB_SIM_BY_FLOW, "packet": VB_SIM_BY_PACKET}
+GATES = {"lossy": VB_WORLD_LOSSY, "credits": VB_WORLD_CREDITS, "pauses": VB_WORLD_PAUSES}
+TURNS = {"input": VB_WORLD_BY_INPUT, "arrival": VB_WORLD_BY_ARRIVAL}
+BALANCES = {"flow": VB_WORLD_BY_FLOW, "packet": VB_WORLD_BY_PACKET}
 RECOVERIES = {"go-back-n": 0, "go-back-0": 1}
-FECN_AT = {"root": VB_SIM_FECN_ROOT, "output": VB_SIM_FECN_OUTPUT, "input": VB_SIM_FECN_INPUT}
+FECN_AT = {"root": VB_WORLD_FECN_ROOT, "output": VB_WORLD_FECN_OUTPUT, "input": VB_WORLD_FECN_INPUT}
 LANES_BY = {"level": 0, "lane": 1}
 OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
 TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD, "tcp": VB_SIM_FLOW_TCP}
 ENDS = {
-    VB_SIM_END_TIME: "time",
-    VB_SIM_END_EMPTY: "done",
-    VB_SIM_END_STUCK: "deadlock",
+    VB_WORLD_END_TIME: "time",
+    VB_WORLD_END_EMPTY: "done",
+    VB_WORLD_END_STUCK: "deadlock",
 }
 STATES = ("waiting", "running", "done", "failed", "refused", "incomplete")
 DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom", "hops", "watchdog")
@@ -68,8 +68,8 @@ cdef enum:
 include "_world_settings.pxi"
 
 
-cdef vb_sim_marking _marking(object mark) except *:
-    cdef vb_sim_marking made
+cdef vb_world_marking _marking(object mark) except *:
+    cdef vb_world_marking made
     low, high, most = mark
     made.low = _count("the marking's low threshold", low, 0, 2**32 - 1)
     made.high = _count("the marking's high threshold", high, 1, 2**32 - 1)
@@ -79,9 +79,9 @@ cdef vb_sim_marking _marking(object mark) except *:
     return made
 
 
-cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) except -1:
+cdef int _fill_lane(vb_world_class_config *lane, dict given, uint32_t number) except -1:
     rest = dict(given)
-    lane.flow.gate = _choice(GATES, f"lane {number}: flow", rest.pop("flow", "lossy"))
+    lane.flow.flow_control = _choice(GATES, f"lane {number}: flow", rest.pop("flow", "lossy"))
     lane.flow.room = _count(f"lane {number}: room", rest.pop("room", 0), 0, 2**32 - 1)
     lane.alpha = _real(f"lane {number}: alpha", rest.pop("alpha", 0.0))
     lane.stop = _count(f"lane {number}: stop", rest.pop("stop", 0), 0, 2**32 - 1)
@@ -94,7 +94,7 @@ cdef int _fill_lane(vb_sim_class_config *lane, dict given, uint32_t number) exce
         raise ValueError(f"lane {number}: unknown keys {', '.join(sorted(rest))}")
     if not 0 <= lane.alpha < 1e9:
         raise ValueError(f"lane {number}: alpha is {lane.alpha}, and not a number from 0")
-    if lane.flow.gate == VB_SIM_PAUSES and lane.stop and lane.go > lane.stop:
+    if lane.flow.flow_control == VB_WORLD_PAUSES and lane.stop and lane.go > lane.stop:
         raise ValueError(f"lane {number}: go is {lane.go}, above stop, {lane.stop}")
     return 0
 
@@ -173,7 +173,7 @@ cdef class World:
         config.notice_level = VB_SIM_OWN_LEVEL if notice_level is None else \
             _count("notice_level", notice_level, 0, 15)
         config.engine.restart = _choice(RECOVERIES, "recovery", recovery)
-        config.hop_limit = _count("hop_limit", hop_limit, 0, VB_SIM_HOPS_MAX)
+        config.hop_limit = _count("hop_limit", hop_limit, 0, VB_WORLD_HOPS_MAX)
         config.doorbell = _count("doorbell", doorbell, 0, 10**12)
         config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)
         config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
@@ -251,7 +251,8 @@ cdef class World:
 
     cdef uint32_t _blocks(self):
         """The bytes that a packet takes of credits, which are of whole blocks."""
-        return (self._frame + VB_SIM_BLOCK - 1) // VB_SIM_BLOCK * VB_SIM_BLOCK
+        cdef uint32_t block = VB_WORLD_CREDIT_BLOCK
+        return (self._frame + block - 1) // block * block
 
     cdef int _idle(self) except -1:
         """A world has one thread at a time: run() lets go of the interpreter's lock."""
@@ -299,19 +300,19 @@ cdef class World:
         ``management``: bytes of each output's queue for VL15, behind the lanes: before all of
         them, without flow control, lost when it is full.
         """
-        cdef vb_sim_switch_config config
-        cdef vb_sim_switch *sw
+        cdef vb_world_switch_config config
+        cdef vb_world_switch *sw
         cdef uint32_t node, i
         self._idle()
         memset(&config, 0, sizeof(config))
         config.ports = _count("ports", ports, 1, 32767)
-        config.lanes = _count("the number of lanes", len(lanes), 0, VB_SIM_LANES)
+        config.lanes = _count("the number of lanes", len(lanes), 0, VB_WORLD_LANES)
         config.buffer = _count("buffer", buffer, 0, 2**63)
         if mark is not None:
             config.mark = _marking(mark)
         for i in range(config.lanes):
             _fill_lane(&config.lane[i], lanes[i], i)
-            if config.lane[i].flow.gate == VB_SIM_CREDITS and \
+            if config.lane[i].flow.flow_control == VB_WORLD_CREDITS and \
                     config.lane[i].flow.room < self._blocks():
                 raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
                                  f"{self._frame} bytes, or {self._blocks()} in whole blocks of "
@@ -330,8 +331,8 @@ cdef class World:
         config.lifetime = _count("lifetime", lifetime, 0, 2**63)
         victims = _fill_fecn(&config, fecn, fecn_at, fecn_rate, fecn_victims)
         config.management = _count("management", management, 0, 2**32 - 1)
-        if config.management and not 0 < config.lanes < VB_SIM_LANES:
-            raise ValueError(f"VL15 comes behind 1 to {VB_SIM_LANES - 1} lanes, "
+        if config.management and not 0 < config.lanes < VB_WORLD_LANES:
+            raise ValueError(f"VL15 comes behind 1 to {VB_WORLD_LANES - 1} lanes, "
                              f"and there are {len(lanes)}")
         unserved = set(range(config.lanes)) - {lane for lane, weight in (*high, *low) if weight}
         if unserved - {15}:
@@ -358,7 +359,7 @@ cdef class World:
 
     cdef int _connect(self, object a, object a_port, object b, object b_port, object rate,
                       object delay, object bit_error_rate, object pause_response) except -1:
-        cdef vb_sim_link link
+        cdef vb_world_link link
         cdef int error
         self._idle()
         if not 0 <= bit_error_rate < 1:
@@ -432,7 +433,7 @@ cdef class World:
         self._idle()
         self._port_of(node, port)
         _count("size", size, VB_CAPTURE_BYTES_LEAST, VB_CAPTURE_BYTES_MOST)
-        if self._world.node[<uint32_t>node].port[<uint32_t>port] == VB_SIM_NONE:
+        if self._world.node[<uint32_t>node].port[<uint32_t>port] == VB_WORLD_NONE:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
         error = vb_sim_capture(self._sim, node, port, name, size)
         if error == -EBUSY:
@@ -445,10 +446,10 @@ cdef class World:
         """Packets that could not be written."""
         return vb_sim_captures_lost(self._sim)
 
-    cdef vb_sim_switch *_switch_of(self, object node) except NULL:
+    cdef vb_world_switch *_switch_of(self, object node) except NULL:
         self._idle()
         if not 0 <= node < self._world.nodes or \
-                self._world.node[<uint32_t>node].kind != VB_SIM_SWITCH:
+                self._world.node[<uint32_t>node].kind != VB_WORLD_SWITCH:
             raise ValueError(f"node {node!r} is not a switch")
         return self._world.node[<uint32_t>node].sw
 
@@ -460,8 +461,8 @@ cdef class World:
         switch leaves by it, what comes from then on takes the new ways. What was promised to flows
         (``reserve``) stays where it is.
         """
-        cdef vb_sim_switch *sw = self._switch_of(switch)
-        if sw.config.line:
+        cdef vb_world_switch *sw = self._switch_of(switch)
+        if sw.config.extender:
             raise ValueError(f"node {switch} is a range extender: it has no routes")
         table = np.asarray(ports)
         cdef const int32_t[:, ::1] rows
@@ -483,7 +484,7 @@ cdef class World:
 
         With ``by`` = "lane" the last index is the lane by which a packet came.
         """
-        cdef vb_sim_switch *sw = self._switch_of(switch)
+        cdef vb_world_switch *sw = self._switch_of(switch)
         table = np.asarray(lanes)
         cdef const uint8_t[:, :, ::1] cells
         wanted = (sw.config.ports, sw.config.ports, 16)
@@ -586,7 +587,7 @@ cdef class World:
         """
         cdef uint64_t before, count, bad = 0
         cdef vb_sim_flow *flows
-        cdef vb_sim_after *waits
+        cdef vb_sim_dependency *waits
         cdef int error
         self._idle()
         pairs = self._after(after)
@@ -684,24 +685,25 @@ cdef class World:
         ValueError: no such port or lane, a start in the past; MemoryError.
         """
         cdef uint32_t count, i
-        cdef vb_sim_watched *watched
+        cdef vb_world_sampled_queue *watched
         cdef Samples made = Samples.__new__(Samples)
         cdef int error
         self._idle()
         rows = self._queues(queues)
         count = len(rows)
-        most = max(1, SAMPLES_DEFAULT // (count * sizeof(vb_sim_sample)))
+        most = max(1, SAMPLES_DEFAULT // (count * sizeof(vb_world_sample)))
         interval = _count("interval", interval, 1, 2**62)
         start = _count("start", self._world.now if start is None else start, 0, 2**62)
         if start < self._world.now:
             raise ValueError(f"{start} ps is in the past: it is {self._world.now} ps")
         limit = _count("limit", most if limit is None else limit, 1, 2**40)
-        watched = <vb_sim_watched *>calloc(count, sizeof(vb_sim_watched))
+        watched = <vb_world_sampled_queue *>calloc(count, sizeof(vb_world_sampled_queue))
         if watched is NULL:
             raise MemoryError
         for i in range(count):
             watched[i].port, watched[i].lane = rows[i]["link"], rows[i]["lane"]
-        error = vb_world_sample(self._world, watched, count, interval, start, limit, &made._number)
+        error = vb_world_add_sampler(
+            self._world, watched, count, interval, start, limit, &made._number)
         free(watched)
         _check(error, "samples")
         made._world = self
@@ -718,7 +720,7 @@ cdef class World:
         for node, port, *lanes in queues:
             self._port_of(node, port)
             i = self._world.node[<uint32_t>node].port[<uint32_t>port]
-            if i == VB_SIM_NONE:
+            if i == VB_WORLD_NONE:
                 raise ValueError(f"nothing is plugged into port {port} of node {node}")
             count = self._world.port[i].lanes.count if self._world.port[i].lanes else 1
             for lane in lanes or range(count):
@@ -737,13 +739,13 @@ cdef class World:
         may be gone on with. Returns "time", "done", "deadlock" (see blocked), or "stalled": nothing
         is left to do, and flows have not ended.
         """
-        cdef uint64_t limit = VB_SIM_NEVER
-        cdef int why = VB_SIM_END_EVENTS
+        cdef uint64_t limit = VB_WORLD_NEVER
+        cdef int why = VB_WORLD_END_EVENTS
         if until is not None:
             if until < self._world.now:
                 raise ValueError(f"{until} ps is in the past: it is {self._world.now} ps")
             limit = _count("until", until, 0, 2**63)
-        while why == VB_SIM_END_EVENTS or why == VB_SIM_END_HALT:
+        while why == VB_WORLD_END_EVENTS or why == VB_WORLD_END_HALT:
             self._idle()
             self._call_due()
             self._busy = True
@@ -755,7 +757,7 @@ cdef class World:
                 progress(self)
         if why < 0:
             _check(why, "the run")
-        if why == VB_SIM_END_EMPTY and self.flows_left:
+        if why == VB_WORLD_END_EMPTY and self.flows_left:
             return "stalled"
         return ENDS[why]
 

@@ -6,54 +6,54 @@ cdef extern from "<errno.h>" nogil:
         EDEADLK
 
 cdef extern from "event/sample.h" nogil:
-    struct vb_sim_sample:
+    struct vb_world_sample:
         uint32_t bytes
         uint32_t credits
         uint32_t held
         uint8_t paused
         uint8_t stopped
-    struct vb_sim_watched:
+    struct vb_world_sampled_queue:
         uint32_t port
         uint32_t lane
-    struct vb_sim_sampler:
-        vb_sim_watched *queue
+    struct vb_world_sampler:
+        vb_world_sampled_queue *queue
         uint32_t queues
         uint64_t interval
         uint64_t limit
         uint64_t rows
         bint stopped
         uint64_t *at
-        vb_sim_sample *sample
+        vb_world_sample *sample
 
 cdef extern from "sim/sim.h" nogil:
     enum:
-        VB_SIM_LANES
+        VB_WORLD_LANES
         VB_SIM_BARE
         VB_SIM_ETHERNET
         VB_SIM_INFINIBAND
         VB_SIM_OWN_LEVEL
-        VB_SIM_LOSSY
-        VB_SIM_CREDITS
-        VB_SIM_PAUSES
-        VB_SIM_CREDIT_WINDOW
-        VB_SIM_BLOCK
-        VB_SIM_PAUSE_BYTES
-        VB_SIM_FECN_ROOT
-        VB_SIM_FECN_OUTPUT
-        VB_SIM_FECN_INPUT
-        VB_SIM_BY_FLOW
-        VB_SIM_BY_PACKET
-        VB_SIM_BY_INPUT
-        VB_SIM_BY_ARRIVAL
-        VB_SIM_SWITCH
-        VB_SIM_HOST
-        VB_SIM_DROPS
-        VB_SIM_HOPS_MAX
-        VB_SIM_END_TIME
-        VB_SIM_END_EVENTS
-        VB_SIM_END_EMPTY
-        VB_SIM_END_STUCK
-        VB_SIM_END_HALT
+        VB_WORLD_LOSSY
+        VB_WORLD_CREDITS
+        VB_WORLD_PAUSES
+        VB_WORLD_CREDIT_WINDOW
+        VB_WORLD_CREDIT_BLOCK
+        VB_WORLD_PAUSE_BYTES
+        VB_WORLD_FECN_ROOT
+        VB_WORLD_FECN_OUTPUT
+        VB_WORLD_FECN_INPUT
+        VB_WORLD_BY_FLOW
+        VB_WORLD_BY_PACKET
+        VB_WORLD_BY_INPUT
+        VB_WORLD_BY_ARRIVAL
+        VB_WORLD_SWITCH
+        VB_WORLD_HOST
+        VB_WORLD_DROPS
+        VB_WORLD_HOPS_MAX
+        VB_WORLD_END_TIME
+        VB_WORLD_END_EVENTS
+        VB_WORLD_END_EMPTY
+        VB_WORLD_END_STUCK
+        VB_WORLD_END_HALT
         VB_CONGESTION_NONE
         VB_CONGESTION_DCQCN
         VB_CONGESTION_CCT
@@ -63,7 +63,7 @@ cdef extern from "sim/sim.h" nogil:
         VB_CCT_LOG
         VB_CCT_MULTIPLIER_BITS
         VB_HPCC_BYTES
-        VB_ARBITER_ENTRIES
+        VB_WORLD_ARBITER_ENTRIES
         VB_COUNTER_COUNT
         VB_MAX_GROUPS
         IBV_WR_RDMA_WRITE
@@ -74,45 +74,45 @@ cdef extern from "sim/sim.h" nogil:
         IBV_QPT_UD
         VB_SIM_FLOW_TCP
         VB_FLOW_WAITING
-    const uint64_t VB_SIM_NEVER
+    const uint64_t VB_WORLD_NEVER
     const uint64_t VB_SIM_JITTER_AUTO
-    const uint32_t VB_SIM_NONE
+    const uint32_t VB_WORLD_NONE
 
-    struct vb_sim_marking:
+    struct vb_world_marking:
         uint32_t low
         uint32_t high
         double most
-    struct vb_sim_lane_config:
-        int gate
+    struct vb_world_lane_config:
+        int flow_control
         uint32_t room
-    struct vb_sim_class_config:
-        vb_sim_lane_config flow
-        vb_sim_marking mark
+    struct vb_world_class_config:
+        vb_world_lane_config flow
+        vb_world_marking mark
         double alpha
         uint32_t stop
         uint32_t go
         uint32_t spare
-    struct vb_arbiter_entry:
+    struct vb_world_arbiter_entry:
         uint8_t lane
         uint8_t weight
-    struct vb_arbiter_tables:
-        vb_arbiter_entry *high
-        vb_arbiter_entry *low
+    struct vb_world_arbiter_tables:
+        vb_world_arbiter_entry *high
+        vb_world_arbiter_entry *low
         uint32_t high_count
         uint32_t low_count
         uint8_t high_limit
         bint remembers
-    struct vb_sim_watchdog_config:
+    struct vb_world_watchdog_config:
         uint64_t detect
         uint64_t restore
         bint forward
-    struct vb_sim_switch_config:
+    struct vb_world_switch_config:
         uint32_t ports
         uint32_t lanes
         uint64_t buffer
-        vb_sim_marking mark
-        vb_sim_class_config *lane
-        vb_arbiter_tables tables
+        vb_world_marking mark
+        vb_world_class_config *lane
+        vb_world_arbiter_tables tables
         int balance
         int turns
         uint32_t cut_through
@@ -121,15 +121,15 @@ cdef extern from "sim/sim.h" nogil:
         int fecn_at
         uint32_t fecn_rate
         bint fecn_to_hosts
-        uint32_t line
+        uint32_t extender
         bint floods
         uint32_t management
-        vb_sim_watchdog_config watchdog
-    struct vb_sim_switch:
-        vb_sim_switch_config config
+        vb_world_watchdog_config watchdog
+    struct vb_world_switch:
+        vb_world_switch_config config
         uint32_t sets
         uint8_t *lane_of
-    struct vb_sim_traffic:
+    struct vb_world_port_counters:
         uint64_t packets
         uint64_t bytes
         uint64_t busy
@@ -139,9 +139,9 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t pauses
         uint64_t storms
         uint64_t *dropped
-    struct vb_sim_lanes:
+    struct vb_world_lanes:
         uint32_t count
-    struct vb_sim_port:
+    struct vb_world_port:
         uint32_t peer
         uint32_t node
         uint16_t number
@@ -149,18 +149,18 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t delay
         uint64_t pause_response
         double bit_error_rate
-        vb_sim_lanes *lanes
-        vb_sim_traffic traffic
-    struct vb_sim_node:
+        vb_world_lanes *lanes
+        vb_world_port_counters traffic
+    struct vb_world_node:
         int kind
         uint32_t host
-        vb_sim_switch *sw
+        vb_world_switch *sw
         uint32_t *port
         uint32_t ports
     struct vb_world:
         uint64_t now
-        vb_sim_port *port
-        vb_sim_node *node
+        vb_world_port *port
+        vb_world_node *node
         uint32_t ports
         uint32_t nodes
         uint32_t hosts
@@ -169,40 +169,40 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t delivered
         uint64_t dropped
         uint64_t copied
-        vb_sim_sampler **sampler
-    struct vb_sim_link:
+        vb_world_sampler **sampler
+    struct vb_world_link:
         uint64_t rate
         uint64_t delay
         double bit_error_rate
         uint64_t pause_response
 
-    int vb_world_switch_create(const vb_sim_switch_config *config, vb_sim_switch **sw)
-    int vb_world_switch_set_routes(vb_sim_switch *sw, const int32_t *ports, uint32_t targets,
+    int vb_world_switch_create(const vb_world_switch_config *config, vb_world_switch **sw)
+    int vb_world_switch_set_routes(vb_world_switch *sw, const int32_t *ports, uint32_t targets,
                                    uint32_t width)
-    int vb_world_switch_set_lanes(vb_sim_switch *sw, const uint8_t *lanes, bint by_lane)
-    int vb_world_switch_set_victim(vb_sim_switch *sw, uint32_t port)
-    int vb_world_switch_set_group(vb_sim_switch *sw, uint32_t group, const uint16_t *ports,
+    int vb_world_switch_set_lanes(vb_world_switch *sw, const uint8_t *lanes, bint by_lane)
+    int vb_world_switch_set_victim(vb_world_switch *sw, uint32_t port)
+    int vb_world_switch_set_group(vb_world_switch *sw, uint32_t group, const uint16_t *ports,
                                   uint32_t count)
-    int vb_world_add_switch(vb_world *world, vb_sim_switch *sw, uint32_t *node)
+    int vb_world_add_switch(vb_world *world, vb_world_switch *sw, uint32_t *node)
     int vb_world_connect(vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
-                         uint32_t b_port, const vb_sim_link *link)
+                         uint32_t b_port, const vb_world_link *link)
     int vb_world_set_link(vb_world *world, uint32_t node, uint32_t port, bint up, uint64_t at)
     int vb_world_halt(vb_world *world, uint64_t at, bint looks)
     int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
     uint32_t vb_world_blocked(const vb_world *world, uint32_t *port, uint32_t room)
-    vb_sim_traffic vb_world_traffic(const vb_world *world, const vb_sim_port *port)
-    struct vb_sim_packet:
+    vb_world_port_counters vb_world_traffic(const vb_world *world, const vb_world_port *port)
+    struct vb_world_packet:
         uint16_t source
         uint16_t target
         uint8_t level_marks
-    struct vb_sim_way:
+    struct vb_world_route:
         uint32_t count
         uint32_t *port
-    struct vb_sim_promise:
+    struct vb_world_reservation:
         pass
-    int vb_world_reserve(vb_world *world, uint32_t node, const vb_sim_packet *packet,
-                         const vb_sim_promise *promise, vb_sim_way **way)
-    void vb_world_release(vb_world *world, vb_sim_way *way, const vb_sim_promise *promise)
+    int vb_world_reserve(vb_world *world, uint32_t node, const vb_world_packet *packet,
+                         const vb_world_reservation *promise, vb_world_route **way)
+    void vb_world_release(vb_world *world, vb_world_route *way, const vb_world_reservation *promise)
     const char *vb_world_check(const vb_world *world, bint at_rest, char *text, size_t size)
 
     struct vb_engine_config:
@@ -288,7 +288,7 @@ cdef extern from "sim/sim.h" nogil:
         uint8_t type
         bint to_group
         bint management
-    struct vb_sim_after:
+    struct vb_sim_dependency:
         uint32_t first
         uint32_t then
     struct vb_sim:
@@ -309,7 +309,7 @@ cdef extern from "sim/sim.h" nogil:
     int vb_sim_add_group(vb_sim *sim, const uint32_t *hosts, uint32_t count, uint32_t *group)
     const vb_counters *vb_sim_host_counters(const vb_sim *sim, uint32_t host)
     int vb_sim_add_waiting_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count,
-                                 const vb_sim_after *after, uint64_t afters, uint64_t *bad)
+                                 const vb_sim_dependency *after, uint64_t afters, uint64_t *bad)
     const vb_sim_flow *vb_sim_flows(const vb_sim *sim, uint64_t *count)
     const vb_sim_cct_log *vb_sim_host_cct_log(const vb_sim *sim, uint32_t host)
     uint64_t vb_sim_buffer_most(const vb_sim *sim, const vb_sim_flow *flow)
@@ -319,13 +319,13 @@ cdef extern from "sim/sim.h" nogil:
     uint64_t vb_sim_qp_bytes()
 
 cdef extern from "event/sample.h" nogil:
-    int vb_world_sample(vb_world *world, const vb_sim_watched *queues, uint32_t count,
-                        uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
-    void vb_world_sampler_stop(vb_sim_sampler *sampler)
+    int vb_world_add_sampler(vb_world *world, const vb_world_sampled_queue *queues, uint32_t count,
+                             uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
+    void vb_world_sampler_stop(vb_world_sampler *sampler)
 
 cdef extern from "event/watchdog.h" nogil:
-    int vb_world_storm(vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
-                       uint64_t end)
+    int vb_world_add_storm(vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
+                           uint64_t end)
 
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names

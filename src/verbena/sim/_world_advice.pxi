@@ -4,40 +4,40 @@
 cdef list _buffer_advice(World world):
     cdef vb_world *of = world._world
     cdef uint32_t i, lane
-    cdef const vb_sim_port *port
-    cdef const vb_sim_switch *sw
+    cdef const vb_world_port *port
+    cdef const vb_world_switch *sw
     found = []
     for i in range(of.ports):
         port = &of.port[i]
         sw = of.node[port.node].sw
         for lane in range(sw.config.lanes if sw is not NULL else 0):
-            kind = sw.config.lane[lane].flow.gate
+            kind = sw.config.lane[lane].flow.flow_control
             need = _need(world, port, kind)
-            has = sw.config.lane[lane].flow.room if kind == VB_SIM_CREDITS else \
+            has = sw.config.lane[lane].flow.room if kind == VB_WORLD_CREDITS else \
                 sw.config.lane[lane].spare
-            if sw.config.line and port.number == 1:
-                has = sw.config.line
-            if has < need and kind != VB_SIM_LOSSY:
+            if sw.config.extender and port.number == 1:
+                has = sw.config.extender
+            if has < need and kind != VB_WORLD_LOSSY:
                 found.append(
                     f"lane {lane} of port {port.number} of node {port.node} has a "
-                    f"{'room' if kind == VB_SIM_CREDITS else 'spare'} of {has}: "
-                    f"{'the full rate' if kind == VB_SIM_CREDITS else 'no loss'} takes {need}")
+                    f"{'room' if kind == VB_WORLD_CREDITS else 'spare'} of {has}: "
+                    f"{'the full rate' if kind == VB_WORLD_CREDITS else 'no loss'} takes {need}")
     return found
 
 
-cdef object _need(World world, const vb_sim_port *port, int gate):
+cdef object _need(World world, const vb_world_port *port, int flow_control):
     """Bytes of buffer that a lane takes behind this port."""
-    cdef const vb_sim_switch *sw = world._world.node[port.node].sw
-    delay = 2 * port.delay + (port.pause_response if gate == VB_SIM_PAUSES else 0)
+    cdef const vb_world_switch *sw = world._world.node[port.node].sw
+    delay = 2 * port.delay + (port.pause_response if flow_control == VB_WORLD_PAUSES else 0)
     trip = -(-delay * port.rate // (8 * 10**12))
     frame = world._frame
-    if gate == VB_SIM_CREDITS:  # in whole packets
+    if flow_control == VB_WORLD_CREDITS:  # in whole packets
         need = (-(-trip // frame) + 2) * frame
-        is_line = sw.config.line and port.number == 1
-        return need if is_line else min(need, VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK)
+        is_line = sw.config.extender and port.number == 1
+        return need if is_line else min(need, VB_WORLD_CREDIT_WINDOW * VB_WORLD_CREDIT_BLOCK)
     for lane in range(sw.config.lanes):
-        if sw.config.lane[lane].flow.gate == VB_SIM_PAUSES:
-            trip += VB_SIM_PAUSE_BYTES
+        if sw.config.lane[lane].flow.flow_control == VB_WORLD_PAUSES:
+            trip += VB_WORLD_PAUSE_BYTES
     return trip + 3 * frame
 
 
@@ -53,28 +53,28 @@ cdef set _rc_levels(vb_sim *sim):
     return found
 
 
-cdef bint _may_overflow(const vb_sim_switch *sw, set levels):
+cdef bint _may_overflow(const vb_world_switch *sw, set levels):
     """May it drop packets of these levels for lack of room?"""
     if not sw.config.buffer:
         return False
     if not sw.config.lanes:
         return True
     lanes = {level % sw.config.lanes for level in levels}
-    return any(sw.config.lane[lane].flow.gate == VB_SIM_LOSSY and
+    return any(sw.config.lane[lane].flow.flow_control == VB_WORLD_LOSSY and
                (sw.lane_of is not NULL or lane in lanes) for lane in range(sw.config.lanes))
 
 
 cdef list _losses(World world, set levels):
     """Where packets of these levels may be lost or overtaken, in words."""
     cdef vb_world *of = world._world
-    cdef const vb_sim_switch *sw
+    cdef const vb_world_switch *sw
     cdef uint32_t i
     found = {}
     for i in range(of.nodes):
         sw = of.node[i].sw
         if sw is NULL:
             continue
-        if sw.config.balance == VB_SIM_BY_PACKET and sw.sets:
+        if sw.config.balance == VB_WORLD_BY_PACKET and sw.sets:
             found.setdefault("ways", f"node {i} balances by packet, so that packets are overtaken")
         if _may_overflow(sw, levels):
             found.setdefault("room", f"node {i} drops what does not fit into its buffer")
@@ -102,13 +102,13 @@ cdef list _timeout_advice(World world):
             f"comes after it: {'; '.join(found)}"]
 
 
-cdef tuple _way(World world, uint32_t node, const vb_sim_packet *like, uint64_t size):
+cdef tuple _way(World world, uint32_t node, const vb_world_packet *like, uint64_t size):
     """Of the way of such packets from a host's node: its delay and the time that ``size`` bytes
     take on its links, in ps, and its least rate. None where there is none, or not one alone."""
-    cdef vb_sim_promise nothing  # which way it would be for, is all that is asked
-    cdef vb_sim_way *way
-    cdef const vb_sim_port *port
-    cdef const vb_sim_switch *sw
+    cdef vb_world_reservation nothing  # which way it would be for, is all that is asked
+    cdef vb_world_route *way
+    cdef const vb_world_port *port
+    cdef const vb_world_switch *sw
     cdef uint32_t i
     cdef double delay = 0, wire = 0, slowest = 0, least = 0, each
     cdef bint cuts = False
@@ -132,7 +132,7 @@ cdef tuple _way(World world, uint32_t node, const vb_sim_packet *like, uint64_t 
 cdef tuple _trip(World world, list nodes, tuple kind, uint64_t size):
     """Of flows of one kind (source, target, level, back_level): the round trip of a packet in ps
     without queues, and the least rate on the way to the target; None where there is none."""
-    cdef vb_sim_packet like
+    cdef vb_world_packet like
     memset(&like, 0, sizeof(like))
     like.source, like.target, like.level_marks = kind[0], kind[1], kind[2] << 4
     there = _way(world, nodes[kind[0]], &like, size)

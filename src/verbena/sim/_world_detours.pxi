@@ -2,18 +2,18 @@
 # Ways by a third group of switches: what World.set_detours does.
 
 cdef extern from "event/detour.h" nogil:
-    struct vb_sim_detour_config:
+    struct vb_world_detour_config:
         bint adaptive
         bint by_packet
         uint32_t threshold
         uint64_t gap
-    int vb_world_set_detours(vb_world *world, const vb_sim_detour_config *config,
+    int vb_world_set_detours(vb_world *world, const vb_world_detour_config *config,
                              const uint16_t *group, uint32_t count)
 
 
 cdef int _set_detours(vb_world *world, object group, object adaptive, object per,
                       object threshold, object gap) except -1:
-    cdef vb_sim_detour_config config
+    cdef vb_world_detour_config config
     cdef const uint16_t[::1] row
     given = np.asarray(group)
     if given.dtype.kind not in "iu" or given.ndim != 1 or not given.size:

@@ -4,19 +4,19 @@
 
 cdef object _connect_far(World world, object a, object a_port, object b, object b_port, object rate,
                          object delay, object bit_error_rate, object extender):
-    cdef vb_sim_switch_config config
-    cdef vb_sim_switch *sw
+    cdef vb_world_switch_config config
+    cdef vb_world_switch *sw
     cdef uint32_t box[2]
     cdef int i
     world._idle()
     for node, port in ((a, a_port), (b, b_port)):
         world._port_of(node, port)
-        if world._world.node[<uint32_t>node].port[<uint32_t>port] != VB_SIM_NONE:
+        if world._world.node[<uint32_t>node].port[<uint32_t>port] != VB_WORLD_NONE:
             raise ValueError(f"port {port} of node {node} is in use")
     _count("rate", rate, 1, 10**15)
     _count("delay", delay, 0, 10**12)
     _fill_extender(world, &config, a, b)
-    config.line = _count("extender", extender, world._blocks(), 2**32 - 1)
+    config.extender = _count("extender", extender, world._blocks(), 2**32 - 1)
     for i in range(2):
         _check(vb_world_switch_create(&config, &sw), "an extender")
         _check(vb_world_add_switch(world._world, sw, &box[i]), "an extender")
@@ -26,10 +26,10 @@ cdef object _connect_far(World world, object a, object a_port, object b, object 
     return box[0], box[1]
 
 
-cdef int _fill_extender(World world, vb_sim_switch_config *config, object a, object b) except -1:
+cdef int _fill_extender(World world, vb_world_switch_config *config, object a, object b) except -1:
     """As the switch at one end, with the largest buffers there that credits can use."""
-    cdef vb_sim_switch *ends[2]
-    cdef vb_sim_switch *sw
+    cdef vb_world_switch *ends[2]
+    cdef vb_world_switch *sw
     cdef uint32_t lane
     ends[0], ends[1] = world._world.node[<uint32_t>a].sw, world._world.node[<uint32_t>b].sw
     sw = ends[0] if ends[0] is not NULL else ends[1]
@@ -45,10 +45,10 @@ cdef int _fill_extender(World world, vb_sim_switch_config *config, object a, obj
     for lane in range(config.lanes):
         for i in range(2):
             if ends[i] is not NULL and \
-                    ends[i].config.lane[lane].flow.gate != VB_SIM_CREDITS:
+                    ends[i].config.lane[lane].flow.flow_control != VB_WORLD_CREDITS:
                 raise ValueError(f"lane {lane} has no credits, which an extender is for")
-        config.lane[lane].flow.gate = VB_SIM_CREDITS
-        config.lane[lane].flow.room = VB_SIM_CREDIT_WINDOW * VB_SIM_BLOCK
+        config.lane[lane].flow.flow_control = VB_WORLD_CREDITS
+        config.lane[lane].flow.room = VB_WORLD_CREDIT_WINDOW * VB_WORLD_CREDIT_BLOCK
     if not config.lanes:
         raise ValueError("a switch without lanes has no credits, which an extender is for")
     return 0

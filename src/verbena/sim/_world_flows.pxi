@@ -11,11 +11,12 @@ def _codes(str name, object given, dict table):
     return codes[where].reshape(words.shape)
 
 
-cdef vb_sim_after *_after_array(object after, uint64_t count) except? NULL:
+cdef vb_sim_dependency *_after_array(object after, uint64_t count) except? NULL:
     """The caller frees it."""
     cdef const uint64_t[:, :] pairs = after
     cdef uint64_t i
-    cdef vb_sim_after *made = <vb_sim_after *>calloc(count if count else 1, sizeof(vb_sim_after))
+    cdef vb_sim_dependency *made
+    made = <vb_sim_dependency *>calloc(count if count else 1, sizeof(vb_sim_dependency))
     if made is NULL:
         raise MemoryError
     for i in range(count):
@@ -90,9 +91,9 @@ cdef object _delivered(vb_sim *sim, object group, uint32_t groups):
 cdef object _link_rows(vb_world *world):
     """An array of LINK."""
     cdef uint32_t i
-    cdef const vb_sim_port *port
-    cdef const vb_sim_port *peer
-    cdef vb_sim_traffic traffic
+    cdef const vb_world_port *port
+    cdef const vb_world_port *peer
+    cdef vb_world_port_counters traffic
     made = np.zeros(world.ports, dtype=LINK)
     for i in range(world.ports):
         port = &world.port[i]
@@ -102,7 +103,7 @@ cdef object _link_rows(vb_world *world):
             port.node, port.number, peer.node, peer.number, port.rate, port.delay,
             traffic.packets, traffic.bytes, traffic.busy, traffic.stalled,
             traffic.queued_max, traffic.marked, traffic.pauses, traffic.storms,
-            *[traffic.dropped[reason] for reason in range(VB_SIM_DROPS)],
+            *[traffic.dropped[reason] for reason in range(VB_WORLD_DROPS)],
         )
     return made
 

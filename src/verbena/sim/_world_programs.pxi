@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # Where programs meet the world: what their adapters are plugged into, and how time passes for them.
 
-cdef extern from "sim/jack.h" nogil:
-    struct vb_jack:
+cdef extern from "sim/attachment.h" nogil:
+    struct vb_sim_attachment:
         pass
 
-    vb_jack *vb_sim_jack(vb_sim *sim, uint32_t host)
+    vb_sim_attachment *vb_sim_attach(vb_sim *sim, uint32_t host)
     void vb_sim_set_patience(vb_sim *sim, uint32_t polls)
     int vb_sim_advance(vb_sim *sim, uint64_t until, uint64_t events)
-    uint32_t vb_sim_told(const vb_sim *sim)
-    uint32_t vb_sim_take_told(vb_sim *sim, int *fd, uint32_t room)
+    uint32_t vb_sim_readable(const vb_sim *sim)
+    uint32_t vb_sim_take_readable(vb_sim *sim, int *fd, uint32_t room)
 
 cdef extern from "poll.h" nogil:
     struct pollfd:
@@ -20,39 +20,39 @@ cdef extern from "poll.h" nogil:
     short POLLIN
 
 cdef enum:
-    TOLD_ROOM = 64
+    READABLE_ROOM = 64
     ALONE = 16   # polls in vain that let time go on, without a loop…
     LOOPED = 1000  # …and in one (vb_sim_set_patience)
 
-cdef str TOLD = "told"
+cdef str READABLE = "readable"
 
 
-cdef class Jacks
+cdef class Attachments
 
 
-# Adapters leave their jacks whenever they are destroyed, also by the garbage collector: until then
-# what they need for it is not cleared.
+# An adapter leaves its attachment whenever it is destroyed, also by the garbage collector. What it
+# needs for that is not cleared before.
 @cython.no_gc_clear
-cdef class Jack:
+cdef class Attachment:
     """A host's place for the adapter of a program: what ``verbena.verbs`` plugs a device into."""
 
-    cdef readonly Jacks jacks
+    cdef readonly Attachments attachments
     cdef readonly uint32_t host
-    cdef vb_jack *_jack
+    cdef vb_sim_attachment *_attachment
 
     @property
     def address(self):
-        """Of the struct vb_jack."""
-        return <size_t>self._jack
+        """Of the struct vb_sim_attachment."""
+        return <size_t>self._attachment
 
     def add_fd(self, int fd, channel=None):
         """A program may wait for this descriptor, of the CompChannel if it is one's."""
-        self.jacks._descriptors[fd] = _new_descriptor(fd, channel)
+        self.attachments._descriptors[fd] = _new_descriptor(fd, channel)
 
     def remove_fd(self, int fd):
         """It will be closed."""
-        self.jacks.unwatch(fd)
-        self.jacks._descriptors.pop(fd, None)
+        self.attachments.unwatch(fd)
+        self.attachments._descriptors.pop(fd, None)
 
 
 @cython.final
@@ -86,7 +86,7 @@ cdef Descriptor _new_descriptor(int fd, channel):
 
 
 @cython.no_gc_clear
-cdef class Jacks:
+cdef class Attachments:
     """What the programs on a world's hosts have in common.
 
     Of the descriptors that they may wait for, those of their completion channels and of their
@@ -104,15 +104,15 @@ cdef class Jacks:
         vb_sim_set_patience(world._sim, ALONE)
 
     def at(self, host):
-        """The Jack of host number ``host``. ValueError: there is none."""
-        cdef Jack made = Jack.__new__(Jack)
+        """The Attachment of host number ``host``. ValueError: there is none."""
+        cdef Attachment made = Attachment.__new__(Attachment)
         self.world._idle()
         if not 0 <= host < self.world._world.hosts:
             raise ValueError(f"there is no host {host!r}")
-        made.jacks = self
+        made.attachments = self
         made.host = host
-        made._jack = vb_sim_jack(self.world._sim, host)
-        if made._jack is NULL:
+        made._attachment = vb_sim_attach(self.world._sim, host)
+        if made._attachment is NULL:
             raise MemoryError
         return made
 
@@ -159,30 +159,30 @@ cdef class Jacks:
         """Append to ``ready`` the readers of descriptors that have something to read.
 
         If it is empty even then, let the world's events happen until one of them has, or until
-        the time ``until`` in ps. Returns why it ended: "told"; "time"; "done", nothing is left to
-        happen; "deadlock", nor will packets that wait for each other move; without ``until`` also
-        "events", after many. Ctrl-C ends it between two events.
+        the time ``until`` in ps. Returns why it ended: "readable"; "time"; "done", nothing is left
+        to happen; "deadlock", nor will packets that wait for each other move; without ``until``
+        also "events", after many. Ctrl-C ends it between two events.
         """
-        cdef uint64_t limit = VB_SIM_NEVER if until is None else until
-        if self._doubtful or vb_sim_told(self.world._sim):
+        cdef uint64_t limit = VB_WORLD_NEVER if until is None else until
+        if self._doubtful or vb_sim_readable(self.world._sim):
             self._append_readable(ready)
         while not ready and limit > self.world._world.now:
             why = self._advance(limit)
-            if why is not TOLD:
+            if why is not READABLE:
                 return why
             self._append_readable(ready)
-        return TOLD if ready else "time"
+        return READABLE if ready else "time"
 
     cdef int _append_readable(self, ready) except -1:
-        cdef int[TOLD_ROOM] told
-        cdef uint32_t count = TOLD_ROOM
+        cdef int[READABLE_ROOM] numbers
+        cdef uint32_t count = READABLE_ROOM
         cdef uint32_t i
         cdef Descriptor one
         cdef list doubtful
-        while count == TOLD_ROOM:
-            count = vb_sim_take_told(self.world._sim, told, TOLD_ROOM)
+        while count == READABLE_ROOM:
+            count = vb_sim_take_readable(self.world._sim, numbers, READABLE_ROOM)
             for i in range(count):
-                self._doubt(self._descriptors.get(told[i]))
+                self._doubt(self._descriptors.get(numbers[i]))
         doubtful, self._doubtful = self._doubtful, []
         for one in doubtful:
             one.doubtful = False
@@ -193,22 +193,22 @@ cdef class Jacks:
 
     cdef str _advance(self, uint64_t until):
         cdef vb_sim *sim = self.world._sim
-        cdef int why = VB_SIM_END_EVENTS
+        cdef int why = VB_WORLD_END_EVENTS
         self.world._idle()
-        while why == VB_SIM_END_EVENTS or why == VB_SIM_END_HALT:
+        while why == VB_WORLD_END_EVENTS or why == VB_WORLD_END_HALT:
             self.world._call_due()
             self.world._busy = True
             with nogil:
                 why = vb_sim_advance(sim, until, SLICE)
             self.world._busy = False
             PyErr_CheckSignals()
-            if vb_sim_told(sim):
-                return TOLD
-            if why == VB_SIM_END_EVENTS and until == VB_SIM_NEVER:
+            if vb_sim_readable(sim):
+                return READABLE
+            if why == VB_WORLD_END_EVENTS and until == VB_WORLD_NEVER:
                 return "events"
         if why < 0:
             _check(why, "the run")
-        if why == VB_SIM_END_EMPTY and until != VB_SIM_NEVER:
+        if why == VB_WORLD_END_EMPTY and until != VB_WORLD_NEVER:
             return "time"
         return ENDS[why]
 

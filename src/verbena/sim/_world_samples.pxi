@@ -30,7 +30,7 @@ cdef class Samples:
     cdef uint32_t _number
     cdef readonly object queues
 
-    cdef vb_sim_sampler *_sampler(self):
+    cdef vb_world_sampler *_sampler(self):
         return self._world._world.sampler[self._number]
 
     def __len__(self):
@@ -48,7 +48,7 @@ cdef class Samples:
     @property
     def times(self):
         """uint64 [rows]: when, in ps."""
-        cdef vb_sim_sampler *sampler = self._sampler()
+        cdef vb_world_sampler *sampler = self._sampler()
         return np.asarray(_Memory.of(self._world, sampler.at, (sampler.rows,), np.dtype("u8")))
 
     @property
@@ -58,7 +58,7 @@ cdef class Samples:
         bytes held that came in by this port and lane, paused by the other end, and whether the
         other end was told to stop.
         """
-        cdef vb_sim_sampler *sampler = self._sampler()
+        cdef vb_world_sampler *sampler = self._sampler()
         shape = (sampler.rows, sampler.queues)
         return np.asarray(_Memory.of(self._world, sampler.sample, shape, SAMPLE))
 

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # What World.add_switch takes besides lanes; and adapters that break.
 
-cdef int _fill_table(vb_arbiter_entry *entry, object given, uint32_t lanes) except -1:
-    if len(given) > VB_ARBITER_ENTRIES:
-        raise ValueError(f"an arbitration table has at most {VB_ARBITER_ENTRIES} entries")
+cdef int _fill_table(vb_world_arbiter_entry *entry, object given, uint32_t lanes) except -1:
+    if len(given) > VB_WORLD_ARBITER_ENTRIES:
+        raise ValueError(f"an arbitration table has at most {VB_WORLD_ARBITER_ENTRIES} entries")
     for i, (lane, weight) in enumerate(given):
         entry[i].lane = _count("a lane of an arbitration table", lane, 0, lanes - 1)
         entry[i].weight = _count("a weight", weight, 0, 255)
     return len(given)
 
 
-cdef int _fill_watchdog(vb_sim_watchdog_config *to, object given) except -1:
+cdef int _fill_watchdog(vb_world_watchdog_config *to, object given) except -1:
     if given is None:
         return 0
     rest = _settings("watchdog", given)
@@ -25,12 +25,12 @@ cdef int _fill_watchdog(vb_sim_watchdog_config *to, object given) except -1:
     return 0
 
 
-cdef list _fill_fecn(vb_sim_switch_config *to, object fecn, object at, object rate,
+cdef list _fill_fecn(vb_world_switch_config *to, object fecn, object at, object rate,
                      object victims):
     """The ports of Victim_Mask."""
     to.fecn = _count("fecn", fecn, 0, 2**32 - 1)
     to.fecn_at = _choice(FECN_AT, "fecn_at", at)
-    if to.fecn_at == VB_SIM_FECN_INPUT and not to.lanes:
+    if to.fecn_at == VB_WORLD_FECN_INPUT and not to.lanes:
         raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
     to.fecn_rate = _count("fecn_rate", rate, 0, 65535)
     to.fecn_to_hosts = isinstance(victims, str)
@@ -41,7 +41,7 @@ cdef list _fill_fecn(vb_sim_switch_config *to, object fecn, object at, object ra
         _count("a port of fecn_victims", port, 0, to.ports - 1)
     if (to.fecn_rate or to.fecn_to_hosts or ports) and not to.fecn:
         raise ValueError("fecn_rate and fecn_victims are about fecn, which is 0: nothing gets it")
-    if (to.fecn_to_hosts or ports) and to.fecn_at != VB_SIM_FECN_ROOT:
+    if (to.fecn_to_hosts or ports) and to.fecn_at != VB_WORLD_FECN_ROOT:
         raise ValueError(f"fecn_victims is for fecn_at='root': with {at!r} victims get it anyway")
     return ports
 
@@ -49,13 +49,13 @@ cdef list _fill_fecn(vb_sim_switch_config *to, object fecn, object at, object ra
 cdef object _storm(vb_world *world, object host, object start, object end, object lane):
     cdef uint64_t first, last
     first = _count("start", world.now if start is None else start, 0, 2**62)
-    last = VB_SIM_NEVER if end is None else _count("end", end, 0, 2**62)
+    last = VB_WORLD_NEVER if end is None else _count("end", end, 0, 2**62)
     if first < world.now or last <= first:
         raise ValueError(f"a storm from {start} to {end} ps: it is {world.now} ps")
-    number = _count("lane", lane, 0, VB_SIM_LANES - 1)
-    if not 0 <= host < world.nodes or world.node[<uint32_t>host].kind != VB_SIM_HOST:
+    number = _count("lane", lane, 0, VB_WORLD_LANES - 1)
+    if not 0 <= host < world.nodes or world.node[<uint32_t>host].kind != VB_WORLD_HOST:
         raise ValueError(f"node {host!r} is no host")
-    error = vb_world_storm(world, host, number, first, last)
+    error = vb_world_add_storm(world, host, number, first, last)
     if error == -EINVAL:
         raise ValueError(f"lane {lane} of node {host} has no pauses")
     _check(error, "a storm")

@@ -10,11 +10,11 @@ from ipaddress import IPv4Address
 from random import Random
 
 from verbena.verbs import Context, Device
-from verbena.verbs._verbs import plug, plugged
+from verbena.verbs._verbs import attach, attached
 from verbena.verbs.here import Place, place
 from verbena.verbs.library import load
 
-from ._world import Jack, Jacks, World
+from ._world import Attachment, Attachments, World
 
 __all__ = ["Host", "Hosts", "host_here"]
 
@@ -27,9 +27,9 @@ class Host(Place):
 
     name: str
     number: int
-    jacks: Jacks
+    attachments: Attachments
     random: Random
-    plugs: list[Jack] = field(default_factory=list)
+    attachments_made: list[Attachment] = field(default_factory=list)
     _devices: list[Device] = field(default_factory=list)
 
     @property
@@ -40,9 +40,9 @@ class Host(Place):
     def devices(self) -> list[Device]:
         """Its adapter, whose device has the host's name."""
         if not self._devices:
-            jack = self.jacks.at(self.number)
-            self.plugs.append(jack)
-            self._devices.append(plug(load(), jack.address, self.name, jack))
+            attachment = self.attachments.at(self.number)
+            self.attachments_made.append(attachment)
+            self._devices.append(attach(load(), attachment.address, self.name, attachment))
         return list(self._devices)
 
     def random_bytes(self, count: int) -> bytes:
@@ -73,9 +73,9 @@ class Hosts:
                 f"the world has {world.hosts} hosts, and there are {different} different names"
             )
         self.world = world
-        self.jacks = Jacks(world)
+        self.attachments = Attachments(world)
         self._hosts = {
-            name: Host(name, number, self.jacks, Random(f"{seed}/{number}"))
+            name: Host(name, number, self.attachments, Random(f"{seed}/{number}"))
             for number, name in enumerate(chosen)
         }
         self._addresses = {host.address: host for host in self._hosts.values()}
@@ -91,7 +91,7 @@ class Hosts:
 
     def contexts(self) -> list[Context]:
         """What programs have open on these hosts."""
-        return plugged(one for host in self for one in host.plugs)
+        return attached(one for host in self for one in host.attachments_made)
 
     def find(self, name: str) -> Host | None:
         """The host of this name or IPv4 address."""

@@ -70,15 +70,15 @@ class Loop(asyncio.BaseEventLoop):
         _refuse_from_now_on()
         self.hosts = hosts
         self.network = Network(self, hosts, control_delay)
-        self._jacks = hosts.jacks
+        self._attachments = hosts.attachments
         self._selector = _World(self)
         self._task_numbers = count(1)
         self._turns = 0
-        hosts.jacks.set_looped(True)
+        hosts.attachments.set_looped(True)
 
     def time(self) -> float:
         """Virtual seconds since the world began."""
-        return self._jacks.now / PS
+        return self._attachments.now / PS
 
     def _run_once(self) -> None:
         """A turn. What BaseEventLoop's does besides is only needed now and then."""
@@ -100,7 +100,7 @@ class Loop(asyncio.BaseEventLoop):
                 handle._run()
 
     def _take_due(self) -> None:
-        now = self._jacks.now
+        now = self._attachments.now
         while (due := self._selector.next_timer()) is not None and due <= now:
             handle = heappop(self._scheduled)
             handle._scheduled = False  # type: ignore[attr-defined]
@@ -132,9 +132,9 @@ class Loop(asyncio.BaseEventLoop):
         if self.is_closed():
             return
         super().close()
-        for fd in self._jacks.watched():
+        for fd in self._attachments.watched():
             self.remove_reader(fd)
-        self._jacks.set_looped(False)
+        self._attachments.set_looped(False)
 
     def create_task(self, coro: Any, *, name: Any = None, **options: Any) -> Any:
         """As ever; a task without a name is called after its host."""
@@ -156,7 +156,7 @@ class Loop(asyncio.BaseEventLoop):
         handle = asyncio.Handle(callback, args, self, None)
         self.remove_reader(number)
         try:
-            self._jacks.watch(number, handle)
+            self._attachments.watch(number, handle)
         except KeyError:
             raise NotSimulated(
                 f"descriptor {number} is none of a simulated adapter's: a program on a simulated"
@@ -167,7 +167,7 @@ class Loop(asyncio.BaseEventLoop):
 
     def remove_reader(self, fd: Any) -> bool:
         number = fd if isinstance(fd, int) else fd.fileno()
-        handle = self._jacks.unwatch(number)
+        handle = self._attachments.unwatch(number)
         if handle is None:
             return False
         handle.cancel()
@@ -259,7 +259,7 @@ class _World:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._jacks = loop.hosts.jacks
+        self._attachments = loop.hosts.attachments
         self._when, self._when_ps = 0.0, 0  # of the timer that was asked for last
         self._since = -1
 
@@ -274,20 +274,20 @@ class _World:
 
         Raises Deadlock if neither can come.
         """
-        since = self._jacks.now
-        while (why := self._jacks.gather(readable, until)) == "events":
-            if self._jacks.now - since >= PATIENCE and (endless := _endless(self._loop)):
+        since = self._attachments.now
+        while (why := self._attachments.gather(readable, until)) == "events":
+            if self._attachments.now - since >= PATIENCE and (endless := _endless(self._loop)):
                 raise Deadlock(_deadlock(self._loop, "endless") + endless)
-        if why != "told" and why != "time":
+        if why != "readable" and why != "time":
             raise Deadlock(_deadlock(self._loop, why))
 
     def pass_time(self, ready: Any) -> None:
         """Though somebody is ready, if so many turns have passed none since this was last asked."""
-        if self._jacks.now == self._since:
+        if self._attachments.now == self._since:
             found: list[asyncio.Handle] = []
-            self._jacks.gather(found, self.next_timer())
+            self._attachments.gather(found, self.next_timer())
             ready.extend(found)
-        self._since = self._jacks.now
+        self._since = self._attachments.now
 
     def next_timer(self) -> int | None:
         """When the loop's next timer is due, in ps, or None.

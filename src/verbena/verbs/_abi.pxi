@@ -316,7 +316,7 @@ cdef extern from "_symbols.h" nogil:
     struct ibv_grh:
         pass
 
-    struct vb_jack:
+    struct vb_sim_attachment:
         pass
 
     struct vb_symbols:
@@ -374,8 +374,8 @@ cdef extern from "_symbols.h" nogil:
         int (*counters)(ibv_context *, char *, size_t) noexcept nogil
         int (*set_fault)(ibv_context *, const char *, char *, size_t) noexcept nogil
         int (*fault_counters)(ibv_context *, char *, size_t) noexcept nogil
-        int (*plug)(vb_jack *, const char *, ibv_device **) noexcept nogil
-        void (*unplug)(ibv_device *) noexcept nogil
+        int (*attach)(vb_sim_attachment *, const char *, ibv_device **) noexcept nogil
+        void (*detach)(ibv_device *) noexcept nogil
         int (*step)(ibv_context *, uint64_t) noexcept nogil
         uint64_t (*world_time)(ibv_context *) noexcept nogil
         int (*keep_events)(ibv_comp_channel *, int) noexcept nogil

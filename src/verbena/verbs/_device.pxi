@@ -7,14 +7,14 @@ cdef class DeviceList:
 
     cdef Library library
     cdef ibv_device **entries
-    cdef ibv_device *plugged  # in place of entries: the device of a simulated host
+    cdef ibv_device *attached  # in place of entries: the device of a simulated host
     cdef object owner         # the simulated host's object
 
     def __dealloc__(self):
         if self.entries is not NULL:
             self.library.call.free_device_list(self.entries)
-        if self.plugged is not NULL:
-            self.library.call.unplug(self.plugged)
+        if self.attached is not NULL:
+            self.library.call.detach(self.attached)
 
 
 @cython.no_gc_clear

@@ -10,30 +10,30 @@ cdef enum:
     LONGEST_S = 10000000  # the longest timeout that fits 64 bits in ps
 
 
-def plug(Library library, size_t jack, str name, owner):
+def attach(Library library, size_t attachment, str name, owner):
     """Return a Device called ``name`` that is the adapter of a host of a simulated fabric.
 
-    ``jack`` is the address of the host's struct vb_jack; ``owner`` keeps that alive, and its
-    ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait for (``add_fd``
-    gets the CompChannel, too, if the descriptor is one's). Raises VerbsError: EOPNOTSUPP when the
-    library is not Verbena's, EPROTO when it is of another version.
+    ``attachment`` is the address of the host's struct vb_sim_attachment; ``owner`` keeps that
+    alive, and its ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait
+    for (``add_fd`` gets the CompChannel, too, if the descriptor is one's). Raises VerbsError:
+    EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
     """
     cdef DeviceList entries = DeviceList.__new__(DeviceList)
     cdef Device made
     cdef ibv_device *device = NULL
-    if library.call.plug is NULL or library.call.keep_events is NULL:
-        raise failed("plug", EOPNOTSUPP, why=f"{library.path} is not this Verbena's library")
+    if library.call.attach is NULL or library.call.keep_events is NULL:
+        raise failed("attach", EOPNOTSUPP, why=f"{library.path} is not this Verbena's library")
     entries.library = library
     entries.owner = owner
-    cdef int code = library.call.plug(<vb_jack *>jack, name.encode(), &device)
+    cdef int code = library.call.attach(<vb_sim_attachment *>attachment, name.encode(), &device)
     if code:
-        raise failed("plug", code)
-    entries.plugged = device
+        raise failed("attach", code)
+    entries.attached = device
     return _new_device(entries, device)
 
 
-def plugged(owners):
-    """Return the open contexts of devices that ``plug`` made for one of ``owners``."""
+def attached(owners):
+    """Return the open contexts of devices that ``attach`` made for one of ``owners``."""
     mine = list(owners)
     return [one for one in _contexts if (<Context>one).device.list.owner in mine]
 

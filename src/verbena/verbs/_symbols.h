@@ -15,7 +15,7 @@
 #include "abi/verbs.h"
 
 struct ibv_grh;
-struct vb_jack;
+struct vb_sim_attachment;
 
 #define VB_REQUIRED(X)                                                                             \
     X(struct ibv_device **, get_device_list, "ibv_get_device_list", "IBVERBS_1.1", (int *))        \
@@ -97,9 +97,9 @@ struct vb_jack;
       (struct ibv_context *, const char *, char *, size_t))                                        \
     X(int, fault_counters, "verbena_fault_counters", "VERBENA_1",                                  \
       (struct ibv_context *, char *, size_t))                                                      \
-    X(int, plug, "verbena_plug", "VERBENA_1",                                                      \
-      (struct vb_jack *, const char *, struct ibv_device **))                                      \
-    X(void, unplug, "verbena_unplug", "VERBENA_1", (struct ibv_device *))                          \
+    X(int, attach, "verbena_attach", "VERBENA_1",                                                  \
+      (struct vb_sim_attachment *, const char *, struct ibv_device **))                            \
+    X(void, detach, "verbena_detach", "VERBENA_1", (struct ibv_device *))                          \
     X(int, step, "verbena_step", "VERBENA_1", (struct ibv_context *, uint64_t))                    \
     X(uint64_t, world_time, "verbena_world_time", "VERBENA_1", (struct ibv_context *))             \
     X(int, keep_events, "verbena_keep_events", "VERBENA_1", (struct ibv_comp_channel *, int))      \

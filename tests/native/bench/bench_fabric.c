@@ -31,17 +31,17 @@ static double seconds(clockid_t clock)
     return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static struct vb_sim_switch *new_switch(uint32_t ports)
+static struct vb_world_switch *new_switch(uint32_t ports)
 {
-    struct vb_sim_switch_config config = {.ports = ports};
-    struct vb_sim_switch *sw;
+    struct vb_world_switch_config config = {.ports = ports};
+    struct vb_world_switch *sw;
 
     if (lanes) {
         config.lanes = 2;
         for (int i = 0; i < 2; ++i) {
             config.lane[i].flow =
-                (struct vb_sim_lane_config){.gate = VB_SIM_CREDITS, .room = 64 << 10};
-            config.tables.low[i] = (struct vb_arbiter_entry){(uint8_t)i, 64};
+                (struct vb_world_lane_config){.flow_control = VB_WORLD_CREDITS, .room = 64 << 10};
+            config.tables.low[i] = (struct vb_world_arbiter_entry){(uint8_t)i, 64};
         }
         config.tables.low_count = 2;
     }
@@ -59,7 +59,7 @@ static uint32_t add_switch(uint32_t ports)
 
 static void connect(uint32_t a, uint32_t a_port, uint32_t b, uint32_t b_port)
 {
-    struct vb_sim_link link = {.rate = 100000000000, .delay = 1000000};
+    struct vb_world_link link = {.rate = 100000000000, .delay = 1000000};
 
     CHECK_EQ(vb_world_connect(world, a, a_port, b, b_port, &link), 0);
 }
@@ -227,11 +227,11 @@ static void run(const char *name, double set_up)
     const struct vb_sim_flow *flow;
     uint64_t count, last = 0;
     const char *wrong;
-    int why = vb_world_run(world, VB_SIM_NEVER, UINT64_MAX);
+    int why = vb_world_run(world, VB_WORLD_NEVER, UINT64_MAX);
 
     end = seconds(CLOCK_MONOTONIC);
     used = seconds(CLOCK_PROCESS_CPUTIME_ID) - used;
-    CHECK(why == VB_SIM_END_EMPTY);
+    CHECK(why == VB_WORLD_END_EMPTY);
     wrong = vb_world_check(world, true, text, sizeof(text));
     if (wrong)
         fprintf(stderr, "%s\n", wrong);

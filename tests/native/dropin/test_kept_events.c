@@ -162,14 +162,14 @@ int main(void)
     struct ibv_device *device;
 
     star_open(&star, 2, RATE, DELAY);
-    CHECK_EQ(verbena_plug(star_jack(&star, 0), "h0", &device), 0);
+    CHECK_EQ(verbena_attach(star_attachment(&star, 0), "h0", &device), 0);
     pair_open_on(&pair, ibv_open_device(device));
     RUN(kept_events_come_in_order_and_nothing_waits);
     RUN(events_move_between_the_descriptor_and_the_process);
     RUN(an_event_outlives_a_full_channel);
     RUN(only_simulated_hosts_keep_events);
     pair_close(&pair);
-    verbena_unplug(device);
+    verbena_detach(device);
     star_close(&star);
     return 0;
 }

@@ -227,7 +227,7 @@ int main(void)
     struct ibv_device *device;
 
     star_open(&star, 2, RATE, DELAY);
-    CHECK_EQ(verbena_plug(star_jack(&star, 0), "h0", &device), 0);
+    CHECK_EQ(verbena_attach(star_attachment(&star, 0), "h0", &device), 0);
     pair_open_on(&pair, ibv_open_device(device));
     open_stamped();
     RUN(the_device_has_the_worlds_clock);
@@ -235,7 +235,7 @@ int main(void)
     RUN(a_rate_limit_holds_in_virtual_time);
     RUN(one_that_blocks_its_own_gets_only_others);
     pair_close(&pair);
-    verbena_unplug(device);
+    verbena_detach(device);
     star_close(&star);
     return 0;
 }

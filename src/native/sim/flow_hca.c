@@ -1,0 +1,458 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Adapters and queue pairs without a segment: the tables that peers would map are common, or here.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/event.h"
+#include "sim/state.h"
+
+enum {
+    KEY = 1 << 8 | 0x5a,
+    QKEY = 0x11111111,
+    COMPLETIONS = 1 << 14, /* read after each call of an engine: those of many failures at once */
+    RECEIVES = 256, /* that a queue pair has posted: more than a flow has messages outstanding */
+    FIRST_QPS = 8,
+    FIRST_SLOTS = 64,
+};
+
+uint32_t vb_sim_key(void)
+{
+    return KEY;
+}
+
+uint32_t vb_sim_qkey(void)
+{
+    return QKEY;
+}
+
+/* ---- common to all hosts --------------------------------------------------------------------- */
+
+/* Every address, for everything, in the one protection domain. */
+static void open_memory(struct vb_sim *sim)
+{
+    struct vb_mr_shared *mr = &sim->mr[KEY >> 8];
+
+    mr->pd = sim->pd.number;
+    mr->length = UINT64_MAX;
+    mr->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                 IBV_ACCESS_REMOTE_ATOMIC;
+    atomic_store(&mr->key, KEY);
+    atomic_store(&sim->header->mr_mask, KEY >> 8);
+}
+
+/* Room for any message, wherever. */
+static void open_receive(struct vb_sim *sim)
+{
+    sim->receive->num_sge = 1;
+    sim->receive->length = sim->receive->sge[0].length = UINT32_MAX;
+    sim->receive->sge[0].addr = 0;
+    sim->receive->sge[0].lkey = KEY;
+}
+
+static void fill_adapter(struct vb_sim *sim, struct vb_adapter *adapter)
+{
+    adapter->self = (struct vb_view){.base = (uint8_t *)sim->receive, /* a ring's offset is 0 */
+                                     .size = UINT64_MAX,              /* nobody shares it */
+                                     .header = sim->header,
+                                     .mr = sim->mr,
+                                     .mr_last = KEY >> 8,
+                                     .evidence = sim->evidence};
+    adapter->instance = VB_ARM_ANY + 1;
+    adapter->barriers = sim->barriers;
+    adapter->calls = &vb_sim_port_calls;
+    vb_adapter_open_locks(adapter);
+}
+
+static void fill_context(struct vb_context *context, struct vb_adapter *adapter)
+{
+    context->adapter = adapter;
+    context->closing = true; /* nobody reads events */
+    context->async_fd = -1;
+    vb_lock_init(&context->mutex, VB_RANK_CONTEXT);
+    vb_lock_init(&context->declines.mutex, VB_RANK_DECLINES);
+    pthread_cond_init(&context->acked, NULL);
+}
+
+static void *lines(size_t size)
+{
+    void *made = NULL;
+
+    if (posix_memalign(&made, VB_LINE, size))
+        return NULL;
+    return memset(made, 0, size);
+}
+
+/* All flows complete into one queue, whose adapter has nothing else. */
+static int make_cq(struct vb_sim *sim)
+{
+    struct vb_cqe *ring = calloc(COMPLETIONS, sizeof(*ring));
+
+    sim->cq = lines(sizeof(*sim->cq));
+    sim->cq_shared = lines(sizeof(*sim->cq_shared));
+    fill_adapter(sim, &sim->cq_adapter);
+    fill_context(&sim->cq_context, &sim->cq_adapter);
+    sim->cq_adapter.self.base = (uint8_t *)ring; /* the ring's offset is 0 */
+    if (!ring || !sim->cq || !sim->cq_shared)
+        return -ENOMEM;
+    sim->cq->context = &sim->cq_context;
+    sim->cq->shared = sim->cq_shared;
+    sim->cq->ring = ring;
+    sim->cq->mask = sim->cq_shared->mask = COMPLETIONS - 1;
+    if (!sim->barriers)
+        vb_biased_forbid(&sim->cq_shared->lock, sim->cq_adapter.instance);
+    return 0;
+}
+
+int vb_sim_common_create(struct vb_sim *sim)
+{
+    sim->barriers = vb_barrier_register();
+    sim->header = lines(sizeof(*sim->header));
+    sim->mr = lines(((KEY >> 8) + 1) * sizeof(*sim->mr));
+    sim->evidence = lines(VB_EVIDENCE_RECORDS * sizeof(*sim->evidence));
+    sim->receive = lines(sizeof(*sim->receive) + sizeof(sim->receive->sge[0]));
+    if (!sim->header || !sim->mr || !sim->evidence || !sim->receive)
+        return -ENOMEM;
+    open_memory(sim);
+    open_receive(sim);
+    return make_cq(sim);
+}
+
+static void empty_adapter(struct vb_adapter *adapter, struct vb_context *context)
+{
+    vb_event_drop_all(context);
+    pthread_cond_destroy(&context->acked);
+    vb_lock_destroy(&context->declines.mutex);
+    vb_lock_destroy(&context->mutex);
+    vb_adapter_close_locks(adapter);
+}
+
+void vb_sim_common_destroy(struct vb_sim *sim)
+{
+    if (sim->cq_adapter.calls)
+        empty_adapter(&sim->cq_adapter, &sim->cq_context);
+    if (sim->cq)
+        free(sim->cq->ring);
+    free(sim->cq);
+    free(sim->cq_shared);
+    free(sim->evidence);
+    free(sim->receive);
+    free(sim->mr);
+    free(sim->header);
+    free(sim->qp);
+    free(sim->free_slot);
+    vb_sim_slab_close(&sim->slab);
+}
+
+/* ---- hosts ----------------------------------------------------------------------------------- */
+
+int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host)
+{
+    struct vb_sim_host *made = calloc(1, sizeof(*made));
+    struct vb_engine_config config = sim->config.engine;
+
+    if (!made)
+        return -ENOMEM;
+    config.virtual_payload = true;
+    made->sim = sim;
+    made->timer_at = VB_WORLD_NEVER;
+    fill_adapter(sim, &made->adapter);
+    fill_context(&made->context, &made->adapter);
+    if (vb_engine_create(&made->adapter, &config, &made->engine)) {
+        empty_adapter(&made->adapter, &made->context);
+        free(made);
+        return -ENOMEM;
+    }
+    *host = made;
+    return 0;
+}
+
+void vb_sim_host_destroy(struct vb_sim_host *host)
+{
+    vb_engine_destroy(host->engine);
+    empty_adapter(&host->adapter, &host->context);
+    vb_sim_groups_free(host);
+    free(host->adapter.qp_pool.free);
+    free(host->adapter.qps);
+    free(host->log);
+    free(host);
+}
+
+/* ---- queue pairs ----------------------------------------------------------------------------- */
+
+static int grow_table(struct vb_adapter *adapter)
+{
+    uint32_t limit = adapter->qp_pool.limit ? 2 * adapter->qp_pool.limit : FIRST_QPS;
+    struct vb_qp **grown;
+
+    if (limit > VB_MAX_QP)
+        return -ENOMEM;
+    grown = realloc(adapter->qps, limit * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    memset(grown + adapter->qp_pool.limit, 0, (limit - adapter->qp_pool.limit) * sizeof(*grown));
+    adapter->qps = grown;
+    adapter->qp_pool.limit = limit;
+    return 0;
+}
+
+/* The upper bits of a number change with each queue pair (vb_engine_find knows the lower ones). */
+static int flow_hca_take_number(struct vb_sim_host *host, struct vb_qp *qp)
+{
+    struct vb_adapter *adapter = &host->adapter;
+
+    if (vb_pool_take(&adapter->qp_pool, &qp->index) &&
+        (grow_table(adapter) || vb_pool_take(&adapter->qp_pool, &qp->index)))
+        return -ENOMEM;
+    do {
+        host->generation = host->generation % (VB_SLOTS - 2) + 1;
+        qp->number = host->generation << (24 - VB_SLOT_BITS) | qp->index % VB_QPS_PER_SLOT;
+    } while (vb_engine_find(host->engine, qp->number));
+    adapter->qps[qp->index] = qp;
+    return 0;
+}
+
+static int flow_hca_take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
+{
+    if (!sim->free_slots && sim->slots == sim->slot_room) {
+        uint32_t room = sim->slot_room ? 2 * sim->slot_room : FIRST_SLOTS;
+        struct vb_sim_qp **grown = realloc(sim->qp, room * sizeof(*grown));
+        uint32_t *numbers;
+
+        if (!grown)
+            return -ENOMEM;
+        sim->qp = grown;
+        numbers = realloc(sim->free_slot, room * sizeof(*numbers));
+        if (!numbers)
+            return -ENOMEM;
+        sim->free_slot = numbers;
+        sim->slot_room = room;
+    }
+    qp->slot = sim->free_slots ? sim->free_slot[--sim->free_slots] : sim->slots++;
+    qp->generation = sim->generation++ % VB_SIM_GENERATIONS;
+    sim->qp[qp->slot] = qp;
+    return 0;
+}
+
+static void leave_slot(struct vb_sim_qp *qp)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+
+    sim->qp[qp->slot] = NULL;
+    sim->free_slot[sim->free_slots++] = qp->slot;
+}
+
+/* What carries connected flows; datagrams are sent without a queue (datagrams.c). */
+static const struct vb_carrier flow_carrier = {
+    .doorbell = vb_sim_kick,
+    .note = vb_engine_note,
+    .settle = vb_settled_at_once,
+    .quiet = vb_always_quiet,
+};
+
+static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_qp_type type)
+{
+    const struct vb_sim_config *config = &host->sim->config;
+    struct vb_qp *qp = &made->qp;
+
+    qp->context = &host->context;
+    qp->pd = &host->sim->pd;
+    qp->send_cq = qp->recv_cq = host->sim->cq;
+    qp->shared = &made->shared;
+    qp->type = (uint8_t)type;
+    qp->carrier = vb_qp_connected_type(type) ? &flow_carrier : &vb_uncarried;
+    qp->terms.timeout = config->timeout;
+    qp->terms.retry_cnt = config->retry_cnt;
+    qp->terms.rnr_retry = 7;
+    made->shared.type = (uint8_t)type;
+    made->shared.qkey = QKEY;
+    made->shared.pkey = VB_PKEY_DEFAULT;
+    made->shared.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+    made->shared.established = 1; /* no event tells of it */
+    atomic_store(&made->shared.state, IBV_QPS_RTS);
+    if (!host->adapter.barriers)
+        vb_biased_forbid(&made->shared.sq_lock, host->adapter.instance);
+}
+
+/* Where the parts of a queue pair are in its memory, and how much that is. */
+struct parts {
+    size_t endpoint, queue, reaction, bytes;
+};
+
+static bool reacts(const struct vb_sim *sim)
+{
+    return sim->config.congestion.kind != VB_CONGESTION_NONE;
+}
+
+static struct parts parts_of(enum ibv_qp_type type, uint32_t depth, bool reaction)
+{
+    struct parts parts = {.endpoint = sizeof(struct vb_sim_qp)};
+
+    parts.queue = parts.endpoint + (vb_qp_connected_type(type) ? sizeof(struct vb_endpoint) : 0);
+    parts.reaction = parts.queue + depth * (sizeof(struct vb_sq_wqe) + sizeof(struct ibv_sge));
+    parts.bytes = parts.reaction + (reaction ? sizeof(struct vb_sim_reaction) : 0);
+    return parts;
+}
+
+uint64_t vb_sim_qp_bytes(void)
+{
+    return parts_of(IBV_QPT_RC, 1, true).bytes;
+}
+
+/* Entries of the send queue, with an element each. */
+static void lay_queue(struct vb_qp *qp, uint32_t depth, void *room)
+{
+    struct ibv_sge *sge = (struct ibv_sge *)((struct vb_sq_wqe *)room + depth);
+
+    qp->cap.max_send_wr = depth;
+    qp->cap.max_send_sge = 1;
+    qp->sq_mask = depth - 1;
+    qp->sq = room;
+    for (uint32_t i = 0; i < depth; ++i)
+        qp->sq[i].sge = &sge[i];
+}
+
+static void flow_hca_free_qp(struct vb_sim_qp *qp)
+{
+    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+
+    if (sim->config.congestion.kind == VB_CONGESTION_HPCC)
+        free(qp->reaction->rate.hpcc);
+    vb_sim_slab_give(&sim->slab, qp,
+                     parts_of(qp->qp.type, qp->qp.cap.max_send_wr, reacts(sim)).bytes);
+}
+
+static int lay_reaction(const struct vb_sim *sim, struct vb_sim_qp *qp, void *room)
+{
+    if (!reacts(sim))
+        return 0;
+    qp->reaction = room;
+    if (sim->config.congestion.kind != VB_CONGESTION_HPCC)
+        return 0;
+    qp->reaction->rate.hpcc = calloc(1, sizeof(*qp->reaction->rate.hpcc));
+    return qp->reaction->rate.hpcc ? 0 : -ENOMEM;
+}
+
+int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
+                     struct vb_sim_qp **qp)
+{
+    uint32_t places = depth ? vb_round_up_pow2(depth) : 0;
+    struct parts parts = parts_of(type, places, reacts(host->sim));
+    uint8_t *room = vb_sim_slab_take(&host->sim->slab, parts.bytes);
+    struct vb_sim_qp *made = (struct vb_sim_qp *)room;
+
+    if (!made)
+        return -ENOMEM;
+    fill_qp(made, host, type);
+    if (places)
+        lay_queue(&made->qp, places, room + parts.queue);
+    if (lay_reaction(host->sim, made, room + parts.reaction) ||
+        flow_hca_take_slot(host->sim, made)) {
+        flow_hca_free_qp(made);
+        return -ENOMEM;
+    }
+    if (flow_hca_take_number(host, &made->qp)) {
+        leave_slot(made);
+        flow_hca_free_qp(made);
+        return -ENOMEM;
+    }
+    made->shared.qp_num = made->qp.number;
+    *qp = made;
+    return 0;
+}
+
+/* Its part of the engine follows it at once (parts_of). */
+static struct vb_endpoint *endpoint_room(struct vb_sim_qp *qp)
+{
+    return (struct vb_endpoint *)(qp + 1);
+}
+
+int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level)
+{
+    struct vb_path path = {
+        .mtu = vb_sim_qp_host(qp)->sim->config.mtu, .hop_limit = 64, .sl = level};
+
+    vb_sim_write_gid(path.sgid, vb_sim_qp_host(qp)->number);
+    vb_sim_write_gid(path.dgid, vb_sim_qp_host(other)->number);
+    qp->shared.dest_qp_num = other->qp.number;
+    qp->peer = (uint16_t)vb_sim_qp_host(other)->number;
+    qp->other = other;
+    if (!vb_qp_connected_type(qp->qp.type))
+        return 0;
+    return vb_engine_connect_in(vb_sim_qp_host(qp)->engine, &qp->qp, &path, endpoint_room(qp));
+}
+
+void vb_sim_qp_receives(struct vb_sim_qp *qp)
+{
+    qp->qp.cap.max_recv_wr = RECEIVES; /* the ring is one request, at every position */
+    qp->qp.cap.max_recv_sge = 1;
+    qp->qp.rq_posted = RECEIVES;
+    atomic_store(&qp->shared.rq_posted, RECEIVES);
+}
+
+void vb_sim_qp_received(struct vb_sim_qp *qp, const struct vb_cqe *entry)
+{
+    if (entry->status)
+        return;
+    atomic_store_explicit(&qp->shared.rq_polled, entry->wqe + 1, memory_order_relaxed);
+    atomic_store_explicit(&qp->shared.rq_posted, ++qp->qp.rq_posted, memory_order_relaxed);
+}
+
+static void leave_held(struct vb_sim_qp *qp)
+{
+    for (struct vb_sim_qp **at = &vb_sim_qp_host(qp)->held; *at; at = &(*at)->next)
+        if (*at == qp) {
+            *at = qp->next;
+            return;
+        }
+}
+
+void vb_sim_qp_destroy(struct vb_sim_qp *qp)
+{
+    struct vb_sim_host *host = vb_sim_qp_host(qp);
+
+    if (qp->waits_for_lane)
+        leave_held(qp);
+    vb_sim_datagrams_remove(qp);
+    vb_engine_disconnect(host->engine, &qp->qp);
+    host->adapter.qps[qp->qp.index] = NULL;
+    vb_pool_return(&host->adapter.qp_pool, qp->qp.index);
+    leave_slot(qp);
+    flow_hca_free_qp(qp);
+}
+
+/* ---- the port's calls ------------------------------------------------------------------------ */
+
+static void flow_hca_nothing(struct vb_qp *qp)
+{
+    (void)qp;
+}
+
+static void no_progress(struct vb_cq *cq)
+{
+    (void)cq;
+}
+
+/* Queue pairs are made connected (vb_sim_qp_create). */
+static int refuse_connect(struct vb_qp *qp)
+{
+    (void)qp;
+    return -EOPNOTSUPP;
+}
+
+static int refuse_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+{
+    (void)adapter;
+    (void)index;
+    (void)qp_num;
+    return -EOPNOTSUPP;
+}
+
+const struct vb_host_calls vb_sim_port_calls = {
+    .number = refuse_number,
+    .connect = refuse_connect,
+    .disconnect = flow_hca_nothing,
+    .attend = flow_hca_nothing,
+    .progress = no_progress,
+};

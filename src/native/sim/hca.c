@@ -1,0 +1,746 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/hca.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "hca/ah.h"
+#include "hca/counters.h"
+#include "hca/multicast.h"
+#include "hca/overdue.h"
+#include "hca/qp.h"
+#include "hca/text.h"
+#include "memory/guard.h"
+#include "memory/heap.h"
+#include "port/packet.h"
+#include "sim/hca_state.h"
+#include "transport/engine.h"
+#include "transport/replies.h"
+#include "transport/transport.h"
+#include "wrap/held.h"
+
+/* Address space for tables and rings, as much as a target's addresses allow; pages are touched as
+ * objects are made. */
+static const size_t SEGMENT_SIZE = (size_t)1 << (sizeof(size_t) > 4 ? 32 : 28);
+
+enum { HOP_LIMIT = 64, PS_IN_NS = 1000, LAST_PACKETS = 16, HOSTS_APART = 255 };
+
+static struct vb_sim_hca *hca_of_qp(const struct vb_qp *qp)
+{
+    return vb_sim_hca_of(qp->context->adapter);
+}
+
+static uint64_t now_ns(const struct vb_sim_hca *hca)
+{
+    return hca->attachment->calls->now(hca->attachment) / PS_IN_NS;
+}
+
+uint64_t vb_sim_hca_now(const struct vb_sim_hca *hca)
+{
+    return hca->attachment->calls->now(hca->attachment);
+}
+
+int vb_sim_hca_step(struct vb_sim_hca *hca, uint64_t until)
+{
+    if (until)
+        return hca->attachment->calls->step(hca->attachment, until);
+    hca->attachment->calls->polled(hca->attachment);
+    return 0;
+}
+
+/* ---- lists of QPs: those that wait, and those that are held ---------------------------------- */
+
+static void hca_hold(struct vb_sim_hca *hca, struct vb_qp *qp, uint8_t level)
+{
+    struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
+
+    if (state->waits_for_lane)
+        return;
+    state->waits_for_lane = true;
+    state->level = level;
+    state->next_held = hca->held;
+    hca->held = qp;
+    vb_sim_hca_hold(qp);
+}
+
+/* Those whose lane is free again; `gone`: also that one. */
+static void hca_release_held(struct vb_sim_hca *hca, const struct vb_qp *gone)
+{
+    struct vb_sim_attachment *attachment = hca->attachment;
+    struct vb_qp **at = &hca->held;
+
+    while (*at) {
+        struct vb_qp *qp = *at;
+        struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
+
+        if (qp != gone && attachment->calls->is_blocked(attachment, state->level)) {
+            at = &state->next_held;
+            continue;
+        }
+        *at = state->next_held;
+        state->waits_for_lane = false;
+        vb_sim_hca_hold(qp);
+    }
+}
+
+/* Perhaps under the QP's sq_lock: it is looked at in an event of its own. */
+static void hca_attend(struct vb_qp *qp)
+{
+    struct vb_sim_hca *hca = hca_of_qp(qp);
+    struct vb_sim_attachment *attachment = hca->attachment;
+
+    if (atomic_exchange(&qp->verbs->attended, true))
+        return;
+    qp->verbs->attend_next = hca->attended;
+    hca->attended = qp;
+    attachment->calls->expire_at(attachment, attachment->calls->now(attachment));
+}
+
+static void unattend(struct vb_sim_hca *hca, struct vb_qp *gone)
+{
+    for (struct vb_qp **at = &hca->attended; *at; at = &(*at)->verbs->attend_next)
+        if (*at == gone) {
+            *at = gone->verbs->attend_next;
+            atomic_store(&gone->verbs->attended, false);
+            return;
+        }
+}
+
+/* Datagrams that found the port busy stay. */
+static void serve_attended(struct vb_sim_hca *hca)
+{
+    struct vb_qp *qp = hca->attended, *next;
+
+    hca->attended = NULL;
+    for (; qp; qp = next) {
+        next = qp->verbs->attend_next;
+        if (vb_qp_try_flush(qp) && !qp->counted_waiting) {
+            atomic_store(&qp->verbs->attended, false);
+            continue;
+        }
+        qp->verbs->attend_next = hca->attended;
+        hca->attended = qp;
+    }
+}
+
+/* ---- out ------------------------------------------------------------------------------------- */
+
+static void hca_address(struct vb_sim_wire_packet *wire, const struct vb_path *path)
+{
+    memcpy(wire->sgid, path->sgid, sizeof(wire->sgid));
+    memcpy(wire->dgid, path->dgid, sizeof(wire->dgid));
+    wire->flow_label = path->flow_label;
+    wire->traffic_class = path->traffic_class;
+    wire->hop_limit = path->hop_limit;
+    wire->level = path->sl;
+}
+
+/* Switches send nothing back: the host's own members have it from the adapter, and at once. */
+static uint32_t hca_send_to_group(struct vb_sim_hca *hca, const struct vb_sim_wire_packet *wire)
+{
+    struct vb_arrival arrival = {
+        .bytes = wire->bytes,
+        .length = wire->length,
+        .traffic_class = wire->traffic_class,
+        .hop_limit = wire->hop_limit,
+        .flow_label = wire->flow_label,
+    };
+    uint32_t members[VB_GROUP_QPS];
+
+    memcpy(arrival.sgid, wire->sgid, sizeof(arrival.sgid));
+    memcpy(arrival.dgid, wire->dgid, sizeof(arrival.dgid));
+    if (!wire->damaged && vb_multicast_members(&hca->adapter.self, arrival.dgid, members))
+        vb_engine_receive(hca->engine, &arrival, now_ns(hca));
+    return hca->attachment->calls->send_to_group(hca->attachment, wire->dgid);
+}
+
+/* What cannot be copied is lost, as on a network. Bytes on the wire, -EFAULT, -ENOMEM. */
+static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
+{
+    const struct vb_packet *packet = out->packet;
+    struct vb_sim_attachment *attachment = hca->attachment;
+    uint32_t length = packet->header_length + packet->payload_length + packet->pad;
+    struct vb_sim_wire_packet *wire = attachment->calls->begin(attachment, length);
+
+    if (!wire)
+        return -ENOMEM;
+    hca_address(wire, packet->path);
+    wire->payload = packet->payload_length;
+    wire->damaged = out->icrc_flip;
+    wire->telemetry_mode = hca->telemetry_mode;
+    wire->telemetry = hca->telemetry;
+    wire->leave_at = hca->leave_at;
+    if (vb_port_packet_write(packet, wire->bytes) < 0) {
+        attachment->calls->discard(attachment);
+        return -EFAULT;
+    }
+    if (VB_UNLIKELY(vb_wire_gid_is_multicast(packet->path->dgid)))
+        return (int)hca_send_to_group(hca, wire);
+    return (int)attachment->calls->send(attachment, vb_sim_gid_host(packet->path->dgid));
+}
+
+static int send_wrapped(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
+{
+    int sent = send_packet(hca, out);
+
+    vb_wrap_sent(&hca->wrap, out, 0, 0, now_ns(hca));
+    return sent;
+}
+
+uint32_t vb_sim_hca_emit(struct vb_sim_hca *hca, const struct vb_packet *packet, int *error)
+{
+    struct vb_wrap_out out = {.packet = packet};
+    int sent = 0;
+
+    if (VB_LIKELY(!vb_wrap_is_active(&hca->wrap)))
+        sent = send_packet(hca, &out);
+    else if (vb_wrap_outgoing(&hca->wrap, packet, now_ns(hca), &out))
+        sent = send_wrapped(hca, &out);
+    if (error)
+        *error = sent < 0 ? sent : 0;
+    return sent < 0 ? 0 : (uint32_t)sent;
+}
+
+/* A packet that could not leave at once keeps its connection from making more of them. */
+static void hold_sender(struct vb_sim_hca *hca, const struct vb_packet *packet)
+{
+    uint8_t level = packet->path->sl;
+
+    if (hca->attachment->calls->is_blocked(hca->attachment, level))
+        hca_hold(hca, vb_sim_hca_sender(packet), level);
+}
+
+static void hca_arm(struct vb_sim_hca *hca)
+{
+    uint64_t due = vb_engine_deadline(hca->engine);
+
+    if (due < UINT64_MAX / PS_IN_NS)
+        hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
+    hca->attachment->calls->expire_at(hca->attachment, vb_engine_timers_next(&hca->paced));
+    due = vb_wrap_deadline(&hca->wrap);
+    /* What is due already waits for the port, and not for a time. */
+    if (VB_UNLIKELY(due != UINT64_MAX) && due > now_ns(hca))
+        hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
+}
+
+static bool hca_has_more(struct vb_sim_hca *hca)
+{
+    return vb_engine_ready_first(&hca->engine->replying) ||
+           vb_engine_ready_first(&hca->engine->requesting) || hca->held || hca->attended ||
+           (vb_wrap_is_active(&hca->wrap) && vb_wrap_deadline(&hca->wrap) <= now_ns(hca));
+}
+
+/* What a fault rule has held. */
+static bool hca_send_due(struct vb_sim_hca *hca)
+{
+    struct vb_wrap_out out;
+
+    if (!vb_wrap_is_active(&hca->wrap) || !vb_wrap_due_out(&hca->wrap, now_ns(hca), &out))
+        return false;
+    send_wrapped(hca, &out);
+    return true;
+}
+
+static bool hca_send_next(struct vb_sim_hca *hca)
+{
+    struct vb_packet packet;
+    uint32_t bytes;
+
+    if (!vb_engine_next(hca->engine, &packet, now_ns(hca)))
+        return false;
+    if (VB_UNLIKELY(hca->attachment->congestion->kind == VB_CONGESTION_HPCC))
+        vb_sim_hca_trace(hca, &packet);
+    bytes = vb_sim_hca_emit(hca, &packet, NULL);
+    hca->telemetry_mode = VB_SIM_TELEMETRY_NONE;
+    hold_sender(hca, &packet);
+    if (hca->attachment->congestion->kind && bytes)
+        vb_sim_hca_pace(hca, &packet, bytes);
+    return true;
+}
+
+static void pump(struct vb_sim_hca *hca)
+{
+    struct vb_sim_attachment *attachment = hca->attachment;
+
+    if (hca->held)
+        hca_release_held(hca, NULL);
+    while (attachment->calls->may_send(attachment) && (hca_send_due(hca) || hca_send_next(hca)))
+        ;
+    if (hca_has_more(hca))
+        attachment->calls->want_ready(attachment);
+    hca_arm(hca);
+}
+
+/* ---- what the world calls -------------------------------------------------------------------- */
+
+static void hca_receive(struct vb_sim_hca *hca, const struct vb_arrival *arrival)
+{
+    const struct vb_counters *counters = vb_engine_counters(hca->engine);
+    uint64_t notices = counters->cnp_received;
+
+    vb_engine_receive(hca->engine, arrival, now_ns(hca));
+    if (hca->attachment->congestion->kind)
+        vb_sim_hca_congested(hca, arrival, counters->cnp_received != notices);
+}
+
+static void receive_wrapped(struct vb_sim_hca *hca, const struct vb_wrap_in *in)
+{
+    hca_receive(hca, in->arrival);
+    vb_wrap_received(&hca->wrap, in, NULL, now_ns(hca));
+}
+
+static void receive_due(struct vb_sim_hca *hca)
+{
+    struct vb_wrap_in in;
+
+    while (vb_wrap_is_active(&hca->wrap) && vb_wrap_due_in(&hca->wrap, now_ns(hca), &in))
+        receive_wrapped(hca, &in);
+}
+
+static void hca_arrive(void *argument, const struct vb_arrival *arrival)
+{
+    static const struct vb_wrap_frame frame;
+    struct vb_sim_hca *hca = argument;
+    struct vb_wrap_in in;
+
+    if (VB_LIKELY(!vb_wrap_is_active(&hca->wrap)))
+        hca_receive(hca, arrival);
+    else if (vb_wrap_incoming(&hca->wrap, arrival, &frame, now_ns(hca), &in))
+        receive_wrapped(hca, &in);
+}
+
+static void drop_damaged(void *argument)
+{
+    struct vb_sim_hca *hca = argument;
+
+    ++hca->damaged;
+}
+
+static void hca_ready(void *argument)
+{
+    struct vb_sim_hca *hca = argument;
+
+    receive_due(hca);
+    if (hca->attended)
+        serve_attended(hca);
+    pump(hca);
+}
+
+static void hca_expire(void *argument)
+{
+    struct vb_sim_hca *hca = argument;
+
+    vb_engine_expire(hca->engine, now_ns(hca));
+    vb_sim_hca_pace_expire(hca);
+    hca_ready(hca);
+}
+
+void vb_sim_hca_wrapped(struct vb_sim_hca *hca)
+{
+    hca->attachment->calls->expire_at(hca->attachment, vb_sim_hca_now(hca));
+}
+
+/* ---- a port's calls -------------------------------------------------------------------------- */
+
+/*
+ * The low 12 bits are the state in a block of the table (transport/engine.c). The others tell hosts
+ * apart, for who reads of them, and are neither the managers' 0 (IBA 3.5.3) nor the groups' 0xfff.
+ */
+static int hca_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
+{
+    uint32_t host = vb_sim_hca_of(adapter)->attachment->host, block = index / VB_QPS_PER_SLOT;
+
+    *qp_num = (1 + (host + block * HOSTS_APART) % (VB_SLOTS - 2)) << (24 - VB_SLOT_BITS) |
+              index % VB_QPS_PER_SLOT;
+    return 0;
+}
+
+static VB_COLD int hca_decline_way(struct vb_qp *qp, int error)
+{
+    unsigned index = qp->verbs->attr.ah_attr.grh.sgid_index;
+
+    switch (error) {
+    case -EINVAL:
+        return vb_decline(qp->context, error,
+                          "GID index {0} is empty: a simulated host has the indices 0 to 2", index);
+    case -ENETUNREACH:
+        return vb_decline(qp->context, error,
+                          "the peer's GID is no simulated host's: take the one that the peer's own "
+                          "device has");
+    case -ELOOP:
+        return vb_decline(qp->context, error,
+                          "the routes of the simulated fabric lead round, to the peer's host or "
+                          "back from it");
+    default:
+        return vb_decline(qp->context, error,
+                          "no route of the simulated fabric leads to the peer's host and back");
+    }
+}
+
+/* -EINVAL, -ENETUNREACH, and what the world says of the way. */
+static int hca_find_way(struct vb_sim_hca *hca, const struct ibv_ah_attr *attr,
+                        struct vb_path *path)
+{
+    uint32_t host = vb_sim_gid_host(attr->grh.dgid.raw);
+    struct vb_gid source;
+
+    if (!vb_port_addresses_get(hca->adapter.ports[0].addresses, attr->grh.sgid_index, &source))
+        return -EINVAL;
+    if (host == UINT32_MAX && !vb_wire_gid_is_multicast(attr->grh.dgid.raw))
+        return -ENETUNREACH;
+    *path = (struct vb_path){
+        .flow_label = attr->grh.flow_label & 0xfffff,
+        .sgid_index = attr->grh.sgid_index,
+        .traffic_class = attr->grh.traffic_class,
+        .hop_limit = attr->grh.hop_limit > 1 ? attr->grh.hop_limit : HOP_LIMIT,
+        .sl = attr->sl,
+        .mtu = hca->attachment->mtu,
+    };
+    memcpy(path->sgid, source.raw, sizeof(path->sgid));
+    memcpy(path->dgid, attr->grh.dgid.raw, sizeof(path->dgid));
+    return host == UINT32_MAX ? 0 : hca->attachment->calls->way(hca->attachment, host);
+}
+
+static int make_path(struct vb_sim_hca *hca, struct vb_qp *qp, struct vb_path *path)
+{
+    int error = hca_find_way(hca, &qp->verbs->attr.ah_attr, path);
+
+    if (!error && vb_wire_gid_is_multicast(path->dgid))
+        error = -ENETUNREACH;
+    if (error)
+        return hca_decline_way(qp, error);
+    path->mtu = (uint16_t)(128 << qp->verbs->attr.path_mtu);
+    if (path->mtu <= hca->attachment->mtu)
+        return 0;
+    return vb_decline(qp->context, -EMSGSIZE,
+                      "path_mtu is {0} bytes and the simulated fabric carries {1}: set a smaller "
+                      "one (query_port: active_mtu), or make the world with a larger mtu",
+                      path->mtu, hca->attachment->mtu);
+}
+
+static int join_engine(struct vb_sim_hca *hca, struct vb_qp *qp)
+{
+    struct vb_path path;
+    int error = make_path(hca, qp, &path);
+
+    return error ? error : vb_engine_connect(hca->engine, qp, &path);
+}
+
+static int make_state(struct vb_qp *qp)
+{
+    struct vb_sim_hca_qp *made = calloc(1, sizeof(*made));
+
+    if (!made || vb_engine_timer_join(&hca_of_qp(qp)->paced, &made->at_rate, 0)) {
+        free(made);
+        return -ENOMEM;
+    }
+    made->qp = qp;
+    qp->verbs->port_data = made;
+    return 0;
+}
+
+/* Only datagrams come here. What has no way to its target is lost, as on a network. */
+static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
+{
+    struct vb_sim_hca *hca = hca_of_qp(qp);
+    struct vb_sim_attachment *attachment = hca->attachment;
+    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    struct vb_packet packet;
+    struct vb_path path;
+    int error = 0;
+
+    if (!attachment->calls->may_send(attachment) ||
+        attachment->calls->is_blocked(attachment, ah->attr.sl)) {
+        qp->wait.reason = VB_WAIT_PEER;
+        return -EAGAIN;
+    }
+    if (hca_find_way(hca, &ah->attr, &path))
+        return 0;
+    vb_engine_datagram(qp, wr, &path, &packet, outcome);
+    if (packet.header_length)
+        vb_sim_hca_emit(hca, &packet, &error);
+    if (error == -EFAULT)
+        outcome->status = IBV_WC_LOC_PROT_ERR;
+    if (VB_UNLIKELY(vb_wrap_is_active(&hca->wrap)))
+        vb_sim_hca_wrapped(hca);
+    return 0;
+}
+
+static void hca_kick(struct vb_qp *qp)
+{
+    struct vb_sim_hca *hca = hca_of_qp(qp);
+
+    vb_engine_attend(hca->engine, qp, now_ns(hca));
+    pump(hca);
+}
+
+/* By packets: the way that the QP's attributes name now. */
+static int hca_move(struct vb_qp *qp)
+{
+    return join_engine(hca_of_qp(qp), qp);
+}
+
+static const struct vb_carrier packets = {
+    .doorbell = hca_kick,
+    .note = vb_engine_note,
+    .is_loop = vb_engine_is_loop,
+    .settle = vb_settled_at_once,
+    .quiet = vb_always_quiet,
+    .move = hca_move,
+};
+
+static const struct vb_carrier datagrams = {
+    .execute = hca_execute,
+    .settle = vb_settled_at_once,
+    .quiet = vb_always_quiet,
+};
+
+static int hca_connect(struct vb_qp *qp)
+{
+    bool connected = vb_qp_connected_type(qp->type);
+    int error = qp->verbs->port_data ? 0 : make_state(qp);
+
+    if (!error && connected)
+        error = hca_move(qp);
+    if (error)
+        return error;
+    vb_qp_set_carrier(qp, connected ? &packets : &datagrams);
+    vb_qp_count_poller(qp, true);
+    return 0;
+}
+
+/* An acknowledgement of what the program has seen; not long READs. */
+static void send_owed(struct vb_sim_hca *hca, const struct vb_qp *qp)
+{
+    struct vb_endpoint *ep = qp->endpoint;
+    struct vb_packet packet;
+
+    for (int i = 0; ep && i < LAST_PACKETS && vb_engine_replies_owed(&ep->replies); ++i)
+        if (vb_engine_replies_next(ep, &packet))
+            vb_sim_hca_emit(hca, &packet, NULL);
+}
+
+static void hca_disconnect(struct vb_qp *qp)
+{
+    struct vb_sim_hca *hca = hca_of_qp(qp);
+    struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
+
+    send_owed(hca, qp);
+    unattend(hca, qp);
+    if (state && state->waits_for_lane)
+        hca_release_held(hca, qp);
+    vb_engine_disconnect(hca->engine, qp);
+    vb_qp_set_carrier(qp, &vb_uncarried);
+    vb_qp_count_poller(qp, false);
+    if (state)
+        vb_sim_hca_pace_leave(hca, state);
+    free(state);
+    qp->verbs->port_data = NULL;
+}
+
+static void hca_progress(struct vb_cq *cq)
+{
+    struct vb_sim_attachment *attachment = vb_sim_hca_of(cq->context->adapter)->attachment;
+
+    attachment->calls->polled(attachment);
+}
+
+static void hca_armed(struct vb_cq *cq)
+{
+    struct vb_sim_attachment *attachment = vb_sim_hca_of(cq->context->adapter)->attachment;
+
+    attachment->calls->armed(attachment);
+}
+
+static void hca_readable(struct vb_context *context, int fd)
+{
+    struct vb_sim_attachment *attachment = vb_sim_hca_of(context->adapter)->attachment;
+
+    attachment->calls->readable(attachment, fd);
+}
+
+static uint64_t hca_now(const struct vb_adapter *adapter)
+{
+    return now_ns(vb_sim_hca_of(adapter));
+}
+
+static int hca_join(struct vb_qp *qp, const uint8_t group[16])
+{
+    struct vb_sim_attachment *attachment = hca_of_qp(qp)->attachment;
+    int error = attachment->calls->join(attachment, group);
+
+    switch (error) {
+    case 0:
+        return 0;
+    case -EHOSTUNREACH:
+        return vb_decline(qp->context, error,
+                          "no way of the simulated fabric leads to another member of the group");
+    default:
+        return vb_decline(qp->context, error,
+                          "the simulated fabric has no room for another multicast group");
+    }
+}
+
+static void hca_leave(struct vb_adapter *adapter, const uint8_t group[16])
+{
+    struct vb_sim_attachment *attachment = vb_sim_hca_of(adapter)->attachment;
+
+    attachment->calls->leave(attachment, group);
+}
+
+static bool hca_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
+{
+    const struct vb_sim_hca *hca = argument;
+
+    return vb_port_addresses_port_has(&hca->adapter, port_num, gid);
+}
+
+static const struct vb_host_calls port = {
+    .number = hca_number,
+    .connect = hca_connect,
+    .disconnect = hca_disconnect,
+    .attend = hca_attend,
+    .progress = hca_progress,
+    .join = hca_join,
+    .leave = hca_leave,
+    .armed = hca_armed,
+    .readable = hca_readable,
+    .now = hca_now,
+};
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+static int open_addresses(struct vb_sim_hca *hca)
+{
+    const struct vb_sim_attachment *attachment = hca->attachment;
+    struct vb_gid gid[] = {
+        {.type = VB_GID_ROCE_V2}, {.type = VB_GID_ROCE_V2}, {.type = VB_GID_ROCE_V2}};
+
+    vb_sim_gid_ipv4(attachment->host, gid[0].raw);
+    vb_sim_gid_link_local(attachment->host, gid[1].raw);
+    vb_sim_gid_ipv4(attachment->host, gid[2].raw);
+    return vb_port_addresses_fixed(gid, sizeof(gid) / sizeof(*gid), attachment->mtu,
+                                   &hca->adapter.ports[0].addresses);
+}
+
+static int hca_open_adapter(struct vb_sim_hca *hca, struct vb_heap *heap)
+{
+    uint32_t instance = VB_ARM_ANY + 1 + hca->attachment->host;
+    struct vb_heap *segment;
+    int error = vb_memory_heap_create(SEGMENT_SIZE, &segment);
+
+    if (error)
+        return error;
+    error = vb_adapter_create(segment, heap, &port, instance, hca->attachment->seed, &hca->adapter);
+    if (error)
+        vb_memory_heap_destroy(segment);
+    return error;
+}
+
+static void hca_close_adapter(struct vb_sim_hca *hca)
+{
+    struct vb_heap *segment = hca->adapter.segment;
+
+    if (hca->adapter.ports[0].addresses)
+        vb_port_addresses_close(hca->adapter.ports[0].addresses);
+    vb_adapter_destroy(&hca->adapter);
+    vb_memory_heap_destroy(segment);
+}
+
+static int hca_open_parts(struct vb_sim_hca *hca, struct vb_heap *heap)
+{
+    bool needs_acks = hca->attachment->congestion->kind == VB_CONGESTION_HPCC;
+    struct vb_engine_config config = {.burst = 1, .ack_bytes = needs_acks}; /* each: telemetry */
+    int error = hca_open_adapter(hca, heap);
+
+    if (error)
+        return error;
+    error = open_addresses(hca);
+    if (!error)
+        error = vb_engine_create(&hca->adapter, &config, &hca->engine);
+    if (error) {
+        hca_close_adapter(hca);
+        return error;
+    }
+    vb_engine_set_own(hca->engine, hca_is_own, hca);
+    return 0;
+}
+
+int vb_sim_hca_open(struct vb_sim_attachment *attachment, struct vb_heap *heap,
+                    struct vb_sim_hca **hca)
+{
+    struct vb_sim_hca *made;
+    int error;
+
+    if (attachment->version != VB_SIM_ATTACHMENT_VERSION)
+        return -EPROTO;
+    if (attachment->hca_calls)
+        return -EBUSY;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->attachment = attachment;
+    made->calls = (struct vb_sim_hca_calls){made, hca_arrive, drop_damaged, hca_ready, hca_expire};
+    vb_wrap_init(&made->wrap);
+    error = hca_open_parts(made, heap);
+    if (error) {
+        vb_wrap_fini(&made->wrap);
+        free(made);
+        return error;
+    }
+    vb_memory_guard_start();
+    attachment->hca_calls = &made->calls;
+    *hca = made;
+    return 0;
+}
+
+/* What fault rules hold leaves when it is due all the same, as from a host that goes on. */
+static void leave_the_rest(struct vb_sim_hca *hca)
+{
+    struct vb_wrap_out out;
+
+    while (vb_wrap_due_out(&hca->wrap, UINT64_MAX, &out)) {
+        hca->leave_at = out.held->due * PS_IN_NS;
+        send_wrapped(hca, &out);
+    }
+}
+
+void vb_sim_hca_close(struct vb_sim_hca *hca)
+{
+    leave_the_rest(hca);
+    hca->attachment->hca_calls = NULL;
+    vb_memory_guard_stop();
+    vb_engine_destroy(hca->engine);
+    hca_close_adapter(hca);
+    vb_engine_timers_free(&hca->paced);
+    vb_wrap_fini(&hca->wrap);
+    free(hca);
+}
+
+/* ---- questions ------------------------------------------------------------------------------- */
+
+int vb_sim_hca_counters(const struct vb_sim_hca *hca, char *json, size_t size)
+{
+    const uint64_t *value = (const uint64_t *)(const void *)vb_engine_counters(hca->engine);
+    struct vb_text text = {json, size, 0};
+
+    vb_text_add(&text, "{\"engine\":{");
+    for (uint32_t i = 0; i < VB_COUNTER_COUNT; ++i)
+        vb_text_add(&text, "%s\"%s\":%llu", i ? "," : "", vb_counter_names[i].name,
+                    (unsigned long long)value[i]);
+    vb_text_add(&text, "},\"port\":{\"drop_icrc\":%llu}}", (unsigned long long)hca->damaged);
+    return text.length;
+}
+
+int vb_sim_hca_describe(struct vb_sim_hca *hca, const char *device, char *json, size_t size)
+{
+    struct vb_text text = {json, size, 0};
+
+    vb_text_add(&text, "{\"device\":\"%s\",\"simulated_host\":%u,\"rate\":%llu,\"mtu\":%u,", device,
+                hca->attachment->host, (unsigned long long)hca->attachment->rate,
+                hca->attachment->mtu);
+    vb_overdue_describe(&hca->adapter, &text);
+    vb_text_add(&text, "}");
+    return text.length;
+}

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Multicast groups that programs are in: by address, while any of them is. Their numbers in the
+ * fabric begin after those of flows' groups; the switches' tables are made anew when a host comes
+ * or leaves.
+ */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "sim/state.h"
+
+struct vb_sim_program_group {
+    uint8_t gid[16];
+    uint32_t *member; /* nodes */
+    uint32_t count, room;
+};
+
+static struct vb_sim_program_group *program_group_find(const struct vb_sim *sim,
+                                                       const uint8_t gid[16])
+{
+    for (uint32_t i = 0; i < sim->program_groups; ++i)
+        if (sim->program_group[i].count && memcmp(sim->program_group[i].gid, gid, 16) == 0)
+            return &sim->program_group[i];
+    return NULL;
+}
+
+/* NULL: there are too many, or no memory. */
+static struct vb_sim_program_group *program_group_make(struct vb_sim *sim, const uint8_t gid[16])
+{
+    struct vb_sim_program_group *found = NULL;
+
+    if (!sim->program_group)
+        sim->program_group = calloc(VB_MAX_GROUPS, sizeof(*sim->program_group));
+    if (!sim->program_group)
+        return NULL;
+    for (uint32_t i = 0; i < sim->program_groups && !found; ++i)
+        if (!sim->program_group[i].count)
+            found = &sim->program_group[i];
+    if (!found && sim->program_groups < VB_MAX_GROUPS)
+        found = &sim->program_group[sim->program_groups++];
+    if (found)
+        memcpy(found->gid, gid, sizeof(found->gid));
+    return found;
+}
+
+static uint32_t program_group_place_of(const struct vb_sim_program_group *group, uint32_t node)
+{
+    uint32_t i = 0;
+
+    while (i < group->count && group->member[i] != node)
+        ++i;
+    return i;
+}
+
+static int program_group_add(struct vb_sim_program_group *group, uint32_t node)
+{
+    if (group->count == group->room) {
+        uint32_t room = group->room ? 2 * group->room : 4;
+        uint32_t *grown = realloc(group->member, room * sizeof(*grown));
+
+        if (!grown)
+            return -ENOMEM;
+        group->member = grown;
+        group->room = room;
+    }
+    group->member[group->count++] = node;
+    return 0;
+}
+
+static uint32_t program_group_number_of(const struct vb_sim *sim,
+                                        const struct vb_sim_program_group *group)
+{
+    return VB_MAX_GROUPS + (uint32_t)(group - sim->program_group);
+}
+
+static int set_tables(struct vb_sim *sim, const struct vb_sim_program_group *group)
+{
+    return vb_world_set_tree(sim->world, program_group_number_of(sim, group), group->member,
+                             group->count);
+}
+
+int vb_sim_program_group_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
+{
+    struct vb_sim_program_group *group = program_group_find(sim, gid);
+    uint32_t node = sim->host[host]->node;
+    int error;
+
+    if (group && program_group_place_of(group, node) != group->count)
+        return 0;
+    if (!group)
+        group = program_group_make(sim, gid);
+    error = group ? program_group_add(group, node) : -ENOMEM;
+    if (error)
+        return error;
+    error = set_tables(sim, group);
+    if (error)
+        --group->count;
+    return error;
+}
+
+void vb_sim_program_group_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
+{
+    struct vb_sim_program_group *group = program_group_find(sim, gid);
+    uint32_t place, count = group ? group->count : 0;
+
+    place = group ? program_group_place_of(group, sim->host[host]->node) : 0;
+    if (place == count)
+        return;
+    /* In their order: the first is where the tree begins. */
+    memmove(group->member + place, group->member + place + 1,
+            (count - place - 1) * sizeof(*group->member));
+    --group->count;
+    if (set_tables(sim, group) == -ENOMEM)
+        sim->world->error = -ENOMEM;
+}
+
+uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16])
+{
+    const struct vb_sim_program_group *group = program_group_find(sim, gid);
+
+    return group ? (uint16_t)program_group_number_of(sim, group) : UINT16_MAX;
+}
+
+void vb_sim_program_groups_free(struct vb_sim *sim)
+{
+    for (uint32_t i = 0; i < sim->program_groups; ++i)
+        free(sim->program_group[i].member);
+    free(sim->program_group);
+}
