@@ -20,9 +20,9 @@
 #include "memory/heap.h"
 
 /*
- * Packets name the queue pair that they are for, and not the one that they are from. A peer that
- * does not yet know that its queue pair's other end is gone must not meet a new one there: what it
- * sends may look like a duplicate, and would be acknowledged.
+ * A packet names the queue pair that it is for, and not the one that sent it. A peer that does not
+ * know yet that the other end was destroyed must not reach a new queue pair of the same number: its
+ * packets could pass for duplicates there, and be acknowledged.
  */
 enum { QPS_RESTING = 256 };
 
@@ -87,9 +87,9 @@ void vb_adapter_return_index(struct vb_adapter *adapter, struct vb_pool *pool, u
 }
 
 /*
- * The number may need a new slot, of which the packet carrier is told under its own lock. Who holds
- * that lock waits for send queues, and a poster for the adapter's mutex: so it is `lifetime`, and
- * not that mutex, that lets one thread at a time ask for a number.
+ * A number may need a new slot, which the packet carrier notes under its lock ROCE. A holder of
+ * ROCE waits for SQ, and a poster holds SQ while it waits for the adapter's mutex. So one thread at
+ * a time asks for a number under `lifetime`, which comes before ROCE, and not under that mutex.
  */
 int vb_adapter_take_number(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index,
                            uint32_t *number)
@@ -139,7 +139,8 @@ static bool has_tables(const struct vb_segment_header *header, uint64_t size)
            is_table(header->group, sizeof(struct vb_group_shared) * VB_MAX_GROUPS, size);
 }
 
-/* What is checked is what is used: the peer may write to it at any time. */
+/* Copies the header, so that what is checked is what is used: the peer may change it at any time.
+ */
 static struct vb_segment_header copy_header(const struct vb_segment_header *from)
 {
     struct vb_segment_header header;
@@ -199,8 +200,8 @@ static uint32_t mr_entries_within(uint32_t entries, int resource, unsigned parts
     return entries;
 }
 
-/* Where the size of files or address space is limited (`ulimit -f`, `ulimit -v`): a quarter of what
- * the segment may have (direct/direct.c). */
+/* The entries of the region table: fewer where the size of files or the address space is limited
+ * (`ulimit -f`, `ulimit -v`), so that the table takes a quarter of the segment at most. */
 static uint32_t mr_entries(void)
 {
     return mr_entries_within(mr_entries_within(VB_MR_ENTRIES, RLIMIT_FSIZE, PARTS_OF_FILE),
@@ -324,7 +325,7 @@ static uint32_t release_all(struct vb_context *context, bool keeps_memory)
     /* No event is read any more, so no destroyer must wait for one. */
     context->closing = true;
     vb_event_drop_all(context);
-    /* Newest first: what is used was made before what uses it. */
+    /* Newest first, since an object is older than those that use it. */
     while (context->objects) {
         struct vb_object *object = context->objects;
 

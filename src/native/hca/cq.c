@@ -25,8 +25,8 @@ bool vb_cq_has_room_now(struct vb_cq_shared *cq)
 }
 
 /*
- * Consumes the arming that this entry satisfies (IBA 11.4.2.2). Until the channel is woken the
- * producer's instance stands in its place: should the producer die before, the owner wakes it.
+ * Consumes the arming that this entry satisfies (IBA 11.4.2.2). Until the channel is woken `armed`
+ * is the producer's instance: if the producer dies before that, the owner wakes the channel.
  */
 unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32_t position,
                               bool solicited)
@@ -48,8 +48,8 @@ unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32
 }
 
 /*
- * Programs that arm and poll, and seldom read the channel, fill it. Who reads a record looks for
- * events that were left out.
+ * Programs that arm and poll, and seldom read the channel, fill it. An event without room is noted
+ * in the CQ, and the next reader of a record writes it (vb_cq_notice_missed).
  */
 static void leave_out(const struct vb_view *view, struct vb_cq_shared *cq)
 {
@@ -63,7 +63,7 @@ static void write_event(const struct vb_view *view, struct vb_cq_shared *cq, uin
     if (VB_LIKELY(vb_channel_write(write_fd, index, cq->generation)))
         return;
     leave_out(view, cq);
-    /* If the last has been read by now, there is room again. */
+    /* Once more, since the reader of the last record may have looked before this was noted. */
     vb_channel_write(write_fd, index, cq->generation);
 }
 
@@ -105,7 +105,8 @@ void vb_cq_write_event(struct vb_cq *cq)
         adapter->calls->readable(cq->context, channel->ibv.fd);
 }
 
-/* The notice first: a producer that dies in between leaves an event too many, not one too few. */
+/* Leaves the notice first, so that a producer that dies in between causes one event too many and
+ * not one too few. */
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
 {
     bool first = !atomic_load(&cq->error);
@@ -227,7 +228,7 @@ static int cq_take_number(struct vb_adapter *adapter, struct vb_cq *cq)
     return error;
 }
 
-/* Last: the service thread looks at whatever is in the table. */
+/* Called last, since the service thread uses every CQ in the table. */
 static void enter_table(struct vb_adapter *adapter, struct vb_cq *cq)
 {
     vb_lock_take(&adapter->mutex);
@@ -303,7 +304,7 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
     return 0;
 }
 
-/* Every event that was handed out must be acknowledged first (ibv_ack_cq_events). */
+/* Waits until every event that the program has read is acknowledged (ibv_ack_cq_events). */
 static void wait_for_acks(struct vb_cq *cq, uint32_t events_read)
 {
     bool told = false;
@@ -347,9 +348,10 @@ int vb_cq_destroy(struct vb_cq *cq)
 }
 
 /*
- * What came between the last poll and the arming. The specification lets it go by (the program
- * polls again), but programs that arm and then sleep (UCX) count on hardware's making an event of
- * it. Not of an entry that had its event and is unpolled, though: perftest arms before it polls.
+ * Makes an event of an entry that came between the last poll and the arming. The specification asks
+ * for none, since the program shall poll again; but hardware makes one, and programs that arm and
+ * then sleep (UCX) rely on it. An entry that had its event makes no second one: perftest arms
+ * before it polls.
  */
 static void wake_at_once(struct vb_cq *cq)
 {
@@ -398,7 +400,8 @@ static int cq_alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made
 {
     struct vb_adapter *adapter = cq->context->adapter;
 
-    /* Who takes a first look may have the mask of one ring and the place of another. */
+    /* A look without the lock (ready_entry) may use the mask of one ring and the base of another.
+     */
     if (cq->largest < entries)
         cq->largest = entries;
     made->mask = entries - 1;
@@ -421,7 +424,7 @@ static void move_entries(struct vb_cq *cq, const struct rings *to, uint32_t tail
         to->stamps[at & (2 * to->mask + 1)] = *stamp_at(cq, at);
 }
 
-/* Puts the CQ on the new rings, and its old ones into their place, to be freed. */
+/* Exchanges the rings: the CQ gets the new ones, and `rings` the old ones, to be freed. */
 static void change_rings(struct vb_cq *cq, struct rings *rings)
 {
     struct vb_adapter *adapter = cq->context->adapter;

@@ -9,7 +9,7 @@
 
 #include "hca/cq.h"
 
-/* Counts an entry that would make an event; true: there are to be more first. */
+/* Counts an entry that would make an event. True: more entries are to come before the event. */
 bool vb_cq_holds_event(struct vb_cq_shared *cq)
 {
     uint32_t held = atomic_load(&cq->held);
@@ -50,7 +50,7 @@ void vb_cq_release_held(struct vb_cq *cq)
     uint32_t armed = atomic_load(&cq->shared->armed);
 
     if (!held || held == atomic_load(&cq->gather_count))
-        return; /* nothing has come: the next completion makes its event */
+        return; /* no completion has come, so the next one makes the event */
     do
         if (armed != VB_ARM_ANY && armed != VB_ARM_SOLICITED)
             return;

@@ -15,7 +15,8 @@
 #include "memory/guard.h"
 #include "memory/prefetch.h"
 
-/* A first look may meet a resize; what is taken is looked at again, under poll_lock. */
+/* Also called without poll_lock, where a resize may interfere: an entry is looked at again under
+ * the lock before it is taken. */
 static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t position)
 {
     struct vb_cqe *ring = __atomic_load_n(&cq->ring, __ATOMIC_ACQUIRE);
@@ -36,7 +37,7 @@ static const struct vb_recv_wqe *recv_wqe(const struct vb_qp *qp, uint32_t wqe)
     return qp->srq ? vb_srq_wqe(self, qp->srq->shared, wqe) : vb_rq_wqe(self, qp->shared, wqe);
 }
 
-/* What has arrived still goes into a region that is being deregistered. */
+/* A payload that has arrived is still placed in a region that is being deregistered. */
 static VB_COLD enum vb_check find_leaving(const struct vb_view *self, uint32_t pd, uint32_t lkey,
                                           uint64_t addr, uint32_t length,
                                           const struct vb_mr_shared **mr, uint8_t **at)
@@ -45,7 +46,7 @@ static VB_COLD enum vb_check find_leaving(const struct vb_view *self, uint32_t p
                         at);
 }
 
-/* -EFAULT: an element is in no region any more, or its memory is gone. */
+/* -EFAULT: an element is in no region any more, or its memory is not mapped. */
 static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const uint8_t *data,
                    uint32_t length)
 {
@@ -77,7 +78,7 @@ static bool is_unplaced(const struct vb_cqe *entry)
     return entry->kind == VB_CQE_RECV_INLINE || entry->kind == VB_CQE_RECV_STAGED;
 }
 
-/* Leaves the entry as it is: a store would take its line from the producer that wants it next. */
+/* Does not change the entry: a store would take its cache line from the next producer. */
 static int cq_poll_place(const struct vb_qp *qp, const struct vb_cqe *entry)
 {
     bool staged = entry->kind == VB_CQE_RECV_STAGED;
@@ -86,12 +87,12 @@ static int cq_poll_place(const struct vb_qp *qp, const struct vb_cqe *entry)
         staged ? vb_rq_stage(&qp->context->adapter->self, qp->shared, wqe) : entry->data;
 
     if (VB_UNLIKELY(length > (staged ? VB_STAGE_BYTES : VB_CQE_INLINE)))
-        return -EFAULT; /* no sender wrote this */
+        return -EFAULT; /* a peer wrote nonsense */
     return scatter(qp, recv_wqe(qp, wqe), data, length);
 }
 
-/* The buffer was taken away under its region: the message has no place, so its receive request and
- * the QP end in error (IBA 10.7.3.1: local protection). */
+/* The buffer was unmapped while it was registered: the message cannot be placed, so the receive
+ * request and the QP end in error (IBA 10.7.3.1: local protection). */
 static VB_COLD void fail_receive(struct vb_qp *qp, const struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_adapter *adapter = qp->context->adapter;
@@ -146,7 +147,8 @@ static VB_COLD void tell_error(const struct vb_cq *cq)
         cq->context->on_error();
 }
 
-/* An XRC SRQ's: the target QP may be gone. False for an entry that nobody is to see. */
+/* Takes an entry whose `qp` is no QP: one of an XRC SRQ, whose target QP may have been destroyed.
+ * False: the entry is void. */
 static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_srq *srq;
@@ -167,7 +169,7 @@ static void read_lids(const struct vb_cqe *entry, struct ibv_wc *wc)
     wc->dlid_path_bits = entry->datagram.path_bits;
 }
 
-/* False for an entry that nobody is to see. */
+/* Takes an entry. False: it is void, and the program does not see it. */
 static inline bool cq_poll_take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_qp *qp = cq->context->adapter->qps[entry->qp % VB_MAX_QP];
@@ -215,10 +217,10 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     return got;
 }
 
-/* A poll for which the port makes progress may cost a system call: as much as so many others. */
+/* A poll that makes progress for packets may cost a system call: it counts as so many polls. */
 enum { PROGRESS_COUNTS = VB_YIELD_PERIOD / 4 };
 
-/* Of all CQs: a thread may poll many in turn. Static TLS, as it is written by each poll. */
+/* One for all CQs, since a thread may poll many in turn. In static TLS, as each poll writes it. */
 static _Thread_local struct vb_yield cq_poll_yield __attribute__((tls_model("initial-exec")));
 
 static VB_COLD void yield_if_due(const struct vb_adapter *adapter)
@@ -246,8 +248,8 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 
     if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed))) {
         atomic_fetch_add_explicit(&cq->rounds, 1, memory_order_relaxed);
-        if (!ready_entry(
-                cq, vb_cq_taken(cq))) /* what is there first: progress may cost a system call */
+        if (!ready_entry(cq,
+                         vb_cq_taken(cq))) /* only if nothing is there: it may cost a system call */
             cq->context->adapter->calls->progress(cq);
         counts = PROGRESS_COUNTS;
     }
@@ -265,7 +267,7 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
     return 0;
 }
 
-/* Takes the lock, and its usual thread, which polls, has its privilege back afterwards. */
+/* Takes the lock so that its privileged thread, which polls, has its privilege back afterwards. */
 static void cq_poll_visit(struct vb_cq *cq)
 {
     vb_lock_order_check(VB_RANK_CQ_POLL);
@@ -292,7 +294,7 @@ void vb_cq_place(struct vb_cq *cq)
     vb_biased_release(&cq->poll_lock);
 }
 
-/* A look without the lock: what is taken meanwhile is placed by who takes it. */
+/* Looks without the lock: the thread that polls an entry meanwhile places its payload. */
 static bool has_unplaced(const struct vb_cq *cq)
 {
     const struct vb_cqe *entry;

@@ -13,7 +13,7 @@
 #include "hca/adapter.h"
 #include "hca/names.h"
 
-/* Under the mutex: the thread's latest, or NULL. */
+/* The thread's latest record, or NULL. Under the mutex. */
 static struct vb_declined *decline_latest(struct vb_declines *declines)
 {
     pthread_t self = pthread_self();
@@ -73,7 +73,7 @@ static void say_gid(struct vb_text *text, const uint64_t half[2])
     vb_text_add(text, "%s", name);
 }
 
-/* Each {digit} or {digit letter} becomes its number, all else stays. */
+/* Writes the sentence, with each {digit} or {digit letter} replaced by its number. */
 static int render(const struct vb_declined *declined, char *out, size_t size)
 {
     struct vb_text text = {.at = out, .left = size};

@@ -139,7 +139,7 @@ static uint32_t next_handle(struct vb_context *context)
     return handle;
 }
 
-/* Takes the reference to the store. */
+/* Makes an object for the store, and takes over the caller's reference to it. */
 static int new_dm(struct vb_context *context, struct vb_dm_store *store, uint32_t handle,
                   struct vb_dm **dm)
 {
@@ -186,7 +186,7 @@ int vb_dm_free(struct vb_dm *dm)
     if (dm->context)
         vb_object_remove(dm->context, &dm->object);
     put_store(dm->store);
-    dm->length = 0; /* of one that is kept: nothing can be copied */
+    dm->length = 0; /* nothing can be copied to an object that the program keeps */
     vb_object_free(&dm->object, dm);
     return 0;
 }
@@ -203,7 +203,7 @@ void vb_dm_drop(struct vb_dm *dm)
 
 /* ---- import ---- */
 
-/* With a reference. */
+/* Returns the store of the memory with this handle, with a reference, or NULL. */
 static struct vb_dm_store *find_store(struct vb_context *context, uint32_t handle)
 {
     struct vb_dm_store *found = NULL;

@@ -35,7 +35,7 @@ static struct vb_event *unlink_first(struct vb_event **list, const void *element
     return NULL;
 }
 
-/* Under the mutex, as the next. */
+/* Makes the descriptor readable. Under the mutex, as the next function. */
 static void count(const struct vb_context *context)
 {
     uint64_t one = 1;
@@ -45,8 +45,9 @@ static void count(const struct vb_context *context)
 }
 
 /*
- * Of an event that nobody will get: a program that finds the descriptor readable must not block.
- * Where the kernel cannot do it without waiting (before 5.8) it may.
+ * Takes back the count of an event that was dropped, so that the program does not find a readable
+ * descriptor and then block. Before Linux 5.8 an eventfd cannot be read without waiting, and then
+ * the count stays.
  */
 static void discount(const struct vb_context *context)
 {
@@ -54,7 +55,7 @@ static void discount(const struct vb_context *context)
     struct iovec into = {&one, sizeof(one)};
 
     if (preadv2(context->async_fd, &into, 1, -1, RWF_NOWAIT) < 0)
-        return; /* a reader has it already, and finds no event */
+        return; /* a reader has taken the count, and finds no event */
 }
 
 static void queue(struct vb_context *context, const struct ibv_async_event *what, bool is_awaited)
@@ -84,7 +85,7 @@ void vb_event_raise_port(struct vb_context *context, enum ibv_event_type type, i
           false);
 }
 
-/* The oldest event, to those that wait for their acknowledgement. */
+/* Takes the oldest event, and moves it to those that wait for their acknowledgement. */
 static bool event_take(struct vb_context *context, struct ibv_async_event *event)
 {
     struct vb_event *next;
@@ -105,11 +106,11 @@ static bool event_take(struct vb_context *context, struct ibv_async_event *event
 
 int vb_event_get(struct vb_context *context, struct ibv_async_event *event)
 {
-    /* The element may have been destroyed since its event was counted: wait on. */
+    /* The event may have been dropped since it was counted, with its object: wait for the next. */
     for (;;) {
         uint64_t count;
 
-        /* Never 0, as a caller would take `event`, which is not written, for one that came. */
+        /* Never 0, since `event` is not written. */
         if (read(context->async_fd, &count, sizeof(count)) < 0)
             return errno > 0 ? -errno : -EIO;
         if (event_take(context, event))
@@ -157,7 +158,7 @@ void vb_event_drop_all(struct vb_context *context)
 {
     struct vb_event *next;
 
-    vb_lock_take(&context->mutex); /* a peer's death may raise one right now */
+    vb_lock_take(&context->mutex); /* a peer's death may raise an event at this moment */
     for (struct vb_event *event = context->events; event; event = next) {
         next = event->next;
         free(event);

@@ -49,10 +49,10 @@ static bool lost_is_news(struct vb_qp *qp, enum vb_lost_cause cause)
 {
     uint16_t bit = (uint16_t)(1u << cause);
 
-    return !(atomic_fetch_or(&qp->verbs->told_lost, bit) & bit);
+    return !(atomic_fetch_or(&qp->verbs->logged_lost, bit) & bit);
 }
 
-void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost)
+void vb_lost_log(struct vb_qp *qp, const struct vb_lost *lost)
 {
     struct vb_adapter *adapter = qp->context->adapter;
     char line[640];
@@ -68,7 +68,7 @@ void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost)
 void vb_lost_direct(struct vb_qp *qp, const struct vb_lost *lost)
 {
     atomic_fetch_add(&qp->context->adapter->lost[lost->cause], 1);
-    vb_lost_tell(qp, lost);
+    vb_lost_log(qp, lost);
 }
 
 uint64_t vb_lost_counted(const struct vb_adapter *adapter, uint32_t counter)

@@ -20,7 +20,7 @@ struct vb_lost {
 };
 
 /* A datagram of `qp`, or for it, is lost: writes the line, once for each cause. */
-void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));
+void vb_lost_log(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));
 
 /* The same, and counts it, for the direct carrier; a packet engine counts by itself. */
 void vb_lost_direct(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));

@@ -14,7 +14,7 @@
 
 /* ---- reading, from any process ---- */
 
-enum { TRIES = 1000 }; /* an owner that died, or was stopped, amid a change changes it no more */
+enum { TRIES = 1000 }; /* after so many the owner has died, or was stopped, amid a change */
 
 static uint32_t copy_members(const struct vb_group_shared *group, const uint8_t gid[16],
                              uint32_t members[VB_GROUP_QPS])
@@ -25,7 +25,7 @@ static uint32_t copy_members(const struct vb_group_shared *group, const uint8_t 
         return 0;
     for (uint32_t i = 0; i < count && i < VB_GROUP_QPS; ++i) {
         members[kept] = atomic_load_explicit(&group->member[i], memory_order_relaxed);
-        kept += members[kept] < VB_MAX_QP; /* the table may be another process's */
+        kept += members[kept] < VB_MAX_QP; /* another process may have written the table */
     }
     return kept;
 }
@@ -64,7 +64,7 @@ uint32_t vb_multicast_members(const struct vb_view *view, const uint8_t gid[16],
 
 /* ---- changing, by the owner under adapter->groups ---- */
 
-/* The table may be written to by peers. */
+/* Peers can write to the table. */
 static uint32_t count_of(const struct vb_group_shared *group)
 {
     uint32_t count = atomic_load_explicit(&group->count, memory_order_relaxed);
@@ -93,7 +93,7 @@ static struct vb_group_shared *find_free(struct vb_adapter *adapter)
     return NULL;
 }
 
-/* Its place among the members; their count if it is none. */
+/* The index of the QP among the members, or their count if it is none of them. */
 static uint32_t multicast_place_of(const struct vb_group_shared *group, uint32_t index)
 {
     uint32_t i = 0;
@@ -144,7 +144,7 @@ static void multicast_leave(struct vb_adapter *adapter, const uint8_t gid[16])
         adapter->calls->leave(adapter, gid);
 }
 
-/* Who had found the QP among the members may be about to deliver. */
+/* Waits for senders that had found the QP among the members and may be delivering to it. */
 static void multicast_settle(struct vb_qp *qp)
 {
     vb_barrier_everywhere();

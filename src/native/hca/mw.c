@@ -17,7 +17,7 @@
 enum {
     WINDOW_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_FLUSH_GLOBAL,
-    /* What needs a region that may be written (IBA 10.6.7.2.2). */
+    /* Access that needs a region with LOCAL_WRITE (IBA 10.6.7.2.2). */
     WRITES = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
 };
 
@@ -106,7 +106,7 @@ int vb_mw_dealloc(struct vb_mw *mw)
     return 0;
 }
 
-/* One of type 2 is bound only while its QP is what it was. */
+/* A window of type 2 is bound only until its QP is reset. */
 static bool is_bound(const struct vb_view *view, const struct vb_mr_shared *entry)
 {
     if (!atomic_load(&entry->key))
@@ -173,7 +173,7 @@ static int check_type_1(const struct vb_qp *qp, const struct ibv_mw_bind_info *i
     return !info->mr && (info->addr || info->length) ? -EINVAL : 0;
 }
 
-/* From now on only the binding that is about to be posted may open the window. */
+/* Voids earlier bindings of the window that are still in a send queue. */
 static uint32_t supersede(struct vb_adapter *adapter, struct vb_mr_shared *entry, uint32_t index)
 {
     uint32_t key, before;
@@ -273,8 +273,8 @@ static enum vb_bind_problem bind_checked(struct vb_qp *qp, const struct ibv_send
     if (problem)
         return problem;
     if (!(window->access & VB_ACCESS_TYPE_2) && window->last_key != wr->bind_mw.rkey)
-        return VB_BIND_OK; /* the program has posted a later binding, which replaces this one */
-    atomic_store(&window->key, 0); /* one of a QP that has been reset */
+        return VB_BIND_OK;         /* a later binding was posted, which replaces this one */
+    atomic_store(&window->key, 0); /* it may be bound through a QP that was reset since */
     mw_describe(qp, info, region, (uint32_t)(region - self->mr), window);
     window->last_key = wr->bind_mw.rkey;
     atomic_store_explicit(&window->key, wr->bind_mw.rkey, memory_order_release);
@@ -352,7 +352,7 @@ static int mw_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, struct 
             return refuse_invalidate(qp, wr, check, outcome);
         qp->settling = true;
     }
-    if (carrier->settle_peer && !carrier->settle_peer(qp)) { /* only the QP's own peer was let in */
+    if (carrier->settle_peer && !carrier->settle_peer(qp)) { /* no other peer could use it */
         qp->wait.reason = VB_WAIT_PEER;
         return -EAGAIN;
     }

@@ -106,7 +106,7 @@ void vb_pd_use(struct vb_pd *pd)
     atomic_fetch_add(&pd->users, 1);
 }
 
-/* One that was imported goes with its last user: unimporting cannot say that it is busy. */
+/* An imported domain is freed with its last user, since ibv_unimport_pd cannot fail. */
 void vb_pd_drop(struct vb_pd *pd)
 {
     bool imported = pd->imported;
@@ -117,7 +117,8 @@ void vb_pd_drop(struct vb_pd *pd)
 
 /* ---- import ---- */
 
-/* With a reference to the domain, so that it is there when the context's mutex is not held. */
+/* Returns the domain with this handle, with a reference that keeps it after the mutex is released.
+ */
 static struct vb_domain *find_domain(struct vb_context *context, uint32_t handle)
 {
     struct vb_domain *found = NULL;
@@ -169,8 +170,8 @@ static void td_release(struct vb_object *object)
     vb_td_dealloc(td);
 }
 
-/* A promise of the program's to use what is in it by one thread at a time: locks are biased
- * (biased_lock.h), so that nothing follows from it. */
+/* Thread domains: the program promises to use their objects in one thread at a time. Locks are
+ * biased (biased_lock.h) and cost next to nothing then, so the promise changes nothing here. */
 int vb_td_alloc(struct vb_context *context, struct vb_td **td)
 {
     struct vb_td *made = calloc(1, sizeof(*made));

@@ -25,7 +25,7 @@ void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
         vb_event_raise(qp->context, type, &qp->verbs->ibv);
 }
 
-/* An event of another kind would not be about a QP. */
+/* The events that peers may leave for a QP; a bit for any other event is ignored. */
 enum {
     OF_PEERS = 1u << IBV_EVENT_QP_FATAL | 1u << IBV_EVENT_QP_REQ_ERR |
         1u << IBV_EVENT_QP_ACCESS_ERR | 1u << IBV_EVENT_COMM_EST,
@@ -129,7 +129,7 @@ static int check_objects(struct vb_context *context, const struct ibv_qp_init_at
     return 0;
 }
 
-/* Elements, addresses and inline data of the send queue's entries, in one block. */
+/* Allocates the elements, addresses and inline data of the send queue's entries in one block. */
 static int alloc_send_queue(struct vb_qp *qp)
 {
     size_t count = (size_t)qp->sq_mask + 1;
@@ -370,7 +370,7 @@ struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
     return NULL;
 }
 
-/* A program that needs no completion may destroy a QP right after it has posted a datagram. */
+/* Sends what was posted, since a program may destroy a QP right after it has posted a datagram. */
 static void qp_send_posted(struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
@@ -379,7 +379,8 @@ static void qp_send_posted(struct vb_qp *qp)
         carrier->send_posted(qp);
 }
 
-/* Nobody finds the QP any more, and nobody who had found it is still at work. */
+/* Returns when no thread or peer can find the QP any more and all that had found it have finished.
+ */
 static void qp_withdraw(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
@@ -401,7 +402,7 @@ static void qp_withdraw(struct vb_qp *qp)
     vb_lock_take(&adapter->lifetime);
     adapter->calls->disconnect(qp);
     vb_lock_release(&adapter->lifetime);
-    if (!qp->target) { /* else what it completed is its SRQs' */
+    if (!qp->target) { /* completions of an XRC target QP belong to its SRQs */
         vb_cq_forget(qp->send_cq, qp->index);
         if (qp->recv_cq && qp->recv_cq != qp->send_cq)
             vb_cq_forget(qp->recv_cq, qp->index);
@@ -409,7 +410,7 @@ static void qp_withdraw(struct vb_qp *qp)
     vb_qp_set_live(qp, false);
 }
 
-/* An XRC target QP's: it is as new. */
+/* Parts an XRC target QP from its SRQ, so that it is as after its creation. */
 static void qp_leave_srq(struct vb_qp *qp)
 {
     qp->srq = NULL;
@@ -449,12 +450,12 @@ void vb_qp_unmake(struct vb_qp *qp)
     struct vb_pd *pd = qp->target ? NULL : qp->pd; /* last: its allocator has the send queue */
 
     qp_withdraw(qp);
-    ++qp->shared->epoch; /* windows that were bound through it are not bound any more */
+    ++qp->shared->epoch; /* unbinds the windows that were bound through it */
     vb_lock_take(&adapter->lifetime);
     vb_lock_take(&adapter->mutex);
     __atomic_store_n(&adapter->qps[qp->index], NULL, __ATOMIC_RELAXED);
     vb_lock_release(&adapter->mutex);
-    adapter->calls->disconnect(qp); /* a late event may have asked for attention meanwhile */
+    adapter->calls->disconnect(qp); /* here too, as a late event may have asked for attention */
     vb_lock_release(&adapter->lifetime);
     if (!qp->target) {
         vb_event_retire(qp->context, &qp->verbs->ibv);

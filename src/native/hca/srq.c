@@ -86,7 +86,7 @@ static int srq_alloc_rings(struct vb_srq *srq, uint32_t count)
     return 0;
 }
 
-/* The request's place, as its owner knows it. */
+/* The entry of a request, by the owner's own pointers. */
 static struct vb_recv_wqe *own_wqe(const struct vb_srq *srq, uint32_t index)
 {
     return (struct vb_recv_wqe *)(void *)(srq->wqes +
@@ -114,8 +114,8 @@ static int srq_take_number(struct vb_adapter *adapter, struct vb_srq *srq)
                : vb_adapter_take_index(adapter, &adapter->srq_pool, &srq->index);
 }
 
-/* What is in the table is whole, and nothing is raised for what is not: the service thread looks.
- */
+/* Enters the SRQ in the table, or takes it out. The service thread uses every SRQ in it, so an SRQ
+ * is there only while it is whole. */
 static void srq_set_table(struct vb_adapter *adapter, uint32_t index, struct vb_srq *srq)
 {
     vb_lock_take(&adapter->mutex);
@@ -145,7 +145,7 @@ static void srq_use(struct vb_srq *srq, int by)
     atomic_fetch_add(&srq->cq->users, (uint32_t)by);
 }
 
-/* Last: with its number it can be found. */
+/* Publishes the number last, since the SRQ is found by it. */
 static void share_xrc(struct vb_srq *srq)
 {
     srq->shared->xrcd = srq->xrcd->domain;
@@ -234,7 +234,7 @@ static uint32_t waiting(const struct vb_srq *srq)
 
 /* ---- another size, another limit ---- */
 
-/* What a larger SRQ has in place of what it had. */
+/* The rings and tables of an SRQ that is resized. */
 struct rings {
     uint32_t room;
     uint8_t *wqes;
@@ -269,7 +269,7 @@ static int alloc_larger(struct vb_srq *srq, uint32_t room, struct rings *rings)
     return -ENOMEM;
 }
 
-/* Under both locks: every request keeps its index and its place in the order. */
+/* Copies requests to the larger rings; each keeps its index and its position. Under both locks. */
 static void carry_over(const struct vb_srq *srq, const struct rings *to)
 {
     const struct vb_srq_shared *shared = srq->shared;
@@ -289,7 +289,8 @@ static void carry_over(const struct vb_srq *srq, const struct rings *to)
     memcpy(to->free + added, srq->free, srq->free_count * sizeof(*to->free));
 }
 
-/* Who has a request in hand reads it without a lock, in whichever of the rings it finds. */
+/* Exchanges the rings. Who has taken a request reads it without a lock, in the old or the new ring.
+ */
 static void use_rings(struct vb_srq *srq, struct rings *rings)
 {
     struct vb_heap *segment = srq->context->adapter->segment;
@@ -328,7 +329,7 @@ static int srq_grow(struct vb_srq *srq, uint32_t room)
     return 0;
 }
 
-/* One that was larger keeps its rings, and withholds the rest. */
+/* Sets the size. An SRQ that was larger keeps its rings and withholds the entries beyond max_wr. */
 static int set_size(struct vb_srq *srq, uint32_t max_wr)
 {
     uint32_t used;
@@ -362,7 +363,7 @@ static void srq_arm(struct vb_srq *srq, uint32_t limit)
     vb_word_lock(&srq->shared->lock, VB_RANK_SRQ, srq->context->adapter->instance);
     below = limit && waiting(srq) < limit;
     atomic_store(&srq->shared->limit, below ? 0 : limit);
-    if (below) /* one that an earlier limit raised is told too */
+    if (below) /* also if an earlier limit has raised the event before */
         atomic_store(&srq->shared->notices, 1);
     vb_word_unlock(&srq->shared->lock);
     vb_srq_notice(srq);
@@ -464,7 +465,7 @@ void vb_srq_notice(struct vb_srq *srq)
         vb_event_raise(srq->context, IBV_EVENT_SRQ_LIMIT_REACHED, &srq->ibv);
 }
 
-/* Under post_lock. */
+/* Enters a request in the order ring. Under post_lock. */
 static void enter_order(struct vb_srq *srq, uint32_t index)
 {
     struct vb_srq_shared *shared = srq->shared;
@@ -539,7 +540,7 @@ bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position)
 
 void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder)
 {
-    /* `taken` is moved last, so what the lock protects is whole at every instant. */
+    /* A taker moves `taken` last, so what the lock protects is consistent at every instant. */
     if (atomic_load(&srq->shared->lock) == dead_holder)
         vb_word_clear(&srq->shared->lock);
 }

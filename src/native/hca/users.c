@@ -11,7 +11,7 @@
 
 struct found {
     uint32_t count;
-    uint32_t first; /* its number */
+    uint32_t first; /* the number of the first of them */
 };
 
 typedef bool uses(const struct vb_qp *qp, const void *object);

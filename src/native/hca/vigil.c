@@ -49,7 +49,7 @@ void vb_vigil_end(struct vb_vigil *vigil)
     errno = saved;
 }
 
-/* Under the mutex. Its CQs, and how many of them make an event next. */
+/* Counts the channel's CQs, and those of them that are armed. Under the mutex. */
 static unsigned count_cqs(const struct vb_adapter *adapter, const struct vb_channel *channel,
                           unsigned *armed)
 {
@@ -64,7 +64,7 @@ static unsigned count_cqs(const struct vb_adapter *adapter, const struct vb_chan
     return count;
 }
 
-static void tell_channel(const struct vb_adapter *adapter, unsigned cqs, uint64_t waited)
+static void log_channel(const struct vb_adapter *adapter, unsigned cqs, uint64_t waited)
 {
     char line[256];
     struct vb_text text = {line, sizeof(line), 0};
@@ -84,15 +84,15 @@ bool vb_vigils_look(struct vb_adapter *adapter, uint64_t now)
 
     vb_lock_take(&adapter->mutex);
     for (struct vb_vigil *vigil = adapter->vigils; vigil; vigil = vigil->next) {
-        if (vigil->told)
+        if (vigil->logged)
             continue;
-        if (now >= vigil->since + VB_OVERDUE_NS) { /* one may have begun after `now` was read */
+        if (now >= vigil->since + VB_OVERDUE_NS) { /* `since` may be later than `now` */
             cqs = count_cqs(adapter, vigil->channel, &armed);
-            vigil->told = true;
+            vigil->logged = true;
             if (!armed)
-                tell_channel(adapter, cqs, now - vigil->since);
+                log_channel(adapter, cqs, now - vigil->since);
         }
-        left |= !vigil->told;
+        left |= !vigil->logged;
     }
     vb_lock_release(&adapter->mutex);
     return left;

@@ -19,7 +19,7 @@ struct vb_vigil {
     struct vb_vigil *next;
     const struct vb_channel *channel;
     uint64_t since;
-    bool told;
+    bool logged;
 };
 
 void vb_vigil_begin(struct vb_vigil *vigil, const struct vb_channel *channel);

@@ -53,7 +53,7 @@ int vb_xrcd_close(struct vb_xrcd *xrcd)
 
 /* ---- which SRQ a request is for ---- */
 
-/* The low 12 bits of its number are the SRQ's place in a block of the table, as a QP's are. */
+/* Finds an XRC SRQ by its number, whose low 12 bits are its index in a block of the table. */
 static const struct vb_srq_shared *xrc_find(const struct vb_view *view, uint32_t srq_num)
 {
     for (uint32_t i = srq_num % VB_QPS_PER_SLOT; srq_num && i < VB_MAX_SRQ; i += VB_QPS_PER_SLOT)
@@ -62,7 +62,7 @@ static const struct vb_srq_shared *xrc_find(const struct vb_view *view, uint32_t
     return NULL;
 }
 
-/* A receive request that it has taken, of an SRQ that is still there. */
+/* Has the target QP taken a receive request of an SRQ that still exists? */
 static bool has_in_hand(const struct vb_view *view, const struct vb_qp_shared *target)
 {
     return target->srq && atomic_load(&target->srq_inflight) &&
@@ -184,7 +184,7 @@ enum vb_check vb_xrc_find_proxy(const struct vb_view *view, uint32_t srq_num, ui
     *proxy = found = vb_view_qp(view, srq->proxy - 1);
     if (atomic_load(&found->state) != IBV_QPS_RTR || found->type != IBV_QPT_XRC_RECV ||
         found->srq != (uint32_t)(srq - view->srq) + 1 || found->srq_life != atomic_load(&srq->life))
-        return VB_CHECK_XRC_SRQ; /* it has just gone */
+        return VB_CHECK_XRC_SRQ; /* it was destroyed just now */
     return VB_CHECK_OK;
 }
 
@@ -244,7 +244,7 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
     if (atomic_exchange(&srq->polls_port, false))
         atomic_fetch_sub(&srq->cq->waiting, 1);
     vb_cq_forget_srq(srq->cq, srq->index);
-    vb_lock_take(&adapter->xrc); /* a QP in ERR may be at what it had taken */
+    vb_lock_take(&adapter->xrc); /* waits for a QP in ERR that flushes a request of this SRQ */
     vb_lock_release(&adapter->xrc);
 }
 
@@ -318,7 +318,7 @@ static void free_handle(struct vb_qp *handle)
 static void attach_handle(struct vb_qp *handle, struct vb_qp *real)
 {
     handle->verbs->real = real;
-    handle->shared = real->shared; /* for those calls that every QP takes, and refuses here */
+    handle->shared = real->shared; /* read by calls that then refuse a handle */
     handle->index = real->index;
     handle->number = handle->verbs->ibv.qp_num = real->number;
     handle->verbs->ibv.handle = real->index;

@@ -516,10 +516,10 @@ static VB_COLD void goes_nowhere(const struct vb_roce *roce, struct vb_qp *qp,
                                  const struct ibv_send_wr *wr, const struct ibv_ah_attr *ah)
 {
     if (roce->config.loop || !vb_wire_gid_is_multicast(ah->grh.dgid.raw))
-        vb_lost_tell(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
-                                           .from = qp->number,
-                                           .to = wr->wr.ud.remote_qpn,
-                                           .value = ah->grh.sgid_index});
+        vb_lost_log(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
+                                          .from = qp->number,
+                                          .to = wr->wr.ud.remote_qpn,
+                                          .value = ah->grh.sgid_index});
 }
 
 int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_send_wr *wr,

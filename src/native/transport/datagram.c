@@ -108,7 +108,7 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
 static VB_COLD void tell_lost(struct vb_qp *qp, enum vb_lost_cause cause, uint32_t from,
                               uint32_t value, uint32_t wanted)
 {
-    vb_lost_tell(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
+    vb_lost_log(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
 }
 
 /* Of an adapter with several ports: a group's members are found by its GID, which is no port's. */
