@@ -27,9 +27,6 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         ): "a packet's way: a link brings it to a switch, whose lanes send it on a link",
     },
     "hca": {
-        named("causes evidence sentences silence"): (
-            "one text: its parts add their sentences to the one that asks them"
-        ),
         named(
             "adapter ah channel cq decline dm event gone mr multicast mw overdue pd qp refusal srq "
             "users vigil xrc"

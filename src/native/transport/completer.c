@@ -380,7 +380,7 @@ static bool is_credit_update(const struct vb_incoming *in)
            vb_engine_psn_add(in->bth.psn, 1) == in->endpoint->requester.una;
 }
 
-/* What was heard last is told if a later request gets no answer (hca/silence.h). */
+/* What was heard last is told if a later request gets no answer (hca/sentences.toml). */
 static inline void note_heard(const struct vb_incoming *in)
 {
     struct vb_requester *r = &in->endpoint->requester;

@@ -81,7 +81,7 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
         .flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0),
         .byte_len = VB_GRH + in->length,
         .extra = source_qp,
-        .data = {hca_datagram_header_type(in->arrival)},
+        .datagram.header_type = hca_datagram_header_type(in->arrival),
     };
 
     if (!vb_engine_receive_take(qp, &taken)) {
@@ -113,7 +113,7 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
 static VB_COLD void tell_lost(struct vb_qp *qp, enum vb_lost_cause cause, uint32_t from,
                               uint32_t value, uint32_t wanted)
 {
-    vb_lost_tell(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
+    vb_lost_log(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
 }
 
 /*
@@ -135,7 +135,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     struct vb_deth deth = vb_wire_deth_read(in->extended);
     enum ibv_qp_state state;
 
-    vb_lock(&qp->shared->rq_lock, adapter->instance);
+    vb_word_lock(&qp->shared->rq_lock, VB_RANK_RECEIVE, adapter->instance);
     state = vb_qp_state(qp);
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         ++in->engine->counters.drop_state;
@@ -153,7 +153,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     } else {
         hca_datagram_deliver(in, qp, deth.source_qp);
     }
-    vb_unlock(&qp->shared->rq_lock);
+    vb_word_unlock(&qp->shared->rq_lock);
 }
 
 static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,

@@ -215,7 +215,7 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
     leave_cwnd(ep);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
-    atomic_store(&qp->told_empty, false);
+    atomic_store(&qp->credits_out, false);
     qp->endpoint = NULL;
     free_endpoint(ep);
 }

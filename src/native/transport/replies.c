@@ -227,17 +227,17 @@ static uint8_t credits(const struct vb_endpoint *ep)
     if (ep->qp->srq || ep->qp->target)
         return VB_CREDITS_UNLIMITED;
     count = vb_engine_receive_count(ep->qp) - ep->responder.has_taken;
-    if (atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed) != (count == 0))
-        atomic_store(&ep->qp->told_empty, count == 0);
+    if (atomic_load_explicit(&ep->qp->credits_out, memory_order_relaxed) != (count == 0))
+        atomic_store(&ep->qp->credits_out, count == 0);
     return vb_engine_credits_encode(count);
 }
 
 void vb_engine_replies_tell_credits(struct vb_endpoint *ep)
 {
-    if (VB_LIKELY(!atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed)) ||
+    if (VB_LIKELY(!atomic_load_explicit(&ep->qp->credits_out, memory_order_relaxed)) ||
         vb_engine_receive_count(ep->qp) == ep->responder.has_taken)
         return;
-    atomic_store(&ep->qp->told_empty, false);
+    atomic_store(&ep->qp->credits_out, false);
     if (!ep->replies.nak) /* after a NAK the requester waits for another answer */
         vb_engine_replies_owe_ack(ep);
 }
