@@ -21,6 +21,7 @@ HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
 PORTS_EXAMPLE = "ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001"
 PKEYS_MOST, PORTS_MOST = 32, 2  # hca/layout.h
+DEVICES_MOST = 8  # port/gid.h
 NETDEV_MOST = 15  # bytes of an interface's name: IF_NAMESIZE without the final zero
 NUMBER = re.compile("0[xX][0-9a-fA-F]{1,5}|[0-9]{1,5}")
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
@@ -29,8 +30,8 @@ CAPTURE_BYTES = range(64, 4352 + 1)  # wrap/capture.h
 # The variables that the options of environment() set.
 OPTION_VARIABLES = frozenset(
     f"VERBENA_{name}"
-    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "PKEYS", "PORTS", "FAULT",
-                 "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT", "CAPTURE_BYTES")
+    for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "PKEYS", "PORTS", "DEVICES",
+                 "FAULT", "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT", "CAPTURE_BYTES")
 )  # fmt: skip
 
 
@@ -60,6 +61,7 @@ def environment(
     link_layer: LinkLayer | str | None = None,
     pkeys: Sequence[int] | None = None,
     ports: Sequence[str] | None = None,
+    devices: int | Sequence[Sequence[str]] | None = None,
     part_id: int | None = None,
     faults: str | None = None,
     capture: str | os.PathLike[str] | None = None,
@@ -75,11 +77,14 @@ def environment(
     a LID and reaches only this host. `pkeys` is the port's P_Key table, whose entries a QP's
     pkey_index selects: the bit 0x8000 makes a full member of the partition. `ports` are one or two
     ports in place of `link_layer`: each is "ethernet" or "infiniband" with its settings, as
-    "infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001" or "ethernet,netdev=eth0". `part_id` is the
-    vendor_part_id that the device reports, by which some programs choose features. `faults` are
-    fault rules (verbena.fault). `capture` is a file for the packets: an earlier capture in it is
-    continued, see verbena.capture.begin; `capture_direct` also records direct requests, which send
-    no packets; `capture_bytes` is how much of each packet is kept.
+    "infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001" or "ethernet,netdev=eth0". `devices` is how
+    many devices there are, verbena0, verbena1 and so on, all with the same ports; or it is a list
+    with the `ports` of each device, which may be empty for one port of `link_layer`.
+
+    `part_id` is the vendor_part_id that the device reports, by which some programs choose features.
+    `faults` are fault rules (verbena.fault). `capture` is a file for the packets: an earlier
+    capture in it is continued, see verbena.capture.begin; `capture_direct` also records direct
+    requests, which send no packets; `capture_bytes` is how much of each packet is kept.
 
     Applied to its own result the function changes nothing more. Raises FileNotFoundError when
     Verbena's libraries are missing and ValueError when a value is not valid.
@@ -95,7 +100,7 @@ def environment(
     prepend(changed, "LD_LIBRARY_PATH", [str(folder)], ":")
     prepend(changed, "PATH", [str(programs_dir(folder))], ":")
     changed.update(settings(log, spin_us, part_id))
-    changed.update(port_settings(netdev, link_layer, pkeys, ports))
+    changed.update(port_settings(netdev, link_layer, pkeys, ports, devices))
     changed.update(packet_settings(faults, capture, capture_direct, capture_bytes))
     _fault_rules.put_beside(changed)
     return changed
@@ -185,7 +190,9 @@ def setting_of(port: str, name: str) -> int | None:
 def check_port_value(name: str, value: str) -> None:
     """Raises ValueError when a setting of a port cannot have this value."""
     ranges = {"lid": range(1, 0xBFFF + 1), "lmc": range(8)}
-    if name == "netdev" and not (0 < len(os.fsencode(value)) <= NETDEV_MOST and ";" not in value):
+    if name == "netdev" and not (
+        0 < len(os.fsencode(value)) <= NETDEV_MOST and not {*";/"} & {*value}
+    ):
         raise ValueError(f"netdev={value!r} is the name of no interface")
     if name == "pkeys":
         check_pkeys([number(name, word) for word in value.split("+")])
@@ -201,31 +208,61 @@ def number(name: str, value: str) -> int:
     return int(value, 16 if value[1:2] in ("x", "X") else 10)
 
 
-def check_lids(ports: Sequence[str]) -> None:
+def check_lids(devices: Sequence[Sequence[str]]) -> None:
     """Raises ValueError when two InfiniBand ports have a LID in common."""
-    owner: dict[int, int] = {}
-    for place, port in enumerate(ports, 1):
-        if port.split(",")[0] != LinkLayer.INFINIBAND:
-            continue
-        lids = 1 << (setting_of(port, "lmc") or 0)
-        first = setting_of(port, "lid") or place * lids
-        for lid in range(first, first + lids):
-            if owner.setdefault(lid, place) != place:
-                raise ValueError(
-                    f"the LID {lid} is of port {owner[lid]} and of port {place}: give one of them "
-                    "another lid"
-                )
+    owner: dict[int, str] = {}
+    for number, ports in enumerate(devices):
+        for place, port in enumerate(ports, 1):
+            if port.split(",")[0] != LinkLayer.INFINIBAND:
+                continue
+            name = f"port {place}{f' of verbena{number}' if len(devices) > 1 else ''}"
+            lids = 1 << (setting_of(port, "lmc") or 0)
+            first = setting_of(port, "lid") or (number * PORTS_MOST + place) * lids
+            for lid in range(first, first + lids):
+                if owner.setdefault(lid, name) != name:
+                    raise ValueError(
+                        f"the LID {lid} is of {owner[lid]} and of {name}: give one of them "
+                        "another lid"
+                    )
 
 
 def check_ports(ports: Sequence[str], link_layer: LinkLayer | str | None) -> None:
-    """Raises ValueError when an adapter cannot have these ports."""
+    """Raises ValueError when a device cannot have these ports."""
     if link_layer is not None:
         raise ValueError("ports have link layers of their own: leave link_layer out")
     if not 1 <= len(ports) <= PORTS_MOST:
         raise ValueError(f"an adapter has 1 to {PORTS_MOST} ports, not {len(ports)}")
     for port in ports:
         check_port(port)
-    check_lids(ports)
+
+
+def device_settings(
+    link_layer: LinkLayer | str | None,
+    ports: Sequence[str] | None,
+    devices: int | Sequence[Sequence[str]] | None,
+) -> dict[str, str]:
+    """The variables about the devices and the link layers of their ports."""
+    usual = [LinkLayer(link_layer or LinkLayer.ETHERNET)]
+    count = devices if isinstance(devices, int) else 1 if devices is None else len(devices)
+    if not 1 <= count <= DEVICES_MOST:
+        raise ValueError(f"there are 1 to {DEVICES_MOST} devices, not {count}")
+    found = {} if devices is None else {"VERBENA_DEVICES": str(count)}
+    if devices is None or isinstance(devices, int):
+        described = [] if ports is None else [ports]
+    elif ports is None:
+        described = [*devices]
+    else:
+        raise ValueError("each device has ports of its own: leave ports out")
+    for each in described:
+        if each or ports is not None:
+            check_ports(each, link_layer)
+    every = [each or usual for each in described] or [usual]
+    check_lids([*every, *every[-1:] * (count - len(every))])
+    if link_layer is not None:
+        found["VERBENA_LINK_LAYER"] = usual[0]
+    if described:
+        found["VERBENA_PORTS"] = "/".join(";".join(each) for each in every)
+    return found
 
 
 def port_settings(
@@ -233,18 +270,14 @@ def port_settings(
     link_layer: LinkLayer | str | None,
     pkeys: Sequence[int] | None,
     ports: Sequence[str] | None,
+    devices: int | Sequence[Sequence[str]] | None,
 ) -> dict[str, str]:
-    """Return the variables about the ports. Raises ValueError."""
-    found: dict[str, str] = {}
+    """Return the variables about the devices and their ports. Raises ValueError."""
+    found = device_settings(link_layer, ports, devices)
     if netdev is not None:
         if not netdev:
             raise ValueError("netdev is the name of an interface, not nothing")
         found["VERBENA_NETDEV"] = netdev
-    if link_layer is not None:
-        found["VERBENA_LINK_LAYER"] = str(LinkLayer(link_layer))
-    if ports is not None:
-        check_ports(ports, link_layer)
-        found["VERBENA_PORTS"] = ";".join(ports)
     if pkeys is not None:
         check_pkeys(pkeys)
         found["VERBENA_PKEYS"] = ",".join(f"{pkey:#06x}" for pkey in pkeys)

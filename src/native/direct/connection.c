@@ -11,7 +11,7 @@
 #include "direct/responder.h"
 #include "direct/retry.h"
 #include "direct/service.h"
-#include "hca/silence.h"
+#include "hca/sentences.h"
 #include "hca/xrc.h"
 #include "transport/receive.h"
 
@@ -101,19 +101,23 @@ static void connection_read_netdev(const struct vb_port_shared *port,
     netdev[sizeof(port->netdev)] = '\0';
 }
 
-/* The adapter has the GID, or nothing would go direct: where its only port and the peer's stand for
- * the same interface, its table need not be looked at again. */
+/* Does the GID, which is one of this host's, lead to the peer's port? */
 static bool connection_is_behind(const struct vb_adapter *adapter, const uint8_t gid[16],
-                                 uint32_t index, const struct vb_port_shared *port)
+                                 const struct vb_segment_header *peer, uint32_t index)
 {
+    const struct vb_port_shared *port = &peer->port[index];
+    unsigned unit = vb_port_addresses_unit(adapter, gid);
     char netdev[sizeof(port->netdev) + 1];
 
-    if (VB_LIKELY(
-            adapter->port_count == 1 && index == 0 &&
-            memcmp(adapter->self.header->port[0].netdev, port->netdev, sizeof(port->netdev)) == 0))
+    if (VB_UNLIKELY(unit))
+        return unit == vb_port_unit(peer->device, index + 1);
+    /* The adapter has the address, or nothing would go direct: where its only port and the peer's
+     * stand for the same interface, the table need not be searched again. */
+    if (VB_LIKELY(adapter->port_count == 1 && memcmp(adapter->self.header->port[0].netdev,
+                                                     port->netdev, sizeof(port->netdev)) == 0))
         return true;
     connection_read_netdev(port, netdev);
-    return vb_port_addresses_lead_to(adapter, gid, index + 1, netdev);
+    return vb_port_addresses_any_has_on(adapter, gid, netdev);
 }
 
 bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
@@ -124,7 +128,7 @@ bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_a
     if (vb_qp_port(qp)->infiniband != (bool)port->infiniband)
         return false;
     return ah->is_global ? connection_is_behind(qp->context->adapter, ah->grh.dgid.raw,
-                                                remote->port % VB_MAX_PORTS, port)
+                                                peer->view.header, remote->port % VB_MAX_PORTS)
                          : vb_lid_is_of(port->lid, port->lmc, ah->dlid);
 }
 
@@ -269,7 +273,7 @@ void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *te
     const char *between = "";
 
     vb_text_add(text, "\"deserted\":[");
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         struct vb_qp *qp = adapter->qps[i];
         enum vb_silence silence = VB_SILENCE_UNKNOWN;
@@ -281,11 +285,12 @@ void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *te
                     "%s{\"qp_num\":%u,\"why\":\"QP 0x%x is connected to QP 0x%x, which can "
                     "neither answer nor send",
                     between, qp->number, qp->number, vb_qp_dest(qp->shared));
-        vb_silence_say_fact(text, silence, value);
+        vb_sentence_say(text, VB_SENTENCE_SILENCE + (unsigned)silence,
+                        &(struct vb_evidence){.count = value});
         vb_text_add(text, "\"}");
         between = ",";
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     vb_text_add(text, "]");
 }
 
@@ -303,14 +308,14 @@ void vb_direct_connections_attend(struct vb_direct *direct, const struct vb_peer
 {
     struct vb_adapter *adapter = direct->adapter;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         struct vb_qp *qp = adapter->qps[i];
 
         if (qp && is_stray(qp) && vb_direct_peer_has(peer, vb_qp_dest(qp->shared)))
             vb_direct_retry_attend(direct, qp);
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 bool vb_direct_connection_attach_peer(struct vb_qp *qp)
@@ -415,8 +420,8 @@ void vb_direct_settle(struct vb_qp *qp)
     drop_peer(qp, peer);
     vb_direct_bounce_settle(vb_direct_of(adapter));
     if (vb_is_taken_in_turns(qp)) {
-        vb_lock(&qp->shared->rq_lock, adapter->instance);
-        vb_unlock(&qp->shared->rq_lock);
+        vb_word_lock(&qp->shared->rq_lock, VB_RANK_RECEIVE, adapter->instance);
+        vb_word_unlock(&qp->shared->rq_lock);
     }
 }
 

@@ -23,6 +23,7 @@
 #include "direct/query.h"
 #include "hca/adapter.h"
 #include "hca/host_calls.h"
+#include "lock/mutex.h"
 #include "port/address.h"
 
 /* How a peer's own memory is reached; what the environment may force. */
@@ -38,7 +39,7 @@ extern const struct vb_carrier vb_direct_carrier;
 
 /* The retry thread's work (retry.h). */
 struct vb_retry {
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     pthread_cond_t work; /* the thread sleeps here */
     pthread_cond_t left; /* those sleep here who wait until it has no hand on a QP */
     bool idle;           /* it sleeps until it is woken; else it looks again by itself */
@@ -59,24 +60,24 @@ struct vb_direct {
     _Atomic uint32_t slot_count;
     uint64_t probe[2]; /* what a peer reads and writes to see whether it can */
 
-    pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
+    struct vb_mutex connect_mutex; /* one handshake at a time; the service thread never takes it */
     atomic_bool has_connected_all; /* vb_direct_peer_connect_all */
     uint32_t silent_slot;          /* its process did not answer: it may be stopped */
     uint64_t silent_until;         /* ns */
-    pthread_mutex_t peers_mutex;
+    struct vb_mutex peers_mutex;
     struct vb_peer *peers;
     struct vb_other_build
         other_builds[VB_OTHER_BUILDS]; /* under peers_mutex, as `other_build_next` */
     uint32_t other_build_next;
-    pthread_mutex_t serve_mutex; /* held while a peer's bounce job is carried out */
-    pthread_mutex_t links_mutex;
+    struct vb_mutex serve_mutex; /* held while a peer's bounce job is carried out */
+    struct vb_mutex links_mutex;
     struct link *links; /* sockets that the service thread watches (service.c) */
     struct vb_peer self_peer;
 
     int epoll_fd;
     int wake_fd;
     int spare_fd; /* closed for a moment, to refuse a connection when no descriptor is left */
-    pthread_mutex_t spare_mutex; /* protects spare_fd: no handshake here may take its number */
+    struct vb_mutex spare_mutex; /* protects spare_fd: no handshake here may take its number */
     atomic_bool stopping;
     pthread_t thread;
     struct vb_retry retry;

@@ -8,7 +8,7 @@
 #include "hca/decline.h"
 #include "hca/names.h"
 #include "hca/refusal.h"
-#include "hca/silence.h"
+#include "hca/sentences.h"
 
 static struct vb_other_build *at_slot(struct vb_direct *direct, uint32_t slot)
 {
@@ -24,7 +24,7 @@ void vb_direct_other_build_note(struct vb_direct *direct, const struct vb_messag
 {
     struct vb_other_build *entry;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     entry = at_slot(direct, hello->hello.slots[0]);
     if (!entry) {
         entry = &direct->other_builds[direct->other_build_next++ % VB_OTHER_BUILDS];
@@ -33,18 +33,18 @@ void vb_direct_other_build_note(struct vb_direct *direct, const struct vb_messag
     memcpy(entry->slots, hello->hello.slots, sizeof(entry->slots));
     entry->layout = hello->hello.version;
     memcpy(&entry->package, hello->package, sizeof(entry->package));
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
 }
 
 void vb_direct_other_build_forget(struct vb_direct *direct, uint32_t slot)
 {
     struct vb_other_build *entry;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     entry = at_slot(direct, slot);
     if (entry)
         memset(entry, 0, sizeof(*entry));
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
 }
 
 bool vb_direct_other_build_find(struct vb_direct *direct, uint32_t qp_num,
@@ -52,11 +52,11 @@ bool vb_direct_other_build_find(struct vb_direct *direct, uint32_t qp_num,
 {
     const struct vb_other_build *entry;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     entry = at_slot(direct, qp_num / VB_QPS_PER_SLOT % VB_SLOTS);
     if (entry)
         *found = *entry;
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     return entry != NULL;
 }
 
@@ -103,14 +103,14 @@ static bool other_build_is_news(struct vb_direct *direct, uint32_t qp_num,
     struct vb_other_build *entry;
     bool news;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     entry = at_slot(direct, qp_num / VB_QPS_PER_SLOT % VB_SLOTS);
     news = entry && !entry->logged;
     if (news) {
         entry->logged = true;
         *found = *entry;
     }
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     return news;
 }
 
@@ -135,8 +135,8 @@ void vb_direct_other_build_log(const struct vb_qp *qp, uint32_t dest)
     evidence.addr = other.package;
     evidence.count = other.layout;
     vb_text_add(&text, "what QP 0x%x sends is lost: ", qp->number);
-    vb_silence_say(&text, &evidence);
-    vb_silence_advise(&text, &evidence);
+    vb_sentence_say(&text, VB_CHECK_OTHER_BUILD, &evidence);
+    vb_sentence_say(&text, (unsigned)VB_CHECK_OTHER_BUILD | VB_SENTENCE_ADVICE, &evidence);
     adapter->tell(line);
 }
 
@@ -145,7 +145,7 @@ void vb_direct_other_build_describe(struct vb_direct *direct, struct vb_text *te
     const char *between = "";
 
     vb_text_add(text, "\"other_builds\":[");
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     for (uint32_t i = 0; i < VB_OTHER_BUILDS; ++i) {
         const struct vb_other_build *entry = &direct->other_builds[i];
 
@@ -156,6 +156,6 @@ void vb_direct_other_build_describe(struct vb_direct *direct, struct vb_text *te
         vb_text_add(text, " with memory layout %u\"}", entry->layout);
         between = ",";
     }
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     vb_text_add(text, "]");
 }

@@ -15,6 +15,7 @@
 #include "direct/message.h"
 #include "direct/slot.h"
 #include "direct/user.h"
+#include "hca/adapter.h"
 #include "hca/text.h"
 
 enum { ANSWER_BYTES = 16 << 10, ANSWER_PATIENCE_US = 100 * 1000 };
@@ -25,7 +26,7 @@ void vb_direct_query_answer(struct vb_adapter *adapter, vb_direct_count_fn *coun
     char json[ANSWER_BYTES];
     struct vb_text text = {json, sizeof(json), 0};
 
-    vb_text_add(&text, "{\"slot\":%u,", slot);
+    vb_text_add(&text, "{\"slot\":%u,\"device\":%u,", slot, adapter->self.header->device);
     count(adapter, &text);
     vb_text_add(&text, "}");
     if (text.length < (int)sizeof(json))
@@ -51,7 +52,7 @@ static void query_slot(uint32_t slot, vb_direct_answer *each, void *with)
 {
     int fd = vb_direct_slot_connect(slot);
     char json[ANSWER_BYTES];
-    uint32_t first;
+    uint32_t first, device;
     ssize_t length;
 
     if (fd < 0)
@@ -61,8 +62,8 @@ static void query_slot(uint32_t slot, vb_direct_answer *each, void *with)
     if (length <= 0)
         return;
     json[length] = '\0';
-    if (sscanf(json, "{\"slot\":%u", &first) == 1 && first == slot)
-        each(with, json);
+    if (sscanf(json, "{\"slot\":%u,\"device\":%u", &first, &device) == 2 && first == slot)
+        each(with, device, json);
 }
 
 /* Connections are in the system's list under the name of the socket that they came to. */

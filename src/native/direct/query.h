@@ -15,10 +15,11 @@ struct vb_text;
 /* Adds the members of a JSON object: all that the adapter's carriers have counted. */
 typedef void vb_direct_count_fn(struct vb_adapter *adapter, struct vb_text *text);
 
-/* `json` has an object with a member for each part, as vb_host_counters makes it. */
-typedef void vb_direct_answer(void *with, const char *json);
+/* `device` is the number in the name of the process's device. `json` has an object with a member
+ * for each part, as vb_host_counters makes it. */
+typedef void vb_direct_answer(void *with, uint32_t device, const char *json);
 
-/* Calls `each` with the answer of every process, one after another. */
+/* Calls `each` with the answer of every device that a process has open, one after another. */
 void vb_direct_query_counters(vb_direct_answer *each, void *with);
 
 /* The service thread's part: answers on a connection whose first message asked. `slot` is the first

@@ -19,13 +19,14 @@ static enum vb_check lock_proxy(struct vb_connection *to, struct vb_peer *peer, 
 
     if (check)
         return check;
-    if (!vb_lock_unless(&seen->rq_lock, to->qp->context->adapter->instance, &peer->gone))
+    if (!vb_word_lock_unless(&seen->rq_lock, VB_RANK_RECEIVE, to->qp->context->adapter->instance,
+                             &peer->gone))
         return VB_CHECK_XRC_SRQ;
     check = vb_xrc_find_proxy(&peer->view, srq_num, domain, proxy);
     if (!check && *proxy != seen)
         check = VB_CHECK_XRC_SRQ;
     if (check)
-        vb_unlock(&seen->rq_lock);
+        vb_word_unlock(&seen->rq_lock);
     return check;
 }
 
@@ -42,7 +43,7 @@ enum vb_check vb_direct_xrc_proxy_enter(struct vb_connection *to, uint32_t srq_n
             vb_direct_peer_put(direct, peer);
         return check;
     }
-    vb_xrc_configure_proxy(entry, to->remote);
+    vb_xrc_set_proxy(entry, to->remote);
     *proxy =
         (struct vb_connection){.qp = to->qp, .peer = peer, .remote = entry, .target = to->target};
     return VB_CHECK_OK;
@@ -51,6 +52,6 @@ enum vb_check vb_direct_xrc_proxy_enter(struct vb_connection *to, uint32_t srq_n
 void vb_direct_xrc_proxy_leave(struct vb_connection *proxy)
 {
     vb_direct_counts_move(&proxy->counts, &proxy->target->counts);
-    vb_unlock(&proxy->remote->rq_lock);
+    vb_word_unlock(&proxy->remote->rq_lock);
     vb_direct_peer_put(vb_direct_connection_direct(proxy), proxy->peer);
 }

@@ -110,22 +110,23 @@ static uint64_t term_in(const char *json, const char *term)
 
 struct summing {
     const struct device_counter *of;
+    unsigned device;
     uint64_t sum;
 };
 
-static void add_answer(void *with, const char *json)
+static void add_answer(void *with, uint32_t device, const char *json)
 {
     struct summing *summing = with;
 
-    for (size_t i = 0; i < TERMS && summing->of->terms[i]; ++i)
+    for (size_t i = 0; device == summing->device && i < TERMS && summing->of->terms[i]; ++i)
         summing->sum += term_in(json, summing->of->terms[i]);
 }
 
-uint64_t vb_host_device_counter(size_t n)
+uint64_t vb_host_device_counter(unsigned device, size_t n)
 {
     char term[VB_DEVICE_COUNTER_NAME] = "";
     struct device_counter own = {.divisor = 1, .terms = {term}};
-    struct summing summing = {.of = n < KERNELS ? &kernels[n] : &own};
+    struct summing summing = {.of = n < KERNELS ? &kernels[n] : &own, .device = device};
     const char *part, *name = n < KERNELS ? NULL : own_name(n - KERNELS, &part);
 
     if (name)

@@ -15,7 +15,7 @@ enum { VB_DEVICE_COUNTER_NAME = 64 };
 
 /* The n-th file's name, as "counters/port_xmit_data"; false: there are no more. */
 bool vb_host_device_counter_name(size_t n, char name[VB_DEVICE_COUNTER_NAME]);
-/* Its value now. Asks every process, some 50 us each. */
-uint64_t vb_host_device_counter(size_t n);
+/* Its value now, for the device of that number. Asks every process, some 50 us each. */
+uint64_t vb_host_device_counter(unsigned device, size_t n);
 
 #endif

@@ -148,7 +148,8 @@ static void host_close_adapter(struct vb_host *host)
 
 enum { LARGEST_MTU = 4096 };
 
-static int open_port(const struct vb_port_setting *setting, struct vb_adapter_port *port)
+static int open_port(const struct vb_port_setting *setting, unsigned unit,
+                     struct vb_adapter_port *port)
 {
     struct vb_gid gid;
 
@@ -157,9 +158,9 @@ static int open_port(const struct vb_port_setting *setting, struct vb_adapter_po
     port->lid = setting->lid;
     port->lmc = setting->lmc;
     if (!port->infiniband)
-        return vb_port_addresses_open_port(setting->netdev[0] ? setting->netdev : NULL,
-                                           port->number, &port->addresses);
-    gid = vb_port_gid_infiniband(port->number);
+        return vb_port_addresses_open(setting->netdev[0] ? setting->netdev : NULL, unit,
+                                      &port->addresses);
+    gid = vb_port_gid_infiniband(unit);
     return vb_port_addresses_fixed(&gid, 1, LARGEST_MTU, &port->addresses);
 }
 
@@ -182,9 +183,11 @@ static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *c
     int error = 0;
 
     vb_port_ports_usual(&usual);
+    adapter->self.header->device = settings->device;
     adapter->port_count = settings->count;
     for (int i = 0; i < adapter->port_count && !error; ++i) {
-        error = open_port(&settings->port[i], &adapter->ports[i]);
+        error = open_port(&settings->port[i], vb_port_unit(settings->device, i + 1u),
+                          &adapter->ports[i]);
         share_port(adapter, &settings->port[i], &adapter->ports[i]);
     }
     return error;
@@ -206,16 +209,16 @@ static void host_count(struct vb_adapter *adapter, struct vb_text *text)
 
     vb_direct_counters_describe(adapter->direct, text);
     vb_text_add(text, ",");
-    pthread_mutex_lock(&host->counting);
+    vb_lock_take(&host->counting);
     vb_roce_counters(host->roce, adapter, text);
-    pthread_mutex_unlock(&host->counting);
+    vb_lock_release(&host->counting);
 }
 
 static void set_roce(struct vb_host *host, struct vb_roce *roce)
 {
-    pthread_mutex_lock(&host->counting);
+    vb_lock_take(&host->counting);
     host->roce = roce;
-    pthread_mutex_unlock(&host->counting);
+    vb_lock_release(&host->counting);
 }
 
 /* ---- open and close, one after another ---- */
@@ -266,7 +269,7 @@ static void host_close_parts(struct vb_host *host)
     close_ports(&host->adapter);
     if (host->adapter.segment)
         host_close_adapter(host);
-    pthread_mutex_destroy(&host->counting);
+    vb_lock_destroy(&host->counting);
 }
 
 static int host_open_parts(struct vb_host *host, const struct vb_host_config *config)
@@ -291,7 +294,7 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
 
     if (!made)
         return -ENOMEM;
-    pthread_mutex_init(&made->counting, NULL);
+    vb_lock_init(&made->counting, VB_RANK_COUNTING);
     made->packets_only = config->packets_only;
     atomic_init(&made->went_direct, config->went_direct);
     error = host_open_parts(made, config);

@@ -7,6 +7,7 @@
 #define VB_HOST_HOST_H
 
 #include "direct/direct.h"
+#include "lock/mutex.h"
 #include "memory/watch.h"
 #include "port/ports.h"
 #include "roce/roce.h"
@@ -29,8 +30,9 @@ enum { VB_SEGMENT_PARTS = 6 };
 
 struct vb_host_config {
     struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
-    /* Stay the caller's; NULL: one Ethernet port. An InfiniBand port has one GID, which no
-     * interface stands behind, and reaches this host alone. */
+    /* The device's number and its ports, which stay the caller's; NULL: the first device, with one
+     * Ethernet port. An InfiniBand port has one GID, which no interface stands behind, and reaches
+     * this host alone. */
     const struct vb_port_settings *ports;
     enum vb_way copies;         /* how a peer's own memory is reached; VB_WAY_ANY: probe */
     struct vb_roce_config roce; /* `adapter`, `addresses` and `loop` are filled in */
@@ -46,7 +48,7 @@ struct vb_host {
     struct vb_direct *direct;
     struct vb_roce *roce;     /* NULL: it could not be opened, and roce_error says why */
     int roce_error;           /* negative errno; only peers on this host are reached then */
-    pthread_mutex_t counting; /* `roce` comes and goes under it, for whoever asks for counters */
+    struct vb_mutex counting; /* `roce` comes and goes under it, for whoever asks for counters */
     bool packets_only;
     uint32_t slots;                    /* of direct's that the RoCE port knows */
     struct vb_capture_direct *capture; /* NULL: what goes direct is not captured */

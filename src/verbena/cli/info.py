@@ -66,9 +66,9 @@ def device_text(device: DeviceView, path: str) -> str:
     return aligned(rows)
 
 
-def roce() -> dict[str, Any]:
-    """Return RoCE's state in this process's device: "udp_port" and "local_peers", or "reason"."""
-    with verbs.open_device() as context:
+def roce(device: str) -> dict[str, Any]:
+    """Return RoCE's state in a device: "udp_port" and "local_peers", or "reason"."""
+    with verbs.open_device(device) as context:
         return dict((context.describe() or {}).get("roce", {}))
 
 
@@ -107,9 +107,12 @@ def counters_line(counters: Counters) -> str:
 def running_text(processes: list[Running]) -> str:
     if not processes:
         return "Processes of this user that have the device open: none"
-    rows = [[str(each.pid), each.program, counters_line(each.counters)] for each in processes]
+    rows = [
+        [each.device, str(each.pid), each.program, counters_line(each.counters)]
+        for each in processes
+    ]
     if len(processes) > 1:
-        rows.append(["all", "", counters_line(total(processes))])
+        rows.append(["all", "", "", counters_line(total(processes))])
     return "Processes of this user that have the device open, and what they counted:\n" + aligned(
         rows, "  "
     )
@@ -122,16 +125,17 @@ def limits_text(device: DeviceView) -> str:
 def as_json(
     found: list[DeviceView],
     path: str,
-    ways: dict[str, Any],
+    ways: list[dict[str, Any]],
     reach: Reach,
     processes: list[Running],
 ) -> dict[str, Any]:
-    listed = [asdict(device) for device in found]
+    """The member "roce" of the whole is that of the first device."""
+    listed = [asdict(device) | {"roce": way} for device, way in zip(found, ways, strict=True)]
     return {
         "version": full_version(),
         "library": path,
         "devices": listed,
-        "roce": ways,
+        "roce": ways[0] if ways else {},
         "peer_memory": asdict(reach),
         "processes": [asdict(process) for process in processes],
         "counters": total(processes),
@@ -142,7 +146,8 @@ def main(arguments: list[str]) -> int:
     """Run `verbena info`. Returns its exit status."""
     options = parser().parse_args(arguments)
     processes = list(running())
-    path, found, ways = library.find(), devices(), roce()
+    path, found = library.find(), devices()
+    ways = [roce(device.name) for device in found]
     try:
         reach = probe()
     except ProbeError as error:
@@ -151,8 +156,9 @@ def main(arguments: list[str]) -> int:
     if options.json:
         print(json.dumps(as_json(found, path, ways, reach, processes), indent=2))
         return 0
-    for device in found:
+    for device, way in zip(found, ways, strict=True):
         gids = "GIDs:\n" + aligned([row[2:] for row in gid_rows([device])], "  ")
-        print(device_text(device, path), gids, limits_text(device), sep="\n\n")
-    print(f"\n{roce_text(ways)}\n\n{running_text(processes)}\n\n{reach_text(reach)}")
+        parts = (device_text(device, path), gids, limits_text(device), roce_text(way))
+        print(*parts, sep="\n\n", end="\n\n")
+    print(running_text(processes), reach_text(reach), sep="\n\n")
     return 0

@@ -24,8 +24,36 @@ from verbena.cli.elf import obstacle, sanitizers
 USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
 
 
-OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "link-layer=", "pkeys=", "port=",
-           "part-id=", "fault=", "capture=", "capture-direct", "capture-bytes="]  # fmt: skip
+OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "link-layer=", "pkeys=", "device",
+           "devices=", "port=", "part-id=", "fault=", "capture=", "capture-direct",
+           "capture-bytes="]  # fmt: skip
+
+
+class DeviceAction(argparse.Action):
+    """`--device` begins another device, which has no ports yet."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object
+    ) -> None:
+        if namespace.port:
+            parser.error("put --port behind the --device that it is a port of")
+        namespace.device = [*(namespace.device or []), []]
+
+
+class PortAction(argparse.Action):
+    """`--port` is a port of the `--device` before it, or of every device where there is none."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if namespace.device:
+            namespace.device[-1].append(values)
+        else:
+            namespace.port = [*(namespace.port or []), values]
 
 
 class ProgramError(Exception):
@@ -40,8 +68,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena run",
         usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--netdev NAME]\n"
-        "                   [--link-layer LAYER] [--pkeys LIST] [--port PORT ...] [--part-id N]\n"
-        "                   [--fault RULES]\n"
+        "                   [--link-layer LAYER] [--pkeys LIST] [--port PORT ...]\n"
+        "                   [--devices N | --device [--port PORT ...] ...]\n"
+        "                   [--part-id N] [--fault RULES]\n"
         "                   [--capture FILE [--capture-direct] [--capture-bytes N]]\n"
         "                   [--] PROGRAM [ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
@@ -98,11 +127,24 @@ def add_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--port",
         metavar="PORT",
-        action="append",
+        action=PortAction,
         type=port,
         help="a port of the adapter, given once or twice, in place of --link-layer: ethernet or "
         "infiniband and the port's settings, as in ethernet,netdev=eth0 or "
         "infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001",
+    )
+    made.add_argument(
+        "--devices",
+        metavar="N",
+        type=device_count,
+        help="how many devices there are, verbena0, verbena1 and so on, each with the ports that "
+        "the options say (1)",
+    )
+    made.add_argument(
+        "--device",
+        action=DeviceAction,
+        nargs=0,
+        help="once for each device, in place of --devices, and in front of its --port options",
     )
     made.add_argument(
         "--part-id",
@@ -159,11 +201,12 @@ def parse(
     parsed = options.parse_args(ours)
     if not parsed.capture and (parsed.capture_direct or parsed.capture_bytes is not None):
         options.error("name the file to capture into: --capture FILE")
-    if parsed.port:
-        try:
-            launch.check_ports(parsed.port, parsed.link_layer)
-        except ValueError as error:
-            options.error(str(error))
+    if parsed.device and parsed.devices is not None:
+        options.error("--devices is how often there is a --device: leave it out")
+    try:
+        launch.device_settings(parsed.link_layer, parsed.port, parsed.device or parsed.devices)
+    except ValueError as error:
+        options.error(str(error))
     return parsed, words
 
 
@@ -171,6 +214,15 @@ def microseconds(text: str) -> int:
     value = int(text) if text.isdecimal() else -1
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of microseconds")
+    return value
+
+
+def device_count(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if not 1 <= value <= launch.DEVICES_MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of devices from 1 to {launch.DEVICES_MOST}"
+        )
     return value
 
 
@@ -318,6 +370,7 @@ def environment_of(options: argparse.Namespace) -> dict[str, str]:
         link_layer=options.link_layer,
         pkeys=options.pkeys,
         ports=options.port,
+        devices=options.device or options.devices,
         part_id=options.part_id,
         faults=options.fault,
         capture=options.capture,

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 Counters = dict[str, dict[str, int]]
-"""By part ("direct", "engine", "udp", "steer"), then by name."""
+"""By part ("direct", "engine", "udp", "reuseport"), then by name."""
 
 _SLOT = re.compile(r"@verbena/slot/([0-9a-f]{3})$", re.MULTILINE)
 _MAGIC = 0x56455242454E4131
@@ -34,6 +34,7 @@ _ANSWER_BYTES = 1 << 16
 class Running:
     """A process that has the device open. `program` is the kernel's name for it."""
 
+    device: str
     pid: int
     program: str
     counters: Counters
@@ -65,7 +66,7 @@ def _ask(slot: int) -> Running | None:
     pid, uid, _ = struct.unpack("3i", credentials)
     if uid != os.geteuid() or answer.pop("slot", None) != slot:
         return None
-    return Running(pid, _program(pid), answer)
+    return Running(f"verbena{answer.pop('device', 0)}", pid, _program(pid), answer)
 
 
 def running() -> Iterator[Running]:
@@ -79,8 +80,8 @@ def running() -> Iterator[Running]:
 def total(processes: list[Running]) -> Counters:
     """The sums over these processes.
 
-    >>> one = Running(1, "a", {"direct": {"sends": 2}})
-    >>> total([one, Running(2, "b", {"direct": {"sends": 3}, "udp": {"sent": 1}})])
+    >>> one = Running("verbena0", 1, "a", {"direct": {"sends": 2}})
+    >>> total([one, Running("verbena0", 2, "b", {"direct": {"sends": 3}, "udp": {"sent": 1}})])
     {'direct': {'sends': 5}, 'udp': {'sent': 1}}
     """
     sums: Counters = {}

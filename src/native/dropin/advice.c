@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "dropin/hint.h"
+/*
+ * The line that a program's end may print about failures (advice.h). failures.c and the core note
+ * failures here; an exit handler, which the first failure registers, prints the line.
+ */
+#include "dropin/advice.h"
 
 #include <stdatomic.h>
 #include <stddef.h>
@@ -11,8 +15,8 @@ enum { NOTHING_FAILED, SOME_FAILED, PROGRAM_ASKS };
 
 static atomic_int state;
 
-#ifdef __GLIBC__ /* others tell no exit status to those who wait for the end */
-static void say_hint(int status, void *unused)
+#ifdef __GLIBC__ /* the exit handlers of other C libraries do not get the exit status */
+static void advice_say(int status, void *unused)
 {
     (void)unused;
     if (status && atomic_load(&state) == SOME_FAILED)
@@ -23,7 +27,7 @@ static void say_hint(int status, void *unused)
 }
 #endif
 
-void vb_dropin_hint_needed(void)
+void vb_dropin_advice_needed(void)
 {
     int none = NOTHING_FAILED;
 
@@ -33,11 +37,11 @@ void vb_dropin_hint_needed(void)
     if (!atomic_compare_exchange_strong(&state, &none, SOME_FAILED))
         return;
 #ifdef __GLIBC__
-    on_exit(say_hint, NULL);
+    on_exit(advice_say, NULL);
 #endif
 }
 
-void vb_dropin_hint_void(void)
+void vb_dropin_advice_unneeded(void)
 {
     atomic_store_explicit(&state, PROGRAM_ASKS, memory_order_relaxed);
 }
