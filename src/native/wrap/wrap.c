@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls of wrap.h for the case that faults or a capture are configured. Carriers call them
+ * from any thread. `mutex` protects the rules and what they hold; a packet is captured outside it.
+ */
 #include "wrap/wrap.h"
 
 #include <errno.h>
@@ -9,17 +13,20 @@
 #include "wrap/fault.h"
 #include "wrap/held.h"
 
-/* Rules and what they hold. Those that were replaced stay until their last packet is gone. */
+/*
+ * Rules and the packets that they hold. Rules that were replaced stay until their last packet is
+ * gone.
+ */
 struct vb_wrap_faults {
     struct vb_wrap_faults *next;
     struct vb_fault *fault;
     struct vb_held_pool *pool;
 };
 
-/* A packet either way, and what is wanted of it. */
+/* A packet to which the rules are applied, in either direction. */
 struct subject {
-    const struct vb_packet *packet;   /* out… */
-    const struct vb_arrival *arrival; /* …or in */
+    const struct vb_packet *packet;   /* set on the way out */
+    const struct vb_arrival *arrival; /* set on the way in, with `frame` */
     const struct vb_wrap_frame *frame;
     uint32_t qp_num;
     uint64_t now;
@@ -28,7 +35,7 @@ struct subject {
 void vb_wrap_init(struct vb_wrap *wrap)
 {
     memset(wrap, 0, sizeof(*wrap));
-    pthread_mutex_init(&wrap->mutex, NULL);
+    vb_lock_init(&wrap->mutex, VB_RANK_WRAP);
 }
 
 static void destroy_faults(struct vb_wrap_faults *faults)
@@ -47,7 +54,7 @@ void vb_wrap_fini(struct vb_wrap *wrap)
         destroy_faults(faults);
     }
     vb_wrap_capture_close(wrap->capture);
-    pthread_mutex_destroy(&wrap->mutex);
+    vb_lock_destroy(&wrap->mutex);
 }
 
 static void update_active(struct vb_wrap *wrap)
@@ -59,9 +66,9 @@ int vb_wrap_set_capture(struct vb_wrap *wrap, const struct vb_capture_config *co
 {
     int error = vb_wrap_capture_open(config, &wrap->capture);
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     update_active(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return error;
 }
 
@@ -82,7 +89,7 @@ static int create_faults(const struct vb_fault_rules *rules, struct vb_wrap_faul
     return 0;
 }
 
-/* Frees what has been replaced and holds nothing any more. */
+/* Frees rules that have been replaced and hold nothing any more. */
 static void sweep(struct vb_wrap *wrap)
 {
     for (struct vb_wrap_faults **at = &wrap->faults; *at;) {
@@ -108,7 +115,7 @@ int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, si
         result = create_faults(&rules, &made);
     if (result)
         return result;
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     if (wrap->current)
         vb_wrap_held_release(wrap->current->pool);
     wrap->current = made;
@@ -117,7 +124,7 @@ int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, si
         wrap->faults = made;
     }
     sweep(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return 0;
 }
 
@@ -127,10 +134,10 @@ int vb_wrap_fault_text(struct vb_wrap *wrap, char *text, size_t size)
 
     if (size)
         *text = '\0';
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     if (wrap->current)
         length = vb_wrap_rules_text(wrap->current->fault, text, size);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return length;
 }
 
@@ -170,7 +177,7 @@ static bool copy_subject(const struct subject *subject, struct vb_held *held)
     return vb_wrap_held_copy_arrival(held, subject->arrival);
 }
 
-/* A random byte: not the one that the ICRC leaves out. */
+/* The offset of a random byte, but not of BTH byte 4, which the ICRC does not cover. */
 static uint32_t any_offset(const struct vb_held *held, uint64_t random)
 {
     uint32_t offset = (uint32_t)(random % (held->length > 5 ? held->length - 1 : 1));
@@ -241,7 +248,7 @@ static struct vb_wrap_frame wrap_frame_of(const struct vb_held *held)
     return (struct vb_wrap_frame){held->source_port, held->ip_id, held->may_fragment, NULL};
 }
 
-/* The packet's ICRC is wrong by now: an adapter would drop it. */
+/* A rule made the ICRC of an arrival wrong: it is dropped, as by an adapter. */
 static enum verdict refuse_broken(struct vb_wrap *wrap, struct vb_held *held, uint64_t now)
 {
     struct vb_wrap_frame frame = wrap_frame_of(held);
@@ -265,7 +272,7 @@ static enum verdict apply_effect(struct vb_wrap *wrap, const struct subject *sub
         return PASS;
     if (!subject->packet && (*held)->icrc_flip)
         return refuse_broken(wrap, *held, subject->now);
-    if (!later && !changed) { /* the packet itself goes, and this is its first copy */
+    if (!later && !changed) { /* the packet itself passes, and `held` is its first copy */
         push_copies(faults, *held, effect->copies - 1, effect, subject->now);
         wrap_hold(*held, effect, subject->now);
         return PASS;
@@ -311,9 +318,9 @@ static enum verdict apply_faults_locked(struct vb_wrap *wrap, const struct subje
     enum verdict verdict;
 
     *held = NULL;
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     verdict = apply_faults(wrap, subject, held);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return verdict;
 }
 
@@ -321,10 +328,10 @@ static struct vb_held *pop(struct vb_wrap *wrap, enum vb_wrap_direction directio
 {
     struct vb_held *held = NULL;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults && !held; faults = faults->next)
         held = vb_wrap_held_pop(faults->pool, direction, now);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return held;
 }
 
@@ -332,23 +339,23 @@ static void wrap_give_back(struct vb_wrap *wrap, struct vb_held *held)
 {
     if (!held)
         return;
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     vb_wrap_held_give_back(held);
     sweep(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
 }
 
 uint64_t vb_wrap_deadline_active(struct vb_wrap *wrap)
 {
     uint64_t deadline = UINT64_MAX;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
         uint64_t next = vb_wrap_held_deadline(faults->pool);
 
         deadline = next < deadline ? next : deadline;
     }
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return deadline;
 }
 
@@ -356,22 +363,22 @@ uint64_t vb_wrap_last_out_active(struct vb_wrap *wrap)
 {
     uint64_t last = 0;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
         uint64_t of_these = vb_wrap_held_last(faults->pool, VB_WRAP_OUT);
 
         last = of_these > last ? of_these : last;
     }
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return last;
 }
 
 void vb_wrap_release(struct vb_wrap *wrap)
 {
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next)
         vb_wrap_held_release(faults->pool);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
 }
 
 /* ---- on the way out ---- */
