@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A fuzzing target: what reaches a process's steering and its forwarding from other processes of
- * the host, hostile ones among them. They can send datagrams to the socket for answers, questions
- * to port 4791, and, if they are the same user's, letters and any slot's packets.
+ * A fuzzing target: what reaches a process's socket selection and its forwarding from other
+ * processes of the host, hostile ones among them. They can send datagrams to the socket for
+ * answers, questions to port 4791, and, if they are the same user's, forwarded packets and packets
+ * for any slot.
  *
  * The input is a row of steps; each one's first byte says which, modulo STEP_KINDS.
  */
@@ -19,8 +20,8 @@
 #include "roce/reuseport.h"
 #include "wire/headers.h"
 
-enum step_kind { ANSWER, NOISE, QUESTION, LETTER, STRAY, LATER, SLOT, STEP_KINDS };
-enum { STEPS_MOST = 64, FIRST_SLOT = 0x321, LETTER_HEAD = 40, BYTES = 1 << 14 };
+enum step_kind { ANSWER, NOISE, QUESTION, FORWARDED, STRAY, LATER, SLOT, STEP_KINDS };
+enum { STEPS_MOST = 64, FIRST_SLOT = 0x321, FORWARD_HEADER = 40, BYTES = 1 << 14 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -217,11 +218,11 @@ static void head(struct input *input)
     uint8_t how = take8(input);
     size_t length = how & 1 ? take16(input) % BYTES : take8(input);
 
-    memset(bytes, take8(input), LETTER_HEAD);
-    for (size_t i = LETTER_HEAD; i < LETTER_HEAD + 64; ++i)
+    memset(bytes, take8(input), FORWARD_HEADER);
+    for (size_t i = FORWARD_HEADER; i < FORWARD_HEADER + 64; ++i)
         bytes[i] = take8(input);
     if (how & 2)
-        vb_wire_put24(bytes + LETTER_HEAD + 5, FIRST_SLOT << VB_SLOT_BITS | take8(input));
+        vb_wire_put24(bytes + FORWARD_HEADER + 5, FIRST_SLOT << VB_SLOT_BITS | take8(input));
     send_forwarded(FIRST_SLOT + take8(input) % 4, bytes, length);
 }
 
@@ -250,7 +251,7 @@ static void step(struct input *input)
     case QUESTION:
         question(input);
         break;
-    case LETTER:
+    case FORWARDED:
         head(input);
         break;
     case STRAY:
@@ -292,7 +293,7 @@ static void begin(void)
 static void end(void)
 {
     struct question asked = {MAGIC, VERSION, ASKS, 0x1122334455667788, 7, world.other_port, 0};
-    uint8_t bytes[LETTER_HEAD + VB_BTH + 8] = {0};
+    uint8_t bytes[FORWARD_HEADER + VB_BTH + 8] = {0};
     struct vb_bth bth = {.opcode = 0xfe, .pkey = 0xffff, .dest_qp = VB_PROBE_QPN + 7};
     uint32_t before = world.delivered;
     struct answer got;
@@ -307,7 +308,7 @@ static void end(void)
                     got.instance == 1 && got.slot_count == world.slots;
     CHECK(answered);
     bth.dest_qp = FIRST_SLOT << VB_SLOT_BITS | 9;
-    vb_wire_bth_write(bytes + LETTER_HEAD, &bth);
+    vb_wire_bth_write(bytes + FORWARD_HEADER, &bth);
     send_forwarded(FIRST_SLOT, bytes, sizeof(bytes));
     CHECK(world.delivered > before);
     vb_roce_reuseport_close(world.reuseport);

@@ -49,7 +49,7 @@ static uint32_t run(unsigned length, uint32_t qp_word)
 }
 
 /* Every third slot from 1 on; all others go to one index. */
-static void steers(unsigned count)
+static void selects(unsigned count)
 {
     unsigned length;
 
@@ -70,7 +70,7 @@ static void test_slots(void)
     static const unsigned counts[] = {0, 1, 2, 3, 4, 5, 8, 9, 31, 100, 333, 800, 1300};
 
     for (size_t i = 0; i < sizeof(counts) / sizeof(*counts); ++i)
-        steers(counts[i]);
+        selects(counts[i]);
 }
 
 static void test_probes(void)

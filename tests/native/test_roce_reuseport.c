@@ -483,7 +483,7 @@ static void test_storm(void)
     stop(&storm.hosts[1]);
 }
 
-/* Where the kernel steers nothing, all that reaches the wrong process is forwarded. */
+/* Where no program is attached, all that reaches the wrong process is forwarded. */
 static void test_without_program(void)
 {
     struct member members[3];

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Writes the classic BPF program of bpf.h: a binary search for the slot. reuseport.c calls it.
+ * Each jump must fit the eight bits that a conditional jump has.
+ */
 #include "roce/bpf.h"
 
 #include <errno.h>

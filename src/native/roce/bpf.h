@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The program that the kernel runs for each datagram to port 4791, to choose which process's
- * socket gets it. Classic BPF: eBPF and its maps need privileges that programs here do not have.
+ * The classic BPF program that the kernel runs for each datagram to port 4791, to choose which
+ * process's socket gets it (SO_ATTACH_REUSEPORT_CBPF). reuseport.c makes and attaches it. eBPF and
+ * its maps need privileges that programs here do not have.
  */
 #ifndef VB_ROCE_BPF_H
 #define VB_ROCE_BPF_H
@@ -16,19 +17,20 @@ struct vb_reuseport_entry {
 };
 
 /*
- * No queue pair is in slot 0. What is sent to the number VB_PROBE_QPN + i reaches the socket with
- * index i, whoever's it is.
+ * No queue pair is in slot 0. A datagram to the QP number VB_PROBE_QPN + i reaches the socket with
+ * index i, whoever owns it.
  */
 enum { VB_PROBE_QPN = 0x800, VB_PROBE_INDICES = 0x800 };
 
 enum { VB_BPF_MAX = BPF_MAXINSNS };
 
-/* In place of an index: any socket of the group, which the kernel chooses by the flow. */
+/* In place of an index: the kernel chooses a socket of the group by the flow. */
 enum { VB_ANY_MEMBER = -1 };
 
 /*
- * Entries in the order of their slots, each slot once. Returns the program's length, or 0: that
- * many do not fit. Slots that are not in it go to the socket with the index `others`.
+ * Writes the program for the entries, which are in the order of their slots, each slot once.
+ * Returns its length; 0: so many entries do not fit. Datagrams for slots that are not among them go
+ * to the socket with the index `others`.
  */
 unsigned vb_roce_bpf_make(const struct vb_reuseport_entry *entries, unsigned count, int others,
                           struct sock_filter program[VB_BPF_MAX]);

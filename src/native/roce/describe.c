@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the port has counted, as text: JSON of all, and a line of what was refused lately. */
+/*
+ * What the carrier has counted, as text: JSON of all counters, and a log line of what was refused
+ * lately. host/host.c and roce.c call it; the counters are read under the lock, or approximately.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +52,7 @@ static const struct {
 
 enum { PARTS = sizeof(parts) / sizeof(*parts) };
 
-/* With what was dropped of datagrams that went without packets. */
+/* The counter, with what was dropped of datagrams that went without packets. */
 static uint64_t counted(const struct vb_roce *roce, const struct vb_adapter *adapter, uint32_t n)
 {
     return value_of(roce, n) + (n < UDP_FIRST ? vb_lost_counted(adapter, n) : 0);
@@ -143,7 +146,10 @@ void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now)
     roce->config.log(roce->config.argument, line);
 }
 
-/* A connection's request that nothing has counted: by the way that it took. */
+/*
+ * Why a connection's request was refused if no counter says it: by the responder's path through its
+ * states.
+ */
 static const char *why_on_its_way(const struct vb_roce *roce, bool is_kept)
 {
     char path[PATH_TEXT];

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Packets for other processes of this host, out to their owners and in from those who got ours.
+ * reuseport.c calls it under the port's lock. A packet that waits is kept in order, and what is
+ * kept is bounded.
+ */
 #include "roce/forward.h"
 
 #include <errno.h>
@@ -17,19 +22,20 @@
 #include "roce/forward_queue.h"
 
 enum {
-    OUTGOING = 256,         /* owners that are remembered */
-    LARGEST = 8192,         /* a packet with any headers */
-    MESSAGES_AT_ONCE = 64,  /* from one link, before another's turn */
-    BUFFER_BYTES = 4 << 20, /* of a connection, where the system allows so many */
+    OUTGOING = 256,         /* owners for which there is a queue */
+    LARGEST = 8192,         /* bytes of a packet, with any headers */
+    MESSAGES_AT_ONCE = 64,  /* taken from one connection before the next one's turn */
+    BUFFER_BYTES = 4 << 20, /* of a connection's send buffer, if the system allows so many */
     KEPT_FOR_ONE = 16 << 20,
     KEPT_FOR_ALL = 64 << 20,
-    RETRY_NS = 2000000, /* until an owner that cannot be reached is tried again: doubled… */
+    RETRY_NS = 2000000, /* until an owner that cannot be reached is tried again; doubled each time
+                           up to LONGEST_NS */
     LONGEST_NS = 64000000,
 };
 
 static const uint64_t never = UINT64_MAX;
 
-/* Where packets come in: a listening socket, or one that was accepted. */
+/* A socket for packets that others forward to this process: one that listens, or a connection. */
 struct inbound {
     struct inbound *next;
     int fd;
@@ -41,13 +47,15 @@ struct vb_forward {
     vb_forwarded_fn *deliver;
     void *argument;
     int epoll_fd;
-    int spare_fd; /* given up to refuse a connection when there are no descriptors */
+    int spare_fd; /* closed for a moment to accept a connection when no descriptor is left */
     struct inbound *inbounds;
     struct vb_forward_queue queues[OUTGOING];
-    uint16_t places[VB_SLOTS]; /* of the slot's queue, counted from 1; 0: it has none */
-    int next_fd;               /* for the next connection, also without descriptors; or -1 */
+    uint16_t
+        places[VB_SLOTS]; /* of each slot's queue in `queues`, counted from 1; 0: it has none */
+    int next_fd; /* a socket that is not connected yet, kept for the next connection; or -1 */
     uint64_t sends;
-    uint64_t retry_at; /* for letters that wait without a connection; `never`: none does */
+    uint64_t retry_at; /* when queues with packets and no connection are tried again; `never`: there
+                          are none */
     uint64_t pause;
     uint8_t buffer[sizeof(struct vb_forward_header) + LARGEST];
 };
@@ -158,7 +166,7 @@ static void take_messages(struct vb_forward *forward, struct inbound *link, uint
     }
 }
 
-/* The sender connects anew for what comes later; what it has sent already is taken. */
+/* Takes what the sender has sent already. It connects again for what it sends later. */
 static void take_and_close(struct vb_forward *forward, int fd, uint64_t now)
 {
     ssize_t length;
@@ -170,7 +178,10 @@ static void take_and_close(struct vb_forward *forward, int fd, uint64_t now)
     close(fd);
 }
 
-/* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
+/*
+ * A connection for which there is no descriptor would stay in the listening socket's queue and keep
+ * it readable, so that the thread never slept.
+ */
 static void accept_without_descriptor(struct vb_forward *forward, const struct inbound *listener,
                                       uint64_t now)
 {
@@ -185,7 +196,7 @@ static void accept_without_descriptor(struct vb_forward *forward, const struct i
     forward->spare_fd = forward_open_spare();
 }
 
-/* Another user's process could give packets any source. */
+/* Other users' processes are refused, as they could forge a packet's source. */
 static void accept_inbound(struct vb_forward *forward, const struct inbound *listener, uint64_t now)
 {
     int fd =
@@ -211,7 +222,7 @@ static int open_next(struct vb_forward *forward)
     return 0;
 }
 
-/* Letters that wait say when they can leave. The owner's end is said without being asked for. */
+/* EPOLLOUT is asked for while packets wait. EPOLLHUP, the owner's end, is always reported. */
 static int watch_queue(const struct vb_forward *forward, struct vb_forward_queue *queue,
                        int operation)
 {
@@ -230,7 +241,7 @@ static void forward_disconnect(const struct vb_forward *forward, struct vb_forwa
     queue->fd = -1;
 }
 
-/* For another slot, or for none. */
+/* The queue is free for another slot. Packets that wait in it are dropped. */
 static void release_queue(struct vb_forward *forward, struct vb_forward_queue *queue)
 {
     forward_disconnect(forward, queue);
@@ -250,7 +261,7 @@ static bool is_older(const struct vb_forward_queue *queue, const struct vb_forwa
     return !than || !is_taken(queue) || (is_taken(than) && queue->used < than->used);
 }
 
-/* One for which nothing waits: a free one, or that which was needed longest ago. */
+/* A queue without packets: a free one, or the one that was used longest ago. */
 static struct vb_forward_queue *find_idle(struct vb_forward *forward)
 {
     struct vb_forward_queue *idle = NULL;
@@ -262,7 +273,7 @@ static struct vb_forward_queue *find_idle(struct vb_forward *forward)
     return idle;
 }
 
-/* Ends the connection that was needed longest ago, of those for which nothing waits. */
+/* Ends the connection that was used longest ago, of those without packets. */
 static bool free_descriptor(struct vb_forward *forward)
 {
     struct vb_forward_queue *oldest = NULL;
@@ -279,9 +290,9 @@ static bool free_descriptor(struct vb_forward *forward)
 }
 
 /*
- * A socket that finds nobody stays for the next attempt. So a packet for a slot that no process has
- * costs half of what its reception does (0.46 and 0.9 us), and need not be refused unasked: a
- * process may have come by now.
+ * A socket that nobody listened for is kept for the next attempt. So a packet for a slot that no
+ * process has costs half as much as receiving it (0.46 and 0.9 us), and each is tried: a process
+ * may have taken the slot by now.
  */
 static int connect_next(struct vb_forward *forward, uint32_t slot)
 {
@@ -316,7 +327,7 @@ static int connect_queue(struct vb_forward *forward, struct vb_forward_queue *qu
     return error;
 }
 
-/* ---- out: letters ---- */
+/* ---- out: packets ---- */
 
 static void retry_later(struct vb_forward *forward, uint64_t now)
 {
@@ -324,7 +335,7 @@ static void retry_later(struct vb_forward *forward, uint64_t now)
         forward->retry_at = now + forward->pause;
 }
 
-/* NULL: letters wait for too many other owners. */
+/* The slot's queue, new or present; NULL: packets wait in all of them. */
 static struct vb_forward_queue *queue_for(struct vb_forward *forward, uint32_t slot)
 {
     struct vb_forward_queue *queue;
@@ -364,7 +375,7 @@ static int forward_keep(struct vb_forward *forward, struct vb_forward_queue *que
     return 0;
 }
 
-/* An owner may have gone and another process may have its slot by now: so twice. */
+/* It is tried twice: the owner may have ended, and another process may have its slot by now. */
 static int forward_send_now(struct vb_forward *forward, struct vb_forward_queue *queue,
                             const struct vb_arrival *arrival)
 {
@@ -402,7 +413,7 @@ int vb_roce_forward_send(struct vb_forward *forward, uint32_t slot,
     return error;
 }
 
-/* What waits for this owner leaves, if it can. */
+/* Sends what waits for this owner, as far as it takes it. */
 static void forward_drain(struct vb_forward *forward, struct vb_forward_queue *queue, uint64_t now)
 {
     int error;
@@ -423,7 +434,7 @@ static void forward_drain(struct vb_forward *forward, struct vb_forward_queue *q
         retry_later(forward, now);
 }
 
-/* The connection has ended: the owner has, or it had no descriptor for it. */
+/* The owner has ended the connection: it has ended itself, or it had no descriptor left. */
 static void forward_lose(struct vb_forward *forward, struct vb_forward_queue *queue, uint64_t now)
 {
     forward_disconnect(forward, queue);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A queue of packets in front of one Unix socket (forward_queue.h). forward.c calls it under the
+ * port's lock.
+ */
 #include "roce/forward_queue.h"
 
 #include <errno.h>

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The way to one process of this host that owns a slot: a connection to its abstract socket, and
- * the packets that wait until that takes more. forward.c keeps the queues, and says when to try
- * again.
- *
- * What waits leaves in its order. It is dropped when no process has the slot any more: the queue
- * pairs for which it was meant are gone.
+ * The queue of packets for one other process of this host, which owns a slot: a connection to its
+ * abstract socket, and the packets that wait until that takes more. forward.c has the queues and
+ * says when to try again. Packets leave in their order. They are dropped when no process has the
+ * slot any more, as the queue pairs are gone for which they were meant.
  */
 #ifndef VB_ROCE_FORWARD_QUEUE_H
 #define VB_ROCE_FORWARD_QUEUE_H
@@ -15,7 +13,9 @@
 
 #include "hca/packet.h"
 
-/* What comes with a packet, before its bytes. Of one host, so in its byte order. */
+/*
+ * What precedes a forwarded packet's bytes, in the host's byte order, as both ends are on one host.
+ */
 struct vb_forward_header {
     uint8_t sgid[16], dgid[16];
     uint32_t flow_label;
@@ -28,9 +28,10 @@ struct vb_forward_kept;
 struct vb_forward_queue {
     uint32_t slot;
     int fd;        /* -1: not connected */
-    uint64_t used; /* when it was last needed, in sends of all queues */
+    uint64_t used; /* when a packet was last sent to it: the number of that send among those of all
+                      queues */
     struct vb_forward_kept *first, *last;
-    uint64_t kept; /* bytes that wait */
+    uint64_t kept; /* bytes of the packets that wait */
 };
 
 static inline bool vb_roce_forward_queue_waits(const struct vb_forward_queue *queue)
@@ -38,12 +39,15 @@ static inline bool vb_roce_forward_queue_waits(const struct vb_forward_queue *qu
     return queue->first != NULL;
 }
 
-/* Now: 0, -EAGAIN (the owner takes no more for now), -EPIPE (the connection has ended). */
+/*
+ * Sends a packet at once: 0, -EAGAIN (the owner takes no more for now), -EPIPE (the connection has
+ * ended).
+ */
 int vb_roce_forward_queue_send(const struct vb_forward_queue *queue,
                                const struct vb_arrival *arrival);
-/* Later, behind what waits already. -ENOMEM. */
+/* Keeps a packet behind those that wait. -ENOMEM. */
 int vb_roce_forward_queue_keep(struct vb_forward_queue *queue, const struct vb_arrival *arrival);
-/* What waits, as far as the owner takes it: returned as by vb_roce_forward_queue_send. */
+/* Sends what waits, as far as the owner takes it. Returns as vb_roce_forward_queue_send. */
 int vb_roce_forward_queue_drain(struct vb_forward_queue *queue);
 /* Drops what waits. */
 void vb_roce_forward_queue_clear(struct vb_forward_queue *queue);

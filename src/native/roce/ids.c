@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Which IPv4 identifications are believed (ids.h says why one has to know). udp_receive.c asks
+ * about each packet over IPv4 whose ICRC does not hold as the packet itself says.
+ */
 #include "roce/ids.h"
 
 #include <string.h>

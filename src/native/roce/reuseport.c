@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Finds out which index each process's socket has in the reuseport group, and attaches the program
+ * that follows from it (reuseport.h describes the protocol). roce.c and thread.c call it under the
+ * port's lock.
+ */
 #include "roce/reuseport.h"
 
 #include <errno.h>
@@ -19,16 +24,16 @@
 #include "roce/udp.h"
 
 enum {
-    WINDOW = 8,       /* questions at once */
-    TRIES = 3,        /* of each */
-    ANSWER_MS = 20,   /* how long one is waited for */
-    ASKED_AT_END = 3, /* members: one of them may be stopped */
-    PAUSE_MS = 2,     /* between rebuilds: twice as long after each that changed nothing… */
+    WINDOW = 8,       /* indices that are asked for at once */
+    TRIES = 3,        /* how often each is asked for */
+    ANSWER_MS = 20,   /* how long an answer is waited for */
+    ASKED_AT_END = 3, /* members that are asked for a rebuild: one of them may be stopped */
+    PAUSE_MS = 2, /* between rebuilds; doubled up to LONGEST_MS after each that changed nothing */
     LONGEST_MS = 1000,
-    NAME_MS = 2, /* between attempts to get the maintainer's name… */
+    NAME_MS = 2, /* between attempts to get the maintainer's name, for PATIENCE_MS */
     PATIENCE_MS = 200,
     VERSION = 1,
-    OPCODE = 0xfe, /* of the manufacturer-specific ones */
+    OPCODE = 0xfe, /* a BTH opcode of those for manufacturers */
 };
 
 static const uint32_t magic = 0x56425354;
@@ -36,11 +41,11 @@ static const uint64_t never = UINT64_MAX;
 
 enum kind { QUESTION = 1, REQUEST = 2 };
 
-/* What follows the BTH of a packet to VB_PROBE_QPN + i. */
+/* What follows the BTH in a packet to VB_PROBE_QPN + i. */
 struct question {
     uint32_t magic;
     uint16_t version;
-    uint16_t kind; /* QUESTION: who are you? REQUEST: make the program again */
+    uint16_t kind; /* QUESTION: who are you? REQUEST: rebuild the program */
     uint64_t nonce;
     uint32_t index;
     uint16_t answer_to; /* a UDP port on loopback */
@@ -71,16 +76,17 @@ struct vb_reuseport {
     uint16_t slots[VB_MAX_SLOTS];
 
     enum phase phase;
-    uint64_t due;       /* REST: the next rebuild. ASKING: the end of the wait for answers */
-    uint64_t due_since; /* since when the name is wanted */
-    uint64_t ended;     /* the last rebuild */
+    uint64_t
+        due; /* REST: when the next rebuild begins. ASKING: when answers are waited for no longer */
+    uint64_t due_since; /* since when the name is waited for */
+    uint64_t ended;     /* when the last rebuild ended */
     uint64_t pause;
-    bool again;   /* wanted while one is under way */
-    bool lacking; /* the last one ended with questions that nobody had answered */
+    bool again;   /* another rebuild was requested while one is under way */
+    bool lacking; /* the last rebuild ended with questions that were not answered */
     int name_fd;
     uint64_t nonce;
     uint32_t base, tries;
-    struct member *members; /* while asking */
+    struct member *members; /* while phase is ASKING */
     uint32_t found;
     uint64_t map; /* a digest of the program's entries */
     uint64_t counts[VB_REUSEPORT_COUNTS];
@@ -93,7 +99,7 @@ static uint64_t ms(uint64_t count)
 
 /* ---- when to make the program again ---- */
 
-static void reuseport_want(struct vb_reuseport *reuseport, uint64_t now)
+static void reuseport_request(struct vb_reuseport *reuseport, uint64_t now)
 {
     uint64_t at;
 
@@ -114,10 +120,10 @@ static void reuseport_want(struct vb_reuseport *reuseport, uint64_t now)
         reuseport->due = at;
 }
 
-static void want_soon(struct vb_reuseport *reuseport, uint64_t now)
+static void request_soon(struct vb_reuseport *reuseport, uint64_t now)
 {
     reuseport->pause = ms(PAUSE_MS);
-    reuseport_want(reuseport, now);
+    reuseport_request(reuseport, now);
 }
 
 static bool bind_name(struct vb_reuseport *reuseport)
@@ -152,7 +158,7 @@ static struct sockaddr_in loopback(uint16_t port)
         .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
-/* A packet like others, so that it is checked and captured like others. */
+/* A question is a RoCE packet, so that it is checked and captured as others are. */
 static void reuseport_ask(struct vb_reuseport *reuseport, uint32_t index, enum kind kind)
 {
     static const uint8_t mapped[16] = {[10] = 0xff, [11] = 0xff, [12] = 127, [15] = 1};
@@ -172,7 +178,7 @@ static void reuseport_ask(struct vb_reuseport *reuseport, uint32_t index, enum k
     crc =
         vb_wire_icrc_with(vb_wire_icrc_start_udp(&flow, length), (struct vb_icrc_unseen){0, true});
     vb_wire_icrc_write(packet + length, vb_wire_icrc_transport(crc, packet, length));
-    /* What is lost is asked again. */
+    /* A question that is lost is asked again. */
     sendto(reuseport->probe_fd, packet, sizeof(packet), 0, (struct sockaddr *)&to, sizeof(to));
 }
 
@@ -256,7 +262,7 @@ static uint64_t digest(const struct vb_reuseport_entry *entries, unsigned count)
     return hash;
 }
 
-/* As many of the entries as the kernel takes (net.core.optmem_max). */
+/* Attaches a program of as many entries as the kernel takes (net.core.optmem_max). */
 static void reuseport_attach(const struct vb_reuseport *reuseport,
                              const struct vb_reuseport_entry *entries, unsigned count, int others)
 {
@@ -272,7 +278,7 @@ static void reuseport_attach(const struct vb_reuseport *reuseport,
     free(program);
 }
 
-/* This process's index: it forwards what is of no slot in the program, since it is at work. */
+/* This process's index: it gets the datagrams for slots that are not in the program, as it runs. */
 static int own_index(const struct vb_reuseport *reuseport, uint32_t members)
 {
     for (uint32_t i = 0; i < members; ++i)
@@ -307,7 +313,7 @@ static void reuseport_finish(struct vb_reuseport *reuseport, uint32_t members, u
     reuseport->map = map;
     ++reuseport->counts[VB_REUSEPORT_REBUILDS];
     if (!complete)
-        reuseport_want(reuseport, now);
+        reuseport_request(reuseport, now);
 }
 
 static bool is_answered(const struct vb_reuseport *reuseport)
@@ -318,7 +324,7 @@ static bool is_answered(const struct vb_reuseport *reuseport)
     return true;
 }
 
-/* The window's questions are answered, or will not be. */
+/* All questions of the window were answered, or have been waited for long enough. */
 static void end_window(struct vb_reuseport *reuseport, uint64_t now)
 {
     bool any = false;
@@ -326,7 +332,7 @@ static void end_window(struct vb_reuseport *reuseport, uint64_t now)
     reuseport->lacking = reuseport->lacking || !is_answered(reuseport);
     for (uint32_t i = reuseport->base; i < reuseport->base + WINDOW; ++i) {
         if (!reuseport->members[i].known)
-            continue; /* a process that is stopped or busy: its packets are forwarded */
+            continue; /* a process that is stopped or busy; its packets are forwarded */
         any = true;
         if (is_repeated(reuseport, i)) {
             reuseport_finish(reuseport, i, now);
@@ -354,13 +360,13 @@ static void reuseport_step(struct vb_reuseport *reuseport, uint64_t now)
     }
 }
 
-/* Too late for the program, which the process that was busy may not be in. */
+/* The answer came after the rebuild, so the process that was busy may be missing in the program. */
 static void take_late_answer(struct vb_reuseport *reuseport, uint64_t now)
 {
     if (!reuseport->lacking)
         return;
     reuseport->lacking = false;
-    reuseport_want(reuseport, now);
+    reuseport_request(reuseport, now);
 }
 
 static void read_answers(struct vb_reuseport *reuseport, uint64_t now)
@@ -413,7 +419,9 @@ static bool read_question(const struct vb_arrival *arrival, struct question *que
            (question->kind == QUESTION || question->kind == REQUEST);
 }
 
-/* Any process of this host can ask; so a request does not shorten the pause between rebuilds. */
+/*
+ * A request does not shorten the pause between rebuilds, as any process of this host can send one.
+ */
 static void take_question(struct vb_reuseport *reuseport, const struct vb_arrival *arrival,
                           uint64_t now)
 {
@@ -427,7 +435,7 @@ static void take_question(struct vb_reuseport *reuseport, const struct vb_arriva
     if (question.kind == QUESTION)
         answer_question(reuseport, &question);
     else
-        reuseport_want(reuseport, now);
+        reuseport_request(reuseport, now);
 }
 
 static void take_stray(struct vb_reuseport *reuseport, uint32_t slot,
@@ -442,7 +450,7 @@ static void take_stray(struct vb_reuseport *reuseport, uint32_t slot,
         ++reuseport->counts[VB_REUSEPORT_DROP_BUSY];
     else
         ++reuseport->counts[VB_REUSEPORT_DROP_ABSENT];
-    reuseport_want(reuseport, now);
+    reuseport_request(reuseport, now);
 }
 
 static bool owns(const struct vb_reuseport *reuseport, uint32_t slot)
@@ -472,7 +480,7 @@ bool vb_roce_reuseport_takes(struct vb_reuseport *reuseport, const struct vb_arr
     return false;
 }
 
-/* Never forwarded twice: two members that are both wrong would do it for ever. */
+/* A packet is not forwarded twice: two members that are both wrong would do it for ever. */
 static void deliver_forwarded(void *argument, const struct vb_arrival *arrival, uint64_t now)
 {
     struct vb_reuseport *reuseport = argument;
@@ -493,7 +501,7 @@ int vb_roce_reuseport_add_slot(struct vb_reuseport *reuseport, uint32_t slot, ui
     if (error)
         return error;
     reuseport->slots[reuseport->slot_count++] = (uint16_t)slot;
-    want_soon(reuseport, now);
+    request_soon(reuseport, now);
     return 0;
 }
 
@@ -516,7 +524,7 @@ static int open_probe(struct vb_reuseport *reuseport)
         vb_memory_descriptor_raise(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (reuseport->probe_fd < 0)
         return -errno;
-    /* A loopback that is down has no address: then everything is forwarded. */
+    /* A loopback interface that is down has no address; then everything is forwarded. */
     if (bind(reuseport->probe_fd, (struct sockaddr *)&address, sizeof(address)) ||
         getsockname(reuseport->probe_fd, (struct sockaddr *)&address, &size))
         return -errno;

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The carrier by RoCE v2 packets: its lock, and what is done under it for those who post, those
+ * who poll and the thread. host/carriers.c and host/host.c call it. Nothing here is called with a
+ * QP's sq_lock held, but vb_roce_datagram.
+ */
 #include "roce/roce.h"
 
 #include <endian.h>
@@ -24,15 +29,15 @@ uint64_t vb_roce_now(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* ---- work, under the lock ---- */
+/* ---- what is done under the lock ---- */
 
 enum {
-    BURSTS = 32,       /* sent in one turn: 4 MB, then what came in must be looked at */
-    AGAIN_NS = 100000, /* after the system took no more */
+    BURSTS = 32,       /* at most in one turn, 4 MB: then what has arrived must be looked at */
+    AGAIN_NS = 100000, /* until the next attempt after the system took no more */
 };
 
-/* A UD QP is polled for packets from the first on: until then it costs those nothing who only talk
- * to their own host. */
+/* A UD QP's CQs are polled for packets from its first packet on, so that a program pays nothing for
+ * it that talks to its own host only. */
 static void poll_for_datagrams(struct vb_roce *roce, const struct vb_arrival *arrival)
 {
     struct vb_qp *qp;
@@ -93,24 +98,41 @@ static VB_COLD void take_wrapped(struct vb_roce *roce, const struct vb_arrival *
     roce_take_due(roce, now);
 }
 
-bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
+static void take_arrival(struct vb_roce *roce, const struct vb_arrival *arrival, uint64_t now)
+{
+    if (VB_UNLIKELY(!vb_roce_reuseport_takes(roce->reuseport, arrival, now)))
+        return;
+    if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
+        hand_over(roce, arrival, now);
+    else
+        take_wrapped(roce, arrival, now);
+}
+
+/* Hands over what was received; true if there was any. */
+static bool take_received(struct vb_roce *roce, uint64_t now, bool leave_ack)
 {
     struct vb_arrival arrival;
+    bool any = false;
+
+    while (!(any && leave_ack && vb_roce_udp_ends_with_ack(roce->udp)) &&
+           vb_roce_udp_next(roce->udp, &arrival)) {
+        take_arrival(roce, &arrival, now);
+        any = true;
+    }
+    return any;
+}
+
+bool vb_roce_receive(struct vb_roce *roce, uint64_t now, bool leave_ack)
+{
+    bool any = take_received(roce, now, false);
 
     if (!vb_roce_udp_receive(roce->udp))
-        return false;
-    while (vb_roce_udp_next(roce->udp, &arrival)) {
-        if (VB_UNLIKELY(!vb_roce_reuseport_takes(roce->reuseport, &arrival, now)))
-            continue;
-        if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
-            hand_over(roce, &arrival, now);
-        else
-            take_wrapped(roce, &arrival, now);
-    }
+        return any;
+    take_received(roce, now, leave_ack);
     return true;
 }
 
-/* A port's part of vb_udp_config: a datagram with a wrong ICRC. */
+/* vb_udp_config.refused: a datagram with a wrong ICRC. */
 static void roce_refused(void *argument, const struct vb_arrival *arrival, struct vb_udp_seen seen)
 {
     struct vb_roce *roce = argument;
@@ -122,7 +144,7 @@ static void roce_refused(void *argument, const struct vb_arrival *arrival, struc
         vb_engine_receive(roce->engine, arrival, vb_roce_now());
 }
 
-/* A packet that the wrapper holds goes at once: its bytes are the wrapper's again. */
+/* A packet that the wrapper holds is flushed at once, as its bytes are the wrapper's afterwards. */
 static void stage(struct vb_roce *roce, const struct vb_wrap_out *out, uint64_t now)
 {
     struct vb_udp_seen seen = vb_roce_udp_stage(roce->udp, out->packet);
@@ -224,6 +246,7 @@ static void serve_doorbells(struct vb_roce *roce)
                 vb_engine_attend(roce->engine, qp, now);
         }
     }
+    take_received(roce, now, false);
     vb_roce_transmit(roce, now);
 }
 
@@ -255,7 +278,7 @@ static uint64_t roce_earliest(struct vb_roce *roce)
     return roce->again < at ? roce->again : at;
 }
 
-/* Who found the lock taken has left its mark before we look. */
+/* A thread that found the lock taken has set `doorbell` before this reads it. */
 static bool release(struct vb_roce *roce)
 {
     vb_lock_release(&roce->lock);
@@ -280,12 +303,12 @@ static void leave_unchanged(struct vb_roce *roce)
         vb_roce_leave(roce);
 }
 
-/* ---- a port's calls ---- */
+/* ---- a carrier's calls ---- */
 
 enum {
-    DEFER_ABOVE = 8,    /* requests under way: who posts so many will post more, or poll */
-    DEFER_AT_MOST = 32, /* requests of which none was sent */
-    DEFER_NS = 100000,  /* if neither happens */
+    DEFER_ABOVE = 8,    /* requests under way: a program that posts so many posts more, or polls */
+    DEFER_AT_MOST = 32, /* requests that wait to be sent together */
+    DEFER_NS = 100000,  /* until they are sent if the program does neither */
 };
 
 /* May the new request wait for others, to leave with them in one system call? */
@@ -296,7 +319,7 @@ static bool may_defer(const struct vb_qp *qp)
     return under_way > DEFER_ABOVE && qp->sq_posted % DEFER_AT_MOST != 0;
 }
 
-/* A request was posted; what a poll has held back joins it. */
+/* A request was posted: what a poll has held back leaves with it, and after it. */
 static void transmit_answer(struct vb_roce *roce, uint64_t now)
 {
     if (roce->held_back)
@@ -333,15 +356,15 @@ void vb_roce_progress(struct vb_roce *roce)
     if (atomic_load_explicit(&roce->queued, memory_order_relaxed) || !vb_roce_try_enter(roce))
         return;
     now = vb_roce_now();
-    came = vb_roce_receive(roce, now);
+    came = vb_roce_receive(roce, now, vb_roce_polling_is_unwatched(&roce->polling));
     if (!came && !roce->held_back && now < roce->due && !vb_wrap_is_active(&roce->wrap)) {
         leave_unchanged(roce);
         return;
     }
     /*
      * A program that has just received will answer, and the acknowledgement leaves with the answer
-     * in one system call; or it polls again. If it does neither, the thread finds that out, but for
-     * one that waits for datagrams: these will not wake it any more.
+     * in one system call; or it polls again. If it does neither, the thread's next look sends it.
+     * While the thread waits for datagrams there is no such look, so nothing is held back.
      */
     roce->held_back = came && !roce->held_back && vb_roce_polling_is_unwatched(&roce->polling);
     if (!roce->held_back)
@@ -352,10 +375,12 @@ void vb_roce_progress(struct vb_roce *roce)
 void vb_roce_send_held_back(struct vb_roce *roce)
 {
     if (!vb_roce_try_enter(roce)) {
-        atomic_store(&roce->doorbell, true); /* who has the lock transmits before it leaves it */
+        atomic_store(&roce->doorbell, true); /* the lock's holder transmits before it releases it */
         if (!vb_roce_try_enter(roce))
             return;
-    } else if (roce->held_back || roce->again != UINT64_MAX) {
+    } else if (roce->held_back || roce->again != UINT64_MAX ||
+               vb_roce_udp_ends_with_ack(roce->udp)) {
+        take_received(roce, vb_roce_now(), false);
         vb_roce_transmit(roce, vb_roce_now());
     }
     roce->held_back = false;
@@ -367,7 +392,7 @@ void vb_roce_armed(struct vb_roce *roce)
 {
     if (vb_roce_polling_arm(&roce->polling))
         vb_roce_thread_watch(roce);
-    vb_roce_send_held_back(roce); /* it polls no more */
+    vb_roce_send_held_back(roce); /* no poll may follow */
 }
 
 void vb_roce_settle(struct vb_roce *roce)
@@ -442,7 +467,7 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
 
 enum { ECN_FIELD = 3, ECT_0 = 2 };
 
-/* The network may mark what reacts to marks (RFC 3168). UC does not. */
+/* Packets of reliable QPs, which react to marks, are declared ECN-capable (RFC 3168). */
 static void allow_marks(const struct vb_qp *qp, struct vb_path *path)
 {
     if (qp->type != IBV_QPT_UC && !(path->traffic_class & ECN_FIELD))
@@ -471,6 +496,7 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
 void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
 {
     vb_roce_enter(roce);
+    take_received(roce, vb_roce_now(), false);
     vb_roce_transmit(roce, vb_roce_now()); /* an acknowledgement may have been held back */
     vb_engine_disconnect(roce->engine, qp);
     vb_roce_udp_forget(roce->udp, qp->number);
@@ -483,7 +509,8 @@ void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
 
 enum { SEND_TRIES = 10, SEND_WAIT_MS = 1 };
 
-/* The network is at fault if it goes nowhere, but the sender's own queue is only full. */
+/* -EAGAIN says that the sender's own queue is full, so it is tried again; a datagram that fails
+ * otherwise is lost, as in a network. */
 static int send_datagram(struct vb_roce *roce, const struct vb_packet *packet)
 {
     int error = vb_roce_udp_send(roce->udp, packet);
@@ -495,7 +522,8 @@ static int send_datagram(struct vb_roce *roce, const struct vb_packet *packet)
     return error;
 }
 
-/* Under an sq_lock: the port's lock must not be taken, so its thread sees to what is held. */
+/* Under an sq_lock: the carrier's lock must not be taken, so the thread is told what fault rules
+ * hold. */
 static int pass_datagram(struct vb_roce *roce, const struct vb_packet *packet)
 {
     uint64_t now = vb_wrap_is_active(&roce->wrap) ? vb_roce_now() : 0;
@@ -511,7 +539,8 @@ static int pass_datagram(struct vb_roce *roce, const struct vb_packet *packet)
     return error;
 }
 
-/* To a group it still goes within the host, unless this host's members too get it by the packet. */
+/* The datagram is lost. One to a group still reaches this host's members without a packet, unless
+ * they get it by the packet as well (`loop`). */
 static VB_COLD void goes_nowhere(const struct vb_roce *roce, struct vb_qp *qp,
                                  const struct ibv_send_wr *wr, const struct ibv_ah_attr *ah)
 {
@@ -598,12 +627,12 @@ static bool roce_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
     return vb_port_addresses_port_has(roce->config.adapter, port_num, gid);
 }
 
-/* From open_udp on the socket is given packets of others, which vb_roce_withdraw passes on. */
+/* From open_udp on the socket gets packets of other processes, which vb_roce_withdraw passes on. */
 static int roce_open_parts(struct vb_roce *roce)
 {
     int error;
 
-    roce->config.engine.adapts = true; /* nobody knows how fast the network is */
+    roce->config.engine.adapts = true; /* the network's speed is not known */
     error = vb_engine_create(roce->config.adapter, &roce->config.engine, &roce->engine);
 
     if (!error)

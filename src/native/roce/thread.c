@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The port's own thread. */
+/*
+ * The carrier's thread: it receives while no program polls, sends what is due, keeps the GID tables
+ * up to date and serves the reuseport group. roce.c starts and stops it. It takes the lock for a
+ * bounded number of packets at a time.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -28,7 +32,7 @@ static int thread_watch(struct vb_roce *roce, int fd, enum source source, uint32
     return fd < 0 || epoll_ctl(roce->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-/* One event, then none until this is called again. After it, vb_roce_send_held_back. */
+/* The socket reports one event, and no other until this is called again (EPOLLONESHOT). */
 void vb_roce_thread_watch(struct vb_roce *roce)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u32 = FROM_UDP};
@@ -91,7 +95,7 @@ static enum turn thread_serve(struct vb_roce *roce)
         uint64_t now = vb_roce_now();
 
         vb_roce_reuseport_serve(roce->reuseport, now);
-        more = vb_roce_receive(roce, now);
+        more = vb_roce_receive(roce, now, false);
         vb_roce_transmit(roce, now);
         vb_roce_log_refusals(roce, now);
     }
@@ -102,11 +106,11 @@ static enum turn thread_serve(struct vb_roce *roce)
     return came >= BULK ? BULK_CAME : came ? SINGLES_CAME : NOTHING_CAME;
 }
 
-/* A thread that comes late finds answers beside the timers that ended while it was kept: these
- * count first, so that nothing is sent again for which the answer is here. */
+/* A thread that wakes up late finds answers in the socket beside timers that have expired. The
+ * answers count first, so that nothing is sent again that is answered already. */
 static void take_what_waits(struct vb_roce *roce, uint64_t now)
 {
-    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now); ++i)
+    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now, false); ++i)
         ;
 }
 
@@ -131,27 +135,27 @@ static bool thread_is_polled(struct vb_roce *roce, uint64_t now)
 
 static void serve_timer(struct vb_roce *roce)
 {
-    bool steered, polled;
+    bool group_is_due, polled;
     uint64_t now;
 
     thread_drain(roce->timer_fd);
     vb_roce_enter(roce);
     now = vb_roce_now();
     roce->timer = UINT64_MAX;
-    steered = vb_roce_reuseport_deadline(roce->reuseport) <= now;
-    if (steered) /* who polls does not do that */
+    group_is_due = vb_roce_reuseport_deadline(roce->reuseport) <= now;
+    if (group_is_due) /* a program that polls does not do that */
         vb_roce_reuseport_serve(roce->reuseport, now);
     polled = thread_is_polled(roce, now);
     if (polled)
         roce->away_until = roce->polling.valid_until;
     else
         take_what_waits(roce, now);
-    if (steered || !polled)
+    if (group_is_due || !polled)
         vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
 }
 
-/* What a program that polls has refused. Only where somebody wants to know. */
+/* Logs what was refused in a program that polls. Only where a log was asked for. */
 static void thread_log_refusals(struct vb_roce *roce)
 {
     if (!roce->config.log || !vb_roce_try_enter(roce))
@@ -160,7 +164,7 @@ static void thread_log_refusals(struct vb_roce *roce)
     vb_roce_leave(roce);
 }
 
-/* With datagrams at hand, or nobody watching for them. */
+/* In CHECKED or POLLED (polling.h): receives, unless programs do. */
 static void thread_attend(struct vb_roce *roce)
 {
     uint64_t until = 0;
@@ -175,7 +179,7 @@ static void thread_attend(struct vb_roce *roce)
         if (turn >= BULK_CAME)
             until = vb_roce_now() + LINGER_NS;
         else if (until)
-            sched_yield(); /* to who may have been woken on this processor */
+            sched_yield(); /* to a thread that a completion may have woken on this processor */
     } while (!atomic_load(&roce->stopping) && (turn == MORE_WAITS || vb_roce_now() < until));
     vb_roce_thread_watch(roce);
     vb_roce_send_held_back(roce);
@@ -215,7 +219,7 @@ static void thread_handle(struct vb_roce *roce, enum source source)
     }
 }
 
-/* As epoll_wait, but while nobody watches for datagrams only until the next look. */
+/* As epoll_wait, but while the socket is not watched only until the next look. */
 static int wait_for_events(struct vb_roce *roce, struct epoll_event *events, int room)
 {
     struct pollfd any = {.fd = roce->epoll_fd, .events = POLLIN};

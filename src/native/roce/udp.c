@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The UDP sockets: opened, given their options, bound, and closed. roce.c opens them once for a
+ * device. The receiving socket is a member of the port's reuseport group before its first
+ * datagram.
+ */
 #include "roce/udp.h"
 
 #include <errno.h>
@@ -18,7 +23,9 @@ static int udp_set(int fd, int level, int option, int value)
     return setsockopt(fd, level, option, &value, sizeof(value)) ? -errno : 0;
 }
 
-/* As much as the limit allows, or beyond it with CAP_NET_ADMIN. */
+/*
+ * The buffer is as large as the system's limit allows; with CAP_NET_ADMIN the limit does not count.
+ */
 static void raise_buffer(int fd, int option, int forced)
 {
     if (udp_set(fd, SOL_SOCKET, forced, WANTED_BYTES))
@@ -52,18 +59,21 @@ static int bind_any(int fd, bool ipv6, uint16_t port)
 
 /* ---- the receiving socket ---- */
 
-/* What each datagram is delivered with. An option that a kernel lacks costs a field, no more. */
+/*
+ * The control messages with which each datagram is received. Where a kernel lacks an option its
+ * field stays 0.
+ */
 static void ask_for_fields(int fd, bool ipv6)
 {
     udp_set(fd, IPPROTO_IP, IP_RECVTOS, 1);
     udp_set(fd, IPPROTO_IP, IP_RECVTTL, 1);
-    /* A group's datagrams go to those sockets alone that joined it. */
+    /* A group's datagrams are received only by sockets that joined it. */
     udp_set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
     if (!ipv6) {
         udp_set(fd, IPPROTO_IP, IP_PKTINFO, 1);
         return;
     }
-    udp_set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1); /* of IPv4 too, mapped */
+    udp_set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1); /* for IPv4 as well: mapped addresses */
     udp_set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
     udp_set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
     udp_set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO, 1);
@@ -72,7 +82,10 @@ static void ask_for_fields(int fd, bool ipv6)
     udp_set(fd, VB_SOL_UDP, VB_UDP_NO_CHECK6_RX, 1);
 }
 
-/* Never fragmented, but by no more than the interface's MTU: a forged ICMP must not shorten it. */
+/*
+ * DF is set, and the path MTU that ICMP messages tell is ignored (PROBE): a forged one must not
+ * shorten it.
+ */
 static void forbid_fragments(int fd, bool ipv6)
 {
     udp_set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
@@ -82,7 +95,7 @@ static void forbid_fragments(int fd, bool ipv6)
         udp_set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO_SEND, 1);
 }
 
-/* The sender's option decides, that of the socket's family for both versions. */
+/* The sending socket's option counts, and for both IP versions that of the socket's own family. */
 static void set_loop(const struct vb_udp *udp, int fd)
 {
     udp_set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, udp->config.loop);
@@ -99,7 +112,7 @@ static void prepare_receiver(struct vb_udp *udp, int fd)
     raise_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
     if (!vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GRO) && udp_set(fd, VB_SOL_UDP, VB_UDP_GRO, 1))
         atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GRO);
-    /* A kernel that does not know this option sends such a batch as one datagram. */
+    /* A kernel that does not know this option would send a batch as one datagram. */
     if (udp_set(fd, VB_SOL_UDP, VB_UDP_SEGMENT, 0))
         atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GSO);
 }
@@ -123,7 +136,10 @@ static int try_receiver(struct vb_udp *udp, bool with_program)
     return error;
 }
 
-/* With its program a socket can only be the first of its group, without it can join one. */
+/*
+ * Linux lets a socket that has a program be the first of a reuseport group, and one without a
+ * program join a group.
+ */
 static int open_receiver(struct vb_udp *udp)
 {
     int fd = udp->config.prepare ? try_receiver(udp, true) : -EADDRINUSE;
@@ -133,7 +149,7 @@ static int open_receiver(struct vb_udp *udp)
 
 /* ---- sources ---- */
 
-/* Nothing is ever read from a source, so nothing must wait in it. */
+/* Nothing is ever read from a source: a filter drops what arrives, so that it takes no memory. */
 static void drop_incoming(int fd)
 {
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
@@ -144,7 +160,7 @@ static void drop_incoming(int fd)
 
 enum { LOWEST_PORT = 0xc000, PORT_TRIES = 64 };
 
-/* Ports of one source are the same modulo the number of sources. */
+/* The port modulo the number of sources tells the source. */
 static int open_source(struct vb_udp *udp, struct vb_udp_source *source, uint16_t wanted)
 {
     int fd = udp_new_socket(udp->ipv6), error = fd;
@@ -170,7 +186,9 @@ static int open_source(struct vb_udp *udp, struct vb_udp_source *source, uint16_
     return 0;
 }
 
-/* Some source that is open; 4791, which can send too, when there is none. */
+/*
+ * The port of some open source; without one that of the receiving socket, which can send as well.
+ */
 static uint16_t another_port(const struct vb_udp *udp)
 {
     for (int i = 0; i < VB_UDP_SOURCES; ++i)
@@ -243,8 +261,10 @@ int vb_roce_udp_open(const struct vb_udp_config *config, struct vb_udp **udp)
 
 enum { DISCARD_PORT = 9 }; /* RFC 863: nothing is sent from it */
 
-/* A socket that becomes connected leaves its group (Linux' udp_lib_rehash), and is found for its
- * peer's datagrams alone. */
+/*
+ * A socket that becomes connected leaves its reuseport group (Linux' udp_lib_rehash): from then on
+ * it receives its peer's datagrams only.
+ */
 int vb_roce_udp_leave_port(struct vb_udp *udp)
 {
     union vb_socket_address peer = {

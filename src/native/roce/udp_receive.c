@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Receiving: datagrams are read in batches, cut into the packets that UDP_GRO joined, and checked.
+ * roce.c calls it under the port's lock. A packet is handed on only if its ICRC holds (ids.h).
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,27 +23,33 @@ union control {
     char room[CONTROL_BYTES];
 };
 
-/* The buffer that is being cut: where its next segment begins, and what all have in common. */
+/*
+ * The buffer that is being cut into packets: where the next one begins, and what all have in
+ * common.
+ */
 struct cursor {
     const uint8_t *at;
     uint32_t left;
     uint32_t segment;
     bool ipv4;
-    bool doubted; /* the last packet would be right with an identification that is not believed */
-    uint16_t id;  /* IPv4: of the last packet */
-    struct vb_unconfirmed *confirmed; /* by the last packet, which comes again after it; or NULL */
+    bool
+        doubted; /* the last packet's ICRC would hold with an identification that is not believed */
+    uint16_t id; /* the last packet's identification (IPv4) */
+    struct vb_unconfirmed
+        *confirmed; /* the packet that the last one confirmed, to be delivered before it; or NULL */
     struct vb_ids_pair pair;
     struct vb_icrc_flow flow;
     struct vb_arrival common;
 };
 
 struct vb_udp_in {
-    int wanted; /* buffers in the next call: one while single datagrams come, for a fast answer */
+    int wanted; /* buffers in the next call: one while datagrams come singly, as recvmsg is faster
+                 */
     int filled, next;
     struct vb_icrc_starts starts;
     struct cursor cursor;
     struct vb_ids ids;
-    uint64_t empty_at; /* the socket was, while a sender counts */
+    uint64_t empty_at; /* when the socket was empty last; kept while a sender counts (ids.h) */
     struct vb_unconfirmed_store unconfirmed;
     struct mmsghdr messages[BUFFERS];
     struct iovec parts[BUFFERS];
@@ -111,7 +121,7 @@ static int receive_some(struct vb_udp *udp, int wanted)
     return count;
 }
 
-/* More at once while every buffer was needed, fewer again when most were not. */
+/* Twice as many buffers while all are filled, half as many when fewer than half are. */
 static void adapt(struct vb_udp *udp, int count)
 {
     struct vb_udp_in *in = udp->in;
@@ -136,7 +146,7 @@ int vb_roce_udp_receive(struct vb_udp *udp)
     do
         count = receive_some(udp, in->wanted);
     while (count < 0 && errno == EINTR);
-    errno = before; /* ibv_poll_cq, which leads here, finds nothing without an error */
+    errno = before; /* ibv_poll_cq, which leads here, leaves errno alone */
     adapt(udp, count < 0 ? 0 : count);
     if (VB_UNLIKELY(in->ids.counts) && count <= 0)
         in->empty_at = time_of(udp);
@@ -216,7 +226,7 @@ static void read_source(const union vb_socket_address *from, struct vb_icrc_flow
         memcpy(flow->source, &from->ipv6.sin6_addr, 16);
 }
 
-/* Two addresses, whatever the byte order: they are compared only. */
+/* The byte order does not matter, as the addresses are only compared. */
 static struct vb_ids_pair pair_of(const struct vb_icrc_flow *flow)
 {
     struct vb_ids_pair pair;
@@ -251,7 +261,7 @@ static void open_buffer(struct vb_udp *udp, int index)
 
 enum { SHORTEST = VB_BTH + VB_ICRC };
 
-/* XRC is as reliable as RC. */
+/* Is it sent again when it is lost? XRC's packets are, as RC's. */
 static bool udp_receive_is_reliable(const uint8_t *bth)
 {
     uint8_t transport = bth[0] & VB_TRANSPORT_MASK;
@@ -267,11 +277,11 @@ static void udp_receive_refuse(struct vb_udp *udp, const struct vb_arrival *arri
         udp->config.refused(udp->config.argument, arrival, seen);
 }
 
-/* ---- packets that are unconfirmed ---- */
+/* ---- unconfirmed packets ---- */
 
-enum {
-    UNCONFIRMED_NS = 2000000
-}; /* flows in turn on a busy link; then it is soon asked for again */
+/* Longer than the turns of other flows on a busy link, and short for a packet that must be sent
+ * again. */
+enum { UNCONFIRMED_NS = 2000000 };
 
 static void throw_away(struct vb_udp *udp, struct vb_unconfirmed *at)
 {
@@ -287,7 +297,7 @@ static void throw_away_of(struct vb_udp *udp, const struct vb_ids_flow *flow)
         throw_away(udp, at);
 }
 
-/* False: it cannot be kept. */
+/* Keeps a packet until the next one of its flow confirms it. False: it cannot be kept. */
 static bool keep_unconfirmed(struct vb_udp *udp, const uint8_t *bytes,
                              const struct vb_ids_doubt *doubt, struct vb_ids_flow *flow)
 {
@@ -325,7 +335,7 @@ void vb_roce_udp_expire(struct vb_udp *udp, uint64_t now)
         throw_away(udp, at);
 }
 
-/* The unconfirmed packet in place of the one that confirmed it, which is looked at again. */
+/* Gives the unconfirmed packet, and goes back to the one that confirmed it, which is next. */
 static VB_COLD void take_confirmed(struct vb_udp *udp, struct vb_arrival *arrival, uint32_t length)
 {
     struct cursor *cursor = &udp->in->cursor;
@@ -343,7 +353,10 @@ static VB_COLD void take_confirmed(struct vb_udp *udp, struct vb_arrival *arriva
 
 enum holds { HOLDS, HOLDS_NOT, IS_UNCONFIRMED };
 
-/* Over IPv4: is it right with another identification, and can its sender have used that one? */
+/*
+ * Over IPv4: would the ICRC hold with another identification, and can the sender have used that
+ * one?
+ */
 static VB_COLD enum holds weigh(struct vb_udp *udp, const uint8_t *at, uint32_t length,
                                 uint32_t computed)
 {
@@ -457,6 +470,15 @@ bool vb_roce_udp_next(struct vb_udp *udp, struct vb_arrival *arrival)
             return false;
         open_buffer(udp, in->next++);
     }
+}
+
+bool vb_roce_udp_ends_with_ack(const struct vb_udp *udp)
+{
+    const struct vb_udp_in *in = udp->in;
+
+    return in->next == in->filled && in->cursor.left == VB_BTH + VB_AETH + VB_ICRC &&
+           in->cursor.left <= in->cursor.segment &&
+           (in->cursor.at[0] & VB_OP_MASK) == VB_OP_ACKNOWLEDGE;
 }
 
 struct vb_udp_seen vb_roce_udp_last(const struct vb_udp *udp)

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sending. Packets of one flow that follow each other and are equal in size make a batch, which is
- * one message with UDP_SEGMENT; the last one may be shorter. The ICRC is computed when a packet
- * joins its batch, because over IPv4 it covers the place in it; the receiver reads the place in the
- * packet (ids.h).
+ * Sending. roce.c stages packets and flushes them, under the carrier's lock; vb_roce_udp_send sends
+ * one from any thread.
+ *
+ * Packets of one flow that follow each other and are equal in size join a batch (udp.h), of which
+ * the last one may be shorter. The ICRC is computed when a packet joins its batch, as over IPv4 it
+ * covers the number of the segment, which the receiver reads in the packet (ids.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -16,20 +18,25 @@
 #include "roce/ids.h"
 #include "roce/udp_state.h"
 
-/* Staged at once, so that what was copied is still in the cache: two full batches of path MTU 1024
- * to 4096, since the system's work for a third, short one is that for a full one. */
+/*
+ * So much is staged before a flush, so that what was copied is still in the cache: two full batches
+ * with a path MTU of 1024 to 4096. A third, short one would cost the system as much as a full one.
+ */
 enum { BURST_BYTES = 120 << 10 };
 
 enum {
     PACKETS = 256,
     BATCHES = 128,
-    BATCH_PACKETS = 64,  /* UDP_MAX_SEGMENTS of the oldest kernels, and what VB_BTH_SEGMENT holds */
-    BATCH_BYTES = 65507, /* a datagram's length field, less the headers */
+    BATCH_PACKETS = 64, /* UDP_MAX_SEGMENTS of the oldest kernels; VB_BTH_SEGMENT can say as many */
+    BATCH_BYTES = 65507, /* the most that IPv4's length field leaves for UDP's payload */
     CONTROL_BYTES = 160,
     LARGEST_PACKET = VB_HEADERS_MAX + 4096 + VB_ICRC,
 };
 
-/* A packet in `bytes`, one behind the other: BTH to pad, then the ICRC. */
+/*
+ * A packet in vb_udp_out.bytes, where they stand one behind the other: from BTH to pad, then the
+ * ICRC.
+ */
 struct staged {
     uint32_t at;
     uint32_t qp_num;
@@ -42,9 +49,10 @@ struct batch {
     uint16_t first, count; /* packets */
     uint16_t size;         /* of each datagram but the last */
     uint32_t bytes;
-    bool closed;  /* its last packet was shorter */
-    bool single;  /* its packets go one by one, each with identification 0… */
-    bool refused; /* …because the system refused the whole as invalid: the batch, or the address */
+    bool closed;  /* no other packet may join, as the last one is shorter */
+    bool single;  /* its packets are sent one by one, each with identification 0 */
+    bool refused; /* the system refused the batch as invalid; if its packets pass alone, batches are
+                     not supported */
 };
 
 union control {
@@ -92,7 +100,7 @@ static uint32_t udp_send_interface_of(const struct vb_udp *udp, const struct vb_
     return udp->config.interface(udp->config.argument, path);
 }
 
-/* False: no datagram can go there from here. */
+/* False: no datagram can be sent there by this socket. */
 static bool write_address(const struct vb_udp *udp, const struct vb_path *path,
                           union vb_socket_address *to, socklen_t *size)
 {
@@ -151,7 +159,10 @@ static void add_ipv6_fields(struct msghdr *header, const struct vb_path *path, u
         add_field(header, IPPROTO_IPV6, IPV6_HOPLIMIT, &hops, sizeof(hops));
 }
 
-/* The message's address and fields; `segment` 0: one datagram. */
+/*
+ * Writes the message's address and control messages. `segment`: the size of each datagram of a
+ * batch; 0: it is one datagram.
+ */
 static bool address_message(const struct vb_udp *udp, const struct vb_path *path, uint16_t segment,
                             union vb_socket_address *to, union control *control,
                             struct msghdr *header)
@@ -198,8 +209,8 @@ static uint32_t destination_qp(const uint8_t *header)
 }
 
 /*
- * One batch has one sender and one receiver: a host delivers a batch that was not cut as a whole,
- * to the process that its first packet is for.
+ * One batch has one sending and one receiving QP: a host delivers a batch that was not cut as a
+ * whole, and to the process that its first packet is for.
  */
 static bool may_join(const struct vb_udp_out *out, const struct batch *batch,
                      const struct vb_packet *packet, uint32_t size)
@@ -239,14 +250,14 @@ bool vb_roce_udp_has_room(const struct vb_udp *udp)
 
 _Static_assert(BATCH_PACKETS <= VB_BTH_SEGMENT + 1, "every place can be written");
 
-/* Changed, not set, as a fault may have flipped these bits. */
+/* The bits are XORed and not set, as a fault rule may have flipped them. */
 static void change_segment(struct vb_udp_out *out, const struct staged *packet, uint16_t by)
 {
     if (packet->length >= VB_BTH)
         out->bytes[packet->at + VB_BTH_SEGMENT_AT] ^= (uint8_t)by;
 }
 
-/* The place in its batch, which is the identification over IPv4. */
+/* The number of the segment in its batch, which over IPv4 is the packet's identification. */
 static uint16_t udp_send_segment_of(const struct batch *batch, uint16_t index)
 {
     return batch->single || !vb_wire_gid_is_ipv4(batch->flow.target) ? 0 : index;
@@ -342,7 +353,7 @@ void vb_roce_udp_damage_icrc(struct vb_udp *udp, uint32_t icrc_flip)
 
 /* ---- flushing ---- */
 
-/* What an error means for the packets that it met. */
+/* The counter for packets that an error of sendmsg(2) dropped. */
 static enum vb_udp_count udp_send_name_of(int error)
 {
     switch (error) {
@@ -352,7 +363,7 @@ static enum vb_udp_count udp_send_name_of(int error)
     case EADDRNOTAVAIL:
     case ENODEV:
     case ENXIO:
-    case EINVAL: /* what Linux says of a source address that is not the host's */
+    case EINVAL: /* Linux' answer where the source address is not the host's */
         return VB_UDP_DROP_NO_ROUTE;
     case EPERM:
     case EACCES:
@@ -371,7 +382,7 @@ static bool is_passing(int error)
     return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
 }
 
-/* From now on its packets go one by one. */
+/* The batch's packets are sent one by one from now on. */
 static void udp_send_split(struct vb_udp *udp, struct batch *batch)
 {
     vb_roce_udp_count(udp, VB_UDP_SPLIT, 1);
@@ -384,7 +395,7 @@ static void udp_send_split(struct vb_udp *udp, struct batch *batch)
     batch->single = true;
 }
 
-/* A batch's head, which is all of it but where it was split. */
+/* Makes the next message of a batch: all of it, or one packet if it was split. */
 static bool write_message(struct vb_udp *udp, uint32_t index)
 {
     struct vb_udp_out *out = udp->out;
@@ -418,7 +429,7 @@ static int send_messages(struct vb_udp *udp, int fd, uint32_t first, uint32_t co
     return sendmsg(fd, &message->msg_hdr, MSG_DONTWAIT) < 0 ? -errno : 1;
 }
 
-/* The messages from `first` on that one call can send. */
+/* Makes the messages of the batches from `first` on that one call can send; returns how many. */
 static uint32_t run_of(struct vb_udp *udp, uint32_t first, int fd)
 {
     const struct vb_udp_out *out = udp->out;
@@ -431,7 +442,7 @@ static uint32_t run_of(struct vb_udp *udp, uint32_t first, int fd)
     return count;
 }
 
-/* The head of the batch has gone, or is dropped. */
+/* The batch's next message was sent, or is dropped. */
 static void udp_send_advance(struct vb_udp_out *out, struct batch *batch)
 {
     if (batch->single && batch->count > 1) {
@@ -442,7 +453,9 @@ static void udp_send_advance(struct vb_udp_out *out, struct batch *batch)
     }
 }
 
-/* The head of batch `index` met an error. 0: it was dealt with. */
+/*
+ * Sending the next message of batch `index` failed. 0: it is dropped or split; -EAGAIN: it is kept.
+ */
 static int udp_send_fail(struct vb_udp *udp, uint32_t index, int error)
 {
     struct vb_udp_out *out = udp->out;
@@ -453,7 +466,7 @@ static int udp_send_fail(struct vb_udp *udp, uint32_t index, int error)
         return -EAGAIN;
     }
     if (batch->count > 1 && !batch->single) {
-        /* Older kernels cut no batches for an interface without checksum offload. */
+        /* Older kernels support no batches on an interface without checksum offload. */
         batch->refused = error == EIO || error == EINVAL || error == EOPNOTSUPP;
         udp_send_split(udp, batch);
         return 0;
@@ -515,7 +528,7 @@ int vb_roce_udp_flush(struct vb_udp *udp)
 
     while (!error && out->next_batch < out->batches)
         error = udp_send_send_next(udp);
-    errno = before; /* what is kept or dropped is no error of the call that leads here */
+    errno = before; /* ibv_post_send and ibv_poll_cq, which lead here, leave errno alone */
     out->blocked = error != 0;
     if (!error)
         reset(out);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The store of unconfirmed.h: a ring of places that is allocated with the first packet.
+ * udp_receive.c calls it under the port's lock.
+ */
 #include "roce/unconfirmed.h"
 
 #include <stdlib.h>

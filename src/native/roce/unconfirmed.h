@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Packets that are neither believed nor dropped yet: each waits for the next one of its flow, which
- * may confirm it (ids.h). udp_receive.c parks them, under its caller's lock. A flow has one at
- * most.
+ * Packets that are neither believed nor dropped yet: each waits for the next packet of its flow,
+ * which may confirm it (ids.h). udp_receive.c keeps them here, under the carrier's lock. A flow has
+ * one at most.
  */
 #ifndef VB_ROCE_UNCONFIRMED_H
 #define VB_ROCE_UNCONFIRMED_H
@@ -21,7 +21,7 @@ struct vb_unconfirmed {
 };
 
 struct vb_unconfirmed_store {
-    struct vb_unconfirmed *places; /* made for the first packet */
+    struct vb_unconfirmed *places; /* NULL until the first packet comes */
     unsigned next, count;
 };
 
@@ -29,16 +29,16 @@ struct vb_unconfirmed_store {
 struct vb_unconfirmed *vb_roce_unconfirmed_find(const struct vb_unconfirmed_store *store,
                                                 const struct vb_ids_flow *flow);
 /*
- * A place for a packet of that many bytes with its ICRC, whose flow has none; NULL: it is too long,
- * or there is no memory. It may be another's, the oldest: its `flow` says so, and it is to be freed
- * and asked for again.
+ * A place for a packet of so many bytes with its ICRC, whose flow has none yet; NULL: it is too
+ * long, or there is no memory. If the place's `flow` is not NULL it is that of the oldest packet,
+ * which the caller frees first.
  */
 struct vb_unconfirmed *vb_roce_unconfirmed_next(struct vb_unconfirmed_store *store, uint32_t bytes);
 void vb_roce_unconfirmed_put(struct vb_unconfirmed_store *store, struct vb_unconfirmed *at,
                              struct vb_ids_flow *flow);
-/* Its bytes stay until the next one is put. */
+/* The packet's bytes stay until the next vb_roce_unconfirmed_put. */
 void vb_roce_unconfirmed_free(struct vb_unconfirmed_store *store, struct vb_unconfirmed *at);
-/* The one that waits longest; NULL: none does. */
+/* The packet that waits longest; NULL: none waits. */
 struct vb_unconfirmed *vb_roce_unconfirmed_oldest(const struct vb_unconfirmed_store *store);
 
 #endif

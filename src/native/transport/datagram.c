@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Unreliable datagrams by packets. Arrivals are checked (state, port, P_Key, Q_Key) and placed
+ * behind a GRH of 40 bytes in the QP's next receive request. Outgoing ones are made by the posting
+ * thread under the QP's sq_lock, without the engine's lock.
+ */
 #include "transport/datagram.h"
 
 #include "hca/lost.h"
@@ -49,7 +54,7 @@ static void make_grh(uint8_t grh[VB_GRH], const struct vb_incoming *in)
         datagram_write_ipv6(grh, arrival, (uint16_t)length);
 }
 
-/* What mlx5 adapters leave in a RoCE v2 completion's `sl`: 8, plus 2 for IPv4, 1 for IPv6. */
+/* The `sl` of a RoCE v2 completion as mlx5 adapters fill it: 8, plus 2 for IPv4 or 1 for IPv6. */
 static uint8_t hca_datagram_header_type(const struct vb_arrival *arrival)
 {
     return vb_wire_gid_is_ipv4(arrival->dgid) ? 0xa : 0x9;
@@ -111,7 +116,10 @@ static VB_COLD void tell_lost(struct vb_qp *qp, enum vb_lost_cause cause, uint32
     vb_lost_log(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
 }
 
-/* Of an adapter with several ports: a group's members are found by its GID, which is no port's. */
+/*
+ * For an adapter with several ports: did the datagram come to the QP's port? A multicast one did,
+ * because the group's members are found by a GID that is no port's.
+ */
 static VB_COLD bool is_for_port(const struct vb_incoming *in, const struct vb_qp *qp)
 {
     const struct vb_engine *engine = in->engine;

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A capture: packets become frames (frame.h), frames become blocks (pcapng.h), and those are added
+ * to the file (capture_file.h). wrap.c and capture_message.c call it. Only the process that opened
+ * a capture writes to it.
+ */
 #include "wrap/capture.h"
 
 #include <errno.h>
@@ -24,11 +29,12 @@ struct vb_capture {
     uint32_t bytes;
     uint64_t epoch;
     struct vb_mutex mutex;
-    unsigned patience; /* 0 after a wait in vain, until the lock is free again */
+    unsigned patience; /* ms: how long the file's lock is waited for; 0 after it was waited for in
+                          vain */
     _Atomic uint64_t lost;
-    void (*failed)(int error); /* under the mutex; NULL: nobody wants to know */
+    void (*failed)(int error); /* called under the mutex; NULL: no call */
     uint8_t block[VB_CAPTURE_PAIR];
-    struct vb_capture_sent sent[VB_CAPTURE_SENT]; /* pages that nobody uses take no memory */
+    struct vb_capture_sent sent[VB_CAPTURE_SENT]; /* untouched pages of it take no memory */
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -107,7 +113,9 @@ uint64_t vb_wrap_capture_lost(const struct vb_capture *capture)
     return atomic_load_explicit(&capture->lost, memory_order_relaxed);
 }
 
-/* The frame's bytes are in the block. Returns the packet's number in the file; 0: it is not there.
+/*
+ * Writes the block, in which the frame's bytes are. Returns the packet's number in the file; 0: it
+ * could not be written.
  */
 static uint32_t write_block(struct vb_capture *capture, struct vb_pcapng_packet *packet)
 {
@@ -124,7 +132,10 @@ static uint32_t write_block(struct vb_capture *capture, struct vb_pcapng_packet 
     return 0;
 }
 
-/* Puts a frame's first bytes there, as far as there is room: how many; `*length`: of all of it. */
+/*
+ * Writes a frame's first bytes, at most `room`, and returns how many; `*length` is that of the
+ * whole frame.
+ */
 typedef uint32_t put_frame(const void *frame, uint8_t *to, uint32_t room, uint32_t *length);
 
 static uint32_t add_frame(struct vb_capture *capture, put_frame *put, const void *frame,
@@ -229,7 +240,7 @@ void vb_wrap_capture_outgoing(struct vb_capture *capture, const struct vb_packet
     uint32_t number;
     bool has_reason;
 
-    if (getpid() != capture->owner) /* a forked child: the lock may be held for ever */
+    if (getpid() != capture->owner) /* in a forked child the mutex may be held for ever */
         return;
     vb_lock_take(&capture->mutex);
     has_reason = vb_wrap_comment_again(capture->sent, packet, reason, sizeof(reason));

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Applies fault rules to one packet after the other (fault.h). wrap.c calls it under its mutex. */
 #include "wrap/fault.h"
 
 #include <errno.h>
@@ -70,7 +71,10 @@ static bool matches(const struct vb_fault_rule *rule, const struct vb_fault_view
     return vb_wrap_fault_has_opcode(&rule->opcodes, view->bytes, view->length);
 }
 
-/* Whether it acts on this match. A number is drawn at each match, whatever else decides. */
+/*
+ * Does the rule act on this match? A random number is drawn at each match, also where something
+ * else decides, so that the numbers depend on the matches alone.
+ */
 static bool decides(const struct vb_fault_rule *rule, struct state *state)
 {
     uint64_t number = ++state->count.matched;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls of wrap.h for the case that faults or a capture are configured. Carriers call them
+ * from any thread. `mutex` protects the rules and what they hold; a packet is captured outside it.
+ */
 #include "wrap/wrap.h"
 
 #include <errno.h>
@@ -9,17 +13,20 @@
 #include "wrap/fault.h"
 #include "wrap/held.h"
 
-/* Rules and what they hold. Those that were replaced stay until their last packet is gone. */
+/*
+ * Rules and the packets that they hold. Rules that were replaced stay until their last packet is
+ * gone.
+ */
 struct vb_wrap_faults {
     struct vb_wrap_faults *next;
     struct vb_fault *fault;
     struct vb_held_pool *pool;
 };
 
-/* A packet either way, and what is wanted of it. */
+/* A packet to which the rules are applied, in either direction. */
 struct subject {
-    const struct vb_packet *packet;   /* out… */
-    const struct vb_arrival *arrival; /* …or in */
+    const struct vb_packet *packet;   /* set on the way out */
+    const struct vb_arrival *arrival; /* set on the way in, with `frame` */
     const struct vb_wrap_frame *frame;
     uint32_t qp_num;
     uint64_t now;
@@ -82,7 +89,7 @@ static int create_faults(const struct vb_fault_rules *rules, struct vb_wrap_faul
     return 0;
 }
 
-/* Frees what has been replaced and holds nothing any more. */
+/* Frees rules that have been replaced and hold nothing any more. */
 static void sweep(struct vb_wrap *wrap)
 {
     for (struct vb_wrap_faults **at = &wrap->faults; *at;) {
@@ -170,7 +177,7 @@ static bool copy_subject(const struct subject *subject, struct vb_held *held)
     return vb_wrap_held_copy_arrival(held, subject->arrival);
 }
 
-/* A random byte: not the one that the ICRC leaves out. */
+/* The offset of a random byte, but not of BTH byte 4, which the ICRC does not cover. */
 static uint32_t any_offset(const struct vb_held *held, uint64_t random)
 {
     uint32_t offset = (uint32_t)(random % (held->length > 5 ? held->length - 1 : 1));
@@ -241,7 +248,7 @@ static struct vb_wrap_frame wrap_frame_of(const struct vb_held *held)
     return (struct vb_wrap_frame){held->source_port, held->ip_id, held->may_fragment, NULL};
 }
 
-/* The packet's ICRC is wrong by now: an adapter would drop it. */
+/* A rule made the ICRC of an arrival wrong: it is dropped, as by an adapter. */
 static enum verdict refuse_broken(struct vb_wrap *wrap, struct vb_held *held, uint64_t now)
 {
     struct vb_wrap_frame frame = wrap_frame_of(held);
@@ -265,7 +272,7 @@ static enum verdict apply_effect(struct vb_wrap *wrap, const struct subject *sub
         return PASS;
     if (!subject->packet && (*held)->icrc_flip)
         return refuse_broken(wrap, *held, subject->now);
-    if (!later && !changed) { /* the packet itself goes, and this is its first copy */
+    if (!later && !changed) { /* the packet itself passes, and `held` is its first copy */
         push_copies(faults, *held, effect->copies - 1, effect, subject->now);
         wrap_hold(*held, effect, subject->now);
         return PASS;

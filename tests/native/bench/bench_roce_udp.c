@@ -56,15 +56,15 @@ static void nothing(void *argument, const struct vb_arrival *arrival, uint64_t n
 static void open_side(unsigned without)
 {
     struct vb_udp_config config = {.without = without, .prepare = vb_roce_reuseport_prepare};
-    struct vb_reuseport_config steering = {.instance = (uint64_t)getpid(), .deliver = nothing};
+    struct vb_reuseport_config selection = {.instance = (uint64_t)getpid(), .deliver = nothing};
     struct vb_reuseport *reuseport;
     struct vb_arrival arrival;
     double end;
 
     if (vb_roce_udp_open(&config, &udp))
         exit(1);
-    steering.group = vb_roce_udp_fd(udp);
-    if (vb_roce_reuseport_open(&steering, &reuseport) ||
+    selection.group = vb_roce_udp_fd(udp);
+    if (vb_roce_reuseport_open(&selection, &reuseport) ||
         vb_roce_reuseport_add_slot(reuseport, slots[me], 1))
         exit(1);
     memset(path.sgid + 10, 0xff, 2);
@@ -73,7 +73,7 @@ static void open_side(unsigned without)
     memcpy(path.dgid, path.sgid, 16);
     path.source_port = vb_roce_udp_source_port(udp, me ? 0xc111 : 0xc222);
     path.hop_limit = 64;
-    /* Until both are steered. */
+    /* Until the program knows both. */
     for (end = seconds() + 0.5; seconds() < end; usleep(1000)) {
         while (vb_roce_udp_receive(udp))
             while (vb_roce_udp_next(udp, &arrival))
