@@ -217,8 +217,8 @@ class Context:
         """Return the counters since this process opened the device, as ``{part: {name: number}}``.
 
         The parts are ``direct`` (requests to peers on this host without packets), ``engine``
-        (packets, retries, refusals: a name for each reason), ``udp`` and ``reuseport``; the last three
-        are 0 if the device sends no packets. ``src/native/direct/counters.h`` and
+        (packets, retries, refusals: a name for each reason), ``udp`` and ``reuseport``; the last
+        three are 0 if the device sends no packets. ``src/native/direct/counters.h`` and
         ``src/native/hca/counters.h`` explain the names. None with a library other than Verbena's.
         """
     def cancel_wait(self) -> None:
