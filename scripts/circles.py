@@ -48,7 +48,6 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         named("carriers host"): "the host's port table names the carriers' calls",
     },
     "roce": {
-        named("udp udp_state"): "a state that only the socket's files see",
         named("path roce state"): "a state that only the carrier's files see",
     },
     "sim": {
@@ -70,9 +69,6 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         named("verbena.wire verbena.wire.opcodes verbena.wire.packet"): (
             "the package offers what its modules have, which use its compiled one"
         ),
-    },
-    "wire": {
-        named("dissect dissect_fields"): "the list of fields is a part of dissect.h",
     },
 }
 

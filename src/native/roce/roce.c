@@ -724,11 +724,6 @@ struct vb_udp *vb_roce_udp(struct vb_roce *roce)
     return roce->udp;
 }
 
-struct vb_reuseport *vb_roce_reuseport(struct vb_roce *roce)
-{
-    return roce->reuseport;
-}
-
 uint64_t vb_roce_wakeups(const struct vb_roce *roce)
 {
     return atomic_load_explicit(&roce->wakeups, memory_order_relaxed);

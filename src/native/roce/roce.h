@@ -116,7 +116,6 @@ struct vb_wrap *vb_roce_wrap(struct vb_roce *roce);
 void vb_roce_wrapped(struct vb_roce *roce);
 struct vb_engine *vb_roce_engine(struct vb_roce *roce);
 struct vb_udp *vb_roce_udp(struct vb_roce *roce);
-struct vb_reuseport *vb_roce_reuseport(struct vb_roce *roce);
 
 /* The member "counters" of a JSON object, with those that are not 0. Length as snprintf. */
 int vb_roce_describe(struct vb_roce *roce, char *json, size_t size);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The state behind udp.h, for udp.c, udp_send.c and udp_receive.c. It is the caller's lock that
- * protects it, but for what is atomic, and the sources, which any thread opens.
+ * The state behind udp.h, for udp_sockets.c, udp_send.c and udp_receive.c. It is the caller's lock
+ * that protects it, but for what is atomic, and the sources, which any thread opens.
  */
 #ifndef VB_ROCE_UDP_STATE_H
 #define VB_ROCE_UDP_STATE_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Each header of a dissection from its bytes and to them, for dissect.c and dissect_write.c. Those
- * of the transport return where the next one is.
+ * The headers of a dissection but the extended ones, from bytes and to bytes, for dissect_read.c
+ * and dissect_write.c. The caller has checked the bounds.
  */
 #ifndef VB_WIRE_DISSECT_FIELDS_H
 #define VB_WIRE_DISSECT_FIELDS_H
@@ -143,133 +143,6 @@ static inline uint8_t *vb_wire_write_bth(uint8_t *at, const struct vb_dissection
     at[4] |= packet->reserved.bth_4;
     at[8] |= packet->reserved.bth_8;
     return at + VB_BTH;
-}
-
-static inline const uint8_t *vb_wire_read_rdeth(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->reserved.rdeth = at[0];
-    packet->ee_context = vb_wire_get24(at + 1);
-    return at + VB_RDETH;
-}
-
-static inline uint8_t *vb_wire_write_rdeth(uint8_t *at, const struct vb_dissection *packet)
-{
-    at[0] = packet->reserved.rdeth;
-    vb_wire_put24(at + 1, packet->ee_context);
-    return at + VB_RDETH;
-}
-
-static inline const uint8_t *vb_wire_read_deth(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->deth = vb_wire_deth_read(at);
-    packet->reserved.deth = at[4];
-    return at + VB_DETH;
-}
-
-static inline uint8_t *vb_wire_write_deth(uint8_t *at, const struct vb_dissection *packet)
-{
-    vb_wire_deth_write(at, &packet->deth);
-    at[4] = packet->reserved.deth;
-    return at + VB_DETH;
-}
-
-static inline const uint8_t *vb_wire_read_xrceth(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->reserved.xrceth = at[0];
-    packet->xrc_srq = vb_wire_get24(at + 1);
-    return at + VB_XRCETH;
-}
-
-static inline uint8_t *vb_wire_write_xrceth(uint8_t *at, const struct vb_dissection *packet)
-{
-    at[0] = packet->reserved.xrceth;
-    vb_wire_put24(at + 1, packet->xrc_srq);
-    return at + VB_XRCETH;
-}
-
-static inline const uint8_t *vb_wire_read_feth(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->flush = vb_wire_get32(at);
-    return at + VB_FETH;
-}
-
-static inline uint8_t *vb_wire_write_feth(uint8_t *at, const struct vb_dissection *packet)
-{
-    vb_wire_put32(at, packet->flush);
-    return at + VB_FETH;
-}
-
-static inline const uint8_t *vb_wire_read_reth(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->reth = vb_wire_reth_read(at);
-    return at + VB_RETH;
-}
-
-static inline uint8_t *vb_wire_write_reth(uint8_t *at, const struct vb_dissection *packet)
-{
-    vb_wire_reth_write(at, &packet->reth);
-    return at + VB_RETH;
-}
-
-static inline const uint8_t *vb_wire_read_atomiceth(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->atomic = vb_wire_atomiceth_read(at);
-    return at + VB_ATOMICETH;
-}
-
-static inline uint8_t *vb_wire_write_atomiceth(uint8_t *at, const struct vb_dissection *packet)
-{
-    vb_wire_atomiceth_write(at, &packet->atomic);
-    return at + VB_ATOMICETH;
-}
-
-static inline const uint8_t *vb_wire_read_aeth(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->aeth = vb_wire_aeth_read(at);
-    return at + VB_AETH;
-}
-
-static inline uint8_t *vb_wire_write_aeth(uint8_t *at, const struct vb_dissection *packet)
-{
-    vb_wire_aeth_write(at, &packet->aeth);
-    return at + VB_AETH;
-}
-
-static inline const uint8_t *vb_wire_read_atomicacketh(struct vb_dissection *packet,
-                                                       const uint8_t *at)
-{
-    packet->atomic_ack = vb_wire_get64(at);
-    return at + VB_ATOMICACKETH;
-}
-
-static inline uint8_t *vb_wire_write_atomicacketh(uint8_t *at, const struct vb_dissection *packet)
-{
-    vb_wire_put64(at, packet->atomic_ack);
-    return at + VB_ATOMICACKETH;
-}
-
-static inline const uint8_t *vb_wire_read_imm(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->immediate = vb_wire_get32(at);
-    return at + VB_IMM;
-}
-
-static inline uint8_t *vb_wire_write_imm(uint8_t *at, const struct vb_dissection *packet)
-{
-    vb_wire_put32(at, packet->immediate);
-    return at + VB_IMM;
-}
-
-static inline const uint8_t *vb_wire_read_ieth(struct vb_dissection *packet, const uint8_t *at)
-{
-    packet->invalidate_rkey = vb_wire_get32(at);
-    return at + VB_IETH;
-}
-
-static inline uint8_t *vb_wire_write_ieth(uint8_t *at, const struct vb_dissection *packet)
-{
-    vb_wire_put32(at, packet->invalidate_rkey);
-    return at + VB_IETH;
 }
 
 #endif

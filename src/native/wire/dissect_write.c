@@ -14,31 +14,66 @@ static uint8_t *write_span(uint8_t *at, struct vb_span span)
     return at + span.length;
 }
 
+/* RDETH to ATOMICETH, which requests have; returns where the next header is. */
+static uint8_t *dissect_write_request_headers(uint8_t *at, const struct vb_dissection *packet,
+                                              uint32_t flags)
+{
+    if (flags & VB_OPCODE_RDETH) {
+        at[0] = packet->reserved.rdeth;
+        vb_wire_put24(at + 1, packet->ee_context);
+        at += VB_RDETH;
+    }
+    if (flags & VB_OPCODE_DETH) {
+        vb_wire_deth_write(at, &packet->deth);
+        at[4] = packet->reserved.deth;
+        at += VB_DETH;
+    }
+    if (flags & VB_OPCODE_XRCETH) {
+        vb_wire_xrceth_write(at, packet->xrc_srq);
+        at[0] = packet->reserved.xrceth;
+        at += VB_XRCETH;
+    }
+    if (flags & VB_OPCODE_FETH) {
+        vb_wire_put32(at, packet->flush);
+        at += VB_FETH;
+    }
+    if (flags & VB_OPCODE_RETH) {
+        vb_wire_reth_write(at, &packet->reth);
+        at += VB_RETH;
+    }
+    if (flags & VB_OPCODE_ATOMICETH) {
+        vb_wire_atomiceth_write(at, &packet->atomic);
+        at += VB_ATOMICETH;
+    }
+    return at;
+}
+
+static uint8_t *write_extended(uint8_t *at, const struct vb_dissection *packet, uint32_t flags)
+{
+    at = dissect_write_request_headers(at, packet, flags);
+    if (flags & VB_OPCODE_AETH) {
+        vb_wire_aeth_write(at, &packet->aeth);
+        at += VB_AETH;
+    }
+    if (flags & VB_OPCODE_ATOMICACKETH) {
+        vb_wire_put64(at, packet->atomic_ack);
+        at += VB_ATOMICACKETH;
+    }
+    if (flags & VB_OPCODE_IMM) {
+        vb_wire_put32(at, packet->immediate);
+        at += VB_IMM;
+    }
+    if (flags & VB_OPCODE_IETH) {
+        vb_wire_put32(at, packet->invalidate_rkey);
+        at += VB_IETH;
+    }
+    return at;
+}
+
 static uint8_t *write_transport(uint8_t *at, const struct vb_dissection *packet)
 {
-    const uint32_t flags = vb_opcodes[packet->bth.opcode].flags;
-
-    at = vb_wire_write_bth(at, packet);
-    if (flags & VB_OPCODE_RDETH)
-        at = vb_wire_write_rdeth(at, packet);
-    if (flags & VB_OPCODE_DETH)
-        at = vb_wire_write_deth(at, packet);
-    if (flags & VB_OPCODE_XRCETH)
-        at = vb_wire_write_xrceth(at, packet);
-    if (flags & VB_OPCODE_FETH)
-        at = vb_wire_write_feth(at, packet);
-    if (flags & VB_OPCODE_RETH)
-        at = vb_wire_write_reth(at, packet);
-    if (flags & VB_OPCODE_ATOMICETH)
-        at = vb_wire_write_atomiceth(at, packet);
-    if (flags & VB_OPCODE_AETH)
-        at = vb_wire_write_aeth(at, packet);
-    if (flags & VB_OPCODE_ATOMICACKETH)
-        at = vb_wire_write_atomicacketh(at, packet);
-    if (flags & VB_OPCODE_IMM)
-        at = vb_wire_write_imm(at, packet);
-    if (flags & VB_OPCODE_IETH)
-        at = vb_wire_write_ieth(at, packet);
+    at =
+        write_extended(vb_wire_write_bth(at, packet), packet, vb_opcodes[packet->bth.opcode].flags);
     at = write_span(write_span(at, packet->payload), packet->pad);
     memcpy(at, packet->icrc, VB_ICRC);
     return at + VB_ICRC;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The calls of wrap.h for the case that faults or a capture are configured. Carriers call them
- * from any thread. `mutex` protects the rules and what they hold; a packet is captured outside it.
+ * from any thread. `mutex` protects the rules and what they hold.
  */
 #include "wrap/wrap.h"
 

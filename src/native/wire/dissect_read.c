@@ -3,8 +3,6 @@
  * Reads a packet's bytes into a vb_dissection (dissect.h). verbena.wire calls it. No byte outside
  * the given ones is read.
  */
-#include "wire/dissect.h"
-
 #include "wire/dissect_fields.h"
 #include "wire/icrc.h"
 #include "wire/opcode.h"
@@ -46,28 +44,57 @@ static struct vb_span dissect_span(struct reader *reader, uint32_t n)
 
 /* ---- the transport -------------------------------------------------------------------------- */
 
+/* RDETH to ATOMICETH, which requests have; returns where the next header is. */
+static const uint8_t *read_request_headers(struct vb_dissection *packet, uint32_t flags,
+                                           const uint8_t *at)
+{
+    if (flags & VB_OPCODE_RDETH) {
+        packet->reserved.rdeth = at[0];
+        packet->ee_context = vb_wire_get24(at + 1);
+        at += VB_RDETH;
+    }
+    if (flags & VB_OPCODE_DETH) {
+        packet->deth = vb_wire_deth_read(at);
+        packet->reserved.deth = at[4];
+        at += VB_DETH;
+    }
+    if (flags & VB_OPCODE_XRCETH) {
+        packet->reserved.xrceth = at[0];
+        packet->xrc_srq = vb_wire_xrceth_read(at);
+        at += VB_XRCETH;
+    }
+    if (flags & VB_OPCODE_FETH) {
+        packet->flush = vb_wire_get32(at);
+        at += VB_FETH;
+    }
+    if (flags & VB_OPCODE_RETH) {
+        packet->reth = vb_wire_reth_read(at);
+        at += VB_RETH;
+    }
+    if (flags & VB_OPCODE_ATOMICETH) {
+        packet->atomic = vb_wire_atomiceth_read(at);
+        at += VB_ATOMICETH;
+    }
+    return at;
+}
+
 static void read_extended(struct vb_dissection *packet, uint32_t flags, const uint8_t *at)
 {
-    if (flags & VB_OPCODE_RDETH)
-        at = vb_wire_read_rdeth(packet, at);
-    if (flags & VB_OPCODE_DETH)
-        at = vb_wire_read_deth(packet, at);
-    if (flags & VB_OPCODE_XRCETH)
-        at = vb_wire_read_xrceth(packet, at);
-    if (flags & VB_OPCODE_FETH)
-        at = vb_wire_read_feth(packet, at);
-    if (flags & VB_OPCODE_RETH)
-        at = vb_wire_read_reth(packet, at);
-    if (flags & VB_OPCODE_ATOMICETH)
-        at = vb_wire_read_atomiceth(packet, at);
-    if (flags & VB_OPCODE_AETH)
-        at = vb_wire_read_aeth(packet, at);
-    if (flags & VB_OPCODE_ATOMICACKETH)
-        at = vb_wire_read_atomicacketh(packet, at);
-    if (flags & VB_OPCODE_IMM)
-        at = vb_wire_read_imm(packet, at);
+    at = read_request_headers(packet, flags, at);
+    if (flags & VB_OPCODE_AETH) {
+        packet->aeth = vb_wire_aeth_read(at);
+        at += VB_AETH;
+    }
+    if (flags & VB_OPCODE_ATOMICACKETH) {
+        packet->atomic_ack = vb_wire_get64(at);
+        at += VB_ATOMICACKETH;
+    }
+    if (flags & VB_OPCODE_IMM) {
+        packet->immediate = vb_wire_get32(at);
+        at += VB_IMM;
+    }
     if (flags & VB_OPCODE_IETH)
-        vb_wire_read_ieth(packet, at);
+        packet->invalidate_rkey = vb_wire_get32(at);
 }
 
 /* From the BTH to the ICRC, which ends at reader->end. */
