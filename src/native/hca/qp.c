@@ -136,12 +136,14 @@ static int alloc_send_queue(struct vb_qp *qp)
     size_t sges = qp->cap.max_send_sge ? qp->cap.max_send_sge : 1;
     size_t address = qp->type == IBV_QPT_UD ? sizeof(struct vb_ah) : 0;
     size_t each = sges * sizeof(struct ibv_sge) + address + ((qp->cap.max_inline_data + 7u) & ~7u);
+    bool own = false, store_own = false;
     uint8_t *at;
 
-    qp->sq =
-        vb_pd_memory(qp->pd, count * sizeof(*qp->sq), VB_RESOURCE_SEND_QUEUE, &qp->verbs->sq_own);
+    qp->sq = vb_pd_memory(qp->pd, count * sizeof(*qp->sq), VB_RESOURCE_SEND_QUEUE, &own);
     qp->verbs->sq_store = at =
-        vb_pd_memory(qp->pd, count * each, VB_RESOURCE_SEND_QUEUE, &qp->verbs->sq_store_own);
+        vb_pd_memory(qp->pd, count * each, VB_RESOURCE_SEND_QUEUE, &store_own);
+    qp->sq_own = own;
+    qp->sq_store_own = store_own;
     if (!qp->sq || !at)
         return -ENOMEM;
     for (size_t i = 0; i < count; ++i, at += each) {
@@ -256,8 +258,8 @@ static void qp_free_qp(struct vb_qp *qp)
 {
     vb_memory_heap_free(qp->context->adapter->segment, qp->verbs->rq_ring);
     vb_memory_heap_free(qp->context->adapter->segment, qp->verbs->rq_stage);
-    vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->verbs->sq_own);
-    vb_pd_memory_free(qp->pd, qp->verbs->sq_store, VB_RESOURCE_SEND_QUEUE, qp->verbs->sq_store_own);
+    vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->sq_own);
+    vb_pd_memory_free(qp->pd, qp->verbs->sq_store, VB_RESOURCE_SEND_QUEUE, qp->sq_store_own);
     free(qp->verbs->pace);
     free(qp->verbs->connection);
     vb_object_free(&qp->verbs->object, qp->verbs->staging);

@@ -92,11 +92,12 @@ struct vb_qp {
     uint32_t rq_flushed;             /* in ERR: requests before this have their flush completion */
     _Atomic uint32_t flush_evidence; /* the id of the record of its flushed requests; 0: none */
 
-    uint8_t type;                 /* enum ibv_qp_type */
-    bool sq_sig_all : 1;          /* this and the next never change */
-    bool blocks_self : 1;         /* UD: it gets no copy of its own datagrams to its groups */
-    bool paced;                   /* it has a rate limit */
-    _Atomic bool counted_waiting; /* send_cq->waiting counts it */
+    uint8_t type;                      /* enum ibv_qp_type */
+    bool sq_own : 1, sq_store_own : 1; /* the memory is of a parent domain's allocator */
+    bool sq_sig_all : 1;               /* this and the next never change */
+    bool blocks_self : 1;              /* UD: it gets no copy of its own datagrams to its groups */
+    bool paced;                        /* it has a rate limit */
+    _Atomic bool counted_waiting;      /* send_cq->waiting counts it */
     bool settling : 1;       /* LOCAL_INV has withdrawn a key that the peer may still be using */
     bool drain_event : 1;    /* SQD was entered with notification, and the event is still to come */
     bool failed_by_program;  /* modify_qp put it in ERR */
@@ -112,7 +113,6 @@ struct vb_verbs_qp {
 
     /* written by the carriers: */
     struct vb_connection *connection; /* of the direct carrier; NULL before it has had the QP */
-    bool sq_store_own, sq_own;        /* the memory is from a parent domain's allocator */
     uint32_t rounds_seen;             /* send_cq->rounds when the retry thread last looked */
     atomic_bool attended;
     atomic_bool polls_port;       /* both CQs' `waiting` count it: polls make progress for it */
@@ -126,10 +126,7 @@ struct vb_verbs_qp {
     uint8_t *rq_stage;
     void *sq_store;
 
-    /* of a handle of an XRC target QP (xrc.h), which has little of all above: */
-    struct vb_qp *real; /* the target QP */
-    struct vb_qp *next_handle;
-    struct vb_xrcd *xrcd; /* the domain that the handle was made with */
+    struct vb_qp *real; /* of a handle of an XRC target QP (struct vb_xrc_handle): that target QP */
 
     /* what the program sees: */
     union {

@@ -250,13 +250,25 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
 
 /* ---- target QPs' handles ---- */
 
+/* By which a program holds a target QP: the object that it sees, with little of a QP in it. */
+struct vb_xrc_handle {
+    struct vb_verbs_qp verbs; /* first, so that its address is the handle's */
+    struct vb_xrcd *xrcd;     /* the domain that the handle was made with */
+    struct vb_qp *next;       /* the next handle of the target QP */
+};
+
+static struct vb_xrc_handle *handle_of(const struct vb_qp *qp)
+{
+    return (struct vb_xrc_handle *)qp->verbs;
+}
+
 /* Under adapter->mutex. */
 static void link_handle(struct vb_qp *real, struct vb_qp *handle)
 {
     struct vb_xrc_target *target = real->target;
 
     vb_lock_take(&target->mutex);
-    handle->verbs->next_handle = target->handles;
+    handle_of(handle)->next = target->handles;
     target->handles = handle;
     vb_lock_release(&target->mutex);
 }
@@ -269,15 +281,15 @@ static void unlink_handle(struct vb_qp *real, const struct vb_qp *handle)
 
     vb_lock_take(&target->mutex);
     while (*link != handle)
-        link = &(*link)->verbs->next_handle;
-    *link = handle->verbs->next_handle;
+        link = &handle_of(*link)->next;
+    *link = handle_of(handle)->next;
     vb_lock_release(&target->mutex);
 }
 
 void vb_xrc_raise(struct vb_qp *qp, enum ibv_event_type type)
 {
     vb_lock_take(&qp->target->mutex);
-    for (struct vb_qp *handle = qp->target->handles; handle; handle = handle->verbs->next_handle)
+    for (struct vb_qp *handle = qp->target->handles; handle; handle = handle_of(handle)->next)
         vb_event_raise(handle->context, type, &handle->verbs->ibv);
     vb_lock_release(&qp->target->mutex);
 }
@@ -292,14 +304,16 @@ static void handle_release(struct vb_object *object)
 
 static struct vb_qp *new_handle(struct vb_context *context, void *qp_context, struct vb_xrcd *xrcd)
 {
-    struct vb_verbs_qp *made = calloc(1, sizeof(*made));
+    struct vb_xrc_handle *handle = calloc(1, sizeof(*handle));
+    struct vb_verbs_qp *made;
 
-    if (!made)
+    if (!handle)
         return NULL;
+    made = &handle->verbs;
     made->qp.verbs = made;
     made->qp.context = context;
     made->qp.carrier = &vb_uncarried;
-    made->xrcd = xrcd;
+    handle->xrcd = xrcd;
     made->ibv.context = context->ibv;
     made->ibv.qp_context = qp_context;
     made->qp.type = made->ibv.qp_type = IBV_QPT_XRC_RECV;
@@ -323,7 +337,7 @@ static void attach_handle(struct vb_qp *handle, struct vb_qp *real)
     handle->number = handle->verbs->ibv.qp_num = real->number;
     handle->verbs->ibv.handle = real->index;
     vb_qp_show_state(handle);
-    atomic_fetch_add(&handle->verbs->xrcd->users, 1);
+    atomic_fetch_add(&handle_of(handle)->xrcd->users, 1);
     vb_object_add(handle->context, &handle->verbs->object, handle_release);
 }
 
@@ -414,7 +428,7 @@ int vb_xrc_close_qp(struct vb_qp *handle)
     vb_lock_release(&adapter->mutex);
     vb_event_retire(handle->context, &handle->verbs->ibv);
     vb_object_remove(handle->context, &handle->verbs->object);
-    atomic_fetch_sub(&handle->verbs->xrcd->users, 1);
+    atomic_fetch_sub(&handle_of(handle)->xrcd->users, 1);
     if (last) {
         vb_qp_unmake(real);
         free_target(target);
