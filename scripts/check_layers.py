@@ -25,7 +25,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 # Bottom to top; rooms on one line may use each other.
 C_ROOMS = [
-    {"abi", "wire"},
+    {"abi", "lock", "wire"},
     {"memory"},
     {"hca"},
     {"transport"},

@@ -34,6 +34,7 @@ PREFIXES = {
     "dropin": "vb_dropin_",
     "event": "vb_world_",
     "host": "vb_host_",
+    "lock": "vb_lock_",
     "memory": "vb_memory_",
     "port": "vb_port_",
     "preload": "vb_preload_",

@@ -27,9 +27,6 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         ): "a packet's way: a link brings it to a switch, whose lanes send it on a link",
     },
     "hca": {
-        named("causes evidence sentences silence"): (
-            "one text: its parts add their sentences to the one that asks them"
-        ),
         named(
             "adapter ah channel cq decline dm event gone mr multicast mw overdue pd qp refusal srq "
             "users vigil xrc"
@@ -63,10 +60,10 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         named("contents tree"): "a file's contents list its folder's files",
     },
     "transport": {
-        named(
-            "completer cwnd datagram early engine gap mend outgoing recovery replies requester "
-            "responder retry transport"
-        ): "the parts share the endpoint in transport.h, and the engine calls its parts",
+        named("early mend recovery replies requester responder retry"): (
+            "what is lost is sent again: the requester and the responder ask the parts that decide "
+            "it, and those ask them for packets"
+        ),
     },
     "verbena.wire": {
         named("verbena.wire verbena.wire.opcodes verbena.wire.packet"): (

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 NATIVE = Path(__file__).parent.parent / "src" / "native"
-GENERATORS = ("dropin/symbols.py", "hca/sentences.py")
+GENERATORS = ("dropin/symbols.py", "hca/sentences.py", "lock/ranks.py")
 
 
 def outputs() -> dict[Path, str]:

@@ -33,14 +33,14 @@ def open_pair(pd: verbs.PD, kind: QPType) -> tuple[QP, QP]:
     )
 
 
-def connect(qp: QP, peer: QP, address: AHAttr, retry_cnt: int) -> None:
+def connect(qp: QP, peer: QP, address: AHAttr, retry_cnt: int, timeout: int = 8) -> None:
     """From INIT to RTS; a datagram QP has no peer."""
     if qp.qp_type == QPType.UD:
         qp.to_rtr()
         qp.to_rts()
         return
     qp.to_rtr(dest_qp_num=peer.qp_num, ah_attr=address, path_mtu=verbs.MTU.MTU_1024)
-    qp.to_rts(timeout=8, retry_cnt=retry_cnt)
+    qp.to_rts(timeout=timeout, retry_cnt=retry_cnt)
 
 
 def send_one(here: QP, there: QP, address: AHAttr) -> Outcome:

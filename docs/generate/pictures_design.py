@@ -11,7 +11,7 @@ def layers() -> Pen:
         860,
         574,
         "Layers, each using only those below it: preload; dropin; host; the carriers direct, "
-        "roce and sim, and wrap; port; event; tcp; transport; hca; memory; abi and wire.",
+        "roce and sim, and wrap; port; event; tcp; transport; hca; memory; abi, lock and wire.",
     )
     rows = (
         ("preload", "sysfs and device files for programs; malloc of the shared heap", "plain"),
@@ -23,7 +23,7 @@ def layers() -> Pen:
         ("transport", "the packet engine: InfiniBand's transport, without I/O", "verbs"),
         ("hca", "the adapter: PD, MR, CQ, SRQ, QP, AH, events", "verbs"),
         ("memory", "copies, and the shared heap", "memory"),
-        ("abi, wire", "libibverbs' structures; packets as bytes: headers, opcodes, ICRC", "plain"),
+        ("abi, lock, wire", "libibverbs' structures; locks and their order; packets", "plain"),
     )
     y = 20
     for name, says, kind in rows:

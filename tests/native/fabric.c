@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "check.h"
+#include "hca/sentences.h"
 #include "memory/heap.h"
 #include "wire/opcode.h"
 

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "hca/evidence.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 
 enum { NO_EVENT = -1, BIG = 0x7ffff000 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Each kind of request between two queue pairs of one adapter. */
 #include "check.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 
 static struct loopback loop;

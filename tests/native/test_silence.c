@@ -13,7 +13,7 @@
 
 #include "check.h"
 #include "direct/slot.h"
-#include "hca/evidence.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 
 static struct loopback loop;

@@ -22,7 +22,7 @@
 #include "direct/responder.h"
 #include "direct/slot.h"
 #include "end.h"
-#include "hca/evidence.h"
+#include "hca/sentences.h"
 
 enum { LARGE = 60000, SOON = 10 }; /* seconds: not for ever, on whatever machine */
 

@@ -7,7 +7,7 @@
 #include "direct/responder.h"
 #include "direct/retry.h"
 #include "direct/service.h"
-#include "hca/silence.h"
+#include "hca/sentences.h"
 #include "hca/xrc.h"
 #include "transport/receive.h"
 
@@ -269,7 +269,7 @@ void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *te
     const char *between = "";
 
     vb_text_add(text, "\"deserted\":[");
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         struct vb_qp *qp = adapter->qps[i];
         enum vb_silence silence = VB_SILENCE_UNKNOWN;
@@ -281,11 +281,12 @@ void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *te
                     "%s{\"qp_num\":%u,\"why\":\"QP 0x%x is connected to QP 0x%x, which can "
                     "neither answer nor send",
                     between, qp->number, qp->number, vb_qp_dest(qp->shared));
-        vb_silence_say_fact(text, silence, value);
+        vb_sentence_say(text, VB_SENTENCE_SILENCE + (unsigned)silence,
+                        &(struct vb_evidence){.count = value});
         vb_text_add(text, "\"}");
         between = ",";
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     vb_text_add(text, "]");
 }
 
@@ -303,14 +304,14 @@ void vb_direct_connections_attend(struct vb_direct *direct, const struct vb_peer
 {
     struct vb_adapter *adapter = direct->adapter;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         struct vb_qp *qp = adapter->qps[i];
 
         if (qp && is_stray(qp) && vb_direct_peer_has(peer, vb_qp_dest(qp->shared)))
             vb_direct_retry_attend(direct, qp);
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 bool vb_direct_connection_adopt(struct vb_qp *qp)
@@ -414,8 +415,8 @@ void vb_direct_settle(struct vb_qp *qp)
     drop_peer(qp, peer);
     vb_direct_bounce_settle(vb_direct_of(adapter));
     if (vb_is_taken_in_turns(qp)) {
-        vb_lock(&qp->shared->rq_lock, adapter->instance);
-        vb_unlock(&qp->shared->rq_lock);
+        vb_word_lock(&qp->shared->rq_lock, VB_RANK_RECEIVE, adapter->instance);
+        vb_word_unlock(&qp->shared->rq_lock);
     }
 }
 

@@ -233,7 +233,8 @@ static void direct_datagram_deliver(const struct datagram *datagram, struct dest
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->number,
-        .data = {datagram->source ? direct_datagram_header_type(datagram->source) : 0},
+        .datagram.header_type =
+            datagram->source ? direct_datagram_header_type(datagram->source) : 0,
     };
     const struct vb_port_shared *port = vb_shared_port(&to->to.peer->view, to->to.remote);
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
@@ -289,11 +290,12 @@ static void pass_to(const struct datagram *datagram, struct destination *to)
     uint32_t qkey = vb_qp_datagram_qkey(datagram->qp, datagram->wr);
 
     if (!accepts(datagram->qp, to, qkey) ||
-        !vb_lock_unless(&to->to.remote->rq_lock, direct->adapter->instance, &to->to.peer->gone))
+        !vb_word_lock_unless(&to->to.remote->rq_lock, VB_RANK_RECEIVE, direct->adapter->instance,
+                             &to->to.peer->gone))
         return;
     if (accepts(datagram->qp, to, qkey) && (!datagram->group || is_member(to, datagram->group)))
         direct_datagram_deliver(datagram, to);
-    vb_unlock(&to->to.remote->rq_lock);
+    vb_word_unlock(&to->to.remote->rq_lock);
 }
 
 static void pass_to_members(const struct datagram *datagram, struct vb_peer *peer)

@@ -133,12 +133,12 @@ void vb_direct_progress(struct vb_cq *cq)
     /* A QP that is just being added is the next poll's, or the retry thread's. */
     if (!atomic_load_explicit(&vb_direct_of(adapter)->retry.any, memory_order_relaxed))
         return;
-    if (pthread_mutex_trylock(&adapter->lifetime))
+    if (!vb_lock_try(&adapter->lifetime))
         return; /* another thread is at it, or a QP goes: the retry thread remains */
     count = vb_direct_retry_waiting(vb_direct_of(adapter), cq, waiting, TRIES_PER_POLL);
     for (unsigned i = 0; i < count; ++i)
         try_one(waiting[i]);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->lifetime);
 }
 
 const struct vb_carrier vb_direct_carrier = {
@@ -176,8 +176,8 @@ static void open_self_peer(struct vb_direct *direct)
     self->pid = getpid();
     self->socket = self->retired = -1;
     self->view = direct->adapter->self;
-    pthread_mutex_init(&self->mutex, NULL);
-    pthread_mutex_init(&self->bounce_mutex, NULL);
+    vb_lock_init(&self->mutex, VB_RANK_PEER);
+    vb_lock_init(&self->bounce_mutex, VB_RANK_BOUNCE);
 }
 
 static int direct_start(struct vb_direct *direct)
@@ -196,22 +196,22 @@ static int direct_start(struct vb_direct *direct)
 
 static void open_locks(struct vb_direct *direct)
 {
-    pthread_mutex_init(&direct->connect_mutex, NULL);
-    pthread_mutex_init(&direct->peers_mutex, NULL);
-    pthread_mutex_init(&direct->serve_mutex, NULL);
-    pthread_mutex_init(&direct->links_mutex, NULL);
-    pthread_mutex_init(&direct->spare_mutex, NULL);
+    vb_lock_init(&direct->connect_mutex, VB_RANK_CONNECT);
+    vb_lock_init(&direct->peers_mutex, VB_RANK_PEERS);
+    vb_lock_init(&direct->serve_mutex, VB_RANK_SERVE);
+    vb_lock_init(&direct->links_mutex, VB_RANK_LINKS);
+    vb_lock_init(&direct->spare_mutex, VB_RANK_SPARE);
 }
 
 static void close_locks(struct vb_direct *direct)
 {
-    pthread_mutex_destroy(&direct->connect_mutex);
-    pthread_mutex_destroy(&direct->peers_mutex);
-    pthread_mutex_destroy(&direct->serve_mutex);
-    pthread_mutex_destroy(&direct->links_mutex);
-    pthread_mutex_destroy(&direct->spare_mutex);
-    pthread_mutex_destroy(&direct->self_peer.mutex);
-    pthread_mutex_destroy(&direct->self_peer.bounce_mutex);
+    vb_lock_destroy(&direct->connect_mutex);
+    vb_lock_destroy(&direct->peers_mutex);
+    vb_lock_destroy(&direct->serve_mutex);
+    vb_lock_destroy(&direct->links_mutex);
+    vb_lock_destroy(&direct->spare_mutex);
+    vb_lock_destroy(&direct->self_peer.mutex);
+    vb_lock_destroy(&direct->self_peer.bounce_mutex);
 }
 
 static void direct_forget(struct vb_direct *direct)
@@ -298,14 +298,14 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
                 "\"peers\":[",
                 VB_DEVICE_NAME, direct->adapter->self.header->device, direct->slots[0],
                 heap ? vb_memory_heap_size(heap) : 0, heap ? vb_memory_heap_used(heap) : 0);
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     for (struct vb_peer *peer = direct->peers; peer; peer = peer->next) {
         if (atomic_load(&peer->gone))
             continue;
         describe_peer(peer, between, &text);
         between = ",";
     }
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     vb_text_add(&text, "],");
     vb_direct_stranger_describe(direct, &text);
     vb_text_add(&text, ",");

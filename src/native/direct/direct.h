@@ -22,6 +22,7 @@
 #include "direct/stranger.h"
 #include "hca/adapter.h"
 #include "hca/host_calls.h"
+#include "lock/mutex.h"
 #include "port/address.h"
 
 /* How a peer's own memory is reached; what the environment may force. */
@@ -36,7 +37,7 @@ extern const struct vb_carrier vb_direct_carrier;
 
 /* The retry thread's work (retry.h). */
 struct vb_retry {
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     pthread_cond_t work; /* the thread sleeps here */
     pthread_cond_t left; /* those sleep here who wait until it has no hand on a QP */
     bool idle;           /* it sleeps until it is woken; else it looks again by itself */
@@ -56,23 +57,23 @@ struct vb_direct {
     _Atomic uint32_t slot_count;
     uint64_t probe[2]; /* what a peer reads and writes to see whether it can */
 
-    pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
+    struct vb_mutex connect_mutex; /* one handshake at a time; the service thread never takes it */
     atomic_bool has_met_all;       /* vb_direct_peer_meet_all */
     uint32_t silent_slot;          /* its process did not answer: it may be stopped */
     uint64_t silent_until;         /* ns */
-    pthread_mutex_t peers_mutex;
+    struct vb_mutex peers_mutex;
     struct vb_peer *peers;
     struct vb_stranger strangers[VB_STRANGERS]; /* under peers_mutex, as `stranger_next` */
     uint32_t stranger_next;
-    pthread_mutex_t serve_mutex; /* held while a peer's bounce job is carried out */
-    pthread_mutex_t links_mutex;
+    struct vb_mutex serve_mutex; /* held while a peer's bounce job is carried out */
+    struct vb_mutex links_mutex;
     struct link *links; /* sockets that the service thread watches (service.c) */
     struct vb_peer self_peer;
 
     int epoll_fd;
     int wake_fd;
     int spare_fd; /* given up to refuse a connection when there are no descriptors… */
-    pthread_mutex_t spare_mutex; /* …under this: then no handshake here takes it */
+    struct vb_mutex spare_mutex; /* …under this: then no handshake here takes it */
     atomic_bool stopping;
     pthread_t thread;
     struct vb_retry retry;

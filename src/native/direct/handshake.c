@@ -190,8 +190,8 @@ static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const stru
     peer->pid = pid;
     peer->socket = socket;
     peer->retired = -1;
-    pthread_mutex_init(&peer->mutex, NULL);
-    pthread_mutex_init(&peer->bounce_mutex, NULL);
+    vb_lock_init(&peer->mutex, VB_RANK_PEER);
+    vb_lock_init(&peer->bounce_mutex, VB_RANK_BOUNCE);
     choose_way(direct, peer, hello, fds[1]);
     *made = peer;
     return 0;
@@ -232,7 +232,7 @@ int vb_direct_hello_accept(struct vb_direct *direct, int socket, const struct vb
     if (error == -EPROTONOSUPPORT)
         vb_direct_stranger_note(direct, message);
     if (!error) {
-        pthread_mutex_lock(&direct->peers_mutex);
+        vb_lock_take(&direct->peers_mutex);
         *peer = find_instance(direct, hello->instance);
         if (!*peer) {
             error = open_peer(direct, socket, pid, hello, fds, peer);
@@ -246,7 +246,7 @@ int vb_direct_hello_accept(struct vb_direct *direct, int socket, const struct vb
             atomic_fetch_add(&(*peer)->refs, 1);
             atomic_fetch_add(&(*peer)->links, 1);
         }
-        pthread_mutex_unlock(&direct->peers_mutex);
+        vb_lock_release(&direct->peers_mutex);
     }
     handshake_close_fds(fds);
     return error;

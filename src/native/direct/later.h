@@ -6,11 +6,13 @@
 #include <pthread.h>
 #include <stdint.h>
 
+#include "lock/mutex.h"
+
 struct vb_cq;
 struct vb_direct;
 
 struct vb_later {
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     int timer_fd; /* expires at the earliest of `first` */
     struct vb_due *first;
 };

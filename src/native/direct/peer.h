@@ -11,6 +11,7 @@
 
 #include "direct/bounce.h"
 #include "hca/layout.h"
+#include "lock/mutex.h"
 
 struct vb_direct;
 
@@ -40,8 +41,8 @@ struct vb_peer {
     bool cma;      /* its own memory is reached by cross-process copy */
     int cma_error; /* why not */
     struct vb_bounce bounce;
-    pthread_mutex_t mutex;        /* channels */
-    pthread_mutex_t bounce_mutex; /* held while the peer's answer is waited for */
+    struct vb_mutex mutex;        /* channels */
+    struct vb_mutex bounce_mutex; /* held while the peer's answer is waited for */
     struct vb_peer_channel channels[VB_PEER_CHANNELS];
     unsigned channel_next; /* the entry to reuse */
 };

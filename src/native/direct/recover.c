@@ -40,7 +40,7 @@ static void repair_rq(struct vb_qp *qp, uint32_t dead)
         vb_rq_put_back(qp);
     else if (vb_rq_is_completed(qp, taken))
         atomic_store(&shared->rq_taken, taken + 1);
-    vb_unlock(&shared->rq_lock);
+    vb_word_clear(&shared->rq_lock);
 }
 
 void vb_direct_recover_from(struct vb_direct *direct, struct vb_peer *peer)
@@ -48,9 +48,9 @@ void vb_direct_recover_from(struct vb_direct *direct, struct vb_peer *peer)
     struct vb_adapter *adapter = direct->adapter;
     uint32_t dead = peer->instance;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     if (atomic_load(&adapter->self.header->atomic_lock) == dead)
-        vb_unlock(&adapter->self.header->atomic_lock);
+        vb_word_clear(&adapter->self.header->atomic_lock);
     for (uint32_t i = 0; i < adapter->srq_pool.next; ++i)
         if (adapter->srqs[i])
             vb_srq_repair(adapter->srqs[i], dead);
@@ -69,7 +69,7 @@ void vb_direct_recover_from(struct vb_direct *direct, struct vb_peer *peer)
             vb_direct_connection_orphan(direct, qp, peer);
     }
     vb_direct_notice_all(direct); /* it may have died before it could tell */
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 /* The peer's half of the connection was still there when its process ended. In ERR already: a

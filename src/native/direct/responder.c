@@ -54,13 +54,13 @@ static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_
     struct vb_message wanted = {.type = VB_MSG_CHANNEL_WANTED, .object = cq};
     bool woken = false;
 
-    pthread_mutex_lock(&peer->mutex);
+    vb_lock_take(&peer->mutex);
     for (int i = 0; i < VB_PEER_CHANNELS && !woken; ++i)
         if (peer->channels[i].serial == shared->channel) {
             vb_cq_wake(&peer->view, shared, cq, peer->channels[i].write_fd);
             woken = true;
         }
-    pthread_mutex_unlock(&peer->mutex);
+    vb_lock_release(&peer->mutex);
     if (woken)
         return;
     atomic_fetch_or(&shared->notices, VB_PUSH_EVENT);

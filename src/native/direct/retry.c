@@ -22,12 +22,12 @@ void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
 
     if (atomic_exchange(&qp->verbs->attended, true))
         return;
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     qp->verbs->attend_next = retry->first;
     retry_set_first(retry, qp);
     if (retry->idle)
         pthread_cond_signal(&retry->work);
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
 }
 
 static void unlink_qp(struct vb_retry *retry, const struct vb_qp *qp)
@@ -44,12 +44,12 @@ void vb_direct_retry_leave(struct vb_direct *direct, struct vb_qp *qp)
 {
     struct vb_retry *retry = &direct->retry;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     while (retry->current == qp)
-        pthread_cond_wait(&retry->left, &retry->mutex);
+        vb_lock_wait(&retry->left, &retry->mutex);
     unlink_qp(retry, qp);
     atomic_store(&qp->verbs->attended, false);
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
 }
 
 unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *cq,
@@ -58,11 +58,11 @@ unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *c
     struct vb_retry *retry = &direct->retry;
     unsigned count = 0;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     for (struct vb_qp *qp = retry->first; qp && count < room; qp = qp->verbs->attend_next)
         if (qp->send_cq == cq)
             qps[count++] = qp;
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
     return count;
 }
 
@@ -99,9 +99,9 @@ static void serve_round(struct vb_direct *direct, unsigned count)
         retry_set_first(retry, qp->verbs->attend_next);
         retry->current = qp;
         atomic_store(&qp->verbs->attended, false);
-        pthread_mutex_unlock(&retry->mutex);
+        vb_lock_release(&retry->mutex);
         again = retry_serve(direct, qp);
-        pthread_mutex_lock(&retry->mutex);
+        vb_lock_take(&retry->mutex);
         retry->current = NULL;
         if (again && !atomic_exchange(&qp->verbs->attended, true)) {
             for (end = &retry->first; *end; end = &(*end)->verbs->attend_next)
@@ -135,18 +135,18 @@ static void pause_ms(struct vb_retry *retry, long ms)
         until.tv_nsec -= 1000000000;
         ++until.tv_sec;
     }
-    pthread_cond_timedwait(&retry->work, &retry->mutex, &until);
+    vb_lock_wait_until(&retry->work, &retry->mutex, &until);
 }
 
 void vb_direct_retry_look(struct vb_adapter *adapter)
 {
     struct vb_retry *retry = &vb_direct_of(adapter)->retry;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     retry->looks = true;
     if (retry->idle)
         pthread_cond_signal(&retry->work);
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
 }
 
 /* Under the mutex, which is free meanwhile. */
@@ -158,9 +158,9 @@ static void retry_look(struct vb_direct *direct)
     if (!retry->looks)
         return;
     retry->looks = false;
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
     again = vb_vigils_look(direct->adapter, vb_direct_now());
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     retry->looks |= again;
 }
 
@@ -176,7 +176,7 @@ static void be_idle(struct vb_direct *direct)
     if (retry->looks)
         pause_ms(retry, LOOK_MS);
     else
-        pthread_cond_wait(&retry->work, &retry->mutex);
+        vb_lock_wait(&retry->work, &retry->mutex);
     retry->idle = false;
 }
 
@@ -186,7 +186,7 @@ static void *retry_run(void *argument)
     struct vb_retry *retry = &direct->retry;
     long pause = FIRST_PAUSE_MS;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     while (!retry->stopping) {
         struct vb_qp *newest = retry->first;
 
@@ -207,7 +207,7 @@ static void *retry_run(void *argument)
         else if (pause < LONGEST_PAUSE_MS)
             pause *= 2;
     }
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
     return NULL;
 }
 
@@ -216,7 +216,7 @@ int vb_direct_retry_start(struct vb_direct *direct)
     struct vb_retry *retry = &direct->retry;
     pthread_condattr_t monotonic;
 
-    pthread_mutex_init(&retry->mutex, NULL);
+    vb_lock_init(&retry->mutex, VB_RANK_RETRY);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&retry->work, &monotonic);
@@ -229,12 +229,12 @@ void vb_direct_retry_stop(struct vb_direct *direct)
 {
     struct vb_retry *retry = &direct->retry;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     retry->stopping = true;
     pthread_cond_signal(&retry->work);
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
     pthread_join(retry->thread, NULL);
     pthread_cond_destroy(&retry->work);
     pthread_cond_destroy(&retry->left);
-    pthread_mutex_destroy(&retry->mutex);
+    vb_lock_destroy(&retry->mutex);
 }

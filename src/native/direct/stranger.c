@@ -7,7 +7,7 @@
 #include "hca/decline.h"
 #include "hca/names.h"
 #include "hca/refusal.h"
-#include "hca/silence.h"
+#include "hca/sentences.h"
 
 static struct vb_stranger *at_slot(struct vb_direct *direct, uint32_t slot)
 {
@@ -23,7 +23,7 @@ void vb_direct_stranger_note(struct vb_direct *direct, const struct vb_message *
 {
     struct vb_stranger *entry;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     entry = at_slot(direct, hello->hello.slots[0]);
     if (!entry) {
         entry = &direct->strangers[direct->stranger_next++ % VB_STRANGERS];
@@ -32,29 +32,29 @@ void vb_direct_stranger_note(struct vb_direct *direct, const struct vb_message *
     memcpy(entry->slots, hello->hello.slots, sizeof(entry->slots));
     entry->layout = hello->hello.version;
     memcpy(&entry->package, hello->package, sizeof(entry->package));
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
 }
 
 void vb_direct_stranger_forget(struct vb_direct *direct, uint32_t slot)
 {
     struct vb_stranger *entry;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     entry = at_slot(direct, slot);
     if (entry)
         memset(entry, 0, sizeof(*entry));
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
 }
 
 bool vb_direct_stranger_find(struct vb_direct *direct, uint32_t qp_num, struct vb_stranger *found)
 {
     const struct vb_stranger *entry;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     entry = at_slot(direct, qp_num / VB_QPS_PER_SLOT % VB_SLOTS);
     if (entry)
         *found = *entry;
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     return entry != NULL;
 }
 
@@ -100,14 +100,14 @@ static bool stranger_is_news(struct vb_direct *direct, uint32_t qp_num, struct v
     struct vb_stranger *entry;
     bool news;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     entry = at_slot(direct, qp_num / VB_QPS_PER_SLOT % VB_SLOTS);
     news = entry && !entry->told;
     if (news) {
         entry->told = true;
         *found = *entry;
     }
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     return news;
 }
 
@@ -132,8 +132,8 @@ void vb_direct_stranger_tell(const struct vb_qp *qp, uint32_t dest)
     evidence.addr = stranger.package;
     evidence.count = stranger.layout;
     vb_text_add(&text, "what QP 0x%x sends is lost: ", qp->number);
-    vb_silence_say(&text, &evidence);
-    vb_silence_advise(&text, &evidence);
+    vb_sentence_say(&text, VB_CHECK_OTHER_BUILD, &evidence);
+    vb_sentence_say(&text, (unsigned)VB_CHECK_OTHER_BUILD | VB_SENTENCE_ADVICE, &evidence);
     adapter->tell(line);
 }
 
@@ -142,7 +142,7 @@ void vb_direct_stranger_describe(struct vb_direct *direct, struct vb_text *text)
     const char *between = "";
 
     vb_text_add(text, "\"other_builds\":[");
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     for (uint32_t i = 0; i < VB_STRANGERS; ++i) {
         const struct vb_stranger *entry = &direct->strangers[i];
 
@@ -153,6 +153,6 @@ void vb_direct_stranger_describe(struct vb_direct *direct, struct vb_text *text)
         vb_text_add(text, " with memory layout %u\"}", entry->layout);
         between = ",";
     }
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     vb_text_add(text, "]");
 }

@@ -15,7 +15,7 @@
 
 struct vb_contexts *vb_dropin_contexts(void)
 {
-    static struct vb_contexts contexts = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+    static struct vb_contexts contexts = {.mutex = VB_MUTEX_INITIALIZER(VB_RANK_DEVICES)};
 
     return &contexts;
 }

@@ -13,6 +13,7 @@
 #include "dropin/failures.h"
 #include "hca/hca.h"
 #include "host/host.h"
+#include "lock/mutex.h"
 
 struct vb_sim_hca;
 
@@ -30,7 +31,7 @@ struct vb_open {
 
 /* The contexts of all devices, a list by `next`. */
 struct vb_contexts {
-    pthread_mutex_t mutex; /* protects the list, and who opens and closes adapters */
+    struct vb_mutex mutex; /* protects the list, and who opens and closes adapters */
     struct vb_open *first;
 };
 

@@ -39,10 +39,11 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
         return vb_dropin_failed(ex->context, "ibv_start_poll", -VB_ERROR_FORKED);
     if (VB_UNLIKELY(attr && attr->comp_mask))
         return EINVAL;
-    vb_biased_acquire(&cq_ex_of(ex)->ex_lock, core->adapter->instance, true);
+    vb_lock_order_check(VB_RANK_CQ_EX);
+    vb_biased_enter(&cq_ex_of(ex)->ex_lock, core->adapter->instance, true, NULL);
     error = cq_ex_take(cq_ex_of(ex));
     if (error) /* no end_poll follows */
-        vb_biased_release(&cq_ex_of(ex)->ex_lock);
+        vb_biased_leave(&cq_ex_of(ex)->ex_lock);
     return error;
 }
 
@@ -53,7 +54,7 @@ static int next_poll(struct ibv_cq_ex *ex)
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
-    vb_biased_release(&cq_ex_of(ex)->ex_lock);
+    vb_biased_leave(&cq_ex_of(ex)->ex_lock);
 }
 
 #define READER(type, field)                                                                        \

@@ -113,12 +113,12 @@ VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
 
 static void device_before_fork(void)
 {
-    pthread_mutex_lock(&vb_dropin_contexts()->mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
 }
 
 static void device_after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
 }
 
 static void device_after_fork_in_child(void)
@@ -135,7 +135,7 @@ static void device_after_fork_in_child(void)
             vb_host_abandon(devices[i].host);
         devices[i].host = NULL;
     }
-    pthread_mutex_init(&vb_dropin_contexts()->mutex, NULL);
+    vb_lock_init(&vb_dropin_contexts()->mutex, VB_RANK_DEVICES);
 }
 
 static void watch_forks(void)
@@ -150,16 +150,16 @@ static void raise_port_event(void *argument, uint8_t port_num, enum ibv_event_ty
 {
     const struct vb_device *device = argument;
 
-    pthread_mutex_lock(&vb_dropin_contexts()->mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
     for (struct vb_open *each = vb_dropin_contexts()->first; each; each = each->next)
         if (each->core && each->host && each->host == device->host)
             vb_event_raise_port(each->core, type, port_num);
-    pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
 }
 
 __attribute__((destructor)) static void end_at_exit(void)
 {
-    if (pthread_mutex_trylock(&vb_dropin_contexts()->mutex))
+    if (!vb_lock_try(&vb_dropin_contexts()->mutex))
         return; /* another thread opens or closes a device */
     for (int i = 0; i < VB_MAX_DEVICES; ++i) {
         struct vb_host *host = devices[i].host;
@@ -168,7 +168,7 @@ __attribute__((destructor)) static void end_at_exit(void)
             vb_roce_end(host->roce);
         vb_dropin_adapter_log_counters(host);
     }
-    pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
 }
 
 /* Under the contexts' mutex. */
@@ -229,7 +229,7 @@ static int open_context(struct vb_open *made)
     struct vb_host *unused;
     int error;
 
-    pthread_mutex_lock(&vb_dropin_contexts()->mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
     error = find_adapter(made, &adapter);
     if (!error) {
         error = vb_context_open(adapter, context, &made->core);
@@ -242,7 +242,7 @@ static int open_context(struct vb_open *made)
         device_enter(made);
     }
     unused = device_take_unused(context->device);
-    pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
     if (unused)
         vb_host_close(unused);
     return error;
@@ -330,13 +330,13 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     struct vb_host *unused;
     bool ended;
 
-    pthread_mutex_lock(&vb_dropin_contexts()->mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
     device_leave(closed);
     ended = device_end(closed);
     if (ended && vb_dropin_simulated_of(context->device))
         vb_dropin_simulated_close(vb_dropin_simulated_of(context->device));
     unused = device_take_unused(context->device);
-    pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
     vb_dropin_adapter_log_counters(unused);
     if (unused)
         vb_host_close(unused);
@@ -364,9 +364,9 @@ static struct ibv_device *device_with(uint64_t identity)
 {
     const struct vb_open *found;
 
-    pthread_mutex_lock(&vb_dropin_contexts()->mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
     found = next_with_identity(NULL, identity);
-    pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
     return found ? found->verbs.context.device : NULL;
 }
 
@@ -398,10 +398,10 @@ int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *to, 
 
     if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
-    pthread_mutex_lock(&vb_dropin_contexts()->mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
     while (error == -ENOENT && (from = next_with_identity(from, identity)))
         error = one(to, from->core, handle, made);
-    pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
     return error;
 }
 

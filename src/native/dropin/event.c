@@ -40,10 +40,10 @@ VB_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq *
 
 VB_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
-    pthread_mutex_lock(&cq->mutex);
+    vb_lock_abi_take(&cq->mutex, VB_RANK_CQ_ACKS);
     cq->comp_events_completed += count;
     pthread_cond_signal(&cq->cond);
-    pthread_mutex_unlock(&cq->mutex);
+    vb_lock_abi_release(&cq->mutex);
 }
 
 /* Returns the id of the evidence about what put the event's QP in ERR, and 0 for events that mean

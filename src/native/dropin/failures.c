@@ -21,6 +21,7 @@
 #include "dropin/verbena.h"
 #include "hca/decline.h"
 #include "hca/names.h"
+#include "hca/sentences.h"
 #include "sim/hca.h"
 
 enum { LINES_A_SECOND = 20, TEXT = 1024 };
@@ -61,7 +62,7 @@ static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out
     uint64_t now = seconds_now();
     bool may = false;
 
-    pthread_mutex_lock(&lines->mutex);
+    vb_lock_take(&lines->mutex);
     if (lines->second != now) {
         lines->second = now;
         lines->shown = 0;
@@ -79,7 +80,7 @@ static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out
         *left_out = lines->left_out;
         lines->left_out = (struct vb_left_out){0};
     }
-    pthread_mutex_unlock(&lines->mutex);
+    vb_lock_release(&lines->mutex);
     return may;
 }
 
@@ -171,10 +172,10 @@ int vb_dropin_failed_once(struct ibv_context *context, const char *call, int err
     struct vb_open *opened = vb_dropin_open_of(context);
     bool said;
 
-    pthread_mutex_lock(&opened->lines.mutex);
+    vb_lock_take(&opened->lines.mutex);
     said = opened->lines.said_once;
     opened->lines.said_once = true;
-    pthread_mutex_unlock(&opened->lines.mutex);
+    vb_lock_release(&opened->lines.mutex);
     failures_failed(opened, call, error, true);
     if (!said && opened->core)
         say_once(opened, call, error);
@@ -196,10 +197,10 @@ static bool is_logged(struct vb_lines *lines, const struct ibv_wc *wc)
 
     if (wc->status != IBV_WC_WR_FLUSH_ERR)
         return false;
-    pthread_mutex_lock(&lines->mutex);
+    vb_lock_take(&lines->mutex);
     said = lines->flush == wc->vendor_err;
     lines->flush = wc->vendor_err;
-    pthread_mutex_unlock(&lines->mutex);
+    vb_lock_release(&lines->mutex);
     return said;
 }
 
@@ -226,12 +227,12 @@ static bool find_simulated_refusal(const struct vb_evidence *refused, struct vb_
 {
     bool found = false;
 
-    pthread_mutex_lock(&vb_dropin_contexts()->mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
     for (const struct vb_open *each = vb_dropin_contexts()->first; each && !found;
          each = each->next)
         found = each->simulated &&
                 vb_evidence_of_refusal(&each->simulated->adapter.self, refused, seen);
-    pthread_mutex_unlock(&vb_dropin_contexts()->mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
     return found;
 }
 
@@ -279,11 +280,11 @@ VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, si
 void vb_dropin_lines_init(struct vb_lines *lines)
 {
     *lines = (struct vb_lines){0};
-    pthread_mutex_init(&lines->mutex, NULL);
+    vb_lock_init(&lines->mutex, VB_RANK_FAILURES);
 }
 
 void vb_dropin_lines_fini(struct vb_lines *lines)
 {
     say_left_out(&lines->left_out);
-    pthread_mutex_destroy(&lines->mutex);
+    vb_lock_destroy(&lines->mutex);
 }

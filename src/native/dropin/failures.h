@@ -12,6 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lock/mutex.h"
+
 struct ibv_context;
 struct ibv_wc;
 
@@ -27,7 +29,7 @@ struct vb_left_out {
  * (libfabric: max_inline_data), or post again and again until there is room.
  */
 struct vb_lines {
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     uint64_t second;   /* of CLOCK_MONOTONIC, in which the last line was written */
     uint32_t shown;    /* lines in `second` */
     uint32_t words;    /* a hash of the last line without its numbers (hash_words); 0: none */

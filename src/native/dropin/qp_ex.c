@@ -55,7 +55,8 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
     struct vb_staging *staging = qp_ex_of(ex);
 
-    vb_biased_acquire(&staging->lock, staging->holder, true);
+    vb_lock_order_check(VB_RANK_QP_EX);
+    vb_biased_enter(&staging->lock, staging->holder, true, NULL);
     staging->count = 0;
     staging->error = 0;
     staging->flushes = false;
@@ -106,13 +107,13 @@ static int wr_complete(struct ibv_qp_ex *ex)
     struct vb_staging *staging = qp_ex_of(ex);
     int error = qp_ex_post(vb_qp_of(&ex->qp_base), staging);
 
-    vb_biased_release(&staging->lock);
+    vb_biased_leave(&staging->lock);
     return error;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-    vb_biased_release(&qp_ex_of(ex)->lock);
+    vb_biased_leave(&qp_ex_of(ex)->lock);
 }
 
 /* ---- requests ---- */

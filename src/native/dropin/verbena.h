@@ -102,7 +102,7 @@ int verbena_begin_capture(const char *path, char *error, size_t size);
 /*
  * Makes a device of this name, in no list, whose adapter is the simulated host of the attachment
  * while the device is open. The attachment must outlive the device, and the device its contexts.
- * Returns 0, -EPROTO for a attachment of another version of Verbena, -ENAMETOOLONG or -ENOMEM. The
+ * Returns 0, -EPROTO for an attachment of another version of Verbena, -ENAMETOOLONG or -ENOMEM. The
  * world goes on only by verbena_step, by polling, and when its owner runs it, so a read of the
  * device's descriptors must not block.
  */

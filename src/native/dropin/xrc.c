@@ -89,9 +89,9 @@ static int open_private(struct vb_context *core, struct vb_xrcd **xrcd)
     struct vb_adapter *adapter = core->adapter;
     uint64_t domain;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     domain = vb_random_next(&adapter->random) & ~1ull;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return vb_xrcd_open(core, domain ? domain : 2, -1, xrcd);
 }
 
@@ -114,21 +114,21 @@ static int open_shared(struct vb_context *core, int fd, int oflags, struct vb_xr
 
 static void xrc_keep(struct vb_open *opened, struct vb_xrcd *xrcd)
 {
-    pthread_mutex_lock(&opened->verbs.context.mutex);
+    vb_lock_abi_take(&opened->verbs.context.mutex, VB_RANK_VERBS_CONTEXT);
     xrcd->next = opened->xrcds;
     opened->xrcds = xrcd;
-    pthread_mutex_unlock(&opened->verbs.context.mutex);
+    vb_lock_abi_release(&opened->verbs.context.mutex);
 }
 
 static void xrc_drop(struct vb_open *opened, const struct vb_xrcd *xrcd)
 {
     struct vb_xrcd **link = &opened->xrcds;
 
-    pthread_mutex_lock(&opened->verbs.context.mutex);
+    vb_lock_abi_take(&opened->verbs.context.mutex, VB_RANK_VERBS_CONTEXT);
     while (*link != xrcd)
         link = &(*link)->next;
     *link = xrcd->next;
-    pthread_mutex_unlock(&opened->verbs.context.mutex);
+    vb_lock_abi_release(&opened->verbs.context.mutex);
 }
 
 void vb_dropin_close_xrcd_files(struct vb_open *opened)

@@ -108,7 +108,8 @@ struct vb_world_switch {
 };
 
 /* The caller has checked the configuration (verbena.sim.world_settings). -ENOMEM. */
-int vb_world_switch_create(const struct vb_world_switch_config *config, struct vb_world_switch **sw);
+int vb_world_switch_create(const struct vb_world_switch_config *config,
+                           struct vb_world_switch **sw);
 void vb_world_switch_destroy(struct vb_world_switch *sw);
 
 /*

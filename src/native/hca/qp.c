@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Queue pairs: creating and destroying them, the table that leads to them, their events. Verbs call
+ * it, and xrc.c for target queue pairs. A queue pair is in the adapter's table only while it is
+ * whole; the locks LIFETIME and ADAPTER guard the table.
+ */
 #include "hca/qp.h"
 
 #include <errno.h>
@@ -20,7 +25,7 @@ void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
         vb_event_raise(qp->context, type, &qp->verbs->ibv);
 }
 
-/* An event of another kind would not be about a QP. */
+/* The events that peers may leave for a QP; a bit for any other event is ignored. */
 enum {
     OF_PEERS = 1u << IBV_EVENT_QP_FATAL | 1u << IBV_EVENT_QP_REQ_ERR |
         1u << IBV_EVENT_QP_ACCESS_ERR | 1u << IBV_EVENT_COMM_EST,
@@ -124,7 +129,7 @@ static int check_objects(struct vb_context *context, const struct ibv_qp_init_at
     return 0;
 }
 
-/* Elements, addresses and inline data of the send queue's entries, in one block. */
+/* Allocates the elements, addresses and inline data of the send queue's entries in one block. */
 static int alloc_send_queue(struct vb_qp *qp)
 {
     size_t count = (size_t)qp->sq_mask + 1;
@@ -170,32 +175,17 @@ void vb_qp_stage(struct vb_qp *qp)
         qp->verbs->rq_stage ? vb_memory_heap_offset(segment, qp->verbs->rq_stage) : 0;
 }
 
-static int qp_take_number(struct vb_adapter *adapter, struct vb_qp *qp)
-{
-    int error;
-
-    pthread_mutex_lock(&adapter->mutex);
-    error = vb_pool_take(&adapter->qp_pool, &qp->index);
-    if (!error) {
-        error = adapter->calls->number(adapter, qp->index, &qp->number);
-        if (error)
-            vb_pool_return(&adapter->qp_pool, qp->index);
-    }
-    pthread_mutex_unlock(&adapter->mutex);
-    return error;
-}
-
 /*
  * A QP in the table is complete. vb_engine_find reads the table without these locks, under the
  * port's, and a packet may name the number of a QP that is being made: so the store is a release.
  */
 static void qp_set_table(struct vb_adapter *adapter, uint32_t index, struct vb_qp *qp)
 {
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     __atomic_store_n(&adapter->qps[index], qp, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&adapter->mutex);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->mutex);
+    vb_lock_release(&adapter->lifetime);
 }
 
 static void set_caps(struct vb_qp *qp, const struct ibv_qp_cap *wanted)
@@ -318,7 +308,7 @@ int vb_qp_make(struct vb_context *context, const struct ibv_qp_init_attr_ex *att
     if (!error)
         error = alloc_recv_ring(made);
     if (!error)
-        error = qp_take_number(adapter, made);
+        error = vb_adapter_take_number(adapter, &adapter->qp_pool, &made->index, &made->number);
     if (error) {
         qp_free_qp(made);
         return error;
@@ -361,11 +351,11 @@ void vb_qp_set_live(struct vb_qp *qp, bool live)
     struct vb_adapter *adapter = qp->context->adapter;
     uint64_t bit = 1ull << qp->index % 64, *word = &adapter->live[qp->index / 64];
 
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     *word = live ? *word | bit : *word & ~bit;
-    pthread_mutex_unlock(&adapter->mutex);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->mutex);
+    vb_lock_release(&adapter->lifetime);
 }
 
 struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
@@ -380,7 +370,7 @@ struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
     return NULL;
 }
 
-/* A program that needs no completion may destroy a QP right after it has posted a datagram. */
+/* Sends what was posted, since a program may destroy a QP right after it has posted a datagram. */
 static void qp_send_posted(struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
@@ -389,7 +379,8 @@ static void qp_send_posted(struct vb_qp *qp)
         carrier->send_posted(qp);
 }
 
-/* Nobody finds the QP any more, and nobody who had found it is still at work. */
+/* Returns when no thread or peer can find the QP any more and all that had found it have finished.
+ */
 static void qp_withdraw(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
@@ -408,10 +399,10 @@ static void qp_withdraw(struct vb_qp *qp)
     vb_qp_carrier(qp)->settle(qp);
     if (qp->srq || qp->target)
         vb_rq_put_back(qp);
-    pthread_mutex_lock(&adapter->lifetime);
+    vb_lock_take(&adapter->lifetime);
     adapter->calls->disconnect(qp);
-    pthread_mutex_unlock(&adapter->lifetime);
-    if (!qp->target) { /* else what it completed is its SRQs' */
+    vb_lock_release(&adapter->lifetime);
+    if (!qp->target) { /* completions of an XRC target QP belong to its SRQs */
         vb_cq_forget(qp->send_cq, qp->index);
         if (qp->recv_cq && qp->recv_cq != qp->send_cq)
             vb_cq_forget(qp->recv_cq, qp->index);
@@ -419,7 +410,7 @@ static void qp_withdraw(struct vb_qp *qp)
     vb_qp_set_live(qp, false);
 }
 
-/* An XRC target QP's: it is as new. */
+/* Parts an XRC target QP from its SRQ, so that it is as after its creation. */
 static void qp_leave_srq(struct vb_qp *qp)
 {
     qp->srq = NULL;
@@ -459,20 +450,18 @@ void vb_qp_unmake(struct vb_qp *qp)
     struct vb_pd *pd = qp->target ? NULL : qp->pd; /* last: its allocator has the send queue */
 
     qp_withdraw(qp);
-    ++qp->shared->epoch; /* windows that were bound through it are not bound any more */
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    ++qp->shared->epoch; /* unbinds the windows that were bound through it */
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     __atomic_store_n(&adapter->qps[qp->index], NULL, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&adapter->mutex);
-    adapter->calls->disconnect(qp); /* a late event may have asked for attention meanwhile */
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->mutex);
+    adapter->calls->disconnect(qp); /* here too, as a late event may have asked for attention */
+    vb_lock_release(&adapter->lifetime);
     if (!qp->target) {
         vb_event_retire(qp->context, &qp->verbs->ibv);
         vb_object_remove(qp->context, &qp->verbs->object);
     }
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->qp_pool, qp->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_adapter_return_index(adapter, &adapter->qp_pool, qp->index);
     qp_use(qp, -1);
     pthread_mutex_destroy(&qp->verbs->ibv.mutex);
     pthread_cond_destroy(&qp->verbs->ibv.cond);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* modify_qp and query_qp. */
+/*
+ * modify_qp and query_qp: the check of each attribute, and what a transition does. Programs call
+ * them; the lock QP_MODIFY of the queue pair lets one thread at a time in.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,7 +14,7 @@
 static const char path_mtu_wanted[] =
     "{0n} is {1} and must be a code from {2} (MTU_256) to {3} (MTU_4096): MTU_1024 is 3";
 
-/* The port that the QP will have. */
+/* The RDMA port that the QP will use after the transition. */
 static const struct vb_adapter_port *port_after(const struct vb_qp *qp,
                                                 const struct ibv_qp_attr *attr, int mask)
 {
@@ -19,7 +22,7 @@ static const struct vb_adapter_port *port_after(const struct vb_qp *qp,
                               : vb_qp_port(qp);
 }
 
-/* A QP is in the partition that an entry of its port's table names (IBA 10.9.2). */
+/* The QP's partition is that of an entry in its port's P_Key table (IBA 10.9.2). */
 static int check_partition(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     const struct vb_adapter_port *port = port_after(qp, attr, mask);
@@ -33,7 +36,7 @@ static int check_partition(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
                       index, port->number);
 }
 
-/* The address that a QP is connected to is behind the QP's own port (IBA 11.2.5.2). */
+/* The address vector has to name the QP's own port (IBA 11.2.5.2). */
 static int check_address(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     uint32_t own = mask & IBV_QP_PORT ? attr->port_num : qp->verbs->attr.port_num;
@@ -47,7 +50,7 @@ static int check_address(struct vb_qp *qp, const struct ibv_qp_attr *attr, int m
                       attr->ah_attr.port_num, own);
 }
 
-/* What each attribute may be (IBA 11.2.5.2; limits of this adapter). */
+/* Checks the range of each attribute (IBA 11.2.5.2, and the limits of this adapter). */
 static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     const struct {
@@ -100,7 +103,7 @@ static VB_COLD int decline_mask(struct vb_qp *qp, const struct vb_transition *tr
                       qp->type, transition->from, transition->to, mask & ~allowed);
 }
 
-/* The transition that is asked for, or NULL and -errno. */
+/* Finds the transition that is asked for; NULL and -errno if there is none. */
 static const struct vb_transition *qp_modify_find(struct vb_qp *qp, const struct ibv_qp_attr *attr,
                                                   int mask, int *error)
 {
@@ -169,7 +172,7 @@ static void keep_requester(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
         kept->en_sqd_async_notify = attr->en_sqd_async_notify;
 }
 
-/* As they are now. */
+/* Reads the attributes that peers read from the segment, as they are now. */
 static void read_responder(const struct vb_qp *qp, struct ibv_qp_attr *attr)
 {
     const struct vb_qp_shared *shared = qp->shared;
@@ -181,7 +184,7 @@ static void read_responder(const struct vb_qp *qp, struct ibv_qp_attr *attr)
     attr->max_dest_rd_atomic = (uint8_t)shared->max_dest_rd_atomic;
 }
 
-/* Few QPs ever have a limit. */
+/* Allocates the rate limiter with the first limit, since few QPs ever have one. */
 static int make_pace(struct vb_qp *qp)
 {
     if (!qp->verbs->pace)
@@ -189,7 +192,7 @@ static int make_pace(struct vb_qp *qp)
     return qp->verbs->pace ? 0 : -ENOMEM;
 }
 
-/* A new limit forgets what was owed at the old one. */
+/* Sets the limit; the time that is still to wait at the old rate is forgotten. */
 static void set_rate(struct vb_qp *qp, uint32_t rate, uint32_t burst)
 {
     vb_sq_lock(qp);
@@ -199,7 +202,7 @@ static void set_rate(struct vb_qp *qp, uint32_t rate, uint32_t burst)
     vb_sq_unlock(qp);
 }
 
-/* What the peer looks at lies in the segment. */
+/* Writes the attributes that peers read to the segment. */
 static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     struct vb_qp_shared *shared = qp->shared;
@@ -216,7 +219,7 @@ static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, in
         shared->max_dest_rd_atomic = attr->max_dest_rd_atomic;
 }
 
-/* What peers are to know of the path. */
+/* Writes what peers read of the path to the segment. */
 static void share_path(struct vb_qp *qp)
 {
     const struct vb_adapter_port *port = vb_qp_port(qp);
@@ -231,7 +234,7 @@ static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
     vb_qp_show_state(qp);
 }
 
-/* Unless a peer, or a request, has put the QP in an error state meanwhile. */
+/* Changes the state, unless a peer or a request has put the QP in an error state meanwhile. */
 static void move_state(struct vb_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
 {
     uint32_t expected = from;
@@ -295,7 +298,7 @@ static int qp_modify_enter(struct vb_qp *qp, const struct vb_transition *transit
     return error;
 }
 
-/* SQD to SQD: requests go another way from now on, where there is another. */
+/* SQD to SQD: requests take the new path from now on, if the carrier has paths. */
 static int qp_modify_move(struct vb_qp *qp, const struct vb_transition *transition, int mask)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
@@ -305,7 +308,7 @@ static int qp_modify_move(struct vb_qp *qp, const struct vb_transition *transiti
     return carrier->move(qp);
 }
 
-/* An address that leads nowhere changes nothing. */
+/* Carries the transition out; with an error nothing has changed. */
 static int modify(struct vb_qp *qp, const struct vb_transition *transition,
                   const struct ibv_qp_attr *attr, int mask)
 {
@@ -345,17 +348,18 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
     const struct vb_transition *transition;
     int error = 0;
 
-    pthread_mutex_lock(&qp->verbs->ibv.mutex);
+    vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
     transition = qp_modify_find(qp, attr, mask, &error);
     if (transition)
         error = check_values(qp, attr, mask);
     if (!error) {
         error = modify(qp, transition, attr, mask);
         vb_qp_doorbell(qp);
-        if (of != qp) /* its own was set with the state; a peer's death may have changed it since */
+        if (of !=
+            qp) /* the state in the handle; that in the target QP was set with the transition */
             vb_qp_show_state(of);
     }
-    pthread_mutex_unlock(&qp->verbs->ibv.mutex);
+    vb_lock_abi_release(&qp->verbs->ibv.mutex);
     return error;
 }
 
@@ -374,9 +378,9 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
                           vb_qp_state(qp));
     error = vb_qp_modify(of, &attr, IBV_QP_RATE_LIMIT);
     if (!error && limit->max_burst_sz) {
-        pthread_mutex_lock(&qp->verbs->ibv.mutex);
+        vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
         set_rate(qp, limit->rate_limit, limit->max_burst_sz);
-        pthread_mutex_unlock(&qp->verbs->ibv.mutex);
+        vb_lock_abi_release(&qp->verbs->ibv.mutex);
     }
     return error;
 }
@@ -399,8 +403,8 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
 {
     struct vb_qp *qp = of->verbs->real ? of->verbs->real : of;
 
-    (void)mask; /* every attribute is at hand: all are filled */
-    pthread_mutex_lock(&qp->verbs->ibv.mutex);
+    (void)mask; /* all attributes are filled, as they cost nothing */
+    vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
     *attr = qp->verbs->attr;
     attr->qp_state = attr->cur_qp_state = of->verbs->ibv.state = qp->verbs->ibv.state =
         vb_qp_state(qp);
@@ -409,6 +413,6 @@ int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->wait.reason != VB_WAIT_NONE;
     if (init_attr)
         qp_modify_describe(of, init_attr);
-    pthread_mutex_unlock(&qp->verbs->ibv.mutex);
+    vb_lock_abi_release(&qp->verbs->ibv.mutex);
     return 0;
 }

@@ -9,6 +9,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include "lock/mutex.h"
 #include "memory/watch.h"
 
 extern const char vb_guarded_start[] __asm__("__start_vb_guarded");
@@ -108,7 +109,7 @@ static _Unwind_Reason_Code guard_look(struct _Unwind_Context *frame, void *argum
 /* ---- the handler --------------------------------------------------------------------------- */
 
 /* A signal's handler belongs to the process, so this is the process's. */
-static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_mutex installing = VB_MUTEX_INITIALIZER(VB_RANK_GUARD);
 static unsigned users;
 static pid_t owner;
 static uint32_t starts;
@@ -132,12 +133,12 @@ static void guard_lock(sigset_t *before)
 
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, before);
-    pthread_mutex_lock(&installing);
+    vb_lock_take(&installing);
 }
 
 static void guard_unlock(const sigset_t *before)
 {
-    pthread_mutex_unlock(&installing);
+    vb_lock_release(&installing);
     pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 

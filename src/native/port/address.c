@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "hca/adapter.h"
+#include "lock/mutex.h"
 #include "memory/descriptor.h"
 
 /* Entry 0 stands for one of those from 2 on, and 1 is made from the GUID (port/gid.h). */
@@ -24,7 +25,7 @@ struct vb_addresses {
     int netlink_fd;
     const char *netdev; /* the only interface that counts, or NULL */
     unsigned unit;      /* vb_port_unit */
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     int count;
     bool active;
     bool used[VB_GID_MAX];
@@ -148,14 +149,14 @@ static int read_host(struct vb_addresses *addresses, unsigned *changes)
 
     *changes = 0;
     if (count >= 0) {
-        pthread_mutex_lock(&addresses->mutex);
+        vb_lock_take(&addresses->mutex);
         if (merge(addresses, fresh, count))
             *changes |= VB_GIDS_CHANGED;
         read_mtus(addresses);
         if (active != addresses->active)
             *changes |= active ? VB_PORT_CAME_UP : VB_PORT_WENT_DOWN;
         addresses->active = active;
-        pthread_mutex_unlock(&addresses->mutex);
+        vb_lock_release(&addresses->mutex);
     }
     free(fresh);
     return count < 0 ? count : 0;
@@ -213,7 +214,7 @@ int vb_port_addresses_open(const char *netdev, unsigned unit, struct vb_addresse
         return -ENOMEM;
     made->netdev = netdev;
     made->unit = unit;
-    pthread_mutex_init(&made->mutex, NULL);
+    vb_lock_init(&made->mutex, VB_RANK_ADDRESSES);
     /* Before the table is read: what changes in between is news. */
     made->netlink_fd = open_netlink();
     error = read_host(made, &changes);
@@ -232,7 +233,7 @@ int vb_port_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
 
     if (!made)
         return -ENOMEM;
-    pthread_mutex_init(&made->mutex, NULL);
+    vb_lock_init(&made->mutex, VB_RANK_ADDRESSES);
     made->netlink_fd = -1;
     made->active = true;
     for (int i = 0; i < count; ++i) {
@@ -254,7 +255,7 @@ void vb_port_addresses_abandon(struct vb_addresses *addresses)
 void vb_port_addresses_close(struct vb_addresses *addresses)
 {
     vb_port_addresses_abandon(addresses);
-    pthread_mutex_destroy(&addresses->mutex);
+    vb_lock_destroy(&addresses->mutex);
     free(addresses);
 }
 
@@ -269,9 +270,9 @@ int vb_port_addresses_count(struct vb_addresses *addresses)
 {
     int count;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     count = addresses->count;
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return count;
 }
 
@@ -279,11 +280,11 @@ bool vb_port_addresses_get(struct vb_addresses *addresses, int index, struct vb_
 {
     bool found;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     found = index >= 0 && index < addresses->count && addresses->used[index];
     if (found)
         *gid = addresses->gids[index];
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return found;
 }
 
@@ -291,11 +292,11 @@ int vb_port_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]
 {
     int found = -1;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     for (int i = FIRST_ADDRESS; i < addresses->count && found < 0; ++i)
         if (addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0)
             found = i;
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return found;
 }
 
@@ -303,10 +304,10 @@ bool vb_port_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16]
 {
     bool found = false;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     for (int i = 0; i < addresses->count && !found; ++i)
         found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0;
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return found;
 }
 
@@ -358,11 +359,11 @@ static bool has_on(struct vb_addresses *addresses, const uint8_t gid[16], const 
 {
     bool found = false;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     for (int i = 0; i < addresses->count && !found; ++i)
         found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0 &&
                 (!*netdev || vb_port_is_netdev(netdev, addresses->gids[i].ndev));
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return found;
 }
 
@@ -379,9 +380,9 @@ bool vb_port_addresses_active(struct vb_addresses *addresses)
 {
     bool active;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     active = addresses->active;
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return active;
 }
 
@@ -389,10 +390,10 @@ uint16_t vb_port_addresses_mtu(struct vb_addresses *addresses, int index)
 {
     uint16_t mtu = 0;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     if (index >= 0 && index < addresses->count && addresses->used[index])
         mtu = addresses->mtus[index];
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return mtu;
 }
 
@@ -405,7 +406,7 @@ uint16_t vb_port_addresses_port_mtu(struct vb_addresses *addresses)
 {
     uint16_t least = 0, loopback = 0;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     for (int i = FIRST_ADDRESS; i < addresses->count; ++i) {
         uint16_t mtu = addresses->used[i] ? addresses->mtus[i] : 0;
 
@@ -414,7 +415,7 @@ uint16_t vb_port_addresses_port_mtu(struct vb_addresses *addresses)
         else if (mtu && (!least || mtu < least))
             least = mtu;
     }
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return least ? least : loopback ? loopback : LARGEST_MTU;
 }
 

@@ -253,13 +253,13 @@ static void serve_doorbells(struct vb_roce *roce)
 void vb_roce_enter(struct vb_roce *roce)
 {
     atomic_fetch_add(&roce->queued, 1);
-    pthread_mutex_lock(&roce->lock);
+    vb_lock_take(&roce->lock);
     atomic_fetch_sub(&roce->queued, 1);
 }
 
 bool vb_roce_try_enter(struct vb_roce *roce)
 {
-    return pthread_mutex_trylock(&roce->lock) == 0;
+    return vb_lock_try(&roce->lock);
 }
 
 static uint64_t roce_earlier(uint64_t a, uint64_t b)
@@ -279,7 +279,7 @@ static uint64_t roce_earliest(struct vb_roce *roce)
 /* A thread that found the lock taken has set `doorbell` before this reads it. */
 static bool release(struct vb_roce *roce)
 {
-    pthread_mutex_unlock(&roce->lock);
+    vb_lock_release(&roce->lock);
     atomic_thread_fence(memory_order_seq_cst);
     return atomic_load(&roce->doorbell);
 }
@@ -543,10 +543,10 @@ static VB_COLD void goes_nowhere(const struct vb_roce *roce, struct vb_qp *qp,
                                  const struct ibv_send_wr *wr, const struct ibv_ah_attr *ah)
 {
     if (roce->config.loop || !vb_wire_gid_is_multicast(ah->grh.dgid.raw))
-        vb_lost_tell(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
-                                           .from = qp->number,
-                                           .to = wr->wr.ud.remote_qpn,
-                                           .value = ah->grh.sgid_index});
+        vb_lost_log(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
+                                          .from = qp->number,
+                                          .to = wr->wr.ud.remote_qpn,
+                                          .value = ah->grh.sgid_index});
 }
 
 int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_send_wr *wr,
@@ -658,7 +658,7 @@ static void roce_close_parts(struct vb_roce *roce)
         vb_roce_reuseport_close(roce->reuseport);
     if (roce->engine)
         vb_engine_destroy(roce->engine);
-    pthread_mutex_destroy(&roce->lock);
+    vb_lock_destroy(&roce->lock);
     vb_wrap_fini(&roce->wrap);
     free(roce);
 }
@@ -672,7 +672,7 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
         return -ENOMEM;
     made->config = *config;
     made->timer = made->again = UINT64_MAX;
-    pthread_mutex_init(&made->lock, NULL);
+    vb_lock_init(&made->lock, VB_RANK_ROCE);
     vb_roce_polling_init(&made->polling);
     vb_wrap_init(&made->wrap);
     error = roce_open_parts(made);

@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 
 #include "hca/counters.h"
+#include "lock/mutex.h"
 #include "roce/polling.h"
 #include "roce/roce.h"
 #include "wrap/wrap.h"
@@ -38,7 +39,7 @@ struct vb_roce {
      *  - `again`: the system took no more, or a request waits for others to leave with.
      *  - `away_until`: programs poll, and do what becomes due; the timer need not ring before.
      */
-    pthread_mutex_t lock;
+    struct vb_mutex lock;
     struct vb_engine *engine;
     struct vb_udp *udp;
     struct vb_reuseport *reuseport;

@@ -202,12 +202,12 @@ uint16_t vb_roce_udp_source_port(struct vb_udp *udp, uint16_t wanted)
     struct vb_udp_source *source = &udp->sources[wanted % VB_UDP_SOURCES];
     uint16_t port;
 
-    pthread_mutex_lock(&udp->sources_mutex);
+    vb_lock_take(&udp->sources_mutex);
     if (atomic_load(&source->fd) >= 0 || open_source(udp, source, wanted) == 0)
         port = source->port;
     else
         port = another_port(udp);
-    pthread_mutex_unlock(&udp->sources_mutex);
+    vb_lock_release(&udp->sources_mutex);
     return port;
 }
 
@@ -249,7 +249,7 @@ int vb_roce_udp_open(const struct vb_udp_config *config, struct vb_udp **udp)
     made->fd = -1;
     for (int i = 0; i < VB_UDP_SOURCES; ++i)
         made->sources[i].fd = -1;
-    pthread_mutex_init(&made->sources_mutex, NULL);
+    vb_lock_init(&made->sources_mutex, VB_RANK_SOURCES);
     error = udp_open_parts(made);
     if (error) {
         vb_roce_udp_close(made);
@@ -294,7 +294,7 @@ void vb_roce_udp_close(struct vb_udp *udp)
     vb_roce_udp_abandon(udp);
     vb_roce_udp_in_close(udp);
     vb_roce_udp_out_close(udp);
-    pthread_mutex_destroy(&udp->sources_mutex);
+    vb_lock_destroy(&udp->sources_mutex);
     free(udp);
 }
 

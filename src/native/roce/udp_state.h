@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <sys/socket.h>
 
+#include "lock/mutex.h"
 #include "roce/udp.h"
 
 /* Constants of Linux that are missing in some C libraries' headers. */
@@ -42,7 +43,7 @@ struct vb_udp {
     _Atomic unsigned
         without; /* enum vb_udp_without: as configured, and what the system was found to lack */
     int fd;
-    pthread_mutex_t sources_mutex; /* held while a source is opened */
+    struct vb_mutex sources_mutex; /* held while a source is opened */
     struct vb_udp_source sources[VB_UDP_SOURCES];
     struct vb_udp_in *in;
     struct vb_udp_out *out;

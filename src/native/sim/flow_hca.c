@@ -70,8 +70,8 @@ static void fill_context(struct vb_context *context, struct vb_adapter *adapter)
     context->adapter = adapter;
     context->closing = true; /* nobody reads events */
     context->async_fd = -1;
-    pthread_mutex_init(&context->mutex, NULL);
-    pthread_mutex_init(&context->declines.mutex, NULL);
+    vb_lock_init(&context->mutex, VB_RANK_CONTEXT);
+    vb_lock_init(&context->declines.mutex, VB_RANK_DECLINES);
     pthread_cond_init(&context->acked, NULL);
 }
 
@@ -123,8 +123,8 @@ static void empty_adapter(struct vb_adapter *adapter, struct vb_context *context
 {
     vb_event_drop_all(context);
     pthread_cond_destroy(&context->acked);
-    pthread_mutex_destroy(&context->declines.mutex);
-    pthread_mutex_destroy(&context->mutex);
+    vb_lock_destroy(&context->declines.mutex);
+    vb_lock_destroy(&context->mutex);
     vb_adapter_close_locks(adapter);
 }
 

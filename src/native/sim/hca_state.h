@@ -4,6 +4,7 @@
 #define VB_SIM_HCA_STATE_H
 
 #include "sim/hca.h"
+#include "transport/engine.h"
 #include "transport/transport.h"
 
 /* A connection whose packets wait sends no more requests; `port_data` of its QP. */

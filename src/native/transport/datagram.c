@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Unreliable datagrams by packets. Arrivals are checked (state, port, P_Key, Q_Key) and placed
+ * behind a GRH of 40 bytes in the QP's next receive request. Outgoing ones are made by the posting
+ * thread under the QP's sq_lock, without the engine's lock.
+ */
 #include "transport/datagram.h"
 
 #include "hca/lost.h"
@@ -49,7 +54,7 @@ static void make_grh(uint8_t grh[VB_GRH], const struct vb_incoming *in)
         datagram_write_ipv6(grh, arrival, (uint16_t)length);
 }
 
-/* What mlx5 adapters leave in a RoCE v2 completion's `sl`: 8, plus 2 for IPv4, 1 for IPv6. */
+/* The `sl` of a RoCE v2 completion as mlx5 adapters fill it: 8, plus 2 for IPv4 or 1 for IPv6. */
 static uint8_t hca_datagram_header_type(const struct vb_arrival *arrival)
 {
     return vb_wire_gid_is_ipv4(arrival->dgid) ? 0xa : 0x9;
@@ -76,7 +81,7 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
         .flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0),
         .byte_len = VB_GRH + in->length,
         .extra = source_qp,
-        .data = {hca_datagram_header_type(in->arrival)},
+        .datagram.header_type = hca_datagram_header_type(in->arrival),
     };
 
     if (!vb_engine_receive_take(qp, &taken)) {
@@ -108,10 +113,13 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
 static VB_COLD void tell_lost(struct vb_qp *qp, enum vb_lost_cause cause, uint32_t from,
                               uint32_t value, uint32_t wanted)
 {
-    vb_lost_tell(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
+    vb_lost_log(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
 }
 
-/* Of an adapter with several ports: a group's members are found by its GID, which is no port's. */
+/*
+ * For an adapter with several ports: did the datagram come to the QP's port? A multicast one did,
+ * because the group's members are found by a GID that is no port's.
+ */
 static VB_COLD bool is_for_port(const struct vb_incoming *in, const struct vb_qp *qp)
 {
     const struct vb_engine *engine = in->engine;
@@ -127,7 +135,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     struct vb_deth deth = vb_wire_deth_read(in->extended);
     enum ibv_qp_state state;
 
-    vb_lock(&qp->shared->rq_lock, adapter->instance);
+    vb_word_lock(&qp->shared->rq_lock, VB_RANK_RECEIVE, adapter->instance);
     state = vb_qp_state(qp);
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         ++in->engine->counters.drop_state;
@@ -145,7 +153,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     } else {
         hca_datagram_deliver(in, qp, deth.source_qp);
     }
-    vb_unlock(&qp->shared->rq_lock);
+    vb_word_unlock(&qp->shared->rq_lock);
 }
 
 static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,

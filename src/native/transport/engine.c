@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The packet engine's entry points: connecting QPs, arrivals on their way to the responder, the
+ * completer or a UD QP, the next packet to send, and timers. It takes each QP's sq_lock around the
+ * calls of the requester and the completer.
+ */
 #include "transport/engine.h"
 
 #include <errno.h>
@@ -80,7 +85,7 @@ static uint32_t engine_window_of(const struct vb_engine *engine, uint32_t mtu)
 
     if (engine->config.restart)
         return VB_WINDOW_MAX;
-    if (packets > VB_WINDOW_MAX / 2) /* a READ may go beyond, by as much again */
+    if (packets > VB_WINDOW_MAX / 2) /* a READ may exceed the window by as much again */
         packets = VB_WINDOW_MAX / 2;
     return packets ? packets : 1;
 }
@@ -119,7 +124,7 @@ static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
     return error;
 }
 
-/* Packets under way keep their size. */
+/* The path MTU stays, because packets in flight keep their size. */
 static int change_path(struct vb_endpoint *ep, const struct vb_path *path)
 {
     uint16_t mtu = ep->path.mtu;
@@ -131,7 +136,7 @@ static int change_path(struct vb_endpoint *ep, const struct vb_path *path)
     return 0;
 }
 
-/* Where it is not one of the engine's any more, or has not become one. */
+/* For an endpoint that is disconnected, or could not be connected. */
 static void leave_cwnd(struct vb_endpoint *ep)
 {
     if (!vb_engine_endpoint_adapts(ep))
@@ -140,7 +145,7 @@ static void leave_cwnd(struct vb_endpoint *ep)
     vb_engine_cwnd_leave(ep);
 }
 
-/* After an error `ep` itself is still its caller's. */
+/* After an error the memory of `ep` is still its caller's. */
 static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
                          struct vb_endpoint *ep)
 {
@@ -210,7 +215,7 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
     leave_cwnd(ep);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
-    atomic_store(&qp->told_empty, false);
+    atomic_store(&qp->credits_out, false);
     qp->endpoint = NULL;
     free_endpoint(ep);
 }
@@ -220,7 +225,10 @@ static bool requests(enum ibv_qp_state state)
     return state == IBV_QPS_RTS || state == IBV_QPS_SQD;
 }
 
-/* After whatever may have failed the QP: nobody is at its receive queue, so that is flushed now. */
+/*
+ * Called without sq_lock after any step that may have failed the QP: its receive queue is flushed,
+ * which nobody takes from under the engine's lock.
+ */
 static void engine_settle(struct vb_endpoint *ep)
 {
     if (VB_LIKELY(!ep->requester.flush_owed))
@@ -232,7 +240,7 @@ static void engine_settle(struct vb_endpoint *ep)
     vb_rq_flush(ep->qp);
 }
 
-/* The QP's send queue is this thread's until engine_unlock; what was posted before is known. */
+/* Takes the QP's sq_lock. The requester then knows what vb_engine_attend told of. */
 static inline void engine_lock(struct vb_endpoint *ep, uint64_t now)
 {
     vb_sq_lock(ep->qp);
@@ -242,12 +250,7 @@ static inline void engine_lock(struct vb_endpoint *ep, uint64_t now)
     vb_engine_requester_sync(ep, now);
 }
 
-static inline void engine_unlock(struct vb_endpoint *ep)
-{
-    vb_sq_unlock(ep->qp);
-}
-
-/* UC requests whose packets have left. Their QP has been in a state that sends, so is in sync. */
+/* UC: the requests whose packets have left are completed. */
 static void engine_finish(struct vb_engine *engine)
 {
     struct vb_link *link;
@@ -271,7 +274,7 @@ static VB_COLD void wait_for_rate(struct vb_endpoint *ep)
     vb_engine_timer_set(&ep->engine->timers, &ep->share->resume, vb_pace_due(ep->qp->verbs->pace));
 }
 
-/* Its time has come, or the limit is another. */
+/* The time has come at which the rate limit lets it send, or the limit was changed. */
 static VB_COLD void engine_resume(struct vb_endpoint *ep, uint64_t now)
 {
     if (!(ep->held & VB_HELD_BY_RATE))
@@ -285,12 +288,12 @@ static VB_COLD void engine_resume(struct vb_endpoint *ep, uint64_t now)
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
-/* What counts is what the QP hands out: transport headers, payload, and the ICRC. */
+/* A packet counts for the rate limit with its transport headers, payload and ICRC. */
 static VB_COLD void engine_pay(struct vb_endpoint *ep, const struct vb_packet *packet, uint64_t now)
 {
     uint32_t bytes;
 
-    if (!packet) { /* it has nothing to send */
+    if (!packet) { /* the QP has nothing to send */
         ep->qp->verbs->pace->waiting = false;
         return;
     }
@@ -300,7 +303,7 @@ static VB_COLD void engine_pay(struct vb_endpoint *ep, const struct vb_packet *p
         wait_for_rate(ep);
 }
 
-/* The QP sends nothing now, or is held: what has changed is looked at at once. */
+/* The QP is in a state that sends nothing, or is held: its requester is brought up to date now. */
 static VB_COLD void attend_unusual(struct vb_engine *engine, struct vb_endpoint *ep, uint64_t now)
 {
     enum ibv_qp_state state;
@@ -310,7 +313,7 @@ static VB_COLD void attend_unusual(struct vb_engine *engine, struct vb_endpoint 
     if (ep->held)
         engine_resume(ep, now);
     state = vb_qp_state(ep->qp);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
     if (requests(state))
         vb_engine_ready_add(&engine->requesting, &ep->requesting);
     else if (state == IBV_QPS_ERR)
@@ -318,8 +321,8 @@ static VB_COLD void attend_unusual(struct vb_engine *engine, struct vb_endpoint 
 }
 
 /*
- * The send queue is not locked for this: vb_engine_next locks it anyway, once for each packet.
- * Whoever changes the QP's state meanwhile calls this again.
+ * This does not take sq_lock in the ordinary case, because vb_engine_next takes it for the packet
+ * anyway. A thread that changes the QP's state meanwhile calls this again.
  */
 void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
 {
@@ -328,7 +331,8 @@ void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
     engine_finish(engine);
     if (!ep)
         return;
-    vb_engine_replies_fit(ep); /* raised in SQD; without memory the limit stays what it was */
+    vb_engine_replies_fit(
+        ep); /* it may have been raised in SQD; without memory the old limit stays */
     vb_engine_replies_tell_credits(ep);
     if (VB_UNLIKELY(!requests(vb_qp_state(qp)) || ep->held)) {
         attend_unusual(engine, ep, now);
@@ -355,7 +359,7 @@ void vb_engine_hold(struct vb_qp *qp, bool held)
         vb_engine_ready_add(&ep->engine->replying, &ep->owing);
 }
 
-/* The low 12 bits of a QP number are the QP's place in its block of the table (layout.h). */
+/* The low 12 bits of a QP number are its index in a block of the table (hca/layout.h). */
 struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
 {
     struct vb_qp **qps = engine->adapter->qps;
@@ -416,7 +420,7 @@ uint64_t *vb_engine_incoming_parse(struct vb_incoming *in)
     return NULL;
 }
 
-/* The QP sent the packet itself, and wants no copy. */
+/* Did the QP send the packet itself, and does it want no copy of it? */
 static bool blocks(const struct vb_incoming *in, const struct vb_qp *qp)
 {
     const struct vb_engine *engine = in->engine;
@@ -461,14 +465,14 @@ static void receive_cnp(const struct vb_incoming *in)
     vb_engine_cwnd_cut(in->endpoint, in->now);
 }
 
-/* Data of the peer with the network's mark: the peer is told. */
+/* A packet of the peer with payload was marked by the network: the peer gets a notification. */
 static VB_COLD void answer_mark(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
     struct vb_cwnd *cwnd = ep->share->cwnd;
 
     ++in->engine->counters.np_ecn_marked_roce_packets;
-    if (in->opcode->flags & VB_OPCODE_RESPONSE) /* who asks for it sets the pace */
+    if (in->opcode->flags & VB_OPCODE_RESPONSE) /* the requester decides how much is sent */
         vb_engine_cwnd_cut(ep, in->now);
     if (cwnd->noticed_at && in->now < cwnd->noticed_at + VB_CWND_NOTICE_INTERVAL)
         return;
@@ -492,11 +496,11 @@ static void receive_response(const struct vb_incoming *in)
         ++in->engine->counters.drop_state;
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_note(ep);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
     engine_settle(ep);
 }
 
-/* Of a QP's congestion: counted, and has no part in its sequence of packets (IBA A17.9.3). */
+/* A congestion notification packet has no place in the sequence of PSNs (IBA A17.9.3). */
 static bool is_cnp(const struct vb_incoming *in)
 {
     return (in->bth.opcode & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
@@ -512,7 +516,7 @@ static void receive_request(const struct vb_incoming *in)
         vb_engine_early_serve(in, expected);
 }
 
-/* An initiator QP serves none. The header is taken off: what follows is as RC's. */
+/* An initiator QP serves no requests. Behind the XRCETH the packet is like one of RC. */
 static void receive_xrc_request(struct vb_incoming *in)
 {
     if (!in->endpoint->qp->target) {
@@ -541,8 +545,10 @@ static void receive_expected(struct vb_incoming *in)
         receive_request(in);
 }
 
-/* As if the packet were lost: nothing of it is kept. One with another PSN than the next, or when no
- * answer is due, asks for nothing. */
+/*
+ * The packet may be damaged, so it is handled as if it was lost, and nothing of it is kept. It is
+ * asked for again if it was the expected packet, or a response that was awaited.
+ */
 static VB_COLD void engine_ask_again(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
@@ -551,7 +557,7 @@ static VB_COLD void engine_ask_again(const struct vb_incoming *in)
         engine_lock(ep, in->now);
         if (requests(vb_qp_state(ep->qp)) && vb_engine_requester_outstanding(&ep->requester))
             vb_engine_retry_sequence(ep, in->now);
-        engine_unlock(ep);
+        vb_sq_unlock(ep->qp);
         engine_settle(ep);
     } else if (vb_engine_endpoint_adapts(ep) && in->bth.psn == ep->responder.epsn) {
         vb_engine_early_ask(in);
@@ -593,8 +599,8 @@ static void receive_unicast(struct vb_incoming *in)
         ++counters->cnp_received;
     } else if ((in->bth.opcode & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD) {
         ++counters->drop_transport;
-    } else if (VB_UNLIKELY(
-                   vb_wire_gid_is_multicast(in->arrival->dgid))) { /* by the QPN of groups only */
+    } else if (VB_UNLIKELY(vb_wire_gid_is_multicast(
+                   in->arrival->dgid))) { /* a multicast packet has the multicast QPN */
         ++counters->drop_no_qp;
     } else {
         vb_engine_datagram_receive(in, qp);
@@ -620,7 +626,7 @@ void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arriva
         receive_unicast(&in);
 }
 
-/* The QP had its packet; is the next one's turn? */
+/* The first endpoint of the list has sent a packet: is it the next one's turn? */
 static void engine_take_turn(struct vb_engine *engine, struct vb_ready *list)
 {
     if (++engine->turn < engine->config.burst)
@@ -652,7 +658,7 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
     return false;
 }
 
-/* A request left. */
+/* A request packet of the endpoint leaves. */
 static void end_turn(struct vb_endpoint *ep)
 {
     engine_take_turn(ep->engine, &ep->engine->requesting);
@@ -662,7 +668,7 @@ static void end_turn(struct vb_endpoint *ep)
     vb_engine_cwnd_take_turn(ep);
 }
 
-/* None can leave. */
+/* The endpoint has no request packet that can leave. */
 static void leave_turn(struct vb_endpoint *ep)
 {
     vb_engine_ready_remove(&ep->requesting);
@@ -676,9 +682,9 @@ static void leave_turn(struct vb_endpoint *ep)
 }
 
 /*
- * Is it certain, without its sq_lock, that the requester has nothing to send? Who posts meanwhile
- * calls vb_engine_attend afterwards. At a rate limit, and while something is sent again, it has to
- * be asked.
+ * Is it certain, without taking sq_lock, that the requester has nothing to send? A thread that
+ * posts meanwhile calls vb_engine_attend afterwards. At a rate limit, and while packets are sent
+ * again, the requester itself has to be asked.
  */
 static bool is_idle(const struct vb_endpoint *ep)
 {
@@ -715,7 +721,7 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
             end_turn(ep);
         else
             leave_turn(ep);
-        engine_unlock(ep);
+        vb_sq_unlock(ep->qp);
         if (made)
             return true;
         engine_settle(ep);
@@ -723,7 +729,7 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
     return false;
 }
 
-/* Replies go first; in a long row of them (READ responses) every other packet is a request. */
+/* Replies go first. In a long row of them (READ responses) every other packet is a request. */
 static bool engine_next_packet(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
 {
     if (engine->replies_in_row >= engine->config.burst) {
@@ -744,7 +750,7 @@ void vb_engine_answer_first(struct vb_engine *engine)
     engine->replies_in_row = engine->config.burst;
 }
 
-/* Nothing else is ready: no reply is owed, and no connection but that of the packet has a turn. */
+/* Is nothing ready: no reply is owed, and at most one endpoint is in the list, without requests? */
 static bool was_last(const struct vb_engine *engine)
 {
     struct vb_link *link = vb_engine_ready_first(&engine->requesting);
@@ -776,7 +782,7 @@ static VB_COLD void expire_recovery(struct vb_timer *timer, uint64_t now)
 
     engine_lock(ep, now);
     vb_engine_recovery_expired(recovery, now);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
     engine_settle(ep);
 }
 
@@ -787,7 +793,7 @@ static VB_COLD void expire_hold(struct vb_timer *timer, uint64_t now)
 
     engine_lock(ep, now);
     engine_resume(ep, now);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
 }
 
 static void expire_retry(struct vb_endpoint *ep, uint64_t now)
@@ -797,7 +803,7 @@ static void expire_retry(struct vb_endpoint *ep, uint64_t now)
         vb_engine_retry_expired(ep, now);
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_note(ep);
-    engine_unlock(ep);
+    vb_sq_unlock(ep->qp);
     engine_settle(ep);
 }
 

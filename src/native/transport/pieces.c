@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Walks the elements of a request from a byte of the message on, finds each part's memory by its
+ * lkey, and points a packet at it or copies a response there.
+ */
 #include "transport/pieces.h"
 
 #include <errno.h>
@@ -14,7 +18,7 @@ uint64_t vb_engine_elements_length(const struct ibv_send_wr *wr)
     return length;
 }
 
-/* Walks the elements from a byte of the message on. */
+/* Where a walk through the elements is. */
 struct walk {
     const struct ibv_sge *sge, *end;
     uint64_t skip;
@@ -26,7 +30,7 @@ static struct walk pieces_begin(const struct ibv_send_wr *wr, uint64_t offset, u
     return (struct walk){wr->sg_list, wr->sg_list + wr->num_sge, offset, length};
 }
 
-/* The next part: in one element; its length, 0 at the end. */
+/* The next part, which lies in one element. Returns its length, 0 at the end. */
 static uint32_t next(struct walk *walk, struct ibv_sge *part)
 {
     while (walk->left && walk->sge != walk->end) {

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Taking a receive request from the QP's own queue or its SRQ, copying a part of a message into its
+ * buffers, and writing its completion.
+ */
 #include "transport/receive.h"
 
 #include "hca/refusal.h"

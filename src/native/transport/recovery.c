@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Making recovery states, giving them back and keeping them for the next connection that needs one.
+ * Their timer serves the wait for a missing packet (gap.h) and the decision that recovery is over.
+ */
 #include "transport/recovery.h"
 
 #include <stdlib.h>

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The replies of a connection. One part keeps the records of READs and atomics and notes what is
+ * owed; the other makes the packets: responses, NAKs, acknowledgements and congestion
+ * notifications.
+ */
 #include "transport/replies.h"
 
 #include <errno.h>
@@ -6,7 +11,6 @@
 
 #include "hca/refusal.h"
 #include "transport/credits.h"
-#include "transport/outgoing.h"
 #include "transport/pieces.h"
 #include "transport/receive.h"
 #include "transport/recovery.h"
@@ -97,7 +101,7 @@ void vb_engine_replies_cancel_nak(struct vb_endpoint *ep)
         ep->replies.nak = 0;
 }
 
-/* Makes room. If the oldest was to be repeated, the requester will have to ask again. */
+/* Makes room for a record. If the oldest was to be repeated, the requester has to ask again. */
 static void evict(struct vb_replies *replies)
 {
     if (replies->kept < replies->room) {
@@ -155,8 +159,9 @@ const struct vb_record *vb_engine_replies_find(const struct vb_endpoint *ep, uin
 }
 
 /*
- * Beside what is due. One such part is kept: who asks for all again that it has sent, one request
- * after the other, has the second and those that follow answered in a row.
+ * A part of a record is answered again, beside the answers that are due. Only one such part is
+ * kept: if the requester repeats all its requests, the second and the following ones are answered
+ * in a row.
  */
 static bool repeat_part(struct vb_endpoint *ep, const struct vb_record *record, uint32_t number,
                         uint32_t index, uint32_t count, uint64_t now)
@@ -168,7 +173,7 @@ static bool repeat_part(struct vb_endpoint *ep, const struct vb_record *record, 
         return false;
     if (vb_engine_replies_due(replies) && number - replies->next < replies->end - replies->next) {
         if (number != replies->next || index >= replies->index)
-            return false; /* it is due */
+            return false; /* the packet is due anyway */
         if (sent > replies->index - index)
             sent = replies->index - index;
     }
@@ -222,18 +227,18 @@ static uint8_t credits(const struct vb_endpoint *ep)
     if (ep->qp->srq || ep->qp->target)
         return VB_CREDITS_UNLIMITED;
     count = vb_engine_receive_count(ep->qp) - ep->responder.has_taken;
-    if (atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed) != (count == 0))
-        atomic_store(&ep->qp->told_empty, count == 0);
+    if (atomic_load_explicit(&ep->qp->credits_out, memory_order_relaxed) != (count == 0))
+        atomic_store(&ep->qp->credits_out, count == 0);
     return vb_engine_credits_encode(count);
 }
 
 void vb_engine_replies_tell_credits(struct vb_endpoint *ep)
 {
-    if (VB_LIKELY(!atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed)) ||
+    if (VB_LIKELY(!atomic_load_explicit(&ep->qp->credits_out, memory_order_relaxed)) ||
         vb_engine_receive_count(ep->qp) == ep->responder.has_taken)
         return;
-    atomic_store(&ep->qp->told_empty, false);
-    if (!ep->replies.nak) /* that waits for another answer */
+    atomic_store(&ep->qp->credits_out, false);
+    if (!ep->replies.nak) /* after a NAK the requester waits for another answer */
         vb_engine_replies_owe_ack(ep);
 }
 
@@ -260,7 +265,7 @@ static void add_aeth(struct vb_packet *packet, uint8_t syndrome, uint32_t msn)
     packet->header_length += VB_AETH;
 }
 
-/* The record is done with: to the next one. */
+/* The record is answered: the next one follows. */
 static void next_record(struct vb_replies *replies, struct vb_record *record)
 {
     if (!record->answered) {
@@ -271,7 +276,7 @@ static void next_record(struct vb_replies *replies, struct vb_record *record)
     replies->first_index = replies->index = 0;
 }
 
-/* The region may have gone since the request was accepted. */
+/* The region may have been deregistered since the request was accepted. */
 static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *record, uint64_t offset,
                             uint32_t length, struct vb_packet *packet, struct vb_evidence *evidence)
 {
@@ -302,8 +307,8 @@ static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *reco
 }
 
 /*
- * One packet of the answer. False: the region is gone. An atomic write or a FLUSH is answered as a
- * READ of no bytes.
+ * Makes one packet of the answer. False: the region is gone. An atomic write or a FLUSH is answered
+ * as a READ of no bytes.
  */
 static bool make_response(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index,
                           bool first, bool last, struct vb_packet *packet,
@@ -363,7 +368,7 @@ static void count_repeated(struct vb_endpoint *ep, struct vb_packet *packet)
     ++ep->engine->counters.duplicate_responses;
 }
 
-/* False: its record or the region is gone, and the requester has to ask once more, if at all. */
+/* False: the record or the region is gone; the requester has to ask once more. */
 static VB_COLD bool next_of_repeat(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_repeat *repeat = &ep->share->recovery->repeat;
@@ -451,7 +456,7 @@ static void make_ack(struct vb_endpoint *ep, struct vb_packet *packet)
     replies->ack = false;
 }
 
-/* As in sim/congestion.c: BECN, and 16 reserved bytes (IBA A17.9.3). */
+/* A congestion notification packet: BECN is set, and 16 reserved bytes follow (IBA A17.9.3). */
 static void replies_make_cnp(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
@@ -475,8 +480,8 @@ static bool may_answer(const struct vb_endpoint *ep)
 }
 
 /*
- * A program that has its last message may destroy the QP before the acknowledgement has left; the
- * requester has a right to it.
+ * A program that has its last message may reset or destroy the QP before the acknowledgement has
+ * left. The acknowledgement is sent nevertheless, because the requester waits for it.
  */
 static bool owes_last_ack(const struct vb_endpoint *ep)
 {

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The requester's retries. For each event (timeout, NAK, RNR NAK, lost response, progress) this
+ * counts the retry, decides what is sent again, and sets the timer. If no retry is left, the
+ * request ends with what was heard of the peer as its evidence.
+ */
 #include "transport/retry.h"
 
 #include "hca/delays.h"
@@ -9,7 +14,8 @@
 #include "transport/recovery.h"
 #include "transport/requester.h"
 
-/* A little more or less for each, so that those who lost together do not ask together. */
+/* It differs a little for each connection, so that those that lost together do not probe together.
+ */
 static uint64_t probe_time(const struct vb_endpoint *ep, uint64_t now)
 {
     const struct vb_share *share = ep->share;
@@ -19,7 +25,7 @@ static uint64_t probe_time(const struct vb_endpoint *ep, uint64_t now)
     return now + timeout + (timeout / 4 * (mixed >> 16) >> 16);
 }
 
-/* The timer rings for a probe, if that is before the local ACK timeout. */
+/* Sets the timer for a probe, or for the local ACK timeout if that is earlier. */
 static void set_probe(struct vb_endpoint *ep, uint64_t now)
 {
     uint64_t due = ep->share->due, probe = probe_time(ep, now);
@@ -49,7 +55,7 @@ static void retry_restart_timer(struct vb_endpoint *ep, uint64_t now)
         vb_engine_timer_set(&ep->engine->timers, &ep->timer, VB_NEVER);
 }
 
-/* What is under way opens again after RNR, as long as messages are taken. */
+/* After RNR the limit of packets in flight doubles as long as messages are taken. */
 static void retry_widen(struct vb_endpoint *ep)
 {
     struct vb_recovery *recovery = ep->share->recovery;
@@ -61,7 +67,7 @@ static void retry_widen(struct vb_endpoint *ep)
 
 enum { SURE = 3, MEND_MOST = 32, PROBES_MOST = 8 };
 
-/* Of several packets that were sent again the last has not been answered. */
+/* Several packets were sent again, and the last of them has not been answered. */
 static bool awaits_more(const struct vb_endpoint *ep)
 {
     const struct vb_requester *r = &ep->requester;
@@ -71,7 +77,7 @@ static bool awaits_more(const struct vb_endpoint *ep)
            vb_wire_psn_diff(ep->share->recovery->mend_psn, r->una) > 0;
 }
 
-/* How far what was asked for again has come; a loss before `cut_psn` has been heeded. */
+/* Have the responses that were asked for come? A loss before `cut_psn` has cut the window. */
 static void progress_of_asked(struct vb_endpoint *ep)
 {
     struct vb_recovery *recovery = ep->share->recovery;
@@ -90,10 +96,10 @@ static void progress_of_asked(struct vb_endpoint *ep)
 }
 
 /*
- * Was the first probe answered so soon that the answer is not to it? Then it was needless, and the
- * peer was only late. The shortest round trip may be that of many packets, so a quarter of it is
- * soon. How much is acknowledged shows nothing: of a peer that keeps what comes early the probe may
- * have been all that was missing.
+ * Did the answer come so soon after the first probe that it is not to the probe? Then the probe was
+ * needless, and the peer was only late. The shortest round trip may be one of many packets, so
+ * "soon" is a quarter of it. How much the answer acknowledges does not tell: a peer that keeps
+ * early packets may have missed only the one that the probe repeated.
  */
 static void judge_probe(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
 {
@@ -142,7 +148,7 @@ void vb_engine_retry_progress(struct vb_endpoint *ep, uint64_t now)
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
-/* The cold parts fill in what the request asked and how often it was tried. */
+/* Adds to the evidence what the request asked for and how often it was tried. */
 static void retry_describe(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                            struct vb_evidence *evidence)
 {
@@ -175,7 +181,7 @@ VB_COLD void vb_engine_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status s
     vb_engine_requester_complete(ep, &outcome);
 }
 
-/* Was nothing acknowledged yet, while the peer speaks of a PSN that was never sent? */
+/* Was nothing acknowledged yet, and does the peer's response have a PSN that was never sent? */
 static bool is_unsent(const struct vb_endpoint *ep)
 {
     const struct vb_requester *r = &ep->requester;
@@ -203,7 +209,7 @@ static enum vb_heard kind_of_heard(const struct vb_endpoint *ep)
     }
 }
 
-/* What was heard of the peer, for a request that it did not answer. */
+/* Adds what was last heard of the peer, for a request that it did not answer. */
 static void describe_heard(const struct vb_endpoint *ep, uint64_t now, struct vb_evidence *evidence)
 {
     const struct vb_requester *r = &ep->requester;
@@ -233,7 +239,7 @@ static VB_COLD void retry_give_up(struct vb_endpoint *ep, enum vb_check check, u
         ep, check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR, &evidence);
 }
 
-/* One retry less; false: there was none left. */
+/* Uses up one retry; false: there was none left, and the request has failed. */
 static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
 {
     if (ep->requester.retry_left == 0) {
@@ -244,7 +250,7 @@ static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now
     return true;
 }
 
-/* Something was lost. The window is cut if that was sent since it was cut last. */
+/* A packet was lost. The window is cut if that packet was sent after the last cut. */
 static void heed_loss(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
@@ -257,8 +263,8 @@ static void heed_loss(struct vb_endpoint *ep, uint64_t now)
 }
 
 /*
- * One packet; of a peer that keeps what comes early, twice as many with each further hole. Nothing
- * else follows: of others what was sent behind the lost one is still on its way, and in vain.
+ * One packet is sent again, and with each further NAK in a row twice as many. Nothing else follows:
+ * a peer that keeps no early packets will drop those that are still on their way.
  */
 static void retry_mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
 {
@@ -270,7 +276,7 @@ static void retry_mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uin
     retry_restart_timer(ep, now);
 }
 
-/* It is being sent again already, or will be: the cursor stands there, and waits for the window. */
+/* Is the missing packet being sent again, or will it be, because the cursor is on it already? */
 static bool is_mended(const struct vb_endpoint *ep)
 {
     return vb_engine_recovery_of(ep) &&
@@ -315,8 +321,8 @@ void vb_engine_retry_sequence_ahead(struct vb_endpoint *ep, uint32_t psn, uint64
 }
 
 /*
- * A probe was answered, and no more: the answers to the rest are late as well, or it was lost with
- * it. Who answers one by one several times has lost it.
+ * Only the probe was answered: the rest was lost as well, or its answers are late. Twice as many
+ * packets are probed each time; if that happens several times, the rest was lost.
  */
 static void probe_on(struct vb_endpoint *ep, uint64_t now)
 {
@@ -339,7 +345,7 @@ void vb_engine_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
     bool answered = recovery->mended_at && recovery->mend_psn == r->una;
     bool probed = r->reason == VB_PACKET_AFTER_TIMEOUT || r->reason == VB_PACKET_PROBE;
 
-    if (recovery->mending) /* it says nothing new */
+    if (recovery->mending) /* the acknowledgement says nothing new */
         return;
     if (answered)
         recovery->mended_at = 0;
@@ -366,7 +372,10 @@ void vb_engine_retry_heard(struct vb_endpoint *ep, uint64_t now)
 
 enum { WHOLES_MOST = 64, ASKS_FIRST = 4 };
 
-/* It was asked for before, and for no more than was missing: the peer may not answer that. */
+/*
+ * Were only the missing responses asked for before, and not the rest of the READ? The peer may not
+ * answer such a request.
+ */
 static bool was_asked_part(struct vb_endpoint *ep)
 {
     struct vb_recovery *recovery = vb_engine_recovery_of(ep);
@@ -395,7 +404,7 @@ void vb_engine_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
 
     if (ep->requester.rnr_wait || (adapts && ep->share->recovery->asks))
         return;
-    if (adapts && ep->share->recovery->asked) { /* that was lost as well */
+    if (adapts && ep->share->recovery->asked) { /* the repeated response was lost as well */
         ep->share->recovery->cut_psn = ep->requester.una;
         ep->share->recovery->asks_most = ASKS_FIRST;
     }
@@ -412,8 +421,7 @@ void vb_engine_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
     retry_restart_timer(ep, now);
 }
 
-/* If nothing behind it has come, that was a probe: the rest is late as well, or was lost with it.
- */
+/* If no response behind the part has come, the rest was lost as well, or is late. */
 void vb_engine_retry_answered_part(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_recovery *recovery = ep->share->recovery;
@@ -432,7 +440,8 @@ void vb_engine_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint6
     if (r->rnr_wait)
         return;
     r->not_ready += r->not_ready < UINT16_MAX;
-    r->retry_left = ep->qp->terms.retry_cnt; /* it counts what is not answered, and this is */
+    r->retry_left =
+        ep->qp->terms.retry_cnt; /* it counts requests that are not answered, and this one is */
     r->probing = false;
     vb_overdue_note(ep->qp, VB_WAIT_RNR, 0, r->since, now);
     if (ep->qp->terms.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
@@ -446,7 +455,10 @@ void vb_engine_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint6
     vb_engine_timer_set(&ep->engine->timers, &ep->timer, now + vb_rnr_delay(timer_code));
 }
 
-/* The first unanswered packet alone. Who has had no answer to that either sends little. */
+/*
+ * Probes with the first unanswered packet. If the probe before was not answered either, the window
+ * may become small (vb_engine_cwnd_silence).
+ */
 static void retry_ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
 {
     if (ep->probes)
@@ -464,8 +476,8 @@ static void retry_ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason
 enum { EXTENDED_MOST = 3 };
 
 /*
- * The specification lets the timer take one to four times what the attribute says (IBA 9.7.6.1.3).
- * It takes longer while something comes from the peer's address, which is busy and not gone.
+ * The timer may take one to four times what the attribute says (IBA 9.7.6.1.3). It takes longer
+ * while packets come from the peer's address, which then is busy and not gone.
  */
 static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
 {
@@ -480,7 +492,10 @@ static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
     return true;
 }
 
-/* Has the turn of what it waits for not come yet? A probe may be due when others are answered. */
+/*
+ * Does the awaited answer still wait behind those to packets that were sent before? Then a probe is
+ * not due yet.
+ */
 static bool is_queued(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
@@ -496,7 +511,7 @@ static bool is_queued(struct vb_endpoint *ep, uint64_t now)
     return false;
 }
 
-/* It costs no retry: the local ACK timeout has not expired. */
+/* A probe uses up no retry, because the local ACK timeout has not expired. */
 static void probe(struct vb_endpoint *ep, uint64_t now)
 {
     if (!is_queued(ep, now)) {

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lock/mutex.h"
 #include "wrap/capture_comment.h"
 #include "wrap/capture_file.h"
 #include "wrap/pcapng.h"
@@ -27,7 +28,7 @@ struct vb_capture {
     pid_t owner;
     uint32_t bytes;
     uint64_t epoch;
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     unsigned patience; /* ms: how long the file's lock is waited for; 0 after it was waited for in
                           vain */
     _Atomic uint64_t lost;
@@ -86,7 +87,7 @@ int vb_wrap_capture_open(const struct vb_capture_config *config, struct vb_captu
     made->bytes = config->bytes ? config->bytes : VB_CAPTURE_BYTES_MOST;
     made->epoch = config->epoch;
     made->patience = PATIENCE;
-    pthread_mutex_init(&made->mutex, NULL);
+    vb_lock_init(&made->mutex, VB_RANK_CAPTURE);
     *capture = made;
     return 0;
 }
@@ -96,15 +97,15 @@ void vb_wrap_capture_close(struct vb_capture *capture)
     if (!capture)
         return;
     close(capture->fd);
-    pthread_mutex_destroy(&capture->mutex);
+    vb_lock_destroy(&capture->mutex);
     free(capture);
 }
 
 void vb_wrap_capture_tell(struct vb_capture *capture, void (*failed)(int error))
 {
-    pthread_mutex_lock(&capture->mutex);
+    vb_lock_take(&capture->mutex);
     capture->failed = failed;
-    pthread_mutex_unlock(&capture->mutex);
+    vb_lock_release(&capture->mutex);
 }
 
 uint64_t vb_wrap_capture_lost(const struct vb_capture *capture)
@@ -150,11 +151,11 @@ static uint32_t add_frame(struct vb_capture *capture, put_frame *put, const void
         snprintf(words, sizeof(words), "%s", packet->comment);
         packet->comment = words;
     }
-    pthread_mutex_lock(&capture->mutex);
+    vb_lock_take(&capture->mutex);
     packet->time += capture->epoch;
     packet->captured = put(frame, capture->block + FRAME_AT, capture->bytes, &packet->length);
     number = write_block(capture, packet);
-    pthread_mutex_unlock(&capture->mutex);
+    vb_lock_release(&capture->mutex);
     errno = error;
     return number;
 }
@@ -241,18 +242,18 @@ void vb_wrap_capture_outgoing(struct vb_capture *capture, const struct vb_packet
 
     if (getpid() != capture->owner) /* in a forked child the mutex may be held for ever */
         return;
-    pthread_mutex_lock(&capture->mutex);
+    vb_lock_take(&capture->mutex);
     has_reason = vb_wrap_comment_again(capture->sent, packet, reason, sizeof(reason));
-    pthread_mutex_unlock(&capture->mutex);
+    vb_lock_release(&capture->mutex);
     if (!has_reason)
         has_reason =
             vb_wrap_comment_nak(packet->header, packet->header_length, reason, sizeof(reason));
     number = vb_wrap_capture_frame(
         capture, frame, VB_WRAP_OUT,
         capture_join(words, sizeof(words), has_reason ? reason : NULL, note), now);
-    pthread_mutex_lock(&capture->mutex);
+    vb_lock_take(&capture->mutex);
     vb_wrap_capture_note_sent(capture->sent, packet, number);
-    pthread_mutex_unlock(&capture->mutex);
+    vb_lock_release(&capture->mutex);
 }
 
 void vb_wrap_capture_arrival(struct vb_capture *capture, const struct vb_arrival *arrival,

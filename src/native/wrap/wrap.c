@@ -35,7 +35,7 @@ struct subject {
 void vb_wrap_init(struct vb_wrap *wrap)
 {
     memset(wrap, 0, sizeof(*wrap));
-    pthread_mutex_init(&wrap->mutex, NULL);
+    vb_lock_init(&wrap->mutex, VB_RANK_WRAP);
 }
 
 static void destroy_faults(struct vb_wrap_faults *faults)
@@ -54,7 +54,7 @@ void vb_wrap_fini(struct vb_wrap *wrap)
         destroy_faults(faults);
     }
     vb_wrap_capture_close(wrap->capture);
-    pthread_mutex_destroy(&wrap->mutex);
+    vb_lock_destroy(&wrap->mutex);
 }
 
 static void update_active(struct vb_wrap *wrap)
@@ -66,9 +66,9 @@ int vb_wrap_set_capture(struct vb_wrap *wrap, const struct vb_capture_config *co
 {
     int error = vb_wrap_capture_open(config, &wrap->capture);
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     update_active(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return error;
 }
 
@@ -115,7 +115,7 @@ int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, si
         result = create_faults(&rules, &made);
     if (result)
         return result;
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     if (wrap->current)
         vb_wrap_held_release(wrap->current->pool);
     wrap->current = made;
@@ -124,7 +124,7 @@ int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, si
         wrap->faults = made;
     }
     sweep(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return 0;
 }
 
@@ -134,10 +134,10 @@ int vb_wrap_fault_text(struct vb_wrap *wrap, char *text, size_t size)
 
     if (size)
         *text = '\0';
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     if (wrap->current)
         length = vb_wrap_rules_text(wrap->current->fault, text, size);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return length;
 }
 
@@ -318,9 +318,9 @@ static enum verdict apply_faults_locked(struct vb_wrap *wrap, const struct subje
     enum verdict verdict;
 
     *held = NULL;
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     verdict = apply_faults(wrap, subject, held);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return verdict;
 }
 
@@ -328,10 +328,10 @@ static struct vb_held *pop(struct vb_wrap *wrap, enum vb_wrap_direction directio
 {
     struct vb_held *held = NULL;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults && !held; faults = faults->next)
         held = vb_wrap_held_pop(faults->pool, direction, now);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return held;
 }
 
@@ -339,23 +339,23 @@ static void wrap_give_back(struct vb_wrap *wrap, struct vb_held *held)
 {
     if (!held)
         return;
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     vb_wrap_held_give_back(held);
     sweep(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
 }
 
 uint64_t vb_wrap_deadline_active(struct vb_wrap *wrap)
 {
     uint64_t deadline = UINT64_MAX;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
         uint64_t next = vb_wrap_held_deadline(faults->pool);
 
         deadline = next < deadline ? next : deadline;
     }
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return deadline;
 }
 
@@ -363,22 +363,22 @@ uint64_t vb_wrap_last_out_active(struct vb_wrap *wrap)
 {
     uint64_t last = 0;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
         uint64_t of_these = vb_wrap_held_last(faults->pool, VB_WRAP_OUT);
 
         last = of_these > last ? of_these : last;
     }
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return last;
 }
 
 void vb_wrap_release(struct vb_wrap *wrap)
 {
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next)
         vb_wrap_held_release(faults->pool);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
 }
 
 /* ---- on the way out ---- */

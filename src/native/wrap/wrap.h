@@ -27,6 +27,7 @@
 
 #include <pthread.h>
 
+#include "lock/mutex.h"
 #include "wrap/capture.h"
 
 struct vb_held;
@@ -35,7 +36,7 @@ struct vb_wrap_faults;
 struct vb_wrap {
     _Atomic bool active; /* false: nothing is configured, and packets pass untouched */
     struct vb_capture *capture;
-    pthread_mutex_t mutex;          /* protects what follows */
+    struct vb_mutex mutex;          /* protects what follows */
     struct vb_wrap_faults *current; /* the rules in force, with what they hold; NULL: none */
     struct vb_wrap_faults
         *faults; /* a list: the rules in force, and earlier ones that still hold packets */
