@@ -40,8 +40,8 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
     },
     "direct": {
         named(
-            "atomic bounce connection datagram direct door handshake later notice peer "
-            "place recover requester responder retry service stranger unplaced"
+            "atomic bounce connection datagram direct handshake later notice other_build peer "
+            "place recover requester responder retry service unplaced xrc_proxy"
         ): "the carrier's struct is in direct.h, and direct.c opens its parts",
     },
     "host": {

@@ -139,7 +139,8 @@ int main(void)
 
 int main(void)
 {
-    printf("this build does not check the order of locks; the suite makes one that does\n");
+    printf(
+        "this build does not check the order of locks; VERBENA_LOCK_ORDER makes it check them\n");
     return 77;
 }
 

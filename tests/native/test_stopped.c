@@ -344,8 +344,8 @@ static void a_full_socket_loses_no_event(void)
     for (int i = 0; i < MORE_THAN_A_SOCKET_HOLDS; ++i)
         vb_direct_notice_send(pair.end.direct, pair.end.qp->verbs->connection->peer,
                               VB_MSG_SRQ_NOTICE, 0);
-    vb_direct_tell_qp_event(pair.end.direct, pair.end.qp->verbs->connection->peer,
-                            pair.end.qp->verbs->connection->remote, IBV_EVENT_QP_REQ_ERR);
+    vb_direct_notify_qp_event(pair.end.direct, pair.end.qp->verbs->connection->peer,
+                              pair.end.qp->verbs->connection->remote, IBV_EVENT_QP_REQ_ERR);
     CHECK(seconds_since(start) < SOON);
     CHECK(atomic_load(&pair.end.qp->verbs->connection->peer->view.header->notices_missed));
     kill(pair.victim, SIGCONT);

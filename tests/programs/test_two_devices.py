@@ -162,6 +162,11 @@ def test_a_variable_that_is_wrong_is_ignored_with_a_line(
     assert len(done.stdout.split()) == int(ignored or 1)
 
 
+def test_an_interface_that_is_missing_is_said_once() -> None:
+    done = child(LIST, VERBENA_DEVICES="3", VERBENA_NETDEV="nowhere0")
+    assert done.stderr.count("VERBENA_NETDEV=nowhere0: there is no such interface now") == 1
+
+
 # ---- QPs of two devices
 
 # A QP of each device, connected to the other's; a message each way. With "wrong" the address is

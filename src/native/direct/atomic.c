@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Atomics on a peer's memory and on this process's own (atomic.h). The requester calls this under
+ * its QP's send lock, once the region and the alignment have been checked.
+ */
 #include "direct/atomic.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Both ends of the bounce ring (bounce.h): the requester, which writes a job into its own segment
+ * and waits for the answer, and the owner's service thread, which carries the job out.
+ */
 #include "direct/bounce.h"
 
 #include <errno.h>

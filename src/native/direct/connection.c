@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The connections of queue pairs: opening and closing them, and the slow part of the check whether
+ * the other end answers. The send lock of the QP is held unless a function says otherwise.
+ */
 #include "direct/connection.h"
 
 #include <errno.h>
@@ -55,7 +59,7 @@ int vb_direct_connection_open(struct vb_qp *qp)
         return 0;
     peer = vb_direct_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)
-        return vb_direct_stranger_check(qp);
+        return vb_direct_other_build_check(qp);
     connection_attach(qp->verbs->connection, peer);
     return 0;
 }
@@ -158,8 +162,8 @@ static void connection_establish(struct vb_connection *to)
         return;
     to->remote->established = 1;
     if (atomic_load(&to->remote->state) == IBV_QPS_RTR)
-        vb_direct_tell_qp_event(vb_direct_connection_direct(to), to->peer, to->remote,
-                                IBV_EVENT_COMM_EST);
+        vb_direct_notify_qp_event(vb_direct_connection_direct(to), to->peer, to->remote,
+                                  IBV_EVENT_COMM_EST);
 }
 
 bool vb_direct_connection_ready_slowly(struct vb_connection *to)
@@ -222,7 +226,7 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
 
 enum vb_silence vb_direct_connection_silence(struct vb_connection *to, uint32_t *value)
 {
-    if (to->target != to) /* at a door, to which the target QP has led */
+    if (to->target != to) /* at a proxy, to which the target QP has led */
         return VB_SILENCE_NO_HELP;
     if (!is_reachable(to->qp))
         return VB_SILENCE_NOT_HERE;
@@ -314,7 +318,7 @@ void vb_direct_connections_attend(struct vb_direct *direct, const struct vb_peer
     vb_lock_release(&adapter->mutex);
 }
 
-bool vb_direct_connection_adopt(struct vb_qp *qp)
+bool vb_direct_connection_attach_peer(struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
     struct vb_peer *peer;
@@ -341,7 +345,8 @@ static bool is_held_by(struct vb_peer *peer, const struct vb_qp *qp)
            atomic_load(&remote->state) != IBV_QPS_RESET;
 }
 
-void vb_direct_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_peer *peer)
+void vb_direct_connection_peer_died(struct vb_direct *direct, struct vb_qp *qp,
+                                    struct vb_peer *peer)
 {
     uint32_t state = vb_qp_state(qp);
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* UD: one datagram, to any UD QP of the host or to a group; what cannot be delivered is dropped. */
+/*
+ * UD: carries out a datagram to a UD QP of this host or to a multicast group. A datagram that
+ * cannot be delivered is dropped, and counted by its cause (hca/lost.h).
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -7,9 +10,9 @@
 
 #include "direct/connection.h"
 #include "direct/datagram.h"
+#include "direct/other_build.h"
 #include "direct/requester.h"
 #include "direct/responder.h"
-#include "direct/stranger.h"
 #include "hca/ah.h"
 #include "hca/lost.h"
 #include "hca/multicast.h"
@@ -31,7 +34,7 @@ struct destination {
 
 enum { DESTINATIONS = 64 };
 
-/* Those that a UD QP has met lately. */
+/* The destinations that a UD QP has sent to lately. */
 struct vb_destinations {
     struct destination entry[DESTINATIONS];
 };
@@ -314,14 +317,14 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
     }
 }
 
-/* Members in other processes are found by having met them (vb_direct_peer_meet_all). */
+/* Members in other processes are found among the peers (vb_direct_peer_connect_all). */
 static void pass_to_group(const struct datagram *datagram)
 {
     struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
     struct vb_peer **peers;
     uint32_t count;
 
-    vb_direct_peer_meet_all(direct);
+    vb_direct_peer_connect_all(direct);
     count = vb_direct_peer_hold_all(direct, &peers);
     for (uint32_t i = 0; i < count; ++i) {
         if (!atomic_load(&peers[i]->gone))
@@ -333,10 +336,10 @@ static void pass_to_group(const struct datagram *datagram)
 
 static VB_COLD void is_nowhere(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_cause cause)
 {
-    struct vb_stranger stranger;
+    struct vb_other_build other;
 
-    if (vb_direct_stranger_find(vb_direct_of(qp->context->adapter), qp_num, &stranger))
-        vb_direct_stranger_tell(qp, qp_num);
+    if (vb_direct_other_build_find(vb_direct_of(qp->context->adapter), qp_num, &other))
+        vb_direct_other_build_log(qp, qp_num);
     else
         vb_lost_direct(qp, &(struct vb_lost){.cause = cause, .from = qp->number, .to = qp_num});
 }

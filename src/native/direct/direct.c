@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Opening and closing of the direct carrier, the calls that the host makes to it, and what
+ * `verbena_describe` says of it. direct.h has the overview.
+ */
 #include "direct/direct.h"
 
 #include <errno.h>
@@ -13,12 +17,12 @@
 
 #include "direct/connection.h"
 #include "direct/datagram.h"
+#include "direct/other_build.h"
 #include "direct/peer.h"
 #include "direct/requester.h"
 #include "direct/retry.h"
 #include "direct/service.h"
 #include "direct/slot.h"
-#include "direct/stranger.h"
 #include "hca/cq.h"
 #include "hca/gone.h"
 #include "hca/overdue.h"
@@ -235,6 +239,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     }
     made->adapter = config->adapter;
     made->force = config->force;
+    made->count = config->count;
     open_locks(made);
     open_self_peer(made);
     made->adapter->direct = made;
@@ -307,7 +312,7 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
     }
     vb_lock_release(&direct->peers_mutex);
     vb_text_add(&text, "],");
-    vb_direct_stranger_describe(direct, &text);
+    vb_direct_other_build_describe(direct, &text);
     vb_text_add(&text, ",");
     vb_overdue_describe(direct->adapter, &text);
     vb_text_add(&text, ",");

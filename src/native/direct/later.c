@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The timer of moderated completion queues (later.h), which the service thread watches. */
 #include "direct/later.h"
 
 #include <errno.h>

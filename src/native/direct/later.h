@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CQs whose gathered completions make their event when a time is over (hca/cq_moderate.c). */
+/*
+ * The timer of moderated CQs (hca/cq_moderate.c): when the period of one is over, the completions
+ * that it has gathered raise their event. The service thread watches the timer.
+ */
 #ifndef VB_DIRECT_LATER_H
 #define VB_DIRECT_LATER_H
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Notices to the owner of an object (notice.h): the sender's half, and the owner's, which the
+ * service thread runs.
+ */
 #include "direct/notice.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Finding and connecting to the process behind a QP number, and the references to it (peer.h).
+ * connect_mutex admits one handshake at a time.
+ */
 #include "direct/peer.h"
 
 #include <errno.h>
@@ -13,6 +17,7 @@
 #include "direct/handshake.h"
 #include "direct/service.h"
 #include "direct/slot.h"
+#include "direct/user.h"
 
 static uint32_t slot_of(uint32_t qp_num)
 {
@@ -116,7 +121,7 @@ static int peer_meet(struct vb_direct *direct, uint32_t slot, struct vb_peer **p
     if (error == -EAGAIN)
         note_silence(direct, slot);
     if (!error || error == -ECONNREFUSED)
-        vb_direct_stranger_forget(direct, slot);
+        vb_direct_other_build_forget(direct, slot);
     if (!error)
         error = peer_watch(direct, socket, *peer);
     if (!error)
@@ -164,9 +169,9 @@ struct vb_peer *vb_direct_peer_find(struct vb_direct *direct, uint32_t qp_num)
     return vb_direct_peer_reach(direct, qp_num, &peer) ? NULL : peer;
 }
 
-void vb_direct_peer_meet_all(struct vb_direct *direct)
+void vb_direct_peer_connect_all(struct vb_direct *direct)
 {
-    if (atomic_exchange(&direct->has_met_all, true))
+    if (atomic_exchange(&direct->has_connected_all, true))
         return;
     for (uint32_t slot = 1; slot < VB_SLOTS - 1; ++slot) {
         struct vb_peer *peer = vb_direct_peer_find(direct, slot * VB_QPS_PER_SLOT);

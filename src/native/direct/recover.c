@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * What the service thread does after the death of a peer (recover.h): it releases the locks that
+ * the dead process held, and finishes or ends the requests that it had begun.
+ */
 #include "direct/recover.h"
 
 #include "direct/connection.h"
@@ -28,7 +32,7 @@ static void repair_cq(struct vb_cq *cq, uint32_t dead)
         wake_instead(cq, dead);
 }
 
-/* Who sent a datagram, or came through a door, died with the receive queue's lock. */
+/* Who sent a datagram, or came through a proxy, died with the receive queue's lock. */
 static void repair_rq(struct vb_qp *qp, uint32_t dead)
 {
     struct vb_qp_shared *shared = qp->shared;
@@ -66,7 +70,7 @@ void vb_direct_recover_from(struct vb_direct *direct, struct vb_peer *peer)
         if (vb_direct_connection_peer(qp) == peer)
             vb_direct_retry_attend(direct, qp);
         else
-            vb_direct_connection_orphan(direct, qp, peer);
+            vb_direct_connection_peer_died(direct, qp, peer);
     }
     vb_direct_notice_all(direct); /* it may have died before it could tell */
     vb_lock_release(&adapter->mutex);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The evidence that the responder of a refused request has kept, if its process is on this host
+ * (refused.h).
+ */
 #include "direct/refused.h"
 
 #include "direct/peer.h"

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The retry thread, and the list of queue pairs that it serves (retry.h). `mutex` protects the
+ * list; the thread releases it while it serves a queue pair.
+ */
 #include "direct/retry.h"
 
 #include <time.h>
@@ -80,7 +84,7 @@ static bool retry_is_polled(struct vb_qp *qp)
 /* True when the QP needs to be looked at again. */
 static bool retry_serve(struct vb_direct *direct, struct vb_qp *qp)
 {
-    if (!vb_direct_connection_adopt(qp) || retry_is_polled(qp))
+    if (!vb_direct_connection_attach_peer(qp) || retry_is_polled(qp))
         return true;
     if (!vb_direct_recover_qp(direct, qp) || !vb_qp_try_flush(qp))
         return true;

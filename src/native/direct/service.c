@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The service thread's loop, and what it does for each message (service.h). Nothing here may wait
+ * for a peer.
+ */
 #include "direct/service.h"
 
 #include <errno.h>
@@ -14,8 +18,10 @@
 #include "direct/later.h"
 #include "direct/message.h"
 #include "direct/notice.h"
+#include "direct/query.h"
 #include "direct/recover.h"
 #include "direct/retry.h"
+#include "direct/user.h"
 #include "hca/channel.h"
 #include "hca/cq.h"
 #include "hca/qp.h"
@@ -180,8 +186,8 @@ static void service_place(struct vb_direct *direct, uint32_t index)
     vb_lock_release(&adapter->mutex);
 }
 
-static void obey(struct vb_direct *direct, struct vb_peer *peer, const struct vb_message *message,
-                 int fds[VB_MESSAGE_FDS])
+static void service_dispatch(struct vb_direct *direct, struct vb_peer *peer,
+                             const struct vb_message *message, int fds[VB_MESSAGE_FDS])
 {
     switch (message->type) {
     case VB_MSG_QP_NOTICE:
@@ -219,11 +225,13 @@ static void service_close_fds(int fds[VB_MESSAGE_FDS])
 }
 
 /* The first message of a connection that a peer opened. */
-static int welcome(struct vb_direct *direct, struct link *link, const struct vb_message *message,
-                   int fds[VB_MESSAGE_FDS])
+static int service_accept_hello(struct vb_direct *direct, struct link *link,
+                                const struct vb_message *message, int fds[VB_MESSAGE_FDS])
 {
     int error;
 
+    if (message->type == VB_MSG_COUNTERS && direct->count)
+        vb_direct_query_answer(direct->adapter, direct->count, direct->slots[0], link->fd);
     if (message->type != VB_MSG_HELLO)
         return -EPROTO;
     error = vb_direct_hello_accept(direct, link->fd, message, fds, &link->peer);
@@ -242,9 +250,9 @@ static void service_read_link(struct vb_direct *direct, struct link *link)
     int error = vb_direct_message_receive(link->fd, &message, fds);
 
     if (!error && !link->peer)
-        error = welcome(direct, link, &message, fds);
+        error = service_accept_hello(direct, link, &message, fds);
     else if (!error)
-        obey(direct, link->peer, &message, fds);
+        service_dispatch(direct, link->peer, &message, fds);
     if (error != -EAGAIN && error != -EINTR)
         service_close_fds(fds);
     if (error && error != -EAGAIN && error != -EINTR)

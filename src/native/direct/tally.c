@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The sums of all queue pairs' counters, as JSON and for the log (tally.h). */
 #include "direct/tally.h"
 
 #include <inttypes.h>

@@ -24,6 +24,7 @@
 #include "dropin/simulated.h"
 #include "dropin/sysfs.h"
 #include "dropin/verbs_device.h"
+#include "memory/process_heap.h"
 #include "port/gid.h"
 #include "port/run_note.h"
 #include "sim/hca.h"
@@ -138,8 +139,11 @@ static void device_after_fork_in_child(void)
     vb_lock_init(&vb_dropin_contexts()->mutex, VB_RANK_DEVICES);
 }
 
+/* Before a fork handlers run in the reverse order of their registration. The heap registers its own
+ * when it is made, which has to be before: DEVICES is taken before HEAP. */
 static void watch_forks(void)
 {
+    vb_memory_process_heap();
     pthread_atfork(device_before_fork, device_after_fork_in_parent, device_after_fork_in_child);
 }
 

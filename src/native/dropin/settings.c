@@ -113,13 +113,18 @@ static void look_for_interface(const char *name)
 
 static void look_at_devices(void)
 {
+    const char *last = "";
+
     settings.infiniband = true;
     for (int i = 0; i < settings.devices.count; ++i) {
         const struct vb_port_settings *device = &settings.devices.device[i];
 
         settings.infiniband &= vb_port_ports_are_infiniband(device);
-        for (int port = 0; port < device->count; ++port)
-            look_for_interface(device->port[port].netdev);
+        for (int port = 0; port < device->count; ++port) {
+            if (strcmp(device->port[port].netdev, last) != 0) /* one line for all of --devices */
+                look_for_interface(device->port[port].netdev);
+            last = device->port[port].netdev;
+        }
     }
 }
 

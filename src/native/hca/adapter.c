@@ -217,6 +217,7 @@ static int lay_out(struct vb_adapter *adapter)
     if (!header)
         return -ENOMEM;
     adapter->keys.entries = header->mr_entries = mr_entries();
+    header->mr_epoch = (uint64_t)adapter->instance << 32 | 1;
     if (alloc_table(segment, header->mr_entries * sizeof(struct vb_mr_shared), &header->mr) ||
         alloc_table(segment, VB_MAX_QP * sizeof(struct vb_qp_shared), &header->qp) ||
         alloc_table(segment, VB_MAX_CQ * sizeof(struct vb_cq_shared), &header->cq) ||

@@ -73,6 +73,18 @@ static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const 
     return error;
 }
 
+/* Where the request's key was checked when it was posted, its first element has room for all. */
+static inline int place_small(const struct vb_qp *qp, const struct vb_cqe *entry, uint32_t length)
+{
+    const struct vb_recv_wqe *wqe = recv_wqe(qp, entry->wqe);
+    uint8_t *at = (uint8_t *)(uintptr_t)__atomic_load_n(&wqe->sge[0].addr, __ATOMIC_RELAXED);
+
+    if (VB_LIKELY(vb_recv_is_checked(&qp->context->adapter->self, wqe, length) &&
+                  !vb_memory_guarded_write(at, entry->data, length)))
+        return 0;
+    return scatter(qp, wqe, entry->data, length);
+}
+
 static bool is_unplaced(const struct vb_cqe *entry)
 {
     return entry->kind == VB_CQE_RECV_INLINE || entry->kind == VB_CQE_RECV_STAGED;
@@ -83,12 +95,13 @@ static int cq_poll_place(const struct vb_qp *qp, const struct vb_cqe *entry)
 {
     bool staged = entry->kind == VB_CQE_RECV_STAGED;
     uint32_t wqe = entry->wqe, length = __atomic_load_n(&entry->byte_len, __ATOMIC_RELAXED);
-    const uint8_t *data =
-        staged ? vb_rq_stage(&qp->context->adapter->self, qp->shared, wqe) : entry->data;
 
     if (VB_UNLIKELY(length > (staged ? VB_STAGE_BYTES : VB_CQE_INLINE)))
-        return -EFAULT; /* a peer wrote nonsense */
-    return scatter(qp, recv_wqe(qp, wqe), data, length);
+        return -EFAULT; /* no sender wrote this */
+    if (!staged)
+        return place_small(qp, entry, length);
+    return scatter(qp, recv_wqe(qp, wqe), vb_rq_stage(&qp->context->adapter->self, qp->shared, wqe),
+                   length);
 }
 
 /* The buffer was unmapped while it was registered: the message cannot be placed, so the receive

@@ -276,6 +276,7 @@ static uint64_t gone_end_of(uintptr_t at, size_t n)
 static bool gone_lose(struct change *change)
 {
     gone_visit(change, gone_mark);
+    vb_mr_changed(&change->adapter->self);
     gone_visit(change, gone_went);
     gone_visit(change, unmark);
     return true;
@@ -301,12 +302,15 @@ bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb
         return true;
     }
     gone_visit(&found, gone_move);
+    if (found.met)
+        vb_mr_changed(&adapter->self);
     if (change == VB_MAPPING_LOST)
         return found.met && gone_lose(&found);
     if (found.may_wait)
         vb_mr_settle(adapter);
     if (found.met && change == VB_MAPPING_GOES) {
         gone_visit(&found, gone_mark);
+        vb_mr_changed(&adapter->self);
         if (found.fresh)
             vb_mr_settle(adapter);
     }

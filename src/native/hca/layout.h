@@ -169,6 +169,12 @@ struct vb_recv_wqe {
     uint64_t wr_id;
     uint32_t length; /* the sum over the elements; UINT32_MAX if it is more */
     uint32_t num_sge;
+    /*
+     * The header's mr_epoch in which its owner has found that a payload of up to `length` bytes may
+     * wait for a poll and then go to sge[0].addr, an address of the owner's (vb_mr_allows_waiting).
+     * In another epoch, and if this is 0, its keys are looked up.
+     */
+    _Atomic uint64_t checked;
     struct {
         uint64_t addr;
         uint32_t length;
@@ -316,6 +322,11 @@ struct vb_segment_header {
     _Atomic uint32_t group_window;  /* no group ever had an entry at or beyond this */
     uint32_t watched; /* 1: the owner hears of changes to its mappings (memory/watch.h) */
     uint32_t device;  /* the number in the device's name, from 0; written before a peer maps it */
+    /*
+     * Random at first, and one more with each change of a region that has a key: what was found of
+     * a region holds as long as this is the same.
+     */
+    _Atomic uint64_t mr_epoch;
     _Alignas(VB_LINE) _Atomic uint32_t atomic_lock; /* atomics on memory that is not in the heap */
 };
 
@@ -363,6 +374,18 @@ static inline struct vb_mr_shared *vb_mr_entry(const struct vb_view *view, uint3
 
     return mask < VB_MR_WINDOW || vb_mr_is_named(entry, key) ? entry
                                                              : vb_mr_entry_before(view, key, mask);
+}
+
+/* To be read before the regions, of which something is found that holds in this epoch. */
+static inline uint64_t vb_mr_epoch(const struct vb_view *view)
+{
+    return atomic_load_explicit(&view->header->mr_epoch, memory_order_acquire);
+}
+
+/* A region's entry has changed; before the caller waits for those who have seen it as it was. */
+static inline void vb_mr_changed(const struct vb_view *view)
+{
+    atomic_fetch_add(&view->header->mr_epoch, 1);
 }
 
 /* The RDMA port that a QP uses; some port, whatever a peer has written. */
@@ -466,6 +489,14 @@ static inline struct vb_recv_sge vb_recv_sge(const struct vb_recv_wqe *wqe, uint
         __atomic_load_n(&wqe->sge[i].length, __ATOMIC_RELAXED),
         __atomic_load_n(&wqe->sge[i].lkey, __ATOMIC_RELAXED),
     };
+}
+
+/* May a payload of `length` bytes wait for a poll, and then go to the first element's address? */
+static inline bool vb_recv_is_checked(const struct vb_view *view, const struct vb_recv_wqe *wqe,
+                                      uint64_t length)
+{
+    return atomic_load_explicit(&wqe->checked, memory_order_relaxed) == vb_mr_epoch(view) &&
+           length <= __atomic_load_n(&wqe->sge[0].length, __ATOMIC_RELAXED);
 }
 
 /* The number of elements, read once; 0 if it is more than a request or the segment can have. */

@@ -343,6 +343,7 @@ static int mr_withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
     vb_lock_release(&adapter->binding);
     if (error)
         return error;
+    vb_mr_changed(&adapter->self);
     vb_gone_leave(mr);
     vb_mr_settle(adapter);
     atomic_store(&entry->key, 0);
@@ -397,6 +398,7 @@ static void withdraw_all(struct vb_context *context)
             atomic_fetch_or(&mr_entry_of(mr)->pd, VB_PD_LEAVING);
             vb_gone_leave(mr);
         }
+    vb_mr_changed(&adapter->self);
     vb_mr_settle(adapter);
     for (mr = next_mr(context->objects); mr; mr = next_mr(mr->object.next))
         if (mr->kind != VB_MR_IMPORTED) {

@@ -168,6 +168,30 @@ static inline enum vb_check vb_flush_check(const struct vb_view *view, uint32_t 
     return vb_rkey_check(view, pd, qp, key, iova, length, need, entry);
 }
 
+/*
+ * May the payload of a SEND wait for a poll before it goes into this region of the view's owner?
+ * Heap memory stays, by its file. Of other memory a process that is watched hears before it goes.
+ */
+static inline bool vb_mr_allows_waiting(const struct vb_view *owner, const struct vb_mr_shared *mr)
+{
+    return mr->in_heap ||
+           (owner->header->watched && !(mr->access & (IBV_ACCESS_ON_DEMAND | VB_ACCESS_MOVED)));
+}
+
+/* A region that a queue has looked up last, as far as it holds in one epoch (vb_mr_epoch). */
+struct vb_mr_seen {
+    uint64_t epoch; /* 0: nothing was looked up */
+    uint64_t low, length;
+    uint32_t key;
+};
+
+static inline bool vb_mr_seen_covers(const struct vb_mr_seen *seen, uint64_t epoch,
+                                     const struct ibv_sge *sge)
+{
+    return seen->epoch == epoch && seen->key == sge->lkey && sge->length <= seen->length &&
+           sge->addr - seen->low <= seen->length - sge->length;
+}
+
 /* The pointer to an address of a region, in its owner's process, after vb_mr_check. */
 static inline uint8_t *vb_mr_pointer(const struct vb_mr_shared *mr, uint64_t iova)
 {

@@ -121,6 +121,7 @@ struct vb_verbs_qp {
     void *port_data;
 
     struct vb_biased_lock rq_lock; /* held by who posts receives or flushes them */
+    struct vb_mr_seen rq_region;   /* the region that posted buffers were last in; under rq_lock */
     uint8_t *rq_ring;
     uint8_t *rq_stage;
     void *sq_store;

@@ -155,6 +155,36 @@ static VB_COLD int decline_receive(const struct vb_qp *qp)
         qp->number, qp->cap.max_recv_wr);
 }
 
+/*
+ * The key of a request's only element, looked up as a sender would; struct vb_recv_wqe's `checked`.
+ * An address that is not the owner's own (zero-based, say) is left to the sender and the poll.
+ */
+static uint64_t recv_queue_look_up(const struct vb_qp *qp, const struct ibv_sge *sge,
+                                   uint64_t epoch, struct vb_mr_seen *seen)
+{
+    const struct vb_view *self = &qp->context->adapter->self;
+    const struct vb_mr_shared *mr;
+
+    if (vb_mr_check(self, qp->pd->number, sge->lkey, sge->addr, sge->length, IBV_ACCESS_LOCAL_WRITE,
+                    &mr) ||
+        mr->pd != qp->pd->number || mr->iova != mr->addr || !vb_mr_allows_waiting(self, mr))
+        return 0;
+    *seen = (struct vb_mr_seen){epoch, mr->iova, mr->length, sge->lkey};
+    return epoch;
+}
+
+static inline uint64_t recv_queue_check(struct vb_qp *qp, const struct ibv_recv_wr *wr)
+{
+    uint64_t epoch = vb_mr_epoch(&qp->context->adapter->self);
+    struct vb_mr_seen *seen = &vb_verbs_qp_of(qp)->rq_region;
+
+    if (VB_UNLIKELY(wr->num_sge != 1))
+        return 0;
+    return VB_LIKELY(vb_mr_seen_covers(seen, epoch, wr->sg_list))
+               ? epoch
+               : recv_queue_look_up(qp, wr->sg_list, epoch, seen);
+}
+
 static inline int recv_queue_post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
 {
     if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_recv_sge))
@@ -166,7 +196,8 @@ static inline int recv_queue_post_one(struct vb_qp *qp, const struct ibv_recv_wr
                         atomic_load_explicit(&qp->shared->rq_polled, memory_order_relaxed) >=
                     qp->cap.max_recv_wr))
         return decline_receive(qp);
-    vb_recv_write(vb_rq_wqe(&qp->context->adapter->self, qp->shared, qp->rq_posted), wr);
+    vb_recv_write(vb_rq_wqe(&qp->context->adapter->self, qp->shared, qp->rq_posted), wr,
+                  recv_queue_check(qp, wr));
     atomic_store_explicit(&qp->shared->rq_posted, ++qp->rq_posted, memory_order_release);
     return 0;
 }

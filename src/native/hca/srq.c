@@ -25,16 +25,27 @@ uint32_t vb_recv_stride_log2(uint32_t max_sge)
     return size <= VB_LINE ? 6 : 64 - (uint32_t)__builtin_clzll(size - 1);
 }
 
-void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr)
+static inline void write_element(struct vb_recv_wqe *wqe, int i, const struct ibv_sge *sge)
+{
+    wqe->sge[i].addr = sge->addr;
+    wqe->sge[i].length = sge->length;
+    wqe->sge[i].lkey = sge->lkey;
+}
+
+void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr, uint64_t checked)
 {
     uint64_t length = 0;
 
     wqe->wr_id = wr->wr_id;
     wqe->num_sge = (uint32_t)wr->num_sge;
+    wqe->checked = checked;
+    if (VB_LIKELY(wr->num_sge == 1)) {
+        write_element(wqe, 0, wr->sg_list);
+        wqe->length = wr->sg_list->length;
+        return;
+    }
     for (int i = 0; i < wr->num_sge; ++i) {
-        wqe->sge[i].addr = wr->sg_list[i].addr;
-        wqe->sge[i].length = wr->sg_list[i].length;
-        wqe->sge[i].lkey = wr->sg_list[i].lkey;
+        write_element(wqe, i, &wr->sg_list[i]);
         length += wr->sg_list[i].length;
     }
     wqe->length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
@@ -491,7 +502,7 @@ static int srq_post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
                           "completions are not polled yet; poll the CQ, or give it more room",
                           srq->max_wr);
     index = srq->free[--srq->free_count];
-    vb_recv_write(own_wqe(srq, index), wr);
+    vb_recv_write(own_wqe(srq, index), wr, 0);
     enter_order(srq, index);
     return 0;
 }

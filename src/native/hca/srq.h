@@ -62,7 +62,8 @@ int vb_srq_take(const struct vb_view *view, struct vb_srq_shared *srq, struct vb
 
 /* The log2 of the bytes between two receive requests of so many elements in a ring. */
 uint32_t vb_recv_stride_log2(uint32_t max_sge);
-void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr);
+/* `checked`: of struct vb_recv_wqe. */
+void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr, uint64_t checked);
 
 int vb_srq_create(struct vb_context *context, struct vb_pd *pd, struct ibv_srq_init_attr *attr,
                   struct vb_srq **srq);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Direct requests as the packets that they would have been (capture_direct.h). The functions stand
+ * in for the direct carrier's and call it.
+ */
 #include "host/capture_direct.h"
 
 #include <errno.h>

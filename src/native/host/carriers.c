@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The choice of a carrier for each queue pair, and the table of carriers (carriers.h). */
 #include "host/carriers.h"
 
 #include "direct/connection.h"
@@ -30,14 +31,14 @@ static VB_COLD void tell_direct(struct vb_host *host)
 {
     void (*went_direct)(void) = atomic_load(&host->went_direct);
 
-    if (went_direct && !atomic_flag_test_and_set(&host->told))
+    if (went_direct && !atomic_flag_test_and_set(&host->called))
         went_direct();
 }
 
 void vb_host_tell_direct(struct vb_host *host, void (*went_direct)(void))
 {
     if (atomic_exchange(&host->went_direct, went_direct) != went_direct)
-        atomic_flag_clear(&host->told);
+        atomic_flag_clear(&host->called);
     if (atomic_load(&host->has_direct))
         tell_direct(host);
 }

@@ -16,6 +16,7 @@ enum vb_rank {
     VB_RANK_CQ_ACKS,
     VB_RANK_VERBS_CONTEXT,
     VB_RANK_LIFETIME,
+    VB_RANK_COUNTING,
     VB_RANK_ROCE,
     VB_RANK_SQ,
     VB_RANK_RECEIVE,
@@ -62,6 +63,7 @@ enum vb_rank {
     "CQ_ACKS", \
     "VERBS_CONTEXT", \
     "LIFETIME", \
+    "COUNTING", \
     "ROCE", \
     "SQ", \
     "RECEIVE", \

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The handler of faults: back into guarded functions, or on to the program's own. */
+/*
+ * The handler for SIGSEGV and SIGBUS (guard.h). A fault in a guarded function makes that return
+ * -EFAULT; every other fault is passed to the program's handler.
+ */
 #include "memory/guard.h"
 
 #include <errno.h>
@@ -267,7 +270,7 @@ void vb_memory_guard_start(void)
     if (!users++) {
         guard_begin(SIGSEGV);
         guard_begin(SIGBUS);
-        starts = starts % (VB_GUARD_UNKNOWN - 1) + 1;
+        starts = starts % (VB_GUARD_BLOCKED - 1) + 1;
         __atomic_store_n(&vb_guard_turn, starts, __ATOMIC_RELEASE);
     }
     guard_unlock(&before);
@@ -345,10 +348,18 @@ bool vb_memory_guard_ask(void)
 {
     uint32_t turn = __atomic_load_n(&vb_guard_turn, __ATOMIC_ACQUIRE);
 
-    if (turn && (!HAS_WAY_BACK || guard_is_blocked()))
+    if (turn && (!HAS_WAY_BACK || guard_is_blocked())) {
+        vb_guard_found = VB_GUARD_BLOCKED;
         return false;
+    }
     if (turn && !vb_memory_watch_is_on())
         return is_installed(SIGSEGV) && is_installed(SIGBUS);
     vb_guard_found = turn;
     return true;
+}
+
+void vb_memory_guard_learn(void)
+{
+    if (vb_guard_found != VB_GUARD_BLOCKED && vb_memory_watch_is_on())
+        vb_memory_guard_ask();
 }

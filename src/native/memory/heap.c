@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The shared heap: its file, its blocks and the search for room (heap.h). heap_fork.c has what
+ * fork() needs.
+ */
 #include "heap_state.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The watchers of this process's mappings and the maps of watched pages (watch.h). */
 #include "memory/watch.h"
 
 #include <errno.h>
@@ -8,7 +9,8 @@
 
 /* Mappings belong to the process, so these are the process's. */
 static bool is_on;
-/* Threads look at the same time: one that waits in `told` holds up no other that frees memory. */
+/* Threads look at the same time: one that waits in `changed` holds up no other that frees memory.
+ */
 static pthread_rwlock_t watching = PTHREAD_RWLOCK_INITIALIZER;
 static struct vb_watcher *watchers;
 static _Atomic uintptr_t lowest = UINTPTR_MAX, highest; /* the hull of the ranges */
@@ -131,7 +133,7 @@ bool vb_memory_watch_change(uintptr_t at, size_t n, enum vb_mapping change)
     pthread_rwlock_rdlock(&watching);
     vb_lock_order_took(&watching, VB_RANK_WATCH);
     for (struct vb_watcher *watcher = watchers; watcher; watcher = watcher->next)
-        concerned |= watcher->told(watcher, at, n, change);
+        concerned |= watcher->changed(watcher, at, n, change);
     watch_unlock();
     errno = saved;
     return concerned;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Updating a port's GID table from the host's addresses (address.h). A netlink socket reports
+ * changes.
+ */
 #include "port/address.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Names, GUIDs and GIDs made from the host's interfaces and addresses (gid.h). */
 #include "port/gid.h"
 
 #include <arpa/inet.h>

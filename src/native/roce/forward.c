@@ -17,7 +17,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "direct/handshake.h"
+#include "direct/user.h"
 #include "memory/descriptor.h"
 #include "roce/forward_queue.h"
 

@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "host/device_counters.h"
 #include "port/gid.h"
 #include "preload/paths/next.h"
 
@@ -148,12 +150,22 @@ static int create_memfd(const char *name, int flags)
     return fd < 0 && errno == EINVAL ? memfd_create(name, wanted) : fd;
 }
 
+enum { COUNTER_TEXT = 22 }; /* the longest number, with its newline and the end */
+
 static int open_text(int index, const struct vb_node *node, int flags)
 {
     int fd = create_memfd(node->name, flags);
     if (fd < 0)
         return -1;
+    char number[COUNTER_TEXT];
     const char *text = node->kind == VB_NODE_FILE ? node->text : NULL;
+    if (node->kind == VB_NODE_COUNTER) {
+        char *counter;
+        unsigned device = (unsigned)strtoul(node->text, &counter, 10);
+        snprintf(number, sizeof number, "%" PRIu64 "\n",
+                 vb_host_device_counter(device, strtoul(counter, NULL, 10)));
+        text = number;
+    }
     if (!furnish(fd, index, text)) {
         int error = errno;
         close(fd);
@@ -175,7 +187,7 @@ static int refusal(const struct vb_node *node, int flags)
         return writes || flags & O_CREAT ? EISDIR : 0;
     if (flags & O_DIRECTORY)
         return ENOTDIR;
-    return node->kind == VB_NODE_FILE && writes ? EACCES : 0;
+    return node->kind != VB_NODE_DEVICE && writes ? EACCES : 0;
 }
 
 int vb_preload_open_node(const struct vb_place *place, int flags)
@@ -240,6 +252,9 @@ void vb_preload_stat_node(int index, struct stat *stat)
         stat->st_mode = S_IFCHR | 0666;
         unsigned number = (unsigned)atoi(node->name + strlen(VB_UVERBS_NAME));
         stat->st_rdev = makedev(VB_UVERBS_MAJOR, VB_UVERBS_MINOR + number);
+    } else if (node->kind == VB_NODE_COUNTER) {
+        stat->st_mode = S_IFREG | 0444;
+        stat->st_size = COUNTER_TEXT - 1;
     } else {
         stat->st_mode = S_IFREG | 0444;
         stat->st_size = (off_t)strlen(node->text); /* sysfs says 4096, which would mislead cp */

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The contents of the devices' files below /sys and /dev, which tree.c asks for once in a process.
- * Names and formats are those of Linux' Documentation/ABI/stable/sysfs-class-infiniband. The
- * counters there are sums over all users of a device; each process counts only for itself and no
- * process adds them up, so these files say zero.
+ * Names and formats are those of Linux' Documentation/ABI/stable/sysfs-class-infiniband. A
+ * counter's file has the sum of all processes of this user that have the device open
+ * (host/device_counters.h). Nobody counts by port: the first port's files have everything.
  */
 #include "preload/paths/contents.h"
 
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "host/device_counters.h"
 #include "port/gid.h"
 #include "port/ports.h"
 #include "preload/paths/cpus.h"
@@ -40,33 +41,6 @@ static const struct file port_files[] = {
     {"sm_sl", "0\n"},
     {"cap_mask", VB_PORT_CAP_MASK "\n"},
     {"hw_counters/lifespan", "10\n"},
-};
-
-static const char *const zero_counters[] = {
-    "counters/VL15_dropped",
-    "counters/excessive_buffer_overrun_errors",
-    "counters/link_downed",
-    "counters/link_error_recovery",
-    "counters/local_link_integrity_errors",
-    "counters/multicast_rcv_packets",
-    "counters/multicast_xmit_packets",
-    "counters/port_rcv_constraint_errors",
-    "counters/port_rcv_data",
-    "counters/port_rcv_errors",
-    "counters/port_rcv_packets",
-    "counters/port_rcv_remote_physical_errors",
-    "counters/port_rcv_switch_relay_errors",
-    "counters/port_xmit_constraint_errors",
-    "counters/port_xmit_data",
-    "counters/port_xmit_discards",
-    "counters/port_xmit_packets",
-    "counters/port_xmit_wait",
-    "counters/symbol_error",
-    "counters/unicast_rcv_packets",
-    "counters/unicast_xmit_packets",
-    "hw_counters/link_downed",
-    "hw_counters/rcvd_pkts",
-    "hw_counters/sent_pkts",
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -123,11 +97,16 @@ static bool add_files(const struct folder *to, const struct file *files, size_t 
 
 /* ---- a port ---------------------------------------------------------------------------------- */
 
-static bool add_zeros(const struct folder *to)
+/* A counter's text is its device and its number, of which claim.c makes the value. */
+static bool add_counters(const struct folder *to, unsigned device, unsigned number)
 {
+    enum vb_node_kind kind = number == 1 ? VB_NODE_COUNTER : VB_NODE_FILE;
+    char name[VB_DEVICE_COUNTER_NAME], text[32];
     bool added = true;
-    for (size_t i = 0; added && i < COUNT(zero_counters); i++)
-        added = add_node(to, zero_counters[i], VB_NODE_FILE, "0\n");
+    for (size_t n = 0; added && vb_host_device_counter_name(n, name); n++) {
+        snprintf(text, sizeof text, "%u %zu", device, n);
+        added = add_node(to, name, kind, kind == VB_NODE_FILE ? "0\n" : text);
+    }
     return added;
 }
 
@@ -217,8 +196,9 @@ static bool add_port(const struct folder *device, const struct vb_port_settings 
 {
     const struct vb_port_setting *port = &settings->port[number - 1];
     struct folder to = folder_at(device->tree, "%s/ports/%u", device->path, number);
-    return add_files(&to, port_files, COUNT(port_files)) && add_zeros(&to) &&
-           add_state(&to, port) && add_link_layer(&to, port) && add_pkeys(&to, port) &&
+    return add_files(&to, port_files, COUNT(port_files)) &&
+           add_counters(&to, settings->device, number) && add_state(&to, port) &&
+           add_link_layer(&to, port) && add_pkeys(&to, port) &&
            add_gids(device, &to, vb_port_unit(settings->device, number), port);
 }
 

@@ -14,14 +14,15 @@ enum vb_node_kind {
     VB_NODE_PASSAGE, /* a directory of the host's above the tree's: the kernel answers for it */
     VB_NODE_SHARED,  /* a directory of the tree in which the host may have entries, too */
     VB_NODE_DIR,
-    VB_NODE_FILE, /* read-only text */
+    VB_NODE_FILE,    /* read-only text */
+    VB_NODE_COUNTER, /* read-only text that is made when it is opened (host/device_counters.h) */
     VB_NODE_LINK,
     VB_NODE_DEVICE, /* character device that opens /dev/null */
 };
 
 struct vb_node {
     char *name;
-    char *text; /* of a file: its contents; of a link: an absolute path; otherwise NULL */
+    char *text; /* a file's contents, a link's absolute path, a counter's number; otherwise NULL */
     enum vb_node_kind kind;
     int parent; /* 0, the root, is its own parent */
 };
