@@ -261,32 +261,29 @@ static bool is_older(const struct vb_forward_queue *queue, const struct vb_forwa
     return !than || !is_taken(queue) || (is_taken(than) && queue->used < than->used);
 }
 
-/* A queue without packets: a free one, or the one that was used longest ago. */
-static struct vb_forward_queue *find_idle(struct vb_forward *forward)
+/* The queue without packets that was used longest ago, or a free one. `connected`: it has a
+ * connection. */
+static struct vb_forward_queue *find_idle(struct vb_forward *forward, bool connected)
 {
     struct vb_forward_queue *idle = NULL;
-
-    for (int i = 0; i < OUTGOING; ++i)
-        if (!vb_roce_forward_queue_waits(&forward->queues[i]) &&
-            is_older(&forward->queues[i], idle))
-            idle = &forward->queues[i];
-    return idle;
-}
-
-/* Ends the connection that was used longest ago, of those without packets. */
-static bool free_descriptor(struct vb_forward *forward)
-{
-    struct vb_forward_queue *oldest = NULL;
 
     for (int i = 0; i < OUTGOING; ++i) {
         struct vb_forward_queue *each = &forward->queues[i];
 
-        if (each->fd >= 0 && !vb_roce_forward_queue_waits(each) && is_older(each, oldest))
-            oldest = each;
+        if (!vb_roce_forward_queue_waits(each) && (!connected || each->fd >= 0) &&
+            is_older(each, idle))
+            idle = each;
     }
-    if (oldest)
-        release_queue(forward, oldest);
-    return oldest != NULL;
+    return idle;
+}
+
+static bool free_descriptor(struct vb_forward *forward)
+{
+    struct vb_forward_queue *idle = find_idle(forward, true);
+
+    if (idle)
+        release_queue(forward, idle);
+    return idle != NULL;
 }
 
 /*
@@ -342,7 +339,7 @@ static struct vb_forward_queue *queue_for(struct vb_forward *forward, uint32_t s
 
     if (forward->places[slot])
         return &forward->queues[forward->places[slot] - 1];
-    queue = find_idle(forward);
+    queue = find_idle(forward, false);
     if (!queue)
         return NULL;
     release_queue(forward, queue);

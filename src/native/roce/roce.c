@@ -262,20 +262,18 @@ bool vb_roce_try_enter(struct vb_roce *roce)
     return vb_lock_try(&roce->lock);
 }
 
+static uint64_t roce_earlier(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 static uint64_t roce_earliest(struct vb_roce *roce)
 {
-    uint64_t at = vb_engine_deadline(roce->engine),
-             reuseport = vb_roce_reuseport_deadline(roce->reuseport);
+    uint64_t at = roce_earlier(roce->again, vb_engine_deadline(roce->engine));
 
-    uint64_t held = vb_wrap_deadline(&roce->wrap), unconfirmed = vb_roce_udp_deadline(roce->udp);
-
-    if (unconfirmed < at)
-        at = unconfirmed;
-    if (reuseport < at)
-        at = reuseport;
-    if (held < at)
-        at = held;
-    return roce->again < at ? roce->again : at;
+    at = roce_earlier(at, vb_roce_reuseport_deadline(roce->reuseport));
+    at = roce_earlier(at, vb_roce_udp_deadline(roce->udp));
+    return roce_earlier(at, vb_wrap_deadline(&roce->wrap));
 }
 
 /* A thread that found the lock taken has set `doorbell` before this reads it. */
