@@ -21,7 +21,9 @@ static enum ibv_qp_type flows_type_of(const struct vb_sim_flow *flow)
 static bool has_opcode(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     if (flow->type == VB_SIM_FLOW_TCP)
-        return flow->opcode < VB_TCP_KINDS && sim->config.framing != VB_SIM_INFINIBAND;
+        return flow->opcode < VB_TCP_KINDS &&
+               sim->host[flow->source]->framing != VB_SIM_INFINIBAND &&
+               sim->host[flow->target]->framing != VB_SIM_INFINIBAND;
     switch (flows_type_of(flow)) {
     case IBV_QPT_RC:
         return flow->opcode == IBV_WR_RDMA_WRITE || flow->opcode == IBV_WR_RDMA_READ ||
@@ -64,7 +66,7 @@ static uint64_t message_in_buffer(const struct vb_sim *sim, const struct vb_sim_
 {
     uint32_t mtu = sim->config.mtu, headers = VB_BTH + VB_RETH + VB_IMM;
     uint64_t packets = flow->buffer / (flow->depth ? flow->depth : 1) /
-                       vb_sim_wire_bytes(sim->config.framing, headers, mtu);
+                       vb_sim_wire_bytes(sim->host[flow->source]->framing, headers, mtu);
     uint64_t most = packets * mtu;
 
     return most < MESSAGE_MAX ? most : MESSAGE_MAX;
@@ -122,6 +124,8 @@ static int check_way(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 
     if (flow->to_group)
         return vb_world_group_reaches(sim->world, from, flow->target);
+    if (!vb_sim_same_link_layer(sim->host[flow->source], sim->host[flow->target]))
+        return -EHOSTUNREACH;
     error = vb_world_reaches(sim->world, from, flow->target);
     if (!error && (flow->reserve || flow->buffer))
         error = check_promise(sim, flow);

@@ -10,8 +10,10 @@
 struct vb_sim_hca_qp {
     struct vb_qp *qp;
     struct vb_qp *next_held;
-    bool waits_for_lane, waits_for_rate;
-    uint8_t level;           /* of the lane */
+    uint8_t port;            /* the index of its port in the attachment */
+    uint8_t level;           /* the service level whose lane it waits for */
+    bool waits_for_port;     /* its last packet has not left: the lane or the port is not free */
+    bool waits_for_rate;     /* the time has not come that its rate allows (hca_pacing.c) */
     uint64_t noticed_at;     /* the last congestion notification sent for it */
     struct vb_rate rate;     /* at which it may send */
     struct vb_timer at_rate; /* ps: when it may send again */
@@ -34,7 +36,7 @@ static inline void vb_sim_hca_hold(struct vb_qp *qp)
 {
     const struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
 
-    vb_engine_hold(qp, state->waits_for_lane || state->waits_for_rate);
+    vb_engine_hold(qp, state->waits_for_port || state->waits_for_rate);
 }
 
 /*

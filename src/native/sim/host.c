@@ -71,8 +71,9 @@ static void host_release(struct vb_sim_qp *qp)
 /* The packets that HPCC lets a connection have under way; READ's data are only paced. */
 static void host_set_window(struct vb_sim_qp *qp)
 {
-    const struct vb_sim_config *config = &vb_sim_qp_host(qp)->sim->config;
-    uint32_t frame = host_wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
+    const struct vb_sim_host *host = vb_sim_qp_host(qp);
+    const struct vb_sim_config *config = &host->sim->config;
+    uint32_t frame = host_wire_bytes(host->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
 
     qp->qp.endpoint->window = vb_sim_hpcc_packets(qp->reaction->rate.hpcc, frame,
                                                   config->engine.window_bytes / config->mtu);
@@ -174,7 +175,7 @@ static void host_fill(struct vb_sim_host *host, struct vb_world_packet *to,
     memcpy(to->header, from->header, VB_WORLD_HEADER);
     to->header[VB_WORLD_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
-    to->bytes = (uint16_t)host_wire_bytes(host->sim->config.framing, headers, from->payload_length);
+    to->bytes = (uint16_t)host_wire_bytes(host->framing, headers, from->payload_length);
     to->source = (uint16_t)host->number;
     to->level_marks = (uint8_t)(from->path->sl << 4);
 }
@@ -208,7 +209,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
         trace(host, qp, packet);
     if (VB_UNLIKELY(qp->promised) && made->payload_length)
         at->header[VB_WORLD_FLAGS_AT] |= VB_WORLD_PROMISED;
-    at->bytes += vb_sim_grh_bytes(host->sim, qp->marks);
+    at->bytes += vb_sim_grh_bytes(host, qp->marks);
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
@@ -400,7 +401,7 @@ static struct vb_world_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *pac
     }
     at = vb_world_packet_at(sim->world, *packet);
     at->payload = 0;
-    at->bytes = (uint16_t)host_wire_bytes(sim->config.framing, VB_CNP, 0);
+    at->bytes = (uint16_t)host_wire_bytes(vb_sim_qp_host(qp)->framing, VB_CNP, 0);
     at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
     at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);

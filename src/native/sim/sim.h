@@ -121,6 +121,11 @@ struct vb_world *vb_sim_world(struct vb_sim *sim);
 /* -EINVAL: 65536 hosts are there. -ENOMEM. */
 int vb_sim_add_host(struct vb_sim *sim, uint32_t *node);
 /*
+ * What the host sends has this framing from now on, in place of the configuration's: so one world
+ * has Ethernet and InfiniBand. -EINVAL: no such host, or a program's adapter knows it already.
+ */
+int vb_sim_set_framing(struct vb_sim *sim, uint32_t host, enum vb_sim_framing framing);
+/*
  * A multicast group: a queue pair of each of these hosts, which are in no other place, is in it.
  * The switches' ports are for vb_world_switch_set_group. -EINVAL: no such host, or one twice, or no
  * room for more groups; -ENOMEM.

@@ -262,11 +262,18 @@ cdef class World:
 
     # ---- what there is ----------------------------------------------------------------------
 
-    def add_host(self):
-        """A host with one port, number 0. Returns its node; hosts are counted from 0 besides."""
+    def add_host(self, framing=None):
+        """A host with one port, number 0. Returns its node; hosts are counted from 0 besides.
+
+        ``framing``: of what it sends, in place of the world's. Flows and programs reach InfiniBand
+        from InfiniBand only.
+        """
         cdef uint32_t node
+        cdef int chosen = self._framing if framing is None else \
+            _choice(FRAMINGS, "framing", framing)
         self._idle()
         _check(vb_sim_add_host(self._sim, &node), "a host")
+        _check(vb_sim_set_framing(self._sim, self._world.hosts - 1, chosen), "framing")
         return node
 
     def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
