@@ -30,19 +30,22 @@ struct vb_sim_attachment_state {
     uint32_t polls, arms; /* polls in vain since the CQ was armed; how often one was armed */
 };
 
-static struct vb_sim_attachment_state *state_of(const struct vb_sim_attachment *attachment)
+static struct vb_sim_attachment_state *
+attachment_state_of(const struct vb_sim_attachment *attachment)
 {
     return (struct vb_sim_attachment_state *)(uintptr_t)attachment;
 }
 
 static struct vb_sim_host *host_of(const struct vb_sim_attachment *attachment, uint32_t port)
 {
-    return state_of(attachment)->sim->host[attachment->port[port].host];
+    return attachment_state_of(attachment)->sim->host[attachment->port[port].host];
 }
 
 static uint32_t port_number(const struct vb_sim_attachment *attachment, uint32_t port)
 {
-    return state_of(attachment)->sim->world->node[host_of(attachment, port)->node].port[0];
+    return attachment_state_of(attachment)
+        ->sim->world->node[host_of(attachment, port)->node]
+        .port[0];
 }
 
 /* NULL: no cable is in the port. */
@@ -50,7 +53,8 @@ static struct vb_world_port *port_of(const struct vb_sim_attachment *attachment,
 {
     uint32_t number = port_number(attachment, port);
 
-    return number == VB_WORLD_NONE ? NULL : &state_of(attachment)->sim->world->port[number];
+    return number == VB_WORLD_NONE ? NULL
+                                   : &attachment_state_of(attachment)->sim->world->port[number];
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -91,13 +95,13 @@ uint32_t vb_sim_gid_host(const uint8_t gid[16])
 
 static uint64_t attachment_now(const struct vb_sim_attachment *attachment)
 {
-    return state_of(attachment)->sim->world->now;
+    return attachment_state_of(attachment)->sim->world->now;
 }
 
 static int attachment_route(const struct vb_sim_attachment *attachment, uint32_t port,
                             uint32_t host)
 {
-    const struct vb_sim *sim = state_of(attachment)->sim;
+    const struct vb_sim *sim = attachment_state_of(attachment)->sim;
     const struct vb_sim_host *own = host_of(attachment, port);
     int error;
 
@@ -111,7 +115,8 @@ static int attachment_route(const struct vb_sim_attachment *attachment, uint32_t
 
 static bool attachment_may_send(const struct vb_sim_attachment *attachment, uint32_t port)
 {
-    return vb_world_may_send(state_of(attachment)->sim->world, host_of(attachment, port)->node);
+    return vb_world_may_send(attachment_state_of(attachment)->sim->world,
+                             host_of(attachment, port)->node);
 }
 
 static bool is_blocked(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
@@ -144,7 +149,7 @@ static struct vb_sim_wire_packet *wire_packet_for(struct vb_sim *sim, uint32_t p
 static struct vb_sim_wire_packet *attachment_begin(struct vb_sim_attachment *attachment,
                                                    uint32_t length)
 {
-    struct vb_sim *sim = state_of(attachment)->sim;
+    struct vb_sim *sim = attachment_state_of(attachment)->sim;
     struct vb_sim_wire_packet *wire = NULL;
     uint32_t packet = vb_world_pool_take(&sim->world->pool);
 
@@ -159,13 +164,14 @@ static struct vb_sim_wire_packet *attachment_begin(struct vb_sim_attachment *att
     }
     wire->length = length;
     wire->leave_at = 0;
-    state_of(attachment)->packet = packet;
+    attachment_state_of(attachment)->packet = packet;
     return wire;
 }
 
 static void attachment_give_up(struct vb_sim_attachment *attachment)
 {
-    vb_world_pool_give(&state_of(attachment)->sim->world->pool, state_of(attachment)->packet);
+    vb_world_pool_give(&attachment_state_of(attachment)->sim->world->pool,
+                       attachment_state_of(attachment)->packet);
 }
 
 /* What it takes on the wire with that. */
@@ -208,8 +214,8 @@ void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet)
 static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uint16_t target,
                         uint8_t marks)
 {
-    struct vb_sim *sim = state_of(attachment)->sim;
-    uint32_t packet = state_of(attachment)->packet;
+    struct vb_sim *sim = attachment_state_of(attachment)->sim;
+    uint32_t packet = attachment_state_of(attachment)->packet;
     const struct vb_sim_host *host = host_of(attachment, port);
     struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
     const struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
@@ -242,28 +248,30 @@ static uint32_t attachment_send(struct vb_sim_attachment *attachment, uint32_t p
 static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment, uint32_t port,
                                          const uint8_t gid[16])
 {
-    return send_to(
-        attachment, port,
-        vb_sim_program_group_number(state_of(attachment)->sim, gid, attachment->port[port].host),
-        VB_WORLD_TO_GROUP);
+    return send_to(attachment, port,
+                   vb_sim_program_group_number(attachment_state_of(attachment)->sim, gid,
+                                               attachment->port[port].host),
+                   VB_WORLD_TO_GROUP);
 }
 
 static int attachment_join(struct vb_sim_attachment *attachment, uint32_t port,
                            const uint8_t gid[16])
 {
-    return vb_sim_program_group_join(state_of(attachment)->sim, gid, attachment->port[port].host);
+    return vb_sim_program_group_join(attachment_state_of(attachment)->sim, gid,
+                                     attachment->port[port].host);
 }
 
 static void attachment_leave(struct vb_sim_attachment *attachment, const uint8_t gid[16])
 {
     for (uint32_t i = 0; i < attachment->ports; ++i)
-        vb_sim_program_group_leave(state_of(attachment)->sim, gid, attachment->port[i].host);
+        vb_sim_program_group_leave(attachment_state_of(attachment)->sim, gid,
+                                   attachment->port[i].host);
 }
 
 /* Of several ports one that is free is waited for by nothing: it would be ready again at once. */
 static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t port)
 {
-    struct vb_world *world = state_of(attachment)->sim->world;
+    struct vb_world *world = attachment_state_of(attachment)->sim->world;
     struct vb_sim_host *host = host_of(attachment, port);
     const struct vb_world_port *at = port_of(attachment, port);
 
@@ -280,12 +288,12 @@ static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t
 
 static void expire_at(struct vb_sim_attachment *attachment, uint64_t at)
 {
-    struct vb_world *world = state_of(attachment)->sim->world;
+    struct vb_world *world = attachment_state_of(attachment)->sim->world;
 
-    if (at >= state_of(attachment)->expire_at)
+    if (at >= attachment_state_of(attachment)->expire_at)
         return;
-    state_of(attachment)->expire_at = at > world->now ? at : world->now;
-    vb_world_call(world, state_of(attachment)->expire_at, VB_SIM_CALL_HCA,
+    attachment_state_of(attachment)->expire_at = at > world->now ? at : world->now;
+    vb_world_call(world, attachment_state_of(attachment)->expire_at, VB_SIM_CALL_HCA,
                   attachment->port[0].host);
 }
 
@@ -338,7 +346,7 @@ void vb_sim_attachment_ready(struct vb_sim_host *host)
 
 void vb_sim_attachment_expire(struct vb_sim_host *host)
 {
-    struct vb_sim_attachment_state *attachment = state_of(host->attachment);
+    struct vb_sim_attachment_state *attachment = attachment_state_of(host->attachment);
     const struct vb_sim_hca_calls *hca_calls = attachment->attachment.hca_calls;
 
     if (attachment->expire_at != host->sim->world->now)
@@ -364,7 +372,7 @@ void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t cop
 /* A descriptor may be named twice: who reads finds nothing the second time. */
 static void attachment_readable(struct vb_sim_attachment *attachment, int fd)
 {
-    struct vb_sim *sim = state_of(attachment)->sim;
+    struct vb_sim *sim = attachment_state_of(attachment)->sim;
 
     if (sim->readable && sim->readable_fd[sim->readable - 1] == fd)
         return;
@@ -399,10 +407,10 @@ uint32_t vb_sim_take_readable(struct vb_sim *sim, int *fd, uint32_t room)
 
 static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
 {
-    struct vb_world *world = state_of(attachment)->sim->world;
+    struct vb_world *world = attachment_state_of(attachment)->sim->world;
     int why;
 
-    state_of(attachment)->polls = 0;
+    attachment_state_of(attachment)->polls = 0;
     if (until == VB_WORLD_NEVER && world->agenda.count == world->watching)
         return -EDEADLK;
     /* With VB_WORLD_NEVER itself a run ends before the last timers. */
@@ -421,7 +429,7 @@ static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
 /* Each host's polls count by themselves: whoever else polls between them, they were in vain. */
 static struct vb_sim_attachment_state *attachment_look(struct vb_sim_attachment *attachment)
 {
-    struct vb_sim_attachment_state *own = state_of(attachment);
+    struct vb_sim_attachment_state *own = attachment_state_of(attachment);
 
     if (own->looked_at != own->sim->world->now)
         own->polls = own->arms = 0;
@@ -456,7 +464,7 @@ void vb_sim_set_patience(struct vb_sim *sim, uint32_t polls)
     sim->patience = polls;
     for (uint32_t i = 0; i < sim->hosts; ++i)
         if (sim->host[i]->attachment)
-            state_of(sim->host[i]->attachment)->looked_at = VB_WORLD_NEVER;
+            attachment_state_of(sim->host[i]->attachment)->looked_at = VB_WORLD_NEVER;
 }
 
 int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
@@ -532,7 +540,7 @@ static int make_attachment(struct vb_sim *sim, const uint32_t *hosts, uint32_t p
     return 0;
 }
 
-static bool has_lid(const struct vb_sim_host *host)
+static bool may_have_lid(const struct vb_sim_host *host)
 {
     return host->framing != VB_SIM_INFINIBAND || host->number < VB_SIM_LID_MOST;
 }
@@ -545,7 +553,8 @@ static int check_hosts(const struct vb_sim *sim, const uint32_t *hosts, uint32_t
     if (!ports || ports > VB_MAX_PORTS)
         return -EINVAL;
     for (uint32_t i = 0; i < ports; ++i)
-        if (hosts[i] >= sim->hosts || (i && hosts[i] == hosts[0]) || !has_lid(sim->host[hosts[i]]))
+        if (hosts[i] >= sim->hosts || (i && hosts[i] == hosts[0]) ||
+            !may_have_lid(sim->host[hosts[i]]))
             return -EINVAL;
     found = sim->host[hosts[0]]->attachment;
     for (uint32_t i = 0; i < ports; ++i)
@@ -579,7 +588,7 @@ void vb_sim_attachments_free(struct vb_sim *sim)
 {
     for (uint32_t i = 0; i < sim->hosts; ++i)
         if (sim->host[i]->attachment && !sim->host[i]->attached_port)
-            free(state_of(sim->host[i]->attachment));
+            free(attachment_state_of(sim->host[i]->attachment));
     for (uint32_t i = 0; i < sim->wire_packets; ++i)
         free(sim->wire_packet[i]);
     free(sim->wire_packet);

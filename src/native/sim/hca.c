@@ -38,7 +38,7 @@ static uint32_t port_of_path(const struct vb_path *path)
 }
 
 /* An adapter with one port makes no packet before that is free, and waits for lanes only. */
-static bool is_stopped(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
+static bool hca_is_stopped(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
 {
     return attachment->calls->is_blocked(attachment, port, level) ||
            (attachment->ports > 1 && !attachment->calls->may_send(attachment, port));
@@ -95,7 +95,7 @@ static void hca_release_held(struct vb_sim_hca *hca, const struct vb_qp *gone)
         struct vb_qp *qp = *at;
         struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
 
-        if (qp != gone && is_stopped(attachment, state->port, state->level)) {
+        if (qp != gone && hca_is_stopped(attachment, state->port, state->level)) {
             at = &state->next_held;
             continue;
         }
@@ -235,7 +235,7 @@ static void hold_sender(struct vb_sim_hca *hca, const struct vb_packet *packet)
 {
     uint8_t level = packet->path->sl;
 
-    if (is_stopped(hca->attachment, port_of_path(packet->path), level))
+    if (hca_is_stopped(hca->attachment, port_of_path(packet->path), level))
         hca_hold(hca, vb_sim_hca_sender(packet), level);
 }
 

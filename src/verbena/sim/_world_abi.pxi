@@ -321,12 +321,12 @@ cdef extern from "sim/sim.h" nogil:
 
 cdef extern from "event/sample.h" nogil:
     int vb_world_add_sampler(vb_world *world, const vb_world_sampled_queue *queues, uint32_t count,
-                        uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
+                             uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
     void vb_world_sampler_stop(vb_world_sampler *sampler)
 
 cdef extern from "event/watchdog.h" nogil:
     int vb_world_add_storm(vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
-                       uint64_t end)
+                           uint64_t end)
 
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names

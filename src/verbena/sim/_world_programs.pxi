@@ -132,8 +132,8 @@ cdef class Attachments:
         if error == -EBUSY:
             raise ValueError(f"of hosts {hosts} one is a port of another adapter")
         if error == -EINVAL:
-            raise ValueError(f"hosts {hosts} are no ports: one stands there twice, or is beyond the "
-                             f"{VB_SIM_LID_MOST} unicast LIDs of InfiniBand")
+            raise ValueError(f"hosts {hosts} are no ports: one stands there twice, or is beyond "
+                             f"the {VB_SIM_LID_MOST} unicast LIDs of InfiniBand")
         _check(error, "an attachment")
         for i, table in enumerate(pkeys):
             _fill_pkeys(made._attachment.port[i].pkeys, table)
