@@ -174,7 +174,7 @@ static void attachment_give_up(struct vb_sim_attachment *attachment)
                        attachment_state_of(attachment)->packet);
 }
 
-/* What it takes on the wire with that. */
+/* Returns the bytes that the packet takes on the wire with its telemetry. */
 static uint32_t add_telemetry(struct vb_sim *sim, uint32_t packet)
 {
     const struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
@@ -268,7 +268,7 @@ static void attachment_leave(struct vb_sim_attachment *attachment, const uint8_t
                                    attachment->port[i].host);
 }
 
-/* Of several ports one that is free is waited for by nothing: it would be ready again at once. */
+/* A free port among several has no event: it would be ready at once, again and again. */
 static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t port)
 {
     struct vb_world *world = attachment_state_of(attachment)->sim->world;
@@ -448,7 +448,7 @@ static void polled(struct vb_sim_attachment *attachment)
     own->looked_at = own->sim->world->now;
 }
 
-/* Who arms again and again, and does not sleep, is polling nevertheless. */
+/* A program that arms again and again, and does not sleep, is polling nevertheless. */
 static void attachment_armed(struct vb_sim_attachment *attachment)
 {
     struct vb_sim_attachment_state *own = attachment_look(attachment);

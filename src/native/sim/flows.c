@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Flows: each a connection that carries its requests and is gone when they have ended. */
+/*
+ * Flows: checks of what is added, their start, their requests and their end. Each has a connection
+ * of its own, which is made when it starts and is gone when its last request has ended. The Python
+ * binding adds flows, and host.c calls when events and completions are due.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,7 +54,7 @@ static bool has_target(const struct vb_sim *sim, const struct vb_sim_flow *flow)
     return flow->target < sim->hosts && flow->source != flow->target;
 }
 
-/* There is one way, and it is the data's. */
+/* A reservation is for the one way of the data from source to target. */
 static bool may_reserve(const struct vb_sim_flow *flow)
 {
     if (flow->type == VB_SIM_FLOW_TCP)
@@ -235,7 +239,8 @@ static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows
     return afters ? vb_sim_dependencies_check(after, afters, count, bad) : 0;
 }
 
-/* One that waits for no other has a start, which is not over; of the others it is a delay. */
+/* A flow that waits for no other starts at its `start`, which must not be in the past. For a flow
+ * that waits, `start` is a delay after the last flow that it waits for. */
 static int check_starts(const struct vb_sim *sim, uint64_t first, uint64_t *bad)
 {
     for (uint64_t i = first; i < sim->flows; ++i)
@@ -253,7 +258,7 @@ static void take_back(struct vb_sim *sim, uint64_t flows, uint64_t edges)
     sim->edges = edges;
 }
 
-/* Those that wait for no other have their time. */
+/* Sorts the flows that wait for no other by the time of their start. */
 static void put_in_order(struct vb_sim *sim, uint64_t first)
 {
     sim->order_count -= sim->order_next;
@@ -502,7 +507,7 @@ static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
         vb_sim_dependencies_release(host->sim, &host->sim->flow[qp->flow]);
 }
 
-/* One of UC ends when its packets have arrived, or were lost. */
+/* A UC flow ends when its packets have arrived, or were lost. */
 static void proceed(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
 {
     struct vb_sim_flow *flow = &sim->flow[number];

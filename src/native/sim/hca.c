@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The HCA of a program on a simulated host: ordinary verbs objects above, and below them the packet
+ * engine, whose packets go to the fabric through the attachment. libibverbs opens and closes it;
+ * the fabric calls its vb_sim_hca_calls. Everything runs in the one thread that uses the fabric.
+ */
 #include "sim/hca.h"
 
 #include <errno.h>
@@ -85,7 +90,7 @@ static void hca_hold(struct vb_sim_hca *hca, struct vb_qp *qp, uint8_t level)
     vb_sim_hca_hold(qp);
 }
 
-/* Those whose lane is free again; `gone`: also that one. */
+/* Releases the QPs whose port and lane are free again, and `gone` in any case. */
 static void hca_release_held(struct vb_sim_hca *hca, const struct vb_qp *gone)
 {
     struct vb_sim_attachment *attachment = hca->attachment;
@@ -181,7 +186,8 @@ static uint32_t hca_send_to_group(struct vb_sim_hca *hca, uint32_t port,
     return hca->attachment->calls->send_to_group(hca->attachment, port, wire->dgid);
 }
 
-/* What cannot be copied is lost, as on a network. Bytes on the wire, -EFAULT, -ENOMEM. */
+/* Returns the bytes that the packet takes on the wire; -EFAULT: its payload could not be read, and
+ * the packet is lost, as on a network; -ENOMEM. */
 static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
 {
     const struct vb_packet *packet = out->packet;
@@ -247,7 +253,7 @@ static void hca_arm(struct vb_sim_hca *hca)
         hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
     hca->attachment->calls->expire_at(hca->attachment, vb_engine_timers_next(&hca->paced));
     due = vb_wrap_deadline(&hca->wrap);
-    /* What is due already waits for the port, and not for a time. */
+    /* A packet that is due already waits for the port, and not for a time. */
     if (VB_UNLIKELY(due != UINT64_MAX) && due > now_ns(hca))
         hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
 }
@@ -259,7 +265,7 @@ static bool hca_has_more(struct vb_sim_hca *hca)
            (vb_wrap_is_active(&hca->wrap) && vb_wrap_deadline(&hca->wrap) <= now_ns(hca));
 }
 
-/* What a fault rule has held. */
+/* Sends a packet that a fault rule has held until now. */
 static bool hca_send_due(struct vb_sim_hca *hca)
 {
     struct vb_wrap_out out;
@@ -300,7 +306,7 @@ static void pump(struct vb_sim_hca *hca)
     hca_arm(hca);
 }
 
-/* ---- what the world calls -------------------------------------------------------------------- */
+/* ---- what the fabric calls ------------------------------------------------------------------- */
 
 static void hca_receive(struct vb_sim_hca *hca, const struct vb_arrival *arrival)
 {
@@ -799,7 +805,7 @@ int vb_sim_hca_open(struct vb_sim_attachment *attachment, struct vb_heap *heap,
     return 0;
 }
 
-/* What fault rules hold leaves when it is due all the same, as from a host that goes on. */
+/* Packets that fault rules hold leave when they are due, as from a host that goes on. */
 static void leave_the_rest(struct vb_sim_hca *hca)
 {
     struct vb_wrap_out out;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Congestion control of a program's connections: as that of flows (host.c, congestion.h). */
+/*
+ * Congestion control of a program's connections, with the algorithms that flows have
+ * (congestion.h). hca.c calls it for each packet that leaves or came, where the fabric reacts to
+ * congestion at all.
+ */
 #include <stdlib.h>
 
 #include "hca/qp.h"
@@ -11,7 +15,7 @@ static uint64_t now_ps(const struct vb_sim_hca *hca)
     return hca->attachment->calls->now(hca->attachment);
 }
 
-/* Of the QP's port, in bits per second. */
+/* The rate of the QP's port, in bits per second. */
 static double hca_line_rate(const struct vb_sim_hca *hca, const struct vb_qp *qp)
 {
     return (double)hca->attachment->port[vb_sim_hca_qp_of(qp)->port].rate;
@@ -133,7 +137,7 @@ static void hca_pace_send_telemetry(struct vb_sim_hca *hca, const struct vb_qp *
     hca->telemetry_mode = VB_SIM_TELEMETRY_NONE;
 }
 
-/* As that of flows (host.c). */
+/* The same for a program as host_take_telemetry for flows (host.c). */
 static void hca_pace_take_telemetry(struct vb_sim_hca *hca, const struct vb_arrival *arrival,
                                     bool has_data)
 {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Private to a program's adapter on a simulated host: what it keeps of each queue pair. */
+/*
+ * Private to hca.c and hca_pacing.c: what a program's HCA keeps of each queue pair, and what the
+ * two files call of each other.
+ */
 #ifndef VB_SIM_HCA_STATE_H
 #define VB_SIM_HCA_STATE_H
 
@@ -31,7 +34,7 @@ static inline struct vb_qp *vb_sim_hca_sender(const struct vb_packet *packet)
         ->qp;
 }
 
-/* One of its reasons to wait came, or is gone. */
+/* Called when a QP has one more, or one less, reason to wait. */
 static inline void vb_sim_hca_hold(struct vb_qp *qp)
 {
     const struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
@@ -54,7 +57,7 @@ void vb_sim_hca_pace(struct vb_sim_hca *hca, const struct vb_packet *packet, uin
 void vb_sim_hca_trace(struct vb_sim_hca *hca, const struct vb_packet *packet);
 /* The connection is gone. */
 void vb_sim_hca_pace_leave(struct vb_sim_hca *hca, struct vb_sim_hca_qp *state);
-/* Those for which it is time again. */
+/* Releases the connections whose rate lets them send again. */
 void vb_sim_hca_pace_expire(struct vb_sim_hca *hca);
 /* A packet came, and the engine has seen it: was it marked, is it a notification, what does its
  * telemetry say? */

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A host between its engine and its port: packets go out at the line's rate, or at a lower one. */
+/*
+ * A host of flows between its packet engine and its port. The fabric calls it when a packet
+ * arrives, when the port is free and for the host's own events (vb_sim_host_calls); it takes
+ * packets from the engine as fast as the line and the connection's rate allow.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -281,7 +285,7 @@ static struct vb_sim_qp *next_of_engine(struct vb_sim_host *host)
                             ->qp);
 }
 
-/* Whose packet is next: what the engine has, and datagrams, in turns. */
+/* The queue pair whose packet is next: connections of the engine and datagrams take turns. */
 static struct vb_sim_qp *host_next_packet(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;
@@ -300,7 +304,7 @@ static bool host_may_send(const struct vb_sim_host *host)
     return vb_world_may_send(world, host->node) && host->bus_free_at <= world->now;
 }
 
-/* As long as TCP has anything: a segment, a packet of the adapter. */
+/* While TCP has segments, they and the engine's packets take turns. */
 static void send_in_turns(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Makes and destroys a simulated fabric with its hosts, and answers questions about it. The Python
+ * binding calls it.
+ */
 #include "sim/sim.h"
 
 #include <errno.h>

@@ -2,10 +2,11 @@
 /*
  * Simulated hosts: each an adapter with the packet engine that also runs live, on a port of a
  * simulated fabric (event/world.h); and flows, which post RDMA requests on them without a program.
+ * The Python binding calls these functions, from one thread.
  *
- * The adapters are light: what adapters of live processes keep in a segment for their peers (rings,
- * tables for each possible object) is here only as large as it must be, or common to all hosts.
- * Payload is virtual. Every host has one memory region, all addresses, under one key.
+ * These adapters are small: what adapters of live processes keep in a segment for their peers
+ * (rings, tables for each possible object) is here only as large as it must be, or common to all
+ * hosts. Payload is virtual. Every host has one memory region, all addresses, under one key.
  *
  * A flow has a connection of its own while it lasts: two queue pairs, made when it starts and gone
  * when it has ended. A number of a queue pair comes back only after many others, so that what is

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Private to sim: the simulated hosts and queue pairs. */
+/*
+ * Private to sim: the structs of simulated hosts and queue pairs, and the functions that its files
+ * call of each other.
+ */
 #ifndef VB_SIM_STATE_H
 #define VB_SIM_STATE_H
 
@@ -25,10 +28,10 @@ enum vb_sim_call {
     VB_SIM_CALL_BUS,      /* a host's bus is free */
     VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
     VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
-    VB_SIM_CALL_HCA,
-    VB_SIM_CALL_DEPART,  /* a packet leaves that a program's adapter had held */
-    VB_SIM_CALL_TCP,     /* a timer of a connection */
-    VB_SIM_CALL_TCP_ACK, /* a host's TCP looks at an acknowledgement */
+    VB_SIM_CALL_HCA,      /* a program's HCA asked for this time */
+    VB_SIM_CALL_DEPART,   /* a packet leaves that a program's adapter had held */
+    VB_SIM_CALL_TCP,      /* a timer of a connection */
+    VB_SIM_CALL_TCP_ACK,  /* a host's TCP looks at an acknowledgement */
     VB_SIM_CALL_BITS = 4
 };
 

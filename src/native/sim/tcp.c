@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Flows over TCP: the connections, whose turn it is to send, and the two timers of each. flows.c
+ * starts them and host.c brings their packets and events. The rules of TCP are in the room tcp.
+ */
 #include "sim/tcp.h"
 
 #include <errno.h>

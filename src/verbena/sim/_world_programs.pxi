@@ -28,8 +28,8 @@ cdef extern from "poll.h" nogil:
 
 cdef enum:
     READABLE_ROOM = 64
-    ALONE = 16   # polls in vain that let time go on, without a loop…
-    LOOPED = 1000  # …and in one (vb_sim_set_patience)
+    ALONE = 16  # polls in vain after which time passes, for a program without a loop
+    LOOPED = 1000  # the same in a loop (vb_sim_set_patience)
 
 cdef str READABLE = "readable"
 
