@@ -48,7 +48,7 @@ help: ## This list
 
 setup: build/stamps/installed build/stamps/programs ## Debian packages, .venv, build and install Verbena there
 
-demo: build/stamps/installed build/stamps/demo-programs ## Debian's own RDMA programs and NumPy over Verbena, measured
+demo: build/stamps/installed build/stamps/demo-programs ## Run and measure Debian's RDMA programs and NumPy over Verbena
 	$(VENV)/bin/verbena demo
 
 test: setup lint build/stamps/docs-venv ## Lint, then the whole test-suite
@@ -58,7 +58,7 @@ model: setup ## Hundreds of random programs, in the model of verbs and in the co
 	seed=$$RANDOM; echo "make model MODEL=--hypothesis-seed=$$seed"; \
 	VERBENA_MODEL_EXAMPLES=$${VERBENA_MODEL_EXAMPLES:-300} $(PYTEST) tests/model --hypothesis-seed=$$seed $(MODEL)
 
-validate: build/stamps/installed ## Laws and published results beside what the simulated fabric does; writes docs/validation.md
+validate: build/stamps/installed ## Compare the simulated fabric with laws and published results; writes docs/validation.md
 	$(VENV)/bin/python -m tests.validation $(VALIDATE)
 
 bench: setup build/stamps/extra-bench ## Measure against UCX and TCP; prints the table of docs/performance.md
@@ -106,13 +106,13 @@ sanitize: build/stamps/programs build/stamps/fuzzer build/stamps/sanitize-instal
 sanitize-threads: build/stamps/installed ## The C tests that have threads or processes under ThreadSanitizer
 	scripts/sanitize_threads.sh $(VENV) $(notdir $(TESTS))
 
-worlds: build/stamps/installed ## Ten thousand simulated worlds by chance; WORLDS="FIRST LAST": those seeds
+worlds: build/stamps/installed ## Ten thousand random simulated worlds; WORLDS="FIRST LAST": those seeds
 	$(VENV)/bin/python -m tests.sim.random_world $(or $(WORLDS),0 10000)
 
-soak: build/stamps/installed ## Ten minutes of processes that come, work, break things and die; writes docs/soak.md
+soak: build/stamps/installed ## Ten minutes of processes that start, work, break things and die; writes docs/soak.md
 	$(VENV)/bin/python -m tests.soak $(SOAK)
 
-mutation: build/stamps/installed ## Small changes in src/native by chance, and which of them no test notices; writes docs/mutation.md
+mutation: build/stamps/installed ## Random small changes in src/native, and which of them no test notices; writes docs/mutation.md
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python scripts/mutate.py --page docs/mutation.md $(MUTATION)
 
 # auditwheel names the oldest C library that the wheel runs with: an index takes no plain linux_x86_64.

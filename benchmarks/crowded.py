@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same measurements where the two processes share their processors."""
+"""Measurements in which the two processes share their processors with others, or with each other.
+
+goals.py makes these cases.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from verbena.measure.cores import Cores
 from verbena.measure.processes import Program, running
 
 COMPUTES = Program([sys.executable, "-c", "while True: pass"], os.environ)
-# The first run is to end also where each message waits for somebody's time slice.
+# The first run must also end if each message waits for the end of a time slice.
 EXPECTED_RATE = 2e3
 
 
@@ -41,6 +44,6 @@ class Crowded:
 
 @contextmanager
 def busy(cores: Cores) -> Iterator[None]:
-    """A process on each core that does nothing but compute."""
+    """Run a process on each core that only computes."""
     with running(COMPUTES, cores.first), running(COMPUTES, cores.second):
         yield

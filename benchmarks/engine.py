@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The packet engine alone: two adapters on one core hand packets to each other in memory."""
+"""The packet engine alone: two adapters on one core exchange packets in memory.
+
+goals.py makes this case; `make bench` builds the program that it runs.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +42,8 @@ class EngineAlone:
 
 
 def packets_per_second(text: str) -> float:
-    """In millions. Raises MeasureError, also where the engine allocated memory meanwhile."""
+    """Return millions of packets per second. Raises MeasureError, also if the engine allocated
+    memory meanwhile."""
     found = re.search(r"([\d.]+) M data packets/s, (\d+) allocations", text)
     if found is None:
         raise MeasureError(f"bench_engine printed no result: {text[-200:]!r}")

@@ -26,7 +26,7 @@ TIMEOUT = 180.0
 class FabricRun:
     """A value that a function of fabric_scripts returns; ``arguments`` are (name, value) pairs.
 
-    One run gives several values: the next case that asks for another one of them gets it.
+    One run gives several values; a later case for another one of them uses the same run.
     """
 
     script: str
@@ -47,7 +47,7 @@ class FabricRun:
         return Sample(_LEFT[key].pop(self.value) * self.scale)
 
 
-# What runs have given and no case has asked for yet.
+# Values of earlier runs that no case has used yet.
 _LEFT: dict[tuple[str, tuple[tuple[str, Any], ...]], dict[str, float]] = {}
 
 

@@ -72,7 +72,7 @@ def measured(server: Server, client: Client) -> float:
 
 
 def ping_pong() -> float:
-    """Each end awaits a message and answers it."""
+    """Measure messages that each end awaits and answers."""
 
     async def server(end: End) -> None:
         received = end.recv()
@@ -94,7 +94,7 @@ def ping_pong() -> float:
 
 
 def stream() -> float:
-    """One end sends, each SEND awaited; the other receives, each message awaited."""
+    """Measure a stream: one end awaits each SEND, the other each message."""
 
     async def server(end: End) -> None:
         posted = [end.recv() for _ in range(2 * WINDOW)]
@@ -119,7 +119,7 @@ def stream() -> float:
 
 
 def callbacks() -> float:
-    """Seconds for each completion that is polled and handed to a function."""
+    """Return the seconds for each completion that is polled and passed to a function."""
 
     async def program() -> float:
         took = 0.0
@@ -145,7 +145,7 @@ def callbacks() -> float:
 
 
 def handed(cq: verbs.CQ, function: Callable[[verbs.WC], None]) -> float:
-    """The seconds that it takes."""
+    """Return the seconds for the whole run."""
 
     def callback(wc: verbs.WC) -> None:
         function(wc)

@@ -24,7 +24,7 @@ from verbena import fabrics, sim
 from verbena.measure.case import MIB
 
 ARITY = {"W2": 8, "W3": 16, "W4": 32}
-# What W1 takes by arithmetic: 64 MiB, a packet more, four delays and two acknowledgements.
+# The exact time of W1: 64 MiB, one more packet, four delays and two acknowledgements.
 W1_END = 64 * MIB * 80 + 4096 * 80 + 4 * 1_000_000 + 2 * 64 * 80
 PACKETS = 1_000_000
 CONNECTIONS, PAIRS_OF_HOSTS = 100_000, 50
@@ -54,9 +54,10 @@ def resident() -> int:
 
 
 def workload(seconds: float, name: str) -> dict[str, float]:
-    """Hops a second, again and again for so long; set-up with routing in s; bytes for each host.
+    """Repeat the workload for ``seconds``; return hops per second, seconds of set-up with routing,
+    and bytes for each host.
 
-    Raises RuntimeError when a run did not do what it should.
+    Raises RuntimeError when a run has a wrong result.
     """
     start = time.perf_counter()
     routes, work = prepared(name)
@@ -115,7 +116,7 @@ def packets(seconds: float) -> dict[str, float]:
         world.run(until=world.now + 10**7)
         count = world.packets
         there = count["sent"] - count["delivered"] - count["dropped"]
-    # In whole bytes: what is resident is counted in pages, and Python's own come and go.
+    # In whole bytes: resident memory is counted in pages, and Python's own varies.
     return {"packet_bytes": round((resident() - before) / there)}
 
 

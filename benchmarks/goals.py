@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is measured, beside what, and how it should compare: the rows of the report."""
+"""The rows of the report: what is measured, the peer, and the bound on their ratio.
+
+command.py selects rows, and runner.py measures them.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from verbena.measure.perftest import PACKETS_ONLY, Perftest
 from verbena.measure.scripts import Script
 
 SIZES = (4 * KIB, 64 * KIB, MIB, 64 * MIB)
-# Where a goal is "as" the peer, this much is measurement.
+# A goal "as the peer" allows this much for noise.
 ALIKE = 0.95
 IDLE_BOUND = 0.1
 TIMES = "\N{MULTIPLICATION SIGN}"
@@ -40,7 +43,7 @@ class Section(Enum):
 
 
 class Better(Enum):
-    """Which of two values wins."""
+    """Whether lower or higher values are better."""
 
     LOWER = "≤"
     HIGHER = "≥"
@@ -68,14 +71,14 @@ class Goal:
 
     @property
     def latency(self) -> bool:
-        """Whether the row is the time of a message, so that the line is a measure of it."""
+        """Return whether the row is a message's latency, so that line.py's time is its scale."""
         named = "latency" in self.name or "half round trip" in self.name
         return named and self.ours.unit is Unit.MICROSECONDS
 
     def met(self, ours: float, peer: float | None) -> bool | None:
         """Whether the goal is met; None when there is none.
 
-        A ratio counts with two digits, as it is printed: more would be the clock's.
+        A ratio is rounded to two digits, as it is printed; more are below the clock's resolution.
         """
         if self.bound is None:
             return None
@@ -83,7 +86,7 @@ class Goal:
         return value <= self.bound if self.better is Better.LOWER else value >= self.bound
 
     def text(self) -> str:
-        """The goal as the report says it."""
+        """Return the goal as text for the report."""
         if self.bound is None:
             return f"beside {self.peer.label}" if self.peer else ""
         times = f" {TIMES} {self.peer.label}" if self.peer else f" {self.ours.unit}"
@@ -135,7 +138,8 @@ def shared() -> Iterator[Goal]:
 
 
 def own() -> Iterator[Goal]:
-    """Memory that the program allocated by itself. 8-byte SENDs touch none of it: UCX's best."""
+    """Memory that the program allocated by itself. 8-byte SENDs do not use it, so their peer is
+    UCX's fastest transport."""
     section, memory = Section.OWN, Memory.OWN
     yield latency(section, Perftest("write_lat", memory=memory), None, 0.6, quick=True)
     yield latency(section, Perftest("read_lat", memory=memory), None, None)
@@ -203,7 +207,7 @@ def python_bandwidth(size: int, memory: Memory) -> Goal:
 
 
 def packets() -> Iterator[Goal]:
-    """Everything as packets, the ICRC made and checked; beside what travels over TCP."""
+    """RoCE packets, with the ICRC made and checked, beside TCP."""
     section = Section.PACKETS
     for kind in ("write", "send"):
         for mtu in (4096, 1024):

@@ -52,7 +52,7 @@ def find() -> str:
 
 
 def mib_per_second(text: str) -> float:
-    """What the receiver got. Raises MeasureError."""
+    """Return the receiver's MiB/s. Raises MeasureError."""
     try:
         return float(json.loads(text)["end"]["sum_received"]["bits_per_second"]) / 8 / 2**20
     except (ValueError, KeyError) as error:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The line: a bare ping-pong of one cache line, which tells how the two processors are placed.
+"""The line: a bare ping-pong of one cache line, which shows how the two processors are placed.
 
 Two virtual processors may be two threads of one core at one time and two cores at another, for
 minutes each, and every latency through shared memory follows. The runner measures the line before
-and after each case, and compares only what had the same phase.
+and after each case, and compares only values of the same phase.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LONGEST_ON_ONE_CORE = 0.1
 
 
 class Phase(StrEnum):
-    """Where the line's length says that the two processors are."""
+    """The placement of the two processors, by the time of the line."""
 
     ONE_CORE = "one core"
     TWO_CORES = "two cores"
 
 
 def phase_of(line: float | None) -> Phase | None:
-    """The phase in which the line takes so many µs; None for a line that was not measured."""
+    """Return the phase for a time in µs; None if the line was not measured."""
     if line is None:
         return None
     return Phase.ONE_CORE if line < LONGEST_ON_ONE_CORE else Phase.TWO_CORES
@@ -44,7 +44,7 @@ def phase_of(line: float | None) -> Phase | None:
 
 @dataclass
 class Line:
-    """Measures the line when it is called: µs, or None. `problem` is why there was none last."""
+    """Measures the line when it is called: µs, or None. `problem` is the last reason of a None."""
 
     cores: Cores
     program: Path | None = None
@@ -65,7 +65,7 @@ class Line:
 
 
 def text(line: Line) -> str:
-    """What was found of the line, for the report."""
+    """Return the result as text for the report."""
     parts = []
     for phase in Phase:
         of_phase = [value for value in line.found if phase_of(value) is phase]
@@ -78,7 +78,7 @@ def text(line: Line) -> str:
 
 @contextmanager
 def prepared(cores: Cores) -> Iterator[Line]:
-    """The line between two cores; where its program cannot be built, one that says why."""
+    """Build the line's program; if that fails, the Line's `problem` says why."""
     with TemporaryDirectory(prefix="verbena-line-") as folder:
         try:
             yield Line(cores, build(Path(folder), cores))

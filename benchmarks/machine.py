@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was measured, where and when."""
+"""The circumstances of a run: date, processors, system and versions, for the report."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ BUSY = 0.5
 
 @dataclass(frozen=True)
 class Machine:
-    """The run's circumstances; `load` is the average number of running threads before it,
-    `line` what line.py found."""
+    """The circumstances of a run; `load` is the average number of running threads before it, `line`
+    the text of line.py."""
 
     date: str
     cpu: str
@@ -47,7 +47,7 @@ class Machine:
 
 
 def look(cores: Cores) -> Machine:
-    """This machine, now."""
+    """Return the circumstances of this machine now."""
     return Machine(
         date=datetime.now(UTC).strftime("%Y-%m-%d"),
         cpu=cpu_model(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Verbena is measured against besides UCX and TCP: libc's memcpy, and eventfd.
+"""Measurements of peers other than UCX and TCP: libc's memcpy, and eventfd.
 
 goals.py and python_cases.py name these functions, and verbena.measure.worker calls them.
 """

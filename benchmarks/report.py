@@ -43,9 +43,9 @@ compared within one phase, and *lines* are both latencies, ours and the peer's, 
 
 @dataclass(frozen=True)
 class Row:
-    """A goal with what was measured in one phase; `problem` says why a value is missing.
+    """A goal with the values of one phase; `problem` says why a value is missing.
 
-    `lines` are the latencies of ours and of the peer as multiples of the line.
+    `lines` are the latencies of Verbena and of the peer as multiples of the line.
     """
 
     goal: Goal
@@ -62,7 +62,7 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is met; None without a goal, or without what decides it."""
+        """Return whether the goal is met; None without a goal, or without the values for it."""
         if self.ours is None or (self.goal.peer and self.peer is None):
             return None
         return self.goal.met(self.ours, self.peer)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The smallest model of a network that one would write with SimPy: what ours is measured against.
+"""A minimal model of a network in SimPy, the peer of Verbena's simulator in the benchmarks.
 
 A link is a process with a queue: a packet takes its bytes' time on it, and its delay. Senders put
-all they have into their own link's queue; each data packet is answered by an acknowledgement. No
-protocol, no flow control, no statistics but a count.
+all packets into their own link's queue at once; each data packet is answered by an acknowledgement.
+There is no protocol, no flow control, and only one counter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MTU, ACK = 4096, 64
 
 @dataclass(slots=True)
 class Packet:
-    """``way``: numbers of the links it goes over; ``at``: where on it."""
+    """``way``: the numbers of the links of its path; ``at``: its position on the path."""
 
     flow: int
     size: int
@@ -72,7 +72,7 @@ class Model:
                 self.links[there[0]].queue.put(Packet(number, MTU, there))
 
     def forward(self, packet: Packet) -> None:
-        """At the end of a link: over the next one, or it has arrived."""
+        """Send a packet that reached the end of a link over the next link, or count its arrival."""
         packet.at += 1
         if packet.at < len(packet.way):
             self.links[packet.way[packet.at]].queue.put(packet)

@@ -24,6 +24,10 @@ target_compile_options(verbena_language INTERFACE
 target_include_directories(verbena_language INTERFACE "${PROJECT_SOURCE_DIR}/src/native")
 target_link_libraries(verbena_language INTERFACE Threads::Threads ${CMAKE_DL_LIBS} rt)
 
+if(VERBENA_LOCK_ORDER OR VERBENA_SANITIZE OR VERBENA_SANITIZE_THREADS OR VERBENA_FUZZ)
+  target_compile_definitions(verbena_language INTERFACE VERBENA_LOCK_ORDER=1)
+endif()
+
 add_library(verbena_warnings INTERFACE)
 target_compile_options(verbena_warnings INTERFACE -Wall -Wextra)
 if(VERBENA_WERROR)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A ring all-reduce in NumPy: four processes end with the sum of their arrays.
 
-Each process writes into its right neighbour's memory, with an immediate value that tells the
-neighbour of it. In N - 1 steps the chunks are summed on their way around the ring, and in N - 1
-more the sums go around. Each process sends 2 (N - 1) / N of the array, however many there are.
+Each process writes into its right neighbour's memory, with immediate data that notify the
+neighbour. In N - 1 steps the chunks are summed on their way around the ring, and in N - 1 more the
+sums go around. Each process sends 2 (N - 1) / N of the array, however many there are.
 """
 
 import multiprocessing as mp
@@ -20,8 +20,8 @@ KEY = struct.Struct("!QI")
 
 
 class Ring:
-    """The way to the right neighbour and from the left one; memory of `data` and, behind it, room
-    for what arrives to be summed."""
+    """The connections to the right and from the left neighbour; memory of `data`, followed by room
+    for chunks that arrive to be summed."""
 
     def __init__(
         self, ctx: verbs.Context, rank: int, left: socket.socket, right: socket.socket
@@ -42,8 +42,8 @@ class Ring:
         self.addr, self.rkey = KEY.unpack(right.recv(KEY.size, socket.MSG_WAITALL))
 
     def step(self, chunk: int, target: int) -> None:
-        """Write one chunk of `data` to the neighbour, at slot `target` of its data and room, and
-        wait until the left neighbour's of this step is here."""
+        """Write one chunk of `data` to the neighbour, at slot `target` of its memory, and wait for
+        the left neighbour's chunk of this step."""
         size = COUNT // RANKS * 8
         there = self.addr + target * size
         self.right.write(self.mr, there, self.rkey, chunk * size, size, imm_data=target)
@@ -69,7 +69,7 @@ def process(rank: int, left: socket.socket, right: socket.socket) -> None:
         all_reduce(ring, rank)
         found = " ".join(map(str, np.unique(ring.data)))
         sys.stdout.write(f"rank {rank}: every element is {found}\n")  # one write: lines stay whole
-        right.sendall(b"!")  # its memory stays until we write no more
+        right.sendall(b"!")  # it keeps its memory until our last write
         left.recv(1)
 
 

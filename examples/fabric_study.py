@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A study on a simulated network: how much of a fat tree's capacity do routing engines use?
 
-128 hosts send to 128 others at once, each to the host `shift` further on. No two flows share a
-sender or a receiver, and a fat tree has a way for each, so every flow could have a whole link. ECMP
-chooses ways by chance and puts several flows on some links; `ftree` spreads destinations evenly.
+128 hosts send at once, each to the host `shift` further on. No two flows share a sender or a
+receiver, and a fat tree has a path for each, so every flow could have a whole link. ECMP chooses
+paths at random and puts several flows on some links; `ftree` spreads destinations evenly.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""RDMA WRITE: a NumPy array of the client's goes into the server's memory, in one copy.
+"""RDMA WRITE: the client writes a NumPy array into the server's memory, in one copy.
 
-The server does nothing for it. It learns by the socket that the array is there.
+The server does nothing for it. The client tells it over the socket that the array is there.
 """
 
 import socket
@@ -13,7 +13,7 @@ import numpy as np
 from verbena import verbs
 
 PORT = 18515
-KEY = struct.Struct("!QI")  # where the server's memory is, and the key that opens it
+KEY = struct.Struct("!QI")  # address and rkey of the server's memory
 
 
 def serve(pd: verbs.PD, qp: verbs.QP) -> None:

@@ -51,7 +51,7 @@ class Server:
         self.table = self.pd.alloc(SLOTS * SIZE, access)
 
     async def client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One client's PUTs, until it hangs up."""
+        """Handle one client's PUTs, until it closes the connection."""
         with self.pd.create_qp(send_cq=self.cq.cq) as qp:
             aqp = aio.AsyncQP(qp, self.cq)
             inbox = self.pd.alloc(SIZE)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fail when a function of src/native has a name that does not lead to its place.
+"""Fail when a static function's name in src/native is not unique, or lacks its room's prefix.
 
-`make lint` runs this. gdb, perf, ctags and grep know a static function by its name alone: `break
-take` would stop in ten files. So a static name stands in one file; one that would repeat starts
-with that of its file, as multicast_join does. Every other function begins with the prefix of its
-room. The room hca has no prefix: its functions begin with the verbs object that they belong to
+`make lint` runs this. gdb, perf, ctags and grep find a static function by its name alone: `break
+take` would stop in ten files. So a static name occurs in one file; a name that would be repeated
+starts with that of its file, as multicast_join does. Every other function begins with the prefix of
+its room. The room hca has no prefix: its functions begin with the verbs object that they belong to
 (vb_qp_, vb_cq_), and with no other room's prefix.
 """
 
@@ -34,6 +34,7 @@ PREFIXES = {
     "dropin": "vb_dropin_",
     "event": "vb_world_",
     "host": "vb_host_",
+    "lock": "vb_lock_",
     "memory": "vb_memory_",
     "port": "vb_port_",
     "preload": "vb_preload_",

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fail where a test is skipped or left out without a sentence that says why; `make lint` runs it.
 
-A skip says what this machine lacks and, behind a semicolon, what brings it: "gcc is not installed;
-apt-get install gcc brings it". A mark that leaves a test out (``not_simulated``, ``not_sanitized``)
-says why in a sentence. Reasons that are made while a test runs are looked at by tests/conftest.py,
-which uses `fault` of this file.
+The reason of a skip says what this machine lacks and, behind a semicolon, what installs it: "gcc is
+not installed; apt-get install gcc brings it". A mark that excludes a test (``not_simulated``,
+``not_sanitized``) gives the reason in a sentence. tests/conftest.py checks reasons that are made
+while a test runs, with `fault` of this file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FEWEST_WORDS = 5
 
 
 def fault(reason: str, *, remedy: bool = True) -> str | None:
-    """What is wrong with a reason, or None. ``remedy``: it must say what brings what is missing."""
+    """Return what is wrong with a reason, or None. ``remedy``: it must say what to install."""
     words = reason.split()
     if len(words) < FEWEST_WORDS:
         return f"has fewer than {FEWEST_WORDS} words"
@@ -44,7 +44,8 @@ def fault(reason: str, *, remedy: bool = True) -> str | None:
 
 
 def literal(node: ast.expr | None, constants: dict[str, str]) -> str | None:
-    """The text of an expression with a hole for each value in it; None: only a run makes it."""
+    """Return the text of an expression with a placeholder for each value; None if it is not
+    constant."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         return node.value
     if isinstance(node, ast.JoinedStr):
@@ -74,7 +75,8 @@ def reason_of(call: ast.Call, position: int | None) -> ast.expr | None:
 def bare_marks(
     node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef,
 ) -> Iterator[tuple[int, ast.expr | None, bool]]:
-    """``@pytest.mark.skip`` and its kin without a call, which have no reason."""
+    """Yield uses of ``@pytest.mark.skip`` and similar marks without a call, which have no
+    reason."""
     for mark in node.decorator_list:
         if isinstance(mark, ast.Attribute) and mark.attr in SKIPS:
             yield mark.lineno, None, True

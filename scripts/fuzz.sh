@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Fuzzes what reads bytes from outside, from the inputs kept in tests/fuzz/corpus on.
 #   scripts/fuzz.sh [SECONDS [TARGET...]]     60 s each; targets: tests/fuzz/fuzz_TARGET.c
-# And `segment`, tests/native/test_garbage.c: two processes, one of which spoils what they share.
-# What it finds is kept in build/fuzz-corpus/, what crashes in build/fuzz-crashes/.
+# And `segment`, tests/native/test_garbage.c: one of two processes writes garbage into shared memory.
+# New inputs are kept in build/fuzz-corpus/, those that crash in build/fuzz-crashes/.
 set -eu
 cd "$(dirname "$0")/.."
 PATH=$PWD/.venv-sanitize/bin:$PWD/.venv/bin:$PATH

@@ -34,8 +34,8 @@ ROOT = Path(__file__).parent.parent
 HOME = ROOT / "build" / "mutation"
 TREE, BUILD, VENV = HOME / "tree", HOME / "build", HOME / "venv"
 LEFT_OUT = ROOT / "scripts" / "mutations_left_out.toml"
-SECONDS = 100  # for one test program, which then has noticed the change by hanging
-PYTHON_SECONDS = 60  # for one path of Python tests, which then has not noticed it
+SECONDS = 100  # limit of a test program; reaching it counts as noticing the change
+PYTHON_SECONDS = 60  # limit of a path of Python tests; reaching it counts as not noticing
 LIBRARIES = ["ibverbs", "ibverbs_alias", "verbena_paths", "verbena_heap"]
 MODULES = ["_verbs", "_wire", "_world"]
 # tests/native/test_programs.py stands for these in the table: they run with the library in front.
@@ -136,7 +136,7 @@ def choose(
     known: dict[str, list[str]],
     without: Sequence[LeftOut] = (),
 ) -> list[Change]:
-    """`count` changes by chance: rooms in turn, in each a kind and then a place."""
+    """Return `count` random changes: rooms in turn, and for each a kind and then a place."""
     chance = random.Random(seed)
     by_room: dict[str, list[Change]] = {}
     for path in sorted(sources):
@@ -177,7 +177,7 @@ def built(targets: list[str]) -> bool:
 
 
 def copy(source: Path, target: Path) -> None:
-    """Files that are the same keep their times, so that only changes are compiled."""
+    """Copy files; equal ones keep their times, so that only changes are compiled."""
     if source.is_file():
         if not target.exists() or source.read_bytes() != target.read_bytes():
             shutil.copyfile(source, target)
@@ -191,7 +191,7 @@ def copy(source: Path, target: Path) -> None:
 
 
 def prepare(targets: list[str]) -> None:
-    """The copy of the sources as they are now, built as the C tests are."""
+    """Copy the sources as they are now, and build the copy as the C tests are built."""
     copied = ("src", "tests", "docs", "scripts", "benchmarks", "examples", "cmake")
     for name in (*copied, "CMakeLists.txt", "pyproject.toml"):
         copy(ROOT / name, TREE / name)
@@ -221,7 +221,7 @@ def plain_environment() -> dict[str, str]:
 
 
 def pytest_result(python: Path, tree: Path, tests: str, seconds: float) -> tuple[int | None, str]:
-    """The exit status, None if it did not end in time; and what was said."""
+    """Return the exit status, None if it did not end in time, and the output."""
     command = [str(python), "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=50"]
     with subprocess.Popen(
         [*command, tests],
@@ -295,7 +295,7 @@ def targets_of(room: str, known: dict[str, list[str]]) -> list[str]:
 
 
 def checks_of(room: str, known: dict[str, list[str]], seconds: float) -> Iterator[Check]:
-    """What looks for a change in the room, the quickest first."""
+    """Yield the checks for a change in the room, the quickest first."""
     for program in programs_of(room, known):
         yield partial(failure_of, program)
     if PROGRAMS_WATCHED in known[room]:
@@ -309,7 +309,7 @@ def checks_of(room: str, known: dict[str, list[str]], seconds: float) -> Iterato
 
 
 def verdict(change: Change, known: dict[str, list[str]], seconds: float) -> str | None:
-    """What noticed the change, None if nothing did. The file is put back in any case."""
+    """Return what noticed the change, None if nothing did. The file is restored in any case."""
     room = rooms.room_of(change.path, known)
     path = TREE / change.path
     lines = (ROOT / change.path).read_text().split("\n")
@@ -332,16 +332,17 @@ def page(
     survivors = [change for change, noticed in results if noticed is None]
     tried = len(results)
     lines = [
-        "# Changes that no test notices",
+        "# Mutation",
         "",
-        f"`make mutation` made {tried} small changes in `src/native` by chance (seed {seed}), and",
-        "ran the tests of each one's room after it",
-        "([which they are](development.md#which-tests-after-a-change)): the C tests, and where",
-        "they did not notice it, the Python tests, each path for a limited time.",
+        f"`make mutation` made {tried} random small changes in `src/native` (seed {seed}). For",
+        "each it ran the tests of the changed folder",
+        "([list](development.md#which-tests-after-a-change)): first the C tests, and if those",
+        "passed, the Python tests, each path for a limited time. A change is noticed if a test",
+        "fails.",
         f"{tried - len(survivors)} of {tried} were noticed. That took {minutes:.0f} minutes.",
         "",
-        "A survivor is a gap in the tests, a change that only a longer run notices, or one that",
-        "makes no difference.",
+        "A survivor shows a gap in the tests, needs a longer run to be noticed, or changes no",
+        "behaviour.",
         "",
         "## Survivors",
         "",

@@ -14,11 +14,11 @@ import sys
 from pathlib import Path
 
 NATIVE = Path(__file__).parent.parent / "src" / "native"
-GENERATORS = ("dropin/symbols.py", "hca/sentences.py")
+GENERATORS = ("dropin/symbols.py", "hca/sentences.py", "lock/ranks.py")
 
 
 def outputs() -> dict[Path, str]:
-    """What all generators make."""
+    """Return the texts of all generators, by path."""
     made: dict[Path, str] = {}
     for generator in GENERATORS:
         made |= runpy.run_path(str(NATIVE / generator))["outputs"]()

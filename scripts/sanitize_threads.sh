@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the C test programs with ThreadSanitizer and runs those that have threads or processes.
 #   scripts/sanitize_threads.sh VENV [TEST ...]
-# It sees what the threads of one process do to each other. What another process does through a
-# shared mapping it cannot see, but each of the processes is looked at. Debian's programs and
+# It sees the threads of one process. It cannot see accesses by another process through a shared
+# mapping, but each of the processes is checked. Debian's programs and
 # Python are not built with it, so the rest of the suite has nothing to say here.
 set -eu
 cd "$(dirname "$0")/.."

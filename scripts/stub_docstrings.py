@@ -2,11 +2,11 @@
 """Copies the docstrings of the compiled modules into their stubs, where editors and the reference
 look for them. `make generated` calls this.
 
-Signatures are written by hand, and so is the docstring of what has none at run time: an attribute
-that C offers read-only.
+Signatures are written by hand, and so are the docstrings of read-only C attributes, which have none
+at run time.
 
-python scripts/stub_docstrings.py          # rewrites the stubs
-python scripts/stub_docstrings.py --check  # says which are not current
+python scripts/stub_docstrings.py # rewrites the stubs python scripts/stub_docstrings.py --check #
+says which are not current
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def found(owner: object, name: str) -> object:
 
 
 def docstring(thing: object) -> str:
-    """Its own, and not one that it inherits or that every object of its kind has."""
+    """Return an object's own docstring, not an inherited one."""
     text = getattr(thing, "__doc__", None)
     return inspect.cleandoc(text) if isinstance(text, str) else ""
 
@@ -95,7 +95,7 @@ def begin_of(node: ast.stmt) -> int:
 
 
 def edit_of(node: Node, following: ast.stmt | None, text: str) -> Edit:
-    """How the node gets this docstring in place of the one that it has."""
+    """Return the edit that replaces a node's docstring."""
     if isinstance(node, ast.AnnAssign):
         end = node.end_lineno or node.lineno
         last = following.end_lineno or end if is_string(following) and following else end

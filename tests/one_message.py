@@ -33,20 +33,20 @@ def open_pair(pd: verbs.PD, kind: QPType) -> tuple[QP, QP]:
     )
 
 
-def connect(qp: QP, peer: QP, address: AHAttr, retry_cnt: int) -> None:
+def connect(qp: QP, peer: QP, address: AHAttr, retry_cnt: int, timeout: int = 8) -> None:
     """From INIT to RTS; a datagram QP has no peer."""
     if qp.qp_type == QPType.UD:
         qp.to_rtr()
         qp.to_rts()
         return
     qp.to_rtr(dest_qp_num=peer.qp_num, ah_attr=address, path_mtu=verbs.MTU.MTU_1024)
-    qp.to_rts(timeout=8, retry_cnt=retry_cnt)
+    qp.to_rts(timeout=timeout, retry_cnt=retry_cnt)
 
 
 def send_one(here: QP, there: QP, address: AHAttr) -> Outcome:
     """From one connected QP to the other; `address` is where a datagram goes."""
-    mr = here.pd.alloc(2 * TEXT_AT, verbs.AccessFlags.LOCAL_WRITE)
-    there.recv(mr, 0, TEXT_AT)
+    mr, to = (qp.pd.alloc(2 * TEXT_AT, verbs.AccessFlags.LOCAL_WRITE) for qp in (here, there))
+    there.recv(to, 0, TEXT_AT)
     if here.qp_type == QPType.UD:
         ah = here.pd.create_ah(address)
         here.send(mr, TEXT_AT, TEXT_BYTES, ah=ah, remote_qpn=there.qp_num, remote_qkey=QKEY)

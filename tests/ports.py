@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Over which ports a test of tests/verbs and tests/aio runs: the conftest.py there asks.
+"""The carriers with which a test of tests/verbs and tests/aio runs, for the conftest.py there.
 
 A test runs directly, over RoCE and on a simulated fabric. Two markers say that it means something
 on fewer of them, with a reason: `not_simulated` and `direct_only`.

@@ -96,7 +96,7 @@ def native_build_folder() -> Path:
     """The build folder of the C test programs, configured for the sources as they are."""
     build = ROOT / "build" / ("native-tests-sanitize" if SANITIZED else "native-tests")
     configure = ["-S", str(ROOT), "-B", str(build), "-DVERBENA_NATIVE_TESTS=ON"]
-    configure += ["-DVERBENA_WERROR=ON"]
+    configure += ["-DVERBENA_WERROR=ON", "-DVERBENA_LOCK_ORDER=ON"]
     configure += ["-DVERBENA_LTO=OFF", f"-DVERBENA_SANITIZE={'ON' if SANITIZED else 'OFF'}"]
     with building(build):
         cmake(*configure)

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the page of errors says of each: meaning, causes, what to try, and the example to run."""
+"""The entries of docs/errors.md: meaning, causes, remedy, and examples. errors.py runs them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-# Every Python example goes on from here, whichever came before it: what it breaks, it has made.
-# `ended` says how the request of a QP has ended.
+# Every Python example follows these lines, whichever came before it, and makes the QPs that it
+# breaks. `ended` raises the error of a QP's request.
 BEGIN = """\
 from verbena import verbs
 from verbena.verbs import AccessFlags, QPType, RecvWR, SendFlags, SendWR, SGE, WROpcode
@@ -94,7 +94,7 @@ STATUSES = (
     ),
     Entry(
         "LOC_QP_OP_ERR",
-        "The QP cannot carry the request out as it is set up.",
+        "The QP's attributes do not allow the request.",
         "a READ or an atomic on a QP with `max_rd_atomic` 0.",
         "set the attribute when the QP goes to RTS.",
         (
@@ -109,7 +109,8 @@ STATUSES = (
     ),
     Entry(
         "LOC_PROT_ERR",
-        "A local element, of the request or of the receive request, is not what its lkey says.",
+        "An element of the request, or of the receive request, does not fit the region that its "
+        "lkey names.",
         "an rkey in the lkey's place, a region that is closed or of another protection domain, a "
         "range that leaves it, a READ into memory without `LOCAL_WRITE`, or memory that was "
         "unmapped under its region.",
@@ -120,7 +121,7 @@ STATUSES = (
                 "here.write([SGE(mine.addr, 64, 0x5EED)], theirs.addr, theirs.rkey)\nended(here)",
             ),
             Example(
-                "A READ into memory that is not to be written",
+                "A READ into memory without LOCAL_WRITE",
                 "target = pd.reg_mr(bytes(64), 0)\n"
                 "here.read(target, theirs.addr, theirs.rkey, length=64)\nended(here)",
             ),
@@ -128,10 +129,11 @@ STATUSES = (
     ),
     Entry(
         "WR_FLUSH_ERR",
-        "The QP was in ERR (or SQE) before the request's turn came: nothing was tried.",
-        "an earlier request that failed, a peer's request that failed here, a peer that ended, or "
-        "the program, which moved the QP to ERR.",
-        "look at what failed first, which the text says; then reset the QP and connect it again.",
+        "The QP was in ERR (or SQE) before the request's turn came. The request was not carried "
+        "out.",
+        "an earlier request that failed, a peer's request that failed at this QP, a peer that "
+        "ended, or the program, which moved the QP to ERR.",
+        "look for the first failure, which the text names; then reset the QP and connect it again.",
         (
             Example(
                 "After another request failed",
@@ -147,20 +149,21 @@ STATUSES = (
     ),
     Entry(
         "BAD_RESP_ERR",
-        "The peer's answer does not fit the request (packets only).",
-        "a peer that breaks the protocol, or another path MTU there than here.",
-        "compare `path_mtu` on both sides, and look at a [capture](capture.md). No example: two "
-        "ends of Verbena do not do it to each other.",
+        "The peer's response does not fit the request (over RoCE only).",
+        "a peer that violates the protocol, or different values of `path_mtu` on the two sides.",
+        "compare `path_mtu` on both sides, and look at a [capture](capture.md). There is no "
+        "example, since two ends that run Verbena do not cause it.",
     ),
     Entry(
         "REM_INV_REQ_ERR",
-        "The peer's QP refused the request as such.",
-        "its access flags do not allow the operation; of a SEND, that the message is longer than "
-        "its receive request; of a SEND or WRITE, another path MTU there than here; of an atomic, "
-        "an address that is not a multiple of 8; of a READ or an atomic, fewer READ resources "
-        "(`max_dest_rd_atomic`) than were used. By packets the text lists those that the operation "
-        "can have, and what the peer saw where it is of this host.",
-        "set the attributes of the peer's QP, or the request, right.",
+        "The peer's QP refused the request as invalid.",
+        "access flags of the peer's QP that do not allow the operation; for a SEND, a message that"
+        " is longer than its receive request; for a SEND or WRITE, different values of `path_mtu`;"
+        " for an atomic, an address that is not a multiple of 8; for a READ or an atomic, fewer "
+        "READ resources (`max_dest_rd_atomic`) than were used. Over RoCE the text lists the "
+        "possible causes for the operation, and if the peer is on this host, the check that failed"
+        " there.",
+        "correct the attributes of the peer's QP, or the request.",
         (
             Example(
                 "The queue pair does not grant it",
@@ -185,7 +188,7 @@ STATUSES = (
     ),
     Entry(
         "REM_ACCESS_ERR",
-        "The rkey does not open what the request asks for.",
+        "The rkey does not grant the access that the request needs.",
         "a key of a region that is closed, or a local key; a range that leaves the region; a "
         "region registered without the access, or in another protection domain than the peer's QP.",
         "exchange address, length and rkey again after each registration.",
@@ -219,9 +222,9 @@ STATUSES = (
     ),
     Entry(
         "REM_OP_ERR",
-        "The peer could not carry the request out, through no fault of the request.",
-        "an lkey in its receive request that is wrong, its completion queue is full, or memory "
-        "was unmapped under its region.",
+        "The peer could not carry the request out, although the request is valid.",
+        "a wrong lkey in its receive request, a full completion queue, or memory that was unmapped"
+        " under its region.",
         "look at the peer's own completions and events.",
         (
             Example(
@@ -234,14 +237,14 @@ STATUSES = (
     Entry(
         "RETRY_EXC_ERR",
         "The request was not answered: 4.096 µs · 2^`timeout`, 1 + `retry_cnt` times.",
-        "the peer is not there, has ended, is not in RTR or RTS, or is connected to another QP; on "
-        "the network also a GID that does not lead there, a firewall (UDP port 4791), or loss. The "
-        "text says which: directly what the peer's process and QP are in, by packets what was "
-        "heard of the peer, last and since the request began, so that a peer that answers is told "
-        "from one that does not. A Python program that ended, or whose QP nothing referred to any "
-        "more, has closed it ([Lives](python.md#lives)).",
-        "what the text advises; [RoCE v2](roce.md) has a list for the network. A new connection "
-        "needs the QP reset, or a new one.",
+        "the peer does not exist, has ended, is not in RTR or RTS, or is connected to another QP; "
+        "on a network also a GID of another host, a firewall (UDP port 4791), or loss. The text "
+        "says which: for a peer on this host the states of its process and QP, over RoCE the "
+        "packets that came from the peer, last and since the request began, which distinguishes a "
+        "peer that answers from one that does not. A Python program closes its QP when it ends, or"
+        " when no reference to the QP is left ([Lives](python.md#lives)).",
+        "follow the text's advice; [RoCE v2](roce.md) has a list for the network. To connect "
+        "again, reset the QP or create a new one.",
         (
             Example(
                 "The peer is not there",
@@ -259,7 +262,8 @@ STATUSES = (
     ),
     Entry(
         "RNR_RETRY_EXC_ERR",
-        "The peer had no receive request: `rnr_retry` times for its `min_rnr_timer`.",
+        "The peer had no receive request in `rnr_retry` attempts with a wait of its "
+        "`min_rnr_timer` each.",
         "the sender is faster than the receiver posts.",
         "post receives before the peer may send (the first one [before "
         "connect_rc](python.md#connecting)), use an SRQ, or set `rnr_retry` to 7, which waits "
@@ -268,22 +272,24 @@ STATUSES = (
     ),
     Entry(
         "GENERAL_ERR",
-        "There was no memory for the request's way through the peer's help.",
+        "There was no memory for a request that needs the peer's service thread.",
         "a limit on address space or memory.",
-        "raise it (`ulimit -v`, the container's memory). No example: it needs a host at its limit.",
+        "raise it (`ulimit -v`, the container's memory). There is no example, since it needs a "
+        "host at its limit.",
     ),
 )
 
 CALLS = (
     Entry(
         "create_qp, create_cq, create_srq",
-        "`EINVAL`: a size is beyond the device's limit, or an object is another context's. "
-        "`EOPNOTSUPP`: the device has no such kind.",
+        "`EINVAL`: a size is beyond the device's limit, or an object is of another context. "
+        "`EOPNOTSUPP`: the device does not support that type.",
         "sizes that suit another adapter.",
         "ask `query_device` first.",
         (
             Example(
-                "More requests than the device has", "pd.create_qp(send_cq=cq, max_send_wr=99999)"
+                "More requests than the device allows",
+                "pd.create_qp(send_cq=cq, max_send_wr=99999)",
             ),
             Example("A kind of QP that is not offered", "pd.create_qp(send_cq=cq, qp_type=8)"),
             Example("A CQ without room", "ctx.create_cq(0)"),
@@ -292,8 +298,8 @@ CALLS = (
     ),
     Entry(
         "modify_qp",
-        "`EINVAL`: the state does not follow, the mask is not what the change needs, or a value is "
-        "out of range. Nothing has changed. `ENETUNREACH` and others, to RTR: no way leads to the "
+        "`EINVAL`: there is no such transition, the mask does not fit it, or a value is out of "
+        "range. Nothing has changed. `ENETUNREACH` and others, to RTR: there is no route to the "
         "peer's GID. `EPROTONOSUPPORT`, to RTR: the peer is a process of this host with another "
         "build of Verbena, whose memory has another layout; the text names both builds.",
         "a step left out, attributes of another QP type, an address without a GID.",
@@ -326,12 +332,12 @@ CALLS = (
     ),
     Entry(
         "reg_mr",
-        "`EINVAL`: the range or the access flags make no sense. `EFAULT`: there is no such memory.",
+        "`EINVAL`: the range or the access flags are invalid. `EFAULT`: the memory is not mapped.",
         "remote access without `LOCAL_WRITE`; a length beyond the end of the allocation.",
         "correct flags and range.",
         (
             Example("Remote write without local write", "pd.alloc(4096, AccessFlags.REMOTE_WRITE)"),
-            Example("Flags that nobody knows", "pd.alloc(4096, 1 << 19)"),
+            Example("Unknown flags", "pd.alloc(4096, 1 << 19)"),
             Example(
                 "Memory that is not persistent", "pd.alloc(4096, AccessFlags.FLUSH_PERSISTENT)"
             ),
@@ -339,11 +345,11 @@ CALLS = (
     ),
     Entry(
         "post_send",
-        "`EINVAL`: the request does not fit the QP. `ENOMEM`: the queue is full. Requests of a "
-        "list before the bad one are posted.",
+        "`EINVAL`: the request is not valid for the QP. `ENOMEM`: the queue is full. Requests of a"
+        " list before the bad one are posted.",
         "posting before RTS; more requests under way than `max_send_wr`; a CQ that is not polled, "
         "or unsignalled requests that no signalled one follows.",
-        "poll, or create the QP with what the program uses.",
+        "poll, or create the QP with larger queues.",
         (
             Example(
                 "Before RTS",
@@ -393,8 +399,8 @@ CALLS = (
         "`EIO`: the CQ overran. It takes no further entry. Its QPs stay in their state, but the"
         " completions of their own requests are lost from then on, and a send queue that is full"
         " stays full (`ENOMEM`). A QP whose receive finds no entry goes to ERR.",
-        "a CQ that is shorter than what can complete between two polls.",
-        "create it with the sum of its QPs' queues.",
+        "a CQ with fewer entries than requests can complete between two polls.",
+        "create it with as many entries as the queues of its QPs have together.",
         (
             Example(
                 "More completions than the CQ holds",
@@ -407,11 +413,11 @@ CALLS = (
     ),
     Entry(
         "query_port, query_gid, query_pkey, create_ah",
-        "`EINVAL`: no such port or index, or an address that RoCE does not have; of an address "
-        "also a `port_num` other than 1, in `modify_qp` too. `ENODATA`: there is no GID at that "
-        "index, in `modify_qp` too.",
+        "`EINVAL`: there is no such port or index, or RoCE has no such address, as one with a "
+        "`port_num` that does not exist. `ENODATA`: there is no GID at that index. Both also apply"
+        " to the address vector of `modify_qp`.",
         "a GID index of another adapter or host; an address handle made from a LID, or with a GID "
-        "of zeros, because the peer told none; `ah_attr.port_num` left at 0.",
+        "of zeros, because the peer sent none; `ah_attr.port_num` left at 0.",
         "`verbena devices` lists the GIDs.",
         (
             Example("No such GID", "ctx.query_gid(1, 300)"),
@@ -429,9 +435,9 @@ CALLS = (
     ),
     Entry(
         "destroy and dealloc",
-        "`EBUSY`: something still uses the object.",
-        "the order: what was made last goes first.",
-        "destroy the users that the text counts. In Python, `with` does it in order.",
+        "`EBUSY`: another object still uses this one.",
+        "the wrong order: objects are destroyed in the reverse order of their creation.",
+        "destroy the users that the text counts. In Python, `with` destroys objects in order.",
         (
             Example(
                 "A PD in use",

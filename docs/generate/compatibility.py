@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs what others have written over Verbena and writes down how it went, in compatibility.md.
+"""Runs programs and test suites of others over Verbena; writes the results to compatibility.md.
 
 python docs/generate/compatibility.py [PART ...]
 
@@ -52,7 +52,7 @@ def version_of(package: str) -> str | None:
 
 
 def conditions(versions: str) -> str:
-    """When and with what."""
+    """Return the lines with date and versions."""
     system = platform.freedesktop_os_release().get("PRETTY_NAME", "?")
     lines = [
         f"Date: {datetime.datetime.now(datetime.UTC):%Y-%m-%d}",
@@ -71,7 +71,7 @@ def versions(*packages: str) -> str:
 
 
 def run_suite(tests: Path, python: str, env: dict[str, str]) -> tuple[list[Case], list[str]]:
-    """The cases of every file, and what went wrong."""
+    """Return the cases of every file, and the problems."""
     cases: list[Case] = []
     wrong: list[str] = []
     for name in rdma_core.files(tests):
@@ -104,7 +104,7 @@ def suite_tables(cases: list[Case], wrong: list[str]) -> str:
 
 
 def skipped_table(cases: list[Case]) -> str:
-    """By file and reason; what it means where the list of accepted skips says so."""
+    """Return a table of skips by file and reason, explained by the list of accepted skips."""
     groups: dict[tuple[str, str, str], list[str]] = defaultdict(list)
     for case in cases:
         if case.outcome == "skipped":
@@ -148,7 +148,7 @@ def run_modes() -> dict[str, list[tuple[perftest.Mode, Outcome]]]:
 
 
 def otherwise(runs: list[tuple[perftest.Mode, Outcome]]) -> str:
-    """What did not pass, by its reason."""
+    """Return the runs that did not pass, by reason."""
     groups: dict[str, list[str]] = defaultdict(list)
     for mode, outcome in runs:
         if outcome.status != "passed":
@@ -197,7 +197,7 @@ def other_programs() -> Made:
 
 
 def replaced(page: str, section: str, made: str) -> str:
-    """The page with what stands between the marks of a section replaced."""
+    """Return the page with the text between the marks of a section replaced."""
     begin = f"<!-- {section}: made by generate/compatibility.py -->\n"
     return marks.replaced(page, begin, f"<!-- end of {section} -->", made.strip() + "\n")
 

@@ -27,7 +27,7 @@ WIDTH = 96
 
 
 def raised(code: str) -> str:
-    """What the lines end with: the VerbsError that they raise."""
+    """Run the lines and return the VerbsError that they raise."""
     names: dict[str, Any] = {}
     try:
         exec(compile(catalogue.BEGIN + code, "<example>", "exec"), names)
@@ -40,7 +40,7 @@ def raised(code: str) -> str:
 
 
 def raised_by_packets(code: str) -> str:
-    """The same in a process of its own, whose QPs reach each other by packets alone."""
+    """Run the lines in a process with VERBENA_CARRIER=roce; return the error."""
     command = [sys.executable, "-c", catalogue.BEGIN + code]
     environment = os.environ | {"VERBENA_CARRIER": "roce"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
@@ -51,7 +51,7 @@ def raised_by_packets(code: str) -> str:
 
 
 def said(command: str) -> str:
-    """What Verbena writes on stderr when the program is run with VERBENA_LOG=errors."""
+    """Run a program with VERBENA_LOG=errors; return Verbena's lines on stderr."""
     done = subprocess.run(
         command.split(),
         env=launch.environment(dict(os.environ), log="errors"),
@@ -86,7 +86,7 @@ def example(one: Any) -> str:
 
 
 def entry(one: Any) -> str:
-    """One error: its heading, what is to be known of it, its examples."""
+    """Return an entry: heading, meaning, causes, remedy, examples."""
     text = (
         f"### {one.name}\n\n{one.means}\n\nUsual causes: {one.causes}\n\nWhat to do: {one.remedy}\n"
     )

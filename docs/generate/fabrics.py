@@ -105,7 +105,7 @@ def cell(made: fabrics.Fabric, engine: str) -> str:
         return "not for it"
     if said:
         return "as minhop"
-    if routes.detours is not None:  # packets choose: no table says what they get
+    if routes.detours is not None:  # packets choose paths: the tables do not give their rates
         return f"by detours ({routes.lanes.lanes} VLs)"
     hosts = routes.tables.end_count
     random = np.random.default_rng(1)
@@ -121,7 +121,7 @@ def cell(made: fabrics.Fabric, engine: str) -> str:
 
 
 def collectives() -> str:
-    """What theory says of each collective operation, and what the simulator takes."""
+    """Return the theoretical and the simulated time of each collective operation."""
     lines = ["| | Theory | | Simulated |", "|---|---|--:|--:|"]
     for name, formula in FORMULAS.items():
         cost = fabrics.collective_cost(name, HOSTS, SIZE, ALPHA, BETA)

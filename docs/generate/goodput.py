@@ -17,7 +17,7 @@ import marks
 PAGE = Path(__file__).parent.parent / "goodput.md"
 BEGIN = "<!-- table: made by generate/goodput.py -->\n"
 END = "<!-- end of table -->"
-ATOMIC = 8  # bytes: told as a rate, since there is hardly a payload
+ATOMIC = 8  # bytes: reported as operations per second, since there is hardly a payload
 
 
 @dataclass(frozen=True)

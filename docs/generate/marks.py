@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pages of which one part is made: it stands between two marks."""
+"""Pages with a generated part, which is between two marks. The generators call this."""
 
 from __future__ import annotations
 
 
 def replaced(page: str, begin: str, end: str, made: str) -> str:
-    """The page with what stands between its marks replaced. Raises ValueError without marks."""
+    """Return the page with the text between its marks replaced. Raises ValueError without marks."""
     head, found, rest = page.partition(begin)
     _, closed, tail = rest.partition(end)
     if not found or not closed:

@@ -3,8 +3,7 @@
 
 python docs/generate/one_scenario.py
 
-The scenario and the changes are those that the page shows, so that the picture is of what a reader
-runs.
+The scenario and the changes are read from the page, so that the picture shows what a reader runs.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ NAMES = ("8 MiB", "256 KiB", "pauses", "ECN")  # of the page's first commands, i
 
 
 def results() -> list[ScenarioResult]:
-    """Of the page's first commands."""
+    """Return the results of the page's first commands."""
     page = PAGE.read_text()
     titled = TITLED.search(page)
     assert titled, f"{PAGE} has no bottleneck.toml"
@@ -43,7 +42,7 @@ def changes(command: str) -> dict[str, object]:
 
 
 def value(setting: str) -> tuple[str, object]:
-    """As --set reads it: TOML, or else text."""
+    """Parse KEY=VALUE as --set does: TOML, or else text."""
     key, _, text = setting.partition("=")
     try:
         return key, tomllib.loads(f"value = {text}")["value"]

@@ -66,7 +66,7 @@ def tips() -> str:
 
 
 class Pen:
-    """A picture in the making; `svg()` is its text."""
+    """A picture that is being drawn; `svg()` returns its text."""
 
     def __init__(self, width: int, height: int, says: str) -> None:
         self.width, self.height, self.says = width, height, says
@@ -118,7 +118,7 @@ class Pen:
     def message(
         self, begin: float, end: float, y: float, text: str, kind: str = "line", drop: float = 12
     ) -> None:
-        """An arrow between two lives of a sequence; it comes `drop` lower than it left."""
+        """Draw an arrow between two lifelines of a sequence; it ends `drop` below its start."""
         self.line((begin, y), (end, y + drop), kind=kind)
         self.middle((begin + end) / 2, y + drop / 2 - 7, text)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Draws the pictures of docs/images that explain: one function for each, named as the file is.
+"""Draws the explanatory pictures of docs/images: one function for each, named as the file.
 
 python docs/generate/pictures.py
 

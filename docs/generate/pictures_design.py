@@ -11,19 +11,19 @@ def layers() -> Pen:
         860,
         574,
         "Layers, each using only those below it: preload; dropin; host; the carriers direct, "
-        "roce and sim, and wrap; port; event; tcp; transport; hca; memory; abi and wire.",
+        "roce and sim, and wrap; port; event; tcp; transport; hca; memory; abi, lock and wire.",
     )
     rows = (
-        ("preload", "what programs look at besides the library", "plain"),
+        ("preload", "sysfs and device files for programs; malloc of the shared heap", "plain"),
         ("dropin", "libibverbs.so.1: the exported calls, and the settings", "verbs"),
         ("carriers", "", "host"),
         ("port", "the ports of an adapter: addresses, GIDs, P_Keys, settings", "plain"),
         ("event", "the simulated fabric: events, links, switches", "plain"),
-        ("tcp", "a sender and a receiver, without a wire", "plain"),
+        ("tcp", "TCP's rules for the simulation, without I/O", "plain"),
         ("transport", "the packet engine: InfiniBand's transport, without I/O", "verbs"),
         ("hca", "the adapter: PD, MR, CQ, SRQ, QP, AH, events", "verbs"),
         ("memory", "copies, and the shared heap", "memory"),
-        ("abi, wire", "libibverbs' structures; packets as bytes: headers, opcodes, ICRC", "plain"),
+        ("abi, lock, wire", "libibverbs' structures; locks and their order; packets", "plain"),
     )
     y = 20
     for name, says, kind in rows:
@@ -38,14 +38,14 @@ def layers() -> Pen:
 
 
 def carriers(pen: Pen, y: float) -> None:
-    pen.box(150, y + 10, 130, 66, "plain", title="host", lines=["decides which way"])
-    pen.box(330, y + 10, 150, 66, "verbs", title="direct", lines=["the poster copies"])
-    pen.box(500, y + 10, 100, 66, "plain", title="wrap", lines=["faults, captures"])
+    pen.box(150, y + 10, 130, 66, "plain", title="host", lines=["chooses the carrier"])
+    pen.box(316, y + 10, 150, 66, "verbs", title="direct", lines=["the poster copies"])
+    pen.box(486, y + 10, 118, 66, "plain", title="wrap", lines=["faults, captures"])
     pen.box(620, y + 10, 90, 66, "verbs", title="roce", lines=["UDP 4791"])
     pen.box(726, y + 10, 100, 66, "plain", title="sim", lines=["simulated", "hosts"])
-    pen.line((280, y + 43), (330, y + 43))
-    pen.line((280, y + 60), (306, y + 60), (306, y + 82), (550, y + 82), (550, y + 76))
-    pen.line((600, y + 43), (620, y + 43))
+    pen.line((280, y + 43), (316, y + 43))
+    pen.line((280, y + 60), (298, y + 60), (298, y + 82), (545, y + 82), (545, y + 76))
+    pen.line((604, y + 43), (620, y + 43))
 
 
 def segment() -> Pen:
@@ -65,13 +65,13 @@ def segment() -> Pen:
         title="segment of process B: a memfd, mapped by B and all its peers",
     )
     rows = (
-        ("header", "magic, version, instance (a random number: who B is)"),
+        ("header", "magic, version, instance (a random number that identifies B)"),
         ("MR table", "key, range, access, PD, place in the shared heap; windows"),
         ("QP table", "state, type, PD, access, destination, receive queue"),
         ("CQ table", "ring of completions; where producers and the consumer are"),
         ("SRQ table", "requests, in the order posted"),
         ("groups", "multicast groups and their queue pairs"),
-        ("evidence", "what the last 1024 failed checks saw"),
+        ("evidence", "the values of the last 1024 failed checks"),
         ("rings", "receive requests, completions"),
     )
     for at, (name, says) in enumerate(rows):
@@ -195,11 +195,11 @@ def arrow(pen: Pen, x: float, above: float, below: float, *, up: bool, kind: str
     pen.line(*ends, kind=kind)
 
 
-def steering() -> Pen:
+def reuseport() -> Pen:
     pen = Pen(
         860,
         180,
-        "A datagram for UDP port 4791 meets the steering program in the kernel, which chooses "
+        "A datagram for UDP port 4791 meets the BPF program in the kernel, which chooses "
         "the socket of process A or B by the slot in the queue pair's number.",
     )
     pen.box(24, 60, 150, 60, "plain", title="a datagram", lines=["for UDP 4791"])
@@ -209,7 +209,7 @@ def steering() -> Pen:
         190,
         80,
         "kernel",
-        title="steering program",
+        title="BPF program",
         lines=["in the kernel; reads the", "QP number in the packet"],
     )
     pen.box(636, 24, 200, 56, "host", title="process A", lines=["its socket"])
@@ -222,4 +222,4 @@ def steering() -> Pen:
     return pen
 
 
-PICTURES = (layers, segment, biased_lock, packet_way, steering)
+PICTURES = (layers, segment, biased_lock, packet_way, reuseport)

@@ -60,7 +60,7 @@ def names(attributes: tuple[str, ...]) -> str:
 
 
 def table_of(kind: str, transitions: list[Transition]) -> str:
-    """A Markdown table of one QP type, without what every type may do from nearly everywhere."""
+    """Return a Markdown table of one QP type, without the transitions to RESET and ERR."""
     rows = [
         f"| {t.source} → {t.target} | {names(t.required)} | {names(t.optional)} |"
         for t in sorted(transitions, key=position)
@@ -94,7 +94,7 @@ def ways_out(transitions: list[Transition]) -> str:
 
 
 def tables(transitions: list[Transition]) -> str:
-    """What docs/qp-states.md has between its marks."""
+    """Return the text between the marks of docs/qp-states.md."""
     parts = [table_of(kind, transitions) for kind in TYPES]
     return "\n".join([*parts, "### All types\n", ways_out(transitions)])
 
@@ -158,7 +158,7 @@ def box(state: str) -> str:
 
 
 def which(kinds: list[str]) -> str:
-    """Empty when every type has the transition."""
+    """Return the types as text; empty when every type has the transition."""
     return "" if len(kinds) == len(TYPES) else " ".join(kinds)
 
 
@@ -184,7 +184,7 @@ def arrow(source: str, target: str, label: str, shift: float, css: str = "line")
     return line + "\n" + text(*at, label)
 
 
-# Where two arrows join the same states, or run beside one that no call makes.
+# For two arrows between the same states, and beside the arrow of a failed request.
 SHIFTS = {("RTS", "SQD"): -9.0, ("SQD", "RTS"): 9.0, ("SQE", "RTS"): -14.0}
 
 
@@ -205,7 +205,7 @@ def edges(transitions: list[Transition]) -> list[str]:
 
 
 def failures() -> list[str]:
-    """What no call makes: where a failed request leads (IBA 10.3.1)."""
+    """Return the transitions that no call makes: those of a failed request (IBA 10.3.1)."""
     (x1, y1), (x2, y2) = CENTRES["RTS"], CENTRES["ERR"]
     start = f"{x1 + BOX_W / 2 - 8:g} {y1 + BOX_H / 2:g}"
     end = f"{x2 - BOX_W / 2 - 2:g} {y2 - BOX_H / 2 + 6:g}"

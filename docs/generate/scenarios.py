@@ -42,7 +42,7 @@ COLOURS
   IN_DARK
 }
 """
-# What the colours of a network's links say, below it.
+# The legend of the colours of a network's links.
 LEGEND = f"""
 <g transform="translate({WIDTH / 2 - 118:g} {HEIGHT + 8})">
 <path d="M0 0 h22" style="stroke: #d0d7de; stroke-width: 3"/>
@@ -59,7 +59,7 @@ def chart_style() -> str:
 
 
 def rules(colours: Sequence[str]) -> str:
-    """Of the lines of a chart and of their names."""
+    """Return the style rules of a chart's lines and of their names."""
     return " ".join(
         f".line{n} {{ stroke: {colour} }} .key{n} {{ fill: {colour} }}"
         for n, colour in enumerate(colours)
@@ -135,7 +135,7 @@ def completion_chart() -> str:
 
 
 def network(variant: str) -> str:
-    """The links of the victim's network by how long they sent, or stood still."""
+    """Draw the victim's network; colours show for how long links were stalled."""
     result = run("victim", variant)
     assert result.fabric is not None
     stalled = result.links["stalled"] / result.time

@@ -10,43 +10,41 @@ from pathlib import Path
 
 import marks
 
-from verbena.fabrics.collectives import COLLECTIVES
-from verbena.sim.scenario_patterns import PATTERNS, REQUIRED, Key, Pattern
-from verbena.sim.scenario_traffic import COMMON
+from verbena.sim.scenario_patterns import PATTERNS, Collective, Explained, Pattern, Table, explained
 
 PAGE = Path(__file__).parent.parent / "simulation.md"
 BEGIN = "<!-- traffic: made by generate/traffic.py -->\n"
 END = "<!-- end of traffic -->"
 
 
-def without(key: Key) -> str:
-    """What holds where the key is missing."""
-    if key.default is REQUIRED:
-        return key.without or "needed"
-    if key.without:
-        return key.without
-    return f"`{key.default}`" if isinstance(key.default, str) and " " not in key.default else str(
-        key.default
-    )  # fmt: skip
+TAG = Explained("name", "a pattern of the next table", "needed", required=True)
 
 
-def rows(head: str, keys: dict[str, Key]) -> list[list[str]]:
+def rows(head: str, keys: dict[str, Explained]) -> list[list[str]]:
     return [
-        [head if number == 0 else "", f"`{name}`", key.value, without(key), key.means]
+        [head if number == 0 else "", f"`{name}`", key.value, key.without, key.means]
         for number, (name, key) in enumerate(keys.items())
     ]
 
 
-def groups() -> list[tuple[str, Pattern]]:
+def own_keys(pattern: type[Pattern]) -> dict[str, Explained]:
+    """Those that not every pattern has; the needed ones first."""
+    common = explained(Table)
+    own = {name: key for name, key in explained(pattern).items() if name not in common}
+    return dict(sorted(own.items(), key=lambda item: not item[1].required))
+
+
+def groups() -> list[tuple[str, type[Pattern]]]:
     """Patterns in their order; collective operations with the same keys are one."""
-    found: dict[tuple[str, ...], tuple[list[str], Pattern]] = {}
+    found: dict[tuple[str, ...], tuple[list[str], type[Pattern]]] = {}
     for name, pattern in PATTERNS.items():
-        same = tuple(pattern.keys) if name in COLLECTIVES else (name,)
+        same = tuple(own_keys(pattern)) if issubclass(pattern, Collective) else (name,)
         found.setdefault(same, ([], pattern))[0].append(f"`{name}`")
-    return [
-        (", ".join(names) + (f": {pattern.means}" if pattern.means else ""), pattern)
-        for names, pattern in found.values()
-    ]
+    return [(", ".join(names) + means(pattern), pattern) for names, pattern in found.values()]
+
+
+def means(pattern: type[Pattern]) -> str:
+    return "" if issubclass(pattern, Collective) else f": {pattern.__doc__}"
 
 
 def table(rows: list[list[str]]) -> str:
@@ -55,10 +53,10 @@ def table(rows: list[list[str]]) -> str:
 
 def made() -> str:
     common = [["Key", "Value", "Without it", "Means"], ["---"] * 4]
-    common += [row[1:] for row in rows("", COMMON)]
+    common += [row[1:] for row in rows("", {"pattern": TAG, **explained(Table)})]
     own = [["`pattern =`", "Key", "Value", "Without it", "Means"], ["---"] * 5]
     for head, pattern in groups():
-        own += rows(head, pattern.keys)
+        own += rows(head, own_keys(pattern))
     return f"{table(common)}\n{table(own)}"
 
 

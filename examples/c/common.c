@@ -109,7 +109,7 @@ void close_side(struct side *side)
     close(side->socket);
 }
 
-/* ---- meeting the peer ---------------------------------------------------------------------- */
+/* ---- exchanging addresses ------------------------------------------------------------------ */
 
 static int accept_one(void)
 {

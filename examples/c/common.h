@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the C examples share: opening the device, and telling the peer by TCP how it is reached.
- * Real programs do the same over a connection that they have anyway, or by librdmacm.
+ * Functions of all C examples: they open the device, and exchange addresses with the peer over TCP.
+ * Real programs do that over a connection that they have anyway, or by librdmacm.
  */
 #pragma once
 
@@ -28,7 +28,7 @@ struct side {
     struct ibv_mr *mr;
     void *memory;
     int socket;
-    uint8_t gid_index; /* which of the port's addresses it uses; known once the peer was met */
+    uint8_t gid_index; /* which of the port's addresses it uses; chosen with the peer */
     struct address peer;
 };
 
@@ -54,7 +54,7 @@ void connect_rc(struct side *side);
 /* Waits until the peer has come here as well; each must call it equally often. */
 void rendezvous(struct side *side);
 
-/* Whether a completion was there, which must be a success. */
+/* Returns whether a completion was there; ends the program if it has an error. */
 bool poll_once(struct side *side, struct ibv_wc *wc);
 
 /* Polls until one request is complete, which must have succeeded. */

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * RDMA WRITE: the client writes into the server's memory. The server's processor does nothing for
- * it, and hears nothing of it: the client says over TCP when it is done.
+ * it and is not notified: the client says over TCP when it is done.
  */
 #include "common.h"
 

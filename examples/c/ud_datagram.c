@@ -93,7 +93,7 @@ int main(int argc, char **argv)
     struct side side = open_side(IBV_QPT_UD, 2 * ROOM, 0, false);
 
     ready(side.qp);
-    post_receive(&side); /* a datagram that finds no receive is lost, and nobody is told */
+    post_receive(&side); /* a datagram that finds no receive is lost without notice */
     meet(&side, server);
     if (server)
         ask(&side);

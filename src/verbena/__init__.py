@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Verbena: RDMA without the hardware, and the verbs to program it."""
+"""Verbena: a software RDMA adapter, and the verbs to program it.
+
+Programs import the modules from here; each is loaded at its first use, so that `import verbena`
+alone loads none of them.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,7 @@ _MODULES = ("aio", "capture", "fabrics", "fault", "sim", "verbs", "wire")
 
 
 def __getattr__(name: str) -> Any:
-    """All of it is looked up when it is asked for: an import pays for nothing."""
+    """Import a module, or connect_rc, at its first use."""
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
     if name == "connect_rc":

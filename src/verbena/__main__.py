@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m verbena` is the program `verbena`, where its folder is not in PATH."""
+"""`python -m verbena` runs the program `verbena`, also where its folder is not in PATH."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The names by which fault rules choose packets, and the opcodes that each stands for.
+"""The names by which fault rules select packets, and the opcodes that each stands for.
 
-verbena._fault_rules calls this. The opcodes come from the table that the library uses itself
-(wire/opcode.c), by way of verbena.wire.
+verbena._fault_rules calls this. The opcodes come, through verbena.wire, from the table that the
+library uses itself (wire/opcode.c).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CNP = 0x80  # bits 7:5
 
 
 class _Class(NamedTuple):
-    """Packets whose kinds and headers have all of `having` and none of `lacking`."""
+    """The packets whose kinds and headers include all of `having` and none of `lacking`."""
 
     having: frozenset[str]
     lacking: frozenset[str] = frozenset()
@@ -48,7 +48,7 @@ CLASSES = {
 
 @dataclass
 class Chosen:
-    """A set of opcodes, bit N for opcode N; of those that are an Acknowledge, `answers` chooses."""
+    """A set of opcodes, bit N for opcode N; `answers` selects among Acknowledge packets."""
 
     opcodes: int = 0
     answers: int = 0
@@ -58,7 +58,8 @@ class Chosen:
         self.answers |= ALL_ANSWERS
 
     def add_name(self, name: str) -> bool:
-        """A class ("read-response") or an opcode's own name. False: there is none."""
+        """Add a class ("read-response") or an opcode by its name. Returns False for an unknown
+        name."""
         if name in CLASSES:
             opcodes, answers = _members(name), CLASSES[name].answers
         else:
@@ -69,12 +70,12 @@ class Chosen:
         return bool(opcodes)
 
     def words(self) -> Iterator[int]:
-        """The set in four parts of 64 bits, the lowest opcodes first."""
+        """Return the set as four numbers of 64 bits, the lowest opcodes first."""
         return (self.opcodes >> at & (1 << 64) - 1 for at in range(0, 256, 64))
 
 
 def names() -> list[str]:
-    """All names there are."""
+    """Return all names that a rule may use."""
     return [*CLASSES, *_own_names()]
 
 
@@ -89,7 +90,7 @@ def _members(name: str) -> int:
 
 @cache
 def _own_names() -> dict[str, int]:
-    """ "RC SEND Only" is written rc-send-only; both CNPs are cnp."""
+    """Return opcodes by name: "RC SEND Only" is rc-send-only, and both CNPs are cnp."""
     found: dict[str, int] = {}
     for opcode, (title, _) in _table().items():
         name = "cnp" if _is_cnp(opcode) else title.lower().replace(" ", "-")
@@ -103,8 +104,9 @@ def _is_cnp(opcode: int) -> bool:
 
 @cache
 def _table() -> dict[int, tuple[str, frozenset[str]]]:
-    """Each opcode's title, and its kinds and headers."""
-    from verbena.wire import opcode_info  # late: 20 ms, which rules without opcodes do not need
+    """Return each opcode's title, and its kinds and headers."""
+    # Imported here, since that takes 20 ms, which rules without opcodes save.
+    from verbena.wire import opcode_info
 
     rows = {opcode: opcode_info(opcode) for opcode in range(256)}
     return {n: (row.name, frozenset({*row.kinds, *row.headers})) for n, row in rows.items() if row}

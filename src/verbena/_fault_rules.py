@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fault rules, from their words (docs/faults.md has the grammar) to the numbers the library reads.
+"""Parses fault rules (docs/faults.md has the grammar) into the numbers that the library reads.
 
-verbena.fault, verbena.launch and verbena.verbs call this. The library has no parser of words:
-what it gets is checked by vb_wrap_fault_read (wrap/fault_rules.h), whose version and order of
-fields must be the ones here.
+verbena.fault, verbena.launch and verbena.verbs call this. The library does not parse text:
+vb_wrap_fault_read (wrap/fault_rules.h) checks the numbers, and its version and order of fields must
+be the ones here.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ WORD = re.compile(r"[^ \t\n\v\f\r]+")  # what the C library's isspace() separate
 
 
 class _Wrong(Exception):
-    """What is right in place of the word at hand."""
+    """A wrong word; the text says what is right in its place."""
 
 
 @dataclass
 class Rule:
-    """One rule: the fields of struct vb_fault_rule. What is None was not given."""
+    """One rule: the fields of struct vb_fault_rule. None means that a word was not given."""
 
     action: int  # in VERBS
     begin: int  # where its words are in the text
@@ -71,7 +71,7 @@ class Rule:
     good_icrc: bool = False
 
     def numbers(self) -> Iterator[int]:
-        """Its fields in the order of read_rule (wrap/fault_rules.c)."""
+        """Return its fields in the order of read_rule (wrap/fault_rules.c)."""
         chosen = self.opcodes or _fault_opcodes.Chosen()
         yield from (self.action, self.begin, self.end - self.begin, self.directions)
         yield from _optional(self.qp)
@@ -86,7 +86,7 @@ class Rule:
 
 @dataclass
 class Rules:
-    """All that a text says."""
+    """The rules and settings of one text."""
 
     text: str
     rules: list[Rule]
@@ -94,15 +94,15 @@ class Rules:
     hold: int = HOLD
 
     def records(self) -> str:
-        """What vb_wrap_fault_read takes: hexadecimal numbers, each followed by a space, "|" and the
-        text, in which each rule's words are."""
+        """Return what vb_wrap_fault_read reads: hexadecimal numbers, each followed by a space, then
+        "|" and the text, in which the numbers give the place of each rule's words."""
         head = [VERSION, self.seed, self.hold, len(self.rules)]
         numbers = [*head, *(number for rule in self.rules for number in rule.numbers())]
         return "".join(f"{number:x} " for number in numbers) + f"|{self.text}"
 
 
 def parse(text: str) -> Rules:
-    """The rules of a text. Raises ValueError, which names the wrong word and says what is right."""
+    """Parse a text. Raises ValueError, which names the wrong word and says what is right."""
     if "\0" in text:
         raise ValueError("a zero byte is no part of them")
     if len(text) > TEXT_MOST:
@@ -116,16 +116,17 @@ def parse(text: str) -> Rules:
 
 
 def records(text: str) -> str:
-    """A text as vb_wrap_fault_read takes it. Raises ValueError as parse()."""
+    """Return a text as vb_wrap_fault_read reads it. Raises ValueError as parse()."""
     return parse(text).records()
 
 
 def put_beside(environment: MutableMapping[str, str]) -> None:
-    """Set VERBENA_FAULT_RECORDS to what VERBENA_FAULT says, or take it away if that says nothing.
+    """Set VERBENA_FAULT_RECORDS from VERBENA_FAULT, or remove it if that is not set.
 
-    Who starts a program over Verbena calls this, and a Python program before the library reads its
-    environment. Of wrong words the variable has, behind "!", what the library says on stderr: the
-    program runs, as with any other variable that is not understood.
+    Commands that start a program over Verbena call this, and a Python program does before the
+    library reads its environment. If the rules are wrong, the variable has "!" and the message that
+    the library prints on stderr; the program runs without rules, as with any other variable that is
+    not understood.
     """
     text = environment.get(WORDS_VARIABLE)
     if not text:
@@ -346,7 +347,7 @@ def _optional(value: int | None) -> tuple[int, int]:
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
-    """What a word that is not known may be meant to be, to put behind the complaint."""
+    """Return a hint for the message about an unknown word: the known word that is most like it."""
     near = difflib.get_close_matches(word[:40], list(known), 1)
     return f' (is "{near[0]}" meant?)' if near else ""
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the package's native libraries are, and what must be preloaded before them."""
+"""Finds the package's native libraries, and the libraries that must be preloaded before them.
+
+verbena.launch, verbena.capture and verbena.verbs call this.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +18,10 @@ PARTS: list[str] = sys.modules["verbena"].__path__  # type: ignore[assignment]
 
 @cache
 def library_dir() -> Path:
-    """The folder with libibverbs.so.1 and the preload libraries.
+    """Return the folder with libibverbs.so.1 and the preload libraries.
 
-    An editable installation spreads the package over the source tree and site-packages, so the
-    folder is looked for in every part. Raises FileNotFoundError when Verbena is not built.
+    An editable installation spreads the package over the source tree and site-packages, so every
+    part is searched. Raises FileNotFoundError when Verbena is not built.
     """
     for part in PARTS:
         folder = Path(part) / "lib"
@@ -32,7 +35,7 @@ def library_dir() -> Path:
 
 
 def library(name: str) -> Path:
-    """The path of one native library, such as library("libverbena_paths.so")."""
+    """Return the path of a native library, such as library("libverbena_paths.so")."""
     path = library_dir() / name
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing. Install Verbena again: pip install .")
@@ -41,18 +44,18 @@ def library(name: str) -> Path:
 
 @cache
 def core() -> ctypes.CDLL:
-    """libibverbs.so.1, for Verbena's own calls that need no device."""
+    """Load libibverbs.so.1, for those of Verbena's own functions that need no device."""
     return ctypes.CDLL(str(library("libibverbs.so.1")))
 
 
 def sanitized() -> bool:
-    """Whether the environment says that the libraries are built with AddressSanitizer."""
+    """Return whether VERBENA_SANITIZE says that the libraries are built with AddressSanitizer."""
     return os.environ.get("VERBENA_SANITIZE", "0") not in ("", "0")
 
 
 @cache
 def sanitizer_preload() -> tuple[str, ...]:
-    """Libraries that have to stand before ours in LD_PRELOAD: the sanitizer's runtime, or none."""
+    """Return the libraries that LD_PRELOAD must name before Verbena's: the sanitizer's, or none."""
     if not sanitized():
         return ()
     command = ["gcc", "-print-file-name=libasan.so"]

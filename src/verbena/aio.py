@@ -7,18 +7,17 @@
     await aqp.write(mr, remote_addr, rkey)      # posted by the call, completed by the await
     async for wc in acq: ...                    # completions of what ``qp`` itself posted
 
-How nothing is missed: whoever has to wait first polls, then arms the CQ, then polls again, and only
-then suspends; the channel's descriptor wakes the loop, which drains the CQ and arms it anew as long
-as somebody waits. A completion that is there already therefore costs no suspension, but for each
-128th (or what makes up 8 MiB), where the task lets the others of its loop run, and timeouts fire.
+No completion is missed: a task that has to wait polls the CQ, arms it, polls it again, and only
+then suspends. The channel's descriptor wakes the loop, which drains the CQ and arms it again as
+long as a task waits. So awaiting a request that has completed already does not suspend, except that
+each 128th such await (or each 8 MiB of payload) lets the loop run other tasks and timeouts.
 
-Of the loop only ``create_future``, ``add_reader`` and ``remove_reader`` are used: no clock, no
-thread. So a loop with another clock runs the same program; timeouts are the caller's
-``asyncio.timeout``.
+This module uses only ``create_future``, ``add_reader`` and ``remove_reader`` of the loop, and
+neither a clock nor a thread. So a loop with another clock runs the same program; callers use
+``asyncio.timeout`` for time limits.
 
-Cancelling an ``await`` abandons the result, not the request: it completes, its completion is taken
-and dropped, and every other waiter is served. A request that was still queued here is not posted at
-all.
+Cancelling an ``await`` abandons the result, not the request: the request completes, its completion
+is discarded, and no other waiter is affected. A request that was still queued here is not posted.
 """
 
 from __future__ import annotations
@@ -47,13 +46,14 @@ TOKEN_BIT = 1 << 63
 """Set in the ``wr_id`` of every request that AsyncQP posts; other requests leave it clear."""
 
 _SIGNALED = int(SendFlags.SIGNALED)
-_BATCH = 16  # completions that are taken at once
-# What tasks may be given of a CQ without a turn of their loop: 128 completions, where 64 KiB count
-# as one. A turn takes as long as two small WRITEs, so it costs those 2 % (measured: 1 to 3 %).
+_BATCH = 16  # completions that one poll takes
+# How many completions awaits may take of a CQ before the loop runs once; each 64 KiB of payload
+# count as one more. An iteration of the loop takes as long as two small WRITEs, so it costs 2 % of
+# their rate (measured: 1 to 3 %).
 _TURN = 128
 _PIECE_SHIFT = 16
 
-_tokens = count(TOKEN_BIT)  # one for all, so that a completion never meets another's request
+_tokens = count(TOKEN_BIT)  # one counter for all CQs, so that a token never names two requests
 _async_cqs: WeakKeyDictionary[CQ, ref[AsyncCQ]] = WeakKeyDictionary()  # the latest of each CQ
 
 if TYPE_CHECKING:
@@ -66,13 +66,13 @@ P = ParamSpec("P")
 class AsyncCQ:
     """A CQ whose completions can be awaited; the CQ needs a completion channel of its own.
 
-    ``async for wc in acq`` gives the completions of requests posted otherwise than by an AsyncQP,
-    failed ones too; it ends when the AsyncCQ is closed, and raises VerbsError when the CQ is in
-    error. Closing the CQ closes the AsyncCQ. All tasks that use it run in one loop at a time: in
-    another one, while that runs, its use raises VerbsError(EBUSY).
+    ``async for wc in acq`` yields the completions of requests that were not posted by an AsyncQP,
+    failed ones too. It ends when the AsyncCQ is closed, and raises VerbsError when the CQ is in
+    error. Closing the CQ closes the AsyncCQ. One loop at a time may use it: while that loop runs,
+    use by another loop raises VerbsError(EBUSY).
 
-    Raises VerbsError: EINVAL (no channel, or one that other CQs notify too), EBUSY (another AsyncCQ
-    has the CQ, and would take its completions).
+    Raises VerbsError: EINVAL (the CQ has no channel, or shares it with another CQ), EBUSY (the CQ
+    has another AsyncCQ, which would take its completions).
     """
 
     def __init__(self, cq: CQ) -> None:
@@ -96,10 +96,10 @@ class AsyncCQ:
         self._unclaimed: deque[WC] = deque()
         self._arrivals = Wakeup()
         self._awaited = 0
-        self._sends = 0  # of AsyncQPs, posted and not completed
+        self._sends = 0  # requests of AsyncQPs that are posted and not completed
         self._receives = 0
-        self._given = 0  # to awaits that did not suspend, since the last turn of the loop
-        self._queued: dict[AsyncQP, None] = {}  # those that have requests in their backlog
+        self._given = 0  # since the last iteration of the loop, to awaits that did not suspend
+        self._queued: dict[AsyncQP, None] = {}  # the QPs that have requests in their backlog
         self._ended: VerbsError | None = None
         self._reader = Reader(cq.channel.fd, self._on_event)
         cq.call_before_closing(self._on_closing)
@@ -109,15 +109,16 @@ class AsyncCQ:
     def close(self) -> None:
         """Stop: iterations end, and operations in flight fail with ECANCELED. The CQ stays open."""
         if self._pending and self._ended is None:
-            with suppress(VerbsError):  # what has completed is told as it is, above all a failure
+            # A request that has completed keeps its result, above all a failure.
+            with suppress(VerbsError):
                 self.poll()
         self._end(VerbsError(errno.ECANCELED, "the AsyncCQ was closed"))
 
     def _on_closing(self) -> None:
-        """The CQ, or a QP of it, is about to close, and its completions go with it: what has
-        completed is told as it is, above all a failure.
+        """Take all completions before the CQ, or a QP of it, closes and discards them.
 
-        Nothing is posted meanwhile. Should closing fail, what is queued goes on in the next turn.
+        So a request that has completed keeps its result, above all a failure. Nothing is posted
+        meanwhile. If closing fails, queued requests are posted in the loop's next iteration.
         """
         if not self._pending or self._ended is not None:
             return
@@ -136,7 +137,7 @@ class AsyncCQ:
             aqp._post_queued()
 
     def _end(self, why: VerbsError) -> None:
-        """Nothing comes any more, and everybody who waits learns why."""
+        """End all waits with the error ``why``; no completion comes any more."""
         if self._ended is not None:
             return
         self._ended = why
@@ -151,10 +152,10 @@ class AsyncCQ:
             raise self._ended
 
     def _has_room(self) -> bool:
-        """Whether the CQ has a place for one more send's completion.
+        """Return whether the CQ has room for the completion of one more send.
 
-        Receives keep places too, but one send may always be under way: receives wait for the peer,
-        which may wait for that send.
+        Receives reserve room too, but one send is always allowed: receives wait for the peer, which
+        may wait for that send.
         """
         return self._ended is not None or self._sends < max(1, self.cq.cqe - self._receives)
 
@@ -185,9 +186,9 @@ class AsyncCQ:
         return _Next(self)
 
     def poll(self) -> bool:
-        """Take what has completed, without waiting; True if there was something.
+        """Take all completions that are there, without waiting. Returns whether there were any.
 
-        Raises VerbsError when the CQ is in error, EBUSY when a loop of another thread has it.
+        Raises VerbsError when the CQ is in error, EBUSY when a loop of another thread uses it.
         """
         if self._reader.loop is not None:
             self._reader.check()
@@ -208,7 +209,7 @@ class AsyncCQ:
                 elif not wc.wr_id & TOKEN_BIT:
                     self._unclaimed.append(wc)
                     self._arrivals.one()
-            if len(wcs) < _BATCH:  # that was all
+            if len(wcs) < _BATCH:  # the CQ is empty
                 return found
 
     def _on_event(self) -> None:
@@ -221,9 +222,9 @@ class AsyncCQ:
             self._end(error)
 
     def _arm(self) -> None:
-        """After this, whatever has not been taken yet makes an event."""
+        """Arm the CQ. After this every completion that was not taken yet makes an event."""
         self.cq.req_notify()
-        while self.poll():  # what came before the arming makes none
+        while self.poll():  # a completion from before the arming makes no event
             self.cq.req_notify()
 
     def _start_waiting(self) -> asyncio.AbstractEventLoop:
@@ -232,9 +233,10 @@ class AsyncCQ:
         return loop
 
     def _must_yield(self, nbytes: int) -> bool:
-        """Whether an await that found its completion, of ``nbytes``, lets others run first.
+        """Return whether an await that found its completion, of ``nbytes``, lets other tasks run.
 
-        Directly a request completes as it is posted: nobody would ever wait, and others starve.
+        With the direct carrier a request completes as it is posted, so such a task would never
+        suspend, and other tasks would starve.
         """
         self._given += 1 + (nbytes >> _PIECE_SHIFT)
         if self._given < _TURN:
@@ -286,11 +288,14 @@ class _Next(Step):
 
 
 class Operation(Step):
-    """A request on its way. ``await`` it for its WC; raises CompletionError, or VerbsError if it
-    could not be posted. It may be awaited late, more than once, or never, and a task may be made of
-    it (``TaskGroup.create_task``). A failure that nobody awaits is told to the loop's exception
-    handler, once it is known: at a later await on the AsyncCQ, or when that, its CQ, the QP or the
-    context is closed."""
+    """A request that was posted, or waits to be posted; ``await`` returns its WC.
+
+    The await raises CompletionError, or VerbsError if the request could not be posted. An operation
+    may be awaited late, more than once, or never, and ``TaskGroup.create_task`` accepts it. If a
+    request fails and its operation is not awaited, the loop's exception handler gets the error as
+    soon as it is known: at a later await on the AsyncCQ, or when that, its CQ, the QP or the
+    context is closed.
+    """
 
     __slots__ = (
         *("_acq", "_aqp", "_kept", "_length", "_outcome", "_queued", "_unheard", "_waiters"),
@@ -302,9 +307,9 @@ class Operation(Step):
         self.token = next(_tokens)  # its wr_id
         self.posted = False
         self._acq = acq
-        self._aqp = aqp  # of whose send queue it takes a place
-        self._kept = kept  # what must not go before it: memory
-        self._length = length  # of its message in bytes; None: what it keeps says so
+        self._aqp = aqp  # the QP whose send queue has it; None for a receive
+        self._kept = kept  # references to the memory that it uses
+        self._length = length  # of its message in bytes; None: the length of the memory
         self._queued = False
         self._waiters: tuple[asyncio.Future[None], ...] = ()  # of acq._awaited
         self._outcome: WC | Exception | None = None
@@ -312,7 +317,7 @@ class Operation(Step):
 
     @property
     def done(self) -> bool:
-        """True once its completion was taken."""
+        """True once its completion was taken, or it has failed otherwise."""
         return self._outcome is not None
 
     def __repr__(self) -> str:
@@ -329,7 +334,7 @@ class Operation(Step):
         return f"failed, {self._outcome}"
 
     def _poster(self) -> AsyncQP | None:
-        """The QP that it was posted to; of a receive, ``_kept`` says that."""
+        """Return the QP that it was posted to; for a receive that is in ``_kept``."""
         if self._aqp is not None:
             return self._aqp
         first = self._kept[0] if isinstance(self._kept, tuple) else None
@@ -339,12 +344,12 @@ class Operation(Step):
         return self._poster() is aqp
 
     def begin(self) -> None:
-        """The QP has it now, and it will complete."""
+        """Record that the QP has the request, so that it will complete."""
         self._acq._begun(self)
         self.posted = True
 
     def end(self, outcome: WC | Exception) -> None:
-        """It has completed, or failed otherwise."""
+        """Set the result: a completion, or another failure."""
         self._outcome = outcome
         if not isinstance(outcome, WC) or not outcome.is_success:
             self._remember(outcome)
@@ -382,24 +387,27 @@ class Operation(Step):
         return self._result()
 
     def _tell_wait(self, error: BaseException) -> None:
-        """Notes on a cancellation what the QP has waited for, if for a second or more or for a
-        receive of the peer, and that its peer's QP is gone, if that can be known: with a timeout,
-        the cancellation is the cause of the TimeoutError."""
+        """Add notes to a cancellation that say what the QP waits for.
+
+        They are those of ``Context.describe``: requests that wait for a second or more, or for a
+        receive of the peer, and QPs whose peer is gone. With a timeout, the cancellation is the
+        cause of the TimeoutError.
+        """
         aqp = self._poster()
         if not isinstance(error, asyncio.CancelledError) or aqp is None or self.done:
             return
         number = aqp.qp.qp_num
         said = aqp.qp.context.describe() or {}
         told = [*said.get("deserted", ())]
-        if self._aqp is not None:  # what the QP waits for is a request's answer, and no receive
+        if self._aqp is not None:  # these entries are about requests, not about receives
             told += [*said.get("waiting", ()), *said.get("unready", ())]
         for entry in told:
             if entry["qp_num"] == number:
                 error.add_note(entry["why"])
 
     def _abandon(self, waiter: asyncio.Future[None] | None) -> None:
-        """Who waits by it gives up. A request that is still queued here need not be posted when
-        nobody wants its result."""
+        """Remove a waiter. A request that is still queued here is not posted when no waiter is
+        left."""
         if waiter in self._waiters:
             self._waiters = tuple(other for other in self._waiters if other is not waiter)
             self._acq._awaited -= 1
@@ -410,8 +418,11 @@ class Operation(Step):
             )
 
     def _remember(self, outcome: WC | Exception) -> None:
-        """The loop is told of a failure that nobody awaits, unless it follows from what is told
-        elsewhere: the QP's first error, or a CQ, QP or AsyncCQ that has ended."""
+        """Have the loop report the failure if no task awaits it.
+
+        Failures that follow from an earlier one are not reported: flushed requests, and those of a
+        CQ, QP or AsyncCQ that was closed.
+        """
         error: Exception | None = None
         if not isinstance(outcome, WC):
             if not self.posted and getattr(outcome, "errno", None) != errno.ECANCELED:
@@ -435,7 +446,7 @@ class Operation(Step):
 
 
 def _length_of(kept: object) -> int:
-    """How many bytes a request without a length of its own moves, as far as it counts here."""
+    """Return how many bytes a request without an explicit length transfers."""
     if isinstance(kept, MR | SGE):
         return kept.length
     return sum(map(_length_of, kept)) if isinstance(kept, list | tuple) else 0
@@ -444,13 +455,14 @@ def _length_of(kept: object) -> int:
 class AsyncQP:
     """A QP whose requests can be awaited.
 
-    Post to it only through here while requests are in flight. Each method posts at once and returns
-    an Operation; when the send queue is full, or ``send_cq`` has no room for one more completion,
-    the request waits here, in order, until there is room. ``send_cq`` serves the send queue,
-    ``recv_cq`` (default: the same) the receives. Closing the QP ends what waits: ECANCELED.
+    While requests are in flight, post to the QP only through this object. Each method posts at once
+    and returns an Operation. If the send queue is full, or ``send_cq`` has no room for one more
+    completion, the request waits here, in order, until there is room. ``send_cq`` is for the send
+    queue, ``recv_cq`` (default: the same) for receives. Closing the QP ends waiting operations with
+    ECANCELED.
 
-    An await whose completion is there goes on at once, but for each 128th, or what makes up 8 MiB:
-    there it lets the loop turn, so that other tasks run and ``asyncio.timeout`` fires.
+    An await whose completion is there returns at once, except that each 128th, or each 8 MiB of
+    payload, gives the loop one iteration for other tasks and ``asyncio.timeout``.
     """
 
     def __init__(self, qp: QP, send_cq: AsyncCQ, recv_cq: AsyncCQ | None = None) -> None:
@@ -459,7 +471,8 @@ class AsyncQP:
         self.recv_cq = recv_cq or send_cq
         self._check_queues()
         self._room = qp.cap.max_send_wr
-        self._backlog: dict[Operation, Callable[[], None]] = {}  # in order, and what posts each
+        # In order, with the function that posts each.
+        self._backlog: dict[Operation, Callable[[], None]] = {}
         qp.call_before_closing(self._on_closing)
         qp.call_when_closed(self._on_closed)
 
@@ -479,9 +492,10 @@ class AsyncQP:
     def _start(
         self, post: Callable[P, None], kept: object, length: int | None
     ) -> tuple[Operation, Callable[P, None]]:
-        """An operation, and what posts its request: to be called, and then ``_started``.
+        """Return an operation and the function that posts its request.
 
-        Raises VerbsError when the AsyncCQ has ended.
+        The caller calls that function and then ``_started``. Raises VerbsError when the AsyncCQ has
+        ended.
         """
         if self.send_cq._reader.loop is not None:
             self.send_cq._reader.check()
@@ -507,11 +521,11 @@ class AsyncQP:
         return queue
 
     def _queue(self, operation: Operation, post: Callable[[], None]) -> None:
-        """Keep it until a completion makes room, which the loop looks for even if nobody awaits."""
+        """Queue a request until a completion makes room; the loop polls even if no task awaits."""
         self._backlog[operation] = post
         self.send_cq._queued[self] = None
         self.send_cq._awaited += 1
-        with suppress(RuntimeError):  # no loop is running yet: the first await looks
+        with suppress(RuntimeError):  # no loop is running yet: the first await polls
             self.send_cq._start_waiting()
 
     def _unqueue(self, operation: Operation) -> Callable[[], None]:
@@ -522,7 +536,7 @@ class AsyncQP:
         return post
 
     def _has_room(self) -> bool:
-        """Whether the send queue and its CQ have a place each for one more request."""
+        """Return whether the send queue and its CQ both have room for one more request."""
         return self._room > 0 and self.send_cq._has_room()
 
     def _post_queued(self) -> None:
@@ -532,7 +546,7 @@ class AsyncQP:
             try:
                 self.send_cq._check()
                 post()
-            except Exception as error:  # whose request it is finds out, and not who made the room
+            except Exception as error:  # raised by this operation's await, not here
                 operation.end(error)
             else:
                 operation.begin()
@@ -543,7 +557,7 @@ class AsyncQP:
             acq._on_closing()
 
     def _on_closed(self) -> None:
-        """The QP is closed: nothing of what was posted to it completes any more."""
+        """End all operations of the QP, which is closed, with ECANCELED."""
         why = VerbsError(errno.ECANCELED, "the QP was closed before the request had completed")
         for operation in list(self._backlog):
             self._unqueue(operation)
@@ -573,9 +587,8 @@ class AsyncQP:
     ) -> Operation:
         """SEND.
 
-        Arguments as ``QP.send``: ``ah``, ``remote_qpn`` and ``remote_qkey`` are a UD peer's
-        address, ``remote_srqn``, here and below, XRC's SRQ. It always completes, so ``flags``
-        need not say SIGNALED.
+        Arguments as ``QP.send``: ``ah``, ``remote_qpn`` and ``remote_qkey`` are the address of a UD
+        peer, ``remote_srqn``, here and below, the number of an XRC SRQ. SIGNALED is always set.
         """
         operation, post = self._start(self.qp.send, local if ah is None else (local, ah), length)
         post(
@@ -729,7 +742,7 @@ class AsyncQP:
         flags: int = 0,
         remote_srqn: int = 0,
     ) -> Operation:
-        """FLUSH of what was written before; arguments as ``QP.flush``."""
+        """FLUSH of earlier writes; arguments as ``QP.flush``."""
         operation, post = self._start(self.qp.flush, None, 0)
         post(
             remote_addr,
@@ -745,7 +758,7 @@ class AsyncQP:
     def recv(self, local: Local, offset: int = 0, length: int | None = None) -> Operation:
         """Post a receive.
 
-        Its WC says what arrived. Raises VerbsError(ENOMEM) when the queue is full.
+        Its WC describes the message. Raises VerbsError(ENOMEM) when the queue is full.
         """
         self.recv_cq._reader.check()
         self.recv_cq._check()
@@ -758,7 +771,7 @@ class AsyncQP:
 class EventStream:
     """A device's asynchronous events: ``async for event in aio.events(ctx)``.
 
-    Ends when it or the context is closed.
+    The iteration ends when the stream or the context is closed.
     """
 
     def __init__(self, context: Context) -> None:
@@ -775,7 +788,7 @@ class EventStream:
         self._wakeup.all()
 
     def _on_event(self) -> None:
-        self._reader.detach()  # the loop would come again and again until somebody takes the event
+        self._reader.detach()  # else the loop calls this again until the event is taken
         self._wakeup.all()
 
     def __enter__(self) -> Self:
@@ -806,7 +819,7 @@ class _Pause:
 
 
 def events(context: Context) -> EventStream:
-    """The asynchronous events of ``context``."""
+    """Return a stream of the asynchronous events of ``context``. Raises TypeError."""
     if not isinstance(context, Context):
         raise TypeError(
             f"events takes an open device, and not {type(context).__name__}: verbs.open_device()"
@@ -823,9 +836,9 @@ async def connect_rc(
     psn: int | None = None,
     **options: Unpack[ConnectOptions],
 ) -> QPInfo:
-    """``verbena.connect_rc`` over asyncio streams; the two can be each other's peers.
+    """``verbena.connect_rc`` over asyncio streams; the peer may use either of the two functions.
 
-    Raises what it raises, except ETIMEDOUT: use ``asyncio.timeout``.
+    Raises the same errors except ETIMEDOUT: use ``asyncio.timeout``.
     """
     connect.check_options(options)
     _check_streams(reader, writer)

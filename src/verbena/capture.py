@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a capture, which programs started with ``verbena run --capture`` write."""
+"""Makes the file of a capture, which programs started with ``verbena run --capture`` write."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["begin"]
 
 
 def begin(file: str | os.PathLike[str]) -> None:
-    """Make an empty capture, over an earlier one.
+    """Make an empty capture in ``file``, in place of an earlier capture.
 
-    Raises OSError when that cannot be done, also when the file is there and no capture of
-    Verbena's: it is left as it is.
+    Raises OSError when the file cannot be written, and when it exists and is not a capture of
+    Verbena's; such a file is not changed.
     """
     error = ctypes.create_string_buffer(256)
     size = ctypes.c_size_t(len(error))

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena demo`: real RDMA programs and NumPy over Verbena, and what they reach, in half a minute.
+"""`verbena demo`: runs RDMA programs and NumPy over Verbena and prints measurements.
 
-Each step prints what it runs and what came of it; one that fails says what to do, and the others
-still run.
+verbena.cli starts it; it takes half a minute. Each step prints its command and its result; a step
+that fails says what to do, and the others still run.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
 
 
 def attempt(step: Callable[[Cores], None], where: Cores) -> bool:
-    """Run a step; whether it passed."""
+    """Run a step. Returns whether it passed."""
     try:
         step(where)
     except (MeasureError, OSError) as error:
@@ -60,7 +60,7 @@ def attempt(step: Callable[[Cores], None], where: Cores) -> bool:
 
 
 def advice(problem: str) -> str:
-    """What to do about a failure. An error that names a package has said the command."""
+    """Return what to do about a failure. An error that names a package has the command already."""
     if "apt-get" in problem:
         return "install that package, then run the demo again."
     return GENERAL_ADVICE
@@ -105,7 +105,7 @@ def write_bandwidth(where: Cores) -> None:
 
 
 def numpy_array(where: Cores) -> None:
-    """The other process only waits for the word that the array is there, and verifies it."""
+    """Write an array into the other process, which waits for a notification and verifies it."""
     title("3. A NumPy array into another process's memory, from Python")
     show("mr = pd.reg_mr(array)\nqp.write(mr, remote_addr, rkey)")
     found = scripts.run(arrays.array, where, seconds=0, count=ARRAY_LENGTH)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rules that harm packets: they drop, duplicate, reorder, delay, corrupt or truncate them.
+"""Fault rules: they drop, duplicate, reorder, delay, corrupt or truncate packets.
 
     from verbena import fault
 
@@ -7,8 +7,8 @@
     fault.set_rules(context, rules)        # an open device, at run time
     print(fault.counters(context))
 
-The same text is what ``verbena run --fault`` and the variable ``VERBENA_FAULT`` take;
-docs/faults.md has its grammar.
+``verbena run --fault`` and the variable ``VERBENA_FAULT`` take the same text; docs/faults.md has
+its grammar.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NUMBERS = {
 
 
 class Direction(StrEnum):
-    """Which packets of a process a rule sees."""
+    """The direction of the packets that a rule applies to, seen from its process."""
 
     OUT = "out"
     IN = "in"
@@ -56,12 +56,12 @@ class Direction(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What all rules have: which packets they choose. What is left out lets every packet through.
+    """The selectors that all rules have. A selector that is left out matches every packet.
 
     ``chance`` is from 0 to 1. ``qp`` is the number of this side's queue pair. ``psn`` is one
     sequence number or the first and last of a range. ``opcode`` is a name, a number or several of
-    them (docs/faults.md lists the names). ``nth``: only the n-th packet that fits; ``every``: each
-    n-th; ``limit``: so many times and no more.
+    them (docs/faults.md lists the names). ``nth``: only the n-th packet that the other selectors
+    match; ``every``: each n-th; ``limit``: at most so many packets.
     """
 
     _: KW_ONLY
@@ -117,7 +117,7 @@ class Drop(Rule):
 
 @dataclass(frozen=True)
 class Duplicate(Rule):
-    """The packet is sent ``copies`` times more."""
+    """The packet is sent ``copies`` more times."""
 
     copies: int = 1
 
@@ -129,8 +129,8 @@ class Duplicate(Rule):
 
 @dataclass(frozen=True)
 class Reorder(Rule):
-    """The packet waits until ``by`` later ones of its queue pair have passed, or ``within``
-    seconds."""
+    """The packet is held until ``by`` later ones of its queue pair have passed, ``within`` seconds
+    at most."""
 
     by: int = 1
     within: float = 0.01
@@ -144,7 +144,7 @@ class Reorder(Rule):
 
 @dataclass(frozen=True)
 class Delay(Rule):
-    """The packet is late by ``seconds``, or by a random time from there to ``most``."""
+    """The packet is delayed by ``seconds``, or by a random time from ``seconds`` to ``most``."""
 
     seconds: float
     most: float | None = None
@@ -158,10 +158,10 @@ class Delay(Rule):
 
 @dataclass(frozen=True)
 class Corrupt(Rule):
-    """One bit is flipped: of the byte ``at``, counted from the BTH's first, or of any.
+    """One bit is flipped: in byte ``at``, counted from the first of the BTH, or in a random byte.
 
-    The ICRC stays as it was, so the receiver drops the packet. With ``good_icrc`` it fits what is
-    left, and the receiver has to cope.
+    The ICRC does not change, so the receiver drops the packet. With ``good_icrc`` it is computed
+    again, so that the receiver's engine gets the damaged packet.
     """
 
     at: int | None = None
@@ -178,9 +178,9 @@ class Corrupt(Rule):
 
 @dataclass(frozen=True)
 class Truncate(Rule):
-    """The packet ends early: after ``to`` bytes from the BTH on, or anywhere behind the BTH.
+    """The packet is cut: after ``to`` bytes from the BTH on, or at a random place behind the BTH.
 
-    ``good_icrc`` as in Corrupt.
+    ``good_icrc`` is as in Corrupt.
     """
 
     to: int | None = None
@@ -197,7 +197,7 @@ class Truncate(Rule):
 
 @dataclass(frozen=True)
 class Counter:
-    """How many packets a rule's selectors chose, and to how many it did something."""
+    """How many packets a rule's selectors matched, and how many of them it changed."""
 
     rule: str
     matched: int
@@ -205,10 +205,10 @@ class Counter:
 
 
 def text(*rules: Rule | str, seed: int | None = None, hold: int | None = None) -> str:
-    """The rules as text, in their order.
+    """Return the rules as text, in their order.
 
-    ``seed`` decides what chance decides; ``hold`` is how many packets are held at once. Raises
-    ValueError when something in them makes no sense.
+    ``seed`` is the seed of all random choices; at most ``hold`` packets are held at once. Raises
+    ValueError when a value is not valid.
     """
     settings = [f"seed {seed}"] if seed is not None else []
     settings += [f"hold {hold}"] if hold is not None else []
@@ -218,7 +218,7 @@ def text(*rules: Rule | str, seed: int | None = None, hold: int | None = None) -
 
 
 def check(rules: str) -> None:
-    """Raises ValueError, naming the word, when `rules` is not the text of fault rules."""
+    """Raise ValueError, which names the wrong word, when `rules` is not the text of fault rules."""
     try:
         _fault_rules.parse(rules)
     except ValueError as error:
@@ -226,17 +226,17 @@ def check(rules: str) -> None:
 
 
 class Device(Protocol):
-    """What an open device of verbena.verbs offers here."""
+    """The methods of an open device (verbena.verbs.Context) that this module uses."""
 
     def set_fault(self, text: str) -> None: ...
     def fault_counters(self) -> str: ...
 
 
 def set_rules(context: Device, *rules: Rule | str, seed: int | None = None) -> None:
-    """Rules in place of those that the open device has; none: packets pass again.
+    """Replace the rules of an open device; without rules packets pass unchanged.
 
-    Where a peer on this host is reached without packets the rules do nothing to it, and a line on
-    stderr says so. Raises ValueError as ``text``, and VerbsError(EOPNOTSUPP), which says why, when
+    The rules do not apply to a peer on this host that is reached without packets, and a line on
+    stderr says so. Raises ValueError as ``text``, and VerbsError(EOPNOTSUPP), with the reason, when
     the device sends no packets.
     """
     _check_device(context)
@@ -244,7 +244,7 @@ def set_rules(context: Device, *rules: Rule | str, seed: int | None = None) -> N
 
 
 def counters(context: Device) -> list[Counter]:
-    """What the rules of the open device did up to now. Raises VerbsError(EOPNOTSUPP)."""
+    """Return the counters of the open device's rules. Raises VerbsError(EOPNOTSUPP)."""
     _check_device(context)
     found = []
     for line in context.fault_counters().splitlines():
@@ -268,7 +268,7 @@ def _joined(separator: str, value: str | int | Sequence[str | int]) -> str:
 
 
 def _decimal(value: float) -> str:
-    """Without an exponent, in as many places as the grammar has."""
+    """Return a number without an exponent, with the nine decimal places of the grammar."""
     return f"{value:.9f}".rstrip("0").rstrip(".")
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is said on stderr while something runs: one line of a terminal that is kept up to date, or,
-where stderr is no terminal, a line after ten seconds and after twice as long each time.
+"""Progress messages on stderr.
 
-``verbena sim`` and ``verbena.sim.sweep`` use this.
+On a terminal there is one line, which is overwritten; otherwise a line is printed after ten
+seconds, and each further one after twice that time. ``verbena sim`` and ``verbena.sim.sweep`` use
+this.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ WIDTH = 110
 
 
 class Line:
-    """What is said on stderr while something runs."""
+    """The progress line of one command. ``quiet`` suppresses it; ``who`` begins each line."""
 
     def __init__(self, quiet: bool = False, who: str = "verbena sim") -> None:
         self.who = who
@@ -27,7 +28,7 @@ class Line:
         self._next = FIRST
 
     def say(self, text: str) -> None:
-        """Shows it if it is time to."""
+        """Show the text, unless stderr is no terminal and the next line is not due yet."""
         if self.quiet:
             return
         if self.terminal:

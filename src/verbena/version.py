@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verbena's version, with the commit of the source where that is known.
 
-``verbena --version`` and ``verbena info`` print it, and results of simulations keep it. The commit
-is known for what pip installed from a repository, for a checkout that was installed to be edited in
-place, and for what was built from a checkout (cmake/VerbenaCommit.cmake).
+``verbena --version`` and ``verbena info`` print it, and results of simulations record it. The
+commit is known for a package that pip installed from a repository, for an editable installation of
+a checkout, and for a package that was built from a checkout (cmake/VerbenaCommit.cmake).
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ BUILT = Path(__file__).with_name("commit.txt")
 
 @cache
 def full_version() -> str:
-    """ "0.1.0", or "0.1.0 (0123456789ab)"; "-dirty" behind a commit that files differ from."""
+    """Return "0.1.0", or "0.1.0 (0123456789ab)"; "-dirty" follows if files differ from the
+    commit."""
     commit = _commit(_source())
     return f"{version()} ({commit})" if commit else version()
 
 
 def version() -> str:
-    """The release, "0.1.0"."""
+    """Return the release, as "0.1.0"."""
     try:
         return metadata.version("verbena")
     except metadata.PackageNotFoundError:  # imported from a source tree that is not installed
@@ -38,7 +39,7 @@ def version() -> str:
 
 
 def _source() -> dict[str, Any]:
-    """Where pip found what it installed (PEP 610); nothing where that is not known."""
+    """Return where pip found the package (direct_url.json, PEP 610); empty if that is not known."""
     try:
         text = metadata.distribution("verbena").read_text("direct_url.json")
         found = json.loads(text) if text else {}
@@ -48,7 +49,7 @@ def _source() -> dict[str, Any]:
 
 
 def _commit(source: dict[str, Any]) -> str:
-    """The commit, or nothing."""
+    """Return the abbreviated commit, or an empty string."""
     if commit := source.get("vcs_info", {}).get("commit_id"):
         return str(commit)[:DIGITS]
     if not source.get("dir_info", {}).get("editable"):
@@ -62,7 +63,7 @@ def _commit(source: dict[str, Any]) -> str:
 
 
 def _built() -> str:
-    """The commit of the checkout from which this was built, or nothing."""
+    """Return the commit of the checkout from which this was built, or an empty string."""
     try:
         return BUILT.read_text().strip()
     except OSError:

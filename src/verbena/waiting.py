@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How tasks wait for a thing, and loops for a descriptor: what ``verbena.aio`` is made of.
+"""Building blocks of ``verbena.aio``: tasks that wait for a wake-up, loops that watch a descriptor.
 
-Nothing here knows requests. All of it belongs to one loop at a time, and to that loop's thread.
+Nothing here depends on verbs requests. An object belongs to one loop at a time, and only the thread
+of that loop may use it.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from .verbs.errors import VerbsError
 __all__ = ["Reader", "Step", "Steps", "Unheard", "Wakeup", "wake"]
 
 Steps = Generator[asyncio.Future[None] | None, None, WC]
-"""What an await goes through: a future to wait for, or None to let others run first."""
+"""What an await yields: a future to wait for, or None to let other tasks run first."""
 
 
 class Wakeup:
-    """Futures of the tasks that wait for one thing; setting them wakes the tasks to look again."""
+    """The futures of tasks that wait for one condition; a woken task checks the condition again."""
 
     def __init__(self) -> None:
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -39,7 +40,7 @@ class Wakeup:
             yield from waiter
         except BaseException:
             if waiter.done() and not waiter.cancelled():
-                self.one()  # this task was woken but gives up: pass the word on
+                self.one()  # this task was woken and gives up: wake another one
             raise
         finally:
             if waiter in self._waiters:
@@ -55,7 +56,7 @@ class Wakeup:
 
 
 def wake(waiter: asyncio.Future[None]) -> bool:
-    """False: nobody waits by it any more."""
+    """Wake the task that waits by this future. Returns False if no task waits any more."""
     if waiter.done() or waiter.get_loop().is_closed():
         return False
     waiter.set_result(None)
@@ -63,10 +64,10 @@ def wake(waiter: asyncio.Future[None]) -> bool:
 
 
 class Reader:
-    """Has a loop call ``ready`` when a descriptor is readable.
+    """Makes a loop call ``ready`` when a descriptor is readable.
 
-    Follows the program from loop to loop, but not away from one that runs: that is in another
-    thread, and whoever waits there would wait for ever.
+    The reader moves to another loop when that uses it, unless the earlier loop is running: then it
+    is in another thread, and tasks there would wait for ever.
     """
 
     def __init__(self, fd: int, ready: Callable[[], None]) -> None:
@@ -75,7 +76,7 @@ class Reader:
         self.loop: asyncio.AbstractEventLoop | None = None
 
     def attach(self) -> asyncio.AbstractEventLoop:
-        """Read from the running loop, which is returned."""
+        """Watch the descriptor in the running loop, and return the loop. Raises as ``check``."""
         loop = asyncio.get_running_loop()
         if loop is not self.loop:
             self.check()
@@ -85,7 +86,7 @@ class Reader:
         return loop
 
     def check(self) -> None:
-        """Raise VerbsError(EBUSY) when the descriptor is read by a loop of another thread."""
+        """Raise VerbsError(EBUSY) when a running loop of another thread watches the descriptor."""
         if self.loop is None or not self.loop.is_running():
             return
         if self.loop is not _running_loop():
@@ -103,10 +104,10 @@ class Reader:
 
 
 class Step(Coroutine[asyncio.Future[None] | None, None, WC]):
-    """An awaitable that suspends only when it must, or when it is others' turn.
+    """An awaitable that suspends only when it has to wait, or to let other tasks run.
 
-    It is a coroutine for who asks for one: ``asyncio.create_task`` and ``TaskGroup.create_task``
-    do, and step it by ``send``.
+    It is also a coroutine, since ``asyncio.create_task`` and ``TaskGroup.create_task`` require one;
+    they step it by ``send``.
     """
 
     __slots__ = ("_stepping",)
@@ -115,17 +116,18 @@ class Step(Coroutine[asyncio.Future[None] | None, None, WC]):
         self._stepping: dict[object, Steps] = {}  # by task
 
     def send(self, value: None, /) -> asyncio.Future[None] | None:
-        """Start or go on, as a task does."""
+        """Start or continue, as a task does."""
         return self._step(lambda steps: steps.send(value))
 
     def throw(self, error: Any, /, *rest: Any) -> asyncio.Future[None] | None:
-        """Raise ``error`` where it waits, as a task does that is cancelled."""
+        """Raise ``error`` at the place of the wait, as a cancelled task does."""
         return self._step(lambda steps: steps.throw(error, *rest))
 
     def _step(
         self, how: Callable[[Steps], asyncio.Future[None] | None]
     ) -> asyncio.Future[None] | None:
-        """Several tasks may be made of one: each has steps of its own."""
+        """Step the running task. Several tasks may await one Step; each has a generator of its
+        own."""
         task = _current_task()
         if task not in self._stepping:
             self._stepping[task] = self.__await__()
@@ -136,7 +138,7 @@ class Step(Coroutine[asyncio.Future[None] | None, None, WC]):
             raise
 
     def close(self) -> None:
-        """End the waits of the tasks that step it. A request that was posted stays so."""
+        """End the waits of the tasks that step it. A request that was posted stays posted."""
         while self._stepping:
             self._stepping.popitem()[1].close()
 
@@ -156,10 +158,8 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 
 class Unheard:
-    """A failure that nobody has asked for yet. If nobody ever does, the loop is told of it.
-
-    ``asyncio`` does the same with a Future's exception that was never retrieved.
-    """
+    """A failure that no task has retrieved yet. If none ever does, the loop's exception handler
+    gets it, as with the exception of an asyncio Future that was never retrieved."""
 
     __slots__ = ("_error", "_loop", "heard")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What would fail in silence is told: to the peer, to a second loop, to the loop's handler."""
+"""Failures that would go unnoticed are reported: to the peer, a second loop, the loop's handler."""
 
 from __future__ import annotations
 

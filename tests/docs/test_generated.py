@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the documentation has been given by a program is what the program says now."""
+"""The generated parts of the documentation are what their generators make now."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics made by chance, and a second opinion on their routes by plain networkx."""
+"""Random fabrics, and an independent check of their routes by plain networkx."""
 
 from __future__ import annotations
 

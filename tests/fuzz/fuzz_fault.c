@@ -31,12 +31,12 @@ static void judge(const struct vb_fault_rules *rules)
     static const uint8_t header[12] = {4};
     struct vb_fault_view view = {VB_WRAP_OUT, 1, header, sizeof(header)};
     struct vb_fault *fault;
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
     char told[256];
 
     require(vb_wrap_fault_create(rules, &fault) == 0);
-    if (vb_wrap_fault_judge(fault, &view, &fate))
-        require(vb_wrap_fault_note(fault, fate.acted, told, sizeof(told)) > 0);
+    if (vb_wrap_fault_apply(fault, &view, &effect))
+        require(vb_wrap_fault_note(fault, effect.acted, told, sizeof(told)) > 0);
     require(vb_wrap_rules_text(fault, told, sizeof(told)) >= 0);
     vb_wrap_fault_destroy(fault);
 }

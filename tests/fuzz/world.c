@@ -173,7 +173,7 @@ bool world_receive(struct world *world, struct vb_qp *qp, uint32_t offset, uint3
     struct arena *arena = &world->arena[fabric_side_of(&world->fabric, qp)];
     struct ibv_sge sge = element(arena, offset, length);
     struct ibv_recv_wr wr = {.wr_id = world->posted, .sg_list = &sge, .num_sge = 1}, *bad;
-    struct vb_srq *srq = qp->real ? world->xrc_srq : qp->srq;
+    struct vb_srq *srq = qp->verbs->real ? world->xrc_srq : qp->srq;
 
     if (world->posted == WORLD_REQUESTS ||
         (srq ? vb_srq_post_recv(srq, &wr, &bad) : vb_post_recv(qp, &wr, &bad)))

@@ -51,7 +51,7 @@ bool world_receive(struct world *world, struct vb_qp *qp, uint32_t offset, uint3
 /* The program's QP itself: of an XRC target it has a handle. */
 static inline struct vb_qp *world_real(struct vb_qp *qp)
 {
-    return qp->real ? qp->real : qp;
+    return qp->verbs->real ? qp->verbs->real : qp;
 }
 
 /* The group that the datagram victims are in. */

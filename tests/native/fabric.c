@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 
 #include "check.h"
+#include "hca/sentences.h"
 #include "memory/heap.h"
 #include "wire/opcode.h"
 
@@ -93,7 +94,8 @@ static void carrier_kick(struct vb_qp *qp)
 static int carry(struct vb_qp *qp)
 {
     struct side *side = side_of(qp->context->adapter);
-    struct vb_path path = path_to(side, qp->attr.ah_attr.grh.dgid.raw, 128 << qp->attr.path_mtu);
+    struct vb_path path =
+        path_to(side, qp->verbs->attr.ah_attr.grh.dgid.raw, 128 << qp->verbs->attr.path_mtu);
 
     int error;
 
@@ -115,7 +117,7 @@ static void forget(struct vb_qp *qp)
 static const struct hand_calls calls = {
     .number = port_number,
     .execute = carrier_execute,
-    .kick = carrier_kick,
+    .doorbell = carrier_kick,
     .settle = carrier_settle,
     .carry = carry,
     .forget = forget,

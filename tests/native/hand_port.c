@@ -44,7 +44,7 @@ void hand_port_make(struct hand_port *hand, const struct hand_calls *calls)
                  .disconnect = hand_port_disconnect,
                  .attend = hand_port_attend,
                  .progress = hand_port_progress},
-        .packets = {.kick = calls->kick,
+        .packets = {.doorbell = calls->doorbell,
                     .note = vb_engine_note,
                     .is_loop = vb_engine_is_loop,
                     .settle = calls->settle,

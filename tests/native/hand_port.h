@@ -13,7 +13,7 @@
 struct hand_calls {
     int (*number)(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num);
     int (*execute)(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
-    void (*kick)(struct vb_qp *qp);
+    void (*doorbell)(struct vb_qp *qp);
     void (*settle)(struct vb_qp *qp);
     int (*carry)(struct vb_qp *qp);   /* the QP's path becomes known to its engine */
     void (*forget)(struct vb_qp *qp); /* the engine has nothing of the QP any more */

@@ -109,7 +109,7 @@ static void forget(struct vb_qp *qp)
 static const struct hand_calls calls = {
     .number = port_number,
     .execute = carrier_execute,
-    .kick = carrier_kick,
+    .doorbell = carrier_kick,
     .settle = vb_settled_at_once,
     .carry = carry,
     .forget = forget,

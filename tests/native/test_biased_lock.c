@@ -15,7 +15,7 @@ static struct vb_biased_lock lock;
 
 static void claim(void)
 {
-    vb_biased_acquire(&lock, INSTANCE, true);
+    vb_biased_acquire(&lock, VB_RANK_SQ, INSTANCE, true);
     vb_biased_release(&lock);
 }
 
@@ -31,13 +31,13 @@ static void *visit_amid_an_entry(void *visit)
 
 static bool acquire(void)
 {
-    vb_biased_acquire(&lock, INSTANCE, false);
+    vb_biased_acquire(&lock, VB_RANK_SQ, INSTANCE, false);
     return true;
 }
 
 static bool try(void)
 {
-    return vb_biased_try(&lock, INSTANCE);
+    return vb_biased_try(&lock, VB_RANK_SQ, INSTANCE);
 }
 
 static void is_free_after(bool (*visit)(void))
@@ -59,13 +59,13 @@ static void a_visitor_leaves_as_it_came(void)
 }
 
 /* The thread that was privileged gets in although the one that ended that has died inside. */
-static void a_dead_visitor_is_buried(void)
+static void the_lock_of_a_dead_visitor_is_freed(void)
 {
     lock = (struct vb_biased_lock){0};
     claim();
-    vb_biased_acquire(&lock, INSTANCE + 1, false);
+    CHECK(vb_biased_enter(&lock, INSTANCE + 1, false, NULL));
     CHECK(vb_biased_is_held_by(&lock, INSTANCE + 1));
-    vb_biased_bury(&lock, INSTANCE + 1);
+    vb_biased_free_dead(&lock, INSTANCE + 1);
     CHECK(!vb_biased_is_held(&lock));
     claim();
     CHECK(!vb_biased_is_held(&lock));
@@ -106,7 +106,7 @@ static void visitors_and_the_usual_thread_exclude_each_other(void)
     for (int i = 0; i < VISITORS; ++i)
         CHECK_EQ(pthread_create(&visitor[i], NULL, visit_often, NULL), 0);
     while (visitors) {
-        vb_biased_acquire(&lock, INSTANCE, true);
+        vb_biased_acquire(&lock, VB_RANK_SQ, INSTANCE, true);
         use();
         vb_biased_release(&lock);
     }
@@ -165,7 +165,7 @@ static void *stay_inside(void *argument)
 {
     (void)argument;
     claim();
-    vb_biased_acquire(&lock, INSTANCE, false);
+    vb_biased_acquire(&lock, VB_RANK_SQ, INSTANCE, false);
     is_inside = true;
     await(&is_asking);
     usleep(AT_ONCE);
@@ -179,7 +179,7 @@ static void *ask(void *argument)
     (void)argument;
     await(&is_inside);
     is_asking = true;
-    vb_biased_acquire(&lock, INSTANCE, true);
+    vb_biased_acquire(&lock, VB_RANK_SQ, INSTANCE, true);
     has_entered = true;
     vb_biased_release(&lock);
     return NULL;
@@ -235,7 +235,7 @@ int main(void)
     }
     alarm(60); /* a hang is a failure */
     RUN(a_visitor_leaves_as_it_came);
-    RUN(a_dead_visitor_is_buried);
+    RUN(the_lock_of_a_dead_visitor_is_freed);
     RUN(visitors_and_the_usual_thread_exclude_each_other);
     RUN(threads_at_any_distance_exclude_each_other);
     RUN(a_child_is_not_its_parent);

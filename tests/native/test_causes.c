@@ -9,6 +9,7 @@
 #include "check.h"
 #include "fabric.h"
 #include "hca/causes.h"
+#include "hca/sentences.h"
 #include "memory/guard.h"
 #include "wire/headers.h"
 

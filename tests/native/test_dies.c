@@ -64,7 +64,7 @@ static void before_the_wake_up(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    end.qp->connection->peer->socket =
+    end.qp->verbs->connection->peer->socket =
         -1; /* the wake-up goes nowhere, as if it had not been reached */
     CHECK_EQ(end_post(&end, end.qp, IBV_WR_SEND, 8), 0);
     die();
@@ -134,12 +134,13 @@ static void who_has_died_is_not_unready(void)
     end_meet(pair.socket);
     end_meet(pair.socket);
     pair.end.qp->terms.rnr_retry = 1;
-    pthread_mutex_lock(&pair.end.direct->links_mutex); /* the service thread notices nothing */
+    pthread_mutex_lock(
+        &pair.end.direct->links_mutex.mutex); /* the service thread notices nothing */
     kill(pair.victim, SIGKILL);
     CHECK_EQ(waitid(P_PID, (id_t)pair.victim, &ended, WEXITED | WNOWAIT), 0);
     CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_SEND, 8), 0);
     CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_RETRY_EXC_ERR);
-    pthread_mutex_unlock(&pair.end.direct->links_mutex);
+    pthread_mutex_unlock(&pair.end.direct->links_mutex.mutex);
     close_pair(&pair);
 }
 
@@ -152,7 +153,7 @@ static void with_a_shared_request(int socket)
 
     victim_open(&end, socket, (struct end_options){0});
     vb_sq_lock(end.qp);
-    CHECK_EQ(vb_direct_take_recv(end.qp->connection, &taken), 0);
+    CHECK_EQ(vb_direct_take_recv(end.qp->verbs->connection, &taken), 0);
     die();
 }
 
@@ -179,7 +180,8 @@ static void lock_datagrams(struct end *end, struct vb_connection *to)
     CHECK(to->peer != NULL);
     to->remote = vb_direct_peer_qp(to->peer, end->peer.qp_num);
     to->rq_seen = atomic_load(&to->remote->rq_taken);
-    CHECK(vb_lock_unless(&to->remote->rq_lock, end->direct->adapter->instance, &to->peer->gone));
+    CHECK(vb_word_lock_unless(&to->remote->rq_lock, VB_RANK_RECEIVE, end->direct->adapter->instance,
+                              &to->peer->gone));
 }
 
 static void with_a_datagram(int socket)
@@ -251,8 +253,9 @@ static void with_the_shared_queue(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    CHECK(vb_trylock(&end.qp->connection->peer->view.srq[end.qp->connection->remote->srq - 1].lock,
-                     end.direct->adapter->instance));
+    CHECK(vb_word_try(
+        &end.qp->verbs->connection->peer->view.srq[end.qp->verbs->connection->remote->srq - 1].lock,
+        VB_RANK_SRQ, end.direct->adapter->instance));
     die();
 }
 
@@ -272,8 +275,8 @@ static void with_the_atomics(int socket)
     struct end end;
 
     victim_open(&end, socket, (struct end_options){0});
-    CHECK(vb_trylock(&end.qp->connection->peer->view.header->atomic_lock,
-                     end.direct->adapter->instance));
+    CHECK(vb_word_try(&end.qp->verbs->connection->peer->view.header->atomic_lock, VB_RANK_ATOMIC,
+                      end.direct->adapter->instance));
     end_meet(socket);
     pause();
 }

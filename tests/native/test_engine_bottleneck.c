@@ -167,7 +167,7 @@ static void without_loss_the_window_is_no_limit(void)
     for (int i = 0; i < 200; ++i)
         post(0, IBV_WR_RDMA_WRITE, MESSAGE);
     fabric_run(&fabric, 12 * 20000);
-    CHECK(qp[0][0]->endpoint->share.cwnd->window >= 1 << 20);
+    CHECK(qp[0][0]->endpoint->share->cwnd->window >= 1 << 20);
     fabric_run(&fabric, 1000 * MS);
     CHECK_EQ(fabric_counters(&fabric, 0)->packets_resent, 0);
     CHECK_EQ(fabric_counters(&fabric, 0)->window_cuts, 0);

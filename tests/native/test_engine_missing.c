@@ -222,7 +222,7 @@ static void who_answers_only_to_the_old_end_is_asked_for_that(void)
     printf("  %u refused, %llu asked\n", refused,
            (unsigned long long)fabric_counters(&fabric, 0)->lost_responses);
     CHECK(refused > 0);
-    CHECK(qp[0]->endpoint->share.cwnd->distrust > 0);
+    CHECK(qp[0]->endpoint->share->cwnd->distrust > 0);
     fabric_close(&fabric);
 }
 
@@ -245,7 +245,7 @@ static void short_requests_are_not_counted_as_long_ones(void)
     open_for(16, 7);
     post(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8);
     expect(1);
-    qp[0]->endpoint->share.cwnd->window = qp[0]->endpoint->share.cwnd->threshold = 4 * MTU;
+    qp[0]->endpoint->share->cwnd->window = qp[0]->endpoint->share->cwnd->threshold = 4 * MTU;
     for (int i = 0; i < 16; ++i)
         post(IBV_WR_ATOMIC_FETCH_AND_ADD, 0, 8);
     fabric_run(&fabric, 5000);

@@ -33,7 +33,7 @@ static enum verdict rule(struct fabric *of, struct flight *flight)
 
 static const struct vb_cwnd *cwnd(void)
 {
-    return qp[0]->endpoint->share.cwnd;
+    return qp[0]->endpoint->share->cwnd;
 }
 
 static void post_one(enum ibv_wr_opcode opcode, uint32_t length)

@@ -6,6 +6,7 @@
  */
 #include "check.h"
 #include "fabric.h"
+#include "hca/sentences.h"
 #include "wire/opcode.h"
 
 enum { MTU = 1024, LONGEST = 1200 };

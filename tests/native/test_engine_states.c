@@ -237,11 +237,12 @@ static void a_queue_pair_can_be_destroyed_at_any_time(void)
 
 static void an_idle_connection_is_small(void)
 {
-    const size_t fixed = sizeof(struct vb_endpoint) + sizeof(struct vb_qp) +
+    const size_t fixed = sizeof(struct vb_program_endpoint) + sizeof(struct vb_verbs_qp) +
                          sizeof(struct vb_qp_shared) + sizeof(struct vb_timer *);
 
     printf("  %zu bytes of the engine, %zu of the queue pair, %zu shared\n",
-           sizeof(struct vb_endpoint), sizeof(struct vb_qp), sizeof(struct vb_qp_shared));
+           sizeof(struct vb_program_endpoint), sizeof(struct vb_verbs_qp),
+           sizeof(struct vb_qp_shared));
     /* without the rings that the program asked for */
     CHECK(fixed + 16 * sizeof(struct vb_record) <= 2048);
     CHECK(fixed + VB_MAX_RD_ATOMIC * sizeof(struct vb_record) <= 5632);

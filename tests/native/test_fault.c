@@ -20,47 +20,47 @@ static struct vb_fault *made(const char *text)
 }
 
 static bool meets(struct vb_fault *fault, enum vb_wrap_direction direction, uint32_t qp,
-                  uint8_t opcode, uint32_t psn, struct vb_fate *fate)
+                  uint8_t opcode, uint32_t psn, struct vb_fault_effect *effect)
 {
     uint8_t header[VB_HEADERS_MAX] = {0};
     struct vb_bth bth = {.opcode = opcode, .psn = psn};
 
     vb_wire_bth_write(header, &bth);
     header[VB_BTH] = 0x1f;
-    return vb_wrap_fault_judge(
+    return vb_wrap_fault_apply(
         fault, &(struct vb_fault_view){direction, qp, header, vb_opcodes[opcode].header_length},
-        fate);
+        effect);
 }
 
 static bool drops(struct vb_fault *fault, uint32_t psn)
 {
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
 
-    return meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, psn, &fate) && fate.drop;
+    return meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, psn, &effect) && effect.drop;
 }
 
 static void test_direction(void)
 {
     struct vb_fault *fault = made("drop dir=in");
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
 
-    CHECK(!meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 0, &fate));
-    CHECK(meets(fault, VB_WRAP_IN, 1, VB_OP_SEND_ONLY, 0, &fate) && fate.drop);
+    CHECK(!meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 0, &effect));
+    CHECK(meets(fault, VB_WRAP_IN, 1, VB_OP_SEND_ONLY, 0, &effect) && effect.drop);
     vb_wrap_fault_destroy(fault);
     fault = made("drop dir=both");
-    CHECK(meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 0, &fate));
-    CHECK(meets(fault, VB_WRAP_IN, 1, VB_OP_SEND_ONLY, 0, &fate));
+    CHECK(meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 0, &effect));
+    CHECK(meets(fault, VB_WRAP_IN, 1, VB_OP_SEND_ONLY, 0, &effect));
     vb_wrap_fault_destroy(fault);
 }
 
 static void test_qp_and_opcode(void)
 {
     struct vb_fault *fault = made("drop qp=18 opcode=ack");
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
 
-    CHECK(!meets(fault, VB_WRAP_OUT, 17, VB_OP_ACKNOWLEDGE, 0, &fate));
-    CHECK(!meets(fault, VB_WRAP_OUT, 18, VB_OP_SEND_ONLY, 0, &fate));
-    CHECK(meets(fault, VB_WRAP_OUT, 18, VB_OP_ACKNOWLEDGE, 0, &fate));
+    CHECK(!meets(fault, VB_WRAP_OUT, 17, VB_OP_ACKNOWLEDGE, 0, &effect));
+    CHECK(!meets(fault, VB_WRAP_OUT, 18, VB_OP_SEND_ONLY, 0, &effect));
+    CHECK(meets(fault, VB_WRAP_OUT, 18, VB_OP_ACKNOWLEDGE, 0, &effect));
     vb_wrap_fault_destroy(fault);
 }
 
@@ -139,11 +139,11 @@ static void test_each_rule_has_its_own_numbers(void)
 static void test_other_packets_do_not_change_choices(void)
 {
     struct vb_fault *fault = made("drop 50% opcode=send; seed 7");
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
     uint64_t bits = 0;
 
     for (uint32_t i = 0; i < 64; ++i) {
-        CHECK(!meets(fault, VB_WRAP_OUT, 1, VB_OP_ACKNOWLEDGE, i, &fate));
+        CHECK(!meets(fault, VB_WRAP_OUT, 1, VB_OP_ACKNOWLEDGE, i, &effect));
         bits |= (uint64_t)drops(fault, i) << i;
     }
     CHECK(bits == choices("drop 50%; seed 7"));
@@ -154,17 +154,17 @@ static void test_rules_stand_in_a_row(void)
 {
     struct vb_fault *fault = made("drop nth=1; delay 2ms; delay 3ms; duplicate; reorder by=4;"
                                   "corrupt; truncate to=20 icrc=good");
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
 
     CHECK(drops(fault, 0));
     CHECK_EQ(vb_wrap_fault_count(fault, 1).matched, 0);
-    CHECK(meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 1, &fate));
-    CHECK(!fate.drop && fate.corrupt && !fate.corrupt_icrc_good);
-    CHECK(fate.truncate && fate.truncate_icrc_good && fate.length == 20);
-    CHECK_EQ(fate.delay, 5000000);
-    CHECK_EQ(fate.copies, 1);
-    CHECK_EQ(fate.by, 4);
-    CHECK_EQ(fate.acted->action, VB_FAULT_TRUNCATE);
+    CHECK(meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, 1, &effect));
+    CHECK(!effect.drop && effect.corrupt && !effect.corrupt_icrc_good);
+    CHECK(effect.truncate && effect.truncate_icrc_good && effect.length == 20);
+    CHECK_EQ(effect.delay, 5000000);
+    CHECK_EQ(effect.copies, 1);
+    CHECK_EQ(effect.by, 4);
+    CHECK_EQ(effect.acted->action, VB_FAULT_TRUNCATE);
     vb_wrap_fault_destroy(fault);
 }
 
@@ -172,12 +172,12 @@ static void test_a_delay_stays_in_its_range(void)
 {
     struct vb_fault *fault = made("delay 1us-2us");
     uint64_t least = UINT64_MAX, most = 0;
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
 
     for (uint32_t i = 0; i < 1000; ++i) {
-        CHECK(meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, i, &fate));
-        least = fate.delay < least ? fate.delay : least;
-        most = fate.delay > most ? fate.delay : most;
+        CHECK(meets(fault, VB_WRAP_OUT, 1, VB_OP_SEND_ONLY, i, &effect));
+        least = effect.delay < least ? effect.delay : least;
+        most = effect.delay > most ? effect.delay : most;
     }
     CHECK(least >= 1000 && least < 1100 && most <= 2000 && most > 1900);
     vb_wrap_fault_destroy(fault);
@@ -188,10 +188,10 @@ static void test_a_packet_shorter_than_a_bth(void)
     struct vb_fault *any = made("drop dir=in"), *some = made("drop dir=in opcode=send");
     uint8_t bytes[VB_BTH - 1] = {VB_OP_SEND_ONLY};
     struct vb_fault_view view = {VB_WRAP_IN, 0, bytes, sizeof(bytes)};
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
 
-    CHECK(vb_wrap_fault_judge(any, &view, &fate));
-    CHECK(!vb_wrap_fault_judge(some, &view, &fate));
+    CHECK(vb_wrap_fault_apply(any, &view, &effect));
+    CHECK(!vb_wrap_fault_apply(some, &view, &effect));
     vb_wrap_fault_destroy(any);
     vb_wrap_fault_destroy(some);
 }

@@ -2,6 +2,7 @@
 /* FLUSH between queue pairs of one adapter, and of two processes' memory that is reached directly.
  */
 #include "check.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 #include "memory/watch.h"
 

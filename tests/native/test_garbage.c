@@ -105,7 +105,8 @@ static void add_own_region(struct parts *parts, const struct end *end)
 /* A key, its domain and what it allows; not where the memory is. */
 static void add_region_of(struct parts *parts, const struct end *end)
 {
-    struct vb_mr_shared *region = vb_mr_entry(&end->qp->connection->peer->view, end->peer.rkey);
+    struct vb_mr_shared *region =
+        vb_mr_entry(&end->qp->verbs->connection->peer->view, end->peer.rkey);
 
     ADD(parts, region, key, iova);
     ADD_FROM(parts, region, access);
@@ -218,7 +219,8 @@ static void spoil_until_told(struct end *end, const struct round *round, int soc
         add_own_region(&parts, end);
     } else {
         add_segment(&parts, &end->direct->adapter->self, end->qp->shared);
-        add_segment(&parts, &end->qp->connection->peer->view, end->qp->connection->remote);
+        add_segment(&parts, &end->qp->verbs->connection->peer->view,
+                    end->qp->verbs->connection->remote);
         add_region_of(&parts, end);
     }
     while (!is_told(socket)) {
@@ -344,12 +346,12 @@ static void is_hostile(int socket)
         struct vb_mr_shared region;
 
         begin(&end, socket);
-        region = *vb_mr_entry(&end.qp->connection->peer->view, end.peer.rkey);
-        theirs = *end.qp->connection->peer->view.header;
+        region = *vb_mr_entry(&end.qp->verbs->connection->peer->view, end.peer.rkey);
+        theirs = *end.qp->verbs->connection->peer->view.header;
         spoil_until_told(&end, &round, socket);
         restore(end.direct->adapter->self.header, &own);
-        restore(end.qp->connection->peer->view.header, &theirs);
-        *vb_mr_entry(&end.qp->connection->peer->view, end.peer.rkey) = region;
+        restore(end.qp->verbs->connection->peer->view.header, &theirs);
+        *vb_mr_entry(&end.qp->verbs->connection->peer->view, end.peer.rkey) = region;
         finish(&end, socket);
     }
     stop_mending(&mender);

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "hca/evidence.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 #include "memory/guard.h"
 #include "memory/watch.h"

@@ -117,12 +117,14 @@ static void an_offset_beyond_the_peers_heap_is_not_followed(void)
 
     end_open(&end, (struct end_options){.in_heap = true});
     end_connect(&end, end_add_qp(&end), socket);
-    CHECK_EQ(vb_mr_check(&end.qp->connection->peer->view, end.qp->connection->remote->pd,
-                         end.peer.rkey, end.peer.addr, 64, access, &region),
+    CHECK_EQ(vb_mr_check(&end.qp->verbs->connection->peer->view,
+                         end.qp->verbs->connection->remote->pd, end.peer.rkey, end.peer.addr, 64,
+                         access, &region),
              VB_CHECK_OK);
-    CHECK(region->in_heap && end.qp->connection->peer->heap);
+    CHECK(region->in_heap && end.qp->verbs->connection->peer->heap);
     ((struct vb_mr_shared *)(uintptr_t)region)->heap_offset =
-        (uintptr_t)own - (uintptr_t)end.qp->connection->peer->heap - (end.peer.addr - region->iova);
+        (uintptr_t)own - (uintptr_t)end.qp->verbs->connection->peer->heap -
+        (end.peer.addr - region->iova);
     memset(end.memory, 0x33, 64);
     CHECK_EQ(end_post(&end, end.qp, IBV_WR_RDMA_WRITE, 64), 0);
     CHECK_EQ(end_wait(end.cq, 10).status, IBV_WC_SUCCESS); /* by a copy to its address */
@@ -168,9 +170,10 @@ static void scribbles(int socket)
     CHECK_EQ(end_post(&end, end.qp, IBV_WR_RDMA_WRITE, 64), 0);
     CHECK_EQ(end_wait(end.cq, 10).status, IBV_WC_SUCCESS);
     end_meet(socket);
-    scribble_over(end.qp->connection->peer->view.base, end.qp->connection->peer->segment_size,
+    scribble_over(end.qp->verbs->connection->peer->view.base,
+                  end.qp->verbs->connection->peer->segment_size, &seed);
+    scribble_over(end.qp->verbs->connection->peer->heap, end.qp->verbs->connection->peer->heap_size,
                   &seed);
-    scribble_over(end.qp->connection->peer->heap, end.qp->connection->peer->heap_size, &seed);
     kill(getpid(), SIGKILL);
 }
 

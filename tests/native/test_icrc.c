@@ -48,7 +48,7 @@ static struct vb_icrc_flow any_flow(bool ipv4)
     return flow;
 }
 
-/* The covered fields of packets.md's table, written out. */
+/* The fields that the ICRC covers (RoCE v2 annex), written out. */
 static size_t pseudo_header(uint8_t *at, const struct vb_icrc_flow *flow,
                             struct vb_icrc_unseen unseen, uint32_t length, bool ipv4)
 {

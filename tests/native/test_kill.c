@@ -153,7 +153,7 @@ static bool take_completions(struct vb_qp *qp, bool repost)
 
 static bool wait_until_failed(struct vb_qp *qp)
 {
-    struct vb_qp *itself = qp->real ? qp->real : qp;
+    struct vb_qp *itself = qp->verbs->real ? qp->verbs->real : qp;
     uint64_t end = vb_direct_now() + 3000000000ull;
 
     while (vb_direct_now() < end) {

@@ -82,6 +82,19 @@ static void expect(struct scene *scene, uint64_t id, enum ibv_wc_status status)
     CHECK_EQ(wc.status, status);
 }
 
+/* Its send lock, as the thread of another process would hold it. */
+static void begin_write(struct vb_qp *writer)
+{
+    uint32_t instance = writer->context->adapter->instance;
+
+    CHECK(vb_biased_enter(&writer->shared->sq_lock, instance, false, NULL));
+}
+
+static void end_write(struct vb_qp *writer)
+{
+    vb_biased_leave(&writer->shared->sq_lock);
+}
+
 /* The writer is as a process that lost its processor in the middle of a WRITE. */
 static void it_ends_when_the_peer_is_out(bool queued)
 {
@@ -91,7 +104,7 @@ static void it_ends_when_the_peer_is_out(bool queued)
 
     open_scene(&scene);
     key = bind_window(&scene);
-    vb_sq_lock(scene.writer);
+    begin_write(scene.writer);
     post(scene.owner,
          (struct ibv_send_wr){.wr_id = 10, .opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = key});
     if (queued)
@@ -100,7 +113,7 @@ static void it_ends_when_the_peer_is_out(bool queued)
     if (!queued) /* in the error state, and after it nevertheless */
         post(scene.owner, (struct ibv_send_wr){.wr_id = 11, .opcode = IBV_WR_SEND});
     CHECK_EQ(vb_cq_poll(scene.end.cq, 1, &wc), 0);
-    vb_sq_unlock(scene.writer);
+    end_write(scene.writer);
     expect(&scene, 10, IBV_WC_SUCCESS);
     expect(&scene, 11, IBV_WC_WR_FLUSH_ERR);
     close_scene(&scene);
@@ -116,10 +129,10 @@ static void a_reset_forgets_it(void)
 
     open_scene(&scene);
     key = bind_window(&scene);
-    vb_sq_lock(scene.writer);
+    begin_write(scene.writer);
     post(scene.owner, (struct ibv_send_wr){.opcode = IBV_WR_LOCAL_INV, .invalidate_rkey = key});
     into_error(scene.owner);
-    vb_sq_unlock(scene.writer);
+    end_write(scene.writer);
     CHECK_EQ(vb_qp_modify(scene.owner, &attr, IBV_QP_STATE), 0);
     end_ready(scene.owner, scene.writer);
     post(scene.owner, (struct ibv_send_wr){.wr_id = 12, .opcode = IBV_WR_SEND});

@@ -14,7 +14,7 @@
 #include "direct/slot.h"
 #include "end.h"
 #include "hca/decline.h"
-#include "hca/evidence.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 
 enum { LONGEST = 600, OTHER_LAYOUT = 8 };

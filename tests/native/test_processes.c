@@ -235,7 +235,7 @@ static void responder(struct side *side, int socket)
 
 static void check_way(struct side *side, struct setting setting)
 {
-    struct vb_peer *peer = side->qp->connection->peer;
+    struct vb_peer *peer = side->qp->verbs->connection->peer;
 
     CHECK(peer && !peer->self);
     if (setting.force == VB_WAY_BOUNCE)

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "hca/evidence.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 
 enum { NO_EVENT = -1, BIG = 0x7ffff000 };
@@ -302,7 +302,7 @@ static int next_event(void)
         return NO_EVENT;
     CHECK_EQ(vb_event_get(loop.context, &event), 0);
     vb_event_ack(loop.context, &event);
-    CHECK(event.element.qp == &loop.qp[1]->ibv);
+    CHECK(event.element.qp == &loop.qp[1]->verbs->ibv);
     return (int)event.event_type;
 }
 

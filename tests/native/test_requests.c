@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Each kind of request between two queue pairs of one adapter. */
 #include "check.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 
 static struct loopback loop;
@@ -172,7 +173,7 @@ static void a_write_outside_the_region_fails_both_sides(void)
     CHECK_EQ(wc.wr_id, 77);
     CHECK_EQ(vb_event_get(loop.context, &event), 0);
     CHECK_EQ(event.event_type, IBV_EVENT_QP_ACCESS_ERR);
-    CHECK(event.element.qp == &loop.qp[1]->ibv);
+    CHECK(event.element.qp == &loop.qp[1]->verbs->ibv);
     vb_event_ack(loop.context, &event);
     loopback_close(&loop);
 }

@@ -38,7 +38,7 @@ static void expect_same_as_at_open(void)
 {
     static struct vb_gid fresh[VB_GID_MAX];
     struct vb_gid gid;
-    int count = vb_port_gid_table(NULL, fresh, VB_GID_MAX);
+    int count = vb_port_gid_table(NULL, 1, fresh, VB_GID_MAX);
 
     CHECK_EQ(vb_port_addresses_count(table), count);
     for (int i = 0; i < count; ++i) {
@@ -180,7 +180,7 @@ static void test_one_interface(void)
     struct vb_addresses *one;
     uint8_t gid[16];
 
-    CHECK_EQ(vb_port_addresses_open("va", &one), 0);
+    CHECK_EQ(vb_port_addresses_open("va", 1, &one), 0);
     network_gid("10.2.0.1", gid);
     CHECK(vb_port_addresses_find(one, gid) >= 2);
     network_gid("127.0.0.1", gid);
@@ -190,16 +190,16 @@ static void test_one_interface(void)
     vb_port_addresses_close(one);
     /* The kernel looks at va's carrier in a thread of its own, after the command has ended. */
     CHECK(changes_with(VB_PORT_WENT_DOWN) & VB_PORT_WENT_DOWN);
-    CHECK_EQ(vb_port_addresses_open("va", &one), 0);
+    CHECK_EQ(vb_port_addresses_open("va", 1, &one), 0);
     CHECK(!vb_port_addresses_active(one));
     CHECK(network_run("ip link set vb up"));
     CHECK(changes_with(VB_PORT_CAME_UP) & VB_PORT_CAME_UP);
     vb_port_addresses_close(one);
-    CHECK_EQ(vb_port_addresses_open("lo", &one), 0);
+    CHECK_EQ(vb_port_addresses_open("lo", 1, &one), 0);
     CHECK(vb_port_addresses_find(one, gid) >= 2);
     CHECK_EQ(vb_port_addresses_port_mtu(one), 4096);
     vb_port_addresses_close(one);
-    CHECK_EQ(vb_port_addresses_open("none", &one), 0);
+    CHECK_EQ(vb_port_addresses_open("none", 1, &one), 0);
     CHECK_EQ(vb_port_addresses_count(one), 2);
     vb_port_addresses_close(one);
     changes();
@@ -239,7 +239,7 @@ int main(void)
 {
     network_enter();
     make_veth();
-    CHECK_EQ(vb_port_addresses_open(NULL, &table), 0);
+    CHECK_EQ(vb_port_addresses_open(NULL, 1, &table), 0);
     CHECK(vb_port_addresses_fd(table) >= 0);
     RUN(test_begins_like_the_host);
     RUN(test_indices_stay);

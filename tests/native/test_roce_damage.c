@@ -126,7 +126,7 @@ static void flip_each_bit(const struct sender *sender, uint8_t opcode, uint32_t 
         throw(sender, bytes, length + VB_ICRC);
         bytes[bit / 8] ^= (uint8_t)(1 << bit % 8);
         count = flow_count(udp);
-        CHECK(count == 0 || bit / 8 == VB_BTH_PLACE_AT);
+        CHECK(count == 0 || bit / 8 == VB_BTH_SEGMENT_AT);
     }
 }
 
@@ -213,7 +213,7 @@ static void test_one_that_counts(void)
     close(sender.fd);
 }
 
-/* What is parked comes before what confirms it, and nothing of it is counted as damaged. */
+/* What is unconfirmed comes before what confirms it, and nothing of it is counted as damaged. */
 static void test_one_that_is_confirmed(void)
 {
     struct sender sender = open_sender("10.1.0.1", "10.1.0.1");
@@ -306,7 +306,7 @@ static uint16_t place_on_the_wire(int tap)
             vb_wire_get16(ip + IPV4_HEADER + 2) != VB_ROCE_PORT)
             continue;
         CHECK_EQ(vb_wire_get16(ip + 6), 0x4000);
-        CHECK_EQ(at[VB_BTH_PLACE_AT] & VB_BTH_PLACE, vb_wire_get16(ip + 4));
+        CHECK_EQ(at[VB_BTH_SEGMENT_AT] & VB_BTH_SEGMENT, vb_wire_get16(ip + 4));
         return vb_wire_get16(ip + 4);
     }
 }

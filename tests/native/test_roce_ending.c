@@ -20,7 +20,7 @@
 #include "flow.h"
 #include "host/host.h"
 #include "network.h"
-#include "roce/program.h"
+#include "roce/bpf.h"
 #include "roce/state.h"
 #include "station.h"
 
@@ -117,7 +117,7 @@ static void *hold_the_lock(void *argument)
     return NULL;
 }
 
-/* As the port's thread has it while the device is new: it makes the steering program. */
+/* As the port's thread has it while the device is new: it makes the reuseport program. */
 static void test_what_waits_for_the_lock(void)
 {
     struct vb_qp *pair[2];
@@ -227,7 +227,7 @@ enum {
 /* A process with a stream of packets to it: a member of the port's group, without an engine. */
 struct reader {
     struct vb_udp *udp;
-    struct vb_steer *steer;
+    struct vb_reuseport *reuseport;
     struct ledger *ledger;
 };
 
@@ -258,15 +258,15 @@ static void note(void *argument, const struct vb_arrival *arrival, uint64_t now)
 
 static void open_reader(struct reader *reader)
 {
-    struct vb_udp_config udp = {.prepare = vb_roce_steer_prepare};
-    struct vb_steer_config config = {.deliver = note};
+    struct vb_udp_config udp = {.prepare = vb_roce_reuseport_prepare};
+    struct vb_reuseport_config config = {.deliver = note};
 
     CHECK_EQ(vb_roce_udp_open(&udp, &reader->udp), 0);
     config.group = vb_roce_udp_fd(reader->udp);
     CHECK_EQ(getrandom(&config.instance, sizeof(config.instance), 0), sizeof(config.instance));
-    CHECK_EQ(vb_roce_steer_open(&config, &reader->steer), 0);
+    CHECK_EQ(vb_roce_reuseport_open(&config, &reader->reuseport), 0);
     CHECK(vb_direct_slot_claim(0, &ledger->slot) >= 0); /* no other process takes it */
-    CHECK_EQ(vb_roce_steer_add_slot(reader->steer, ledger->slot, vb_roce_now()), 0);
+    CHECK_EQ(vb_roce_reuseport_add_slot(reader->reuseport, ledger->slot, vb_roce_now()), 0);
 }
 
 static bool is_question(const struct vb_arrival *arrival)
@@ -285,15 +285,15 @@ static void be_reader(void)
     atomic_store(&ledger->opens, true);
     while (!atomic_load(&ledger->ends)) {
         struct pollfd fds[] = {{vb_roce_udp_fd(reader.udp), POLLIN, 0},
-                               {vb_roce_steer_fd(reader.steer), POLLIN, 0}};
+                               {vb_roce_reuseport_fd(reader.reuseport), POLLIN, 0}};
 
         CHECK(poll(fds, 2, 1) >= 0);
         while (vb_roce_udp_receive(reader.udp))
             while (vb_roce_udp_next(reader.udp, &arrival))
                 if (!is_question(&arrival) &&
-                    vb_roce_steer_takes(reader.steer, &arrival, vb_roce_now()))
+                    vb_roce_reuseport_takes(reader.reuseport, &arrival, vb_roce_now()))
                     note(NULL, &arrival, 0);
-        vb_roce_steer_serve(reader.steer, vb_roce_now());
+        vb_roce_reuseport_serve(reader.reuseport, vb_roce_now());
     }
     _exit(0);
 }
@@ -371,7 +371,7 @@ static void end_stream(struct streaming *streaming)
 
 static struct vb_udp *open_udp(void)
 {
-    struct vb_udp_config config = {.prepare = vb_roce_steer_prepare};
+    struct vb_udp_config config = {.prepare = vb_roce_reuseport_prepare};
     struct vb_udp *udp;
 
     CHECK_EQ(vb_roce_udp_open(&config, &udp), 0);
@@ -391,12 +391,12 @@ static void send_number(uint32_t count)
 static void test_a_socket_that_leaves_the_port(void)
 {
     struct vb_udp *first = open_udp(), *second = open_udp();
-    struct sock_filter program[VB_PROGRAM_MAX];
-    unsigned length = vb_roce_program_make(NULL, 0, 0, program);
+    struct sock_filter program[VB_BPF_MAX];
+    unsigned length = vb_roce_bpf_make(NULL, 0, 0, program);
 
     open_ledger();
     ledger->slot = 1;
-    CHECK_EQ(vb_roce_program_attach(vb_roce_udp_fd(first), program, length), 0);
+    CHECK_EQ(vb_roce_bpf_attach(vb_roce_udp_fd(first), program, length), 0);
     send_number(10);
     CHECK_EQ(vb_roce_udp_leave_port(first), 0);
     send_number(20);
@@ -426,7 +426,7 @@ static void make_the_program(void)
     for (int i = 0; i < 500 && !rebuilds; ++i) {
         usleep(10000);
         vb_roce_enter(host->roce);
-        rebuilds = vb_roce_steer_counter(host->roce->steer, VB_STEER_REBUILDS);
+        rebuilds = vb_roce_reuseport_counter(host->roce->reuseport, VB_REUSEPORT_REBUILDS);
         vb_roce_leave(host->roce);
     }
     CHECK(rebuilds > 0);

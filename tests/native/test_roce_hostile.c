@@ -11,7 +11,7 @@
 #include "check.h"
 #include "direct/slot.h"
 #include "network.h"
-#include "roce/program.h"
+#include "roce/bpf.h"
 #include "station.h"
 #include "wire/opcode.h"
 
@@ -188,7 +188,7 @@ static void throw_spoofed(const struct source *source, const struct target *targ
     throw_packet(source, bytes, VB_BTH);
 }
 
-/* To those who steer: no questions, and requests to do it all again. */
+/* To those who reuseport: no questions, and requests to do it all again. */
 static void throw_questions(const struct source *source, uint32_t index)
 {
     uint8_t bytes[VB_BTH + 24 + VB_ICRC] = {0};

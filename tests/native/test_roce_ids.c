@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "roce/icrc_start.h"
 #include "roce/ids.h"
-#include "roce/start.h"
 #include "wire/opcode.h"
 
 static const struct vb_ids_pair pair = {1, 2};
@@ -50,14 +50,14 @@ static void restore(const struct vb_ids *kept, const struct vb_ids_doubt *doubt)
 static unsigned delivered(const struct vb_ids_doubt *doubt)
 {
     struct vb_ids_flow *flow = vb_roce_ids_flow(&ids, doubt->pair, doubt->source_port);
-    enum vb_ids_verdict verdict = vb_roce_ids_judge(&ids, flow, doubt);
+    enum vb_ids_verdict verdict = vb_roce_ids_check(&ids, flow, doubt);
 
     if (verdict == VB_IDS_CONFIRMS) {
-        flow->parked = 0;
-        CHECK_EQ(vb_roce_ids_judge(&ids, flow, doubt), VB_IDS_RIGHT);
+        flow->unconfirmed = 0;
+        CHECK_EQ(vb_roce_ids_check(&ids, flow, doubt), VB_IDS_RIGHT);
         return 2;
     }
-    flow->parked = verdict == VB_IDS_DOUBTED;
+    flow->unconfirmed = verdict == VB_IDS_DOUBTED;
     return verdict == VB_IDS_RIGHT;
 }
 
@@ -230,7 +230,8 @@ static void test_flows_in_order_again(void)
     fewer_than_one_in_2_to_the_28_of(PORTS + 9, 0);
 }
 
-/* A packet that does not follow is parked in its place, and what was expected is still believed. */
+/* A packet that does not follow is unconfirmed in its place, and what was expected is still
+ * believed. */
 static void test_one_that_is_not_confirmed(void)
 {
     ids = (struct vb_ids){0};
@@ -423,10 +424,10 @@ static void test_no_sum_of_three_powers_is_zero(void)
 /* What the receiver compares: the register less what the ICRC says. */
 static uint32_t difference(const struct vb_icrc_flow *flow, uint32_t length)
 {
-    struct vb_start start = {0};
-    uint16_t id = vb_wire_icrc_is_ipv4(flow) ? vb_roce_ids_place(packet) : 0;
+    struct vb_icrc_starts starts = {0};
+    uint16_t id = vb_wire_icrc_is_ipv4(flow) ? vb_roce_ids_segment(packet) : 0;
 
-    return vb_wire_icrc_transport(vb_roce_start_udp(&start, flow, id, length), packet, length) ^
+    return vb_wire_icrc_transport(vb_roce_icrc_start(&starts, flow, id, length), packet, length) ^
            vb_wire_icrc_read(packet + length);
 }
 
@@ -436,9 +437,9 @@ static uint32_t power_of(uint32_t length, uint32_t byte, uint32_t bit, bool ipv4
 {
     uint32_t last = (length + VB_ICRC) * 8 - 1;
 
-    if (byte != VB_BTH_PLACE_AT)
+    if (byte != VB_BTH_SEGMENT_AT)
         return powers[last - byte * 8 - bit];
-    if (!ipv4 || !(VB_BTH_PLACE & 1 << bit))
+    if (!ipv4 || !(VB_BTH_SEGMENT & 1 << bit))
         return 0;
     return powers[last + 23 * 8 - bit];
 }

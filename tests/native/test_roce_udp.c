@@ -203,7 +203,7 @@ static void test_batches(void)
         CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SENT), 400);
         if (without == 0)
             CHECK(calls < 100);
-        if (without == (VB_UDP_WITHOUT_SEGMENTATION | VB_UDP_WITHOUT_BATCHES))
+        if (without == (VB_UDP_WITHOUT_GSO | VB_UDP_WITHOUT_MMSG))
             CHECK_EQ(calls, 400);
         vb_roce_udp_close(udp);
     }
@@ -241,7 +241,7 @@ static void test_taken_source_port(void)
 
     open_without(0);
     port = vb_roce_udp_source_port(udp, 0xc123);
-    CHECK(port != 0xc123 && port >= 0xc000 && port % VB_UDP_LANES == 3);
+    CHECK(port != 0xc123 && port >= 0xc000 && port % VB_UDP_SOURCES == 3);
     fields_arrive("10.1.0.1", 0);
     vb_roce_udp_close(udp);
     close(fd);
@@ -468,7 +468,7 @@ static void test_spoiled(void)
         CHECK_EQ(sent.ip_id, i);
         CHECK_EQ(sent.source_port, path.source_port);
         if (i == 1)
-            vb_roce_udp_spoil(udp, 0x80000001);
+            vb_roce_udp_damage_icrc(udp, 0x80000001);
     }
     CHECK_EQ(vb_roce_udp_flush(udp), 0);
     expect(0, payload, 64);

@@ -13,7 +13,7 @@
 
 #include "check.h"
 #include "direct/slot.h"
-#include "hca/evidence.h"
+#include "hca/sentences.h"
 #include "loopback.h"
 
 static struct loopback loop;
@@ -176,7 +176,8 @@ static void a_gid_of_another_host(void)
 {
     loopback_open(&loop, IBV_QPT_RC);
     connect_to(loop.qp[1]->number);
-    loop.qp[0]->attr.ah_attr.grh.dgid.raw[0] ^= 0x55; /* as a port without packets keeps it */
+    loop.qp[0]->verbs->attr.ah_attr.grh.dgid.raw[0] ^=
+        0x55; /* as a port without packets keeps it */
     vb_direct_disconnect(loop.qp[0]);
     expect("its GID is no address of this host", "VERBENA_CARRIER");
     loopback_close(&loop);

@@ -55,7 +55,7 @@ static void take_and_wait(struct scene *scene)
     for (int i = 0; i < 2; ++i)
         CHECK_EQ(end_wait(scene->end.cq, 2).status, IBV_WC_SUCCESS);
     end_post_recv(&scene->end, NULL, IN_HAND);
-    CHECK_EQ(vb_direct_take_recv(scene->a[0]->connection, &scene->taken), 0);
+    CHECK_EQ(vb_direct_take_recv(scene->a[0]->verbs->connection, &scene->taken), 0);
     CHECK_EQ(scene->taken.wqe->wr_id, IN_HAND);
     for (uint64_t i = 1; i <= 3 * WR; ++i) {
         end_post_recv(&scene->end, NULL, i);
@@ -69,7 +69,7 @@ static void a_request_that_waits_keeps_what_it_took(void)
     struct vb_taken again;
 
     take_and_wait(&scene);
-    CHECK_EQ(vb_direct_take_recv(scene.a[0]->connection, &again), 0);
+    CHECK_EQ(vb_direct_take_recv(scene.a[0]->verbs->connection, &again), 0);
     CHECK(again.wqe == scene.taken.wqe);
     CHECK_EQ(again.position, scene.taken.position);
     CHECK_EQ(end_post(&scene.end, scene.a[0], IBV_WR_SEND, 64), 0);
@@ -106,7 +106,7 @@ static void a_request_that_waits_outlives_a_resize(void)
             CHECK_EQ(message(&scene), i);
         }
     }
-    CHECK_EQ(vb_direct_take_recv(scene.a[0]->connection, &again), 0);
+    CHECK_EQ(vb_direct_take_recv(scene.a[0]->verbs->connection, &again), 0);
     CHECK_EQ(again.wqe->wr_id, IN_HAND);
     CHECK_EQ(end_post(&scene.end, scene.a[0], IBV_WR_SEND, 64), 0);
     for (int i = 0; i < 2; ++i) {
@@ -139,7 +139,7 @@ static void expect_event(struct end *end, enum ibv_event_type type, const struct
 
     CHECK_EQ(vb_event_get(end->context, &event), 0);
     CHECK_EQ(event.event_type, type);
-    CHECK(event.element.qp == &qp->ibv);
+    CHECK(event.element.qp == &qp->verbs->ibv);
     vb_event_ack(end->context, &event);
 }
 

@@ -22,7 +22,7 @@
 #include "direct/responder.h"
 #include "direct/slot.h"
 #include "end.h"
-#include "hca/evidence.h"
+#include "hca/sentences.h"
 
 enum { LARGE = 60000, SOON = 10 }; /* seconds: not for ever, on whatever machine */
 
@@ -276,7 +276,7 @@ static void a_peer_that_comes_later_is_adopted(void)
     uint64_t start;
 
     open_pair(&pair, "sends_and_waits", (struct end_options){0});
-    peer = pair.end.qp->connection->peer;
+    peer = pair.end.qp->verbs->connection->peer;
     CHECK(peer != NULL);
     unmeet(pair.end.qp);
     vb_direct_connections_attend(pair.end.direct, peer); /* what a hello does */
@@ -342,11 +342,12 @@ static void a_full_socket_loses_no_event(void)
     end_meet(pair.socket);
     stop(&pair);
     for (int i = 0; i < MORE_THAN_A_SOCKET_HOLDS; ++i)
-        vb_direct_notice_send(pair.end.direct, pair.end.qp->connection->peer, VB_MSG_SRQ_NOTICE, 0);
-    vb_direct_tell_qp_event(pair.end.direct, pair.end.qp->connection->peer,
-                            pair.end.qp->connection->remote, IBV_EVENT_QP_REQ_ERR);
+        vb_direct_notice_send(pair.end.direct, pair.end.qp->verbs->connection->peer,
+                              VB_MSG_SRQ_NOTICE, 0);
+    vb_direct_notify_qp_event(pair.end.direct, pair.end.qp->verbs->connection->peer,
+                              pair.end.qp->verbs->connection->remote, IBV_EVENT_QP_REQ_ERR);
     CHECK(seconds_since(start) < SOON);
-    CHECK(atomic_load(&pair.end.qp->connection->peer->view.header->notices_missed));
+    CHECK(atomic_load(&pair.end.qp->verbs->connection->peer->view.header->notices_missed));
     kill(pair.victim, SIGCONT);
     end_meet(pair.socket);
     close_pair(&pair);
@@ -360,8 +361,8 @@ static void dies_before_it_tells(int socket)
     end_open(&end, (struct end_options){0});
     end_connect(&end, end_add_qp(&end), socket);
     end_meet(socket);
-    atomic_fetch_or(&end.qp->connection->remote->notices, 1u << IBV_EVENT_QP_ACCESS_ERR);
-    atomic_store(&end.qp->connection->remote->state, IBV_QPS_ERR);
+    atomic_fetch_or(&end.qp->verbs->connection->remote->notices, 1u << IBV_EVENT_QP_ACCESS_ERR);
+    atomic_store(&end.qp->verbs->connection->remote->state, IBV_QPS_ERR);
     kill(getpid(), SIGKILL);
 }
 
@@ -419,7 +420,7 @@ static void a_peer_is_there_until_its_last_connection_ends(void)
     end_meet(pair.socket);
     usleep(100000);
     CHECK_EQ(vb_qp_state(pair.end.qp), IBV_QPS_RTS);
-    CHECK(!atomic_load(&pair.end.qp->connection->peer->gone));
+    CHECK(!atomic_load(&pair.end.qp->verbs->connection->peer->gone));
     CHECK_EQ(end_post(&pair.end, pair.end.qp, IBV_WR_RDMA_WRITE, 8), 0);
     CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_SUCCESS);
     close_pair(&pair);

@@ -77,9 +77,9 @@ static bool has_peers(struct vb_direct *direct)
 {
     bool any;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     any = direct->peers != NULL;
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     return any;
 }
 

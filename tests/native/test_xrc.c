@@ -61,7 +61,7 @@ static void begin(struct station_route route)
     foreign = new_srq(here.pd, other_xrcd, recv_cq[0]);
     target = new_target(xrcd);
     connect_ends(route);
-    CHECK_EQ(target->real->endpoint != NULL, packets);
+    CHECK_EQ(target->verbs->real->endpoint != NULL, packets);
     for (int i = 0; i < HALF; ++i)
         here.memory[i] = (uint8_t)(i * 7 + (i >> 8));
 }
@@ -239,7 +239,7 @@ static void is_refused(uint32_t srq_num, enum ibv_wr_opcode opcode)
     CHECK_EQ(sent().status, IBV_WC_WR_FLUSH_ERR);
     CHECK_EQ(vb_qp_state(initiator), IBV_QPS_ERR);
     CHECK_EQ(vb_qp_state(target), IBV_QPS_ERR);
-    expect_events(IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_LAST_WQE_REACHED, &target->ibv);
+    expect_events(IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_LAST_WQE_REACHED, &target->verbs->ibv);
     CHECK_EQ(vb_cq_poll(recv_cq[0], 1, &wc), 0); /* an SRQ is not flushed */
     CHECK_EQ(vb_qp_modify(target, &reset, IBV_QP_STATE), 0);
     vb_qp_destroy(initiator);
@@ -418,8 +418,8 @@ static void a_target_qp_has_handles(void)
     CHECK_EQ(vb_qp_modify(third, &error, IBV_QP_STATE), 0);
     CHECK_EQ(vb_qp_query(second, &attr, -1, NULL), 0);
     CHECK_EQ(attr.qp_state, IBV_QPS_ERR);
-    expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, &third->ibv);
-    expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, &second->ibv);
+    expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, &third->verbs->ibv);
+    expect_event(IBV_EVENT_QP_LAST_WQE_REACHED, &second->verbs->ibv);
     end();
 }
 

@@ -119,13 +119,14 @@ def start_pair(
     options: tuple[str, ...] = (),
     env: dict[str, str] | None = None,
     client_only: tuple[str, ...] = (),
+    server_only: tuple[str, ...] = (),
 ) -> Running:
     """Start a server and, as soon as it listens, a client, by the convention that perftest,
     the pingpongs and ucx_perftest share: `PROGRAM -p PORT` and `PROGRAM -p PORT HOST`.
     """
     port = free_port()
     command = (*program, "-p", str(port))
-    server = start(*command, options=options, env=env)
+    server = start(*command, *server_only, options=options, env=env)
     wait_listening(server, port)
     return Running(server, start(*command, *client_only, HOST, options=options, env=env))
 

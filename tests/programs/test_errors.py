@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unmodified programs with wrong settings: with VERBENA_LOG=errors they hear what is wrong."""
+"""Unmodified programs with wrong settings: VERBENA_LOG=errors prints the reasons."""
 
 from __future__ import annotations
 

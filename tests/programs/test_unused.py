@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs that were told to run over Verbena and did not: they succeed, and the user hears it."""
+"""Programs under `verbena run` that do not use the device: they succeed, and a line says so."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A forked child that lives on does not stand in for its parent."""
+"""A forked child that goes on running does not keep its parent's connections alive."""
 
 from __future__ import annotations
 

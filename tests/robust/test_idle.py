@@ -48,7 +48,7 @@ def test_a_sleeper_on_a_channel_sleeps(start_child: StartChild) -> None:
 def test_a_device_has_as_many_threads_as_the_page_says(
     start_child: StartChild, monkeypatch: pytest.MonkeyPatch, port: str, threads: int
 ) -> None:
-    """docs/design.md, "How two processes meet"."""
+    """docs/design.md, "How two processes connect"."""
     monkeypatch.setenv("VERBENA_CARRIER", port)
     child = start_child()
     tasks = Path(f"/proc/{child.process.pid}/task")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process at work whose memory runs out: what it has goes on, or it takes only itself along."""
+"""A process whose memory runs out: its connections go on, or it alone is killed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A process with a live connection, and whoever throws hostile packets at it.
+"""A process with a connection, to which it sends hostile packets.
 
 `hostile_child.py refusals` ends with status 0 if each kind was refused and counted by its name;
 `hostile_child.py flood SOURCE TARGET` throws until its input ends, and says how many it threw.

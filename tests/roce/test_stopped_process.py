@@ -27,7 +27,7 @@ def test_one_that_is_stopped_disturbs_no_others(network: Network) -> None:
     stopped = host.start(*pingpong(STOPPED_PORT), env=ROCE)
     try:
         host.wait_listening(stopped, STOPPED_PORT)
-        time.sleep(0.2)  # it has made the program that steers datagrams
+        time.sleep(0.2)  # it has made the program that selects the socket
         os.killpg(stopped.pid, signal.SIGSTOP)
         pair = [*pingpong(PORT), "--", *pingpong(PORT, "localhost")]
         for _ in range(PAIRS):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds by chance: fabrics, switches, adapters, traffic and accidents in any combination.
+"""Random worlds: fabrics, switches, adapters, traffic and failures in any combination.
 
     python -m tests.sim.random_world FIRST LAST
 

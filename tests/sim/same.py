@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Worlds in which much is drawn by lot, and what a run of one was, as a number.
+"""Worlds with many random choices, and a hash of the results of a run.
 
 python -m tests.sim.same SEED: the digests of all of them, for a comparison between processes.
 """

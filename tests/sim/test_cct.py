@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim.fabrics import GIGABIT, MIB, MICROSECOND, finish, star
 from verbena.sim import Scenario, ScenarioError, World
+from verbena.sim.world_settings import Cct, CctLevel
 
 STEP = 1_024_000  # ps of CCTI_Timer
 
@@ -119,11 +120,11 @@ def test_an_index_that_reaches_its_trigger_is_logged() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"gaps": [0, 16384]}, "packet times from 0 to 16383"),
+        ({"gaps": [0, 16384]}, "gaps.1 is 16384, and not a number from 0 to 16383"),
         ({"gaps": [0, 1], "min": 2}, "min is 2"),
         ({"gaps": [0, 1], "trigger": 2}, "trigger is 2"),
         ({"gaps": [0, 1], "levels": {16: {}}}, "levels has 16, which is no level"),
-        ({"gaps": [0, 1], "levels": {1: {"gap": 2}}}, "a level has unknown keys gap"),
+        ({"gaps": [0, 1], "levels": {1: {"gap": 2}}}, "levels.1: unknown key gap"),
         ({"gaps": [0, 1], "levels": 3}, "levels is 3"),
     ],
 )
@@ -156,8 +157,9 @@ size = "1 MiB"
 
 
 def test_a_scenario_has_levels() -> None:
-    made = Scenario.parse(SCENARIO).adapter["congestion"]
-    assert made["levels"] == {2: {"timer": 10 * MICROSECOND, "min": 1}}
+    made = Scenario.parse(SCENARIO).adapter.congestion
+    assert isinstance(made, Cct)
+    assert made.levels == {2: CctLevel(timer=10 * MICROSECOND, min=1)}
     for old, new, words in (
         ("levels.2", "levels.16", r"congestion\.levels\.16 is no service level"),
         ("min = 1", "mim = 1", r"levels\.2\.mim is unknown \(is 'min' meant\?\)"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hop limit: who asks for one may send packets round, and each of them is accounted for."""
+"""The hop limit: with one, tables may lead in a cycle, and each packet is accounted for."""
 
 from __future__ import annotations
 

@@ -95,10 +95,10 @@ def test_every_kind_of_flow_runs_beside() -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({}, "needs the base_rtt"),
+        ({}, "needs base_rtt"),
         ({"base_rtt": 0}, "base_rtt is 0"),
-        ({"base_rtt": 1, "target": 0}, "target is to be above 0"),
-        ({"base_rtt": 1, "eta": 0.9}, "unknown keys eta"),
+        ({"base_rtt": 1, "target": 0}, "target is 0, and not a number above 0 to 1"),
+        ({"base_rtt": 1, "eta": 0.9}, "unknown key eta"),
     ],
 )
 def test_what_it_cannot_be_is_refused(given: dict[str, Any], message: str) -> None:

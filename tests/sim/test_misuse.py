@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the simulator's Python API says to who writes the wrong thing, and what it prints."""
+"""Errors of the simulator's Python API for wrong use, and the texts of its objects."""
 
 from __future__ import annotations
 

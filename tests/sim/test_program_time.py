@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""asyncio's own things under virtual time: they end when they say, and take no real time."""
+"""asyncio's sleeps, timeouts and locks in virtual time: they end in time and take no real time."""
 
 from __future__ import annotations
 

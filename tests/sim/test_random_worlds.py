@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few hundred worlds by chance (`make worlds` runs many more)."""
+"""A few hundred random worlds (`make worlds` runs many more)."""
 
 from __future__ import annotations
 

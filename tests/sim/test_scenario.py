@@ -18,8 +18,7 @@ from verbena import fabrics
 from verbena.sim import Scenario, ScenarioError, World, limits
 from verbena.sim.document import key_lines
 from verbena.sim.result import DONE, NEVER
-from verbena.sim.scenario_patterns import PATTERNS, REQUIRED
-from verbena.sim.scenario_traffic import COMMON
+from verbena.sim.scenario_patterns import PATTERNS, explained
 from verbena.sim.units import bytes_of, gigabits_text, picoseconds, size_text, time_text
 
 BASE = """\
@@ -201,11 +200,12 @@ WRONG = {
         "only for flow = 'credits'"),
     "too many lanes": (
         "[fabric]", "".join(f'[[switch.class]]\nname = "c{n}"\nflow = "lossy"\n' for n in range(17))
-        + "[fabric]", "switch", "number of lanes"),
+        + "[fabric]", "switch.class", "a list of tables, at most 16"),
     "congestion that is none": (
         "[fabric]", '[congestion]\nkind = "bbr"\n[fabric]', "congestion.kind", "dcqcn, cct"),
     "congestion out of range": (
-        "[fabric]", '[congestion]\nkind = "dcqcn"\ngain = 2.0\n[fabric]', "congestion.gain", "at"),
+        "[fabric]", '[congestion]\nkind = "dcqcn"\ngain = 2.0\n[fabric]', "congestion.gain",
+        "a number above 0 to 1"),
     "no seed": ("[fabric]", "seed = -1\n[fabric]", "seed", "from 0"),
     "an operation that the transport has not": (
         'size = "64 KiB"',
@@ -346,7 +346,7 @@ def test_settings_are_changed_by_key() -> None:
     changed = scenario.changed({"traffic.bulk.size": 100, "fabric.hosts": 6, "switch.fecn": 5})
     assert changed.traffic.work.flows["bytes"].tolist() == [100, 100]
     assert len(changed.fabric.hosts) == 6
-    assert changed.switching.settings["fecn"] == 5
+    assert changed.switching.settings.fecn == 5
     assert len(scenario.fabric.hosts) == 4
     with pytest.raises(ScenarioError, match=r"there is no 'mice' for traffic\.mice\.size"):
         scenario.changed({"traffic.mice.size": 1})
@@ -578,13 +578,13 @@ def test_traffic_patterns_make_their_flows() -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_key_that_is_documented_is_known_and_no_other(pattern: str) -> None:
-    """``close`` lists what a table was asked for, when it finds a key that it was not."""
+    """An unknown key's error lists all keys that there may be."""
     needed = {"from": "h0", "to": "h1", "size": 10, "by": 1, "load": 0.1, "sizes": "websearch",
               "lasts": "1 us", "file": "trace.csv", "pattern": pattern}  # fmt: skip
-    keys = {**COMMON, **PATTERNS[pattern].keys}
-    table = {name: value for name, value in needed.items() if name in keys}
-    for name, key in PATTERNS[pattern].keys.items():
-        if key.default is REQUIRED:
+    keys = explained(PATTERNS[pattern])
+    table = {name: value for name, value in needed.items() if name in (*keys, "pattern")}
+    for name, key in keys.items():
+        if key.required or (pattern, name) == ("flows", "to"):
             few = {other: value for other, value in table.items() if other != name}
             with pytest.raises(ScenarioError, match=f"traffic.0 needs the key '{name}'"):
                 Scenario.make({"fabric": {"topology": "pair"}, "traffic": [few]})
@@ -592,7 +592,7 @@ def test_every_key_that_is_documented_is_known_and_no_other(pattern: str) -> Non
         return
     with pytest.raises(ScenarioError, match="surplus is unknown") as caught:
         Scenario.make({"fabric": {"topology": "pair"}, "traffic": [{**table, "surplus": 1}]})
-    assert set(str(caught.value).split("may be ")[1].split(", ")) == set(keys)
+    assert set(str(caught.value).split("may be ")[1].split(", ")) == {*keys, "pattern"}
 
 
 def test_a_trace_and_a_load_make_flows(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ WRONG = {
     "a group by RC": (
         'transport = "ud"', 'transport = "rc"', "traffic.1.group", "is for transport"),
     "a group of an incast": (
-        'pattern = "flows"\nfrom = "h1"', 'pattern = "incast"\nfrom = "h1"', "traffic.1.group",
+        'pattern = "flows"\nfrom = "h1"', 'pattern = "incast"', "traffic.1.group",
         "is for pattern"),
     "no such switch": ('of = "s1"', 'of = "s7"', "switch.own.0.of", "there is no switch 's7'"),
     "a host as a switch": ('of = "s1"', 'of = "h1"', "switch.own.0.of", "no switch 'h1'"),
@@ -87,7 +87,7 @@ WRONG = {
     "other classes": (
         'of = "s1"', 'of = "s1"\nflow = "lossy"', "switch.own.0", "has other classes"),
     "a class that is wrong": (
-        'of = "s1"', 'of = "s1"\n[[switch.own.class]]\nflow = "credits"',
+        'buffer = "64 KiB"', '[[switch.own.class]]\nflow = "credits"',
         "switch.own.0.class.0", "needs the key 'room'"),
     "balance of all switches": (
         'buffer = "256 KiB"', 'balance = "packet"', "switch.balance", "is unknown"),
@@ -145,8 +145,8 @@ def test_a_switch_is_of_its_own_kind() -> None:
     )
     text = text.replace("size = 40000", 'size = "1 MiB"')
     scenario = Scenario.parse(text)
-    assert scenario.switching.settings["buffer"] == 256 << 10
-    assert scenario.switching.own[1]["buffer"] == 64 << 10
+    assert scenario.switching.settings.buffer == 256 << 10
+    assert scenario.switching.own[1].buffer == 64 << 10
     other = scenario.changed({"switch.own": []})
     assert other.switching.own == {}
     small, large = scenario.run(), other.run()
@@ -170,9 +170,9 @@ flow = "credits"
 room = "64 KiB"
 """
     scenario = Scenario.parse(BASE.replace('of = "s1"\n', own).replace('buffer = "64 KiB"\n', ""))
-    lanes = scenario.switching.own[1]["lanes"]
-    assert [lane["room"] for lane in lanes if lane["flow"] == "credits"] == [64 << 10]
-    assert scenario.switching.own[1]["buffer"] == 256 << 10
+    lanes = scenario.switching.own[1].lanes
+    assert [lane.room for lane in lanes if lane.flow == "credits"] == [64 << 10]
+    assert scenario.switching.own[1].buffer == 256 << 10
     assert scenario.run().end == "done"
 
 

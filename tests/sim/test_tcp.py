@@ -255,7 +255,7 @@ def test_flows_that_cannot_be_are_refused(
         ({"dctcp_gain": 0.0}, "dctcp_gain"),
         ({"ecn": 2}, "ecn is 2"),
         ({"window": 100}, "window is 100"),
-        ({"rto": 1}, "unknown keys rto"),
+        ({"rto": 1}, "unknown key rto"),
     ],
 )
 def test_settings_that_cannot_be_are_refused(tcp: dict[str, Any], message: str) -> None:
@@ -304,7 +304,7 @@ def test_a_scenario_has_tcp() -> None:
         ("ack_delay = 5", "", "tcp.ack_delay", "a time"),
         ("window = 10", "", "tcp.window", "window is 10"),
         ("rto = 1", "", "tcp.rto", "unknown"),
-        ("", 'control = "bbr"', "traffic.0.control", "reno, cubic, dctcp"),
+        ("", 'control = "bbr"', "traffic.0.control", "there are cubic, dctcp, reno"),
         ("", 'message = "64 KiB"', "traffic.0.message", "no message"),
         ("", 'operation = "send"', "traffic.0.operation", "no operation"),
     ],

@@ -129,4 +129,4 @@ def test_what_is_no_time_is_refused() -> None:
         with pytest.raises(ValueError, match="jitter is"):
             World(tcp={"jitter": wrong})
     scenario = Scenario.load("tcp-incast").changed({"tcp.jitter": "3 us"})
-    assert scenario.adapter["tcp"]["jitter"] == 3 * MICROSECOND
+    assert scenario.adapter.tcp.jitter == 3 * MICROSECOND

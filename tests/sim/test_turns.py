@@ -51,5 +51,5 @@ def test_a_deadlock_is_named_port_by_port(turns: str, lane: dict[str, Any]) -> N
 
 
 def test_other_turns_are_refused() -> None:
-    with pytest.raises(ValueError, match="turns is 'lot', and not one of input, arrival"):
+    with pytest.raises(ValueError, match="turns is 'lot', and not one of arrival, input"):
         World().add_switch(2, turns="lot")

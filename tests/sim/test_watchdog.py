@@ -150,9 +150,9 @@ def test_another_switch_drops_what_was_flooded() -> None:
     ("watchdog", "message"),
     [
         ({"detect": 0}, "detect is 0"),
-        ({"restore": 1}, "detect is 0"),
-        ({"detect": 1, "action": "reboot"}, "neither 'drop' nor 'forward'"),
-        ({"detect": 1, "bark": 1}, "unknown keys bark"),
+        ({"restore": 1}, "watchdog needs detect"),
+        ({"detect": 1, "action": "reboot"}, "action is 'reboot', and not one of drop, forward"),
+        ({"detect": 1, "bark": 1}, "unknown key bark"),
     ],
 )
 def test_a_watchdog_that_is_none_is_refused(watchdog: dict[str, Any], message: str) -> None:

@@ -363,13 +363,22 @@ def test_an_event_in_the_past_is_refused() -> None:
     [
         ({"seed": "one"}, "seed is 'one', and not a whole number"),
         ({"congestion": "dcqcn"}, "congestion is 'dcqcn', and not a dictionary"),
-        ({"congestion": {"kind": "bcn"}}, "kind is 'bcn', and none of dcqcn, cct, hpcc"),
-        ({"congestion": {"kind": "cct"}}, "cct needs gaps"),
-        ({"congestion": {"kind": "cct", "gaps": [0.0, math.nan]}}, "cct needs gaps"),
-        ({"congestion": {"kind": "dcqcn", "gain": 2}}, "gain and least_factor at most 1"),
-        ({"congestion": {"kind": "dcqcn", "raise_interval": 1}}, "are ps, from 1000"),
-        ({"congestion": {"kind": "dcqcn", "add_rate": 0}}, "are to be above 0"),
-        ({"congestion": {"kind": "dcqcn", "fast_add_rate": math.nan}}, "are to be above 0"),
+        ({"congestion": {"kind": "bcn"}}, "kind is 'bcn', and not one of dcqcn, cct, hpcc"),
+        ({"congestion": {"kind": "cct"}}, "congestion needs gaps"),
+        (
+            {"congestion": {"kind": "cct", "gaps": [0.0, math.nan]}},
+            "gaps.1 is nan, and not a number",
+        ),
+        ({"congestion": {"kind": "dcqcn", "gain": 2}}, "gain is 2, and not a number above 0 to 1"),
+        (
+            {"congestion": {"kind": "dcqcn", "raise_interval": 1}},
+            "raise_interval is 1, and not .* from 1000",
+        ),
+        ({"congestion": {"kind": "dcqcn", "add_rate": 0}}, "add_rate is 0, and not .* above 0"),
+        (
+            {"congestion": {"kind": "dcqcn", "fast_add_rate": math.nan}},
+            "fast_add_rate is nan, .* above 0",
+        ),
         ({"tcp": 1460}, "tcp is 1460, and not a dictionary"),
     ],
 )

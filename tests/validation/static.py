@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Static ways, each chosen once by chance: what a good hash of addresses does."""
+"""Static paths, each chosen once at random, as by a good hash of addresses."""
 
 from __future__ import annotations
 

@@ -14,17 +14,17 @@ from tests.support import clean_environment
 from verbena import verbs
 
 
-@pytest.mark.not_simulated("it has no UDP port and no steering")
+@pytest.mark.not_simulated("it has no UDP port and no socket selection")
 def test_every_counter_has_its_name(ctx: verbs.Context) -> None:
     counters = ctx.counters()
     assert counters is not None
-    assert set(counters) == {"direct", "engine", "udp", "steer"}
+    assert set(counters) == {"direct", "engine", "udp", "reuseport"}
     assert {"drop_source", "drop_pkey", "refused_key", "timeouts"} <= set(counters["engine"])
     assert {"received", "receive_bad_icrc"} <= set(counters["udp"])
     assert all(isinstance(value, int) for part in counters.values() for value in part.values())
 
 
-@pytest.mark.not_simulated("it has no UDP port and no steering")
+@pytest.mark.not_simulated("it has no UDP port and no socket selection")
 @pytest.mark.parametrize(
     "variable", ["VERBENA_CARRIER=direct", "VERBENA_CARRIER=roce", "VERBENA_LINK_LAYER=infiniband"]
 )

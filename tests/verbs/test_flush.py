@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FLUSH: what was written before is where the peer's host sees it."""
+"""FLUSH: earlier writes are visible to the peer's host when it completes."""
 
 from __future__ import annotations
 

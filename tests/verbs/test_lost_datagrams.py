@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a program hears of datagrams that are lost by its own mistake: a line, and a count."""
+"""Datagrams that are lost by a program's mistake: a line on stderr, and a counter."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two processes on one core that wait for each other: who finds nothing lets the other run."""
+"""Two processes on one core that wait for each other: a thread that polls in vain yields."""
 
 from __future__ import annotations
 

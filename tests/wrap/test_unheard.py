@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults and captures that a connection without packets does not meet: stderr says so, once."""
+"""Faults and captures do not apply to a connection without packets: stderr says so, once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Where a packet goes: routes, address handles, rates. */
+/*
+ * Where a packet goes: global routes, address vectors and handles, rates. Part of verbs.h. Layouts
+ * and values are libibverbs' own (sizes.h).
+ */
 #ifndef VB_ABI_ADDRESS_H
 #define VB_ABI_ADDRESS_H
 

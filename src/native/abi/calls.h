@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The exported functions. Failing, those that return a pointer give NULL and set errno; the
- * others return a positive errno, except where a comment says -1 and errno.
+ * The functions that libibverbs.so.1 exports; dropin defines them. On failure those that return a
+ * pointer return NULL and set errno; the others return a positive errno, except where a comment
+ * says that they return -1 and set errno.
  */
 #ifndef VB_ABI_CALLS_H
 #define VB_ABI_CALLS_H

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Completions, completion queues and their channels, asynchronous events. */
+/*
+ * Completions, completion queues and their channels, asynchronous events. Part of verbs.h. Programs
+ * have inline functions that read and write these structures, so no field moves (sizes.h).
+ */
 #ifndef VB_ABI_COMPLETION_H
 #define VB_ABI_COMPLETION_H
 

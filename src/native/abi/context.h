@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * An open device, and the two tables of functions that the inline half of <infiniband/verbs.h>
- * calls through: ibv_context.ops, closed long ago, and verbs_context, which grows at its front.
+ * An open device, and its two tables of functions, which the inline functions of
+ * <infiniband/verbs.h> call: ibv_context.ops, which has not changed for years, and verbs_context,
+ * which grows at its front. dropin fills both.
  */
 #ifndef VB_ABI_CONTEXT_H
 #define VB_ABI_CONTEXT_H
@@ -15,7 +16,7 @@
 #include "abi/queue.h"
 #include "abi/request.h"
 
-/* Slots named _compat_ are dead: today's callers reach those verbs as exported functions. */
+/* Nobody calls the members named _compat_ any more: those verbs are exported functions today. */
 struct ibv_context_ops {
     int (*_compat_query_device)(struct ibv_context *context, struct ibv_device_attr *attr);
     int (*_compat_query_port)(struct ibv_context *context, uint8_t port_num,

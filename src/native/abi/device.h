@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Devices, ports and GIDs: what they are and what they can do. */
+/*
+ * Devices, ports and GIDs: their attributes and capabilities. Part of verbs.h. What a program
+ * passes to a query may be shorter or longer than the structure here, so each extended query has
+ * its size with it.
+ */
 #ifndef VB_ABI_DEVICE_H
 #define VB_ABI_DEVICE_H
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Flow steering, its actions and its counters. */
+/*
+ * Flow steering, its actions and its counters. Part of verbs.h. Verbena offers none of it; the
+ * types are there since the tables of functions in context.h name them.
+ */
 #ifndef VB_ABI_FLOW_H
 #define VB_ABI_FLOW_H
 

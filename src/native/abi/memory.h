@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Protection domains and everything that names memory. */
+/*
+ * Protection domains, memory regions, memory windows and device memory. Part of verbs.h. Layouts
+ * and values are libibverbs' own (sizes.h).
+ */
 #ifndef VB_ABI_MEMORY_H
 #define VB_ABI_MEMORY_H
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The path record of <infiniband/sa.h>, which librdmacm converts with our help. */
+/*
+ * The path record of <infiniband/sa.h>. librdmacm calls ibv_copy_path_rec_from_kern and its like in
+ * libibverbs to convert one (dropin), with this layout.
+ */
 #ifndef VB_ABI_PATH_H
 #define VB_ABI_PATH_H
 

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Queue pairs, shared receive queues and work queues: attributes and objects. */
+/*
+ * Queue pairs, shared receive queues and work queues: attributes and objects. Part of verbs.h. The
+ * mutex and condition in an object are libibverbs' own; docs/locks.md says what Verbena uses them
+ * for.
+ */
 #ifndef VB_ABI_QUEUE_H
 #define VB_ABI_QUEUE_H
 

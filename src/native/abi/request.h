@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Work requests, and the queue pair that takes them call by call. */
+/*
+ * Work requests, and the extended queue pair whose requests are built call by call (ibv_wr_*). Part
+ * of verbs.h. Layouts and values are libibverbs' own (sizes.h).
+ */
 #ifndef VB_ABI_REQUEST_H
 #define VB_ABI_REQUEST_H
 

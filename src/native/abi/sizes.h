@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Layouts that compiled programs rely on; see tests/abi for all of them. */
+/*
+ * Sizes and offsets that compiled programs rely on, checked by the compiler. A structure that
+ * changes here breaks programs. tests/abi compares all of them with rdma-core's header.
+ */
 #ifndef VB_ABI_SIZES_H
 #define VB_ABI_SIZES_H
 

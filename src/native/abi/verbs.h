@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The binary interface of libibverbs.so.1 on 64-bit Linux, in our own words: what rdma-core's
- * <infiniband/verbs.h> lays down, with the fields of its newest release at the growing ends.
- * Never include both. tests/abi compares the two.
+ * The binary interface of libibverbs.so.1 on 64-bit Linux, written anew: the types and functions of
+ * rdma-core's <infiniband/verbs.h>, with the fields of its newest release at the ends that grow.
+ * All rooms include this one and never rdma-core's header beside it. tests/abi compares the two.
  */
 #ifndef VB_ABI_VERBS_H
 #define VB_ABI_VERBS_H

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Atomics on a peer's memory and on this process's own (atomic.h). The requester calls this under
+ * its QP's send lock, once the region and the alignment have been checked.
+ */
 #include "direct/atomic.h"
 
 #include <errno.h>
@@ -33,13 +37,13 @@ static int atomic_cross_process(struct vb_direct *direct, struct vb_peer *peer, 
     uint64_t next;
     int error;
 
-    if (!vb_lock_unless(lock, direct->adapter->instance, &peer->gone))
+    if (!vb_word_lock_unless(lock, VB_RANK_ATOMIC, direct->adapter->instance, &peer->gone))
         return -EPIPE;
     error = atomic_move(peer, addr, result, false);
     next = next_value(*result, swap, compare_add, swap_value);
     if (!error && next != *result)
         error = atomic_move(peer, addr, &next, true);
-    vb_unlock(lock);
+    vb_word_unlock(lock);
     return error;
 }
 

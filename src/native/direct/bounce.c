@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Both ends of the bounce ring (bounce.h): the requester, which writes a job into its own segment
+ * and waits for the answer, and the owner's service thread, which carries the job out.
+ */
 #include "direct/bounce.h"
 
 #include <errno.h>
@@ -135,9 +139,9 @@ int vb_direct_bounce_copy(struct vb_direct *direct, struct vb_peer *peer, enum v
 {
     int error;
 
-    pthread_mutex_lock(&peer->bounce_mutex);
+    vb_lock_take(&peer->bounce_mutex);
     error = copy_chunks(direct, peer, op, addr, local, length);
-    pthread_mutex_unlock(&peer->bounce_mutex);
+    vb_lock_release(&peer->bounce_mutex);
     return error;
 }
 
@@ -167,7 +171,7 @@ int vb_direct_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum
     struct vb_bounce_job *job;
     int error = -ENOMEM;
 
-    pthread_mutex_lock(&peer->bounce_mutex);
+    vb_lock_take(&peer->bounce_mutex);
     job = job_at(direct, peer, 0);
     if (job) {
         job->op = VB_BOUNCE_ATOMIC;
@@ -180,7 +184,7 @@ int vb_direct_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum
         *result = job->result;
         leave_job(&peer->bounce, 0, error);
     }
-    pthread_mutex_unlock(&peer->bounce_mutex);
+    vb_lock_release(&peer->bounce_mutex);
     return error;
 }
 
@@ -231,18 +235,18 @@ void vb_direct_bounce_serve(struct vb_direct *direct, struct vb_peer *requester,
         requester->view.size - offset < sizeof(*job))
         return;
     job = vb_at(&requester->view, offset, sizeof(*job));
-    pthread_mutex_lock(&direct->serve_mutex);
+    vb_lock_take(&direct->serve_mutex);
     if (bounce_take(job)) {
         job->error = bounce_carry_out(direct, job);
         atomic_store_explicit(&job->state, VB_BOUNCE_DONE, memory_order_release);
     }
-    pthread_mutex_unlock(&direct->serve_mutex);
+    vb_lock_release(&direct->serve_mutex);
 }
 
 void vb_direct_bounce_settle(struct vb_direct *direct)
 {
-    pthread_mutex_lock(&direct->serve_mutex);
-    pthread_mutex_unlock(&direct->serve_mutex);
+    vb_lock_take(&direct->serve_mutex);
+    vb_lock_release(&direct->serve_mutex);
 }
 
 void vb_direct_bounce_free(struct vb_direct *direct, struct vb_bounce *bounce)

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The connections of queue pairs: opening and closing them, and the slow part of the check whether
+ * the other end answers. The send lock of the QP is held unless a function says otherwise.
+ */
 #include "direct/connection.h"
 
 #include <errno.h>
@@ -7,7 +11,7 @@
 #include "direct/responder.h"
 #include "direct/retry.h"
 #include "direct/service.h"
-#include "hca/silence.h"
+#include "hca/sentences.h"
 #include "hca/xrc.h"
 #include "transport/receive.h"
 
@@ -23,7 +27,7 @@ static void connection_attach(struct vb_connection *to, struct vb_peer *peer)
 
 struct vb_connection *vb_direct_connection_have(struct vb_qp *qp)
 {
-    struct vb_connection *to = qp->connection;
+    struct vb_connection *to = qp->verbs->connection;
 
     if (to)
         return to;
@@ -32,7 +36,7 @@ struct vb_connection *vb_direct_connection_have(struct vb_qp *qp)
         return NULL;
     *to = (struct vb_connection){
         .qp = qp, .target = to, .remote_type = (uint8_t)vb_qp_peer_type(qp->type)};
-    __atomic_store_n(&qp->connection, to, __ATOMIC_RELEASE);
+    __atomic_store_n(&qp->verbs->connection, to, __ATOMIC_RELEASE);
     return to;
 }
 
@@ -40,7 +44,7 @@ static bool is_reachable(const struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
 
-    return vb_direct_is_local(direct, &qp->attr.ah_attr);
+    return vb_direct_is_local(direct, &qp->verbs->attr.ah_attr);
 }
 
 int vb_direct_connection_open(struct vb_qp *qp)
@@ -55,15 +59,15 @@ int vb_direct_connection_open(struct vb_qp *qp)
         return 0;
     peer = vb_direct_peer_find(direct, qp->shared->dest_qp_num);
     if (!peer)
-        return vb_direct_stranger_check(qp);
-    connection_attach(qp->connection, peer);
+        return vb_direct_other_build_check(qp);
+    connection_attach(qp->verbs->connection, peer);
     return 0;
 }
 
 void vb_direct_connection_close(struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_connection *to = qp->connection;
+    struct vb_connection *to = qp->verbs->connection;
     struct vb_peer *peer;
 
     vb_direct_retry_leave(direct, qp);
@@ -97,19 +101,23 @@ static void connection_read_netdev(const struct vb_port_shared *port,
     netdev[sizeof(port->netdev)] = '\0';
 }
 
-/* The adapter has the GID, or nothing would go direct: where its only port and the peer's stand for
- * the same interface, its table need not be looked at again. */
+/* Does the GID, which is one of this host's, lead to the peer's port? */
 static bool connection_is_behind(const struct vb_adapter *adapter, const uint8_t gid[16],
-                                 uint32_t index, const struct vb_port_shared *port)
+                                 const struct vb_segment_header *peer, uint32_t index)
 {
+    const struct vb_port_shared *port = &peer->port[index];
+    unsigned unit = vb_port_addresses_unit(adapter, gid);
     char netdev[sizeof(port->netdev) + 1];
 
-    if (VB_LIKELY(
-            adapter->port_count == 1 && index == 0 &&
-            memcmp(adapter->self.header->port[0].netdev, port->netdev, sizeof(port->netdev)) == 0))
+    if (VB_UNLIKELY(unit))
+        return unit == vb_port_unit(peer->device, index + 1);
+    /* The adapter has the address, or nothing would go direct: where its only port and the peer's
+     * stand for the same interface, the table need not be searched again. */
+    if (VB_LIKELY(adapter->port_count == 1 && memcmp(adapter->self.header->port[0].netdev,
+                                                     port->netdev, sizeof(port->netdev)) == 0))
         return true;
     connection_read_netdev(port, netdev);
-    return vb_port_addresses_lead_to(adapter, gid, index + 1, netdev);
+    return vb_port_addresses_any_has_on(adapter, gid, netdev);
 }
 
 bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
@@ -120,7 +128,7 @@ bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_a
     if (vb_qp_port(qp)->infiniband != (bool)port->infiniband)
         return false;
     return ah->is_global ? connection_is_behind(qp->context->adapter, ah->grh.dgid.raw,
-                                                remote->port % VB_MAX_PORTS, port)
+                                                peer->view.header, remote->port % VB_MAX_PORTS)
                          : vb_lid_is_of(port->lid, port->lmc, ah->dlid);
 }
 
@@ -141,7 +149,7 @@ static bool adopt_epoch(struct vb_connection *to)
     if (to->epoch == to->remote->epoch)
         return true;
     if (to->epoch ||
-        !vb_direct_connection_leads_to(to->qp, &to->qp->attr.ah_attr, to->peer, to->remote))
+        !vb_direct_connection_leads_to(to->qp, &to->qp->verbs->attr.ah_attr, to->peer, to->remote))
         return false;
     to->epoch = to->remote->epoch;
     to->rq_seen = atomic_load(&to->remote->rq_taken);
@@ -154,8 +162,8 @@ static void connection_establish(struct vb_connection *to)
         return;
     to->remote->established = 1;
     if (atomic_load(&to->remote->state) == IBV_QPS_RTR)
-        vb_direct_tell_qp_event(vb_direct_connection_direct(to), to->peer, to->remote,
-                                IBV_EVENT_COMM_EST);
+        vb_direct_notify_qp_event(vb_direct_connection_direct(to), to->peer, to->remote,
+                                  IBV_EVENT_COMM_EST);
 }
 
 bool vb_direct_connection_ready_slowly(struct vb_connection *to)
@@ -207,7 +215,8 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
         return VB_SILENCE_OTHER_QP;
     if (to->epoch && to->epoch != remote->epoch)
         return VB_SILENCE_OTHER_LIFE;
-    if (!to->epoch && !vb_direct_connection_leads_to(qp, &qp->attr.ah_attr, to->peer, remote))
+    if (!to->epoch &&
+        !vb_direct_connection_leads_to(qp, &qp->verbs->attr.ah_attr, to->peer, remote))
         return VB_SILENCE_PORT;
     *value = (uint32_t)qp->shared->pkey << 16 | remote->pkey;
     if (!vb_pkeys_match(qp->shared->pkey, remote->pkey))
@@ -217,7 +226,7 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
 
 enum vb_silence vb_direct_connection_silence(struct vb_connection *to, uint32_t *value)
 {
-    if (to->target != to) /* at a door, to which the target QP has led */
+    if (to->target != to) /* at a proxy, to which the target QP has led */
         return VB_SILENCE_NO_HELP;
     if (!is_reachable(to->qp))
         return VB_SILENCE_NOT_HERE;
@@ -250,8 +259,8 @@ static bool vb_direct_connection_is_deserted(struct vb_qp *qp, enum vb_silence *
 
     if (!vb_direct_connection_waits(qp) || !vb_sq_trylock(qp))
         return false;
-    if (vb_direct_connection_waits(qp) && !atomic_load(&qp->connection->peer->gone)) {
-        *silence = silence_of_qp(qp->connection, value);
+    if (vb_direct_connection_waits(qp) && !atomic_load(&qp->verbs->connection->peer->gone)) {
+        *silence = silence_of_qp(qp->verbs->connection, value);
         deserted = *silence != VB_SILENCE_NO_HELP;
     }
     vb_sq_unlock(qp);
@@ -264,7 +273,7 @@ void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *te
     const char *between = "";
 
     vb_text_add(text, "\"deserted\":[");
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         struct vb_qp *qp = adapter->qps[i];
         enum vb_silence silence = VB_SILENCE_UNKNOWN;
@@ -276,11 +285,12 @@ void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *te
                     "%s{\"qp_num\":%u,\"why\":\"QP 0x%x is connected to QP 0x%x, which can "
                     "neither answer nor send",
                     between, qp->number, qp->number, vb_qp_dest(qp->shared));
-        vb_silence_say_fact(text, silence, value);
+        vb_sentence_say(text, VB_SENTENCE_SILENCE + (unsigned)silence,
+                        &(struct vb_evidence){.count = value});
         vb_text_add(text, "\"}");
         between = ",";
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     vb_text_add(text, "]");
 }
 
@@ -298,17 +308,17 @@ void vb_direct_connections_attend(struct vb_direct *direct, const struct vb_peer
 {
     struct vb_adapter *adapter = direct->adapter;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         struct vb_qp *qp = adapter->qps[i];
 
         if (qp && is_stray(qp) && vb_direct_peer_has(peer, vb_qp_dest(qp->shared)))
             vb_direct_retry_attend(direct, qp);
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
-bool vb_direct_connection_adopt(struct vb_qp *qp)
+bool vb_direct_connection_attach_peer(struct vb_qp *qp)
 {
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
     struct vb_peer *peer;
@@ -319,7 +329,7 @@ bool vb_direct_connection_adopt(struct vb_qp *qp)
         return false;
     peer = is_stray(qp) ? vb_direct_peer_find_known(direct, qp->shared->dest_qp_num) : NULL;
     if (peer)
-        connection_attach(qp->connection, peer);
+        connection_attach(qp->verbs->connection, peer);
     vb_sq_unlock(qp);
     return true;
 }
@@ -335,7 +345,8 @@ static bool is_held_by(struct vb_peer *peer, const struct vb_qp *qp)
            atomic_load(&remote->state) != IBV_QPS_RESET;
 }
 
-void vb_direct_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_peer *peer)
+void vb_direct_connection_peer_died(struct vb_direct *direct, struct vb_qp *qp,
+                                    struct vb_peer *peer)
 {
     uint32_t state = vb_qp_state(qp);
 
@@ -409,8 +420,8 @@ void vb_direct_settle(struct vb_qp *qp)
     drop_peer(qp, peer);
     vb_direct_bounce_settle(vb_direct_of(adapter));
     if (vb_is_taken_in_turns(qp)) {
-        vb_lock(&qp->shared->rq_lock, adapter->instance);
-        vb_unlock(&qp->shared->rq_lock);
+        vb_word_lock(&qp->shared->rq_lock, VB_RANK_RECEIVE, adapter->instance);
+        vb_word_unlock(&qp->shared->rq_lock);
     }
 }
 

@@ -16,20 +16,21 @@
 /* Where requests of a QP go. */
 struct vb_connection {
     _Alignas(VB_LINE) struct vb_qp *qp; /* to `unplaced_high`, each request looks at this line */
-    struct vb_peer *peer;               /* NULL: not met yet */
+    struct vb_peer *peer;               /* NULL: not connected to it yet */
     struct vb_qp_shared *remote;
-    struct vb_connection *target; /* itself; at an SRQ's door (door.h) the one to the target QP */
-    uint32_t rq_seen;             /* remote->rq_posted as last read */
-    uint32_t epoch; /* of the queue that this QP has sent to, 0 before the first request */
-    uint32_t unplaced_cq_position;        /* last inline payload sent… */
+    struct vb_connection
+        *target;      /* itself; at an SRQ's proxy (xrc_proxy.h) the one to the target QP */
+    uint32_t rq_seen; /* remote->rq_posted as last read */
+    uint32_t epoch;   /* of the queue that this QP has sent to, 0 before the first request */
+    uint32_t unplaced_cq_position;        /* of the last payload sent in a completion */
     uint8_t remote_type;                  /* enum ibv_qp_type */
     bool failed_by_death;                 /* a request ended because the peer's process had */
-    uint64_t unplaced_low, unplaced_high; /* …and the hull of where such payloads go */
+    uint64_t unplaced_low, unplaced_high; /* the hull of where such payloads go; 0: none */
     struct vb_direct_counts counts;
     struct vb_destinations *destinations; /* of a UD QP (datagram.c), else NULL */
 };
 
-/* 0, also where there is no peer yet; -EPROTONOSUPPORT: it is of another build (stranger.h). */
+/* 0, also where there is no peer yet; -EPROTONOSUPPORT: it is of another build (other_build.h). */
 int vb_direct_connection_open(struct vb_qp *qp);
 void vb_direct_connection_close(struct vb_qp *qp);
 /* The QP's own, which may be new: it leads nowhere then. NULL: there is no memory. */
@@ -46,7 +47,7 @@ static inline struct vb_direct *vb_direct_connection_direct(const struct vb_conn
 /* NULL where it has none: see above, and packets carry a QP without one. */
 static inline struct vb_connection *vb_direct_connection_of(const struct vb_qp *qp)
 {
-    return __atomic_load_n(&qp->connection, __ATOMIC_ACQUIRE);
+    return __atomic_load_n(&vb_verbs_qp_of(qp)->connection, __ATOMIC_ACQUIRE);
 }
 
 /* For those who do not hold the send lock. */
@@ -103,13 +104,14 @@ void vb_direct_connection_count_refused(const struct vb_connection *to);
  * QPs that are busy are left out. */
 void vb_direct_connections_describe(struct vb_direct *direct, struct vb_text *text);
 
-/* QPs that were connected before this peer was met shall know it, to wait for it and to notice its
- * death; this asks the retry thread to see to them… */
+/* Asks the retry thread to give this new peer to the QPs that were connected to it before it was
+ * there (vb_direct_connection_attach_peer), so that they wait for it and notice its death. */
 void vb_direct_connections_attend(struct vb_direct *direct, const struct vb_peer *peer);
-/* …which does this; false: the QP is busy, try again. */
-bool vb_direct_connection_adopt(struct vb_qp *qp);
-/* The peer is dead: QPs that it was connected to and that had not met it yet end in ERR. */
-void vb_direct_connection_orphan(struct vb_direct *direct, struct vb_qp *qp, struct vb_peer *peer);
+/* False: the QP is busy, try again. */
+bool vb_direct_connection_attach_peer(struct vb_qp *qp);
+/* The peer is dead: a QP that was connected to it and had no reference to it yet ends in ERR. */
+void vb_direct_connection_peer_died(struct vb_direct *direct, struct vb_qp *qp,
+                                    struct vb_peer *peer);
 
 /* The calls of vb_carrier. */
 const struct vb_qp_shared *vb_direct_other_end(const struct vb_qp *qp);

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Sums of the direct carrier's counters, and their names (counters.h). */
 #include "direct/counters.h"
 
 const char *const vb_direct_counter_names[VB_DIRECT_COUNTER_COUNT] = {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* UD: one datagram, to any UD QP of the host or to a group; what cannot be delivered is dropped. */
+/*
+ * UD: carries out a datagram to a UD QP of this host or to a multicast group. A datagram that
+ * cannot be delivered is dropped, and counted by its cause (hca/lost.h).
+ */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -7,9 +10,9 @@
 
 #include "direct/connection.h"
 #include "direct/datagram.h"
+#include "direct/other_build.h"
 #include "direct/requester.h"
 #include "direct/responder.h"
-#include "direct/stranger.h"
 #include "hca/ah.h"
 #include "hca/lost.h"
 #include "hca/multicast.h"
@@ -31,7 +34,7 @@ struct destination {
 
 enum { DESTINATIONS = 64 };
 
-/* Those that a UD QP has met lately. */
+/* The destinations that a UD QP has sent to lately. */
 struct vb_destinations {
     struct destination entry[DESTINATIONS];
 };
@@ -45,14 +48,15 @@ static void datagram_forget(struct vb_direct *direct, struct destination *entry)
 
 void vb_direct_destinations_free(struct vb_qp *qp)
 {
-    struct vb_destinations *known = qp->connection ? qp->connection->destinations : NULL;
+    struct vb_destinations *known =
+        qp->verbs->connection ? qp->verbs->connection->destinations : NULL;
 
     if (!known)
         return;
     for (int i = 0; i < DESTINATIONS; ++i)
         datagram_forget(vb_direct_of(qp->context->adapter), &known->entry[i]);
     free(known);
-    qp->connection->destinations = NULL;
+    qp->verbs->connection->destinations = NULL;
 }
 
 /* NULL: there is none, for this cause. */
@@ -62,11 +66,11 @@ static struct destination *datagram_find(struct vb_qp *qp, uint32_t qp_num,
     int error;
 
     struct vb_direct *direct = vb_direct_of(qp->context->adapter);
-    struct vb_destinations *known = qp->connection->destinations;
+    struct vb_destinations *known = qp->verbs->connection->destinations;
     struct destination *entry;
 
     if (!known)
-        qp->connection->destinations = known = calloc(1, sizeof(*known));
+        qp->verbs->connection->destinations = known = calloc(1, sizeof(*known));
     if (!known)
         return NULL;
     entry = &known->entry[(qp_num ^ qp_num >> VB_SLOT_BITS) % DESTINATIONS];
@@ -232,7 +236,8 @@ static void direct_datagram_deliver(const struct datagram *datagram, struct dest
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->number,
-        .data = {datagram->source ? direct_datagram_header_type(datagram->source) : 0},
+        .datagram.header_type =
+            datagram->source ? direct_datagram_header_type(datagram->source) : 0,
     };
     const struct vb_port_shared *port = vb_shared_port(&to->to.peer->view, to->to.remote);
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
@@ -288,11 +293,12 @@ static void pass_to(const struct datagram *datagram, struct destination *to)
     uint32_t qkey = vb_qp_datagram_qkey(datagram->qp, datagram->wr);
 
     if (!accepts(datagram->qp, to, qkey) ||
-        !vb_lock_unless(&to->to.remote->rq_lock, direct->adapter->instance, &to->to.peer->gone))
+        !vb_word_lock_unless(&to->to.remote->rq_lock, VB_RANK_RECEIVE, direct->adapter->instance,
+                             &to->to.peer->gone))
         return;
     if (accepts(datagram->qp, to, qkey) && (!datagram->group || is_member(to, datagram->group)))
         direct_datagram_deliver(datagram, to);
-    vb_unlock(&to->to.remote->rq_lock);
+    vb_word_unlock(&to->to.remote->rq_lock);
 }
 
 static void pass_to_members(const struct datagram *datagram, struct vb_peer *peer)
@@ -311,14 +317,14 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
     }
 }
 
-/* Members in other processes are found by having met them (vb_direct_peer_meet_all). */
+/* Members in other processes are found among the peers (vb_direct_peer_connect_all). */
 static void pass_to_group(const struct datagram *datagram)
 {
     struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
     struct vb_peer **peers;
     uint32_t count;
 
-    vb_direct_peer_meet_all(direct);
+    vb_direct_peer_connect_all(direct);
     count = vb_direct_peer_hold_all(direct, &peers);
     for (uint32_t i = 0; i < count; ++i) {
         if (!atomic_load(&peers[i]->gone))
@@ -330,10 +336,10 @@ static void pass_to_group(const struct datagram *datagram)
 
 static VB_COLD void is_nowhere(struct vb_qp *qp, uint32_t qp_num, enum vb_lost_cause cause)
 {
-    struct vb_stranger stranger;
+    struct vb_other_build other;
 
-    if (vb_direct_stranger_find(vb_direct_of(qp->context->adapter), qp_num, &stranger))
-        vb_direct_stranger_tell(qp, qp_num);
+    if (vb_direct_other_build_find(vb_direct_of(qp->context->adapter), qp_num, &other))
+        vb_direct_other_build_log(qp, qp_num);
     else
         vb_lost_direct(qp, &(struct vb_lost){.cause = cause, .from = qp->number, .to = qp_num});
 }

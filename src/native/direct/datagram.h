@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The state that a UD QP keeps of its destinations (datagram.c). */
 #ifndef VB_DIRECT_DATAGRAM_H
 #define VB_DIRECT_DATAGRAM_H
 

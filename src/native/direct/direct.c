@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Opening and closing of the direct carrier, the calls that the host makes to it, and what
+ * `verbena_describe` says of it. direct.h has the overview.
+ */
 #include "direct/direct.h"
 
 #include <errno.h>
@@ -13,12 +17,12 @@
 
 #include "direct/connection.h"
 #include "direct/datagram.h"
+#include "direct/other_build.h"
 #include "direct/peer.h"
 #include "direct/requester.h"
 #include "direct/retry.h"
 #include "direct/service.h"
 #include "direct/slot.h"
-#include "direct/stranger.h"
 #include "hca/cq.h"
 #include "hca/gone.h"
 #include "hca/overdue.h"
@@ -42,19 +46,12 @@ uint64_t vb_direct_clock(const struct vb_adapter *adapter)
     return vb_direct_now();
 }
 
-static bool has_lid(const struct vb_adapter *adapter, uint16_t lid)
-{
-    for (int i = 0; i < adapter->port_count; ++i)
-        if (vb_adapter_port_has_lid(&adapter->ports[i], lid))
-            return true;
-    return false;
-}
-
 bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah)
 {
-    if (VB_UNLIKELY(!ah->is_global))
-        return has_lid(direct->adapter, ah->dlid);
-    return vb_port_addresses_any_has(direct->adapter, ah->grh.dgid.raw);
+    /* A LID is that of a port of this host, since InfiniBand ports reach no other. Whether it leads
+     * to the peer is known when the peer is found (vb_direct_connection_leads_to). */
+    return VB_UNLIKELY(!ah->is_global) ||
+           vb_port_addresses_host_has(direct->adapter, ah->grh.dgid.raw);
 }
 
 static int claim_slot(struct vb_direct *direct)
@@ -137,12 +134,15 @@ void vb_direct_progress(struct vb_cq *cq)
     struct vb_qp *waiting[TRIES_PER_POLL];
     unsigned count;
 
-    if (pthread_mutex_trylock(&adapter->lifetime))
+    /* A QP that is just being added is the next poll's, or the retry thread's. */
+    if (!atomic_load_explicit(&vb_direct_of(adapter)->retry.any, memory_order_relaxed))
+        return;
+    if (!vb_lock_try(&adapter->lifetime))
         return; /* another thread is at it, or a QP goes: the retry thread remains */
     count = vb_direct_retry_waiting(vb_direct_of(adapter), cq, waiting, TRIES_PER_POLL);
     for (unsigned i = 0; i < count; ++i)
         try_one(waiting[i]);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->lifetime);
 }
 
 const struct vb_carrier vb_direct_carrier = {
@@ -180,8 +180,8 @@ static void open_self_peer(struct vb_direct *direct)
     self->pid = getpid();
     self->socket = self->retired = -1;
     self->view = direct->adapter->self;
-    pthread_mutex_init(&self->mutex, NULL);
-    pthread_mutex_init(&self->bounce_mutex, NULL);
+    vb_lock_init(&self->mutex, VB_RANK_PEER);
+    vb_lock_init(&self->bounce_mutex, VB_RANK_BOUNCE);
 }
 
 static int direct_start(struct vb_direct *direct)
@@ -200,22 +200,22 @@ static int direct_start(struct vb_direct *direct)
 
 static void open_locks(struct vb_direct *direct)
 {
-    pthread_mutex_init(&direct->connect_mutex, NULL);
-    pthread_mutex_init(&direct->peers_mutex, NULL);
-    pthread_mutex_init(&direct->serve_mutex, NULL);
-    pthread_mutex_init(&direct->links_mutex, NULL);
-    pthread_mutex_init(&direct->spare_mutex, NULL);
+    vb_lock_init(&direct->connect_mutex, VB_RANK_CONNECT);
+    vb_lock_init(&direct->peers_mutex, VB_RANK_PEERS);
+    vb_lock_init(&direct->serve_mutex, VB_RANK_SERVE);
+    vb_lock_init(&direct->links_mutex, VB_RANK_LINKS);
+    vb_lock_init(&direct->spare_mutex, VB_RANK_SPARE);
 }
 
 static void close_locks(struct vb_direct *direct)
 {
-    pthread_mutex_destroy(&direct->connect_mutex);
-    pthread_mutex_destroy(&direct->peers_mutex);
-    pthread_mutex_destroy(&direct->serve_mutex);
-    pthread_mutex_destroy(&direct->links_mutex);
-    pthread_mutex_destroy(&direct->spare_mutex);
-    pthread_mutex_destroy(&direct->self_peer.mutex);
-    pthread_mutex_destroy(&direct->self_peer.bounce_mutex);
+    vb_lock_destroy(&direct->connect_mutex);
+    vb_lock_destroy(&direct->peers_mutex);
+    vb_lock_destroy(&direct->serve_mutex);
+    vb_lock_destroy(&direct->links_mutex);
+    vb_lock_destroy(&direct->spare_mutex);
+    vb_lock_destroy(&direct->self_peer.mutex);
+    vb_lock_destroy(&direct->self_peer.bounce_mutex);
 }
 
 static void direct_forget(struct vb_direct *direct)
@@ -239,6 +239,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     }
     made->adapter = config->adapter;
     made->force = config->force;
+    made->count = config->count;
     open_locks(made);
     open_self_peer(made);
     made->adapter->direct = made;
@@ -298,20 +299,20 @@ int vb_direct_describe(struct vb_direct *direct, const char *more, char *json, s
     const char *between = "";
 
     vb_text_add(&text,
-                "{\"device\":\"%s\",\"slot\":%u,\"heap\":{\"size\":%zu,\"used\":%zu},"
+                "{\"device\":\"%s%u\",\"slot\":%u,\"heap\":{\"size\":%zu,\"used\":%zu},"
                 "\"peers\":[",
-                VB_DEVICE_NAME, direct->slots[0], heap ? vb_memory_heap_size(heap) : 0,
-                heap ? vb_memory_heap_used(heap) : 0);
-    pthread_mutex_lock(&direct->peers_mutex);
+                VB_DEVICE_NAME, direct->adapter->self.header->device, direct->slots[0],
+                heap ? vb_memory_heap_size(heap) : 0, heap ? vb_memory_heap_used(heap) : 0);
+    vb_lock_take(&direct->peers_mutex);
     for (struct vb_peer *peer = direct->peers; peer; peer = peer->next) {
         if (atomic_load(&peer->gone))
             continue;
         describe_peer(peer, between, &text);
         between = ",";
     }
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     vb_text_add(&text, "],");
-    vb_direct_stranger_describe(direct, &text);
+    vb_direct_other_build_describe(direct, &text);
     vb_text_add(&text, ",");
     vb_overdue_describe(direct->adapter, &text);
     vb_text_add(&text, ",");

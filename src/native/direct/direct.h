@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The direct carrier: both ends on this host, in one process or in several. The host (host)
- * opens it for its adapter.
+ * The direct carrier: both ends of a connection are on this host, in one process or in two. The
+ * host (host/host.c) opens one for its adapter.
  *
  * Each process claims slots (slot.h); a slot names a socket on which its service thread answers
- * peers. Two processes that meet exchange their segments (peer.h), and from then on the poster's
+ * peers. Two processes that connect exchange their segments (peer.h), and from then on the poster's
  * own thread carries requests out in the peer's memory (requester.c). The service thread sleeps
  * unless a peer comes, dies, or asks for help.
  */
-#ifndef VB_PORT_DIRECT_H
-#define VB_PORT_DIRECT_H
+#ifndef VB_DIRECT_DIRECT_H
+#define VB_DIRECT_DIRECT_H
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -18,10 +18,12 @@
 
 #include "direct/counters.h"
 #include "direct/later.h"
+#include "direct/other_build.h"
 #include "direct/peer.h"
-#include "direct/stranger.h"
+#include "direct/query.h"
 #include "hca/adapter.h"
 #include "hca/host_calls.h"
+#include "lock/mutex.h"
 #include "port/address.h"
 
 /* How a peer's own memory is reached; what the environment may force. */
@@ -30,17 +32,19 @@ enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 struct vb_direct_config {
     struct vb_adapter *adapter; /* the host's, whose ports have their addresses */
     enum vb_way force;          /* VB_WAY_ANY: probe */
+    vb_direct_count_fn *count;  /* NULL: questions for counters get no answer */
 };
 
 extern const struct vb_carrier vb_direct_carrier;
 
 /* The retry thread's work (retry.h). */
 struct vb_retry {
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     pthread_cond_t work; /* the thread sleeps here */
     pthread_cond_t left; /* those sleep here who wait until it has no hand on a QP */
     bool idle;           /* it sleeps until it is woken; else it looks again by itself */
     struct vb_qp *first;
+    _Atomic bool any;      /* is there a first? Who polls looks at it without the mutex */
     struct vb_qp *current; /* being served, outside the mutex */
     bool looks;            /* after calls that wait (vb_vigils_look) */
     bool stopping;
@@ -50,28 +54,30 @@ struct vb_retry {
 struct vb_direct {
     struct vb_adapter *adapter;
     enum vb_way force;
+    vb_direct_count_fn *count;
     uint32_t slots[VB_MAX_SLOTS];
     int listeners[VB_MAX_SLOTS];
     _Atomic uint32_t slot_count;
     uint64_t probe[2]; /* what a peer reads and writes to see whether it can */
 
-    pthread_mutex_t connect_mutex; /* one handshake at a time; the service thread never takes it */
-    atomic_bool has_met_all;       /* vb_direct_peer_meet_all */
+    struct vb_mutex connect_mutex; /* one handshake at a time; the service thread never takes it */
+    atomic_bool has_connected_all; /* vb_direct_peer_connect_all */
     uint32_t silent_slot;          /* its process did not answer: it may be stopped */
     uint64_t silent_until;         /* ns */
-    pthread_mutex_t peers_mutex;
+    struct vb_mutex peers_mutex;
     struct vb_peer *peers;
-    struct vb_stranger strangers[VB_STRANGERS]; /* under peers_mutex, as `stranger_next` */
-    uint32_t stranger_next;
-    pthread_mutex_t serve_mutex; /* held while a peer's bounce job is carried out */
-    pthread_mutex_t links_mutex;
+    struct vb_other_build
+        other_builds[VB_OTHER_BUILDS]; /* under peers_mutex, as `other_build_next` */
+    uint32_t other_build_next;
+    struct vb_mutex serve_mutex; /* held while a peer's bounce job is carried out */
+    struct vb_mutex links_mutex;
     struct link *links; /* sockets that the service thread watches (service.c) */
     struct vb_peer self_peer;
 
     int epoll_fd;
     int wake_fd;
-    int spare_fd; /* given up to refuse a connection when there are no descriptors… */
-    pthread_mutex_t spare_mutex; /* …under this: then no handshake here takes it */
+    int spare_fd; /* closed for a moment, to refuse a connection when no descriptor is left */
+    struct vb_mutex spare_mutex; /* protects spare_fd: no handshake here may take its number */
     atomic_bool stopping;
     pthread_t thread;
     struct vb_retry retry;
@@ -103,7 +109,7 @@ static inline struct vb_direct *vb_direct_of(const struct vb_adapter *adapter)
  * table that has no slot yet claims one for it. */
 int vb_direct_number(struct vb_direct *direct, uint32_t index, uint32_t *qp_num);
 /* INIT to RTR, of a connected QP: finds the peer. 0 also if it is not there yet; -EPROTONOSUPPORT:
- * it is of another build (stranger.h). */
+ * it is of another build (other_build.h). */
 int vb_direct_connect(struct vb_qp *qp);
 /* Of any QP, whatever its carrier. */
 void vb_direct_disconnect(struct vb_qp *qp);

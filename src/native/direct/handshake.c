@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The first messages of a connection between two processes, and the peer that is made of them
+ * (handshake.h). The connecting thread and the service thread call this.
+ */
 #include "direct/handshake.h"
 
 #include <errno.h>
@@ -12,7 +16,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "direct/stranger.h"
+#include "direct/other_build.h"
+#include "direct/user.h"
 #include "memory/descriptor.h"
 #include "memory/heap.h"
 
@@ -54,61 +59,6 @@ void vb_direct_hello_decline(struct vb_direct *direct, int socket)
     struct vb_message message = introduce(direct, VB_MSG_WELCOME);
 
     vb_direct_message_send(socket, &message, NULL, 0, false);
-}
-
-static bool read_number(const char *path, const char *format, unsigned *number)
-{
-    int fd = vb_memory_descriptor_raise(open(path, O_RDONLY | O_CLOEXEC));
-    char text[64];
-    ssize_t length = fd < 0 ? -1 : read(fd, text, sizeof(text) - 1);
-
-    if (fd >= 0)
-        close(fd);
-    text[length < 0 ? 0 : length] = '\0';
-    return sscanf(text, format, number) == 1;
-}
-
-static bool same_namespace(pid_t pid)
-{
-    struct stat mine, theirs;
-    char path[32];
-
-    snprintf(path, sizeof(path), "/proc/%d/ns/user", (int)pid);
-    return pid > 0 && stat("/proc/self/ns/user", &mine) == 0 && stat(path, &theirs) == 0 &&
-           mine.st_dev == theirs.st_dev && mine.st_ino == theirs.st_ino;
-}
-
-/*
- * Users without a number in this process's user namespace all have one and the same here, which a
- * user with a number may have too (user_namespaces(7)).
- */
-static bool may_stand_for_others(uid_t uid, pid_t pid)
-{
-    unsigned overflow = 65534, users = 0;
-
-    read_number("/proc/sys/kernel/overflowuid", "%u", &overflow);
-    if (uid != overflow)
-        return false;
-    read_number("/proc/self/uid_map", " 0 0 %u", &users);
-    return users != UINT32_MAX && !same_namespace(pid);
-}
-
-static bool same_user(int socket, pid_t *pid)
-{
-    struct ucred credentials;
-    socklen_t size = sizeof(credentials);
-
-    if (getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &credentials, &size))
-        return false;
-    *pid = credentials.pid;
-    return credentials.uid == geteuid() && !may_stand_for_others(credentials.uid, credentials.pid);
-}
-
-int vb_direct_check_user(int socket)
-{
-    pid_t pid;
-
-    return same_user(socket, &pid) ? 0 : -EACCES;
 }
 
 /* What is mapped stays: a peer that shortened its file would end this process by SIGBUS. */
@@ -190,8 +140,8 @@ static int open_peer(struct vb_direct *direct, int socket, pid_t pid, const stru
     peer->pid = pid;
     peer->socket = socket;
     peer->retired = -1;
-    pthread_mutex_init(&peer->mutex, NULL);
-    pthread_mutex_init(&peer->bounce_mutex, NULL);
+    vb_lock_init(&peer->mutex, VB_RANK_PEER);
+    vb_lock_init(&peer->bounce_mutex, VB_RANK_BOUNCE);
     choose_way(direct, peer, hello, fds[1]);
     *made = peer;
     return 0;
@@ -208,7 +158,7 @@ static void handshake_close_fds(int fds[VB_MESSAGE_FDS])
 
 static int handshake_check(int socket, const struct vb_hello *hello, const int *fds, pid_t *pid)
 {
-    if (!same_user(socket, pid))
+    if (!vb_direct_same_user(socket, pid))
         return -EACCES;
     if (hello->magic != VB_SEGMENT_MAGIC)
         return -EPROTO;
@@ -230,9 +180,9 @@ int vb_direct_hello_accept(struct vb_direct *direct, int socket, const struct vb
     int error = handshake_check(socket, hello, fds, &pid);
 
     if (error == -EPROTONOSUPPORT)
-        vb_direct_stranger_note(direct, message);
+        vb_direct_other_build_note(direct, message);
     if (!error) {
-        pthread_mutex_lock(&direct->peers_mutex);
+        vb_lock_take(&direct->peers_mutex);
         *peer = find_instance(direct, hello->instance);
         if (!*peer) {
             error = open_peer(direct, socket, pid, hello, fds, peer);
@@ -246,7 +196,7 @@ int vb_direct_hello_accept(struct vb_direct *direct, int socket, const struct vb
             atomic_fetch_add(&(*peer)->refs, 1);
             atomic_fetch_add(&(*peer)->links, 1);
         }
-        pthread_mutex_unlock(&direct->peers_mutex);
+        vb_lock_release(&direct->peers_mutex);
     }
     handshake_close_fds(fds);
     return error;

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Two processes meet: each shows the other its segment and heap. */
+/*
+ * The handshake of two processes: each sends the other its segment and heap as descriptors. The
+ * process that connects says hello first, and the service thread of the other one answers.
+ */
 #ifndef VB_DIRECT_HANDSHAKE_H
 #define VB_DIRECT_HANDSHAKE_H
 
 #include "direct/direct.h"
 #include "direct/message.h"
-
-/* -EACCES unless the process at the other end is this user's. A hello carries descriptors of all
- * this process's memory here, and anybody may bind a slot's name: ask before it is sent. */
-int vb_direct_check_user(int socket);
 
 /* Says hello on a connected socket, or answers one. */
 int vb_direct_hello_send(struct vb_direct *direct, int socket, enum vb_message_type type);
@@ -18,7 +17,7 @@ void vb_direct_hello_decline(struct vb_direct *direct, int socket);
 /*
  * The peer that a hello describes: the one that is known already, or a new one in the list. Takes
  * over `fds`. The caller gets a reference. -EPROTONOSUPPORT: another build with another layout,
- * which is noted (stranger.h); -EPROTO: no hello; -EACCES: another user's process; -ENOMEM.
+ * which is noted (other_build.h); -EPROTO: no hello; -EACCES: another user's process; -ENOMEM.
  */
 int vb_direct_hello_accept(struct vb_direct *direct, int socket, const struct vb_message *message,
                            int fds[VB_MESSAGE_FDS], struct vb_peer **peer);

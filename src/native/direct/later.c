@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The timer of moderated completion queues (later.h), which the service thread watches. */
 #include "direct/later.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ struct vb_due {
 int vb_direct_later_open(struct vb_later *later)
 {
     later->first = NULL;
-    pthread_mutex_init(&later->mutex, NULL);
+    vb_lock_init(&later->mutex, VB_RANK_LATER);
     later->timer_fd =
         vb_memory_descriptor_raise(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
     return later->timer_fd < 0 ? -errno : 0;
@@ -41,7 +42,7 @@ void vb_direct_later_close(struct vb_later *later)
         free(due);
     }
     close(later->timer_fd);
-    pthread_mutex_destroy(&later->mutex);
+    vb_lock_destroy(&later->mutex);
 }
 
 /* Under the mutex, as are the next two. */
@@ -89,13 +90,13 @@ int vb_direct_later_release(struct vb_cq *cq, uint32_t microseconds)
     struct vb_due *due;
     int error = 0;
 
-    pthread_mutex_lock(&later->mutex);
+    vb_lock_take(&later->mutex);
     due = later_find(later, cq);
     if (!due)
         error = later_add(later, cq, at);
     else
         due->at = at; /* what the timer is set for comes no later than a whole period */
-    pthread_mutex_unlock(&later->mutex);
+    vb_lock_release(&later->mutex);
     return error;
 }
 
@@ -115,11 +116,11 @@ static void later_release(struct vb_adapter *adapter, const struct vb_due *due)
 {
     struct vb_cq *cq;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     cq = adapter->cqs[due->cq];
     if (cq && cq->generation == due->generation && cq->channel)
         vb_cq_release_held(cq);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 void vb_direct_later_expire(struct vb_direct *direct)
@@ -130,13 +131,13 @@ void vb_direct_later_expire(struct vb_direct *direct)
 
     if (read(later->timer_fd, &count, sizeof(count)) < 0)
         return;
-    pthread_mutex_lock(&later->mutex);
+    vb_lock_take(&later->mutex);
     while ((due = later_take_due(later, now))) {
-        pthread_mutex_unlock(&later->mutex);
+        vb_lock_release(&later->mutex);
         later_release(direct->adapter, due);
         free(due);
-        pthread_mutex_lock(&later->mutex);
+        vb_lock_take(&later->mutex);
     }
     later_set_timer(later);
-    pthread_mutex_unlock(&later->mutex);
+    vb_lock_release(&later->mutex);
 }

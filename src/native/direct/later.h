@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CQs whose gathered completions make their event when a time is over (hca/cq_moderate.c). */
+/*
+ * The timer of moderated CQs (hca/cq_moderate.c): when the period of one is over, the completions
+ * that it has gathered raise their event. The service thread watches the timer.
+ */
 #ifndef VB_DIRECT_LATER_H
 #define VB_DIRECT_LATER_H
 
 #include <pthread.h>
 #include <stdint.h>
 
+#include "lock/mutex.h"
+
 struct vb_cq;
 struct vb_direct;
 
 struct vb_later {
-    pthread_mutex_t mutex;
+    struct vb_mutex mutex;
     int timer_fd; /* expires at the earliest of `first` */
     struct vb_due *first;
 };

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Sending and receiving one message with its descriptors (message.h). A SEQPACKET socket keeps
+ * messages whole.
+ */
 #include "direct/message.h"
 
 #include <errno.h>
@@ -53,7 +57,8 @@ static void take_fds(struct msghdr *header, int fds[VB_MESSAGE_FDS])
 static bool is_of_another_layout(const struct vb_message *message, ssize_t length)
 {
     return length >= (ssize_t)offsetof(struct vb_message, hello.instance) &&
-           (message->type == VB_MSG_HELLO || message->type == VB_MSG_WELCOME) &&
+           (message->type == VB_MSG_HELLO || message->type == VB_MSG_WELCOME ||
+            message->type == VB_MSG_COUNTERS) &&
            message->hello.magic == VB_SEGMENT_MAGIC && message->hello.version != VB_LAYOUT_VERSION;
 }
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What two processes' ports say to each other over their socket: rare things only. */
+/*
+ * The messages that the direct carriers of two processes send each other over their socket. They
+ * are rare: a request sends none unless its peer has to help, or sleeps.
+ */
 #ifndef VB_DIRECT_MESSAGE_H
 #define VB_DIRECT_MESSAGE_H
 
@@ -11,14 +14,17 @@
 enum vb_message_type {
     VB_MSG_HELLO = 1,      /* who I am, with my segment and heap as descriptors */
     VB_MSG_WELCOME,        /* the answer, the same */
-    VB_MSG_QP_NOTICE,      /* look at the notices of your QP `object`… */
-    VB_MSG_CQ_NOTICE,      /* …of your CQ… */
-    VB_MSG_SRQ_NOTICE,     /* …of your SRQ */
+    VB_MSG_QP_NOTICE,      /* look at the notices of your QP `object` */
+    VB_MSG_CQ_NOTICE,      /* look at the notices of your CQ `object` */
+    VB_MSG_SRQ_NOTICE,     /* look at the notices of your SRQ `object` */
     VB_MSG_CHANNEL_WANTED, /* let me wake the channel of your CQ `object` myself */
     VB_MSG_CHANNEL,        /* the channel with serial `value`, as two descriptors */
     VB_MSG_PLACE,          /* put the inline payloads in your CQ `object` into memory */
     VB_MSG_BOUNCE,         /* a job for you lies in my segment at `offset` */
+    VB_MSG_COUNTERS = 10,  /* what have you counted? (query.h); the answer is no vb_message */
 };
+
+enum { VB_NO_LAYOUT = -1 }; /* the version in such a question */
 
 /* Magic and version stay where they are in every layout, so that builds can name each other. */
 struct vb_hello {

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Notices to the owner of an object (notice.h): the sender's half, and the owner's, which the
+ * service thread runs.
+ */
 #include "direct/notice.h"
 
 #include <errno.h>
@@ -46,30 +50,30 @@ void vb_direct_notice_qp(struct vb_direct *direct, uint32_t index)
 {
     struct vb_adapter *adapter = direct->adapter;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     if (index < VB_MAX_QP && adapter->qps[index])
         raise_qp(direct, adapter->qps[index]);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 void vb_direct_notice_cq(struct vb_direct *direct, uint32_t index)
 {
     struct vb_adapter *adapter = direct->adapter;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     if (index < VB_MAX_CQ && adapter->cqs[index])
         vb_cq_notice(adapter->cqs[index]);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 void vb_direct_notice_srq(struct vb_direct *direct, uint32_t index)
 {
     struct vb_adapter *adapter = direct->adapter;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     if (index < VB_MAX_SRQ && adapter->srqs[index])
         vb_srq_notice(adapter->srqs[index]);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 void vb_direct_notice_all(struct vb_direct *direct)
@@ -93,7 +97,7 @@ void vb_direct_notice_missed(struct vb_direct *direct)
 
     if (!atomic_exchange(&adapter->self.header->notices_missed, 0))
         return;
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     vb_direct_notice_all(direct);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Finding and connecting to the process behind a QP number, and the references to it (peer.h).
+ * connect_mutex admits one handshake at a time.
+ */
 #include "direct/peer.h"
 
 #include <errno.h>
@@ -13,6 +17,7 @@
 #include "direct/handshake.h"
 #include "direct/service.h"
 #include "direct/slot.h"
+#include "direct/user.h"
 
 static uint32_t slot_of(uint32_t qp_num)
 {
@@ -31,13 +36,13 @@ static struct vb_peer *find_known(struct vb_direct *direct, uint32_t slot)
 {
     struct vb_peer *found = NULL;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     for (struct vb_peer *peer = direct->peers; peer && !found; peer = peer->next)
         if (!atomic_load(&peer->gone) && has_slot(peer->slots, slot))
             found = peer;
     if (found)
         atomic_fetch_add(&found->refs, 1);
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     return found;
 }
 
@@ -102,9 +107,9 @@ static int connect_to(struct vb_direct *direct, uint32_t slot)
 {
     int socket;
 
-    pthread_mutex_lock(&direct->spare_mutex);
+    vb_lock_take(&direct->spare_mutex);
     socket = vb_direct_slot_socket();
-    pthread_mutex_unlock(&direct->spare_mutex);
+    vb_lock_release(&direct->spare_mutex);
     return socket < 0 ? socket : vb_direct_slot_connect_by(socket, slot);
 }
 
@@ -116,7 +121,7 @@ static int peer_meet(struct vb_direct *direct, uint32_t slot, struct vb_peer **p
     if (error == -EAGAIN)
         note_silence(direct, slot);
     if (!error || error == -ECONNREFUSED)
-        vb_direct_stranger_forget(direct, slot);
+        vb_direct_other_build_forget(direct, slot);
     if (!error)
         error = peer_watch(direct, socket, *peer);
     if (!error)
@@ -149,11 +154,11 @@ int vb_direct_peer_reach(struct vb_direct *direct, uint32_t qp_num, struct vb_pe
     *peer = find_known(direct, slot);
     if (*peer)
         return 0;
-    pthread_mutex_lock(&direct->connect_mutex);
+    vb_lock_take(&direct->connect_mutex);
     *peer = find_known(direct, slot);
     if (!*peer)
         error = is_silent(direct, slot) ? -EAGAIN : peer_meet(direct, slot, peer);
-    pthread_mutex_unlock(&direct->connect_mutex);
+    vb_lock_release(&direct->connect_mutex);
     return error;
 }
 
@@ -164,9 +169,9 @@ struct vb_peer *vb_direct_peer_find(struct vb_direct *direct, uint32_t qp_num)
     return vb_direct_peer_reach(direct, qp_num, &peer) ? NULL : peer;
 }
 
-void vb_direct_peer_meet_all(struct vb_direct *direct)
+void vb_direct_peer_connect_all(struct vb_direct *direct)
 {
-    if (atomic_exchange(&direct->has_met_all, true))
+    if (atomic_exchange(&direct->has_connected_all, true))
         return;
     for (uint32_t slot = 1; slot < VB_SLOTS - 1; ++slot) {
         struct vb_peer *peer = vb_direct_peer_find(direct, slot * VB_QPS_PER_SLOT);
@@ -189,7 +194,7 @@ uint32_t vb_direct_peer_hold_all(struct vb_direct *direct, struct vb_peer ***pee
 {
     uint32_t count = 0;
 
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     *peers = malloc(count_met(direct) * sizeof(struct vb_peer *));
     if (*peers) {
         (*peers)[count++] = &direct->self_peer;
@@ -199,7 +204,7 @@ uint32_t vb_direct_peer_hold_all(struct vb_direct *direct, struct vb_peer ***pee
     }
     for (uint32_t i = 0; i < count; ++i)
         atomic_fetch_add(&(*peers)[i]->refs, 1);
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     return count;
 }
 
@@ -218,8 +223,8 @@ static void free_peer(struct vb_direct *direct, struct vb_peer *peer)
     munmap(peer->view.base, peer->segment_size);
     if (peer->heap)
         munmap(peer->heap, peer->heap_size);
-    pthread_mutex_destroy(&peer->mutex);
-    pthread_mutex_destroy(&peer->bounce_mutex);
+    vb_lock_destroy(&peer->mutex);
+    vb_lock_destroy(&peer->bounce_mutex);
     free(peer);
 }
 
@@ -231,7 +236,7 @@ void vb_direct_peer_put(struct vb_direct *direct, struct vb_peer *peer)
         atomic_fetch_sub(&peer->refs, 1);
         return;
     }
-    pthread_mutex_lock(&direct->peers_mutex);
+    vb_lock_take(&direct->peers_mutex);
     last = atomic_fetch_sub(&peer->refs, 1) == 1;
     if (last)
         for (struct vb_peer **at = &direct->peers; *at; at = &(*at)->next)
@@ -239,7 +244,7 @@ void vb_direct_peer_put(struct vb_direct *direct, struct vb_peer *peer)
                 *at = peer->next;
                 break;
             }
-    pthread_mutex_unlock(&direct->peers_mutex);
+    vb_lock_release(&direct->peers_mutex);
     if (last)
         free_peer(direct, peer);
 }

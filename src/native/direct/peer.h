@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Another process's adapter, as this process reaches it. */
+/*
+ * A peer: another process's adapter, as this process reaches it. A peer is made by the handshake
+ * and freed with its last reference. `gone` says that its process has ended.
+ */
 #ifndef VB_DIRECT_PEER_H
 #define VB_DIRECT_PEER_H
 
@@ -11,6 +14,7 @@
 
 #include "direct/bounce.h"
 #include "hca/layout.h"
+#include "lock/mutex.h"
 
 struct vb_direct;
 
@@ -40,31 +44,31 @@ struct vb_peer {
     bool cma;      /* its own memory is reached by cross-process copy */
     int cma_error; /* why not */
     struct vb_bounce bounce;
-    pthread_mutex_t mutex;        /* channels */
-    pthread_mutex_t bounce_mutex; /* held while the peer's answer is waited for */
+    struct vb_mutex mutex;        /* channels */
+    struct vb_mutex bounce_mutex; /* held while the peer's answer is waited for */
     struct vb_peer_channel channels[VB_PEER_CHANNELS];
     unsigned channel_next; /* the entry to reuse */
 };
 
-/* Finds the process behind a QP number, meeting it if need be; takes a reference. NULL: not there.
- */
+/* Finds the process behind a QP number, connecting to it if need be, and takes a reference. NULL:
+ * there is none. */
 struct vb_peer *vb_direct_peer_find(struct vb_direct *direct, uint32_t qp_num);
 /*
  * The same; why not: -ECONNREFUSED: no process has the number; -EAGAIN: it does not answer;
- * -EACCES: another user's; -EPROTONOSUPPORT: another build (stranger.h); -EPIPE: it ended the
+ * -EACCES: another user's; -EPROTONOSUPPORT: another build (other_build.h); -EPIPE: it ended the
  * handshake; or what the system says.
  */
 int vb_direct_peer_reach(struct vb_direct *direct, uint32_t qp_num, struct vb_peer **peer);
-/* The same among those that this process has met already. */
+/* The same among the peers that this process is connected to already. */
 struct vb_peer *vb_direct_peer_find_known(struct vb_direct *direct, uint32_t qp_num);
 /*
- * Meets every process of the host that has the device open now. Once: who comes later and has to be
- * known meets this process.
+ * Connects to every process of the host that has the device open now. The first call does it: a
+ * process that comes later and joins a group connects to this one.
  */
-void vb_direct_peer_meet_all(struct vb_direct *direct);
+void vb_direct_peer_connect_all(struct vb_direct *direct);
 /*
- * All that this process has met, itself first, with a reference each; their number. The caller
- * frees the array. 0: no memory.
+ * All peers of this process, itself first, with a reference each; returns their number. The caller
+ * frees the array. 0: there is no memory.
  */
 uint32_t vb_direct_peer_hold_all(struct vb_direct *direct, struct vb_peer ***peers);
 

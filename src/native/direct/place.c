@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Copies between two lists of spans, by mapping, by cross-process copy or through the bounce ring
+ * (place.h).
+ */
 #include "direct/place.h"
 
 #include <errno.h>

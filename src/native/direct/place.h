@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Moving bytes between this process's memory and a peer's, whichever way that is reached. */
+/*
+ * Copies between this process's memory and a peer's, by whichever way reaches that: a mapping, the
+ * kernel's cross-process copy, or the bounce ring. The requester calls this after all checks.
+ */
 #ifndef VB_DIRECT_PLACE_H
 #define VB_DIRECT_PLACE_H
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * What the service thread does after the death of a peer (recover.h): it releases the locks that
+ * the dead process held, and finishes or ends the requests that it had begun.
+ */
 #include "direct/recover.h"
 
 #include "direct/connection.h"
@@ -28,7 +32,7 @@ static void repair_cq(struct vb_cq *cq, uint32_t dead)
         wake_instead(cq, dead);
 }
 
-/* Who sent a datagram, or came through a door, died with the receive queue's lock. */
+/* Who sent a datagram, or came through a proxy, died with the receive queue's lock. */
 static void repair_rq(struct vb_qp *qp, uint32_t dead)
 {
     struct vb_qp_shared *shared = qp->shared;
@@ -40,7 +44,7 @@ static void repair_rq(struct vb_qp *qp, uint32_t dead)
         vb_rq_put_back(qp);
     else if (vb_rq_is_completed(qp, taken))
         atomic_store(&shared->rq_taken, taken + 1);
-    vb_unlock(&shared->rq_lock);
+    vb_word_clear(&shared->rq_lock);
 }
 
 void vb_direct_recover_from(struct vb_direct *direct, struct vb_peer *peer)
@@ -48,9 +52,9 @@ void vb_direct_recover_from(struct vb_direct *direct, struct vb_peer *peer)
     struct vb_adapter *adapter = direct->adapter;
     uint32_t dead = peer->instance;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     if (atomic_load(&adapter->self.header->atomic_lock) == dead)
-        vb_unlock(&adapter->self.header->atomic_lock);
+        vb_word_clear(&adapter->self.header->atomic_lock);
     for (uint32_t i = 0; i < adapter->srq_pool.next; ++i)
         if (adapter->srqs[i])
             vb_srq_repair(adapter->srqs[i], dead);
@@ -66,10 +70,10 @@ void vb_direct_recover_from(struct vb_direct *direct, struct vb_peer *peer)
         if (vb_direct_connection_peer(qp) == peer)
             vb_direct_retry_attend(direct, qp);
         else
-            vb_direct_connection_orphan(direct, qp, peer);
+            vb_direct_connection_peer_died(direct, qp, peer);
     }
     vb_direct_notice_all(direct); /* it may have died before it could tell */
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 /* The peer's half of the connection was still there when its process ended. In ERR already: a
@@ -117,13 +121,13 @@ bool vb_direct_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
     if (is_connecting(qp) || !vb_sq_trylock(qp))
         return false;
     if (died_connected(qp)) {
-        if (!qp->connection->failed_by_death)
+        if (!qp->verbs->connection->failed_by_death)
             vb_sq_run(qp); /* what waits ends with the peer's death as its reason */
         if (vb_qp_state(qp) != IBV_QPS_ERR) {
             blame_peer(qp);
             vb_qp_fail(qp);
         }
-        qp->connection->failed_by_death = false; /* told once */
+        qp->verbs->connection->failed_by_death = false; /* told once */
         vb_qp_raise(qp, IBV_EVENT_QP_FATAL);
     }
     vb_sq_unlock(qp);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* After a peer's death: its owner repairs what the dead process held in this segment. */
+/*
+ * After a peer's death: the owner of a segment releases the locks in it that the dead process held,
+ * and repairs what they protect. The service thread calls this once for each peer.
+ */
 #ifndef VB_DIRECT_RECOVER_H
 #define VB_DIRECT_RECOVER_H
 

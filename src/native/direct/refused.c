@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The evidence that the responder of a refused request has kept, if its process is on this host
+ * (refused.h).
+ */
 #include "direct/refused.h"
 
 #include "direct/peer.h"
@@ -10,14 +14,14 @@ static bool peer_is_here(struct vb_direct *direct, uint32_t qp_num)
     struct vb_adapter *adapter = direct->adapter;
     bool here = false;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         const struct vb_qp *qp = adapter->qps[i];
 
         if (qp && qp->number == qp_num)
-            here = vb_direct_is_local(direct, &qp->attr.ah_attr);
+            here = vb_direct_is_local(direct, &qp->verbs->attr.ah_attr);
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return here;
 }
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The requester's half of each operation, in the thread that posts: the checks of IBA 9.7.3, the
+ * copy, and the errors. The QP's send lock is held throughout. Functions return 0 with `outcome`
+ * filled, or -EAGAIN if the request has to wait.
+ */
 #include "direct/requester.h"
 
 #include <errno.h>
@@ -6,10 +11,10 @@
 
 #include "direct/atomic.h"
 #include "direct/connection.h"
-#include "direct/door.h"
+#include "direct/other_build.h"
 #include "direct/responder.h"
-#include "direct/stranger.h"
 #include "direct/unplaced.h"
+#include "direct/xrc_proxy.h"
 #include "hca/mw.h"
 #include "hca/xrc.h"
 
@@ -208,14 +213,15 @@ static VB_COLD int place_failed(struct vb_connection *to, const struct ibv_send_
 /*
  * How the payload of a SEND travels. One that fits goes inside the completion. A buffer that only
  * its owner maps costs a system call, more than copying a small payload twice: it waits on the
- * QP's stage, if the slot is free, until poll puts it into the buffer.
+ * QP's stage, if the slot is free, until poll puts it into the buffer. An XRC completion has the
+ * number of its target QP where a payload would be.
  */
 static enum vb_cqe_kind choose_kind(const struct vb_connection *to, const struct vb_taken *taken,
                                     const struct vb_spans *remote)
 {
     const struct vb_qp_shared *queue = to->remote;
 
-    if (VB_UNLIKELY(remote->at_once))
+    if (VB_UNLIKELY(remote->at_once || queue->type == IBV_QPT_XRC_RECV))
         return VB_CQE_RECV;
     if (remote->total <= VB_CQE_INLINE)
         return VB_CQE_RECV_INLINE;
@@ -267,6 +273,24 @@ static inline void requester_count_sent(struct vb_connection *to, uint64_t *kind
     vb_direct_count(&to->counts.payload_sent, bytes);
 }
 
+static inline uint8_t receive_flags(const struct ibv_send_wr *wr, bool invalidates)
+{
+    return invalidates ? IBV_WC_WITH_INV : direct_requester_has_imm(wr) ? IBV_WC_WITH_IMM : 0;
+}
+
+/* The completion of a SEND's receive request, but for what the request says of itself. */
+static inline void fill_receive(struct vb_cqe *entry, const struct ibv_send_wr *wr, uint64_t length,
+                                uint8_t flags, enum vb_cqe_kind kind)
+{
+    entry->byte_len = (uint32_t)length;
+    entry->imm = wr->imm_data;
+    entry->extra = 0;
+    entry->status = IBV_WC_SUCCESS;
+    entry->opcode = 0;
+    entry->flags = flags;
+    entry->kind = (uint8_t)kind;
+}
+
 /* `invalidates` is known where this is called, and costs other SENDs nothing. */
 static inline __attribute__((always_inline)) int
 send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct vb_spans *local,
@@ -295,20 +319,53 @@ send_into(struct vb_connection *to, const struct ibv_send_wr *wr, const struct v
     entry = vb_direct_deliver_begin(to, taken, &refused);
     if (VB_UNLIKELY(!entry))
         return deliver_failed(to, wr, vb_direct_delivered(to, refused), outcome);
-    entry->byte_len = (uint32_t)local->total;
-    entry->imm = wr->imm_data;
-    entry->extra = 0;
-    entry->status = IBV_WC_SUCCESS;
-    entry->opcode = 0;
-    entry->flags = invalidates                    ? IBV_WC_WITH_INV
-                   : direct_requester_has_imm(wr) ? IBV_WC_WITH_IMM
-                                                  : 0;
-    entry->kind = (uint8_t)kind;
+    fill_receive(entry, wr, local->total, receive_flags(wr, invalidates), kind);
     if (kind == VB_CQE_RECV_INLINE)
         memcpy(entry->data, small, sizeof(small)); /* no lock is held where memory may be gone */
+    if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
+        vb_cqe_name_xrc(entry, to->remote->srq - 1, to->target->remote->qp_num);
     delivered = vb_direct_deliver_end(to, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
     if (kind != VB_CQE_RECV)
         vb_direct_unplaced_note(to, &remote);
+    requester_count_sent(to, &to->counts.sends, local->total);
+    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
+}
+
+static VB_COLD int gather_failed(struct vb_connection *to, const struct ibv_send_wr *wr,
+                                 struct vb_taken *taken, int error, const struct vb_spans *local,
+                                 struct vb_outcome *outcome)
+{
+    struct vb_spans remote = {0};
+
+    vb_direct_spans_add(&remote, NULL, taken->wqe->sge[0].addr, local->total);
+    return place_failed(to, wr, taken, error, local, &remote, outcome);
+}
+
+/*
+ * A payload that fits into the completion, for a receive request whose key was checked when it was
+ * posted. It is gathered first: no lock is held where memory may be gone.
+ */
+static inline int send_inside(struct vb_connection *to, const struct ibv_send_wr *wr,
+                              const struct vb_spans *local, struct vb_taken *taken,
+                              struct vb_outcome *outcome)
+{
+    uint64_t buffer = __atomic_load_n(&taken->wqe->sge[0].addr, __ATOMIC_RELAXED);
+    enum ibv_wc_status delivered;
+    uint8_t small[VB_CQE_INLINE];
+    struct vb_cqe *entry;
+    unsigned refused;
+    int error = gather(local, gather_doubt(wr), small);
+
+    if (VB_UNLIKELY(error))
+        return gather_failed(to, wr, taken, error, local, outcome);
+    entry = vb_direct_deliver_begin(to, taken, &refused);
+    if (VB_UNLIKELY(!entry))
+        return deliver_failed(to, wr, vb_direct_delivered(to, refused), outcome);
+    fill_receive(entry, wr, local->total, receive_flags(wr, false), VB_CQE_RECV_INLINE);
+    memcpy(entry->data, small, sizeof(small));
+    delivered = vb_direct_deliver_end(to, taken, entry, wr->send_flags & IBV_SEND_SOLICITED);
+    if (local->total)
+        vb_direct_unplaced_add(to, buffer, local->total);
     requester_count_sent(to, &to->counts.sends, local->total);
     return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
@@ -321,39 +378,6 @@ static VB_COLD int nak_too_long(struct vb_connection *to, const struct ibv_send_
 
     return nak_receive(to, wr, taken, IBV_WC_LOC_LEN_ERR, IBV_WC_REM_INV_REQ_ERR, &evidence,
                        outcome);
-}
-
-/* XRC: the payload goes into its buffers at once. */
-static int requester_send_now(struct vb_connection *to, const struct ibv_send_wr *wr,
-                              const struct vb_spans *local, struct vb_taken *taken,
-                              bool invalidates, struct vb_outcome *outcome)
-{
-    struct vb_cqe entry = {
-        .kind = VB_CQE_RECV,
-        .byte_len = (uint32_t)local->total,
-        .imm = wr->imm_data,
-        .flags = invalidates                    ? IBV_WC_WITH_INV
-                 : direct_requester_has_imm(wr) ? IBV_WC_WITH_IMM
-                                                : 0,
-    };
-    enum ibv_wc_status delivered;
-    struct vb_evidence evidence;
-    struct vb_spans remote;
-    enum vb_check check =
-        vb_direct_recv_spans(to->peer, to->remote, taken->wqe, local->total, &remote, &evidence);
-    int error;
-
-    if (VB_UNLIKELY(check))
-        return nak_receive(to, wr, taken, IBV_WC_LOC_PROT_ERR, IBV_WC_REM_OP_ERR, &evidence,
-                           outcome);
-    error = vb_direct_put(vb_direct_connection_direct(to), to->peer, local, &remote);
-    if (VB_UNLIKELY(error))
-        return place_failed(to, wr, taken, error, local, &remote, outcome);
-    if (invalidates && requester_invalidate(to, wr, &evidence))
-        return nak_invalidate(to, wr, taken, &evidence, outcome);
-    delivered = vb_direct_deliver(to, taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
-    requester_count_sent(to, &to->counts.sends, local->total);
-    return VB_LIKELY(delivered == IBV_WC_SUCCESS) ? 0 : deliver_failed(to, wr, delivered, outcome);
 }
 
 static inline __attribute__((always_inline)) int do_send(struct vb_connection *to,
@@ -371,12 +395,15 @@ static inline __attribute__((always_inline)) int do_send(struct vb_connection *t
     if (VB_UNLIKELY(local.total > VB_MESSAGE_MAX))
         return vb_refuse_length(to->qp, wr, local.total, VB_MESSAGE_MAX, outcome);
     error = vb_direct_take_recv(to, &taken);
+    if (VB_UNLIKELY(error == -EAGAIN))
+        error = vb_direct_await_recv(to, &taken);
     if (VB_UNLIKELY(error))
         return no_receive(to, wr, error, outcome);
+    if (!invalidates && local.total <= VB_CQE_INLINE &&
+        VB_LIKELY(vb_recv_is_checked(&to->peer->view, taken.wqe, local.total)))
+        return send_inside(to, wr, &local, &taken, outcome);
     if (VB_UNLIKELY(local.total > taken.wqe->length))
         return nak_too_long(to, wr, &taken, local.total, outcome);
-    if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
-        return requester_send_now(to, wr, &local, &taken, invalidates, outcome);
     return send_into(to, wr, &local, &taken, invalidates, outcome);
 }
 
@@ -718,17 +745,17 @@ static VB_COLD int nak_xrc(struct vb_connection *to, const struct ibv_send_wr *w
 }
 
 /* The SRQ is of another process than the target QP. */
-static int execute_at_door(struct vb_connection *to, const struct ibv_send_wr *wr,
-                           struct vb_outcome *outcome)
+static int execute_at_proxy(struct vb_connection *to, const struct ibv_send_wr *wr,
+                            struct vb_outcome *outcome)
 {
-    struct vb_connection door;
-    enum vb_check check = vb_direct_door_enter(to, wr->qp_type.xrc.remote_srqn, &door);
+    struct vb_connection proxy;
+    enum vb_check check = vb_direct_xrc_proxy_enter(to, wr->qp_type.xrc.remote_srqn, &proxy);
     int result;
 
     if (check)
         return nak_xrc(to, wr, check, outcome);
-    result = direct_requester_carry_out(&door, wr, outcome);
-    vb_direct_door_leave(&door);
+    result = direct_requester_carry_out(&proxy, wr, outcome);
+    vb_direct_xrc_proxy_leave(&proxy);
     return result;
 }
 
@@ -747,7 +774,7 @@ static int execute_xrc(struct vb_connection *to, const struct ibv_send_wr *wr,
     if (VB_LIKELY(!check))
         return direct_requester_carry_out(to, wr, outcome);
     if (check == VB_CHECK_XRC_SRQ && !vb_direct_peer_has(to->peer, srq_num))
-        return execute_at_door(to, wr, outcome);
+        return execute_at_proxy(to, wr, outcome);
     return nak_xrc(to, wr, check, outcome);
 }
 
@@ -756,7 +783,7 @@ static VB_COLD int requester_lose(struct vb_connection *to)
 {
     vb_direct_count(&to->counts.lost, 1);
     if (!to->peer)
-        vb_direct_stranger_tell(to->qp, vb_qp_dest(to->qp->shared));
+        vb_direct_other_build_log(to->qp, vb_qp_dest(to->qp->shared));
     else
         vb_direct_connection_count_refused(to);
     return 0;
@@ -764,7 +791,7 @@ static VB_COLD int requester_lose(struct vb_connection *to)
 
 int vb_direct_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
-    struct vb_connection *to = qp->connection;
+    struct vb_connection *to = vb_verbs_qp_of(qp)->connection;
 
     outcome->status = IBV_WC_SUCCESS;
     outcome->byte_len = 0;

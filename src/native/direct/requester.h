@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Carrying out send requests in the poster's thread: vb_host_calls.execute, and what its parts
- * share. */
+/*
+ * Send requests, carried out in the poster's thread: vb_carrier.execute, and what its parts share.
+ * All functions need the QP's send lock.
+ */
 #ifndef VB_DIRECT_REQUESTER_H
 #define VB_DIRECT_REQUESTER_H
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The responder's half of a request, in the requester's thread (responder.h): taking the receive
+ * request, its completion, and the error state of the peer's QP.
+ */
 #include "direct/responder.h"
 
 #include <errno.h>
@@ -9,74 +13,43 @@
 #include "hca/channel.h"
 #include "hca/refusal.h"
 
-static int responder_take_from_rq(struct vb_connection *to, struct vb_taken *taken)
-{
-    struct vb_qp_shared *remote = to->remote;
-    uint32_t position = atomic_load_explicit(&remote->rq_taken, memory_order_relaxed);
-
-    if (position == to->rq_seen) {
-        to->rq_seen = atomic_load_explicit(&remote->rq_posted, memory_order_acquire);
-        if (position == to->rq_seen)
-            return -EAGAIN;
-    }
-    taken->position = position;
-    taken->wqe = vb_rq_wqe(&to->peer->view, remote, position);
-    return 0;
-}
-
-/* Under the SRQ's lock: was this the take that fell below the limit? */
-static bool responder_crosses_limit(struct vb_srq_shared *srq, uint32_t left)
-{
-    uint32_t limit = atomic_load(&srq->limit);
-
-    if (!limit || left >= limit)
-        return false;
-    atomic_store(&srq->notices, 1); /* first: who dies in between leaves no event too few */
-    atomic_store(&srq->limit, 0);
-    return true;
-}
-
-static void take_index(const struct vb_connection *to, const struct vb_srq_shared *srq,
-                       uint32_t index, struct vb_taken *taken)
-{
-    taken->position = index;
-    taken->wqe = vb_srq_wqe(&to->peer->view, srq, index);
-}
-
-static int responder_take_from_srq(struct vb_connection *to, struct vb_taken *taken)
+int vb_direct_take_from_srq(struct vb_connection *to, struct vb_taken *taken)
 {
     uint32_t number = to->remote->srq - 1;
-    struct vb_srq_shared *srq = vb_view_srq(&to->peer->view, number);
-    uint64_t in_hand = atomic_load(&to->remote->srq_inflight);
-    uint32_t position, posted;
+    struct vb_receive receive;
     bool crossed;
+    int error =
+        vb_srq_take(&to->peer->view, vb_view_srq(&to->peer->view, number), to->remote,
+                    to->qp->context->adapter->instance, &to->peer->gone, &receive, &crossed);
 
-    if (VB_UNLIKELY(in_hand)) { /* taken before, by a request that had to wait after that */
-        take_index(to, srq, vb_srq_in_hand_index(in_hand), taken);
-        return 0;
-    }
-    if (!vb_lock_unless(&srq->lock, to->qp->context->adapter->instance, &to->peer->gone))
-        return -EPIPE;
-    position = atomic_load(&srq->taken);
-    posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
-    if (position == posted) {
-        vb_unlock(&srq->lock);
-        return -EAGAIN;
-    }
-    take_index(to, srq, *vb_srq_order_at(&to->peer->view, srq, position), taken);
-    /* From here until its completion is in, the request is this QP's (recovery looks here). */
-    atomic_store(&to->remote->srq_inflight, vb_srq_in_hand(taken->position, position));
-    atomic_store(&srq->taken, position + 1);
-    crossed = responder_crosses_limit(srq, posted - position - 1);
-    vb_unlock(&srq->lock);
+    if (error)
+        return error;
+    taken->wqe = receive.wqe;
+    taken->position = receive.position;
     if (VB_UNLIKELY(crossed))
         vb_direct_notice_send(vb_direct_connection_direct(to), to->peer, VB_MSG_SRQ_NOTICE, number);
     return 0;
 }
 
-int vb_direct_take_recv(struct vb_connection *to, struct vb_taken *taken)
+/*
+ * A sender that is faster than its receiver finds the queue empty again and again, and each look
+ * takes the line to which the receiver posts. So it pauses until many have been posted: between two
+ * processors, with 512 receives, 16.7 million SENDs of 8 bytes a second in place of 13.6.
+ */
+enum { AWAIT_LOOKS = 2, AWAIT_PAUSES = 64 }; /* of some 40 ns each */
+
+VB_COLD int vb_direct_await_recv(struct vb_connection *to, struct vb_taken *taken)
 {
-    return to->remote->srq ? responder_take_from_srq(to, taken) : responder_take_from_rq(to, taken);
+    int error = -EAGAIN;
+
+    if (to->qp->wait.reason != VB_WAIT_NONE || to->qp->type == IBV_QPT_UC || to->peer->self)
+        return error;
+    for (unsigned look = 0; error == -EAGAIN && look < AWAIT_LOOKS; ++look) {
+        for (unsigned i = 0; i < AWAIT_PAUSES; ++i)
+            vb_pause();
+        error = vb_direct_take_recv(to, taken);
+    }
+    return error;
 }
 
 /* Wakes the peer's channel itself if it may, or asks the peer to. */
@@ -86,13 +59,13 @@ static void wake_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_
     struct vb_message wanted = {.type = VB_MSG_CHANNEL_WANTED, .object = cq};
     bool woken = false;
 
-    pthread_mutex_lock(&peer->mutex);
+    vb_lock_take(&peer->mutex);
     for (int i = 0; i < VB_PEER_CHANNELS && !woken; ++i)
         if (peer->channels[i].serial == shared->channel) {
             vb_cq_wake(&peer->view, shared, cq, peer->channels[i].write_fd);
             woken = true;
         }
-    pthread_mutex_unlock(&peer->mutex);
+    vb_lock_release(&peer->mutex);
     if (woken)
         return;
     atomic_fetch_or(&shared->notices, VB_PUSH_EVENT);
@@ -111,8 +84,8 @@ void vb_direct_after_remote_push(struct vb_direct *direct, struct vb_peer *peer,
         vb_direct_notice_send(direct, peer, VB_MSG_CQ_NOTICE, cq);
 }
 
-void vb_direct_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer,
-                             struct vb_qp_shared *remote, enum ibv_event_type event)
+void vb_direct_notify_qp_event(struct vb_direct *direct, struct vb_peer *peer,
+                               struct vb_qp_shared *remote, enum ibv_event_type event)
 {
     atomic_fetch_or(&remote->notices, 1u << event);
     vb_direct_notice_send(direct, peer, VB_MSG_QP_NOTICE, vb_direct_peer_qp_index(peer, remote));
@@ -123,7 +96,7 @@ void vb_direct_fail_remote(struct vb_connection *to, enum ibv_event_type event)
 {
     uint32_t state;
 
-    to = to->target; /* not the SRQ's door, but whom it was for */
+    to = to->target; /* not the SRQ's proxy, but whom it was for */
     state = atomic_load(&to->remote->state);
     while (state >= IBV_QPS_RTR && state <= IBV_QPS_SQE) {
         atomic_fetch_or(&to->remote->notices, 1u << event);
@@ -176,10 +149,10 @@ enum ibv_wc_status vb_direct_deliver(struct vb_connection *to, struct vb_taken *
 static inline bool may_vanish(const struct vb_peer *peer, const struct vb_qp_shared *remote,
                               const struct vb_mr_shared *mr)
 {
-    if (mr->in_heap)
-        return false; /* its file stays */
-    if (VB_LIKELY(peer->view.header->watched))
-        return mr->access & (IBV_ACCESS_ON_DEMAND | VB_ACCESS_MOVED);
+    if (VB_LIKELY(vb_mr_allows_waiting(&peer->view, mr)))
+        return false;
+    if (peer->view.header->watched)
+        return true;
     return peer->self || peer->cma || vb_qp_reliable_type(remote->type);
 }
 

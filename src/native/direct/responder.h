@@ -7,6 +7,8 @@
 #ifndef VB_DIRECT_RESPONDER_H
 #define VB_DIRECT_RESPONDER_H
 
+#include <errno.h>
+
 #include "direct/connection.h"
 #include "direct/direct.h"
 #include "direct/place.h"
@@ -20,8 +22,30 @@ struct vb_taken {
     struct vb_cq_shared *cq; /* from vb_direct_deliver_begin on: whose lock is held */
 };
 
+int vb_direct_take_from_srq(struct vb_connection *to, struct vb_taken *taken);
+
 /* Takes the next receive request for this QP: 0, -EAGAIN when there is none, -EPIPE. */
-int vb_direct_take_recv(struct vb_connection *to, struct vb_taken *taken);
+static inline int vb_direct_take_recv(struct vb_connection *to, struct vb_taken *taken)
+{
+    struct vb_qp_shared *remote = to->remote;
+
+    if (VB_UNLIKELY(remote->srq))
+        return vb_direct_take_from_srq(to, taken);
+    taken->position = atomic_load_explicit(&remote->rq_taken, memory_order_relaxed);
+    if (taken->position == to->rq_seen) {
+        to->rq_seen = atomic_load_explicit(&remote->rq_posted, memory_order_acquire);
+        if (taken->position == to->rq_seen)
+            return -EAGAIN;
+    }
+    taken->wqe = vb_rq_wqe(&to->peer->view, remote, taken->position);
+    return 0;
+}
+
+/*
+ * The same for a request that nobody has tried yet, where there was none a moment ago: waits for a
+ * few microseconds at most.
+ */
+int vb_direct_await_recv(struct vb_connection *to, struct vb_taken *taken);
 
 /* A completion will follow: the line that it goes to is fetched while the request is checked. */
 static inline void vb_direct_deliver_expect(const struct vb_connection *to)
@@ -66,7 +90,8 @@ static inline enum ibv_wc_status vb_direct_deliver_end(struct vb_connection *to,
         atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);
     else
         atomic_store_explicit(&remote->rq_taken, taken->position + 1, memory_order_release);
-    vb_memory_prefetch_to_read(vb_rq_wqe(&to->peer->view, remote, taken->position + 1));
+    if (VB_LIKELY(taken->position + 1 != to->rq_seen)) /* else its owner may be writing it */
+        vb_memory_prefetch_to_read(vb_rq_wqe(&to->peer->view, remote, taken->position + 1));
     if (VB_LIKELY(!pushed))
         return IBV_WC_SUCCESS;
     return vb_direct_delivered(to, pushed);
@@ -121,7 +146,7 @@ void vb_direct_fail_remote(struct vb_connection *to, enum ibv_event_type event);
 void vb_direct_after_remote_push(struct vb_direct *direct, struct vb_peer *peer, uint32_t cq,
                                  unsigned pushed);
 
-void vb_direct_tell_qp_event(struct vb_direct *direct, struct vb_peer *peer,
-                             struct vb_qp_shared *remote, enum ibv_event_type event);
+void vb_direct_notify_qp_event(struct vb_direct *direct, struct vb_peer *peer,
+                               struct vb_qp_shared *remote, enum ibv_event_type event);
 
 #endif

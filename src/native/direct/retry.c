@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The retry thread, and the list of queue pairs that it serves (retry.h). `mutex` protects the
+ * list; the thread releases it while it serves a queue pair.
+ */
 #include "direct/retry.h"
 
 #include <time.h>
@@ -9,25 +13,33 @@
 #include "hca/vigil.h"
 #include "memory/guard.h"
 
+/* Under the mutex. */
+static void retry_set_first(struct vb_retry *retry, struct vb_qp *qp)
+{
+    retry->first = qp;
+    atomic_store_explicit(&retry->any, qp != NULL, memory_order_relaxed);
+}
+
 void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
 {
     struct vb_retry *retry = &direct->retry;
 
-    if (atomic_exchange(&qp->attended, true))
+    if (atomic_exchange(&qp->verbs->attended, true))
         return;
-    pthread_mutex_lock(&retry->mutex);
-    qp->attend_next = retry->first;
-    retry->first = qp;
+    vb_lock_take(&retry->mutex);
+    qp->verbs->attend_next = retry->first;
+    retry_set_first(retry, qp);
     if (retry->idle)
         pthread_cond_signal(&retry->work);
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
 }
 
 static void unlink_qp(struct vb_retry *retry, const struct vb_qp *qp)
 {
-    for (struct vb_qp **at = &retry->first; *at; at = &(*at)->attend_next)
+    for (struct vb_qp **at = &retry->first; *at; at = &(*at)->verbs->attend_next)
         if (*at == qp) {
-            *at = qp->attend_next;
+            *at = qp->verbs->attend_next;
+            retry_set_first(retry, retry->first);
             return;
         }
 }
@@ -36,12 +48,12 @@ void vb_direct_retry_leave(struct vb_direct *direct, struct vb_qp *qp)
 {
     struct vb_retry *retry = &direct->retry;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     while (retry->current == qp)
-        pthread_cond_wait(&retry->left, &retry->mutex);
+        vb_lock_wait(&retry->left, &retry->mutex);
     unlink_qp(retry, qp);
-    atomic_store(&qp->attended, false);
-    pthread_mutex_unlock(&retry->mutex);
+    atomic_store(&qp->verbs->attended, false);
+    vb_lock_release(&retry->mutex);
 }
 
 unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *cq,
@@ -50,11 +62,11 @@ unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *c
     struct vb_retry *retry = &direct->retry;
     unsigned count = 0;
 
-    pthread_mutex_lock(&retry->mutex);
-    for (struct vb_qp *qp = retry->first; qp && count < room; qp = qp->attend_next)
+    vb_lock_take(&retry->mutex);
+    for (struct vb_qp *qp = retry->first; qp && count < room; qp = qp->verbs->attend_next)
         if (qp->send_cq == cq)
             qps[count++] = qp;
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
     return count;
 }
 
@@ -62,17 +74,17 @@ unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *c
 static bool retry_is_polled(struct vb_qp *qp)
 {
     uint32_t rounds = qp->send_cq ? atomic_load(&qp->send_cq->rounds) : 0; /* XRC target: none */
-    bool moved = rounds != qp->rounds_seen;
+    bool moved = rounds != qp->verbs->rounds_seen;
     const struct vb_peer *peer = vb_direct_connection_peer(qp);
 
-    qp->rounds_seen = rounds;
+    qp->verbs->rounds_seen = rounds;
     return moved && vb_qp_state(qp) != IBV_QPS_ERR && !(peer && atomic_load(&peer->gone));
 }
 
 /* True when the QP needs to be looked at again. */
 static bool retry_serve(struct vb_direct *direct, struct vb_qp *qp)
 {
-    if (!vb_direct_connection_adopt(qp) || retry_is_polled(qp))
+    if (!vb_direct_connection_attach_peer(qp) || retry_is_polled(qp))
         return true;
     if (!vb_direct_recover_qp(direct, qp) || !vb_qp_try_flush(qp))
         return true;
@@ -88,18 +100,19 @@ static void serve_round(struct vb_direct *direct, unsigned count)
         struct vb_qp *qp = retry->first, **end;
         bool again;
 
-        retry->first = qp->attend_next;
+        retry_set_first(retry, qp->verbs->attend_next);
         retry->current = qp;
-        atomic_store(&qp->attended, false);
-        pthread_mutex_unlock(&retry->mutex);
+        atomic_store(&qp->verbs->attended, false);
+        vb_lock_release(&retry->mutex);
         again = retry_serve(direct, qp);
-        pthread_mutex_lock(&retry->mutex);
+        vb_lock_take(&retry->mutex);
         retry->current = NULL;
-        if (again && !atomic_exchange(&qp->attended, true)) {
-            for (end = &retry->first; *end; end = &(*end)->attend_next)
+        if (again && !atomic_exchange(&qp->verbs->attended, true)) {
+            for (end = &retry->first; *end; end = &(*end)->verbs->attend_next)
                 ;
-            qp->attend_next = NULL;
+            qp->verbs->attend_next = NULL;
             *end = qp;
+            retry_set_first(retry, retry->first);
         }
         pthread_cond_broadcast(&retry->left);
     }
@@ -109,7 +122,7 @@ static unsigned length(const struct vb_retry *retry)
 {
     unsigned n = 0;
 
-    for (const struct vb_qp *qp = retry->first; qp; qp = qp->attend_next)
+    for (const struct vb_qp *qp = retry->first; qp; qp = qp->verbs->attend_next)
         ++n;
     return n;
 }
@@ -126,18 +139,18 @@ static void pause_ms(struct vb_retry *retry, long ms)
         until.tv_nsec -= 1000000000;
         ++until.tv_sec;
     }
-    pthread_cond_timedwait(&retry->work, &retry->mutex, &until);
+    vb_lock_wait_until(&retry->work, &retry->mutex, &until);
 }
 
 void vb_direct_retry_look(struct vb_adapter *adapter)
 {
     struct vb_retry *retry = &vb_direct_of(adapter)->retry;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     retry->looks = true;
     if (retry->idle)
         pthread_cond_signal(&retry->work);
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
 }
 
 /* Under the mutex, which is free meanwhile. */
@@ -149,9 +162,9 @@ static void retry_look(struct vb_direct *direct)
     if (!retry->looks)
         return;
     retry->looks = false;
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
     again = vb_vigils_look(direct->adapter, vb_direct_now());
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     retry->looks |= again;
 }
 
@@ -167,7 +180,7 @@ static void be_idle(struct vb_direct *direct)
     if (retry->looks)
         pause_ms(retry, LOOK_MS);
     else
-        pthread_cond_wait(&retry->work, &retry->mutex);
+        vb_lock_wait(&retry->work, &retry->mutex);
     retry->idle = false;
 }
 
@@ -177,7 +190,7 @@ static void *retry_run(void *argument)
     struct vb_retry *retry = &direct->retry;
     long pause = FIRST_PAUSE_MS;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     while (!retry->stopping) {
         struct vb_qp *newest = retry->first;
 
@@ -198,7 +211,7 @@ static void *retry_run(void *argument)
         else if (pause < LONGEST_PAUSE_MS)
             pause *= 2;
     }
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
     return NULL;
 }
 
@@ -207,7 +220,7 @@ int vb_direct_retry_start(struct vb_direct *direct)
     struct vb_retry *retry = &direct->retry;
     pthread_condattr_t monotonic;
 
-    pthread_mutex_init(&retry->mutex, NULL);
+    vb_lock_init(&retry->mutex, VB_RANK_RETRY);
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&retry->work, &monotonic);
@@ -220,12 +233,12 @@ void vb_direct_retry_stop(struct vb_direct *direct)
 {
     struct vb_retry *retry = &direct->retry;
 
-    pthread_mutex_lock(&retry->mutex);
+    vb_lock_take(&retry->mutex);
     retry->stopping = true;
     pthread_cond_signal(&retry->work);
-    pthread_mutex_unlock(&retry->mutex);
+    vb_lock_release(&retry->mutex);
     pthread_join(retry->thread, NULL);
     pthread_cond_destroy(&retry->work);
     pthread_cond_destroy(&retry->left);
-    pthread_mutex_destroy(&retry->mutex);
+    vb_lock_destroy(&retry->mutex);
 }

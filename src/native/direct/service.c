@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The service thread's loop, and what it does for each message (service.h). Nothing here may wait
+ * for a peer.
+ */
 #include "direct/service.h"
 
 #include <errno.h>
@@ -14,8 +18,10 @@
 #include "direct/later.h"
 #include "direct/message.h"
 #include "direct/notice.h"
+#include "direct/query.h"
 #include "direct/recover.h"
 #include "direct/retry.h"
+#include "direct/user.h"
 #include "hca/channel.h"
 #include "hca/cq.h"
 #include "hca/qp.h"
@@ -45,10 +51,10 @@ static int add_link(struct vb_direct *direct, int fd, bool listens, struct vb_pe
         free(link);
         return error;
     }
-    pthread_mutex_lock(&direct->links_mutex);
+    vb_lock_take(&direct->links_mutex);
     link->next = direct->links;
     direct->links = link;
-    pthread_mutex_unlock(&direct->links_mutex);
+    vb_lock_release(&direct->links_mutex);
     return 0;
 }
 
@@ -62,7 +68,7 @@ static int unlink_link(struct vb_direct *direct, const struct link *link)
 {
     int other = -1;
 
-    pthread_mutex_lock(&direct->links_mutex);
+    vb_lock_take(&direct->links_mutex);
     for (struct link **at = &direct->links; *at;) {
         if (*at == link) {
             *at = link->next;
@@ -72,7 +78,7 @@ static int unlink_link(struct vb_direct *direct, const struct link *link)
             other = (*at)->fd;
         at = &(*at)->next;
     }
-    pthread_mutex_unlock(&direct->links_mutex);
+    vb_lock_release(&direct->links_mutex);
     return other;
 }
 
@@ -117,12 +123,12 @@ static int service_open_spare(void)
 /* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
 static void refuse_link(struct vb_direct *direct, struct link *listener)
 {
-    pthread_mutex_lock(&direct->spare_mutex);
+    vb_lock_take(&direct->spare_mutex);
     if (direct->spare_fd >= 0)
         close(direct->spare_fd);
     close(vb_memory_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC)));
     direct->spare_fd = service_open_spare();
-    pthread_mutex_unlock(&direct->spare_mutex);
+    vb_lock_release(&direct->spare_mutex);
 }
 
 static void accept_link(struct vb_direct *direct, struct link *listener)
@@ -142,7 +148,7 @@ static void give_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_
     struct vb_message message = {.type = VB_MSG_CHANNEL};
     struct vb_cq *cq;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     cq = index < VB_MAX_CQ ? adapter->cqs[index] : NULL;
     if (cq && cq->channel) {
         int fds[2] = {cq->channel->write_fd, cq->channel->ibv.fd};
@@ -150,7 +156,7 @@ static void give_channel(struct vb_direct *direct, struct vb_peer *peer, uint32_
         message.value = cq->channel->serial;
         vb_direct_message_send(peer->socket, &message, fds, 2, false);
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static void keep_channel(struct vb_peer *peer, uint32_t serial, int fds[VB_MESSAGE_FDS])
@@ -159,7 +165,7 @@ static void keep_channel(struct vb_peer *peer, uint32_t serial, int fds[VB_MESSA
 
     if (fds[0] < 0 || fds[1] < 0)
         return;
-    pthread_mutex_lock(&peer->mutex);
+    vb_lock_take(&peer->mutex);
     entry = &peer->channels[peer->channel_next++ % VB_PEER_CHANNELS];
     if (entry->serial) {
         close(entry->write_fd);
@@ -167,21 +173,21 @@ static void keep_channel(struct vb_peer *peer, uint32_t serial, int fds[VB_MESSA
     }
     *entry = (struct vb_peer_channel){serial, fds[0], fds[1]};
     fds[0] = fds[1] = -1;
-    pthread_mutex_unlock(&peer->mutex);
+    vb_lock_release(&peer->mutex);
 }
 
 static void service_place(struct vb_direct *direct, uint32_t index)
 {
     struct vb_adapter *adapter = direct->adapter;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     if (index < VB_MAX_CQ && adapter->cqs[index])
         vb_cq_place(adapter->cqs[index]);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
-static void obey(struct vb_direct *direct, struct vb_peer *peer, const struct vb_message *message,
-                 int fds[VB_MESSAGE_FDS])
+static void service_dispatch(struct vb_direct *direct, struct vb_peer *peer,
+                             const struct vb_message *message, int fds[VB_MESSAGE_FDS])
 {
     switch (message->type) {
     case VB_MSG_QP_NOTICE:
@@ -219,11 +225,13 @@ static void service_close_fds(int fds[VB_MESSAGE_FDS])
 }
 
 /* The first message of a connection that a peer opened. */
-static int welcome(struct vb_direct *direct, struct link *link, const struct vb_message *message,
-                   int fds[VB_MESSAGE_FDS])
+static int service_accept_hello(struct vb_direct *direct, struct link *link,
+                                const struct vb_message *message, int fds[VB_MESSAGE_FDS])
 {
     int error;
 
+    if (message->type == VB_MSG_COUNTERS && direct->count)
+        vb_direct_query_answer(direct->adapter, direct->count, direct->slots[0], link->fd);
     if (message->type != VB_MSG_HELLO)
         return -EPROTO;
     error = vb_direct_hello_accept(direct, link->fd, message, fds, &link->peer);
@@ -242,9 +250,9 @@ static void service_read_link(struct vb_direct *direct, struct link *link)
     int error = vb_direct_message_receive(link->fd, &message, fds);
 
     if (!error && !link->peer)
-        error = welcome(direct, link, &message, fds);
+        error = service_accept_hello(direct, link, &message, fds);
     else if (!error)
-        obey(direct, link->peer, &message, fds);
+        service_dispatch(direct, link->peer, &message, fds);
     if (error != -EAGAIN && error != -EINTR)
         service_close_fds(fds);
     if (error && error != -EAGAIN && error != -EINTR)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Slots as abstract Unix sockets (slot.h): binding one, and connecting to its owner. */
 #include "direct/slot.h"
 
 #include <errno.h>

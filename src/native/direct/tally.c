@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The sums of all queue pairs' counters, as JSON and for the log (tally.h). */
 #include "direct/tally.h"
 
 #include <inttypes.h>
@@ -17,7 +18,7 @@ static bool hold_queue_pairs(struct vb_adapter *adapter)
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += PATIENCE_S;
-    return pthread_mutex_timedlock(&adapter->lifetime, &until) == 0;
+    return vb_lock_take_until(&adapter->lifetime, &until);
 }
 
 static void add_queue_pairs(const struct vb_adapter *adapter, struct vb_direct_counts *sum)
@@ -40,7 +41,7 @@ static void sum_up(struct vb_direct *direct, struct vb_direct_counts *sum)
     if (!held)
         return;
     add_queue_pairs(direct->adapter, sum);
-    pthread_mutex_unlock(&direct->adapter->lifetime);
+    vb_lock_release(&direct->adapter->lifetime);
 }
 
 void vb_direct_counters_describe(struct vb_direct *direct, struct vb_text *text)

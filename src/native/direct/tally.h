@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What a device's queue pairs have counted directly (counters.h), all together, for its host. */
+/*
+ * The sums of what a device's queue pairs have counted directly (counters.h). The host calls this,
+ * in any thread; a QP may count at the same time.
+ */
 #ifndef VB_DIRECT_TALLY_H
 #define VB_DIRECT_TALLY_H
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Waiting until the payloads inside completions are in their buffers (unplaced.h), before a
+ * request that would read or overwrite them.
+ */
 #include "direct/unplaced.h"
 
 #include <errno.h>
@@ -9,20 +13,8 @@
 
 void vb_direct_unplaced_note(struct vb_connection *to, const struct vb_spans *buffers)
 {
-    const struct vb_cq_shared *cq = vb_view_cq(&to->peer->view, to->remote->recv_cq);
-
-    if (!buffers->count)
-        return;
-    if (!to->unplaced_high)
-        to->unplaced_low = UINT64_MAX;
-    for (uint32_t i = 0; i < buffers->count; ++i) {
-        uint64_t low = buffers->span[i].addr, high = low + buffers->span[i].length;
-
-        to->unplaced_low = low < to->unplaced_low ? low : to->unplaced_low;
-        to->unplaced_high = high > to->unplaced_high ? high : to->unplaced_high;
-    }
-    /* The entry's own position or, with other producers about, a later one: late is safe. */
-    to->unplaced_cq_position = __atomic_load_n(&cq->tail, __ATOMIC_RELAXED) - 1;
+    for (uint32_t i = 0; i < buffers->count; ++i)
+        vb_direct_unplaced_add(to, buffers->span[i].addr, buffers->span[i].length);
 }
 
 static bool is_past(uint32_t at, uint32_t position)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Retries, as time: how long a request waits for a receiver or a peer before it ends in error. */
+/*
+ * Retries as time: how long a request waits for a receive request (RNR) or for a peer that does not
+ * answer, before it ends in error. The retry counts and timers are those of IBA 9.7.5 and 9.7.6.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -108,7 +111,7 @@ int vb_direct_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *
 
     if (to->peer && atomic_load(&to->peer->gone))
         return waiting_give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since, outcome);
-    if (!to->peer && vb_direct_stranger_refuse(to->qp, wr, outcome))
+    if (!to->peer && vb_direct_other_build_refuse(to->qp, wr, outcome))
         return 0;
     vb_overdue_note(qp, VB_WAIT_PEER, to->peer ? to->peer->pid : 0, qp->wait.since,
                     qp->wait.since + since);

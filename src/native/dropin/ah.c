@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Address handles, also from what a datagram arrived with. */
+/*
+ * The calls about address handles, also those that make one from a datagram's completion and GRH.
+ * They check what depends on the device's GID table; hca/ah.c checks the rest.
+ */
 #include <endian.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
@@ -15,7 +18,7 @@ int vb_dropin_check_source(const struct ibv_context *context, const struct ibv_a
     const struct vb_adapter_port *port = vb_dropin_port_of(context, attr->port_num);
     struct vb_gid source;
 
-    if (!port || !attr->is_global || /* vb_ah_check says it */
+    if (!port || !attr->is_global || /* vb_ah_check refuses these, with the reason */
         vb_port_addresses_get(port->addresses, attr->grh.sgid_index, &source))
         return 0;
     return vb_decline(vb_dropin_core(context), -ENODATA,
@@ -24,7 +27,8 @@ int vb_dropin_check_source(const struct ibv_context *context, const struct ibv_a
                       attr->grh.sgid_index);
 }
 
-/* modify_qp finds no route to such an address; of an address handle nobody else asks. */
+/* ibv_modify_qp finds that no route leads to such an address; for an address handle this is the
+ * only check. */
 static int check_destination(const struct ibv_pd *pd, const struct ibv_ah_attr *attr)
 {
     static const union ibv_gid none;
@@ -40,11 +44,8 @@ static int check_destination(const struct ibv_pd *pd, const struct ibv_ah_attr *
 VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
     struct vb_ah *ah;
-    int error;
+    int error = VB_IF_OPEN(pd->context, vb_dropin_check_source(pd->context, attr));
 
-    if (!vb_dropin_core(pd->context))
-        return vb_dropin_failed_null(pd->context, "ibv_create_ah", -VB_ERROR_FORKED);
-    error = vb_dropin_check_source(pd->context, attr);
     if (!error)
         error = check_destination(pd, attr);
     if (!error)
@@ -52,16 +53,9 @@ VB_EXPORT struct ibv_ah *ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *at
     return error ? vb_dropin_failed_null(pd->context, "ibv_create_ah", error) : &ah->ibv;
 }
 
-VB_EXPORT int ibv_destroy_ah(struct ibv_ah *ah)
-{
-    struct ibv_context *context = ah->context; /* read when the object is gone */
+VB_DESTROY(VB_EXPORT int, ibv_destroy_ah, "ibv_destroy_ah", ibv_ah, vb_ah, vb_ah_destroy)
 
-    return vb_dropin_core(context)
-               ? vb_dropin_result(context, "ibv_destroy_ah", vb_ah_destroy((struct vb_ah *)ah))
-               : vb_dropin_bury(context, ah);
-}
-
-/* The entry with this address, of the wanted type if there is one; -1 for none. */
+/* Returns the index of the entry with this address, of the wanted type if there is one, or -1. */
 static int ah_find_gid(struct vb_addresses *addresses, const uint8_t raw[16], enum vb_gid_type type)
 {
     int other = -1;
@@ -170,7 +164,7 @@ VB_EXPORT struct ibv_ah *ibv_create_ah_from_wc(struct ibv_pd *pd, struct ibv_wc 
     return ibv_create_ah(pd, &attr);
 }
 
-/* Providers of hardware that builds Ethernet headers ask this. */
+/* The providers of adapters that build Ethernet headers call this; Verbena's device does not. */
 VB_EXPORT int ibv_resolve_eth_l2_from_gid(struct ibv_context *context, struct ibv_ah_attr *attr,
                                           uint8_t eth_mac[ETHERNET_LL_SIZE], uint16_t *vid)
 {

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory that a peer maps, so that it is reached by one copy: for C by either name. */
+/*
+ * Memory that a peer maps, so that one copy reaches it. C programs allocate it by libibverbs'
+ * ibv_alloc_buf, and Python and the library of --shared-heap by verbena_heap_alloc; both take it
+ * from the process's heap.
+ */
 #include "dropin/buffer.h"
 
 #include <stdint.h>
@@ -98,7 +102,7 @@ VB_EXPORT struct ibv_mr *ibv_reg_buf_mr(struct ibv_pd *pd, struct ibv_buf *buffe
     return ibv_reg_mr(pd, addr, length, access);
 }
 
-/* The memory is no dma-buf. */
+/* The heap's memory is not a dma-buf, so it has no such descriptor. */
 VB_EXPORT int ibv_export_buf_dmabuf_fd(struct ibv_buf *buffer)
 {
     (void)buffer;

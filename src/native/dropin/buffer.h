@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The check of memory from ibv_alloc_buf, for the calls that register it.
+ */
 #ifndef VB_DROPIN_BUFFER_H
 #define VB_DROPIN_BUFFER_H
 

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The memory file behind a context's cmd_fd (command.h). device.c opens one for each context.
+ */
 #include "dropin/command.h"
 
 #include <errno.h>
@@ -10,7 +13,7 @@
 
 #define MAGIC 0x56455242454e4143ull
 
-/* What the file holds. */
+/* The content of the file. */
 struct command {
     uint64_t magic;
     uint64_t identity;

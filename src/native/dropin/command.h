@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A context's cmd_fd. libibverbs' is the kernel's, through which it gives commands; ours commands
- * nothing, but it can be told whose it is: contexts with duplicates of one descriptor, which is
- * what ibv_import_device makes, have one identity.
+ * A context's cmd_fd. libibverbs' descriptor gives commands to the kernel; this one is a memory
+ * file that only identifies the context. Contexts with duplicates of one descriptor, which
+ * ibv_import_device makes, have one identity.
  */
 #ifndef VB_DROPIN_COMMAND_H
 #define VB_DROPIN_COMMAND_H
 
 #include <stdint.h>
 
-/* A new one, or -errno. */
+/* Returns a new descriptor, or -errno. */
 int vb_dropin_command_open(void);
 
-/* Whose it is, 0 if it is none of ours; of another process' it is one that no context here has. */
+/* Returns the identity, or 0 for a file that is not such a descriptor. The descriptor of another
+ * process has an identity that no context of this process has. */
 uint64_t vb_dropin_command_identity(int fd);
 
 #endif

@@ -1,4 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The tables of calls in an open context: how programs post, poll and use the extended verbs.
+ * device.c fills and frees contexts with this. A context has one of three sets of calls: the usual
+ * ones, those that log failures (VERBENA_LOG is set), and those of a context that is not open any
+ * more.
+ */
 #include "dropin/context.h"
 
 #include <stdlib.h>
@@ -6,6 +12,13 @@
 
 #include "abi/calls.h"
 #include "dropin/settings.h"
+
+struct vb_contexts *vb_dropin_contexts(void)
+{
+    static struct vb_contexts contexts = {.mutex = VB_MUTEX_INITIALIZER(VB_RANK_DEVICES)};
+
+    return &contexts;
+}
 
 /* ---- verbs through ibv_context.ops ---- */
 
@@ -35,9 +48,9 @@ static int post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr, struct ibv
     return -vb_srq_post_recv((struct vb_srq *)srq, wr, bad_wr);
 }
 
-/* ---- the same where VERBENA_LOG is set: each failure is told, and errno stays ---- */
+/* ---- with VERBENA_LOG: each failure is logged, and errno stays ---- */
 
-static int context_told(struct ibv_context *context, const char *call, int error)
+static int context_log(struct ibv_context *context, const char *call, int error)
 {
     int before = errno;
 
@@ -47,88 +60,88 @@ static int context_told(struct ibv_context *context, const char *call, int error
     return -error;
 }
 
-static int told_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+static int logging_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 {
     int got = vb_cq_poll((struct vb_cq *)cq, num_entries, wc);
 
     if (got < 0)
-        context_told(cq->context, "ibv_poll_cq", got);
+        context_log(cq->context, "ibv_poll_cq", got);
     for (int i = 0; i < got; ++i)
         if (wc[i].status != IBV_WC_SUCCESS)
             vb_dropin_completion_failed(cq->context, &wc[i]);
     return got;
 }
 
-static int told_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+static int logging_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
-    return context_told(qp->context, "ibv_post_send", vb_post_send(vb_qp_of(qp), wr, bad_wr));
+    return context_log(qp->context, "ibv_post_send", vb_post_send(vb_qp_of(qp), wr, bad_wr));
 }
 
-static int told_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+static int logging_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
-    return context_told(qp->context, "ibv_post_recv", vb_post_recv(vb_qp_of(qp), wr, bad_wr));
+    return context_log(qp->context, "ibv_post_recv", vb_post_recv(vb_qp_of(qp), wr, bad_wr));
 }
 
-static int told_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
-                              struct ibv_recv_wr **bad_wr)
+static int logging_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+                                 struct ibv_recv_wr **bad_wr)
 {
-    return context_told(srq->context, "ibv_post_srq_recv",
-                        vb_srq_post_recv((struct vb_srq *)srq, wr, bad_wr));
+    return context_log(srq->context, "ibv_post_srq_recv",
+                       vb_srq_post_recv((struct vb_srq *)srq, wr, bad_wr));
 }
 
-static void tell_failures(struct ibv_context_ops *ops)
+static void log_failures(struct ibv_context_ops *ops)
 {
-    ops->poll_cq = told_poll_cq;
-    ops->post_send = told_post_send;
-    ops->post_recv = told_post_recv;
-    ops->post_srq_recv = told_post_srq_recv;
+    ops->poll_cq = logging_poll_cq;
+    ops->post_send = logging_post_send;
+    ops->post_recv = logging_post_recv;
+    ops->post_srq_recv = logging_post_srq_recv;
 }
 
-/* ---- not offered: this one is called without a look at the pointer ---- */
+/* ---- not offered, but called without a check for NULL ---- */
 
 static void *no_compat(void)
 {
     return vb_dropin_null(-EOPNOTSUPP);
 }
 
-/* ---- when it is closed, and in a forked child: with VERBENA_LOG a line says so ---- */
+/* ---- the context is closed, or was opened before a fork ---- */
 
-static int dead(struct ibv_context *context, const char *call)
+static int closed_call(struct ibv_context *context, const char *call)
 {
     if (vb_dropin_settings()->explain)
-        context_told(context, call, -VB_ERROR_FORKED);
+        context_log(context, call, -VB_ERROR_FORKED);
     return VB_ERROR_FORKED;
 }
 
-static int dead_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
+static int closed_poll_cq(struct ibv_cq *cq, int num_entries, struct ibv_wc *wc)
 {
     (void)num_entries, (void)wc;
-    return -dead(cq->context, "ibv_poll_cq");
+    return -closed_call(cq->context, "ibv_poll_cq");
 }
 
-static int dead_req_notify_cq(struct ibv_cq *cq, int solicited_only)
+static int closed_req_notify_cq(struct ibv_cq *cq, int solicited_only)
 {
     (void)solicited_only;
-    return dead(cq->context, "ibv_req_notify_cq");
+    return closed_call(cq->context, "ibv_req_notify_cq");
 }
 
-static int dead_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
+static int closed_post_send(struct ibv_qp *qp, struct ibv_send_wr *wr, struct ibv_send_wr **bad_wr)
 {
     *bad_wr = wr;
-    return dead(qp->context, "ibv_post_send");
+    return closed_call(qp->context, "ibv_post_send");
 }
 
-static int dead_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
+static int closed_post_recv(struct ibv_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad_wr)
 {
     *bad_wr = wr;
-    return dead(qp->context, "ibv_post_recv");
+    return closed_call(qp->context, "ibv_post_recv");
 }
 
-static int dead_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
-                              struct ibv_recv_wr **bad_wr)
+static int closed_post_srq_recv(struct ibv_srq *srq, struct ibv_recv_wr *wr,
+                                struct ibv_recv_wr **bad_wr)
 {
     *bad_wr = wr;
-    return dead(srq->context, "ibv_post_srq_recv");
+    return closed_call(srq->context, "ibv_post_srq_recv");
 }
 
 static const struct ibv_context_ops live_ops = {
@@ -166,7 +179,7 @@ static const struct ibv_context_ops live_ops = {
     ._compat_async_event = no_compat,
 };
 
-/* A slot that stays NULL makes <infiniband/verbs.h> answer EOPNOTSUPP. */
+/* Where a call is NULL, <infiniband/verbs.h> returns EOPNOTSUPP. */
 static void fill_extended(struct verbs_context *verbs)
 {
     verbs->sz = sizeof(*verbs);
@@ -210,7 +223,7 @@ void vb_dropin_open_init(struct vb_open *opened, struct ibv_device *device, int 
     context->device = device;
     context->ops = live_ops;
     if (vb_dropin_settings()->explain)
-        tell_failures(&context->ops);
+        log_failures(&context->ops);
     context->async_fd = -1;
     context->num_comp_vectors = vectors();
     context->abi_compat = __VERBS_ABI_IS_EXTENDED;
@@ -225,7 +238,7 @@ void vb_dropin_open_fini(struct vb_open *opened)
     pthread_mutex_destroy(&opened->verbs.context.mutex);
 }
 
-void vb_dropin_open_let_go(struct vb_open *opened)
+void vb_dropin_open_release(struct vb_open *opened)
 {
     if (atomic_fetch_sub(&opened->held, 1) != 1)
         return;
@@ -234,27 +247,27 @@ void vb_dropin_open_let_go(struct vb_open *opened)
     free(opened);
 }
 
-int vb_dropin_bury(struct ibv_context *context, void *object)
+int vb_dropin_destroy_closed(struct ibv_context *context, void *object)
 {
     struct vb_open *opened = vb_dropin_open_of(context);
 
     if (opened->ended) {
         free(object);
-        vb_dropin_open_let_go(opened);
+        vb_dropin_open_release(opened);
     }
     return 0;
 }
 
-void vb_dropin_open_kill(struct vb_open *opened)
+void vb_dropin_open_disable(struct vb_open *opened)
 {
     struct ibv_context_ops *ops = &opened->verbs.context.ops;
 
-    ops->poll_cq = dead_poll_cq;
-    ops->req_notify_cq = dead_req_notify_cq;
-    ops->post_send = dead_post_send;
-    ops->post_recv = dead_post_recv;
-    ops->post_srq_recv = dead_post_srq_recv;
-    vb_dropin_forget_xrcds(opened);
+    ops->poll_cq = closed_poll_cq;
+    ops->req_notify_cq = closed_req_notify_cq;
+    ops->post_send = closed_post_send;
+    ops->post_recv = closed_post_recv;
+    ops->post_srq_recv = closed_post_srq_recv;
+    vb_dropin_close_xrcd_files(opened);
     opened->core = NULL;
     opened->host = NULL;
     opened->simulated = NULL;

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* An open device as a program holds it, and how the surface finds the adapter's objects in it. */
+/*
+ * An open device as a program holds it. device.c makes one for each ibv_open_device; every other
+ * exported call finds the core's objects through it. The verbs that have no exported symbol, since
+ * <infiniband/verbs.h> calls them through tables, are declared here.
+ */
 #ifndef VB_DROPIN_CONTEXT_H
 #define VB_DROPIN_CONTEXT_H
 
@@ -9,37 +13,46 @@
 #include "dropin/failures.h"
 #include "hca/hca.h"
 #include "host/host.h"
+#include "lock/mutex.h"
 
 struct vb_sim_hca;
 
 struct vb_open {
     struct vb_open *next;
-    struct vb_context *core;  /* NULL: closed, or in a forked child: the adapter is the parent's */
-    struct vb_context *ended; /* closed: what explains why it fails */
-    _Atomic uint32_t held;    /* closed: the objects that the program has not destroyed yet */
-    struct vb_host *host;     /* NULL: of a simulated host, … */
-    struct vb_sim_hca *simulated; /* …whose adapter this is */
+    struct vb_context *core;      /* NULL: closed, or opened before this process was forked */
+    struct vb_context *ended;     /* after ibv_close_device: the core, which explains failures */
+    _Atomic uint32_t held;        /* after ibv_close_device: 1, and objects not destroyed yet */
+    struct vb_host *host;         /* whose adapter the context uses; NULL for a simulated host */
+    struct vb_sim_hca *simulated; /* the adapter of a simulated host, or NULL */
     struct vb_lines lines;
-    struct vb_xrcd *xrcds; /* under the context's mutex; a forked child lets their files go */
+    struct vb_xrcd *xrcds; /* open XRC domains, under the context's mutex */
     struct verbs_context verbs;
 };
+
+/* The contexts of all devices, a list by `next`. */
+struct vb_contexts {
+    struct vb_mutex mutex; /* protects the list, and who opens and closes adapters */
+    struct vb_open *first;
+};
+
+struct vb_contexts *vb_dropin_contexts(void);
 
 static inline struct vb_open *vb_dropin_open_of(const struct ibv_context *context)
 {
     return (struct vb_open *)((char *)(uintptr_t)context - offsetof(struct vb_open, verbs.context));
 }
 
-/* The error of every verb on what is closed or, in a forked child, the parent's. */
+/* The error of every verb on a context that is closed, or was opened before a fork. */
 enum { VB_ERROR_FORKED = ENODEV };
 
-/* The port with this number, or NULL; only where there is a core. */
+/* Returns the port with this number, or NULL. The context must be open. */
 static inline struct vb_adapter_port *vb_dropin_port_of(const struct ibv_context *context,
                                                         uint32_t port_num)
 {
     return vb_adapter_port(vb_dropin_open_of(context)->core->adapter, port_num);
 }
 
-/* NULL and errno when it is closed, and in a forked child. */
+/* Returns NULL, and sets errno, if the context is closed or was opened before a fork. */
 static inline struct vb_context *vb_dropin_core(const struct ibv_context *context)
 {
     struct vb_context *core = vb_dropin_open_of(context)->core;
@@ -49,37 +62,54 @@ static inline struct vb_context *vb_dropin_core(const struct ibv_context *contex
     return core;
 }
 
-/* A core's negative errno as a pointer-returning verb has it. */
+/* What a call of the core returns, or the error where the context is not open. */
+#define VB_IF_OPEN(context, call) (vb_dropin_core(context) ? (call) : -VB_ERROR_FORKED)
+
+/*
+ * Defines a verb that destroys an object through the core. The context is read before the object is
+ * freed. Where the context is not open, vb_dropin_destroy_closed frees what the program still held.
+ */
+#define VB_DESTROY(returns, function, call, ibv_type, core_type, destroy)                          \
+    returns function(struct ibv_type *object)                                                      \
+    {                                                                                              \
+        struct ibv_context *context = object->context;                                             \
+                                                                                                   \
+        return vb_dropin_core(context)                                                             \
+                   ? vb_dropin_result(context, call, destroy((struct core_type *)object))          \
+                   : vb_dropin_destroy_closed(context, object);                                    \
+    }
+
+/* Sets errno from a core's negative error, and returns NULL as verbs that return a pointer do. */
 static inline void *vb_dropin_null(int error)
 {
     errno = -error;
     return NULL;
 }
 
-/* Fills both tables and everything else of the context but its adapter; `cmd_fd` becomes its own
- * (command.h). */
+/* Fills the tables of calls and everything else but the core. The context owns `cmd_fd`
+ * (command.h) from now on. */
 void vb_dropin_open_init(struct vb_open *opened, struct ibv_device *device, int cmd_fd);
 void vb_dropin_open_fini(struct vb_open *opened);
-/* Fini and free, when nothing in it is held any more. */
-void vb_dropin_open_let_go(struct vb_open *opened);
+/* Gives up one of `held`; the last frees the context. */
+void vb_dropin_open_release(struct vb_open *opened);
 /*
- * What is left of a destroy call without a core; 0. A program that closes the device first still
- * destroys its objects, whose memory waits for that. In a forked child all stays: it is the
+ * Destroys an object of a context that is not open, and returns 0. After ibv_close_device the
+ * object is memory alone, which is freed. In a forked child nothing is freed: the object is the
  * parent's.
  */
-int vb_dropin_bury(struct ibv_context *context, void *object);
-/* In a forked child: lets go of what keeps XRC domains open. */
-void vb_dropin_forget_xrcds(struct vb_open *opened);
-/* Every call through the tables fails from now on. */
-void vb_dropin_open_kill(struct vb_open *opened);
+int vb_dropin_destroy_closed(struct ibv_context *context, void *object);
+/* Closes the files of XRC domains, in a forked child: they would keep the parent's domains open. */
+void vb_dropin_close_xrcd_files(struct vb_open *opened);
+/* From now on every call through the tables fails. */
+void vb_dropin_open_disable(struct vb_open *opened);
 
-/* Is there a GID behind an address' sgid_index? 0, or -ENODATA as the kernel has it. */
+/* Returns 0 if an address' sgid_index names a GID, and otherwise -ENODATA, as the kernel does. */
 int vb_dropin_check_source(const struct ibv_context *context, const struct ibv_ah_attr *attr);
 
-/* A port number that leads to none: -EINVAL, with the text. */
+/* Declines a port number that the device does not have, and returns -EINVAL. */
 int vb_dropin_no_port(struct ibv_context *context, uint32_t port_num);
 
-/* The calls that only the tables lead to. */
+/* The verbs that programs call through the context's tables only. */
 int vb_dropin_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,
                          size_t attr_size);
 int vb_dropin_query_device_ex(struct ibv_context *context,

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls about completion queues that are exported, and ibv_modify_cq. Polling and arming are
+ * in context.c, the extended CQ in cq_ex.c.
+ */
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/cq_ex.h"
@@ -30,13 +34,12 @@ VB_EXPORT struct ibv_cq *ibv_create_cq(struct ibv_context *context, int cqe, voi
 VB_EXPORT int ibv_resize_cq(struct ibv_cq *cq, int cqe)
 {
     return vb_dropin_result(cq->context, "ibv_resize_cq",
-                            vb_dropin_core(cq->context) ? vb_cq_resize((struct vb_cq *)cq, cqe)
-                                                        : -VB_ERROR_FORKED);
+                            VB_IF_OPEN(cq->context, vb_cq_resize((struct vb_cq *)cq, cqe)));
 }
 
 int vb_dropin_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
 {
-    int error = vb_dropin_core(cq->context) ? 0 : -VB_ERROR_FORKED;
+    int error = VB_IF_OPEN(cq->context, 0);
 
     if (!error && attr->attr_mask & ~(uint32_t)IBV_CQ_ATTR_MODERATE)
         error = -EOPNOTSUPP;
@@ -46,11 +49,4 @@ int vb_dropin_modify_cq(struct ibv_cq *cq, struct ibv_modify_cq_attr *attr)
     return vb_dropin_result(cq->context, "ibv_modify_cq", error);
 }
 
-VB_EXPORT int ibv_destroy_cq(struct ibv_cq *cq)
-{
-    struct ibv_context *context = cq->context; /* read when the object is gone */
-
-    return vb_dropin_core(context)
-               ? vb_dropin_result(context, "ibv_destroy_cq", vb_cq_destroy((struct vb_cq *)cq))
-               : vb_dropin_bury(context, cq);
-}
+VB_DESTROY(VB_EXPORT int, ibv_destroy_cq, "ibv_destroy_cq", ibv_cq, vb_cq, vb_cq_destroy)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The extended completion queue: start_poll takes a completion in hand, the readers read it,
- * next_poll takes the next. The CQ belongs to one thread from start_poll to end_poll.
+ * The extended completion queue: start_poll takes a completion from the queue, the readers give
+ * its fields, next_poll takes the next one. The CQ belongs to one thread from start_poll to
+ * end_poll.
  */
 #include "dropin/cq_ex.h"
 
@@ -15,7 +16,7 @@ static inline struct vb_cq *cq_ex_of(struct ibv_cq_ex *ex)
     return (struct vb_cq *)ex;
 }
 
-/* ENOENT when there is none. */
+/* Returns 0, ENOENT if the queue is empty, or another error. */
 static int cq_ex_take(struct vb_cq *cq)
 {
     int got = vb_cq_poll(cq, 1, &cq->current);
@@ -38,10 +39,11 @@ static int start_poll(struct ibv_cq_ex *ex, struct ibv_poll_cq_attr *attr)
         return vb_dropin_failed(ex->context, "ibv_start_poll", -VB_ERROR_FORKED);
     if (VB_UNLIKELY(attr && attr->comp_mask))
         return EINVAL;
-    vb_biased_acquire(&cq_ex_of(ex)->ex_lock, core->adapter->instance, true);
+    vb_lock_order_check(VB_RANK_CQ_EX);
+    vb_biased_enter(&cq_ex_of(ex)->ex_lock, core->adapter->instance, true, NULL);
     error = cq_ex_take(cq_ex_of(ex));
     if (error) /* no end_poll follows */
-        vb_biased_release(&cq_ex_of(ex)->ex_lock);
+        vb_biased_leave(&cq_ex_of(ex)->ex_lock);
     return error;
 }
 
@@ -52,58 +54,25 @@ static int next_poll(struct ibv_cq_ex *ex)
 
 static void end_poll(struct ibv_cq_ex *ex)
 {
-    vb_biased_release(&cq_ex_of(ex)->ex_lock);
+    vb_biased_leave(&cq_ex_of(ex)->ex_lock);
 }
 
-static enum ibv_wc_opcode read_opcode(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.opcode;
-}
+#define READER(type, field)                                                                        \
+    static type read_##field(struct ibv_cq_ex *ex)                                                 \
+    {                                                                                              \
+        return cq_ex_of(ex)->current.field;                                                        \
+    }
 
-static uint32_t read_vendor_err(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.vendor_err;
-}
-
-static uint32_t read_byte_len(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.byte_len;
-}
-
-static __be32 read_imm_data(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.imm_data;
-}
-
-static uint32_t read_qp_num(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.qp_num;
-}
-
-static uint32_t read_src_qp(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.src_qp;
-}
-
-static unsigned int read_wc_flags(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.wc_flags;
-}
-
-static uint32_t read_slid(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.slid;
-}
-
-static uint8_t read_sl(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.sl;
-}
-
-static uint8_t read_dlid_path_bits(struct ibv_cq_ex *ex)
-{
-    return cq_ex_of(ex)->current.dlid_path_bits;
-}
+READER(enum ibv_wc_opcode, opcode)
+READER(uint32_t, vendor_err)
+READER(uint32_t, byte_len)
+READER(__be32, imm_data)
+READER(uint32_t, qp_num)
+READER(uint32_t, src_qp)
+READER(unsigned int, wc_flags)
+READER(uint32_t, slid)
+READER(uint8_t, sl)
+READER(uint8_t, dlid_path_bits)
 
 /* In the device's clock: ibv_query_device_ex gives its rate, ibv_query_rt_values_ex its time. */
 static uint64_t read_completion_ts(struct ibv_cq_ex *ex)
@@ -120,8 +89,8 @@ static int64_t nanoseconds(clockid_t clock)
 }
 
 /*
- * The time of day is now's, less the completion's age: so it is right after the clock was set. A
- * simulated world began in 1970.
+ * The wall clock's time now, less the completion's age, so that it is right after the clock was
+ * set. In a simulated world the wall clock begins with the world, at 0.
  */
 static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
 {
@@ -133,7 +102,8 @@ static uint64_t read_completion_wallclock_ns(struct ibv_cq_ex *ex)
     return (uint64_t)nanoseconds(CLOCK_REALTIME) - (adapter->calls->now(adapter) - stamp);
 }
 
-/* Readers that nobody may call, because create_cq_ex refuses the flags that ask for them. */
+/* Readers that programs do not call, because ibv_create_cq_ex refuses the flags that ask for them.
+ */
 static uint64_t no_number(struct ibv_cq_ex *ex)
 {
     (void)ex;

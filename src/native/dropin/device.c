@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The device list, opening and closing, and what a fork does to what is open. */
+/*
+ * The devices of this process: ibv_get_device_list, opening and closing them, and what a fork does
+ * to those that are open. Programs call the exported functions from any thread. The first context
+ * of a device opens its adapter, and the last one that is closed closes it.
+ */
 #include "dropin/device.h"
 
 #include <endian.h>
@@ -7,32 +11,32 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include "abi/calls.h"
+#include "dropin/adapter.h"
+#include "dropin/advice.h"
 #include "dropin/command.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
-#include "dropin/hint.h"
+#include "dropin/remedy.h"
 #include "dropin/settings.h"
 #include "dropin/simulated.h"
 #include "dropin/sysfs.h"
-#include "host/capture_direct.h"
-#include "memory/process_heap.h"
+#include "dropin/verbs_device.h"
 #include "port/gid.h"
 #include "port/run_note.h"
 #include "sim/hca.h"
-#include "wrap/capture.h"
+
+struct vb_device {
+    struct verbs_device listed; /* first: an ibv_device leads to it */
+    struct vb_host *host; /* under the contexts' mutex; NULL: no context of the device is open */
+};
 
 /* The C interface hands out device pointers that must stay the same, so these are the process's. */
-static struct verbs_device device;
+static struct vb_device devices[VB_MAX_DEVICES];
 static const char device_ops[1]; /* only its address counts */
-static pthread_once_t device_once = PTHREAD_ONCE_INIT;
-
-static pthread_mutex_t opened_mutex = PTHREAD_MUTEX_INITIALIZER;
-static struct vb_open *opened; /* all contexts, over the one adapter */
-static struct vb_host *host;
+static pthread_once_t devices_once = PTHREAD_ONCE_INIT;
 
 static void in_class(char *path, const char *class, const char *name)
 {
@@ -42,33 +46,43 @@ static void in_class(char *path, const char *class, const char *name)
         path[0] = '\0';
 }
 
-static void make_device(void)
+static void make_devices(void)
 {
-    struct ibv_device *ibv = &device.device;
+    for (unsigned number = 0; number < VB_MAX_DEVICES; ++number) {
+        struct ibv_device *ibv = &devices[number].listed.device;
 
-    ibv->node_type = IBV_NODE_CA;
-    ibv->transport_type = IBV_TRANSPORT_IB;
-    strcpy(ibv->name, VB_DEVICE_NAME);
-    strcpy(ibv->dev_name, VB_UVERBS_NAME);
-    in_class(ibv->dev_path, "infiniband_verbs", VB_UVERBS_NAME);
-    in_class(ibv->ibdev_path, "infiniband", VB_DEVICE_NAME);
-    device.ops = device_ops;
-    device.refcount = 1;
-    device.entry.next = device.entry.prev = &device.entry;
+        vb_dropin_device_init(&devices[number].listed, device_ops);
+        snprintf(ibv->name, sizeof(ibv->name), VB_DEVICE_NAME "%u", number);
+        snprintf(ibv->dev_name, sizeof(ibv->dev_name), VB_UVERBS_NAME "%u", number);
+        in_class(ibv->dev_path, "infiniband_verbs", ibv->dev_name);
+        in_class(ibv->ibdev_path, "infiniband", ibv->name);
+    }
 }
 
 VB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)
 {
-    struct ibv_device **list = calloc(2, sizeof(*list));
+    int count = vb_dropin_settings()->devices.count;
+    struct ibv_device **list = calloc((size_t)count + 1, sizeof(*list));
 
     if (num_devices)
-        *num_devices = list ? 1 : 0;
+        *num_devices = list ? count : 0;
     if (!list)
         return NULL;
-    pthread_once(&device_once, make_device);
+    pthread_once(&devices_once, make_devices);
     vb_port_run_note_set(VB_NOTE_DEVICE);
-    list[0] = &device.device;
+    for (int number = 0; number < count; ++number)
+        list[number] = &devices[number].listed.device;
     return list;
+}
+
+static struct vb_device *device_of(struct ibv_device *ibv)
+{
+    return (struct vb_device *)ibv;
+}
+
+static unsigned number_of(const struct vb_device *device)
+{
+    return (unsigned)(device - devices);
 }
 
 VB_EXPORT void ibv_free_device_list(struct ibv_device **list)
@@ -85,40 +99,43 @@ VB_EXPORT __be64 ibv_get_device_guid(struct ibv_device *ibv)
 {
     struct vb_simulated *simulated = vb_dropin_simulated_of(ibv);
 
-    return htobe64(simulated ? vb_dropin_simulated_guid(simulated) : vb_port_device_guid());
+    return htobe64(simulated ? vb_dropin_simulated_guid(simulated)
+                             : vb_port_device_guid(number_of(device_of(ibv))));
 }
 
 VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)
 {
     (void)ibv;
-    return -1; /* it numbers devices for NETLINK_RDMA, where the kernel does not know this one */
+    return -1; /* the index numbers the kernel's devices (NETLINK_RDMA), which this is not */
 }
 
-/* ---- fork: the adapter stays the parent's ---- */
+/* ---- fork: the child has no open device, and the adapters go on in the parent ---- */
 
 static void device_before_fork(void)
 {
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
 }
 
 static void device_after_fork_in_parent(void)
 {
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
 }
 
 static void device_after_fork_in_child(void)
 {
     vb_thread_forget_number();
     vb_memory_watch_forget();
-    for (struct vb_open *each = opened; each; each = each->next) {
-        vb_dropin_open_kill(each);
-        vb_dropin_lines_init(&each->lines); /* a thread of the parent's may have held the lock */
+    for (struct vb_open *each = vb_dropin_contexts()->first; each; each = each->next) {
+        vb_dropin_open_disable(each);
+        vb_dropin_lines_init(&each->lines); /* another thread may have held its mutex */
     }
-    opened = NULL;
-    if (host)
-        vb_host_abandon(host);
-    host = NULL;
-    pthread_mutex_init(&opened_mutex, NULL);
+    vb_dropin_contexts()->first = NULL;
+    for (int i = 0; i < VB_MAX_DEVICES; ++i) {
+        if (devices[i].host)
+            vb_host_abandon(devices[i].host);
+        devices[i].host = NULL;
+    }
+    vb_lock_init(&vb_dropin_contexts()->mutex, VB_RANK_DEVICES);
 }
 
 static void watch_forks(void)
@@ -128,261 +145,80 @@ static void watch_forks(void)
 
 /* ---- open and close ---- */
 
-static bool files_are_limited(void)
+/* The RoCE thread of a device calls this: a port's state or its GIDs have changed. */
+static void raise_port_event(void *argument, uint8_t port_num, enum ibv_event_type type)
 {
-    struct rlimit file;
+    const struct vb_device *device = argument;
 
-    return getrlimit(RLIMIT_FSIZE, &file) == 0 && file.rlim_cur != RLIM_INFINITY;
-}
-
-static void *device_nothing(void *argument)
-{
-    return argument;
-}
-
-static bool threads_are_forbidden(void)
-{
-    pthread_t tried;
-    int error = pthread_create(&tried, NULL, device_nothing, NULL);
-
-    if (!error)
-        pthread_join(tried, NULL);
-    return error == EPERM;
-}
-
-static const char *usual_remedy(int error)
-{
-    if ((error == -ENOMEM || error == -EFBIG) && files_are_limited())
-        return "its tables need a file of 64 MiB: raise `ulimit -f`, or lift it";
-    switch (error) {
-    case -EAGAIN:
-        return "its threads cannot be started: this user's processes and threads are at their "
-               "limit. Raise `ulimit -u`, or that of the container (docker run --pids-limit)";
-    case -EADDRINUSE:
-        return VB_ROCE_PORT_IS_TAKEN
-            ". Without VERBENA_CARRIER=roce the processes of this host are "
-            "reached all the same, but for another user's: run both as "
-            "one user, or each in a network namespace of its own";
-    case -EMFILE:
-        return "this process has too many open files: raise `ulimit -n`";
-    case -ENFILE:
-        return "the system has too many open files: raise fs.file-max";
-    case -ENOMEM:
-        return "no memory for its tables: free some, or set VERBENA_HEAP_SIZE=64M, with which they "
-               "are smaller";
-    case -EUSERS:
-        return "every place on this host is taken by another process that has it open";
-    case -ENOSYS:
-    case -EPERM:
-        if (threads_are_forbidden())
-            return "a thread cannot be started: clone3 is forbidden. The container's seccomp "
-                   "filter has to allow it, or to answer ENOSYS, as Docker's does since 20.10.10";
-        return "the system forbids a call that it needs (memfd_create, socket, epoll, getrandom): "
-               "look at the container's seccomp filter; `verbena doctor` says which";
-    default:
-        return strerror(-error);
-    }
-}
-
-void vb_dropin_open_remedy(int error, struct vb_space_text *to)
-{
-    bool may_be_space = (error == -ENOMEM || error == -EAGAIN) && !files_are_limited();
-
-    if (!may_be_space || !vb_dropin_space_remedy(to))
-        snprintf(to->text, sizeof(to->text), "%s", usual_remedy(error));
-}
-
-/* From the port's thread: the port's state or its GIDs have changed. */
-static void tell_contexts(void *argument, uint8_t port_num, enum ibv_event_type type)
-{
-    (void)argument;
-    pthread_mutex_lock(&opened_mutex);
-    for (struct vb_open *each = opened; each; each = each->next)
-        if (each->core && each->host)
+    vb_lock_take(&vb_dropin_contexts()->mutex);
+    for (struct vb_open *each = vb_dropin_contexts()->first; each; each = each->next)
+        if (each->core && each->host && each->host == device->host)
             vb_event_raise_port(each->core, type, port_num);
-    pthread_mutex_unlock(&opened_mutex);
-}
-
-/* Who asked for faults or a capture must not go without in silence. */
-static void say_without_packets(int error)
-{
-    const struct vb_settings *settings = vb_dropin_settings();
-
-    vb_dropin_log(settings->fault || (settings->capture && !settings->capture_direct)
-                      ? VB_LOG_ERRORS
-                      : VB_LOG_INFO,
-                  "no RoCE (%s): only processes on this host are reached, without packets",
-                  error == -EADDRINUSE ? VB_ROCE_PORT_IS_TAKEN : strerror(-error));
-}
-
-/* The same where a peer on this host is reached without packets. */
-static void say_without_faults(void)
-{
-    vb_dropin_log(
-        VB_LOG_ERRORS,
-        "a peer on this host is reached directly, without packets: VERBENA_FAULT (verbena run "
-        "--fault) does nothing to it; VERBENA_CARRIER=roce on both sides makes packets");
-}
-
-static void say_without_capture(void)
-{
-    vb_dropin_log(
-        VB_LOG_ERRORS,
-        "a peer on this host is reached directly, without packets: VERBENA_CAPTURE (verbena run "
-        "--capture) shows nothing of it; --capture-direct does, and VERBENA_CARRIER=roce on both "
-        "sides makes packets");
-}
-
-static void say_without_both(void)
-{
-    say_without_faults();
-    say_without_capture();
-}
-
-/* An InfiniBand port has said it already (settings.c). */
-static void (*unheard_when_direct(const struct vb_settings *settings))(void)
-{
-    bool is_captured = settings->capture && !settings->capture_direct;
-
-    if (settings->infiniband)
-        return NULL;
-    if (settings->fault && is_captured)
-        return say_without_both;
-    if (is_captured)
-        return say_without_capture;
-    return settings->fault ? say_without_faults : NULL;
-}
-
-static bool can_capture(const struct vb_capture_config *config)
-{
-    struct vb_capture *capture;
-    int error = vb_wrap_capture_open(config, &capture);
-
-    if (error)
-        vb_dropin_log(VB_LOG_ERRORS, "nothing is captured into %s: %s", config->path,
-                      vb_wrap_capture_problem(error));
-    else
-        vb_wrap_capture_close(capture);
-    return !error;
-}
-
-/* What real packets and the direct port write are two captures, and one word is enough. */
-static void say_not_written(int error)
-{
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-
-    if (!atomic_flag_test_and_set(&told))
-        vb_dropin_log(VB_LOG_ERRORS,
-                      "packets are missing in the capture %s: %s. The program goes on without them",
-                      vb_dropin_settings()->capture, vb_wrap_capture_problem(error));
-}
-
-static void device_log_refusals(void *argument, const char *line)
-{
-    (void)argument;
-    vb_dropin_log(VB_LOG_DEBUG, "packets refused: %s", line);
-}
-
-static void log_overdue(const char *line)
-{
-    vb_dropin_log(VB_LOG_ERRORS, "%s", line);
-}
-
-static void log_counter(const char *part, const char *name, uint64_t value)
-{
-    vb_dropin_log(VB_LOG_COUNTERS, "counted: %s.%s %llu", part, name, (unsigned long long)value);
-}
-
-/* When the device is closed for good, or the program ends with it open. */
-static void tell_counters(struct vb_host *closing)
-{
-    if (closing && vb_dropin_settings()->log >= VB_LOG_COUNTERS)
-        vb_host_tell_counters(closing, log_counter);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
 }
 
 __attribute__((destructor)) static void end_at_exit(void)
 {
-    if (pthread_mutex_trylock(&opened_mutex))
-        return; /* another thread is closing it */
-    if (host && host->roce)
-        vb_roce_end(host->roce);
-    tell_counters(host);
-    pthread_mutex_unlock(&opened_mutex);
-}
+    if (!vb_lock_try(&vb_dropin_contexts()->mutex))
+        return; /* another thread opens or closes a device */
+    for (int i = 0; i < VB_MAX_DEVICES; ++i) {
+        struct vb_host *host = devices[i].host;
 
-/* Under opened_mutex. */
-static int device_open_adapter(void)
-{
-    const struct vb_settings *settings = vb_dropin_settings();
-    struct vb_host_config config = {
-        .heap = vb_memory_process_heap(),
-        .ports = &settings->ports,
-        .copies = settings->copy,
-        .roce = {.event = tell_contexts,
-                 .log = settings->log >= VB_LOG_DEBUG ? device_log_refusals : NULL,
-                 .fault = settings->fault},
-        .packets_only = settings->carrier == VB_CARRIER_ROCE,
-        .direct_only = settings->carrier == VB_CARRIER_DIRECT,
-        .went_direct = unheard_when_direct(settings),
-    };
-    const struct vb_capture_config capture = {.path = settings->capture,
-                                              .bytes = settings->capture_bytes,
-                                              .epoch = vb_wrap_capture_epoch_of_monotonic()};
-    static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
-    int error;
-
-    if (host)
-        return 0;
-    if (settings->capture && can_capture(&capture)) {
-        config.roce.capture = &capture;
-        config.capture_direct = settings->capture_direct ? &capture : NULL;
+        if (host && host->roce)
+            vb_roce_end(host->roce);
+        vb_dropin_adapter_log_counters(host);
     }
-    if (!config.heap)
-        vb_dropin_log(VB_LOG_INFO, "no shared memory for applications (%s): copies take longer",
-                      strerror(errno));
-    pthread_once(&forks_once, watch_forks);
-    error = vb_host_open(&config, &host);
-    if (!error && host->roce && vb_roce_wrap(host->roce)->capture)
-        vb_wrap_capture_tell(vb_roce_wrap(host->roce)->capture, say_not_written);
-    if (!error && host->capture)
-        vb_host_capture_direct_tell(host->capture, say_not_written);
-    if (!error && settings->explain)
-        host->adapter.tell = log_overdue;
-    if (!error && host->roce_error)
-        say_without_packets(host->roce_error);
-    return error;
+    vb_lock_release(&vb_dropin_contexts()->mutex);
 }
 
-/* Under opened_mutex. Which adapter the context is to be of. */
+/* Under the contexts' mutex. */
+static int device_open_adapter(struct vb_device *device)
+{
+    static pthread_once_t forks_once = PTHREAD_ONCE_INIT;
+
+    if (device->host)
+        return 0;
+    pthread_once(&forks_once, watch_forks);
+    return vb_dropin_adapter_open(&vb_dropin_settings()->devices.device[number_of(device)],
+                                  raise_port_event, device, &device->host);
+}
+
+/* Under the contexts' mutex. Opens the adapter of the context's device, if it is not open. */
 static int find_adapter(struct vb_open *made, struct vb_adapter **adapter)
 {
-    struct vb_simulated *simulated = vb_dropin_simulated_of(made->verbs.context.device);
-    int error =
-        simulated ? vb_dropin_simulated_open(simulated, &made->simulated) : device_open_adapter();
+    struct ibv_device *ibv = made->verbs.context.device;
+    struct vb_simulated *simulated = vb_dropin_simulated_of(ibv);
+    int error = simulated ? vb_dropin_simulated_open(simulated, &made->simulated)
+                          : device_open_adapter(device_of(ibv));
 
     if (error)
         return error;
-    made->host = simulated ? NULL : host;
-    *adapter = simulated ? &made->simulated->adapter : &host->adapter;
+    made->host = simulated ? NULL : device_of(ibv)->host;
+    *adapter = simulated ? &made->simulated->adapter : &made->host->adapter;
     return 0;
 }
 
 static void device_enter(struct vb_open *made)
 {
-    made->next = opened;
-    opened = made;
+    made->next = vb_dropin_contexts()->first;
+    vb_dropin_contexts()->first = made;
 }
 
-/* Under opened_mutex: the adapter, if no context of it is open. It is to be closed without the
- * mutex, for which one of its threads may wait. */
-static struct vb_host *take_unused(void)
+/* Under the contexts' mutex. Returns the adapter of the device if no context of it is open, and
+ * NULL otherwise and for a simulated device. The caller closes the adapter after it has released
+ * the mutex, since one of the adapter's threads may wait for that. */
+static struct vb_host *device_take_unused(struct ibv_device *ibv)
 {
-    struct vb_host *unused = host;
+    struct vb_device *device = device_of(ibv);
+    struct vb_host *unused;
 
-    for (const struct vb_open *each = opened; each; each = each->next)
-        if (each->host)
+    if (vb_dropin_simulated_of(ibv))
+        return NULL;
+    unused = device->host;
+    for (const struct vb_open *each = vb_dropin_contexts()->first; each; each = each->next)
+        if (each->host == unused)
             return NULL;
-    host = NULL;
+    device->host = NULL;
     return unused;
 }
 
@@ -393,7 +229,7 @@ static int open_context(struct vb_open *made)
     struct vb_host *unused;
     int error;
 
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
     error = find_adapter(made, &adapter);
     if (!error) {
         error = vb_context_open(adapter, context, &made->core);
@@ -402,17 +238,17 @@ static int open_context(struct vb_open *made)
     }
     if (!error) {
         context->async_fd = made->core->async_fd;
-        made->core->on_error = vb_dropin_hint_needed;
+        made->core->on_error = vb_dropin_advice_needed;
         device_enter(made);
     }
-    unused = take_unused();
-    pthread_mutex_unlock(&opened_mutex);
+    unused = device_take_unused(context->device);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
     if (unused)
         vb_host_close(unused);
     return error;
 }
 
-/* With a descriptor that becomes the context's, if there is no error. */
+/* The descriptor becomes the context's if there is no error. */
 static int new_context(struct ibv_device *ibv, int cmd_fd, struct vb_open **made)
 {
     struct vb_open *fresh = calloc(1, sizeof(*fresh));
@@ -446,23 +282,23 @@ VB_EXPORT struct ibv_context *ibv_open_device(struct ibv_device *ibv)
     int before = errno, error = new_device_context(ibv, &made);
 
     if (error) {
-        struct vb_space_text remedy;
+        char remedy[VB_REMEDY_SIZE];
 
-        vb_dropin_open_remedy(error, &remedy);
-        vb_dropin_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy.text);
+        vb_dropin_open_remedy(error, remedy, sizeof(remedy));
+        vb_dropin_log(VB_LOG_ERRORS, "cannot open %s: %s", ibv->name, remedy);
         return vb_dropin_null(error);
     }
     vb_dropin_log(VB_LOG_INFO, "opened %s, %s", ibv->name,
                   vb_dropin_simulated_of(ibv)
                       ? "a simulated host's adapter"
                       : "a software HCA, instead of the system's RDMA devices");
-    errno = before; /* much was tried that this host need not have */
+    errno = before; /* opening tries what a host may lack, and leaves such errors behind */
     return &made->verbs.context;
 }
 
 static void device_leave(struct vb_open *closed)
 {
-    struct vb_open **link = &opened;
+    struct vb_open **link = &vb_dropin_contexts()->first;
 
     while (*link && *link != closed)
         link = &(*link)->next;
@@ -470,7 +306,8 @@ static void device_leave(struct vb_open *closed)
         *link = closed->next;
 }
 
-/* Under opened_mutex. In a forked child it stays in memory, as what the parent made in it does. */
+/* Under the contexts' mutex. False in a forked child, where the context and its objects stay in
+ * memory: they are the parent's. */
 static bool device_end(struct vb_open *closed)
 {
     if (!closed->core)
@@ -478,13 +315,14 @@ static bool device_end(struct vb_open *closed)
     closed->ended = closed->core;
     atomic_store(&closed->held, vb_context_end(closed->core) + 1);
     closed->xrcds = NULL; /* they are closed */
-    vb_dropin_open_kill(closed);
+    vb_dropin_open_disable(closed);
     return true;
 }
 
 /*
- * What was left open in it goes too, as when the kernel closes a device file; but not the memory
- * that a program may still name: some destroy their objects after this (vb_dropin_bury).
+ * This destroys the objects that the program left in the context, as the kernel does when it closes
+ * a device file. Their memory stays until the program destroys them, which some programs do after
+ * this call (vb_dropin_destroy_closed).
  */
 VB_EXPORT int ibv_close_device(struct ibv_context *context)
 {
@@ -492,61 +330,50 @@ VB_EXPORT int ibv_close_device(struct ibv_context *context)
     struct vb_host *unused;
     bool ended;
 
-    pthread_mutex_lock(&opened_mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
     device_leave(closed);
     ended = device_end(closed);
     if (ended && vb_dropin_simulated_of(context->device))
         vb_dropin_simulated_close(vb_dropin_simulated_of(context->device));
-    unused = take_unused();
-    pthread_mutex_unlock(&opened_mutex);
-    tell_counters(unused);
+    unused = device_take_unused(context->device);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
+    vb_dropin_adapter_log_counters(unused);
     if (unused)
         vb_host_close(unused);
     close(context->cmd_fd);
     context->cmd_fd = context->async_fd = -1;
     if (ended)
-        vb_dropin_open_let_go(closed);
+        vb_dropin_open_release(closed);
     return 0;
 }
 
-bool vb_dropin_simulated_find_refusal(const struct vb_evidence *refused, struct vb_evidence *seen)
+/* ---- import: objects of one context of this process under another one ---- */
+
+/* Under the contexts' mutex: the next context with this command descriptor. */
+static struct vb_open *next_with_identity(const struct vb_open *after, uint64_t identity)
 {
-    bool found = false;
-
-    pthread_mutex_lock(&opened_mutex);
-    for (const struct vb_open *each = opened; each && !found; each = each->next)
-        found = each->simulated &&
-                vb_evidence_of_refusal(&each->simulated->adapter.self, refused, seen);
-    pthread_mutex_unlock(&opened_mutex);
-    return found;
-}
-
-/* ---- import: what one context has, under another one of this process ---- */
-
-/* Under opened_mutex: the next context with this command descriptor. */
-static struct vb_open *next_of_family(const struct vb_open *after, uint64_t identity)
-{
-    for (struct vb_open *each = after ? after->next : opened; each; each = each->next)
+    for (struct vb_open *each = after ? after->next : vb_dropin_contexts()->first; each;
+         each = each->next)
         if (each->core && vb_dropin_command_identity(each->verbs.context.cmd_fd) == identity)
             return each;
     return NULL;
 }
 
 /* NULL: no context of this process has it. */
-static struct ibv_device *device_of(uint64_t identity)
+static struct ibv_device *device_with(uint64_t identity)
 {
     const struct vb_open *found;
 
-    pthread_mutex_lock(&opened_mutex);
-    found = next_of_family(NULL, identity);
-    pthread_mutex_unlock(&opened_mutex);
+    vb_lock_take(&vb_dropin_contexts()->mutex);
+    found = next_with_identity(NULL, identity);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
     return found ? found->verbs.context.device : NULL;
 }
 
 VB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
 {
     uint64_t identity = vb_dropin_command_identity(cmd_fd);
-    struct ibv_device *device = identity ? device_of(identity) : NULL;
+    struct ibv_device *device = identity ? device_with(identity) : NULL;
     struct vb_open *made;
     int error = 0;
 
@@ -562,24 +389,20 @@ VB_EXPORT struct ibv_context *ibv_import_device(int cmd_fd)
     return error ? vb_dropin_null(error) : &made->verbs.context;
 }
 
-/* Tries each context of the family. */
-static int import(struct ibv_context *context, vb_import_one *one, void *argument, uint32_t handle)
+int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *to, uint32_t handle,
+                     void *made)
 {
     struct vb_open *from = NULL;
     uint64_t identity = vb_dropin_command_identity(context->cmd_fd);
     int error = -ENOENT;
 
-    pthread_mutex_lock(&opened_mutex);
-    while (error == -ENOENT && (from = next_of_family(from, identity)))
-        error = one(argument, from->core, handle);
-    pthread_mutex_unlock(&opened_mutex);
+    if (!vb_dropin_core(context))
+        return -VB_ERROR_FORKED;
+    vb_lock_take(&vb_dropin_contexts()->mutex);
+    while (error == -ENOENT && (from = next_with_identity(from, identity)))
+        error = one(to, from->core, handle, made);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
     return error;
-}
-
-int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *argument,
-                     uint32_t handle)
-{
-    return vb_dropin_core(context) ? import(context, one, argument, handle) : -VB_ERROR_FORKED;
 }
 
 /* ---- nothing is pinned, so a fork needs no preparation ---- */

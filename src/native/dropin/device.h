@@ -1,37 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The devices of the list and their open contexts. Programs reach them by libibverbs' calls, which
+ * device.c exports; import.c looks for objects of other contexts here.
+ */
 #ifndef VB_DROPIN_DEVICE_H
 #define VB_DROPIN_DEVICE_H
 
-#include "abi/device.h"
-#include "dropin/space.h"
+#include <stdint.h>
 
 struct ibv_context;
 struct vb_context;
 
-/*
- * What follows an ibv_device in memory. libmlx5, libefa and NCCL look at `ops` to see whether a
- * device is theirs, and they find that it is not.
- */
-struct verbs_device {
-    struct ibv_device device;
-    const void *ops;
-    int refcount;
-    struct {
-        void *next, *prev;
-    } entry;
-    void *sysfs;
-    uint64_t core_support;
-};
+/* Imports what has the handle in `from`, and stores it in `made`. Returns 0, -ENOENT if nothing has
+ * the handle, or another error. */
+typedef int vb_import_one(void *to, struct vb_context *from, uint32_t handle, void *made);
 
-/* 0, -ENOENT: no such handle there, or another error. */
-typedef int vb_import_one(void *argument, struct vb_context *from, uint32_t handle);
-
-/* Calls it for the contexts that were imported from the same one, until one has the handle. */
-int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *argument,
-                     uint32_t handle);
-
-/* What to do where the device could not be opened, or else the error by name; `error` is negative.
- */
-void vb_dropin_open_remedy(int error, struct vb_space_text *to);
+/* Calls `one` for each context that has the same command descriptor, until one has the handle. */
+int vb_dropin_import(struct ibv_context *context, vb_import_one *one, void *to, uint32_t handle,
+                     void *made);
 
 #endif

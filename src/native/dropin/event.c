@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Completion channels and asynchronous events. */
+/*
+ * The calls about completion channels and asynchronous events. The core queues the events; this
+ * adds the reason of a QP's error to the log.
+ */
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
@@ -8,25 +11,14 @@
 
 VB_EXPORT struct ibv_comp_channel *ibv_create_comp_channel(struct ibv_context *context)
 {
-    struct vb_context *core = vb_dropin_core(context);
     struct vb_channel *channel;
-    int error;
+    int error = VB_IF_OPEN(context, vb_channel_create(vb_dropin_core(context), &channel));
 
-    if (!core)
-        return vb_dropin_failed_null(context, "ibv_create_comp_channel", -VB_ERROR_FORKED);
-    error = vb_channel_create(core, &channel);
     return error ? vb_dropin_failed_null(context, "ibv_create_comp_channel", error) : &channel->ibv;
 }
 
-VB_EXPORT int ibv_destroy_comp_channel(struct ibv_comp_channel *channel)
-{
-    struct ibv_context *context = channel->context; /* read when the object is gone */
-
-    if (!vb_dropin_core(context))
-        return vb_dropin_bury(context, channel);
-    return vb_dropin_result(context, "ibv_destroy_comp_channel",
-                            vb_channel_destroy((struct vb_channel *)channel));
-}
+VB_DESTROY(VB_EXPORT int, ibv_destroy_comp_channel, "ibv_destroy_comp_channel", ibv_comp_channel,
+           vb_channel, vb_channel_destroy)
 
 VB_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq **cq,
                                void **cq_context)
@@ -48,13 +40,14 @@ VB_EXPORT int ibv_get_cq_event(struct ibv_comp_channel *channel, struct ibv_cq *
 
 VB_EXPORT void ibv_ack_cq_events(struct ibv_cq *cq, unsigned int count)
 {
-    pthread_mutex_lock(&cq->mutex);
+    vb_lock_abi_take(&cq->mutex, VB_RANK_CQ_ACKS);
     cq->comp_events_completed += count;
     pthread_cond_signal(&cq->cond);
-    pthread_mutex_unlock(&cq->mutex);
+    vb_lock_abi_release(&cq->mutex);
 }
 
-/* The id of the evidence of what put the event's QP in ERR; 0 for events that mean no error. */
+/* Returns the id of the evidence about what put the event's QP in ERR, and 0 for events that mean
+ * no error. */
 static uint32_t cause_of(const struct ibv_async_event *event)
 {
     const struct vb_qp *qp;
@@ -63,10 +56,11 @@ static uint32_t cause_of(const struct ibv_async_event *event)
         event->event_type != IBV_EVENT_QP_ACCESS_ERR)
         return 0;
     qp = vb_qp_of(event->element.qp);
-    return atomic_load(&(qp->real ? qp->real : qp)->shared->failed); /* `real`: of an XRC target */
+    return atomic_load(&(qp->verbs->real ? qp->verbs->real : qp)
+                            ->shared->failed); /* `real`: the XRC target QP behind a handle of it */
 }
 
-/* The event's line in the log, while nobody can have destroyed its QP. */
+/* Logs the reason. The event is not acknowledged yet, so that its QP still exists. */
 static void log_cause(struct ibv_context *context, const struct ibv_async_event *event)
 {
     uint32_t cause = cause_of(event);
@@ -98,7 +92,7 @@ VB_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_
     return -1;
 }
 
-/* NULL for an event of the port or the device: nobody waits for its acknowledgement. */
+/* Returns NULL for an event of the port or the device: no call waits for its acknowledgement. */
 static struct ibv_context *context_of(const struct ibv_async_event *event)
 {
     switch (event->event_type) {

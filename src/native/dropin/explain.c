@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls of Verbena's own that describe an open device: why a completion failed, its slots and
+ * peers, its counters. Python calls them.
+ */
 #include <stdio.h>
 
+#include "dropin/advice.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
-#include "dropin/hint.h"
 #include "dropin/verbena.h"
 #include "sim/hca.h"
 
 VB_EXPORT int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text,
                               size_t size)
 {
-    vb_dropin_hint_void();
+    vb_dropin_advice_unneeded();
     return vb_dropin_completion_text(context, vendor_err, text, size);
 }
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * How failed calls and completions are logged, and how programs ask for the reasons (failures.h).
+ * The core keeps the reasons (hca/decline.h, hca/evidence.h); this writes them as lines, and
+ * limits how many.
+ */
 #include "dropin/failures.h"
 
 #include <inttypes.h>
@@ -8,15 +13,16 @@
 #include <time.h>
 
 #include "direct/refused.h"
+#include "dropin/advice.h"
 #include "dropin/context.h"
-#include "dropin/device.h"
 #include "dropin/export.h"
-#include "dropin/hint.h"
+#include "dropin/remedy.h"
 #include "dropin/settings.h"
-#include "dropin/simulated.h"
 #include "dropin/verbena.h"
 #include "hca/decline.h"
 #include "hca/names.h"
+#include "hca/sentences.h"
+#include "sim/hca.h"
 
 enum { LINES_A_SECOND = 20, TEXT = 1024 };
 
@@ -28,7 +34,7 @@ static uint64_t seconds_now(void)
     return (uint64_t)now.tv_sec;
 }
 
-/* A line's words without its numbers, as a number (FNV-1a) that is not 0. */
+/* Returns a hash (FNV-1a) of a line without its numbers, which is never 0. */
 static uint32_t hash_words(const char *text)
 {
     uint32_t hash = 2166136261u;
@@ -42,20 +48,21 @@ static uint32_t hash_words(const char *text)
     return hash | 1;
 }
 
-/* Has the latest failure the same words, and is it younger than a second or two? Under the mutex.
+/* Under the mutex. Did the last failure have the same words, and was it less than two seconds ago?
  */
 static bool is_alike(const struct vb_lines *lines, uint32_t words, uint64_t now)
 {
     return words && lines->words == words && now <= lines->words_at + 1;
 }
 
-/* May one more line be written? `words`: hash_words, or 0 for a line that is like no other. */
+/* May one more line be written? `words` is hash_words of it, or 0 for a line that always differs.
+ */
 static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out *left_out)
 {
     uint64_t now = seconds_now();
     bool may = false;
 
-    pthread_mutex_lock(&lines->mutex);
+    vb_lock_take(&lines->mutex);
     if (lines->second != now) {
         lines->second = now;
         lines->shown = 0;
@@ -73,7 +80,7 @@ static bool may_write(struct vb_lines *lines, uint32_t words, struct vb_left_out
         *left_out = lines->left_out;
         lines->left_out = (struct vb_left_out){0};
     }
-    pthread_mutex_unlock(&lines->mutex);
+    vb_lock_release(&lines->mutex);
     return may;
 }
 
@@ -88,7 +95,7 @@ static void say_left_out(const struct vb_left_out *left_out)
         vb_dropin_log(VB_LOG_ERRORS, "%" PRIu64 " more failures were not shown", left_out->many);
 }
 
-/* Where the code that failed left no reason. */
+/* For failures about which the core kept no reason. */
 static const char *usual_reason(int error)
 {
     switch (error) {
@@ -121,7 +128,7 @@ static void say_call(struct vb_open *opened, const char *call, int error)
     vb_dropin_log(VB_LOG_ERRORS, "%s", line);
 }
 
-/* For calls with which programs look what is there. */
+/* The one line of vb_dropin_failed_once. */
 static void say_once(struct vb_open *opened, const char *call, int error)
 {
     char text[TEXT] = "";
@@ -135,13 +142,13 @@ static void say_once(struct vb_open *opened, const char *call, int error)
     vb_dropin_log(VB_LOG_ERRORS, "note: %s: %s", call, text);
 }
 
-static int failures_failed(struct vb_open *opened, const char *call, int error, bool told)
+static int failures_failed(struct vb_open *opened, const char *call, int error, bool said)
 {
     struct vb_left_out left_out;
 
     if (opened->core) {
         vb_decline_close(opened->core, error);
-        if (vb_dropin_settings()->explain && !told)
+        if (vb_dropin_settings()->explain && !said)
             say_call(opened, call, error);
     } else if (vb_dropin_settings()->explain &&
                may_write(&opened->lines, hash_words(call), &left_out)) {
@@ -156,21 +163,21 @@ static int failures_failed(struct vb_open *opened, const char *call, int error, 
 
 int vb_dropin_failed(struct ibv_context *context, const char *call, int error)
 {
-    vb_dropin_hint_needed();
+    vb_dropin_advice_needed();
     return failures_failed(vb_dropin_open_of(context), call, error, false);
 }
 
 int vb_dropin_failed_once(struct ibv_context *context, const char *call, int error)
 {
     struct vb_open *opened = vb_dropin_open_of(context);
-    bool told;
+    bool said;
 
-    pthread_mutex_lock(&opened->lines.mutex);
-    told = opened->lines.told_once;
-    opened->lines.told_once = true;
-    pthread_mutex_unlock(&opened->lines.mutex);
+    vb_lock_take(&opened->lines.mutex);
+    said = opened->lines.said_once;
+    opened->lines.said_once = true;
+    vb_lock_release(&opened->lines.mutex);
     failures_failed(opened, call, error, true);
-    if (!told && opened->core)
+    if (!said && opened->core)
         say_once(opened, call, error);
     errno = -error;
     return -error;
@@ -183,18 +190,18 @@ void vb_dropin_not_offered(const char *call)
     errno = EOPNOTSUPP;
 }
 
-/* A queue's flushed requests share one record. */
-static bool is_told(struct vb_lines *lines, const struct ibv_wc *wc)
+/* All flushed requests of a queue have the same reason; only the first is logged. */
+static bool is_logged(struct vb_lines *lines, const struct ibv_wc *wc)
 {
-    bool told;
+    bool said;
 
     if (wc->status != IBV_WC_WR_FLUSH_ERR)
         return false;
-    pthread_mutex_lock(&lines->mutex);
-    told = lines->flush == wc->vendor_err;
+    vb_lock_take(&lines->mutex);
+    said = lines->flush == wc->vendor_err;
     lines->flush = wc->vendor_err;
-    pthread_mutex_unlock(&lines->mutex);
-    return told;
+    vb_lock_release(&lines->mutex);
+    return said;
 }
 
 void vb_dropin_completion_failed(struct ibv_context *context, const struct ibv_wc *wc)
@@ -204,8 +211,8 @@ void vb_dropin_completion_failed(struct ibv_context *context, const struct ibv_w
     int before = errno;
     struct vb_left_out left_out;
 
-    vb_dropin_hint_needed();
-    if (!vb_dropin_settings()->explain || is_told(&opened->lines, wc) ||
+    vb_dropin_advice_needed();
+    if (!vb_dropin_settings()->explain || is_logged(&opened->lines, wc) ||
         !may_write(&opened->lines, 0, &left_out))
         return;
     say_left_out(&left_out);
@@ -215,13 +222,28 @@ void vb_dropin_completion_failed(struct ibv_context *context, const struct ibv_w
     errno = before;
 }
 
+/* The responder is a simulated host that is open in this process. */
+static bool find_simulated_refusal(const struct vb_evidence *refused, struct vb_evidence *seen)
+{
+    bool found = false;
+
+    vb_lock_take(&vb_dropin_contexts()->mutex);
+    for (const struct vb_open *each = vb_dropin_contexts()->first; each && !found;
+         each = each->next)
+        found = each->simulated &&
+                vb_evidence_of_refusal(&each->simulated->adapter.self, refused, seen);
+    vb_lock_release(&vb_dropin_contexts()->mutex);
+    return found;
+}
+
+/* What the responder has kept about a request that it refused. */
 static bool find_refusal(struct ibv_context *context, const struct vb_evidence *refused,
                          struct vb_evidence *seen)
 {
     struct vb_host *host = vb_dropin_open_of(context)->host;
 
     return host ? vb_direct_find_refusal(host->direct, refused, seen)
-                : vb_dropin_simulated_find_refusal(refused, seen);
+                : find_simulated_refusal(refused, seen);
 }
 
 int vb_dropin_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text,
@@ -239,17 +261,17 @@ int vb_dropin_completion_text(struct ibv_context *context, uint32_t vendor_err, 
 
 static int say_open(int error, char *text, size_t size)
 {
-    struct vb_space_text remedy;
+    char remedy[VB_REMEDY_SIZE];
 
-    vb_dropin_open_remedy(-abs(error), &remedy);
-    return snprintf(text, size, "%s", remedy.text);
+    vb_dropin_open_remedy(-abs(error), remedy, sizeof(remedy));
+    return snprintf(text, size, "%s", remedy);
 }
 
 VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, size_t size)
 {
     struct vb_context *core = context ? vb_dropin_core(context) : NULL;
 
-    vb_dropin_hint_void();
+    vb_dropin_advice_unneeded();
     if (!context)
         return say_open(error, text, size);
     return core ? vb_decline_text(core, error, text, size) : 0;
@@ -258,11 +280,11 @@ VB_EXPORT int verbena_why(struct ibv_context *context, int error, char *text, si
 void vb_dropin_lines_init(struct vb_lines *lines)
 {
     *lines = (struct vb_lines){0};
-    pthread_mutex_init(&lines->mutex, NULL);
+    vb_lock_init(&lines->mutex, VB_RANK_FAILURES);
 }
 
 void vb_dropin_lines_fini(struct vb_lines *lines)
 {
     say_left_out(&lines->left_out);
-    pthread_mutex_destroy(&lines->mutex);
+    vb_lock_destroy(&lines->mutex);
 }

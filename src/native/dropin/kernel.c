@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Between the kernel's structs (linux: rdma/ib_user_verbs.h) and libibverbs', for librdmacm. */
+/*
+ * Conversions between the kernel's structs (rdma/ib_user_verbs.h) and libibverbs', which librdmacm
+ * calls. They move fields and check nothing.
+ */
 #include <string.h>
 
 #include <rdma/ib_user_sa.h>
@@ -64,7 +67,7 @@ VB_EXPORT void ibv_copy_qp_attr_from_kern(struct ibv_qp_attr *to, struct ib_uver
     TAKE(alt_timeout);
 }
 
-/* The two records have the same fields in another order. */
+/* The kernel's path record and libibverbs' have the same fields in another order. */
 #define TAKE_PATH()                                                                                \
     do {                                                                                           \
         memcpy(&to->dgid, &from->dgid, 16);                                                        \

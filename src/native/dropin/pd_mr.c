@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Protection domains and memory regions. */
+/*
+ * The calls about protection domains, memory regions and device memory. They check the arguments
+ * that the core does not know, such as comp_mask, and leave the rest to the core.
+ */
 #include "abi/calls.h"
 #include "dropin/buffer.h"
 #include "dropin/context.h"
@@ -9,35 +12,22 @@
 
 VB_EXPORT struct ibv_pd *ibv_alloc_pd(struct ibv_context *context)
 {
-    struct vb_context *core = vb_dropin_core(context);
     struct vb_pd *pd;
-    int error;
+    int error = VB_IF_OPEN(context, vb_pd_alloc(vb_dropin_core(context), &pd));
 
-    if (!core)
-        return vb_dropin_failed_null(context, "ibv_alloc_pd", -VB_ERROR_FORKED);
-    error = vb_pd_alloc(core, &pd);
     return error ? vb_dropin_failed_null(context, "ibv_alloc_pd", error) : &pd->ibv;
 }
 
-VB_EXPORT int ibv_dealloc_pd(struct ibv_pd *pd)
-{
-    struct ibv_context *context = pd->context; /* read when the object is gone */
-
-    return vb_dropin_core(context)
-               ? vb_dropin_result(context, "ibv_dealloc_pd", vb_pd_dealloc((struct vb_pd *)pd))
-               : vb_dropin_bury(context, pd);
-}
+VB_DESTROY(VB_EXPORT int, ibv_dealloc_pd, "ibv_dealloc_pd", ibv_pd, vb_pd, vb_pd_dealloc)
 
 VB_EXPORT struct ibv_mr *ibv_reg_mr_iova2(struct ibv_pd *pd, void *addr, size_t length,
                                           uint64_t iova, unsigned int access)
 {
+    unsigned int needed = access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
     struct vb_mr *mr;
-    int error;
+    int error =
+        VB_IF_OPEN(pd->context, vb_mr_reg((struct vb_pd *)pd, addr, length, iova, needed, &mr));
 
-    if (!vb_dropin_core(pd->context))
-        return vb_dropin_failed_null(pd->context, "ibv_reg_mr", -VB_ERROR_FORKED);
-    access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
-    error = vb_mr_reg((struct vb_pd *)pd, addr, length, iova, access, &mr);
     return error ? vb_dropin_failed_null(pd->context, "ibv_reg_mr", error) : &mr->ibv;
 }
 
@@ -67,7 +57,7 @@ VB_EXPORT struct ibv_mr *ibv_reg_mr_ex(struct ibv_pd *pd, struct ibv_mr_init_att
     return ibv_reg_mr_iova2(pd, attr->addr, attr->length, iova, (unsigned int)attr->access);
 }
 
-/* NCCL probes with a bad descriptor: EBADF would say that dma-bufs are supported. */
+/* NCCL calls this with a bad descriptor to find out about dma-bufs: EBADF would mean support. */
 VB_EXPORT struct ibv_mr *ibv_reg_dmabuf_mr(struct ibv_pd *pd, uint64_t offset, size_t length,
                                            uint64_t iova, int fd, int access)
 {
@@ -93,12 +83,12 @@ static int check_rereg(struct vb_context *core, int flags, const struct ibv_pd *
     return 0;
 }
 
-/* Refused before anything was changed: the region is as it was. */
+/* Every failure is found before anything is changed, so the region is then as it was. */
 VB_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void *addr,
                            size_t length, int access)
 {
     unsigned int wanted = (unsigned int)access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
-    int error = vb_dropin_core(mr->context) ? 0 : -VB_ERROR_FORKED;
+    int error = VB_IF_OPEN(mr->context, 0);
 
     if (!error)
         error = check_rereg(vb_dropin_core(mr->context), flags, pd, addr, length, (unsigned)access);
@@ -110,53 +100,41 @@ VB_EXPORT int ibv_rereg_mr(struct ibv_mr *mr, int flags, struct ibv_pd *pd, void
     return IBV_REREG_MR_ERR_INPUT;
 }
 
-VB_EXPORT int ibv_dereg_mr(struct ibv_mr *mr)
-{
-    struct ibv_context *context = mr->context; /* read when the object is gone */
-
-    return vb_dropin_core(context)
-               ? vb_dropin_result(context, "ibv_dereg_mr", vb_mr_dereg((struct vb_mr *)mr))
-               : vb_dropin_bury(context, mr);
-}
+VB_DESTROY(VB_EXPORT int, ibv_dereg_mr, "ibv_dereg_mr", ibv_mr, vb_mr, vb_mr_dereg)
 
 /* ---- regions of other kinds ---- */
 
 struct ibv_mr *vb_dropin_alloc_null_mr(struct ibv_pd *pd)
 {
     struct vb_mr *mr;
-    int error;
+    int error = VB_IF_OPEN(pd->context, vb_mr_null((struct vb_pd *)pd, &mr));
 
-    if (!vb_dropin_core(pd->context))
-        return vb_dropin_failed_null(pd->context, "ibv_alloc_null_mr", -VB_ERROR_FORKED);
-    error = vb_mr_null((struct vb_pd *)pd, &mr);
     return error ? vb_dropin_failed_null(pd->context, "ibv_alloc_null_mr", error) : &mr->ibv;
 }
 
 struct ibv_mr *vb_dropin_reg_dm_mr(struct ibv_pd *pd, struct ibv_dm *dm, uint64_t dm_offset,
                                    size_t length, unsigned int access)
 {
+    unsigned int needed = access & ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
     struct vb_mr *mr;
-    int error;
+    int error = VB_IF_OPEN(pd->context, vb_mr_reg_dm((struct vb_pd *)pd, (struct vb_dm *)dm,
+                                                     dm_offset, length, needed, &mr));
 
-    if (!vb_dropin_core(pd->context))
-        return vb_dropin_failed_null(pd->context, "ibv_reg_dm_mr", -VB_ERROR_FORKED);
-    access &= ~(unsigned int)IBV_ACCESS_OPTIONAL_RANGE;
-    error = vb_mr_reg_dm((struct vb_pd *)pd, (struct vb_dm *)dm, dm_offset, length, access, &mr);
     return error ? vb_dropin_failed_null(pd->context, "ibv_reg_dm_mr", error) : &mr->ibv;
 }
 
 int vb_dropin_advise_mr(struct ibv_pd *pd, enum ibv_advise_mr_advice advice, uint32_t flags,
                         struct ibv_sge *sg_list, uint32_t num_sge)
 {
-    return vb_dropin_result(pd->context, "ibv_advise_mr",
-                            vb_dropin_core(pd->context)
-                                ? vb_mr_advise((struct vb_pd *)pd, advice, flags, sg_list, num_sge)
-                                : -VB_ERROR_FORKED);
+    return vb_dropin_result(
+        pd->context, "ibv_advise_mr",
+        VB_IF_OPEN(pd->context, vb_mr_advise((struct vb_pd *)pd, advice, flags, sg_list, num_sge)));
 }
 
 /* ---- device memory ---- */
 
-/* In a forked child too, where it can be copied to and from, but no region be made of it. */
+/* This works in a forked child, too: the program can copy to and from the memory, but register no
+ * region in it. */
 struct ibv_dm *vb_dropin_alloc_dm(struct ibv_context *context, struct ibv_alloc_dm_attr *attr)
 {
     const struct vb_open *opened = vb_dropin_open_of(context);
@@ -176,6 +154,6 @@ int vb_dropin_free_dm(struct ibv_dm *dm)
     struct ibv_context *context = dm->context; /* read when the object is gone */
 
     if (own->context && !vb_dropin_core(context))
-        return vb_dropin_bury(context, dm);
+        return vb_dropin_destroy_closed(context, dm);
     return vb_dropin_result(context, "ibv_free_dm", vb_dm_free((struct vb_dm *)dm));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What provider libraries (libmlx5, libefa, …) want from libibverbs besides the public calls.
- * Programs link them, and they are bound at load time, so every symbol must be there; none is
- * called, because the providers find that our device is not theirs.
+ * Symbols that provider libraries (libmlx5, libefa, …) need from libibverbs besides the public
+ * calls. Programs link the providers, and the dynamic linker binds every symbol when it loads
+ * them. None is called, because the providers find that a device of Verbena's is not theirs.
  */
 #include <errno.h>
 #include <stdbool.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls about queue pairs but for posting (context.c) and the extended queue pair (qp_ex.c).
+ * They check what is offered; the core checks states and limits.
+ */
 #include <stdlib.h>
 
 #include "abi/calls.h"
@@ -58,11 +62,8 @@ struct ibv_qp *vb_dropin_create_qp_ex(struct ibv_context *context, struct ibv_qp
 {
     struct vb_context *core = vb_dropin_core(context);
     struct vb_qp *qp;
-    int error;
+    int error = VB_IF_OPEN(context, qp_check_offered(vb_dropin_core(context), attr));
 
-    if (!core)
-        return vb_dropin_failed_null(context, "ibv_create_qp", -VB_ERROR_FORKED);
-    error = qp_check_offered(core, attr);
     if (!error)
         error = vb_qp_create(core, attr, &qp);
     if (!error && (attr->comp_mask & IBV_QP_INIT_ATTR_SEND_OPS_FLAGS)) {
@@ -70,11 +71,11 @@ struct ibv_qp *vb_dropin_create_qp_ex(struct ibv_context *context, struct ibv_qp
         if (error)
             vb_qp_destroy(qp);
     }
-    return error ? vb_dropin_failed_null(context, "ibv_create_qp", error) : &qp->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_create_qp", error) : &qp->verbs->ibv;
 }
 
-/* Programs give both XRC QPs what RC needs, and the kernel's interface leaves out what the one or
- * the other has not. */
+/* Programs give XRC QPs the attributes that RC needs. The kernel's interface drops those that the
+ * type does not have, and so does this. */
 static int mask_for(enum ibv_qp_type type, int mask)
 {
     switch (type) {
@@ -89,7 +90,7 @@ static int mask_for(enum ibv_qp_type type, int mask)
 
 VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
 {
-    int error = vb_dropin_core(qp->context) ? 0 : -VB_ERROR_FORKED;
+    int error = VB_IF_OPEN(qp->context, 0);
 
     if (!error && (mask & IBV_QP_AV))
         error = vb_dropin_check_source(qp->context, &attr->ah_attr);
@@ -101,20 +102,18 @@ VB_EXPORT int ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mas
 int vb_dropin_modify_qp_rate_limit(struct ibv_qp *qp, struct ibv_qp_rate_limit_attr *attr)
 {
     return vb_dropin_result(qp->context, "ibv_modify_qp_rate_limit",
-                            vb_dropin_core(qp->context) ? vb_qp_limit_rate(vb_qp_of(qp), attr)
-                                                        : -VB_ERROR_FORKED);
+                            VB_IF_OPEN(qp->context, vb_qp_limit_rate(vb_qp_of(qp), attr)));
 }
 
 VB_EXPORT int ibv_query_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask,
                            struct ibv_qp_init_attr *init_attr)
 {
-    return vb_dropin_result(qp->context, "ibv_query_qp",
-                            vb_dropin_core(qp->context)
-                                ? vb_qp_query(vb_qp_of(qp), attr, mask, init_attr)
-                                : -VB_ERROR_FORKED);
+    return vb_dropin_result(
+        qp->context, "ibv_query_qp",
+        VB_IF_OPEN(qp->context, vb_qp_query(vb_qp_of(qp), attr, mask, init_attr)));
 }
 
-/* Copies are not promised to arrive in order of address. */
+/* 0: the bytes of a request may arrive in any order. */
 VB_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
 {
     (void)qp, (void)op, (void)flags;
@@ -124,23 +123,22 @@ VB_EXPORT int ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode o
 /* RoCE has no multicast LIDs. */
 VB_EXPORT int ibv_attach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
-    int before = errno, error = vb_dropin_core(qp->context)
-                                    ? vb_multicast_attach(vb_qp_of(qp), gid->raw)
-                                    : -VB_ERROR_FORKED;
+    int before = errno,
+        error = VB_IF_OPEN(qp->context, vb_multicast_attach(vb_qp_of(qp), gid->raw));
 
     (void)lid;
-    errno = before; /* other processes were told, or are not there */
+    errno = before; /* the call meets other processes, some of which may be gone */
     return vb_dropin_result(qp->context, "ibv_attach_mcast", error);
 }
 
-/* Without a core nothing is attached, and in a forked child the QP is the parent's. */
+/* On a context that is not open this succeeds: a closed device has no attached QP. */
 VB_EXPORT int ibv_detach_mcast(struct ibv_qp *qp, const union ibv_gid *gid, uint16_t lid)
 {
     int before = errno,
         error = vb_dropin_core(qp->context) ? vb_multicast_detach(vb_qp_of(qp), gid->raw) : 0;
 
     (void)lid;
-    errno = before; /* an interface with two addresses is left once */
+    errno = before; /* an interface with two addresses leaves the group only once */
     return error ? vb_dropin_result(qp->context, "ibv_detach_mcast", error) : 0;
 }
 
@@ -152,6 +150,6 @@ VB_EXPORT int ibv_destroy_qp(struct ibv_qp *qp)
     if (vb_dropin_core(context))
         return vb_dropin_result(context, "ibv_destroy_qp", vb_qp_destroy(own));
     if (vb_dropin_open_of(context)->ended)
-        free(own->staging);
-    return vb_dropin_bury(context, own);
+        free(own->verbs->staging);
+    return vb_dropin_destroy_closed(context, own);
 }

@@ -16,30 +16,30 @@
 #include "dropin/verbena.h"
 #include "hca/biased_lock.h"
 
-/* One block; the core frees it with the QP. */
+/* The list of a QP, in one block of memory, which the core frees with the QP. */
 struct vb_staging {
     struct vb_biased_lock lock;
     uint32_t holder;
-    uint32_t opcodes; /* bit per opcode that this QP type sends */
+    uint32_t opcodes; /* a bit for each opcode that a QP of this type sends */
     uint32_t max_sge, max_inline;
     uint32_t room;
     uint32_t count;
     bool flushes;                /* the list has a FLUSH */
-    int error;                   /* the first thing that was wrong with the list */
-    struct ibv_send_wr *current; /* what the setters write to */
+    int error;                   /* of the first request that was wrong */
+    struct ibv_send_wr *current; /* the request that the setters write to */
     struct ibv_sge *sge;
     uint8_t *inline_data;
-    struct ibv_send_wr wr[]; /* one more than the queue holds: what does not fit goes there */
+    struct ibv_send_wr wr[]; /* one more than the queue holds; the last takes what does not fit */
 };
 
 static inline struct vb_staging *qp_ex_of(struct ibv_qp_ex *ex)
 {
-    return vb_qp_of(&ex->qp_base)->staging;
+    return vb_verbs_qp_of(vb_qp_of(&ex->qp_base))->staging;
 }
 
-/* What ibv_wr_complete will fail with, and why. */
-static VB_COLD void spoil(struct ibv_qp_ex *ex, int error, const char *because, uint64_t number,
-                          uint64_t limit)
+/* Makes ibv_wr_complete fail with this error and reason, unless it has to fail already. */
+static VB_COLD void refuse_list(struct ibv_qp_ex *ex, int error, const char *because,
+                                uint64_t number, uint64_t limit)
 {
     const struct vb_qp *qp = vb_qp_of(&ex->qp_base);
 
@@ -55,7 +55,8 @@ static void wr_start(struct ibv_qp_ex *ex)
 {
     struct vb_staging *staging = qp_ex_of(ex);
 
-    vb_biased_acquire(&staging->lock, staging->holder, true);
+    vb_lock_order_check(VB_RANK_QP_EX);
+    vb_biased_enter(&staging->lock, staging->holder, true, NULL);
     staging->count = 0;
     staging->error = 0;
     staging->flushes = false;
@@ -83,18 +84,21 @@ static int qp_ex_post(struct vb_qp *qp, struct vb_staging *staging)
 {
     struct ibv_send_wr *bad;
 
-    if (VB_UNLIKELY(!vb_dropin_core(qp->ibv.context)))
-        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", -VB_ERROR_FORKED);
+    if (VB_UNLIKELY(!vb_dropin_core(vb_verbs_qp_of(qp)->ibv.context)))
+        return vb_dropin_failed(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
+                                -VB_ERROR_FORKED);
     if (VB_UNLIKELY(staging->error))
-        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", -staging->error);
+        return vb_dropin_failed(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
+                                -staging->error);
     if (VB_UNLIKELY(!staging->count))
         return 0;
     if (VB_UNLIKELY(!qp_ex_fits(qp, staging->count)))
-        return vb_dropin_failed(qp->ibv.context, "ibv_wr_complete", decline_room(qp, staging));
+        return vb_dropin_failed(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
+                                decline_room(qp, staging));
     if (VB_UNLIKELY(staging->flushes))
-        return vb_dropin_result(qp->ibv.context, "ibv_wr_complete",
+        return vb_dropin_result(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
                                 vb_post_staged(qp, staging->wr, &bad));
-    return vb_dropin_result(qp->ibv.context, "ibv_wr_complete",
+    return vb_dropin_result(vb_verbs_qp_of(qp)->ibv.context, "ibv_wr_complete",
                             vb_post_send(qp, staging->wr, &bad));
 }
 
@@ -103,13 +107,13 @@ static int wr_complete(struct ibv_qp_ex *ex)
     struct vb_staging *staging = qp_ex_of(ex);
     int error = qp_ex_post(vb_qp_of(&ex->qp_base), staging);
 
-    vb_biased_release(&staging->lock);
+    vb_biased_leave(&staging->lock);
     return error;
 }
 
 static void wr_abort(struct ibv_qp_ex *ex)
 {
-    vb_biased_release(&qp_ex_of(ex)->lock);
+    vb_biased_leave(&qp_ex_of(ex)->lock);
 }
 
 /* ---- requests ---- */
@@ -121,10 +125,11 @@ static inline struct ibv_send_wr *qp_ex_begin(struct ibv_qp_ex *ex, enum ibv_wr_
     struct ibv_send_wr *wr = &staging->wr[at];
 
     if (VB_UNLIKELY(!(staging->opcodes >> opcode & 1)))
-        spoil(ex, EOPNOTSUPP, "QP {2x} of type {3t} does not send opcode {0} ({0o})", opcode, 0);
+        refuse_list(ex, EOPNOTSUPP, "QP {2x} of type {3t} does not send opcode {0} ({0o})", opcode,
+                    0);
     if (VB_UNLIKELY(at == staging->room))
-        spoil(ex, ENOMEM, "the list has more requests than the send queue's {1} of QP {2x}", at,
-              staging->room);
+        refuse_list(ex, ENOMEM, "the list has more requests than the send queue's {1} of QP {2x}",
+                    at, staging->room);
     else
         ++staging->count;
     if (at)
@@ -230,10 +235,10 @@ static void wr_flush(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr, 
     qp_ex_of(ex)->flushes = true;
     vb_fill_flush(wr, rkey, remote_addr, len, type, level);
     if (VB_UNLIKELY(!vb_flush_is_known(type, level)))
-        spoil(ex, EINVAL, UNKNOWN_FLUSH, type, level);
+        refuse_list(ex, EINVAL, UNKNOWN_FLUSH, type, level);
 }
 
-/* What has no list: the rest of the request is as ibv_post_send takes it. */
+/* Posts a FLUSH of a QP without ibv_wr_* calls. The other fields are as for ibv_post_send. */
 VB_EXPORT int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr, size_t length,
                                  uint8_t type, uint8_t level)
 {
@@ -252,7 +257,7 @@ VB_EXPORT int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr
     return vb_dropin_result(qp->context, "ibv_post_send", error);
 }
 
-/* ---- requests that create_qp_ex has refused: a program that calls them all the same ---- */
+/* ---- requests that ibv_create_qp_ex refuses, if a program calls them nevertheless ---- */
 
 static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16_t mss)
 {
@@ -260,7 +265,7 @@ static void wr_send_tso(struct ibv_qp_ex *ex, void *hdr, uint16_t hdr_sz, uint16
     qp_ex_begin(ex, IBV_WR_TSO);
 }
 
-/* ---- where it goes and what it carries ---- */
+/* ---- setters: a request's destination and payload ---- */
 
 static void wr_set_xrc_srqn(struct ibv_qp_ex *ex, uint32_t remote_srqn)
 {
@@ -291,15 +296,15 @@ static void wr_set_sge_list(struct ibv_qp_ex *ex, size_t num_sge, const struct i
     struct ibv_send_wr *wr = staging->current;
 
     if (VB_UNLIKELY(num_sge > staging->max_sge)) {
-        spoil(ex, EINVAL, "there are too many SGEs: {0}, and QP {2x} takes {1}", num_sge,
-              staging->max_sge);
+        refuse_list(ex, EINVAL, "there are too many SGEs: {0}, and QP {2x} takes {1}", num_sge,
+                    staging->max_sge);
         return;
     }
     memcpy(wr->sg_list, sg_list, num_sge * sizeof(*sg_list));
     wr->num_sge = (int)num_sge;
 }
 
-/* The program may use its buffer again at once, so inline data is copied here. */
+/* The program may change its buffer after the call, so inline data is copied here. */
 static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
                                     const struct ibv_data_buf *buf_list)
 {
@@ -310,8 +315,8 @@ static void wr_set_inline_data_list(struct ibv_qp_ex *ex, size_t num_buf,
 
     for (size_t i = 0; i < num_buf; ++i) {
         if (VB_UNLIKELY(buf_list[i].length > staging->max_inline - length)) {
-            spoil(ex, EINVAL, "inline data: more than the {1} bytes that QP {2x} takes", 0,
-                  staging->max_inline);
+            refuse_list(ex, EINVAL, "inline data: more than the {1} bytes that QP {2x} takes", 0,
+                        staging->max_inline);
             return;
         }
         memcpy(to + length, buf_list[i].addr, buf_list[i].length);
@@ -329,7 +334,7 @@ static void wr_set_inline_data(struct ibv_qp_ex *ex, void *addr, size_t length)
     wr_set_inline_data_list(ex, 1, &one);
 }
 
-/* Its eight bytes come with the call: every send queue has room for as much inline data. */
+/* The eight bytes are copied as inline data, for which every send queue has room. */
 static void wr_atomic_write(struct ibv_qp_ex *ex, uint32_t rkey, uint64_t remote_addr,
                             const void *atomic_wr)
 {
@@ -367,7 +372,7 @@ int vb_dropin_send_ops_check(enum ibv_qp_type type, uint64_t send_ops_flags)
     return send_ops_flags & ~offered(type) ? -EOPNOTSUPP : 0;
 }
 
-/* The bits of send_ops_flags stand in another order than the opcodes. */
+/* Returns the bits of `opcodes`; those of send_ops_flags have another order. */
 static uint32_t opcodes(enum ibv_qp_type type)
 {
     static const struct {
@@ -445,10 +450,10 @@ static void fill_calls(struct ibv_qp_ex *ex)
 
 int vb_dropin_send_ops_init(struct vb_qp *qp)
 {
-    qp->staging = new_staging(qp);
-    if (!qp->staging)
+    qp->verbs->staging = new_staging(qp);
+    if (!qp->verbs->staging)
         return -ENOMEM;
-    fill_calls(&qp->ex);
+    fill_calls(&qp->verbs->ex);
     return 0;
 }
 
@@ -456,5 +461,5 @@ VB_EXPORT struct ibv_qp_ex *ibv_qp_to_qp_ex(struct ibv_qp *qp)
 {
     struct vb_qp *own = vb_qp_of(qp);
 
-    return own->staging ? &own->ex : NULL;
+    return own->verbs->staging ? &own->verbs->ex : NULL;
 }

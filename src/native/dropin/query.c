@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the device and its port are and can do. sysfs says the same (preload/paths). */
+/*
+ * The queries of a device, its ports, GIDs and P_Keys. preload/paths shows the same values in
+ * sysfs; both take them from port/gid.h and port/ports.h.
+ */
 #include "dropin/query.h"
 
 #include <endian.h>
@@ -31,7 +34,8 @@ enum {
         IBV_ODP_SUPPORT_ATOMIC_WRITE,
 };
 
-/* Of one table. Where the system limits the size of files it is smaller (hca/adapter.c). */
+/* Regions and windows share one table, which is smaller where the system limits the size of files
+ * (hca/adapter.c). */
 static int regions_most(struct ibv_context *context)
 {
     const struct vb_context *core = vb_dropin_core(context);
@@ -85,7 +89,7 @@ static void fill_device(struct ibv_context *context, struct ibv_device_attr *att
     };
 }
 
-/* What the device is, a forked child may ask of its parent's context too. */
+/* A forked child may ask this of its parent's context, too. */
 int vb_dropin_query_device_ex(struct ibv_context *context,
                               const struct ibv_query_device_ex_input *input,
                               struct ibv_device_attr_ex *attr, size_t attr_size)
@@ -111,7 +115,7 @@ int vb_dropin_query_device_ex(struct ibv_context *context,
     return 0;
 }
 
-/* The clock's count stands in tv_nsec, as the adapters that have one give it. */
+/* The clock's count is in tv_nsec, as other adapters with such a clock give it. */
 int vb_dropin_query_rt_values(struct ibv_context *context, struct ibv_values_ex *values)
 {
     struct vb_context *core = vb_dropin_core(context);
@@ -181,7 +185,7 @@ VB_COLD int vb_dropin_no_port(struct ibv_context *context, uint32_t port_num)
                       "ports count from 1 and the device has {1}: {0} is none", port_num, count);
 }
 
-/* Callers are compiled with a struct of 52 bytes, of 56, or of whatever comes next. */
+/* A caller's struct has 52 bytes, 56 bytes or more, by the version of its headers. */
 int vb_dropin_query_port(struct ibv_context *context, uint8_t port_num, struct ibv_port_attr *attr,
                          size_t attr_size)
 {
@@ -220,7 +224,7 @@ VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_nu
 
 /* ---- GIDs ---- */
 
-/* 0; EINVAL outside the table; ENODATA where the entry is empty. */
+/* Returns 0, EINVAL for an index outside the table, or ENODATA for an empty entry. */
 static int query_find_gid(struct ibv_context *context, uint32_t port_num, uint32_t index,
                           struct vb_gid *gid)
 {
@@ -239,7 +243,7 @@ static int query_find_gid(struct ibv_context *context, uint32_t port_num, uint32
     return vb_port_addresses_get(port->addresses, (int)index, gid) ? 0 : ENODATA;
 }
 
-/* Programs ask for each index to find those in use: only the first empty one has a line. */
+/* Programs ask for each index to find those in use, so only the first empty one is logged. */
 static VB_COLD int failed_gid(struct ibv_context *context, const char *call, uint32_t port_num,
                               uint32_t index, int error)
 {
@@ -268,7 +272,7 @@ VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
 
     if (error && error != ENODATA)
         return vb_dropin_failed_minus_one(context, "ibv_query_gid", -error);
-    if (error) /* as the kernel shows an empty entry */
+    if (error) /* the kernel shows an empty entry as zeros */
         memset(gid->raw, 0, sizeof(gid->raw));
     else
         memcpy(gid->raw, found.raw, sizeof(gid->raw));
@@ -306,7 +310,7 @@ static void fill_entry(const struct vb_adapter_port *port, const struct vb_gid *
     entry->ndev_ifindex = gid->ndev_ifindex;
 }
 
-/* Into a caller's array whose entries may be longer than ours one day. */
+/* The entries of a caller with newer headers may be longer than this library's. */
 static void put_entry(const struct vb_adapter_port *port, const struct vb_gid *gid, uint32_t index,
                       void *to, size_t size)
 {
@@ -333,7 +337,8 @@ VB_EXPORT int _ibv_query_gid_ex(struct ibv_context *context, uint32_t port_num, 
     return 0;
 }
 
-/* Those of one port that are in use: how many, or -EINVAL where there are more. */
+/* Writes the entries of one port that are in use. Returns how many, or -EINVAL if `most` is too
+ * few. */
 static ssize_t put_entries(const struct vb_adapter_port *port, char *to, size_t most, size_t size)
 {
     struct vb_gid gid;
@@ -388,7 +393,7 @@ VB_EXPORT int ibv_query_pkey(struct ibv_context *context, uint8_t port_num, int 
                        "port {0} has no P_Key index {1}: ports count from 1 to {2}, and each has 0 "
                        "to {3} (pkey_tbl_len)",
                        port_num, (unsigned)index, port_count(context), VB_MAX_PKEYS - 1u));
-    *pkey = htobe16(port->pkeys[index]); /* of an empty entry 0, as the kernel has it */
+    *pkey = htobe16(port->pkeys[index]); /* 0 for an empty entry, as the kernel has it */
     return 0;
 }
 

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Conversions between enum ibv_rate, multiples of 2.5 Gbit/s and Mbit/s. Programs call them; the
+ * numbers are libibverbs'.
+ */
 #include <stddef.h>
 
 #include "abi/calls.h"
 #include "dropin/export.h"
 
-/* Mbit/s, and the multiple of 2.5 Gbit/s where libibverbs gives one (0: it gives none). */
+/* `mult` is the multiple of 2.5 Gbit/s that libibverbs gives, or 0 if it gives none. */
 static const struct {
     int mbps;
     int mult;

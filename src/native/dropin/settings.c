@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads the variables of the environment, and complains of those that cannot take effect. All
+ * other files of this library ask vb_dropin_settings(). Python checks the same values
+ * (src/verbena/launch.py), but programs may be started without it.
+ */
 #include "dropin/settings.h"
 
 #include <errno.h>
@@ -24,7 +29,7 @@ static void write_line(const char *format, va_list arguments)
     size_t length;
     int error = errno;
 
-    /* Programs of one terminal are told apart; the pid is asked for anew, as a fork changes it. */
+    /* The name and the pid tell apart the programs of a terminal. A fork changes the pid. */
     length = (size_t)snprintf(line, sizeof(line), "verbena: %.*s[%d]: ", NAME_MOST,
                               program_invocation_short_name, (int)getpid());
     vsnprintf(line + length, sizeof(line) - length - 1, format, arguments);
@@ -43,7 +48,7 @@ static void complain(const char *format, ...)
     va_end(arguments);
 }
 
-/* "a, b or c" of a list of words, in `line`. */
+/* Writes the words as "a, b or c" into `line`, and returns it. */
 static const char *listed(const char *const *words, char *line, size_t size)
 {
     size_t length = 0;
@@ -57,7 +62,7 @@ static const char *listed(const char *const *words, char *line, size_t size)
     return line;
 }
 
-/* The position of the variable's value in a list of words; `fallback` when it is not set. */
+/* Returns the index of the variable's value in a list of words, or `fallback` if it is not set. */
 static int choice(const char *variable, const char *const *words, int fallback)
 {
     const char *value = getenv(variable);
@@ -95,27 +100,35 @@ static const char *text(const char *variable)
     return value && *value ? strdup(value) : NULL;
 }
 
-static void look_for_interfaces(void)
+static void look_for_interface(const char *name)
 {
     const char *asked = getenv("VERBENA_NETDEV");
+    bool is_own = *name && (!asked || strcmp(asked, name) != 0) && strcmp(name, "/") != 0;
 
-    for (int i = 0; i < settings.ports.count; ++i) {
-        const char *name = settings.ports.port[i].netdev;
-        bool is_own = *name && (!asked || strcmp(asked, name) != 0) && strcmp(name, "/") != 0;
+    if (*name && !if_nametoindex(name))
+        complain("%s=%s: there is no such interface now, so the device has no GIDs of "
+                 "addresses; `ip link` lists them",
+                 is_own ? "VERBENA_PORTS: netdev" : "VERBENA_NETDEV", is_own ? name : asked);
+}
 
-        if (*name && !if_nametoindex(name))
-            complain("%s=%s: there is no such interface now, so the device has no GIDs of "
-                     "addresses; `ip link` lists them",
-                     is_own ? "VERBENA_PORTS: netdev" : "VERBENA_NETDEV", is_own ? name : asked);
+static void look_at_devices(void)
+{
+    settings.infiniband = true;
+    for (int i = 0; i < settings.devices.count; ++i) {
+        const struct vb_port_settings *device = &settings.devices.device[i];
+
+        settings.infiniband &= vb_port_ports_are_infiniband(device);
+        for (int port = 0; port < device->count; ++port)
+            look_for_interface(device->port[port].netdev);
     }
 }
 
-static void read_ports(void)
+static void read_devices(void)
 {
     static const char *const layers[] = {"ethernet", "infiniband", NULL};
-    unsigned trouble = vb_port_ports_read(&settings.ports);
+    unsigned trouble = vb_port_devices_read(&settings.devices);
 
-    choice("VERBENA_LINK_LAYER", layers, 0); /* complains; vb_port_ports_read has read it */
+    choice("VERBENA_LINK_LAYER", layers, 0); /* complains; vb_port_devices_read has read it */
     if (trouble & VB_BAD_PKEYS)
         complain("VERBENA_PKEYS=%s is not understood and ignored; it may be up to 32 numbers from "
                  "0x0001 to 0xffff with commas between, as 0xffff,0x8001: 0x8000 added makes a "
@@ -123,14 +136,18 @@ static void read_ports(void)
                  getenv("VERBENA_PKEYS"));
     if (trouble & VB_BAD_PORTS)
         complain("VERBENA_PORTS=%s is not understood and ignored; it may be one port, or two as in "
-                 "ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001; `verbena run "
-                 "--port`, once for each port, says what is wrong",
+                 "ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001, with a slash "
+                 "between devices; `verbena run --port`, once for each port, says what is wrong",
                  getenv("VERBENA_PORTS"));
-    look_for_interfaces();
-    settings.infiniband = vb_port_ports_are_infiniband(&settings.ports);
+    if (trouble & VB_BAD_DEVICES)
+        complain("VERBENA_DEVICES=%s is not understood and ignored; it may be a number from 1 to "
+                 "%d, and no less than the devices that VERBENA_PORTS describes",
+                 getenv("VERBENA_DEVICES"), VB_MAX_DEVICES);
+    look_at_devices();
 }
 
-/* The part of VERBENA_FAULT_RECORDS before "|" and these words; 0: it was not made of them. */
+/* VERBENA_FAULT_RECORDS is the records, "|" and the words that they were made of. Returns the
+ * length of the records, or 0 if they were made of other words. */
 static int length_of_records(const char *records, const char *words)
 {
     size_t behind = strlen(words) + 1, length = records ? strlen(records) : 0;
@@ -142,8 +159,8 @@ static int length_of_records(const char *records, const char *words)
 }
 
 /*
- * Python has read the words (src/verbena/_fault_rules.py): the records are beside them, or what is
- * wrong with a word, behind "!".
+ * Returns the records that Python made of the words (src/verbena/_fault_rules.py), or NULL. If a
+ * word is wrong, Python wrote "!" and the complaint in place of the records.
  */
 static const char *fault_rules(void)
 {
@@ -167,7 +184,7 @@ static const char *fault_rules(void)
     return NULL;
 }
 
-/* Nothing that was asked for is left out in silence. */
+/* Without packets some settings have no effect, which this says. */
 static void forgo_packets(void)
 {
     const char *ports = getenv("VERBENA_PORTS");
@@ -199,7 +216,7 @@ static void read_settings(void)
     settings.pair = choice("VERBENA_COMMAND", commands, 0);
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);
     settings.carrier = (enum vb_which_carrier)choice("VERBENA_CARRIER", ports, VB_CARRIER_AUTO);
-    read_ports();
+    read_devices();
     settings.spin_us = settings_number("VERBENA_SPIN_US", 0, 1000000, "microseconds");
     settings.part_id = settings_number("VERBENA_PART_ID", 0, UINT32_MAX, "a part");
     settings.fault = fault_rules();

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the environment asks for. */
+/*
+ * What the environment asks of this library. The variables are read once, at the first question;
+ * `verbena run` sets them and has checked its options before.
+ */
 #ifndef VB_DROPIN_SETTINGS_H
 #define VB_DROPIN_SETTINGS_H
 
@@ -16,8 +19,8 @@ struct vb_settings {
     bool explain;                  /* VERBENA_LOG is set: a line for each failure */
     enum vb_way copy;              /* VERBENA_COPY=shared|cma|bounce */
     enum vb_which_carrier carrier; /* VERBENA_CARRIER=direct|roce */
-    struct vb_port_settings ports; /* VERBENA_PORTS, or VERBENA_LINK_LAYER, _NETDEV and _PKEYS */
-    bool infiniband;               /* no port sends packets */
+    struct vb_device_settings devices; /* VERBENA_DEVICES, _PORTS, _LINK_LAYER, _NETDEV, _PKEYS */
+    bool infiniband;                   /* no port of any device sends packets */
     unsigned spin_us;       /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
     unsigned part_id;       /* VERBENA_PART_ID: what query_device says */
     const char *fault;      /* VERBENA_FAULT: rules as records, which are right; or NULL */
@@ -26,11 +29,11 @@ struct vb_settings {
     bool capture_direct;    /* VERBENA_CAPTURE_DIRECT=yes: what goes without packets too */
 };
 
-/* Read once; a value that is not understood is reported and left out. */
+/* Returns the settings. A value that is not understood was reported on stderr and ignored. */
 const struct vb_settings *vb_dropin_settings(void);
 
-/* A line on stderr, with the process's name and number, if VERBENA_LOG asks for this level. errno
- * stays. */
+/* Writes a line to stderr, with the process's name and number, if VERBENA_LOG asks for this level.
+ * errno stays. */
 void vb_dropin_log(enum vb_log_level level, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 

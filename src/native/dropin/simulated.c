@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Devices of simulated hosts (simulated.h), and the calls of Verbena's own about their world.
+ */
 #include "dropin/simulated.h"
 
 #include <errno.h>
@@ -6,16 +9,16 @@
 #include <string.h>
 
 #include "dropin/context.h"
-#include "dropin/device.h"
 #include "dropin/export.h"
 #include "dropin/verbena.h"
+#include "dropin/verbs_device.h"
 #include "memory/process_heap.h"
 #include "sim/hca.h"
 
 struct vb_simulated {
-    struct verbs_device device; /* first */
+    struct verbs_device device; /* first: an ibv_device leads to it */
     struct vb_sim_attachment *attachment;
-    struct vb_sim_hca *hca; /* while there are contexts */
+    struct vb_sim_hca *hca; /* the adapter, while contexts are open */
     uint32_t contexts;
 };
 
@@ -66,12 +69,8 @@ VB_EXPORT int verbena_attach(struct vb_sim_attachment *attachment, const char *n
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;
-    made->device.device.node_type = IBV_NODE_CA;
-    made->device.device.transport_type = IBV_TRANSPORT_IB;
+    vb_dropin_device_init(&made->device, simulated_ops);
     strcpy(made->device.device.name, name);
-    made->device.ops = simulated_ops;
-    made->device.refcount = 1;
-    made->device.entry.next = made->device.entry.prev = &made->device.entry;
     made->attachment = attachment;
     *device = &made->device.device;
     return 0;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls about shared receive queues, also those of XRC. Posting is in context.c.
+ */
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
 
 VB_EXPORT struct ibv_srq *ibv_create_srq(struct ibv_pd *pd, struct ibv_srq_init_attr *attr)
 {
-    struct vb_context *core = vb_dropin_core(pd->context);
     struct vb_srq *srq;
-    int error;
+    int error = VB_IF_OPEN(
+        pd->context, vb_srq_create(vb_dropin_core(pd->context), (struct vb_pd *)pd, attr, &srq));
 
-    if (!core)
-        return vb_dropin_failed_null(pd->context, "ibv_create_srq", -VB_ERROR_FORKED);
-    error = vb_srq_create(core, (struct vb_pd *)pd, attr, &srq);
     return error ? vb_dropin_failed_null(pd->context, "ibv_create_srq", error) : &srq->ibv;
 }
 
@@ -57,7 +57,7 @@ struct ibv_srq *vb_dropin_create_srq_ex(struct ibv_context *context,
     return ibv_create_srq(attr->pd, (struct ibv_srq_init_attr *)attr);
 }
 
-/* Of XRC SRQs only: requests name no others. */
+/* Only XRC SRQs have numbers, since only XRC requests name an SRQ. */
 int vb_dropin_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
 {
     const struct vb_srq *own = (struct vb_srq *)srq;
@@ -73,10 +73,9 @@ int vb_dropin_get_srq_num(struct ibv_srq *srq, uint32_t *srq_num)
 
 VB_EXPORT int ibv_modify_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr, int mask)
 {
-    return vb_dropin_result(srq->context, "ibv_modify_srq",
-                            vb_dropin_core(srq->context)
-                                ? vb_srq_modify((struct vb_srq *)srq, attr, mask)
-                                : -VB_ERROR_FORKED);
+    return vb_dropin_result(
+        srq->context, "ibv_modify_srq",
+        VB_IF_OPEN(srq->context, vb_srq_modify((struct vb_srq *)srq, attr, mask)));
 }
 
 VB_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
@@ -87,11 +86,4 @@ VB_EXPORT int ibv_query_srq(struct ibv_srq *srq, struct ibv_srq_attr *attr)
     return 0;
 }
 
-VB_EXPORT int ibv_destroy_srq(struct ibv_srq *srq)
-{
-    struct ibv_context *context = srq->context; /* read when the object is gone */
-
-    return vb_dropin_core(context)
-               ? vb_dropin_result(context, "ibv_destroy_srq", vb_srq_destroy((struct vb_srq *)srq))
-               : vb_dropin_bury(context, srq);
-}
+VB_DESTROY(VB_EXPORT int, ibv_destroy_srq, "ibv_destroy_srq", ibv_srq, vb_srq, vb_srq_destroy)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Names that programs print; scripts match on them, so they are libibverbs' own. */
+/*
+ * The names of states, events and statuses. Programs print them and scripts match them, so they
+ * are libibverbs' own words.
+ */
 #include "dropin/strings.h"
 
 #include <stddef.h>

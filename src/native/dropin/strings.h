@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The names of opcodes, for private.c, which exports them under a private version only.
+ */
 #ifndef VB_DROPIN_STRINGS_H
 #define VB_DROPIN_STRINGS_H
 

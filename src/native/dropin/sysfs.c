@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * ibv_get_sysfs_path and ibv_read_sysfs_file. Programs and providers read sysfs through them.
+ */
 #include "dropin/sysfs.h"
 
 #include <errno.h>
@@ -36,7 +39,8 @@ VB_EXPORT const char *ibv_get_sysfs_path(void)
     return root;
 }
 
-/* The content without its last newline, always terminated; its length, or -1 and errno. */
+/* Reads the content without its last newline, and terminates it. Returns its length, or -1 and
+ * errno. */
 static int sysfs_read_text(int fd, char *text, size_t size)
 {
     ssize_t length = read(fd, text, size);

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Where sysfs is, and reading a file of it: two calls that libibverbs exports and device.c uses.
+ */
 #ifndef VB_DROPIN_SYSFS_H
 #define VB_DROPIN_SYSFS_H
 

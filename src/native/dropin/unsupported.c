@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Public calls that Verbena does not offer: each says EOPNOTSUPP, in its own way. */
+/*
+ * Calls of libibverbs that Verbena does not offer. Each fails with EOPNOTSUPP, as its kind of call
+ * reports errors.
+ */
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What libibverbs.so.1 offers besides libibverbs' own calls, in the version node VERBENA_1. */
+/*
+ * What libibverbs.so.1 offers besides libibverbs' own calls, with the symbol version VERBENA_1.
+ * Python (src/verbena/verbs), the preloaded libraries and tests call these.
+ */
 #ifndef VB_DROPIN_VERBENA_H
 #define VB_DROPIN_VERBENA_H
 
@@ -15,113 +18,115 @@ struct ibv_send_wr;
 struct sigaction;
 struct vb_sim_attachment;
 
-/* Zeroed memory that peers map; `align` 0 or a power of two. NULL and errno. */
+/* Allocates zeroed memory that peers map; `align` is 0 or a power of two. NULL and errno on
+ * failure. */
 void *verbena_heap_alloc(size_t size, size_t align);
-/* The same with any contents. */
+/* The same, but the contents are undefined. */
 void *verbena_heap_alloc_unzeroed(size_t size, size_t align);
-/* Smaller or larger where it is, zeroed where it grows. 0; -ENOMEM: it would have to move; -EINVAL.
- */
+/* Shrinks or grows an allocation in place; what is added is zeroed. Returns 0, -ENOMEM if it would
+ * have to move, or -EINVAL. */
 int verbena_heap_resize(void *p, size_t size);
 void verbena_heap_free(void *p);
-/* Usable bytes of an allocation, 0 for any other pointer. */
+/* Returns the usable bytes of an allocation, and 0 for any other pointer. */
 size_t verbena_heap_size(const void *p);
 
 /*
- * The evidence behind an error completion (its vendor_err), in one or two sentences; returns
- * their length as snprintf does, 0 if none is kept.
+ * Writes why a request failed, by the vendor_err of its completion, in one or two sentences.
+ * Returns their length as snprintf does, or 0 if the reason is not known.
  */
 int verbena_explain(struct ibv_context *context, uint32_t vendor_err, char *text, size_t size);
 
 /*
- * Why the calling thread's latest failed call on an object of the context failed, in one or two
- * sentences; `error` is what it failed with, of either sign. Length as above, 0 if nothing is known
- * but the error. Without a context: of ibv_open_device.
+ * Writes why the calling thread's latest failed call on an object of the context failed, in one or
+ * two sentences. `error` is the errno of that call, of either sign. Returns the length as above, or
+ * 0 if nothing is known but the error. `context` is NULL after ibv_open_device failed.
  */
 int verbena_why(struct ibv_context *context, int error, char *text, size_t size);
 
 /*
- * What put the QP of an event (QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR) in ERR, in one or two
- * sentences: that the peer's process ended, say. Before the event is acknowledged. Length as above,
- * 0 for other events and where nothing is known.
+ * Writes what put the QP of an event (QP_FATAL, QP_REQ_ERR, QP_ACCESS_ERR) in ERR, in one or two
+ * sentences. The event must not be acknowledged yet. Returns the length as above, or 0 for other
+ * events and if nothing is known.
  */
 int verbena_event_text(const struct ibv_async_event *event, char *text, size_t size);
 
 /*
- * ibv_wr_flush for a QP that was created without the ibv_wr_* calls: of `wr` its wr_id, send_flags,
- * wr.rdma and qp_type.xrc count. Returns what ibv_post_send does.
+ * ibv_wr_flush for a QP that was created without the ibv_wr_* calls. It uses wr_id, send_flags,
+ * wr.rdma and qp_type.xrc of `wr`. Returns what ibv_post_send does.
  */
 int verbena_post_flush(struct ibv_qp *qp, const struct ibv_send_wr *wr, size_t length, uint8_t type,
                        uint8_t level);
 
-/* JSON about the device's slot, its heap and its peers; length as snprintf, or -errno. */
+/* Writes JSON about the device's slot, its heap and its peers. Returns the length as snprintf does,
+ * or -errno. */
 int verbena_describe(struct ibv_context *context, char *json, size_t size);
 
 /*
- * What the device has counted since it was opened, as JSON: {"direct": {name: value, …},
- * "engine": …, "udp": …, "steer": …}. Length as snprintf, or -ENODEV: a forked child.
+ * Writes what the device has counted since it was opened, as JSON: {"direct": {name: value, …},
+ * "engine": …, "udp": …, "reuseport": …}. Returns the length as snprintf does, or -ENODEV in a
+ * forked child.
  */
 int verbena_counters(struct ibv_context *context, char *json, size_t size);
 
 /*
- * Rules in place of the device's present ones, as records (wrap/fault_rules.h), which Python
- * makes of their words; NULL or "": none. 0, -EINVAL and `error` says what is wrong, -EOPNOTSUPP:
- * the device sends no packets, -ENOMEM, -ENODEV: a forked child.
+ * Replaces the device's fault rules. They are given as records (wrap/fault_rules.h), which Python
+ * makes of their words; NULL or "" removes all rules. Returns 0, -EINVAL with the complaint in
+ * `error`, -EOPNOTSUPP if the device sends no packets, -ENOMEM, or -ENODEV in a forked child.
  */
 int verbena_set_fault(struct ibv_context *context, const char *records, char *error, size_t size);
 
 /*
- * What the watching library tells (preload/paths/watch), see memory/watch.h and
- * vb_memory_guard_action: it is there (and asks where regions may be); memory is about to be
- * protected, or perhaps moved (1: a region is there); the C library gets it back (1: as before); it
- * is about to be unmapped or replaced (1: a region is there, and the next is to be called), and was
- * or was not; it has been unmapped; the calling thread's signal mask changed.
+ * The preloaded library (preload/paths/watch) reports by these what the program does
+ * (memory/watch.h, vb_memory_guard_action): that the library is loaded, and where regions may be; a
+ * change of memory (enum vb_mapping; 1: a region is there); the handler of a fault; a change of the
+ * calling thread's signal mask.
  */
 void verbena_watch_begin(void);
 const void *verbena_watch_map(void);
-int verbena_mapping_changes(const void *at, size_t n);
-int verbena_mapping_freed(const void *at, size_t n);
-int verbena_mapping_goes(const void *at, size_t n);
-void verbena_mapping_went(const void *at, size_t n, int went);
-void verbena_mapping_lost(const void *at, size_t n);
+int verbena_mapping(const void *at, size_t n, int change);
 int verbena_fault_action(int number, const struct sigaction *action, struct sigaction *old);
 void verbena_mask_changes(void);
 
-/* How often each rule matched and acted, a line each; length as snprintf, or -errno as above. */
+/* Writes how often each rule matched and acted, a line for each. Returns the length as snprintf
+ * does, or -errno as above. */
 int verbena_fault_counters(struct ibv_context *context, char *text, size_t size);
 
 /*
- * Makes an empty capture of this file, over an earlier one. 0, or -errno and `error` says why not;
- * a file that is no capture of ours is left alone.
+ * Makes an empty capture of this file, which may be an earlier capture; any other file is not
+ * touched. Returns 0, or -errno with the complaint in `error`.
  */
 int verbena_begin_capture(const char *path, char *error, size_t size);
 
 /* ---- simulated fabrics: what the Python binding of the world calls (sim/attachment.h) ---- */
 
 /*
- * A device of this name, in no list, whose adapter is plugged in there while it is open. The jack
- * outlives the device, and the device its contexts. -EPROTO: a jack of another version of Verbena;
- * -ENAMETOOLONG, -ENOMEM. A read of its descriptors that blocks would be for ever: the world goes
- * on by verbena_step, by polling, and by who runs it.
+ * Makes a device of this name, in no list, whose adapter is the simulated host of the attachment
+ * while the device is open. The attachment must outlive the device, and the device its contexts.
+ * Returns 0, -EPROTO for an attachment of another version of Verbena, -ENAMETOOLONG or -ENOMEM. The
+ * world goes on only by verbena_step, by polling, and when its owner runs it, so a read of the
+ * device's descriptors must not block.
  */
-int verbena_attach(struct vb_sim_attachment *jack, const char *name, struct ibv_device **device);
+int verbena_attach(struct vb_sim_attachment *attachment, const char *name,
+                   struct ibv_device **device);
 void verbena_detach(struct ibv_device *device);
 
 /*
- * The next event of the context's world, if it is not after `until` (ps): 1. 0: it is `until` now.
- * With `until` 0 it counts as a poll in vain, many of which let time pass.
- * -EDEADLK: nothing will happen any more; -ENOMEM; -EOPNOTSUPP: the device is not simulated.
+ * Runs the next event of the context's world if it is not after `until` (ps), and returns 1.
+ * Otherwise it sets the world's time to `until` and returns 0. With `until` 0 the call counts as a
+ * poll that found nothing, many of which let time pass. Errors: -EDEADLK if no event will come,
+ * -ENOMEM, -EOPNOTSUPP if the device is not simulated.
  */
 int verbena_step(struct ibv_context *context, uint64_t until);
-/* The time of the context's world in ps; UINT64_MAX: the device is not simulated. */
+/* Returns the time of the context's world in ps, or UINT64_MAX if the device is not simulated. */
 uint64_t verbena_world_time(struct ibv_context *context);
 
 /*
- * With `keep` not 0 events of this channel do not pass through its descriptor any more, which the
- * kernel never finds readable then: for who is told of them by the world. 0 ends that, and what was
- * not read is in the descriptor. -ENOMEM; -EOPNOTSUPP: the device is not simulated. -ENODEV.
+ * If `keep` is not 0, events of this channel do not make its descriptor readable from now on, for a
+ * caller that the world informs. If it is 0, this ends, and events that were not read make the
+ * descriptor readable. Returns 0, -ENOMEM, -EOPNOTSUPP if the device is not simulated, or -ENODEV.
  */
 int verbena_keep_events(struct ibv_comp_channel *channel, int keep);
-/* How many it has kept. */
+/* Returns how many events it has kept. */
 uint32_t verbena_kept_events(const struct ibv_comp_channel *channel);
 
 #endif

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the watching library (preload/paths/watch) tells of the program. */
+/*
+ * What the preloaded library (preload/paths/watch) calls when the program changes its mappings,
+ * its handlers of faults or its signal masks. Each call goes to memory/watch.c or memory/guard.c.
+ */
 #include "memory/watch.h"
 #include "dropin/export.h"
 #include "dropin/verbena.h"
@@ -10,34 +13,14 @@ VB_EXPORT void verbena_watch_begin(void)
     vb_memory_watch_begin();
 }
 
-VB_EXPORT int verbena_mapping_changes(const void *at, size_t n)
+VB_EXPORT int verbena_mapping(const void *at, size_t n, int change)
 {
-    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_PROTECTED);
-}
-
-VB_EXPORT int verbena_mapping_freed(const void *at, size_t n)
-{
-    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_FREED);
-}
-
-VB_EXPORT void verbena_mapping_lost(const void *at, size_t n)
-{
-    vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_LOST);
+    return vb_memory_watch_change((uintptr_t)at, n, (enum vb_mapping)change);
 }
 
 VB_EXPORT const void *verbena_watch_map(void)
 {
     return vb_memory_watch_map();
-}
-
-VB_EXPORT int verbena_mapping_goes(const void *at, size_t n)
-{
-    return vb_memory_watch_change((uintptr_t)at, n, VB_MAPPING_GOES);
-}
-
-VB_EXPORT void verbena_mapping_went(const void *at, size_t n, int went)
-{
-    vb_memory_watch_change((uintptr_t)at, n, went ? VB_MAPPING_WENT : VB_MAPPING_STAYED);
 }
 
 VB_EXPORT int verbena_fault_action(int number, const struct sigaction *action,

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Faults and captures: what Python and `verbena run` ask for. */
+/*
+ * The calls of Verbena's own about faults and captures. Python calls them on an open device.
+ */
 #include <stdio.h>
 
 #include "dropin/context.h"
@@ -10,7 +12,7 @@
 #include "wrap/capture_file.h"
 #include "wrap/wrap.h"
 
-/* What stands in front of the device's packet port; NULL: it has none. */
+/* Returns the device's faults and capture; NULL if the device sends no packets. */
 static struct vb_wrap *wrap_of(struct ibv_context *context)
 {
     struct vb_open *open = vb_dropin_open_of(context);
@@ -20,8 +22,8 @@ static struct vb_wrap *wrap_of(struct ibv_context *context)
     return open->host->roce ? vb_roce_wrap(open->host->roce) : NULL;
 }
 
-/* Packets that were held may be due. */
-static void changed(struct vb_open *open)
+/* After new rules packets that the old ones delayed may be due at once. */
+static void rules_changed(struct vb_open *open)
 {
     if (open->simulated)
         vb_sim_hca_wrapped(open->simulated);
@@ -37,8 +39,9 @@ static void say_rules_unheard(void)
         "do nothing to it; VERBENA_CARRIER=roce on both sides makes packets");
 }
 
-/* Who gave rules must not go without in silence; what the environment asked for was said. */
-static void tell_unheard(struct vb_open *open, const char *records)
+/* Says that rules do nothing to peers that are reached without packets, once there is such a peer.
+ * For rules of the environment adapter.c does this. */
+static void say_if_unheard(struct vb_open *open, const char *records)
 {
     struct vb_fault_rules rules;
     char error[64];
@@ -62,9 +65,9 @@ VB_EXPORT int verbena_set_fault(struct ibv_context *context, const char *records
     if (wrap) {
         int result = vb_wrap_set_fault(wrap, records, error, size);
 
-        changed(vb_dropin_open_of(context));
+        rules_changed(vb_dropin_open_of(context));
         if (!result)
-            tell_unheard(vb_dropin_open_of(context), records);
+            say_if_unheard(vb_dropin_open_of(context), records);
         return result;
     }
     snprintf(error, size, "the device sends no packets that faults could meet");

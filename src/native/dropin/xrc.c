@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * XRC domains. Whoever opens one with a file shares it with all, in any process, who open one with
- * the same file, as the kernel has it: by the inode. Whether somebody has it open, the inode says
- * itself: each opening holds a shared lock on a byte far beyond any file's end, on a description of
- * its own, and the lock goes with the process.
+ * The calls about XRC domains, and ibv_open_qp. All processes that open a domain with the same
+ * file share it; files are the same if their inode is, as for the kernel. Each opening holds a
+ * shared lock on a byte far beyond the file's end, so the inode says whether any process has the
+ * domain open, and the lock ends with the process.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -20,7 +20,7 @@
 
 static const off_t LOCKED_BYTE = 1ll << 62;
 
-/* Another description of the file, as locks belong to descriptions; or -errno. */
+/* Opens the file again, since locks belong to open file descriptions. Returns -errno on failure. */
 static int open_again(int fd)
 {
     char path[32];
@@ -33,7 +33,7 @@ static int open_again(int fd)
     return again < 0 ? -errno : again;
 }
 
-/* 1: somebody else has the domain open, 0: nobody has; -errno. */
+/* Returns 1 if another opening of the domain exists, 0 if none does, or -errno. */
 static int is_open_elsewhere(int fd)
 {
     struct flock lock = {
@@ -52,8 +52,8 @@ static int hold_open(int fd)
     return fcntl(fd, F_OFD_SETLK, &lock) ? -errno : 0;
 }
 
-/* EAGAIN and EINVAL are the kernel's answers. Two who ask for O_EXCL at once may both be refused.
- */
+/* EAGAIN and EINVAL are what the kernel returns. If two processes ask with O_EXCL at once, both may
+ * be refused. */
 static int xrc_join(int fd, int oflags)
 {
     int open_before = is_open_elsewhere(fd), open_now, error;
@@ -69,7 +69,7 @@ static int xrc_join(int fd, int oflags)
     return (oflags & O_EXCL) && open_now ? -EINVAL : 0;
 }
 
-/* 64 bits that no other inode of this host has, but by a chance of one in 2^64. */
+/* Makes a number of the inode, which two inodes of this host share with a chance of 1 in 2^64. */
 static int identify(int fd, uint64_t *domain)
 {
     struct vb_random mixed = {0};
@@ -83,15 +83,15 @@ static int identify(int fd, uint64_t *domain)
     return 0;
 }
 
-/* Without a file: a domain of its own. */
+/* A domain without a file is this process's alone. */
 static int open_private(struct vb_context *core, struct vb_xrcd **xrcd)
 {
     struct vb_adapter *adapter = core->adapter;
     uint64_t domain;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     domain = vb_random_next(&adapter->random) & ~1ull;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return vb_xrcd_open(core, domain ? domain : 2, -1, xrcd);
 }
 
@@ -114,24 +114,24 @@ static int open_shared(struct vb_context *core, int fd, int oflags, struct vb_xr
 
 static void xrc_keep(struct vb_open *opened, struct vb_xrcd *xrcd)
 {
-    pthread_mutex_lock(&opened->verbs.context.mutex);
+    vb_lock_abi_take(&opened->verbs.context.mutex, VB_RANK_VERBS_CONTEXT);
     xrcd->next = opened->xrcds;
     opened->xrcds = xrcd;
-    pthread_mutex_unlock(&opened->verbs.context.mutex);
+    vb_lock_abi_release(&opened->verbs.context.mutex);
 }
 
 static void xrc_drop(struct vb_open *opened, const struct vb_xrcd *xrcd)
 {
     struct vb_xrcd **link = &opened->xrcds;
 
-    pthread_mutex_lock(&opened->verbs.context.mutex);
+    vb_lock_abi_take(&opened->verbs.context.mutex, VB_RANK_VERBS_CONTEXT);
     while (*link != xrcd)
         link = &(*link)->next;
     *link = xrcd->next;
-    pthread_mutex_unlock(&opened->verbs.context.mutex);
+    vb_lock_abi_release(&opened->verbs.context.mutex);
 }
 
-void vb_dropin_forget_xrcds(struct vb_open *opened)
+void vb_dropin_close_xrcd_files(struct vb_open *opened)
 {
     for (struct vb_xrcd *xrcd = opened->xrcds; xrcd; xrcd = xrcd->next)
         if (xrcd->fd >= 0)
@@ -172,7 +172,7 @@ int vb_dropin_close_xrcd(struct ibv_xrcd *xrcd)
     int error;
 
     if (!vb_dropin_core(context))
-        return vb_dropin_bury(context, own); /* of a forked child's it was let go of */
+        return vb_dropin_destroy_closed(context, own); /* a fork has closed its file */
     xrc_drop(opened, own);
     error = vb_xrcd_close(own);
     if (error)
@@ -180,7 +180,7 @@ int vb_dropin_close_xrcd(struct ibv_xrcd *xrcd)
     return vb_dropin_result(context, "ibv_close_xrcd", error);
 }
 
-/* ---- a target QP that somebody else of the domain has made ---- */
+/* ---- ibv_open_qp: a target QP of the domain that exists already ---- */
 
 struct ibv_qp *vb_dropin_open_qp(struct ibv_context *context, struct ibv_qp_open_attr *attr)
 {
@@ -198,5 +198,5 @@ struct ibv_qp *vb_dropin_open_qp(struct ibv_context *context, struct ibv_qp_open
             context, "ibv_open_qp",
             vb_decline(core, -EINVAL, "it opens XRC targets, by number, domain and type"));
     error = vb_xrc_open_qp(core, attr, &qp);
-    return error ? vb_dropin_failed_null(context, "ibv_open_qp", error) : &qp->ibv;
+    return error ? vb_dropin_failed_null(context, "ibv_open_qp", error) : &qp->verbs->ibv;
 }

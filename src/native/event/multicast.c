@@ -24,9 +24,6 @@ int vb_world_switch_set_group(struct vb_world_switch *sw, uint32_t number, const
     struct vb_world_group *group;
     uint16_t *copy;
 
-    for (uint32_t i = 0; i < count; ++i)
-        if (ports[i] >= sw->config.ports)
-            return -EINVAL;
     if (number >= sw->groups) {
         group = realloc(sw->group, (number + 1) * sizeof(*group));
         if (!group)

@@ -103,16 +103,6 @@ void vb_world_sampler_look(struct vb_world *world, uint32_t number)
 
 /* ---- from first to last ---------------------------------------------------------------------- */
 
-static bool is_queue(const struct vb_world *world, const struct vb_world_sampled_queue *queue)
-{
-    const struct vb_world_lanes *lanes;
-
-    if (queue->port >= world->ports)
-        return false;
-    lanes = world->port[queue->port].lanes;
-    return queue->lane < (lanes ? lanes->count : 1);
-}
-
 /* Address space alone: memory comes with the first touch of each page. */
 static void *sample_reserve(uint64_t count, size_t size)
 {
@@ -162,11 +152,6 @@ int vb_world_add_sampler(struct vb_world *world, const struct vb_world_sampled_q
 {
     struct vb_world_sampler **grown;
 
-    if (!count || !interval || !limit || start < world->now)
-        return -EINVAL;
-    for (uint32_t i = 0; i < count; ++i)
-        if (!is_queue(world, &queues[i]))
-            return -EINVAL;
     grown = realloc(world->sampler, (world->samplers + 1) * sizeof(*grown));
     if (!grown)
         return -ENOMEM;

@@ -40,8 +40,8 @@ struct vb_world_sampler {
 
 /*
  * From `start` on, each `interval`, up to `limit` times. `*number`: its place among the world's
- * samplers. -EINVAL: a port or lane that is none, no interval, a start in the past; -ENOMEM: no
- * address space for so much.
+ * samplers. The ports and lanes are there, and the start is not in the past. -ENOMEM: no address
+ * space for so much.
  */
 int vb_world_add_sampler(struct vb_world *world, const struct vb_world_sampled_queue *queues,
                          uint32_t count, uint64_t interval, uint64_t start, uint64_t limit,

@@ -31,11 +31,6 @@ int vb_world_switch_create(const struct vb_world_switch_config *config, struct v
 {
     struct vb_world_switch *made;
 
-    if (!config->ports || config->ports >= VB_WORLD_PORT_SET ||
-        config->lanes + (config->management != 0) > VB_WORLD_LANES ||
-        (config->management && !config->lanes) ||
-        (config->extender && (config->ports != 2 || !config->lanes)))
-        return -EINVAL;
     made = calloc(1, sizeof(*made));
     if (!made)
         return -ENOMEM;
@@ -122,9 +117,6 @@ static int set_row(struct vb_world_switch *sw, uint32_t target, const int32_t *r
     uint32_t n = row_length(row, width), set;
     int error;
 
-    for (uint32_t i = 0; i < n; ++i)
-        if ((uint32_t)row[i] >= sw->config.ports)
-            return -EINVAL;
     if (n < 2) {
         sw->table[target] = n ? (uint16_t)row[0] : VB_WORLD_NO_PORT;
         return 0;
@@ -172,8 +164,6 @@ int vb_world_switch_set_lanes(struct vb_world_switch *sw, const uint8_t *lanes, 
 
 int vb_world_switch_set_victim(struct vb_world_switch *sw, uint32_t port)
 {
-    if (port >= sw->config.ports)
-        return -EINVAL;
     if (!sw->victim)
         sw->victim = calloc(sw->config.ports, sizeof(*sw->victim));
     if (!sw->victim)

@@ -107,13 +107,14 @@ struct vb_world_switch {
     struct vb_world_switch_config config;
 };
 
+/* The caller has checked the configuration (verbena.sim.world_settings). -ENOMEM. */
 int vb_world_switch_create(const struct vb_world_switch_config *config,
                            struct vb_world_switch **sw);
 void vb_world_switch_destroy(struct vb_world_switch *sw);
 
 /*
- * Row h of `ports`, `width` of them, are the ports that lead to host h; -1 ends it. -EINVAL: a port
- * that is none, more than 32767 different rows; -ENOMEM.
+ * Row h of `ports`, `width` of them, are the ports that lead to host h; -1 ends it. -EINVAL: more
+ * than 32767 different rows; -ENOMEM.
  */
 int vb_world_switch_set_routes(struct vb_world_switch *sw, const int32_t *ports, uint32_t targets,
                                uint32_t width);
@@ -123,7 +124,7 @@ int vb_world_switch_set_routes(struct vb_world_switch *sw, const int32_t *ports,
  */
 int vb_world_switch_set_lanes(struct vb_world_switch *sw, const uint8_t *lanes, bool by_lane);
 
-/* Puts a port into Victim_Mask. -EINVAL: there is no such port; -ENOMEM. */
+/* Puts a port into Victim_Mask. -ENOMEM. */
 int vb_world_switch_set_victim(struct vb_world_switch *sw, uint32_t port);
 
 /* The lane on the next link, for ports with these numbers of the switch. */
@@ -149,7 +150,7 @@ static inline uint32_t vb_world_switch_through(const struct vb_world *world,
 {
     return sw->config.extender ? sw->port[1 - world->port[in].number] : VB_WORLD_NONE;
 }
-/* -EINVAL: no such port; -ENOMEM. */
+/* The switch has these ports. -ENOMEM. */
 int vb_world_switch_set_group(struct vb_world_switch *sw, uint32_t group, const uint16_t *ports,
                               uint32_t count);
 

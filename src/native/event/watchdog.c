@@ -123,9 +123,6 @@ int vb_world_add_storm(struct vb_world *world, uint32_t node, uint32_t lane, uin
     struct vb_world_storm *grown;
     uint32_t port;
 
-    if (node >= world->nodes || world->node[node].kind != VB_WORLD_HOST || start < world->now ||
-        end <= start)
-        return -EINVAL;
     port = world->node[node].port[0];
     if (port == VB_WORLD_NONE || !world->port[port].lanes ||
         lane >= world->port[port].lanes->data ||

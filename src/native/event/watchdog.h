@@ -36,7 +36,7 @@ uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_wor
 
 /*
  * The host at `node` pauses its switch on this lane from `start` on, without end, or up to `end`.
- * -EINVAL: no host, no such lane or one without pauses, or a time in the past; -ENOMEM.
+ * The times are not in the past. -EINVAL: no such lane, or one without pauses; -ENOMEM.
  */
 int vb_world_add_storm(struct vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
                        uint64_t end);

@@ -152,10 +152,10 @@ struct vb_world_link {
     uint64_t pause_response; /* ps after which either end does what a pause frame says */
 };
 
-/* -EINVAL: no such node or port, no rate, or an error rate that is none; -EBUSY: plugged in. */
+/* The ports are there. -EINVAL: one node, or switches whose lanes differ; -EBUSY: plugged in. */
 int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
                      uint32_t b_port, const struct vb_world_link *link);
-/* Both directions of the link at this port, at a time to come. -EINVAL. */
+/* Both directions of the link at this port, at a time to come. -EINVAL: nothing is plugged in. */
 int vb_world_set_link(struct vb_world *world, uint32_t node, uint32_t port, bool up, uint64_t at);
 
 enum vb_world_end {

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The adapter of a process: its pools of indices, its contexts and their lists of objects. The host
+ * (host) and the simulated host (sim) make and destroy an adapter; the other files of this room
+ * call the rest. An adapter outlives all of its contexts.
+ */
 #include "hca/adapter.h"
 
 #include <errno.h>
@@ -9,14 +14,15 @@
 #include <unistd.h>
 
 #include "hca/event.h"
+#include "hca/host_calls.h"
 #include "hca/mr.h"
 #include "memory/descriptor.h"
 #include "memory/heap.h"
 
 /*
- * Packets name the queue pair that they are for, and not the one that they are from. A peer that
- * does not yet know that its queue pair's other end is gone must not meet a new one there: what it
- * sends may look like a duplicate, and would be acknowledged.
+ * A packet names the queue pair that it is for, and not the one that sent it. A peer that does not
+ * know yet that the other end was destroyed must not reach a new queue pair of the same number: its
+ * packets could pass for duplicates there, and be acknowledged.
  */
 enum { QPS_RESTING = 256 };
 
@@ -63,6 +69,44 @@ void vb_pool_return(struct vb_pool *pool, uint32_t number)
     ++pool->free_count;
 }
 
+int vb_adapter_take_index(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index)
+{
+    int error;
+
+    vb_lock_take(&adapter->mutex);
+    error = vb_pool_take(pool, index);
+    vb_lock_release(&adapter->mutex);
+    return error;
+}
+
+void vb_adapter_return_index(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t index)
+{
+    vb_lock_take(&adapter->mutex);
+    vb_pool_return(pool, index);
+    vb_lock_release(&adapter->mutex);
+}
+
+/*
+ * A number may need a new slot, which the packet carrier notes under its lock ROCE. A holder of
+ * ROCE waits for SQ, and a poster holds SQ while it waits for the adapter's mutex. So one thread at
+ * a time asks for a number under `lifetime`, which comes before ROCE, and not under that mutex.
+ */
+int vb_adapter_take_number(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index,
+                           uint32_t *number)
+{
+    int error;
+
+    vb_lock_take(&adapter->lifetime);
+    error = vb_adapter_take_index(adapter, pool, index);
+    if (!error) {
+        error = adapter->calls->number(adapter, *index, number);
+        if (error)
+            vb_adapter_return_index(adapter, pool, *index);
+    }
+    vb_lock_release(&adapter->lifetime);
+    return error;
+}
+
 uint32_t vb_random(struct vb_adapter *adapter)
 {
     return (uint32_t)vb_random_next(&adapter->random);
@@ -95,7 +139,8 @@ static bool has_tables(const struct vb_segment_header *header, uint64_t size)
            is_table(header->group, sizeof(struct vb_group_shared) * VB_MAX_GROUPS, size);
 }
 
-/* What is checked is what is used: the peer may write to it at any time. */
+/* Copies the header, so that what is checked is what is used: the peer may change it at any time.
+ */
 static struct vb_segment_header copy_header(const struct vb_segment_header *from)
 {
     struct vb_segment_header header;
@@ -155,8 +200,8 @@ static uint32_t mr_entries_within(uint32_t entries, int resource, unsigned parts
     return entries;
 }
 
-/* Where the size of files or address space is limited (`ulimit -f`, `ulimit -v`): a quarter of what
- * the segment may have (direct/direct.c). */
+/* The entries of the region table: fewer where the size of files or the address space is limited
+ * (`ulimit -f`, `ulimit -v`), so that the table takes a quarter of the segment at most. */
 static uint32_t mr_entries(void)
 {
     return mr_entries_within(mr_entries_within(VB_MR_ENTRIES, RLIMIT_FSIZE, PARTS_OF_FILE),
@@ -172,6 +217,7 @@ static int lay_out(struct vb_adapter *adapter)
     if (!header)
         return -ENOMEM;
     adapter->keys.entries = header->mr_entries = mr_entries();
+    header->mr_epoch = (uint64_t)adapter->instance << 32 | 1;
     if (alloc_table(segment, header->mr_entries * sizeof(struct vb_mr_shared), &header->mr) ||
         alloc_table(segment, VB_MAX_QP * sizeof(struct vb_qp_shared), &header->qp) ||
         alloc_table(segment, VB_MAX_CQ * sizeof(struct vb_cq_shared), &header->cq) ||
@@ -190,21 +236,21 @@ static int lay_out(struct vb_adapter *adapter)
 
 void vb_adapter_open_locks(struct vb_adapter *adapter)
 {
-    pthread_mutex_init(&adapter->mutex, NULL);
-    pthread_mutex_init(&adapter->groups, NULL);
-    pthread_mutex_init(&adapter->lifetime, NULL);
-    pthread_mutex_init(&adapter->gone_mutex, NULL);
-    pthread_mutex_init(&adapter->xrc, NULL);
-    pthread_mutex_init(&adapter->binding, NULL);
+    vb_lock_init(&adapter->mutex, VB_RANK_ADAPTER);
+    vb_lock_init(&adapter->groups, VB_RANK_GROUPS);
+    vb_lock_init(&adapter->lifetime, VB_RANK_LIFETIME);
+    vb_lock_init(&adapter->gone_mutex, VB_RANK_GONE);
+    vb_lock_init(&adapter->xrc, VB_RANK_XRC);
+    vb_lock_init(&adapter->binding, VB_RANK_BINDING);
 }
 
 void vb_adapter_close_locks(struct vb_adapter *adapter)
 {
-    pthread_mutex_destroy(&adapter->mutex);
-    pthread_mutex_destroy(&adapter->groups);
-    pthread_mutex_destroy(&adapter->lifetime);
-    pthread_mutex_destroy(&adapter->xrc);
-    pthread_mutex_destroy(&adapter->binding);
+    vb_lock_destroy(&adapter->mutex);
+    vb_lock_destroy(&adapter->groups);
+    vb_lock_destroy(&adapter->lifetime);
+    vb_lock_destroy(&adapter->xrc);
+    vb_lock_destroy(&adapter->binding);
 }
 
 int vb_adapter_create(struct vb_heap *segment, struct vb_heap *heap,
@@ -266,9 +312,9 @@ int vb_context_open(struct vb_adapter *adapter, struct ibv_context *ibv,
     }
     ctx->ibv = ibv;
     ctx->adapter = adapter;
-    pthread_mutex_init(&ctx->mutex, NULL);
+    vb_lock_init(&ctx->mutex, VB_RANK_CONTEXT);
     pthread_cond_init(&ctx->acked, NULL);
-    pthread_mutex_init(&ctx->declines.mutex, NULL);
+    vb_lock_init(&ctx->declines.mutex, VB_RANK_DECLINES);
     *context = ctx;
     return 0;
 }
@@ -280,7 +326,7 @@ static uint32_t release_all(struct vb_context *context, bool keeps_memory)
     /* No event is read any more, so no destroyer must wait for one. */
     context->closing = true;
     vb_event_drop_all(context);
-    /* Newest first: what is used was made before what uses it. */
+    /* Newest first, since an object is older than those that use it. */
     while (context->objects) {
         struct vb_object *object = context->objects;
 
@@ -300,9 +346,9 @@ uint32_t vb_context_end(struct vb_context *context)
 
 void vb_context_free(struct vb_context *context)
 {
-    pthread_mutex_destroy(&context->declines.mutex);
+    vb_lock_destroy(&context->declines.mutex);
     pthread_cond_destroy(&context->acked);
-    pthread_mutex_destroy(&context->mutex);
+    vb_lock_destroy(&context->mutex);
     free(context);
 }
 
@@ -315,23 +361,23 @@ void vb_context_close(struct vb_context *context)
 void vb_object_add(struct vb_context *context, struct vb_object *object,
                    void (*release)(struct vb_object *))
 {
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     object->release = release;
     object->next = context->objects;
     object->link = &context->objects;
     if (object->next)
         object->next->link = &object->next;
     context->objects = object;
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }
 
 void vb_object_remove(struct vb_context *context, struct vb_object *object)
 {
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     *object->link = object->next;
     if (object->next)
         object->next->link = object->link;
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }
 
 void vb_object_free(struct vb_object *object, void *memory)

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The adapter of one process, the contexts opened on it, and the tables that both keep. */
+/*
+ * The adapter: the software HCA of a process, or of a host of a simulated fabric, and the contexts
+ * that are opened on it. Every file of this room has it in hand. What peers may read and write of
+ * it lies in the segment (layout.h); the rest is here and private.
+ */
 #ifndef VB_HCA_ADAPTER_H
 #define VB_HCA_ADAPTER_H
 
@@ -15,6 +19,7 @@
 #include "hca/keys.h"
 #include "hca/layout.h"
 #include "hca/random.h"
+#include "lock/mutex.h"
 #include "memory/ranges.h"
 
 #define VB_LIKELY(x)   __builtin_expect(!!(x), 1)
@@ -33,17 +38,17 @@ struct vb_mw;
 struct vb_dm;
 
 /*
- * Numbers 0 … limit-1, each given out once until it is returned. The one that was returned first is
- * given out first, and while there are unused ones, only when `resting` others were returned after
- * it.
+ * A pool of the numbers 0 to limit - 1. A number is in use from vb_pool_take until vb_pool_return.
+ * Numbers are used again in the order in which they were returned; while some were never used, a
+ * returned number is used again only after `resting` others were returned behind it.
  */
 struct vb_pool {
     _Atomic uint32_t next;
     uint32_t limit;
     uint32_t resting;
-    uint32_t free_first; /* the numbers in `free`, a ring, go on from here */
+    uint32_t free_first; /* where the oldest returned number is in the ring `free` */
     uint32_t free_count;
-    uint32_t free_room; /* a power of two */
+    uint32_t free_room; /* entries of `free`, a power of two */
     uint32_t *free;
 };
 
@@ -55,59 +60,65 @@ enum { VB_LOST_KINDS = 11 };
 struct vb_adapter {
     struct vb_view self;
     uint32_t instance;
-    bool barriers;    /* the kernel offers what biased locks need */
-    atomic_bool gone; /* never set: what a waiter on an own lock looks at */
+    bool barriers;    /* the kernel has membarrier, so biased locks may have a privileged thread */
+    atomic_bool gone; /* never set: the `gone` of those who wait for a lock of their own segment */
     const struct vb_host_calls *calls;
-    struct vb_direct *direct;       /* what carries QPs between processes of this host, or NULL */
-    const struct vb_engine *engine; /* the packet engine, where there is one */
-    struct vb_heap *segment;        /* tables and rings */
-    struct vb_heap *heap;           /* memory for applications; may be NULL */
-    pthread_mutex_t mutex;          /* the pools and tables below */
-    pthread_mutex_t groups;         /* multicast.h; taken before every other */
-    pthread_mutex_t lifetime; /* a QP stays while it is held; the port's threads never take it */
-    pthread_mutex_t xrc; /* an XRC SRQ stays while it is held; nothing is taken under it but the
-                            locks of queues */
+    struct vb_direct *direct;       /* the direct carrier; NULL on a simulated host */
+    const struct vb_engine *engine; /* the packet engine, or NULL */
+    struct vb_heap *segment;        /* the tables and rings that peers map */
+    struct vb_heap *heap;           /* memory for the program's buffers; may be NULL */
+    struct vb_mutex mutex;          /* protects the pools and tables below; docs/locks.md has all */
+    struct vb_mutex groups;         /* protects the multicast groups (multicast.h) */
+    struct vb_mutex lifetime;       /* while it is held no QP is freed */
+    struct vb_mutex xrc;            /* while it is held no XRC SRQ is freed */
     struct vb_pool qp_pool, cq_pool, srq_pool, pd_pool;
     struct vb_keys keys;        /* of memory regions */
-    struct vb_range *ranges;    /* of regions whose memory may go (gone.h), under… */
-    pthread_mutex_t gone_mutex; /* …this, with which nobody frees or waits */
-    struct vb_qp **qps;         /* by table index; NULL where none is */
-    uint64_t *live; /* a bit for each of these that may carry requests (vb_qp_set_live) */
+    struct vb_range *ranges;    /* of regions whose memory may be unmapped (gone.h) */
+    struct vb_mutex gone_mutex; /* protects `ranges`; its holders neither free memory nor wait */
+    struct vb_qp **qps;         /* by table index; NULL: the entry is free */
+    uint64_t *live;             /* a bit for each QP that may carry requests (vb_qp_set_live) */
     struct vb_cq **cqs;
     struct vb_srq **srqs;
     struct vb_adapter_port ports[VB_MAX_PORTS];
     uint8_t port_count;
-    void (*tell)(const char *line); /* what a request waits for, for the log (overdue.h), or NULL */
-    struct vb_vigil *vigils;        /* under `mutex`: threads that wait in a call (vigil.h) */
-    atomic_bool told_datagram;      /* one that found no receive request */
-    _Atomic uint64_t lost[VB_LOST_KINDS]; /* datagrams that went directly, by cause (lost.h) */
+    void (*tell)(const char *line); /* writes a line of the log; NULL: there is no log */
+    struct vb_vigil *vigils;        /* threads that wait in a call (vigil.h); under `mutex` */
+    atomic_bool logged_datagram;    /* the log has a line about a datagram without a receive */
+    _Atomic uint64_t lost[VB_LOST_KINDS]; /* lost datagrams by cause, of the direct carrier */
     uint32_t channel_serial;
-    struct vb_random random; /* behind keys */
-    pthread_mutex_t binding; /* which windows there are, and what they are bound to */
+    struct vb_random random; /* makes keys; under `mutex` */
+    struct vb_mutex binding; /* protects `windows` and what each is bound to */
     struct vb_mw *windows;
-    uint8_t *zeros, *sink; /* what null regions read and write; NULL before the first */
-    size_t dm_used;        /* bytes of device memory, under `mutex` */
+    uint8_t *zeros, *sink; /* what null regions read and write; NULL before the first of them */
+    size_t dm_used;        /* bytes of device memory in use; under `mutex` */
     uint32_t dm_serial;
 };
 
+/* An index of one of the adapter's pools, under its mutex; negative errno where all are in use. */
+int vb_adapter_take_index(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index);
+void vb_adapter_return_index(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t index);
+/* An index, and the number that the host gives it (vb_host_calls.number). */
+int vb_adapter_take_number(struct vb_adapter *adapter, struct vb_pool *pool, uint32_t *index,
+                           uint32_t *number);
+
 struct vb_object {
     struct vb_object *next, **link;
-    void (*release)(struct vb_object *object); /* for a context that is closed with it open */
-    bool kept; /* its memory outlives it: the program holds it (vb_context_end) */
+    void (*release)(struct vb_object *object); /* destroys it when its context is closed */
+    bool kept; /* its memory is not freed with it, since the program has it (vb_context_end) */
 };
 
 struct vb_context {
     struct ibv_context *ibv;
     struct vb_adapter *adapter;
-    bool closing;          /* nobody will acknowledge events */
+    bool closing;          /* the program acknowledges no more events */
     int async_fd;          /* semaphore eventfd: one count per queued event */
-    pthread_mutex_t mutex; /* events and objects */
+    struct vb_mutex mutex; /* protects events and objects */
     pthread_cond_t acked;
-    struct vb_event *events;   /* not read yet, oldest first */
-    struct vb_event *unacked;  /* read, and their destroyers wait for the acknowledgement */
-    struct vb_object *objects; /* what the program made, newest first */
+    struct vb_event *events;   /* events that are not read yet, oldest first */
+    struct vb_event *unacked;  /* events that are read and not acknowledged */
+    struct vb_object *objects; /* the program's objects, newest first */
     struct vb_declines declines;
-    void (*on_error)(void); /* a completion with error is polled; NULL: nobody asks */
+    void (*on_error)(void); /* called when a completion with error is polled; may be NULL */
 };
 
 /*

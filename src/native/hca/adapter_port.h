@@ -18,11 +18,11 @@ enum { VB_PKEY_DEFAULT = 0xffff };
 
 struct vb_adapter_port {
     uint8_t number;
-    bool infiniband;                /* the link layer; Ethernet: RoCE, which is addressed by GIDs */
-    uint8_t lmc;                    /* an InfiniBand port has 2^lmc LIDs, … */
-    uint16_t lid;                   /* …of which this is the first; 0: Ethernet */
+    bool infiniband;                /* the link layer: InfiniBand, or else Ethernet (RoCE) */
+    uint8_t lmc;                    /* an InfiniBand port has 2^lmc LIDs from `lid` on */
+    uint16_t lid;                   /* its first LID; 0 on an Ethernet port */
     uint16_t pkeys[VB_MAX_PKEYS];   /* a QP's pkey_index names an entry; 0: it is empty */
-    struct vb_addresses *addresses; /* its GID table, state and MTU; NULL: nobody asks */
+    struct vb_addresses *addresses; /* its GID table, state and MTU; may be NULL (simulated) */
 };
 
 /* One port, Ethernet, in the default partition. */
@@ -38,22 +38,16 @@ static inline bool vb_pkey_is_valid(uint16_t pkey)
     return pkey & 0x7fff;
 }
 
-/* One partition, and not both limited members of it (IBA 10.9.3). */
+/* Do two P_Keys name one partition, and at least one of them full membership (IBA 10.9.3)? */
 static inline bool vb_pkeys_match(uint16_t one, uint16_t other)
 {
     return ((one ^ other) & 0x7fff) == 0 && ((one | other) & 0x8000);
 }
 
-/* Why two do not match. */
+/* Why two P_Keys do not match. */
 static inline const char *vb_pkeys_differ(uint16_t one, uint16_t other)
 {
     return (one ^ other) & 0x7fff ? "two partitions" : "two limited members of one partition";
-}
-
-/* Is this LID one of the port's? */
-static inline bool vb_adapter_port_has_lid(const struct vb_adapter_port *port, uint16_t lid)
-{
-    return port->infiniband && vb_lid_is_of(port->lid, port->lmc, lid);
 }
 
 #endif

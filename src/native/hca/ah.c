@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Address handles (ibv_create_ah, ibv_destroy_ah), and the check of an address vector that they
+ * share with modify_qp. An address handle belongs to its protection domain and changes no more once
+ * it is made.
+ */
 #include "hca/ah.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Address handles. */
+/*
+ * Address handles: the path to a destination of datagrams. Verbs create and destroy them; send
+ * requests of UD queue pairs name them.
+ */
 #ifndef VB_HCA_AH_H
 #define VB_HCA_AH_H
 
@@ -12,8 +15,8 @@ struct vb_ah {
     struct ibv_ah_attr attr;
 };
 
-/* Is a destination named as the port that the address names needs it? RoCE wants a GID, InfiniBand
- * is content with a LID. -EINVAL */
+/* Does the address name a destination as its port needs it: a GID on Ethernet, a GID or a LID on
+ * InfiniBand? 0 or -EINVAL. */
 int vb_ah_check(struct vb_context *context, const struct ibv_ah_attr *attr);
 
 /* -EINVAL: what vb_ah_check refuses. */

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The eight bytes of an atomic, and who else may be at them. */
+/*
+ * Atomic operations on eight bytes of this process's memory, which its peers may be changing at the
+ * same time. The packet engine and the direct carrier call them for requests that arrive.
+ */
 #ifndef VB_HCA_ATOMIC_H
 #define VB_HCA_ATOMIC_H
 
@@ -9,8 +12,8 @@
 enum vb_atomic_op { VB_ATOMIC_ADD, VB_ATOMIC_SWAP, VB_ATOMIC_WRITE };
 
 /*
- * What stood there, in `result`; a write, of `swap_value`, does not look. 0, or -EFAULT: the word
- * is not there any more.
+ * Carries an atomic out by the processor's own instruction. `result` is the value before; a write,
+ * of `swap_value`, does not read it. 0, or -EFAULT: the word is not mapped any more.
  */
 static inline int vb_atomic_by_processor(void *word, enum vb_atomic_op op, uint64_t compare_add,
                                          uint64_t swap_value, uint64_t *result)
@@ -27,13 +30,15 @@ static inline int vb_atomic_by_processor(void *word, enum vb_atomic_op op, uint6
 }
 
 /*
- * On this process's own memory, which peers reach without the processor's help: under the lock
- * that they take too. -EFAULT as above; -EBUSY: its holder is slow, or dead and not buried yet.
+ * The same under the segment's lock ATOMIC, for memory that peers change by cross-process copies
+ * under that lock. -EFAULT as above; -EBUSY: the lock was held for long, perhaps by a process that
+ * died and whose lock is not freed yet.
  */
 int vb_atomic_locked(struct vb_adapter *adapter, void *word, enum vb_atomic_op op,
                      uint64_t compare_add, uint64_t swap_value, uint64_t *result);
 
-/* On a checked region of this adapter's; as above, but that heap memory needs no lock. */
+/* On a region of this adapter that has passed its check. Memory of the shared heap needs no lock,
+ * since every process changes it by the processor's instructions. */
 int vb_atomic_here(struct vb_adapter *adapter, const struct vb_mr_shared *mr, uint64_t iova,
                    enum vb_atomic_op op, uint64_t compare_add, uint64_t swap_value,
                    uint64_t *result);

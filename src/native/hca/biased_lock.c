@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The slow half of biased locks: the first use by a thread, and use by any other than the
+ * privileged thread. The inline functions of biased_lock.h call it. `thread` of a lock changes only
+ * while its word `lock` is held.
+ */
 #include "hca/biased_lock.h"
 
 #include <linux/membarrier.h>
@@ -36,8 +41,9 @@ bool vb_barrier_register(void)
 }
 
 /*
- * Where the kernel refuses (an old one, or a seccomp filter that came later): a processor's stores
- * are visible within microseconds, so after a millisecond whoever was inside when it began is seen.
+ * Used where the kernel refuses membarrier (an old kernel, or a seccomp filter that was installed
+ * later). A processor's stores are visible within microseconds, so after a millisecond `held` shows
+ * every thread that held its lock when the wait began.
  */
 static void let_stores_arrive(void)
 {
@@ -59,7 +65,8 @@ static bool has_gone(const atomic_bool *gone)
     return gone && atomic_load_explicit(gone, memory_order_relaxed);
 }
 
-/* Holding `lock`: the privileged thread can no longer enter, and has left when this returns. */
+/* Called with `lock` held. When it returns the privileged thread has released the lock and cannot
+ * take it as such any more. */
 static bool end_privilege(struct vb_biased_lock *lock, uint32_t holder, const atomic_bool *gone)
 {
     uint64_t thread = atomic_load(&lock->thread);
@@ -78,14 +85,6 @@ static bool end_privilege(struct vb_biased_lock *lock, uint32_t holder, const at
     return true;
 }
 
-static bool lock_word(_Atomic uint32_t *lock, uint32_t holder, const atomic_bool *gone)
-{
-    if (gone)
-        return vb_lock_unless(lock, holder, gone);
-    vb_lock(lock, holder);
-    return true;
-}
-
 static void enter_by_word(struct vb_biased_lock *lock)
 {
     atomic_store_explicit(&lock->by_word, 1, memory_order_relaxed);
@@ -96,7 +95,7 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
 {
     uint64_t thread;
 
-    if (!lock_word(&lock->lock, holder, gone))
+    if (!vb_word_await(&lock->lock, holder, gone))
         return false;
     thread = atomic_load(&lock->thread);
     if (thread == NONE && claim)
@@ -110,31 +109,29 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
 
 void vb_biased_release_slowly(struct vb_biased_lock *lock)
 {
-    uint64_t lender = lock->lender;
+    uint64_t restore = lock->restore;
 
-    lock->lender = 0;
+    lock->restore = 0;
     atomic_store_explicit(&lock->by_word, 0, memory_order_relaxed);
-    if (lender) /* from here on it may be inside */
-        atomic_store(&lock->thread, lender);
-    vb_unlock(&lock->lock);
+    if (restore) /* from here on that thread may hold the lock again */
+        atomic_store(&lock->thread, restore);
+    vb_word_clear(&lock->lock);
 }
 
-bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
+bool vb_biased_try_slowly(struct vb_biased_lock *lock, uint32_t holder)
 {
     uint64_t thread;
 
     if (atomic_load(&lock->held))
         return false;
-    if (atomic_load(&lock->thread) == vb_this_thread(holder)) {
-        vb_biased_acquire(lock, holder, false);
-        return true;
-    }
-    if (!vb_trylock(&lock->lock, holder))
+    if (atomic_load(&lock->thread) == vb_this_thread(holder))
+        return vb_biased_enter(lock, holder, false, NULL);
+    if (!vb_word_claim(&lock->lock, holder))
         return false;
     thread = atomic_load(&lock->thread); /* it changes only under `lock` */
     if (thread != NONE && thread != REVOKED) {
         end_privilege(lock, holder, NULL);
-        lock->lender = thread;
+        lock->restore = thread;
     }
     enter_by_word(lock);
     return true;
@@ -142,9 +139,9 @@ bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder)
 
 void vb_biased_forbid(struct vb_biased_lock *lock, uint32_t holder)
 {
-    vb_lock(&lock->lock, holder);
+    vb_word_await(&lock->lock, holder, NULL);
     end_privilege(lock, holder, NULL);
-    vb_unlock(&lock->lock);
+    vb_word_clear(&lock->lock);
 }
 
 bool vb_biased_is_held_by(const struct vb_biased_lock *lock, uint32_t instance)
@@ -153,7 +150,7 @@ bool vb_biased_is_held_by(const struct vb_biased_lock *lock, uint32_t instance)
            (atomic_load(&lock->held) && lock->owner >> 32 == instance);
 }
 
-void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance)
+void vb_biased_free_dead(struct vb_biased_lock *lock, uint32_t instance)
 {
     uint64_t thread = atomic_load(&lock->thread);
 
@@ -163,6 +160,6 @@ void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance)
         atomic_compare_exchange_strong(&lock->thread, &thread, NONE);
     if (atomic_load(&lock->lock) == instance) {
         atomic_store(&lock->by_word, 0);
-        vb_unlock(&lock->lock);
+        vb_word_clear(&lock->lock);
     }
 }

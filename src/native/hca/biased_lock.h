@@ -23,22 +23,25 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "lock/order.h"
+
 struct vb_biased_lock {
-    _Atomic uint64_t thread;  /* the privileged one; 0: none yet, 1: revoked */
-    _Atomic uint32_t held;    /* by that thread */
-    _Atomic uint32_t lock;    /* by any thread: its adapter's instance */
-    _Atomic uint32_t turns;   /* how often it was released */
-    _Atomic uint32_t by_word; /* whoever is inside came in by `lock`, and leaves by it */
-    uint64_t owner;           /* who was privileged last: `held` is its */
-    uint64_t lender;          /* who gets the privilege back at the release */
+    _Atomic uint64_t thread;  /* the privileged thread; 0: none yet, 1: privilege is revoked */
+    _Atomic uint32_t held;    /* 1 while the privileged thread holds the lock */
+    _Atomic uint32_t lock;    /* the word for all others: the holder's instance, or 0 */
+    _Atomic uint32_t turns;   /* how often the lock was released */
+    _Atomic uint32_t by_word; /* 1: the holder has taken `lock`, and releases that */
+    uint64_t owner;           /* the thread that was privileged last, to which `held` belongs */
+    uint64_t restore;         /* the thread that is privileged again after the release; 0: none */
 };
 
-/* Asks the kernel for the barriers; false: it has none, so no thread here may be privileged. */
+/* Registers the process for membarrier; false: the kernel has none, so no thread of this process
+ * may be privileged. */
 bool vb_barrier_register(void);
 /* Every thread of every process that registered has passed a barrier when this returns. */
 void vb_barrier_everywhere(void);
 
-/* No thread is to be privileged; one that is loses it. */
+/* From now on no thread is privileged; one that is loses its privilege. */
 void vb_biased_forbid(struct vb_biased_lock *lock, uint32_t holder);
 
 void vb_biased_release_slowly(struct vb_biased_lock *lock);
@@ -46,9 +49,10 @@ bool vb_biased_acquire_slowly(struct vb_biased_lock *lock, uint32_t holder, bool
                               const atomic_bool *gone);
 
 /*
- * The kernel's number of this thread, which no other living thread of the process has; 0 until the
- * thread is made privileged somewhere: an instance is not 0, so that such a thread has nobody's
- * name. An address would need all of its 64 bits. Static TLS, so that reading it is one load.
+ * The kernel's number of this thread (gettid), which no other living thread of the process has. It
+ * is 0 until the thread is privileged for the first time, and no privileged thread has the number
+ * 0. The address of a variable would need all 64 bits of `thread`. In static TLS, so that reading
+ * it is one load.
  */
 extern _Thread_local uint32_t vb_thread_number
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
@@ -58,23 +62,24 @@ static inline uint64_t vb_this_thread(uint32_t instance)
     return (uint64_t)instance << 32 | vb_thread_number;
 }
 
-/* In a forked child, whose only thread has a copy of its parent's number. */
+/* For a forked child, whose only thread has a copy of the number of its parent's thread. */
 void vb_thread_forget_number(void);
 
 /*
- * `holder` is the caller's adapter's instance; `claim`: this is the call by which the lock's usual
- * thread makes itself known. False when `gone` (may be NULL) became true first: the lock's memory
- * belongs to a process that died.
+ * Takes the lock. `holder` is the instance of the caller's adapter. With `claim` the caller becomes
+ * the privileged thread if there was none yet. False when `gone` (may be NULL) became true first:
+ * the lock's memory belongs to a process that died. This is the lock without its rank: other code
+ * calls vb_biased_acquire.
  */
-static inline bool vb_biased_acquire_unless(struct vb_biased_lock *lock, uint32_t holder,
-                                            bool claim, const atomic_bool *gone)
+static inline bool vb_biased_enter(struct vb_biased_lock *lock, uint32_t holder, bool claim,
+                                   const atomic_bool *gone)
 {
     uint64_t me = vb_this_thread(holder);
 
     if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_relaxed) == me, 1)) {
         atomic_store_explicit(&lock->held, 1, memory_order_relaxed);
-        atomic_signal_fence(memory_order_seq_cst); /* the processor's part is the revoker's */
-        /* Acquires what a visitor wrote before it gave the privilege back. */
+        atomic_signal_fence(memory_order_seq_cst); /* the revoker runs the processor's barrier */
+        /* Acquires what another thread wrote before it restored the privilege. */
         if (__builtin_expect(atomic_load_explicit(&lock->thread, memory_order_acquire) == me, 1))
             return true;
         atomic_store_explicit(&lock->held, 0, memory_order_release);
@@ -82,14 +87,25 @@ static inline bool vb_biased_acquire_unless(struct vb_biased_lock *lock, uint32_
     return vb_biased_acquire_slowly(lock, holder, claim, gone);
 }
 
-static inline void vb_biased_acquire(struct vb_biased_lock *lock, uint32_t holder, bool claim)
+static inline bool vb_biased_acquire_unless(struct vb_biased_lock *lock, enum vb_rank rank,
+                                            uint32_t holder, bool claim, const atomic_bool *gone)
 {
-    vb_biased_acquire_unless(lock, holder, claim, NULL);
+    vb_lock_order_check(rank);
+    if (!vb_biased_enter(lock, holder, claim, gone))
+        return false;
+    vb_lock_order_took(lock, rank);
+    return true;
 }
 
-/* `held` would not tell a visitor how it came in: the thread that has lost its privilege may be
- * setting it, before it sees that and clears it again. */
-static inline void vb_biased_release(struct vb_biased_lock *lock)
+static inline void vb_biased_acquire(struct vb_biased_lock *lock, enum vb_rank rank,
+                                     uint32_t holder, bool claim)
+{
+    vb_biased_acquire_unless(lock, rank, holder, claim, NULL);
+}
+
+/* Releases the lock without its rank. `by_word` says how it was taken; `held` does not, since a
+ * thread that has just lost its privilege may set it, and clears it when it sees that. */
+static inline void vb_biased_leave(struct vb_biased_lock *lock)
 {
     uint32_t turns = atomic_load_explicit(&lock->turns, memory_order_relaxed);
 
@@ -100,18 +116,33 @@ static inline void vb_biased_release(struct vb_biased_lock *lock)
         vb_biased_release_slowly(lock);
 }
 
-/* Without waiting. The usual thread has its privilege back afterwards: this is for rare visitors.
- */
-bool vb_biased_try(struct vb_biased_lock *lock, uint32_t holder);
+static inline void vb_biased_release(struct vb_biased_lock *lock)
+{
+    vb_lock_order_released(lock);
+    vb_biased_leave(lock);
+}
+
+bool vb_biased_try_slowly(struct vb_biased_lock *lock, uint32_t holder);
 
 /*
- * What a dead process held, or was privileged to, is free again. True if it was inside: the caller
- * has repaired what the lock protects.
+ * Takes the lock unless another thread holds it; it waits for nobody, so it may go against the
+ * order. The privileged thread has its privilege back after the release: this is for rare visitors.
  */
-bool vb_biased_is_held_by(const struct vb_biased_lock *lock, uint32_t instance);
-void vb_biased_bury(struct vb_biased_lock *lock, uint32_t instance);
+static inline bool vb_biased_try(struct vb_biased_lock *lock, enum vb_rank rank, uint32_t holder)
+{
+    if (!vb_biased_try_slowly(lock, holder))
+        return false;
+    vb_lock_order_took(lock, rank);
+    return true;
+}
 
-/* For others than holders, after vb_barrier_everywhere: is somebody inside? */
+/* Does a thread of that adapter's process hold the lock? Asked after the process has died. */
+bool vb_biased_is_held_by(const struct vb_biased_lock *lock, uint32_t instance);
+/* Frees the lock, and the privilege to it, from a process that died. The caller is the owner of the
+ * segment and has repaired what the lock protects. */
+void vb_biased_free_dead(struct vb_biased_lock *lock, uint32_t instance);
+
+/* Is the lock held? For a thread that does not hold it, after vb_barrier_everywhere. */
 static inline bool vb_biased_is_held(const struct vb_biased_lock *lock)
 {
     return atomic_load_explicit(&lock->held, memory_order_acquire) ||

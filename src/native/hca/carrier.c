@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The carrier of a queue pair before RTR, and two calls for carriers that complete each call before
+ * they return. Nothing is in progress on a queue pair that has this carrier.
+ */
 #include "hca/carrier.h"
 
 #include <errno.h>

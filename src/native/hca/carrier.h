@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A carrier takes a QP's requests to the other end. A QP has one from INIT to RTR until it is
- * reset or destroyed; its port chooses it (vb_host_calls.connect), and nothing else asks which one
- * it is. Before that it has `vb_uncarried`, which has nothing under way.
+ * A carrier takes a QP's requests to the other end. The host chooses it for each QP at INIT to RTR
+ * (vb_host_calls.connect), and nothing else asks which one it is; before that, and after a reset, a
+ * QP has `vb_uncarried`. Each call may be made from any thread.
  *
- * Two kinds of work are possible. Where `execute` is there, the thread that posts a request carries
- * it out (direct). Where it is not, the carrier takes requests from the send queue by itself,
- * and `kick` tells it that there are some (the packet engine: roce, sim).
- *
- * Each call may be made from any thread.
+ * There are two kinds. A carrier with `execute` works in the thread that posts a request (direct).
+ * A carrier without it takes requests from the send queue by itself, and `doorbell` says that there
+ * are some (the packet engine: roce, sim).
  */
 #ifndef VB_HCA_CARRIER_H
 #define VB_HCA_CARRIER_H
@@ -31,44 +29,45 @@ struct vb_outcome {
 
 struct vb_carrier {
     /*
-     * Carries one request out, under the QP's sq_lock. 0: it ended as `outcome` says. -EAGAIN: it
-     * waits (receiver not ready, peer not there); vb_host_calls.progress tries again.
+     * Carries one request out, under the QP's sq_lock. 0: it has ended as `outcome` says. -EAGAIN:
+     * it waits (receiver not ready, peer not there), and vb_host_calls.progress tries it again.
      */
     int (*execute)(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
     /*
-     * NULL where there is `execute`. The QP has new requests, or another state. Called without its
-     * sq_lock: the carrier takes the engine's lock, calls vb_engine_attend and sends what is ready.
+     * Says that the QP has new requests or another state. NULL where there is `execute`. Called
+     * without the sq_lock: the carrier takes the engine's lock, calls vb_engine_attend and sends
+     * what is ready.
      */
-    void (*kick)(struct vb_qp *qp);
+    void (*doorbell)(struct vb_qp *qp);
     /*
-     * After vb_barrier_everywhere: returns when no request that had begun, by this QP or towards
-     * it, is still under way.
+     * Returns when every request that had begun, by this QP or towards it, has ended. Called after
+     * vb_barrier_everywhere.
      */
     void (*settle)(struct vb_qp *qp);
-    /* The same asked without waiting; true: none is. */
+    /* The same without waiting: true if no such request is in progress. */
     bool (*quiet)(struct vb_qp *qp);
     /*
-     * NULL: nothing of the peer's is under way while the engine's lock is held. From within a
-     * request of this QP, under its sq_lock: waits for what its peer had begun when this was
-     * called. False: that takes long, try again later (the peer may wait for this QP in the same
-     * way).
+     * Waits for the requests that the peer had begun when this was called. The caller carries out
+     * a request of this QP, under its sq_lock. False: that takes long, and the caller tries again
+     * later, since the peer may be waiting for this QP in the same way. NULL: the engine's lock,
+     * which the caller holds, keeps all of them out.
      */
     bool (*settle_peer)(struct vb_qp *qp);
-    /* May be NULL. The queue pair at the other end where this process can look at it, else NULL. */
+    /* The queue pair at the other end, where this process can read it, else NULL. May be NULL. */
     const struct vb_qp_shared *(*other_end)(const struct vb_qp *qp);
-    /* May be NULL. A request of this QP has failed: adds what the carrier alone knows about it. */
+    /* Adds to the evidence of a failed request what the carrier alone knows. May be NULL. */
     void (*note)(const struct vb_qp *qp, struct vb_evidence *evidence);
     /*
-     * NULL: it is compared with `other_end`. The QP's destination has its own number: is it this
-     * QP? A peer on another host may have the same number.
+     * Is a QP whose destination has its own number connected to itself? A peer on another host may
+     * have the same number. NULL: the QP is compared with `other_end`.
      */
     bool (*is_loop)(const struct vb_qp *qp);
-    /* NULL: there is one way only. SQD: requests go to the new address vector from now on. An
-     * address that leads nowhere is an error, and nothing has changed. */
+    /* Sends requests to the new address vector from now on, in SQD. With an error, for an address
+     * that leads nowhere, nothing has changed. NULL: the address does not matter. */
     int (*move)(struct vb_qp *qp);
     /*
-     * May be NULL. The QP, in RTS, is about to be reset or destroyed: what was posted to it, and
-     * waits for the port alone, is sent before this returns. Called without its sq_lock.
+     * Sends the posted requests that wait for the network device alone, before a QP in RTS is reset
+     * or destroyed. Called without the sq_lock. May be NULL.
      */
     void (*send_posted)(struct vb_qp *qp);
 };

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The possible causes of a NAK, by its code and by the operation that it refused. sentences.c asks
+ * for them. A cause is named only where the operation can have it, which tests/native/test_causes.c
+ * shows for each row.
+ */
 #include "hca/causes.h"
 
 #include "abi/verbs.h"

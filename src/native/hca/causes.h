@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What can be behind a NAK, whose code says no more than its class: per operation and QP type. */
+/*
+ * The possible causes of a NAK. Its code names a class of errors only, so the operation and the
+ * type of the queue pair decide which causes are named. sentences.c asks for them.
+ */
 #ifndef VB_HCA_CAUSES_H
 #define VB_HCA_CAUSES_H
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Completion channels: creating and destroying them, writing and reading their records. Any thread
+ * writes to a channel; programs read from it by ibv_get_cq_event. A record names a CQ and its
+ * generation, so a record of a destroyed CQ is skipped.
+ */
 #include "hca/channel.h"
 
 #include <errno.h>
@@ -36,9 +41,9 @@ int vb_channel_create(struct vb_context *context, struct vb_channel **channel)
         free(made);
         return error;
     }
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     made->serial = ++adapter->channel_serial;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     /* A producer never waits for a reader. */
     fcntl(ends[1], F_SETFL, O_NONBLOCK);
     made->ibv.context = context->ibv;
@@ -121,7 +126,7 @@ static bool is_readable(const struct vb_channel *channel)
     return poll(&entry, 1, 0) == 1;
 }
 
-/* False: what is left in it finds no room. */
+/* Moves the records of the pipe to `ring`. False: there is no room for the rest. */
 static bool empty_pipe(struct vb_channel *channel)
 {
     struct vb_channel_record record;
@@ -158,8 +163,9 @@ static uint64_t microseconds(void)
 enum { SPINS_IN_VAIN = 8, SKIPPED_WAITS = 16 };
 
 /*
- * Waking a sleeping core takes tens of microseconds: worth spinning for, when asked to. Where the
- * events of late have come too far apart, only every 16th wait spins, to see whether they still do.
+ * Spins before a wait sleeps, since waking a sleeping core takes tens of microseconds. Where the
+ * last SPINS_IN_VAIN spins saw no event, only every 16th wait spins, to see whether that has
+ * changed.
  */
 static void spin(struct vb_channel *channel, unsigned spin_us)
 {
@@ -208,14 +214,14 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
         }
         if (VB_UNLIKELY(atomic_load(&adapter->self.header->events_missed)))
             vb_cq_notice_missed(adapter);
-        pthread_mutex_lock(&adapter->mutex);
+        vb_lock_take(&adapter->mutex);
         found = record.cq < VB_MAX_CQ ? adapter->cqs[record.cq] : NULL;
         if (found && found->generation == record.generation && found->channel == channel) {
             ++found->events_read;
-            pthread_mutex_unlock(&adapter->mutex);
+            vb_lock_release(&adapter->mutex);
             *cq = found;
             return 0;
         }
-        pthread_mutex_unlock(&adapter->mutex); /* a CQ destroyed meanwhile */
+        vb_lock_release(&adapter->mutex); /* that CQ was destroyed meanwhile: the next record */
     }
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Completion channels. Each is a pipe: whoever completes into an armed CQ, in this process or in
- * a peer that was given the pipe's other end, writes an 8-byte record that names the CQ. Where
- * only this process writes, and its reader learns otherwise that there is something, records can
- * be kept beside the pipe: that costs no system call.
+ * Completion channels. Each is a pipe: a thread that completes into an armed CQ, in this process or
+ * in a peer that has the pipe's writing end, writes a record of 8 bytes that names the CQ. Where
+ * this process alone writes and its reader needs no readable descriptor (sim), records are kept in
+ * memory beside the pipe, which costs no system call.
  */
 #ifndef VB_HCA_CHANNEL_H
 #define VB_HCA_CHANNEL_H
@@ -18,13 +18,13 @@ struct vb_channel {
     struct vb_object object;
     struct vb_context *context;
     int write_fd;
-    uint32_t serial;     /* never used again by this adapter; not 0 */
-    unsigned vain_spins; /* in a row; hints, so races between waiters do no harm */
+    uint32_t serial;     /* names the channel for ever; not 0 */
+    unsigned vain_spins; /* spins without an event in a row; a hint, so races do no harm */
     unsigned waits;
-    bool keeps;                     /* its records are here, and none is in the pipe: */
-    uint32_t kept, first_kept;      /* so many, the oldest of them; */
-    uint32_t kept_room;             /* a power of two */
-    struct vb_channel_record *ring; /* malloc */
+    bool keeps;                     /* records are kept in `ring`, and none is in the pipe */
+    uint32_t kept, first_kept;      /* how many records are kept, and where the oldest is */
+    uint32_t kept_room;             /* entries of `ring`, a power of two */
+    struct vb_channel_record *ring; /* from malloc */
 };
 
 struct vb_channel_record {
@@ -36,8 +36,8 @@ int vb_channel_create(struct vb_context *context, struct vb_channel **channel);
 int vb_channel_destroy(struct vb_channel *channel); /* -EBUSY while a CQ uses it */
 
 /*
- * 0 and the CQ whose event was next; -EAGAIN, -EINTR; spins `spin_us` before it sleeps. Of a
- * channel that keeps its records it never sleeps.
+ * Waits for the next event: 0 and its CQ, or -EAGAIN or -EINTR. Spins for `spin_us` before it
+ * sleeps. With a channel that keeps its records it never sleeps.
  */
 int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq **cq);
 
@@ -45,12 +45,12 @@ int vb_channel_wait(struct vb_channel *channel, unsigned spin_us, struct vb_cq *
 bool vb_channel_write(int write_fd, uint32_t cq, uint32_t generation);
 
 /*
- * From now on records are kept, those in the pipe too; or go into the pipe again. For one thread,
- * and the port says when there is a record (vb_host_calls.readable). -ENOMEM: the pipe has them, as
- * before.
+ * Keeps records in memory from now on, those in the pipe too, or writes them to the pipe again. One
+ * thread may use a channel that keeps records; vb_host_calls.readable says when there is one.
+ * -ENOMEM: the pipe has them, as before.
  */
 int vb_channel_keep(struct vb_channel *channel, bool keep);
-/* False: it keeps as many as a pipe holds, or there is no memory. */
+/* Keeps a record. False: as many are kept as a pipe holds, or there is no memory. */
 bool vb_channel_add(struct vb_channel *channel, uint32_t cq, uint32_t generation);
 
 #endif

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The names of the packet engine's counters, in the order of struct vb_counters. Who shows counters
+ * (verbena_describe, Python, sysfs) reads them from here.
+ */
 #include "hca/counters.h"
 
 const struct vb_counter_name vb_counter_names[] = {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What an engine counts: each drop, NAK, retry and refusal has a name here. */
+/*
+ * The counters of a packet engine: packets, drops, NAKs, retries and refusals. The engine counts
+ * under its lock; whoever shows counters reads them without it.
+ */
 #ifndef VB_HCA_COUNTERS_H
 #define VB_HCA_COUNTERS_H
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Completion queues: creating, resizing and destroying them, arming them, and the producer's slow
+ * paths (a full queue, an event). Producers are the threads of this process and of peers, each
+ * under the lock CQ of the queue.
+ */
 #include "hca/cq.h"
 
 #include <errno.h>
@@ -20,8 +25,8 @@ bool vb_cq_has_room_now(struct vb_cq_shared *cq)
 }
 
 /*
- * Consumes the arming that this entry satisfies (IBA 11.4.2.2). Until the channel is woken the
- * producer's instance stands in its place: should the producer die before, the owner wakes it.
+ * Consumes the arming that this entry satisfies (IBA 11.4.2.2). Until the channel is woken `armed`
+ * is the producer's instance: if the producer dies before that, the owner wakes the channel.
  */
 unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32_t position,
                               bool solicited)
@@ -43,8 +48,8 @@ unsigned vb_cq_consume_arming(struct vb_cq_shared *cq, uint32_t producer, uint32
 }
 
 /*
- * Programs that arm and poll, and seldom read the channel, fill it. Who reads a record looks for
- * events that were left out.
+ * Programs that arm and poll, and seldom read the channel, fill it. An event without room is noted
+ * in the CQ, and the next reader of a record writes it (vb_cq_notice_missed).
  */
 static void leave_out(const struct vb_view *view, struct vb_cq_shared *cq)
 {
@@ -58,7 +63,7 @@ static void write_event(const struct vb_view *view, struct vb_cq_shared *cq, uin
     if (VB_LIKELY(vb_channel_write(write_fd, index, cq->generation)))
         return;
     leave_out(view, cq);
-    /* If the last has been read by now, there is room again. */
+    /* Once more, since the reader of the last record may have looked before this was noted. */
     vb_channel_write(write_fd, index, cq->generation);
 }
 
@@ -66,11 +71,11 @@ void vb_cq_notice_missed(struct vb_adapter *adapter)
 {
     if (!atomic_exchange(&adapter->self.header->events_missed, 0))
         return;
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->cq_pool.next; ++i)
         if (adapter->cqs[i])
             vb_cq_notice(adapter->cqs[i]);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static void end_arming(struct vb_cq_shared *cq, uint32_t armed)
@@ -87,7 +92,7 @@ void vb_cq_wake(const struct vb_view *view, struct vb_cq_shared *cq, uint32_t in
     end_arming(cq, armed);
 }
 
-void vb_cq_tell(struct vb_cq *cq)
+void vb_cq_write_event(struct vb_cq *cq)
 {
     const struct vb_adapter *adapter = cq->context->adapter;
     struct vb_channel *channel = cq->channel;
@@ -100,7 +105,8 @@ void vb_cq_tell(struct vb_cq *cq)
         adapter->calls->readable(cq->context, channel->ibv.fd);
 }
 
-/* The notice first: a producer that dies in between leaves an event too many, not one too few. */
+/* Leaves the notice first, so that a producer that dies in between causes one event too many and
+ * not one too few. */
 unsigned vb_cqe_refuse(struct vb_cq_shared *cq)
 {
     bool first = !atomic_load(&cq->error);
@@ -117,7 +123,7 @@ static void wake_own(struct vb_cq *cq)
 {
     uint32_t armed = atomic_load(&cq->shared->armed);
 
-    vb_cq_tell(cq);
+    vb_cq_write_event(cq);
     end_arming(cq->shared, armed);
 }
 
@@ -215,21 +221,21 @@ static int cq_take_number(struct vb_adapter *adapter, struct vb_cq *cq)
 {
     int error;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     error = vb_pool_take(&adapter->cq_pool, &cq->index);
     cq->generation = vb_random(adapter);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return error;
 }
 
-/* Last: the service thread looks at whatever is in the table. */
+/* Called last, since the service thread uses every CQ in the table. */
 static void enter_table(struct vb_adapter *adapter, struct vb_cq *cq)
 {
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     adapter->cqs[cq->index] = cq;
     if (cq->channel)
         ++cq->channel->ibv.refcnt;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static void cq_fill_abi(struct vb_cq *cq, void *cq_context)
@@ -298,19 +304,19 @@ int vb_cq_create(struct vb_context *context, int cqe, void *cq_context, struct v
     return 0;
 }
 
-/* Every event that was handed out must be acknowledged first (ibv_ack_cq_events). */
+/* Waits until every event that the program has read is acknowledged (ibv_ack_cq_events). */
 static void wait_for_acks(struct vb_cq *cq, uint32_t events_read)
 {
     bool told = false;
 
-    pthread_mutex_lock(&cq->ibv.mutex);
+    vb_lock_abi_take(&cq->ibv.mutex, VB_RANK_CQ_ACKS);
     while (cq->ibv.comp_events_completed != events_read)
         if (told)
             pthread_cond_wait(&cq->ibv.cond, &cq->ibv.mutex);
         else if ((told = vb_overdue_wait(&cq->ibv.cond, &cq->ibv.mutex)))
             vb_overdue_acks(cq->context->adapter, "CQ", events_read - cq->ibv.comp_events_completed,
                             "ibv_ack_cq_events");
-    pthread_mutex_unlock(&cq->ibv.mutex);
+    vb_lock_abi_release(&cq->ibv.mutex);
 }
 
 int vb_cq_destroy(struct vb_cq *cq)
@@ -320,20 +326,18 @@ int vb_cq_destroy(struct vb_cq *cq)
 
     if (atomic_load(&cq->users))
         return vb_decline_busy_cq(cq);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     adapter->cqs[cq->index] = NULL;
     events_read = cq->events_read;
     if (cq->channel)
         --cq->channel->ibv.refcnt;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     vb_event_retire(cq->context, &cq->ibv);
     if (!cq->context->closing)
         wait_for_acks(cq, events_read);
     vb_object_remove(cq->context, &cq->object);
     vb_memory_heap_free(adapter->segment, cq->stamps);
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->cq_pool, cq->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_adapter_return_index(adapter, &adapter->cq_pool, cq->index);
     vb_memory_heap_free(adapter->segment, cq->ring);
     if (cq->parent)
         vb_pd_drop(cq->parent);
@@ -344,9 +348,10 @@ int vb_cq_destroy(struct vb_cq *cq)
 }
 
 /*
- * What came between the last poll and the arming. The specification lets it go by (the program
- * polls again), but programs that arm and then sleep (UCX) count on hardware's making an event of
- * it. Not of an entry that had its event and is unpolled, though: perftest arms before it polls.
+ * Makes an event of an entry that came between the last poll and the arming. The specification asks
+ * for none, since the program shall poll again; but hardware makes one, and programs that arm and
+ * then sleep (UCX) rely on it. An entry that had its event makes no second one: perftest arms
+ * before it polls.
  */
 static void wake_at_once(struct vb_cq *cq)
 {
@@ -362,7 +367,7 @@ static void wake_at_once(struct vb_cq *cq)
     while (vb_cq_has_entry_at(cq, from))
         ++from;
     atomic_store(&cq->shared->announced, from);
-    vb_cq_tell(cq);
+    vb_cq_write_event(cq);
 }
 
 void vb_cq_arm(struct vb_cq *cq, bool solicited_only)
@@ -395,7 +400,8 @@ static int cq_alloc_rings(struct vb_cq *cq, uint32_t entries, struct rings *made
 {
     struct vb_adapter *adapter = cq->context->adapter;
 
-    /* Who takes a first look may have the mask of one ring and the place of another. */
+    /* A look without the lock (ready_entry) may use the mask of one ring and the base of another.
+     */
     if (cq->largest < entries)
         cq->largest = entries;
     made->mask = entries - 1;
@@ -418,7 +424,7 @@ static void move_entries(struct vb_cq *cq, const struct rings *to, uint32_t tail
         to->stamps[at & (2 * to->mask + 1)] = *stamp_at(cq, at);
 }
 
-/* Puts the CQ on the new rings, and its old ones into their place, to be freed. */
+/* Exchanges the rings: the CQ gets the new ones, and `rings` the old ones, to be freed. */
 static void change_rings(struct vb_cq *cq, struct rings *rings)
 {
     struct vb_adapter *adapter = cq->context->adapter;
@@ -452,8 +458,8 @@ int vb_cq_resize(struct vb_cq *cq, int cqe)
         return error;
     /* In this order: whoever holds poll_lock waits for nobody, so the port's threads may take it.
      */
-    vb_biased_acquire(&cq->shared->lock, adapter->instance, false);
-    vb_biased_acquire(&cq->poll_lock, adapter->instance, false);
+    vb_biased_acquire(&cq->shared->lock, VB_RANK_CQ, adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, adapter->instance, false);
     tail = __atomic_load_n(&cq->shared->tail, __ATOMIC_RELAXED);
     waiting = tail - vb_cq_taken(cq);
     fits = waiting <= rings.mask + 1;
@@ -480,5 +486,5 @@ void vb_cq_repair(struct vb_cq *cq, uint32_t dead_holder)
     if (vb_biased_is_held_by(&shared->lock, dead_holder) &&
         atomic_load(&vb_cqe_at(self, shared, shared->tail)->seq) == shared->tail + 1)
         ++shared->tail;
-    vb_biased_bury(&shared->lock, dead_holder);
+    vb_biased_free_dead(&shared->lock, dead_holder);
 }

@@ -9,7 +9,7 @@
 
 #include "hca/cq.h"
 
-/* Counts an entry that would make an event; true: there are to be more first. */
+/* Counts an entry that would make an event. True: more entries are to come before the event. */
 bool vb_cq_holds_event(struct vb_cq_shared *cq)
 {
     uint32_t held = atomic_load(&cq->held);
@@ -37,7 +37,7 @@ static void announce_all(struct vb_cq *cq)
 {
     uint32_t position;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (position = vb_cq_taken(cq); vb_cq_has_entry_at(cq, position);)
         ++position;
     atomic_store(&cq->shared->announced, position);
@@ -50,13 +50,13 @@ void vb_cq_release_held(struct vb_cq *cq)
     uint32_t armed = atomic_load(&cq->shared->armed);
 
     if (!held || held == atomic_load(&cq->gather_count))
-        return; /* nothing has come: the next completion makes its event */
+        return; /* no completion has come, so the next one makes the event */
     do
         if (armed != VB_ARM_ANY && armed != VB_ARM_SOLICITED)
             return;
     while (!atomic_compare_exchange_weak(&cq->shared->armed, &armed, VB_ARM_NONE));
     announce_all(cq);
-    vb_cq_tell(cq);
+    vb_cq_write_event(cq);
 }
 
 int vb_cq_moderate(struct vb_cq *cq, uint16_t count, uint16_t microseconds)

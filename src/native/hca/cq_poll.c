@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The consumer's side of a CQ. */
+/*
+ * Polling a completion queue: taking entries, placing payloads that wait in them, and progress for
+ * requests that wait. Any thread polls, one at a time, under the lock CQ_POLL.
+ */
 #include <errno.h>
 #include <string.h>
 
@@ -8,10 +11,12 @@
 #include "hca/qp.h"
 #include "hca/refusal.h"
 #include "hca/yield.h"
+#include "lock/order.h"
 #include "memory/guard.h"
 #include "memory/prefetch.h"
 
-/* A first look may meet a resize; what is taken is looked at again, under poll_lock. */
+/* Also called without poll_lock, where a resize may interfere: an entry is looked at again under
+ * the lock before it is taken. */
 static inline struct vb_cqe *ready_entry(const struct vb_cq *cq, uint32_t position)
 {
     struct vb_cqe *ring = __atomic_load_n(&cq->ring, __ATOMIC_ACQUIRE);
@@ -32,7 +37,7 @@ static const struct vb_recv_wqe *recv_wqe(const struct vb_qp *qp, uint32_t wqe)
     return qp->srq ? vb_srq_wqe(self, qp->srq->shared, wqe) : vb_rq_wqe(self, qp->shared, wqe);
 }
 
-/* What has arrived still goes into a region that is being deregistered. */
+/* A payload that has arrived is still placed in a region that is being deregistered. */
 static VB_COLD enum vb_check find_leaving(const struct vb_view *self, uint32_t pd, uint32_t lkey,
                                           uint64_t addr, uint32_t length,
                                           const struct vb_mr_shared **mr, uint8_t **at)
@@ -41,7 +46,7 @@ static VB_COLD enum vb_check find_leaving(const struct vb_view *self, uint32_t p
                         at);
 }
 
-/* -EFAULT: an element is in no region any more, or its memory is gone. */
+/* -EFAULT: an element is in no region any more, or its memory is not mapped. */
 static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const uint8_t *data,
                    uint32_t length)
 {
@@ -68,26 +73,39 @@ static int scatter(const struct vb_qp *qp, const struct vb_recv_wqe *wqe, const 
     return error;
 }
 
+/* Where the request's key was checked when it was posted, its first element has room for all. */
+static inline int place_small(const struct vb_qp *qp, const struct vb_cqe *entry, uint32_t length)
+{
+    const struct vb_recv_wqe *wqe = recv_wqe(qp, entry->wqe);
+    uint8_t *at = (uint8_t *)(uintptr_t)__atomic_load_n(&wqe->sge[0].addr, __ATOMIC_RELAXED);
+
+    if (VB_LIKELY(vb_recv_is_checked(&qp->context->adapter->self, wqe, length) &&
+                  !vb_memory_guarded_write(at, entry->data, length)))
+        return 0;
+    return scatter(qp, wqe, entry->data, length);
+}
+
 static bool is_unplaced(const struct vb_cqe *entry)
 {
     return entry->kind == VB_CQE_RECV_INLINE || entry->kind == VB_CQE_RECV_STAGED;
 }
 
-/* Leaves the entry as it is: a store would take its line from the producer that wants it next. */
+/* Does not change the entry: a store would take its cache line from the next producer. */
 static int cq_poll_place(const struct vb_qp *qp, const struct vb_cqe *entry)
 {
     bool staged = entry->kind == VB_CQE_RECV_STAGED;
     uint32_t wqe = entry->wqe, length = __atomic_load_n(&entry->byte_len, __ATOMIC_RELAXED);
-    const uint8_t *data =
-        staged ? vb_rq_stage(&qp->context->adapter->self, qp->shared, wqe) : entry->data;
 
     if (VB_UNLIKELY(length > (staged ? VB_STAGE_BYTES : VB_CQE_INLINE)))
         return -EFAULT; /* no sender wrote this */
-    return scatter(qp, recv_wqe(qp, wqe), data, length);
+    if (!staged)
+        return place_small(qp, entry, length);
+    return scatter(qp, recv_wqe(qp, wqe), vb_rq_stage(&qp->context->adapter->self, qp->shared, wqe),
+                   length);
 }
 
-/* The buffer was taken away under its region: the message has no place, so its receive request and
- * the QP end in error (IBA 10.7.3.1: local protection). */
+/* The buffer was unmapped while it was registered: the message cannot be placed, so the receive
+ * request and the QP end in error (IBA 10.7.3.1: local protection). */
 static VB_COLD void fail_receive(struct vb_qp *qp, const struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_adapter *adapter = qp->context->adapter;
@@ -131,7 +149,8 @@ static void to_wc(const struct vb_cqe *entry, uint32_t qp_num, struct ibv_wc *wc
     wc->wc_flags = entry->flags;
     wc->pkey_index = 0;
     wc->slid = 0;
-    wc->sl = entry->kind != VB_CQE_SEND && (entry->flags & IBV_WC_GRH) ? entry->data[0] : 0;
+    wc->sl =
+        entry->kind != VB_CQE_SEND && (entry->flags & IBV_WC_GRH) ? entry->datagram.header_type : 0;
     wc->dlid_path_bits = 0;
 }
 
@@ -141,30 +160,29 @@ static VB_COLD void tell_error(const struct vb_cq *cq)
         cq->context->on_error();
 }
 
-/* An XRC SRQ's: the target QP may be gone. False for an entry that nobody is to see. */
+/* Takes an entry whose `qp` is no QP: one of an XRC SRQ, whose target QP may have been destroyed.
+ * False: the entry is void. */
 static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_srq *srq;
-    uint32_t target;
 
     if (entry->kind != VB_CQE_RECV_XRC)
         return false;
     srq = cq->context->adapter->srqs[entry->qp % VB_MAX_SRQ];
     if (!srq)
         return false;
-    memcpy(&target, entry->data, sizeof(target));
-    to_wc(entry, target, wc);
+    to_wc(entry, entry->xrc_target, wc);
     vb_srq_release(srq, entry->wqe);
     return true;
 }
 
 static void read_lids(const struct vb_cqe *entry, struct ibv_wc *wc)
 {
-    wc->slid = (uint16_t)(entry->data[2] << 8 | entry->data[3]);
-    wc->dlid_path_bits = entry->data[1];
+    wc->slid = (uint16_t)(entry->datagram.slid[0] << 8 | entry->datagram.slid[1]);
+    wc->dlid_path_bits = entry->datagram.path_bits;
 }
 
-/* False for an entry that nobody is to see. */
+/* Takes an entry. False: it is void, and the program does not see it. */
 static inline bool cq_poll_take(struct vb_cq *cq, struct vb_cqe *entry, struct ibv_wc *wc)
 {
     struct vb_qp *qp = cq->context->adapter->qps[entry->qp % VB_MAX_QP];
@@ -195,7 +213,7 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     struct vb_cqe *entry;
     int got = 0;
 
-    vb_biased_acquire(&cq->poll_lock, holder, true);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, holder, true);
     position = vb_cq_taken(cq);
     while (got < count && (entry = ready_entry(cq, position))) {
         vb_memory_prefetch_to_read(&cq->ring[(position + 2) & cq->mask]);
@@ -212,10 +230,10 @@ static int poll_entries(struct vb_cq *cq, int count, struct ibv_wc *wc)
     return got;
 }
 
-/* A poll for which the port makes progress may cost a system call: as much as so many others. */
+/* A poll that makes progress for packets may cost a system call: it counts as so many polls. */
 enum { PROGRESS_COUNTS = VB_YIELD_PERIOD / 4 };
 
-/* Of all CQs: a thread may poll many in turn. Static TLS, as it is written by each poll. */
+/* One for all CQs, since a thread may poll many in turn. In static TLS, as each poll writes it. */
 static _Thread_local struct vb_yield cq_poll_yield __attribute__((tls_model("initial-exec")));
 
 static VB_COLD void yield_if_due(const struct vb_adapter *adapter)
@@ -243,8 +261,8 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
 
     if (VB_UNLIKELY(atomic_load_explicit(&cq->waiting, memory_order_relaxed))) {
         atomic_fetch_add_explicit(&cq->rounds, 1, memory_order_relaxed);
-        if (!ready_entry(
-                cq, vb_cq_taken(cq))) /* what is there first: progress may cost a system call */
+        if (!ready_entry(cq,
+                         vb_cq_taken(cq))) /* only if nothing is there: it may cost a system call */
             cq->context->adapter->calls->progress(cq);
         counts = PROGRESS_COUNTS;
     }
@@ -262,10 +280,12 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
     return 0;
 }
 
-/* Takes the lock, and its usual thread, which polls, has its privilege back afterwards. */
+/* Takes the lock so that its privileged thread, which polls, has its privilege back afterwards. */
 static void cq_poll_visit(struct vb_cq *cq)
 {
-    for (unsigned round = 0; !vb_biased_try(&cq->poll_lock, cq->context->adapter->instance);)
+    vb_lock_order_check(VB_RANK_CQ_POLL);
+    for (unsigned round = 0;
+         !vb_biased_try(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance);)
         vb_backoff(&round);
 }
 
@@ -287,7 +307,7 @@ void vb_cq_place(struct vb_cq *cq)
     vb_biased_release(&cq->poll_lock);
 }
 
-/* A look without the lock: what is taken meanwhile is placed by who takes it. */
+/* Looks without the lock: the thread that polls an entry meanwhile places its payload. */
 static bool has_unplaced(const struct vb_cq *cq)
 {
     const struct vb_cqe *entry;
@@ -302,18 +322,18 @@ void vb_cqs_place(struct vb_adapter *adapter)
 {
     struct vb_qp *qp;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; (qp = vb_qp_next_live(adapter, i)); i = qp->index + 1)
         if (qp->recv_cq && has_unplaced(qp->recv_cq))
             vb_cq_place(qp->recv_cq);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 void vb_cq_forget(struct vb_cq *cq, uint32_t qp_index)
 {
     struct vb_cqe *entry;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position) {
         struct vb_qp *qp = cq->context->adapter->qps[qp_index];
 
@@ -331,7 +351,7 @@ bool vb_cq_holds_recv(struct vb_cq *cq, uint32_t qp_index, uint32_t wqe)
     struct vb_cqe *entry;
     bool found = false;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == qp_index && entry->wqe == wqe &&
                  (entry->kind == VB_CQE_RECV || is_unplaced(entry));
@@ -343,7 +363,7 @@ void vb_cq_forget_srq(struct vb_cq *cq, uint32_t srq_index)
 {
     struct vb_cqe *entry;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         if (entry->qp == srq_index && entry->kind == VB_CQE_RECV_XRC)
             entry->kind = VB_CQE_VOID;
@@ -355,7 +375,7 @@ bool vb_cq_holds_xrc(struct vb_cq *cq, uint32_t srq_index, uint32_t wqe)
     struct vb_cqe *entry;
     bool found = false;
 
-    vb_biased_acquire(&cq->poll_lock, cq->context->adapter->instance, false);
+    vb_biased_acquire(&cq->poll_lock, VB_RANK_CQ_POLL, cq->context->adapter->instance, false);
     for (uint32_t position = vb_cq_taken(cq); (entry = ready_entry(cq, position)); ++position)
         found |= entry->qp == srq_index && entry->wqe == wqe && entry->kind == VB_CQE_RECV_XRC;
     vb_biased_release(&cq->poll_lock);

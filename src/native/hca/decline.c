@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The record of why calls were refused, and the sentence that is made of it. Code that refuses a
+ * call adds to it (decline.h); dropin reads it in the same thread. A context keeps the latest
+ * records, one for each thread, under the lock DECLINES.
+ */
 #include "hca/decline.h"
 
 #include <arpa/inet.h>
@@ -8,7 +13,7 @@
 #include "hca/adapter.h"
 #include "hca/names.h"
 
-/* Under the mutex: the thread's latest, or NULL. */
+/* The thread's latest record, or NULL. Under the mutex. */
 static struct vb_declined *decline_latest(struct vb_declines *declines)
 {
     pthread_t self = pthread_self();
@@ -38,9 +43,9 @@ int vb_decline_with(struct vb_context *context, int error, const char *because,
 {
     if (!context) /* a forked child's: it has no adapter */
         return error;
-    pthread_mutex_lock(&context->declines.mutex);
+    vb_lock_take(&context->declines.mutex);
     decline_keep(&context->declines, error, because, number);
-    pthread_mutex_unlock(&context->declines.mutex);
+    vb_lock_release(&context->declines.mutex);
     return error;
 }
 
@@ -49,13 +54,13 @@ void vb_decline_close(struct vb_context *context, int error)
     struct vb_declines *declines = &context->declines;
     struct vb_declined *entry;
 
-    pthread_mutex_lock(&declines->mutex);
+    vb_lock_take(&declines->mutex);
     entry = decline_latest(declines);
     if (entry && entry->error == -error && !entry->closed)
         entry->closed = true;
     else
         decline_keep(declines, error, NULL, NULL);
-    pthread_mutex_unlock(&declines->mutex);
+    vb_lock_release(&declines->mutex);
 }
 
 /* The two halves of a GID, in host byte order. */
@@ -68,7 +73,7 @@ static void say_gid(struct vb_text *text, const uint64_t half[2])
     vb_text_add(text, "%s", name);
 }
 
-/* Each {digit} or {digit letter} becomes its number, all else stays. */
+/* Writes the sentence, with each {digit} or {digit letter} replaced by its number. */
 static int render(const struct vb_declined *declined, char *out, size_t size)
 {
     struct vb_text text = {.at = out, .left = size};
@@ -93,12 +98,12 @@ int vb_decline_text(struct vb_context *context, int error, char *text, size_t si
     struct vb_declines *declines = &context->declines;
     struct vb_declined declined = {0}, *entry;
 
-    pthread_mutex_lock(&declines->mutex);
+    vb_lock_take(&declines->mutex);
     entry = decline_latest(declines);
     if (entry && entry->error == (error < 0 ? -error : error)) {
         entry->closed = true;
         declined = *entry;
     }
-    pthread_mutex_unlock(&declines->mutex);
+    vb_lock_release(&declines->mutex);
     return declined.because ? render(&declined, text, size) : 0;
 }

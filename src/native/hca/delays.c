@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The table of RNR timer codes (IBA table 45). The packet engine and the direct carrier wait by it.
+ */
 #include "hca/delays.h"
 
 /* In units of 10 us; code 0 is the longest. */

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport's times in nanoseconds, from the codes that packets and attributes carry. */
+/*
+ * The transport's times in nanoseconds, from the codes that packets and attributes carry. The
+ * packet engine and the direct carrier wait by them, so that both fail after the same time.
+ */
 #ifndef VB_HCA_DELAYS_H
 #define VB_HCA_DELAYS_H
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Device memory (ibv_alloc_dm): allocating, copying, importing and freeing it. Several contexts may
+ * have imported one memory, which is freed with its last object.
+ */
 #include "hca/dm.h"
 
 #include <errno.h>
@@ -50,20 +54,20 @@ static int take_room(struct vb_adapter *adapter, size_t length)
 {
     int error = 0;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     if (length > VB_DM_BYTES - adapter->dm_used)
         error = -ENOMEM;
     else
         adapter->dm_used += length;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return error;
 }
 
 static void give_room(struct vb_adapter *adapter, size_t length)
 {
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     adapter->dm_used -= length;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static int get_memory(struct vb_dm_store *store, unsigned log_align)
@@ -129,13 +133,13 @@ static uint32_t next_handle(struct vb_context *context)
 {
     uint32_t handle;
 
-    pthread_mutex_lock(&context->adapter->mutex);
+    vb_lock_take(&context->adapter->mutex);
     handle = ++context->adapter->dm_serial;
-    pthread_mutex_unlock(&context->adapter->mutex);
+    vb_lock_release(&context->adapter->mutex);
     return handle;
 }
 
-/* Takes the reference to the store. */
+/* Makes an object for the store, and takes over the caller's reference to it. */
 static int new_dm(struct vb_context *context, struct vb_dm_store *store, uint32_t handle,
                   struct vb_dm **dm)
 {
@@ -182,7 +186,7 @@ int vb_dm_free(struct vb_dm *dm)
     if (dm->context)
         vb_object_remove(dm->context, &dm->object);
     put_store(dm->store);
-    dm->length = 0; /* of one that is kept: nothing can be copied */
+    dm->length = 0; /* nothing can be copied to an object that the program keeps */
     vb_object_free(&dm->object, dm);
     return 0;
 }
@@ -199,12 +203,12 @@ void vb_dm_drop(struct vb_dm *dm)
 
 /* ---- import ---- */
 
-/* With a reference. */
+/* Returns the store of the memory with this handle, with a reference, or NULL. */
 static struct vb_dm_store *find_store(struct vb_context *context, uint32_t handle)
 {
     struct vb_dm_store *found = NULL;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     for (struct vb_object *each = context->objects; each && !found; each = each->next) {
         const struct vb_dm *dm = (struct vb_dm *)((char *)each - offsetof(struct vb_dm, object));
 
@@ -213,7 +217,7 @@ static struct vb_dm_store *find_store(struct vb_context *context, uint32_t handl
         found = dm->store;
         atomic_fetch_add(&found->refs, 1);
     }
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     return found;
 }
 

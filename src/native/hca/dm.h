@@ -14,10 +14,10 @@ enum {
     VB_DM_LOG_ALIGN = 12,
 };
 
-/* The memory itself, of however many objects it is. */
+/* The memory itself. Each context that has allocated or imported it has a vb_dm for it. */
 struct vb_dm_store {
-    struct vb_adapter *adapter; /* NULL in a forked child, where none knows it */
-    struct vb_heap *heap;       /* that `memory` is from; NULL: malloc's */
+    struct vb_adapter *adapter; /* NULL in a forked child, which has no adapter */
+    struct vb_heap *heap;       /* the heap that has `memory`; NULL: malloc */
     uint8_t *memory;
     size_t length;
     _Atomic uint32_t refs;
@@ -31,21 +31,22 @@ struct vb_dm {
     uint8_t *memory;
     size_t length;
     bool imported;
-    _Atomic uint32_t users; /* regions */
+    _Atomic uint32_t users; /* regions in it */
 };
 
 /*
- * -EINVAL: no length, more than VB_DM_BYTES, or an alignment or a field that is unknown; -ENOMEM.
- * `context` may be NULL: memory that can be copied to and from, and not registered.
+ * Allocates device memory. -EINVAL: a length of 0 or above VB_DM_BYTES, an alignment that cannot be
+ * had, or a field that is unknown; -ENOMEM. With a `context` of NULL (a forked child) the memory
+ * can be copied to and from, and not registered.
  */
 int vb_dm_alloc(struct vb_context *context, struct vb_heap *heap,
                 const struct ibv_alloc_dm_attr *attr, struct vb_dm **dm);
 int vb_dm_free(struct vb_dm *dm); /* -EBUSY: regions of it are left */
 
-/* The memory that another context knows by this handle; -ENOENT. */
+/* Imports the memory that has this handle in another context. -ENOENT: none has. */
 int vb_dm_import(struct vb_context *context, struct vb_context *from, uint32_t handle,
                  struct vb_dm **dm);
-/* Without effect on one that was not imported. */
+/* Has no effect on memory that was not imported. */
 void vb_dm_unimport(struct vb_dm *dm);
 
 void vb_dm_use(struct vb_dm *dm);

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Asynchronous events: each context has a queue of them behind its async_fd. Any thread raises
+ * events; programs read and acknowledge them. An object is destroyed only when its events are
+ * acknowledged, so its destroyer waits here, under the lock CONTEXT.
+ */
 #include "hca/event.h"
 
 #include <errno.h>
@@ -30,7 +35,7 @@ static struct vb_event *unlink_first(struct vb_event **list, const void *element
     return NULL;
 }
 
-/* Under the mutex, as the next. */
+/* Makes the descriptor readable. Under the mutex, as the next function. */
 static void count(const struct vb_context *context)
 {
     uint64_t one = 1;
@@ -40,8 +45,9 @@ static void count(const struct vb_context *context)
 }
 
 /*
- * Of an event that nobody will get: a program that finds the descriptor readable must not block.
- * Where the kernel cannot do it without waiting (before 5.8) it may.
+ * Takes back the count of an event that was dropped, so that the program does not find a readable
+ * descriptor and then block. Before Linux 5.8 an eventfd cannot be read without waiting, and then
+ * the count stays.
  */
 static void discount(const struct vb_context *context)
 {
@@ -49,7 +55,7 @@ static void discount(const struct vb_context *context)
     struct iovec into = {&one, sizeof(one)};
 
     if (preadv2(context->async_fd, &into, 1, -1, RWF_NOWAIT) < 0)
-        return; /* a reader has it already, and finds no event */
+        return; /* a reader has taken the count, and finds no event */
 }
 
 static void queue(struct vb_context *context, const struct ibv_async_event *what, bool is_awaited)
@@ -60,10 +66,10 @@ static void queue(struct vb_context *context, const struct ibv_async_event *what
         return;
     event->event = *what;
     event->is_awaited = is_awaited;
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     event_append(&context->events, event);
     count(context);
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     if (context->adapter->calls->readable)
         context->adapter->calls->readable(context, context->async_fd);
 }
@@ -79,12 +85,12 @@ void vb_event_raise_port(struct vb_context *context, enum ibv_event_type type, i
           false);
 }
 
-/* The oldest event, to those that wait for their acknowledgement. */
+/* Takes the oldest event, and moves it to those that wait for their acknowledgement. */
 static bool event_take(struct vb_context *context, struct ibv_async_event *event)
 {
     struct vb_event *next;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     next = context->events;
     if (next) {
         context->events = next->next;
@@ -94,17 +100,17 @@ static bool event_take(struct vb_context *context, struct ibv_async_event *event
         else
             free(next);
     }
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     return next != NULL;
 }
 
 int vb_event_get(struct vb_context *context, struct ibv_async_event *event)
 {
-    /* The element may have been destroyed since its event was counted: wait on. */
+    /* The event may have been dropped since it was counted, with its object: wait for the next. */
     for (;;) {
         uint64_t count;
 
-        /* Never 0, as a caller would take `event`, which is not written, for one that came. */
+        /* Never 0, since `event` is not written. */
         if (read(context->async_fd, &count, sizeof(count)) < 0)
             return errno > 0 ? -errno : -EIO;
         if (event_take(context, event))
@@ -114,10 +120,10 @@ int vb_event_get(struct vb_context *context, struct ibv_async_event *event)
 
 void vb_event_ack(struct vb_context *context, struct ibv_async_event *event)
 {
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     free(unlink_first(&context->unacked, event->element.cq));
     pthread_cond_broadcast(&context->acked);
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }
 
 static unsigned count_unacked(const struct vb_context *context, const void *element)
@@ -135,24 +141,24 @@ void vb_event_retire(struct vb_context *context, const void *element)
     bool told = false;
     unsigned unacked;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     while ((event = unlink_first(&context->events, element))) {
         free(event);
         discount(context);
     }
     while ((unacked = count_unacked(context, element)))
         if (told)
-            pthread_cond_wait(&context->acked, &context->mutex);
-        else if ((told = vb_overdue_wait(&context->acked, &context->mutex)))
+            vb_lock_wait(&context->acked, &context->mutex);
+        else if ((told = vb_overdue_wait(&context->acked, &context->mutex.mutex)))
             vb_overdue_acks(context->adapter, "QP, CQ or SRQ", unacked, "ibv_ack_async_event");
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }
 
 void vb_event_drop_all(struct vb_context *context)
 {
     struct vb_event *next;
 
-    pthread_mutex_lock(&context->mutex); /* a peer's death may raise one right now */
+    vb_lock_take(&context->mutex); /* a peer's death may raise an event at this moment */
     for (struct vb_event *event = context->events; event; event = next) {
         next = event->next;
         free(event);
@@ -162,5 +168,5 @@ void vb_event_drop_all(struct vb_context *context)
         free(event);
     }
     context->events = context->unacked = NULL;
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
 }

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The ring of records in the segment that say why requests failed. Any thread adds one; a reader
+ * may be another process. A record is valid while its id is unchanged, so readers copy it and look
+ * again.
+ */
 #include "hca/evidence.h"
 
 #include <string.h>
-
-#include "hca/sentences.h"
-#include "hca/silence.h"
 
 uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *evidence)
 {
@@ -19,53 +21,6 @@ uint32_t vb_evidence_put(const struct vb_view *view, const struct vb_evidence *e
            sizeof(*slot) - sizeof(slot->id));
     atomic_store_explicit(&slot->id, id, memory_order_release);
     return id;
-}
-
-static bool is_told_by_silence(const struct vb_evidence *e)
-{
-    return e->check == VB_CHECK_NO_ANSWER || e->check == VB_CHECK_SEQUENCE_RETRIES ||
-           e->check == VB_CHECK_OTHER_BUILD;
-}
-
-static void say_check(struct vb_text *text, const struct vb_evidence *e)
-{
-    if (is_told_by_silence(e))
-        vb_silence_say(text, e);
-    else
-        vb_sentence_say(text, e->check, e);
-}
-
-/* What usually is behind it, and what to try. */
-static void say_advice(struct vb_text *text, const struct vb_evidence *e)
-{
-    if (is_told_by_silence(e))
-        vb_silence_advise(text, e);
-    else
-        vb_sentence_say(text, e->check | VB_SENTENCE_ADVICE, e);
-}
-
-static void say_flushed(struct vb_text *text, const struct vb_view *view,
-                        const struct vb_evidence *e)
-{
-    struct vb_evidence first;
-
-    say_check(text, e);
-    if (e->count == VB_FLUSH_FAILED && vb_evidence_get(view, e->key, &first)) {
-        vb_text_add(text, "; what failed first: ");
-        say_check(text, &first);
-        say_advice(text, &first);
-    } else if (e->count != VB_FLUSH_PROGRAM) {
-        vb_text_add(text, ": the first completion with another status, or an asynchronous event, "
-                          "says why");
-    }
-}
-
-static void say_numbers(struct vb_text *text, const struct vb_evidence *e)
-{
-    if (e->check == VB_CHECK_FLUSHED)
-        vb_sentence_say(text, VB_SENTENCE_NUMBERS_FLUSHED, e);
-    else if (e->next_state)
-        vb_sentence_say(text, VB_SENTENCE_NUMBERS, e);
 }
 
 bool vb_evidence_get(const struct vb_view *view, uint32_t id, struct vb_evidence *evidence)
@@ -90,31 +45,4 @@ bool vb_evidence_of_refusal(const struct vb_view *responder, const struct vb_evi
             evidence->peer_qp_num == refused->peer_qp_num && evidence->psn == refused->psn)
             return true;
     return false;
-}
-
-int vb_evidence_say(const struct vb_view *view, const struct vb_evidence *evidence,
-                    const struct vb_evidence *responder, char *out, size_t size)
-{
-    struct vb_text text = {.at = out, .left = size};
-    const struct vb_evidence *about = responder ? responder : evidence;
-
-    if (evidence->check == VB_CHECK_FLUSHED)
-        say_flushed(&text, view, evidence);
-    else
-        say_check(&text, evidence);
-    if (responder) {
-        vb_text_add(&text, ". What that side saw: ");
-        say_check(&text, responder);
-    }
-    say_advice(&text, about);
-    say_numbers(&text, evidence);
-    return text.length;
-}
-
-int vb_evidence_text(const struct vb_view *view, uint32_t id, char *out, size_t size)
-{
-    struct vb_evidence evidence;
-
-    return vb_evidence_get(view, id, &evidence) ? vb_evidence_say(view, &evidence, NULL, out, size)
-                                                : 0;
 }

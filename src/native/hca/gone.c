@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory of regions that the program unmaps or protects. The host passes each change of a mapping
+ * on (memory/watch.h), in whichever thread makes it. Its holders of the lock GONE call neither
+ * malloc nor free, since the change may come from there.
+ */
 #include "hca/gone.h"
 
 #include <unistd.h>
@@ -10,8 +15,8 @@ enum { PAGE = 4096, WORD = 64 };
 /* ---- the map ---- */
 
 /*
- * Two bits for each page of the region's: it went, and it is about to go (which the system may yet
- * refuse). The second half of the map has the latter.
+ * A region's map has two bits for each of its pages: in the first half whether the page was
+ * unmapped, in the second half whether it is about to be, which the system may still refuse.
  */
 static uint64_t words_of(uint64_t addr, uint64_t length)
 {
@@ -20,10 +25,10 @@ static uint64_t words_of(uint64_t addr, uint64_t length)
     return (last - first) / WORD + 1;
 }
 
-/* What is in the table may change while it is looked at: a region and its map as they were read. */
+/* A region and its map as they were read once, since the entry may change meanwhile. */
 struct marked {
     uint64_t addr, length, words;
-    _Atomic uint64_t *map; /* NULL: there was no room for one, or a peer wrote nonsense */
+    _Atomic uint64_t *map; /* NULL: there is no memory for one, or a peer wrote nonsense */
 };
 
 static struct marked marked_of(const struct vb_view *view, const struct vb_mr_shared *mr)
@@ -41,7 +46,7 @@ static struct marked marked_of(const struct vb_view *view, const struct vb_mr_sh
     return marked;
 }
 
-/* Pages first to last of a region, as the bits of one word after another. */
+/* Pages `first` to `last` of a region, by their bits in the words of the map. */
 struct pages {
     uint64_t first, last;
 };
@@ -57,7 +62,7 @@ static uint64_t bits_in(struct pages pages, uint64_t word)
     return bits;
 }
 
-/* Those of the region's pages that [low, high) meets, which it does. */
+/* The region's pages in [low, high), of which there is at least one. */
 static struct pages gone_pages_of(const struct marked *mr, uint64_t low, uint64_t high)
 {
     uint64_t base = mr->addr / PAGE, end = mr->addr + mr->length;
@@ -119,9 +124,9 @@ void vb_gone_enter(struct vb_mr *mr)
         return;
     mr->range.low = entry->addr;
     mr->range.high = entry->addr + entry->length;
-    pthread_mutex_lock(&adapter->gone_mutex);
+    vb_lock_take(&adapter->gone_mutex);
     vb_memory_ranges_add(&adapter->ranges, &mr->range);
-    pthread_mutex_unlock(&adapter->gone_mutex);
+    vb_lock_release(&adapter->gone_mutex);
     mr->is_watched = true;
     vb_memory_watch_range(entry->addr, entry->length);
 }
@@ -132,9 +137,9 @@ void vb_gone_leave(struct vb_mr *mr)
 
     if (!mr->is_watched)
         return;
-    pthread_mutex_lock(&adapter->gone_mutex);
+    vb_lock_take(&adapter->gone_mutex);
     vb_memory_ranges_remove(&adapter->ranges, &mr->range);
-    pthread_mutex_unlock(&adapter->gone_mutex);
+    vb_lock_release(&adapter->gone_mutex);
     mr->is_watched = false;
 }
 
@@ -151,12 +156,12 @@ void vb_gone_forget(struct vb_mr *mr)
 
 /* ---- what happens to them ---- */
 
-/* A change, and what was found of regions there. */
+/* A change of a mapping, and what was found of regions there. */
 struct change {
     struct vb_adapter *adapter;
     uint64_t low, high;
     bool met;
-    bool fresh;    /* of what is about to go, something had not gone yet */
+    bool fresh;    /* some page that is about to be unmapped was still mapped */
     bool may_wait; /* a payload may wait for its poll, since no mapping there has changed before */
 };
 
@@ -182,7 +187,7 @@ static void give_map(struct vb_adapter *adapter, struct vb_mr_shared *entry)
     uint64_t words = words_of(entry->addr, entry->length);
     void *map = vb_memory_heap_alloc(adapter->segment, 2 * words * sizeof(uint64_t), VB_LINE);
 
-    if (map) /* without one all of the region is gone */
+    if (map) /* without a map the whole region counts as unmapped */
         __atomic_store_n(&entry->heap_offset, vb_memory_heap_offset(adapter->segment, map),
                          __ATOMIC_RELEASE);
 }
@@ -192,7 +197,7 @@ static bool gone_is_in(const struct marked *marked, struct pages pages, uint64_t
     return marked->map && word <= pages.last / WORD && word < marked->words;
 }
 
-/* In the half of the map that begins at `from`. */
+/* Looks in the half of the map that begins at `from`. */
 static void gone_set_bits(const struct marked *marked, uint64_t from, const struct change *change)
 {
     struct pages pages = gone_pages_of(marked, change->low, change->high);
@@ -227,7 +232,7 @@ static void gone_mark(struct vb_range *range, void *with)
     atomic_fetch_or(&entry->pd, VB_PD_GONE);
 }
 
-/* What was about to go has gone. */
+/* Marks the pages that were about to be unmapped as unmapped. */
 static void gone_went(struct vb_range *range, void *with)
 {
     const struct change *change = with;
@@ -237,7 +242,7 @@ static void gone_went(struct vb_range *range, void *with)
     gone_set_bits(&marked, 0, change);
 }
 
-/* It is about to go no more. */
+/* Takes back that pages are about to be unmapped. */
 static void unmark(struct vb_range *range, void *with)
 {
     const struct change *change = with;
@@ -253,12 +258,12 @@ static void gone_visit(struct change *change, vb_range_visitor *each)
 {
     struct vb_adapter *adapter = change->adapter;
 
-    pthread_mutex_lock(&adapter->gone_mutex);
+    vb_lock_take(&adapter->gone_mutex);
     vb_memory_ranges_visit(adapter->ranges, change->low, change->high, each, change);
-    pthread_mutex_unlock(&adapter->gone_mutex);
+    vb_lock_release(&adapter->gone_mutex);
 }
 
-/* Whole pages go, whatever the length says. */
+/* The end of the last page: whole pages are unmapped, whatever the length is. */
 static uint64_t gone_end_of(uintptr_t at, size_t n)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), end = at + n;
@@ -266,10 +271,12 @@ static uint64_t gone_end_of(uintptr_t at, size_t n)
     return end < at || end > UINT64_MAX - page ? UINT64_MAX : (end + page - 1) & ~(page - 1);
 }
 
-/* Its caller may be anywhere, even in Verbena with a lock: nothing is waited for. */
+/* Marks the pages as unmapped without waiting for requests, since the caller may be in Verbena and
+ * hold a lock. */
 static bool gone_lose(struct change *change)
 {
     gone_visit(change, gone_mark);
+    vb_mr_changed(&change->adapter->self);
     gone_visit(change, gone_went);
     gone_visit(change, unmark);
     return true;
@@ -280,14 +287,14 @@ bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb
     struct change found = {.adapter = adapter, .low = at, .high = gone_end_of(at, n)};
 
     if (change == VB_MAPPING_FREED)
-        found.high = at + n < at ? UINT64_MAX : at + n; /* the rest of the page is other blocks' */
+        found.high = at + n < at ? UINT64_MAX : at + n; /* the page has other blocks behind it */
     if (change == VB_MAPPING_FREED) {
-        gone_visit(&found, gone_meet); /* nearly always nothing, and getpid() costs more */
+        gone_visit(&found, gone_meet); /* first, since it finds nothing nearly always */
         if (!found.met)
             return false;
     }
     if (adapter->self.header->pid != (uint32_t)getpid())
-        return false; /* a child's memory, which is no region's */
+        return false; /* the memory is a forked child's, which has no regions */
     if (change == VB_MAPPING_WENT)
         gone_visit(&found, gone_went);
     if (change == VB_MAPPING_WENT || change == VB_MAPPING_STAYED) {
@@ -295,12 +302,15 @@ bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb
         return true;
     }
     gone_visit(&found, gone_move);
+    if (found.met)
+        vb_mr_changed(&adapter->self);
     if (change == VB_MAPPING_LOST)
         return found.met && gone_lose(&found);
     if (found.may_wait)
         vb_mr_settle(adapter);
     if (found.met && change == VB_MAPPING_GOES) {
         gone_visit(&found, gone_mark);
+        vb_mr_changed(&adapter->self);
         if (found.fresh)
             vb_mr_settle(adapter);
     }

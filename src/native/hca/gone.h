@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Regions whose memory the program has unmapped, or replaced, since it registered them. An adapter
- * would still have the old pages. Here the old addresses may be other memory's by now, which no
- * request may touch: a request that meets a page that went ends with VB_CHECK_MEMORY_GONE, and one
- * that does not is carried out.
+ * Regions whose memory the program has unmapped or replaced since it registered them. A hardware
+ * adapter would have pinned the old pages. Here other memory may be at the old addresses, which no
+ * request may touch: a request that needs an unmapped page of its region ends with
+ * VB_CHECK_MEMORY_GONE, and one that needs none is carried out.
  *
- * The port hears of the program's mappings (memory/watch.h) and passes it on. A region that lost
- * nothing costs its users nothing: VB_PD_GONE makes the comparison of domains in vb_mr_check fail,
- * and only then is the region's map of pages looked at, which is in the segment, since peers look
- * at it too. Regions on demand follow their addresses to whatever is mapped there (an adapter's do
- * as well), and memory of the shared heap stays reachable through its file: both are left out.
+ * The host hears of changes to the program's mappings (memory/watch.h) and calls vb_gone_mapping,
+ * in the thread that makes the change. Other regions pay nothing for this: VB_PD_GONE makes the
+ * comparison of domains in vb_mr_check fail, and only then is the region's map of pages looked at.
+ * It lies in the segment, since peers look at it too. Two kinds are left out: regions on demand,
+ * which follow their addresses to whatever is mapped there as with a hardware adapter, and memory
+ * of the shared heap, which can be reached through its file.
  */
 #ifndef VB_HCA_GONE_H
 #define VB_HCA_GONE_H
@@ -17,21 +18,23 @@
 #include "hca/mr.h"
 #include "memory/watch.h"
 
-/* A region was entered, or is about to leave; both only where the process is watched. */
+/* A region was registered, or is about to be deregistered. Both do nothing unless the process is
+ * watched. */
 void vb_gone_enter(struct vb_mr *mr);
 void vb_gone_leave(struct vb_mr *mr);
-/* The region has a key no more and nobody still uses its map: frees that. */
+/* Frees the map of a region that has no key any more and that no request uses. */
 void vb_gone_forget(struct vb_mr *mr);
 
 /*
- * The program changes its mapping of [at, +n): see enum vb_mapping. True if a region is there. Of
- * what is about to happen (or may, VB_MAPPING_FREED) this returns when what has arrived for regions
- * there is in them, and of VB_MAPPING_GOES when no request touches the memory any more, or will.
+ * The program changes its mapping of [at, +n), as enum vb_mapping says. Returns true if a region is
+ * there. Before a change (and for VB_MAPPING_FREED, before a possible one) it returns when payloads
+ * that have arrived for regions there are in their buffers; for VB_MAPPING_GOES, when besides no
+ * request uses the memory or will use it.
  */
 bool vb_gone_mapping(struct vb_adapter *adapter, uintptr_t at, size_t n, enum vb_mapping change);
 
-/* Is all of [addr, +length), addresses of the owner's, still what the region was made of? Of an
- * entry with VB_PD_GONE, in any process's segment. */
+/* The check that all of [addr, +length), in the owner's addresses, is still mapped as it was when
+ * the region was registered. For an entry with VB_PD_GONE, in the segment of any process. */
 enum vb_check vb_gone_check(const struct vb_view *view, const struct vb_mr_shared *mr,
                             uint64_t addr, uint64_t length);
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The adapter's objects, all of them. */
+/*
+ * All objects of the adapter in one include, for the rooms above that create and use every kind.
+ * Files of this room include what they need instead.
+ */
 #ifndef VB_HCA_HCA_H
 #define VB_HCA_HCA_H
 

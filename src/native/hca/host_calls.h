@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What an adapter asks of the port behind it, which is the host's (host) or a simulated one
- * (sim): numbers, carriers for its QPs (carrier.h), groups, time. Each call may be made from
- * any thread.
+ * What an adapter asks of its host, a process's (host) or a simulated one (sim): numbers, a carrier
+ * for each QP (carrier.h), multicast groups, time. The objects of this room call it; each call may
+ * be made from any thread.
  */
 #ifndef VB_HCA_HOST_CALLS_H
 #define VB_HCA_HOST_CALLS_H
@@ -18,37 +18,38 @@ struct vb_cq;
 struct vb_qp;
 
 struct vb_host_calls {
-    /* The table index of a new QP has no number yet: gives it one. -ENOMEM: none is left. */
+    /* Gives the QP at a table index its number. -ENOMEM: none is left. Under `lifetime`. */
     int (*number)(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num);
     /*
-     * INIT to RTR: chooses the QP's carrier, which finds the peer. An absent peer is not an error
-     * (it may come). With an error the QP has no carrier.
+     * Chooses the QP's carrier at INIT to RTR; the carrier looks for the peer. An absent peer is no
+     * error, since it may come later. After an error the QP has no carrier.
      */
     int (*connect)(struct vb_qp *qp);
-    /* To RESET, or destroyed: the QP's peer is forgotten, and it has no carrier any more. */
+    /* The QP goes to RESET or is destroyed: it is parted from its peer and its carrier. */
     void (*disconnect)(struct vb_qp *qp);
-    /* The QP has requests that wait, or is in ERR with receives to flush: come back to it. */
+    /* Puts the QP on the list of the retry thread: it has requests that wait, or receives to
+     * flush in ERR. */
     void (*attend)(struct vb_qp *qp);
-    /* Requests of QPs on this CQ wait: try them now. */
+    /* Tries the waiting requests of QPs that complete on this CQ. */
     void (*progress)(struct vb_cq *cq);
     /*
-     * May be NULL. The QP is in the multicast group from now on: what is sent to the group is to
-     * reach it. Under adapter->groups. 0, or -errno: it is not in the group then.
+     * Lets datagrams to the multicast group reach the QP. Under adapter->groups. 0, or -errno: the
+     * QP is not in the group then. May be NULL.
      */
     int (*join)(struct vb_qp *qp, const uint8_t group[16]);
-    /* May be NULL. The adapter's last QP has left the group. Under adapter->groups. */
+    /* The adapter's last QP has left the group. Under adapter->groups. May be NULL. */
     void (*leave)(struct vb_adapter *adapter, const uint8_t group[16]);
-    /* May be NULL. This descriptor, a channel's or async_fd, has just become readable. */
+    /* A descriptor, a channel's or async_fd, has just become readable. May be NULL. */
     void (*readable)(struct vb_context *context, int fd);
-    /* May be NULL. A CQ was armed whose polling makes progress: the program is about to sleep. */
+    /* A CQ was armed whose polling makes progress, so the program is about to sleep. May be NULL.
+     */
     void (*armed)(struct vb_cq *cq);
     /* The device's clock in ns, the same for every process of the host, or of the simulated
      * fabric. NULL: completions have no times. */
     uint64_t (*now)(const struct vb_adapter *adapter);
     /* Calls vb_cq_release_held once, after that time. NULL: events are not moderated. */
     int (*release_later)(struct vb_cq *cq, uint32_t microseconds);
-    /* May be NULL. Calls vb_vigils_look (vigil.h) in a second, and again while that asks for it.
-     */
+    /* Calls vb_vigils_look (vigil.h) in a second, and again while that asks for it. May be NULL. */
     void (*look)(struct vb_adapter *adapter);
 };
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The window of the region table in which regions get random entries, as a bitmap of two levels.
+ * mr.c calls it under the adapter's mutex.
+ */
 #include "hca/keys.h"
 
 #include <errno.h>
@@ -28,7 +32,7 @@ static void keys_mark(struct vb_keys *keys, uint32_t index, bool taken)
     keys_put(keys->full, index / WORD, keys->taken[index / WORD] == UINT64_MAX);
 }
 
-/* From so many bits to so many, the new ones 0. */
+/* Grows a bitmap from one number of bits to another; the new bits are 0. */
 static bool keys_extend(uint64_t **words, uint32_t from, uint32_t to)
 {
     uint64_t *grown = realloc(*words, to / 8);
@@ -58,7 +62,8 @@ static int keys_widen(struct vb_keys *keys)
     return 0;
 }
 
-/* The first 0 of `count` bits, some of which are 0, from `n` on and around. */
+/* The first bit that is 0, from `n` on and then from 0 on. At least one of the `count` bits is 0.
+ */
 static uint32_t next_zero(const uint64_t *bits, uint32_t count, uint32_t n)
 {
     uint32_t word = n / WORD;
@@ -71,7 +76,7 @@ static uint32_t next_zero(const uint64_t *bits, uint32_t count, uint32_t n)
     return word * WORD + (uint32_t)__builtin_ctzll(zeros);
 }
 
-/* Half are free, so that a few guesses do. */
+/* Chooses a free entry. Half of them are free, so a few guesses find one nearly always. */
 static uint32_t keys_choose(const struct vb_keys *keys, struct vb_random *random)
 {
     uint32_t guess = 0, word;

@@ -1,29 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Datagrams that are lost on this host by a mistake: a wrong Q_Key or QP number, an address that
- * leads nowhere. The sender has a success, as UD promises no more. Each is counted, and the log has
- * a line for each cause and queue pair. Called by whoever drops one: the sender's thread where
- * datagrams go directly, the packet engine where they came as packets.
+ * Datagrams that are lost by a mistake of a program: a wrong Q_Key or QP number, an address that
+ * leads nowhere. UD promises no delivery, so the sender's request succeeds. Each loss is counted,
+ * and the log has one line for each cause and queue pair. Whoever drops a datagram calls this: the
+ * sender's thread with the direct carrier, the receiver's packet engine otherwise.
  */
 #ifndef VB_HCA_LOST_H
 #define VB_HCA_LOST_H
 
 #include "hca/adapter.h"
-
-enum vb_lost_cause {
-    VB_LOST_QKEY,       /* `value` is the datagram's, `wanted` the receiver's */
-    VB_LOST_PKEY,       /* `value` is the datagram's, `wanted` the receiver's */
-    VB_LOST_NO_PROCESS, /* no process of the host has the number */
-    VB_LOST_UNREACHED,  /* its process does not let itself be met */
-    VB_LOST_NO_QP,
-    VB_LOST_TYPE,       /* `value` is the QP's, which is not UD */
-    VB_LOST_STATE,      /* `value` is the QP's, in which it receives nothing */
-    VB_LOST_ADDRESS,    /* no address of this host, and nothing sends packets */
-    VB_LOST_SOURCE,     /* `value` is a GID index from which no packet comes */
-    VB_LOST_NO_RECEIVE, /* counted only: overdue.h has its line */
-    VB_LOST_PORT,       /* the QP uses another port than the address leads to */
-    VB_LOST_CAUSES
-};
+#include "hca/evidence.h"
 
 _Static_assert((int)VB_LOST_CAUSES == (int)VB_LOST_KINDS, "a count for each");
 
@@ -33,13 +19,14 @@ struct vb_lost {
     uint32_t value, wanted;
 };
 
-/* A datagram of `qp`, or for it, is lost: the line, once for each cause. */
-void vb_lost_tell(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));
+/* A datagram of `qp`, or for it, is lost: writes the line, once for each cause. */
+void vb_lost_log(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));
 
-/* The same, and it is counted: where there is no packet engine to count it. */
+/* The same, and counts it, for the direct carrier; a packet engine counts by itself. */
 void vb_lost_direct(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));
 
-/* How many of them were counted here under the counter at this place of struct vb_counters. */
+/* The number of losses by vb_lost_direct that belong to the counter at this place of struct
+ * vb_counters. */
 uint64_t vb_lost_counted(const struct vb_adapter *adapter, uint32_t counter);
 
 #endif

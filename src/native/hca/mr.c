@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory regions: registering, changing, importing and deregistering them, and the slow paths of
+ * the check of a key. Deregistration returns when no request of this process or a peer can use the
+ * memory.
+ */
 #include "hca/mr.h"
 
 #include <errno.h>
@@ -45,8 +50,9 @@ static int mr_check_access(struct vb_context *context, unsigned access)
 
 enum { LOOK_PAGES = 4096, LOOKS_MOST = 256 };
 
-/* `start` begins a page. Long ranges are left to msync, which walks mappings and not pages: it is
- * asynchronous and writes nothing, but memory checkers think that it reads all of the range. */
+/* Is the range mapped? `start` begins a page. Long ranges are left to msync, which walks mappings
+ * and not pages. With MS_ASYNC it writes nothing, but memory checkers think that it reads all of
+ * it. */
 static bool is_mapped(uintptr_t start, size_t length, size_t page)
 {
     unsigned char resident[LOOK_PAGES];
@@ -60,7 +66,7 @@ static bool is_mapped(uintptr_t start, size_t length, size_t page)
     return mincore((void *)start, length, resident) == 0;
 }
 
-/* -EFAULT when part of the range is not mapped, as pinning it would say. */
+/* -EFAULT: part of the range is not mapped, as pinning it would find. */
 static int check_mapped(struct vb_context *context, const void *addr, size_t length)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), start = (uintptr_t)addr & ~(page - 1);
@@ -73,7 +79,7 @@ static int check_mapped(struct vb_context *context, const void *addr, size_t len
     return 0;
 }
 
-/* Pinning would say so as well. Both ends stand for what is between. */
+/* -EFAULT: the memory may not be written, as pinning would find. Looks at both ends alone. */
 static int check_usable(struct vb_context *context, uint8_t *addr, size_t length, unsigned access)
 {
     bool to_write = access & IBV_ACCESS_LOCAL_WRITE;
@@ -92,7 +98,7 @@ static bool is_implicit(const void *addr, size_t length, unsigned access)
     return (access & IBV_ACCESS_ON_DEMAND) && !addr && length == SIZE_MAX;
 }
 
-/* On demand: what is not mapped now may be when it is used, and if not that request fails. */
+/* Memory on demand need not be mapped now; a request that finds it unmapped fails. */
 static int check_range(struct vb_context *context, const void *addr, size_t length, unsigned access)
 {
     int error;
@@ -117,7 +123,7 @@ static bool meets_heap(const struct vb_heap *heap, const void *addr, size_t leng
     return start < base + vb_memory_heap_size(heap) && start + length > base;
 }
 
-/* Fills the entry but for its key, which makes it valid. */
+/* Fills the entry except its key, which makes it valid. */
 static void mr_describe(struct vb_adapter *adapter, struct vb_mr_shared *entry, uint32_t pd,
                         void *addr, size_t length, uint64_t iova, unsigned access)
 {
@@ -159,14 +165,15 @@ uint32_t vb_mr_next_key(struct vb_adapter *adapter, uint32_t index)
     struct vb_mr_shared *entry = &adapter->self.mr[index];
     uint32_t key;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     give_key(adapter, entry, entry->last_key >> 8);
     key = entry->last_key;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return key;
 }
 
-/* Under the mutex. False: the name that was drawn is that of an entry from a smaller window. */
+/* Draws the bits of a key before the index. False: an entry from a smaller window has the same
+ * upper 24 bits. Under the mutex. */
 static bool name_entry(struct vb_adapter *adapter, uint32_t index)
 {
     struct vb_mr_shared *entry = &adapter->self.mr[index];
@@ -184,7 +191,7 @@ int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key)
 {
     int error;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     error = vb_keys_take(&adapter->keys, &adapter->random, index);
     if (!error)
         atomic_store(&adapter->self.header->mr_mask, adapter->keys.window - 1);
@@ -194,15 +201,15 @@ int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key)
     }
     if (!error)
         *key = adapter->self.mr[*index].last_key;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return error;
 }
 
 void vb_mr_return_key(struct vb_adapter *adapter, uint32_t index)
 {
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     vb_keys_return(&adapter->keys, index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static struct vb_mr_shared *mr_entry_of(const struct vb_mr *mr)
@@ -229,7 +236,7 @@ static void mr_fill_abi(struct vb_mr *mr, void *addr, size_t length)
     mr->ibv.length = length;
 }
 
-/* With a key that is not valid yet. */
+/* Makes a region whose key is not valid yet. */
 static int new_mr(struct vb_pd *pd, enum vb_mr_kind kind, struct vb_mr **mr, uint32_t *key)
 {
     struct vb_mr *made = calloc(1, sizeof(*made));
@@ -307,16 +314,17 @@ void vb_mr_settle(struct vb_adapter *adapter)
     struct vb_qp *qp;
 
     vb_barrier_everywhere();
-    pthread_mutex_lock(&adapter->lifetime);
+    vb_lock_take(&adapter->lifetime);
     for (uint32_t i = 0; (qp = vb_qp_next_live(adapter, i)); i = qp->index + 1)
         vb_qp_carrier(qp)->settle(qp);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->lifetime);
     vb_cqs_place(adapter);
 }
 
 /*
- * Under the mutex that binding takes: a region goes, or a window is bound to it, not both. What has
- * arrived and waits for a poll is put into the region while that is still there.
+ * Withdraws a region's key under the lock that binding takes, so that either the key is withdrawn
+ * or a window is bound to the region. Payloads that wait for a poll are placed while the region is
+ * still there.
  */
 static int mr_withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
 {
@@ -326,15 +334,16 @@ static int mr_withdraw(struct vb_adapter *adapter, struct vb_mr *mr)
     if (mr->is_withdrawn)
         return 0;
 
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     if ((entry->access & IBV_ACCESS_MW_BIND) && !mr->pd->context->closing &&
         vb_mw_covers(adapter, mr->index))
         error = -EBUSY;
     else
         atomic_fetch_or(&entry->pd, VB_PD_LEAVING);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     if (error)
         return error;
+    vb_mr_changed(&adapter->self);
     vb_gone_leave(mr);
     vb_mr_settle(adapter);
     atomic_store(&entry->key, 0);
@@ -377,7 +386,8 @@ static struct vb_mr *next_mr(struct vb_object *object)
     return object ? (struct vb_mr *)((char *)object - offsetof(struct vb_mr, object)) : NULL;
 }
 
-/* All of a context that is being closed, so that what is under way is waited for once. */
+/* Withdraws all regions of a context that is being closed, so that requests in progress are waited
+ * for once. */
 static void withdraw_all(struct vb_context *context)
 {
     struct vb_adapter *adapter = context->adapter;
@@ -388,6 +398,7 @@ static void withdraw_all(struct vb_context *context)
             atomic_fetch_or(&mr_entry_of(mr)->pd, VB_PD_LEAVING);
             vb_gone_leave(mr);
         }
+    vb_mr_changed(&adapter->self);
     vb_mr_settle(adapter);
     for (mr = next_mr(context->objects); mr; mr = next_mr(mr->object.next))
         if (mr->kind != VB_MR_IMPORTED) {
@@ -397,7 +408,7 @@ static void withdraw_all(struct vb_context *context)
         }
 }
 
-/* Of a context that is being closed. */
+/* Releases a region of a context that is being closed. */
 static void mr_release(struct vb_object *object)
 {
     struct vb_mr *mr = next_mr(object);
@@ -421,7 +432,8 @@ static void move_to_pd(struct vb_mr *mr, struct vb_pd *pd)
     mr->ibv.pd = &pd->ibv;
 }
 
-/* Another entry, so that all of the key is new; where there is none, its low byte is. */
+/* Takes another entry, so that the whole key is new; if there is none, the low byte is new alone.
+ */
 static uint32_t move_entry(struct vb_adapter *adapter, struct vb_mr *mr)
 {
     uint32_t index, key;
@@ -433,7 +445,7 @@ static uint32_t move_entry(struct vb_adapter *adapter, struct vb_mr *mr)
     return key;
 }
 
-/* What the region is to be. */
+/* What a region is to become. */
 struct wanted {
     void *addr;
     size_t length;
@@ -482,7 +494,7 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
         return error;
     if (flags & IBV_REREG_MR_CHANGE_PD)
         move_to_pd(mr, pd);
-    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) /* the old key meant other memory */
+    if (flags & IBV_REREG_MR_CHANGE_TRANSLATION) /* the old key was for other memory */
         key = move_entry(adapter, mr);
     mr_describe(adapter, mr_entry_of(mr), mr->pd->number, wanted.addr, wanted.length, wanted.iova,
                 wanted.access);
@@ -494,12 +506,12 @@ int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_
 
 /* ---- import ---- */
 
-/* Copies what a name consists of. */
+/* Copies what identifies the region with this handle: its address, length and keys. */
 static bool mr_find(struct vb_context *context, uint32_t handle, struct ibv_mr *named)
 {
     bool found = false;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     for (struct vb_object *each = context->objects; each && !found; each = each->next) {
         const struct vb_mr *mr = (struct vb_mr *)((char *)each - offsetof(struct vb_mr, object));
 
@@ -508,11 +520,11 @@ static bool mr_find(struct vb_context *context, uint32_t handle, struct ibv_mr *
         *named = mr->ibv;
         found = true;
     }
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     return found;
 }
 
-/* The address is the other context's matter (man ibv_import_mr). */
+/* Makes an imported region. Its address is not set, as man ibv_import_mr says. */
 int vb_mr_import(struct vb_pd *pd, struct vb_context *from, uint32_t handle, struct vb_mr **mr)
 {
     struct vb_mr *made = calloc(1, sizeof(*made));
@@ -547,7 +559,7 @@ enum { NULL_PIECE = 2 << 20 };
 
 static const size_t NULL_BYTES = 1ull << 31; /* no message is longer */
 
-/* One piece of memory, again and again. */
+/* Maps one piece of memory again and again over the range. */
 static uint8_t *map_sink(void)
 {
     int fd = vb_memory_descriptor_raise(memfd_create("verbena-null", MFD_CLOEXEC));
@@ -603,9 +615,9 @@ int vb_mr_null(struct vb_pd *pd, struct vb_mr **mr)
     uint32_t key;
     int error;
 
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     error = map_null(adapter);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     if (!error)
         error = new_mr(pd, VB_MR_NULL, mr, &key);
     if (error)
@@ -665,7 +677,7 @@ int vb_mr_advise(struct vb_pd *pd, enum ibv_advise_mr_advice advice, uint32_t fl
     for (uint32_t i = 0; i < count && !error; ++i)
         error = check_advice(pd->context->adapter, pd, to_write, &list[i], &mr);
     if (advice == IBV_ADVISE_MR_ADVICE_PREFETCH_NO_FAULT)
-        return error; /* what is there needs no page tables of an adapter's */
+        return error; /* mapped memory needs no further preparation: there are no page tables */
     for (uint32_t i = 0; i < count && !error; ++i) {
         error = check_advice(pd->context->adapter, pd, to_write, &list[i], &mr);
         if (!error)

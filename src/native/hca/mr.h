@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Memory regions, and the check behind every key. */
+/*
+ * Memory regions, and the check of every lkey and rkey. Verbs register and deregister regions; the
+ * check runs for each element of each request, in any process, against the region's entry in its
+ * owner's segment.
+ */
 #ifndef VB_HCA_MR_H
 #define VB_HCA_MR_H
 
@@ -12,7 +16,7 @@ enum vb_mr_kind {
     VB_MR_PLAIN = 0,
     VB_MR_NULL,
     VB_MR_DM,
-    VB_MR_IMPORTED, /* another context's: only a name */
+    VB_MR_IMPORTED, /* a region of another context, which alone has an entry in the table */
 };
 
 struct vb_mr {
@@ -22,41 +26,42 @@ struct vb_mr {
     uint32_t index;
     enum vb_mr_kind kind;
     struct vb_dm *dm;
-    struct vb_range range; /* in adapter->ranges, if it is watched */
+    struct vb_range range; /* in adapter->ranges while is_watched */
     bool is_watched;
-    bool is_withdrawn; /* its context is being closed: it has no key any more */
+    bool is_withdrawn; /* its key was withdrawn, as its context is being closed */
 };
 
 /*
- * -EINVAL: no bytes or too many, wrap-around, remote write or atomic without local write;
- * -EFAULT: part of the range is not mapped. With IBV_ACCESS_ON_DEMAND it need not be, and a NULL
- * address with SIZE_MAX bytes is the whole address space (an implicit region).
+ * Registers a region. -EINVAL: no bytes or too many, a range that wraps around, remote write or
+ * atomic access without local write. -EFAULT: part of the range is not mapped; with
+ * IBV_ACCESS_ON_DEMAND it need not be. An address of NULL with SIZE_MAX bytes and
+ * IBV_ACCESS_ON_DEMAND is the whole address space (an implicit region).
  */
 int vb_mr_reg(struct vb_pd *pd, void *addr, size_t length, uint64_t iova, unsigned access,
               struct vb_mr **mr);
 /*
- * -EBUSY: a window is bound to it. Otherwise returns when no request, local or a peer's, can touch
- * the memory any more.
+ * Deregisters a region. It returns when no request of this process or of a peer can use the memory
+ * any more. -EBUSY: a window is bound to the region.
  */
 int vb_mr_dereg(struct vb_mr *mr);
-/* -EBUSY as above, and -EINVAL also for a region that is not a plain one. */
+/* Changes a region. -EBUSY as above; -EINVAL as for a new region, and for one that is not plain. */
 int vb_mr_rereg(struct vb_mr *mr, int flags, struct vb_pd *pd, void *addr, size_t length,
                 unsigned access);
 
 /*
- * A region that is written to without effect and read as zeros, whatever the address: 2 GiB of
- * address space each for the two, once for an adapter. -ENOMEM.
+ * Makes a null region: writes to it have no effect and reads give zeros, at any address. All null
+ * regions of an adapter share 2 GiB of address space for reads and 2 GiB for writes. -ENOMEM.
  */
 int vb_mr_null(struct vb_pd *pd, struct vb_mr **mr);
 void vb_null_unmap(struct vb_adapter *adapter);
 
-/* Part of a device memory, at addresses from 0 on. -EINVAL. */
+/* Registers part of a device memory; its addresses begin at 0. -EINVAL. */
 int vb_mr_reg_dm(struct vb_pd *pd, struct vb_dm *dm, uint64_t offset, size_t length,
                  unsigned access, struct vb_mr **mr);
 
-/* The region that another context knows by this handle; its keys work as long as it is there. */
+/* Imports the region that has this handle in another context. Its keys work while it exists. */
 int vb_mr_import(struct vb_pd *pd, struct vb_context *from, uint32_t handle, struct vb_mr **mr);
-/* Without effect on a region that was not imported. */
+/* Has no effect on a region that was not imported. */
 void vb_mr_unimport(struct vb_mr *mr);
 
 /*
@@ -68,9 +73,9 @@ int vb_mr_advise(struct vb_pd *pd, enum ibv_advise_mr_advice advice, uint32_t fl
                  const struct ibv_sge *list, uint32_t count);
 
 /*
- * Puts bytes into a region where vb_lkey_find or vb_mr_check has found them to go. Heap memory is
- * reached through its file where the program has unmapped or protected it, as by a peer that maps
- * that file. -EFAULT: the memory is gone.
+ * Writes bytes into a region, at an address from vb_lkey_find or vb_mr_check. Heap memory that the
+ * program has unmapped or protected is written through its file, as a peer that maps the file
+ * does. -EFAULT: the memory is not mapped any more.
  */
 int vb_mr_put_in_file(const struct vb_adapter *adapter, const struct vb_mr_shared *mr,
                       const uint8_t *at, const uint8_t *bytes, size_t length);
@@ -87,11 +92,11 @@ static inline int vb_mr_put(const struct vb_adapter *adapter, const struct vb_mr
 int vb_mr_take_key(struct vb_adapter *adapter, uint32_t *index, uint32_t *key);
 uint32_t vb_mr_next_key(struct vb_adapter *adapter, uint32_t index);
 void vb_mr_return_key(struct vb_adapter *adapter, uint32_t index);
-/* Every request that may have passed a check before its key was withdrawn is over, and what has
- * arrived and waits for a poll is in its buffer. */
+/* Waits for every request that may have passed the check of a key before it was withdrawn, and
+ * copies payloads that wait for a poll to their buffers. */
 void vb_mr_settle(struct vb_adapter *adapter);
 
-/* The range and the access alone. */
+/* Checks the range and the access alone. */
 static inline enum vb_check vb_mr_check_use(const struct vb_mr_shared *mr, uint64_t iova,
                                             uint64_t length, uint32_t need)
 {
@@ -103,8 +108,8 @@ static inline enum vb_check vb_mr_check_use(const struct vb_mr_shared *mr, uint6
     return VB_CHECK_OK;
 }
 
-/* The same of an entry whose `pd` is another number: a region of that domain some of whose memory
- * has gone (gone.h), or VB_CHECK_PD. */
+/* The check of an entry whose `pd` is another number than the domain's. The entry may be a region
+ * of the domain of which some memory was unmapped (gone.h); else it is VB_CHECK_PD. */
 enum vb_check vb_mr_check_marked(const struct vb_view *view, uint32_t pd,
                                  const struct vb_mr_shared *mr, uint64_t iova, uint64_t length,
                                  uint32_t need);
@@ -128,12 +133,12 @@ static inline enum vb_check vb_mr_check(const struct vb_view *view, uint32_t pd,
     return vb_mr_check_use(mr, iova, length, need);
 }
 
-/* The same of a window, for a request to the QP with this index (mw.c). */
+/* The check of a window's key, for a request to the QP with this index (mw.c). */
 enum vb_check vb_window_check(const struct vb_view *view, uint32_t pd, uint32_t qp, uint32_t key,
                               uint64_t iova, uint64_t length, uint32_t need,
                               const struct vb_mr_shared **entry);
 
-/* A remote key: a region's or a window's. */
+/* The check of a remote key, which is a region's or a window's. */
 static inline enum vb_check vb_rkey_check(const struct vb_view *view, uint32_t pd, uint32_t qp,
                                           uint32_t key, uint64_t iova, uint64_t length,
                                           uint32_t need, const struct vb_mr_shared **entry)
@@ -145,14 +150,15 @@ static inline enum vb_check vb_rkey_check(const struct vb_view *view, uint32_t p
     return check;
 }
 
-/* What the QP and the region must grant. */
+/* The access that a FLUSH needs of the QP and of the region. */
 static inline uint32_t vb_flush_need(unsigned placement)
 {
     return (placement & IBV_FLUSH_GLOBAL ? IBV_ACCESS_FLUSH_GLOBAL : 0) |
            (placement & IBV_FLUSH_PERSISTENT ? IBV_ACCESS_FLUSH_PERSISTENT : 0);
 }
 
-/* The key of a FLUSH: looked at for no bytes too; for a whole region nothing else is. */
+/* The check of a FLUSH's key, also for a FLUSH of no bytes. For a FLUSH of the whole region the
+ * range is not looked at. */
 static inline enum vb_check vb_flush_check(const struct vb_view *view, uint32_t pd, uint32_t qp,
                                            uint32_t key, bool whole, uint64_t iova, uint64_t length,
                                            uint32_t need, const struct vb_mr_shared **entry)
@@ -162,34 +168,59 @@ static inline enum vb_check vb_flush_check(const struct vb_view *view, uint32_t 
     return vb_rkey_check(view, pd, qp, key, iova, length, need, entry);
 }
 
-/* Where the owner of a region finds an address that vb_mr_check has passed. */
+/*
+ * May the payload of a SEND wait for a poll before it goes into this region of the view's owner?
+ * Heap memory stays, by its file. Of other memory a process that is watched hears before it goes.
+ */
+static inline bool vb_mr_allows_waiting(const struct vb_view *owner, const struct vb_mr_shared *mr)
+{
+    return mr->in_heap ||
+           (owner->header->watched && !(mr->access & (IBV_ACCESS_ON_DEMAND | VB_ACCESS_MOVED)));
+}
+
+/* A region that a queue has looked up last, as far as it holds in one epoch (vb_mr_epoch). */
+struct vb_mr_seen {
+    uint64_t epoch; /* 0: nothing was looked up */
+    uint64_t low, length;
+    uint32_t key;
+};
+
+static inline bool vb_mr_seen_covers(const struct vb_mr_seen *seen, uint64_t epoch,
+                                     const struct ibv_sge *sge)
+{
+    return seen->epoch == epoch && seen->key == sge->lkey && sge->length <= seen->length &&
+           sge->addr - seen->low <= seen->length - sge->length;
+}
+
+/* The pointer to an address of a region, in its owner's process, after vb_mr_check. */
 static inline uint8_t *vb_mr_pointer(const struct vb_mr_shared *mr, uint64_t iova)
 {
     return (uint8_t *)(uintptr_t)(mr->addr + (iova - mr->iova));
 }
 
 /*
- * Whether the 8-byte words that addresses count are the processor's, which alone are atomic.
- * A zero-based region, or one with an address of the program's choice, may begin between them.
+ * Are multiples of 8 by the region's addresses also multiples of 8 in memory, where alone the
+ * processor is atomic? A zero-based region, or one with an iova of the program's choice, may be
+ * displaced against them.
  */
 static inline bool vb_mr_has_words(const struct vb_mr_shared *mr)
 {
     return ((mr->addr - mr->iova) & 7) == 0;
 }
 
-/* Of an entry that vb_mr_check turned down by its domain: is it a null region of this one? */
+/* Is an entry that failed vb_mr_check by its domain a null region of this domain? */
 static inline bool vb_mr_is_null(const struct vb_mr_shared *mr, uint32_t pd)
 {
     return atomic_load_explicit(&mr->pd, memory_order_relaxed) == (pd | VB_PD_NULL);
 }
 
-/* A null region's bytes: `addr` is where they are written, `iova` where they are read. */
+/* The memory of a null region: `addr` is that for writes, `iova` that for reads. */
 static inline uint8_t *vb_mr_null_pointer(const struct vb_mr_shared *mr, uint32_t need)
 {
     return (uint8_t *)(uintptr_t)(need & IBV_ACCESS_LOCAL_WRITE ? mr->addr : mr->iova);
 }
 
-/* A local key, and where its owner finds the address. */
+/* The check of a local key; `at` is the pointer to the address, in the owner's process. */
 static inline enum vb_check vb_lkey_find(const struct vb_view *view, uint32_t pd, uint32_t key,
                                          uint64_t iova, uint64_t length, uint32_t need,
                                          const struct vb_mr_shared **entry, uint8_t **at)

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The table of multicast groups in the segment. attach and detach change it under the lock GROUPS;
+ * senders of any process read it without a lock and look at the group's `turn` before and after.
+ */
 #include "hca/multicast.h"
 
 #include <errno.h>
@@ -10,7 +14,7 @@
 
 /* ---- reading, from any process ---- */
 
-enum { TRIES = 1000 }; /* an owner that died, or was stopped, amid a change changes it no more */
+enum { TRIES = 1000 }; /* after so many the owner has died, or was stopped, amid a change */
 
 static uint32_t copy_members(const struct vb_group_shared *group, const uint8_t gid[16],
                              uint32_t members[VB_GROUP_QPS])
@@ -21,7 +25,7 @@ static uint32_t copy_members(const struct vb_group_shared *group, const uint8_t 
         return 0;
     for (uint32_t i = 0; i < count && i < VB_GROUP_QPS; ++i) {
         members[kept] = atomic_load_explicit(&group->member[i], memory_order_relaxed);
-        kept += members[kept] < VB_MAX_QP; /* the table may be another process's */
+        kept += members[kept] < VB_MAX_QP; /* another process may have written the table */
     }
     return kept;
 }
@@ -60,7 +64,7 @@ uint32_t vb_multicast_members(const struct vb_view *view, const uint8_t gid[16],
 
 /* ---- changing, by the owner under adapter->groups ---- */
 
-/* The table may be written to by peers. */
+/* Peers can write to the table. */
 static uint32_t count_of(const struct vb_group_shared *group)
 {
     uint32_t count = atomic_load_explicit(&group->count, memory_order_relaxed);
@@ -89,7 +93,7 @@ static struct vb_group_shared *find_free(struct vb_adapter *adapter)
     return NULL;
 }
 
-/* Its place among the members; their count if it is none. */
+/* The index of the QP among the members, or their count if it is none of them. */
 static uint32_t multicast_place_of(const struct vb_group_shared *group, uint32_t index)
 {
     uint32_t i = 0;
@@ -140,7 +144,7 @@ static void multicast_leave(struct vb_adapter *adapter, const uint8_t gid[16])
         adapter->calls->leave(adapter, gid);
 }
 
-/* Who had found the QP among the members may be about to deliver. */
+/* Waits for senders that had found the QP among the members and may be delivering to it. */
 static void multicast_settle(struct vb_qp *qp)
 {
     vb_barrier_everywhere();
@@ -195,9 +199,9 @@ int vb_multicast_attach(struct vb_qp *qp, const uint8_t gid[16])
     if (!vb_wire_gid_is_multicast(gid))
         return vb_decline(qp->context, -EINVAL,
                           "the GID is no multicast group: ff…, or ::ffff:224.0.0.0/4 for IPv4");
-    pthread_mutex_lock(&adapter->groups);
+    vb_lock_take(&adapter->groups);
     error = multicast_attach(qp, gid);
-    pthread_mutex_unlock(&adapter->groups);
+    vb_lock_release(&adapter->groups);
     return error;
 }
 
@@ -208,7 +212,7 @@ int vb_multicast_detach(struct vb_qp *qp, const uint8_t gid[16])
     uint32_t place = 0;
     int error = 0;
 
-    pthread_mutex_lock(&adapter->groups);
+    vb_lock_take(&adapter->groups);
     group = multicast_find(adapter, gid);
     if (group)
         place = multicast_place_of(group, qp->index);
@@ -216,7 +220,7 @@ int vb_multicast_detach(struct vb_qp *qp, const uint8_t gid[16])
         remove_member(qp, group, place);
     else
         error = vb_decline(qp->context, -EINVAL, "the QP is not attached to this group");
-    pthread_mutex_unlock(&adapter->groups);
+    vb_lock_release(&adapter->groups);
     if (!error)
         multicast_settle(qp);
     return error;
@@ -226,7 +230,7 @@ void vb_multicast_detach_all(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
 
-    pthread_mutex_lock(&adapter->groups);
+    vb_lock_take(&adapter->groups);
     for (uint32_t i = 0; i < VB_MAX_GROUPS && qp->groups; ++i) {
         struct vb_group_shared *group = &adapter->self.group[i];
         uint32_t place = multicast_place_of(group, qp->index);
@@ -234,16 +238,16 @@ void vb_multicast_detach_all(struct vb_qp *qp)
         if (place != count_of(group))
             remove_member(qp, group, place);
     }
-    pthread_mutex_unlock(&adapter->groups);
+    vb_lock_release(&adapter->groups);
     multicast_settle(qp);
 }
 
 void vb_multicast_each(struct vb_adapter *adapter,
                        void (*each)(void *argument, const uint8_t gid[16]), void *argument)
 {
-    pthread_mutex_lock(&adapter->groups);
+    vb_lock_take(&adapter->groups);
     for (uint32_t i = 0; i < multicast_window_of(&adapter->self); ++i)
         if (count_of(&adapter->self.group[i]))
             each(argument, adapter->self.group[i].gid);
-    pthread_mutex_unlock(&adapter->groups);
+    vb_lock_release(&adapter->groups);
 }

@@ -11,14 +11,17 @@
 
 #include "hca/qp.h"
 
-/* -EINVAL: not a UD QP, or no multicast GID; -ENOMEM: no room, or what the port's join said. */
+/* Attaches a QP to a group. -EINVAL: it is no UD QP, or the GID is no multicast GID; -ENOMEM: the
+ * table is full; or the error of vb_host_calls.join. */
 int vb_multicast_attach(struct vb_qp *qp, const uint8_t gid[16]);
-/* When it returns nothing of the group is delivered to the QP. -EINVAL: it is not attached. */
+/* Detaches a QP. When it returns, no datagram of the group is delivered to the QP any more.
+ * -EINVAL: the QP is not attached. */
 int vb_multicast_detach(struct vb_qp *qp, const uint8_t gid[16]);
-/* From all groups: a QP that is destroyed with its context. */
+/* Detaches a QP from all groups, as it is destroyed with its context. */
 void vb_multicast_detach_all(struct vb_qp *qp);
 
-/* The members of a group in an adapter, as indices in its QP table; how many. From any thread. */
+/* Copies the members of a group in an adapter, as indices in its QP table, and returns their
+ * number. Any thread of any process may ask. */
 uint32_t vb_multicast_members(const struct vb_view *view, const uint8_t gid[16],
                               uint32_t members[VB_GROUP_QPS]);
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Memory windows: allocating them, and binding and invalidating them by requests. The send queue
+ * carries out the requests under the queue pair's sq_lock; the lock BINDING protects the list of
+ * windows and what each is bound to.
+ */
 #include "hca/mw.h"
 
 #include <errno.h>
@@ -12,7 +17,7 @@
 enum {
     WINDOW_ACCESS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
         IBV_ACCESS_REMOTE_ATOMIC | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_FLUSH_GLOBAL,
-    /* What needs a region that may be written (IBA 10.6.7.2.2). */
+    /* Access that needs a region with LOCAL_WRITE (IBA 10.6.7.2.2). */
     WRITES = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
 };
 
@@ -20,22 +25,22 @@ enum {
 
 static void link_window(struct vb_adapter *adapter, struct vb_mw *mw)
 {
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     mw->next = adapter->windows;
     mw->link = &adapter->windows;
     if (mw->next)
         mw->next->link = &mw->next;
     adapter->windows = mw;
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
 }
 
 static void unlink_window(struct vb_adapter *adapter, struct vb_mw *mw)
 {
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     *mw->link = mw->next;
     if (mw->next)
         mw->next->link = mw->link;
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
 }
 
 static void mw_release(struct vb_object *object)
@@ -89,10 +94,10 @@ int vb_mw_dealloc(struct vb_mw *mw)
     struct vb_mr_shared *entry = &adapter->self.mr[mw->index];
 
     unlink_window(adapter, mw);
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     entry->pd = 0; /* a request that still waits to bind it fails */
     atomic_store(&entry->key, 0);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     vb_mr_settle(adapter);
     vb_object_remove(mw->pd->context, &mw->object);
     vb_pd_drop(mw->pd);
@@ -101,7 +106,7 @@ int vb_mw_dealloc(struct vb_mw *mw)
     return 0;
 }
 
-/* One of type 2 is bound only while its QP is what it was. */
+/* A window of type 2 is bound only until its QP is reset. */
 static bool is_bound(const struct vb_view *view, const struct vb_mr_shared *entry)
 {
     if (!atomic_load(&entry->key))
@@ -168,15 +173,15 @@ static int check_type_1(const struct vb_qp *qp, const struct ibv_mw_bind_info *i
     return !info->mr && (info->addr || info->length) ? -EINVAL : 0;
 }
 
-/* From now on only the binding that is about to be posted may open the window. */
+/* Voids earlier bindings of the window that are still in a send queue. */
 static uint32_t supersede(struct vb_adapter *adapter, struct vb_mr_shared *entry, uint32_t index)
 {
     uint32_t key, before;
 
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     key = vb_mr_next_key(adapter, index);
     before = atomic_exchange(&entry->key, 0);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     if (before)
         vb_mr_settle(adapter);
     return key;
@@ -268,8 +273,8 @@ static enum vb_bind_problem bind_checked(struct vb_qp *qp, const struct ibv_send
     if (problem)
         return problem;
     if (!(window->access & VB_ACCESS_TYPE_2) && window->last_key != wr->bind_mw.rkey)
-        return VB_BIND_OK; /* the program has posted a later binding, which replaces this one */
-    atomic_store(&window->key, 0); /* one of a QP that has been reset */
+        return VB_BIND_OK;         /* a later binding was posted, which replaces this one */
+    atomic_store(&window->key, 0); /* it may be bound through a QP that was reset since */
     mw_describe(qp, info, region, (uint32_t)(region - self->mr), window);
     window->last_key = wr->bind_mw.rkey;
     atomic_store_explicit(&window->key, wr->bind_mw.rkey, memory_order_release);
@@ -287,9 +292,9 @@ static int bind(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcom
         .wanted = wr->bind_mw.bind_info.mw_access_flags,
     };
 
-    pthread_mutex_lock(&adapter->binding);
+    vb_lock_take(&adapter->binding);
     evidence.count = bind_checked(qp, wr);
-    pthread_mutex_unlock(&adapter->binding);
+    vb_lock_release(&adapter->binding);
     return evidence.count ? vb_refuse(qp, wr, IBV_WC_MW_BIND_ERR, &evidence, outcome) : 0;
 }
 
@@ -347,7 +352,7 @@ static int mw_invalidate(struct vb_qp *qp, const struct ibv_send_wr *wr, struct 
             return refuse_invalidate(qp, wr, check, outcome);
         qp->settling = true;
     }
-    if (carrier->settle_peer && !carrier->settle_peer(qp)) { /* only the QP's own peer was let in */
+    if (carrier->settle_peer && !carrier->settle_peer(qp)) { /* no other peer could use it */
         qp->wait.reason = VB_WAIT_PEER;
         return -EAGAIN;
     }

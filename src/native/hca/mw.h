@@ -26,30 +26,32 @@ struct vb_mw {
     struct vb_mw *next, **link; /* in adapter->windows */
 };
 
-/* -EINVAL: no such type. */
+/* Allocates a window. -EINVAL: there is no such type. */
 int vb_mw_alloc(struct vb_pd *pd, enum ibv_mw_type type, struct vb_mw **mw);
-/* Bound or not. Returns when no peer can be at work through it. */
+/* Deallocates a window, bound or not. It returns when no peer uses the window any more. */
 int vb_mw_dealloc(struct vb_mw *mw);
 
-/* Type 1: posts the request, and gives the window the key that it will have. As vb_post_send. */
+/* Binds a window of type 1: posts the request, and gives the window its new key at once. Errors as
+ * vb_post_send. */
 int vb_mw_bind(struct vb_qp *qp, struct vb_mw *mw, const struct ibv_mw_bind *bind);
 
-/* Requests that are carried out by this side alone: they make no packet. */
+/* Is it a request that this side alone carries out, without a packet? */
 static inline bool vb_mw_is_local(unsigned opcode)
 {
     return opcode == IBV_WR_BIND_MW || opcode == IBV_WR_LOCAL_INV;
 }
 
 /*
- * Such a request as the send queue holds it, without pointers to what may go away. -EINVAL: this
- * kind of QP does not take it, or it is not for a window of type 2.
+ * Makes of such a request what the send queue keeps: a copy without pointers to objects that may be
+ * destroyed. -EINVAL: this type of QP does not take it, or the window is not of type 2.
  */
 int vb_mw_prepare(const struct vb_qp *qp, const struct ibv_send_wr *wr,
                   struct ibv_send_wr *prepared);
 
 /*
- * Carries it out, under the QP's sq_lock, and the engine's lock if the QP is carried by packets.
- * 0: it ended as `outcome` says; -EAGAIN: the peer is still at work through what was invalidated.
+ * Carries such a request out, under the QP's sq_lock, and under the engine's lock if the QP's
+ * carrier sends packets. 0: it has ended as `outcome` says; -EAGAIN: the peer still uses the window
+ * that was invalidated.
  */
 int vb_mw_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome);
 
@@ -57,8 +59,9 @@ int vb_mw_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outc
 bool vb_mw_covers(const struct vb_adapter *adapter, uint32_t region);
 
 /*
- * SEND with Invalidate, at the QP with this index: the key must be that of a window of type 2 that
- * is bound through it. The check that failed, or VB_CHECK_OK: the key opens nothing any more.
+ * Invalidates a key for a SEND with Invalidate that arrives at the QP with this index. The key must
+ * be that of a window of type 2 that is bound through this QP. Returns VB_CHECK_OK, or the check
+ * that failed.
  */
 enum vb_check vb_mw_invalidate(const struct vb_view *view, uint32_t pd, uint32_t qp, uint32_t rkey);
 

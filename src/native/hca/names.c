@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The names of numbers in sentences: states, types, opcodes, statuses, flags. decline.c and
+ * sentences.c call it. A number without a name gives a text that says so.
+ */
 #include "hca/names.h"
 
 #include <inttypes.h>

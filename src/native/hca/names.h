@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What numbers are called, for sentences about them. */
+/*
+ * The names of numbers, for sentences about them. decline.c, sentences.c and whoever writes a line
+ * of the log call these.
+ */
 #ifndef VB_HCA_NAMES_H
 #define VB_HCA_NAMES_H
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Requests and calls that have waited for a second: the line of the log about each, and the list
+ * that verbena_describe shows. A queue pair's wait is noted under its sq_lock and read without it,
+ * so what is shown may have ended meanwhile.
+ */
 #include "hca/overdue.h"
 
 #include <errno.h>
@@ -11,9 +16,11 @@
 
 #include "hca/adapter.h"
 #include "hca/qp.h"
+#include "lock/order.h"
 #include "memory/descriptor.h"
 
-/* By a signal or a debugger: the state in /proc/PID/stat, behind the name in brackets. */
+/* Is the process stopped, by a signal or a debugger? /proc/PID/stat has its state behind the name
+ * in brackets. */
 static bool is_stopped(int pid)
 {
     char path[32], line[128] = "";
@@ -66,7 +73,7 @@ static void overdue_say(const struct vb_qp *qp, uint64_t now, struct vb_text *te
                             : "has its process ended or stopped, or do packets get lost?");
 }
 
-static void overdue_tell(const struct vb_qp *qp, uint64_t now)
+static void overdue_log(const struct vb_qp *qp, uint64_t now)
 {
     char line[512];
     struct vb_text text = {line, sizeof(line), 0};
@@ -80,19 +87,19 @@ void vb_overdue_note(struct vb_qp *qp, enum vb_wait_reason reason, int pid, uint
 {
     struct vb_wait *wait = &qp->wait;
 
-    if (qp->bare)
+    if (!qp->verbs)
         return;
     if (wait->noted == VB_WAIT_NONE || wait->position != qp->sq_next)
-        wait->told = false;
+        wait->logged = false;
     wait->noted = (uint8_t)reason;
     wait->position = qp->sq_next;
     wait->since = since;
     wait->pid = pid;
-    if (wait->told || now < since + VB_OVERDUE_NS)
+    if (wait->logged || now < since + VB_OVERDUE_NS)
         return;
-    wait->told = true;
+    wait->logged = true;
     if (qp->context->adapter->tell)
-        overdue_tell(qp, now);
+        overdue_log(qp, now);
 }
 
 void vb_overdue_datagram(struct vb_adapter *adapter, uint32_t from, uint32_t to)
@@ -100,7 +107,7 @@ void vb_overdue_datagram(struct vb_adapter *adapter, uint32_t from, uint32_t to)
     char line[256];
     struct vb_text text = {line, sizeof(line), 0};
 
-    if (!adapter->tell || atomic_exchange(&adapter->told_datagram, true))
+    if (!adapter->tell || atomic_exchange(&adapter->logged_datagram, true))
         return;
     vb_text_add(
         &text,
@@ -119,6 +126,7 @@ bool vb_overdue_wait(pthread_cond_t *cond, pthread_mutex_t *mutex)
 
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += VB_OVERDUE_NS / 1000000000;
+    vb_lock_order_waits(mutex);
     return pthread_cond_timedwait(cond, mutex, &until) == ETIMEDOUT;
 }
 
@@ -138,11 +146,11 @@ void vb_overdue_acks(struct vb_adapter *adapter, const char *what, unsigned coun
 
 /* ---- for who asks ---- */
 
-/* Does its first request wait for the peer, for VB_OVERDUE_NS, or for less and for a receive? */
+/* Does the QP's first request wait? With `overdue` for VB_OVERDUE_NS or longer, else for less and
+ * for a receive request. */
 static bool waits(const struct vb_qp *qp, bool overdue, uint64_t now)
 {
-    if (!qp || qp->bare || qp->sq_next == qp->sq_posted || !qp->wait.noted ||
-        qp->wait.position != qp->sq_next)
+    if (!qp || qp->sq_next == qp->sq_posted || !qp->wait.noted || qp->wait.position != qp->sq_next)
         return false;
     return overdue ? overdue_waited(qp, now) >= VB_OVERDUE_NS
                    : overdue_waited(qp, now) < VB_OVERDUE_NS && is_unready(qp);
@@ -169,11 +177,11 @@ void vb_overdue_describe(struct vb_adapter *adapter, struct vb_text *text)
 {
     uint64_t now = adapter->calls->now ? adapter->calls->now(adapter) : 0;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     vb_text_add(text, "\"waiting\":[");
     overdue_describe(adapter, true, now, text);
     vb_text_add(text, "],\"unready\":[");
     overdue_describe(adapter, false, now, text);
     vb_text_add(text, "]");
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }

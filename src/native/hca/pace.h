@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A QP's rate limit: after each packet (directly: request) it owes the time that this takes at the
- * rate, and sends again when it has paid, up to a burst. A debt is not forgiven because somebody
- * looked late, so that the rate holds however coarse the clock is that the port sleeps by; who had
- * nothing to send collects no more than the burst.
+ * A QP's rate limit (ibv_modify_qp_rate_limit), as a token bucket. Each packet, or with the direct
+ * carrier each request, uses the time that it takes at the rate; the next is sent when that time is
+ * over, or earlier by a burst. A sender that was woken late makes up for it, so the rate holds with
+ * a coarse timer; one that had nothing to send gains a burst at most. The carriers call this under
+ * their lock of the QP.
  */
 #ifndef VB_HCA_PACE_H
 #define VB_HCA_PACE_H
@@ -13,19 +14,19 @@
 
 enum {
     VB_RATE_MIN = 1,                 /* kbit/s */
-    VB_RATE_MAX = 100 * 1000 * 1000, /* the port's */
-    VB_PACE_LATE = 20 * 1000 * 1000, /* ns that are made up for, once a sender comes late */
+    VB_RATE_MAX = 100 * 1000 * 1000, /* kbit/s: the rate of a port */
+    VB_PACE_LATE = 20 * 1000 * 1000, /* ns of lateness that a sender makes up for, at most */
 };
 
 struct vb_pace {
     uint32_t rate;  /* kbit/s; 0: no limit */
     uint32_t burst; /* bytes */
-    uint64_t clear; /* ns: when all that was sent is paid for */
-    uint64_t rest;  /* of the last division, in bits · 10^6 / rate */
-    bool waiting;   /* it was told to wait, and what it owed since is not made up for yet */
+    uint64_t clear; /* ns: when the time of all that was sent is over */
+    uint64_t rest;  /* the remainder of the last division, in bits · 10^6 / rate */
+    bool waiting;   /* the sender had to wait, and has not made up for its lateness since */
 };
 
-/* How long that many bytes take, exactly in the long run. */
+/* The time that so many bytes take; remainders add up, so the sum is exact. */
 static inline uint64_t vb_pace_time(struct vb_pace *pace, uint64_t bytes)
 {
     uint64_t units = bytes * 8 * 1000 * 1000 + pace->rest;
@@ -34,7 +35,7 @@ static inline uint64_t vb_pace_time(struct vb_pace *pace, uint64_t bytes)
     return units / pace->rate;
 }
 
-/* When the next may be sent: now or earlier, or then. */
+/* The time from which on the next may be sent. */
 static inline uint64_t vb_pace_due(const struct vb_pace *pace)
 {
     uint64_t burst = (uint64_t)pace->burst * 8 * 1000 * 1000 / pace->rate;

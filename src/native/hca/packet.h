@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A transport packet on its way out of the engine, and one on its way in: from BTH to pad. */
+/*
+ * A transport packet on its way out of the engine, and one on its way in: from BTH to pad. The
+ * engine makes and reads them; carriers (roce, sim) send and receive them, and wrap stands between
+ * to drop, delay or record them.
+ */
 #ifndef VB_HCA_PACKET_H
 #define VB_HCA_PACKET_H
 
@@ -13,8 +17,8 @@
 struct vb_path {
     uint8_t sgid[16], dgid[16];
     uint32_t flow_label : 24;
-    uint32_t port : 8;    /* the number of the port that it leaves by */
-    uint16_t source_port; /* UDP; one per flow, so that networks spread flows (entropy) */
+    uint32_t port : 8;    /* the number of the RDMA port that sends */
+    uint16_t source_port; /* the UDP source port: one per flow, so that networks spread flows */
     uint16_t mtu;         /* path MTU in bytes: 256 to 4096 */
     uint8_t sgid_index;
     uint8_t traffic_class;
@@ -22,7 +26,7 @@ struct vb_path {
     uint8_t sl;
 };
 
-/* Why a packet leaves: what captures and traces say about it. */
+/* Why a packet is sent, for captures and traces. */
 enum vb_packet_reason {
     VB_PACKET_NEW = 0,
     VB_PACKET_AFTER_TIMEOUT,       /* the local ACK timeout expired */
@@ -34,21 +38,21 @@ enum vb_packet_reason {
 };
 
 struct vb_piece {
-    const uint8_t *bytes; /* NULL: a virtual payload, only its length is meant */
+    const uint8_t *bytes; /* NULL: a virtual payload, which has a length alone */
     uint32_t length;
 };
 
 enum { VB_PIECES = VB_MAX_SGE };
 
 struct vb_packet {
-    const struct vb_path *path; /* how long this and the pieces stay: vb_engine_next */
-    uint32_t qp_num;            /* the sender */
+    const struct vb_path *path; /* vb_engine_next says how long this and the pieces are valid */
+    uint32_t qp_num;            /* of the sender */
     uint16_t header_length;
     uint8_t pad;
     uint8_t reason;          /* enum vb_packet_reason */
-    uint32_t missing_psn;    /* of a request with a reason: the first that is not answered */
-    uint32_t unanswered_us;  /* of a probe: how long nothing has been acknowledged */
-    uint32_t payload_length; /* sum over the pieces */
+    uint32_t missing_psn;    /* of a request that is sent again: the first unanswered PSN */
+    uint32_t unanswered_us;  /* of a probe: the time since the last acknowledgement */
+    uint32_t payload_length; /* the sum over the pieces */
     uint32_t piece_count;
     uint8_t header[VB_HEADERS_MAX]; /* BTH and extended headers, complete but for ECN marks */
     struct vb_piece piece[VB_PIECES];
@@ -56,18 +60,18 @@ struct vb_packet {
 
 struct vb_arrival {
     const uint8_t *bytes; /* from the BTH to the last pad byte, without the ICRC */
-    uint32_t length;      /* bytes at hand: headers only where the payload is virtual */
+    uint32_t length;      /* of `bytes`; the headers alone where the payload is virtual */
     uint32_t virtual_payload;
-    uint8_t sgid[16], dgid[16]; /* the sender's and ours, as in the packet's address header */
+    uint8_t sgid[16], dgid[16]; /* as in the packet's IP header or GRH */
     uint8_t traffic_class;      /* with the ECN bits */
     uint8_t hop_limit;
     uint32_t flow_label;
-    const uint8_t *grh; /* 40 bytes for a datagram's buffer (IPv4: in the last 20), or NULL: made
-                           from the fields above */
+    const uint8_t *grh; /* the 40 bytes for a datagram's buffer (IPv4: in the last 20); NULL: they
+                           are made from the fields above */
     uint16_t slid;      /* InfiniBand: the LID that it came from; 0: Ethernet */
     bool has_grh;       /* of such a packet; one of Ethernet always has addresses in its place */
     uint8_t port;       /* the number of the port that it came to; 0: each port may take it */
-    bool doubted;       /* it may be damaged: of a connection it is asked for again, and no more */
+    bool doubted;       /* it may be damaged: a connection only asks for it again */
 };
 
 #endif

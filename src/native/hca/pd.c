@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Protection domains, thread domains, parent domains and imported domains. An object that uses a
+ * domain counts as its user until it is destroyed, and a domain with users is not deallocated.
+ */
 #include "hca/pd.h"
 
 #include <errno.h>
@@ -13,14 +17,10 @@
 static struct vb_domain *new_domain(struct vb_adapter *adapter)
 {
     struct vb_domain *domain = calloc(1, sizeof(*domain));
-    int error;
 
     if (!domain)
         return NULL;
-    pthread_mutex_lock(&adapter->mutex);
-    error = vb_pool_take(&adapter->pd_pool, &domain->number);
-    pthread_mutex_unlock(&adapter->mutex);
-    if (error) {
+    if (vb_adapter_take_index(adapter, &adapter->pd_pool, &domain->number)) {
         free(domain);
         return NULL;
     }
@@ -31,9 +31,7 @@ static void put_domain(struct vb_adapter *adapter, struct vb_domain *domain)
 {
     if (atomic_fetch_sub(&domain->refs, 1) != 1)
         return;
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->pd_pool, domain->number);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_adapter_return_index(adapter, &adapter->pd_pool, domain->number);
     free(domain);
 }
 
@@ -108,7 +106,7 @@ void vb_pd_use(struct vb_pd *pd)
     atomic_fetch_add(&pd->users, 1);
 }
 
-/* One that was imported goes with its last user: unimporting cannot say that it is busy. */
+/* An imported domain is freed with its last user, since ibv_unimport_pd cannot fail. */
 void vb_pd_drop(struct vb_pd *pd)
 {
     bool imported = pd->imported;
@@ -119,18 +117,19 @@ void vb_pd_drop(struct vb_pd *pd)
 
 /* ---- import ---- */
 
-/* With a reference to the domain, so that it is there when the context's mutex is not held. */
+/* Returns the domain with this handle, with a reference that keeps it after the mutex is released.
+ */
 static struct vb_domain *find_domain(struct vb_context *context, uint32_t handle)
 {
     struct vb_domain *found = NULL;
 
-    pthread_mutex_lock(&context->mutex);
+    vb_lock_take(&context->mutex);
     for (struct vb_object *each = context->objects; each && !found; each = each->next)
         if (each->release == pd_release && pd_of(each)->number == handle) {
             found = pd_of(each)->domain;
             atomic_fetch_add(&found->refs, 1);
         }
-    pthread_mutex_unlock(&context->mutex);
+    vb_lock_release(&context->mutex);
     return found;
 }
 
@@ -171,8 +170,8 @@ static void td_release(struct vb_object *object)
     vb_td_dealloc(td);
 }
 
-/* A promise of the program's to use what is in it by one thread at a time: locks are biased
- * (biased_lock.h), so that nothing follows from it. */
+/* Thread domains: the program promises to use their objects in one thread at a time. Locks are
+ * biased (biased_lock.h) and cost next to nothing then, so the promise changes nothing here. */
 int vb_td_alloc(struct vb_context *context, struct vb_td **td)
 {
     struct vb_td *made = calloc(1, sizeof(*made));

@@ -8,7 +8,8 @@
 
 #include "hca/adapter.h"
 
-/* A domain's number, of however many objects it is. */
+/* A protection domain as such. Each context that has allocated or imported it has a vb_pd for it.
+ */
 struct vb_domain {
     uint32_t number;
     _Atomic uint32_t refs;
@@ -28,23 +29,23 @@ struct vb_pd {
     struct vb_domain *domain;
     uint32_t number;        /* the domain's */
     _Atomic uint32_t users; /* MRs, QPs, SRQs, AHs: dealloc is -EBUSY while any is left */
-    bool imported;          /* one of the users is then the program, until it unimports */
-    /* a parent domain's */
+    bool imported;          /* the program counts as a user until it unimports the domain */
+    /* of a parent domain alone: */
     struct vb_pd *real;
     struct vb_td *td;
     struct ibv_parent_domain_init_attr attr;
 };
 
-/* What a parent domain's allocators are asked for. */
+/* The kinds of memory that a parent domain's allocators are called for. */
 enum vb_resource { VB_RESOURCE_SEND_QUEUE = 1 };
 
 int vb_pd_alloc(struct vb_context *context, struct vb_pd **pd);
-int vb_pd_dealloc(struct vb_pd *pd); /* any of the three kinds; -EBUSY */
+int vb_pd_dealloc(struct vb_pd *pd); /* of any kind; -EBUSY: it has users */
 
-/* The domain that another context knows by this handle, as this one's; -ENOENT. */
+/* Imports the domain that has this handle in another context. -ENOENT: none has. */
 int vb_pd_import(struct vb_context *context, struct vb_context *from, uint32_t handle,
                  struct vb_pd **pd);
-/* What was made in it stays. Without effect on a domain that was not imported. */
+/* The objects that were made in it stay. Has no effect on a domain that was not imported. */
 void vb_pd_unimport(struct vb_pd *pd);
 
 void vb_pd_use(struct vb_pd *pd);
@@ -53,14 +54,15 @@ void vb_pd_drop(struct vb_pd *pd);
 int vb_td_alloc(struct vb_context *context, struct vb_td **td);
 int vb_td_dealloc(struct vb_td *td); /* -EBUSY */
 
-/* -EINVAL: unknown fields, another context's domain, or a parent domain's. */
+/* Makes a parent domain. -EINVAL: unknown fields, or a domain that is another context's or itself a
+ * parent domain. */
 int vb_parent_domain_alloc(struct vb_context *context,
                            const struct ibv_parent_domain_init_attr *attr, struct vb_pd **pd);
 
 /*
- * Zeroed private memory for a resource made in this domain, which may be NULL: by its allocators,
- * if it has any.
- * Freed by the other one, with the same arguments.
+ * Allocates zeroed private memory for a resource made in this domain, by the domain's allocators if
+ * it has any; `pd` may be NULL. `programs_own` says whether an allocator of the program gave it.
+ * vb_pd_memory_free frees it, with the same arguments.
  */
 void *vb_pd_memory(struct vb_pd *pd, size_t size, enum vb_resource resource, bool *programs_own);
 void vb_pd_memory_free(struct vb_pd *pd, void *memory, enum vb_resource resource,

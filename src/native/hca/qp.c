@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Queue pairs: creating and destroying them, the table that leads to them, their events. Verbs call
+ * it, and xrc.c for target queue pairs. A queue pair is in the adapter's table only while it is
+ * whole; the locks LIFETIME and ADAPTER guard the table.
+ */
 #include "hca/qp.h"
 
 #include <errno.h>
@@ -16,11 +21,11 @@ void vb_qp_raise(struct vb_qp *qp, enum ibv_event_type type)
 {
     if (VB_UNLIKELY(qp->target != NULL))
         vb_xrc_raise(qp, type);
-    else
-        vb_event_raise(qp->context, type, &qp->ibv);
+    else if (qp->verbs)
+        vb_event_raise(qp->context, type, &qp->verbs->ibv);
 }
 
-/* An event of another kind would not be about a QP. */
+/* The events that peers may leave for a QP; a bit for any other event is ignored. */
 enum {
     OF_PEERS = 1u << IBV_EVENT_QP_FATAL | 1u << IBV_EVENT_QP_REQ_ERR |
         1u << IBV_EVENT_QP_ACCESS_ERR | 1u << IBV_EVENT_COMM_EST,
@@ -124,7 +129,7 @@ static int check_objects(struct vb_context *context, const struct ibv_qp_init_at
     return 0;
 }
 
-/* Elements, addresses and inline data of the send queue's entries, in one block. */
+/* Allocates the elements, addresses and inline data of the send queue's entries in one block. */
 static int alloc_send_queue(struct vb_qp *qp)
 {
     size_t count = (size_t)qp->sq_mask + 1;
@@ -133,9 +138,10 @@ static int alloc_send_queue(struct vb_qp *qp)
     size_t each = sges * sizeof(struct ibv_sge) + address + ((qp->cap.max_inline_data + 7u) & ~7u);
     uint8_t *at;
 
-    qp->sq = vb_pd_memory(qp->pd, count * sizeof(*qp->sq), VB_RESOURCE_SEND_QUEUE, &qp->sq_own);
-    qp->sq_store = at =
-        vb_pd_memory(qp->pd, count * each, VB_RESOURCE_SEND_QUEUE, &qp->sq_store_own);
+    qp->sq =
+        vb_pd_memory(qp->pd, count * sizeof(*qp->sq), VB_RESOURCE_SEND_QUEUE, &qp->verbs->sq_own);
+    qp->verbs->sq_store = at =
+        vb_pd_memory(qp->pd, count * each, VB_RESOURCE_SEND_QUEUE, &qp->verbs->sq_store_own);
     if (!qp->sq || !at)
         return -ENOMEM;
     for (size_t i = 0; i < count; ++i, at += each) {
@@ -150,37 +156,23 @@ static int alloc_recv_ring(struct vb_qp *qp)
 {
     size_t count = vb_round_up_pow2(qp->cap.max_recv_wr);
 
-    qp->rq_ring = vb_memory_heap_alloc(qp->context->adapter->segment,
-                                       count << vb_recv_stride_log2(qp->cap.max_recv_sge), VB_LINE);
-    return qp->rq_ring ? 0 : -ENOMEM;
+    qp->verbs->rq_ring = vb_memory_heap_alloc(
+        qp->context->adapter->segment, count << vb_recv_stride_log2(qp->cap.max_recv_sge), VB_LINE);
+    return qp->verbs->rq_ring ? 0 : -ENOMEM;
 }
 
 void vb_qp_stage(struct vb_qp *qp)
 {
     struct vb_heap *segment = qp->context->adapter->segment;
 
-    if (qp->srq || qp->rq_stage || !qp->cap.max_recv_wr)
+    if (qp->srq || qp->verbs->rq_stage || !qp->cap.max_recv_wr)
         return;
     if (vb_memory_heap_used(segment) >
         vb_memory_heap_size(segment) / 2) /* the rest is for what must be had */
         return;
-    qp->rq_stage = vb_memory_heap_alloc(segment, VB_STAGE_SLOTS * VB_STAGE_BYTES, VB_LINE);
-    qp->shared->rq_stage = qp->rq_stage ? vb_memory_heap_offset(segment, qp->rq_stage) : 0;
-}
-
-static int qp_take_number(struct vb_adapter *adapter, struct vb_qp *qp)
-{
-    int error;
-
-    pthread_mutex_lock(&adapter->mutex);
-    error = vb_pool_take(&adapter->qp_pool, &qp->index);
-    if (!error) {
-        error = adapter->calls->number(adapter, qp->index, &qp->number);
-        if (error)
-            vb_pool_return(&adapter->qp_pool, qp->index);
-    }
-    pthread_mutex_unlock(&adapter->mutex);
-    return error;
+    qp->verbs->rq_stage = vb_memory_heap_alloc(segment, VB_STAGE_SLOTS * VB_STAGE_BYTES, VB_LINE);
+    qp->shared->rq_stage =
+        qp->verbs->rq_stage ? vb_memory_heap_offset(segment, qp->verbs->rq_stage) : 0;
 }
 
 /*
@@ -189,11 +181,11 @@ static int qp_take_number(struct vb_adapter *adapter, struct vb_qp *qp)
  */
 static void qp_set_table(struct vb_adapter *adapter, uint32_t index, struct vb_qp *qp)
 {
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     __atomic_store_n(&adapter->qps[index], qp, __ATOMIC_RELEASE);
-    pthread_mutex_unlock(&adapter->mutex);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->mutex);
+    vb_lock_release(&adapter->lifetime);
 }
 
 static void set_caps(struct vb_qp *qp, const struct ibv_qp_cap *wanted)
@@ -222,29 +214,29 @@ static void qp_share(struct vb_qp *qp)
     shared->recv_cq = (uint16_t)(qp->recv_cq ? qp->recv_cq->index : 0);
     shared->srq = (uint16_t)(qp->srq ? qp->srq->index + 1 : 0);
     shared->rq_mask = vb_round_up_pow2(qp->cap.max_recv_wr) - 1;
-    shared->rq_ring = vb_memory_heap_offset(adapter->segment, qp->rq_ring);
+    shared->rq_ring = vb_memory_heap_offset(adapter->segment, qp->verbs->rq_ring);
     shared->rq_stride_log2 = (uint8_t)vb_recv_stride_log2(qp->cap.max_recv_sge);
     qp->shared = shared;
     qp->carrier = &vb_uncarried;
     if (adapter->barriers)
         return;
     vb_biased_forbid(&shared->sq_lock, adapter->instance);
-    vb_biased_forbid(&qp->rq_lock, adapter->instance);
+    vb_biased_forbid(&qp->verbs->rq_lock, adapter->instance);
 }
 
 static void qp_fill_abi(struct vb_qp *qp, const struct ibv_qp_init_attr_ex *attr)
 {
-    qp->ibv.context = qp->context->ibv;
-    qp->ibv.qp_context = attr->qp_context;
-    qp->ibv.pd = attr->pd;
-    qp->ibv.send_cq = attr->send_cq;
-    qp->ibv.recv_cq = attr->recv_cq;
-    qp->ibv.srq = attr->srq;
-    qp->ibv.handle = qp->index;
-    qp->ibv.state = IBV_QPS_RESET;
-    qp->ibv.qp_type = attr->qp_type;
-    pthread_mutex_init(&qp->ibv.mutex, NULL);
-    pthread_cond_init(&qp->ibv.cond, NULL);
+    qp->verbs->ibv.context = qp->context->ibv;
+    qp->verbs->ibv.qp_context = attr->qp_context;
+    qp->verbs->ibv.pd = attr->pd;
+    qp->verbs->ibv.send_cq = attr->send_cq;
+    qp->verbs->ibv.recv_cq = attr->recv_cq;
+    qp->verbs->ibv.srq = attr->srq;
+    qp->verbs->ibv.handle = qp->index;
+    qp->verbs->ibv.state = IBV_QPS_RESET;
+    qp->verbs->ibv.qp_type = attr->qp_type;
+    pthread_mutex_init(&qp->verbs->ibv.mutex, NULL);
+    pthread_cond_init(&qp->verbs->ibv.cond, NULL);
 }
 
 static void qp_use(struct vb_qp *qp, int by)
@@ -262,27 +254,33 @@ static void qp_use(struct vb_qp *qp, int by)
 
 static void qp_free_qp(struct vb_qp *qp)
 {
-    vb_memory_heap_free(qp->context->adapter->segment, qp->rq_ring);
-    vb_memory_heap_free(qp->context->adapter->segment, qp->rq_stage);
-    vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->sq_own);
-    vb_pd_memory_free(qp->pd, qp->sq_store, VB_RESOURCE_SEND_QUEUE, qp->sq_store_own);
-    free(qp->pace);
-    free(qp->connection);
-    vb_object_free(&qp->object, qp->staging);
-    vb_object_free(&qp->object, qp);
+    vb_memory_heap_free(qp->context->adapter->segment, qp->verbs->rq_ring);
+    vb_memory_heap_free(qp->context->adapter->segment, qp->verbs->rq_stage);
+    vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->verbs->sq_own);
+    vb_pd_memory_free(qp->pd, qp->verbs->sq_store, VB_RESOURCE_SEND_QUEUE, qp->verbs->sq_store_own);
+    free(qp->verbs->pace);
+    free(qp->verbs->connection);
+    vb_object_free(&qp->verbs->object, qp->verbs->staging);
+    vb_object_free(&qp->verbs->object, qp->verbs);
 }
 
 static void qp_release(struct vb_object *object)
 {
-    vb_qp_destroy((struct vb_qp *)((char *)object - offsetof(struct vb_qp, object)));
+    struct vb_verbs_qp *of =
+        (struct vb_verbs_qp *)((char *)object - offsetof(struct vb_verbs_qp, object));
+
+    vb_qp_destroy(&of->qp);
 }
 
 static struct vb_qp *new_qp(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr)
 {
-    struct vb_qp *qp = calloc(1, sizeof(*qp));
+    struct vb_verbs_qp *made = calloc(1, sizeof(*made));
+    struct vb_qp *qp;
 
-    if (!qp)
+    if (!made)
         return NULL;
+    qp = &made->qp;
+    qp->verbs = made;
     qp->context = context;
     qp->type = attr->qp_type;
     qp->pd = (struct vb_pd *)attr->pd;
@@ -310,12 +308,12 @@ int vb_qp_make(struct vb_context *context, const struct ibv_qp_init_attr_ex *att
     if (!error)
         error = alloc_recv_ring(made);
     if (!error)
-        error = qp_take_number(adapter, made);
+        error = vb_adapter_take_number(adapter, &adapter->qp_pool, &made->index, &made->number);
     if (error) {
         qp_free_qp(made);
         return error;
     }
-    made->ibv.qp_num = made->number;
+    made->verbs->ibv.qp_num = made->number;
     qp_share(made);
     qp_use(made, 1);
     qp_set_table(adapter, made->index, made);
@@ -342,8 +340,8 @@ int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, s
         error = vb_qp_make(context, &wanted, NULL, qp);
     if (error)
         return error;
-    if (!(*qp)->real)
-        vb_object_add(context, &(*qp)->object, qp_release);
+    if (!(*qp)->verbs->real)
+        vb_object_add(context, &(*qp)->verbs->object, qp_release);
     attr->cap = (*qp)->cap;
     return 0;
 }
@@ -353,11 +351,11 @@ void vb_qp_set_live(struct vb_qp *qp, bool live)
     struct vb_adapter *adapter = qp->context->adapter;
     uint64_t bit = 1ull << qp->index % 64, *word = &adapter->live[qp->index / 64];
 
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     *word = live ? *word | bit : *word & ~bit;
-    pthread_mutex_unlock(&adapter->mutex);
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->mutex);
+    vb_lock_release(&adapter->lifetime);
 }
 
 struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
@@ -372,7 +370,7 @@ struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
     return NULL;
 }
 
-/* A program that needs no completion may destroy a QP right after it has posted a datagram. */
+/* Sends what was posted, since a program may destroy a QP right after it has posted a datagram. */
 static void qp_send_posted(struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
@@ -381,7 +379,8 @@ static void qp_send_posted(struct vb_qp *qp)
         carrier->send_posted(qp);
 }
 
-/* Nobody finds the QP any more, and nobody who had found it is still at work. */
+/* Returns when no thread or peer can find the QP any more and all that had found it have finished.
+ */
 static void qp_withdraw(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
@@ -400,10 +399,10 @@ static void qp_withdraw(struct vb_qp *qp)
     vb_qp_carrier(qp)->settle(qp);
     if (qp->srq || qp->target)
         vb_rq_put_back(qp);
-    pthread_mutex_lock(&adapter->lifetime);
+    vb_lock_take(&adapter->lifetime);
     adapter->calls->disconnect(qp);
-    pthread_mutex_unlock(&adapter->lifetime);
-    if (!qp->target) { /* else what it completed is its SRQs' */
+    vb_lock_release(&adapter->lifetime);
+    if (!qp->target) { /* completions of an XRC target QP belong to its SRQs */
         vb_cq_forget(qp->send_cq, qp->index);
         if (qp->recv_cq && qp->recv_cq != qp->send_cq)
             vb_cq_forget(qp->recv_cq, qp->index);
@@ -411,7 +410,7 @@ static void qp_withdraw(struct vb_qp *qp)
     vb_qp_set_live(qp, false);
 }
 
-/* An XRC target QP's: it is as new. */
+/* Parts an XRC target QP from its SRQ, so that it is as after its creation. */
 static void qp_leave_srq(struct vb_qp *qp)
 {
     qp->srq = NULL;
@@ -438,7 +437,7 @@ void vb_qp_reset(struct vb_qp *qp)
     shared->established = 0;
     ++shared->epoch;
     __atomic_store_n(&shared->dest_qp_num, 0, __ATOMIC_RELAXED);
-    memset(&qp->attr, 0, sizeof(qp->attr));
+    memset(&qp->verbs->attr, 0, sizeof(qp->verbs->attr));
     memset(&qp->terms, 0, sizeof(qp->terms));
     qp->paced = false;
     if (qp->target)
@@ -451,23 +450,21 @@ void vb_qp_unmake(struct vb_qp *qp)
     struct vb_pd *pd = qp->target ? NULL : qp->pd; /* last: its allocator has the send queue */
 
     qp_withdraw(qp);
-    ++qp->shared->epoch; /* windows that were bound through it are not bound any more */
-    pthread_mutex_lock(&adapter->lifetime);
-    pthread_mutex_lock(&adapter->mutex);
+    ++qp->shared->epoch; /* unbinds the windows that were bound through it */
+    vb_lock_take(&adapter->lifetime);
+    vb_lock_take(&adapter->mutex);
     __atomic_store_n(&adapter->qps[qp->index], NULL, __ATOMIC_RELAXED);
-    pthread_mutex_unlock(&adapter->mutex);
-    adapter->calls->disconnect(qp); /* a late event may have asked for attention meanwhile */
-    pthread_mutex_unlock(&adapter->lifetime);
+    vb_lock_release(&adapter->mutex);
+    adapter->calls->disconnect(qp); /* here too, as a late event may have asked for attention */
+    vb_lock_release(&adapter->lifetime);
     if (!qp->target) {
-        vb_event_retire(qp->context, &qp->ibv);
-        vb_object_remove(qp->context, &qp->object);
+        vb_event_retire(qp->context, &qp->verbs->ibv);
+        vb_object_remove(qp->context, &qp->verbs->object);
     }
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->qp_pool, qp->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_adapter_return_index(adapter, &adapter->qp_pool, qp->index);
     qp_use(qp, -1);
-    pthread_mutex_destroy(&qp->ibv.mutex);
-    pthread_cond_destroy(&qp->ibv.cond);
+    pthread_mutex_destroy(&qp->verbs->ibv.mutex);
+    pthread_cond_destroy(&qp->verbs->ibv.cond);
     qp_free_qp(qp);
     if (pd)
         vb_pd_drop(pd);
@@ -475,7 +472,7 @@ void vb_qp_unmake(struct vb_qp *qp)
 
 int vb_qp_destroy(struct vb_qp *qp)
 {
-    if (qp->real)
+    if (qp->verbs->real)
         return vb_xrc_close_qp(qp);
     if (VB_UNLIKELY(qp->groups != 0)) {
         if (!qp->context->closing)
@@ -508,7 +505,7 @@ void vb_qp_count_poller(struct vb_qp *qp, bool polls)
 {
     uint32_t change = polls ? 1 : -1u;
 
-    if (atomic_exchange(&qp->polls_port, polls) == polls)
+    if (atomic_exchange(&qp->verbs->polls_port, polls) == polls)
         return;
     if (qp->send_cq) /* an XRC target QP has neither, and an initiator one of them */
         atomic_fetch_add(&qp->send_cq->waiting, change);

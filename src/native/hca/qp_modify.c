@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* modify_qp and query_qp. */
+/*
+ * modify_qp and query_qp: the check of each attribute, and what a transition does. Programs call
+ * them; the lock QP_MODIFY of the queue pair lets one thread at a time in.
+ */
 #include <errno.h>
 #include <stdlib.h>
 
@@ -11,7 +14,7 @@
 static const char path_mtu_wanted[] =
     "{0n} is {1} and must be a code from {2} (MTU_256) to {3} (MTU_4096): MTU_1024 is 3";
 
-/* The port that the QP will have. */
+/* The RDMA port that the QP will use after the transition. */
 static const struct vb_adapter_port *port_after(const struct vb_qp *qp,
                                                 const struct ibv_qp_attr *attr, int mask)
 {
@@ -19,11 +22,11 @@ static const struct vb_adapter_port *port_after(const struct vb_qp *qp,
                               : vb_qp_port(qp);
 }
 
-/* A QP is in the partition that an entry of its port's table names (IBA 10.9.2). */
+/* The QP's partition is that of an entry in its port's P_Key table (IBA 10.9.2). */
 static int check_partition(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     const struct vb_adapter_port *port = port_after(qp, attr, mask);
-    uint32_t index = mask & IBV_QP_PKEY_INDEX ? attr->pkey_index : qp->attr.pkey_index;
+    uint32_t index = mask & IBV_QP_PKEY_INDEX ? attr->pkey_index : qp->verbs->attr.pkey_index;
 
     if (vb_pkey_is_valid(port->pkeys[index]))
         return 0;
@@ -33,10 +36,10 @@ static int check_partition(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
                       index, port->number);
 }
 
-/* The address that a QP is connected to is behind the QP's own port (IBA 11.2.5.2). */
+/* The address vector has to name the QP's own port (IBA 11.2.5.2). */
 static int check_address(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-    uint32_t own = mask & IBV_QP_PORT ? attr->port_num : qp->attr.port_num;
+    uint32_t own = mask & IBV_QP_PORT ? attr->port_num : qp->verbs->attr.port_num;
     int error = vb_ah_check(qp->context, &attr->ah_attr);
 
     if (error || attr->ah_attr.port_num == own)
@@ -47,7 +50,7 @@ static int check_address(struct vb_qp *qp, const struct ibv_qp_attr *attr, int m
                       attr->ah_attr.port_num, own);
 }
 
-/* What each attribute may be (IBA 11.2.5.2; limits of this adapter). */
+/* Checks the range of each attribute (IBA 11.2.5.2, and the limits of this adapter). */
 static int check_values(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     const struct {
@@ -100,7 +103,7 @@ static VB_COLD int decline_mask(struct vb_qp *qp, const struct vb_transition *tr
                       qp->type, transition->from, transition->to, mask & ~allowed);
 }
 
-/* The transition that is asked for, or NULL and -errno. */
+/* Finds the transition that is asked for; NULL and -errno if there is none. */
 static const struct vb_transition *qp_modify_find(struct vb_qp *qp, const struct ibv_qp_attr *attr,
                                                   int mask, int *error)
 {
@@ -129,7 +132,7 @@ static const struct vb_transition *qp_modify_find(struct vb_qp *qp, const struct
 
 static void keep_path(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-    struct ibv_qp_attr *kept = &qp->attr;
+    struct ibv_qp_attr *kept = &qp->verbs->attr;
 
     if (mask & IBV_QP_AV)
         kept->ah_attr = attr->ah_attr;
@@ -155,7 +158,7 @@ static void keep_path(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask
 
 static void keep_requester(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
-    struct ibv_qp_attr *kept = &qp->attr;
+    struct ibv_qp_attr *kept = &qp->verbs->attr;
 
     if (mask & IBV_QP_TIMEOUT)
         kept->timeout = qp->terms.timeout = attr->timeout;
@@ -169,7 +172,7 @@ static void keep_requester(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
         kept->en_sqd_async_notify = attr->en_sqd_async_notify;
 }
 
-/* As they are now. */
+/* Reads the attributes that peers read from the segment, as they are now. */
 static void read_responder(const struct vb_qp *qp, struct ibv_qp_attr *attr)
 {
     const struct vb_qp_shared *shared = qp->shared;
@@ -181,25 +184,25 @@ static void read_responder(const struct vb_qp *qp, struct ibv_qp_attr *attr)
     attr->max_dest_rd_atomic = (uint8_t)shared->max_dest_rd_atomic;
 }
 
-/* Few QPs ever have a limit. */
+/* Allocates the rate limiter with the first limit, since few QPs ever have one. */
 static int make_pace(struct vb_qp *qp)
 {
-    if (!qp->pace)
-        qp->pace = calloc(1, sizeof(*qp->pace));
-    return qp->pace ? 0 : -ENOMEM;
+    if (!qp->verbs->pace)
+        qp->verbs->pace = calloc(1, sizeof(*qp->verbs->pace));
+    return qp->verbs->pace ? 0 : -ENOMEM;
 }
 
-/* A new limit forgets what was owed at the old one. */
+/* Sets the limit; the time that is still to wait at the old rate is forgotten. */
 static void set_rate(struct vb_qp *qp, uint32_t rate, uint32_t burst)
 {
     vb_sq_lock(qp);
-    qp->attr.rate_limit = rate;
-    *qp->pace = (struct vb_pace){.rate = rate, .burst = burst};
+    qp->verbs->attr.rate_limit = rate;
+    *qp->verbs->pace = (struct vb_pace){.rate = rate, .burst = burst};
     qp->paced = rate != 0;
     vb_sq_unlock(qp);
 }
 
-/* What the peer looks at lies in the segment. */
+/* Writes the attributes that peers read to the segment. */
 static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, int mask)
 {
     struct vb_qp_shared *shared = qp->shared;
@@ -216,13 +219,13 @@ static void share_responder(struct vb_qp *qp, const struct ibv_qp_attr *attr, in
         shared->max_dest_rd_atomic = attr->max_dest_rd_atomic;
 }
 
-/* What peers are to know of the path. */
+/* Writes what peers read of the path to the segment. */
 static void share_path(struct vb_qp *qp)
 {
     const struct vb_adapter_port *port = vb_qp_port(qp);
 
     qp->shared->port = (uint16_t)(port->number - 1);
-    qp->shared->pkey = port->pkeys[qp->attr.pkey_index];
+    qp->shared->pkey = port->pkeys[qp->verbs->attr.pkey_index];
 }
 
 static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
@@ -231,7 +234,7 @@ static void set_state(struct vb_qp *qp, enum ibv_qp_state state)
     vb_qp_show_state(qp);
 }
 
-/* Unless a peer, or a request, has put the QP in an error state meanwhile. */
+/* Changes the state, unless a peer or a request has put the QP in an error state meanwhile. */
 static void move_state(struct vb_qp *qp, enum ibv_qp_state from, enum ibv_qp_state to)
 {
     uint32_t expected = from;
@@ -295,7 +298,7 @@ static int qp_modify_enter(struct vb_qp *qp, const struct vb_transition *transit
     return error;
 }
 
-/* SQD to SQD: requests go another way from now on, where there is another. */
+/* SQD to SQD: requests take the new path from now on, if the carrier has paths. */
 static int qp_modify_move(struct vb_qp *qp, const struct vb_transition *transition, int mask)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
@@ -305,11 +308,11 @@ static int qp_modify_move(struct vb_qp *qp, const struct vb_transition *transiti
     return carrier->move(qp);
 }
 
-/* An address that leads nowhere changes nothing. */
+/* Carries the transition out; with an error nothing has changed. */
 static int modify(struct vb_qp *qp, const struct vb_transition *transition,
                   const struct ibv_qp_attr *attr, int mask)
 {
-    const struct ibv_qp_attr before = qp->attr;
+    const struct ibv_qp_attr before = qp->verbs->attr;
     const struct vb_terms terms = qp->terms;
     bool paces = mask & IBV_QP_RATE_LIMIT;
     struct ibv_qp_attr responder;
@@ -329,7 +332,7 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
         error = qp_modify_enter(qp, transition, attr, mask);
     }
     if (error) {
-        qp->attr = before;
+        qp->verbs->attr = before;
         qp->terms = terms;
         share_responder(qp, &responder, mask);
         share_path(qp);
@@ -341,27 +344,28 @@ static int modify(struct vb_qp *qp, const struct vb_transition *transition,
 
 int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
 {
-    struct vb_qp *qp = of->real ? of->real : of;
+    struct vb_qp *qp = of->verbs->real ? of->verbs->real : of;
     const struct vb_transition *transition;
     int error = 0;
 
-    pthread_mutex_lock(&qp->ibv.mutex);
+    vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
     transition = qp_modify_find(qp, attr, mask, &error);
     if (transition)
         error = check_values(qp, attr, mask);
     if (!error) {
         error = modify(qp, transition, attr, mask);
-        vb_qp_kick(qp);
-        if (of != qp) /* its own was set with the state; a peer's death may have changed it since */
+        vb_qp_doorbell(qp);
+        if (of !=
+            qp) /* the state in the handle; that in the target QP was set with the transition */
             vb_qp_show_state(of);
     }
-    pthread_mutex_unlock(&qp->ibv.mutex);
+    vb_lock_abi_release(&qp->verbs->ibv.mutex);
     return error;
 }
 
 int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limit)
 {
-    struct vb_qp *qp = of->real ? of->real : of;
+    struct vb_qp *qp = of->verbs->real ? of->verbs->real : of;
     struct ibv_qp_attr attr = {.rate_limit = limit->rate_limit};
     int error;
 
@@ -374,9 +378,9 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
                           vb_qp_state(qp));
     error = vb_qp_modify(of, &attr, IBV_QP_RATE_LIMIT);
     if (!error && limit->max_burst_sz) {
-        pthread_mutex_lock(&qp->ibv.mutex);
+        vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
         set_rate(qp, limit->rate_limit, limit->max_burst_sz);
-        pthread_mutex_unlock(&qp->ibv.mutex);
+        vb_lock_abi_release(&qp->verbs->ibv.mutex);
     }
     return error;
 }
@@ -384,10 +388,10 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
 static void qp_modify_describe(struct vb_qp *qp, struct ibv_qp_init_attr *init)
 {
     *init = (struct ibv_qp_init_attr){
-        .qp_context = qp->ibv.qp_context,
-        .send_cq = qp->ibv.send_cq,
-        .recv_cq = qp->ibv.recv_cq,
-        .srq = qp->ibv.srq,
+        .qp_context = qp->verbs->ibv.qp_context,
+        .send_cq = qp->verbs->ibv.send_cq,
+        .recv_cq = qp->verbs->ibv.recv_cq,
+        .srq = qp->verbs->ibv.srq,
         .cap = qp->cap,
         .qp_type = qp->type,
         .sq_sig_all = qp->sq_sig_all,
@@ -397,17 +401,18 @@ static void qp_modify_describe(struct vb_qp *qp, struct ibv_qp_init_attr *init)
 int vb_qp_query(struct vb_qp *of, struct ibv_qp_attr *attr, int mask,
                 struct ibv_qp_init_attr *init_attr)
 {
-    struct vb_qp *qp = of->real ? of->real : of;
+    struct vb_qp *qp = of->verbs->real ? of->verbs->real : of;
 
-    (void)mask; /* every attribute is at hand: all are filled */
-    pthread_mutex_lock(&qp->ibv.mutex);
-    *attr = qp->attr;
-    attr->qp_state = attr->cur_qp_state = of->ibv.state = qp->ibv.state = vb_qp_state(qp);
+    (void)mask; /* all attributes are filled, as they cost nothing */
+    vb_lock_abi_take(&qp->verbs->ibv.mutex, VB_RANK_QP_MODIFY);
+    *attr = qp->verbs->attr;
+    attr->qp_state = attr->cur_qp_state = of->verbs->ibv.state = qp->verbs->ibv.state =
+        vb_qp_state(qp);
     read_responder(qp, attr);
     attr->cap = of->cap;
     attr->sq_draining = attr->qp_state == IBV_QPS_SQD && qp->wait.reason != VB_WAIT_NONE;
     if (init_attr)
         qp_modify_describe(of, init_attr);
-    pthread_mutex_unlock(&qp->ibv.mutex);
+    vb_lock_abi_release(&qp->verbs->ibv.mutex);
     return 0;
 }

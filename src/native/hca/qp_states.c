@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The state machine of queue pairs as one table: which transitions each type has, and which
+ * attributes they need and take. qp_modify.c looks transitions up, and the documentation's diagram
+ * is drawn from this table.
+ */
 #include "hca/qp_states.h"
 
 #include <stddef.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which changes of state a QP may make, and which attributes each needs and takes.
+ * Which transitions between states a QP may make, and which attributes each needs and takes.
+ * qp_modify.c looks transitions up here.
  *
  * A QP goes RESET, INIT (receives may be posted), RTR (requests of the peer are answered), RTS
  * (own requests are carried out). SQD lets the send queue run dry so that attributes can change;

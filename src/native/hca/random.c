@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * SipHash-2-4 as a generator of random numbers. Keys of memory regions come from it, under the
+ * adapter's mutex.
+ */
 #include "hca/random.h"
 
 static uint64_t rotate(uint64_t word, unsigned bits)

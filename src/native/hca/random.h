@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Random numbers from a seed: the same for the same seed, and who does not know it learns nothing
- * of the next ones by seeing others (peers see keys, and must not guess more of them).
+ * Random numbers from a seed, the same for the same seed. They are unpredictable for who does not
+ * know the seed, however many others he has seen: peers see keys of memory regions and must not be
+ * able to guess more of them. The caller lets one thread at a time take numbers.
  */
 #ifndef VB_HCA_RANDOM_H
 #define VB_HCA_RANDOM_H

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The receive queue's owner side: posting, and flushing in ERR. */
+/*
+ * The owner's side of a receive queue: posting requests, and flushing them in ERR. Posters and the
+ * flush hold the lock RQ; a peer, or the packet engine, takes requests at the other end.
+ */
 #include <errno.h>
 
 #include "hca/qp.h"
@@ -22,7 +25,7 @@ static void push_flush_entry(struct vb_qp *qp, uint64_t wr_id, uint32_t position
     vb_cq_complete(qp->recv_cq, &entry, true);
 }
 
-/* Under rq_lock. */
+/* Flushes the requests from rq_flushed on. Under rq_lock. */
 static void flush_posted(struct vb_qp *qp)
 {
     const struct vb_view *self = &qp->context->adapter->self;
@@ -34,8 +37,9 @@ static void flush_posted(struct vb_qp *qp)
 }
 
 /*
- * A peer that died may have completed a request without counting it as taken. What is not in the
- * CQ (asked first) and was not polled (asked second) has no completion.
+ * The first request without a completion. A peer that died may have completed a request without
+ * counting it as taken. A request that is not in the CQ (asked first) and was not polled (asked
+ * second) has no completion.
  */
 bool vb_rq_is_completed(struct vb_qp *qp, uint32_t position)
 {
@@ -71,22 +75,22 @@ static bool srq_request_in_hand(struct vb_qp *qp, uint32_t *wqe)
     return !recv_queue_has_entry(qp, *wqe) && vb_srq_is_taken(qp->srq, *wqe, (uint32_t)in_hand);
 }
 
-/* An XRC target QP's SRQ is the one that it was pointed at last, if that is still there. */
+/* Keeps the SRQ of an XRC target QP, the one that it was pointed at last, from being destroyed. */
 static void hold_srq(struct vb_qp *qp)
 {
     if (!qp->target)
         return;
-    pthread_mutex_lock(&qp->context->adapter->xrc);
+    vb_lock_take(&qp->context->adapter->xrc);
     vb_xrc_follow(qp);
 }
 
 static void recv_queue_leave_srq(struct vb_qp *qp)
 {
     if (qp->target)
-        pthread_mutex_unlock(&qp->context->adapter->xrc);
+        vb_lock_release(&qp->context->adapter->xrc);
 }
 
-/* It belongs to a QP that ends: so does the request. */
+/* Flushes the SRQ request that a dead peer had taken for this QP, as the QP ends. */
 static void finish_srq_inflight(struct vb_qp *qp)
 {
     const struct vb_view *self = &qp->context->adapter->self;
@@ -109,8 +113,8 @@ void vb_rq_put_back(struct vb_qp *qp)
 }
 
 /*
- * IBA o11-5.2.5: LAST_WQE_REACHED is of a QP that is in the error state, and follows the completion
- * of the last request. So the event that tells why it is in that state comes before it.
+ * Flushes the receive queue. LAST_WQE_REACHED follows the completion of the last request of a QP in
+ * the error state (IBA o11-5.2.5), so the event that says why it is in that state is raised before.
  */
 static void flush(struct vb_qp *qp)
 {
@@ -129,14 +133,14 @@ void vb_rq_flush(struct vb_qp *qp)
 {
     if (qp->rq_draining)
         return;
-    if (qp->bare) { /* no posters: one thread has it */
+    if (!qp->verbs) { /* nobody posts to it, and one thread has it */
         flush(qp);
         return;
     }
-    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, false);
+    vb_biased_acquire(&qp->verbs->rq_lock, VB_RANK_RQ, qp->context->adapter->instance, false);
     if (!qp->rq_draining)
         flush(qp);
-    vb_biased_release(&qp->rq_lock);
+    vb_biased_release(&qp->verbs->rq_lock);
 }
 
 static VB_COLD int decline_receive(const struct vb_qp *qp)
@@ -151,6 +155,36 @@ static VB_COLD int decline_receive(const struct vb_qp *qp)
         qp->number, qp->cap.max_recv_wr);
 }
 
+/*
+ * The key of a request's only element, looked up as a sender would; struct vb_recv_wqe's `checked`.
+ * An address that is not the owner's own (zero-based, say) is left to the sender and the poll.
+ */
+static uint64_t recv_queue_look_up(const struct vb_qp *qp, const struct ibv_sge *sge,
+                                   uint64_t epoch, struct vb_mr_seen *seen)
+{
+    const struct vb_view *self = &qp->context->adapter->self;
+    const struct vb_mr_shared *mr;
+
+    if (vb_mr_check(self, qp->pd->number, sge->lkey, sge->addr, sge->length, IBV_ACCESS_LOCAL_WRITE,
+                    &mr) ||
+        mr->pd != qp->pd->number || mr->iova != mr->addr || !vb_mr_allows_waiting(self, mr))
+        return 0;
+    *seen = (struct vb_mr_seen){epoch, mr->iova, mr->length, sge->lkey};
+    return epoch;
+}
+
+static inline uint64_t recv_queue_check(struct vb_qp *qp, const struct ibv_recv_wr *wr)
+{
+    uint64_t epoch = vb_mr_epoch(&qp->context->adapter->self);
+    struct vb_mr_seen *seen = &vb_verbs_qp_of(qp)->rq_region;
+
+    if (VB_UNLIKELY(wr->num_sge != 1))
+        return 0;
+    return VB_LIKELY(vb_mr_seen_covers(seen, epoch, wr->sg_list))
+               ? epoch
+               : recv_queue_look_up(qp, wr->sg_list, epoch, seen);
+}
+
 static inline int recv_queue_post_one(struct vb_qp *qp, const struct ibv_recv_wr *wr)
 {
     if (VB_UNLIKELY((unsigned)wr->num_sge > qp->cap.max_recv_sge))
@@ -162,7 +196,8 @@ static inline int recv_queue_post_one(struct vb_qp *qp, const struct ibv_recv_wr
                         atomic_load_explicit(&qp->shared->rq_polled, memory_order_relaxed) >=
                     qp->cap.max_recv_wr))
         return decline_receive(qp);
-    vb_recv_write(vb_rq_wqe(&qp->context->adapter->self, qp->shared, qp->rq_posted), wr);
+    vb_recv_write(vb_rq_wqe(&qp->context->adapter->self, qp->shared, qp->rq_posted), wr,
+                  recv_queue_check(qp, wr));
     atomic_store_explicit(&qp->shared->rq_posted, ++qp->rq_posted, memory_order_release);
     return 0;
 }
@@ -178,6 +213,7 @@ static VB_COLD int recv_queue_decline_state(const struct vb_qp *qp)
 
 int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **bad)
 {
+    struct vb_biased_lock *lock = &vb_verbs_qp_of(qp)->rq_lock;
     int error = 0;
     bool news;
 
@@ -185,7 +221,7 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         *bad = wr;
         return recv_queue_decline_state(qp);
     }
-    vb_biased_acquire(&qp->rq_lock, qp->context->adapter->instance, true);
+    vb_biased_acquire(lock, VB_RANK_RQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = recv_queue_post_one(qp, wr);
         if (VB_UNLIKELY(error)) {
@@ -194,11 +230,11 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         }
     }
     news = (int)atomic_load_explicit(&qp->rq_draining, memory_order_relaxed) |
-           (int)atomic_load_explicit(&qp->told_empty, memory_order_relaxed);
+           (int)atomic_load_explicit(&qp->credits_out, memory_order_relaxed);
     if (VB_UNLIKELY(news) && qp->rq_draining)
         flush_posted(qp);
-    vb_biased_release(&qp->rq_lock);
+    vb_biased_release(lock);
     if (VB_UNLIKELY(news))
-        vb_qp_kick(qp);
+        vb_qp_doorbell(qp);
     return error;
 }

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The end of a request that fails: its status, and its evidence with the state of the queue pair.
+ * The send queue, the direct carrier and the packet engine call it, off the fast path, under the
+ * queue pair's sq_lock.
+ */
 #include "hca/refusal.h"
 
 #include <string.h>
 
-/* The queue that the peer receives with; an SRQ is nobody's alone. */
+/* Notes how full the peer's receive queue is; an SRQ is left out, since other QPs use it, too. */
 static void note_receive_queue(const struct vb_qp_shared *queue, struct vb_evidence *evidence)
 {
     if (queue->srq)
@@ -31,12 +36,12 @@ static bool is_connected_to_itself(const struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
 
-    if (qp->bare || qp->shared->dest_qp_num != qp->number)
+    if (qp->shared->dest_qp_num != qp->number)
         return false;
     return carrier->is_loop ? carrier->is_loop(qp) : other_end(qp) == qp->shared;
 }
 
-/* The QP at this moment. */
+/* Notes the QP's state and queues at this moment. */
 static void note_qp(const struct vb_qp *qp, enum ibv_wc_status status, struct vb_evidence *evidence)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
@@ -127,7 +132,7 @@ VB_COLD uint32_t vb_blame(const struct vb_view *view, struct vb_qp_shared *qp,
 {
     uint32_t none = 0, id;
 
-    if (evidence->type == IBV_QPT_UC) /* drops what is wrong, and works on */
+    if (evidence->type == IBV_QPT_UC) /* UC drops a wrong message and continues */
         return vb_evidence_put(view, evidence);
     evidence->next_state = IBV_QPS_ERR;
     id = vb_evidence_put(view, evidence);

@@ -15,12 +15,12 @@
 
 void vb_sq_lock(struct vb_qp *qp)
 {
-    vb_biased_acquire(&qp->shared->sq_lock, qp->context->adapter->instance, false);
+    vb_biased_acquire(&qp->shared->sq_lock, VB_RANK_SQ, qp->context->adapter->instance, false);
 }
 
 bool vb_sq_trylock(struct vb_qp *qp)
 {
-    return vb_biased_try(&qp->shared->sq_lock, qp->context->adapter->instance);
+    return vb_biased_try(&qp->shared->sq_lock, VB_RANK_SQ, qp->context->adapter->instance);
 }
 
 void vb_sq_unlock(struct vb_qp *qp)
@@ -28,8 +28,9 @@ void vb_sq_unlock(struct vb_qp *qp)
     vb_biased_release(&qp->shared->sq_lock);
 }
 
-/* Which opcodes a QP type sends: table 38 in IBA 10.2.2, and UC without invalidate; XRC as RC. What
- * makes no packet is not among them (vb_mw_is_local), nor is FLUSH (vb_post_staged). */
+/* Does a QP of this type send this opcode (table 38 in IBA 10.2.2; UC without invalidate; XRC as
+ * RC)? Requests without a packet (vb_mw_is_local) and FLUSH (vb_post_staged) are checked elsewhere.
+ */
 static bool opcode_fits(enum ibv_qp_type type, unsigned opcode)
 {
     enum {
@@ -123,17 +124,19 @@ static VB_COLD int decline_address(const struct vb_qp *qp, const struct ibv_send
         return vb_decline(qp->context, -EINVAL,
                           "the address handle (wr.ud.ah) is of port {0}, and the QP was given port "
                           "{1} in INIT: make one with that port_num",
-                          ((const struct vb_ah *)wr->wr.ud.ah)->attr.port_num, qp->attr.port_num);
+                          ((const struct vb_ah *)wr->wr.ud.ah)->attr.port_num,
+                          qp->verbs->attr.port_num);
     return vb_decline(qp->context, -EINVAL,
                       "wr.ud.ah is NULL: a datagram needs an address handle (ibv_create_ah)");
 }
 
-/* An address handle of the port that the QP uses. */
+/* Does the address handle name the port that the QP uses? */
 static inline bool address_fits(const struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    uint8_t port_num = vb_verbs_qp_of(qp)->attr.port_num;
 
-    return ah && (ah->attr.port_num == qp->attr.port_num || !qp->attr.port_num);
+    return ah && (ah->attr.port_num == port_num || !port_num);
 }
 
 static inline int check_wr(const struct vb_qp *qp, const struct ibv_send_wr *wr)
@@ -194,7 +197,7 @@ static inline bool wants_entry(const struct vb_qp *qp, const struct ibv_send_wr 
            outcome->status != IBV_WC_SUCCESS;
 }
 
-/* Not from ERR back to SQE: a poll may have put it there, whose receive request had no memory. */
+/* Never from ERR back to SQE: a poll that could not place a payload may have put the QP in ERR. */
 static void enter_error(struct vb_qp *qp)
 {
     uint32_t to = vb_qp_reliable_type(qp->type) ? IBV_QPS_ERR : IBV_QPS_SQE;
@@ -205,7 +208,7 @@ static void enter_error(struct vb_qp *qp)
     vb_qp_show_state(qp);
 }
 
-/* The state first: who polls the error finds the QP in it. */
+/* Changes the state first, so that the program that polls the error finds the QP in that state. */
 static VB_COLD void complete_failed(struct vb_qp *qp, const struct ibv_send_wr *wr,
                                     const struct vb_outcome *outcome)
 {
@@ -257,7 +260,7 @@ static void enqueue(struct vb_qp *qp, const struct ibv_send_wr *wr)
         copy_inline(wqe, wr);
     else if (wr->num_sge)
         memcpy(wqe->sge, wr->sg_list, (size_t)wr->num_sge * sizeof(*wqe->sge));
-    ++qp->sq_posted;
+    vb_sq_push(qp);
 }
 
 static void count_waiting(struct vb_qp *qp, bool waiting)
@@ -271,8 +274,9 @@ static void count_waiting(struct vb_qp *qp, bool waiting)
 }
 
 /*
- * An invalidation whose key is withdrawn has been carried out. It ends as one also in the error
- * state, but not before its peer is out of the memory: the program gives it away then.
+ * Ends an invalidation whose key is already withdrawn. It succeeds also in the error state, but
+ * only when the peer does not use the memory any more, since the program then uses it for something
+ * else.
  */
 static VB_COLD bool end_invalidation(struct vb_qp *qp)
 {
@@ -285,7 +289,7 @@ static VB_COLD bool end_invalidation(struct vb_qp *qp)
     return true;
 }
 
-/* What is left afterwards waits for an invalidation to end. */
+/* Flushes the queue, up to an invalidation that has to wait. */
 static void flush_queue(struct vb_qp *qp)
 {
     struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
@@ -307,18 +311,20 @@ static bool runs(enum ibv_qp_state state)
     return state == IBV_QPS_RTS || state == IBV_QPS_SQD;
 }
 
-/* Directly a request goes as a whole, once all before it are paid for. */
+/* With the direct carrier a request is sent as a whole, when the time of those before it is over.
+ */
 static VB_COLD bool waits_for_rate(struct vb_qp *qp)
 {
     const struct vb_adapter *adapter = qp->context->adapter;
 
-    if (!vb_pace_waits(qp->pace, adapter->calls->now(adapter)))
+    if (!vb_pace_waits(qp->verbs->pace, adapter->calls->now(adapter)))
         return false;
     qp->wait.reason = VB_WAIT_RATE;
     return true;
 }
 
-/* What a READ brings is not of the QP's sending. */
+/* The bytes that count for the QP's rate. READ responses are paced by the responder, so they do not
+ * use the requester's rate. */
 static VB_COLD void send_queue_pay(struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     const struct vb_adapter *adapter = qp->context->adapter;
@@ -327,7 +333,7 @@ static VB_COLD void send_queue_pay(struct vb_qp *qp, const struct ibv_send_wr *w
     if (!takes_no_inline(wr->opcode))
         for (int i = 0; i < wr->num_sge; ++i)
             length += wr->sg_list[i].length;
-    vb_pace_sent(qp->pace, length, adapter->calls->now(adapter));
+    vb_pace_sent(qp->verbs->pace, length, adapter->calls->now(adapter));
 }
 
 static void raise_drained(struct vb_qp *qp)
@@ -343,13 +349,13 @@ void vb_sq_run(struct vb_qp *qp)
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
     enum ibv_qp_state state = vb_qp_state(qp);
 
-    if (qp->wait.reason == VB_WAIT_RATE) /* it has not been begun */
+    if (qp->wait.reason == VB_WAIT_RATE) /* the request was not begun */
         qp->wait.reason = VB_WAIT_NONE;
     while (carrier->execute && qp->sq_next != qp->sq_posted && runs(state = vb_qp_state(qp))) {
         struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
         struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
 
-        /* SQD finishes the request that was begun and begins no other. */
+        /* In SQD the request that was begun is finished and no other is begun. */
         if (state == IBV_QPS_SQD && qp->wait.reason == VB_WAIT_NONE)
             break;
         if (VB_UNLIKELY(qp->paced) && waits_for_rate(qp))
@@ -362,7 +368,7 @@ void vb_sq_run(struct vb_qp *qp)
         vb_sq_complete(qp, &wqe->wr, &outcome);
     }
     if (VB_UNLIKELY(qp->paced) && qp->sq_next == qp->sq_posted)
-        qp->pace->waiting = false;
+        qp->verbs->pace->waiting = false;
     if (state == IBV_QPS_ERR || state == IBV_QPS_SQE)
         flush_queue(qp);
     count_waiting(qp, carrier->execute && qp->sq_next != qp->sq_posted &&
@@ -378,7 +384,7 @@ void vb_qp_fail(struct vb_qp *qp)
         qp->context->adapter->calls->attend(qp);
 }
 
-/* States in which a request is taken but not begun. */
+/* Is this a state in which requests are accepted and not begun? */
 static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_qp_state state)
 {
     struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
@@ -395,7 +401,7 @@ static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum i
         return 0;
     }
     flushed.evidence = vb_flush_evidence(qp);
-    ++qp->sq_posted;
+    vb_sq_push(qp);
     push_send_entry(qp, wr, qp->sq_next++, &flushed);
     return 0;
 }
@@ -417,7 +423,8 @@ static VB_COLD int decline_full(const struct vb_qp *qp)
         qp->number, qp->cap.max_send_wr, qp->sq_posted - qp->sq_next);
 }
 
-/* A peer may have garbled the completions that places are given back by: what waits counts too. */
+/* Is there room? Requests that wait are counted, too, since a peer may have garbled the completions
+ * by which entries become free. */
 static inline bool send_queue_has_room(const struct vb_qp *qp)
 {
     uint32_t retired = atomic_load_explicit(&qp->sq_retired, memory_order_acquire);
@@ -446,7 +453,7 @@ static inline int post_checked(struct vb_qp *qp, const struct ibv_send_wr *wr)
         count_waiting(qp, true);
         return 0;
     }
-    ++qp->sq_posted;
+    vb_sq_push(qp);
     vb_sq_complete(qp, wr, &outcome);
     return 0;
 }
@@ -459,7 +466,7 @@ static VB_COLD int post_local(struct vb_qp *qp, const struct ibv_send_wr *wr)
     return error ? error : post_checked(qp, &prepared);
 }
 
-/* It carries nothing (IBA oA19-2). */
+/* A FLUSH has no elements (IBA oA19-2). */
 static int post_flush(struct vb_qp *qp, const struct ibv_send_wr *wr)
 {
     struct ibv_send_wr bare = *wr;
@@ -491,7 +498,7 @@ int vb_post_prepared(struct vb_qp *qp, const struct ibv_send_wr *wr)
     vb_sq_lock(qp);
     error = post_checked(qp, wr);
     vb_sq_unlock(qp);
-    vb_qp_kick(qp);
+    vb_qp_doorbell(qp);
     return error;
 }
 
@@ -513,7 +520,7 @@ static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, str
 {
     int error = 0;
 
-    vb_biased_acquire(&qp->shared->sq_lock, qp->context->adapter->instance, true);
+    vb_biased_acquire(&qp->shared->sq_lock, VB_RANK_SQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = send_queue_post_one(qp, wr, staged);
         if (VB_UNLIKELY(error)) {
@@ -522,7 +529,7 @@ static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, str
         }
     }
     vb_sq_unlock(qp);
-    vb_qp_kick(qp);
+    vb_qp_doorbell(qp);
     return error;
 }
 

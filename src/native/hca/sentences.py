@@ -18,13 +18,17 @@ HERE = Path(__file__).parent
 PAGE = HERE.parents[2] / "docs" / "errors.md"
 LICENCE = "SPDX-License-Identifier: Apache-2.0"
 NOTE = "Made by sentences.py from sentences.toml."
-BEGIN_MARK = "<!-- checks: made by src/native/hca/sentences.py -->\n"
-END_MARK = "<!-- end of checks -->"
+# The tables of the page, each between two such lines.
+BEGIN_MARK = "<!-- {}: made by src/native/hca/sentences.py -->\n"
+END_MARK = "<!-- end of {} -->"
 FACTS_LIMIT = 32  # bits of the records' masks
 OTHERS_FROM = 0x100  # above every check
+# Tables of what a number in a record means, by the enum VB_NAME_… that it is of.
+NUMBERED = ("BIND", "HEARD", "SILENCE", "LOST")
+NUMBERED_FROM, NUMBERED_STEP = 0x400, 0x80  # above the bit for advice
 ADVICE = "VB_SENTENCE_ADVICE"
 
-LETTERS = "xstvarwguc"  # sentences.h and decline.h say what they mean
+LETTERS = "xstvarwgucpPdyzbhqQlL"  # sentences.h and decline.h say what they mean
 TAG = re.compile(rf"\{{(?:(if not |if )([a-z_]+)|(else|end)|([a-z_]+)(?::([{LETTERS}]))?)\}}")
 # What the page shows for a placeholder: words for its letter, else the field's name.
 SHOWN = {
@@ -34,6 +38,12 @@ SHOWN = {
     "wanted": "*access*",
     "next_state": "*state*",
     "count:c": "what its code may mean",
+    "count:t": "*type*",
+    "count:s": "*state*",
+    "count:d": "how they differ",
+    "count:P": "*sender's*",
+    "count:p": "*receiver's*",
+    "count:z": "*this version*",
 }
 
 
@@ -55,6 +65,7 @@ class Table:
         self.parts: dict[str, str] = data["parts"]
         self.checks: dict[str, dict[str, Any]] = data["check"]
         self.others: dict[str, dict[str, Any]] = data["other"]
+        self.numbered: dict[str, dict[str, dict[str, str]]] = {n: data[n] for n in NUMBERED}
         if len(self.facts) > FACTS_LIMIT:
             raise ValueError(f"sentences.toml has {len(self.facts)} facts; {FACTS_LIMIT} have bits")
 
@@ -119,6 +130,13 @@ class Table:
                 yield f"VB_CHECK_{name} | {ADVICE}", f". {check['advice']}"
         for name, other in self.others.items():
             yield f"VB_SENTENCE_{name}", other["says"]
+        for kind, numbers in self.numbered.items():
+            for name, number in numbers.items():
+                of = f"VB_SENTENCE_{kind} + VB_{kind}_{name}"
+                if "says" in number:
+                    yield of, number["says"]
+                if "advice" in number:
+                    yield f"({of}) | {ADVICE}", number["advice"]
 
     def fields(self) -> list[str]:
         """The fields of the record that a sentence names."""
@@ -143,7 +161,11 @@ def checks_file(table: Table) -> str:
     lines.append("enum vb_sentence {")
     for number, name in enumerate(table.others, OTHERS_FROM):
         lines.append(f"    VB_SENTENCE_{name} = {number:#x},")
-    lines += [f"    {ADVICE} = 0x200, /* added to a check: what to try */", "};", "", "#endif"]
+    lines.append(f"    {ADVICE} = 0x200, /* added to a check or a number: what to try */")
+    for place, kind in enumerate(NUMBERED):
+        first = NUMBERED_FROM + place * NUMBERED_STEP
+        lines.append(f"    VB_SENTENCE_{kind} = {first:#x}, /* + VB_{kind}_… */")
+    lines += ["};", "", "#endif"]
     return "\n".join(lines) + "\n"
 
 
@@ -185,6 +207,8 @@ def shown(table: Table, text: str) -> str:
         name, letter = tag[4], tag[5]
         if not name:
             return {"else": " / ", "end": ")"}.get(tag[3], "(")
+        if letter == "b":
+            return f"({' / '.join(number['says'] for number in table.numbered['BIND'].values())})"
         field = SHOWN.get(f"{name}:{letter}") or SHOWN.get(name) or f"*{name}*"
         return field.replace("_", "\\_")
 
@@ -196,19 +220,36 @@ def page_table(table: Table) -> str:
     for name, check in table.checks.items():
         if "status" not in check:
             continue
-        says = shown(table, check.get("says", check["about"].partition(":")[0]))
-        advice = shown(table, check.get("advice", ""))
+        says = check.get("page", shown(table, check.get("says", check["about"].partition(":")[0])))
+        advice = check.get("page_advice", shown(table, check.get("advice", "")))
         status = ", ".join(f"`{each}`" for each in check["status"])
         lines.append(f"| `{name}` | {status} | {says} | {advice} |")
     return "\n".join(lines) + "\n"
 
 
-def page(table: Table) -> str:
-    head, begin, rest = PAGE.read_text().partition(BEGIN_MARK)
-    _, end, tail = rest.partition(END_MARK)
+def numbers_table(table: Table, kind: str) -> str:
+    """What the numbers of an enum mean: what the text says, and what it advises."""
+    lines = ["| What the text says | What it advises |", "|---|---|"]
+    for number in table.numbered[kind].values():
+        if "says" in number:
+            says = shown(table, number["says"].removeprefix(": "))
+            lines.append(f"| {says} | {shown(table, number.get('advice', ''))} |")
+    return "\n".join(lines) + "\n"
+
+
+def with_table(text: str, name: str, made: str) -> str:
+    """The page with what stands between the marks of that name replaced."""
+    head, begin, rest = text.partition(BEGIN_MARK.format(name))
+    _, end, tail = rest.partition(END_MARK.format(name))
     if not begin or not end:
-        raise ValueError(f"{PAGE} has no marks {BEGIN_MARK.strip()} and {END_MARK}")
-    return f"{head}{begin}\n{page_table(table)}\n{end}{tail}"
+        raise ValueError(f"{PAGE} has no marks of {name}")
+    return f"{head}{begin}\n{made}\n{end}{tail}"
+
+
+def page(table: Table) -> str:
+    text = with_table(PAGE.read_text(), "checks", page_table(table))
+    text = with_table(text, "silences", numbers_table(table, "SILENCE"))
+    return with_table(text, "losses", numbers_table(table, "LOST"))
 
 
 def outputs() -> dict[Path, str]:

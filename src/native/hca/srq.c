@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Shared receive queues: creating, resizing and destroying them, and posting to them. Posters hold
+ * the lock SRQ_POST; who takes a request, in this process or a peer, holds the lock SRQ of the
+ * segment.
+ */
 #include "hca/srq.h"
 
 #include <errno.h>
@@ -20,16 +25,27 @@ uint32_t vb_recv_stride_log2(uint32_t max_sge)
     return size <= VB_LINE ? 6 : 64 - (uint32_t)__builtin_clzll(size - 1);
 }
 
-void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr)
+static inline void write_element(struct vb_recv_wqe *wqe, int i, const struct ibv_sge *sge)
+{
+    wqe->sge[i].addr = sge->addr;
+    wqe->sge[i].length = sge->length;
+    wqe->sge[i].lkey = sge->lkey;
+}
+
+void vb_recv_write(struct vb_recv_wqe *wqe, const struct ibv_recv_wr *wr, uint64_t checked)
 {
     uint64_t length = 0;
 
     wqe->wr_id = wr->wr_id;
     wqe->num_sge = (uint32_t)wr->num_sge;
+    wqe->checked = checked;
+    if (VB_LIKELY(wr->num_sge == 1)) {
+        write_element(wqe, 0, wr->sg_list);
+        wqe->length = wr->sg_list->length;
+        return;
+    }
     for (int i = 0; i < wr->num_sge; ++i) {
-        wqe->sge[i].addr = wr->sg_list[i].addr;
-        wqe->sge[i].length = wr->sg_list[i].length;
-        wqe->sge[i].lkey = wr->sg_list[i].lkey;
+        write_element(wqe, i, &wr->sg_list[i]);
         length += wr->sg_list[i].length;
     }
     wqe->length = length > UINT32_MAX ? UINT32_MAX : (uint32_t)length;
@@ -81,7 +97,7 @@ static int srq_alloc_rings(struct vb_srq *srq, uint32_t count)
     return 0;
 }
 
-/* The request's place, as its owner knows it. */
+/* The entry of a request, by the owner's own pointers. */
 static struct vb_recv_wqe *own_wqe(const struct vb_srq *srq, uint32_t index)
 {
     return (struct vb_recv_wqe *)(void *)(srq->wqes +
@@ -104,33 +120,18 @@ static int fill_free_list(struct vb_srq *srq, uint32_t count)
 
 static int srq_take_number(struct vb_adapter *adapter, struct vb_srq *srq)
 {
-    int error;
-
-    pthread_mutex_lock(&adapter->mutex);
-    error = vb_pool_take(&adapter->srq_pool, &srq->index);
-    if (!error && srq->xrcd) {
-        error = adapter->calls->number(adapter, srq->index, &srq->srq_num);
-        if (error)
-            vb_pool_return(&adapter->srq_pool, srq->index);
-    }
-    pthread_mutex_unlock(&adapter->mutex);
-    return error;
+    return srq->xrcd
+               ? vb_adapter_take_number(adapter, &adapter->srq_pool, &srq->index, &srq->srq_num)
+               : vb_adapter_take_index(adapter, &adapter->srq_pool, &srq->index);
 }
 
-/* What is in the table is whole, and nothing is raised for what is not: the service thread looks.
- */
+/* Enters the SRQ in the table, or takes it out. The service thread uses every SRQ in it, so an SRQ
+ * is there only while it is whole. */
 static void srq_set_table(struct vb_adapter *adapter, uint32_t index, struct vb_srq *srq)
 {
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     adapter->srqs[index] = srq;
-    pthread_mutex_unlock(&adapter->mutex);
-}
-
-static void return_number(struct vb_adapter *adapter, const struct vb_srq *srq)
-{
-    pthread_mutex_lock(&adapter->mutex);
-    vb_pool_return(&adapter->srq_pool, srq->index);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
 }
 
 static void srq_fill_abi(struct vb_srq *srq, void *srq_context)
@@ -155,7 +156,7 @@ static void srq_use(struct vb_srq *srq, int by)
     atomic_fetch_add(&srq->cq->users, (uint32_t)by);
 }
 
-/* Last: with its number it can be found. */
+/* Publishes the number last, since the SRQ is found by it. */
 static void share_xrc(struct vb_srq *srq)
 {
     srq->shared->xrcd = srq->xrcd->domain;
@@ -200,9 +201,9 @@ int vb_srq_create_xrc(struct vb_context *context, struct vb_pd *pd, struct vb_xr
     if (!error)
         error = fill_free_list(made, count);
     if (!error && xrcd && xrcd->fd >= 0)
-        error = vb_xrc_open_door(made);
+        error = vb_xrc_open_proxy(made);
     if (error) {
-        return_number(adapter, made);
+        vb_adapter_return_index(adapter, &adapter->srq_pool, made->index);
         free_parts(made);
         return error;
     }
@@ -229,7 +230,7 @@ int vb_srq_destroy(struct vb_srq *srq)
     srq_set_table(adapter, srq->index, NULL);
     vb_event_retire(srq->context, &srq->ibv);
     vb_object_remove(srq->context, &srq->object);
-    return_number(adapter, srq);
+    vb_adapter_return_index(adapter, &adapter->srq_pool, srq->index);
     srq_use(srq, -1);
     pthread_mutex_destroy(&srq->ibv.mutex);
     pthread_cond_destroy(&srq->ibv.cond);
@@ -244,7 +245,7 @@ static uint32_t waiting(const struct vb_srq *srq)
 
 /* ---- another size, another limit ---- */
 
-/* What a larger SRQ has in place of what it had. */
+/* The rings and tables of an SRQ that is resized. */
 struct rings {
     uint32_t room;
     uint8_t *wqes;
@@ -279,7 +280,7 @@ static int alloc_larger(struct vb_srq *srq, uint32_t room, struct rings *rings)
     return -ENOMEM;
 }
 
-/* Under both locks: every request keeps its index and its place in the order. */
+/* Copies requests to the larger rings; each keeps its index and its position. Under both locks. */
 static void carry_over(const struct vb_srq *srq, const struct rings *to)
 {
     const struct vb_srq_shared *shared = srq->shared;
@@ -299,7 +300,8 @@ static void carry_over(const struct vb_srq *srq, const struct rings *to)
     memcpy(to->free + added, srq->free, srq->free_count * sizeof(*to->free));
 }
 
-/* Who has a request in hand reads it without a lock, in whichever of the rings it finds. */
+/* Exchanges the rings. Who has taken a request reads it without a lock, in the old or the new ring.
+ */
 static void use_rings(struct vb_srq *srq, struct rings *rings)
 {
     struct vb_heap *segment = srq->context->adapter->segment;
@@ -327,18 +329,18 @@ static int srq_grow(struct vb_srq *srq, uint32_t room)
 
     if (error)
         return error;
-    vb_lock(&srq->post_lock, instance);
-    vb_lock(&srq->shared->lock, instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, instance);
+    vb_word_lock(&srq->shared->lock, VB_RANK_SRQ, instance);
     carry_over(srq, &rings);
     use_rings(srq, &rings);
     srq->withheld = room - srq->max_wr;
-    vb_unlock(&srq->shared->lock);
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->shared->lock);
+    vb_word_unlock(&srq->post_lock);
     free_rings(srq, &rings);
     return 0;
 }
 
-/* One that was larger keeps its rings, and withholds the rest. */
+/* Sets the size. An SRQ that was larger keeps its rings and withholds the entries beyond max_wr. */
 static int set_size(struct vb_srq *srq, uint32_t max_wr)
 {
     uint32_t used;
@@ -350,14 +352,14 @@ static int set_size(struct vb_srq *srq, uint32_t max_wr)
         if (error)
             return error;
     }
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     used = srq->room - srq->free_count;
     fits = used <= max_wr;
     if (fits) {
         srq->max_wr = max_wr;
         srq->withheld = srq->room - max_wr;
     }
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
     return fits ? 0
                 : vb_decline(srq->context, -EINVAL,
                              "{0} requests of the SRQ wait or have completions that are not polled "
@@ -369,12 +371,12 @@ static void srq_arm(struct vb_srq *srq, uint32_t limit)
 {
     bool below;
 
-    vb_lock(&srq->shared->lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->shared->lock, VB_RANK_SRQ, srq->context->adapter->instance);
     below = limit && waiting(srq) < limit;
     atomic_store(&srq->shared->limit, below ? 0 : limit);
-    if (below) /* one that an earlier limit raised is told too */
+    if (below) /* also if an earlier limit has raised the event before */
         atomic_store(&srq->shared->notices, 1);
-    vb_unlock(&srq->shared->lock);
+    vb_word_unlock(&srq->shared->lock);
     vb_srq_notice(srq);
 }
 
@@ -404,13 +406,13 @@ int vb_srq_modify(struct vb_srq *srq, const struct ibv_srq_attr *attr, int mask)
 {
     int error;
 
-    pthread_mutex_lock(&srq->ibv.mutex);
+    vb_lock_abi_take(&srq->ibv.mutex, VB_RANK_SRQ_MODIFY);
     error = check_modify(srq, attr, mask);
     if (!error && (mask & IBV_SRQ_MAX_WR))
         error = set_size(srq, vb_round_up_pow2(attr->max_wr));
     if (!error && (mask & IBV_SRQ_LIMIT))
         srq_arm(srq, attr->srq_limit);
-    pthread_mutex_unlock(&srq->ibv.mutex);
+    vb_lock_abi_release(&srq->ibv.mutex);
     return error;
 }
 
@@ -421,13 +423,60 @@ void vb_srq_query(struct vb_srq *srq, struct ibv_srq_attr *attr)
     attr->srq_limit = atomic_load(&srq->shared->limit);
 }
 
+/* Under the SRQ's lock: was this the take that fell below the limit? */
+static bool srq_crosses_limit(struct vb_srq_shared *srq, uint32_t left)
+{
+    uint32_t limit = atomic_load(&srq->limit);
+
+    if (!limit || left >= limit)
+        return false;
+    atomic_store(&srq->notices,
+                 1); /* first: if this process dies in between, no event is missing */
+    atomic_store(&srq->limit, 0);
+    return true;
+}
+
+static int srq_take_index(const struct vb_view *view, const struct vb_srq_shared *srq,
+                          uint32_t index, struct vb_receive *taken)
+{
+    taken->position = index;
+    taken->wqe = vb_srq_wqe(view, srq, index);
+    return 0;
+}
+
+int vb_srq_take(const struct vb_view *view, struct vb_srq_shared *srq, struct vb_qp_shared *qp,
+                uint32_t holder, const atomic_bool *gone, struct vb_receive *taken, bool *crossed)
+{
+    uint64_t in_hand = atomic_load(&qp->srq_inflight);
+    uint32_t position, posted, index;
+
+    *crossed = false;
+    if (VB_UNLIKELY(in_hand)) /* taken before, for a message that came to nothing or had to wait */
+        return srq_take_index(view, srq, vb_srq_in_hand_index(in_hand), taken);
+    if (!vb_word_lock_unless(&srq->lock, VB_RANK_SRQ, holder, gone))
+        return -EPIPE;
+    position = atomic_load(&srq->taken);
+    posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
+    if (position == posted) {
+        vb_word_unlock(&srq->lock);
+        return -EAGAIN;
+    }
+    index = *vb_srq_order_at(view, srq, position);
+    /* From here until its completion is in, the request is this QP's (vb_rq_flush, recovery). */
+    atomic_store(&qp->srq_inflight, vb_srq_in_hand(index, position));
+    atomic_store(&srq->taken, position + 1);
+    *crossed = srq_crosses_limit(srq, posted - position - 1);
+    vb_word_unlock(&srq->lock);
+    return srq_take_index(view, srq, index, taken);
+}
+
 void vb_srq_notice(struct vb_srq *srq)
 {
     if (atomic_exchange(&srq->shared->notices, 0))
         vb_event_raise(srq->context, IBV_EVENT_SRQ_LIMIT_REACHED, &srq->ibv);
 }
 
-/* Under post_lock. */
+/* Enters a request in the order ring. Under post_lock. */
 static void enter_order(struct vb_srq *srq, uint32_t index)
 {
     struct vb_srq_shared *shared = srq->shared;
@@ -453,7 +502,7 @@ static int srq_post_one(struct vb_srq *srq, const struct ibv_recv_wr *wr)
                           "completions are not polled yet; poll the CQ, or give it more room",
                           srq->max_wr);
     index = srq->free[--srq->free_count];
-    vb_recv_write(own_wqe(srq, index), wr);
+    vb_recv_write(own_wqe(srq, index), wr, 0);
     enter_order(srq, index);
     return 0;
 }
@@ -462,47 +511,47 @@ int vb_srq_post_recv(struct vb_srq *srq, struct ibv_recv_wr *wr, struct ibv_recv
 {
     int error = 0;
 
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     for (; wr && !error; wr = wr->next) {
         error = srq_post_one(srq, wr);
         if (error)
             *bad = wr;
     }
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
     return error;
 }
 
 void vb_srq_release(struct vb_srq *srq, uint32_t wqe)
 {
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     if (wqe < srq->room && srq->position[wqe] >= 0) { /* else a peer wrote nonsense */
         srq->position[wqe] = -1;
         srq->free[srq->free_count++] = wqe;
     }
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
 }
 
 void vb_srq_put_back(struct vb_srq *srq, uint32_t wqe)
 {
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     enter_order(srq, wqe);
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
 }
 
 bool vb_srq_is_taken(struct vb_srq *srq, uint32_t index, uint32_t position)
 {
     bool taken;
 
-    vb_lock(&srq->post_lock, srq->context->adapter->instance);
+    vb_word_lock(&srq->post_lock, VB_RANK_SRQ_POST, srq->context->adapter->instance);
     taken = index < srq->room && (int32_t)(atomic_load(&srq->shared->taken) - position) > 0 &&
             srq->position[index] == position;
-    vb_unlock(&srq->post_lock);
+    vb_word_unlock(&srq->post_lock);
     return taken;
 }
 
 void vb_srq_repair(struct vb_srq *srq, uint32_t dead_holder)
 {
-    /* `taken` is moved last, so what the lock protects is whole at every instant. */
+    /* A taker moves `taken` last, so what the lock protects is consistent at every instant. */
     if (atomic_load(&srq->shared->lock) == dead_holder)
-        vb_unlock(&srq->shared->lock);
+        vb_word_clear(&srq->shared->lock);
 }

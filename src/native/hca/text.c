@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Text that is added piece by piece to a buffer of the caller's. What does not fit is counted and
+ * left out, as snprintf does.
+ */
 #include "hca/text.h"
 
 #include <stdarg.h>
@@ -17,7 +21,7 @@ void vb_text_add(struct vb_text *text, const char *format, ...)
     if (wrote < 0)
         return;
     text->length += wrote;
-    if ((size_t)wrote >= text->left) /* a cut piece is ended: the next one writes over its end */
+    if ((size_t)wrote >= text->left) /* the piece was cut, and ends with its zero */
         wrote = text->left ? (int)text->left - 1 : 0;
     text->at += wrote;
     text->left -= (size_t)wrote;

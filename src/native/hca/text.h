@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Text made piece by piece into a caller's room, counted beyond it as snprintf counts. */
+/*
+ * Text that is added piece by piece to a buffer of the caller's. `length` counts also what found no
+ * room, as snprintf's result does. No piece is ever cut in a way that leaves the buffer without its
+ * final zero.
+ */
 #ifndef VB_HCA_TEXT_H
 #define VB_HCA_TEXT_H
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Why an object cannot be destroyed yet: how many objects use it, and the number of the first. The
+ * destroying calls of this room ask for the sentence.
+ */
 #include "hca/users.h"
 
 #include <errno.h>
@@ -7,7 +11,7 @@
 
 struct found {
     uint32_t count;
-    uint32_t first; /* its number */
+    uint32_t first; /* the number of the first of them */
 };
 
 typedef bool uses(const struct vb_qp *qp, const void *object);
@@ -31,14 +35,14 @@ static struct found find_qps(struct vb_adapter *adapter, uses *is_user, const vo
 {
     struct found found = {0};
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i) {
         const struct vb_qp *qp = adapter->qps[i];
 
         if (qp && is_user(qp, object) && ++found.count == 1)
             found.first = qp->number;
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return found;
 }
 
@@ -46,10 +50,10 @@ static uint32_t count_srqs(struct vb_adapter *adapter, const struct vb_pd *pd)
 {
     uint32_t count = 0;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (uint32_t i = 0; i < adapter->srq_pool.next; ++i)
         count += adapter->srqs[i] && adapter->srqs[i]->pd == pd;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return count;
 }
 

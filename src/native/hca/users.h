@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What keeps an object from being destroyed: -EBUSY, with who still uses it. */
+/*
+ * Objects that cannot be destroyed because others use them. Each call returns -EBUSY and says which
+ * objects those are (decline.h). The destroying calls of this room call these.
+ */
 #ifndef VB_HCA_USERS_H
 #define VB_HCA_USERS_H
 

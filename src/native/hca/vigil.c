@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Threads that wait in a call for events that cannot come, because no CQ of their channel is armed.
+ * A thread is in the adapter's list while it waits; the host's timer calls vb_vigils_look, which
+ * writes a line of the log after a second.
+ */
 #include "hca/vigil.h"
 
 #include <errno.h>
@@ -19,10 +24,10 @@ void vb_vigil_begin(struct vb_vigil *vigil, const struct vb_channel *channel)
     if (!adapter->tell || !adapter->calls->look)
         return;
     *vigil = (struct vb_vigil){.channel = channel, .since = adapter->calls->now(adapter)};
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     vigil->next = adapter->vigils;
     adapter->vigils = vigil;
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     adapter->calls->look(adapter);
 }
 
@@ -34,17 +39,17 @@ void vb_vigil_end(struct vb_vigil *vigil)
     if (!vigil->channel)
         return;
     adapter = vigil->channel->context->adapter;
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (struct vb_vigil **at = &adapter->vigils; *at; at = &(*at)->next)
         if (*at == vigil) {
             *at = vigil->next;
             break;
         }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     errno = saved;
 }
 
-/* Under the mutex. Its CQs, and how many of them make an event next. */
+/* Counts the channel's CQs, and those of them that are armed. Under the mutex. */
 static unsigned count_cqs(const struct vb_adapter *adapter, const struct vb_channel *channel,
                           unsigned *armed)
 {
@@ -59,7 +64,7 @@ static unsigned count_cqs(const struct vb_adapter *adapter, const struct vb_chan
     return count;
 }
 
-static void tell_channel(const struct vb_adapter *adapter, unsigned cqs, uint64_t waited)
+static void log_channel(const struct vb_adapter *adapter, unsigned cqs, uint64_t waited)
 {
     char line[256];
     struct vb_text text = {line, sizeof(line), 0};
@@ -77,18 +82,18 @@ bool vb_vigils_look(struct vb_adapter *adapter, uint64_t now)
     bool left = false;
     unsigned armed, cqs;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     for (struct vb_vigil *vigil = adapter->vigils; vigil; vigil = vigil->next) {
-        if (vigil->told)
+        if (vigil->logged)
             continue;
-        if (now >= vigil->since + VB_OVERDUE_NS) { /* one may have begun after `now` was read */
+        if (now >= vigil->since + VB_OVERDUE_NS) { /* `since` may be later than `now` */
             cqs = count_cqs(adapter, vigil->channel, &armed);
-            vigil->told = true;
+            vigil->logged = true;
             if (!armed)
-                tell_channel(adapter, cqs, now - vigil->since);
+                log_channel(adapter, cqs, now - vigil->since);
         }
-        left |= !vigil->told;
+        left |= !vigil->logged;
     }
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     return left;
 }

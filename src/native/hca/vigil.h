@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A thread of the program's waits in ibv_get_cq_event for what the program itself forgot: it puts
- * these around its wait (hca/channel.c), which cost nothing without a log, and the port's thread
- * looks after a second (vb_host_calls.look). A vigil is the caller's, on its stack, and in the
- * adapter's list from its beginning to its end.
+ * Threads that wait in ibv_get_cq_event for an event that cannot come, because the program has
+ * armed no CQ of the channel. channel.c calls these around its wait; they do nothing where there is
+ * no log. After a second the host's thread looks at those who wait (vb_host_calls.look). A vigil
+ * lies on the stack of its thread and is in the adapter's list, under its mutex, while the thread
+ * waits.
  */
 #ifndef VB_HCA_VIGIL_H
 #define VB_HCA_VIGIL_H
@@ -18,13 +19,13 @@ struct vb_vigil {
     struct vb_vigil *next;
     const struct vb_channel *channel;
     uint64_t since;
-    bool told;
+    bool logged;
 };
 
 void vb_vigil_begin(struct vb_vigil *vigil, const struct vb_channel *channel);
 void vb_vigil_end(struct vb_vigil *vigil);
-/* By the port's thread: tells of ibv_get_cq_event on a channel none of whose CQs is armed. False:
- * nobody waits that was not told of. */
+/* Writes a line about each wait of a second or more on a channel none of whose CQs is armed. False:
+ * every wait has had its line, so that no further look is needed. Called by the host's thread. */
 bool vb_vigils_look(struct vb_adapter *adapter, uint64_t now);
 
 #endif

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * XRC: domains, target queue pairs with their handles, and the shared receive queues that a request
+ * names. Requests of other processes reach an SRQ through its proxy, an internal target queue pair.
+ * An XRC SRQ exists while the lock XRC is held.
+ */
 #include "hca/xrc.h"
 
 #include <errno.h>
@@ -48,7 +53,7 @@ int vb_xrcd_close(struct vb_xrcd *xrcd)
 
 /* ---- which SRQ a request is for ---- */
 
-/* The low 12 bits of its number are the SRQ's place in a block of the table, as a QP's are. */
+/* Finds an XRC SRQ by its number, whose low 12 bits are its index in a block of the table. */
 static const struct vb_srq_shared *xrc_find(const struct vb_view *view, uint32_t srq_num)
 {
     for (uint32_t i = srq_num % VB_QPS_PER_SLOT; srq_num && i < VB_MAX_SRQ; i += VB_QPS_PER_SLOT)
@@ -57,7 +62,7 @@ static const struct vb_srq_shared *xrc_find(const struct vb_view *view, uint32_t
     return NULL;
 }
 
-/* A receive request that it has taken, of an SRQ that is still there. */
+/* Has the target QP taken a receive request of an SRQ that still exists? */
 static bool has_in_hand(const struct vb_view *view, const struct vb_qp_shared *target)
 {
     return target->srq && atomic_load(&target->srq_inflight) &&
@@ -108,7 +113,7 @@ void vb_xrc_follow(struct vb_qp *qp)
     qp->pd = srq ? srq->pd : NULL;
 }
 
-/* Who polls the SRQ's CQ makes progress for packets that come for it. */
+/* Lets polls of the SRQ's CQ make progress for packets. */
 static void count_poller(struct vb_srq *srq)
 {
     if (!atomic_load(&srq->polls_port) && !atomic_exchange(&srq->polls_port, true))
@@ -121,14 +126,14 @@ enum vb_check vb_xrc_adopt(struct vb_qp *qp, uint32_t srq_num)
 
     if (VB_UNLIKELY(check))
         return check;
-    vb_xrc_follow(qp); /* who withdraws the SRQ waits for the engine's lock */
+    vb_xrc_follow(qp); /* vb_xrc_withdraw_srq waits for the engine's lock */
     if (VB_UNLIKELY(!qp->srq))
         return VB_CHECK_XRC_SRQ;
     count_poller(qp->srq);
     return VB_CHECK_OK;
 }
 
-/* ---- target QPs as such, and those that are doors ---- */
+/* ---- target QPs, and those that are proxies ---- */
 
 static struct vb_xrc_target *new_target(struct vb_adapter *adapter)
 {
@@ -137,13 +142,15 @@ static struct vb_xrc_target *new_target(struct vb_adapter *adapter)
     if (!made)
         return NULL;
     made->home.adapter = adapter;
-    pthread_mutex_init(&made->mutex, NULL);
+    vb_lock_init(&made->mutex, VB_RANK_XRC_TARGET);
+    vb_lock_init(&made->home.declines.mutex, VB_RANK_DECLINES);
     return made;
 }
 
 static void free_target(struct vb_xrc_target *target)
 {
-    pthread_mutex_destroy(&target->mutex);
+    vb_lock_destroy(&target->home.declines.mutex);
+    vb_lock_destroy(&target->mutex);
     free(target);
 }
 
@@ -164,61 +171,61 @@ static int make_real(struct vb_adapter *adapter, const struct vb_xrcd *xrcd, str
     return 0;
 }
 
-enum vb_check vb_xrc_find_door(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
-                               struct vb_qp_shared **door)
+enum vb_check vb_xrc_find_proxy(const struct vb_view *view, uint32_t srq_num, uint64_t domain,
+                                struct vb_qp_shared **proxy)
 {
     const struct vb_srq_shared *srq = xrc_find(view, srq_num);
     struct vb_qp_shared *found;
 
-    if (!srq || !srq->door)
+    if (!srq || !srq->proxy)
         return VB_CHECK_XRC_SRQ;
     if (srq->xrcd != domain)
         return VB_CHECK_XRC_DOMAIN;
-    *door = found = vb_view_qp(view, srq->door - 1);
+    *proxy = found = vb_view_qp(view, srq->proxy - 1);
     if (atomic_load(&found->state) != IBV_QPS_RTR || found->type != IBV_QPT_XRC_RECV ||
         found->srq != (uint32_t)(srq - view->srq) + 1 || found->srq_life != atomic_load(&srq->life))
-        return VB_CHECK_XRC_SRQ; /* it has just gone */
+        return VB_CHECK_XRC_SRQ; /* it was destroyed just now */
     return VB_CHECK_OK;
 }
 
-void vb_xrc_lend_door(struct vb_qp_shared *door, const struct vb_qp_shared *target)
+void vb_xrc_set_proxy(struct vb_qp_shared *proxy, const struct vb_qp_shared *target)
 {
-    door->access = target->access;
-    door->min_rnr_timer = target->min_rnr_timer;
-    door->max_dest_rd_atomic = target->max_dest_rd_atomic;
-    atomic_store(&door->failed, 0);
+    proxy->access = target->access;
+    proxy->min_rnr_timer = target->min_rnr_timer;
+    proxy->max_dest_rd_atomic = target->max_dest_rd_atomic;
+    atomic_store(&proxy->failed, 0);
 }
 
-int vb_xrc_open_door(struct vb_srq *srq)
+int vb_xrc_open_proxy(struct vb_srq *srq)
 {
     struct vb_qp_shared *shared;
-    int error = make_real(srq->context->adapter, srq->xrcd, &srq->door);
+    int error = make_real(srq->context->adapter, srq->xrcd, &srq->proxy);
 
     if (error)
         return error;
-    srq->door->target->is_door = true;
-    shared = srq->door->shared;
+    srq->proxy->target->is_proxy = true;
+    shared = srq->proxy->shared;
     shared->pd = srq->pd->number;
     shared->recv_cq = srq->cq->index;
     shared->srq = (uint16_t)(srq->index + 1);
     shared->srq_life = atomic_load(&srq->shared->life);
-    vb_qp_set_live(srq->door, true);
+    vb_qp_set_live(srq->proxy, true);
     atomic_store(&shared->state, IBV_QPS_RTR);
-    srq->shared->door = srq->door->index + 1;
+    srq->shared->proxy = srq->proxy->index + 1;
     return 0;
 }
 
-/* Nobody comes through it any more: the SRQ's number is gone. */
-static void close_door(struct vb_srq *srq)
+/* After the SRQ's number was withdrawn, so that no sender finds the proxy any more. */
+static void close_proxy(struct vb_srq *srq)
 {
     struct vb_xrc_target *target;
 
-    if (!srq->door)
+    if (!srq->proxy)
         return;
-    target = srq->door->target;
-    vb_qp_unmake(srq->door);
+    target = srq->proxy->target;
+    vb_qp_unmake(srq->proxy);
     free_target(target);
-    srq->door = NULL;
+    srq->proxy = NULL;
 }
 
 void vb_xrc_withdraw_srq(struct vb_srq *srq)
@@ -228,17 +235,17 @@ void vb_xrc_withdraw_srq(struct vb_srq *srq)
     atomic_store(&srq->shared->srq_num, 0);
     atomic_fetch_add(&srq->shared->life, 1);
     vb_barrier_everywhere();
-    pthread_mutex_lock(&adapter->lifetime);
+    vb_lock_take(&adapter->lifetime);
     for (uint32_t i = 0; i < adapter->qp_pool.next; ++i)
         if (adapter->qps[i] && vb_xrc_is_target(adapter->qps[i]))
             vb_qp_carrier(adapter->qps[i])->settle(adapter->qps[i]);
-    pthread_mutex_unlock(&adapter->lifetime);
-    close_door(srq);
+    vb_lock_release(&adapter->lifetime);
+    close_proxy(srq);
     if (atomic_exchange(&srq->polls_port, false))
         atomic_fetch_sub(&srq->cq->waiting, 1);
     vb_cq_forget_srq(srq->cq, srq->index);
-    pthread_mutex_lock(&adapter->xrc); /* a QP in ERR may be at what it had taken */
-    pthread_mutex_unlock(&adapter->xrc);
+    vb_lock_take(&adapter->xrc); /* waits for a QP in ERR that flushes a request of this SRQ */
+    vb_lock_release(&adapter->xrc);
 }
 
 /* ---- target QPs' handles ---- */
@@ -248,10 +255,10 @@ static void link_handle(struct vb_qp *real, struct vb_qp *handle)
 {
     struct vb_xrc_target *target = real->target;
 
-    pthread_mutex_lock(&target->mutex);
-    handle->next_handle = target->handles;
+    vb_lock_take(&target->mutex);
+    handle->verbs->next_handle = target->handles;
     target->handles = handle;
-    pthread_mutex_unlock(&target->mutex);
+    vb_lock_release(&target->mutex);
 }
 
 /* Under adapter->mutex. */
@@ -260,60 +267,64 @@ static void unlink_handle(struct vb_qp *real, const struct vb_qp *handle)
     struct vb_xrc_target *target = real->target;
     struct vb_qp **link = &target->handles;
 
-    pthread_mutex_lock(&target->mutex);
+    vb_lock_take(&target->mutex);
     while (*link != handle)
-        link = &(*link)->next_handle;
-    *link = handle->next_handle;
-    pthread_mutex_unlock(&target->mutex);
+        link = &(*link)->verbs->next_handle;
+    *link = handle->verbs->next_handle;
+    vb_lock_release(&target->mutex);
 }
 
 void vb_xrc_raise(struct vb_qp *qp, enum ibv_event_type type)
 {
-    pthread_mutex_lock(&qp->target->mutex);
-    for (struct vb_qp *handle = qp->target->handles; handle; handle = handle->next_handle)
-        vb_event_raise(handle->context, type, &handle->ibv);
-    pthread_mutex_unlock(&qp->target->mutex);
+    vb_lock_take(&qp->target->mutex);
+    for (struct vb_qp *handle = qp->target->handles; handle; handle = handle->verbs->next_handle)
+        vb_event_raise(handle->context, type, &handle->verbs->ibv);
+    vb_lock_release(&qp->target->mutex);
 }
 
 static void handle_release(struct vb_object *object)
 {
-    vb_xrc_close_qp((struct vb_qp *)((char *)object - offsetof(struct vb_qp, object)));
+    struct vb_verbs_qp *of =
+        (struct vb_verbs_qp *)((char *)object - offsetof(struct vb_verbs_qp, object));
+
+    vb_xrc_close_qp(&of->qp);
 }
 
 static struct vb_qp *new_handle(struct vb_context *context, void *qp_context, struct vb_xrcd *xrcd)
 {
-    struct vb_qp *made = calloc(1, sizeof(*made));
+    struct vb_verbs_qp *made = calloc(1, sizeof(*made));
 
     if (!made)
         return NULL;
-    made->context = context;
-    made->carrier = &vb_uncarried;
+    made->qp.verbs = made;
+    made->qp.context = context;
+    made->qp.carrier = &vb_uncarried;
     made->xrcd = xrcd;
     made->ibv.context = context->ibv;
     made->ibv.qp_context = qp_context;
-    made->type = made->ibv.qp_type = IBV_QPT_XRC_RECV;
+    made->qp.type = made->ibv.qp_type = IBV_QPT_XRC_RECV;
     pthread_mutex_init(&made->ibv.mutex, NULL);
     pthread_cond_init(&made->ibv.cond, NULL);
-    return made;
+    return &made->qp;
 }
 
 static void free_handle(struct vb_qp *handle)
 {
-    pthread_mutex_destroy(&handle->ibv.mutex);
-    pthread_cond_destroy(&handle->ibv.cond);
-    vb_object_free(&handle->object, handle);
+    pthread_mutex_destroy(&handle->verbs->ibv.mutex);
+    pthread_cond_destroy(&handle->verbs->ibv.cond);
+    vb_object_free(&handle->verbs->object, handle->verbs);
 }
 
-static void stand_for(struct vb_qp *handle, struct vb_qp *real)
+static void attach_handle(struct vb_qp *handle, struct vb_qp *real)
 {
-    handle->real = real;
-    handle->shared = real->shared; /* for those calls that every QP takes, and refuses here */
+    handle->verbs->real = real;
+    handle->shared = real->shared; /* read by calls that then refuse a handle */
     handle->index = real->index;
-    handle->number = handle->ibv.qp_num = real->number;
-    handle->ibv.handle = real->index;
+    handle->number = handle->verbs->ibv.qp_num = real->number;
+    handle->verbs->ibv.handle = real->index;
     vb_qp_show_state(handle);
-    atomic_fetch_add(&handle->xrcd->users, 1);
-    vb_object_add(handle->context, &handle->object, handle_release);
+    atomic_fetch_add(&handle->verbs->xrcd->users, 1);
+    vb_object_add(handle->context, &handle->verbs->object, handle_release);
 }
 
 int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_ex *attr,
@@ -322,23 +333,23 @@ int vb_xrc_create_qp(struct vb_context *context, const struct ibv_qp_init_attr_e
     struct vb_xrcd *xrcd = (struct vb_xrcd *)attr->xrcd;
     struct vb_adapter *adapter = context->adapter;
     struct vb_qp *made = new_handle(context, attr->qp_context, xrcd);
-    int error = made ? make_real(adapter, xrcd, &made->real) : -ENOMEM;
+    int error = made ? make_real(adapter, xrcd, &made->verbs->real) : -ENOMEM;
 
     if (error) {
         if (made)
             free_handle(made);
         return error;
     }
-    pthread_mutex_lock(&adapter->mutex);
-    link_handle(made->real, made);
-    pthread_mutex_unlock(&adapter->mutex);
-    stand_for(made, made->real);
+    vb_lock_take(&adapter->mutex);
+    link_handle(made->verbs->real, made);
+    vb_lock_release(&adapter->mutex);
+    attach_handle(made, made->verbs->real);
     *handle = made;
     return 0;
 }
 
-/* Under adapter->mutex. */
-/* `context`: whose call it is. */
+/* Finds the QP that a handle is to be opened for. `context` is that of the call. Under
+ * adapter->mutex. */
 static int find_real(struct vb_context *context, const struct vb_xrcd *xrcd, uint32_t qp_num,
                      struct vb_qp **real)
 {
@@ -376,16 +387,16 @@ int vb_xrc_open_qp(struct vb_context *context, const struct ibv_qp_open_attr *at
 
     if (!made)
         return -ENOMEM;
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     error = find_real(context, xrcd, attr->qp_num, &real);
     if (!error)
         link_handle(real, made);
-    pthread_mutex_unlock(&adapter->mutex);
+    vb_lock_release(&adapter->mutex);
     if (error) {
         free_handle(made);
         return error;
     }
-    stand_for(made, real);
+    attach_handle(made, real);
     *handle = made;
     return 0;
 }
@@ -393,17 +404,17 @@ int vb_xrc_open_qp(struct vb_context *context, const struct ibv_qp_open_attr *at
 int vb_xrc_close_qp(struct vb_qp *handle)
 {
     struct vb_adapter *adapter = handle->context->adapter;
-    struct vb_qp *real = handle->real;
+    struct vb_qp *real = handle->verbs->real;
     struct vb_xrc_target *target = real->target;
     bool last;
 
-    pthread_mutex_lock(&adapter->mutex);
+    vb_lock_take(&adapter->mutex);
     unlink_handle(real, handle);
     last = !target->handles;
-    pthread_mutex_unlock(&adapter->mutex);
-    vb_event_retire(handle->context, &handle->ibv);
-    vb_object_remove(handle->context, &handle->object);
-    atomic_fetch_sub(&handle->xrcd->users, 1);
+    vb_lock_release(&adapter->mutex);
+    vb_event_retire(handle->context, &handle->verbs->ibv);
+    vb_object_remove(handle->context, &handle->verbs->object);
+    atomic_fetch_sub(&handle->verbs->xrcd->users, 1);
     if (last) {
         vb_qp_unmake(real);
         free_target(target);

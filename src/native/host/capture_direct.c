@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Direct requests as the packets that they would have been (capture_direct.h). The functions stand
+ * in for the direct carrier's and call it.
+ */
 #include "host/capture_direct.h"
 
 #include <errno.h>
@@ -137,7 +141,7 @@ static struct vb_path path_of(const struct vb_qp *qp, const struct ibv_ah_attr *
         vb_wire_gid_is_ipv4(source.raw) == vb_wire_gid_is_ipv4(path.dgid))
         memcpy(path.sgid, source.raw, sizeof(path.sgid));
     if (qp->type != IBV_QPT_UD)
-        path.mtu = (uint16_t)(128 << qp->attr.path_mtu);
+        path.mtu = (uint16_t)(128 << qp->verbs->attr.path_mtu);
     return path;
 }
 
@@ -200,7 +204,7 @@ static enum vb_transport capture_direct_transport_of(enum ibv_qp_type type)
 static void set_ends(const struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_path *path,
                      struct vb_capture_message *message)
 {
-    const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
+    const struct ibv_ah_attr *ah = &qp->verbs->attr.ah_attr;
 
     message->transport = capture_direct_transport_of(qp->type);
     if (qp->type == IBV_QPT_XRC_SEND)

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The choice of a carrier for each queue pair, and the table of carriers (carriers.h). */
 #include "host/carriers.h"
 
 #include "direct/connection.h"
@@ -30,14 +31,14 @@ static VB_COLD void tell_direct(struct vb_host *host)
 {
     void (*went_direct)(void) = atomic_load(&host->went_direct);
 
-    if (went_direct && !atomic_flag_test_and_set(&host->told))
+    if (went_direct && !atomic_flag_test_and_set(&host->called))
         went_direct();
 }
 
 void vb_host_tell_direct(struct vb_host *host, void (*went_direct)(void))
 {
     if (atomic_exchange(&host->went_direct, went_direct) != went_direct)
-        atomic_flag_clear(&host->told);
+        atomic_flag_clear(&host->called);
     if (atomic_load(&host->has_direct))
         tell_direct(host);
 }
@@ -77,9 +78,9 @@ static bool are_packets_quiet(struct vb_qp *qp)
     return vb_direct_quiet(qp) && (!host->roce || vb_roce_quiet(host->roce));
 }
 
-static void carriers_kick(struct vb_qp *qp)
+static void carriers_doorbell(struct vb_qp *qp)
 {
-    vb_roce_kick(carriers_of(qp)->roce, qp);
+    vb_roce_doorbell(carriers_of(qp)->roce, qp);
 }
 
 static int carriers_move(struct vb_qp *qp)
@@ -93,7 +94,7 @@ static void carriers_send_posted(struct vb_qp *qp)
 }
 
 static const struct vb_carrier packets = {
-    .kick = carriers_kick,
+    .doorbell = carriers_doorbell,
     .note = vb_engine_note,
     .is_loop = vb_engine_is_loop,
     .settle = settle_packets,
@@ -172,7 +173,7 @@ int vb_host_connect(struct vb_qp *qp)
         vb_qp_set_carrier(qp, &datagrams);
         return 0;
     }
-    if (is_direct(host, qp, &qp->attr.ah_attr))
+    if (is_direct(host, qp, &qp->verbs->attr.ah_attr))
         return connect_directly(host, qp);
     error = vb_roce_connect(host->roce, qp);
     if (!error)

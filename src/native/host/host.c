@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The host's calls for its adapter (hca/host_calls.h), and its opening and closing: adapter,
+ * ports, capture, the direct carrier, RoCE.
+ */
 #include "host/host.h"
 
 #include <errno.h>
@@ -16,7 +20,7 @@
 #include "host/carriers.h"
 #include "memory/heap.h"
 
-/* The RoCE port is told of each slot that the direct port has claimed. */
+/* The RoCE carrier gets each slot that the direct carrier has claimed. */
 static int share_slots(struct vb_host *host)
 {
     int error;
@@ -51,7 +55,8 @@ static int host_join(struct vb_qp *qp, const uint8_t group[16])
 {
     struct vb_host *host = vb_host_of(qp->context->adapter);
 
-    vb_direct_peer_meet_all(host->direct); /* who sends to the group looks among those it has met */
+    vb_direct_peer_connect_all(host->direct); /* senders to the group look among the processes that
+                                                 they are connected to */
     return host->roce ? vb_roce_join(host->roce, qp, group) : 0;
 }
 
@@ -127,7 +132,7 @@ static int host_open_adapter(struct vb_host *host, const struct vb_host_config *
         return error;
     }
     host->adapter.self.header->watched = vb_memory_watch_is_on();
-    host->watcher.told = mapping_changes;
+    host->watcher.changed = mapping_changes;
     vb_memory_watch_add(&host->watcher);
     return 0;
 }
@@ -143,7 +148,8 @@ static void host_close_adapter(struct vb_host *host)
 
 enum { LARGEST_MTU = 4096 };
 
-static int open_port(const struct vb_port_setting *setting, struct vb_adapter_port *port)
+static int open_port(const struct vb_port_setting *setting, unsigned unit,
+                     struct vb_adapter_port *port)
 {
     struct vb_gid gid;
 
@@ -152,13 +158,13 @@ static int open_port(const struct vb_port_setting *setting, struct vb_adapter_po
     port->lid = setting->lid;
     port->lmc = setting->lmc;
     if (!port->infiniband)
-        return vb_port_addresses_open_port(setting->netdev[0] ? setting->netdev : NULL,
-                                           port->number, &port->addresses);
-    gid = vb_port_gid_infiniband(port->number);
+        return vb_port_addresses_open(setting->netdev[0] ? setting->netdev : NULL, unit,
+                                      &port->addresses);
+    gid = vb_port_gid_infiniband(unit);
     return vb_port_addresses_fixed(&gid, 1, LARGEST_MTU, &port->addresses);
 }
 
-/* Before any peer is met. */
+/* Peers read it as soon as they are connected, so it is written before. */
 static void share_port(struct vb_adapter *adapter, const struct vb_port_setting *setting,
                        const struct vb_adapter_port *port)
 {
@@ -177,9 +183,11 @@ static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *c
     int error = 0;
 
     vb_port_ports_usual(&usual);
+    adapter->self.header->device = settings->device;
     adapter->port_count = settings->count;
     for (int i = 0; i < adapter->port_count && !error; ++i) {
-        error = open_port(&settings->port[i], &adapter->ports[i]);
+        error = open_port(&settings->port[i], vb_port_unit(settings->device, i + 1u),
+                          &adapter->ports[i]);
         share_port(adapter, &settings->port[i], &adapter->ports[i]);
     }
     return error;
@@ -192,25 +200,50 @@ static void close_ports(struct vb_adapter *adapter)
             vb_port_addresses_close(adapter->ports[i].addresses);
 }
 
+/* ---- counters ---- */
+
+/* Also called by the service thread, which runs while the RoCE carrier is opened and closed. */
+static void host_count(struct vb_adapter *adapter, struct vb_text *text)
+{
+    struct vb_host *host = vb_host_of(adapter);
+
+    vb_direct_counters_describe(adapter->direct, text);
+    vb_text_add(text, ",");
+    vb_lock_take(&host->counting);
+    vb_roce_counters(host->roce, adapter, text);
+    vb_lock_release(&host->counting);
+}
+
+static void set_roce(struct vb_host *host, struct vb_roce *roce)
+{
+    vb_lock_take(&host->counting);
+    host->roce = roce;
+    vb_lock_release(&host->counting);
+}
+
 /* ---- open and close, one after another ---- */
 
 static int open_roce(struct vb_host *host, const struct vb_host_config *config)
 {
     struct vb_roce_config roce = config->roce;
+    struct vb_roce *opened;
 
     if (config->direct_only)
         return 0;
     roce.adapter = &host->adapter;
     roce.loop = config->packets_only;
-    host->roce_error = vb_roce_open(&roce, &host->roce);
-    if (!host->roce_error)
+    host->roce_error = vb_roce_open(&roce, &opened);
+    if (!host->roce_error) {
+        set_roce(host, opened);
         host->roce_error = share_slots(host);
+    }
     return config->packets_only ? host->roce_error : 0;
 }
 
 static int open_direct(struct vb_host *host, const struct vb_host_config *config)
 {
-    const struct vb_direct_config direct = {.adapter = &host->adapter, .force = config->copies};
+    const struct vb_direct_config direct = {
+        .adapter = &host->adapter, .force = config->copies, .count = host_count};
 
     return vb_direct_open(&direct, &host->direct);
 }
@@ -225,14 +258,18 @@ static int open_capture(struct vb_host *host, const struct vb_host_config *confi
 /* What is open, in the reverse order. */
 static void host_close_parts(struct vb_host *host)
 {
-    if (host->roce)
-        vb_roce_close(host->roce);
+    struct vb_roce *roce = host->roce;
+
+    set_roce(host, NULL);
+    if (roce)
+        vb_roce_close(roce);
     if (host->direct)
         vb_direct_close(host->direct);
     vb_host_capture_direct_close(host->capture);
     close_ports(&host->adapter);
     if (host->adapter.segment)
         host_close_adapter(host);
+    vb_lock_destroy(&host->counting);
 }
 
 static int host_open_parts(struct vb_host *host, const struct vb_host_config *config)
@@ -257,6 +294,7 @@ int vb_host_open(const struct vb_host_config *config, struct vb_host **host)
 
     if (!made)
         return -ENOMEM;
+    vb_lock_init(&made->counting, VB_RANK_COUNTING);
     made->packets_only = config->packets_only;
     atomic_init(&made->went_direct, config->went_direct);
     error = host_open_parts(made, config);
@@ -310,9 +348,7 @@ int vb_host_counters(struct vb_host *host, char *json, size_t size)
     struct vb_text text = {json, size, 0};
 
     vb_text_add(&text, "{");
-    vb_direct_counters_describe(host->direct, &text);
-    vb_text_add(&text, ",");
-    vb_roce_counters(host->roce, &host->adapter, &text);
+    host_count(&host->adapter, &text);
     vb_text_add(&text, "}");
     return text.length;
 }

@@ -7,6 +7,7 @@
 #define VB_HOST_HOST_H
 
 #include "direct/direct.h"
+#include "lock/mutex.h"
 #include "memory/watch.h"
 #include "port/ports.h"
 #include "roce/roce.h"
@@ -20,7 +21,7 @@
  * Address space for an adapter's tables and rings; pages are touched as objects are made. Below
  * valgrind it is less. Where address space is limited it is one of so many parts of that, as peers
  * map it too (memory/heap.c), and there is no device if that is less than the least: it would open,
- * and be too small to meet anybody.
+ * and be too small to connect to any peer.
  */
 #define VB_SEGMENT_SIZE    ((size_t)16 << 30)
 #define VB_SEGMENT_CHECKED ((size_t)2 << 30)
@@ -29,8 +30,9 @@ enum { VB_SEGMENT_PARTS = 6 };
 
 struct vb_host_config {
     struct vb_heap *heap; /* memory for applications, may be NULL; stays the caller's */
-    /* Stay the caller's; NULL: one Ethernet port. An InfiniBand port has one GID, which no
-     * interface stands behind, and reaches this host alone. */
+    /* The device's number and its ports, which stay the caller's; NULL: the first device, with one
+     * Ethernet port. An InfiniBand port has one GID, which no interface stands behind, and reaches
+     * this host alone. */
     const struct vb_port_settings *ports;
     enum vb_way copies;         /* how a peer's own memory is reached; VB_WAY_ANY: probe */
     struct vb_roce_config roce; /* `adapter`, `addresses` and `loop` are filled in */
@@ -44,13 +46,14 @@ struct vb_host {
     struct vb_adapter adapter;
     struct vb_watcher watcher; /* of memory that the adapter's regions stand for */
     struct vb_direct *direct;
-    struct vb_roce *roce; /* NULL: port 4791 could not be had… */
-    int roce_error;       /* …because of this; only peers on this host are reached */
+    struct vb_roce *roce;     /* NULL: it could not be opened, and roce_error says why */
+    int roce_error;           /* negative errno; only peers on this host are reached then */
+    struct vb_mutex counting; /* `roce` comes and goes under it, for whoever asks for counters */
     bool packets_only;
     uint32_t slots;                    /* of direct's that the RoCE port knows */
     struct vb_capture_direct *capture; /* NULL: what goes direct is not captured */
     void (*_Atomic went_direct)(void);
-    atomic_flag told;       /* it was called */
+    atomic_flag called;     /* `went_direct` was called */
     atomic_bool has_direct; /* a connection goes direct, or did */
 };
 

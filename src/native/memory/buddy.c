@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* A buddy allocator's tree (buddy.h). */
 #include "buddy.h"
 
 #include <stdbool.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Copies of more than 64 bytes, by the instructions of this processor (copy.h). */
 #include "copy.h"
 
 #include <pthread.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Moving descriptors away from the standard streams' numbers (descriptor.h). */
 #include "memory/descriptor.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The handler of faults: back into guarded functions, or on to the program's own. */
+/*
+ * The handler for SIGSEGV and SIGBUS (guard.h). A fault in a guarded function makes that return
+ * -EFAULT; every other fault is passed to the program's handler.
+ */
 #include "memory/guard.h"
 
 #include <errno.h>
@@ -9,6 +12,7 @@
 #include <unistd.h>
 #include <unwind.h>
 
+#include "lock/mutex.h"
 #include "memory/watch.h"
 
 extern const char vb_guarded_start[] __asm__("__start_vb_guarded");
@@ -108,7 +112,7 @@ static _Unwind_Reason_Code guard_look(struct _Unwind_Context *frame, void *argum
 /* ---- the handler --------------------------------------------------------------------------- */
 
 /* A signal's handler belongs to the process, so this is the process's. */
-static pthread_mutex_t installing = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_mutex installing = VB_MUTEX_INITIALIZER(VB_RANK_GUARD);
 static unsigned users;
 static pid_t owner;
 static uint32_t starts;
@@ -132,12 +136,12 @@ static void guard_lock(sigset_t *before)
 
     sigfillset(&all);
     pthread_sigmask(SIG_BLOCK, &all, before);
-    pthread_mutex_lock(&installing);
+    vb_lock_take(&installing);
 }
 
 static void guard_unlock(const sigset_t *before)
 {
-    pthread_mutex_unlock(&installing);
+    vb_lock_release(&installing);
     pthread_sigmask(SIG_SETMASK, before, NULL);
 }
 
@@ -266,7 +270,7 @@ void vb_memory_guard_start(void)
     if (!users++) {
         guard_begin(SIGSEGV);
         guard_begin(SIGBUS);
-        starts = starts % (VB_GUARD_UNKNOWN - 1) + 1;
+        starts = starts % (VB_GUARD_BLOCKED - 1) + 1;
         __atomic_store_n(&vb_guard_turn, starts, __ATOMIC_RELEASE);
     }
     guard_unlock(&before);
@@ -344,10 +348,18 @@ bool vb_memory_guard_ask(void)
 {
     uint32_t turn = __atomic_load_n(&vb_guard_turn, __ATOMIC_ACQUIRE);
 
-    if (turn && (!HAS_WAY_BACK || guard_is_blocked()))
+    if (turn && (!HAS_WAY_BACK || guard_is_blocked())) {
+        vb_guard_found = VB_GUARD_BLOCKED;
         return false;
+    }
     if (turn && !vb_memory_watch_is_on())
         return is_installed(SIGSEGV) && is_installed(SIGBUS);
     vb_guard_found = turn;
     return true;
+}
+
+void vb_memory_guard_learn(void)
+{
+    if (vb_guard_found != VB_GUARD_BLOCKED && vb_memory_watch_is_on())
+        vb_memory_guard_ask();
 }

@@ -54,14 +54,17 @@ void vb_memory_guard_stop(void);
 int vb_memory_guarded_thread(pthread_t *thread, void *(*run)(void *), void *argument);
 
 /* The turn in which a thread was found to get its faults back; the turn is 0 without a guard, when
- * nothing is asked, and another after each start. Unknown is no turn. */
-enum { VB_GUARD_UNKNOWN = UINT32_MAX };
+ * nothing is asked, and another after each start. Unknown is no turn, and neither is what says that
+ * a thread of a watched process was found to block the two signals. */
+enum { VB_GUARD_UNKNOWN = UINT32_MAX, VB_GUARD_BLOCKED = UINT32_MAX - 1 };
 extern _Thread_local uint32_t vb_guard_found
     __attribute__((tls_model("initial-exec"), visibility("hidden")));
 extern uint32_t vb_guard_turn __attribute__((visibility("hidden")));
 
 /* Would a fault in this thread come back to the guarded function? */
 bool vb_memory_guard_ask(void);
+/* The same of a watched process's thread, that the next copy need not look for it; no answer. */
+void vb_memory_guard_learn(void);
 
 static inline bool vb_memory_guard_holds(void)
 {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Copies, words and looks at memory that may be gone, by the processor or by the kernel. */
+/*
+ * Copies, atomic words and tests of memory that may be gone (guard.h): by the processor where a
+ * fault comes back as an error, and by the kernel where it would end the process.
+ */
 #include "memory/guard.h"
 
 #include <errno.h>
@@ -116,8 +119,11 @@ int vb_memory_doubtful_copy(void *dst, const void *src, size_t n, unsigned doubt
     int saved = errno, error;
 
     if ((!(doubt & VB_DOUBT_TO) || guard_copy_is_steady(dst, n)) &&
-        (!(doubt & VB_DOUBT_FROM) || guard_copy_is_steady(src, n)))
+        (!(doubt & VB_DOUBT_FROM) || guard_copy_is_steady(src, n))) {
+        vb_memory_guard_learn();
+        errno = saved;
         return vb_memory_fault_copy(dst, src, n);
+    }
     error = vb_memory_guard_ask() ? vb_memory_fault_copy(dst, src, n) : copy_by_kernel(dst, src, n);
     errno = saved;
     return error;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The shared heap: its file, its blocks and the search for room (heap.h). heap_fork.c has what
+ * fork() needs.
+ */
 #include "heap_state.h"
 
 #include <errno.h>
@@ -194,12 +198,7 @@ static struct vb_heap *map_state(size_t size)
 
 void vb_memory_heap_init_lock(struct vb_heap *heap)
 {
-    pthread_mutexattr_t attributes;
-
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
-    pthread_mutex_init(&heap->lock, &attributes);
-    pthread_mutexattr_destroy(&attributes);
+    vb_lock_init_refusing(&heap->lock, VB_RANK_HEAP);
 }
 
 static int create_sized(size_t size, struct vb_heap **out)
@@ -253,7 +252,7 @@ void vb_memory_heap_destroy(struct vb_heap *heap)
 {
     if (vb_memory_heap_fd(heap) >= 0)
         close(heap->fd);
-    pthread_mutex_destroy(&heap->lock);
+    vb_lock_destroy(&heap->lock);
     munmap(heap->base, heap->size);
     munmap(heap, heap->mapped);
 }
@@ -267,12 +266,12 @@ bool vb_memory_heap_is_own(const struct vb_heap *heap)
 
 static bool heap_lock(struct vb_heap *heap)
 {
-    return vb_memory_heap_is_own(heap) && pthread_mutex_lock(&heap->lock) == 0;
+    return vb_memory_heap_is_own(heap) && vb_lock_take_refusing(&heap->lock) == 0;
 }
 
 static void heap_unlock(struct vb_heap *heap)
 {
-    pthread_mutex_unlock(&heap->lock);
+    vb_lock_release(&heap->lock);
 }
 
 static size_t page_of(const struct vb_heap *heap, const void *at)

@@ -92,7 +92,7 @@ int vb_memory_heap_fork_prepare(struct vb_heap *heap)
     if (!vb_memory_heap_is_own(heap))
         return 0;
     vb_memory_heap_trim(heap);
-    int error = pthread_mutex_lock(&heap->lock);
+    int error = vb_lock_take_refusing(&heap->lock);
     if (error)
         return -error;
     heap->forking = true;
@@ -107,7 +107,7 @@ void vb_memory_heap_fork_parent(struct vb_heap *heap)
     heap->forking = false;
     if (heap->copy_fd >= 0)
         close(heap->copy_fd);
-    pthread_mutex_unlock(&heap->lock);
+    vb_lock_release(&heap->lock);
 }
 
 void vb_memory_heap_fork_child(struct vb_heap *heap)

@@ -9,6 +9,8 @@
 #include <pthread.h>
 #include <sys/types.h>
 
+#include "lock/mutex.h"
+
 /* Private to heap.c and heap_fork.c. It lies at the start of a private mapping, before its tables:
  * under a preloaded malloc the heap itself must not need malloc. */
 struct vb_heap {
@@ -23,7 +25,7 @@ struct vb_heap {
     size_t largest;              /* pages; what memory and swap could ever hold */
     volatile unsigned char *own; /* 1; the kernel zeroes it in a forked child (MADV_WIPEONFORK) */
     size_t mapped;               /* bytes of this private mapping */
-    pthread_mutex_t lock;        /* error-checking: a thread that holds it is refused, not hung */
+    struct vb_mutex lock;        /* error-checking: a thread that holds it is refused, not hung */
     bool forking;                /* the lock is held over a fork */
     int copy_fd;                 /* the child's file meanwhile, or negative errno */
 };

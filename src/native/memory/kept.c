@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The list of freed blocks that still have their pages, the oldest first (kept.h). */
 #include "kept.h"
 
 #include <string.h>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The parser of numbers in VERBENA_* variables (number.h). */
 #include "memory/number.h"
 
 #include <stdio.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Numbers that users write into VERBENA_* variables. For the drop-in library's settings, the
- * process's heap and the preload library of --shared-heap. Nothing is taken for half a number:
- * "64X" is not 64.
+ * Numbers that users write into VERBENA_* variables. The drop-in library's settings, the process's
+ * heap and the preload library of --shared-heap parse theirs here. A text that has a number only at
+ * its beginning, as "64X", is refused.
  */
 #ifndef VB_MEMORY_NUMBER_H
 #define VB_MEMORY_NUMBER_H

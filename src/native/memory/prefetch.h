@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Hints to the processor about lines that another one holds. They never fault. */
+/*
+ * Prefetches of cache lines that another processor holds, for the path of a request. A prefetch
+ * never faults, whatever the address.
+ */
 #ifndef VB_MEMORY_PREFETCH_H
 #define VB_MEMORY_PREFETCH_H
 

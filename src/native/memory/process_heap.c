@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The one heap of the process, made at the first call (process_heap.h). */
 #include "process_heap.h"
 
 #include <errno.h>

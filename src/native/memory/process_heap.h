@@ -5,9 +5,9 @@
 #include "heap.h"
 
 /*
- * The heap that verbena_heap_alloc(), ibv_alloc_buf() and the adapter share: one per process,
- * because those calls name none. Made at the first call, of VERBENA_HEAP_SIZE bytes if that is
- * set, and kept right over fork(). NULL and errno if it cannot be made.
+ * The heap that verbena_heap_alloc(), ibv_alloc_buf() and the adapter share. There is one per
+ * process, because those calls name none. It is made at the first call, with VERBENA_HEAP_SIZE
+ * bytes if that is set, and a forked child has a copy. NULL and errno: it cannot be made.
  */
 struct vb_heap *vb_memory_process_heap(void);
 /* The same, but NULL if it was not needed yet. */

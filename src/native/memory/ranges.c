@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* A treap of address ranges (ranges.h). */
 #include "memory/ranges.h"
 
 #include <stdbool.h>

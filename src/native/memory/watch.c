@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The watchers of this process's mappings and the maps of watched pages (watch.h). */
 #include "memory/watch.h"
 
 #include <errno.h>
 #include <pthread.h>
 
+#include "lock/order.h"
+
 /* Mappings belong to the process, so these are the process's. */
 static bool is_on;
-/* Threads look at the same time: one that waits in `told` holds up no other that frees memory. */
+/* Threads look at the same time: one that waits in `changed` holds up no other that frees memory.
+ */
 static pthread_rwlock_t watching = PTHREAD_RWLOCK_INITIALIZER;
 static struct vb_watcher *watchers;
 static _Atomic uintptr_t lowest = UINTPTR_MAX, highest; /* the hull of the ranges */
@@ -22,27 +26,41 @@ bool vb_memory_watch_is_on(void)
     return is_on;
 }
 
+static void watch_lock(void)
+{
+    vb_lock_order_check(VB_RANK_WATCH);
+    pthread_rwlock_wrlock(&watching);
+    vb_lock_order_took(&watching, VB_RANK_WATCH);
+}
+
+static void watch_unlock(void)
+{
+    vb_lock_order_released(&watching);
+    pthread_rwlock_unlock(&watching);
+}
+
 void vb_memory_watch_add(struct vb_watcher *watcher)
 {
-    pthread_rwlock_wrlock(&watching);
+    watch_lock();
     watcher->next = watchers;
     watchers = watcher;
-    pthread_rwlock_unlock(&watching);
+    watch_unlock();
 }
 
 void vb_memory_watch_remove(struct vb_watcher *watcher)
 {
-    pthread_rwlock_wrlock(&watching);
+    watch_lock();
     for (struct vb_watcher **at = &watchers; *at; at = &(*at)->next)
         if (*at == watcher) {
             *at = watcher->next;
             break;
         }
-    pthread_rwlock_unlock(&watching);
+    watch_unlock();
 }
 
 void vb_memory_watch_forget(void)
 {
+    vb_lock_order_forget(&watching);
     pthread_rwlock_init(&watching, NULL); /* a thread of the parent's may have had it */
     watchers = NULL;
 }
@@ -113,9 +131,10 @@ bool vb_memory_watch_change(uintptr_t at, size_t n, enum vb_mapping change)
     if (at >= atomic_load(&highest) || (at + n <= atomic_load(&lowest) && at + n >= at))
         return false;
     pthread_rwlock_rdlock(&watching);
+    vb_lock_order_took(&watching, VB_RANK_WATCH);
     for (struct vb_watcher *watcher = watchers; watcher; watcher = watcher->next)
-        concerned |= watcher->told(watcher, at, n, change);
-    pthread_rwlock_unlock(&watching);
+        concerned |= watcher->changed(watcher, at, n, change);
+    watch_unlock();
     errno = saved;
     return concerned;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Is this process watched? Under `verbena run` a library (preload/paths/watch) stands in front of
- * the calls by which a program changes its mappings, its handlers of faults and its signal masks,
- * and tells of them. Without it nobody tells, and who would rely on that has to go another way.
+ * Changes to the process's mappings, and who wants to know of them. Under `verbena run` a library
+ * (preload/paths/watch) interposes the calls by which a program changes its mappings, its handlers
+ * of faults and its signal masks, and reports them here: the process is watched then. In a process
+ * that is not watched nothing is reported, and callers must not rely on it.
  * docs/design.md ("Other memory at the same addresses") says what remains unseen in either case.
  */
 #ifndef VB_MEMORY_WATCH_H
@@ -21,17 +22,17 @@ bool vb_memory_watch_is_on(void);
 enum vb_mapping {
     VB_MAPPING_PROTECTED, /* it is about to be made read-only, or not even that, or may be moved */
     VB_MAPPING_FREED,     /* so are these bytes, at any later time: the C library has them back */
-    VB_MAPPING_GOES,      /* it is about to be unmapped, or replaced by another… */
-    VB_MAPPING_WENT,      /* …has been… */
-    VB_MAPPING_STAYED,    /* …or has not: the system refused */
+    VB_MAPPING_GOES,      /* it is about to be unmapped, or replaced by another */
+    VB_MAPPING_WENT,      /* it has been unmapped, or replaced by another */
+    VB_MAPPING_STAYED,    /* it has not, since the system refused what was announced as GOES */
     VB_MAPPING_LOST,      /* it was unmapped already; what arrived there was put there before */
 };
 
-/* Who wants to know of changes to the ranges that were named; `told` runs in the program's thread,
- * and may wait. True: the change concerns it. */
+/* Who wants to know of changes to the ranges that were named; `changed` runs in the program's
+ * thread, and may wait. True: the change concerns it. */
 struct vb_watcher {
     struct vb_watcher *next;
-    bool (*told)(struct vb_watcher *watcher, uintptr_t at, size_t n, enum vb_mapping change);
+    bool (*changed)(struct vb_watcher *watcher, uintptr_t at, size_t n, enum vb_mapping change);
 };
 
 void vb_memory_watch_add(struct vb_watcher *watcher);

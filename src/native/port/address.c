@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Updating a port's GID table from the host's addresses (address.h). A netlink socket reports
+ * changes.
+ */
 #include "port/address.h"
 
 #include <arpa/inet.h>
+#include <endian.h>
 #include <errno.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
@@ -13,6 +18,7 @@
 #include <unistd.h>
 
 #include "hca/adapter.h"
+#include "lock/mutex.h"
 #include "memory/descriptor.h"
 
 /* Entry 0 stands for one of those from 2 on, and 1 is made from the GUID (port/gid.h). */
@@ -22,8 +28,8 @@ enum { ANY_PORT = 9 }; /* for questions about routes: nothing is sent there */
 struct vb_addresses {
     int netlink_fd;
     const char *netdev; /* the only interface that counts, or NULL */
-    unsigned number;    /* of the port */
-    pthread_mutex_t mutex;
+    unsigned unit;      /* vb_port_unit */
+    struct vb_mutex mutex;
     int count;
     bool active;
     bool used[VB_GID_MAX];
@@ -141,21 +147,20 @@ static void read_mtus(struct vb_addresses *addresses)
 static int read_host(struct vb_addresses *addresses, unsigned *changes)
 {
     struct vb_gid *fresh = calloc(VB_GID_MAX, sizeof(*fresh));
-    int count = fresh
-                    ? vb_port_gid_table_of(addresses->netdev, addresses->number, fresh, VB_GID_MAX)
-                    : -ENOMEM;
+    int count =
+        fresh ? vb_port_gid_table(addresses->netdev, addresses->unit, fresh, VB_GID_MAX) : -ENOMEM;
     bool active = vb_port_is_active(addresses->netdev);
 
     *changes = 0;
     if (count >= 0) {
-        pthread_mutex_lock(&addresses->mutex);
+        vb_lock_take(&addresses->mutex);
         if (merge(addresses, fresh, count))
             *changes |= VB_GIDS_CHANGED;
         read_mtus(addresses);
         if (active != addresses->active)
             *changes |= active ? VB_PORT_CAME_UP : VB_PORT_WENT_DOWN;
         addresses->active = active;
-        pthread_mutex_unlock(&addresses->mutex);
+        vb_lock_release(&addresses->mutex);
     }
     free(fresh);
     return count < 0 ? count : 0;
@@ -203,13 +208,7 @@ unsigned vb_port_addresses_update(struct vb_addresses *addresses)
 
 /* ---- open and close ---- */
 
-int vb_port_addresses_open(const char *netdev, struct vb_addresses **addresses)
-{
-    return vb_port_addresses_open_port(netdev, 1, addresses);
-}
-
-int vb_port_addresses_open_port(const char *netdev, unsigned number,
-                                struct vb_addresses **addresses)
+int vb_port_addresses_open(const char *netdev, unsigned unit, struct vb_addresses **addresses)
 {
     struct vb_addresses *made = calloc(1, sizeof(*made));
     unsigned changes;
@@ -218,8 +217,8 @@ int vb_port_addresses_open_port(const char *netdev, unsigned number,
     if (!made)
         return -ENOMEM;
     made->netdev = netdev;
-    made->number = number;
-    pthread_mutex_init(&made->mutex, NULL);
+    made->unit = unit;
+    vb_lock_init(&made->mutex, VB_RANK_ADDRESSES);
     /* Before the table is read: what changes in between is news. */
     made->netlink_fd = open_netlink();
     error = read_host(made, &changes);
@@ -238,7 +237,7 @@ int vb_port_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
 
     if (!made)
         return -ENOMEM;
-    pthread_mutex_init(&made->mutex, NULL);
+    vb_lock_init(&made->mutex, VB_RANK_ADDRESSES);
     made->netlink_fd = -1;
     made->active = true;
     for (int i = 0; i < count; ++i) {
@@ -260,7 +259,7 @@ void vb_port_addresses_abandon(struct vb_addresses *addresses)
 void vb_port_addresses_close(struct vb_addresses *addresses)
 {
     vb_port_addresses_abandon(addresses);
-    pthread_mutex_destroy(&addresses->mutex);
+    vb_lock_destroy(&addresses->mutex);
     free(addresses);
 }
 
@@ -275,9 +274,9 @@ int vb_port_addresses_count(struct vb_addresses *addresses)
 {
     int count;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     count = addresses->count;
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return count;
 }
 
@@ -285,11 +284,11 @@ bool vb_port_addresses_get(struct vb_addresses *addresses, int index, struct vb_
 {
     bool found;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     found = index >= 0 && index < addresses->count && addresses->used[index];
     if (found)
         *gid = addresses->gids[index];
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return found;
 }
 
@@ -297,11 +296,11 @@ int vb_port_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]
 {
     int found = -1;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     for (int i = FIRST_ADDRESS; i < addresses->count && found < 0; ++i)
         if (addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0)
             found = i;
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return found;
 }
 
@@ -309,10 +308,10 @@ bool vb_port_addresses_has(struct vb_addresses *addresses, const uint8_t gid[16]
 {
     bool found = false;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     for (int i = 0; i < addresses->count && !found; ++i)
         found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0;
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return found;
 }
 
@@ -331,27 +330,52 @@ bool vb_port_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_n
                     : vb_port_addresses_any_has(adapter, gid);
 }
 
-static bool leads_to(struct vb_addresses *addresses, const uint8_t gid[16], bool has_number,
-                     const char *netdev)
+/* The GID that is made from the port's GUID. It does not change. */
+static const uint8_t *guid_gid(const struct vb_addresses *addresses)
+{
+    return addresses->gids[addresses->count > OF_GUID ? OF_GUID : CHOSEN].raw;
+}
+
+static uint64_t guid_of(const uint8_t gid[16])
+{
+    uint64_t guid;
+
+    memcpy(&guid, gid + 8, sizeof(guid));
+    return be64toh(guid);
+}
+
+unsigned vb_port_addresses_guid_unit(const struct vb_adapter *adapter, const uint8_t gid[16])
+{
+    const uint8_t *own = guid_gid(adapter->ports[0].addresses);
+    uint64_t unit = guid_of(gid) - guid_of(own) + vb_port_unit(adapter->self.header->device, 1);
+
+    if (memcmp(gid, own, 8) != 0 || unit > vb_port_unit(VB_MAX_DEVICES, 0))
+        return 0;
+    return (unsigned)unit;
+}
+
+bool vb_port_addresses_host_has(const struct vb_adapter *adapter, const uint8_t gid[16])
+{
+    return vb_port_addresses_any_has(adapter, gid) || vb_port_addresses_unit(adapter, gid);
+}
+
+static bool has_on(struct vb_addresses *addresses, const uint8_t gid[16], const char *netdev)
 {
     bool found = false;
 
-    pthread_mutex_lock(&addresses->mutex);
-    if (memcmp(addresses->gids[addresses->count > OF_GUID ? OF_GUID : CHOSEN].raw, gid, 16) == 0)
-        found = has_number;
-    else
-        for (int i = 0; i < addresses->count && !found; ++i)
-            found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0 &&
-                    (!*netdev || vb_port_is_netdev(netdev, addresses->gids[i].ndev));
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
+    for (int i = 0; i < addresses->count && !found; ++i)
+        found = addresses->used[i] && memcmp(addresses->gids[i].raw, gid, 16) == 0 &&
+                (!*netdev || vb_port_is_netdev(netdev, addresses->gids[i].ndev));
+    vb_lock_release(&addresses->mutex);
     return found;
 }
 
-bool vb_port_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16],
-                               unsigned number, const char *netdev)
+bool vb_port_addresses_any_has_on(const struct vb_adapter *adapter, const uint8_t gid[16],
+                                  const char *netdev)
 {
     for (int i = 0; i < adapter->port_count; ++i)
-        if (leads_to(adapter->ports[i].addresses, gid, adapter->ports[i].number == number, netdev))
+        if (has_on(adapter->ports[i].addresses, gid, netdev))
             return true;
     return false;
 }
@@ -360,9 +384,9 @@ bool vb_port_addresses_active(struct vb_addresses *addresses)
 {
     bool active;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     active = addresses->active;
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return active;
 }
 
@@ -370,10 +394,10 @@ uint16_t vb_port_addresses_mtu(struct vb_addresses *addresses, int index)
 {
     uint16_t mtu = 0;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     if (index >= 0 && index < addresses->count && addresses->used[index])
         mtu = addresses->mtus[index];
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return mtu;
 }
 
@@ -386,7 +410,7 @@ uint16_t vb_port_addresses_port_mtu(struct vb_addresses *addresses)
 {
     uint16_t least = 0, loopback = 0;
 
-    pthread_mutex_lock(&addresses->mutex);
+    vb_lock_take(&addresses->mutex);
     for (int i = FIRST_ADDRESS; i < addresses->count; ++i) {
         uint16_t mtu = addresses->used[i] ? addresses->mtus[i] : 0;
 
@@ -395,7 +419,7 @@ uint16_t vb_port_addresses_port_mtu(struct vb_addresses *addresses)
         else if (mtu && (!least || mtu < least))
             least = mtu;
     }
-    pthread_mutex_unlock(&addresses->mutex);
+    vb_lock_release(&addresses->mutex);
     return least ? least : loopback ? loopback : LARGEST_MTU;
 }
 

@@ -17,18 +17,16 @@ struct vb_adapter;
 struct vb_addresses;
 
 /*
- * Begins as vb_port_gid_table has it; `netdev` stays the caller's. -ENOMEM, or what the system
- * said. An interface that does not exist is none: it may come later.
+ * The table of the port `unit` begins as vb_port_gid_table has it; `netdev` stays the caller's.
+ * -ENOMEM, or what the system said. An interface that does not exist has no addresses; it may come
+ * later.
  */
-int vb_port_addresses_open(const char *netdev, struct vb_addresses **addresses);
+int vb_port_addresses_open(const char *netdev, unsigned unit, struct vb_addresses **addresses);
 /* A table that no address of the host stands behind, and that stays as it is: `count` entries, of
  * which 0 is that of 2 and 1 is made from a GUID; for packets of this path MTU. The port is up.
  * -ENOMEM. */
 int vb_port_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
                             struct vb_addresses **addresses);
-/* The table of the port with this number (vb_port_gid_table_of). */
-int vb_port_addresses_open_port(const char *netdev, unsigned number,
-                                struct vb_addresses **addresses);
 void vb_port_addresses_close(struct vb_addresses *addresses);
 void vb_port_addresses_abandon(struct vb_addresses *addresses);
 
@@ -55,11 +53,13 @@ bool vb_port_addresses_any_has(const struct vb_adapter *adapter, const uint8_t g
 /* The same of one port's; 0 stands for all of them (vb_is_own_fn). */
 bool vb_port_addresses_port_has(const struct vb_adapter *adapter, uint8_t port_num,
                                 const uint8_t gid[16]);
-/* Does a GID of the adapter's lead to the port with this number of any process of the host? One
- * that is made from a GUID leads to the port whose GUID it is, and an address to each port that
- * stands for an interface with this address; `netdev` "": it stands for all of them. */
-bool vb_port_addresses_lead_to(const struct vb_adapter *adapter, const uint8_t gid[16],
-                               unsigned number, const char *netdev);
+/* The same for a GID that an interface with this name has as its address; "": any interface. */
+bool vb_port_addresses_any_has_on(const struct vb_adapter *adapter, const uint8_t gid[16],
+                                  const char *netdev);
+/* vb_port_addresses_unit of a GID that begins as link-local ones do. */
+unsigned vb_port_addresses_guid_unit(const struct vb_adapter *adapter, const uint8_t gid[16]);
+/* Is it a GID of the adapter, or one that is made from the GUID of another device of this host? */
+bool vb_port_addresses_host_has(const struct vb_adapter *adapter, const uint8_t gid[16]);
 /* The first index of this RoCE v2 GID that an address stands behind; -1: it is not the host's. */
 int vb_port_addresses_find(struct vb_addresses *addresses, const uint8_t gid[16]);
 
@@ -85,5 +85,13 @@ uint16_t vb_port_path_mtu(uint32_t interface_mtu);
  */
 int vb_port_route(const uint8_t source[16], const uint8_t destination[16], uint32_t interface,
                   uint16_t *mtu);
+
+/* The port (vb_port_unit) whose GUID the GID is made from, also if no such port exists; 0: the GID
+ * is made from no GUID of this host. It is inline since each datagram asks. */
+static inline unsigned vb_port_addresses_unit(const struct vb_adapter *adapter,
+                                              const uint8_t gid[16])
+{
+    return gid[0] == 0xfe ? vb_port_addresses_guid_unit(adapter, gid) : 0;
+}
 
 #endif

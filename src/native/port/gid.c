@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Names, GUIDs and GIDs made from the host's interfaces and addresses (gid.h). */
 #include "port/gid.h"
 
 #include <arpa/inet.h>
@@ -57,14 +58,19 @@ static uint64_t hash(const char *salt, const char *text)
     return h ^ h >> 33;
 }
 
-uint64_t vb_port_device_guid(void)
+static uint64_t unit_guid(unsigned unit)
 {
     char identity[64];
     host_identity(identity, sizeof identity);
     uint64_t guid = hash("verbena node GUID", identity);
     guid &= ~(UINT64_C(0x01) << 56); /* not a group */
     guid |= UINT64_C(0x02) << 56;    /* locally administered */
-    return guid;
+    return guid + unit - 1;
+}
+
+uint64_t vb_port_device_guid(unsigned device)
+{
+    return unit_guid(vb_port_unit(device, 1));
 }
 
 /* ---- the GIDs ------------------------------------------------------------------------------ */
@@ -148,10 +154,10 @@ static int host_addresses(const char *netdev, struct address **found)
 }
 
 /* fe80::/64 and the GUID, on the port's interface: that of the first address, if there is one. */
-static struct vb_gid link_local(enum vb_gid_type type, const struct address *first)
+static struct vb_gid link_local(enum vb_gid_type type, unsigned unit, const struct address *first)
 {
     struct vb_gid gid = {.raw = {0xfe, 0x80}, .type = type};
-    uint64_t guid = vb_port_device_guid();
+    uint64_t guid = unit_guid(unit);
     for (int i = 0; i < 8; i++)
         gid.raw[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
     if (first) {
@@ -161,19 +167,9 @@ static struct vb_gid link_local(enum vb_gid_type type, const struct address *fir
     return gid;
 }
 
-/* From the node's GUID to the port's. */
-static void give_number(struct vb_gid *gid, unsigned number)
+struct vb_gid vb_port_gid_infiniband(unsigned unit)
 {
-    uint64_t guid = vb_port_device_guid() + number - 1;
-    for (int i = 0; i < 8; i++)
-        gid->raw[8 + i] = (uint8_t)(guid >> (56 - 8 * i));
-}
-
-struct vb_gid vb_port_gid_infiniband(unsigned number)
-{
-    struct vb_gid gid = link_local(VB_GID_ROCE_V1, NULL);
-    give_number(&gid, number);
-    return gid;
+    return link_local(VB_GID_ROCE_V1, unit, NULL);
 }
 
 /* How likely packets from here reach another host: the less, the better. */
@@ -188,16 +184,16 @@ static int reach(const struct address *address)
 }
 
 /* For programs that know no other index: packets must be able to go from it (port/gid.h). */
-static struct vb_gid choose_first(const struct address *addresses, int count)
+static struct vb_gid choose_first(const struct address *addresses, int count, unsigned unit)
 {
     const struct address *best = addresses;
     for (int i = 1; i < count; i++)
         if (reach(&addresses[i]) < reach(best))
             best = &addresses[i];
-    return count ? best->gid : link_local(VB_GID_ROCE_V2, NULL);
+    return count ? best->gid : link_local(VB_GID_ROCE_V2, unit, NULL);
 }
 
-int vb_port_gid_table(const char *netdev, struct vb_gid *table, int capacity)
+int vb_port_gid_table(const char *netdev, unsigned unit, struct vb_gid *table, int capacity)
 {
     struct address *addresses = NULL;
     int found = host_addresses(netdev, &addresses);
@@ -205,23 +201,12 @@ int vb_port_gid_table(const char *netdev, struct vb_gid *table, int capacity)
         return found;
     int count = 0;
     if (count < capacity)
-        table[count++] = choose_first(addresses, found);
+        table[count++] = choose_first(addresses, found, unit);
     if (count < capacity)
-        table[count++] = link_local(VB_GID_ROCE_V2, found ? addresses : NULL);
+        table[count++] = link_local(VB_GID_ROCE_V2, unit, found ? addresses : NULL);
     for (int i = 0; i < found && count < capacity; i++)
         table[count++] = addresses[i].gid;
     free(addresses);
-    return count;
-}
-
-int vb_port_gid_table_of(const char *netdev, unsigned number, struct vb_gid *table, int capacity)
-{
-    int count = vb_port_gid_table(netdev, table, capacity);
-    if (count < 2)
-        return count;
-    if (memcmp(table[0].raw, table[1].raw, sizeof table[0].raw) == 0) /* there is no address */
-        give_number(&table[0], number);
-    give_number(&table[1], number);
     return count;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What the device is called and how the host's addresses become its GIDs. libibverbs.so.1 and the
- * preloaded sysfs files both take these values from here, so that they agree.
+ * What the devices are called and how the host's addresses become the GIDs of their ports.
+ * libibverbs.so.1 and the preloaded sysfs files both take these values from here, so that they
+ * agree.
  */
 #ifndef VB_PORT_GID_H
 #define VB_PORT_GID_H
@@ -10,13 +11,25 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "hca/layout.h"
 #include "wire/headers.h"
 #include <string.h>
 
-#define VB_DEVICE_NAME  "verbena0"
-#define VB_UVERBS_NAME  "uverbs0"
-#define VB_UVERBS_MAJOR 231 /* Linux' major number of the InfiniBand class devices */
-#define VB_UVERBS_MINOR 192 /* of uverbs0 */
+#define VB_DEVICE_NAME  "verbena" /* the device's number stands behind it, … */
+#define VB_UVERBS_NAME  "uverbs"  /* …and behind this */
+#define VB_UVERBS_MAJOR 231       /* Linux' major number of the InfiniBand class devices */
+#define VB_UVERBS_MINOR 192       /* of uverbs0; the others follow */
+
+enum { VB_MAX_DEVICES = 8 };
+
+/*
+ * A port of a device among all ports that the devices of a host may have, counted from 1. Every
+ * process of the host has the same devices, so the number stands for the same port in all of them.
+ */
+static inline unsigned vb_port_unit(unsigned device, unsigned port_num)
+{
+    return device * VB_MAX_PORTS + port_num;
+}
 
 /* What ibv_query_port and ibv_query_device say in numbers and sysfs in words. */
 #define VB_FIRMWARE      VERBENA_VERSION
@@ -40,24 +53,23 @@ struct vb_gid {
 };
 
 /*
- * Fills `table` with the port's GIDs and returns how many, at most `capacity`; or -errno.
+ * Fills `table` with the GIDs of the port `unit` and returns how many, at most `capacity`; or
+ * -errno.
  *   0      the address from which packets most likely reach another host, once more, since many
  *          programs know no other index: IPv4 before IPv6, link-local and then loopback last; as 1
  *          where the host has no address
- *   1      fe80::/64 and the GUID, on the port's own interface: no packet goes from it
+ *   1      fe80::/64 and the port's GUID, on the port's own interface: no packet goes from it
  *   2 …    each address of each interface that is up, by ifindex and then by address; loopback
  *          interfaces come last
  * All are RoCE v2: there are no packets of v1.
  * The same interfaces and addresses give the same table in every process. With `netdev` only that
  * interface counts; NULL: all do.
  */
-int vb_port_gid_table(const char *netdev, struct vb_gid *table, int capacity);
+int vb_port_gid_table(const char *netdev, unsigned unit, struct vb_gid *table, int capacity);
 
-/* The same of a port with another number: its own GUID is the node's and the number - 1. */
-int vb_port_gid_table_of(const char *netdev, unsigned number, struct vb_gid *table, int capacity);
-
-/* What an InfiniBand port without a subnet manager's doing has: fe80::/64 and the GUID. */
-struct vb_gid vb_port_gid_infiniband(unsigned number);
+/* The only GID of an InfiniBand port, whose prefix no subnet manager has set: fe80::/64 and the
+ * port's GUID. */
+struct vb_gid vb_port_gid_infiniband(unsigned unit);
 
 /* Is this interface, which may be named with the label of an address, the one? NULL: each is. */
 bool vb_port_is_netdev(const char *netdev, const char *name);
@@ -68,7 +80,8 @@ bool vb_port_is_netdev(const char *netdev, const char *name);
  */
 bool vb_port_is_active(const char *netdev);
 
-/* The node's EUI-64, in host order: one for all processes of a host, locally administered. */
-uint64_t vb_port_device_guid(void);
+/* A device's EUI-64, in host order: the same in all processes of a host, locally administered. It
+ * is also the GUID of the device's port 1. */
+uint64_t vb_port_device_guid(unsigned device);
 
 #endif

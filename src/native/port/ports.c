@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads which devices and ports the environment asks for (ports.h). The texts are those of the
+ * options of `verbena run`, which Python has checked; a program may also be started without it.
+ */
 #include "port/ports.h"
 
 #include <errno.h>
@@ -89,14 +93,8 @@ static bool take_word(const char *word, struct vb_port_setting *port)
     return false;
 }
 
-/* Nothing of it was said: each InfiniBand port has other LIDs. */
-static uint16_t usual_lid(const struct vb_port_setting *port, unsigned number)
-{
-    return (uint16_t)(number << port->lmc);
-}
-
-/* `text` is changed. */
-static bool take_port(char *text, unsigned number, const struct vb_port_setting *usual,
+/* `text` is changed. Without a setting each InfiniBand port of the host has other LIDs. */
+static bool take_port(char *text, unsigned unit, const struct vb_port_setting *usual,
                       struct vb_port_setting *port)
 {
     const char *word = strsep(&text, ",");
@@ -112,7 +110,7 @@ static bool take_port(char *text, unsigned number, const struct vb_port_setting 
         if (!take_word(word, port))
             return false;
     if (port->infiniband && !port->lid)
-        port->lid = usual_lid(port, number);
+        port->lid = (uint16_t)(unit << port->lmc);
     return !(port->lid & ((1u << port->lmc) - 1));
 }
 
@@ -125,23 +123,63 @@ static bool overlap(const struct vb_port_setting *one, const struct vb_port_sett
     return one->infiniband && other->infiniband && (one->lid ^ other->lid) >> lmc == 0;
 }
 
-/* `text` is changed. */
-static bool take_ports(char *text, const struct vb_port_setting *usual,
-                       struct vb_port_settings *settings)
+/* Does no port so far have a LID of this one? */
+static bool lids_are_free(const struct vb_device_settings *found,
+                          const struct vb_port_setting *port)
 {
-    struct vb_port_settings found = {0};
-    char *next = text;
+    for (int device = 0; device < found->count; ++device)
+        for (int i = 0; i < found->device[device].count; ++i)
+            if (overlap(port, &found->device[device].port[i]))
+                return false;
+    return true;
+}
 
-    while (next) {
-        char *port = strsep(&next, ";");
+/* The next port of the last device. `text` is changed. */
+static bool ports_add_port(char *text, const struct vb_port_setting *usual,
+                           struct vb_device_settings *found)
+{
+    struct vb_port_settings *device = &found->device[found->count - 1];
+    struct vb_port_setting *port = &device->port[device->count];
 
-        if (found.count == VB_MAX_PORTS ||
-            !take_port(port, found.count + 1u, usual, &found.port[found.count]))
-            return false;
-        ++found.count;
-    }
-    if (found.count == VB_MAX_PORTS && overlap(&found.port[0], &found.port[1]))
+    if (device->count == VB_MAX_PORTS ||
+        !take_port(text, vb_port_unit(device->device, device->count + 1u), usual, port) ||
+        !lids_are_free(found, port))
         return false;
+    ++device->count;
+    return true;
+}
+
+/* The next device, with the ports that `text` describes up to a slash. */
+static bool ports_add_device(const char *text, const struct vb_port_setting *usual,
+                             struct vb_device_settings *found)
+{
+    char *copy = found->count < VB_MAX_DEVICES ? strndup(text, strcspn(text, "/")) : NULL;
+    char *next = copy;
+    bool taken = copy != NULL;
+
+    if (taken) {
+        found->device[found->count].device = found->count;
+        ++found->count;
+    }
+    while (taken && next)
+        taken = ports_add_port(strsep(&next, ";"), usual, found);
+    free(copy);
+    return taken;
+}
+
+/* As many devices as `text` describes, and `least` at least. */
+static bool take_devices(const char *text, unsigned least, const struct vb_port_setting *usual,
+                         struct vb_device_settings *settings)
+{
+    struct vb_device_settings found = {0};
+    const char *slash = text;
+
+    while (slash || found.count < least) {
+        if (!ports_add_device(text, usual, &found))
+            return false;
+        slash = strchr(text, '/');
+        text = slash ? slash + 1 : text;
+    }
     *settings = found;
     return true;
 }
@@ -167,30 +205,45 @@ static void ports_read_netdev(struct vb_port_setting *port)
         strcpy(port->netdev, strlen(name) < sizeof(port->netdev) ? name : "/");
 }
 
-unsigned vb_port_ports_read(struct vb_port_settings *settings)
+/* 0: the variable is not set. `described`: by VERBENA_PORTS. */
+static bool read_count(unsigned described, unsigned *count)
+{
+    const char *devices = variable("VERBENA_DEVICES");
+
+    *count = 0;
+    return !devices || (ports_take_number(devices, VB_MAX_DEVICES, count, &devices) && !*devices &&
+                        *count && *count >= described);
+}
+
+static unsigned count_slashes(const char *text)
+{
+    unsigned count = 0;
+
+    for (; (text = strchr(text, '/')) != NULL; ++text)
+        ++count;
+    return count;
+}
+
+unsigned vb_port_devices_read(struct vb_device_settings *settings)
 {
     const char *ports = variable("VERBENA_PORTS"), *layer = variable("VERBENA_LINK_LAYER");
-    struct vb_port_setting *first = &settings->port[0];
-    unsigned trouble = 0;
-    char *copy;
+    const char *one = layer && strcmp(layer, "infiniband") == 0 ? layer : "ethernet";
+    struct vb_port_settings usual;
+    unsigned trouble = 0, count;
 
-    vb_port_ports_usual(settings);
-    ports_read_netdev(first);
-    if (vb_port_pkeys_parse(variable("VERBENA_PKEYS"), ',', first->pkeys))
+    vb_port_ports_usual(&usual);
+    ports_read_netdev(&usual.port[0]);
+    if (vb_port_pkeys_parse(variable("VERBENA_PKEYS"), ',', usual.port[0].pkeys))
         trouble |= VB_BAD_PKEYS;
-    if (layer && strcmp(layer, "infiniband") == 0) {
-        first->infiniband = true;
-        first->lid = usual_lid(first, 1);
+    if (!read_count(ports ? count_slashes(ports) + 1 : 1, &count)) {
+        trouble |= VB_BAD_DEVICES;
+        count = 0;
     }
-    copy = ports ? strdup(ports) : NULL;
-    if (copy) {
-        struct vb_port_setting usual = *first;
-
-        if (!take_ports(copy, &usual, settings))
-            trouble |= VB_BAD_PORTS;
-    }
-    free(copy);
-    return trouble;
+    *settings = (struct vb_device_settings){.count = 1, .device = {usual}};
+    if (ports && take_devices(ports, count, &usual.port[0], settings))
+        return trouble;
+    take_devices(one, count, &usual.port[0], settings);
+    return ports ? trouble | VB_BAD_PORTS : trouble;
 }
 
 bool vb_port_ports_are_infiniband(const struct vb_port_settings *settings)

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which ports the environment asks for, with their settings:
+ * Which devices and ports the environment asks for. VERBENA_PORTS has the ports of a device, with a
+ * semicolon between, and the devices, with a slash between:
  *
- *   VERBENA_PORTS="ethernet,netdev=eth0;infiniband,lid=8,lmc=2,pkeys=0xffff+0x8001"
+ *   VERBENA_PORTS="ethernet,netdev=eth0;infiniband,lid=8,lmc=2,pkeys=0xffff+0x8001/ethernet"
  *
- * or one port of VERBENA_LINK_LAYER. What a port does not say of itself is VERBENA_NETDEV's and
- * VERBENA_PKEYS'. Both libibverbs and the preloaded sysfs files read it here, so that they agree.
+ * Without it a device has one port of VERBENA_LINK_LAYER. VERBENA_DEVICES is the number of devices;
+ * those that VERBENA_PORTS does not describe are as the last that it does. VERBENA_NETDEV and
+ * VERBENA_PKEYS hold for the ports that have no such setting of their own. libibverbs and the
+ * preloaded sysfs files both read the variables here, so that they agree.
  */
 #ifndef VB_PORT_PORTS_H
 #define VB_PORT_PORTS_H
@@ -13,6 +16,7 @@
 #include <net/if.h>
 
 #include "hca/adapter_port.h"
+#include "port/gid.h"
 
 struct vb_port_setting {
     bool infiniband;
@@ -22,18 +26,25 @@ struct vb_port_setting {
     char netdev[IF_NAMESIZE]; /* "": every interface */
 };
 
+/* The ports of one device. */
 struct vb_port_settings {
+    uint8_t device; /* the number in its name, from 0 */
     uint8_t count;
     struct vb_port_setting port[VB_MAX_PORTS];
 };
 
-enum vb_port_trouble { VB_BAD_PORTS = 1 << 0, VB_BAD_PKEYS = 1 << 1 };
+struct vb_device_settings {
+    uint8_t count;
+    struct vb_port_settings device[VB_MAX_DEVICES];
+};
 
-/* One Ethernet port with every interface, in the default partition. */
+enum vb_port_trouble { VB_BAD_PORTS = 1 << 0, VB_BAD_PKEYS = 1 << 1, VB_BAD_DEVICES = 1 << 2 };
+
+/* The first device with one Ethernet port that has every interface, in the default partition. */
 void vb_port_ports_usual(struct vb_port_settings *settings);
-/* Of the environment; variables that are not understood are left out, and returned as bits. */
-unsigned vb_port_ports_read(struct vb_port_settings *settings);
-/* No port sends packets. */
+/* Reads the variables. One that is not understood is ignored, and returned as a bit. */
+unsigned vb_port_devices_read(struct vb_device_settings *settings);
+/* True: no port of the device sends packets. */
 bool vb_port_ports_are_infiniband(const struct vb_port_settings *settings);
 
 /* Numbers with `between` between them; fills all entries, those without a number with 0. -EINVAL:

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Finding and setting the bytes that `verbena run` keeps for its programs (run_note.h). */
 #include "port/run_note.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the port has counted, as text: JSON of all, and a line of what was refused lately. */
+/*
+ * What the carrier has counted, as text: JSON of all counters, and a log line of what was refused
+ * lately. host/host.c and roce.c call it; the counters are read under the lock, or approximately.
+ */
 #include <stdio.h>
 #include <string.h>
 
@@ -9,9 +12,10 @@
 #include "roce/state.h"
 #include "transport/responder.h"
 
-enum { UDP_FIRST = VB_COUNTER_COUNT, STEER_FIRST = UDP_FIRST + VB_UDP_COUNTS };
+enum { UDP_FIRST = VB_COUNTER_COUNT, REUSEPORT_FIRST = UDP_FIRST + VB_UDP_COUNTS };
 
-_Static_assert(STEER_FIRST + (int)VB_STEER_COUNTS == (int)VB_ROCE_COUNTS, "one place for each");
+_Static_assert(REUSEPORT_FIRST + (int)VB_REUSEPORT_COUNTS == (int)VB_ROCE_COUNTS,
+               "one place for each");
 
 static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
 {
@@ -19,8 +23,8 @@ static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
 
     if (!roce)
         return 0;
-    if (n >= STEER_FIRST)
-        return vb_roce_steer_counter(roce->steer, n - STEER_FIRST);
+    if (n >= REUSEPORT_FIRST)
+        return vb_roce_reuseport_counter(roce->reuseport, n - REUSEPORT_FIRST);
     if (n >= UDP_FIRST)
         return vb_roce_udp_counter(roce->udp, n - UDP_FIRST);
     memcpy(&value, (const char *)vb_engine_counters(roce->engine) + n * sizeof(value),
@@ -30,8 +34,8 @@ static uint64_t value_of(const struct vb_roce *roce, uint32_t n)
 
 static const char *describe_name_of(uint32_t n)
 {
-    if (n >= STEER_FIRST)
-        return vb_roce_steer_counter_name(n - STEER_FIRST);
+    if (n >= REUSEPORT_FIRST)
+        return vb_roce_reuseport_counter_name(n - REUSEPORT_FIRST);
     if (n >= UDP_FIRST)
         return vb_roce_udp_counter_name(n - UDP_FIRST);
     return vb_counter_names[n].name;
@@ -42,13 +46,13 @@ static const struct {
     uint32_t first, end;
 } parts[] = {
     {"engine", 0, UDP_FIRST},
-    {"udp", UDP_FIRST, STEER_FIRST},
-    {"steer", STEER_FIRST, VB_ROCE_COUNTS},
+    {"udp", UDP_FIRST, REUSEPORT_FIRST},
+    {"reuseport", REUSEPORT_FIRST, VB_ROCE_COUNTS},
 };
 
 enum { PARTS = sizeof(parts) / sizeof(*parts) };
 
-/* With what was dropped of datagrams that went without packets. */
+/* The counter, with what was dropped of datagrams that went without packets. */
 static uint64_t counted(const struct vb_roce *roce, const struct vb_adapter *adapter, uint32_t n)
 {
     return value_of(roce, n) + (n < UDP_FIRST ? vb_lost_counted(adapter, n) : 0);
@@ -142,7 +146,10 @@ void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now)
     roce->config.log(roce->config.argument, line);
 }
 
-/* A connection's request that nothing has counted: by the way that it took. */
+/*
+ * Why a connection's request was refused if no counter says it: by the responder's path through its
+ * states.
+ */
 static const char *why_on_its_way(const struct vb_roce *roce, bool is_kept)
 {
     char path[PATH_TEXT];

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * How queue pairs and processes leave the port without loss: what they posted is sent first, and
- * what their socket holds for other processes is passed on.
+ * How queue pairs and processes end without loss: what they posted is sent first, and what their
+ * socket holds for other processes is passed on. host/carriers.c calls it for a QP, host/host.c for
+ * a process that closes its device or ends with it open. Each wait has a bound.
  */
 #include <errno.h>
 #include <time.h>
@@ -11,9 +12,9 @@
 
 enum {
     FLUSH_NS = 1000000000,
-    FLUSH_NAP_NS = 100000, /* where another thread has the lock… */
-    FLUSH_TRIES = 500,
-    LOOPBACK_NS = 2000000, /* what was sent may reach a socket of this host as late as that */
+    FLUSH_NAP_NS = 100000, /* between attempts, while another thread has the lock */
+    FLUSH_TRIES = 500,     /* of these attempts: 50 ms */
+    LOOPBACK_NS = 2000000, /* after which a packet has reached a socket of this host */
 };
 
 static void sleep_until(uint64_t at)
@@ -32,7 +33,8 @@ static void ending_send_due(struct vb_roce *roce)
     vb_roce_leave(roce);
 }
 
-/* A network delivers what a process sent before it ended. What becomes due meanwhile is newer. */
+/* A network delivers what a process sent before it ended. Packets that are held after this call
+ * began are not waited for. */
 void vb_roce_flush(struct vb_roce *roce)
 {
     uint64_t last = vb_wrap_last_out(&roce->wrap), now = vb_roce_now(), until = now + FLUSH_NS;
@@ -58,7 +60,7 @@ void vb_roce_flush(struct vb_roce *roce)
     sleep_until(vb_roce_now() + LOOPBACK_NS);
 }
 
-/* Packets of this QP could leave, if the system or the next turn took them. */
+/* Has the QP packets that leave as soon as the system takes more, or in the next turn? */
 static bool ending_is_behind(const struct vb_roce *roce, const struct vb_qp *qp)
 {
     return qp->type == IBV_QPT_UC && qp->endpoint &&
@@ -79,7 +81,7 @@ void vb_roce_send_posted(struct vb_roce *roce, struct vb_qp *qp)
     vb_roce_leave(roce);
 }
 
-/* Of all QPs. False: nothing waits for the port any more, or it waits for a peer. */
+/* Sends for all QPs. False: nothing is ready to be sent any more; it may wait for a peer. */
 static bool sends_on(struct vb_roce *roce)
 {
     bool more = true;
@@ -87,38 +89,42 @@ static bool sends_on(struct vb_roce *roce)
     if (!vb_roce_try_enter(roce))
         return more;
     vb_roce_transmit(roce, vb_roce_now());
-    more = roce->again != UINT64_MAX || atomic_load(&roce->kicked);
+    more = roce->again != UINT64_MAX || atomic_load(&roce->doorbell);
     vb_roce_leave(roce);
     return more;
 }
 
 enum {
-    LAST_BATCHES = 1 << 16, /* more than its socket holds, of the smallest packets one by one */
+    LAST_BATCHES = 1 << 16, /* more than the socket holds, even of the smallest packets */
     LAST_LOOK_NS =
-        500000, /* a packet for which the kernel had chosen the socket is in it by then */
-    LAST_PUSH_NS = 1000000000, /* to owners that take no more */
+        500000, /* after which a packet for which the kernel had chosen the socket is in it */
+    LAST_PUSH_NS = 1000000000, /* how long owners that take no more are waited for */
 };
 
-/* What waits for another process would be lost with the socket; for this one it is too late. */
+/* Packets for other processes would be lost with the socket. Those for this process are dropped. */
 static void forward_the_rest(struct vb_roce *roce)
 {
     uint64_t now = vb_roce_now();
     struct vb_arrival arrival;
 
-    for (int i = 0; i < LAST_BATCHES && vb_roce_udp_receive(roce->udp); ++i)
+    for (int i = 0; i < LAST_BATCHES; ++i) {
         while (vb_roce_udp_next(roce->udp, &arrival))
-            vb_roce_steer_takes(roce->steer, &arrival, now);
+            vb_roce_reuseport_takes(roce->reuseport, &arrival, now);
+        if (!vb_roce_udp_receive(roce->udp))
+            return;
+    }
 }
 
 static void push_the_rest(struct vb_roce *roce)
 {
     uint64_t until = vb_roce_now() + LAST_PUSH_NS;
 
-    while (vb_roce_steer_push(roce->steer, vb_roce_now()) && vb_roce_now() < until)
+    while (vb_roce_reuseport_push(roce->reuseport, vb_roce_now()) && vb_roce_now() < until)
         sleep_until(vb_roce_now() + FLUSH_NAP_NS);
 }
 
-/* A socket that is closed while packets can still reach it takes them with it. */
+/* The socket leaves the port before it is closed: a packet that reached it in between would be
+ * lost. */
 void vb_roce_withdraw(struct vb_roce *roce)
 {
     if (vb_roce_udp_leave_port(roce->udp) == 0)
@@ -127,7 +133,7 @@ void vb_roce_withdraw(struct vb_roce *roce)
     push_the_rest(roce);
 }
 
-/* The lock is tried for as long as a thread that has it may be kept waiting. */
+/* The lock is tried and not waited for: a thread that ended may hold it for ever. */
 void vb_roce_end(struct vb_roce *roce)
 {
     bool entered = false;

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Packets for other processes of this host, out to their owners and in from those who got ours.
+ * reuseport.c calls it under the port's lock. A packet that waits is kept in order, and what is
+ * kept is bounded.
+ */
 #include "roce/forward.h"
 
 #include <errno.h>
@@ -12,26 +17,27 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "direct/handshake.h"
+#include "direct/user.h"
 #include "memory/descriptor.h"
-#include "roce/outlet.h"
+#include "roce/forward_queue.h"
 
 enum {
-    OUTGOING = 256,         /* owners that are remembered */
-    LARGEST = 8192,         /* a packet with any headers */
-    MESSAGES_AT_ONCE = 64,  /* from one link, before another's turn */
-    BUFFER_BYTES = 4 << 20, /* of a connection, where the system allows so many */
+    OUTGOING = 256,         /* owners for which there is a queue */
+    LARGEST = 8192,         /* bytes of a packet, with any headers */
+    MESSAGES_AT_ONCE = 64,  /* taken from one connection before the next one's turn */
+    BUFFER_BYTES = 4 << 20, /* of a connection's send buffer, if the system allows so many */
     KEPT_FOR_ONE = 16 << 20,
     KEPT_FOR_ALL = 64 << 20,
-    RETRY_NS = 2000000, /* until an owner that cannot be reached is tried again: doubled… */
+    RETRY_NS = 2000000, /* until an owner that cannot be reached is tried again; doubled each time
+                           up to LONGEST_NS */
     LONGEST_NS = 64000000,
 };
 
 static const uint64_t never = UINT64_MAX;
 
-/* Where packets come in: a listening socket, or one that was accepted. */
-struct entrance {
-    struct entrance *next;
+/* A socket for packets that others forward to this process: one that listens, or a connection. */
+struct inbound {
+    struct inbound *next;
     int fd;
     bool listens;
 };
@@ -41,15 +47,17 @@ struct vb_forward {
     vb_forwarded_fn *deliver;
     void *argument;
     int epoll_fd;
-    int spare_fd; /* given up to refuse a connection when there are no descriptors */
-    struct entrance *entrances;
-    struct vb_outlet outlets[OUTGOING];
-    uint16_t places[VB_SLOTS]; /* of the slot's outlet, counted from 1; 0: it has none */
-    int next_fd;               /* for the next connection, also without descriptors; or -1 */
+    int spare_fd; /* closed for a moment to accept a connection when no descriptor is left */
+    struct inbound *inbounds;
+    struct vb_forward_queue queues[OUTGOING];
+    uint16_t
+        places[VB_SLOTS]; /* of each slot's queue in `queues`, counted from 1; 0: it has none */
+    int next_fd; /* a socket that is not connected yet, kept for the next connection; or -1 */
     uint64_t sends;
-    uint64_t retry_at; /* for letters that wait without a connection; `never`: none does */
+    uint64_t retry_at; /* when queues with packets and no connection are tried again; `never`: there
+                          are none */
     uint64_t pause;
-    uint8_t buffer[sizeof(struct vb_letter) + LARGEST];
+    uint8_t buffer[sizeof(struct vb_forward_header) + LARGEST];
 };
 
 static socklen_t forward_name_of(uint16_t port, uint32_t slot, struct sockaddr_un *address)
@@ -73,9 +81,9 @@ static int forward_new_socket(void)
 
 /* ---- in ---- */
 
-static int add_entrance(struct vb_forward *forward, int fd, bool listens)
+static int add_inbound(struct vb_forward *forward, int fd, bool listens)
 {
-    struct entrance *made = calloc(1, sizeof(*made));
+    struct inbound *made = calloc(1, sizeof(*made));
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = made};
 
     if (!made)
@@ -87,14 +95,14 @@ static int add_entrance(struct vb_forward *forward, int fd, bool listens)
         free(made);
         return error;
     }
-    made->next = forward->entrances;
-    forward->entrances = made;
+    made->next = forward->inbounds;
+    forward->inbounds = made;
     return 0;
 }
 
-static void end_entrance(struct vb_forward *forward, struct entrance *ended)
+static void end_inbound(struct vb_forward *forward, struct inbound *ended)
 {
-    struct entrance **at = &forward->entrances;
+    struct inbound **at = &forward->inbounds;
 
     while (*at && *at != ended)
         at = &(*at)->next;
@@ -116,7 +124,7 @@ int vb_roce_forward_accept(struct vb_forward *forward, uint32_t slot)
     if (bind(fd, (struct sockaddr *)&address, length) || listen(fd, 128))
         error = -errno;
     if (!error)
-        error = add_entrance(forward, fd, true);
+        error = add_inbound(forward, fd, true);
     if (error)
         close(fd);
     return error;
@@ -129,20 +137,20 @@ static int forward_open_spare(void)
 
 static void forward_deliver(struct vb_forward *forward, size_t length, uint64_t now)
 {
-    struct vb_letter letter;
-    struct vb_arrival arrival = {.bytes = forward->buffer + sizeof(letter)};
+    struct vb_forward_header head;
+    struct vb_arrival arrival = {.bytes = forward->buffer + sizeof(head)};
 
-    memcpy(&letter, forward->buffer, sizeof(letter));
-    memcpy(arrival.sgid, letter.sgid, sizeof(letter.sgid));
-    memcpy(arrival.dgid, letter.dgid, sizeof(letter.dgid));
-    arrival.flow_label = letter.flow_label;
-    arrival.traffic_class = letter.traffic_class;
-    arrival.hop_limit = letter.hop_limit;
-    arrival.length = (uint32_t)(length - sizeof(letter));
+    memcpy(&head, forward->buffer, sizeof(head));
+    memcpy(arrival.sgid, head.sgid, sizeof(head.sgid));
+    memcpy(arrival.dgid, head.dgid, sizeof(head.dgid));
+    arrival.flow_label = head.flow_label;
+    arrival.traffic_class = head.traffic_class;
+    arrival.hop_limit = head.hop_limit;
+    arrival.length = (uint32_t)(length - sizeof(head));
     forward->deliver(forward->argument, &arrival, now);
 }
 
-static void take_messages(struct vb_forward *forward, struct entrance *link, uint64_t now)
+static void take_messages(struct vb_forward *forward, struct inbound *link, uint64_t now)
 {
     for (int i = 0; i < MESSAGES_AT_ONCE; ++i) {
         ssize_t length = recv(link->fd, forward->buffer, sizeof(forward->buffer), MSG_DONTWAIT);
@@ -150,29 +158,32 @@ static void take_messages(struct vb_forward *forward, struct entrance *link, uin
         if (length < 0 && (errno == EAGAIN || errno == EINTR))
             return;
         if (length <= 0) {
-            end_entrance(forward, link);
+            end_inbound(forward, link);
             return;
         }
-        if ((size_t)length >= sizeof(struct vb_letter) + VB_BTH)
+        if ((size_t)length >= sizeof(struct vb_forward_header) + VB_BTH)
             forward_deliver(forward, (size_t)length, now);
     }
 }
 
-/* The sender connects anew for what comes later; what it has sent already is taken. */
+/* Takes what the sender has sent already. It connects again for what it sends later. */
 static void take_and_close(struct vb_forward *forward, int fd, uint64_t now)
 {
     ssize_t length;
 
     if (vb_direct_check_user(fd) == 0 && shutdown(fd, SHUT_RD) == 0)
         while ((length = recv(fd, forward->buffer, sizeof(forward->buffer), MSG_DONTWAIT)) > 0)
-            if ((size_t)length >= sizeof(struct vb_letter) + VB_BTH)
+            if ((size_t)length >= sizeof(struct vb_forward_header) + VB_BTH)
                 forward_deliver(forward, (size_t)length, now);
     close(fd);
 }
 
-/* Without a descriptor for it a connection stays in the queue and the queue readable, for ever. */
-static void admit_for_a_moment(struct vb_forward *forward, const struct entrance *listener,
-                               uint64_t now)
+/*
+ * A connection for which there is no descriptor would stay in the listening socket's queue and keep
+ * it readable, so that the thread never slept.
+ */
+static void accept_without_descriptor(struct vb_forward *forward, const struct inbound *listener,
+                                      uint64_t now)
 {
     int fd;
 
@@ -185,15 +196,15 @@ static void admit_for_a_moment(struct vb_forward *forward, const struct entrance
     forward->spare_fd = forward_open_spare();
 }
 
-/* Another user's process could give packets any source. */
-static void admit(struct vb_forward *forward, const struct entrance *listener, uint64_t now)
+/* Other users' processes are refused, as they could forge a packet's source. */
+static void accept_inbound(struct vb_forward *forward, const struct inbound *listener, uint64_t now)
 {
     int fd =
         vb_memory_descriptor_raise(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 
     if (fd < 0 && (errno == EMFILE || errno == ENFILE))
-        admit_for_a_moment(forward, listener, now);
-    if (fd >= 0 && (vb_direct_check_user(fd) || add_entrance(forward, fd, false)))
+        accept_without_descriptor(forward, listener, now);
+    if (fd >= 0 && (vb_direct_check_user(fd) || add_inbound(forward, fd, false)))
         take_and_close(forward, fd, now);
 }
 
@@ -211,75 +222,77 @@ static int open_next(struct vb_forward *forward)
     return 0;
 }
 
-/* Letters that wait say when they can leave. The owner's end is said without being asked for. */
-static int watch_outlet(const struct vb_forward *forward, struct vb_outlet *outlet, int operation)
+/* EPOLLOUT is asked for while packets wait. EPOLLHUP, the owner's end, is always reported. */
+static int watch_queue(const struct vb_forward *forward, struct vb_forward_queue *queue,
+                       int operation)
 {
-    struct epoll_event event = {.events = vb_roce_outlet_waits(outlet) ? EPOLLOUT : 0,
-                                .data.ptr = outlet};
+    struct epoll_event event = {.events = vb_roce_forward_queue_waits(queue) ? EPOLLOUT : 0,
+                                .data.ptr = queue};
 
-    return epoll_ctl(forward->epoll_fd, operation, outlet->fd, &event) ? -errno : 0;
+    return epoll_ctl(forward->epoll_fd, operation, queue->fd, &event) ? -errno : 0;
 }
 
-static void forward_disconnect(const struct vb_forward *forward, struct vb_outlet *outlet)
+static void forward_disconnect(const struct vb_forward *forward, struct vb_forward_queue *queue)
 {
-    if (outlet->fd < 0)
+    if (queue->fd < 0)
         return;
-    epoll_ctl(forward->epoll_fd, EPOLL_CTL_DEL, outlet->fd, NULL);
-    close(outlet->fd);
-    outlet->fd = -1;
+    epoll_ctl(forward->epoll_fd, EPOLL_CTL_DEL, queue->fd, NULL);
+    close(queue->fd);
+    queue->fd = -1;
 }
 
-/* For another slot, or for none. */
-static void vacate(struct vb_forward *forward, struct vb_outlet *outlet)
+/* The queue is free for another slot. Packets that wait in it are dropped. */
+static void release_queue(struct vb_forward *forward, struct vb_forward_queue *queue)
 {
-    forward_disconnect(forward, outlet);
-    vb_roce_outlet_clear(outlet);
-    if (outlet->slot)
-        forward->places[outlet->slot] = 0;
-    outlet->slot = 0;
+    forward_disconnect(forward, queue);
+    vb_roce_forward_queue_clear(queue);
+    if (queue->slot)
+        forward->places[queue->slot] = 0;
+    queue->slot = 0;
 }
 
-static bool is_taken(const struct vb_outlet *outlet)
+static bool is_taken(const struct vb_forward_queue *queue)
 {
-    return outlet->slot != 0;
+    return queue->slot != 0;
 }
 
-static bool is_older(const struct vb_outlet *outlet, const struct vb_outlet *than)
+static bool is_older(const struct vb_forward_queue *queue, const struct vb_forward_queue *than)
 {
-    return !than || !is_taken(outlet) || (is_taken(than) && outlet->used < than->used);
+    return !than || !is_taken(queue) || (is_taken(than) && queue->used < than->used);
 }
 
-/* One for which nothing waits: a free one, or that which was needed longest ago. */
-static struct vb_outlet *find_idle(struct vb_forward *forward)
+/* A queue without packets: a free one, or the one that was used longest ago. */
+static struct vb_forward_queue *find_idle(struct vb_forward *forward)
 {
-    struct vb_outlet *idle = NULL;
+    struct vb_forward_queue *idle = NULL;
 
     for (int i = 0; i < OUTGOING; ++i)
-        if (!vb_roce_outlet_waits(&forward->outlets[i]) && is_older(&forward->outlets[i], idle))
-            idle = &forward->outlets[i];
+        if (!vb_roce_forward_queue_waits(&forward->queues[i]) &&
+            is_older(&forward->queues[i], idle))
+            idle = &forward->queues[i];
     return idle;
 }
 
-/* Ends the connection that was needed longest ago, of those for which nothing waits. */
+/* Ends the connection that was used longest ago, of those without packets. */
 static bool free_descriptor(struct vb_forward *forward)
 {
-    struct vb_outlet *oldest = NULL;
+    struct vb_forward_queue *oldest = NULL;
 
     for (int i = 0; i < OUTGOING; ++i) {
-        struct vb_outlet *each = &forward->outlets[i];
+        struct vb_forward_queue *each = &forward->queues[i];
 
-        if (each->fd >= 0 && !vb_roce_outlet_waits(each) && is_older(each, oldest))
+        if (each->fd >= 0 && !vb_roce_forward_queue_waits(each) && is_older(each, oldest))
             oldest = each;
     }
     if (oldest)
-        vacate(forward, oldest);
+        release_queue(forward, oldest);
     return oldest != NULL;
 }
 
 /*
- * A socket that finds nobody stays for the next attempt. So a packet for a slot that no process has
- * costs half of what its reception does (0.46 and 0.9 us), and need not be refused unasked: a
- * process may have come by now.
+ * A socket that nobody listened for is kept for the next attempt. So a packet for a slot that no
+ * process has costs half as much as receiving it (0.46 and 0.9 us), and each is tried: a process
+ * may have taken the slot by now.
  */
 static int connect_next(struct vb_forward *forward, uint32_t slot)
 {
@@ -292,7 +305,7 @@ static int connect_next(struct vb_forward *forward, uint32_t slot)
 }
 
 /* 0, -ENOENT (no process has the slot), -EAGAIN (not now), -EACCES. */
-static int connect_outlet(struct vb_forward *forward, struct vb_outlet *outlet)
+static int connect_queue(struct vb_forward *forward, struct vb_forward_queue *queue)
 {
     int error = open_next(forward);
 
@@ -300,21 +313,21 @@ static int connect_outlet(struct vb_forward *forward, struct vb_outlet *outlet)
         error = open_next(forward);
     if (error)
         return -EAGAIN;
-    error = connect_next(forward, outlet->slot);
+    error = connect_next(forward, queue->slot);
     if (error)
         return error;
-    outlet->fd = forward->next_fd;
+    queue->fd = forward->next_fd;
     forward->next_fd = -1;
-    if (vb_direct_check_user(outlet->fd))
+    if (vb_direct_check_user(queue->fd))
         error = -EACCES;
-    else if (watch_outlet(forward, outlet, EPOLL_CTL_ADD))
+    else if (watch_queue(forward, queue, EPOLL_CTL_ADD))
         error = -EAGAIN;
     if (error)
-        forward_disconnect(forward, outlet);
+        forward_disconnect(forward, queue);
     return error;
 }
 
-/* ---- out: letters ---- */
+/* ---- out: packets ---- */
 
 static void retry_later(struct vb_forward *forward, uint64_t now)
 {
@@ -322,20 +335,20 @@ static void retry_later(struct vb_forward *forward, uint64_t now)
         forward->retry_at = now + forward->pause;
 }
 
-/* NULL: letters wait for too many other owners. */
-static struct vb_outlet *outlet_for(struct vb_forward *forward, uint32_t slot)
+/* The slot's queue, new or present; NULL: packets wait in all of them. */
+static struct vb_forward_queue *queue_for(struct vb_forward *forward, uint32_t slot)
 {
-    struct vb_outlet *outlet;
+    struct vb_forward_queue *queue;
 
     if (forward->places[slot])
-        return &forward->outlets[forward->places[slot] - 1];
-    outlet = find_idle(forward);
-    if (!outlet)
+        return &forward->queues[forward->places[slot] - 1];
+    queue = find_idle(forward);
+    if (!queue)
         return NULL;
-    vacate(forward, outlet);
-    outlet->slot = slot;
-    forward->places[slot] = (uint16_t)(outlet - forward->outlets + 1);
-    return outlet;
+    release_queue(forward, queue);
+    queue->slot = slot;
+    forward->places[slot] = (uint16_t)(queue - forward->queues + 1);
+    return queue;
 }
 
 static uint64_t kept_for_all(const struct vb_forward *forward)
@@ -343,38 +356,38 @@ static uint64_t kept_for_all(const struct vb_forward *forward)
     uint64_t kept = 0;
 
     for (int i = 0; i < OUTGOING; ++i)
-        kept += forward->outlets[i].kept;
+        kept += forward->queues[i].kept;
     return kept;
 }
 
-static int forward_keep(struct vb_forward *forward, struct vb_outlet *outlet,
+static int forward_keep(struct vb_forward *forward, struct vb_forward_queue *queue,
                         const struct vb_arrival *arrival, uint64_t now)
 {
-    bool waited = vb_roce_outlet_waits(outlet);
+    bool waited = vb_roce_forward_queue_waits(queue);
 
-    if (outlet->kept > KEPT_FOR_ONE || kept_for_all(forward) > KEPT_FOR_ALL ||
-        vb_roce_outlet_keep(outlet, arrival))
+    if (queue->kept > KEPT_FOR_ONE || kept_for_all(forward) > KEPT_FOR_ALL ||
+        vb_roce_forward_queue_keep(queue, arrival))
         return -EAGAIN;
-    if (!waited && outlet->fd >= 0 && watch_outlet(forward, outlet, EPOLL_CTL_MOD))
-        forward_disconnect(forward, outlet);
-    if (outlet->fd < 0)
+    if (!waited && queue->fd >= 0 && watch_queue(forward, queue, EPOLL_CTL_MOD))
+        forward_disconnect(forward, queue);
+    if (queue->fd < 0)
         retry_later(forward, now);
     return 0;
 }
 
-/* An owner may have gone and another process may have its slot by now: so twice. */
-static int forward_send_now(struct vb_forward *forward, struct vb_outlet *outlet,
+/* It is tried twice: the owner may have ended, and another process may have its slot by now. */
+static int forward_send_now(struct vb_forward *forward, struct vb_forward_queue *queue,
                             const struct vb_arrival *arrival)
 {
     int error = -EAGAIN;
 
     for (int i = 0; i < 2; ++i) {
-        error = outlet->fd < 0 ? connect_outlet(forward, outlet) : 0;
+        error = queue->fd < 0 ? connect_queue(forward, queue) : 0;
         if (!error)
-            error = vb_roce_outlet_send(outlet, arrival);
+            error = vb_roce_forward_queue_send(queue, arrival);
         if (error != -EPIPE)
             return error;
-        forward_disconnect(forward, outlet);
+        forward_disconnect(forward, queue);
     }
     return -EAGAIN;
 }
@@ -382,53 +395,53 @@ static int forward_send_now(struct vb_forward *forward, struct vb_outlet *outlet
 int vb_roce_forward_send(struct vb_forward *forward, uint32_t slot,
                          const struct vb_arrival *arrival, uint64_t now)
 {
-    struct vb_outlet *outlet;
+    struct vb_forward_queue *queue;
     int error = -EAGAIN;
 
     if (arrival->length > LARGEST)
         return -ENOENT;
-    outlet = outlet_for(forward, slot);
-    if (!outlet)
+    queue = queue_for(forward, slot);
+    if (!queue)
         return -EAGAIN;
-    outlet->used = ++forward->sends;
-    if (!vb_roce_outlet_waits(outlet))
-        error = forward_send_now(forward, outlet, arrival);
+    queue->used = ++forward->sends;
+    if (!vb_roce_forward_queue_waits(queue))
+        error = forward_send_now(forward, queue, arrival);
     if (error == -EAGAIN)
-        return forward_keep(forward, outlet, arrival, now);
+        return forward_keep(forward, queue, arrival, now);
     if (error)
-        vacate(forward, outlet);
+        release_queue(forward, queue);
     return error;
 }
 
-/* What waits for this owner leaves, if it can. */
-static void forward_drain(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
+/* Sends what waits for this owner, as far as it takes it. */
+static void forward_drain(struct vb_forward *forward, struct vb_forward_queue *queue, uint64_t now)
 {
     int error;
 
-    if (!vb_roce_outlet_waits(outlet))
+    if (!vb_roce_forward_queue_waits(queue))
         return;
-    error = outlet->fd < 0 ? connect_outlet(forward, outlet) : 0;
+    error = queue->fd < 0 ? connect_queue(forward, queue) : 0;
 
     if (error == -ENOENT || error == -EACCES) {
-        vacate(forward, outlet);
+        release_queue(forward, queue);
         return;
     }
     if (!error)
-        error = vb_roce_outlet_drain(outlet);
-    if (error == -EPIPE || (outlet->fd >= 0 && watch_outlet(forward, outlet, EPOLL_CTL_MOD)))
-        forward_disconnect(forward, outlet);
-    if (outlet->fd < 0 && vb_roce_outlet_waits(outlet))
+        error = vb_roce_forward_queue_drain(queue);
+    if (error == -EPIPE || (queue->fd >= 0 && watch_queue(forward, queue, EPOLL_CTL_MOD)))
+        forward_disconnect(forward, queue);
+    if (queue->fd < 0 && vb_roce_forward_queue_waits(queue))
         retry_later(forward, now);
 }
 
-/* The connection has ended: the owner has, or it had no descriptor for it. */
-static void forward_lose(struct vb_forward *forward, struct vb_outlet *outlet, uint64_t now)
+/* The owner has ended the connection: it has ended itself, or it had no descriptor left. */
+static void forward_lose(struct vb_forward *forward, struct vb_forward_queue *queue, uint64_t now)
 {
-    forward_disconnect(forward, outlet);
-    if (vb_roce_outlet_waits(outlet))
+    forward_disconnect(forward, queue);
+    if (vb_roce_forward_queue_waits(queue))
         retry_later(forward, now);
     else
-        vacate(forward, outlet);
+        release_queue(forward, queue);
 }
 
 static void retry(struct vb_forward *forward, uint64_t now)
@@ -439,8 +452,8 @@ static void retry(struct vb_forward *forward, uint64_t now)
     if (forward->pause < LONGEST_NS)
         forward->pause *= 2;
     for (int i = 0; i < OUTGOING; ++i)
-        if (forward->outlets[i].fd < 0 && vb_roce_outlet_waits(&forward->outlets[i]))
-            forward_drain(forward, &forward->outlets[i], now);
+        if (forward->queues[i].fd < 0 && vb_roce_forward_queue_waits(&forward->queues[i]))
+            forward_drain(forward, &forward->queues[i], now);
     if (forward->retry_at == never)
         forward->pause = RETRY_NS;
 }
@@ -450,11 +463,11 @@ bool vb_roce_forward_push(struct vb_forward *forward, uint64_t now)
     bool waits = false;
 
     for (int i = 0; i < OUTGOING; ++i) {
-        struct vb_outlet *outlet = &forward->outlets[i];
+        struct vb_forward_queue *queue = &forward->queues[i];
 
-        if (vb_roce_outlet_waits(outlet))
-            forward_drain(forward, outlet, now);
-        waits = waits || vb_roce_outlet_waits(outlet);
+        if (vb_roce_forward_queue_waits(queue))
+            forward_drain(forward, queue, now);
+        waits = waits || vb_roce_forward_queue_waits(queue);
     }
     return waits;
 }
@@ -466,10 +479,10 @@ uint64_t vb_roce_forward_deadline(const struct vb_forward *forward)
 
 /* ---- both ---- */
 
-static bool is_outlet(const struct vb_forward *forward, const void *pointer)
+static bool is_forward_queue(const struct vb_forward *forward, const void *pointer)
 {
-    return (const struct vb_outlet *)pointer >= forward->outlets &&
-           (const struct vb_outlet *)pointer < forward->outlets + OUTGOING;
+    return (const struct vb_forward_queue *)pointer >= forward->queues &&
+           (const struct vb_forward_queue *)pointer < forward->queues + OUTGOING;
 }
 
 void vb_roce_forward_serve(struct vb_forward *forward, uint64_t now)
@@ -480,12 +493,12 @@ void vb_roce_forward_serve(struct vb_forward *forward, uint64_t now)
     for (int i = 0; i < count; ++i) {
         void *end = events[i].data.ptr;
 
-        if (is_outlet(forward, end) && events[i].events & (EPOLLHUP | EPOLLERR))
+        if (is_forward_queue(forward, end) && events[i].events & (EPOLLHUP | EPOLLERR))
             forward_lose(forward, end, now);
-        else if (is_outlet(forward, end))
+        else if (is_forward_queue(forward, end))
             forward_drain(forward, end, now);
-        else if (((struct entrance *)end)->listens)
-            admit(forward, end, now);
+        else if (((struct inbound *)end)->listens)
+            accept_inbound(forward, end, now);
         else
             take_messages(forward, end, now);
     }
@@ -502,10 +515,10 @@ static void close_some(int fd)
 
 void vb_roce_forward_close(struct vb_forward *forward)
 {
-    while (forward->entrances)
-        end_entrance(forward, forward->entrances);
+    while (forward->inbounds)
+        end_inbound(forward, forward->inbounds);
     for (int i = 0; i < OUTGOING; ++i)
-        vacate(forward, &forward->outlets[i]);
+        release_queue(forward, &forward->queues[i]);
     close_some(forward->next_fd);
     close_some(forward->epoll_fd);
     close_some(forward->spare_fd);
@@ -514,10 +527,10 @@ void vb_roce_forward_close(struct vb_forward *forward)
 
 void vb_roce_forward_abandon(struct vb_forward *forward)
 {
-    for (struct entrance *each = forward->entrances; each; each = each->next)
+    for (struct inbound *each = forward->inbounds; each; each = each->next)
         close(each->fd);
     for (int i = 0; i < OUTGOING; ++i)
-        close_some(forward->outlets[i].fd);
+        close_some(forward->queues[i].fd);
     close_some(forward->next_fd);
     close_some(forward->epoll_fd);
     close_some(forward->spare_fd);
@@ -534,7 +547,7 @@ int vb_roce_forward_open(uint16_t port, vb_forwarded_fn *deliver, void *argument
     made->deliver = deliver;
     made->argument = argument;
     for (int i = 0; i < OUTGOING; ++i)
-        made->outlets[i].fd = -1;
+        made->queues[i].fd = -1;
     made->next_fd = -1;
     made->retry_at = never;
     made->pause = RETRY_NS;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Multicast groups (RoCE v2: IP's): the socket joins each on every interface from which a sender of
- * its IP version can be reached, because a program attaches a QP to a group and to no interface.
+ * Multicast groups, which in RoCE v2 are IP's. A program attaches a QP to a group and names no
+ * interface, so the socket joins the group on every interface that has an address of its IP
+ * version. Calls exclude each other by adapter->groups.
  */
 #include <errno.h>
 #include <string.h>
@@ -9,7 +10,10 @@
 #include "hca/multicast.h"
 #include "roce/state.h"
 
-/* Is the GID at this index one whose interface is to be joined? The same may come several times. */
+/*
+ * Is the group to be joined on the interface of the GID at this index? Several GIDs may have the
+ * same one.
+ */
 static bool is_wanted(const struct vb_roce *roce, struct vb_addresses *addresses, int index,
                       bool ipv4, uint32_t *interface)
 {
@@ -19,7 +23,7 @@ static bool is_wanted(const struct vb_roce *roce, struct vb_addresses *addresses
         gid.type != VB_GID_ROCE_V2 || vb_port_addresses_find(addresses, gid.raw) < 0)
         return false;
     *interface = gid.ndev_ifindex;
-    /* Without `loop` nothing that is sent to a group comes back. */
+    /* Without `loop` nothing that is sent to a group comes back to this host. */
     return roce->config.loop || strcmp(gid.ndev, "lo") != 0;
 }
 
@@ -32,14 +36,14 @@ static int join_on(struct vb_roce *roce, struct vb_addresses *addresses, const u
         if (!is_wanted(roce, addresses, n, vb_wire_gid_is_ipv4(group), &interface))
             continue;
         error = vb_roce_udp_join(roce->udp, group, interface);
-        /* It is joined there; or the interface has just gone. */
+        /* It has been joined there already, or the interface has just gone. */
         if (error == -EADDRINUSE || error == -ENODEV)
             error = 0;
     }
     return error;
 }
 
-/* On the interfaces of all ports: a QP of any of them may be in the group. */
+/* Joins on the interfaces of all ports, as a QP of any of them may be in the group. */
 static int roce_groups_join(struct vb_roce *roce, const uint8_t group[16])
 {
     const struct vb_adapter *adapter = roce->config.adapter;

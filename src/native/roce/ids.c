@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Which IPv4 identifications are believed (ids.h says why one has to know). udp_receive.c asks
+ * about each packet over IPv4 whose ICRC does not hold as the packet itself says.
+ */
 #include "roce/ids.h"
 
 #include <string.h>
 
 /*
- * A damaged packet passes if it says one of these after the flow's, the sender's or the parked
- * one's last, if it is parked and the flow's next one follows it, or if it is right as it says: at
- * most 15 of 2^16 identifications, each of which 1 in 2^16 random differences stands for. Ahead is
- * what was lost or went to other processes of this host, behind is what another path of the network
- * delayed.
+ * A damaged packet passes if it says one of these after the flow's, the sender's or the unconfirmed
+ * one's last, if it is unconfirmed and the flow's next one follows it, or if it is right as it
+ * says: at most 15 of 2^16 identifications, each of which 1 in 2^16 random differences stands for.
+ * Ahead is what was lost or went to other processes of this host, behind is what another path of
+ * the network delayed.
  */
-enum { FLOW_BEHIND = 1, FLOW_AHEAD = 7, SENDER_AHEAD = 2, PARKED_AHEAD = 2 };
+enum { FLOW_BEHIND = 1, FLOW_AHEAD = 7, SENDER_AHEAD = 2, UNCONFIRMED_AHEAD = 2 };
 /* Linux' counter moves by less than one per timer tick of silence, at most 1000 a second. */
 enum { TICK_NS = 1000000, TICKS_MAX = 4096 };
 /* So many packets in a row must be wrong as they say before a sender's habit has changed. */
@@ -97,7 +101,7 @@ static uint32_t ids_pause(const struct vb_ids_sender *sender, const struct vb_id
  */
 static bool ids_must_take(const struct vb_ids_sender *sender, const struct vb_ids_doubt *doubt)
 {
-    if (doubt->reliable || !doubt->unseen.dont_fragment || sender->kind == VB_IDS_PLACES)
+    if (doubt->reliable || !doubt->unseen.dont_fragment || sender->kind == VB_IDS_SEGMENTS)
         return false;
     return sender->kind == VB_IDS_UNKNOWN || sender->doubts > 1 ||
            ids_ticks(sender->believed.when, doubt->now) == TICKS_MAX;
@@ -153,18 +157,19 @@ static void ids_remember(struct vb_ids *ids, struct vb_ids_flow *flow,
 static enum vb_ids_verdict ids_weigh(struct vb_ids *ids, struct vb_ids_sender *sender,
                                      struct vb_ids_flow *flow, const struct vb_ids_doubt *doubt)
 {
-    bool follows = flow->is_doubted && ids_follows(flow->doubted, doubt->unseen, 0, PARKED_AHEAD);
+    bool follows =
+        flow->is_doubted && ids_follows(flow->doubted, doubt->unseen, 0, UNCONFIRMED_AHEAD);
     bool right = follows || ids_is_repeated(ids, doubt);
     struct vb_icrc_unseen before = flow->doubted;
 
     if (sender->doubts < DOUBTS_MAX)
         ++sender->doubts;
     ids->counts = true;
-    if (sender->kind == VB_IDS_PLACES && sender->doubts < CHANGE) {
+    if (sender->kind == VB_IDS_SEGMENTS && sender->doubts < CHANGE) {
         ids_remember(ids, flow, doubt);
         return VB_IDS_WRONG;
     }
-    if (follows && flow->parked) {
+    if (follows && flow->unconfirmed) {
         ids_believe(sender, flow, before, doubt->earliest);
         return VB_IDS_CONFIRMS;
     }
@@ -175,7 +180,7 @@ static enum vb_ids_verdict ids_weigh(struct vb_ids *ids, struct vb_ids_sender *s
     return VB_IDS_RIGHT;
 }
 
-enum vb_ids_verdict vb_roce_ids_judge(struct vb_ids *ids, struct vb_ids_flow *flow,
+enum vb_ids_verdict vb_roce_ids_check(struct vb_ids *ids, struct vb_ids_flow *flow,
                                       const struct vb_ids_doubt *doubt)
 {
     struct vb_ids_sender *sender = ids_find(ids, doubt->pair);
@@ -207,6 +212,6 @@ void vb_roce_ids_note_placed(struct vb_ids *ids, struct vb_ids_pair pair, uint16
         if (++sender->placed < CHANGE)
             return;
     }
-    sender->kind = VB_IDS_PLACES;
+    sender->kind = VB_IDS_SEGMENTS;
     ids->placed = pair;
 }

@@ -19,9 +19,10 @@
  * single flipped bit of a packet up to 4,500 bytes looks like another identification; two or more
  * pass as random damage does.
  *
- * A packet that has an identification, but none that is expected, is parked: its reader keeps it
- * (park.h). If the flow's next packet follows it, both are right, since two identifications agree.
- * So is one whose bytes came before under another identification: damage does not repeat itself.
+ * A packet that has an identification, but none that is expected, is unconfirmed: its reader keeps
+ * it (unconfirmed.h). If the flow's next packet follows it, both are right, since two
+ * identifications agree. So is one whose bytes came before under another identification: damage
+ * does not repeat itself.
  *
  * All calls are under the caller's lock, like those of udp.h.
  */
@@ -39,7 +40,8 @@ enum { VB_IDS_SENDERS = 256, VB_IDS_SETS = 32, VB_IDS_WAYS = 8, VB_IDS_REMEMBERE
 /* How a sender numbers its packets. */
 enum vb_ids_kind {
     VB_IDS_UNKNOWN,
-    VB_IDS_PLACES, /* by the place in the batch, as ours does; or always 0 */
+    VB_IDS_SEGMENTS, /* by the segment's number in its batch, as Verbena and Linux do; or always 0
+                      */
     VB_IDS_COUNTS,
 };
 
@@ -54,25 +56,31 @@ struct vb_ids_seen {
 
 struct vb_ids_sender {
     struct vb_ids_pair pair;
-    struct vb_ids_seen believed; /* the furthest; when the last one came */
+    struct vb_ids_seen believed; /* the highest that was believed, and when the last packet came */
     uint8_t kind;                /* enum vb_ids_kind */
-    uint8_t doubts;              /* since a packet was believed */
-    uint8_t placed;              /* of one that counts: packets that were right as they say */
+    uint8_t doubts;              /* packets that were not believed since one was */
+    uint8_t placed; /* of a sender that counts: packets in a row whose ICRC held as they say */
 };
 
-/* What one sender sends from one UDP port, and its last packet that was not believed. */
+/*
+ * A flow, which is what one sender sends from one UDP port, with its last packet that was not
+ * believed.
+ */
 struct vb_ids_flow {
     struct vb_ids_pair pair;
-    struct vb_icrc_unseen believed; /* the furthest */
+    struct vb_icrc_unseen believed; /* the highest that was believed */
     bool is_known;                  /* there is one */
-    uint8_t parked;                 /* its reader's: which packet is kept (park.h); 0: none */
+    uint8_t unconfirmed; /* for unconfirmed.c: the place of the packet that is kept, counted from 1;
+                            0: none */
     uint16_t source_port;
     uint64_t used; /* the last of `uses` */
     struct vb_icrc_unseen doubted;
     bool is_doubted; /* there is one */
 };
 
-/* The bytes of one that was not believed, and its identification. */
+/*
+ * What is remembered of a packet that was not believed: a CRC of its bytes, and its identification.
+ */
 struct vb_ids_remembered {
     struct vb_ids_pair pair;
     uint32_t content, length;
@@ -80,40 +88,45 @@ struct vb_ids_remembered {
 };
 
 struct vb_ids {
-    struct vb_ids_pair placed; /* its last packets were right as they say; 0: none */
+    struct vb_ids_pair placed; /* a sender whose last packets' ICRCs held as they say; 0: none */
     unsigned next_remembered;
     struct vb_ids_remembered remembered[VB_IDS_REMEMBERED]; /* of all flows */
     uint64_t uses;
-    bool counts;                                       /* there is, or was, a sender that counts */
-    struct vb_ids_sender sender[VB_IDS_SENDERS];       /* by a hash: a later one takes the place */
-    struct vb_ids_flow flow[VB_IDS_SETS][VB_IDS_WAYS]; /* by a hash, the one used last stays */
+    bool counts; /* there is, or was, a sender that counts */
+    struct vb_ids_sender
+        sender[VB_IDS_SENDERS]; /* by a hash: a later sender replaces an earlier one */
+    struct vb_ids_flow flow[VB_IDS_SETS][VB_IDS_WAYS]; /* by a hash: the flow that was used longest
+                                                          ago is replaced */
 };
 
-/* A packet that is not right as it says. */
+/* A packet whose ICRC does not hold with the identification that it says. */
 struct vb_ids_doubt {
     struct vb_ids_pair pair;
-    struct vb_icrc_unseen unseen; /* what would make it right */
-    uint32_t content; /* the register at its end, with the identification that it says */
+    struct vb_icrc_unseen unseen; /* the identification with which it would hold */
+    uint32_t content; /* the ICRC's register at its end, with the identification that it says */
     uint32_t length;
     uint16_t source_port;
-    bool reliable; /* who sent it sends it again */
+    bool reliable; /* the sender sends it again if it is not believed */
     uint64_t now;
-    uint64_t earliest; /* it has not come before: a reader that is late finds it later than that */
+    uint64_t earliest; /* the earliest time at which it can have come: the reader may be late */
 };
 
-/* What a packet's bytes say of its identification. */
-static inline uint16_t vb_roce_ids_place(const uint8_t *bth)
+/* The identification that a packet's own bytes say: the number of its segment (VB_BTH_SEGMENT). */
+static inline uint16_t vb_roce_ids_segment(const uint8_t *bth)
 {
-    return bth[VB_BTH_PLACE_AT] & VB_BTH_PLACE;
+    return bth[VB_BTH_SEGMENT_AT] & VB_BTH_SEGMENT;
 }
 
-/* It is forgotten when other flows need its place. */
+/* The flow's entry, new or known. It is replaced when other flows need the place. */
 struct vb_ids_flow *vb_roce_ids_flow(struct vb_ids *ids, struct vb_ids_pair pair,
                                      uint16_t source_port);
 void vb_roce_ids_note_placed(struct vb_ids *ids, struct vb_ids_pair pair, uint16_t source_port,
                              uint16_t id, uint64_t now);
 
-/* A packet of this pair was right as it says; `id` is what it said. Nothing for most packets. */
+/*
+ * Was the last packet of this pair noted already, as for most packets? Else
+ * vb_roce_ids_note_placed.
+ */
 static inline bool vb_roce_ids_is_noted(const struct vb_ids *ids, struct vb_ids_pair pair)
 {
     return ids->placed.source == pair.source && ids->placed.target == pair.target;
@@ -122,12 +135,13 @@ static inline bool vb_roce_ids_is_noted(const struct vb_ids *ids, struct vb_ids_
 enum vb_ids_verdict {
     VB_IDS_WRONG,
     VB_IDS_RIGHT,
-    VB_IDS_DOUBTED,  /* it is to be parked */
-    VB_IDS_CONFIRMS, /* the parked one is right; then this one is to be asked about again */
+    VB_IDS_DOUBTED,  /* it is to be kept until the flow's next packet confirms it (unconfirmed.h) */
+    VB_IDS_CONFIRMS, /* the flow's unconfirmed packet is right; after it this one is to be checked
+                        again */
 };
 
-/* Can it have been sent like this? `flow` is the packet's. */
-enum vb_ids_verdict vb_roce_ids_judge(struct vb_ids *ids, struct vb_ids_flow *flow,
+/* Can its sender have used that identification? `flow` is the packet's. */
+enum vb_ids_verdict vb_roce_ids_check(struct vb_ids *ids, struct vb_ids_flow *flow,
                                       const struct vb_ids_doubt *doubt);
 
 #endif

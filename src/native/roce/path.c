@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* From a QP's or an address handle's attributes to the path of its packets. */
+/*
+ * Makes a path from a QP's or an address handle's attributes (path.h), and chooses the UDP source
+ * port.
+ */
 #include "roce/path.h"
 
 #include <errno.h>
@@ -24,7 +27,8 @@ uint16_t vb_roce_source_port(uint32_t flow_label, uint32_t qp_num, uint32_t dest
 }
 
 /*
- * The default GIDs, made from the GUID, are no addresses of the host: no packet can come from one.
+ * The default GIDs are made from the GUID and are no addresses of the host, so no packet can have
+ * one as its source.
  */
 static int find_source(struct vb_addresses *addresses, const struct ibv_ah_attr *attr,
                        struct vb_gid *gid)
@@ -51,7 +55,7 @@ int vb_roce_path_make(struct vb_roce *roce, const struct vb_qp *qp, const struct
     path->source_port = vb_roce_udp_source_port(roce->udp, wanted);
     path->sgid_index = attr->grh.sgid_index;
     path->traffic_class = attr->grh.traffic_class;
-    /* Linux takes the route's, whatever the program asks for: many ask for 0 or 1. */
+    /* Many programs ask for 0 or 1, and Linux ignores them and takes the route's. */
     path->hop_limit = attr->grh.hop_limit > 1 ? attr->grh.hop_limit : HOP_LIMIT;
     path->sl = attr->sl;
     path->port = port->number;

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The carrier by RoCE v2 packets: its lock, and what is done under it for those who post, those
+ * who poll and the thread. host/carriers.c and host/host.c call it. Nothing here is called with a
+ * QP's sq_lock held, but vb_roce_datagram.
+ */
 #include "roce/roce.h"
 
 #include <endian.h>
@@ -24,23 +29,23 @@ uint64_t vb_roce_now(void)
     return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
 }
 
-/* ---- work, under the lock ---- */
+/* ---- what is done under the lock ---- */
 
 enum {
-    BURSTS = 32,       /* sent in one turn: 4 MB, then what came in must be looked at */
-    AGAIN_NS = 100000, /* after the system took no more */
+    BURSTS = 32,       /* at most in one turn, 4 MB: then what has arrived must be looked at */
+    AGAIN_NS = 100000, /* until the next attempt after the system took no more */
 };
 
-/* A UD QP is polled for packets from the first on: until then it costs those nothing who only talk
- * to their own host. */
-static void greet(struct vb_roce *roce, const struct vb_arrival *arrival)
+/* A UD QP's CQs are polled for packets from its first packet on, so that a program pays nothing for
+ * it that talks to its own host only. */
+static void poll_for_datagrams(struct vb_roce *roce, const struct vb_arrival *arrival)
 {
     struct vb_qp *qp;
 
     if ((arrival->bytes[0] & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD)
         return;
     qp = vb_engine_find(roce->engine, vb_wire_bth_read(arrival->bytes).dest_qp);
-    if (qp && !atomic_load_explicit(&qp->polls_port, memory_order_relaxed))
+    if (qp && !atomic_load_explicit(&qp->verbs->polls_port, memory_order_relaxed))
         vb_qp_count_poller(qp, true);
 }
 
@@ -51,7 +56,7 @@ static struct vb_wrap_frame roce_frame_of(struct vb_udp_seen seen)
 
 static void hand_over(struct vb_roce *roce, const struct vb_arrival *arrival, uint64_t now)
 {
-    greet(roce, arrival);
+    poll_for_datagrams(roce, arrival);
     vb_engine_receive(roce->engine, arrival, now);
 }
 
@@ -93,24 +98,41 @@ static VB_COLD void take_wrapped(struct vb_roce *roce, const struct vb_arrival *
     roce_take_due(roce, now);
 }
 
-bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
+static void take_arrival(struct vb_roce *roce, const struct vb_arrival *arrival, uint64_t now)
+{
+    if (VB_UNLIKELY(!vb_roce_reuseport_takes(roce->reuseport, arrival, now)))
+        return;
+    if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
+        hand_over(roce, arrival, now);
+    else
+        take_wrapped(roce, arrival, now);
+}
+
+/* Hands over what was received; true if there was any. */
+static bool take_received(struct vb_roce *roce, uint64_t now, bool leave_ack)
 {
     struct vb_arrival arrival;
+    bool any = false;
+
+    while (!(any && leave_ack && vb_roce_udp_ends_with_ack(roce->udp)) &&
+           vb_roce_udp_next(roce->udp, &arrival)) {
+        take_arrival(roce, &arrival, now);
+        any = true;
+    }
+    return any;
+}
+
+bool vb_roce_receive(struct vb_roce *roce, uint64_t now, bool leave_ack)
+{
+    bool any = take_received(roce, now, false);
 
     if (!vb_roce_udp_receive(roce->udp))
-        return false;
-    while (vb_roce_udp_next(roce->udp, &arrival)) {
-        if (VB_UNLIKELY(!vb_roce_steer_takes(roce->steer, &arrival, now)))
-            continue;
-        if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
-            hand_over(roce, &arrival, now);
-        else
-            take_wrapped(roce, &arrival, now);
-    }
+        return any;
+    take_received(roce, now, leave_ack);
     return true;
 }
 
-/* A port's part of vb_udp_config: a datagram with a wrong ICRC. */
+/* vb_udp_config.refused: a datagram with a wrong ICRC. */
 static void roce_refused(void *argument, const struct vb_arrival *arrival, struct vb_udp_seen seen)
 {
     struct vb_roce *roce = argument;
@@ -122,13 +144,13 @@ static void roce_refused(void *argument, const struct vb_arrival *arrival, struc
         vb_engine_receive(roce->engine, arrival, vb_roce_now());
 }
 
-/* A packet that the wrapper holds goes at once: its bytes are the wrapper's again. */
+/* A packet that the wrapper holds is flushed at once, as its bytes are the wrapper's afterwards. */
 static void stage(struct vb_roce *roce, const struct vb_wrap_out *out, uint64_t now)
 {
     struct vb_udp_seen seen = vb_roce_udp_stage(roce->udp, out->packet);
 
     if (out->icrc_flip)
-        vb_roce_udp_spoil(roce->udp, out->icrc_flip);
+        vb_roce_udp_damage_icrc(roce->udp, out->icrc_flip);
     if (out->held)
         vb_roce_udp_flush(roce->udp);
     vb_wrap_sent(&roce->wrap, out, seen.source_port, seen.ip_id, now);
@@ -142,26 +164,45 @@ static void stage_due(struct vb_roce *roce, uint64_t now)
         stage(roce, &out, now);
 }
 
-/* True: there may be more. */
+/*
+ * Sends what the engine has ready, as much as one flush takes. True: there may be more; false:
+ * there is none, or the system takes no more for now (`again`).
+ */
 static bool send_burst(struct vb_roce *roce, uint64_t now)
 {
+    enum vb_next next = VB_NEXT_MORE;
     struct vb_packet packet;
     struct vb_wrap_out out;
-    bool any = !vb_roce_udp_has_room(roce->udp); /* what was kept goes first, and more may wait */
+    bool more;
 
     stage_due(roce, now);
-    while (vb_roce_udp_has_room(roce->udp) && vb_engine_next(roce->engine, &packet, now)) {
-        if (vb_wrap_outgoing(&roce->wrap, &packet, now, &out))
+    while (next == VB_NEXT_MORE && vb_roce_udp_has_room(roce->udp)) {
+        next = vb_engine_next(roce->engine, &packet, now);
+        if (next != VB_NEXT_NONE && vb_wrap_outgoing(&roce->wrap, &packet, now, &out))
             stage(roce, &out, now);
         stage_due(roce, now);
-        any = true;
     }
+    more = next == VB_NEXT_MORE || !vb_roce_udp_has_room(roce->udp);
     if (vb_roce_udp_flush(roce->udp) == 0)
-        return any;
+        return more;
     roce->again = now + AGAIN_NS;
     return false;
 }
 
+/* What is due at the engine is done; true if something was. */
+static bool expire_due(struct vb_roce *roce, uint64_t now)
+{
+    bool due = vb_engine_deadline(roce->engine) <= now;
+
+    if (due)
+        vb_engine_expire(roce->engine, now);
+    return due;
+}
+
+/*
+ * One pass over the engine sends all that is ready. Another one follows only where the batch was
+ * full, or where sending made something due: UC requests complete once their packets have left.
+ */
 void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
 {
     bool more = true;
@@ -169,14 +210,11 @@ void vb_roce_transmit(struct vb_roce *roce, uint64_t now)
     roce_take_due(roce, now);
     vb_roce_udp_expire(roce->udp, now);
     roce->again = UINT64_MAX;
+    expire_due(roce, now);
     for (int i = 0; i < BURSTS && more; ++i) {
-        if (vb_engine_deadline(roce->engine) <= now)
-            vb_engine_expire(roce->engine, now);
         more = send_burst(roce, now);
+        more |= expire_due(roce, now) && roce->again == UINT64_MAX;
     }
-    /* UC's requests end when their packets have left, and are due at once. */
-    if (vb_engine_deadline(roce->engine) <= now)
-        vb_engine_expire(roce->engine, now);
     if (more)
         roce->again = now;
 }
@@ -190,17 +228,17 @@ static void roce_deliver(void *argument, const struct vb_arrival *arrival, uint6
 
 /* ---- the lock ---- */
 
-static void serve_kicked(struct vb_roce *roce)
+static void serve_doorbells(struct vb_roce *roce)
 {
     uint64_t now = vb_roce_now();
 
-    atomic_store(&roce->kicked, false);
-    for (uint32_t word = 0; word < VB_KICK_WORDS; ++word) {
-        uint64_t bits = atomic_load_explicit(&roce->kicks[word], memory_order_relaxed);
+    atomic_store(&roce->doorbell, false);
+    for (uint32_t word = 0; word < VB_DOORBELL_WORDS; ++word) {
+        uint64_t bits = atomic_load_explicit(&roce->doorbells[word], memory_order_relaxed);
 
         if (!bits)
             continue;
-        for (bits = atomic_exchange(&roce->kicks[word], 0); bits; bits &= bits - 1) {
+        for (bits = atomic_exchange(&roce->doorbells[word], 0); bits; bits &= bits - 1) {
             uint32_t index = word * 64 + (uint32_t)__builtin_ctzll(bits);
             struct vb_qp *qp = roce->config.adapter->qps[index];
 
@@ -208,54 +246,69 @@ static void serve_kicked(struct vb_roce *roce)
                 vb_engine_attend(roce->engine, qp, now);
         }
     }
+    take_received(roce, now, false);
     vb_roce_transmit(roce, now);
 }
 
 void vb_roce_enter(struct vb_roce *roce)
 {
     atomic_fetch_add(&roce->queued, 1);
-    pthread_mutex_lock(&roce->lock);
+    vb_lock_take(&roce->lock);
     atomic_fetch_sub(&roce->queued, 1);
 }
 
 bool vb_roce_try_enter(struct vb_roce *roce)
 {
-    return pthread_mutex_trylock(&roce->lock) == 0;
+    return vb_lock_try(&roce->lock);
 }
 
 static uint64_t roce_earliest(struct vb_roce *roce)
 {
-    uint64_t at = vb_engine_deadline(roce->engine), steer = vb_roce_steer_deadline(roce->steer);
+    uint64_t at = vb_engine_deadline(roce->engine),
+             reuseport = vb_roce_reuseport_deadline(roce->reuseport);
 
-    uint64_t held = vb_wrap_deadline(&roce->wrap), parked = vb_roce_udp_deadline(roce->udp);
+    uint64_t held = vb_wrap_deadline(&roce->wrap), unconfirmed = vb_roce_udp_deadline(roce->udp);
 
-    if (parked < at)
-        at = parked;
-    if (steer < at)
-        at = steer;
+    if (unconfirmed < at)
+        at = unconfirmed;
+    if (reuseport < at)
+        at = reuseport;
     if (held < at)
         at = held;
     return roce->again < at ? roce->again : at;
 }
 
+/* A thread that found the lock taken has set `doorbell` before this reads it. */
+static bool release(struct vb_roce *roce)
+{
+    vb_lock_release(&roce->lock);
+    atomic_thread_fence(memory_order_seq_cst);
+    return atomic_load(&roce->doorbell);
+}
+
 void vb_roce_leave(struct vb_roce *roce)
 {
     do {
-        if (atomic_load(&roce->kicked))
-            serve_kicked(roce);
-        vb_roce_thread_wake_at(roce, roce_earliest(roce));
-        pthread_mutex_unlock(&roce->lock);
-        /* Who found the lock taken has left its mark before we look. */
-        atomic_thread_fence(memory_order_seq_cst);
-    } while (atomic_load(&roce->kicked) && vb_roce_try_enter(roce));
+        if (atomic_load(&roce->doorbell))
+            serve_doorbells(roce);
+        roce->due = roce_earliest(roce);
+        vb_roce_thread_wake_at(roce, roce->due);
+    } while (release(roce) && vb_roce_try_enter(roce));
 }
 
-/* ---- a port's calls ---- */
+/* Where nothing was done under the lock that could have moved a deadline. */
+static void leave_unchanged(struct vb_roce *roce)
+{
+    if (release(roce) && vb_roce_try_enter(roce))
+        vb_roce_leave(roce);
+}
+
+/* ---- a carrier's calls ---- */
 
 enum {
-    DEFER_ABOVE = 8,    /* requests under way: who posts so many will post more, or poll */
-    DEFER_AT_MOST = 32, /* requests of which none was sent */
-    DEFER_NS = 100000,  /* if neither happens */
+    DEFER_ABOVE = 8,    /* requests under way: a program that posts so many posts more, or polls */
+    DEFER_AT_MOST = 32, /* requests that wait to be sent together */
+    DEFER_NS = 100000,  /* until they are sent if the program does neither */
 };
 
 /* May the new request wait for others, to leave with them in one system call? */
@@ -266,7 +319,7 @@ static bool may_defer(const struct vb_qp *qp)
     return under_way > DEFER_ABOVE && qp->sq_posted % DEFER_AT_MOST != 0;
 }
 
-/* A request was posted; what a poll has held back joins it. */
+/* A request was posted: what a poll has held back leaves with it, and after it. */
 static void transmit_answer(struct vb_roce *roce, uint64_t now)
 {
     if (roce->held_back)
@@ -275,7 +328,7 @@ static void transmit_answer(struct vb_roce *roce, uint64_t now)
     vb_roce_transmit(roce, now);
 }
 
-void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
+void vb_roce_doorbell(struct vb_roce *roce, struct vb_qp *qp)
 {
     if (vb_roce_try_enter(roce)) {
         uint64_t now = vb_roce_now();
@@ -288,8 +341,8 @@ void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
         vb_roce_leave(roce);
         return;
     }
-    atomic_fetch_or(&roce->kicks[qp->index / 64], 1ull << qp->index % 64);
-    atomic_store(&roce->kicked, true);
+    atomic_fetch_or(&roce->doorbells[qp->index / 64], 1ull << qp->index % 64);
+    atomic_store(&roce->doorbell, true);
     if (vb_roce_try_enter(roce))
         vb_roce_leave(roce);
 }
@@ -297,32 +350,37 @@ void vb_roce_kick(struct vb_roce *roce, struct vb_qp *qp)
 void vb_roce_progress(struct vb_roce *roce)
 {
     uint64_t now;
+    bool came;
 
-    atomic_store_explicit(&roce->polls,
-                          atomic_load_explicit(&roce->polls, memory_order_relaxed) + 1,
-                          memory_order_relaxed);
+    vb_roce_polling_count(&roce->polling);
     if (atomic_load_explicit(&roce->queued, memory_order_relaxed) || !vb_roce_try_enter(roce))
         return;
     now = vb_roce_now();
+    came = vb_roce_receive(roce, now, vb_roce_polling_is_unwatched(&roce->polling));
+    if (!came && !roce->held_back && now < roce->due && !vb_wrap_is_active(&roce->wrap)) {
+        leave_unchanged(roce);
+        return;
+    }
     /*
      * A program that has just received will answer, and the acknowledgement leaves with the answer
-     * in one system call; or it polls again. If it does neither, the thread finds that out, but for
-     * one that waits for datagrams: these will not wake it any more.
+     * in one system call; or it polls again. If it does neither, the thread's next look sends it.
+     * While the thread waits for datagrams there is no such look, so nothing is held back.
      */
-    roce->held_back = vb_roce_receive(roce, now) && !roce->held_back &&
-                      atomic_load_explicit(&roce->unwatched, memory_order_relaxed);
+    roce->held_back = came && !roce->held_back && vb_roce_polling_is_unwatched(&roce->polling);
     if (!roce->held_back)
         vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
 }
 
-void vb_roce_let_go(struct vb_roce *roce)
+void vb_roce_send_held_back(struct vb_roce *roce)
 {
     if (!vb_roce_try_enter(roce)) {
-        atomic_store(&roce->kicked, true); /* who has the lock transmits before it leaves it */
+        atomic_store(&roce->doorbell, true); /* the lock's holder transmits before it releases it */
         if (!vb_roce_try_enter(roce))
             return;
-    } else if (roce->held_back || roce->again != UINT64_MAX) {
+    } else if (roce->held_back || roce->again != UINT64_MAX ||
+               vb_roce_udp_ends_with_ack(roce->udp)) {
+        take_received(roce, vb_roce_now(), false);
         vb_roce_transmit(roce, vb_roce_now());
     }
     roce->held_back = false;
@@ -332,10 +390,9 @@ void vb_roce_let_go(struct vb_roce *roce)
 
 void vb_roce_armed(struct vb_roce *roce)
 {
-    atomic_store(&roce->armed_at, atomic_load(&roce->polls));
-    if (atomic_load(&roce->unwatched))
+    if (vb_roce_polling_arm(&roce->polling))
         vb_roce_thread_watch(roce);
-    vb_roce_let_go(roce); /* it polls no more */
+    vb_roce_send_held_back(roce); /* no poll may follow */
 }
 
 void vb_roce_settle(struct vb_roce *roce)
@@ -354,8 +411,8 @@ bool vb_roce_quiet(struct vb_roce *roce)
 
 static VB_COLD int roce_decline_way(struct vb_qp *qp, int error)
 {
-    unsigned index = qp->attr.ah_attr.grh.sgid_index;
-    const union ibv_gid *peer = &qp->attr.ah_attr.grh.dgid;
+    unsigned index = qp->verbs->attr.ah_attr.grh.sgid_index;
+    const union ibv_gid *peer = &qp->verbs->attr.ah_attr.grh.dgid;
     uint64_t high = be64toh(peer->global.subnet_prefix), low = be64toh(peer->global.interface_id);
 
     if (error == -EINVAL)
@@ -391,14 +448,14 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
 {
     uint32_t interface;
     uint16_t route_mtu = 0; /* gcc 12 does not see that vb_port_route() writes it */
-    int error =
-        vb_roce_path_make(roce, qp, &qp->attr.ah_attr, qp->shared->dest_qp_num, path, &interface);
+    int error = vb_roce_path_make(roce, qp, &qp->verbs->attr.ah_attr, qp->shared->dest_qp_num, path,
+                                  &interface);
 
     if (!error)
         error = vb_port_route(path->sgid, path->dgid, interface, &route_mtu);
     if (error)
         return roce_decline_way(qp, error);
-    path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
+    path->mtu = (uint16_t)(128 << qp->verbs->attr.path_mtu);
     if (path->mtu > route_mtu)
         return vb_decline(
             qp->context, -EMSGSIZE,
@@ -410,7 +467,7 @@ static int way_to(struct vb_roce *roce, struct vb_qp *qp, struct vb_path *path)
 
 enum { ECN_FIELD = 3, ECT_0 = 2 };
 
-/* The network may mark what reacts to marks (RFC 3168). UC does not. */
+/* Packets of reliable QPs, which react to marks, are declared ECN-capable (RFC 3168). */
 static void allow_marks(const struct vb_qp *qp, struct vb_path *path)
 {
     if (qp->type != IBV_QPT_UC && !(path->traffic_class & ECN_FIELD))
@@ -423,7 +480,7 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
     int error;
 
     if (!vb_qp_connected_type(qp->type))
-        return 0; /* see greet */
+        return 0; /* see poll_for_datagrams */
     error = way_to(roce, qp, &path);
     if (error)
         return error;
@@ -439,10 +496,11 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
 void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
 {
     vb_roce_enter(roce);
+    take_received(roce, vb_roce_now(), false);
     vb_roce_transmit(roce, vb_roce_now()); /* an acknowledgement may have been held back */
     vb_engine_disconnect(roce->engine, qp);
     vb_roce_udp_forget(roce->udp, qp->number);
-    atomic_fetch_and(&roce->kicks[qp->index / 64], ~(1ull << qp->index % 64));
+    atomic_fetch_and(&roce->doorbells[qp->index / 64], ~(1ull << qp->index % 64));
     vb_roce_leave(roce);
     vb_qp_count_poller(qp, false);
 }
@@ -451,7 +509,8 @@ void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
 
 enum { SEND_TRIES = 10, SEND_WAIT_MS = 1 };
 
-/* The network is at fault if it goes nowhere, but the sender's own queue is only full. */
+/* -EAGAIN says that the sender's own queue is full, so it is tried again; a datagram that fails
+ * otherwise is lost, as in a network. */
 static int send_datagram(struct vb_roce *roce, const struct vb_packet *packet)
 {
     int error = vb_roce_udp_send(roce->udp, packet);
@@ -463,7 +522,8 @@ static int send_datagram(struct vb_roce *roce, const struct vb_packet *packet)
     return error;
 }
 
-/* Under an sq_lock: the port's lock must not be taken, so its thread sees to what is held. */
+/* Under an sq_lock: the carrier's lock must not be taken, so the thread is told what fault rules
+ * hold. */
 static int pass_datagram(struct vb_roce *roce, const struct vb_packet *packet)
 {
     uint64_t now = vb_wrap_is_active(&roce->wrap) ? vb_roce_now() : 0;
@@ -479,15 +539,16 @@ static int pass_datagram(struct vb_roce *roce, const struct vb_packet *packet)
     return error;
 }
 
-/* To a group it still goes within the host, unless this host's members too get it by the packet. */
+/* The datagram is lost. One to a group still reaches this host's members without a packet, unless
+ * they get it by the packet as well (`loop`). */
 static VB_COLD void goes_nowhere(const struct vb_roce *roce, struct vb_qp *qp,
                                  const struct ibv_send_wr *wr, const struct ibv_ah_attr *ah)
 {
     if (roce->config.loop || !vb_wire_gid_is_multicast(ah->grh.dgid.raw))
-        vb_lost_tell(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
-                                           .from = qp->number,
-                                           .to = wr->wr.ud.remote_qpn,
-                                           .value = ah->grh.sgid_index});
+        vb_lost_log(qp, &(struct vb_lost){.cause = VB_LOST_SOURCE,
+                                          .from = qp->number,
+                                          .to = wr->wr.ud.remote_qpn,
+                                          .value = ah->grh.sgid_index});
 }
 
 int vb_roce_datagram(struct vb_roce *roce, struct vb_qp *qp, const struct ibv_send_wr *wr,
@@ -518,7 +579,7 @@ struct vb_wrap *vb_roce_wrap(struct vb_roce *roce)
 /* The thread takes a turn, which sets its timer. */
 void vb_roce_wrapped(struct vb_roce *roce)
 {
-    atomic_store(&roce->unwatched, true);
+    atomic_store(&roce->polling.unwatched, true);
     if (write(roce->wake_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0)
         return;
 }
@@ -540,7 +601,7 @@ static int open_udp(struct vb_roce *roce)
     struct vb_udp_config config = {.port = roce->config.port,
                                    .without = roce->config.without,
                                    .loop = roce->config.loop,
-                                   .prepare = vb_roce_steer_prepare,
+                                   .prepare = vb_roce_reuseport_prepare,
                                    .clock = vb_roce_now,
                                    .refused = roce_refused,
                                    .interface = roce_interface_of,
@@ -549,14 +610,14 @@ static int open_udp(struct vb_roce *roce)
     return vb_roce_udp_open(&config, &roce->udp);
 }
 
-static int open_steer(struct vb_roce *roce)
+static int open_reuseport(struct vb_roce *roce)
 {
-    struct vb_steer_config config = {
+    struct vb_reuseport_config config = {
         .group = -1, .port = roce->config.port, .deliver = roce_deliver, .argument = roce};
 
     if (getrandom(&config.instance, sizeof(config.instance), 0) != sizeof(config.instance))
         return -EIO;
-    return vb_roce_steer_open(&config, &roce->steer);
+    return vb_roce_reuseport_open(&config, &roce->reuseport);
 }
 
 static bool roce_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
@@ -566,12 +627,12 @@ static bool roce_is_own(void *argument, uint8_t port_num, const uint8_t gid[16])
     return vb_port_addresses_port_has(roce->config.adapter, port_num, gid);
 }
 
-/* From open_udp on the socket is given packets of others, which vb_roce_withdraw passes on. */
+/* From open_udp on the socket gets packets of other processes, which vb_roce_withdraw passes on. */
 static int roce_open_parts(struct vb_roce *roce)
 {
     int error;
 
-    roce->config.engine.adapts = true; /* nobody knows how fast the network is */
+    roce->config.engine.adapts = true; /* the network's speed is not known */
     error = vb_engine_create(roce->config.adapter, &roce->config.engine, &roce->engine);
 
     if (!error)
@@ -581,12 +642,12 @@ static int roce_open_parts(struct vb_roce *roce)
     if (!error && roce->config.capture)
         error = vb_wrap_set_capture(&roce->wrap, roce->config.capture);
     if (!error)
-        error = open_steer(roce);
+        error = open_reuseport(roce);
     if (!error)
         error = open_udp(roce);
     if (error)
         return error;
-    vb_roce_steer_set_group(roce->steer, vb_roce_udp_fd(roce->udp));
+    vb_roce_reuseport_set_group(roce->reuseport, vb_roce_udp_fd(roce->udp));
     return vb_roce_thread_start(roce);
 }
 
@@ -595,11 +656,11 @@ static void roce_close_parts(struct vb_roce *roce)
 {
     if (roce->udp)
         vb_roce_udp_close(roce->udp);
-    if (roce->steer)
-        vb_roce_steer_close(roce->steer);
+    if (roce->reuseport)
+        vb_roce_reuseport_close(roce->reuseport);
     if (roce->engine)
         vb_engine_destroy(roce->engine);
-    pthread_mutex_destroy(&roce->lock);
+    vb_lock_destroy(&roce->lock);
     vb_wrap_fini(&roce->wrap);
     free(roce);
 }
@@ -613,7 +674,8 @@ int vb_roce_open(const struct vb_roce_config *config, struct vb_roce **roce)
         return -ENOMEM;
     made->config = *config;
     made->timer = made->again = UINT64_MAX;
-    pthread_mutex_init(&made->lock, NULL);
+    vb_lock_init(&made->lock, VB_RANK_ROCE);
+    vb_roce_polling_init(&made->polling);
     vb_wrap_init(&made->wrap);
     error = roce_open_parts(made);
     if (error) {
@@ -639,7 +701,7 @@ void vb_roce_abandon(struct vb_roce *roce)
 {
     vb_roce_thread_abandon(roce);
     vb_roce_udp_abandon(roce->udp);
-    vb_roce_steer_abandon(roce->steer);
+    vb_roce_reuseport_abandon(roce->reuseport);
 }
 
 int vb_roce_add_slot(struct vb_roce *roce, uint32_t slot)
@@ -647,7 +709,7 @@ int vb_roce_add_slot(struct vb_roce *roce, uint32_t slot)
     int error;
 
     vb_roce_enter(roce);
-    error = vb_roce_steer_add_slot(roce->steer, slot, vb_roce_now());
+    error = vb_roce_reuseport_add_slot(roce->reuseport, slot, vb_roce_now());
     vb_roce_leave(roce);
     return error;
 }
@@ -662,9 +724,9 @@ struct vb_udp *vb_roce_udp(struct vb_roce *roce)
     return roce->udp;
 }
 
-struct vb_steer *vb_roce_steer(struct vb_roce *roce)
+struct vb_reuseport *vb_roce_reuseport(struct vb_roce *roce)
 {
-    return roce->steer;
+    return roce->reuseport;
 }
 
 uint64_t vb_roce_wakeups(const struct vb_roce *roce)

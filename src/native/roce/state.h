@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the parts of roce.h share. */
+/*
+ * The state behind roce.h, for the files of the carrier: roce.c, thread.c, ending.c, groups.c,
+ * path.c and describe.c. What each lock protects is said at the fields.
+ */
 #ifndef VB_ROCE_STATE_H
 #define VB_ROCE_STATE_H
 
@@ -7,16 +10,18 @@
 #include <stdatomic.h>
 
 #include "hca/counters.h"
+#include "lock/mutex.h"
+#include "roce/polling.h"
 #include "roce/roce.h"
 #include "wrap/wrap.h"
 
-enum { VB_KICK_WORDS = VB_MAX_QP / 64 };
+enum { VB_DOORBELL_WORDS = VB_MAX_QP / 64 };
 
-/* The counters of engine, UDP and steering, one after the other. */
-enum { VB_ROCE_COUNTS = (int)VB_COUNTER_COUNT + (int)VB_UDP_COUNTS + (int)VB_STEER_COUNTS };
+/* The counters of engine, UDP and reuseport group, one after the other. */
+enum { VB_ROCE_COUNTS = (int)VB_COUNTER_COUNT + (int)VB_UDP_COUNTS + (int)VB_REUSEPORT_COUNTS };
 
 struct vb_roce_log {
-    uint64_t at; /* of the last line */
+    uint64_t at; /* ns: when the last line was written */
     uint64_t told[VB_ROCE_COUNTS];
 };
 
@@ -24,70 +29,84 @@ struct vb_roce {
     struct vb_roce_config config;
     struct vb_wrap wrap;
 
-    pthread_mutex_t lock;    /* engine, udp, steer, and what follows */
-    _Atomic uint32_t queued; /* those that wait for the lock: who polls lets them pass */
+    /*
+     * `lock` protects the engine, the sockets and what follows. Whoever holds it sends all that is
+     * ready before the release, with these exceptions. The thread's look or timer covers each:
+     *
+     *  - `held_back`: a poll received, and did not send. A program that has just received will
+     *    answer, and its request takes the acknowledgements along; else the next poll sends them.
+     *  - An acknowledgement at the end of what a poll received is handed over by the next poll.
+     *  - `again`: the system took no more, or a request waits for others to leave with.
+     *  - `away_until`: programs poll, and do what becomes due; the timer need not ring before.
+     */
+    struct vb_mutex lock;
     struct vb_engine *engine;
     struct vb_udp *udp;
-    struct vb_steer *steer;
+    struct vb_reuseport *reuseport;
+    bool held_back;
+    uint64_t again;      /* ns; UINT64_MAX: nothing waits to be sent */
+    uint64_t away_until; /* ns */
+    uint64_t due;        /* the first deadline of all, as of the last release of the lock */
     uint64_t timer;      /* when the thread's timer rings; UINT64_MAX: never */
-    uint64_t away_until; /* who polls does what is due before, and the timer need not ring */
-    uint64_t again;      /* what could not be sent is tried again then */
-    bool held_back;      /* the last poll received and sent nothing */
-
     struct vb_roce_log log;
 
-    /* QPs that were kicked while another held the lock, by table index */
-    _Atomic bool kicked;
-    _Atomic uint64_t kicks[VB_KICK_WORDS];
+    /* Without the lock. */
+    _Atomic uint32_t queued; /* threads that wait for the lock: a poll leaves it to them */
+    _Atomic bool doorbell;   /* `doorbells` is not empty: who releases the lock serves them */
+    _Atomic uint64_t doorbells[VB_DOORBELL_WORDS]; /* QPs with requests, by table index */
+    struct vb_roce_polling polling;
 
-    /* the thread */
-    _Atomic uint32_t polls;    /* of anybody */
-    _Atomic uint32_t armed_at; /* `polls` when a CQ was armed */
-    _Atomic bool unwatched;    /* the UDP socket: its event has come and was not renewed */
+    /* The thread. */
     _Atomic bool stopping;
     _Atomic uint64_t wakeups;
     int epoll_fd, timer_fd, wake_fd;
     pthread_t thread;
 };
 
-/* Waits for the lock. */
+/* Takes the lock, and waits for it. */
 void vb_roce_enter(struct vb_roce *roce);
-/* False: another has it. */
+/* Takes the lock; false: another thread has it. */
 bool vb_roce_try_enter(struct vb_roce *roce);
-/* Serves who kicked meanwhile, sets the timer, and releases the lock. */
+/* Serves the doorbells that came meanwhile, sets the timer, and releases the lock. */
 void vb_roce_leave(struct vb_roce *roce);
 
-/* Under the lock: a batch of datagrams in; true if there was any. */
-bool vb_roce_receive(struct vb_roce *roce, uint64_t now);
-/* Under the lock: what is due, and what is ready to be sent. */
+/*
+ * Under the lock: receives a batch of datagrams, and hands their packets over; true if there was
+ * any. `leave_ack`: an acknowledgement that ends the batch is left for the next call. What a
+ * program waits for came before it, and it costs 0.2 us until the program has that.
+ */
+bool vb_roce_receive(struct vb_roce *roce, uint64_t now, bool leave_ack);
+/* Under the lock: does what is due, and sends what is ready. */
 void vb_roce_transmit(struct vb_roce *roce, uint64_t now);
 
 /*
- * Under the lock, or without the thread: no more packets come to this process's socket, and those
- * that wait in it for other processes are passed on.
+ * Under the lock, or when there is no thread: takes this process's socket out of the port, and
+ * passes on the packets that wait in it for other processes.
  */
 void vb_roce_withdraw(struct vb_roce *roce);
 
-/* Without the lock: what polls have held back, trusting in the thread's next look, leaves now. */
-void vb_roce_let_go(struct vb_roce *roce);
+/* Without the lock: sends what a poll held back (see vb_roce.held_back), as no poll may follow. */
+void vb_roce_send_held_back(struct vb_roce *roce);
 
-/* Under the lock: what was refused since the last line, but not more than a line a second. */
+/* Under the lock: writes what was refused since the last line, at most one line a second. */
 void vb_roce_log_refusals(struct vb_roce *roce, uint64_t now);
 
-/* Under the lock: why the engine has not taken the packet that it was given after `before` was
- * counted, in `words` or in a text that stays; NULL: it has. */
+/*
+ * Under the lock: why the engine refused the packet that it was given after the counters were as in
+ * `before`. The text is in `words`, or a constant; NULL: it took the packet.
+ */
 const char *vb_roce_why(const struct vb_roce *roce, const struct vb_counters *before,
                         uint8_t opcode, char *words, size_t size);
 
-/* There may be new interfaces: every group is joined on them too. From the thread, without the
- * lock. */
+/* Joins every group again, as there may be new interfaces. From the thread, without the lock. */
 void vb_roce_join_again(struct vb_roce *roce);
 
 int vb_roce_thread_start(struct vb_roce *roce);
 void vb_roce_thread_stop(struct vb_roce *roce);
 void vb_roce_thread_abandon(struct vb_roce *roce);
-/* Under the lock: the thread's timer rings at `at` or before. */
+/* Under the lock: the thread's timer expires at `at` or before. */
 void vb_roce_thread_wake_at(struct vb_roce *roce, uint64_t at);
+/* From any thread: the next datagram wakes the thread. vb_roce_send_held_back is to follow. */
 void vb_roce_thread_watch(struct vb_roce *roce);
 
 #endif

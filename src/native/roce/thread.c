@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The port's own thread. */
+/*
+ * The carrier's thread: it receives while no program polls, sends what is due, keeps the GID tables
+ * up to date and serves the reuseport group. roce.c starts and stops it. It takes the lock for a
+ * bounded number of packets at a time.
+ */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -13,16 +17,12 @@
 #include "memory/guard.h"
 #include "roce/state.h"
 
-enum source { FROM_UDP, FROM_STEER, FROM_ADDRESSES, FROM_TIMER, FROM_WAKE };
+enum source { FROM_UDP, FROM_REUSEPORT, FROM_ADDRESSES, FROM_TIMER, FROM_WAKE };
 
 enum {
-    FIRST_PAUSE_NS = 50000,     /* until the next look at whether somebody polls… */
-    LONGEST_PAUSE_NS = 1000000, /* …and as long as somebody does */
-    DOUBT_NS = 1000000,         /* from when a datagram was found that nobody had received */
-    POLLS_AFTER_ARMING = 64,    /* a program that polls on has not gone to sleep after all */
-    BATCHES = 64,               /* in one turn with the lock */
-    BULK = 8,                   /* packets in one turn: more will follow… */
-    LINGER_NS = 50000,          /* …sooner than a thread wakes up */
+    BATCHES = 64,      /* receive calls in one turn with the lock */
+    BULK = 8,          /* packets in one turn after which more are expected soon */
+    LINGER_NS = 50000, /* after such a turn the thread looks for more, as waking up takes longer */
 };
 
 static int thread_watch(struct vb_roce *roce, int fd, enum source source, uint32_t events)
@@ -32,12 +32,12 @@ static int thread_watch(struct vb_roce *roce, int fd, enum source source, uint32
     return fd < 0 || epoll_ctl(roce->epoll_fd, EPOLL_CTL_ADD, fd, &event) == 0 ? 0 : -errno;
 }
 
-/* One event, then none until this is called again. After it, vb_roce_let_go. */
+/* The socket reports one event, and no other until this is called again (EPOLLONESHOT). */
 void vb_roce_thread_watch(struct vb_roce *roce)
 {
     struct epoll_event event = {.events = EPOLLIN | EPOLLONESHOT, .data.u32 = FROM_UDP};
 
-    atomic_store(&roce->unwatched, false);
+    atomic_store(&roce->polling.unwatched, false);
     epoll_ctl(roce->epoll_fd, EPOLL_CTL_MOD, vb_roce_udp_fd(roce->udp), &event);
 }
 
@@ -94,8 +94,8 @@ static enum turn thread_serve(struct vb_roce *roce)
     for (int i = 0; i < BATCHES && more; ++i) {
         uint64_t now = vb_roce_now();
 
-        vb_roce_steer_serve(roce->steer, now);
-        more = vb_roce_receive(roce, now);
+        vb_roce_reuseport_serve(roce->reuseport, now);
+        more = vb_roce_receive(roce, now, false);
         vb_roce_transmit(roce, now);
         vb_roce_log_refusals(roce, now);
     }
@@ -106,93 +106,56 @@ static enum turn thread_serve(struct vb_roce *roce)
     return came >= BULK ? BULK_CAME : came ? SINGLES_CAME : NOTHING_CAME;
 }
 
-/* A thread that comes late finds answers beside the timers that ended while it was kept: these
- * count first, so that nothing is sent again for which the answer is here. */
+/* A thread that wakes up late finds answers in the socket beside timers that have expired. The
+ * answers count first, so that nothing is sent again that is answered already. */
 static void take_what_waits(struct vb_roce *roce, uint64_t now)
 {
-    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now); ++i)
+    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now, false); ++i)
         ;
 }
 
-static void serve_steer(struct vb_roce *roce)
+static void serve_reuseport(struct vb_roce *roce)
 {
     uint64_t now;
 
     vb_roce_enter(roce);
     now = vb_roce_now();
-    vb_roce_steer_serve(roce->steer, now);
+    vb_roce_reuseport_serve(roce->reuseport, now);
     take_what_waits(roce, now);
     vb_roce_transmit(roce, now);
     vb_roce_leave(roce);
 }
 
-/* What this thread last saw of those who poll. */
-struct looks {
-    uint32_t polls;
-    uint64_t received;
-    bool polled;
-    uint64_t pause; /* ns, from one look to the next */
-    uint64_t valid_until;
-    uint64_t doubted_until; /* those who poll do not receive */
-};
-
-static bool has_datagram(const struct vb_roce *roce)
+/* Do programs receive, so that this thread need not? */
+static bool thread_is_polled(struct vb_roce *roce, uint64_t now)
 {
-    struct pollfd udp = {.fd = vb_roce_udp_fd(roce->udp), .events = POLLIN};
-
-    return poll(&udp, 1, 0) > 0;
+    return vb_roce_polling_look(&roce->polling, vb_roce_udp_fd(roce->udp),
+                                vb_roce_udp_counter(roce->udp, VB_UDP_RECEIVED), now);
 }
 
-/* A program that polls its memory for what a WRITE brings also polls its CQ, now and then: then a
- * datagram waits from one look to the next. */
-static bool is_left_lying(const struct vb_roce *roce, const struct looks *looks, uint64_t received)
+static void serve_timer(struct vb_roce *roce)
 {
-    return looks->polled && received == looks->received && has_datagram(roce);
-}
-
-/* On one processor nobody polls between two wake-ups of this thread, so one look holds for a while:
- * a program that polls would be interrupted for what it does itself. */
-static bool thread_is_polled(struct vb_roce *roce, struct looks *looks, uint64_t now)
-{
-    uint32_t polls = atomic_load_explicit(&roce->polls, memory_order_relaxed);
-    uint32_t since_armed = polls - atomic_load(&roce->armed_at);
-    uint64_t received = vb_roce_udp_counter(roce->udp, VB_UDP_RECEIVED);
-
-    if (since_armed > POLLS_AFTER_ARMING && looks->polled && now < looks->valid_until)
-        return true;
-    if (is_left_lying(roce, looks, received))
-        looks->doubted_until = now + DOUBT_NS;
-    looks->polled =
-        since_armed > POLLS_AFTER_ARMING && now >= looks->doubted_until && polls != looks->polls;
-    looks->pause = !looks->polled                        ? FIRST_PAUSE_NS
-                   : looks->pause * 2 < LONGEST_PAUSE_NS ? looks->pause * 2
-                                                         : LONGEST_PAUSE_NS;
-    looks->polls = polls;
-    looks->received = received;
-    looks->valid_until = now + looks->pause;
-    return looks->polled;
-}
-
-static void serve_timer(struct vb_roce *roce, struct looks *looks)
-{
+    bool group_is_due, polled;
     uint64_t now;
 
     thread_drain(roce->timer_fd);
     vb_roce_enter(roce);
     now = vb_roce_now();
     roce->timer = UINT64_MAX;
-    if (vb_roce_steer_deadline(roce->steer) <= now) /* who polls does not do that */
-        vb_roce_steer_serve(roce->steer, now);
-    if (thread_is_polled(roce, looks, now)) {
-        roce->away_until = looks->valid_until;
-    } else {
+    group_is_due = vb_roce_reuseport_deadline(roce->reuseport) <= now;
+    if (group_is_due) /* a program that polls does not do that */
+        vb_roce_reuseport_serve(roce->reuseport, now);
+    polled = thread_is_polled(roce, now);
+    if (polled)
+        roce->away_until = roce->polling.valid_until;
+    else
         take_what_waits(roce, now);
+    if (group_is_due || !polled)
         vb_roce_transmit(roce, now);
-    }
     vb_roce_leave(roce);
 }
 
-/* What a program that polls has refused. Only where somebody wants to know. */
+/* Logs what was refused in a program that polls. Only where a log was asked for. */
 static void thread_log_refusals(struct vb_roce *roce)
 {
     if (!roce->config.log || !vb_roce_try_enter(roce))
@@ -201,13 +164,13 @@ static void thread_log_refusals(struct vb_roce *roce)
     vb_roce_leave(roce);
 }
 
-/* With datagrams at hand, or nobody watching for them. */
-static void thread_attend(struct vb_roce *roce, struct looks *looks)
+/* In CHECKED or POLLED (polling.h): receives, unless programs do. */
+static void thread_attend(struct vb_roce *roce)
 {
     uint64_t until = 0;
     enum turn turn;
 
-    if (thread_is_polled(roce, looks, vb_roce_now())) {
+    if (thread_is_polled(roce, vb_roce_now())) {
         thread_log_refusals(roce);
         return;
     }
@@ -216,10 +179,10 @@ static void thread_attend(struct vb_roce *roce, struct looks *looks)
         if (turn >= BULK_CAME)
             until = vb_roce_now() + LINGER_NS;
         else if (until)
-            sched_yield(); /* to who may have been woken on this processor */
+            sched_yield(); /* to a thread that a completion may have woken on this processor */
     } while (!atomic_load(&roce->stopping) && (turn == MORE_WAITS || vb_roce_now() < until));
     vb_roce_thread_watch(roce);
-    vb_roce_let_go(roce);
+    vb_roce_send_held_back(roce);
 }
 
 static void serve_addresses(struct vb_roce *roce)
@@ -235,20 +198,20 @@ static void serve_addresses(struct vb_roce *roce)
     }
 }
 
-static void thread_handle(struct vb_roce *roce, enum source source, struct looks *looks)
+static void thread_handle(struct vb_roce *roce, enum source source)
 {
     switch (source) {
     case FROM_UDP:
-        atomic_store(&roce->unwatched, true);
+        atomic_store(&roce->polling.unwatched, true);
         break;
-    case FROM_STEER:
-        serve_steer(roce);
+    case FROM_REUSEPORT:
+        serve_reuseport(roce);
         break;
     case FROM_ADDRESSES:
         serve_addresses(roce);
         break;
     case FROM_TIMER:
-        serve_timer(roce, looks);
+        serve_timer(roce);
         break;
     case FROM_WAKE:
         thread_drain(roce->wake_fd);
@@ -256,14 +219,13 @@ static void thread_handle(struct vb_roce *roce, enum source source, struct looks
     }
 }
 
-/* As epoll_wait, but while nobody watches for datagrams only until the next look. */
-static int wait_for_events(struct vb_roce *roce, const struct looks *looks,
-                           struct epoll_event *events, int room)
+/* As epoll_wait, but while the socket is not watched only until the next look. */
+static int wait_for_events(struct vb_roce *roce, struct epoll_event *events, int room)
 {
     struct pollfd any = {.fd = roce->epoll_fd, .events = POLLIN};
-    struct timespec pause = {.tv_nsec = (long)looks->pause};
+    struct timespec pause = {.tv_nsec = (long)roce->polling.pause};
 
-    if (!atomic_load(&roce->unwatched))
+    if (!atomic_load(&roce->polling.unwatched))
         return epoll_wait(roce->epoll_fd, events, room, -1);
     ppoll(&any, 1, &pause, NULL);
     return epoll_wait(roce->epoll_fd, events, room, 0);
@@ -272,17 +234,16 @@ static int wait_for_events(struct vb_roce *roce, const struct looks *looks,
 static void *thread_run(void *argument)
 {
     struct vb_roce *roce = argument;
-    struct looks looks = {.pause = FIRST_PAUSE_NS};
     struct epoll_event events[8];
 
     while (!atomic_load(&roce->stopping)) {
-        int count = wait_for_events(roce, &looks, events, 8);
+        int count = wait_for_events(roce, events, 8);
 
         atomic_fetch_add_explicit(&roce->wakeups, 1, memory_order_relaxed);
         for (int i = 0; i < count; ++i)
-            thread_handle(roce, events[i].data.u32, &looks);
-        if (atomic_load(&roce->unwatched))
-            thread_attend(roce, &looks);
+            thread_handle(roce, events[i].data.u32);
+        if (atomic_load(&roce->polling.unwatched))
+            thread_attend(roce);
     }
     return NULL;
 }
@@ -314,7 +275,7 @@ static int thread_open_descriptors(struct vb_roce *roce)
     if (!error)
         error = thread_watch(roce, roce->timer_fd, FROM_TIMER, EPOLLIN);
     if (!error)
-        error = thread_watch(roce, vb_roce_steer_fd(roce->steer), FROM_STEER, EPOLLIN);
+        error = thread_watch(roce, vb_roce_reuseport_fd(roce->reuseport), FROM_REUSEPORT, EPOLLIN);
     if (!error)
         error = watch_addresses(roce);
     if (!error)

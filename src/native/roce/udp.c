@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The UDP sockets: opened, given their options, bound, and closed. roce.c opens them once for a
+ * device. The receiving socket is a member of the port's reuseport group before its first
+ * datagram.
+ */
 #include "roce/udp.h"
 
 #include <errno.h>
@@ -18,7 +23,9 @@ static int udp_set(int fd, int level, int option, int value)
     return setsockopt(fd, level, option, &value, sizeof(value)) ? -errno : 0;
 }
 
-/* As much as the limit allows, or beyond it with CAP_NET_ADMIN. */
+/*
+ * The buffer is as large as the system's limit allows; with CAP_NET_ADMIN the limit does not count.
+ */
 static void raise_buffer(int fd, int option, int forced)
 {
     if (udp_set(fd, SOL_SOCKET, forced, WANTED_BYTES))
@@ -52,18 +59,21 @@ static int bind_any(int fd, bool ipv6, uint16_t port)
 
 /* ---- the receiving socket ---- */
 
-/* What each datagram is delivered with. An option that a kernel lacks costs a field, no more. */
+/*
+ * The control messages with which each datagram is received. Where a kernel lacks an option its
+ * field stays 0.
+ */
 static void ask_for_fields(int fd, bool ipv6)
 {
     udp_set(fd, IPPROTO_IP, IP_RECVTOS, 1);
     udp_set(fd, IPPROTO_IP, IP_RECVTTL, 1);
-    /* A group's datagrams go to those sockets alone that joined it. */
+    /* A group's datagrams are received only by sockets that joined it. */
     udp_set(fd, IPPROTO_IP, IP_MULTICAST_ALL, 0);
     if (!ipv6) {
         udp_set(fd, IPPROTO_IP, IP_PKTINFO, 1);
         return;
     }
-    udp_set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1); /* of IPv4 too, mapped */
+    udp_set(fd, IPPROTO_IPV6, IPV6_RECVPKTINFO, 1); /* for IPv4 as well: mapped addresses */
     udp_set(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1);
     udp_set(fd, IPPROTO_IPV6, IPV6_RECVHOPLIMIT, 1);
     udp_set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO, 1);
@@ -72,7 +82,10 @@ static void ask_for_fields(int fd, bool ipv6)
     udp_set(fd, VB_SOL_UDP, VB_UDP_NO_CHECK6_RX, 1);
 }
 
-/* Never fragmented, but by no more than the interface's MTU: a forged ICMP must not shorten it. */
+/*
+ * DF is set, and the path MTU that ICMP messages tell is ignored (PROBE): a forged one must not
+ * shorten it.
+ */
 static void forbid_fragments(int fd, bool ipv6)
 {
     udp_set(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
@@ -82,7 +95,7 @@ static void forbid_fragments(int fd, bool ipv6)
         udp_set(fd, IPPROTO_IPV6, VB_IPV6_FLOWINFO_SEND, 1);
 }
 
-/* The sender's option decides, that of the socket's family for both versions. */
+/* The sending socket's option counts, and for both IP versions that of the socket's own family. */
 static void set_loop(const struct vb_udp *udp, int fd)
 {
     udp_set(fd, IPPROTO_IP, IP_MULTICAST_LOOP, udp->config.loop);
@@ -97,11 +110,11 @@ static void prepare_receiver(struct vb_udp *udp, int fd)
     set_loop(udp, fd);
     raise_buffer(fd, SO_RCVBUF, SO_RCVBUFFORCE);
     raise_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
-    if (!vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GLUE) && udp_set(fd, VB_SOL_UDP, VB_UDP_GRO, 1))
-        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GLUE);
-    /* A kernel that does not know this option sends such a batch as one datagram. */
+    if (!vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GRO) && udp_set(fd, VB_SOL_UDP, VB_UDP_GRO, 1))
+        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GRO);
+    /* A kernel that does not know this option would send a batch as one datagram. */
     if (udp_set(fd, VB_SOL_UDP, VB_UDP_SEGMENT, 0))
-        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_SEGMENTATION);
+        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GSO);
 }
 
 static int try_receiver(struct vb_udp *udp, bool with_program)
@@ -123,7 +136,10 @@ static int try_receiver(struct vb_udp *udp, bool with_program)
     return error;
 }
 
-/* With its program a socket can only be the first of its group, without it can join one. */
+/*
+ * Linux lets a socket that has a program be the first of a reuseport group, and one without a
+ * program join a group.
+ */
 static int open_receiver(struct vb_udp *udp)
 {
     int fd = udp->config.prepare ? try_receiver(udp, true) : -EADDRINUSE;
@@ -131,10 +147,10 @@ static int open_receiver(struct vb_udp *udp)
     return fd >= 0 ? fd : try_receiver(udp, false);
 }
 
-/* ---- lanes ---- */
+/* ---- sources ---- */
 
-/* Nothing is ever read from a lane, so nothing must wait in it. */
-static void deafen(int fd)
+/* Nothing is ever read from a source: a filter drops what arrives, so that it takes no memory. */
+static void drop_incoming(int fd)
 {
     struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
     struct sock_fprog program = {.len = 1, .filter = &drop};
@@ -144,15 +160,15 @@ static void deafen(int fd)
 
 enum { LOWEST_PORT = 0xc000, PORT_TRIES = 64 };
 
-/* Ports of one lane are the same modulo the number of lanes. */
-static int open_lane(struct vb_udp *udp, struct vb_lane *lane, uint16_t wanted)
+/* The port modulo the number of sources tells the source. */
+static int open_source(struct vb_udp *udp, struct vb_udp_source *source, uint16_t wanted)
 {
     int fd = udp_new_socket(udp->ipv6), error = fd;
     uint16_t port = wanted | LOWEST_PORT;
 
     if (fd < 0)
         return fd;
-    for (int i = 0; i < PORT_TRIES; ++i, port = (uint16_t)(port + VB_UDP_LANES) | LOWEST_PORT) {
+    for (int i = 0; i < PORT_TRIES; ++i, port = (uint16_t)(port + VB_UDP_SOURCES) | LOWEST_PORT) {
         error = bind_any(fd, udp->ipv6, port);
         if (error != -EADDRINUSE)
             break;
@@ -161,35 +177,37 @@ static int open_lane(struct vb_udp *udp, struct vb_lane *lane, uint16_t wanted)
         close(fd);
         return error;
     }
-    deafen(fd);
+    drop_incoming(fd);
     forbid_fragments(fd, udp->ipv6);
     set_loop(udp, fd);
     raise_buffer(fd, SO_SNDBUF, SO_SNDBUFFORCE);
-    lane->port = port;
-    atomic_store(&lane->fd, fd);
+    source->port = port;
+    atomic_store(&source->fd, fd);
     return 0;
 }
 
-/* Some lane that is open; 4791, which can send too, when there is none. */
+/*
+ * The port of some open source; without one that of the receiving socket, which can send as well.
+ */
 static uint16_t another_port(const struct vb_udp *udp)
 {
-    for (int i = 0; i < VB_UDP_LANES; ++i)
-        if (atomic_load(&udp->lanes[i].fd) >= 0)
-            return udp->lanes[i].port;
+    for (int i = 0; i < VB_UDP_SOURCES; ++i)
+        if (atomic_load(&udp->sources[i].fd) >= 0)
+            return udp->sources[i].port;
     return udp->port;
 }
 
 uint16_t vb_roce_udp_source_port(struct vb_udp *udp, uint16_t wanted)
 {
-    struct vb_lane *lane = &udp->lanes[wanted % VB_UDP_LANES];
+    struct vb_udp_source *source = &udp->sources[wanted % VB_UDP_SOURCES];
     uint16_t port;
 
-    pthread_mutex_lock(&udp->lanes_mutex);
-    if (atomic_load(&lane->fd) >= 0 || open_lane(udp, lane, wanted) == 0)
-        port = lane->port;
+    vb_lock_take(&udp->sources_mutex);
+    if (atomic_load(&source->fd) >= 0 || open_source(udp, source, wanted) == 0)
+        port = source->port;
     else
         port = another_port(udp);
-    pthread_mutex_unlock(&udp->lanes_mutex);
+    vb_lock_release(&udp->sources_mutex);
     return port;
 }
 
@@ -229,9 +247,9 @@ int vb_roce_udp_open(const struct vb_udp_config *config, struct vb_udp **udp)
     made->without = config->without;
     made->ipv6 = !(config->without & VB_UDP_WITHOUT_IPV6) && has_ipv6();
     made->fd = -1;
-    for (int i = 0; i < VB_UDP_LANES; ++i)
-        made->lanes[i].fd = -1;
-    pthread_mutex_init(&made->lanes_mutex, NULL);
+    for (int i = 0; i < VB_UDP_SOURCES; ++i)
+        made->sources[i].fd = -1;
+    vb_lock_init(&made->sources_mutex, VB_RANK_SOURCES);
     error = udp_open_parts(made);
     if (error) {
         vb_roce_udp_close(made);
@@ -243,8 +261,10 @@ int vb_roce_udp_open(const struct vb_udp_config *config, struct vb_udp **udp)
 
 enum { DISCARD_PORT = 9 }; /* RFC 863: nothing is sent from it */
 
-/* A socket that becomes connected leaves its group (Linux' udp_lib_rehash), and is found for its
- * peer's datagrams alone. */
+/*
+ * A socket that becomes connected leaves its reuseport group (Linux' udp_lib_rehash): from then on
+ * it receives its peer's datagrams only.
+ */
 int vb_roce_udp_leave_port(struct vb_udp *udp)
 {
     union vb_socket_address peer = {
@@ -262,9 +282,9 @@ int vb_roce_udp_leave_port(struct vb_udp *udp)
 
 void vb_roce_udp_abandon(struct vb_udp *udp)
 {
-    for (int i = 0; i < VB_UDP_LANES; ++i)
-        if (udp->lanes[i].fd >= 0)
-            close(udp->lanes[i].fd);
+    for (int i = 0; i < VB_UDP_SOURCES; ++i)
+        if (udp->sources[i].fd >= 0)
+            close(udp->sources[i].fd);
     if (udp->fd >= 0)
         close(udp->fd);
 }
@@ -274,7 +294,7 @@ void vb_roce_udp_close(struct vb_udp *udp)
     vb_roce_udp_abandon(udp);
     vb_roce_udp_in_close(udp);
     vb_roce_udp_out_close(udp);
-    pthread_mutex_destroy(&udp->lanes_mutex);
+    vb_lock_destroy(&udp->sources_mutex);
     free(udp);
 }
 

@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * RoCE v2 packets as UDP datagrams (IBA annex A17): the sockets, the batches, the ICRC.
+ * RoCE v2 packets as UDP datagrams (IBA annex A17): the sockets, the batches, the ICRC. roce.c
+ * calls it under the carrier's lock; calls from any thread are marked so.
  *
- * Packets are received by one wildcard socket on port 4791 that carries both IP versions, and sent
- * by others, the lanes. An unprivileged socket cannot choose a source port per datagram, and the
- * source port is what spreads flows over a network's paths; so a flow is given one of a few lanes,
- * each bound to its own port in 0xc000..0xffff, and its packets always leave through that one. A
- * lane is never connected: Linux then numbers the datagrams (IP identification), the ICRC covers
- * that number, and no program can see it. Unconnected with DF set it is 0, and i in the i-th
- * segment of a batch that the kernel or the adapter cuts (UDP_SEGMENT). So that the receiver knows
- * i, it is in the packet, too (ids.h).
+ * One wildcard socket on port 4791 receives, for both IP versions. Others send: an unprivileged
+ * socket cannot choose a source port for each datagram, and networks spread flows over their paths
+ * by the source port. So there are a few sending sockets, each bound to its own port in
+ * 0xc000..0xffff, and a flow's packets always leave through the same one, its source.
  *
- * Calls exclude each other by the caller's lock but where it is said otherwise.
+ * A batch is one message that the kernel or the adapter cuts into datagrams of equal size (generic
+ * segmentation offload, UDP_SEGMENT).
+ *
+ * A source is never connected. Of a connected socket Linux numbers the datagrams (IP
+ * identification); the ICRC covers that number, and no program can see it. Of an unconnected socket
+ * with DF set the identification is 0, and i in the i-th segment of a batch. The packet itself
+ * contains i for the receiver (ids.h).
  */
 #ifndef VB_ROCE_UDP_H
 #define VB_ROCE_UDP_H
@@ -22,13 +25,13 @@
 #include "hca/packet.h"
 #include "wire/icrc.h"
 
-enum { VB_UDP_LANES = 16 };
+enum { VB_UDP_SOURCES = 16 };
 
-/* What can be left out: by a test, or to look for a driver's mistake. */
+/* What is not used: for tests, and to find a driver's fault. */
 enum vb_udp_without {
-    VB_UDP_WITHOUT_SEGMENTATION = 1 << 0, /* UDP_SEGMENT */
-    VB_UDP_WITHOUT_GLUE = 1 << 1,         /* UDP_GRO */
-    VB_UDP_WITHOUT_BATCHES = 1 << 2,      /* recvmmsg, sendmmsg */
+    VB_UDP_WITHOUT_GSO = 1 << 0,  /* UDP_SEGMENT */
+    VB_UDP_WITHOUT_GRO = 1 << 1,  /* UDP_GRO */
+    VB_UDP_WITHOUT_MMSG = 1 << 2, /* recvmmsg, sendmmsg */
     VB_UDP_WITHOUT_IPV6 = 1 << 3,
 };
 
@@ -53,7 +56,7 @@ enum vb_udp_count {
     VB_UDP_COUNTS
 };
 
-/* What of a datagram neither vb_packet nor vb_arrival says. */
+/* What is known of a datagram and is not in vb_packet or vb_arrival. */
 struct vb_udp_seen {
     uint16_t source_port;
     uint16_t ip_id; /* IPv4: as the wire has it; IPv6: 0 */
@@ -67,7 +70,7 @@ struct vb_udp_config {
     int (*prepare)(int fd);
     /* A packet's payload could not be read. May be NULL. */
     void (*fault)(void *argument, uint32_t qp_num, uint32_t psn);
-    /* In ns: how long a sender has been silent (ids.h). NULL: time stands still. */
+    /* The time in ns, by which a sender's silence is measured (ids.h). NULL: time stands still. */
     uint64_t (*clock)(void);
     /* A datagram whose ICRC is wrong; `doubted`: it would be right with an identification that is
      * not believed, so a connection may ask for it again. May be NULL. */
@@ -87,8 +90,9 @@ void vb_roce_udp_close(struct vb_udp *udp);
 void vb_roce_udp_abandon(struct vb_udp *udp);
 
 /*
- * Before vb_roce_udp_close: datagrams come to other sockets of the port from now on, and what waits
- * in this one can still be received. 0, or what the system said.
+ * The receiving socket leaves the port, before vb_roce_udp_close: datagrams go to other sockets of
+ * the port from now on, and those that wait in this one can still be received. 0, or what the
+ * system said.
  */
 int vb_roce_udp_leave_port(struct vb_udp *udp);
 
@@ -98,43 +102,59 @@ uint64_t vb_roce_udp_counter(const struct vb_udp *udp, enum vb_udp_count which);
 const char *vb_roce_udp_counter_name(enum vb_udp_count which);
 
 /*
- * The source port of a new flow: `wanted`, or one near it whose lane is free or already open;
- * where there is no descriptor for a lane, that of another, at last 4791. From any thread.
+ * The source port of a new flow: `wanted`, or one near it that is free, or that an open source has.
+ * Where no descriptor is left for another source it is the port of an open one, at last 4791. From
+ * any thread.
  */
 uint16_t vb_roce_udp_source_port(struct vb_udp *udp, uint16_t wanted);
 
-/* How many buffers were filled; 0: nothing waits. What was received before is overwritten. */
+/*
+ * Receives as many buffers as there are, at most as many as expected: how many; 0: no datagram
+ * waits. What was received before is overwritten.
+ */
 int vb_roce_udp_receive(struct vb_udp *udp);
-/* The next packet in them whose ICRC holds; it stays until the next vb_roce_udp_receive, and one
- * that was parked before (ids.h) until the next call. */
+/*
+ * The next packet in them whose ICRC holds. It stays until the next vb_roce_udp_receive; one that
+ * was kept unconfirmed before (ids.h) stays until the next call only.
+ */
 bool vb_roce_udp_next(struct vb_udp *udp, struct vb_arrival *arrival);
-/* When a parked packet has waited long enough; UINT64_MAX: none is parked. Then they are refused.
+/* Is all that vb_roce_udp_next has not given yet one acknowledgement? */
+bool vb_roce_udp_ends_with_ack(const struct vb_udp *udp);
+/*
+ * When the oldest unconfirmed packet has waited long enough, and is refused by vb_roce_udp_expire;
+ * UINT64_MAX: there is none.
  */
 uint64_t vb_roce_udp_deadline(const struct vb_udp *udp);
 void vb_roce_udp_expire(struct vb_udp *udp, uint64_t now);
-/* Of the packet that vb_roce_udp_next gave last. */
+/* What was seen of the packet that vb_roce_udp_next gave last. */
 struct vb_udp_seen vb_roce_udp_last(const struct vb_udp *udp);
 
 /* May another packet be staged? False while the system takes no more. */
 bool vb_roce_udp_has_room(const struct vb_udp *udp);
-/* Takes a copy of a packet. */
+/* Copies a packet into the next batch. */
 struct vb_udp_seen vb_roce_udp_stage(struct vb_udp *udp, const struct vb_packet *packet);
 /* Makes the ICRC of the packet that was staged last wrong by these bits. */
-void vb_roce_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip);
-/* 0: all are gone; -EAGAIN: the system takes no more for now, and the rest is kept. */
+void vb_roce_udp_damage_icrc(struct vb_udp *udp, uint32_t icrc_flip);
+/*
+ * Sends what was staged. 0: all has left; -EAGAIN: the system takes no more for now, and the rest
+ * is kept.
+ */
 int vb_roce_udp_flush(struct vb_udp *udp);
-/* Drops what is kept of this sender. */
+/* Drops the packets of this QP that were staged and have not left. */
 void vb_roce_udp_forget(struct vb_udp *udp, uint32_t qp_num);
 
 /*
- * A multicast group, as a GID: the socket gets a copy of each of its datagrams, as every other
- * member's socket does that joined it. `interface` 0: the system's choice. 0 or what the system
- * said: -EADDRINUSE where it is joined, -EADDRNOTAVAIL where it is not, -EINVAL: no group.
+ * The receiving socket joins or leaves a multicast group, given as a GID. Each socket that joined
+ * gets a copy of each of the group's datagrams. `interface` 0: the system's choice. 0, or what the
+ * system said: -EADDRINUSE: it has joined already, -EADDRNOTAVAIL: it has not joined, -EINVAL: no
+ * group.
  */
 int vb_roce_udp_join(struct vb_udp *udp, const uint8_t group[16], uint32_t interface);
 int vb_roce_udp_leave(struct vb_udp *udp, const uint8_t group[16], uint32_t interface);
 
-/* One packet at once, from any thread: 0 (sent, or dropped and counted) or -EAGAIN, -EFAULT. */
+/*
+ * Sends one packet at once, from any thread: 0 (sent, or dropped and counted), -EAGAIN or -EFAULT.
+ */
 int vb_roce_udp_send(struct vb_udp *udp, const struct vb_packet *packet);
 
 #endif

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Receiving: datagrams are read in batches, cut into the packets that UDP_GRO joined, and checked.
+ * roce.c calls it under the port's lock. A packet is handed on only if its ICRC holds (ids.h).
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "hca/adapter.h"
 #include "port/gid.h"
+#include "roce/icrc_start.h"
 #include "roce/ids.h"
-#include "roce/park.h"
-#include "roce/start.h"
 #include "roce/udp_state.h"
+#include "roce/unconfirmed.h"
 #include "wire/opcode.h"
 
 enum { BUFFERS = 8, BUFFER_BYTES = 65536, CONTROL_BYTES = 256 };
@@ -19,28 +23,34 @@ union control {
     char room[CONTROL_BYTES];
 };
 
-/* The buffer that is being cut: where its next segment begins, and what all have in common. */
+/*
+ * The buffer that is being cut into packets: where the next one begins, and what all have in
+ * common.
+ */
 struct cursor {
     const uint8_t *at;
     uint32_t left;
     uint32_t segment;
     bool ipv4;
-    bool doubted; /* the last packet would be right with an identification that is not believed */
-    uint16_t id;  /* IPv4: of the last packet */
-    struct vb_parked *confirmed; /* by the last packet, which comes again after it; or NULL */
+    bool
+        doubted; /* the last packet's ICRC would hold with an identification that is not believed */
+    uint16_t id; /* the last packet's identification (IPv4) */
+    struct vb_unconfirmed
+        *confirmed; /* the packet that the last one confirmed, to be delivered before it; or NULL */
     struct vb_ids_pair pair;
     struct vb_icrc_flow flow;
     struct vb_arrival common;
 };
 
 struct vb_udp_in {
-    int wanted; /* buffers in the next call: one while single datagrams come, for a fast answer */
+    int wanted; /* buffers in the next call: one while datagrams come singly, as recvmsg is faster
+                 */
     int filled, next;
-    struct vb_start start;
+    struct vb_icrc_starts starts;
     struct cursor cursor;
     struct vb_ids ids;
-    uint64_t empty_at; /* the socket was, while a sender counts */
-    struct vb_park park;
+    uint64_t empty_at; /* when the socket was empty last; kept while a sender counts (ids.h) */
+    struct vb_unconfirmed_store unconfirmed;
     struct mmsghdr messages[BUFFERS];
     struct iovec parts[BUFFERS];
     union vb_socket_address from[BUFFERS];
@@ -76,7 +86,7 @@ void vb_roce_udp_in_close(struct vb_udp *udp)
 {
     if (udp->in) {
         free(udp->in->bytes);
-        free(udp->in->park.places);
+        free(udp->in->unconfirmed.places);
     }
     free(udp->in);
 }
@@ -105,18 +115,18 @@ static int receive_some(struct vb_udp *udp, int wanted)
         return receive_one(udp);
     count = recvmmsg(udp->fd, udp->in->messages, (unsigned)wanted, MSG_DONTWAIT, NULL);
     if (count < 0 && errno == ENOSYS) {
-        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_BATCHES);
+        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_MMSG);
         return receive_one(udp);
     }
     return count;
 }
 
-/* More at once while every buffer was needed, fewer again when most were not. */
+/* Twice as many buffers while all are filled, half as many when fewer than half are. */
 static void adapt(struct vb_udp *udp, int count)
 {
     struct vb_udp_in *in = udp->in;
 
-    if (vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_BATCHES))
+    if (vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_MMSG))
         in->wanted = 1;
     else if (count == in->wanted && in->wanted < BUFFERS)
         in->wanted *= 2;
@@ -136,7 +146,7 @@ int vb_roce_udp_receive(struct vb_udp *udp)
     do
         count = receive_some(udp, in->wanted);
     while (count < 0 && errno == EINTR);
-    errno = before; /* ibv_poll_cq, which leads here, finds nothing without an error */
+    errno = before; /* ibv_poll_cq, which leads here, leaves errno alone */
     adapt(udp, count < 0 ? 0 : count);
     if (VB_UNLIKELY(in->ids.counts) && count <= 0)
         in->empty_at = time_of(udp);
@@ -216,7 +226,7 @@ static void read_source(const union vb_socket_address *from, struct vb_icrc_flow
         memcpy(flow->source, &from->ipv6.sin6_addr, 16);
 }
 
-/* Two addresses, whatever the byte order: they are compared only. */
+/* The byte order does not matter, as the addresses are only compared. */
 static struct vb_ids_pair pair_of(const struct vb_icrc_flow *flow)
 {
     struct vb_ids_pair pair;
@@ -251,7 +261,7 @@ static void open_buffer(struct vb_udp *udp, int index)
 
 enum { SHORTEST = VB_BTH + VB_ICRC };
 
-/* XRC is as reliable as RC. */
+/* Is it sent again when it is lost? XRC's packets are, as RC's. */
 static bool udp_receive_is_reliable(const uint8_t *bth)
 {
     uint8_t transport = bth[0] & VB_TRANSPORT_MASK;
@@ -267,30 +277,32 @@ static void udp_receive_refuse(struct vb_udp *udp, const struct vb_arrival *arri
         udp->config.refused(udp->config.argument, arrival, seen);
 }
 
-/* ---- packets that are parked ---- */
+/* ---- unconfirmed packets ---- */
 
-enum { PARK_NS = 2000000 }; /* flows in turn on a busy link; then it is soon asked for again */
+/* Longer than the turns of other flows on a busy link, and short for a packet that must be sent
+ * again. */
+enum { UNCONFIRMED_NS = 2000000 };
 
-static void throw_away(struct vb_udp *udp, struct vb_parked *at)
+static void throw_away(struct vb_udp *udp, struct vb_unconfirmed *at)
 {
-    vb_roce_park_free(&udp->in->park, at);
+    vb_roce_unconfirmed_free(&udp->in->unconfirmed, at);
     udp_receive_refuse(udp, &at->arrival, (struct vb_udp_seen){at->source_port, at->id});
 }
 
 static void throw_away_of(struct vb_udp *udp, const struct vb_ids_flow *flow)
 {
-    struct vb_parked *at = vb_roce_park_find(&udp->in->park, flow);
+    struct vb_unconfirmed *at = vb_roce_unconfirmed_find(&udp->in->unconfirmed, flow);
 
     if (at)
         throw_away(udp, at);
 }
 
-/* False: it cannot be kept. */
-static bool is_parked(struct vb_udp *udp, const uint8_t *bytes, const struct vb_ids_doubt *doubt,
-                      struct vb_ids_flow *flow)
+/* Keeps a packet until the next one of its flow confirms it. False: it cannot be kept. */
+static bool keep_unconfirmed(struct vb_udp *udp, const uint8_t *bytes,
+                             const struct vb_ids_doubt *doubt, struct vb_ids_flow *flow)
 {
-    struct vb_park *park = &udp->in->park;
-    struct vb_parked *at = vb_roce_park_next(park, doubt->length + VB_ICRC);
+    struct vb_unconfirmed_store *store = &udp->in->unconfirmed;
+    struct vb_unconfirmed *at = vb_roce_unconfirmed_next(store, doubt->length + VB_ICRC);
 
     if (!at)
         return false;
@@ -301,29 +313,29 @@ static bool is_parked(struct vb_udp *udp, const uint8_t *bytes, const struct vb_
     at->arrival.bytes = at->bytes;
     at->arrival.length = doubt->length;
     at->arrival.doubted = udp->in->cursor.doubted;
-    at->until = doubt->now + PARK_NS;
+    at->until = doubt->now + UNCONFIRMED_NS;
     at->source_port = doubt->source_port;
     at->id = doubt->unseen.id;
-    vb_roce_park_put(park, at, flow);
+    vb_roce_unconfirmed_put(store, at, flow);
     return true;
 }
 
 uint64_t vb_roce_udp_deadline(const struct vb_udp *udp)
 {
-    const struct vb_parked *at = vb_roce_park_oldest(&udp->in->park);
+    const struct vb_unconfirmed *at = vb_roce_unconfirmed_oldest(&udp->in->unconfirmed);
 
     return at ? at->until : UINT64_MAX;
 }
 
 void vb_roce_udp_expire(struct vb_udp *udp, uint64_t now)
 {
-    struct vb_parked *at;
+    struct vb_unconfirmed *at;
 
-    while ((at = vb_roce_park_oldest(&udp->in->park)) && at->until <= now)
+    while ((at = vb_roce_unconfirmed_oldest(&udp->in->unconfirmed)) && at->until <= now)
         throw_away(udp, at);
 }
 
-/* The parked packet in place of the one that confirmed it, which is looked at again. */
+/* Gives the unconfirmed packet, and goes back to the one that confirmed it, which is next. */
 static VB_COLD void take_confirmed(struct vb_udp *udp, struct vb_arrival *arrival, uint32_t length)
 {
     struct cursor *cursor = &udp->in->cursor;
@@ -331,7 +343,7 @@ static VB_COLD void take_confirmed(struct vb_udp *udp, struct vb_arrival *arriva
     *arrival = cursor->confirmed->arrival;
     arrival->doubted = false;
     cursor->id = cursor->confirmed->id;
-    vb_roce_park_free(&udp->in->park, cursor->confirmed);
+    vb_roce_unconfirmed_free(&udp->in->unconfirmed, cursor->confirmed);
     cursor->confirmed = NULL;
     cursor->at -= length;
     cursor->left += length;
@@ -339,9 +351,12 @@ static VB_COLD void take_confirmed(struct vb_udp *udp, struct vb_arrival *arriva
 
 /* ---- is it a packet? ---- */
 
-enum holds { HOLDS, HOLDS_NOT, IS_PARKED };
+enum holds { HOLDS, HOLDS_NOT, IS_UNCONFIRMED };
 
-/* Over IPv4: is it right with another identification, and can its sender have used that one? */
+/*
+ * Over IPv4: would the ICRC hold with another identification, and can the sender have used that
+ * one?
+ */
 static VB_COLD enum holds weigh(struct vb_udp *udp, const uint8_t *at, uint32_t length,
                                 uint32_t computed)
 {
@@ -360,9 +375,9 @@ static VB_COLD enum holds weigh(struct vb_udp *udp, const uint8_t *at, uint32_t 
     if (vb_wire_icrc_explain(computed, vb_wire_icrc_read(at + length), length, &doubt.unseen))
         return HOLDS_NOT;
     flow = vb_roce_ids_flow(&udp->in->ids, doubt.pair, doubt.source_port);
-    verdict = vb_roce_ids_judge(&udp->in->ids, flow, &doubt);
+    verdict = vb_roce_ids_check(&udp->in->ids, flow, &doubt);
     if (verdict == VB_IDS_CONFIRMS) {
-        cursor->confirmed = vb_roce_park_find(&udp->in->park, flow);
+        cursor->confirmed = vb_roce_unconfirmed_find(&udp->in->unconfirmed, flow);
         return HOLDS;
     }
     throw_away_of(udp, flow);
@@ -371,7 +386,8 @@ static VB_COLD enum holds weigh(struct vb_udp *udp, const uint8_t *at, uint32_t 
         return HOLDS;
     }
     cursor->doubted = doubt.reliable && doubt.unseen.dont_fragment;
-    return verdict == VB_IDS_DOUBTED && is_parked(udp, at, &doubt, flow) ? IS_PARKED : HOLDS_NOT;
+    return verdict == VB_IDS_DOUBTED && keep_unconfirmed(udp, at, &doubt, flow) ? IS_UNCONFIRMED
+                                                                                : HOLDS_NOT;
 }
 
 static enum holds icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t length)
@@ -381,9 +397,9 @@ static enum holds icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t len
     uint32_t computed;
 
     cursor->doubted = false;
-    cursor->id = cursor->ipv4 ? vb_roce_ids_place(at) : 0;
+    cursor->id = cursor->ipv4 ? vb_roce_ids_segment(at) : 0;
     computed = vb_wire_icrc_transport(
-        vb_roce_start_udp(&in->start, &cursor->flow, cursor->id, length), at, length);
+        vb_roce_icrc_start(&in->starts, &cursor->flow, cursor->id, length), at, length);
     if (VB_UNLIKELY(computed != vb_wire_icrc_read(at + length)))
         return cursor->ipv4 ? weigh(udp, at, length, computed) : HOLDS_NOT;
     if (VB_UNLIKELY(cursor->ipv4 && !vb_roce_ids_is_noted(&in->ids, cursor->pair)))
@@ -454,6 +470,15 @@ bool vb_roce_udp_next(struct vb_udp *udp, struct vb_arrival *arrival)
             return false;
         open_buffer(udp, in->next++);
     }
+}
+
+bool vb_roce_udp_ends_with_ack(const struct vb_udp *udp)
+{
+    const struct vb_udp_in *in = udp->in;
+
+    return in->next == in->filled && in->cursor.left == VB_BTH + VB_AETH + VB_ICRC &&
+           in->cursor.left <= in->cursor.segment &&
+           (in->cursor.at[0] & VB_OP_MASK) == VB_OP_ACKNOWLEDGE;
 }
 
 struct vb_udp_seen vb_roce_udp_last(const struct vb_udp *udp)

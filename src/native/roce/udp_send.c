@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Sending. Packets of one flow that follow each other and are equal in size make a train, which is
- * one message with UDP_SEGMENT; the last one may be shorter. The ICRC is computed when a packet
- * joins its train, because over IPv4 it covers the place in it; the receiver reads the place in the
- * packet (ids.h).
+ * Sending. roce.c stages packets and flushes them, under the carrier's lock; vb_roce_udp_send sends
+ * one from any thread.
+ *
+ * Packets of one flow that follow each other and are equal in size join a batch (udp.h), of which
+ * the last one may be shorter. The ICRC is computed when a packet joins its batch, as over IPv4 it
+ * covers the number of the segment, which the receiver reads in the packet (ids.h).
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,39 +14,45 @@
 #include "hca/adapter.h"
 #include "port/gid.h"
 #include "port/packet.h"
+#include "roce/icrc_start.h"
 #include "roce/ids.h"
-#include "roce/start.h"
 #include "roce/udp_state.h"
 
-/* Staged at once, so that what was copied is still in the cache: two full trains of path MTU 1024
- * to 4096, since the system's work for a third, short one is that for a full one. */
+/*
+ * So much is staged before a flush, so that what was copied is still in the cache: two full batches
+ * with a path MTU of 1024 to 4096. A third, short one would cost the system as much as a full one.
+ */
 enum { BURST_BYTES = 120 << 10 };
 
 enum {
     PACKETS = 256,
-    TRAINS = 128,
-    TRAIN_PACKETS = 64,  /* UDP_MAX_SEGMENTS of the oldest kernels, and what VB_BTH_PLACE holds */
-    TRAIN_BYTES = 65507, /* a datagram's length field, less the headers */
+    BATCHES = 128,
+    BATCH_PACKETS = 64, /* UDP_MAX_SEGMENTS of the oldest kernels; VB_BTH_SEGMENT can say as many */
+    BATCH_BYTES = 65507, /* the most that IPv4's length field leaves for UDP's payload */
     CONTROL_BYTES = 160,
     LARGEST_PACKET = VB_HEADERS_MAX + 4096 + VB_ICRC,
 };
 
-/* A packet in `bytes`, one behind the other: BTH to pad, then the ICRC. */
+/*
+ * A packet in vb_udp_out.bytes, where they stand one behind the other: from BTH to pad, then the
+ * ICRC.
+ */
 struct staged {
     uint32_t at;
     uint32_t qp_num;
     uint16_t length; /* without the ICRC */
 };
 
-struct train {
+struct batch {
     struct vb_path path;
     struct vb_icrc_flow flow;
     uint16_t first, count; /* packets */
     uint16_t size;         /* of each datagram but the last */
     uint32_t bytes;
-    bool closed;  /* its last packet was shorter */
-    bool single;  /* its packets go one by one, each with identification 0… */
-    bool refused; /* …because the system refused the whole as invalid: the batch, or the address */
+    bool closed;  /* no other packet may join, as the last one is shorter */
+    bool single;  /* its packets are sent one by one, each with identification 0 */
+    bool refused; /* the system refused the batch as invalid; if its packets pass alone, batches are
+                     not supported */
 };
 
 union control {
@@ -54,16 +62,16 @@ union control {
 
 struct vb_udp_out {
     uint32_t packets, used; /* of `bytes` */
-    uint32_t next_train, trains;
+    uint32_t next_batch, batches;
     bool blocked;
     uint8_t *icrc; /* of the packet that was staged last; NULL: it could not be */
-    struct vb_start start;
+    struct vb_icrc_starts starts;
     struct staged packet[PACKETS];
-    struct train train[TRAINS];
-    struct iovec vector[TRAINS];
-    struct mmsghdr message[TRAINS];
-    union vb_socket_address to[TRAINS];
-    union control control[TRAINS];
+    struct batch batch[BATCHES];
+    struct iovec vector[BATCHES];
+    struct mmsghdr message[BATCHES];
+    union vb_socket_address to[BATCHES];
+    union control control[BATCHES];
     uint8_t bytes[BURST_BYTES + LARGEST_PACKET];
 };
 
@@ -92,7 +100,7 @@ static uint32_t udp_send_interface_of(const struct vb_udp *udp, const struct vb_
     return udp->config.interface(udp->config.argument, path);
 }
 
-/* False: no datagram can go there from here. */
+/* False: no datagram can be sent there by this socket. */
 static bool write_address(const struct vb_udp *udp, const struct vb_path *path,
                           union vb_socket_address *to, socklen_t *size)
 {
@@ -151,7 +159,10 @@ static void add_ipv6_fields(struct msghdr *header, const struct vb_path *path, u
         add_field(header, IPPROTO_IPV6, IPV6_HOPLIMIT, &hops, sizeof(hops));
 }
 
-/* The message's address and fields; `segment` 0: one datagram. */
+/*
+ * Writes the message's address and control messages. `segment`: the size of each datagram of a
+ * batch; 0: it is one datagram.
+ */
 static bool address_message(const struct vb_udp *udp, const struct vb_path *path, uint16_t segment,
                             union vb_socket_address *to, union control *control,
                             struct msghdr *header)
@@ -198,36 +209,35 @@ static uint32_t destination_qp(const uint8_t *header)
 }
 
 /*
- * One train has one sender and one receiver: a host delivers a train that was not cut as a whole,
- * to the process that its first packet is for.
+ * One batch has one sending and one receiving QP: a host delivers a batch that was not cut as a
+ * whole, and to the process that its first packet is for.
  */
-static bool may_join(const struct vb_udp_out *out, const struct train *train,
+static bool may_join(const struct vb_udp_out *out, const struct batch *batch,
                      const struct vb_packet *packet, uint32_t size)
 {
-    const struct staged *first = &out->packet[train->first];
+    const struct staged *first = &out->packet[batch->first];
 
-    return !train->closed && !train->single && train->count < TRAIN_PACKETS &&
-           size <= train->size && train->bytes + size <= TRAIN_BYTES &&
+    return !batch->closed && !batch->single && batch->count < BATCH_PACKETS &&
+           size <= batch->size && batch->bytes + size <= BATCH_BYTES &&
            first->qp_num == packet->qp_num &&
            destination_qp(out->bytes + first->at) == destination_qp(packet->header) &&
-           memcmp(&train->path, packet->path, sizeof(train->path)) == 0;
+           memcmp(&batch->path, packet->path, sizeof(batch->path)) == 0;
 }
 
-static struct train *train_for(struct vb_udp *udp, const struct vb_packet *packet, uint32_t size)
+static struct batch *batch_for(struct vb_udp *udp, const struct vb_packet *packet, uint32_t size)
 {
     struct vb_udp_out *out = udp->out;
-    struct train *train = out->trains > out->next_train ? &out->train[out->trains - 1] : NULL;
+    struct batch *batch = out->batches > out->next_batch ? &out->batch[out->batches - 1] : NULL;
 
-    if (train && !vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_SEGMENTATION) &&
-        may_join(out, train, packet, size))
-        return train;
-    train = &out->train[out->trains++];
-    memset(train, 0, sizeof(*train));
-    train->path = *packet->path;
-    train->flow = udp_send_flow_of(udp, packet->path);
-    train->first = (uint16_t)out->packets;
-    train->size = (uint16_t)size;
-    return train;
+    if (batch && !vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GSO) && may_join(out, batch, packet, size))
+        return batch;
+    batch = &out->batch[out->batches++];
+    memset(batch, 0, sizeof(*batch));
+    batch->path = *packet->path;
+    batch->flow = udp_send_flow_of(udp, packet->path);
+    batch->first = (uint16_t)out->packets;
+    batch->size = (uint16_t)size;
+    return batch;
 }
 
 bool vb_roce_udp_has_room(const struct vb_udp *udp)
@@ -235,68 +245,105 @@ bool vb_roce_udp_has_room(const struct vb_udp *udp)
     const struct vb_udp_out *out = udp->out;
 
     return !out->blocked && out->used < BURST_BYTES && out->packets < PACKETS &&
-           out->trains < TRAINS;
+           out->batches < BATCHES;
 }
 
-_Static_assert(TRAIN_PACKETS <= VB_BTH_PLACE + 1, "every place can be written");
+_Static_assert(BATCH_PACKETS <= VB_BTH_SEGMENT + 1, "every place can be written");
 
-/* Changed, not set, as a fault may have flipped these bits. */
-static void change_place(struct vb_udp_out *out, const struct staged *packet, uint16_t by)
+/* The bits are XORed and not set, as a fault rule may have flipped them. */
+static void change_segment(struct vb_udp_out *out, const struct staged *packet, uint16_t by)
 {
     if (packet->length >= VB_BTH)
-        out->bytes[packet->at + VB_BTH_PLACE_AT] ^= (uint8_t)by;
+        out->bytes[packet->at + VB_BTH_SEGMENT_AT] ^= (uint8_t)by;
 }
 
-/* The place in its train, which is the identification over IPv4. */
-static uint16_t udp_send_place_of(const struct train *train, uint16_t index)
+/* The number of the segment in its batch, which over IPv4 is the packet's identification. */
+static uint16_t udp_send_segment_of(const struct batch *batch, uint16_t index)
 {
-    return train->single || !vb_wire_gid_is_ipv4(train->flow.target) ? 0 : index;
+    return batch->single || !vb_wire_gid_is_ipv4(batch->flow.target) ? 0 : index;
 }
 
-static void add_icrc(struct vb_udp_out *out, const struct train *train, uint16_t id,
+static void add_icrc(struct vb_udp_out *out, const struct batch *batch, uint16_t id,
                      const struct staged *packet)
 {
     uint8_t *bytes = out->bytes + packet->at;
-    uint32_t start = vb_roce_start_udp(&out->start, &train->flow, id, packet->length);
+    uint32_t start = vb_roce_icrc_start(&out->starts, &batch->flow, id, packet->length);
 
     vb_wire_icrc_write(bytes + packet->length,
                        vb_wire_icrc_transport(start, bytes, packet->length));
 }
 
+/* Copies and sums in one pass: the register is that of the bytes stored. See memory/guard.h. */
+VB_GUARDED static int copy_summed(uint32_t *crc, uint8_t *to, const uint8_t *from, size_t n)
+{
+    *crc = vb_wire_crc32_copy(*crc, to, from, n);
+    return vb_memory_guard_passed();
+}
+
+static int stage_piece(const struct vb_piece *piece, uint8_t *to, uint32_t *crc)
+{
+    int error;
+
+    if (VB_LIKELY(vb_memory_guard_holds()))
+        return copy_summed(crc, to, piece->bytes, piece->length);
+    error = vb_memory_guarded_read(to, piece->bytes, piece->length);
+    if (!error)
+        *crc = vb_wire_crc32(*crc, to, piece->length);
+    return error;
+}
+
+/* Payload and pad, behind the header; `crc` goes on from there. */
+static int stage_payload(const struct vb_packet *packet, uint8_t *to, uint32_t *crc)
+{
+    for (uint32_t i = 0; i < packet->piece_count; ++i) {
+        int error = stage_piece(&packet->piece[i], to, crc);
+
+        if (VB_UNLIKELY(error))
+            return error;
+        to += packet->piece[i].length;
+    }
+    memset(to, 0, packet->pad);
+    *crc = vb_wire_crc32(*crc, to, packet->pad);
+    return 0;
+}
+
+/*
+ * The packet is copied, so that it is what its ICRC says whatever the program does meanwhile, and
+ * so that the system is given a batch in one piece: many small ones cost it more than the copy.
+ */
 struct vb_udp_seen vb_roce_udp_stage(struct vb_udp *udp, const struct vb_packet *packet)
 {
     struct vb_udp_out *out = udp->out;
     struct staged *to = &out->packet[out->packets];
-    /*
-     * A copy, so that the packet is what its ICRC says whatever the program does meanwhile, and so
-     * that the system is given a train in one piece: many small ones cost it more than the copy.
-     */
-    int length = vb_port_packet_write(packet, out->bytes + out->used);
-    struct train *train;
-    uint16_t place;
-    uint32_t size;
+    uint16_t length = (uint16_t)(packet->header_length + packet->payload_length + packet->pad);
+    uint32_t size = length + VB_ICRC, crc;
+    struct batch *batch = batch_for(udp, packet, size);
+    uint16_t segment = udp_send_segment_of(batch, batch->count);
+    uint8_t *bytes = out->bytes + out->used;
 
+    *to = (struct staged){out->used, packet->qp_num, length};
+    memcpy(bytes, packet->header, packet->header_length);
+    change_segment(out, to, segment);
+    crc = vb_wire_icrc_transport(vb_roce_icrc_start(&out->starts, &batch->flow, segment, length),
+                                 bytes, packet->header_length);
     out->icrc = NULL;
-    if (VB_UNLIKELY(length < 0)) {
+    if (VB_UNLIKELY(stage_payload(packet, bytes + packet->header_length, &crc))) {
+        if (!batch->count)
+            --out->batches;
         report_fault(udp, packet);
         return (struct vb_udp_seen){packet->path->source_port, 0};
     }
-    size = (uint32_t)length + VB_ICRC;
-    train = train_for(udp, packet, size);
-    *to = (struct staged){out->used, packet->qp_num, (uint16_t)length};
-    place = udp_send_place_of(train, train->count);
-    change_place(out, to, place);
-    add_icrc(out, train, place, to);
-    out->icrc = out->bytes + to->at + to->length;
+    out->icrc = bytes + length;
+    vb_wire_icrc_write(out->icrc, crc);
     ++out->packets;
     out->used += size;
-    ++train->count;
-    train->bytes += size;
-    train->closed = size < train->size;
-    return (struct vb_udp_seen){train->flow.source_port, place};
+    ++batch->count;
+    batch->bytes += size;
+    batch->closed = size < batch->size;
+    return (struct vb_udp_seen){batch->flow.source_port, segment};
 }
 
-void vb_roce_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip)
+void vb_roce_udp_damage_icrc(struct vb_udp *udp, uint32_t icrc_flip)
 {
     uint8_t *icrc = udp->out->icrc;
 
@@ -306,7 +353,7 @@ void vb_roce_udp_spoil(struct vb_udp *udp, uint32_t icrc_flip)
 
 /* ---- flushing ---- */
 
-/* What an error means for the packets that it met. */
+/* The counter for packets that an error of sendmsg(2) dropped. */
 static enum vb_udp_count udp_send_name_of(int error)
 {
     switch (error) {
@@ -316,7 +363,7 @@ static enum vb_udp_count udp_send_name_of(int error)
     case EADDRNOTAVAIL:
     case ENODEV:
     case ENXIO:
-    case EINVAL: /* what Linux says of a source address that is not the host's */
+    case EINVAL: /* Linux' answer where the source address is not the host's */
         return VB_UDP_DROP_NO_ROUTE;
     case EPERM:
     case EACCES:
@@ -335,33 +382,33 @@ static bool is_passing(int error)
     return error == EAGAIN || error == ENOBUFS || error == ENOMEM;
 }
 
-/* From now on its packets go one by one. */
-static void udp_send_split(struct vb_udp *udp, struct train *train)
+/* The batch's packets are sent one by one from now on. */
+static void udp_send_split(struct vb_udp *udp, struct batch *batch)
 {
     vb_roce_udp_count(udp, VB_UDP_SPLIT, 1);
-    for (uint16_t i = 1; i < train->count; ++i) {
-        const struct staged *packet = &udp->out->packet[train->first + i];
+    for (uint16_t i = 1; i < batch->count; ++i) {
+        const struct staged *packet = &udp->out->packet[batch->first + i];
 
-        change_place(udp->out, packet, udp_send_place_of(train, i));
-        add_icrc(udp->out, train, 0, packet);
+        change_segment(udp->out, packet, udp_send_segment_of(batch, i));
+        add_icrc(udp->out, batch, 0, packet);
     }
-    train->single = true;
+    batch->single = true;
 }
 
-/* A train's head, which is all of it but where it was split. */
+/* Makes the next message of a batch: all of it, or one packet if it was split. */
 static bool write_message(struct vb_udp *udp, uint32_t index)
 {
     struct vb_udp_out *out = udp->out;
-    const struct train *train = &out->train[index];
+    const struct batch *batch = &out->batch[index];
     struct msghdr *header = &out->message[index].msg_hdr;
-    const struct staged *first = &out->packet[train->first];
-    bool is_batch = train->count > 1 && !train->single;
+    const struct staged *first = &out->packet[batch->first];
+    bool is_cut = batch->count > 1 && !batch->single;
 
-    if (!address_message(udp, &train->path, is_batch ? train->size : 0, &out->to[index],
+    if (!address_message(udp, &batch->path, is_cut ? batch->size : 0, &out->to[index],
                          &out->control[index], header))
         return false;
     out->vector[index].iov_base = out->bytes + first->at;
-    out->vector[index].iov_len = is_batch ? train->bytes : (size_t)first->length + VB_ICRC;
+    out->vector[index].iov_len = is_cut ? batch->bytes : (size_t)first->length + VB_ICRC;
     header->msg_iov = &out->vector[index];
     header->msg_iovlen = 1;
     return true;
@@ -373,57 +420,59 @@ static int send_messages(struct vb_udp *udp, int fd, uint32_t first, uint32_t co
     int sent;
 
     vb_roce_udp_count(udp, VB_UDP_SENT_CALLS, 1);
-    if (count > 1 && !vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_BATCHES)) {
+    if (count > 1 && !vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_MMSG)) {
         sent = sendmmsg(fd, message, count, MSG_DONTWAIT);
         if (sent >= 0 || errno != ENOSYS)
             return sent < 0 ? -errno : sent;
-        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_BATCHES);
+        atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_MMSG);
     }
     return sendmsg(fd, &message->msg_hdr, MSG_DONTWAIT) < 0 ? -errno : 1;
 }
 
-/* The messages from `first` on that one call can send. */
+/* Makes the messages of the batches from `first` on that one call can send; returns how many. */
 static uint32_t run_of(struct vb_udp *udp, uint32_t first, int fd)
 {
     const struct vb_udp_out *out = udp->out;
     uint32_t count = 0;
 
-    while (first + count < out->trains && !out->train[first + count].single &&
-           vb_roce_udp_sender(udp, out->train[first + count].path.source_port).fd == fd &&
+    while (first + count < out->batches && !out->batch[first + count].single &&
+           vb_roce_udp_sender(udp, out->batch[first + count].path.source_port).fd == fd &&
            write_message(udp, first + count))
         ++count;
     return count;
 }
 
-/* The head of the train has gone, or is dropped. */
-static void udp_send_advance(struct vb_udp_out *out, struct train *train)
+/* The batch's next message was sent, or is dropped. */
+static void udp_send_advance(struct vb_udp_out *out, struct batch *batch)
 {
-    if (train->single && train->count > 1) {
-        ++train->first;
-        --train->count;
+    if (batch->single && batch->count > 1) {
+        ++batch->first;
+        --batch->count;
     } else {
-        ++out->next_train;
+        ++out->next_batch;
     }
 }
 
-/* The head of train `index` met an error. 0: it was dealt with. */
+/*
+ * Sending the next message of batch `index` failed. 0: it is dropped or split; -EAGAIN: it is kept.
+ */
 static int udp_send_fail(struct vb_udp *udp, uint32_t index, int error)
 {
     struct vb_udp_out *out = udp->out;
-    struct train *train = &out->train[index];
+    struct batch *batch = &out->batch[index];
 
     if (is_passing(error)) {
         vb_roce_udp_count(udp, VB_UDP_POSTPONED, 1);
         return -EAGAIN;
     }
-    if (train->count > 1 && !train->single) {
-        /* Older kernels cut no batches for an interface without checksum offload. */
-        train->refused = error == EIO || error == EINVAL || error == EOPNOTSUPP;
-        udp_send_split(udp, train);
+    if (batch->count > 1 && !batch->single) {
+        /* Older kernels support no batches on an interface without checksum offload. */
+        batch->refused = error == EIO || error == EINVAL || error == EOPNOTSUPP;
+        udp_send_split(udp, batch);
         return 0;
     }
     vb_roce_udp_count(udp, udp_send_name_of(error), 1);
-    udp_send_advance(out, train);
+    udp_send_advance(out, batch);
     return 0;
 }
 
@@ -433,12 +482,12 @@ static void udp_send_count_sent(struct vb_udp *udp, uint32_t first, int messages
     uint64_t packets = 0;
 
     for (int i = 0; i < messages; ++i) {
-        struct train *train = &out->train[first + (uint32_t)i];
+        struct batch *batch = &out->batch[first + (uint32_t)i];
 
-        packets += train->single ? 1 : train->count;
-        if (train->refused)
-            atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_SEGMENTATION);
-        udp_send_advance(out, train);
+        packets += batch->single ? 1 : batch->count;
+        if (batch->refused)
+            atomic_fetch_or(&udp->without, VB_UDP_WITHOUT_GSO);
+        udp_send_advance(out, batch);
     }
     vb_roce_udp_count(udp, VB_UDP_SENT, packets);
 }
@@ -446,12 +495,12 @@ static void udp_send_count_sent(struct vb_udp *udp, uint32_t first, int messages
 static int udp_send_send_next(struct vb_udp *udp)
 {
     struct vb_udp_out *out = udp->out;
-    uint32_t first = out->next_train;
-    int fd = vb_roce_udp_sender(udp, out->train[first].path.source_port).fd;
+    uint32_t first = out->next_batch;
+    int fd = vb_roce_udp_sender(udp, out->batch[first].path.source_port).fd;
     uint32_t count;
     int sent;
 
-    if (out->train[first].single)
+    if (out->batch[first].single)
         count = write_message(udp, first) ? 1 : 0;
     else
         count = run_of(udp, first, fd);
@@ -469,7 +518,7 @@ static int udp_send_send_next(struct vb_udp *udp)
 static void reset(struct vb_udp_out *out)
 {
     out->packets = out->used = 0;
-    out->trains = out->next_train = 0;
+    out->batches = out->next_batch = 0;
 }
 
 int vb_roce_udp_flush(struct vb_udp *udp)
@@ -477,9 +526,9 @@ int vb_roce_udp_flush(struct vb_udp *udp)
     struct vb_udp_out *out = udp->out;
     int before = errno, error = 0;
 
-    while (!error && out->next_train < out->trains)
+    while (!error && out->next_batch < out->batches)
         error = udp_send_send_next(udp);
-    errno = before; /* what is kept or dropped is no error of the call that leads here */
+    errno = before; /* ibv_post_send and ibv_poll_cq, which lead here, leave errno alone */
     out->blocked = error != 0;
     if (!error)
         reset(out);
@@ -489,13 +538,13 @@ int vb_roce_udp_flush(struct vb_udp *udp)
 void vb_roce_udp_forget(struct vb_udp *udp, uint32_t qp_num)
 {
     struct vb_udp_out *out = udp->out;
-    uint32_t kept = out->next_train;
+    uint32_t kept = out->next_batch;
 
-    for (uint32_t i = out->next_train; i < out->trains; ++i)
-        if (out->packet[out->train[i].first].qp_num != qp_num)
-            out->train[kept++] = out->train[i];
-    out->trains = kept;
-    if (out->next_train == out->trains) {
+    for (uint32_t i = out->next_batch; i < out->batches; ++i)
+        if (out->packet[out->batch[i].first].qp_num != qp_num)
+            out->batch[kept++] = out->batch[i];
+    out->batches = kept;
+    if (out->next_batch == out->batches) {
         reset(out);
         out->blocked = false;
     }
@@ -531,7 +580,7 @@ int vb_roce_udp_send(struct vb_udp *udp, const struct vb_packet *packet)
     }
     if (address_message(udp, packet->path, 0, &to, &control, &header)) {
         flow = udp_send_flow_of(udp, packet->path);
-        start = vb_roce_start_udp(&(struct vb_start){0}, &flow, 0, (uint32_t)length);
+        start = vb_roce_icrc_start(&(struct vb_icrc_starts){0}, &flow, 0, (uint32_t)length);
         vb_wire_icrc_write(bytes + length, vb_wire_icrc_transport(start, bytes, (uint32_t)length));
         vector.iov_len = (size_t)length + VB_ICRC;
         header.msg_iov = &vector;

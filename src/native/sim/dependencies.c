@@ -11,15 +11,6 @@
 
 enum { FIRST_EDGES = 64 };
 
-bool vb_sim_dependencies_is_good(const struct vb_sim_dependency *after, uint64_t afters,
-                                 uint64_t count)
-{
-    for (uint64_t i = 0; i < afters; ++i)
-        if (after[i].first >= count || after[i].then >= count)
-            return false;
-    return true;
-}
-
 /* The graph as lists, and how many each flow still waits for. */
 struct order {
     uint32_t *waits, *first, *next, *free;

@@ -73,8 +73,8 @@ static void fill_context(struct vb_context *context, struct vb_adapter *adapter)
     context->adapter = adapter;
     context->closing = true; /* nobody reads events */
     context->async_fd = -1;
-    pthread_mutex_init(&context->mutex, NULL);
-    pthread_mutex_init(&context->declines.mutex, NULL);
+    vb_lock_init(&context->mutex, VB_RANK_CONTEXT);
+    vb_lock_init(&context->declines.mutex, VB_RANK_DECLINES);
     pthread_cond_init(&context->acked, NULL);
 }
 
@@ -126,8 +126,8 @@ static void empty_adapter(struct vb_adapter *adapter, struct vb_context *context
 {
     vb_event_drop_all(context);
     pthread_cond_destroy(&context->acked);
-    pthread_mutex_destroy(&context->declines.mutex);
-    pthread_mutex_destroy(&context->mutex);
+    vb_lock_destroy(&context->declines.mutex);
+    vb_lock_destroy(&context->mutex);
     vb_adapter_close_locks(adapter);
 }
 
@@ -248,9 +248,8 @@ static void leave_slot(struct vb_sim_qp *qp)
 
 /* The carrier of connected flows; datagrams are sent without a queue (datagrams.c). */
 static const struct vb_carrier flow_carrier = {
-    .kick = vb_sim_kick,
+    .doorbell = vb_sim_kick,
     .note = vb_engine_note,
-    .is_loop = vb_engine_is_loop,
     .settle = vb_settled_at_once,
     .quiet = vb_always_quiet,
 };
@@ -265,7 +264,6 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_q
     qp->send_cq = qp->recv_cq = host->sim->cq;
     qp->shared = &made->shared;
     qp->type = (uint8_t)type;
-    qp->bare = true;
     qp->carrier = vb_qp_connected_type(type) ? &flow_carrier : &vb_uncarried;
     qp->terms.timeout = config->timeout;
     qp->terms.retry_cnt = config->retry_cnt;
@@ -292,9 +290,9 @@ static bool reacts(const struct vb_sim *sim)
 
 static struct parts parts_of(enum ibv_qp_type type, uint32_t depth, bool reaction)
 {
-    struct parts parts = {.endpoint = offsetof(struct vb_sim_qp, qp) + VB_BARE_QP_BYTES};
+    struct parts parts = {.endpoint = sizeof(struct vb_sim_qp)};
 
-    parts.queue = parts.endpoint + (vb_qp_connected_type(type) ? VB_BARE_ENDPOINT_BYTES : 0);
+    parts.queue = parts.endpoint + (vb_qp_connected_type(type) ? sizeof(struct vb_endpoint) : 0);
     parts.reaction = parts.queue + depth * (sizeof(struct vb_sq_wqe) + sizeof(struct ibv_sge));
     parts.bytes = parts.reaction + (reaction ? sizeof(struct vb_sim_reaction) : 0);
     return parts;
@@ -367,10 +365,10 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
     return 0;
 }
 
-/* Its part of the engine follows it at once. */
+/* Its part of the engine follows it at once (parts_of). */
 static struct vb_endpoint *endpoint_room(struct vb_sim_qp *qp)
 {
-    return (struct vb_endpoint *)((uint8_t *)&qp->qp + VB_BARE_QP_BYTES);
+    return (struct vb_endpoint *)(qp + 1);
 }
 
 int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level)

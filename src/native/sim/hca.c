@@ -116,19 +116,19 @@ static void hca_attend(struct vb_qp *qp)
     struct vb_sim_hca *hca = hca_of_qp(qp);
     struct vb_sim_attachment *attachment = hca->attachment;
 
-    if (atomic_exchange(&qp->attended, true))
+    if (atomic_exchange(&qp->verbs->attended, true))
         return;
-    qp->attend_next = hca->attended;
+    qp->verbs->attend_next = hca->attended;
     hca->attended = qp;
     attachment->calls->expire_at(attachment, attachment->calls->now(attachment));
 }
 
 static void unattend(struct vb_sim_hca *hca, struct vb_qp *gone)
 {
-    for (struct vb_qp **at = &hca->attended; *at; at = &(*at)->attend_next)
+    for (struct vb_qp **at = &hca->attended; *at; at = &(*at)->verbs->attend_next)
         if (*at == gone) {
-            *at = gone->attend_next;
-            atomic_store(&gone->attended, false);
+            *at = gone->verbs->attend_next;
+            atomic_store(&gone->verbs->attended, false);
             return;
         }
 }
@@ -140,12 +140,12 @@ static void serve_attended(struct vb_sim_hca *hca)
 
     hca->attended = NULL;
     for (; qp; qp = next) {
-        next = qp->attend_next;
+        next = qp->verbs->attend_next;
         if (vb_qp_try_flush(qp) && !qp->counted_waiting) {
-            atomic_store(&qp->attended, false);
+            atomic_store(&qp->verbs->attended, false);
             continue;
         }
-        qp->attend_next = hca->attended;
+        qp->verbs->attend_next = hca->attended;
         hca->attended = qp;
     }
 }
@@ -394,7 +394,7 @@ static int hca_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_n
 /* The first two are what the address says, the others what the fabric says of it. */
 static VB_COLD int hca_decline_route(struct vb_qp *qp, int error)
 {
-    const struct ibv_ah_attr *ah = &qp->attr.ah_attr;
+    const struct ibv_ah_attr *ah = &qp->verbs->attr.ah_attr;
 
     switch (error) {
     case -EINVAL:
@@ -478,13 +478,13 @@ static int hca_find_route(const struct vb_qp *qp, const struct ibv_ah_attr *attr
 
 static int make_path(struct vb_sim_hca *hca, struct vb_qp *qp, struct vb_path *path)
 {
-    int error = hca_find_route(qp, &qp->attr.ah_attr, path);
+    int error = hca_find_route(qp, &qp->verbs->attr.ah_attr, path);
 
     if (!error && vb_wire_gid_is_multicast(path->dgid))
         error = -ENETUNREACH;
     if (error)
         return hca_decline_route(qp, error);
-    path->mtu = (uint16_t)(128 << qp->attr.path_mtu);
+    path->mtu = (uint16_t)(128 << qp->verbs->attr.path_mtu);
     if (path->mtu <= hca->attachment->mtu)
         return 0;
     return vb_decline(qp->context, -EMSGSIZE,
@@ -511,7 +511,7 @@ static int make_state(struct vb_qp *qp)
     }
     made->qp = qp;
     made->port = (uint8_t)(vb_qp_port(qp)->number - 1);
-    qp->port_data = made;
+    qp->verbs->port_data = made;
     return 0;
 }
 
@@ -558,7 +558,7 @@ static int hca_move(struct vb_qp *qp)
 }
 
 static const struct vb_carrier packets = {
-    .kick = hca_kick,
+    .doorbell = hca_kick,
     .note = vb_engine_note,
     .is_loop = vb_engine_is_loop,
     .settle = vb_settled_at_once,
@@ -575,7 +575,7 @@ static const struct vb_carrier datagrams = {
 static int hca_connect(struct vb_qp *qp)
 {
     bool connected = vb_qp_connected_type(qp->type);
-    int error = qp->port_data ? 0 : make_state(qp);
+    int error = qp->verbs->port_data ? 0 : make_state(qp);
 
     if (!error && connected)
         error = hca_move(qp);
@@ -612,7 +612,7 @@ static void hca_disconnect(struct vb_qp *qp)
     if (state)
         vb_sim_hca_pace_leave(hca, state);
     free(state);
-    qp->port_data = NULL;
+    qp->verbs->port_data = NULL;
 }
 
 static void hca_progress(struct vb_cq *cq)

@@ -7,6 +7,7 @@
 #define VB_SIM_HCA_STATE_H
 
 #include "sim/hca.h"
+#include "transport/engine.h"
 #include "transport/transport.h"
 
 /* A connection whose packets wait sends no more requests; `port_data` of its QP. */
@@ -24,7 +25,7 @@ struct vb_sim_hca_qp {
 
 static inline struct vb_sim_hca_qp *vb_sim_hca_qp_of(const struct vb_qp *qp)
 {
-    return qp->port_data;
+    return qp->verbs->port_data;
 }
 
 static inline struct vb_qp *vb_sim_hca_sender(const struct vb_packet *packet)

@@ -8,11 +8,6 @@
 static const double BITS_PS = 8e12; /* bits in a byte, by picoseconds in a second */
 static const double LEAST = 1e-3;   /* of the line's rate */
 
-struct vb_hpcc_config vb_sim_hpcc_paper(void)
-{
-    return (struct vb_hpcc_config){.target = 0.95, .add = 80, .stages = 5};
-}
-
 static double full(const struct vb_hpcc_config *config, double line)
 {
     return line * (double)config->base_rtt / BITS_PS;

@@ -30,8 +30,6 @@ struct vb_hpcc {
     struct vb_world_telemetry received; /* of the last packet that came, for acknowledgements */
 };
 
-struct vb_hpcc_config vb_sim_hpcc_paper(void);
-
 /* The window that fills a link of `line` bits/s for a round trip. */
 void vb_sim_hpcc_start(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line);
 /* The peer tells of a packet that it got. */

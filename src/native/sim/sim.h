@@ -128,26 +128,25 @@ int vb_sim_add_host(struct vb_sim *sim, uint32_t *node);
 int vb_sim_set_framing(struct vb_sim *sim, uint32_t host, enum vb_sim_framing framing);
 /*
  * A multicast group: a queue pair of each of these hosts, which are in no other place, is in it.
- * The switches' ports are for vb_world_switch_set_group. -EINVAL: no such host, or one twice, or no
- * room for more groups; -ENOMEM.
+ * The switches' ports are for vb_world_switch_set_group. Up to VB_MAX_GROUPS of them; -ENOMEM.
  */
 int vb_sim_add_group(struct vb_sim *sim, const uint32_t *hosts, uint32_t count, uint32_t *group);
 const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_t host);
 
 /*
  * Copies of these, whose source, target, bytes, start, message (0: as large as may be), level,
- * depth (0: 1), opcode and type (0: RC) are set. -EINVAL: no such host, to itself, no bytes, a
- * start in the past, an opcode that its type does not have; -EHOSTUNREACH, -ELOOP: the tables lead
- * one of its ways elsewhere, or round; -EMSGSIZE: `depth` of its messages are more than the buffer
- * that it reserves; -EOPNOTSUPP: there is none to reserve on its way; -ENOSPC: it reserves more
- * than vb_sim_buffer_most; -EDEADLK: it waits for itself, through others. `*bad` is then the flow's
- * place. -ENOMEM.
+ * depth (0: 1), opcode and type (0: RC) are set. The caller, verbena.sim.World, has checked each of
+ * them by itself: here it is checked whether their ways carry them. -EINVAL: packets of a flow that
+ * reserves have several ways; -EHOSTUNREACH, -ELOOP: the tables lead one of its ways elsewhere, or
+ * round; -EMSGSIZE: `depth` of its messages are more than the buffer that it reserves; -EOPNOTSUPP:
+ * there is none to reserve on its way; -ENOSPC: it reserves more than vb_sim_buffer_most; -EDEADLK:
+ * it waits for itself, through others. `*bad` is then the flow's place. -ENOMEM.
  */
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                      uint64_t *bad);
 /* Bytes that each switch of a flow's way could promise, if it were empty; UINT64_MAX: any. */
 uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow);
-/* The same with flows that wait for others of them. -EINVAL with `*bad` = `count`: of `after`. */
+/* The same with flows that wait for others of them. */
 int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                              const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad);
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);

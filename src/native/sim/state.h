@@ -73,7 +73,7 @@ struct vb_sim_qp {
             bool promised; /* its data have buffer of their own */
         };
     };
-    struct vb_qp qp; /* last, and a bare one */
+    struct vb_qp qp;
 };
 
 _Static_assert(offsetof(struct vb_sim_qp, next) >=
@@ -250,8 +250,6 @@ void vb_sim_unreliable_settle(struct vb_sim_qp *qp);
 void vb_sim_unreliable_end(struct vb_sim_qp *qp);
 
 /* flows.c, dependencies.c */
-bool vb_sim_dependencies_is_good(const struct vb_sim_dependency *after, uint64_t afters,
-                                 uint64_t count);
 /* -EDEADLK with `*bad`, -ENOMEM. */
 int vb_sim_dependencies_check(const struct vb_sim_dependency *after, uint64_t afters,
                               uint64_t count, uint64_t *bad);

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The completer's parts: acknowledgements and NAKs, responses of READs and atomics, and responses
+ * that are missing or came early. The engine calls it for each response packet, under the QP's
+ * sq_lock; requests end by vb_engine_requester_complete and are tried again by retry.h.
+ */
 #include "transport/completer.h"
 
 #include "transport/credits.h"
@@ -22,8 +27,8 @@ static void complete_head(struct vb_endpoint *ep, uint32_t byte_len)
 }
 
 /*
- * All packets up to and including `upto` have arrived there. False: among them is a READ or an
- * atomic whose response has not come, so it is lost (IBA 9.7.5.1.1, implied NAK).
+ * The peer has all packets up to and including `upto`. False: among them is a READ or an atomic
+ * whose response has not come, so that response is lost (IBA 9.7.5.1.1, implied NAK).
  */
 static bool completer_acknowledge(struct vb_endpoint *ep, uint32_t upto, uint64_t now)
 {
@@ -40,7 +45,7 @@ static bool completer_acknowledge(struct vb_endpoint *ep, uint32_t upto, uint64_
         }
         progress = true;
         if (vb_wire_psn_diff(upto, last) < 0) {
-            if (VB_LIKELY(!ep->engine->config.restart)) /* which keeps nothing of a part */
+            if (VB_LIKELY(!ep->engine->config.restart)) /* go-back-0 keeps no part */
                 r->una = vb_engine_psn_add(upto, 1);
             break;
         }
@@ -62,13 +67,13 @@ static void note_ahead(struct vb_recovery *recovery, uint32_t psn)
 }
 
 /*
- * Has what was asked for again been lost as well? The responder answers in turn: so if it answers
- * what was sent later, or a later packet of the same answer comes, or one behind an answer that has
- * begun.
+ * Were the responses that were asked for again lost as well? The responder answers in order, so
+ * they were if a request is answered that was sent later, or if a later packet comes of the same
+ * answer, or of one that follows it.
  */
 static bool is_lost_again(const struct vb_endpoint *ep, uint32_t psn)
 {
-    const struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_recovery *recovery = ep->share->recovery;
 
     if (!recovery->early_answer.told || !recovery->asked)
         return false;
@@ -89,8 +94,8 @@ static bool is_sequence_nak(const struct vb_incoming *in)
 }
 
 /*
- * A response is kept until those before it are there; of an acknowledgement, how far it goes. That
- * anything comes shows that the responder is at work.
+ * Keeps a response until those before it have come; of an acknowledgement only its PSN is kept. The
+ * timer starts again, because the packet shows that the responder is at work.
  */
 static void wait_for_missing(const struct vb_incoming *in)
 {
@@ -122,8 +127,9 @@ static void wait_for_missing(const struct vb_incoming *in)
 }
 
 /*
- * Once for each gap: what follows it in the same stream says nothing new. A stream's end that
- * comes again belongs to the repeated stream, so that has a gap as well.
+ * A response is missing. The requester is told once for each gap, because the responses that follow
+ * in the same stream say nothing new. If the stream's last packet comes again, it belongs to the
+ * repeated stream, so that stream has a gap as well.
  */
 static void lost(const struct vb_incoming *in)
 {
@@ -147,7 +153,7 @@ static void lost(const struct vb_incoming *in)
     r->gap_psn = psn;
 }
 
-/* LSN = MSN + credits; it never goes back (IBA 9.7.7.2.5). */
+/* The limit sequence number is MSN + credits, and never goes back (IBA 9.7.7.2.5). */
 static void take_credits(struct vb_endpoint *ep, const struct vb_aeth *aeth)
 {
     struct vb_requester *r = &ep->requester;
@@ -174,12 +180,6 @@ static VB_COLD void bad_response(const struct vb_incoming *in)
     vb_engine_retry_refuse(in->endpoint, IBV_WC_BAD_RESP_ERR, &evidence);
 }
 
-/* The request fails on memory of its own. */
-static VB_COLD void fail_locally(struct vb_endpoint *ep, const struct vb_outcome *outcome)
-{
-    vb_engine_requester_complete(ep, outcome);
-}
-
 static VB_COLD void on_nak(const struct vb_incoming *in, uint8_t code)
 {
     static const uint8_t status[] = {
@@ -200,7 +200,10 @@ static VB_COLD void on_nak(const struct vb_incoming *in, uint8_t code)
     }
 }
 
-/* Everything before its packet has arrived; that one is to be sent again, or ends in error. */
+/*
+ * A NAK: all packets before its PSN have arrived. The packet with that PSN is sent again, or its
+ * request ends in error.
+ */
 static VB_COLD void on_refusal(const struct vb_incoming *in, const struct vb_aeth *aeth)
 {
     struct vb_endpoint *ep = in->endpoint;
@@ -236,7 +239,7 @@ static void on_acknowledge(const struct vb_incoming *in)
         vb_engine_retry_acknowledged(in->endpoint, in->now);
 }
 
-/* The response that this is must be the first that is missing. False: it is not. */
+/* Is this the first response that is missing? If not, one before it is lost. */
 static bool is_next(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
@@ -249,8 +252,9 @@ static bool is_next(const struct vb_incoming *in)
 }
 
 /*
- * Is this packet of a READ response where the request, or a repetition, puts one of its kind? Only
- * the last place to resume at can be the first that is missing: a READ is resumed nowhere else.
+ * Does this packet of a READ response (first, middle, last) fit its place in the request or in a
+ * repetition? A repetition begins only at `resumed_psn`: the first missing packet is at the last
+ * place at which the READ was resumed.
  */
 static bool completer_fits(const struct vb_incoming *in, const struct vb_sq_wqe *head,
                            uint32_t index)
@@ -263,14 +267,14 @@ static bool completer_fits(const struct vb_incoming *in, const struct vb_sq_wqe 
 
     if (in->length != length)
         return false;
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL)) /* a repetition begins and ends anywhere */
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL)) /* repetitions begin and end anywhere */
         return true;
     if (last != (index + 1 == end))
         return false;
     return first ? starts || in->bth.psn == ep->requester.resumed_psn : !starts;
 }
 
-/* The whole answer to the head was in this packet. */
+/* This packet is the whole answer to the first request of the queue. */
 static void complete_answered(const struct vb_incoming *in, uint32_t byte_len)
 {
     struct vb_endpoint *ep = in->endpoint;
@@ -318,7 +322,7 @@ static void on_read_response(const struct vb_incoming *in)
     }
     if (!vb_engine_elements_scatter(ep->qp, &head->wr, (uint64_t)index * ep->path.mtu, in->payload,
                                     in->length, &outcome)) {
-        fail_locally(ep, &outcome);
+        vb_engine_requester_complete(ep, &outcome); /* it fails by its own memory */
         return;
     }
     in->engine->counters.payload_received += in->length;
@@ -355,7 +359,7 @@ static void on_atomic_response(const struct vb_incoming *in)
         return;
     }
     if (!vb_engine_elements_scatter(ep->qp, &head->wr, 0, bytes, sizeof(result), &outcome)) {
-        fail_locally(ep, &outcome);
+        vb_engine_requester_complete(ep, &outcome); /* it fails by its own memory */
         return;
     }
     complete_answered(in, sizeof(result));
@@ -369,14 +373,14 @@ static bool is_outstanding(const struct vb_incoming *in)
            vb_wire_psn_diff(in->bth.psn, r->sent_psn) < 0;
 }
 
-/* The last acknowledgement once more: it may bring credits. */
+/* Is it the last acknowledgement once more? It may bring credits (IBA 9.7.7.2.5). */
 static bool is_credit_update(const struct vb_incoming *in)
 {
     return in->bth.opcode == (VB_TRANSPORT_RC | VB_OP_ACKNOWLEDGE) &&
            vb_engine_psn_add(in->bth.psn, 1) == in->endpoint->requester.una;
 }
 
-/* Kept for the request that gets no answer any more (silence.h). */
+/* What was heard last is told if a later request gets no answer (hca/sentences.toml). */
 static inline void note_heard(const struct vb_incoming *in)
 {
     struct vb_requester *r = &in->endpoint->requester;
@@ -401,11 +405,11 @@ static void receive_outstanding(const struct vb_incoming *in)
     }
 }
 
-/* What came before something that was missing, and has its turn now. */
+/* Takes the kept responses whose turn has come, after the missing one has come. */
 static VB_COLD void receive_early(const struct vb_incoming *in, uint32_t missing)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     struct vb_requester *r = &ep->requester;
     struct vb_held *held;
 
@@ -424,7 +428,7 @@ static VB_COLD void receive_early(const struct vb_incoming *in, uint32_t missing
         recovery->is_ahead = false;
     if (recovery->early_answer.told && recovery->asked &&
         vb_wire_psn_diff(r->una, recovery->asked_end) < 0)
-        return;                        /* the rest of it is under way */
+        return;                        /* the rest of the answer is under way */
     if (recovery->early_answer.open && /* the connection may have failed meanwhile */
         vb_engine_gap_closed(ep, &recovery->early_answer, missing, in->now))
         vb_engine_retry_lost_response(ep, in->now);
@@ -439,7 +443,7 @@ void vb_engine_completer_receive(const struct vb_incoming *in)
     note_heard(in);
     if (!is_outstanding(in)) {
         if (vb_engine_recovery_of(ep))
-            vb_engine_gap_duplicate(ep, &ep->share.recovery->early_answer, in->bth.psn);
+            vb_engine_gap_duplicate(ep, &ep->share->recovery->early_answer, in->bth.psn);
         if (is_credit_update(in)) {
             aeth = vb_wire_aeth_read(in->extended);
             take_credits(ep, &aeth);
@@ -449,6 +453,6 @@ void vb_engine_completer_receive(const struct vb_incoming *in)
         return;
     }
     receive_outstanding(in);
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->early_answer.open)
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->early_answer.open)
         receive_early(in, una);
 }

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The codes of table 44 (IBA 9.7.7.2.5): 0, 1, and from 2 on alternately a power of two and one and
+ * a half times that power.
+ */
 #include "transport/credits.h"
 
-/* Table 44: 0, 1, then a power of two and one and a half times it, in turns. */
 uint32_t vb_engine_credits_decode(uint8_t code)
 {
     uint32_t power;

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The congestion window's arithmetic: slow start and growth, cuts after losses, marks and long
+ * delays, the smoothed round trip with the timeout that follows from it, and whose turn it is to
+ * send.
+ */
 #include "transport/cwnd.h"
 
 #include <errno.h>
@@ -9,7 +14,8 @@
 enum {
     FIRST_BYTES = 64 << 10,
     LEAST_PACKETS = 4,
-    SHORT_BYTES = 256, /* of a packet with little payload, and its headers on all layers */
+    SHORT_BYTES =
+        256, /* what a packet with little payload counts for, with the headers of all layers */
     PROBES_IN_VAIN = 2,
     DOUBTFUL_MOST = 12,
     MICROSECOND = 1000,
@@ -17,8 +23,8 @@ enum {
     TIMEOUT_LEAST = 200 * MICROSECOND,
     TIMEOUT_FIRST = 50 * MILLISECOND,
     TIMEOUT_MOST = 1000 * MILLISECOND,
-    SILENCE = 20 * MILLISECOND, /* a process that was not scheduled is no loss */
-    FORGET = 1024,              /* round trips after which that happens no more */
+    SILENCE = 20 * MILLISECOND, /* a process that was not scheduled for so long has lost nothing */
+    FORGET = 1024,              /* round trips after which a long timeout is short again */
 };
 
 static struct vb_cwnd *cwnd_find(const struct vb_engine *engine, const uint8_t dgid[16])
@@ -56,7 +62,8 @@ static void cwnd_drop(struct vb_engine *engine, struct vb_cwnd *cwnd)
     free(cwnd);
 }
 
-/* One at a time, so that each has a whole turn. */
+/* The first waiting connection may send. Only one is woken at a time, so that it has a whole turn.
+ */
 static void cwnd_wake(struct vb_engine *engine, struct vb_cwnd *cwnd)
 {
     struct vb_link *first = vb_engine_ready_first(&cwnd->waiting);
@@ -76,7 +83,7 @@ static void cwnd_wake(struct vb_engine *engine, struct vb_cwnd *cwnd)
 
 void vb_engine_cwnd_leave(struct vb_endpoint *ep)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (!cwnd)
         return;
@@ -87,7 +94,7 @@ void vb_engine_cwnd_leave(struct vb_endpoint *ep)
     cwnd->in_flight -= ep->in_flight;
     cwnd->answered += ep->in_flight;
     ep->in_flight = 0;
-    ep->share.cwnd = NULL;
+    ep->share->cwnd = NULL;
     if (--cwnd->members == 0)
         cwnd_drop(ep->engine, cwnd);
     else
@@ -104,25 +111,28 @@ int vb_engine_cwnd_join(struct vb_endpoint *ep, const uint8_t dgid[16])
         return -ENOMEM;
     ++cwnd->members;
     vb_engine_cwnd_leave(ep);
-    ep->share.cwnd = cwnd;
-    if (ep->share.recovery)
-        ep->share.recovery->behind = 0;
+    ep->share->cwnd = cwnd;
+    if (ep->share->recovery)
+        ep->share->recovery->behind = 0;
     return 0;
 }
 
-/* Who is silent for long keeps nothing from the others. */
+/*
+ * Bytes in flight. A connection whose peer is silent for long counts as little as possible, so that
+ * the others can use the window.
+ */
 static uint32_t under_way(const struct vb_endpoint *ep)
 {
     const struct vb_requester *r = &ep->requester;
     uint32_t packets = vb_engine_psn_count(r->una, r->next_psn);
-    const struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_recovery *recovery = ep->share->recovery;
 
     if (VB_UNLIKELY(recovery != NULL) && packets)
         packets -= recovery->early_answer.count < packets ? recovery->early_answer.count : packets;
     if (r->rnr_wait)
         return 0;
     return (ep->probes > 1 && packets ? 1 : packets) *
-           (vb_wire_psn_diff(r->short_psn, r->una) > 0 ? ep->path.mtu : SHORT_BYTES);
+           (vb_wire_psn_diff(ep->share->short_psn, r->una) > 0 ? ep->path.mtu : SHORT_BYTES);
 }
 
 void vb_engine_cwnd_note(struct vb_endpoint *ep)
@@ -130,15 +140,15 @@ void vb_engine_cwnd_note(struct vb_endpoint *ep)
     uint32_t bytes = under_way(ep);
 
     if (bytes < ep->in_flight)
-        ep->share.cwnd->answered += ep->in_flight - bytes;
-    ep->share.cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
+        ep->share->cwnd->answered += ep->in_flight - bytes;
+    ep->share->cwnd->in_flight += (uint64_t)bytes - ep->in_flight;
     ep->in_flight = bytes;
-    cwnd_wake(ep->engine, ep->share.cwnd);
+    cwnd_wake(ep->engine, ep->share->cwnd);
 }
 
 void vb_engine_cwnd_wait(struct vb_endpoint *ep)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (cwnd->served == ep) {
         cwnd->awake = false;
@@ -151,7 +161,7 @@ void vb_engine_cwnd_wait(struct vb_endpoint *ep)
 
 void vb_engine_cwnd_rest(struct vb_endpoint *ep)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (cwnd->served == ep)
         cwnd->served = NULL;
@@ -160,7 +170,7 @@ void vb_engine_cwnd_rest(struct vb_endpoint *ep)
 
 void vb_engine_cwnd_take_turn(struct vb_endpoint *ep)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (cwnd->served != ep)
         cwnd->turn = 0;
@@ -176,7 +186,7 @@ void vb_engine_cwnd_take_turn(struct vb_endpoint *ep)
     cwnd_wake(ep->engine, cwnd);
 }
 
-/* A window that did not hold anybody back says nothing about the way (RFC 7661). */
+/* A window that was not used up says nothing about the capacity of the way (RFC 7661). */
 static void cwnd_grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
 {
     if (2 * cwnd->in_flight < cwnd->window || cwnd->window >= VB_CWND_MOST || cwnd->late)
@@ -192,7 +202,7 @@ static void cwnd_grow(struct vb_cwnd *cwnd, uint64_t bytes, uint32_t mtu)
     cwnd->window += mtu;
 }
 
-/* Smoothed (RFC 6298). */
+/* The round trip and its deviation are smoothed as in RFC 6298. */
 static void cwnd_measure(struct vb_cwnd *cwnd, uint64_t sample)
 {
     uint64_t away;
@@ -211,23 +221,23 @@ static void cwnd_measure(struct vb_cwnd *cwnd, uint64_t sample)
 }
 
 /*
- * Who waits in queues for a good part of the local ACK timeout will be taken for lost: a window
- * that makes it so long, where nothing is dropped before, is too large as well.
+ * A packet that waits in queues for a good part of the local ACK timeout will be taken for lost. So
+ * a window that fills such long queues is too large, even if no packet is dropped.
  */
 static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
 {
     uint8_t code = ep->qp->terms.timeout;
     uint64_t timeout = code ? vb_ack_timeout(code) : VB_CWND_MOST;
 
-    ep->share.cwnd->late = sample > timeout / 4;
+    ep->share->cwnd->late = sample > timeout / 4;
     if (sample > timeout / 2)
         vb_engine_cwnd_cut(ep, now);
 }
 
 /*
- * The answer may be that to a probe (Karn): it tells no round trip, and was late or came after an
- * outage. The next probe waits twice as long, until an answer is beyond doubt: soon long enough for
- * a way that has become slow, and no longer than before where nothing came through for a while.
+ * The answer may be to a probe (Karn's algorithm), so it tells no round trip. The next probe waits
+ * twice as long, until an answer is beyond doubt. That soon is long enough for a way that has
+ * become slow, and after an outage the time is as before.
  */
 static void doubt(struct vb_cwnd *cwnd)
 {
@@ -237,7 +247,7 @@ static void doubt(struct vb_cwnd *cwnd)
 
 void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     uint32_t left = under_way(ep);
     uint64_t sample;
 
@@ -260,7 +270,7 @@ void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t 
 
 void vb_engine_cwnd_time(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (cwnd->timed || ep->requester.next_psn != ep->requester.sent_psn)
         return;
@@ -272,27 +282,27 @@ void vb_engine_cwnd_time(struct vb_endpoint *ep, uint64_t now)
 
 void vb_engine_cwnd_untime(struct vb_endpoint *ep)
 {
-    if (ep->share.cwnd->timed == ep)
-        ep->share.cwnd->timed = NULL;
+    if (ep->share->cwnd->timed == ep)
+        ep->share->cwnd->timed = NULL;
 }
 
 void vb_engine_cwnd_doubt(struct vb_endpoint *ep)
 {
-    ep->share.cwnd->timed_in_doubt |= ep->share.cwnd->timed == ep;
+    ep->share->cwnd->timed_in_doubt |= ep->share->cwnd->timed == ep;
 }
 
 static void cwnd_shrink(struct vb_endpoint *ep, uint64_t window)
 {
     uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
 
-    ep->share.cwnd->window = window > least ? window : least;
-    ep->share.cwnd->acked = 0;
+    ep->share->cwnd->window = window > least ? window : least;
+    ep->share->cwnd->acked = 0;
 }
 
 /*
- * What is left of the window. The first time it had doubled in vain. Later it was about right; and
- * if the round trip is hardly longer than ever, there was no queue that could have been too long,
- * and the loss has other reasons (as TCP Veno has it).
+ * The window after a cut. The first cut ends slow start, whose last doubling was too much. Later
+ * the window was about right. If then the round trip is hardly longer than the shortest one, there
+ * was no long queue, and the loss has other reasons (TCP Veno).
  */
 static uint64_t left_of(const struct vb_cwnd *cwnd, uint64_t used)
 {
@@ -303,7 +313,7 @@ static uint64_t left_of(const struct vb_cwnd *cwnd, uint64_t used)
 
 void vb_engine_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     uint64_t used;
 
     if (now < cwnd->cut_until)
@@ -320,7 +330,7 @@ void vb_engine_cwnd_cut(struct vb_endpoint *ep, uint64_t now)
 
 void vb_engine_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (now < cwnd->cut_until)
         return;
@@ -331,7 +341,7 @@ void vb_engine_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t n
 
 void vb_engine_cwnd_silence(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
 
     if (now < cwnd->heard_at + SILENCE || cwnd->window <= least)
@@ -368,7 +378,7 @@ uint64_t vb_engine_cwnd_timeout(const struct vb_cwnd *cwnd)
     uint64_t timeout = cwnd->round_trip + 4 * cwnd->deviation, least;
 
     least = cwnd->round_trip ? cwnd->least_timeout : TIMEOUT_FIRST;
-    /* where packets are lost, an answer that is missing is soon asked for (RFC 8985) */
+    /* after losses a missing answer is asked for earlier (RFC 8985) */
     if (vb_engine_cwnd_was_cut(cwnd) && least == TIMEOUT_LEAST && 2 * cwnd->round_trip < least)
         least = 2 * cwnd->round_trip;
     timeout = (timeout < least ? least : timeout) << cwnd->doubtful;

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Unreliable datagrams by packets. Arrivals are checked (state, port, P_Key, Q_Key) and placed
+ * behind a GRH of 40 bytes in the QP's next receive request. Outgoing ones are made by the posting
+ * thread under the QP's sq_lock, without the engine's lock.
+ */
 #include "transport/datagram.h"
 
 #include "hca/lost.h"
@@ -49,7 +54,7 @@ static void make_grh(uint8_t grh[VB_GRH], const struct vb_incoming *in)
         datagram_write_ipv6(grh, arrival, (uint16_t)length);
 }
 
-/* What mlx5 adapters leave in a RoCE v2 completion's `sl`: 8, plus 2 for IPv4, 1 for IPv6. */
+/* The `sl` of a RoCE v2 completion as mlx5 adapters fill it: 8, plus 2 for IPv4 or 1 for IPv6. */
 static uint8_t hca_datagram_header_type(const struct vb_arrival *arrival)
 {
     return vb_wire_gid_is_ipv4(arrival->dgid) ? 0xa : 0x9;
@@ -72,7 +77,7 @@ static void name_source(struct vb_cqe *entry, const struct vb_arrival *arrival)
 {
     if (VB_LIKELY(!arrival->slid)) {
         entry->flags |= IBV_WC_GRH;
-        entry->data[0] = hca_datagram_header_type(arrival);
+        entry->datagram.header_type = hca_datagram_header_type(arrival);
         return;
     }
     entry->flags |= arrival->has_grh ? IBV_WC_GRH : 0;
@@ -121,10 +126,13 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
 static VB_COLD void tell_lost(struct vb_qp *qp, enum vb_lost_cause cause, uint32_t from,
                               uint32_t value, uint32_t wanted)
 {
-    vb_lost_tell(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
+    vb_lost_log(qp, &(struct vb_lost){cause, from, qp->number, value, wanted});
 }
 
-/* Of an adapter with several ports: a group's members are found by its GID, which is no port's. */
+/*
+ * For an adapter with several ports: did the datagram come to the QP's port? A multicast one did,
+ * because the group's members are found by a GID that is no port's.
+ */
 static VB_COLD bool is_for_port(const struct vb_incoming *in, const struct vb_qp *qp)
 {
     const struct vb_engine *engine = in->engine;
@@ -140,7 +148,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     struct vb_deth deth = vb_wire_deth_read(in->extended);
     enum ibv_qp_state state;
 
-    vb_lock(&qp->shared->rq_lock, adapter->instance);
+    vb_word_lock(&qp->shared->rq_lock, VB_RANK_RECEIVE, adapter->instance);
     state = vb_qp_state(qp);
     if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         ++in->engine->counters.drop_state;
@@ -158,7 +166,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
     } else {
         hca_datagram_deliver(in, qp, deth.source_qp);
     }
-    vb_unlock(&qp->shared->rq_lock);
+    vb_word_unlock(&qp->shared->rq_lock);
 }
 
 static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,
@@ -188,6 +196,7 @@ static void write_headers(const struct vb_qp *qp, const struct ibv_send_wr *wr,
 int vb_engine_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_path *path,
                        struct vb_packet *packet, struct vb_outcome *outcome)
 {
+    bool is_virtual = qp->context->adapter->engine->config.virtual_payload;
     uint64_t length = vb_engine_elements_length(wr);
 
     *outcome = (struct vb_outcome){.status = IBV_WC_SUCCESS};
@@ -198,11 +207,11 @@ int vb_engine_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, const str
     packet->payload_length = 0;
     packet->piece_count = 0;
     packet->pad = -(uint32_t)length & 3;
-    if (!vb_engine_elements_check(qp, wr, 0, outcome))
+    if (!vb_engine_elements_check(qp, wr, 0, is_virtual ? NULL : packet, outcome))
         return 0;
     if (length > path->mtu)
         return vb_refuse_length(qp, wr, length, path->mtu, outcome);
-    if (qp->context->adapter->engine->config.virtual_payload)
+    if (is_virtual)
         vb_engine_packet_add(packet, NULL, (uint32_t)length);
     else if (!vb_engine_elements_gather(qp, wr, 0, (uint32_t)length, packet, outcome))
         return 0;

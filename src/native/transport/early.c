@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Early requests of a connection that adapts: keeping them, asking for the missing one by a
+ * sequence NAK, carrying them out. The last part recognizes the renumbered messages of rdma_rxe.
+ */
 #include "transport/early.h"
 
 #include "hca/qp_states.h"
@@ -8,7 +12,7 @@
 #include "transport/responder.h"
 #include "transport/retry.h"
 
-/* After RNR or a NAK of other kinds the requester has to begin there again. */
+/* After a NAK of another kind, RNR included, the requester sends all again from that packet on. */
 void vb_engine_early_keep(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
@@ -29,9 +33,9 @@ VB_COLD void vb_engine_early_ask(const struct vb_incoming *in)
         vb_engine_replies_owe_sequence_nak(ep);
 }
 
-enum { RENUMBERED_MOST = 129 }; /* rdma_rxe has so many packets under way */
+enum { RENUMBERED_MOST = 129 }; /* the most packets that rdma_rxe has in flight */
 
-/* By how many packets; 0: it is a duplicate like any other. */
+/* By how many packets the message is renumbered; 0: it is a duplicate. */
 static uint32_t renumbered_by(const struct vb_incoming *in)
 {
     const struct vb_responder *r = &in->endpoint->responder;
@@ -57,8 +61,8 @@ VB_COLD void vb_engine_early_renumber(const struct vb_incoming *in)
     if (by == 0)
         return;
     ++in->engine->counters.renumbered;
-    if (vb_engine_recovery_of(ep)) /* they have the old numbers */
-        vb_engine_gap_forget(in->engine, &ep->share.recovery->early);
+    if (vb_engine_recovery_of(ep)) /* the kept packets have the old PSNs */
+        vb_engine_gap_forget(in->engine, &ep->share->recovery->early);
     r->nak_sent = false;
     vb_engine_replies_cancel_nak(ep);
     r->epsn = vb_engine_psn_add(r->epsn, by);
@@ -66,8 +70,8 @@ VB_COLD void vb_engine_early_renumber(const struct vb_incoming *in)
         r->empty_psn = in->bth.psn;
         r->msn = vb_engine_psn_add(r->msn, 1);
     } else {
-        r->empty_psn =
-            vb_engine_psn_add(in->bth.psn, VB_PSN_MASK); /* whole now: that is the last change */
+        r->empty_psn = vb_engine_psn_add(
+            in->bth.psn, VB_PSN_MASK); /* it was sent whole: no other change follows */
     }
 }
 
@@ -81,7 +85,7 @@ static bool serves(const struct vb_endpoint *ep)
 VB_COLD void vb_engine_early_serve(const struct vb_incoming *in, uint32_t missing)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_gap *gap = &ep->share.recovery->early;
+    struct vb_gap *gap = &ep->share->recovery->early;
     struct vb_held *held;
 
     if (ep->responder.epsn == missing)
@@ -101,7 +105,7 @@ VB_COLD void vb_engine_early_serve(const struct vb_incoming *in, uint32_t missin
 
 void vb_engine_early_overdue(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     if (serves(ep) && vb_engine_gap_expired(ep, &recovery->early, now))
         vb_engine_replies_owe_sequence_nak(ep);

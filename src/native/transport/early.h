@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Requests of a connection that adapts which came before one that is missing: kept, and carried out
- * in their order when that one has come (gap.h). Responses: completer.c.
+ * Requests that came before a missing one, on a connection that adapts: they are kept (gap.h), and
+ * carried out in their order when the missing one has come. The responder calls this. Responses
+ * that come early are the completer's.
  */
 #ifndef VB_TRANSPORT_EARLY_H
 #define VB_TRANSPORT_EARLY_H
 
 #include "transport/transport.h"
 
-/* A request packet beyond the expected one. */
+/* Keeps a request packet that came before the expected one, or drops it. */
 void vb_engine_early_keep(const struct vb_incoming *in);
-/* The expected request packet, which may be damaged: it is missing, and asked for. */
+/* The expected request packet came damaged: it counts as missing, and is asked for. */
 void vb_engine_early_ask(const struct vb_incoming *in);
-/* A request was carried out, which may be the one that was missing, `missing` being its PSN. */
+/*
+ * A request packet was taken. If it was the missing one, whose PSN is `missing`, the kept packets
+ * that follow it are carried out.
+ */
 void vb_engine_early_serve(const struct vb_incoming *in, uint32_t missing);
-/* What is missing may have been waited for, of a connection that recovers. Under sq_lock. */
+/* The recovery timer has expired: is the wait for a missing packet over? Under sq_lock. */
 void vb_engine_early_overdue(struct vb_endpoint *ep, uint64_t now);
 
-/* A SEND or WRITE of one packet without payload? */
+/* Is it a SEND or WRITE of one packet without payload? */
 static inline bool vb_engine_early_is_empty(const struct vb_incoming *in)
 {
     uint32_t flags = in->opcode->flags;
@@ -27,11 +31,12 @@ static inline bool vb_engine_early_is_empty(const struct vb_incoming *in)
 }
 
 /*
- * A message begins with a PSN that was taken already. rdma_rxe counts the rest of an acknowledged
- * message, nothing, as a packet when its timer expires twice, and sends all that follows again with
- * PSNs that are greater by one: an empty packet where there was another. If it has no answer to
- * that, it sends the whole message in the empty one's place, and the PSNs are greater by all its
- * packets. Such PSNs are expected from then on; everything else is a duplicate.
+ * A message begins with a PSN that another packet had. Linux's rdma_rxe does that: when its timer
+ * expires twice, it sends the rest of an acknowledged message, which is nothing, as an empty
+ * packet, and all that follows with PSNs that are greater by one. If that is not answered, it sends
+ * the whole message in the empty packet's place, and the PSNs are greater by all its packets. This
+ * recognizes the two cases and expects such PSNs from then on; any other such message is a
+ * duplicate.
  */
 void vb_engine_early_renumber(const struct vb_incoming *in);
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The packet engine's entry points: connecting QPs, arrivals on their way to the responder, the
+ * completer or a UD QP, the next packet to send, and timers. It takes each QP's sq_lock around the
+ * calls of the requester and the completer.
+ */
 #include "transport/engine.h"
 
 #include <errno.h>
@@ -80,16 +85,18 @@ static uint32_t engine_window_of(const struct vb_engine *engine, uint32_t mtu)
 
     if (engine->config.restart)
         return VB_WINDOW_MAX;
-    if (packets > VB_WINDOW_MAX / 2) /* a READ may go beyond, by as much again */
+    if (packets > VB_WINDOW_MAX / 2) /* a READ may exceed the window by as much again */
         packets = VB_WINDOW_MAX / 2;
     return packets ? packets : 1;
 }
 
 static void free_endpoint(struct vb_endpoint *ep)
 {
+    const size_t at = offsetof(struct vb_program_endpoint, endpoint);
+
     free(ep->replies.record);
-    if (!ep->lent)
-        free(ep);
+    if (ep->share)
+        free((char *)ep - at);
 }
 
 static uint8_t engine_transport_of(enum ibv_qp_type type)
@@ -109,15 +116,15 @@ static int join_timers(struct vb_engine *engine, struct vb_endpoint *ep)
 {
     int error = vb_engine_timer_join(&engine->timers, &ep->timer, VB_TIMER_RETRY);
 
-    if (error || ep->qp->bare)
+    if (error || !ep->share)
         return error;
-    error = vb_engine_timer_join(&engine->timers, &ep->resume, VB_TIMER_RESUME);
+    error = vb_engine_timer_join(&engine->timers, &ep->share->resume, VB_TIMER_RESUME);
     if (error)
         vb_engine_timer_leave(&engine->timers, &ep->timer);
     return error;
 }
 
-/* Packets under way keep their size. */
+/* The path MTU stays, because packets in flight keep their size. */
 static int change_path(struct vb_endpoint *ep, const struct vb_path *path)
 {
     uint16_t mtu = ep->path.mtu;
@@ -129,7 +136,7 @@ static int change_path(struct vb_endpoint *ep, const struct vb_path *path)
     return 0;
 }
 
-/* Where it is not one of the engine's any more, or has not become one. */
+/* For an endpoint that is disconnected, or could not be connected. */
 static void leave_cwnd(struct vb_endpoint *ep)
 {
     if (!vb_engine_endpoint_adapts(ep))
@@ -138,7 +145,7 @@ static void leave_cwnd(struct vb_endpoint *ep)
     vb_engine_cwnd_leave(ep);
 }
 
-/* After an error `ep` itself is still its caller's. */
+/* After an error the memory of `ep` is still its caller's. */
 static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
                          struct vb_endpoint *ep)
 {
@@ -167,7 +174,7 @@ static int open_endpoint(struct vb_engine *engine, struct vb_qp *qp, const struc
 
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path)
 {
-    struct vb_endpoint *ep;
+    struct vb_program_endpoint *made;
     int error;
 
     if (!vb_qp_connected_type(qp->type))
@@ -176,10 +183,13 @@ int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct v
         return -EINVAL;
     if (qp->endpoint)
         return change_path(qp->endpoint, path);
-    ep = calloc(1, sizeof(*ep));
-    error = ep ? open_endpoint(engine, qp, path, ep) : -ENOMEM;
+    made = calloc(1, sizeof(*made));
+    if (!made)
+        return -ENOMEM;
+    made->endpoint.share = &made->share;
+    error = open_endpoint(engine, qp, path, &made->endpoint);
     if (error)
-        free(ep);
+        free(made);
     return error;
 }
 
@@ -188,7 +198,6 @@ int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struc
 {
     if (!vb_qp_connected_type(qp->type) || !is_mtu(path->mtu) || engine->config.adapts)
         return -EINVAL;
-    ep->lent = true;
     return open_endpoint(engine, qp, path, ep);
 }
 
@@ -198,15 +207,15 @@ void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp)
 
     if (!ep)
         return;
-    vb_engine_ready_remove(&ep->replying); /* or &ep->finishing */
+    vb_engine_ready_remove(&ep->owing);
     vb_engine_ready_remove(&ep->requesting);
     vb_engine_timer_leave(&engine->timers, &ep->timer);
-    if (!qp->bare)
-        vb_engine_timer_leave(&engine->timers, &ep->resume);
+    if (ep->share)
+        vb_engine_timer_leave(&engine->timers, &ep->share->resume);
     leave_cwnd(ep);
     if (ep->responder.has_taken && (qp->srq || qp->target))
         vb_rq_put_back(qp);
-    atomic_store(&qp->told_empty, false);
+    atomic_store(&qp->credits_out, false);
     qp->endpoint = NULL;
     free_endpoint(ep);
 }
@@ -216,7 +225,10 @@ static bool requests(enum ibv_qp_state state)
     return state == IBV_QPS_RTS || state == IBV_QPS_SQD;
 }
 
-/* After whatever may have failed the QP: nobody is at its receive queue, so that is flushed now. */
+/*
+ * Called without sq_lock after any step that may have failed the QP: its receive queue is flushed,
+ * which nobody takes from under the engine's lock.
+ */
 static void engine_settle(struct vb_endpoint *ep)
 {
     if (VB_LIKELY(!ep->requester.flush_owed))
@@ -228,13 +240,23 @@ static void engine_settle(struct vb_endpoint *ep)
     vb_rq_flush(ep->qp);
 }
 
-/* UC requests whose packets have left. */
+/* Takes the QP's sq_lock. The requester then knows what vb_engine_attend told of. */
+static inline void engine_lock(struct vb_endpoint *ep, uint64_t now)
+{
+    vb_sq_lock(ep->qp);
+    if (!ep->unseen)
+        return;
+    ep->unseen = false;
+    vb_engine_requester_sync(ep, now);
+}
+
+/* UC: the requests whose packets have left are completed. */
 static void engine_finish(struct vb_engine *engine)
 {
     struct vb_link *link;
 
     while (VB_UNLIKELY((link = vb_engine_ready_first(&engine->finishing)) != NULL)) {
-        struct vb_endpoint *ep = vb_endpoint_of(link, finishing);
+        struct vb_endpoint *ep = vb_endpoint_of(link, owing);
 
         vb_engine_ready_remove(link);
         vb_sq_lock(ep->qp);
@@ -249,58 +271,75 @@ static void engine_finish(struct vb_engine *engine)
 static VB_COLD void wait_for_rate(struct vb_endpoint *ep)
 {
     ep->held |= VB_HELD_BY_RATE;
-    vb_engine_timer_set(&ep->engine->timers, &ep->resume, vb_pace_due(ep->qp->pace));
+    vb_engine_timer_set(&ep->engine->timers, &ep->share->resume, vb_pace_due(ep->qp->verbs->pace));
 }
 
-/* Its time has come, or the limit is another. */
+/* The time has come at which the rate limit lets it send, or the limit was changed. */
 static VB_COLD void engine_resume(struct vb_endpoint *ep, uint64_t now)
 {
     if (!(ep->held & VB_HELD_BY_RATE))
         return;
-    if (ep->qp->paced && vb_pace_waits(ep->qp->pace, now)) {
+    if (ep->qp->paced && vb_pace_waits(ep->qp->verbs->pace, now)) {
         wait_for_rate(ep);
         return;
     }
     ep->held &= (uint8_t)~VB_HELD_BY_RATE;
-    vb_engine_timer_set(&ep->engine->timers, &ep->resume, VB_NEVER);
+    vb_engine_timer_set(&ep->engine->timers, &ep->share->resume, VB_NEVER);
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
-/* What counts is what the QP hands out: transport headers, payload, and the ICRC. */
+/* A packet counts for the rate limit with its transport headers, payload and ICRC. */
 static VB_COLD void engine_pay(struct vb_endpoint *ep, const struct vb_packet *packet, uint64_t now)
 {
     uint32_t bytes;
 
-    if (!packet) { /* it has nothing to send */
-        ep->qp->pace->waiting = false;
+    if (!packet) { /* the QP has nothing to send */
+        ep->qp->verbs->pace->waiting = false;
         return;
     }
     bytes = packet->header_length + packet->payload_length + packet->pad + VB_ICRC;
-    vb_pace_sent(ep->qp->pace, bytes, now);
-    if (vb_pace_waits(ep->qp->pace, now))
+    vb_pace_sent(ep->qp->verbs->pace, bytes, now);
+    if (vb_pace_waits(ep->qp->verbs->pace, now))
         wait_for_rate(ep);
 }
 
-void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
+/* The QP is in a state that sends nothing, or is held: its requester is brought up to date now. */
+static VB_COLD void attend_unusual(struct vb_engine *engine, struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_endpoint *ep = qp->endpoint;
     enum ibv_qp_state state;
 
-    engine_finish(engine);
-    if (!ep)
-        return;
-    vb_engine_replies_fit(ep); /* raised in SQD; without memory the limit stays what it was */
-    vb_engine_replies_tell_credits(ep);
-    vb_sq_lock(qp);
-    vb_engine_requester_sync(ep, now);
-    if (VB_UNLIKELY(ep->held))
+    ep->unseen = true;
+    engine_lock(ep, now);
+    if (ep->held)
         engine_resume(ep, now);
-    state = vb_qp_state(qp);
-    vb_sq_unlock(qp);
+    state = vb_qp_state(ep->qp);
+    vb_sq_unlock(ep->qp);
     if (requests(state))
         vb_engine_ready_add(&engine->requesting, &ep->requesting);
     else if (state == IBV_QPS_ERR)
         vb_engine_responder_stop(ep);
+}
+
+/*
+ * This does not take sq_lock in the ordinary case, because vb_engine_next takes it for the packet
+ * anyway. A thread that changes the QP's state meanwhile calls this again.
+ */
+void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now)
+{
+    struct vb_endpoint *ep = qp->endpoint;
+
+    engine_finish(engine);
+    if (!ep)
+        return;
+    vb_engine_replies_fit(
+        ep); /* it may have been raised in SQD; without memory the old limit stays */
+    vb_engine_replies_tell_credits(ep);
+    if (VB_UNLIKELY(!requests(vb_qp_state(qp)) || ep->held)) {
+        attend_unusual(engine, ep, now);
+        return;
+    }
+    ep->unseen = true;
+    vb_engine_ready_add(&engine->requesting, &ep->requesting);
 }
 
 void vb_engine_hold(struct vb_qp *qp, bool held)
@@ -317,10 +356,10 @@ void vb_engine_hold(struct vb_qp *qp, bool held)
         return;
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
     if (vb_engine_replies_owed(&ep->replies))
-        vb_engine_ready_add(&ep->engine->replying, &ep->replying);
+        vb_engine_ready_add(&ep->engine->replying, &ep->owing);
 }
 
-/* The low 12 bits of a QP number are the QP's place in its block of the table (layout.h). */
+/* The low 12 bits of a QP number are its index in a block of the table (hca/layout.h). */
 struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
 {
     struct vb_qp **qps = engine->adapter->qps;
@@ -339,8 +378,7 @@ struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num)
 void vb_engine_drop_pkey(struct vb_engine *engine, const struct vb_qp *qp)
 {
     ++engine->counters.drop_pkey;
-    if (!qp->bare)
-        vb_count_violation(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations);
+    vb_count_violation(&vb_shared_port(&engine->adapter->self, qp->shared)->pkey_violations);
 }
 
 static void count_congestion(const struct vb_incoming *in)
@@ -382,7 +420,7 @@ uint64_t *vb_engine_incoming_parse(struct vb_incoming *in)
     return NULL;
 }
 
-/* The QP sent the packet itself, and wants no copy. */
+/* Did the QP send the packet itself, and does it want no copy of it? */
 static bool blocks(const struct vb_incoming *in, const struct vb_qp *qp)
 {
     const struct vb_engine *engine = in->engine;
@@ -433,14 +471,14 @@ static void receive_cnp(const struct vb_incoming *in)
     vb_engine_cwnd_cut(in->endpoint, in->now);
 }
 
-/* Data of the peer with the network's mark: the peer is told. */
+/* A packet of the peer with payload was marked by the network: the peer gets a notification. */
 static VB_COLD void answer_mark(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     ++in->engine->counters.np_ecn_marked_roce_packets;
-    if (in->opcode->flags & VB_OPCODE_RESPONSE) /* who asks for it sets the pace */
+    if (in->opcode->flags & VB_OPCODE_RESPONSE) /* the requester decides how much is sent */
         vb_engine_cwnd_cut(ep, in->now);
     if (cwnd->noticed_at && in->now < cwnd->noticed_at + VB_CWND_NOTICE_INTERVAL)
         return;
@@ -457,7 +495,7 @@ static void receive_response(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
 
-    vb_sq_lock(ep->qp);
+    engine_lock(ep, in->now);
     if (VB_LIKELY(requests(vb_qp_state(ep->qp))))
         vb_engine_completer_receive(in);
     else
@@ -468,7 +506,7 @@ static void receive_response(const struct vb_incoming *in)
     engine_settle(ep);
 }
 
-/* Of a QP's congestion: counted, and has no part in its sequence of packets (IBA A17.9.3). */
+/* A congestion notification packet has no place in the sequence of PSNs (IBA A17.9.3). */
 static bool is_cnp(const struct vb_incoming *in)
 {
     return (in->bth.opcode & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
@@ -480,11 +518,11 @@ static void receive_request(const struct vb_incoming *in)
     uint32_t expected = ep->responder.epsn;
 
     vb_engine_responder_receive(in);
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->early.open)
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->early.open)
         vb_engine_early_serve(in, expected);
 }
 
-/* An initiator QP serves none. The header is taken off: what follows is as RC's. */
+/* An initiator QP serves no requests. Behind the XRCETH the packet is like one of RC. */
 static void receive_xrc_request(struct vb_incoming *in)
 {
     if (!in->endpoint->qp->target) {
@@ -499,7 +537,7 @@ static void receive_xrc_request(struct vb_incoming *in)
 static void receive_expected(struct vb_incoming *in)
 {
     if (vb_engine_endpoint_adapts(in->endpoint)) {
-        in->endpoint->share.cwnd->heard_at = in->now;
+        in->endpoint->share->cwnd->heard_at = in->now;
         if (VB_UNLIKELY(engine_is_marked(in)))
             answer_mark(in);
     }
@@ -513,14 +551,16 @@ static void receive_expected(struct vb_incoming *in)
         receive_request(in);
 }
 
-/* As if the packet were lost: nothing of it is kept. One with another PSN than the next, or when no
- * answer is due, asks for nothing. */
+/*
+ * The packet may be damaged, so it is handled as if it was lost, and nothing of it is kept. It is
+ * asked for again if it was the expected packet, or a response that was awaited.
+ */
 static VB_COLD void engine_ask_again(const struct vb_incoming *in)
 {
     struct vb_endpoint *ep = in->endpoint;
 
     if (in->opcode->flags & VB_OPCODE_RESPONSE) {
-        vb_sq_lock(ep->qp);
+        engine_lock(ep, in->now);
         if (requests(vb_qp_state(ep->qp)) && vb_engine_requester_outstanding(&ep->requester))
             vb_engine_retry_sequence(ep, in->now);
         vb_sq_unlock(ep->qp);
@@ -565,8 +605,8 @@ static void receive_unicast(struct vb_incoming *in)
         ++counters->cnp_received;
     } else if ((in->bth.opcode & VB_TRANSPORT_MASK) != VB_TRANSPORT_UD) {
         ++counters->drop_transport;
-    } else if (VB_UNLIKELY(
-                   vb_wire_gid_is_multicast(in->arrival->dgid))) { /* by the QPN of groups only */
+    } else if (VB_UNLIKELY(vb_wire_gid_is_multicast(
+                   in->arrival->dgid))) { /* a multicast packet has the multicast QPN */
         ++counters->drop_no_qp;
     } else {
         vb_engine_datagram_receive(in, qp);
@@ -592,7 +632,7 @@ void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arriva
         receive_unicast(&in);
 }
 
-/* The QP had its packet; is the next one's turn? */
+/* The first endpoint of the list has sent a packet: is it the next one's turn? */
 static void engine_take_turn(struct vb_engine *engine, struct vb_ready *list)
 {
     if (++engine->turn < engine->config.burst)
@@ -606,7 +646,7 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
     struct vb_link *link;
 
     while ((link = vb_engine_ready_first(&engine->replying)) != NULL) {
-        struct vb_endpoint *ep = vb_endpoint_of(link, replying);
+        struct vb_endpoint *ep = vb_endpoint_of(link, owing);
         bool made;
 
         if (VB_UNLIKELY(ep->held & VB_HELD_BY_PORT) && vb_engine_replies_pending(&ep->replies)) {
@@ -624,7 +664,7 @@ static bool next_reply(struct vb_engine *engine, struct vb_packet *packet)
     return false;
 }
 
-/* A request left. */
+/* A request packet of the endpoint leaves. */
 static void end_turn(struct vb_endpoint *ep)
 {
     engine_take_turn(ep->engine, &ep->engine->requesting);
@@ -634,7 +674,7 @@ static void end_turn(struct vb_endpoint *ep)
     vb_engine_cwnd_take_turn(ep);
 }
 
-/* None can leave. */
+/* The endpoint has no request packet that can leave. */
 static void leave_turn(struct vb_endpoint *ep)
 {
     vb_engine_ready_remove(&ep->requesting);
@@ -645,6 +685,21 @@ static void leave_turn(struct vb_endpoint *ep)
         vb_engine_cwnd_wait(ep);
     else
         vb_engine_cwnd_rest(ep);
+}
+
+/*
+ * Is it certain, without taking sq_lock, that the requester has nothing to send? A thread that
+ * posts meanwhile calls vb_engine_attend afterwards. At a rate limit, and while packets are sent
+ * again, the requester itself has to be asked.
+ */
+static bool is_idle(const struct vb_endpoint *ep)
+{
+    const struct vb_requester *r = &ep->requester;
+    const struct vb_recovery *recovery = vb_engine_recovery_of(ep);
+
+    return !ep->unseen && r->position == r->begun && !r->failed && !ep->qp->paced &&
+           (VB_LIKELY(!recovery) || !(recovery->asks || recovery->mending)) &&
+           __atomic_load_n(&ep->qp->sq_posted, __ATOMIC_RELAXED) == r->begun;
 }
 
 static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
@@ -659,7 +714,12 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
             vb_engine_ready_remove(link);
             continue;
         }
-        vb_sq_lock(ep->qp);
+        if (is_idle(ep)) {
+            ep->crowded = false;
+            leave_turn(ep);
+            continue;
+        }
+        engine_lock(ep, now);
         made = vb_engine_requester_next(ep, packet, now);
         if (VB_UNLIKELY(ep->qp->paced))
             engine_pay(ep, made ? packet : NULL, now);
@@ -675,7 +735,7 @@ static bool next_request(struct vb_engine *engine, struct vb_packet *packet, uin
     return false;
 }
 
-/* Replies go first; in a long row of them (READ responses) every other packet is a request. */
+/* Replies go first. In a long row of them (READ responses) every other packet is a request. */
 static bool engine_next_packet(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
 {
     if (engine->replies_in_row >= engine->config.burst) {
@@ -696,12 +756,23 @@ void vb_engine_answer_first(struct vb_engine *engine)
     engine->replies_in_row = engine->config.burst;
 }
 
-bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+/* Is nothing ready: no reply is owed, and at most one endpoint is in the list, without requests? */
+static bool was_last(const struct vb_engine *engine)
 {
-    bool made = engine_next_packet(engine, packet, now);
+    struct vb_link *link = vb_engine_ready_first(&engine->requesting);
 
-    engine->counters.packets_sent += made;
-    return made;
+    if (vb_engine_ready_first(&engine->replying))
+        return false;
+    return !link ||
+           (link->next == &engine->requesting.head && is_idle(vb_endpoint_of(link, requesting)));
+}
+
+enum vb_next vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now)
+{
+    if (!engine_next_packet(engine, packet, now))
+        return VB_NEXT_NONE;
+    ++engine->counters.packets_sent;
+    return was_last(engine) ? VB_NEXT_LAST : VB_NEXT_MORE;
 }
 
 uint64_t vb_engine_deadline(const struct vb_engine *engine)
@@ -715,44 +786,52 @@ static VB_COLD void expire_recovery(struct vb_timer *timer, uint64_t now)
         (struct vb_recovery *)((char *)timer - offsetof(struct vb_recovery, timer));
     struct vb_endpoint *ep = recovery->ep;
 
-    vb_sq_lock(ep->qp);
+    engine_lock(ep, now);
     vb_engine_recovery_expired(recovery, now);
     vb_sq_unlock(ep->qp);
     engine_settle(ep);
 }
 
-static VB_COLD void expire_hold(struct vb_endpoint *ep, uint64_t now)
+static VB_COLD void expire_hold(struct vb_timer *timer, uint64_t now)
 {
-    vb_sq_lock(ep->qp);
+    const size_t at = offsetof(struct vb_program_endpoint, share.resume);
+    struct vb_endpoint *ep = &((struct vb_program_endpoint *)((char *)timer - at))->endpoint;
+
+    engine_lock(ep, now);
     engine_resume(ep, now);
     vb_sq_unlock(ep->qp);
 }
 
-void vb_engine_expire(struct vb_engine *engine, uint64_t now)
+static void expire_retry(struct vb_endpoint *ep, uint64_t now)
+{
+    engine_lock(ep, now);
+    if (requests(vb_qp_state(ep->qp)))
+        vb_engine_retry_expired(ep, now);
+    if (vb_engine_endpoint_adapts(ep))
+        vb_engine_cwnd_note(ep);
+    vb_sq_unlock(ep->qp);
+    engine_settle(ep);
+}
+
+static void expire_timer(struct vb_timer *timer, uint64_t now)
+{
+    if (VB_LIKELY(timer->kind == VB_TIMER_RETRY))
+        expire_retry(vb_endpoint_of(timer, timer), now);
+    else if (timer->kind == VB_TIMER_RESUME)
+        expire_hold(timer, now);
+    else
+        expire_recovery(timer, now);
+}
+
+uint64_t vb_engine_expire(struct vb_engine *engine, uint64_t now)
 {
     struct vb_timer *timer;
 
     engine_finish(engine);
-    while ((timer = vb_engine_timers_expire(&engine->timers, now)) != NULL) {
-        struct vb_endpoint *ep;
-
-        if (VB_UNLIKELY(timer->kind == VB_TIMER_RESUME)) {
-            expire_hold(vb_endpoint_of(timer, resume), now);
-            continue;
-        }
-        if (VB_UNLIKELY(timer->kind == VB_TIMER_RECOVERY)) {
-            expire_recovery(timer, now);
-            continue;
-        }
-        ep = vb_endpoint_of(timer, timer);
-        vb_sq_lock(ep->qp);
-        if (requests(vb_qp_state(ep->qp)))
-            vb_engine_retry_expired(ep, now);
-        if (vb_engine_endpoint_adapts(ep))
-            vb_engine_cwnd_note(ep);
-        vb_sq_unlock(ep->qp);
-        engine_settle(ep);
-    }
+    while (VB_UNLIKELY(vb_engine_timers_next(&engine->timers) <= now) &&
+           (timer = vb_engine_timers_expire(&engine->timers, now)) != NULL)
+        expire_timer(timer, now);
+    return vb_engine_deadline(engine);
 }
 
 void vb_engine_note(const struct vb_qp *qp, struct vb_evidence *evidence)

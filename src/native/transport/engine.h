@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The packet engine: InfiniBand's transport between an adapter's queues and packets (DESIGN: hca).
+ * The packet engine: InfiniBand's transport between an adapter's queues and its packets (IBA 9). A
+ * carrier, live or simulated, hands it the packets that arrive, takes packets out of it, and calls
+ * it again at its deadline. The engine opens nothing, reads no clock and allocates nothing for a
+ * packet (sans I/O). Time is in nanoseconds from any origin and never goes back.
  *
- * Sans-I/O: it opens nothing, reads no clock and allocates nothing per packet. A port, live or
- * simulated, feeds it arrivals, takes packets out of it, and comes back at its deadline. Time is in
- * nanoseconds from any origin and never goes back. Calls on one engine exclude each other by the
- * port's lock; the engine takes a QP's sq_lock inside that, never the other way round: whoever
- * holds an sq_lock must not call it.
+ * Calls on one engine exclude each other by the carrier's lock. The engine takes a QP's sq_lock
+ * inside that lock: whoever holds an sq_lock must not call the engine.
  */
 #ifndef VB_TRANSPORT_ENGINE_H
 #define VB_TRANSPORT_ENGINE_H
@@ -18,59 +18,41 @@
 #include "hca/carrier.h"
 #include "hca/host_calls.h"
 #include "hca/packet.h"
+#include "transport/config.h"
 
 struct vb_endpoint;
 struct vb_engine;
 struct vb_qp;
 
-struct vb_engine_config {
-    bool virtual_payload;  /* lengths without bytes: nothing is read or placed */
-    uint32_t window_bytes; /* per QP in flight at most; 0: 1 MiB */
-    uint32_t ack_bytes;    /* an acknowledgement is asked for at least this often; 0: 256 KiB */
-    uint32_t burst;        /* packets of one QP before the next one's turn; 0: 64 */
-    /*
-     * Go-back-0, as early RoCE adapters: after a loss a message begins anew, and its window is as
-     * long as it is. No peer on a wire understands it: both ends must have it.
-     */
-    bool restart;
-    /*
-     * For a network of unknown speed: connections share a congestion window for each peer address,
-     * packets that overtake others are kept, what is lost is sent again by itself, and marks of
-     * congestion are answered. Otherwise the window is what the configuration says, whatever is
-     * lost. Bare queue pairs have none of it.
-     */
-    bool adapts;
-};
-
 int vb_engine_create(struct vb_adapter *adapter, const struct vb_engine_config *config,
                      struct vb_engine **engine);
 void vb_engine_destroy(struct vb_engine *engine);
 
-/*
- * Is this address one of the port's own, or, of port 0, one of any port's? Asked within
- * vb_engine_receive: of the sender of a multicast packet, which may be a QP that wants no copy of
- * its own, and of where a datagram was sent to, if the adapter has several ports. Without such a
- * function no sender is the host itself, and every datagram came to the right port.
+/* Without such a function no sender is the host itself, and every datagram came to the right port.
  */
-typedef bool vb_is_own_fn(void *context, uint8_t port_num, const uint8_t gid[16]);
 void vb_engine_set_own(struct vb_engine *engine, vb_is_own_fn *is_own, void *context);
 
-/* INIT to RTR: the QP's packets go along `path`; called again, along another one. -ENOMEM. */
+/*
+ * At INIT to RTR: the QP's packets go along `path`. Another call changes the path. Returns -ENOMEM,
+ * or -EINVAL for an MTU that is no path MTU.
+ */
 int vb_engine_connect(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path);
 /*
- * The same for a bare queue pair that is not connected yet, in memory of the caller's, of
- * VB_BARE_ENDPOINT_BYTES zeros, until it is disconnected.
+ * The same for a simulated flow's queue pair, which is not connected yet and has no rate limit of
+ * its own. `ep` is zeroed memory of the caller's, in use until vb_engine_disconnect; the engine
+ * must not be one that adapts.
  */
 int vb_engine_connect_in(struct vb_engine *engine, struct vb_qp *qp, const struct vb_path *path,
                          struct vb_endpoint *ep);
-/* To RESET, or destroyed. After it the engine holds nothing of the QP. */
+/* The QP goes to RESET or is destroyed. Afterwards the engine holds nothing of it. */
 void vb_engine_disconnect(struct vb_engine *engine, struct vb_qp *qp);
-/* Requests were posted, or the QP's state or attributes changed. */
+/* To be called, without the QP's sq_lock, after requests were posted or its state or attributes
+ * changed. */
 void vb_engine_attend(struct vb_engine *engine, struct vb_qp *qp, uint64_t now);
 
 /*
- * A port that limits a connection's rate: while it is held, vb_engine_next has no requests of it,
- * nor answers to READs and atomics, nor an acknowledgement that is to follow those.
+ * For a carrier that limits a connection's rate: while the QP is held, vb_engine_next returns no
+ * requests of it, no answers to READs and atomics, and no acknowledgement that has to follow those.
  */
 void vb_engine_hold(struct vb_qp *qp, bool held);
 
@@ -78,33 +60,42 @@ void vb_engine_hold(struct vb_qp *qp, bool held);
 struct vb_qp *vb_engine_find(const struct vb_engine *engine, uint32_t qp_num);
 
 void vb_engine_receive(struct vb_engine *engine, const struct vb_arrival *arrival, uint64_t now);
-/*
- * The next packet to send, responses before requests; false: none is ready now. What the packet
- * points to stays until another function than this one is called for the engine: by then, with the
- * port's lock held all the while, it has been sent. (UC requests complete only then; until they
- * have, the deadline is now.)
+/* What vb_engine_next found: no packet, one after which nothing more is ready, or one of several.
  */
-bool vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now);
+enum vb_next { VB_NEXT_NONE = 0, VB_NEXT_LAST, VB_NEXT_MORE };
+
 /*
- * If a request is ready, it is the next packet, before responses: what a peer waits for leaves
- * before the acknowledgement of what it sent, which nobody waits for.
+ * The next packet to send, responses before requests. After VB_NEXT_LAST the carrier need not
+ * ask again until it has called another function of the engine; after VB_NEXT_MORE a further call
+ * may still return VB_NEXT_NONE. What the packet points to stays until another function than this
+ * one is called for the engine: the carrier has sent it by then, and holds its lock all the while.
+ * (UC requests complete only then; until they have, the deadline is now.)
+ */
+enum vb_next vb_engine_next(struct vb_engine *engine, struct vb_packet *packet, uint64_t now);
+/*
+ * If a request is ready, it will be the next packet, before responses: a peer waits for the
+ * request, and nobody waits for the acknowledgement of what the peer sent.
  */
 void vb_engine_answer_first(struct vb_engine *engine);
 /* When vb_engine_expire has something to do; UINT64_MAX: never. */
 uint64_t vb_engine_deadline(const struct vb_engine *engine);
-void vb_engine_expire(struct vb_engine *engine, uint64_t now);
+/*
+ * Does what is due, and returns the deadline. If nothing is due, that costs two comparisons: a
+ * carrier calls this without asking for the deadline first.
+ */
+uint64_t vb_engine_expire(struct vb_engine *engine, uint64_t now);
 
 /*
- * One datagram of a UD QP, under its sq_lock and without the engine's lock. 0: `packet` is to be
- * sent along `path`, or `outcome` tells an error (then packet->header_length is 0).
+ * Makes one datagram of a UD QP, under its sq_lock and without the engine's lock. Returns 0:
+ * `packet` is to be sent along `path`, or packet->header_length is 0 and `outcome` has the error.
  */
 int vb_engine_datagram(struct vb_qp *qp, const struct ibv_send_wr *wr, const struct vb_path *path,
                        struct vb_packet *packet, struct vb_outcome *outcome);
 
-/* Under the engine's lock, or approximately without it. */
+/* Without the engine's lock the values are approximate. */
 const struct vb_counters *vb_engine_counters(const struct vb_engine *engine);
 
-/* What a carrier by packets answers to vb_carrier.note and .is_loop. */
+/* vb_carrier.note and .is_loop of a carrier that uses the engine. */
 void vb_engine_note(const struct vb_qp *qp, struct vb_evidence *evidence);
 bool vb_engine_is_loop(const struct vb_qp *qp);
 

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The store of early packets and the wait for a missing one. How long to wait is learned for each
+ * peer address (vb_cwnd.patience): from packets that came late without being asked for, and from
+ * packets that came twice because they were asked for too early.
+ */
 #include "transport/gap.h"
 
 #include <errno.h>
@@ -19,7 +24,7 @@ void vb_engine_gap_close_store(struct vb_engine *engine)
     free(engine->store);
 }
 
-/* Those that were never used yet are not touched: the system gives no memory for them. */
+/* Entries that were never used are taken last: until then the system gives no memory for them. */
 static struct vb_held *get(struct vb_engine *engine)
 {
     struct vb_held *held = engine->spare;
@@ -37,7 +42,7 @@ void vb_engine_gap_release(struct vb_engine *engine, struct vb_held *held)
     engine->spare = held;
 }
 
-/* Where it belongs, by PSN from `from` on; NULL: it is there. Most come at the end. */
+/* The place in the list by PSN, which mostly is its end; NULL: the packet is kept already. */
 static struct vb_held **gap_place(struct vb_gap *gap, uint32_t psn)
 {
     struct vb_held **at = &gap->first;
@@ -72,18 +77,18 @@ static void gap_keep(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb
 
 static uint64_t end_of_wait(const struct vb_endpoint *ep, const struct vb_gap *gap)
 {
-    return gap->since + ep->share.cwnd->patience;
+    return gap->since + ep->share->cwnd->patience;
 }
 
 static void gap_set_timer(struct vb_endpoint *ep, const struct vb_gap *gap)
 {
-    struct vb_timer *timer = &ep->share.recovery->timer;
+    struct vb_timer *timer = &ep->share->recovery->timer;
 
     if (end_of_wait(ep, gap) < timer->due)
         vb_engine_timer_set(&ep->engine->timers, timer, end_of_wait(ep, gap));
 }
 
-/* Is the wait over? */
+/* Is the wait for the missing packet over? */
 static bool gap_tell(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now)
 {
     gap->told = now >= end_of_wait(ep, gap);
@@ -156,9 +161,9 @@ static void learn(struct vb_cwnd *cwnd, uint64_t lateness)
 
 bool vb_engine_gap_closed(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t psn, uint64_t now)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
-    if (gap->told) { /* sooner than it can have been sent again, or will a second one come? */
+    if (gap->told) { /* `asked`: it came sooner than it can have been sent again */
         gap->asked_psn = psn;
         gap->asked = !cwnd->shortest || now < gap->told_at + cwnd->shortest;
         gap->lateness = now - gap->since;
@@ -177,10 +182,13 @@ bool vb_engine_gap_closed(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t p
 
 enum { DOUBT = 2, DOUBTS_MOST = 8, DOUBTS_ENOUGH = 3 };
 
-/* After one loss a packet may come twice for other reasons; where packets overtake, most do. */
+/*
+ * After a loss a packet may come twice for other reasons, so only several such packets change the
+ * wait. On a way where packets overtake each other, most of those that were asked for come twice.
+ */
 void vb_engine_gap_duplicate(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t psn)
 {
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (!gap->asked || psn != gap->asked_psn)
         return;

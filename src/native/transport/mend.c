@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Sending again beside the cursor: the requester's cursor is put on the lost packet, the packet is
+ * made, and the cursor is put back. For a READ this also decides how many responses to ask for.
+ */
 #include "transport/mend.h"
 
 #include "transport/cwnd.h"
@@ -6,10 +10,10 @@
 #include "transport/recovery.h"
 #include "transport/requester.h"
 
-/* Has some of its part's answer come, so that the responder has had the request? */
+/* Has the responder had the request for this part? It has if any response of the part came. */
 static bool is_accepted(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, uint32_t end)
 {
-    const struct vb_held *held = ep->share.recovery->early_answer.first;
+    const struct vb_held *held = ep->share->recovery->early_answer.first;
     const struct vb_requester *r = &ep->requester;
 
     return r->index % wqe->part ||
@@ -17,17 +21,17 @@ static bool is_accepted(const struct vb_endpoint *ep, const struct vb_sq_wqe *wq
 }
 
 /*
- * Up to where a READ request that is sent again beside the cursor asks. The responder has had it
- * before if some of its responses have come: then what is missing before the next of those is
- * enough, and a few at first, since there may be no room for more. Not every responder answers that
- * (qib wants the old end): who had no answer asks for the rest.
+ * If some responses of the part have come, it is enough to ask for those missing before the next
+ * one, and only for a few at first, since the bottleneck may have no room for more. Not every
+ * responder answers such a request (qib wants the old end), so without an answer the rest is asked
+ * for.
  */
 VB_COLD uint32_t vb_engine_mend_read_end(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                                          uint32_t end)
 {
     const struct vb_requester *r = &ep->requester;
-    struct vb_recovery *recovery = ep->share.recovery;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_recovery *recovery = ep->share->recovery;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     const struct vb_held *held = recovery->early_answer.first;
     uint32_t part = end, most = recovery->asks_most;
 
@@ -43,7 +47,7 @@ VB_COLD uint32_t vb_engine_mend_read_end(struct vb_endpoint *ep, const struct vb
     return part;
 }
 
-/* The cursor to a packet of a request that has begun. */
+/* Puts the cursor on a packet of a request that has begun. */
 static void put_cursor(struct vb_endpoint *ep, uint32_t psn)
 {
     struct vb_requester *r = &ep->requester;
@@ -59,12 +63,14 @@ static void put_cursor(struct vb_endpoint *ep, uint32_t psn)
     }
 }
 
-/* The packet at `psn`, and the cursor stays. Returns the next one's PSN; `psn`: the connection has
- * failed. */
+/*
+ * Makes the packet at `psn`, and the cursor stays. Returns the next packet's PSN, or `psn` if the
+ * connection has failed.
+ */
 static uint32_t mend_send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_packet *packet,
                                 uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     struct vb_requester *r = &ep->requester, saved = *r;
     uint32_t next;
     bool made;
@@ -76,7 +82,7 @@ static uint32_t mend_send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_
     if (!made)
         return psn;
     next = r->next_psn;
-    if (psn == r->una) { /* of an answer that is awaited, all before it have come */
+    if (psn == r->una) { /* it asks for responses, and all before them have come */
         recovery->asked = true;
         recovery->asked_psn = psn;
         recovery->asked_end = next;
@@ -89,10 +95,10 @@ static uint32_t mend_send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_
     return next;
 }
 
-/* The packet that is missing, and maybe some that follow it; all others stay as they are. */
+/* Makes the missing packet, or one that follows it and is sent again, too. */
 static bool mend_mend(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     struct vb_requester *r = &ep->requester;
     uint32_t next;
 
@@ -106,7 +112,7 @@ static bool mend_mend(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t
     return true;
 }
 
-/* For what is missing of the answers; the cursor, and whether it asks, stay. */
+/* Makes a request for missing responses; the cursor, and whether its packet asks, stay. */
 static bool ask_missing(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
@@ -114,7 +120,7 @@ static bool ask_missing(struct vb_endpoint *ep, struct vb_packet *packet, uint64
     uint8_t reason = r->reason;
     bool ask = r->ask, made;
 
-    ep->share.recovery->asks = false;
+    ep->share->recovery->asks = false;
     r->reason = VB_PACKET_AFTER_LOST_RESPONSE;
     made = mend_send_again(ep, r->una, packet, now) != r->una;
     r->reason = reason;
@@ -123,40 +129,45 @@ static bool ask_missing(struct vb_endpoint *ep, struct vb_packet *packet, uint64
     return made;
 }
 
-/* Is anything of that kind owed? What has not been sent before its time is the cursor's. */
+/* Are responses to be asked for? If the cursor went back to them, it asks for them itself. */
 static bool is_asking(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     const struct vb_requester *r = &ep->requester;
 
     recovery->asks &= vb_wire_psn_diff(r->next_psn, r->una) > 0;
     return recovery->asks;
 }
 
-/* May new packets leave before what was sent again is answered? Only who keeps them gains by it. */
+/*
+ * May new packets leave before the packets that were sent again are answered? Only if the peer
+ * keeps early packets, as others throw them away.
+ */
 static bool follows(const struct vb_endpoint *ep)
 {
-    return ep->requester.reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->share.cwnd->keeps;
+    return ep->requester.reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->share->cwnd->keeps;
 }
 
 void vb_engine_mend_ask(struct vb_endpoint *ep)
 {
-    ep->share.recovery->asks = true;
-    vb_engine_ready_remove(&ep->requesting); /* it may wait for the window */
+    ep->share->recovery->asks = true;
+    vb_engine_ready_remove(
+        &ep->requesting); /* it may be in the list of those that wait for the window */
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
 static void start_mending(struct vb_endpoint *ep, uint32_t psn, uint32_t count,
                           enum vb_packet_reason reason, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     ep->requester.reason = (uint8_t)reason;
     recovery->mend_psn = psn;
     recovery->mend_count = count;
     recovery->mending = count > 0;
     recovery->mended_at = now;
-    vb_engine_ready_remove(&ep->requesting); /* it may wait for the window */
+    vb_engine_ready_remove(
+        &ep->requesting); /* it may be in the list of those that wait for the window */
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
@@ -172,7 +183,7 @@ void vb_engine_mend_first(struct vb_endpoint *ep, uint32_t packets, enum vb_pack
     }
     if (reason == VB_PACKET_AFTER_TIMEOUT || reason == VB_PACKET_PROBE)
         vb_engine_cwnd_doubt(ep);
-    else /* what follows waits there, or is thrown away */
+    else /* the following packets wait at the peer, or are dropped by it */
         vb_engine_cwnd_untime(ep);
     start_mending(ep, ep->requester.una, packets < outstanding ? packets : outstanding, reason,
                   now);
@@ -186,14 +197,14 @@ void vb_engine_mend_at(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
 
 VB_COLD bool vb_engine_mend_is_due(struct vb_endpoint *ep)
 {
-    const struct vb_recovery *recovery = ep->share.recovery;
+    const struct vb_recovery *recovery = ep->share->recovery;
 
     return is_asking(ep) || (recovery->mending && (recovery->mend_count || !follows(ep)));
 }
 
 VB_COLD bool vb_engine_mend_next(struct vb_endpoint *ep, struct vb_packet *packet, uint64_t now)
 {
-    if (ep->share.recovery->asks)
+    if (ep->share->recovery->asks)
         return ask_missing(ep, packet, now);
-    return ep->share.recovery->mend_count && mend_mend(ep, packet, now);
+    return ep->share->recovery->mend_count && mend_mend(ep, packet, now);
 }

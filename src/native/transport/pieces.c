@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Walks the elements of a request from a byte of the message on, finds each part's memory by its
+ * lkey, and points a packet at it or copies a response there.
+ */
 #include "transport/pieces.h"
 
 #include <errno.h>
@@ -14,30 +18,7 @@ uint64_t vb_engine_elements_length(const struct ibv_send_wr *wr)
     return length;
 }
 
-bool vb_engine_elements_check(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
-                              struct vb_outcome *outcome)
-{
-    const struct vb_view *self = &qp->context->adapter->self;
-
-    if (wr->send_flags & IBV_SEND_INLINE)
-        return true;
-    for (int i = 0; i < wr->num_sge; ++i) {
-        const struct ibv_sge *sge = &wr->sg_list[i];
-        const struct vb_mr_shared *mr;
-        enum vb_check check;
-        uint8_t *at;
-
-        if (!sge->length)
-            continue; /* its key is not looked at */
-        check =
-            vb_lkey_find(self, qp->pd->number, sge->lkey, sge->addr, sge->length, need, &mr, &at);
-        if (VB_UNLIKELY(check))
-            return vb_refuse_element(qp, wr, sge, check, need, mr, outcome);
-    }
-    return true;
-}
-
-/* Walks the elements from a byte of the message on. */
+/* Where a walk through the elements is. */
 struct walk {
     const struct ibv_sge *sge, *end;
     uint64_t skip;
@@ -49,7 +30,7 @@ static struct walk pieces_begin(const struct ibv_send_wr *wr, uint64_t offset, u
     return (struct walk){wr->sg_list, wr->sg_list + wr->num_sge, offset, length};
 }
 
-/* The next part: in one element; its length, 0 at the end. */
+/* The next part, which lies in one element. Returns its length, 0 at the end. */
 static uint32_t next(struct walk *walk, struct ibv_sge *part)
 {
     while (walk->left && walk->sge != walk->end) {
@@ -86,6 +67,23 @@ static bool pieces_find(struct vb_qp *qp, const struct ibv_send_wr *wr, const st
     return VB_LIKELY(!check) || vb_refuse_element(qp, wr, part, check, need, mr, outcome);
 }
 
+bool vb_engine_elements_check(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t need,
+                              struct vb_packet *packet, struct vb_outcome *outcome)
+{
+    for (int i = 0; i < wr->num_sge; ++i) {
+        const struct ibv_sge *sge = &wr->sg_list[i];
+        uint8_t *at;
+
+        if (!sge->length)
+            continue; /* its key is not looked at */
+        if (VB_UNLIKELY(!pieces_find(qp, wr, sge, need, &at, outcome)))
+            return false;
+        if (packet)
+            vb_engine_packet_add(packet, at, sge->length);
+    }
+    return true;
+}
+
 static VB_COLD bool pieces_refuse_gone(struct vb_qp *qp, const struct ibv_send_wr *wr,
                                        const struct ibv_sge *part, struct vb_outcome *outcome)
 {
@@ -101,16 +99,20 @@ bool vb_engine_elements_gather(struct vb_qp *qp, const struct ibv_send_wr *wr, u
                                struct vb_outcome *outcome)
 {
     struct walk walk = pieces_begin(wr, offset, length);
+    bool is_checked = packet->piece_count > 0;
     struct ibv_sge part;
 
-    while (next(&walk, &part)) {
+    for (uint32_t i = 0; next(&walk, &part); ++i) {
         uint8_t *at = NULL;
 
-        if (!pieces_find(qp, wr, &part, 0, &at, outcome))
+        if (is_checked)
+            at = (uint8_t *)(uintptr_t)packet->piece[i].bytes;
+        else if (!pieces_find(qp, wr, &part, 0, &at, outcome))
             return false;
         if (VB_UNLIKELY(!vb_memory_is_mapped(at, part.length, false)))
             return pieces_refuse_gone(qp, wr, &part, outcome);
-        vb_engine_packet_add(packet, at, part.length);
+        if (!is_checked)
+            vb_engine_packet_add(packet, at, part.length);
     }
     return true;
 }

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A list of connections that take turns: intrusive, so that joining and leaving cost nothing. */
+/*
+ * A list of connections that take turns. The links are members of the endpoints (intrusive), so
+ * joining and leaving allocate nothing and take constant time. The engine and the congestion
+ * windows have such lists, under the engine's lock.
+ */
 #ifndef VB_TRANSPORT_READY_H
 #define VB_TRANSPORT_READY_H
 
@@ -7,7 +11,7 @@
 #include <stddef.h>
 
 struct vb_link {
-    struct vb_link *next, *prev; /* both NULL: in no list */
+    struct vb_link *next, *prev; /* both NULL: it is in no list */
 };
 
 struct vb_ready {
@@ -29,7 +33,7 @@ static inline struct vb_link *vb_engine_ready_first(const struct vb_ready *list)
     return list->head.next == &list->head ? NULL : list->head.next;
 }
 
-/* At the end, if it is not in yet. */
+/* Adds it at the end, if it is in no list. */
 static inline void vb_engine_ready_add(struct vb_ready *list, struct vb_link *link)
 {
     if (link->next)
@@ -39,7 +43,7 @@ static inline void vb_engine_ready_add(struct vb_ready *list, struct vb_link *li
     link->prev->next = list->head.prev = link;
 }
 
-/* The same at the front. */
+/* Adds it at the front, if it is in no list. */
 static inline void vb_engine_ready_add_first(struct vb_ready *list, struct vb_link *link)
 {
     if (link->next)
@@ -58,7 +62,7 @@ static inline void vb_engine_ready_remove(struct vb_link *link)
     link->next = link->prev = NULL;
 }
 
-/* The first becomes the last. */
+/* The first one becomes the last one. */
 static inline void vb_engine_ready_rotate(struct vb_ready *list)
 {
     struct vb_link *first = vb_engine_ready_first(list);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Taking a receive request from the QP's own queue or its SRQ, copying a part of a message into its
+ * buffers, and writing its completion.
+ */
 #include "transport/receive.h"
 
 #include "hca/refusal.h"
@@ -16,48 +20,16 @@ static bool receive_take_from_rq(struct vb_qp *qp, struct vb_receive *taken)
     return true;
 }
 
-/* Under the SRQ's lock: was this the take that fell below the limit? */
-static bool receive_crosses_limit(struct vb_srq_shared *srq, uint32_t left)
-{
-    uint32_t limit = atomic_load(&srq->limit);
-
-    if (!limit || left >= limit)
-        return false;
-    atomic_store(&srq->notices, 1);
-    atomic_store(&srq->limit, 0);
-    return true;
-}
-
 static bool receive_take_from_srq(struct vb_qp *qp, struct vb_receive *taken)
 {
-    struct vb_adapter *adapter = qp->context->adapter;
-    struct vb_srq_shared *srq = qp->srq->shared;
-    uint64_t in_hand = atomic_load(&qp->shared->srq_inflight);
-    uint32_t position, posted;
-    bool limit_reached = false;
+    const struct vb_adapter *adapter = qp->context->adapter;
+    bool crossed;
+    int error = vb_srq_take(&adapter->self, qp->srq->shared, qp->shared, adapter->instance, NULL,
+                            taken, &crossed);
 
-    if (in_hand) { /* taken before, for a message that came to nothing */
-        taken->position = vb_srq_in_hand_index(in_hand);
-        taken->wqe = vb_srq_wqe(&adapter->self, srq, taken->position);
-        return true;
-    }
-    vb_lock(&srq->lock, adapter->instance);
-    position = atomic_load(&srq->taken);
-    posted = atomic_load_explicit(&srq->posted, memory_order_acquire);
-    if (position != posted) {
-        taken->position = *vb_srq_order_at(&adapter->self, srq, position);
-        /* From here until its completion is in, the request is this QP's (vb_rq_flush). */
-        atomic_store(&qp->shared->srq_inflight, vb_srq_in_hand(taken->position, position));
-        atomic_store(&srq->taken, position + 1);
-        limit_reached = receive_crosses_limit(srq, posted - position - 1);
-    }
-    vb_unlock(&srq->lock);
-    if (limit_reached)
+    if (VB_UNLIKELY(crossed))
         vb_srq_notice(qp->srq);
-    if (position == posted)
-        return false;
-    taken->wqe = vb_srq_wqe(&adapter->self, srq, taken->position);
-    return true;
+    return !error;
 }
 
 bool vb_engine_receive_take(struct vb_qp *qp, struct vb_receive *taken)

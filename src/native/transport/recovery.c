@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Making recovery states, giving them back and keeping them for the next connection that needs one.
+ * Their timer serves the wait for a missing packet (gap.h) and the decision that recovery is over.
+ */
 #include "transport/recovery.h"
 
 #include <stdlib.h>
@@ -27,7 +31,7 @@ static void recovery_leave(struct vb_engine *engine, struct vb_recovery *recover
 VB_COLD struct vb_recovery *vb_engine_recovery_get(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_engine *engine = ep->engine;
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     if (recovery)
         return recovery;
@@ -40,19 +44,19 @@ VB_COLD struct vb_recovery *vb_engine_recovery_get(struct vb_endpoint *ep, uint6
         return NULL;
     }
     vb_engine_timer_set(&engine->timers, &recovery->timer, now + KEPT_FOR);
-    return ep->share.recovery = recovery;
+    return ep->share->recovery = recovery;
 }
 
 void vb_engine_recovery_put(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     if (!recovery)
         return;
     vb_engine_gap_forget(ep->engine, &recovery->early);
     vb_engine_gap_forget(ep->engine, &recovery->early_answer);
     vb_engine_timer_leave(&ep->engine->timers, &recovery->timer);
-    ep->share.recovery = NULL;
+    ep->share->recovery = NULL;
     ep->replies.repeats = false;
     recovery_leave(ep->engine, recovery);
 }

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The replies of a connection. One part keeps the records of READs and atomics and notes what is
+ * owed; the other makes the packets: responses, NAKs, acknowledgements and congestion
+ * notifications.
+ */
 #include "transport/replies.h"
 
 #include <errno.h>
@@ -12,7 +17,7 @@
 
 static void owe(struct vb_endpoint *ep)
 {
-    vb_engine_ready_add(&ep->engine->replying, &ep->replying);
+    vb_engine_ready_add(&ep->engine->replying, &ep->owing);
 }
 
 static struct vb_record *record_at(const struct vb_replies *replies, uint32_t number)
@@ -96,7 +101,7 @@ void vb_engine_replies_cancel_nak(struct vb_endpoint *ep)
         ep->replies.nak = 0;
 }
 
-/* Makes room. If the oldest was to be repeated, the requester will have to ask again. */
+/* Makes room for a record. If the oldest was to be repeated, the requester has to ask again. */
 static void evict(struct vb_replies *replies)
 {
     if (replies->kept < replies->room) {
@@ -154,8 +159,9 @@ const struct vb_record *vb_engine_replies_find(const struct vb_endpoint *ep, uin
 }
 
 /*
- * Beside what is due. One such part is kept: who asks for all again that it has sent, one request
- * after the other, has the second and those that follow answered in a row.
+ * A part of a record is answered again, beside the answers that are due. Only one such part is
+ * kept: if the requester repeats all its requests, the second and the following ones are answered
+ * in a row.
  */
 static bool repeat_part(struct vb_endpoint *ep, const struct vb_record *record, uint32_t number,
                         uint32_t index, uint32_t count, uint64_t now)
@@ -167,11 +173,11 @@ static bool repeat_part(struct vb_endpoint *ep, const struct vb_record *record, 
         return false;
     if (vb_engine_replies_due(replies) && number - replies->next < replies->end - replies->next) {
         if (number != replies->next || index >= replies->index)
-            return false; /* it is due */
+            return false; /* the packet is due anyway */
         if (sent > replies->index - index)
             sent = replies->index - index;
     }
-    ep->share.recovery->repeat = (struct vb_repeat){
+    ep->share->recovery->repeat = (struct vb_repeat){
         .psn = psn, .until = vb_engine_psn_add(psn, sent), .end = vb_engine_psn_add(psn, count)};
     replies->repeats = true;
     return true;
@@ -221,28 +227,24 @@ static uint8_t credits(const struct vb_endpoint *ep)
     if (ep->qp->srq || ep->qp->target)
         return VB_CREDITS_UNLIMITED;
     count = vb_engine_receive_count(ep->qp) - ep->responder.has_taken;
-    if (atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed) != (count == 0))
-        atomic_store(&ep->qp->told_empty, count == 0);
+    if (atomic_load_explicit(&ep->qp->credits_out, memory_order_relaxed) != (count == 0))
+        atomic_store(&ep->qp->credits_out, count == 0);
     return vb_engine_credits_encode(count);
 }
 
 void vb_engine_replies_tell_credits(struct vb_endpoint *ep)
 {
-    if (VB_LIKELY(!atomic_load_explicit(&ep->qp->told_empty, memory_order_relaxed)) ||
+    if (VB_LIKELY(!atomic_load_explicit(&ep->qp->credits_out, memory_order_relaxed)) ||
         vb_engine_receive_count(ep->qp) == ep->responder.has_taken)
         return;
-    atomic_store(&ep->qp->told_empty, false);
-    if (!ep->replies.nak) /* that waits for another answer */
+    atomic_store(&ep->qp->credits_out, false);
+    if (!ep->replies.nak) /* after a NAK the requester waits for another answer */
         vb_engine_replies_owe_ack(ep);
 }
 
 static void replies_open_packet(struct vb_endpoint *ep, struct vb_packet *packet)
 {
-    packet->path = &ep->path;
-    packet->qp_num = ep->qp->number;
-    packet->header_length = VB_BTH;
-    packet->pad = 0;
-    packet->reason = VB_PACKET_NEW;
+    vb_engine_packet_open(ep, packet);
     packet->payload_length = 0;
     packet->piece_count = 0;
 }
@@ -250,14 +252,7 @@ static void replies_open_packet(struct vb_endpoint *ep, struct vb_packet *packet
 static void replies_write_bth(const struct vb_endpoint *ep, struct vb_packet *packet,
                               uint8_t operation, uint32_t psn)
 {
-    struct vb_bth bth = {
-        .opcode = (uint8_t)(ep->base | operation),
-        .migrated = true,
-        .pad = packet->pad,
-        .pkey = vb_engine_qp_pkey(ep->qp),
-        .dest_qp = ep->qp->shared->dest_qp_num,
-        .psn = psn,
-    };
+    struct vb_bth bth = vb_engine_packet_bth(ep, packet, operation, psn);
 
     vb_wire_bth_write(packet->header, &bth);
 }
@@ -270,7 +265,7 @@ static void add_aeth(struct vb_packet *packet, uint8_t syndrome, uint32_t msn)
     packet->header_length += VB_AETH;
 }
 
-/* The record is done with: to the next one. */
+/* The record is answered: the next one follows. */
 static void next_record(struct vb_replies *replies, struct vb_record *record)
 {
     if (!record->answered) {
@@ -281,7 +276,7 @@ static void next_record(struct vb_replies *replies, struct vb_record *record)
     replies->first_index = replies->index = 0;
 }
 
-/* The region may have gone since the request was accepted. */
+/* The region may have been deregistered since the request was accepted. */
 static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *record, uint64_t offset,
                             uint32_t length, struct vb_packet *packet, struct vb_evidence *evidence)
 {
@@ -312,8 +307,8 @@ static bool point_to_region(struct vb_endpoint *ep, const struct vb_record *reco
 }
 
 /*
- * One packet of the answer. False: the region is gone. An atomic write or a FLUSH is answered as a
- * READ of no bytes.
+ * Makes one packet of the answer. False: the region is gone. An atomic write or a FLUSH is answered
+ * as a READ of no bytes.
  */
 static bool make_response(struct vb_endpoint *ep, const struct vb_record *record, uint32_t index,
                           bool first, bool last, struct vb_packet *packet,
@@ -373,10 +368,10 @@ static void count_repeated(struct vb_endpoint *ep, struct vb_packet *packet)
     ++ep->engine->counters.duplicate_responses;
 }
 
-/* False: its record or the region is gone, and the requester has to ask once more, if at all. */
+/* False: the record or the region is gone; the requester has to ask once more. */
 static VB_COLD bool next_of_repeat(struct vb_endpoint *ep, struct vb_packet *packet)
 {
-    struct vb_repeat *repeat = &ep->share.recovery->repeat;
+    struct vb_repeat *repeat = &ep->share->recovery->repeat;
     uint32_t index, psn = repeat->psn;
     const struct vb_record *record = vb_engine_replies_find(ep, psn, &index);
     struct vb_evidence evidence;
@@ -461,7 +456,7 @@ static void make_ack(struct vb_endpoint *ep, struct vb_packet *packet)
     replies->ack = false;
 }
 
-/* As in sim/congestion.c: BECN, and 16 reserved bytes (IBA A17.9.3). */
+/* A congestion notification packet: BECN is set, and 16 reserved bytes follow (IBA A17.9.3). */
 static void replies_make_cnp(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
@@ -485,8 +480,8 @@ static bool may_answer(const struct vb_endpoint *ep)
 }
 
 /*
- * A program that has its last message may destroy the QP before the acknowledgement has left; the
- * requester has a right to it.
+ * A program that has its last message may reset or destroy the QP before the acknowledgement has
+ * left. The acknowledgement is sent nevertheless, because the requester waits for it.
  */
 static bool owes_last_ack(const struct vb_endpoint *ep)
 {

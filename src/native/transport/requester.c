@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The requester: what a request has to wait for, beginning a request, making its packets, and its
+ * end. The window and the retries are elsewhere (cwnd.h, retry.h).
+ */
 #include "transport/requester.h"
 
 #include "hca/delays.h"
@@ -34,13 +38,16 @@ static bool is_atomic_write(const struct ibv_send_wr *wr)
     return wr->opcode == IBV_WR_ATOMIC_WRITE;
 }
 
-/* How far a message number is beyond the responder's credits; 1: it may go as a limited one. */
+/* How far a message is beyond the responder's credits; 1: it may go as a limited request. */
 static int32_t beyond_credits(const struct vb_requester *r, uint32_t ssn)
 {
     return r->unlimited ? 0 : vb_wire_psn_diff(ssn, r->lsn);
 }
 
-/* The limited one goes when no answer is awaited that could bring credits: RNR then decides. */
+/*
+ * A limited request (IBA 9.7.7.2.5) goes if no answer is awaited that could bring credits. The
+ * responder answers it with RNR if it has no receive request.
+ */
 static bool lacks_credit(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
@@ -52,7 +59,7 @@ static bool lacks_credit(struct vb_endpoint *ep)
     return r->stalled = lacks;
 }
 
-/* Fence, READ resources, credits. UC knows none of them. */
+/* Must the request wait for a fence, READ resources or credits? UC has none of them. */
 static bool must_wait(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
 {
     const struct vb_requester *r = &ep->requester;
@@ -77,7 +84,7 @@ static bool refuse_atomic_length(struct vb_qp *qp, const struct ibv_send_wr *wr,
     return false;
 }
 
-/* It has no payload: the length that it asks for is the peer's. */
+/* A FLUSH has no payload: its length is that of the peer's range. */
 static bool hca_requester_check_flush(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
 {
     if (wr->wr.flush.level == IBV_FLUSH_MR || wr->wr.flush.length <= VB_MESSAGE_MAX)
@@ -86,7 +93,17 @@ static bool hca_requester_check_flush(struct vb_endpoint *ep, const struct ibv_s
     return false;
 }
 
-static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
+/* The packet that may leave at once with all of a message, whose keys are then checked only once.
+ */
+static struct vb_packet *packet_of_all(const struct vb_endpoint *ep, const struct ibv_send_wr *wr,
+                                       uint64_t length, struct vb_packet *packet)
+{
+    bool fits = length <= ep->path.mtu && !ep->engine->config.virtual_payload;
+
+    return fits && (!vb_engine_is_read_or_atomic(wr) || is_atomic_write(wr)) ? packet : NULL;
+}
+
+static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe, struct vb_packet *packet)
 {
     struct vb_outcome *outcome = &ep->requester.failure;
     const struct ibv_send_wr *wr = &wqe->wr;
@@ -98,8 +115,9 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
         vb_refuse(ep->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
         return false;
     }
-    if (!vb_engine_elements_check(
-            ep->qp, wr, reads && !is_atomic_write(wr) ? IBV_ACCESS_LOCAL_WRITE : 0, outcome))
+    if (!vb_engine_elements_check(ep->qp, wr,
+                                  reads && !is_atomic_write(wr) ? IBV_ACCESS_LOCAL_WRITE : 0,
+                                  packet_of_all(ep, wr, length, packet), outcome))
         return false;
     if (VB_UNLIKELY(length > VB_MESSAGE_MAX)) {
         vb_refuse_length(ep->qp, wr, length, VB_MESSAGE_MAX, outcome);
@@ -119,9 +137,9 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
 enum { READ_PART_LEAST = 4, READ_PARTS = 4 };
 
 /*
- * Packets that one READ request asks for: half a window, so that two can be under way. The
- * responder sends them all at once, and all again from a lost one on: a congestion window holds
- * several, and once something was lost as many as requests may be outstanding.
+ * The number of packets that one READ request asks for: half a window, so that two can be in
+ * flight. The responder sends them all at once, and all from a lost one on again. So a congestion
+ * window holds several such requests, and after a loss as many as may be outstanding.
  */
 static uint32_t read_part(const struct vb_endpoint *ep, uint32_t packets)
 {
@@ -130,15 +148,15 @@ static uint32_t read_part(const struct vb_endpoint *ep, uint32_t packets)
 
     if (!vb_engine_endpoint_adapts(ep))
         return packets <= ep->window ? packets : part;
-    if (parts > READ_PARTS && !vb_engine_cwnd_was_cut(ep->share.cwnd))
+    if (parts > READ_PARTS && !vb_engine_cwnd_was_cut(ep->share->cwnd))
         parts = READ_PARTS;
-    fair = ep->share.cwnd->window / ep->path.mtu / parts;
+    fair = ep->share->cwnd->window / ep->path.mtu / parts;
     if (fair < READ_PART_LEAST)
         fair = READ_PART_LEAST;
     return fair < part ? (uint32_t)fair : part;
 }
 
-/* By how much the responder will count the request in its MSN. */
+/* The number by which the request will raise the responder's MSN. */
 static uint32_t messages_of(const struct vb_sq_wqe *wqe)
 {
     if (wqe->wr.opcode != IBV_WR_RDMA_READ)
@@ -148,14 +166,14 @@ static uint32_t messages_of(const struct vb_sq_wqe *wqe)
 
 /*
  * A request that makes no packet is carried out at its turn in the queue (IBA 10.8.3.2), and
- * completed when all before it are. False: it failed, and so ends as one that cannot go.
+ * completed when all before it are. False: it failed, and ends at its turn.
  */
 static VB_COLD bool hca_requester_carry_out(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
 {
     struct vb_requester *r = &ep->requester;
     struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
 
-    vb_mw_execute(ep->qp, &wqe->wr, &outcome); /* no peer is at work under the engine's lock */
+    vb_mw_execute(ep->qp, &wqe->wr, &outcome); /* under the engine's lock no peer is at work */
     if (outcome.status != IBV_WC_SUCCESS) {
         r->failure = outcome;
         r->failed = true;
@@ -171,19 +189,26 @@ static VB_COLD bool hca_requester_carry_out(struct vb_endpoint *ep, struct vb_sq
     return true;
 }
 
-/* Few READs and atomics are under way, and short ones need not count as full packets. */
-static void requester_note_short(struct vb_requester *r, const struct vb_sq_wqe *wqe)
+/*
+ * Notes from which request on all are READs and atomics with little payload. Only few of those can
+ * be in flight, so they need not count as full packets in the congestion window.
+ */
+static void requester_note_short(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
 {
     enum { SHORT_PAYLOAD = 64 };
+    const struct vb_requester *r = &ep->requester;
 
     if (!vb_engine_is_read_or_atomic(&wqe->wr) || wqe->length > SHORT_PAYLOAD)
-        r->short_psn = r->fresh_psn;
-    else if (vb_wire_psn_diff(r->short_psn, r->una) < 0)
-        r->short_psn = r->una;
+        ep->share->short_psn = r->fresh_psn;
+    else if (vb_wire_psn_diff(ep->share->short_psn, r->una) < 0)
+        ep->share->short_psn = r->una;
 }
 
-/* Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. */
-static bool begin_next(struct vb_endpoint *ep)
+/*
+ * Gives the next request its PSNs; false: there is none, or it may not go yet, or ever. `packet` is
+ * the one that is being made, if the request's first packet may be it, and else NULL.
+ */
+static bool begin_next(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_requester *r = &ep->requester;
     struct vb_qp *qp = ep->qp;
@@ -198,7 +223,7 @@ static bool begin_next(struct vb_endpoint *ep)
     } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && hca_requester_carry_out(ep, wqe));
     if (VB_UNLIKELY(r->failed))
         return false;
-    if (VB_UNLIKELY(!check_request(ep, wqe))) {
+    if (VB_UNLIKELY(!check_request(ep, wqe, packet))) {
         r->failed = true;
         return false;
     }
@@ -213,7 +238,7 @@ static bool begin_next(struct vb_endpoint *ep)
         r->lsn = vb_engine_psn_add(r->lsn, messages);
     r->fresh_psn = vb_engine_psn_add(r->fresh_psn, wqe->packets);
     if (vb_engine_endpoint_adapts(ep))
-        requester_note_short(r, wqe);
+        requester_note_short(ep, wqe);
     ++r->begun;
     qp->wait.reason = VB_WAIT_ANSWER;
     return true;
@@ -224,7 +249,7 @@ static uint32_t in_flight(const struct vb_requester *r)
     return vb_engine_psn_count(r->una, r->next_psn);
 }
 
-/* Requests that made no packet are not sent again either. */
+/* The cursor passes requests that make no packet. */
 static void pass_local(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
@@ -252,36 +277,41 @@ static void requester_advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wq
 enum { PROBE_PACKETS = 16 };
 
 /*
- * How many packets may be in flight. After a timeout the whole window is most likely lost again, or
- * on its way: until there is an answer a few have to do, and of READs and atomics one.
+ * The number of packets that may be in flight. After a timeout the whole window would most likely
+ * be lost again, or is still on its way: until there is an answer it is small, and one READ or
+ * atomic.
  */
 static uint32_t requester_window_of(const struct vb_endpoint *ep)
 {
     if (VB_UNLIKELY(ep->requester.probing) && ep->window > PROBE_PACKETS)
         return PROBE_PACKETS;
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->opening)
-        return ep->share.recovery->opening;
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->opening)
+        return ep->share->recovery->opening;
     return ep->window;
 }
 
+/* The number of READs and atomics that may be outstanding. */
 static uint32_t reads_of(const struct vb_endpoint *ep)
 {
     return VB_UNLIKELY(ep->requester.probing) ? 1 : ep->qp->terms.max_rd_atomic;
 }
 
-/* At its rate limit the QP has sent for so long that the timer would expire without an answer. */
+/*
+ * At its rate limit the QP has sent for a good part of the local ACK timeout without asking for an
+ * acknowledgement, so the timer would expire.
+ */
 static VB_COLD bool pace_asks(const struct vb_endpoint *ep)
 {
     const struct vb_qp *qp = ep->qp;
     uint64_t bits = (uint64_t)ep->requester.unasked * 8;
 
-    return bits * 1000 * 1000 / qp->pace->rate >= vb_ack_timeout(qp->terms.timeout) / 4;
+    return bits * 1000 * 1000 / qp->verbs->pace->rate >= vb_ack_timeout(qp->terms.timeout) / 4;
 }
 
 /*
- * Is an acknowledgement to be asked for with this packet, which has been counted? At the end of a
- * message unless another one follows at once, when the window or a limited request's first packet
- * (IBA 9.7.7.2.5) is all that may be sent, and every ack_bytes.
+ * Does this packet, which the cursor has passed, ask for an acknowledgement? It does at the end of
+ * a message unless another message follows at once, if nothing more may be sent (the window is
+ * full, or it is the first packet of a limited request, IBA 9.7.7.2.5), and every ack_bytes.
  */
 static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first, bool last)
 {
@@ -295,7 +325,7 @@ static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first
         ask = true;
     if (vb_engine_cwnd_ends_turn(ep))
         ask = true;
-    if (last && r->position == r->begun && !begin_next(ep))
+    if (last && r->position == r->begun && !begin_next(ep, NULL))
         ask = true;
     if (ask) {
         r->ask = false;
@@ -304,7 +334,7 @@ static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first
     return ask;
 }
 
-/* An acknowledgement is awaited from the first packet on. */
+/* Starts the local ACK timeout with the first packet after a pause. */
 static void start_timer(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_requester *r = &ep->requester;
@@ -318,23 +348,17 @@ static void start_timer(struct vb_endpoint *ep, uint64_t now)
 static void requester_write_bth(struct vb_endpoint *ep, struct vb_packet *packet, uint8_t operation,
                                 uint32_t psn, bool ask, bool solicited)
 {
-    struct vb_bth bth = {
-        .opcode = (uint8_t)(ep->base | operation),
-        .solicited = solicited,
-        .migrated = true,
-        .pad = packet->pad,
-        .pkey = vb_engine_qp_pkey(ep->qp),
-        .dest_qp = ep->qp->shared->dest_qp_num,
-        .ack_request = ask,
-        .psn = psn,
-    };
+    struct vb_bth bth = vb_engine_packet_bth(ep, packet, operation, psn);
 
+    bth.solicited = solicited;
+    bth.ack_request = ask;
     vb_wire_bth_write(packet->header, &bth);
 }
 
 static VB_COLD uint32_t probed_after(const struct vb_endpoint *ep)
 {
-    const struct vb_recovery *recovery = vb_engine_recovery_of(ep); /* none where memory is short */
+    const struct vb_recovery *recovery =
+        vb_engine_recovery_of(ep); /* NULL if there is no memory for one */
     uint64_t at = recovery ? recovery->mended_at : 0, since = ep->requester.since;
 
     return at > since ? (uint32_t)((at - since) / 1000) : 0;
@@ -345,13 +369,7 @@ static void requester_open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe
 {
     const struct vb_requester *r = &ep->requester;
 
-    packet->path = &ep->path;
-    packet->qp_num = ep->qp->number;
-    packet->header_length = VB_BTH;
-    packet->pad = 0;
-    packet->reason = VB_PACKET_NEW;
-    packet->payload_length = 0;
-    packet->piece_count = 0;
+    vb_engine_packet_open(ep, packet);
     if (VB_UNLIKELY(vb_wire_psn_diff(r->next_psn, r->sent_psn) < 0)) {
         packet->reason = r->reason;
         packet->missing_psn = r->una;
@@ -364,7 +382,7 @@ static void requester_open_packet(struct vb_endpoint *ep, const struct vb_sq_wqe
     }
 }
 
-/* What all request packets have in common once their headers stand. */
+/* The end of every request packet, after its headers. */
 static void close_packet(struct vb_endpoint *ep, const struct vb_packet *packet, uint64_t now)
 {
     ep->engine->counters.payload_sent += packet->payload_length;
@@ -397,7 +415,7 @@ static void add_message_headers(struct vb_packet *packet, const struct vb_sq_wqe
         vb_wire_reth_write(packet->header + packet->header_length, &reth);
         packet->header_length += VB_RETH;
     }
-    if (last && hca_requester_has_imm(&wqe->wr)) { /* it is in network order already */
+    if (last && hca_requester_has_imm(&wqe->wr)) { /* it is in network byte order already */
         memcpy(packet->header + packet->header_length, &wqe->wr.imm_data, VB_IMM);
         packet->header_length += VB_IMM;
     } else if (last && VB_UNLIKELY(wqe->wr.opcode == IBV_WR_SEND_WITH_INV)) {
@@ -472,7 +490,7 @@ static void requester_next_of_read(struct vb_endpoint *ep, const struct vb_sq_wq
         .rkey = wqe->wr.wr.rdma.rkey,
     };
 
-    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share.recovery->beside)
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && ep->share->recovery->beside)
         end = vb_engine_mend_read_end(ep, wqe, end);
     to = (uint64_t)end * ep->path.mtu;
     reth.length = (uint32_t)((to < wqe->length ? to : wqe->length) - from);
@@ -547,7 +565,7 @@ static bool next_of_answered(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe
     return true;
 }
 
-/* A request may be begun and still have to wait with its packets. */
+/* Must the packets of a request that was begun wait? */
 static bool is_held(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
 {
     const struct vb_requester *r = &ep->requester;
@@ -558,12 +576,12 @@ static bool is_held(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
         return true;
     if (vb_engine_is_read_or_atomic(&wqe->wr))
         return r->rd_outstanding >= reads_of(ep);
-    /* Of a limited message the first packet goes alone, until it is taken. */
+    /* The first packet of a limited message goes alone until it is acknowledged. */
     return r->index == 1 && r->una == wqe->first_psn && requester_takes_receive(&wqe->wr) &&
            !is_write(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0;
 }
 
-/* The request at `begun` cannot go: its turn to end has come if all before it have. */
+/* The request at `begun` cannot go: it ends if all before it have ended. */
 static void fail_if_first(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
@@ -575,7 +593,10 @@ static void fail_if_first(struct vb_endpoint *ep)
     vb_engine_requester_complete(ep, &failure);
 }
 
-/* A key of a request under way is gone. What was sent of those before is unknown: they flush. */
+/*
+ * A region of a request whose packets are being sent is gone. What became of the requests before it
+ * is unknown, so they are flushed.
+ */
 static VB_COLD void fail_under_way(struct vb_endpoint *ep)
 {
     struct vb_outcome failure = ep->requester.failure, flushed = {.status = IBV_WC_WR_FLUSH_ERR};
@@ -602,7 +623,7 @@ bool vb_engine_requester_make(struct vb_endpoint *ep, const struct vb_sq_wqe *wq
     return false;
 }
 
-/* The congestion window has no room, or others come first: the connection waits for its turn. */
+/* Has the congestion window no room, or do others come first? Then the connection waits. */
 static bool is_crowded(struct vb_endpoint *ep)
 {
     return vb_engine_endpoint_adapts(ep) && (ep->crowded = vb_engine_cwnd_is_closed(ep));
@@ -614,13 +635,15 @@ static bool requester_next_packet(struct vb_endpoint *ep, struct vb_packet *pack
     enum ibv_qp_state state = vb_qp_state(ep->qp);
     const struct vb_sq_wqe *wqe;
 
+    packet->payload_length = 0;
+    packet->piece_count = 0;
     if (vb_engine_endpoint_adapts(ep))
         ep->crowded = false;
     if ((state != IBV_QPS_RTS && state != IBV_QPS_SQD) || r->rnr_wait || !r->started)
         return false;
     if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL) && vb_engine_mend_is_due(ep))
         return vb_engine_mend_next(ep, packet, now);
-    if (r->position == r->begun && !begin_next(ep)) {
+    if (r->position == r->begun && !begin_next(ep, packet)) {
         fail_if_first(ep);
         return false;
     }
@@ -635,7 +658,7 @@ bool vb_engine_requester_next(struct vb_endpoint *ep, struct vb_packet *packet, 
     bool made = requester_next_packet(ep, packet, now);
 
     if (made && vb_engine_endpoint_is_uc(ep) && ep->qp->sq_next != ep->requester.position)
-        vb_engine_ready_add(&ep->engine->finishing, &ep->finishing);
+        vb_engine_ready_add(&ep->engine->finishing, &ep->owing);
     return made;
 }
 
@@ -653,7 +676,7 @@ void vb_engine_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason r
     if (vb_engine_endpoint_adapts(ep))
         vb_engine_cwnd_untime(ep);
     if (vb_engine_recovery_of(ep))
-        ep->share.recovery->mending = ep->share.recovery->asks = false;
+        ep->share->recovery->mending = ep->share->recovery->asks = false;
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
@@ -672,10 +695,10 @@ void vb_engine_requester_catch_up(struct vb_endpoint *ep)
 
 static void forget_recovery(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     ep->probes = 0;
-    ep->requester.short_psn = ep->requester.una;
+    ep->share->short_psn = ep->requester.una;
     vb_engine_cwnd_untime(ep);
     vb_engine_cwnd_note(ep);
     if (!recovery)
@@ -686,7 +709,7 @@ static void forget_recovery(struct vb_endpoint *ep)
     vb_engine_gap_forget(ep->engine, &recovery->early_answer);
 }
 
-/* Nothing is under way any more, and the next PSN is one that was never used. */
+/* Nothing is outstanding any more, and the next PSN is one that was never used. */
 static void forget_requests(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
@@ -732,7 +755,7 @@ void vb_engine_requester_sync(struct vb_endpoint *ep, uint64_t now)
     }
 }
 
-/* What was carried out before completes with the request that it followed. */
+/* Requests without packets that were carried out complete with the one that they followed. */
 static void complete_local(struct vb_endpoint *ep)
 {
     const struct vb_outcome done = {.status = IBV_WC_SUCCESS};

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The responder: the steps of a request packet (check, carry out, complete, acknowledge), what
+ * happens to duplicates and to packets out of sequence, and the failure of the QP. The order of the
+ * checks is the specification's (IBA 9.7.4.1).
+ */
 #include "transport/responder.h"
 
 #include <errno.h>
@@ -17,7 +22,7 @@
 
 enum {
     READ_MAX = 1u << 31,
-    /* requests that are answered each by itself, and kept for repetition */
+    /* the flags of requests that are answered each by itself and kept for repetition */
     ANSWERED_EACH = VB_OPCODE_READ | VB_OPCODE_ATOMIC | VB_OPCODE_ATOMIC_WRITE | VB_OPCODE_FETH,
 };
 
@@ -26,16 +31,16 @@ struct work {
     const struct vb_incoming *in;
     struct vb_endpoint *ep;
     struct vb_responder *r;
-    uint32_t flags; /* of the opcode */
+    uint32_t flags; /* VB_OPCODE_* of the opcode */
     union {
         struct vb_reth reth; /* READ, atomic write, FLUSH, and WRITE First or Only */
         struct vb_atomiceth atomic;
     };
     struct vb_feth flush;
-    const struct vb_mr_shared *mr; /* of the atomic */
-    /* why it is refused */
+    const struct vb_mr_shared *mr; /* the region of an atomic or a FLUSH */
+    /* the following say why the request is refused */
     enum vb_nak nak;
-    enum ibv_wc_status status; /* of the receive request in hand; 0: it is flushed */
+    enum ibv_wc_status status; /* of the receive request in hand; 0: that is flushed */
     enum ibv_event_type event;
     struct vb_evidence evidence;
 };
@@ -63,43 +68,33 @@ static VB_COLD enum vb_responder_state refuse_request(struct work *work, enum vb
     return responder_refuse(work, VB_NAK_INVALID_REQUEST, status, IBV_EVENT_QP_REQ_ERR);
 }
 
-static void count_key(struct vb_counters *counters, enum vb_check check)
+static void count_refusal(struct vb_counters *counters, enum vb_check check)
 {
-    switch (check & ~(unsigned)VB_CHECK_RECV) {
-    case VB_CHECK_KEY:
-        ++counters->refused_key;
-        break;
-    case VB_CHECK_PD:
-        ++counters->refused_pd;
-        break;
-    case VB_CHECK_RANGE:
-        ++counters->refused_range;
-        break;
-    case VB_CHECK_ACCESS:
-        ++counters->refused_access;
-        break;
-    case VB_CHECK_QP_ACCESS:
-        ++counters->refused_qp_access;
-        break;
-    case VB_CHECK_MEMORY_GONE:
-        ++counters->no_memory_pages;
-        break;
-    case VB_CHECK_CQ_OVERRUN:
-        ++counters->completions_lost;
-        break;
-    default:
-        ++counters->refused_other;
-    }
+#define AT(name) offsetof(struct vb_counters, name)
+    static const size_t at[] = {
+        [VB_CHECK_KEY] = AT(refused_key),
+        [VB_CHECK_PD] = AT(refused_pd),
+        [VB_CHECK_RANGE] = AT(refused_range),
+        [VB_CHECK_ACCESS] = AT(refused_access),
+        [VB_CHECK_QP_ACCESS] = AT(refused_qp_access),
+        [VB_CHECK_MEMORY_GONE] = AT(no_memory_pages),
+        [VB_CHECK_CQ_OVERRUN] = AT(completions_lost),
+    };
+    unsigned alone = check & ~(unsigned)VB_CHECK_RECV;
+    size_t known = alone < sizeof(at) / sizeof(*at) ? at[alone] : 0;
+
+    ++*(uint64_t *)((char *)counters + (known ? known : AT(refused_other)));
+#undef AT
 }
 
-/* NAK 63: what went wrong is not the requester's fault. */
+/* NAK 63: the failure is not the requester's fault. */
 static VB_COLD enum vb_responder_state
 refuse_operation(struct work *work, enum ibv_wc_status status, enum ibv_event_type event)
 {
     return responder_refuse(work, VB_NAK_REMOTE_OPERATION, status, event);
 }
 
-/* NAK 62: the key does not open what the request asks for; NAK 63: its memory is gone. */
+/* NAK 62: the key does not permit what the request asks for; NAK 63: the memory is gone. */
 static VB_COLD enum vb_responder_state refuse_key(struct work *work, enum vb_check check,
                                                   uint32_t rkey, uint64_t addr, uint64_t length,
                                                   uint32_t need, const struct vb_mr_shared *mr)
@@ -110,7 +105,7 @@ static VB_COLD enum vb_responder_state refuse_key(struct work *work, enum vb_che
     return responder_refuse(work, VB_NAK_REMOTE_ACCESS, 0, IBV_EVENT_QP_ACCESS_ERR);
 }
 
-/* The region's memory was unmapped under it. */
+/* The region's memory was unmapped. */
 static VB_COLD enum vb_responder_state responder_refuse_gone(struct work *work, uint64_t addr,
                                                              uint64_t length)
 {
@@ -119,7 +114,7 @@ static VB_COLD enum vb_responder_state responder_refuse_gone(struct work *work, 
     return refuse_operation(work, 0, IBV_EVENT_QP_FATAL);
 }
 
-/* The first request that comes (IBA 11.6.3.2: COMM_EST). */
+/* The first request that arrives in RTR raises COMM_EST (IBA 11.6.3.2). */
 static void responder_establish(struct vb_qp *qp)
 {
     if (VB_LIKELY(qp->shared->established))
@@ -129,7 +124,7 @@ static void responder_establish(struct vb_qp *qp)
         vb_qp_raise(qp, IBV_EVENT_COMM_EST);
 }
 
-/* UC: the message under way is over; a receive request in hand serves the next one. */
+/* UC: the message under way is abandoned; a receive request in hand serves the next message. */
 static void abandon(struct work *work)
 {
     if (work->r->expect != VB_EXPECT_ANY)
@@ -138,7 +133,7 @@ static void abandon(struct work *work)
     work->r->received = 0;
 }
 
-/* Any PSN is taken; a gap ends the message, and the next begins with a First or Only. */
+/* UC takes any PSN: a gap ends the message, and the next one begins with a First or Only packet. */
 static enum vb_responder_state check_psn_uc(struct work *work)
 {
     struct vb_responder *r = work->r;
@@ -174,15 +169,17 @@ static enum vb_responder_state check_psn(struct work *work)
     return work->flags & VB_OPCODE_XRCETH ? VB_RESPONDER_CHECK_SRQ : VB_RESPONDER_CHECK_SEQUENCE;
 }
 
-/* XRC: is the SRQ one of the QP's domain? What is in hand of one that has gone went with it. */
+/*
+ * XRC: is the SRQ of the QP's domain? A receive request in hand of an SRQ that was destroyed went
+ * with that SRQ.
+ */
 static enum vb_responder_state check_srq(struct work *work)
 {
     struct vb_qp *qp = work->ep->qp;
     enum vb_check check = vb_xrc_adopt(qp, work->in->srq_num);
     enum vb_responder_state refused;
 
-    if (check ||
-        !atomic_load(&qp->shared->srq_inflight)) /* then vb_rq_flush sees to what is left */
+    if (check || !atomic_load(&qp->shared->srq_inflight)) /* else vb_rq_flush completes it */
         work->r->has_taken = false;
     if (VB_LIKELY(!check))
         return VB_RESPONDER_CHECK_SEQUENCE;
@@ -213,7 +210,7 @@ static enum vb_responder_state check_sequence(struct work *work)
     return VB_RESPONDER_DROP;
 }
 
-/* What the QP must permit, and the region after it; 0: nothing. */
+/* The access that the QP, and then the region, must permit; 0: none. */
 static uint32_t need_of(const struct work *work)
 {
     if (work->flags & (VB_OPCODE_WRITE | VB_OPCODE_ATOMIC_WRITE))
@@ -278,7 +275,7 @@ static enum vb_responder_state check_resources(struct work *work)
     return VB_RESPONDER_CHECK_LENGTH;
 }
 
-/* First and Middle fill the path MTU, Last has something, Only may be empty (IBA 9.7.4.1.6). */
+/* First and Middle fill the path MTU, Last is not empty, Only may be empty (IBA 9.7.4.1.6). */
 static bool payload_fits(const struct work *work)
 {
     uint32_t mtu = work->ep->path.mtu;
@@ -335,7 +332,7 @@ static enum vb_responder_state check_atomic_write(struct work *work)
     return VB_RESPONDER_REFUSE;
 }
 
-/* One placement type at least, and a selectivity that there is; the others are reserved. */
+/* A FLUSH has at least one placement type and a known selectivity; other values are reserved. */
 static enum vb_responder_state responder_check_flush(struct work *work)
 {
     unsigned placement = work->flush.placement, selectivity = work->flush.selectivity;
@@ -367,7 +364,8 @@ static enum vb_responder_state check_length(struct work *work)
     return work->flags & VB_OPCODE_SEND ? check_send_length(work) : check_write_length(work);
 }
 
-/* The whole range once, at the start; each packet's part again when it is touched. */
+/* The whole range is checked at the start of a message, and each packet's part when it is written.
+ */
 static enum vb_responder_state check_key(struct work *work)
 {
     bool atomic = work->flags & VB_OPCODE_ATOMIC;
@@ -436,36 +434,39 @@ static enum vb_responder_state execute_write(struct work *work)
     return responder_refuse_gone(work, addr, in->length);
 }
 
+static struct vb_record record_of(const struct work *work, enum vb_record_kind kind)
+{
+    return (struct vb_record){
+        .psn = work->in->bth.psn, .msn = vb_engine_psn_add(work->r->msn, 1), .kind = (uint8_t)kind};
+}
+
 static enum vb_responder_state execute_read(struct work *work)
 {
-    struct vb_record record = {
-        .addr = work->reth.addr,
-        .rkey = work->reth.rkey,
-        .pd = work->ep->qp->pd->number,
-        .length = work->reth.length,
-        .psn = work->in->bth.psn,
-        .msn = vb_engine_psn_add(work->r->msn, 1),
-    };
+    struct vb_record record = record_of(work, VB_RECORD_READ);
 
+    record.addr = work->reth.addr;
+    record.rkey = work->reth.rkey;
+    record.pd = work->ep->qp->pd->number;
+    record.length = work->reth.length;
     vb_engine_replies_add(work->ep, &record);
     return VB_RESPONDER_COMPLETE;
 }
 
-/* The record was made unless the eight bytes could not be reached, now or ever: `error`. */
+/* -EFAULT: the eight bytes are unmapped; another error: they cannot be reached now. */
 static enum vb_responder_state finish_atomic(struct work *work, const struct vb_record *record,
                                              uint64_t addr, int error)
 {
     if (VB_UNLIKELY(error == -EFAULT))
         return responder_refuse_gone(work, addr, sizeof(uint64_t));
     if (VB_UNLIKELY(error)) {
-        ++work->in->engine->counters.drop_busy; /* the requester will ask again */
+        ++work->in->engine->counters.drop_busy; /* the requester will send it again */
         return VB_RESPONDER_DONE;
     }
     vb_engine_replies_add(work->ep, record);
     return VB_RESPONDER_COMPLETE;
 }
 
-/* What the address stands for is none of the processor's words. */
+/* The address does not stand for an aligned word of this processor. */
 static VB_COLD enum vb_responder_state responder_refuse_place(struct work *work, uint64_t addr)
 {
     refuse_request(work, VB_CHECK_ALIGNMENT, 0);
@@ -476,11 +477,7 @@ static VB_COLD enum vb_responder_state responder_refuse_place(struct work *work,
 static enum vb_responder_state execute_atomic(struct work *work)
 {
     bool swap = (work->in->bth.opcode & VB_OP_MASK) == VB_OP_COMPARE_SWAP;
-    struct vb_record record = {
-        .psn = work->in->bth.psn,
-        .msn = vb_engine_psn_add(work->r->msn, 1),
-        .kind = VB_RECORD_ATOMIC,
-    };
+    struct vb_record record = record_of(work, VB_RECORD_ATOMIC);
     int error = 0;
 
     if (VB_UNLIKELY(!vb_mr_has_words(work->mr)))
@@ -495,11 +492,7 @@ static enum vb_responder_state execute_atomic(struct work *work)
 
 static enum vb_responder_state execute_atomic_write(struct work *work)
 {
-    struct vb_record record = {
-        .psn = work->in->bth.psn,
-        .msn = vb_engine_psn_add(work->r->msn, 1),
-        .kind = VB_RECORD_ATOMIC_WRITE,
-    };
+    struct vb_record record = record_of(work, VB_RECORD_ATOMIC_WRITE);
     uint64_t value, old;
     int error = 0;
 
@@ -513,14 +506,10 @@ static enum vb_responder_state execute_atomic_write(struct work *work)
     return finish_atomic(work, &record, work->reth.addr, error);
 }
 
-/* What the requests before it wrote, this thread has written: it is there for all who look. */
+/* This thread wrote the data of the requests before it, so after a fence every thread sees them. */
 static enum vb_responder_state execute_flush(struct work *work)
 {
-    struct vb_record record = {
-        .psn = work->in->bth.psn,
-        .msn = vb_engine_psn_add(work->r->msn, 1),
-        .kind = VB_RECORD_FLUSH,
-    };
+    struct vb_record record = record_of(work, VB_RECORD_FLUSH);
 
     atomic_thread_fence(memory_order_seq_cst);
     vb_engine_replies_add(work->ep, &record);
@@ -540,7 +529,7 @@ static enum vb_responder_state responder_execute(struct work *work)
     return work->flags & VB_OPCODE_FETH ? execute_flush(work) : execute_atomic_write(work);
 }
 
-/* The data is in its place by now, and stays there whether the key may be invalidated or not. */
+/* SEND with Invalidate. The data is in place by now and stays there, even if this is refused. */
 static bool responder_invalidate(struct work *work)
 {
     const struct vb_qp *qp = work->ep->qp;
@@ -555,13 +544,23 @@ static bool responder_invalidate(struct work *work)
     return false;
 }
 
+/* The receive request in hand completes. False: its CQ takes no more entries. */
+static bool complete_in_hand(struct vb_endpoint *ep, struct vb_cqe *entry, bool solicited)
+{
+    struct vb_responder *r = &ep->responder;
+    struct vb_receive taken = {r->wqe, r->wqe_position};
+
+    if (!vb_engine_receive_complete(ep->qp, &taken, entry, solicited))
+        return false;
+    r->has_taken = false;
+    return true;
+}
+
 static bool responder_deliver(struct work *work)
 {
     const struct vb_incoming *in = work->in;
-    struct vb_responder *r = work->r;
-    struct vb_receive taken = {r->wqe, r->wqe_position};
     struct vb_cqe entry = {
-        .byte_len = r->received,
+        .byte_len = work->r->received,
         .opcode = work->flags & VB_OPCODE_WRITE ? IBV_WC_RECV_RDMA_WITH_IMM & ~IBV_WC_RECV : 0,
     };
 
@@ -572,13 +571,10 @@ static bool responder_deliver(struct work *work)
         entry.flags = IBV_WC_WITH_INV;
         entry.imm = vb_wire_get32(in->extended);
     }
-    if (!vb_engine_receive_complete(work->ep->qp, &taken, &entry, in->bth.solicited))
-        return false;
-    r->has_taken = false;
-    return true;
+    return complete_in_hand(work->ep, &entry, in->bth.solicited);
 }
 
-/* PSNs that the request takes: a READ's are those of its response. */
+/* The number of PSNs of the request: a READ has those of its response. */
 static uint32_t psns_of(const struct work *work)
 {
     return work->flags & VB_OPCODE_READ
@@ -616,7 +612,8 @@ static enum vb_responder_state responder_complete(struct work *work)
 
 static enum vb_responder_state responder_acknowledge(struct work *work)
 {
-    if (work->flags & (VB_OPCODE_SEND | VB_OPCODE_WRITE)) /* the others are answered anyway */
+    if (work->flags &
+        (VB_OPCODE_SEND | VB_OPCODE_WRITE)) /* the other requests are answered anyway */
         vb_engine_replies_owe_ack(work->ep);
     return VB_RESPONDER_DONE;
 }
@@ -630,7 +627,7 @@ static enum vb_record_kind kind_of(const struct work *work)
     return work->flags & VB_OPCODE_ATOMIC ? VB_RECORD_ATOMIC : VB_RECORD_ATOMIC_WRITE;
 }
 
-/* A READ's repetition may be of some packets of it. */
+/* The kept record that is asked for again; a READ may be repeated in part. */
 static const struct vb_record *find_repeated(struct work *work, uint32_t *index, uint32_t *count)
 {
     const struct vb_record *record = vb_engine_replies_find(work->ep, work->in->bth.psn, index);
@@ -654,7 +651,7 @@ static const struct vb_record *find_repeated(struct work *work, uint32_t *index,
                : NULL;
 }
 
-/* Go-back-0: what has come of the message under way is forgotten. */
+/* Go-back-0: the packets of the message under way that have come are forgotten. */
 static VB_COLD void responder_restart(struct work *work)
 {
     uint32_t packets = work->r->received / work->ep->path.mtu;
@@ -664,7 +661,7 @@ static VB_COLD void responder_restart(struct work *work)
     work->r->expect = VB_EXPECT_ANY;
 }
 
-/* Its sender has begun the message under way anew. */
+/* Go-back-0: has the sender begun the message under way anew? */
 static bool begins_again(const struct work *work)
 {
     const struct vb_responder *r = work->r;
@@ -673,7 +670,8 @@ static bool begins_again(const struct work *work)
            vb_engine_psn_add(work->in->bth.psn, r->received / work->ep->path.mtu) == r->epsn;
 }
 
-/* Not carried out again: acknowledged, or answered from what was kept (IBA 9.7.4.1.4). */
+/* A duplicate is not carried out again: it is acknowledged, or answered from its record
+ * (IBA 9.7.4.1.4). */
 static enum vb_responder_state duplicate(struct work *work)
 {
     struct vb_counters *counters = &work->in->engine->counters;
@@ -682,19 +680,20 @@ static enum vb_responder_state duplicate(struct work *work)
 
     if (VB_UNLIKELY(begins_again(work))) {
         responder_restart(
-            work); /* this packet comes once more, when the next one shows that it is missing */
+            work); /* the next packet shows that this one is missing, and it is sent once more */
         return VB_RESPONDER_DONE;
     }
     if (work->flags & VB_OPCODE_FIRST)
         vb_engine_early_renumber(work->in);
     ++counters->duplicate_requests;
     if (vb_engine_recovery_of(work->ep))
-        vb_engine_gap_duplicate(work->ep, &work->ep->share.recovery->early, work->in->bth.psn);
+        vb_engine_gap_duplicate(work->ep, &work->ep->share->recovery->early, work->in->bth.psn);
     if (work->flags & (VB_OPCODE_SEND | VB_OPCODE_WRITE)) {
-        if (!work->in->bth.ack_request) /* who goes back is on its way to what is missing */
+        if (!work->in->bth
+                 .ack_request) /* the requester goes back, and will come to the missing packet */
             return VB_RESPONDER_DONE;
-        if (vb_engine_recovery_of(work->ep) && work->ep->share.recovery->early.told)
-            vb_engine_replies_owe_sequence_nak(work->ep); /* the first NAK has not arrived */
+        if (vb_engine_recovery_of(work->ep) && work->ep->share->recovery->early.told)
+            vb_engine_replies_owe_sequence_nak(work->ep); /* the first NAK was lost */
         else
             vb_engine_replies_owe_duplicate_ack(work->ep, work->in->bth.psn);
         return VB_RESPONDER_DONE;
@@ -730,7 +729,7 @@ static enum vb_responder_state not_ready(struct work *work)
         return VB_RESPONDER_DROP;
     }
     if (vb_engine_recovery_of(work->ep))
-        vb_engine_gap_forget(work->in->engine, &work->ep->share.recovery->early);
+        vb_engine_gap_forget(work->in->engine, &work->ep->share->recovery->early);
     work->r->nak_sent = true;
     vb_engine_replies_owe_nak(work->ep, VB_AETH_RNR, work->ep->qp->shared->min_rnr_timer);
     return VB_RESPONDER_DONE;
@@ -752,21 +751,23 @@ static uint16_t wr_opcode(const struct work *work)
                                                                      : IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* The record reads as the requester's: it sent the request, this QP is its peer. */
+/* The evidence is written as the requester's, whose peer this QP is. */
 static uint32_t put_evidence(struct vb_endpoint *ep, struct vb_evidence *evidence)
 {
-    count_key(&ep->engine->counters, evidence->check);
+    count_refusal(&ep->engine->counters, evidence->check);
     evidence->has_psns = true;
     return vb_blame_responder(&ep->engine->adapter->self, ep->qp->shared, evidence);
 }
 
-/* ERR, before whoever polls the failed receive request can look (the NAK leaves later). */
+/*
+ * Puts the QP into ERR before the failed receive request completes, so that whoever polls it finds
+ * the QP in that state. The NAK leaves later.
+ */
 static void fail_qp(struct vb_endpoint *ep, enum vb_nak nak, enum ibv_wc_status status,
                     enum ibv_event_type event, uint32_t evidence_id)
 {
     struct vb_responder *r = &ep->responder;
     struct vb_cqe entry = {.status = (uint8_t)status, .extra = evidence_id};
-    struct vb_receive taken = {r->wqe, r->wqe_position};
 
     vb_engine_replies_owe_nak(ep, VB_AETH_NAK, (uint8_t)nak);
     r->dying = true;
@@ -775,22 +776,20 @@ static void fail_qp(struct vb_endpoint *ep, enum vb_nak nak, enum ibv_wc_status 
     vb_engine_requester_sync(ep, 0);
     vb_sq_unlock(ep->qp);
     if (r->has_taken && status)
-        vb_engine_receive_complete(ep->qp, &taken, &entry, true);
+        complete_in_hand(ep, &entry, true);
     r->has_taken = false;
     vb_qp_raise(ep->qp, event);
     vb_rq_flush(ep->qp);
 }
 
-/* UC drops in silence; a receive request of an SRQ that was taken ends as it would for RC. */
+/* UC answers nothing. A receive request that was taken from an SRQ ends as it would for RC. */
 static void refuse_silently(struct work *work, uint32_t evidence_id)
 {
-    struct vb_responder *r = work->r;
     struct vb_cqe entry = {.status = (uint8_t)work->status, .extra = evidence_id};
-    struct vb_receive taken = {r->wqe, r->wqe_position};
 
-    if (r->has_taken && work->status && work->ep->qp->srq) {
-        vb_engine_receive_complete(work->ep->qp, &taken, &entry, true);
-        r->has_taken = false;
+    if (work->r->has_taken && work->status && work->ep->qp->srq) {
+        complete_in_hand(work->ep, &entry, true);
+        work->r->has_taken = false;
     }
 }
 
@@ -847,7 +846,7 @@ void vb_engine_responder_receive(const struct vb_incoming *in)
     work.ep = in->endpoint;
     work.r = &in->endpoint->responder;
     work.flags = in->opcode->flags;
-    work.reth.length = 0; /* of packets without a RETH: check_key looks at it */
+    work.reth.length = 0; /* for packets without a RETH, since check_key reads it */
     engine->path_length = 0;
     while (state != VB_RESPONDER_DONE) {
         engine->path[engine->path_length++ % VB_PATH_STEPS] = (uint8_t)state;
@@ -875,7 +874,7 @@ void vb_engine_responder_stop(struct vb_endpoint *ep)
     vb_engine_replies_drop(ep);
     ep->responder.has_taken = false;
     if (vb_engine_recovery_of(ep))
-        vb_engine_gap_forget(ep->engine, &ep->share.recovery->early);
+        vb_engine_gap_forget(ep->engine, &ep->share->recovery->early);
 }
 
 int vb_engine_responder_path(const struct vb_engine *engine, char *text, size_t size)

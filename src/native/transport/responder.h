@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The responder: carries out the peer's requests (IBA 9.7.4). Each check is a small function that
- * returns the next state, so the way that a packet took can be told.
+ * The responder carries out the peer's requests (IBA 9.7.4). Each check is a small function that
+ * returns the next state, so the way of a packet through the states can be printed. The engine
+ * calls it for each request packet of a connection, under its lock.
  */
 #ifndef VB_TRANSPORT_RESPONDER_H
 #define VB_TRANSPORT_RESPONDER_H
@@ -10,7 +11,7 @@
 
 #include "transport/transport.h"
 
-/* In the order in which a good packet meets them; then the ways out. */
+/* The states in the order in which a good packet passes them, and then the ways out. */
 #define VB_RESPONDER_STATES(X)                                                                     \
     X(CHECK_PSN)                                                                                   \
     X(CHECK_SRQ)                                                                                   \
@@ -36,13 +37,17 @@ enum vb_responder_state {
 #undef X
 };
 
-/* A request packet of a connection. */
+/* Takes a request packet of a connection. */
 void vb_engine_responder_receive(const struct vb_incoming *in);
 
-/* "CHECK_PSN CHECK_SEQUENCE DROP": the last one's way; the length, as snprintf. */
+/*
+ * The way of the last request packet, as "CHECK_PSN CHECK_SEQUENCE DROP". Returns the length, as
+ * snprintf does.
+ */
 int vb_engine_responder_path(const struct vb_engine *engine, char *text, size_t size);
 
-/* The QP is in ERR: nothing is owed, a receive request in hand goes with the others. */
+/* The QP is in ERR: nothing is owed any more, and a receive request in hand is flushed with the
+ * others. */
 void vb_engine_responder_stop(struct vb_endpoint *ep);
 
 #endif

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The requester's retries. For each event (timeout, NAK, RNR NAK, lost response, progress) this
+ * counts the retry, decides what is sent again, and sets the timer. If no retry is left, the
+ * request ends with what was heard of the peer as its evidence.
+ */
 #include "transport/retry.h"
 
 #include "hca/delays.h"
@@ -9,20 +14,21 @@
 #include "transport/recovery.h"
 #include "transport/requester.h"
 
-/* A little more or less for each, so that those who lost together do not ask together. */
+/* It differs a little for each connection, so that those that lost together do not probe together.
+ */
 static uint64_t probe_time(const struct vb_endpoint *ep, uint64_t now)
 {
-    const struct vb_share *share = &ep->share;
+    const struct vb_share *share = ep->share;
     uint64_t timeout = vb_engine_cwnd_timeout(share->cwnd) << ep->probes;
     uint32_t mixed = (ep->qp->number + ep->probes) * 2654435761u;
 
     return now + timeout + (timeout / 4 * (mixed >> 16) >> 16);
 }
 
-/* The timer rings for a probe, if that is before the local ACK timeout. */
+/* Sets the timer for a probe, or for the local ACK timeout if that is earlier. */
 static void set_probe(struct vb_endpoint *ep, uint64_t now)
 {
-    uint64_t due = ep->share.due, probe = probe_time(ep, now);
+    uint64_t due = ep->share->due, probe = probe_time(ep, now);
 
     vb_engine_timer_set(&ep->engine->timers, &ep->timer, probe < due ? probe : due);
 }
@@ -36,7 +42,7 @@ void vb_engine_retry_start_timer(struct vb_endpoint *ep, uint64_t now)
         vb_engine_timer_set(&ep->engine->timers, &ep->timer, due);
         return;
     }
-    ep->share.due = due;
+    ep->share->due = due;
     ep->extended = 0;
     set_probe(ep, now);
 }
@@ -49,10 +55,10 @@ static void retry_restart_timer(struct vb_endpoint *ep, uint64_t now)
         vb_engine_timer_set(&ep->engine->timers, &ep->timer, VB_NEVER);
 }
 
-/* What is under way opens again after RNR, as long as messages are taken. */
+/* After RNR the limit of packets in flight doubles as long as messages are taken. */
 static void retry_widen(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     recovery->opening *= 2;
     if (recovery->opening >= ep->window)
@@ -61,20 +67,20 @@ static void retry_widen(struct vb_endpoint *ep)
 
 enum { SURE = 3, MEND_MOST = 32, PROBES_MOST = 8 };
 
-/* Of several packets that were sent again the last has not been answered. */
+/* Several packets were sent again, and the last of them has not been answered. */
 static bool awaits_more(const struct vb_endpoint *ep)
 {
     const struct vb_requester *r = &ep->requester;
 
     return r->reason == VB_PACKET_AFTER_SEQUENCE_NAK && ep->qp->sq_next != r->begun &&
            !vb_engine_is_read_or_atomic(&vb_engine_sq_at(ep->qp, ep->qp->sq_next)->wr) &&
-           vb_wire_psn_diff(ep->share.recovery->mend_psn, r->una) > 0;
+           vb_wire_psn_diff(ep->share->recovery->mend_psn, r->una) > 0;
 }
 
-/* How far what was asked for again has come; a loss before `cut_psn` has been heeded. */
+/* Have the responses that were asked for come? A loss before `cut_psn` has cut the window. */
 static void progress_of_asked(struct vb_endpoint *ep)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     uint32_t una = ep->requester.una;
 
     if (vb_wire_psn_diff(una, recovery->cut_psn) > 0)
@@ -84,21 +90,21 @@ static void progress_of_asked(struct vb_endpoint *ep)
     recovery->asked = false;
     if (!recovery->asked_part)
         return;
-    ep->share.cwnd->distrust = 0;
+    ep->share->cwnd->distrust = 0;
     if (recovery->asks_most < MEND_MOST)
         recovery->asks_most *= 2;
 }
 
 /*
- * Was the first probe answered so soon that the answer is not to it? Then it was needless, and the
- * peer was only late. The shortest round trip may be that of many packets, so a quarter of it is
- * soon. How much is acknowledged shows nothing: of a peer that keeps what comes early the probe may
- * have been all that was missing.
+ * Did the answer come so soon after the first probe that it is not to the probe? Then the probe was
+ * needless, and the peer was only late. The shortest round trip may be one of many packets, so
+ * "soon" is a quarter of it. How much the answer acknowledges does not tell: a peer that keeps
+ * early packets may have missed only the one that the probe repeated.
  */
 static void judge_probe(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
 {
-    const struct vb_recovery *recovery = ep->share.recovery;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    const struct vb_recovery *recovery = ep->share->recovery;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (ep->probes == 1 && ep->requester.reason == VB_PACKET_PROBE && recovery &&
         recovery->mended_at && now < recovery->mended_at + cwnd->shortest / 4)
@@ -107,7 +113,7 @@ static void judge_probe(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
 
 static void progress_of_recovery(struct vb_endpoint *ep, uint64_t waited, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     judge_probe(ep, waited, now);
     vb_engine_cwnd_acknowledged(ep, vb_engine_psn_add(ep->requester.una, VB_PSN_MASK), now);
@@ -120,8 +126,8 @@ static void progress_of_recovery(struct vb_endpoint *ep, uint64_t waited, uint64
     retry_widen(ep);
     if (recovery->mended_at && vb_wire_psn_diff(ep->requester.una, recovery->mend_psn) > 0) {
         recovery->mended_at = 0;
-        ep->share.cwnd->keeps = SURE;
-        vb_engine_cwnd_restore(ep->share.cwnd);
+        ep->share->cwnd->keeps = SURE;
+        vb_engine_cwnd_restore(ep->share->cwnd);
     }
 }
 
@@ -142,7 +148,7 @@ void vb_engine_retry_progress(struct vb_endpoint *ep, uint64_t now)
     vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
 }
 
-/* The cold parts fill in what the request asked and how often it was tried. */
+/* Adds to the evidence what the request asked for and how often it was tried. */
 static void retry_describe(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                            struct vb_evidence *evidence)
 {
@@ -175,7 +181,7 @@ VB_COLD void vb_engine_retry_refuse(struct vb_endpoint *ep, enum ibv_wc_status s
     vb_engine_requester_complete(ep, &outcome);
 }
 
-/* Was nothing acknowledged yet, while the peer speaks of a PSN that was never sent? */
+/* Was nothing acknowledged yet, and does the peer's response have a PSN that was never sent? */
 static bool is_unsent(const struct vb_endpoint *ep)
 {
     const struct vb_requester *r = &ep->requester;
@@ -203,7 +209,7 @@ static enum vb_heard kind_of_heard(const struct vb_endpoint *ep)
     }
 }
 
-/* What was heard of the peer, for a request that it did not answer. */
+/* Adds what was last heard of the peer, for a request that it did not answer. */
 static void describe_heard(const struct vb_endpoint *ep, uint64_t now, struct vb_evidence *evidence)
 {
     const struct vb_requester *r = &ep->requester;
@@ -233,7 +239,7 @@ static VB_COLD void retry_give_up(struct vb_endpoint *ep, enum vb_check check, u
         ep, check == VB_CHECK_RNR ? IBV_WC_RNR_RETRY_EXC_ERR : IBV_WC_RETRY_EXC_ERR, &evidence);
 }
 
-/* One retry less; false: there was none left. */
+/* Uses up one retry; false: there was none left, and the request has failed. */
 static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now)
 {
     if (ep->requester.retry_left == 0) {
@@ -244,7 +250,7 @@ static bool take_retry(struct vb_endpoint *ep, enum vb_check check, uint64_t now
     return true;
 }
 
-/* Something was lost. The window is cut if that was sent since it was cut last. */
+/* A packet was lost. The window is cut if that packet was sent after the last cut. */
 static void heed_loss(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
@@ -257,8 +263,8 @@ static void heed_loss(struct vb_endpoint *ep, uint64_t now)
 }
 
 /*
- * One packet; of a peer that keeps what comes early, twice as many with each further hole. Nothing
- * else follows: of others what was sent behind the lost one is still on its way, and in vain.
+ * One packet is sent again, and with each further NAK in a row twice as many. Nothing else follows:
+ * a peer that keeps no early packets will drop those that are still on their way.
  */
 static void retry_mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
 {
@@ -270,11 +276,11 @@ static void retry_mend(struct vb_endpoint *ep, enum vb_packet_reason reason, uin
     retry_restart_timer(ep, now);
 }
 
-/* It is being sent again already, or will be: the cursor stands there, and waits for the window. */
+/* Is the missing packet being sent again, or will it be, because the cursor is on it already? */
 static bool is_mended(const struct vb_endpoint *ep)
 {
     return vb_engine_recovery_of(ep) &&
-           (ep->share.recovery->mending || ep->requester.next_psn == ep->requester.una);
+           (ep->share->recovery->mending || ep->requester.next_psn == ep->requester.una);
 }
 
 static void find_hole(struct vb_endpoint *ep, uint64_t now)
@@ -315,12 +321,12 @@ void vb_engine_retry_sequence_ahead(struct vb_endpoint *ep, uint32_t psn, uint64
 }
 
 /*
- * A probe was answered, and no more: the answers to the rest are late as well, or it was lost with
- * it. Who answers one by one several times has lost it.
+ * Only the probe was answered: the rest was lost as well, or its answers are late. Twice as many
+ * packets are probed each time; if that happens several times, the rest was lost.
  */
 static void probe_on(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     uint32_t packets = recovery->holes ? 2 * recovery->holes : 1;
 
     if (packets > MEND_MOST)
@@ -333,13 +339,13 @@ static void probe_on(struct vb_endpoint *ep, uint64_t now)
 
 void vb_engine_retry_acknowledged(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
     const struct vb_requester *r = &ep->requester;
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
     bool answered = recovery->mended_at && recovery->mend_psn == r->una;
     bool probed = r->reason == VB_PACKET_AFTER_TIMEOUT || r->reason == VB_PACKET_PROBE;
 
-    if (recovery->mending) /* it says nothing new */
+    if (recovery->mending) /* the acknowledgement says nothing new */
         return;
     if (answered)
         recovery->mended_at = 0;
@@ -366,11 +372,14 @@ void vb_engine_retry_heard(struct vb_endpoint *ep, uint64_t now)
 
 enum { WHOLES_MOST = 64, ASKS_FIRST = 4 };
 
-/* It was asked for before, and for no more than was missing: the peer may not answer that. */
+/*
+ * Were only the missing responses asked for before, and not the rest of the READ? The peer may not
+ * answer such a request.
+ */
 static bool was_asked_part(struct vb_endpoint *ep)
 {
     struct vb_recovery *recovery = vb_engine_recovery_of(ep);
-    struct vb_cwnd *cwnd = ep->share.cwnd;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (!recovery || !recovery->asked || !recovery->asked_part ||
         recovery->asked_psn != ep->requester.una)
@@ -383,8 +392,8 @@ static bool was_asked_part(struct vb_endpoint *ep)
 static void ask_for_response(struct vb_endpoint *ep, uint64_t now)
 {
     heed_loss(ep, now);
-    if (!ep->share.recovery->asks_most)
-        ep->share.recovery->asks_most = ASKS_FIRST;
+    if (!ep->share->recovery->asks_most)
+        ep->share->recovery->asks_most = ASKS_FIRST;
     vb_engine_mend_ask(ep);
     vb_engine_retry_start_timer(ep, now);
 }
@@ -393,11 +402,11 @@ void vb_engine_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
 {
     bool adapts = vb_engine_endpoint_adapts(ep) && vb_engine_recovery_get(ep, now);
 
-    if (ep->requester.rnr_wait || (adapts && ep->share.recovery->asks))
+    if (ep->requester.rnr_wait || (adapts && ep->share->recovery->asks))
         return;
-    if (adapts && ep->share.recovery->asked) { /* that was lost as well */
-        ep->share.recovery->cut_psn = ep->requester.una;
-        ep->share.recovery->asks_most = ASKS_FIRST;
+    if (adapts && ep->share->recovery->asked) { /* the repeated response was lost as well */
+        ep->share->recovery->cut_psn = ep->requester.una;
+        ep->share->recovery->asks_most = ASKS_FIRST;
     }
     ++ep->requester.naks;
     ++ep->engine->counters.lost_responses;
@@ -412,11 +421,10 @@ void vb_engine_retry_lost_response(struct vb_endpoint *ep, uint64_t now)
     retry_restart_timer(ep, now);
 }
 
-/* If nothing behind it has come, that was a probe: the rest is late as well, or was lost with it.
- */
+/* If no response behind the part has come, the rest was lost as well, or is late. */
 void vb_engine_retry_answered_part(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_recovery *recovery = ep->share.recovery;
+    struct vb_recovery *recovery = ep->share->recovery;
 
     if (!recovery || recovery->early_answer.first || !recovery->asks_most)
         return;
@@ -432,7 +440,8 @@ void vb_engine_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint6
     if (r->rnr_wait)
         return;
     r->not_ready += r->not_ready < UINT16_MAX;
-    r->retry_left = ep->qp->terms.retry_cnt; /* it counts what is not answered, and this is */
+    r->retry_left =
+        ep->qp->terms.retry_cnt; /* it counts requests that are not answered, and this one is */
     r->probing = false;
     vb_overdue_note(ep->qp, VB_WAIT_RNR, 0, r->since, now);
     if (ep->qp->terms.rnr_retry != 7) { /* 7 is for ever (IBA 9.7.5.2.8) */
@@ -446,30 +455,33 @@ void vb_engine_retry_not_ready(struct vb_endpoint *ep, uint8_t timer_code, uint6
     vb_engine_timer_set(&ep->engine->timers, &ep->timer, now + vb_rnr_delay(timer_code));
 }
 
-/* The first unanswered packet alone. Who has had no answer to that either sends little. */
+/*
+ * Probes with the first unanswered packet. If the probe before was not answered either, the window
+ * may become small (vb_engine_cwnd_silence).
+ */
 static void retry_ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason, uint64_t now)
 {
     if (ep->probes)
         vb_engine_cwnd_silence(ep, now);
     else if (vb_engine_recovery_get(ep, now))
-        ep->share.recovery->asks_most = 1;
+        ep->share->recovery->asks_most = 1;
     if (ep->probes < PROBES_MOST)
         ++ep->probes;
     was_asked_part(ep);
-    if (ep->share.recovery)
-        ep->share.recovery->asks = false;
+    if (ep->share->recovery)
+        ep->share->recovery->asks = false;
     vb_engine_mend_first(ep, 1, reason, now);
 }
 
 enum { EXTENDED_MOST = 3 };
 
 /*
- * The specification lets the timer take one to four times what the attribute says (IBA 9.7.6.1.3).
- * It takes longer while something comes from the peer's address, which is busy and not gone.
+ * The timer may take one to four times what the attribute says (IBA 9.7.6.1.3). It takes longer
+ * while packets come from the peer's address, which then is busy and not gone.
  */
 static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
 {
-    struct vb_share *share = &ep->share;
+    struct vb_share *share = ep->share;
     uint64_t timeout = vb_ack_timeout(ep->qp->terms.timeout);
 
     vb_engine_cwnd_expired(ep, timeout, now);
@@ -480,11 +492,14 @@ static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
     return true;
 }
 
-/* Has the turn of what it waits for not come yet? A probe may be due when others are answered. */
+/*
+ * Does the awaited answer still wait behind those to packets that were sent before? Then a probe is
+ * not due yet.
+ */
 static bool is_queued(struct vb_endpoint *ep, uint64_t now)
 {
     struct vb_recovery *recovery = vb_engine_recovery_get(ep, now);
-    const struct vb_cwnd *cwnd = ep->share.cwnd;
+    const struct vb_cwnd *cwnd = ep->share->cwnd;
 
     if (!recovery)
         return false;
@@ -496,7 +511,7 @@ static bool is_queued(struct vb_endpoint *ep, uint64_t now)
     return false;
 }
 
-/* It costs no retry: the local ACK timeout has not expired. */
+/* A probe uses up no retry, because the local ACK timeout has not expired. */
 static void probe(struct vb_endpoint *ep, uint64_t now)
 {
     if (!is_queued(ep, now)) {
@@ -515,7 +530,7 @@ void vb_engine_retry_expired(struct vb_endpoint *ep, uint64_t now)
         if (vb_engine_requester_outstanding(r))
             vb_engine_requester_go_back(ep, VB_PACKET_AFTER_RNR);
         if (vb_engine_endpoint_adapts(ep) && vb_engine_recovery_get(ep, now))
-            ep->share.recovery->opening = 1;
+            ep->share->recovery->opening = 1;
         vb_engine_ready_add(&ep->engine->requesting, &ep->requesting);
         retry_restart_timer(ep, now);
         return;
@@ -523,7 +538,7 @@ void vb_engine_retry_expired(struct vb_endpoint *ep, uint64_t now)
     if (!vb_engine_requester_outstanding(r))
         return;
     vb_overdue_note(ep->qp, VB_WAIT_PEER, 0, r->since, now);
-    if (vb_engine_endpoint_adapts(ep) && (now < ep->share.due || retry_extend(ep, now))) {
+    if (vb_engine_endpoint_adapts(ep) && (now < ep->share->due || retry_extend(ep, now))) {
         probe(ep, now);
         return;
     }

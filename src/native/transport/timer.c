@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A binary heap of timers, by key. A timer that was set later than its key is moved when the key
+ * comes first, and one that was unset is taken out then.
+ */
 #include "transport/timer.h"
 
 #include <errno.h>

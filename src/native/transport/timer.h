@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Deadlines of many connections. A connection's timer is set anew with each acknowledgement, so
- * a later deadline is only noted: the heap is ordered by an earlier one, and corrects it when that
- * comes. Setting costs a comparison, a search nothing; room is made when a timer joins.
+ * The timers of many connections. A connection's timer is set anew with each acknowledgement, so a
+ * later deadline is only noted: the heap is ordered by an earlier key, and is corrected when that
+ * key comes first. So setting a timer costs a comparison. The heap gets its memory when a timer
+ * joins.
  */
 #ifndef VB_TRANSPORT_TIMER_H
 #define VB_TRANSPORT_TIMER_H
@@ -13,23 +14,24 @@
 
 struct vb_timer {
     uint64_t due;   /* VB_NEVER: not set */
-    uint64_t key;   /* its place in the heap goes by this; never after `due` while in it */
-    uint32_t index; /* in the heap + 1; 0: not in it */
-    uint32_t kind;  /* the owner's */
+    uint64_t key;   /* the heap's order; not later than `due` while the timer is in the heap */
+    uint32_t index; /* the place in the heap + 1; 0: it is not in the heap */
+    uint32_t kind;  /* for the owner to tell its timers apart */
 };
 
 struct vb_timers {
     struct vb_timer **heap;
-    uint32_t count; /* in the heap */
+    uint32_t count; /* timers in the heap */
     uint32_t room;
     uint32_t members;
 };
 
 void vb_engine_timers_free(struct vb_timers *timers);
-/* A timer may be set from now on: -ENOMEM. */
+/* The timer may be set from now on. -ENOMEM. */
 int vb_engine_timer_join(struct vb_timers *timers, struct vb_timer *timer, uint32_t kind);
 void vb_engine_timer_leave(struct vb_timers *timers, struct vb_timer *timer);
 
+/* For vb_engine_timer_set: the timer goes into the heap, or forward in it. */
 void vb_engine_timer_enter(struct vb_timers *timers, struct vb_timer *timer);
 
 /* `due` may be VB_NEVER. */
@@ -41,13 +43,13 @@ static inline void vb_engine_timer_set(struct vb_timers *timers, struct vb_timer
         vb_engine_timer_enter(timers, timer);
 }
 
-/* The first deadline, or an earlier time at which the heap corrects itself. */
+/* The first deadline, or an earlier time at which the heap has to be corrected. */
 static inline uint64_t vb_engine_timers_next(const struct vb_timers *timers)
 {
     return timers->count ? timers->heap[0]->key : VB_NEVER;
 }
 
-/* One timer that is due, which is then not set any more; NULL: none. */
+/* Returns one timer that is due and unsets it; NULL: none is due. */
 struct vb_timer *vb_engine_timers_expire(struct vb_timers *timers, uint64_t now);
 
 #endif

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Numbers in network order at any alignment. */
+/*
+ * Reads and writes numbers in network order at any alignment. Every room that looks into packets
+ * calls these; the caller has checked the bounds.
+ */
 #ifndef VB_WIRE_BYTES_H
 #define VB_WIRE_BYTES_H
 

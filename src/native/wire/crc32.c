@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* CRC-32 by tables, and the choice of the fastest way that the CPU offers (crc32.h). */
 #include "wire/crc32.h"
 
 #include <pthread.h>
@@ -9,7 +10,7 @@
 
 /* ---- tables: eight bytes a step (slicing, as Kounavis and Berry described it) --------------- */
 
-/* tables[k][b]: what byte b leaves in an empty register when k zero bytes follow it. */
+/* tables[k][b] is the register after byte b and k zero bytes, from an empty register. */
 static uint32_t tables[8][256];
 static pthread_once_t tables_made = PTHREAD_ONCE_INIT;
 
@@ -89,7 +90,10 @@ const struct vb_crc32_way *vb_wire_crc32_way(size_t number)
     return number < count ? ways[number] : NULL;
 }
 
-/* This file's only state besides the tables: a property of the CPU, found by the first call. */
+/*
+ * The fastest implementation, which the first call finds. It is a property of the CPU, so all
+ * threads store the same.
+ */
 static _Atomic(const struct vb_crc32_way *) way_in_use;
 
 static const struct vb_crc32_way *crc32_find_way(void)

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * CRC-32 by the instructions of ARMv8, where the kernel says that the CPU has them. crc32.c asks
+ * for the way once.
+ */
 #include "wire/crc32_ways.h"
 
 #if defined(__aarch64__)
@@ -11,7 +15,10 @@
 
 enum { HAS_CRC32 = 1 << 7 }; /* HWCAP_CRC32 of the kernel's asm/hwcap.h */
 
-/* By assembler, because compilers name these and allow them to a single function differently. */
+/*
+ * Inline assembler, as compilers differ in how these instructions are named and allowed for one
+ * function.
+ */
 static inline uint32_t arm_eight(uint32_t crc, uint64_t bytes)
 {
     __asm__(".arch_extension crc\n\tcrc32x %w0, %w0, %x1" : "+r"(crc) : "r"(bytes));
@@ -24,7 +31,10 @@ static inline uint32_t arm_one(uint32_t crc, uint8_t byte)
     return crc;
 }
 
-/* CRC32X takes eight bytes; one result after the other, so about eight bytes in three cycles. */
+/*
+ * CRC32X takes eight bytes. Each step needs the result before, so eight bytes take about three
+ * cycles.
+ */
 static uint32_t arm_sum(uint32_t crc, const void *bytes, size_t n)
 {
     const uint8_t *at = bytes;

@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * CRC-32 by carry-less multiplication: the steps on sixteen bytes, for crc32_x86.c.
+ * CRC-32 by carry-less multiplication: the steps on sixteen bytes, for crc32_x86.c. All of it is
+ * inlined into functions that may use these instructions.
  *
- * Sixteen bytes in a vector register are a polynomial whose x^127 is bit 0 of byte 0: the order in
- * which the CRC takes them. A message that begins with the block B and goes on for d bits more is
- * congruent, modulo the CRC's polynomial P, to the same message without B in which B * x^d mod P is
- * added (XOR) to the block d bits further on. With B = high * x^64 + low that is two products of 64
- * bits: high * (x^(64+d) mod P) + low * (x^d mod P). In this bit order a product of two lanes comes
- * out one place low, that is, multiplied by x; the constants are for one power less. So FOLD_HIGH_d
- * is x^(63+d) mod P and FOLD_LOW_d x^(d-1) mod P, each with x^31 in bit 32 of its lane and x^0 in
- * bit 63.
+ * Sixteen bytes in a vector register are a polynomial whose x^127 is bit 0 of byte 0, in the order
+ * in which the CRC takes them. Let a message begin with the block B, followed by d bits. Modulo the
+ * CRC's polynomial P it is congruent to the message without B in which B * x^d mod P is added (XOR)
+ * to the block d bits further on. With B = high * x^64 + low that is two products of 64 bits: high
+ * * (x^(64+d) mod P) + low * (x^d mod P).
+ *
+ * In this bit order a product of two lanes comes out multiplied by x, so the constants are for one
+ * power less: FOLD_HIGH_d is x^(63+d) mod P and FOLD_LOW_d is x^(d-1) mod P, each with x^31 in bit
+ * 32 of its lane and x^0 in bit 63.
  */
 #ifndef VB_WIRE_CRC32_FOLD_H
 #define VB_WIRE_CRC32_FOLD_H
@@ -73,7 +75,7 @@ FOLD_128 uint32_t reduce(__m128i block)
     return (uint32_t)_mm_extract_epi32(_mm_xor_si128(w, rest), 2);
 }
 
-/* Byte numbers for pshufb; 0x80 gives a zero. */
+/* Masks for pshufb: numbers of bytes; 0x80 gives a zero byte. */
 static const uint8_t slide[48] = {
     0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80,
     0,    1,    2,    3,    4,    5,    6,    7,    8,    9,    10,   11,   12,   13,   14,   15,
@@ -85,19 +87,19 @@ FOLD_128 __m128i load(const void *at)
     return _mm_loadu_si128(at);
 }
 
-/* The block's first n bytes at its end, zeros before them. */
+/* Moves the block's first n bytes to its end, behind zeros. */
 FOLD_128 __m128i to_end(__m128i block, size_t n)
 {
     return _mm_shuffle_epi8(block, load(slide + n));
 }
 
-/* All but the block's first n bytes at its begin, zeros after them. */
+/* Moves all but the block's first n bytes to its begin, before zeros. */
 FOLD_128 __m128i to_begin(__m128i block, size_t n)
 {
     return _mm_shuffle_epi8(block, load(slide + 16 + n));
 }
 
-/* A block that is followed by n < 16 bytes more, which `tail` begins with. */
+/* Folds a block into the n < 16 bytes behind it, with which `tail` begins. */
 FOLD_128 __m128i fold_tail(__m128i block, __m128i tail, size_t n)
 {
     __m128i last = _mm_or_si128(to_begin(block, n), to_end(tail, n));
@@ -105,11 +107,14 @@ FOLD_128 __m128i fold_tail(__m128i block, __m128i tail, size_t n)
     return fold_128(to_end(block, n), last);
 }
 
-/* A message of n < 16 bytes: those that `tail` begins with; its other bytes are zeros. */
+/*
+ * The register after a message of n < 16 bytes, with which `tail` begins; its other bytes are
+ * zeros.
+ */
 FOLD_128 uint32_t sum_of_few(uint32_t crc, __m128i tail, size_t n)
 {
     __m128i block = _mm_xor_si128(tail, _mm_cvtsi32_si128((int)crc));
-    uint32_t beyond = n < 4 ? crc >> 8 * n : 0; /* bytes of the register that are still to come */
+    uint32_t beyond = n < 4 ? crc >> 8 * n : 0; /* bytes of the register beyond the message */
 
     return reduce(to_end(block, n)) ^ beyond;
 }
@@ -130,10 +135,10 @@ static inline uint32_t load_32(const uint8_t *at)
     return value;
 }
 
-/* n < 16 bytes and zeros, touching no byte behind them. */
+/* Loads n < 16 bytes and zeros, and touches no byte behind them. */
 FOLD_128 __m128i load_few(const uint8_t *at, size_t n)
 {
-    if (n >= 8) /* the shift is 8 to 64 bits */
+    if (n >= 8) /* the shift is by 8 to 64 bits, so it is done in two steps */
         return lanes(load_64(at), load_64(at + n - 8) >> 1 >> (127 - 8 * n));
     if (n >= 4)
         return lanes(load_32(at) | (uint64_t)load_32(at + n - 4) << 8 * (n - 4), 0);

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * CRC-32 by carry-less multiplication, for four generations of x86-64 (crc32_fold.h explains the
+ * arithmetic). crc32.c asks for the ways once. A function is called only where its instructions
+ * are.
+ */
 #include "wire/crc32_ways.h"
 
 #if defined(__x86_64__)
@@ -9,8 +14,8 @@
 #include "wire/crc32_fold.h"
 
 /*
- * Each way is one function over the bytes that are left, inlined twice: with `copy` for a copy that
- * is summed, and without. `copy` is a constant.
+ * Each implementation is one function over the bytes that are left. It is inlined twice, for a sum
+ * and for a copy that is summed; `copy` is a constant in each.
  */
 struct left {
     const uint8_t *from;
@@ -36,7 +41,7 @@ FOLD_128 __m128i take_16(struct left *left, bool copy)
     return block;
 }
 
-/* Fewer than 16 bytes. A copy is read back, so that what is summed is what was stored. */
+/* The last bytes, fewer than 16. A copy is read back, so that the stored bytes are summed. */
 FOLD_128 __m128i take_few(struct left *left, bool copy)
 {
     if (!copy)
@@ -163,7 +168,7 @@ FOLD_256 uint32_t avx2(uint32_t crc, struct left left, bool copy)
 #define AVX512   "avx512f,avx512bw,avx512vl,avx2,vpclmulqdq,pclmul,bmi2"
 #define FOLD_512 __attribute__((target(AVX512), always_inline)) static inline
 
-enum { XOR_OF_THREE = 0x96 }; /* vpternlog's truth table */
+enum { XOR_OF_THREE = 0x96 }; /* the truth table of vpternlog for a ^ b ^ c */
 
 FOLD_512 __m512i fold_4(__m512i blocks, uint64_t high, uint64_t low, __m512i next)
 {
@@ -189,7 +194,7 @@ FOLD_512 __m512i next_4(__m512i blocks, struct left *left, bool copy)
     return fold_4(blocks, FOLD_HIGH_2048, FOLD_LOW_2048, take_64(left, copy));
 }
 
-/* Four lines to one. */
+/* Folds four lines of 64 bytes into one. */
 FOLD_512 __m512i join_lines(__m512i a, __m512i b, __m512i c, __m512i d)
 {
     d = fold_4(a, FOLD_HIGH_1536, FOLD_LOW_1536, d);
@@ -209,7 +214,7 @@ FOLD_512 __m512i avx512_lines(__m512i a, __m512i b, __m512i c, __m512i d, struct
     return join_lines(a, b, c, d);
 }
 
-/* Four blocks in one register to one, each by its distance to the last. */
+/* Folds the four blocks of a register into one, each by its distance to the last. */
 FOLD_512 __m128i join_4(__m512i blocks)
 {
     const __m512i by = _mm512_set_epi64(0, 0, FOLD_LOW_128, (long long)FOLD_HIGH_128, FOLD_LOW_256,
@@ -238,7 +243,7 @@ FOLD_512 __m128i avx512_many(uint32_t crc, struct left *left, bool copy)
     return join_4(blocks);
 }
 
-/* Masked: bytes behind the end are not touched. */
+/* The last bytes, fewer than 16, by a mask: bytes behind the end are not touched. */
 FOLD_512 __m128i take_masked(struct left *left, bool copy)
 {
     __mmask16 these = (__mmask16)_bzhi_u32(0xffff, (uint32_t)left->n);
@@ -296,7 +301,7 @@ FOLD_GFNI void add(__m512i *line, __m512i bytes)
     *line = _mm512_xor_si512(*line, bytes);
 }
 
-/* Line i's place is taken by the one eight lines further on. */
+/* Line i is folded into the lines after it, and the line eight further on takes its place. */
 FOLD_GFNI void ring_step(__m512i ring[RING], int i, __m512i next)
 {
     __m512i line = ring[i];

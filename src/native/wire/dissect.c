@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads a packet's bytes into a vb_dissection (dissect.h). verbena.wire calls it. No byte outside
+ * the given ones is read.
+ */
 #include "wire/dissect.h"
 
 #include "wire/dissect_fields.h"
@@ -12,7 +16,7 @@
             return error_;                                                                         \
     } while (0)
 
-/* The bytes that are left, and where they are. */
+/* The bytes that are still to be read. */
 struct reader {
     struct vb_dissection *packet;
     const uint8_t *bytes;
@@ -26,7 +30,7 @@ static enum vb_dissect_error dissect_fail(struct reader *reader, enum vb_dissect
     return error;
 }
 
-/* The next n bytes, or NULL. */
+/* Takes the next n bytes; NULL: fewer are left. */
 static const uint8_t *dissect_take(struct reader *reader, uint32_t n)
 {
     if (reader->end - reader->at < n)

@@ -26,7 +26,7 @@ enum vb_stack {
     VB_STACK_ROCE2_IPV6,
 };
 
-/* Why bytes are no packet: X(name, what is wrong). */
+/* Why bytes are not a packet: X(name, what is wrong). */
 #define VB_DISSECT_ERRORS(X)                                                                       \
     X(OK, "no error")                                                                              \
     X(ETHERNET_SHORT, "the Ethernet header is cut off")                                            \
@@ -120,7 +120,7 @@ struct vb_reserved {
     uint8_t bth_4, bth_8, rdeth, deth, xrceth;
 };
 
-/* Which of the extended headers are there is the opcode's (wire/opcode.h). */
+/* The opcode says which of the extended headers are present (wire/opcode.h). */
 struct vb_dissection {
     enum vb_stack stack;
     struct vb_ethernet ethernet; /* RoCE */
@@ -150,18 +150,18 @@ struct vb_dissection {
     uint32_t error_offset; /* the byte at which a check failed */
 };
 
-/* The spans point into `bytes`. On an error only `error_offset` means something. */
+/* Reads a packet. The spans point into `bytes`. On an error only `error_offset` is valid. */
 enum vb_dissect_error vb_wire_dissect(struct vb_dissection *packet, enum vb_layer layer,
                                       const uint8_t *bytes, uint32_t length);
 
-/* The ICRC, as on the wire, that a packet should have: one that vb_wire_dissect accepted. */
+/* The ICRC, as on the wire, that a packet should have which vb_wire_dissect accepted. */
 void vb_wire_dissect_icrc(const struct vb_dissection *packet, const uint8_t *bytes,
                           uint8_t icrc[4]);
 
 /*
- * The packet's bytes: its fields as they are, lengths and sums too. Returns their number; -ENOSPC:
- * more than `size`; -EINVAL: no such stack or opcode, more VLANs or options than there may be, pad
- * bytes that are not as many as the BTH says.
+ * Writes the packet's bytes: its fields as they are, with lengths and sums. Returns how many;
+ * -ENOSPC: they are more than `size`; -EINVAL: there is no such stack or opcode, there are more
+ * VLANs or options than allowed, or the pad is not as long as the BTH says.
  */
 int vb_wire_dissect_write(const struct vb_dissection *packet, uint8_t *to, uint32_t size);
 

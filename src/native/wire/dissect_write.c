@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Writes a vb_dissection's bytes (dissect.h). verbena.wire calls it. */
 #include <errno.h>
 #include <limits.h>
 

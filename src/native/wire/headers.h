@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The transport headers, as numbers and as bytes (IBA 9.2 to 9.3; lengths in bytes). */
+/*
+ * The transport headers as numbers, read from bytes and written to them (IBA 9.2 to 9.3; lengths in
+ * bytes). The packet engine, captures and dissection call these; the caller has checked the bounds.
+ */
 #ifndef VB_WIRE_HEADERS_H
 #define VB_WIRE_HEADERS_H
 
@@ -28,9 +31,12 @@ enum {
 
 enum { VB_PSN_MASK = 0xffffff, VB_QPN_MASK = 0xffffff, VB_MULTICAST_QPN = 0xffffff };
 
-/* Byte 4 of the BTH behind FECN and BECN: reserved, ignored on receipt, and not in the ICRC. The
- * RoCE port puts a packet's place in its batch there (roce/ids.h). */
-enum { VB_BTH_PLACE_AT = 4, VB_BTH_PLACE = 0x3f };
+/*
+ * The six bits of BTH byte 4 behind FECN and BECN are reserved, ignored on receipt, and not covered
+ * by the ICRC. The carrier by RoCE writes the number of the packet's segment in its batch there
+ * (roce/ids.h).
+ */
+enum { VB_BTH_SEGMENT_AT = 4, VB_BTH_SEGMENT = 0x3f };
 
 struct vb_bth {
     uint8_t opcode;
@@ -176,7 +182,7 @@ static inline struct vb_deth vb_wire_deth_read(const uint8_t *at)
     return (struct vb_deth){vb_wire_get32(at), vb_wire_get24(at + 5)};
 }
 
-/* XRCETH: the number of the SRQ that an XRC request is for. */
+/* XRCETH: the number of the SRQ for which an XRC request is. */
 static inline void vb_wire_xrceth_write(uint8_t *at, uint32_t srq_num)
 {
     at[0] = 0;

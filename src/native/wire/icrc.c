@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The ICRC's register before the BTH, and the arithmetic that finds the identification which a
+ * socket does not show (icrc.h). The tables are made by the first call that needs them.
+ */
 #include "wire/icrc.h"
 
 #include <errno.h>
@@ -11,7 +15,10 @@ enum { DONT_FRAGMENT = 0x4000 };
 
 /* ---- what stands before the BTH ------------------------------------------------------------- */
 
-/* Ones for BTH byte 4, four bytes ahead of it: 0xff * x^-32, which becomes 0xff after 32 bits. */
+/*
+ * Makes BTH byte 4 count as ones, four bytes ahead of it: 0xff * x^-32, which becomes 0xff after 32
+ * bits.
+ */
 #define ONES_AT_BTH_4 0x0f6a70d9u
 
 /* The register after the eight bytes of ones that stand for an LRH. */
@@ -127,7 +134,7 @@ uint32_t vb_wire_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh)
 {
     uint8_t bytes[VB_LRH];
 
-    if (grh) /* routers make a new LRH: it counts as ones */
+    if (grh) /* routers replace the LRH, so it counts as ones */
         return vb_wire_icrc_start_grh(grh);
     memcpy(bytes, lrh, sizeof(bytes));
     bytes[0] |= 0xf0; /* the virtual lane */
@@ -143,7 +150,9 @@ static uint32_t divided_by_x(uint32_t a)
     return a & 0x80000000u ? (a ^ VB_CRC32_POLYNOMIAL) << 1 | 1 : a << 1;
 }
 
-/* The product has 63 bits, x^0 in bit 62. Above x^31 it is what four more bytes make of it. */
+/*
+ * The product has 63 bits, with x^0 in bit 62. What is above x^31 is reduced as by four more bytes.
+ */
 static uint32_t multiply(uint32_t a, uint32_t b)
 {
     static const uint8_t zeros[4];
@@ -154,11 +163,17 @@ static uint32_t multiply(uint32_t a, uint32_t b)
     return (uint32_t)(product >> 31) ^ vb_wire_crc32((uint32_t)product << 1, zeros, sizeof(zeros));
 }
 
-/* back[0][n] is x^(-8n), back[1][n] x^(-8 * 256 * n): the register so many bytes earlier. */
+/*
+ * back[0][n] is x^(-8n) and back[1][n] is x^(-8 * 256 * n): factors that move a register n, or 256
+ * n, bytes back.
+ */
 static uint32_t back[2][256];
-/* What a value of the identification's two bytes, and of the flags', does to a start register. */
+/*
+ * The change of a start register by a value of the identification's two bytes and of the flags'
+ * byte.
+ */
 static uint32_t unseen_byte[3][256];
-/* What a value of the BTH's byte 4 does to a start register. */
+/* The change of a start register by a value of BTH byte 4. */
 static uint32_t bth_byte_4[256];
 static pthread_once_t tables_made = PTHREAD_ONCE_INIT;
 

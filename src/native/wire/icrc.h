@@ -19,41 +19,45 @@
 
 enum { VB_ROCE_PORT = 4791 };
 
-/* A RoCE v2 flow: what its packets have in common. */
+/* A RoCE v2 flow: the fields that its packets have in common. */
 struct vb_icrc_flow {
     uint8_t source[16], target[16]; /* as GIDs: IPv6, or IPv4 as ::ffff:a.b.c.d */
     uint16_t source_port, target_port;
 };
 
-/* Whether it is one of IPv4: its target address says so. */
+/* Is it a flow over IPv4? Its target address says so. */
 bool vb_wire_icrc_is_ipv4(const struct vb_icrc_flow *flow);
 
 /*
- * `length`: bytes from the BTH to the last pad byte, at most 65495, and so in all of this file. For
- * IPv4 the identification is 0 and fragmenting allowed; vb_wire_icrc_with makes it another.
+ * The register before the BTH. `length` is here and below the number of bytes from the BTH to the
+ * last pad byte, at most 65495. For IPv4 the identification is 0 and DF is clear; vb_wire_icrc_with
+ * changes both.
  */
 uint32_t vb_wire_icrc_start_udp(const struct vb_icrc_flow *flow, uint32_t length);
 
-/* Of IPv4's header, what a socket does not show its reader. */
+/* The fields of IPv4's header that a UDP socket does not show. */
 struct vb_icrc_unseen {
     uint16_t id;
     bool dont_fragment;
 };
 
-/* What vb_wire_icrc_start_udp gave for IPv4, now with these. Costs a few table look-ups. */
+/*
+ * The register that vb_wire_icrc_start_udp gave for IPv4, changed for these fields by a few table
+ * look-ups.
+ */
 uint32_t vb_wire_icrc_with(uint32_t start, struct vb_icrc_unseen unseen);
 
-/* All of it from a packet's own headers; `ip_length`: with options. */
+/* The register from a packet's own headers; `ip_length` includes options. */
 uint32_t vb_wire_icrc_start_ipv4(const uint8_t *ip, uint32_t ip_length, const uint8_t *udp);
 uint32_t vb_wire_icrc_start_ipv6(const uint8_t *ip, const uint8_t *udp);
-/* RoCE v1. */
+/* The same for RoCE v1. */
 uint32_t vb_wire_icrc_start_grh(const uint8_t *grh);
-/* InfiniBand; no `grh`: a packet within the subnet. */
+/* The same for InfiniBand; `grh` is NULL for a packet within the subnet. */
 uint32_t vb_wire_icrc_start_lrh(const uint8_t *lrh, const uint8_t *grh);
 
 /*
- * Byte 4 of the BTH, with FECN and BECN, counts as ones. A start register has that in it for a byte
- * that is zero; for another, the register to begin with is this one.
+ * Byte 4 of the BTH (FECN, BECN and reserved bits) counts as ones. A start register is right for a
+ * packet in which that byte is 0; this gives the register for another value.
  */
 uint32_t vb_wire_icrc_mask(uint32_t start, uint8_t byte_4);
 
@@ -63,7 +67,7 @@ static inline uint32_t vb_wire_icrc_transport(uint32_t start, const uint8_t *bth
     return vb_wire_crc32(bth[4] ? vb_wire_icrc_mask(start, bth[4]) : start, bth, length);
 }
 
-/* On the wire the sum's lowest byte comes first, unlike all other fields. */
+/* The ICRC's lowest byte is sent first, unlike that of all other fields. */
 static inline void vb_wire_icrc_write(uint8_t *at, uint32_t crc)
 {
     vb_wire_put32(at, __builtin_bswap32(~crc));

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The table of opcode.h (IBA 9.2, table 38; annex A19 for FLUSH and ATOMIC WRITE). */
 #include "wire/opcode.h"
 
 #include "wire/headers.h"
 
-/* Short names of the flags, for rows that can be read. */
+/* Short names of the flags keep the rows readable. */
 enum {
     SEND = VB_OPCODE_SEND,
     WRITE = VB_OPCODE_WRITE,
@@ -79,7 +80,9 @@ enum {
         ROW(transport, SEND_ONLY_INVALIDATE, "SEND Only with Invalidate",                          \
             SEND | ONLY | PAYLOAD | IETH | (more))
 
-/* The optional operations (IBA 1.5, annex A19) are neither WRITE nor ATOMIC: their own kind. */
+/*
+ * The optional operations (IBA 1.5, annex A19) are a kind of their own, neither WRITE nor ATOMIC.
+ */
 #define MEMORY_PLACEMENT(transport, more)                                                          \
     ROW(transport, FLUSH, "FLUSH", ONLY | FETH | RETH | (more)),                                   \
         ROW(transport, ATOMIC_WRITE, "ATOMIC WRITE",                                               \

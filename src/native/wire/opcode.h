@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What each BTH opcode means: one table (IBA 9.2, table 38), used by engine, captures and tests. */
+/*
+ * What each BTH opcode means, as one constant table (IBA 9.2, table 38). The packet engine,
+ * captures and dissection look into it.
+ */
 #ifndef VB_WIRE_OPCODE_H
 #define VB_WIRE_OPCODE_H
 
@@ -54,9 +57,9 @@ enum vb_opcode_flags {
     VB_OPCODE_READ = 1 << 2,   /* the request */
     VB_OPCODE_ATOMIC = 1 << 3, /* the request */
     VB_OPCODE_RESPONSE = 1 << 4,
-    VB_OPCODE_FIRST = 1 << 5, /* a message of one packet, also an ACK, is first and last */
+    VB_OPCODE_FIRST = 1 << 5, /* a message of one packet, as an ACK, has FIRST and LAST */
     VB_OPCODE_LAST = 1 << 6,
-    VB_OPCODE_PAYLOAD = 1 << 7, /* may carry one */
+    VB_OPCODE_PAYLOAD = 1 << 7, /* may carry a payload */
     VB_OPCODE_RDETH = 1 << 8,
     VB_OPCODE_DETH = 1 << 9,
     VB_OPCODE_XRCETH = 1 << 10,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The variant CRC (vcrc.h) by tables of eight bytes a step. verbena.wire calls it. */
 #include "wire/vcrc.h"
 
 #include <pthread.h>
@@ -6,7 +7,7 @@
 
 enum { POLYNOMIAL = 0xd008 }; /* x^16 + x^12 + x^3 + x + 1, x^15 in bit 0 */
 
-/* tables[k][b]: what byte b leaves in an empty register when k zero bytes follow it. */
+/* tables[k][b] is the register after byte b and k zero bytes, from an empty register. */
 static uint16_t tables[8][256];
 static pthread_once_t tables_made = PTHREAD_ONCE_INIT;
 

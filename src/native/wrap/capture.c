@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A capture: packets become frames (frame.h), frames become blocks (pcapng.h), and those are added
+ * to the file (capture_file.h). wrap.c and capture_message.c call it. Only the process that opened
+ * a capture writes to it.
+ */
 #include "wrap/capture.h"
 
 #include <errno.h>
@@ -9,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "lock/mutex.h"
 #include "wrap/capture_comment.h"
 #include "wrap/capture_file.h"
 #include "wrap/pcapng.h"
@@ -22,12 +28,13 @@ struct vb_capture {
     pid_t owner;
     uint32_t bytes;
     uint64_t epoch;
-    pthread_mutex_t mutex;
-    unsigned patience; /* 0 after a wait in vain, until the lock is free again */
+    struct vb_mutex mutex;
+    unsigned patience; /* ms: how long the file's lock is waited for; 0 after it was waited for in
+                          vain */
     _Atomic uint64_t lost;
-    void (*failed)(int error); /* under the mutex; NULL: nobody wants to know */
+    void (*failed)(int error); /* called under the mutex; NULL: no call */
     uint8_t block[VB_CAPTURE_PAIR];
-    struct vb_capture_sent sent[VB_CAPTURE_SENT]; /* pages that nobody uses take no memory */
+    struct vb_capture_sent sent[VB_CAPTURE_SENT]; /* untouched pages of it take no memory */
 };
 
 static uint64_t clock_ns(clockid_t clock)
@@ -80,7 +87,7 @@ int vb_wrap_capture_open(const struct vb_capture_config *config, struct vb_captu
     made->bytes = config->bytes ? config->bytes : VB_CAPTURE_BYTES_MOST;
     made->epoch = config->epoch;
     made->patience = PATIENCE;
-    pthread_mutex_init(&made->mutex, NULL);
+    vb_lock_init(&made->mutex, VB_RANK_CAPTURE);
     *capture = made;
     return 0;
 }
@@ -90,15 +97,15 @@ void vb_wrap_capture_close(struct vb_capture *capture)
     if (!capture)
         return;
     close(capture->fd);
-    pthread_mutex_destroy(&capture->mutex);
+    vb_lock_destroy(&capture->mutex);
     free(capture);
 }
 
 void vb_wrap_capture_tell(struct vb_capture *capture, void (*failed)(int error))
 {
-    pthread_mutex_lock(&capture->mutex);
+    vb_lock_take(&capture->mutex);
     capture->failed = failed;
-    pthread_mutex_unlock(&capture->mutex);
+    vb_lock_release(&capture->mutex);
 }
 
 uint64_t vb_wrap_capture_lost(const struct vb_capture *capture)
@@ -106,7 +113,9 @@ uint64_t vb_wrap_capture_lost(const struct vb_capture *capture)
     return atomic_load_explicit(&capture->lost, memory_order_relaxed);
 }
 
-/* The frame's bytes are in the block. Returns the packet's number in the file; 0: it is not there.
+/*
+ * Writes the block, in which the frame's bytes are. Returns the packet's number in the file; 0: it
+ * could not be written.
  */
 static uint32_t write_block(struct vb_capture *capture, struct vb_pcapng_packet *packet)
 {
@@ -123,7 +132,10 @@ static uint32_t write_block(struct vb_capture *capture, struct vb_pcapng_packet 
     return 0;
 }
 
-/* Puts a frame's first bytes there, as far as there is room: how many; `*length`: of all of it. */
+/*
+ * Writes a frame's first bytes, at most `room`, and returns how many; `*length` is that of the
+ * whole frame.
+ */
 typedef uint32_t put_frame(const void *frame, uint8_t *to, uint32_t room, uint32_t *length);
 
 static uint32_t add_frame(struct vb_capture *capture, put_frame *put, const void *frame,
@@ -139,11 +151,11 @@ static uint32_t add_frame(struct vb_capture *capture, put_frame *put, const void
         snprintf(words, sizeof(words), "%s", packet->comment);
         packet->comment = words;
     }
-    pthread_mutex_lock(&capture->mutex);
+    vb_lock_take(&capture->mutex);
     packet->time += capture->epoch;
     packet->captured = put(frame, capture->block + FRAME_AT, capture->bytes, &packet->length);
     number = write_block(capture, packet);
-    pthread_mutex_unlock(&capture->mutex);
+    vb_lock_release(&capture->mutex);
     errno = error;
     return number;
 }
@@ -228,20 +240,20 @@ void vb_wrap_capture_outgoing(struct vb_capture *capture, const struct vb_packet
     uint32_t number;
     bool has_reason;
 
-    if (getpid() != capture->owner) /* a forked child: the lock may be held for ever */
+    if (getpid() != capture->owner) /* in a forked child the mutex may be held for ever */
         return;
-    pthread_mutex_lock(&capture->mutex);
+    vb_lock_take(&capture->mutex);
     has_reason = vb_wrap_comment_again(capture->sent, packet, reason, sizeof(reason));
-    pthread_mutex_unlock(&capture->mutex);
+    vb_lock_release(&capture->mutex);
     if (!has_reason)
         has_reason =
             vb_wrap_comment_nak(packet->header, packet->header_length, reason, sizeof(reason));
     number = vb_wrap_capture_frame(
         capture, frame, VB_WRAP_OUT,
         capture_join(words, sizeof(words), has_reason ? reason : NULL, note), now);
-    pthread_mutex_lock(&capture->mutex);
+    vb_lock_take(&capture->mutex);
     vb_wrap_capture_note_sent(capture->sent, packet, number);
-    pthread_mutex_unlock(&capture->mutex);
+    vb_lock_release(&capture->mutex);
 }
 
 void vb_wrap_capture_arrival(struct vb_capture *capture, const struct vb_arrival *arrival,

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The sentences that stand in a captured packet's comment (capture_comment.h). */
 #include "wrap/capture_comment.h"
 
 #include <stdio.h>
@@ -6,7 +7,7 @@
 #include "hca/delays.h"
 #include "wire/opcode.h"
 
-/* NULL: the packet is new. */
+/* NULL: the packet is sent for the first time. */
 static const char *packet_reason_text(enum vb_packet_reason reason)
 {
     static const char *const texts[] = {
@@ -32,7 +33,10 @@ static bool capture_comment_is_reliable(const struct vb_packet *packet)
     return transport == VB_TRANSPORT_RC || transport == VB_TRANSPORT_XRC;
 }
 
-/* Requests and responses of a QP have PSNs of their own. */
+/*
+ * The key of a QP's packet: its PSN, with a bit that separates responses, which have PSNs of their
+ * own.
+ */
 static uint32_t key_of(const struct vb_packet *packet)
 {
     bool is_response = vb_opcodes[packet->header[0]].flags & VB_OPCODE_RESPONSE;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads and writes the pages of a capture file (capture_file.h). capture.c calls it, once for each
+ * packet. After each call the file is whole, also if the process is killed within it.
+ */
 #include "wrap/capture_file.h"
 
 #include <errno.h>
@@ -20,7 +24,7 @@ void vb_wrap_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE])
 {
     size_t used = vb_wrap_pcapng_section(page, "Verbena");
 
-    used += vb_wrap_pcapng_interface(page + used, VB_DEVICE_NAME);
+    used += vb_wrap_pcapng_interface(page + used, VB_DEVICE_NAME "0");
     vb_wrap_pcapng_filler(page + used, VB_CAPTURE_PAGE - used, 0);
 }
 
@@ -33,7 +37,7 @@ static int set_lock(int fd, short type)
     return fcntl(fd, F_OFD_SETLK, &lock) ? -errno : 0;
 }
 
-/* A stopped process may hold the lock for ever: its peers must not stand still with it. */
+/* The lock is waited for with a bound, as a stopped process may hold it for ever. */
 static int take_lock(int fd, unsigned patience)
 {
     const struct timespec pause = {.tv_nsec = RETRY_NS};
@@ -60,7 +64,7 @@ static int write_at(int fd, const void *bytes, size_t size, off_t at)
     return written < 0 ? -errno : -ENOSPC;
 }
 
-/* To write beyond the process's limit would end it (SIGXFSZ). */
+/* A write beyond the process's limit would end it (SIGXFSZ). */
 static bool is_allowed(off_t end, size_t size)
 {
     struct rlimit limit;
@@ -69,7 +73,7 @@ static bool is_allowed(off_t end, size_t size)
            (rlim_t)end + size <= limit.rlim_cur;
 }
 
-/* What is only there in part would be no block: away with it. */
+/* A block that could be written only in part is cut off again. */
 static int capture_file_append(int fd, const uint8_t *pages, size_t size, off_t end)
 {
     int error = !is_allowed(end, size) ? -EFBIG : write_at(fd, pages, size, end);
@@ -89,8 +93,9 @@ static int read_at(int fd, void *to, size_t size, off_t at)
 }
 
 /*
- * How long the filler at the file's end is; `page` gets the last page. -EBADMSG: there is none. One
- * of more than a page stands after a block that fills its first page to a few bytes.
+ * Returns the length of the filler at the file's end, and reads the last page; -EBADMSG: no filler
+ * is there. A filler is longer than a page behind a block that leaves a few bytes of its first
+ * page.
  */
 static int read_filler(int fd, off_t end, uint8_t page[VB_CAPTURE_PAGE])
 {
@@ -109,7 +114,7 @@ static int read_filler(int fd, off_t end, uint8_t page[VB_CAPTURE_PAGE])
     return error ? error : (int)length;
 }
 
-/* The first page of two, left by a writer that was killed between them. */
+/* Is it the first page of two, whose writer was killed before the second? */
 static bool is_half(const uint8_t page[VB_CAPTURE_PAGE])
 {
     uint32_t first[2];
@@ -119,7 +124,7 @@ static bool is_half(const uint8_t page[VB_CAPTURE_PAGE])
            first[1] <= VB_CAPTURE_BLOCK;
 }
 
-/* Finds the filler; a half is taken away. */
+/* Finds the filler at the file's end; the first half of a pair without its second is cut off. */
 static int find_filler(int fd, off_t *end, uint8_t page[VB_CAPTURE_PAGE])
 {
     int filler;
@@ -186,7 +191,7 @@ static int prepare(int fd)
 
 int vb_wrap_capture_file_open(const char *path)
 {
-    /* not blocking: a FIFO without a reader must not stop a program */
+    /* O_NONBLOCK, so that a FIFO without a reader does not stop the program */
     int fd = vb_memory_descriptor_raise(
         open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0666));
     int error;
@@ -221,7 +226,7 @@ int vb_wrap_capture_file_renew(const char *path)
 
 /* ---- adding ---- */
 
-/* `number` is the packet's in the file. */
+/* Adds a block in pages of its own; `number` is the packet's in the file. */
 static int add_alone(int fd, const void *block, size_t size, off_t end, uint32_t number)
 {
     uint8_t pages[VB_CAPTURE_PAIR];

@@ -48,7 +48,7 @@ int vb_wrap_capture_file_renew(const char *path);
 int vb_wrap_capture_file_add(int fd, const void *block, size_t size, unsigned patience,
                              uint32_t *number);
 
-/* The first page: section, interface, filler. */
+/* Writes a file's first page: section, interface and filler block. */
 void vb_wrap_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE]);
 
 #endif

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Makes of a request that was carried out without packets those that it would have been
+ * (capture_message.h). host/capture_direct.c calls it.
+ */
 #include "wrap/capture_message.h"
 
 #include "wrap/capture_comment.h"
@@ -9,7 +13,7 @@
 
 enum { NAK_TEXT = 128 };
 
-/* What a message's packets are called, by their place in it. */
+/* The operations of a message's packets, by their place in it. */
 struct sequence {
     bool known;
     uint8_t first, middle, last, only;
@@ -41,7 +45,7 @@ struct writer {
     const struct vb_capture_message *message;
     uint64_t now;
     uint16_t source_port;
-    /* where the next payload begins */
+    /* where the next packet's payload begins */
     uint32_t piece, offset;
 };
 
@@ -124,7 +128,7 @@ static uint8_t *write_other_headers(const struct vb_capture_message *message, ui
     return at;
 }
 
-/* The next `length` bytes of the payload. */
+/* Adds the next `length` bytes of the payload to the frame. */
 static void capture_message_add_payload(struct writer *writer, struct vb_frame *frame,
                                         uint32_t length)
 {
@@ -158,7 +162,10 @@ static void capture_message_address(const struct writer *writer, bool is_respons
     frame->source_port = writer->source_port;
 }
 
-/* A request's packet, whose comment says whether the file has had it before. */
+/*
+ * Writes a request's packet; its comment says in which frame of the file it was before, if it is
+ * sent again.
+ */
 static void capture_message_write_request(const struct writer *writer, const uint8_t *header,
                                           uint32_t length, const struct vb_frame *frame)
 {
@@ -240,7 +247,7 @@ static bool capture_message_is_atomic(const struct vb_capture_message *message)
            message->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD;
 }
 
-/* An atomic write is not among them: its data goes as a WRITE's. */
+/* Does the request carry no payload? An ATOMIC WRITE does, as a WRITE. */
 static bool has_no_payload(const struct vb_capture_message *message)
 {
     return message->opcode == IBV_WR_RDMA_READ || message->opcode == IBV_WR_FLUSH ||
@@ -267,7 +274,7 @@ static void write_answer(struct writer *writer, uint32_t count)
         write_packet(writer, VB_OP_ACKNOWLEDGE, message->psn + (is_ack ? count - 1 : 0), 0, true);
 }
 
-/* The usual way to a port per flow, when nothing else is known (annex A17). */
+/* The UDP source port by the rule of annex A17, where the path has none. */
 static uint16_t source_port_of(const struct vb_capture_message *message)
 {
     uint64_t hash = (uint64_t)message->qp_num * message->dest_qp_num;

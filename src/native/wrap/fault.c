@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Applies fault rules to one packet after the other (fault.h). wrap.c calls it under its mutex. */
 #include "wrap/fault.h"
 
 #include <errno.h>
@@ -70,7 +71,10 @@ static bool matches(const struct vb_fault_rule *rule, const struct vb_fault_view
     return vb_wrap_fault_has_opcode(&rule->opcodes, view->bytes, view->length);
 }
 
-/* Whether it acts on this match. A number is drawn at each match, whatever else decides. */
+/*
+ * Does the rule act on this match? A random number is drawn at each match, also where something
+ * else decides, so that the numbers depend on the matches alone.
+ */
 static bool decides(const struct vb_fault_rule *rule, struct state *state)
 {
     uint64_t number = ++state->count.matched;
@@ -88,59 +92,60 @@ static uint64_t greater(uint64_t a, uint64_t b)
     return a > b ? a : b;
 }
 
-static void add_delay(const struct vb_fault_rule *rule, uint64_t random, struct vb_fate *fate)
+static void add_delay(const struct vb_fault_rule *rule, uint64_t random,
+                      struct vb_fault_effect *effect)
 {
-    fate->delay += rule->delay_least + random % (rule->delay_most - rule->delay_least + 1);
+    effect->delay += rule->delay_least + random % (rule->delay_most - rule->delay_least + 1);
 }
 
-static void act(const struct vb_fault_rule *rule, uint64_t random, struct vb_fate *fate)
+static void act(const struct vb_fault_rule *rule, uint64_t random, struct vb_fault_effect *effect)
 {
-    fate->acted = rule;
+    effect->acted = rule;
     switch (rule->action) {
     case VB_FAULT_DROP:
-        fate->drop = true;
+        effect->drop = true;
         break;
     case VB_FAULT_DUPLICATE:
-        fate->copies += rule->copies;
+        effect->copies += rule->copies;
         break;
     case VB_FAULT_REORDER:
-        fate->by = (uint32_t)greater(fate->by, rule->by);
-        fate->within = greater(fate->within, rule->within);
+        effect->by = (uint32_t)greater(effect->by, rule->by);
+        effect->within = greater(effect->within, rule->within);
         break;
     case VB_FAULT_DELAY:
-        add_delay(rule, random, fate);
+        add_delay(rule, random, effect);
         break;
     case VB_FAULT_CORRUPT:
-        fate->corrupt = true;
-        fate->has_offset = rule->has_offset;
-        fate->offset = rule->offset;
-        fate->corrupt_icrc_good = rule->good_icrc;
+        effect->corrupt = true;
+        effect->has_offset = rule->has_offset;
+        effect->offset = rule->offset;
+        effect->corrupt_icrc_good = rule->good_icrc;
         break;
     default:
-        fate->truncate = true;
-        fate->has_length = rule->has_length;
-        fate->length = rule->length;
-        fate->truncate_icrc_good = rule->good_icrc;
+        effect->truncate = true;
+        effect->has_length = rule->has_length;
+        effect->length = rule->length;
+        effect->truncate_icrc_good = rule->good_icrc;
     }
 }
 
-bool vb_wrap_fault_judge(struct vb_fault *fault, const struct vb_fault_view *view,
-                         struct vb_fate *fate)
+bool vb_wrap_fault_apply(struct vb_fault *fault, const struct vb_fault_view *view,
+                         struct vb_fault_effect *effect)
 {
     bool acted = false;
 
-    for (uint32_t i = 0; i < fault->rules.count && !(acted && fate->drop); ++i) {
+    for (uint32_t i = 0; i < fault->rules.count && !(acted && effect->drop); ++i) {
         const struct vb_fault_rule *rule = &fault->rules.rule[i];
         struct state *state = &fault->state[i];
 
         if (!matches(rule, view) || !decides(rule, state))
             continue;
         if (!acted)
-            *fate = (struct vb_fate){0};
+            *effect = (struct vb_fault_effect){0};
         acted = true;
         ++state->count.acted;
-        fate->random ^= next_random(&state->random);
-        act(rule, fate->random, fate);
+        effect->random ^= next_random(&state->random);
+        act(rule, effect->random, effect);
     }
     return acted;
 }

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Whether a rule's opcodes have a packet's. */
+/*
+ * Decides whether a packet's opcode is one that a rule selects (fault_rules.h). fault.c calls it.
+ */
 #include "wire/headers.h"
 #include "wire/opcode.h"
 #include "wrap/fault_rules.h"

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Records of fault rules are read and checked, once for each device (dropin) or call (wrap). */
+/*
+ * Reads and checks the records of fault rules (fault_rules.h). dropin calls it once for each
+ * device, and wrap.c for each new set of rules. A record that is damaged is refused as a whole.
+ */
 #include "wrap/fault_rules.h"
 
 #include <errno.h>
@@ -15,11 +18,14 @@
 enum { LARGEST_PACKET = VB_HEADERS_MAX + 4096 + 3, MOST_COPIES = 16, DIGITS = 16 };
 
 struct reader {
-    const char *at; /* what comes next */
-    bool damaged;   /* something was wrong; `at` stays there */
+    const char *at; /* the next character */
+    bool damaged;   /* a number was missing or out of bounds; `at` stays there */
 };
 
-/* The next number. One that is none, or out of bounds, is damage, and `least`. */
+/*
+ * Reads the next number. If there is none, or it is out of bounds, the record is damaged and the
+ * result is `least`.
+ */
 static uint64_t fault_rules_take(struct reader *reader, uint64_t least, uint64_t most)
 {
     size_t digits = strspn(reader->at, "0123456789abcdef");
@@ -52,7 +58,7 @@ static void read_opcodes(struct reader *reader, struct vb_fault_opcodes *opcodes
         (uint8_t)fault_rules_take(reader, 0, VB_FAULT_ACK | VB_FAULT_RNR | VB_FAULT_NAK);
 }
 
-/* `text`: the length of all words. */
+/* `text`: the length of the text behind all records. */
 static void read_rule(struct reader *reader, uint32_t text, struct vb_fault_rule *rule)
 {
     rule->action = (enum vb_fault_action)fault_rules_take(reader, 0, VB_FAULT_ACTIONS - 1);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Rules that harm packets ("drop 1%; seed 7", docs/faults.md), as records: what src/verbena/
- * _fault_rules.py makes of their words. Who takes rules (dropin, wrap) reads records here; there is
- * no parser of words.
+ * Fault rules ("drop 1%; seed 7", docs/faults.md) as records. src/verbena/_fault_rules.py makes
+ * them from the words of the rules; dropin and wrap.c read the records here, and no C code reads
+ * the words.
  */
 #ifndef VB_WRAP_FAULT_RULES_H
 #define VB_WRAP_FAULT_RULES_H
@@ -37,27 +37,27 @@ enum vb_fault_answer { VB_FAULT_ACK = 1 << 0, VB_FAULT_RNR = 1 << 1, VB_FAULT_NA
 struct vb_fault_opcodes {
     uint64_t set[4];  /* one bit for each BTH opcode */
     uint8_t answers;  /* enum vb_fault_answer: which Acknowledge packets of those in the set */
-    bool constrained; /* false: any packet */
+    bool constrained; /* false: packets with any opcode */
 };
 
-/* The words of one rule; a selector that was not given lets everything through. */
+/* One rule. A selector that was not given matches every packet. */
 struct vb_fault_rule {
     enum vb_fault_action action;
     uint8_t directions; /* bits 1 << enum vb_wrap_direction */
     bool has_qp, has_psn;
-    uint32_t qp; /* ours: of the sender on the way out, of the receiver on the way in */
+    uint32_t qp; /* this side's QP: the sender on the way out, the receiver on the way in */
     uint32_t psn_first, psn_last;
     struct vb_fault_opcodes opcodes;
     uint64_t chance;                  /* of 2^32; 2^32: always */
     uint64_t nth, every, limit;       /* 0: not given */
     uint64_t delay_least, delay_most; /* ns */
-    uint32_t by;                      /* REORDER: after so many later packets of its QP… */
-    uint64_t within;                  /* …or after so many ns */
-    uint32_t copies;                  /* DUPLICATE: additional ones */
+    uint32_t by;     /* REORDER: held until so many later packets of its QP have passed */
+    uint64_t within; /* REORDER: held for so many ns at most */
+    uint32_t copies; /* DUPLICATE: how many besides the packet */
     bool has_offset, has_length;
-    uint32_t offset;            /* CORRUPT: of the byte, from the BTH */
+    uint32_t offset;            /* CORRUPT: the byte's offset from the BTH */
     uint32_t length;            /* TRUNCATE: what is left, from the BTH and without the ICRC */
-    bool good_icrc;             /* CORRUPT, TRUNCATE: the ICRC is that of what is left */
+    bool good_icrc;             /* CORRUPT, TRUNCATE: the ICRC is made to match */
     uint16_t text, text_length; /* its words, in vb_wrap_fault_rules.text */
 };
 
@@ -70,13 +70,14 @@ struct vb_fault_rules {
 };
 
 /*
- * Records are hexadecimal numbers of digits and small letters, each with a space behind it, then
- * "|" and the text that they were made of: version, seed, hold, count, and the fields of each rule
- * in the order of read_rule. 0, or -EINVAL and `error` says what is wrong. NULL or "": no rules.
+ * Reads records: hexadecimal numbers in lower case with a space behind each, then "|" and the text
+ * from which they were made. The numbers are version, seed, hold, count, and the fields of each
+ * rule in the order of read_rule. 0, or -EINVAL and `error` says what is wrong. NULL or "": no
+ * rules.
  */
 int vb_wrap_fault_read(const char *records, struct vb_fault_rules *rules, char *error, size_t size);
 
-/* `header`: from the BTH. */
+/* Is the packet's opcode one of these? `header` begins with the BTH. */
 bool vb_wrap_fault_has_opcode(const struct vb_fault_opcodes *opcodes, const uint8_t *header,
                               uint32_t length);
 

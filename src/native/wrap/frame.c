@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Writes a packet as the Ethernet frame that it was or would be (frame.h), with the checksums.
+ * capture.c calls it, and the simulation's capture does.
+ */
 #include "wrap/frame.h"
 
 #include <stdbool.h>
@@ -15,11 +19,11 @@ enum {
     DEFAULT_HOPS = 64,
 };
 
-/* Where the frame's bytes go, as far as there is room. */
+/* Where the frame's bytes are written, as far as there is room. */
 struct sink {
     uint8_t *to;
     size_t room, used;
-    bool ended; /* bytes are missing from here on */
+    bool ended; /* the room is full: nothing more is written */
 };
 
 static void sink_put(struct sink *sink, const void *bytes, size_t length)
@@ -102,7 +106,7 @@ static size_t frame_write_ipv6(uint8_t *ip, const struct vb_frame *frame, uint32
     return IPV6;
 }
 
-/* All but the checksum of UDP. */
+/* Writes the headers before the BTH; UDP's checksum is still 0. */
 static size_t write_front(uint8_t *at, const struct vb_frame *frame, uint32_t packet)
 {
     bool ipv4 = vb_wire_gid_is_ipv4(frame->dgid);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A pool of packets that wait for their time, or for later packets (held.h). wrap.c calls it under
+ * its mutex. Its memory is allocated when the rules are set.
+ */
 #include "wrap/held.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A binary heap, the packet that is due first on top. */
+/* A binary heap with the packet on top that is due first. */
 struct heap {
     struct vb_held **entry;
     uint32_t count;
@@ -18,7 +22,7 @@ struct vb_held_pool {
     uint32_t taken;
     uint64_t order;
     struct heap heap[VB_WRAP_DIRECTIONS];
-    struct vb_held waiting; /* head of a ring: those that later packets release */
+    struct vb_held waiting; /* head of a ring of the packets that wait for later ones */
 };
 
 int vb_wrap_held_create(uint32_t room, struct vb_held_pool **pool)
@@ -188,7 +192,8 @@ uint64_t vb_wrap_held_last(const struct vb_held_pool *pool, enum vb_wrap_directi
 
     for (uint32_t k = 0; k < heap->count; ++k)
         if (heap->entry[k]->due >= last)
-            last = heap->entry[k]->due | 1; /* what was released is due at 0 */
+            last = heap->entry[k]->due |
+                   1; /* not 0, which says that none is held: released packets are due at 0 */
     return last;
 }
 
@@ -198,7 +203,7 @@ void vb_wrap_held_release(struct vb_held_pool *pool)
         struct heap *heap = &pool->heap[i];
         uint32_t count = heap->count;
 
-        /* in the order pushed: with one due time for all, `order` decides */
+        /* all have one due time, so `order` keeps them in the order pushed */
         heap->count = 0;
         for (uint32_t k = 0; k < count; ++k) {
             heap->entry[k]->due = 0;

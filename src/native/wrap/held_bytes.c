@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A held packet's bytes: copied in, harmed, handed out. */
+/*
+ * The bytes of a held packet: copied in, changed by a rule, and given out as a packet again
+ * (held.h). wrap.c calls it under its mutex.
+ */
 #include <string.h>
 
 #include "wire/crc32.h"
@@ -84,7 +87,7 @@ static uint32_t held_bytes_smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Whatever is left of the packet: headers first, then payload, then pad. */
+/* What is left of the packet after a rule cut it: headers first, then payload, then pad. */
 const struct vb_packet *vb_wrap_held_packet(struct vb_held *held)
 {
     struct vb_packet *packet = &held->packet;

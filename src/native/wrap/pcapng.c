@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Writes the blocks of pcapng.h. capture.c and capture_file.c call it. */
 #include "wrap/pcapng.h"
 
 #include <string.h>

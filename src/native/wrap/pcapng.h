@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Blocks of a pcapng file (draft-ietf-opsawg-pcapng), written into memory in the host's byte
- * order. Each function returns the block's length, a multiple of four.
+ * Blocks of a pcapng file (draft-ietf-opsawg-pcapng). capture.c and capture_file.c write them into
+ * memory, in the host's byte order. Each function returns the block's length, a multiple of four.
  */
 #ifndef VB_WRAP_PCAPNG_H
 #define VB_WRAP_PCAPNG_H
@@ -15,7 +15,7 @@ enum {
     VB_PCAPNG_INTERFACE = 1,
     VB_PCAPNG_PACKET = 6,
     VB_PCAPNG_LEAST = 12,        /* an empty block */
-    VB_PCAPNG_FILLER_LEAST = 16, /* a filler has a number */
+    VB_PCAPNG_FILLER_LEAST = 16, /* the least filler, which contains a number */
     VB_PCAPNG_PACKET_FIXED = 32  /* a packet block without data and options */
 };
 
@@ -34,7 +34,7 @@ struct vb_pcapng_packet {
 size_t vb_wrap_pcapng_section(uint8_t *at, const char *application);
 /* Ethernet; times in nanoseconds. */
 size_t vb_wrap_pcapng_interface(uint8_t *at, const char *name);
-/* The bytes captured stand at `at` + 28 already. */
+/* The captured bytes must be at `at` + 28 already. */
 size_t vb_wrap_pcapng_packet(uint8_t *at, const struct vb_pcapng_packet *packet);
 /*
  * A block of `length` bytes, at least VB_PCAPNG_FILLER_LEAST, that readers skip. It ends with a

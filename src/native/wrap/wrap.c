@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The calls of wrap.h for the case that faults or a capture are configured. Carriers call them
+ * from any thread. `mutex` protects the rules and what they hold; a packet is captured outside it.
+ */
 #include "wrap/wrap.h"
 
 #include <errno.h>
@@ -9,17 +13,20 @@
 #include "wrap/fault.h"
 #include "wrap/held.h"
 
-/* Rules and what they hold. Those that were replaced stay until their last packet is gone. */
+/*
+ * Rules and the packets that they hold. Rules that were replaced stay until their last packet is
+ * gone.
+ */
 struct vb_wrap_faults {
     struct vb_wrap_faults *next;
     struct vb_fault *fault;
     struct vb_held_pool *pool;
 };
 
-/* A packet either way, and what is wanted of it. */
+/* A packet to which the rules are applied, in either direction. */
 struct subject {
-    const struct vb_packet *packet;   /* out… */
-    const struct vb_arrival *arrival; /* …or in */
+    const struct vb_packet *packet;   /* set on the way out */
+    const struct vb_arrival *arrival; /* set on the way in, with `frame` */
     const struct vb_wrap_frame *frame;
     uint32_t qp_num;
     uint64_t now;
@@ -28,7 +35,7 @@ struct subject {
 void vb_wrap_init(struct vb_wrap *wrap)
 {
     memset(wrap, 0, sizeof(*wrap));
-    pthread_mutex_init(&wrap->mutex, NULL);
+    vb_lock_init(&wrap->mutex, VB_RANK_WRAP);
 }
 
 static void destroy_faults(struct vb_wrap_faults *faults)
@@ -47,7 +54,7 @@ void vb_wrap_fini(struct vb_wrap *wrap)
         destroy_faults(faults);
     }
     vb_wrap_capture_close(wrap->capture);
-    pthread_mutex_destroy(&wrap->mutex);
+    vb_lock_destroy(&wrap->mutex);
 }
 
 static void update_active(struct vb_wrap *wrap)
@@ -59,9 +66,9 @@ int vb_wrap_set_capture(struct vb_wrap *wrap, const struct vb_capture_config *co
 {
     int error = vb_wrap_capture_open(config, &wrap->capture);
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     update_active(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return error;
 }
 
@@ -82,7 +89,7 @@ static int create_faults(const struct vb_fault_rules *rules, struct vb_wrap_faul
     return 0;
 }
 
-/* Frees what has been replaced and holds nothing any more. */
+/* Frees rules that have been replaced and hold nothing any more. */
 static void sweep(struct vb_wrap *wrap)
 {
     for (struct vb_wrap_faults **at = &wrap->faults; *at;) {
@@ -108,7 +115,7 @@ int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, si
         result = create_faults(&rules, &made);
     if (result)
         return result;
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     if (wrap->current)
         vb_wrap_held_release(wrap->current->pool);
     wrap->current = made;
@@ -117,7 +124,7 @@ int vb_wrap_set_fault(struct vb_wrap *wrap, const char *records, char *error, si
         wrap->faults = made;
     }
     sweep(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return 0;
 }
 
@@ -127,10 +134,10 @@ int vb_wrap_fault_text(struct vb_wrap *wrap, char *text, size_t size)
 
     if (size)
         *text = '\0';
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     if (wrap->current)
         length = vb_wrap_rules_text(wrap->current->fault, text, size);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return length;
 }
 
@@ -170,7 +177,7 @@ static bool copy_subject(const struct subject *subject, struct vb_held *held)
     return vb_wrap_held_copy_arrival(held, subject->arrival);
 }
 
-/* A random byte: not the one that the ICRC leaves out. */
+/* The offset of a random byte, but not of BTH byte 4, which the ICRC does not cover. */
 static uint32_t any_offset(const struct vb_held *held, uint64_t random)
 {
     uint32_t offset = (uint32_t)(random % (held->length > 5 ? held->length - 1 : 1));
@@ -178,24 +185,24 @@ static uint32_t any_offset(const struct vb_held *held, uint64_t random)
     return offset < 4 ? offset : offset + 1;
 }
 
-static void harm(struct vb_held *held, const struct vb_fate *fate)
+static void change_bytes(struct vb_held *held, const struct vb_fault_effect *effect)
 {
     uint32_t length = held->length + held->virtual_payload;
 
-    if (fate->corrupt)
-        vb_wrap_held_corrupt(held,
-                             fate->has_offset ? fate->offset : any_offset(held, fate->random >> 16),
-                             (unsigned)fate->random & 7, fate->corrupt_icrc_good);
-    if (fate->truncate && length > VB_BTH)
+    if (effect->corrupt)
+        vb_wrap_held_corrupt(
+            held, effect->has_offset ? effect->offset : any_offset(held, effect->random >> 16),
+            (unsigned)effect->random & 7, effect->corrupt_icrc_good);
+    if (effect->truncate && length > VB_BTH)
         vb_wrap_held_truncate(held,
-                              fate->has_length
-                                  ? fate->length
-                                  : VB_BTH + (uint32_t)((fate->random >> 8) % (length - VB_BTH)),
-                              fate->truncate_icrc_good);
+                              effect->has_length
+                                  ? effect->length
+                                  : VB_BTH + (uint32_t)((effect->random >> 8) % (length - VB_BTH)),
+                              effect->truncate_icrc_good);
 }
 
-static struct vb_held *copy_and_harm(struct vb_wrap_faults *faults, const struct subject *subject,
-                                     const struct vb_fate *fate)
+static struct vb_held *copy_and_change(struct vb_wrap_faults *faults, const struct subject *subject,
+                                       const struct vb_fault_effect *effect)
 {
     struct vb_held *held = vb_wrap_held_take(faults->pool);
 
@@ -207,20 +214,20 @@ static struct vb_held *copy_and_harm(struct vb_wrap_faults *faults, const struct
         vb_wrap_fault_no_room(faults->fault);
         return NULL;
     }
-    harm(held, fate);
-    vb_wrap_fault_note(faults->fault, fate->acted, held->note, sizeof(held->note));
+    change_bytes(held, effect);
+    vb_wrap_fault_note(faults->fault, effect->acted, held->note, sizeof(held->note));
     return held;
 }
 
-static void wrap_hold(struct vb_held *held, const struct vb_fate *fate, uint64_t now)
+static void wrap_hold(struct vb_held *held, const struct vb_fault_effect *effect, uint64_t now)
 {
-    uint64_t due = now + fate->delay + (fate->by ? fate->within : 0);
+    uint64_t due = now + effect->delay + (effect->by ? effect->within : 0);
 
-    vb_wrap_held_push(held, due, fate->by);
+    vb_wrap_held_push(held, due, effect->by);
 }
 
 static void push_copies(struct vb_wrap_faults *faults, const struct vb_held *from, uint32_t copies,
-                        const struct vb_fate *fate, uint64_t now)
+                        const struct vb_fault_effect *effect, uint64_t now)
 {
     for (uint32_t i = 0; i < copies; ++i) {
         struct vb_held *copy = vb_wrap_held_take(faults->pool);
@@ -230,7 +237,7 @@ static void push_copies(struct vb_wrap_faults *faults, const struct vb_held *fro
             return;
         }
         vb_wrap_held_copy(copy, from);
-        wrap_hold(copy, fate, now);
+        wrap_hold(copy, effect, now);
     }
 }
 
@@ -241,7 +248,7 @@ static struct vb_wrap_frame wrap_frame_of(const struct vb_held *held)
     return (struct vb_wrap_frame){held->source_port, held->ip_id, held->may_fragment, NULL};
 }
 
-/* The packet's ICRC is wrong by now: an adapter would drop it. */
+/* A rule made the ICRC of an arrival wrong: it is dropped, as by an adapter. */
 static enum verdict refuse_broken(struct vb_wrap *wrap, struct vb_held *held, uint64_t now)
 {
     struct vb_wrap_frame frame = wrap_frame_of(held);
@@ -253,67 +260,67 @@ static enum verdict refuse_broken(struct vb_wrap *wrap, struct vb_held *held, ui
     return GONE;
 }
 
-static enum verdict suffer(struct vb_wrap *wrap, const struct subject *subject,
-                           const struct vb_fate *fate, struct vb_held **held)
+static enum verdict apply_effect(struct vb_wrap *wrap, const struct subject *subject,
+                                 const struct vb_fault_effect *effect, struct vb_held **held)
 {
     struct vb_wrap_faults *faults = wrap->current;
-    bool later = fate->delay || fate->by;
-    bool changed = fate->corrupt || fate->truncate;
+    bool later = effect->delay || effect->by;
+    bool changed = effect->corrupt || effect->truncate;
 
-    *held = copy_and_harm(faults, subject, fate);
+    *held = copy_and_change(faults, subject, effect);
     if (!*held)
         return PASS;
     if (!subject->packet && (*held)->icrc_flip)
         return refuse_broken(wrap, *held, subject->now);
-    if (!later && !changed) { /* the packet itself goes, and this is its first copy */
-        push_copies(faults, *held, fate->copies - 1, fate, subject->now);
-        wrap_hold(*held, fate, subject->now);
+    if (!later && !changed) { /* the packet itself passes, and `held` is its first copy */
+        push_copies(faults, *held, effect->copies - 1, effect, subject->now);
+        wrap_hold(*held, effect, subject->now);
         return PASS;
     }
-    push_copies(faults, *held, fate->copies, fate, subject->now);
+    push_copies(faults, *held, effect->copies, effect, subject->now);
     if (!later)
         return PASS_HELD;
-    wrap_hold(*held, fate, subject->now);
+    wrap_hold(*held, effect, subject->now);
     return GONE;
 }
 
 static void note_drop(struct vb_wrap *wrap, const struct subject *subject,
-                      const struct vb_fate *fate)
+                      const struct vb_fault_effect *effect)
 {
     char note[VB_NOTE];
 
     if (!wrap->capture)
         return;
-    vb_wrap_fault_note(wrap->current->fault, fate->acted, note, sizeof(note));
+    vb_wrap_fault_note(wrap->current->fault, effect->acted, note, sizeof(note));
     capture_subject(wrap, subject, note);
 }
 
-static enum verdict wrap_judge(struct vb_wrap *wrap, const struct subject *subject,
-                               struct vb_held **held)
+static enum verdict apply_faults(struct vb_wrap *wrap, const struct subject *subject,
+                                 struct vb_held **held)
 {
     struct vb_fault_view view = view_of(subject);
-    struct vb_fate fate;
+    struct vb_fault_effect effect;
 
     if (!wrap->current)
         return PASS;
     vb_wrap_held_passed(wrap->current->pool, view.direction, view.qp_num);
-    if (!vb_wrap_fault_judge(wrap->current->fault, &view, &fate))
+    if (!vb_wrap_fault_apply(wrap->current->fault, &view, &effect))
         return PASS;
-    if (!fate.drop)
-        return suffer(wrap, subject, &fate, held);
-    note_drop(wrap, subject, &fate);
+    if (!effect.drop)
+        return apply_effect(wrap, subject, &effect, held);
+    note_drop(wrap, subject, &effect);
     return GONE;
 }
 
-static enum verdict judge_locked(struct vb_wrap *wrap, const struct subject *subject,
-                                 struct vb_held **held)
+static enum verdict apply_faults_locked(struct vb_wrap *wrap, const struct subject *subject,
+                                        struct vb_held **held)
 {
     enum verdict verdict;
 
     *held = NULL;
-    pthread_mutex_lock(&wrap->mutex);
-    verdict = wrap_judge(wrap, subject, held);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
+    verdict = apply_faults(wrap, subject, held);
+    vb_lock_release(&wrap->mutex);
     return verdict;
 }
 
@@ -321,10 +328,10 @@ static struct vb_held *pop(struct vb_wrap *wrap, enum vb_wrap_direction directio
 {
     struct vb_held *held = NULL;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults && !held; faults = faults->next)
         held = vb_wrap_held_pop(faults->pool, direction, now);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return held;
 }
 
@@ -332,23 +339,23 @@ static void wrap_give_back(struct vb_wrap *wrap, struct vb_held *held)
 {
     if (!held)
         return;
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     vb_wrap_held_give_back(held);
     sweep(wrap);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
 }
 
 uint64_t vb_wrap_deadline_active(struct vb_wrap *wrap)
 {
     uint64_t deadline = UINT64_MAX;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
         uint64_t next = vb_wrap_held_deadline(faults->pool);
 
         deadline = next < deadline ? next : deadline;
     }
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return deadline;
 }
 
@@ -356,22 +363,22 @@ uint64_t vb_wrap_last_out_active(struct vb_wrap *wrap)
 {
     uint64_t last = 0;
 
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next) {
         uint64_t of_these = vb_wrap_held_last(faults->pool, VB_WRAP_OUT);
 
         last = of_these > last ? of_these : last;
     }
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
     return last;
 }
 
 void vb_wrap_release(struct vb_wrap *wrap)
 {
-    pthread_mutex_lock(&wrap->mutex);
+    vb_lock_take(&wrap->mutex);
     for (struct vb_wrap_faults *faults = wrap->faults; faults; faults = faults->next)
         vb_wrap_held_release(faults->pool);
-    pthread_mutex_unlock(&wrap->mutex);
+    vb_lock_release(&wrap->mutex);
 }
 
 /* ---- on the way out ---- */
@@ -387,7 +394,7 @@ bool vb_wrap_outgoing_active(struct vb_wrap *wrap, const struct vb_packet *packe
     struct subject subject = {.packet = packet, .qp_num = packet->qp_num, .now = now};
     struct vb_held *held;
 
-    switch (judge_locked(wrap, &subject, &held)) {
+    switch (apply_faults_locked(wrap, &subject, &held)) {
     case PASS:
         *out = (struct vb_wrap_out){.packet = packet};
         return true;
@@ -416,7 +423,7 @@ void vb_wrap_sent_active(struct vb_wrap *wrap, const struct vb_wrap_out *out, ui
     if (wrap->capture) {
         struct vb_packet packet = *out->packet;
 
-        packet.header[VB_BTH_PLACE_AT] ^= ip_id & VB_BTH_PLACE; /* roce/ids.h */
+        packet.header[VB_BTH_SEGMENT_AT] ^= ip_id & VB_BTH_SEGMENT; /* roce/ids.h */
         vb_wrap_capture_packet(wrap->capture, &packet, &frame, out->icrc_flip,
                                out->held ? out->held->note : NULL, now);
     }
@@ -438,7 +445,7 @@ bool vb_wrap_incoming_active(struct vb_wrap *wrap, const struct vb_arrival *arri
 
     if (arrival->length >= VB_BTH)
         subject.qp_num = vb_wire_bth_read(arrival->bytes).dest_qp;
-    switch (judge_locked(wrap, &subject, &held)) {
+    switch (apply_faults_locked(wrap, &subject, &held)) {
     case PASS:
         *in = (struct vb_wrap_in){arrival, *frame, NULL};
         return true;

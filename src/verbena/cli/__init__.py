@@ -20,7 +20,7 @@ Main = Callable[[list[str]], int]
 
 USAGE_ERROR = 2
 INTERRUPTED, NOT_READ = 128 + 2, 128 + 13  # as a shell gives SIGINT and SIGPIPE
-# What a user can do where the system's own words do not say it.
+# What a user can do about an errno whose own text does not say it.
 REMEDIES = {
     errno.EMFILE: "raise `ulimit -n`",
     errno.EAGAIN: "raise `ulimit -u`, or the container's --pids-limit",
@@ -54,7 +54,7 @@ COMMANDS = (
         "demo", "see it work: Debian's programs and NumPy", ("verbena.cli.demo", "verbena.demo")
     ),
 )
-# What is a command no more, and where it went.
+# Former commands, and what replaces them.
 GONE = {
     "bench": "the benchmarks are not installed with Verbena: in a checkout of its sources run "
     "`make bench`, or `python -m benchmarks` with the same arguments",
@@ -128,12 +128,12 @@ def run_command(name: str, arguments: list[str]) -> int:
 
 
 def guarded(program: str, main: Callable[[], int]) -> int:
-    """The exit status of `main()`; what a user can repair is printed without a traceback."""
+    """Return the exit status of `main()`; errors that a user can repair are printed in one line."""
     try:
         status = main()
         sys.stdout.flush()
         return status
-    except BrokenPipeError:  # the reader, such as `head`, has seen enough
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         give_up_stdout()
         return NOT_READ
     except KeyboardInterrupt:
@@ -145,7 +145,7 @@ def guarded(program: str, main: Callable[[], int]) -> int:
 
 
 def give_up_stdout() -> None:
-    """What waits there goes out, or away if it cannot: Python would try again as it ends."""
+    """Flush stdout, or discard what cannot be written: Python would try again as it ends."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -153,6 +153,6 @@ def give_up_stdout() -> None:
 
 
 def explained(error: Exception) -> str:
-    """What went wrong, and what to do about it where that is known."""
+    """Return what went wrong, and what to do about it where that is known."""
     remedy = REMEDIES.get(error.errno or 0) if isinstance(error, OSError) else None
     return f"{error}: {remedy}" if remedy and remedy not in str(error) else str(error)

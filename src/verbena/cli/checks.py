@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor's look at software: Verbena's own, and the programs that it runs."""
+"""The checks of `verbena doctor` that concern software: Verbena's own, and RDMA programs.
+
+verbena.cli.doctor calls findings(). No check changes anything on the machine.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ print(os.path.exists("/sys/class/infiniband/verbena0"))
 
 
 def findings() -> Iterator[Finding]:
-    """Every finding about software."""
+    """Yield every finding about software."""
     yield libraries()
     yield device()
     yield two_processes()
@@ -52,7 +55,8 @@ def findings() -> Iterator[Finding]:
 
 
 def libraries() -> Finding:
-    """Verbena's libraries exist, and the dynamic linker takes them into a program."""
+    """Check that Verbena's libraries exist, and that the dynamic linker loads them into a
+    program."""
     name = "native libraries"
     try:
         environment = launch.environment(log=launch.LogLevel.ERRORS)
@@ -77,7 +81,7 @@ def libraries() -> Finding:
 
 
 def device() -> Finding:
-    """The device opens in this process."""
+    """Check that the device opens in this process."""
     try:
         from verbena import verbs
 
@@ -88,7 +92,7 @@ def device() -> Finding:
 
 
 def two_processes() -> Finding:
-    """Two processes of this user, each with the limits of this one, connect."""
+    """Check that two processes of this user, with the limits of this one, connect."""
     name = "two processes"
     try:
         probe.probe()
@@ -98,7 +102,7 @@ def two_processes() -> Finding:
 
 
 def remedy(error: Exception) -> str:
-    """What to do about a device that does not open."""
+    """Return what to do about a device that does not open."""
     number = error.errno if isinstance(error, OSError) else None
     if number == errno.EMFILE:
         return host.more_descriptors()
@@ -112,7 +116,7 @@ def remedy(error: Exception) -> str:
 
 
 def roce_port() -> Finding:
-    """UDP port 4791, by which other hosts are reached."""
+    """Check UDP port 4791, by which other hosts are reached."""
     name = "RoCE port"
     try:
         from verbena import verbs
@@ -142,7 +146,7 @@ def present(evidence: str) -> bool:
 
 
 def programs() -> Finding:
-    """RDMA programs to run over Verbena; it works without them."""
+    """Check for RDMA programs to run over Verbena, which works without them."""
     missing = [package for package, evidence in PACKAGES.items() if not present(evidence)]
     if not missing:
         return good("RDMA programs", f"{', '.join(PACKAGES)} are installed")
@@ -155,7 +159,7 @@ def programs() -> Finding:
 
 
 def cross_process_copy() -> Finding:
-    """How peers reach memory that a program allocated by itself."""
+    """Check how peers reach memory that a program allocated by itself."""
     name = "cross-process copy"
     try:
         error = reach.copy_error()
@@ -171,7 +175,7 @@ def cross_process_copy() -> Finding:
 
 
 def real_devices() -> Finding:
-    """Adapters of this host: Verbena stands beside them, not in front of them."""
+    """List real adapters of this host. Programs without `verbena run` still use them."""
     try:
         found = sorted(path.name for path in SYSFS_DEVICES.iterdir())
     except OSError:

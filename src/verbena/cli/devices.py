@@ -50,7 +50,7 @@ def gid_rows(found: list[DeviceView]) -> Iterator[list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `verbena devices`; 1 when there is none."""
+    """Run `verbena devices`. Returns its exit status: 1 when there is no device."""
     options = parser().parse_args(arguments)
     found = devices(options.library)
     if options.json:

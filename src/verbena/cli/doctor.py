@@ -16,8 +16,8 @@ from verbena.cli.finding import Finding, Verdict
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena doctor",
-        description="Look at this machine with Verbena's eyes: what works, what is slower than it "
-        "could be, what is missing, and what to do. Changes nothing.",
+        description="Check this machine for Verbena: what works, what is slower than it could be, "
+        "what is missing, and what to do about it. Changes nothing.",
         epilog="Exit status 1: something keeps Verbena from working.",
     )
     made.add_argument("--json", action="store_true", help="print the findings as JSON")

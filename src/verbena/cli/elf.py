@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the dynamic linker will do with a program: whether libraries can be put in front of it."""
+"""Reads a program's ELF headers to see whether the dynamic linker will preload libraries into it.
+
+`verbena run` and `verbena pair` call obstacle() before they start a program, and sanitizers() to
+find runtimes that have to be loaded first.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +31,10 @@ class Obstacle:
 
 
 def obstacle(path: Path) -> Obstacle | None:
-    """What keeps Verbena's libraries out of the program at `path`, or None.
+    """Return what keeps Verbena's libraries out of the program at `path`, or None.
 
-    A script is as good as its interpreter; the kernel gives a script no rights. Raises OSError when
-    the file cannot be read.
+    For a script its interpreter counts; the kernel ignores set-user-ID bits of a script. Raises
+    OSError when the file cannot be read.
     """
     for _ in range(MAX_SCRIPTS):
         gain = privilege(path)
@@ -48,7 +52,7 @@ def obstacle(path: Path) -> Obstacle | None:
 
 
 def privilege(path: Path) -> Obstacle | None:
-    """The dynamic linker ignores LD_PRELOAD in a program that gains rights when it starts."""
+    """Return an Obstacle for a program that gains rights when it starts: LD_PRELOAD is ignored."""
     status = path.stat()
     gains = (status.st_mode & stat.S_ISUID and status.st_uid != os.geteuid()) or (
         status.st_mode & stat.S_ISGID and status.st_gid != os.getegid()
@@ -73,7 +77,7 @@ def has_capabilities(path: Path) -> bool:
 
 
 def binary(head: bytes, descriptor: int) -> Obstacle | None:
-    """What an ELF file's headers say; anything else is left to the kernel to refuse."""
+    """Return the obstacle that an ELF file's headers show. Other files are left to the kernel."""
     if not head.startswith(b"\x7fELF") or len(head) < HEADER.size:
         return None
     _, word, order, _, machine, *_ = HEADER.unpack_from(head)
@@ -103,10 +107,11 @@ NEEDED, STRINGS = 1, 5  # tags in the dynamic one
 
 
 def sanitizers(path: Path) -> list[str]:
-    """The sanitizers' runtime libraries that a program needs, by the names that it gives them.
+    """Return the sanitizers' runtime libraries that a program needs (DT_NEEDED).
 
-    They want to be in front of every other library. None of a script, of what cannot be read, and
-    of a program into which the runtime was linked (clang does that): it is in front there.
+    They have to be loaded before every other library. The list is empty for a script, for a file
+    that cannot be read, and for a program into which the runtime was linked statically, as clang
+    does: there it comes first anyway.
     """
     try:
         with path.open("rb") as file:
@@ -116,7 +121,7 @@ def sanitizers(path: Path) -> list[str]:
 
 
 def needed(descriptor: int) -> list[str]:
-    """The libraries that a 64-bit ELF program names (DT_NEEDED)."""
+    """Return the libraries that a 64-bit ELF program names (DT_NEEDED)."""
     head = os.pread(descriptor, HEADER.size, 0)
     if len(head) < HEADER.size or not head.startswith(b"\x7fELF"):
         return []
@@ -140,7 +145,7 @@ def needed(descriptor: int) -> list[str]:
 
 
 def interpreter(head: bytes, descriptor: int) -> str | None:
-    """The dynamic linker that a 64-bit ELF program names, or None when it is static."""
+    """Return the dynamic linker that a 64-bit ELF program names, or None when it is static."""
     *_, offset, _, _, _, size, count = HEADER.unpack_from(head)
     table = os.pread(descriptor, size * count, offset)
     for start in range(0, len(table) - SEGMENT.size + 1, max(size, SEGMENT.size)):

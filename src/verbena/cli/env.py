@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena env`: print what `verbena run` would set, for a whole shell or the rest of a CI job.
+"""`verbena env`: prints the variables of `verbena run`, for a whole shell or the rest of a CI job.
 
-The shell evaluates the lines, so each value is quoted for it. Only what differs from this process's
-environment is printed: a second `eval` changes nothing. When it fails it prints `false`.
+The shell evaluates the lines, so each value is quoted for it. Only differences from this process's
+environment are printed, so a second `eval` changes nothing. When the command fails it prints
+`false`, so that a shell under `set -e` ends.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ def print_differences(arguments: list[str]) -> int:
 def differences(
     before: Mapping[str, str], after: Mapping[str, str]
 ) -> list[tuple[str, str | None]]:
-    """Names and new values of what differs; None where the variable goes."""
+    """Return names and new values of the variables that differ; None for one that is removed."""
     names = sorted({*before, *after})
     return [(name, after.get(name)) for name in names if before.get(name) != after.get(name)]
 
@@ -100,9 +101,10 @@ def fish(name: str, value: str | None) -> str:
 
 
 def github(name: str, value: str | None) -> str:
-    """That file cannot take a variable away; an empty one is the same for the linker and Verbena.
+    """Return a line for the file $GITHUB_ENV; a value of several lines is put between two marks.
 
-    A value of several lines stands between two marks.
+    That file cannot remove a variable, so it is set to an empty text, which the linker and Verbena
+    treat in the same way.
     """
     if value and "\n" in value:
         return f"{name}<<end-of-{name}\n{value}\nend-of-{name}"

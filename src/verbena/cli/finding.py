@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `verbena doctor` has to say about one thing."""
+"""The result of one check of `verbena doctor`. checks.py and host.py make them, doctor.py
+prints."""
 
 from __future__ import annotations
 
@@ -11,14 +12,14 @@ class Verdict(StrEnum):
     """How much a finding matters."""
 
     GOOD = "good"
-    NOTE = "note"  # works; something could be had in addition
+    NOTE = "note"  # works; something optional is missing
     SLOW = "slow"  # works, slower than it could
     BAD = "bad"  # Verbena, or a part of it, cannot work
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing looked at: its name, what was found, and what to do unless it is good."""
+    """One check: its name, what was found, and what to do unless the verdict is GOOD."""
 
     name: str
     verdict: Verdict

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The doctor's look at the machine: memory, limits, processors, addresses."""
+"""The checks of `verbena doctor` that concern the machine: memory, limits, processors, addresses.
+
+verbena.cli.doctor calls findings(). No check changes anything on the machine.
+"""
 
 from __future__ import annotations
 
@@ -24,28 +27,28 @@ MFD_NOEXEC_SEAL = 0x8  # linux/memfd.h
 SHM = Path("/dev/shm")
 CPU_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 SHMEM_HUGE = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
-# What the copy loops of the native core choose between, fastest first.
+# The CPU features by which the native core chooses its copy loop, the fastest first.
 COPY_FEATURES = {
     "x86_64": ("avx512f", "avx2", "erms", "fsrm", "sse2"),
     "aarch64": ("sve", "asimd"),
 }
 # A peer costs a process a few descriptors: its socket, its segments, its channels.
 FEW_DESCRIPTORS = 1024
-# ibv_rc_pingpong by packets meets no peer with 27 or fewer (measured). A few more are for files
+# With 27 or fewer ibv_rc_pingpong over RoCE does not connect (measured). A few more are for files
 # that a thread has open for a moment. tests/robust/test_few_descriptors.py compares.
 LEAST_DESCRIPTORS = 32
-# Two programs that talk: a thread of each, and Verbena's three.
+# Two connected programs: a thread of each, and Verbena's three.
 WANTED_THREADS = 8
 # include/uapi/linux/sockios.h and if.h
 SIOCGIFFLAGS, IFF_UP, INTERFACE_NAME_BYTES = 0x8913, 1, 16
-# What the RoCE port asks for, and what a few connections at full speed use.
+# The socket buffer that RoCE asks for, and the one that a few connections at full speed need.
 WANTED_BUFFER, SMALL_BUFFER = 16 * MIB, 4 * MIB
 # asm-generic/socket.h
 SO_SNDBUFFORCE, SO_RCVBUFFORCE = 32, 33
 
 
 def findings() -> Iterator[Finding]:
-    """Every finding about the machine."""
+    """Yield every finding about the machine."""
     yield shared_memory()
     yield shared_memory_room()
     yield huge_pages()
@@ -60,17 +63,17 @@ def findings() -> Iterator[Finding]:
 
 
 def memory_file() -> int:
-    """A descriptor of a memory file, made as the native core makes its own."""
+    """Return a descriptor of a memory file, made in the same way as in the native core."""
     try:
         return os.memfd_create("verbena-doctor", os.MFD_CLOEXEC | MFD_NOEXEC_SEAL)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # what Linux before 6.3 says of the flag
+        if error.errno != errno.EINVAL:  # Linux before 6.3 does not have the flag
             raise
     return os.memfd_create("verbena-doctor", os.MFD_CLOEXEC)
 
 
 def shared_memory() -> Finding:
-    """Memory files are what processes share."""
+    """Check that memory files, which processes share, can be made and mapped."""
     try:
         file = memory_file()
     except OSError as error:
@@ -94,7 +97,7 @@ def shared_memory() -> Finding:
 
 
 def shared_memory_room() -> Finding:
-    """Verbena uses memory files; the size of /dev/shm limits other programs, such as MPI."""
+    """Check /dev/shm. Verbena does not use it; its size limits other programs, such as MPI."""
     try:
         status = os.statvfs(SHM)
     except OSError:
@@ -112,7 +115,7 @@ def shared_memory_room() -> Finding:
 
 
 def huge_pages() -> Finding:
-    """Transparent huge pages make large shared memory faster to walk."""
+    """Check transparent huge pages, which save TLB misses in large shared memory."""
     name = "huge pages for shared memory"
     try:
         text = SHMEM_HUGE.read_text()
@@ -130,7 +133,7 @@ def huge_pages() -> Finding:
 
 
 def descriptors() -> Finding:
-    """File descriptors limit how many peers and completion channels a process can have."""
+    """Check the limit of file descriptors: peers and completion channels need some."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     text = f"{soft} (hard limit {hard})"
     if soft == resource.RLIM_INFINITY or soft >= FEW_DESCRIPTORS:
@@ -148,7 +151,7 @@ def descriptors() -> Finding:
 
 
 def more_descriptors() -> str:
-    """What raises the limit: no shell can, where the hard limit is in force already."""
+    """Return how to raise the limit. A shell cannot raise it above the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard == resource.RLIM_INFINITY or hard > soft:
         return f"ulimit -n {FEW_DESCRIPTORS if hard == resource.RLIM_INFINITY else hard}"
@@ -160,7 +163,7 @@ def more_descriptors() -> str:
 
 
 def threads_started(wanted: int) -> int:
-    """How many of `wanted` threads can run at the same time."""
+    """Return how many of `wanted` threads can run at the same time."""
     done = threading.Event()
     started: list[threading.Thread] = []
     with suppress(RuntimeError, OSError):
@@ -182,7 +185,7 @@ def more_threads() -> str:
 
 
 def threads() -> Finding:
-    """Each process that opens the device starts three threads."""
+    """Check the limit of threads: each process that opens the device starts three."""
     found = threads_started(WANTED_THREADS)
     if found == WANTED_THREADS:
         return good("threads", f"at least {found} more can be started")
@@ -191,7 +194,7 @@ def threads() -> Finding:
 
 
 def address_space() -> Finding:
-    """The heap reserves much address space and uses little memory."""
+    """Check the limit of address space: the heap reserves much of it and uses little memory."""
     soft, hard = resource.getrlimit(resource.RLIMIT_AS)
     if soft == resource.RLIM_INFINITY:
         return good("address space", "unlimited")
@@ -237,7 +240,7 @@ def forbidden_calls() -> list[str]:
 
 
 def locked_memory() -> Finding:
-    """The limit that real adapters need raised."""
+    """Report the limit of locked memory, which matters to real adapters only."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     shown = "unlimited" if soft == resource.RLIM_INFINITY else f"{soft // 1024} KiB"
     return good("locked memory", f"{shown}; of no matter: Verbena pins nothing")
@@ -253,7 +256,7 @@ def cpu_quota() -> float | None:
 
 
 def processors() -> Finding:
-    """Two processes that talk want a core each."""
+    """Check the number of processors: two processes that poll need a core each."""
     usable = len(os.sched_getaffinity(0))
     quota = cpu_quota()
     text = f"{usable} of {os.cpu_count()} usable"
@@ -281,7 +284,7 @@ def cpu_flags() -> set[str]:
 
 
 def copy_features() -> Finding:
-    """Which of the instructions for fast copies this CPU has; any CPU will do."""
+    """Report which instructions for fast copies this CPU has; none is required."""
     wanted = COPY_FEATURES.get(platform.machine(), ())
     flags = cpu_flags()
     found = [feature for feature in wanted if feature in flags]
@@ -290,7 +293,7 @@ def copy_features() -> Finding:
 
 
 def interface_flags(name: str) -> int:
-    """Its IFF_ flags, or 0 for an interface that has gone."""
+    """Return an interface's IFF_ flags, or 0 if it does not exist any more."""
     request = name.encode()[: INTERFACE_NAME_BYTES - 1].ljust(40, b"\0")
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asked, suppress(OSError):
         answer = fcntl.ioctl(asked, SIOCGIFFLAGS, request)
@@ -299,7 +302,7 @@ def interface_flags(name: str) -> int:
 
 
 def addresses() -> Finding:
-    """The host's addresses become GIDs."""
+    """Check that an interface is up: the addresses of those that are become GIDs."""
     names = [name for _, name in socket.if_nameindex()]
     up = [name for name in names if interface_flags(name) & IFF_UP]
     if up:
@@ -314,7 +317,7 @@ def addresses() -> Finding:
 
 
 def buffer_had(option: int, forced: int) -> int:
-    """The bytes that a UDP socket gets which asks as the RoCE port does."""
+    """Return the buffer size, in bytes, that a UDP socket gets with the calls that RoCE uses."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as tried:
         try:
             tried.setsockopt(socket.SOL_SOCKET, forced, WANTED_BUFFER)
@@ -324,7 +327,7 @@ def buffer_had(option: int, forced: int) -> int:
 
 
 def packet_buffers() -> Finding:
-    """Packets from other hosts wait in a socket's buffer; what finds it full is lost."""
+    """Check the size of socket buffers: a packet that finds the buffer full is lost."""
     name = "packet buffers"
     received = buffer_had(socket.SO_RCVBUF, SO_RCVBUFFORCE)
     sent = buffer_had(socket.SO_SNDBUF, SO_SNDBUFFORCE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena info`: the device, its limits and GIDs, the ways to peers and to their memory."""
+"""`verbena info`: the device, its limits and GIDs, the ways to peers, and who has it open."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 from verbena import verbs
 from verbena.cli.devices import gid_rows
 from verbena.cli.probe import ProbeError, Reach, probe
+from verbena.cli.running import Counters, Running, running, total
 from verbena.cli.survey import DeviceView, devices
 from verbena.cli.table import aligned
 from verbena.verbs import library
@@ -21,8 +22,9 @@ from verbena.version import full_version
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena info",
-        description="Describe Verbena's device as a program of this user sees it here, and try "
-        "between two processes how they reach each other's memory.",
+        description="Describe Verbena's device as a program of this user sees it here, try "
+        "between two processes how they reach each other's memory, and list the processes of this "
+        "user that have the device open, with their counters that are not 0.",
         epilog="VERBENA_CARRIER=direct or roce forces a way to peers, VERBENA_COPY=shared, cma or "
         "bounce one to their memory, for tests.",
     )
@@ -64,14 +66,14 @@ def device_text(device: DeviceView, path: str) -> str:
     return aligned(rows)
 
 
-def roce() -> dict[str, Any]:
-    """Of the device as this process has it: "udp_port" and "local_peers", or "reason"."""
-    with verbs.open_device() as context:
+def roce(device: str) -> dict[str, Any]:
+    """Return RoCE's state in a device: "udp_port" and "local_peers", or "reason"."""
+    with verbs.open_device(device) as context:
         return dict((context.describe() or {}).get("roce", {}))
 
 
 def roce_text(found: dict[str, Any]) -> str:
-    """Which way peers go, here and elsewhere."""
+    """Return the text that says how peers on this host and on others are reached."""
     if "udp_port" not in found:
         rows = [
             ["other hosts", f"not reached: {found.get('reason', 'the library has no RoCE port')}"],
@@ -87,37 +89,76 @@ def roce_text(found: dict[str, Any]) -> str:
     return "Ways to peers:\n" + aligned(rows, "  ")
 
 
+def counters_line(counters: Counters) -> str:
+    """Those that are not 0.
+
+    >>> counters_line({"direct": {"sends": 2, "reads": 0}, "udp": {"sent": 0}})
+    'direct.sends 2'
+    """
+    found = (
+        f"{part}.{name} {value}"
+        for part, named in counters.items()
+        for name, value in named.items()
+        if value
+    )
+    return ", ".join(found) or "nothing counted yet"
+
+
+def running_text(processes: list[Running]) -> str:
+    if not processes:
+        return "Processes of this user that have the device open: none"
+    rows = [
+        [each.device, str(each.pid), each.program, counters_line(each.counters)]
+        for each in processes
+    ]
+    if len(processes) > 1:
+        rows.append(["all", "", "", counters_line(total(processes))])
+    return "Processes of this user that have the device open, and what they counted:\n" + aligned(
+        rows, "  "
+    )
+
+
 def limits_text(device: DeviceView) -> str:
     return "Limits:\n" + aligned([[k, str(v)] for k, v in device.limits.items()], "  ")
 
 
 def as_json(
-    found: list[DeviceView], path: str, ways: dict[str, Any], reach: Reach
+    found: list[DeviceView],
+    path: str,
+    ways: list[dict[str, Any]],
+    reach: Reach,
+    processes: list[Running],
 ) -> dict[str, Any]:
-    listed = [asdict(device) for device in found]
+    """The member "roce" of the whole is that of the first device."""
+    listed = [asdict(device) | {"roce": way} for device, way in zip(found, ways, strict=True)]
     return {
         "version": full_version(),
         "library": path,
         "devices": listed,
-        "roce": ways,
+        "roce": ways[0] if ways else {},
         "peer_memory": asdict(reach),
+        "processes": [asdict(process) for process in processes],
+        "counters": total(processes),
     }
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `verbena info`."""
+    """Run `verbena info`. Returns its exit status."""
     options = parser().parse_args(arguments)
-    path, found, ways = library.find(), devices(), roce()
+    processes = list(running())
+    path, found = library.find(), devices()
+    ways = [roce(device.name) for device in found]
     try:
         reach = probe()
     except ProbeError as error:
         print(f"verbena info: {error}. verbena doctor may say why.", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps(as_json(found, path, ways, reach), indent=2))
+        print(json.dumps(as_json(found, path, ways, reach, processes), indent=2))
         return 0
-    for device in found:
+    for device, way in zip(found, ways, strict=True):
         gids = "GIDs:\n" + aligned([row[2:] for row in gid_rows([device])], "  ")
-        print(device_text(device, path), gids, limits_text(device), sep="\n\n")
-    print(f"\n{roce_text(ways)}\n\n{reach_text(reach)}")
+        parts = (device_text(device, path), gids, limits_text(device), roce_text(way))
+        print(*parts, sep="\n\n", end="\n\n")
+    print(running_text(processes), reach_text(reach), sep="\n\n")
     return 0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a program listens: looked up in /proc, since a connection would be taken for a client's.
+"""Finds out whether a program listens for connections.
 
-`verbena pair` asks it before it starts the client. A program is a process group, so that what a
-shell script starts counts too. Verbena's own sockets, by which processes meet, do not count.
+`verbena pair` calls this before it starts the client. The answer comes from /proc, since the
+program would take a test connection for its client. A program is a process group, so that processes
+of a shell script count too. Verbena's own sockets, by which processes connect, do not count.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def group_listens(group: int) -> bool:
 
 
 def members(group: int) -> Iterator[int]:
-    """The processes of a process group that are there at the moment."""
+    """Yield the processes that are in a process group at the moment."""
     for name in os.listdir("/proc"):
         with suppress(OSError):
             if name.isdecimal() and os.getpgid(int(name)) == group:
@@ -40,7 +41,7 @@ def process_listens(process: Path) -> bool:
 
 
 def sockets(folder: Path) -> set[str]:
-    """The inodes of the sockets among a process's descriptors."""
+    """Return the inodes of the sockets among a process's descriptors."""
     found = set()
     for descriptor in folder.iterdir():
         with suppress(FileNotFoundError):  # closed meanwhile
@@ -51,7 +52,7 @@ def sockets(folder: Path) -> set[str]:
 
 
 def listening(net: Path) -> Iterator[str]:
-    """The inodes of all sockets of a network namespace that wait for connections."""
+    """Yield the inodes of all sockets of a network namespace that wait for connections."""
     for table in ("tcp", "tcp6"):
         for row in rows(net / table):
             if row[3] == TCP_LISTEN:
@@ -63,7 +64,7 @@ def listening(net: Path) -> Iterator[str]:
 
 
 def rows(table: Path) -> list[list[str]]:
-    """The columns of a table in /proc/net; no rows where the kernel has no such table."""
+    """Return the columns of a table in /proc/net; no rows if the kernel has no such table."""
     try:
         return [line.split() for line in table.read_text().splitlines()[1:]]
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What programs that run over Verbena note of themselves, for `verbena run` and `verbena pair`.
+"""Notes by which programs tell `verbena run` and `verbena pair` what they used.
 
-Processes share a memory file, with one byte for each thing that any of them has done; the libraries
-find it by the variable VERBENA_RUN (port/run_note.h).
+The programs share a memory file with one byte for each fact, as that one of them has looked for a
+device. The libraries find the file by the variable VERBENA_RUN (port/run_note.h).
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from contextlib import suppress
 
 VARIABLE = "VERBENA_RUN"
 DEVICE, NETWORK, NOTES = 0, 1, 2  # port/run_note.h
-LEAST_DESCRIPTOR = 100  # out of the way of programs that count on the first ones
+LEAST_DESCRIPTOR = 100  # programs may rely on getting the first ones
 
 
 def keep(environment: dict[str, str]) -> int | None:
-    """Have the programs of this environment note what they do.
+    """Make a file for the notes of the programs that get this environment.
 
-    Returns the file's descriptor, which they inherit; None where it cannot be made: a limit or a
-    filter, which the device, which needs more, names as it opens.
+    Returns the file's descriptor, which they inherit. Returns None if the file cannot be made
+    because of a limit or a system call filter; opening the device, which needs more, reports that.
     """
     environment.pop(VARIABLE, None)
     with suppress(OSError):
@@ -36,5 +36,5 @@ def keep(environment: dict[str, str]) -> int | None:
 
 
 def is_set(descriptor: int | None, note: int) -> bool | None:
-    """Whether any of the programs has done it; None where nobody could have noted it."""
+    """Return whether a program has set the note; None if there is no file for notes."""
     return None if descriptor is None else os.pread(descriptor, 1, note) == b"1"

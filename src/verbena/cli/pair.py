@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena pair`: start a server, and its client as soon as the server listens; end both.
+"""`verbena pair`: starts a server, and its client as soon as the server listens; ends both.
 
 The server is a process group of its own, so that its sockets are found. The client has the
-terminal. The server's lines come through a pipe and are marked, so that the two can be told apart.
-How processes are started, heard and ended is in sides.py.
+terminal. The server's lines come through a pipe and are marked, so that the two outputs can be told
+apart. sides.py starts the processes, reads their output and ends them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ EXAMPLE = "verbena pair -- ib_write_bw -- ib_write_bw localhost"
 SERVER, CLIENT = 0, 1
 TIMED_OUT = 124  # what timeout(1) says
 STARTERS = r"(?<![\w.-])(sudo|su|doas|env|ssh|runuser|setpriv|chroot|nsenter|docker|podman|srun)\s"
-FIRST_SIGNAL = 128  # the exit status of what a signal ended is more
+FIRST_SIGNAL = 128  # the exit status of a program that a signal ended is higher
 OPTIONS = [*run.OPTIONS, "wait=", "grace="]
 Words = list[str]
 Process = subprocess.Popen[bytes]
@@ -41,7 +41,8 @@ def parser() -> argparse.ArgumentParser:
         "                    [--] SERVER [ARGUMENT ...] -- CLIENT [ARGUMENT ...]",
         description="Start a server over Verbena, and its client as soon as the server listens for "
         "connections (TCP, or a Unix socket). The server's lines are marked with 'server: '. When "
-        "the client has ended, a server that goes on is ended, and what the two have started.",
+        "the client has ended, a server that still runs is ended, and so are all processes that "
+        "the two have started.",
         epilog=f"As in: {EXAMPLE}. The exit status is the client's, or the server's if only that "
         f"failed; 128 + N after signal N; 1: the server ended well before it listened; "
         f"{TIMED_OUT}: it did not listen in time.",
@@ -59,8 +60,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=seconds,
         default=GRACE,
-        help=f"how long one may go on when the other has ended ({GRACE:g}): a server at all, a "
-        "client if its server failed",
+        help=f"how long one side may run when the other has ended ({GRACE:g}): the server always, "
+        "the client if its server failed",
     )
     return made
 
@@ -117,21 +118,21 @@ def main(arguments: Words) -> int:
 
 
 def say(text: str) -> None:
-    with suppress(OSError):  # a terminal that is gone must not keep this from ending the two
+    with suppress(OSError):  # if the terminal is gone, the two must still be ended
         print(f"verbena pair: {text}", file=sys.stderr, flush=True)
 
 
 def starts_others(words: Words) -> bool:
-    """Whether it may be another program that asks for the device: one that a shell or sudo starts.
+    """Return whether these words start a program that starts others: a shell, sudo and the like.
 
-    A program that asks for it itself, and fails before, has said why.
+    A program that looks for the device itself, and fails before, prints the reason itself.
     """
     text = " ".join(words)
     return os.path.basename(words[0]) in run.shells() or re.search(STARTERS, text) is not None
 
 
 def state_of(process: Process | None, number: int) -> str:
-    """What a side does when signal `number` ends it."""
+    """Return the state of a side at the moment at which signal `number` ends it."""
     if process is None:
         return "was not started"
     status = process.poll()
@@ -139,7 +140,7 @@ def state_of(process: Process | None, number: int) -> str:
 
 
 class Pair:
-    """A server and its client, from the one's start to the other's end."""
+    """A server and its client, from the server's start to the end of both."""
 
     def __init__(
         self,
@@ -184,7 +185,7 @@ class Pair:
         status = self.await_client(client, server)
         sides.end(client)
         if status and server.poll() is None:
-            return status  # end_all() of main ends it
+            return status  # main()'s end_all() ends the server
         self.waits_for = "the server to end"
         of_server = self.await_server(server)
         return status or of_server
@@ -199,7 +200,8 @@ class Pair:
         )
 
     def say_who_lost_verbena(self) -> None:
-        """The two have failed: a side that never asked for a device may have no way to find it."""
+        """After a failure name each side that never looked for a device: it may lack the
+        environment."""
         both = zip(self.names, self.words, (self.server, self.client), self.notes, strict=True)
         lost = [
             name.removesuffix(",")
@@ -214,12 +216,12 @@ class Pair:
             )
 
     def say_ended_by(self, number: int) -> None:
-        """A signal ends the two: what this was waiting for, and which of them ran.
+        """Print, when a signal ends the two, what this process waited for and which of them ran.
 
         timeout(1) and a terminal send the signal to the client, too, so a side that has just died
-        of it was running.
+        of the same signal counts as running.
         """
-        if number not in sides.ENDING:  # this process's parent was killed: nobody waits for a word
+        if number not in sides.ENDING:  # this process's parent was killed: there is no reader
             return
         states = "; ".join(
             f"{name} {state_of(process, number)}"
@@ -239,7 +241,7 @@ class Pair:
         return sides.shell_status(status)
 
     def hear_out(self) -> None:
-        """Both have ended: show what is left of what they said."""
+        """Print the rest of the output of the two, which have ended."""
         for reader in self.readers:
             reader.join(GRACE)
 
@@ -261,7 +263,8 @@ class Pair:
         return False
 
     def await_client(self, client: Process, server: Process) -> int:
-        """Its status. When its server has failed it may go on for so long, and is ended then."""
+        """Return the client's exit status. If its server fails, it is ended after the time of
+        grace."""
         while True:
             try:
                 return self.status_of(client, CLIENT, 0.2)
@@ -280,10 +283,11 @@ class Pair:
         return sides.shell_status(server.returncode)
 
     def await_server(self, server: Process) -> int:
-        """Its exit status; 0 when it goes on, as a server for many clients does."""
+        """Return the server's exit status; 0 if it still runs, as a server for many clients
+        does."""
         with suppress(subprocess.TimeoutExpired):
             return self.status_of(server, SERVER, self.grace)
-        if self.grace:  # who gives it no time knows that it goes on
+        if self.grace:  # with --grace 0 the user expects that
             say(
                 f"{self.names[SERVER]} still ran {self.grace:g} s after the client's end "
                 "and was ended"

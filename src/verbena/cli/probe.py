@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How two processes reach each other's memory here: tried by connecting a QP of one with the other.
+"""Finds out how two processes reach each other's memory, by connecting two QPs.
+
+`verbena info` and `verbena doctor` call probe(), which starts
 
     python -m verbena.cli.probe DESCRIPTOR
 
-is one of the two; the descriptor is its end of a socket pair.
+twice; the descriptor is an end of a socket pair.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ TIMEOUT = 30.0  # seconds; it takes a fraction of one
 
 @dataclass(frozen=True)
 class Reach:
-    """How a peer's memory is reached; `reason` says why not by the best way, or is empty."""
+    """How a peer's memory is reached; `reason` says why the fastest way is not used, or is
+    empty."""
 
     shared_memory: bool
     own_memory: str
@@ -29,13 +32,13 @@ class Reach:
 
 
 class ProbeError(OSError):
-    """The two processes did not come together."""
+    """The two processes could not connect."""
 
 
 def probe() -> Reach:
-    """Starts two processes that connect, and returns what one says of the other.
+    """Start two processes that connect, and return how one reaches the memory of the other.
 
-    Raises ProbeError with what they said on stderr.
+    Raises ProbeError with the last line that they wrote on stderr.
     """
     ends = socket.socketpair()
     with ends[0], ends[1]:
@@ -47,7 +50,7 @@ def probe() -> Reach:
 def start(end: socket.socket) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "verbena.cli.probe", str(end.fileno())],
-        env=os.environ | {"VERBENA_CARRIER": "direct"},  # packets would not look at memory
+        env=os.environ | {"VERBENA_CARRIER": "direct"},  # over RoCE memory is not mapped
         pass_fds=[end.fileno()],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -70,7 +73,7 @@ def finish(child: subprocess.Popen[str]) -> str:
 
 
 def reach_of_peer(description: dict[str, Any], pid: int) -> Reach:
-    """The entry of the peer `pid` in what Context.describe() returned."""
+    """Return the entry of the peer `pid` in a result of Context.describe(). Raises ProbeError."""
     peers = description.get("peers", [])
     peer = next((peer for peer in peers if peer["pid"] == pid), None)
     if peer is None:
@@ -79,7 +82,7 @@ def reach_of_peer(description: dict[str, Any], pid: int) -> Reach:
 
 
 def be_one_of_two(end: socket.socket) -> dict[str, Any]:
-    """Connects a QP with the process at the other end and describes the device then."""
+    """Connect a QP with the process at the other end, and return the device's description."""
     from verbena import verbs
 
     with verbs.open_device() as context:
@@ -87,7 +90,7 @@ def be_one_of_two(end: socket.socket) -> dict[str, Any]:
         qp = context.alloc_pd().create_qp(send_cq=queue)
         verbs.connect_rc(qp, end)
         description = context.describe()
-        end.sendall(b".")  # neither leaves before both have looked
+        end.sendall(b".")  # neither ends before both have their description
         end.recv(1)
     return description or {}
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far simulations are, on stderr: one line of a terminal that is kept up to date, or, where
-stderr is no terminal, a line after ten seconds and after twice as long each time.
+"""The progress of simulations on stderr, as verbena.progress prints it.
 
-``verbena sim`` uses this. Nothing is said of a run that is over soon, nor with --quiet.
+``verbena sim`` uses this. Nothing is printed for a run that ends soon, nor with --quiet.
 """
 
 from __future__ import annotations
@@ -19,14 +18,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Line", "Report", "expected", "span", "watcher"]
 
-REPORTS = 0.2  # s between two looks at a run
-HOPS_PER_SECOND = 2e6  # of a common machine: for estimates
-LONG = 30.0  # s: what is expected to take longer is said beforehand
+REPORTS = 0.2  # s between two reports of a run
+HOPS_PER_SECOND = 2e6  # on a common machine: for estimates
+LONG = 30.0  # s: a run that is expected to take longer is announced
 
 
 @dataclass(frozen=True)
 class Report:
-    """How far a run is: ``part`` of it is over after ``wall`` seconds, at ``now`` ps."""
+    """The progress of a run: the fraction ``part`` is done after ``wall`` seconds, at ``now``
+    ps."""
 
     name: str
     now: int
@@ -36,7 +36,7 @@ class Report:
     events: int
 
     def text(self, duration: int | None) -> str:
-        """Simulated and wall time, and how much there is left."""
+        """Return simulated and wall time, and an estimate of the rest."""
         from verbena.sim.units import time_text
 
         until = f" of {time_text(duration)}" if duration else ""
@@ -49,7 +49,7 @@ class Report:
 
 
 def span(seconds: float) -> str:
-    """Of wall time: "4.2 s", "3 min", "2.5 h"."""
+    """Return a wall time as text: "4.2 s", "3 min", "2.5 h"."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     if seconds < 100:
@@ -58,7 +58,7 @@ def span(seconds: float) -> str:
 
 
 def watcher(scenario: Scenario, tell: Callable[[Report], object]) -> Callable[[World], None]:
-    """A function for World.run that tells now and then how far the run is."""
+    """Return a function for World.run that reports the run's progress every REPORTS seconds."""
     import numpy as np
 
     begin = shown = time.monotonic()
@@ -79,7 +79,7 @@ def watcher(scenario: Scenario, tell: Callable[[Report], object]) -> Callable[[W
 
 
 def expected(scenario: Scenario, together: int = 1) -> str:
-    """A sentence about a simulation that will take long, or nothing."""
+    """Return a sentence about a simulation that will take long, or an empty string."""
     hops = scenario.hops() * together
     seconds = hops / HOPS_PER_SECOND
     if seconds < LONG:

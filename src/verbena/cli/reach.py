@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether this system lets one process copy another's memory, tried with two processes."""
+"""Tests with two processes whether this system lets one copy the other's memory.
+
+`verbena doctor` calls this. It is the cross-process copy of the direct carrier (process_vm_readv).
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,9 @@ class Iovec(ctypes.Structure):
 
 
 def copy_error() -> int:
-    """0 when a process of this user may read a sibling's memory, otherwise the errno.
+    """Return 0 when a process of this user may read a sibling's memory, otherwise the errno.
 
-    Siblings, because Linux' Yama lets a parent do more than they may to each other.
+    The two are siblings, because Linux' Yama allows a parent more than siblings.
     """
     buffer = ctypes.create_string_buffer(len(SECRET))
     ready, hold = os.pipe(), os.pipe()
@@ -42,7 +45,7 @@ def copy_error() -> int:
 def hold_secret(
     buffer: ctypes.Array[ctypes.c_char], ready: tuple[int, int], hold: tuple[int, int]
 ) -> None:
-    """The process that is read: it permits it as Verbena's library does, and waits."""
+    """Be the process that is read: permit it as Verbena's library does, and wait."""
     buffer.raw = SECRET
     ctypes.CDLL(None).prctl(PR_SET_PTRACER, ANY_PROCESS, 0, 0, 0)
     os.close(hold[1])
@@ -63,12 +66,12 @@ def ask_sibling(holder: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
     finally:
         os.close(answer[0])
         os.waitpid(reader, 0)
-    # A filter that kills leaves no answer.
+    # A system call filter may have killed the reader: then there is no answer.
     return int(ANSWER.unpack(data)[0]) if len(data) == ANSWER.size else errno.EPERM
 
 
 def read_error(holder: int, buffer: ctypes.Array[ctypes.c_char]) -> int:
-    """The errno of reading the buffer at the same address in the process `holder`."""
+    """Return the errno of reading the buffer at the same address in the process `holder`, or 0."""
     libc = ctypes.CDLL(None, use_errno=True)
     local, remote = (Iovec(ctypes.addressof(buffer), len(SECRET)) for _ in range(2))
     one = ctypes.c_ulong(1)
@@ -89,7 +92,7 @@ def yama_scope() -> int | None:
 
 
 def seccomp_filtered() -> bool:
-    """Whether a system call filter, such as a container's, stands around this process."""
+    """Return whether a system call filter, such as a container's, applies to this process."""
     try:
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
@@ -98,7 +101,7 @@ def seccomp_filtered() -> bool:
 
 
 def explain(error: int) -> tuple[str, str]:
-    """Why copying failed with this errno, and what would allow it."""
+    """Return why copying failed with this errno, and what would allow it."""
     scope = yama_scope()
     if scope is not None and scope >= 2:
         return (

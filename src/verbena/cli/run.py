@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena run`: replace this process by a program that finds Verbena's device."""
+"""`verbena run`: replaces this process by a program that finds Verbena's device.
+
+verbena.cli starts main(). pair.py and env.py share its options and its checks.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,40 @@ from verbena import capture, fault, launch
 from verbena.cli import notes
 from verbena.cli.elf import obstacle, sanitizers
 
-# What shells say: the program was found and cannot be run; it was not found.
+# As in shells: wrong usage; the program was found and cannot be run; it was not found.
 USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
 
 
-OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "link-layer=", "pkeys=", "port=",
-           "part-id=", "fault=", "capture=", "capture-direct", "capture-bytes="]  # fmt: skip
+OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "link-layer=", "pkeys=", "device",
+           "devices=", "port=", "part-id=", "fault=", "capture=", "capture-direct",
+           "capture-bytes="]  # fmt: skip
+
+
+class DeviceAction(argparse.Action):
+    """`--device` begins another device, which has no ports yet."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, *_: object
+    ) -> None:
+        if namespace.port:
+            parser.error("put --port behind the --device that it is a port of")
+        namespace.device = [*(namespace.device or []), []]
+
+
+class PortAction(argparse.Action):
+    """`--port` is a port of the `--device` before it, or of every device where there is none."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        if namespace.device:
+            namespace.device[-1].append(values)
+        else:
+            namespace.port = [*(namespace.port or []), values]
 
 
 class ProgramError(Exception):
@@ -37,8 +68,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena run",
         usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--netdev NAME]\n"
-        "                   [--link-layer LAYER] [--pkeys LIST] [--port PORT ...] [--part-id N]\n"
-        "                   [--fault RULES]\n"
+        "                   [--link-layer LAYER] [--pkeys LIST] [--port PORT ...]\n"
+        "                   [--devices N | --device [--port PORT ...] ...]\n"
+        "                   [--part-id N] [--fault RULES]\n"
         "                   [--capture FILE [--capture-direct] [--capture-bytes N]]\n"
         "                   [--] PROGRAM [ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
@@ -53,7 +85,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_options(made: argparse.ArgumentParser) -> None:
-    """What `verbena run` and `verbena pair` both take: arguments of launch.environment()."""
+    """Add the options that `run`, `pair` and `env` share: arguments of launch.environment()."""
     made.add_argument(
         "--shared-heap",
         action="store_true",
@@ -64,7 +96,7 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "--log",
         metavar="LEVEL",
         choices=[level.value for level in launch.LogLevel],
-        help="what Verbena says on stderr: errors, info, counters or debug",
+        help="what Verbena prints on stderr: errors, info, counters or debug",
     )
     made.add_argument(
         "--spin",
@@ -75,8 +107,8 @@ def add_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--netdev",
         metavar="NAME",
-        help="the interface that the device stands for, as an adapter stands for one: its "
-        "addresses are the GIDs, its MTU is the port's (otherwise every interface counts)",
+        help="the interface that the device uses, as an adapter belongs to one: its "
+        "addresses are the GIDs, its MTU is the port's (default: every interface)",
     )
     made.add_argument(
         "--link-layer",
@@ -89,24 +121,37 @@ def add_options(made: argparse.ArgumentParser) -> None:
         "--pkeys",
         metavar="LIST",
         type=pkey_table,
-        help="the port's P_Key table, as in 0xffff,0x8001: a QP's pkey_index names an entry of it "
-        "(up to 32; otherwise the default partition alone, 0xffff)",
+        help="the port's P_Key table, as in 0xffff,0x8001: a QP's pkey_index selects an entry "
+        "of it (up to 32 entries; default: the default partition alone, 0xffff)",
     )
     made.add_argument(
         "--port",
         metavar="PORT",
-        action="append",
+        action=PortAction,
         type=port,
-        help="once or twice, in place of --link-layer: the adapter's ports, ethernet or infiniband "
-        "with settings of their own behind it, as in ethernet,netdev=eth0 or "
+        help="a port of the adapter, given once or twice, in place of --link-layer: ethernet or "
+        "infiniband and the port's settings, as in ethernet,netdev=eth0 or "
         "infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001",
+    )
+    made.add_argument(
+        "--devices",
+        metavar="N",
+        type=device_count,
+        help="how many devices there are, verbena0, verbena1 and so on, each with the ports that "
+        "the options say (1)",
+    )
+    made.add_argument(
+        "--device",
+        action=DeviceAction,
+        nargs=0,
+        help="once for each device, in place of --devices, and in front of its --port options",
     )
     made.add_argument(
         "--part-id",
         metavar="N",
         type=part_number,
-        help="the vendor_part_id that the device reports: perftest, for one, offers inline data "
-        "and the ibv_wr_* calls only to adapters that it knows (4119 is one)",
+        help="the vendor_part_id that the device reports: perftest, for example, uses inline data "
+        "and the ibv_wr_* calls only with adapters that it knows (4119 is one)",
     )
     add_packet_options(made)
 
@@ -116,7 +161,7 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
         "--fault",
         metavar="RULES",
         type=fault_rules,
-        help="harm packets on purpose, as in 'drop 1%%; delay 2ms opcode=read-response; seed 7'",
+        help="inject faults into packets, as in 'drop 1%%; delay 2ms opcode=read-response; seed 7'",
     )
     made.add_argument(
         "--capture",
@@ -126,8 +171,8 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--capture-direct",
         action="store_true",
-        help="with --capture: also what reaches a peer on this host without packets, as the "
-        "packets that it would have been",
+        help="with --capture: also requests that reach a peer on this host without packets, as the "
+        "packets that an adapter would send",
     )
     made.add_argument(
         "--capture-bytes",
@@ -138,7 +183,7 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
 
 
 def meant_by(option: str, names: list[str]) -> str:
-    """What a long option that is unknown may be meant to be, to put behind the complaint."""
+    """Return a hint for the message about an unknown option: the option that is most like it."""
     near = difflib.get_close_matches(option, [name.rstrip("=") for name in names], 1)
     return f" (is --{near[0]} meant?)" if near else ""
 
@@ -146,7 +191,8 @@ def meant_by(option: str, names: list[str]) -> str:
 def parse(
     arguments: list[str], options: argparse.ArgumentParser, names: list[str]
 ) -> tuple[argparse.Namespace, list[str]]:
-    """The options, and the program's words: all from the first that is no option, untouched."""
+    """Return the options, and the program's words: all from the first that is no option,
+    unchanged."""
     try:
         _, words = getopt.getopt(arguments, "h", names)
     except getopt.GetoptError as error:
@@ -155,11 +201,12 @@ def parse(
     parsed = options.parse_args(ours)
     if not parsed.capture and (parsed.capture_direct or parsed.capture_bytes is not None):
         options.error("name the file to capture into: --capture FILE")
-    if parsed.port:
-        try:
-            launch.check_ports(parsed.port, parsed.link_layer)
-        except ValueError as error:
-            options.error(str(error))
+    if parsed.device and parsed.devices is not None:
+        options.error("--devices is how often there is a --device: leave it out")
+    try:
+        launch.device_settings(parsed.link_layer, parsed.port, parsed.device or parsed.devices)
+    except ValueError as error:
+        options.error(str(error))
     return parsed, words
 
 
@@ -167,6 +214,15 @@ def microseconds(text: str) -> int:
     value = int(text) if text.isdecimal() else -1
     if value < 0:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of microseconds")
+    return value
+
+
+def device_count(text: str) -> int:
+    value = int(text) if text.isdecimal() else 0
+    if not 1 <= value <= launch.DEVICES_MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number of devices from 1 to {launch.DEVICES_MOST}"
+        )
     return value
 
 
@@ -225,7 +281,7 @@ def begin_capture(file: str) -> None:
 
 
 def find_program(name: str, path: str) -> Path:
-    """Where the shell would find the program. Raises ProgramError."""
+    """Return where the shell would find the program. Raises ProgramError."""
     found = shutil.which(name, path=path)
     if found:
         return Path(found)
@@ -250,10 +306,10 @@ def package_hint(name: str) -> str:
 
 
 def check(program: Path) -> None:
-    """Raises ProgramError when Verbena's libraries would not get into the program."""
+    """Raise ProgramError when the dynamic linker would not load Verbena's libraries."""
     try:
         found = obstacle(program)
-    except PermissionError:  # execute-only: nothing can be said, and the linker may still do it
+    except PermissionError:  # execute-only: it cannot be checked, and may still work
         return
     except FileNotFoundError as error:
         raise ProgramError(
@@ -274,7 +330,7 @@ def start(program: Path, words: list[str], environment: dict[str, str]) -> None:
 
 
 def warn_debugger() -> None:
-    """gdb shows what it was given: Python, which becomes the program."""
+    """Print a hint when this process runs in gdb, which then shows Python and not the program."""
     with suppress(OSError, ValueError, StopIteration):
         status = Path("/proc/self/status").read_text().splitlines()
         tracer = int(next(line for line in status if line.startswith("TracerPid:")).split()[1])
@@ -287,10 +343,9 @@ def warn_debugger() -> None:
 
 
 def keep_notes(words: list[str], environment: dict[str, str]) -> None:
-    """Have the program say at its end if it went over the network and never looked for a device.
+    """Have the program report at its end if it used the network and never looked for a device.
 
-    Who starts a shell to work in has not started a program, and hears nothing; neither does who
-    already runs in such a program.
+    An interactive shell is not such a program, and reports nothing.
     """
     if len(words) == 1 and Path(words[0]).name in shells():
         environment.pop(notes.VARIABLE, None)
@@ -306,7 +361,7 @@ def shells() -> set[str]:
 
 
 def environment_of(options: argparse.Namespace) -> dict[str, str]:
-    """The environment for a program that is started with these options (add_options)."""
+    """Return the environment for a program that is started with these options (add_options)."""
     return launch.environment(
         shared_heap=options.shared_heap,
         log=options.log,
@@ -315,6 +370,7 @@ def environment_of(options: argparse.Namespace) -> dict[str, str]:
         link_layer=options.link_layer,
         pkeys=options.pkeys,
         ports=options.port,
+        devices=options.device or options.devices,
         part_id=options.part_id,
         faults=options.fault,
         capture=options.capture,
@@ -324,20 +380,20 @@ def environment_of(options: argparse.Namespace) -> dict[str, str]:
 
 
 def find_checked(name: str, environment: dict[str, str]) -> Path:
-    """The program, which Verbena's libraries get into. Raises ProgramError."""
+    """Return the program, into which Verbena's libraries can be loaded. Raises ProgramError."""
     program = find_program(name, environment["PATH"])
     check(program)
     return program
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `verbena run`; returns only when the program could not be started."""
+    """Run `verbena run`. Returns an exit status only when the program could not be started."""
     made = parser()
     options, words = parse(arguments, made, OPTIONS)
     if not words:
         made.error("name the program to start, as in: verbena run -- ibv_devices")
     environment = environment_of(options)
-    environment.pop(launch.COMMAND, None)  # of a pair that this is part of
+    environment.pop(launch.COMMAND, None)  # set if `verbena pair` started this
     try:
         program = find_checked(words[0], environment)
         if options.capture:

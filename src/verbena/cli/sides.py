@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The two sides of `verbena pair` as processes: started, heard, and ended with all they started.
+"""The two sides of `verbena pair` as processes: start, output, and end with all descendants.
 
-`verbena pair` is two processes. The one that a user sees waits and passes signals on, and its child
-does the work: orphans below that become its children, so that they can be found and ended too. When
-the first is killed (SIGKILL), the kernel tells the child, which ends all. When both are killed at
-once, the kernel kills the two sides, and what those have started stays.
+`verbena pair` is two processes. The one that a user sees waits and passes signals on. Its child
+does the work: orphans below it become its children (PR_SET_CHILD_SUBREAPER), so that they can be
+found and ended, too. When the first is killed (SIGKILL), the kernel signals the child, which ends
+all. When both are killed at once, the kernel kills the two sides, and processes that those have
+started stay.
 """
 
 from __future__ import annotations
@@ -26,16 +27,18 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 ENDING = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 PARENT_GONE = signal.SIGRTMIN  # not one of ENDING: those may be ignored, as under nohup
 ORPHANS_END = 5.0  # seconds
-PIECE = 1 << 16  # of a line that does not end
+PIECE = 1 << 16  # a line that is longer is copied in pieces of this size
 
 prctl = ctypes.CDLL(None).prctl
 
 
 def go_on_in_child() -> None:
-    """Fork, and return in the child alone; this process waits, passes signals on, and exits as it.
+    """Fork, and return in the child alone; the parent waits, passes signals on, and exits as the
+    child.
 
-    A process that is killed cannot end what it started. So what a user kills starts nothing itself,
-    and its child hears PARENT_GONE in ended_together(). Call it while there is one thread.
+    A process that is killed cannot end its children. So the process that a user may kill starts
+    nothing but this child, which gets PARENT_GONE in ended_together(). Call this while there is one
+    thread.
     """
     sys.stdout.flush()
     sys.stderr.flush()
@@ -53,7 +56,7 @@ def go_on_in_child() -> None:
 
 
 def pass_signals_to(child: int) -> None:
-    """What would end this process ends its child first; what is ignored stays so."""
+    """Pass the signals that would end this process on to its child; ignored ones stay ignored."""
 
     def hand_on(number: int, frame: object) -> None:
         with suppress(ProcessLookupError):
@@ -65,7 +68,7 @@ def pass_signals_to(child: int) -> None:
 
 
 class EndedBySignal(SystemExit):
-    """A signal ends this process, which unwinds; the exit status is a shell's for it."""
+    """A signal ends this process; the exit status is 128 + the signal's number."""
 
     def __init__(self, number: int) -> None:
         super().__init__(128 + number)
@@ -74,12 +77,13 @@ class EndedBySignal(SystemExit):
 
 @contextmanager
 def ended_together() -> Iterator[Callable[[], None]]:
-    """A signal that ends this process unwinds it (EndedBySignal); then no descendant is left.
+    """Turn signals that end this process into EndedBySignal, and end all descendants at the exit.
 
-    Yields what ends them sooner. For the child of go_on_in_child(), which has no children yet.
+    Yields a function that ends them sooner. Only the child of go_on_in_child() may use this, while
+    it has no children yet.
 
-    A signal that was ignored stays so, as nohup wants it. One that comes while the block unwinds is
-    not heard: nothing may keep it from ending what it started.
+    A signal that was ignored stays ignored, as nohup requires. Signals are ignored while the block
+    unwinds, so that nothing keeps it from ending its descendants.
     """
 
     def leave(number: int, frame: object) -> None:
@@ -106,8 +110,8 @@ def ended_together() -> Iterator[Callable[[], None]]:
 
 
 def dying_with(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:
-    """For a child, before its exec if it has one: it gets signal `number` when `parent`, which
-    starts it, is no more."""
+    """Return a function that a child calls before its exec: the kernel then sends it signal
+    `number` when `parent`, which starts it, ends."""
 
     def arrange() -> None:
         prctl(PR_SET_PDEATHSIG, int(number))
@@ -118,7 +122,7 @@ def dying_with(parent: int, number: int = signal.SIGKILL) -> Callable[[], None]:
 
 
 def end_descendants() -> None:
-    """Kill what is left below this process. What runs as another user stays."""
+    """Kill all processes below this one. Processes of another user stay."""
     deadline = time.monotonic() + ORPHANS_END
     while (left := descendants(os.getpid())) and time.monotonic() < deadline:
         for process in left:
@@ -131,7 +135,7 @@ def end_descendants() -> None:
 
 
 def descendants(root: int) -> set[int]:
-    """The processes below `root` at the moment, with those that have ended and are not reaped."""
+    """Return the processes below `root` at the moment, with zombies."""
     parents: dict[int, int] = {}
     for name in filter(str.isdecimal, os.listdir("/proc")):
         with suppress(OSError):
@@ -145,7 +149,8 @@ def descendants(root: int) -> set[int]:
 
 
 class Output:
-    """This process's stdout, which both sides' lines go to; whole lines, one at a time."""
+    """This process's stdout, to which the lines of both sides are copied, one whole line at a
+    time."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -153,7 +158,8 @@ class Output:
         self.lock = threading.Lock()
 
     def copy(self, lines: IO[bytes], mark: bytes) -> None:
-        """Each line, marked. What cannot be written is read on, so that its writer goes on."""
+        """Copy each line with the mark. Reads on after a write error, so that the writer can go
+        on."""
         begins = True
         while piece := lines.readline(PIECE):
             text = mark * begins + piece
@@ -172,14 +178,14 @@ class Output:
             self.error = error
 
     def check(self) -> None:
-        """Raises OSError when something could not be written; BrokenPipeError if none reads."""
+        """Raise OSError when a line could not be written; BrokenPipeError if there is no reader."""
         if isinstance(self.error, BrokenPipeError):
             raise self.error
         if self.error:
             raise OSError(f"cannot write what the two say: {self.error.strerror}")
 
     def reader(self, lines: IO[bytes] | None, mark: bytes = b"") -> threading.Thread:
-        """A thread that copies, started."""
+        """Start and return a thread that copies the lines. Raises OSError."""
         assert lines is not None
         made = threading.Thread(target=self.copy, args=(lines, mark), daemon=True)
         try:
@@ -192,7 +198,8 @@ class Output:
 def start_server(
     program: str, words: list[str], environment: dict[str, str], kept: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """A process group of its own, without a terminal; its lines come through a pipe.
+    """Start a server: a process group of its own, without a terminal, whose lines come through a
+    pipe.
 
     It inherits the descriptors `kept`.
     """
@@ -212,7 +219,7 @@ def start_server(
 def start_client(
     program: str, words: list[str], environment: dict[str, str], kept: tuple[int, ...] = ()
 ) -> subprocess.Popen[bytes]:
-    """It has the terminal; where stdout is none, its lines come through a pipe.
+    """Start a client, which has the terminal; if stdout is none, its lines come through a pipe.
 
     It inherits the descriptors `kept`.
     """
@@ -229,14 +236,14 @@ def start_client(
 
 
 def one_file() -> bool:
-    """Whether stdout and stderr are the same, as after 2>&1."""
+    """Return whether stdout and stderr are the same file, as after 2>&1."""
     with suppress(OSError):
         return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
     return False
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
-    """Terminate it if it still runs, and kill it if it does not mind."""
+    """Terminate a process if it still runs, and kill it if it does not end within a second."""
     if process.poll() is None:
         process.terminate()
         with suppress(subprocess.TimeoutExpired):
@@ -247,17 +254,17 @@ def end(process: subprocess.Popen[bytes]) -> None:
 
 
 def shell_status(status: int) -> int:
-    """As a shell gives it: 128 + N after signal N."""
+    """Return an exit status as a shell does: 128 + N after signal N."""
     return status if status >= 0 else 128 - status
 
 
 def how_it_ended(status: int) -> str:
-    """What follows "it ended"."""
+    """Return the words that follow "it ended": the exit status, or the signal."""
     return f"(exit {status})" if status >= 0 else f"by {signal_name(-status)} (signal {-status})"
 
 
 def signal_name(number: int) -> str:
-    """As signal.h has it. The real-time signals between the first and the last have no name."""
+    """Return a signal's name of signal.h, or SIGRTMIN+N for a real-time signal without one."""
     with suppress(ValueError):
         return signal.Signals(number).name
     return f"SIGRTMIN+{number - signal.SIGRTMIN}"

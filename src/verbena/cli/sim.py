@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena sim`: run a scenario, say what happened, and draw it."""
+"""`verbena sim`: runs a scenario, prints a summary, and writes the files that were asked for.
+
+verbena.cli starts main(). variants.py runs the variants, verbena.sim the simulation itself.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 128 + 2
 FORMATS = ("png", "svg", "pdf")
-# Before a scenario's closing text, where a run with other settings may have shown something else.
+# Precedes a scenario's closing text when the run had other settings, for which it may not hold.
 UNCHANGED = "Unchanged, and in all its variants, the scenario shows: "
 
 
@@ -32,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         prog="verbena sim",
         usage="verbena sim [OPTION ...] SCENARIO\n       verbena sim --list",
         description="Simulate a network in virtual time: a scenario is a TOML file, or the name of "
-        "a ready one. What happened is printed; pictures and files are made on request.",
+        "a ready one. Prints a summary; writes pictures and files on request.",
         epilog="LINK is s0-h1 or s0[1], as the scenario names links. A scenario that has variants "
         "runs in each of them, several at once, and their names are added to those of files and "
         "folders; with --plots a picture has them side by side. Ctrl-C "
@@ -44,10 +47,10 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("scenario", nargs="?", metavar="SCENARIO", help="a TOML file or a name")
     made.add_argument(
-        "--list", action="store_true", help="the ready scenarios, and what they teach"
+        "--list", action="store_true", help="list the ready scenarios, and what they show"
     )
     made.add_argument("--show", action="store_true", help="print the scenario's file and end")
-    made.add_argument("--seed", type=int, metavar="N", help="instead of the scenario's own")
+    made.add_argument("--seed", type=int, metavar="N", help="a seed in place of the scenario's")
     made.add_argument(
         "--variant", action="append", metavar="NAME", help="only this variant (may be repeated)"
     )
@@ -65,18 +68,18 @@ def parser() -> argparse.ArgumentParser:
         "--jobs",
         type=int,
         metavar="N",
-        help="variants that run at once; without it as many as there are cores and memory for",
+        help="variants that run at once (default: as many as there are cores and memory for)",
     )
     made.add_argument(
         "--plots",
         type=Path,
         metavar="FOLDER",
-        help="draw throughput, queues, completion times and links there",
+        help="draw throughput, queues, completion times and links into this folder",
     )
     made.add_argument(
-        "--format", choices=FORMATS, default="png", help="of the pictures (%(default)s)"
+        "--format", choices=FORMATS, default="png", help="format of the pictures (%(default)s)"
     )
-    made.add_argument("--parquet", type=Path, metavar="FOLDER", help="write all arrays there")
+    made.add_argument("--parquet", type=Path, metavar="FOLDER", help="write all arrays as tables")
     made.add_argument(
         "--pcapng",
         action="append",
@@ -91,14 +94,14 @@ def parser() -> argparse.ArgumentParser:
         help="with --pcapng: keep the first N bytes of each packet (64 to 4352; otherwise all)",
     )
     made.add_argument(
-        "--timeline", type=Path, metavar="FILE", help="write what Perfetto (ui.perfetto.dev) opens"
+        "--timeline", type=Path, metavar="FILE", help="write a trace for Perfetto (ui.perfetto.dev)"
     )
     made.add_argument("--quiet", action="store_true", help="no progress, and no estimates")
     return made
 
 
 def main(arguments: list[str]) -> int:
-    """Runs `verbena sim`."""
+    """Run `verbena sim`. Returns its exit status."""
     made = parser()
     options = made.parse_args(arguments)
     try:
@@ -173,7 +176,7 @@ def run(options: argparse.Namespace, captures: dict[str, str]) -> int:
 def tell(
     scenario: Scenario, result: ScenarioResult, options: argparse.Namespace, variant: str | None
 ) -> int:
-    """Prints and writes what a run measured. Returns 1 where something is wrong with it."""
+    """Print and write a run's results. Returns the exit status: 1 if the run or a file failed."""
     print(result.summary(), flush=True)
     written = write(result, options, variant)
     unexpected = result.end in ("deadlock", "stalled") and result.end != scenario.expect
@@ -183,8 +186,8 @@ def tell(
 
 
 def say_before(scenario: Scenario, line: Line) -> None:
-    """The notes of a run that somebody waits for, which are in its summary, too; and how long it
-    may take."""
+    """Print, before a run, how long it may take, and on a terminal its notes, which the summary
+    repeats."""
     if line.terminal:
         for note in scenario.notes:
             print(f"{scenario.name}: note: {note}", file=sys.stderr)
@@ -193,7 +196,7 @@ def say_before(scenario: Scenario, line: Line) -> None:
 
 
 def failed(scenario: Scenario, result: ScenarioResult) -> bool:
-    """Whether flows failed that were not to; it says how many."""
+    """Return whether flows failed that the scenario does not allow to; print how many."""
     count = sum(sum(reasons.values()) for reasons in result.failures.values())
     if not count or "failures" in scenario.allow:
         return False
@@ -204,7 +207,7 @@ def failed(scenario: Scenario, result: ScenarioResult) -> bool:
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """What would be missed only after a long run: packages and folders. Raises OSError."""
+    """Check packages and make folders before the run, which may be long. Raises OSError."""
     for folder, package in ((options.plots, "matplotlib"), (options.parquet, "pyarrow")):
         if folder is None:
             continue
@@ -228,14 +231,14 @@ def _make_folder(folder: Path) -> None:
 
 
 def load(name: str) -> Scenario:
-    """A file or a ready scenario; OSError names what there is."""
+    """Load a file or a ready scenario. Raises OSError, which names the ready ones."""
     from verbena.sim import Scenario
 
     return Scenario.load(name)
 
 
 def listed() -> str:
-    """Each ready scenario with what it teaches."""
+    """Return the names of the ready scenarios, each with what it shows."""
     from verbena.sim import ready
 
     lines = []
@@ -252,7 +255,7 @@ def listed() -> str:
 
 
 def _captures(made: argparse.ArgumentParser, words: list[str]) -> dict[str, str]:
-    """Files by link."""
+    """Return the captures' files by link."""
     captures: dict[str, str] = {}
     for word in words:
         link, equals, file = word.partition("=")
@@ -264,7 +267,7 @@ def _captures(made: argparse.ArgumentParser, words: list[str]) -> dict[str, str]
 
 
 def _change(word: str) -> tuple[str, Any]:
-    """A value as TOML has it; what is none is text."""
+    """Parse KEY=VALUE: the value is TOML, or else text. Raises ValueError."""
     key, equals, value = word.partition("=")
     if not (key and equals):
         raise ValueError(f"--set {word}: it is to be KEY=VALUE")
@@ -275,12 +278,13 @@ def _change(word: str) -> tuple[str, Any]:
 
 
 def _named(path: Path, variant: str | None) -> Path:
-    """out.pcapng becomes out-lossy.pcapng."""
+    """Return a variant's file name: out.pcapng becomes out-lossy.pcapng."""
     return path if variant is None else path.with_name(f"{path.stem}-{variant}{path.suffix}")
 
 
 def write(result: ScenarioResult, options: argparse.Namespace, variant: str | None) -> bool:
-    """What was asked for; says what was made, and what could not be."""
+    """Write the files that the options ask for. Prints their names; returns whether all
+    succeeded."""
     makes: tuple[tuple[Path | None, Callable[[Path], object]], ...] = (
         (
             options.plots and options.plots / (variant or ""),
@@ -298,7 +302,7 @@ def write(result: ScenarioResult, options: argparse.Namespace, variant: str | No
 
 
 def compare(results: list[ScenarioResult], options: argparse.Namespace) -> bool:
-    """The variants side by side."""
+    """Draw the variants side by side. Returns whether that succeeded."""
     from verbena.sim import plots
 
     path = options.plots / f"variants.{options.format}"

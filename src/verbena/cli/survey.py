@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a libibverbs says about its devices, as plain data for tables and JSON."""
+"""Queries the devices of a libibverbs, as plain data for tables and JSON.
+
+`verbena devices` and `verbena info` call devices(). Opening a device raises VerbsError.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,7 @@ class DeviceView:
 
 
 def address_text(gid: bytes) -> str:
-    """A GID as people write the address that it stands for.
+    """Return the IPv4 or IPv6 address of a GID as text.
 
     >>> address_text(bytes(10) + bytes([255, 255, 10, 0, 0, 1]))
     '10.0.0.1'
@@ -95,7 +98,7 @@ def limits(attributes: Any) -> dict[str, int]:
 
 
 def device_view(device: verbs.Device) -> DeviceView:
-    """Opens a device and asks it. Raises VerbsError."""
+    """Open a device and query it. Raises VerbsError."""
     with device.open() as context:
         attributes = context.query_device()
         ports = range(1, attributes.phys_port_cnt + 1)
@@ -109,5 +112,5 @@ def device_view(device: verbs.Device) -> DeviceView:
 
 
 def devices(library: str | None = None) -> list[DeviceView]:
-    """The devices that `library` finds: "packaged" (Verbena's), "system", or a path."""
+    """Return the devices that `library` finds: "packaged" (Verbena's), "system", or a path."""
     return [device_view(device) for device in verbs.get_device_list(library)]

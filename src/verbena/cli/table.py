@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text tables."""
+"""Text tables, which the commands of `verbena` print."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 
 def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> str:
-    """Rows as lines, each column as wide as its widest cell.
+    """Return rows as lines, each column as wide as its widest cell.
 
     >>> print(aligned([["a", "1"], ["bcd", "2"]]))
     a    1

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Several variants of a scenario at once, each in a process of its own.
+"""Runs several variants of a scenario at once, each in a process of its own.
 
-``verbena sim`` calls ``run_all``. Results come in the order of the variants, whichever is done
-first. Processes are forked, since the command has no other threads, and an import anew would take
+``verbena sim`` calls ``run_all``. Results come in the order of the variants, whichever ends first.
+Processes are forked: the command has no other threads, and importing the modules again would take
 longer than most runs.
 """
 
@@ -30,14 +30,15 @@ BEFORE_IT_BEGAN = 128 + signal.SIGINT  # exit code of a process that had nothing
 
 @dataclass(frozen=True)
 class Run:
-    """A scenario that is to run, and its captures: files by link, and the bytes of each packet."""
+    """A scenario to run, its captures' files by link, and the bytes that are kept of each
+    packet."""
 
     scenario: Scenario
     captures: Mapping[str, Path]
     capture_bytes: int | None
 
     def result(self, line: Line) -> ScenarioResult:
-        """In this process."""
+        """Run the scenario in this process."""
         look = None
         if not line.quiet:
             duration = self.scenario.duration
@@ -48,7 +49,7 @@ class Run:
 
 
 def jobs_for(runs: Sequence[Run], asked: int | None) -> int:
-    """Processes: as many as there are runs, cores, and memory for."""
+    """Return the number of processes: that of runs, limited by cores and memory."""
     from verbena.sim import limits
 
     cores = asked or len(os.sched_getaffinity(0))
@@ -57,10 +58,10 @@ def jobs_for(runs: Sequence[Run], asked: int | None) -> int:
 
 
 def run_all(runs: Sequence[Run], jobs: int, line: Line) -> Iterator[tuple[int, ScenarioResult]]:
-    """Places in ``runs`` and results, in that order; fewer of them after Ctrl-C.
+    """Yield indices in ``runs`` and results, in order of the indices; fewer of them after Ctrl-C.
 
-    Raises what a run raises, after the others were ended; ChildProcessError for a process that
-    ended without a result.
+    Raises the exception of a run, after the others were ended, and ChildProcessError for a process
+    that ended without a result.
     """
     if jobs == 1:
         for number, run in enumerate(runs):
@@ -75,7 +76,7 @@ def run_all(runs: Sequence[Run], jobs: int, line: Line) -> Iterator[tuple[int, S
 
 
 class _Processes:
-    """Those that run, at most ``jobs`` at once."""
+    """The processes of the runs, at most ``jobs`` at once."""
 
     def __init__(self, runs: Sequence[Run], jobs: int, line: Line) -> None:
         self.runs, self.jobs, self.line = runs, jobs, line
@@ -89,7 +90,7 @@ class _Processes:
         return self
 
     def __exit__(self, *raised: object) -> None:
-        """Whatever is left is of no use any more."""
+        """End the processes that are left."""
         for connection, (_, process) in self.running.items():
             process.terminate()
             process.join()
@@ -108,7 +109,7 @@ class _Processes:
                 shown += 1
         self.line.clear()
         for number in sorted(number for number in self.done if number >= shown):
-            yield number, self.done[number]  # behind one that Ctrl-C has kept from beginning
+            yield number, self.done[number]  # follows a run that Ctrl-C kept from starting
 
     def _step(self) -> None:
         while self.waiting and len(self.running) < self.jobs:
@@ -153,7 +154,8 @@ class _Processes:
         connection.close()
 
     def _interrupt(self) -> None:
-        """Ctrl-C: what runs is to say what it has, and nothing else begins. A second ends it."""
+        """Handle Ctrl-C: running processes return their results so far, and no other one starts. A
+        second Ctrl-C raises KeyboardInterrupt."""
         if self.interrupted:
             raise KeyboardInterrupt
         self.interrupted = True
@@ -176,10 +178,10 @@ class _Processes:
 
 
 def _run(run: Run, connection: Connection, quiet: bool) -> None:
-    """In a process: reports, and then the result, or what was raised."""
+    """Run in a child process: send reports, and then the result or the exception."""
 
     def once(signum: int, frame: object) -> None:
-        """Ctrl-C may come from the terminal and from the parent: once is enough."""
+        """Raise KeyboardInterrupt once: Ctrl-C may come from the terminal and from the parent."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise KeyboardInterrupt
 
@@ -196,7 +198,7 @@ def _run(run: Run, connection: Connection, quiet: bool) -> None:
     except BaseException as error:
         connection.send(error)
     connection.close()
-    os._exit(0)  # nothing of the parent's is this process's to flush or to remove
+    os._exit(0)  # without flushing or removing files of the parent
 
 
 def _how(code: int | None) -> str:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simulated fabrics: topologies, routing, and traffic.
+"""Models of networks: topologies, routing, and traffic. Programs and verbena.sim import this.
 
     from verbena import fabrics
 
@@ -165,10 +165,10 @@ ENGINES: dict[str, Callable[..., Routes]] = {
 
 
 def route(fabric: Fabric, engine: str = "minhop", **options: Any) -> Routes:
-    """Routes by an engine of ENGINES; ``options`` are the engine's own.
+    """Route a fabric by an engine of ENGINES; ``options`` are the engine's own.
 
-    Raises FabricError when there is no such engine, or it cannot route this fabric. What else is to
-    be known, as ``updn`` without roots, is a FabricWarning and in the ``notes`` of the routes.
+    Raises FabricError when there is no such engine, or it cannot route this fabric. Gives a
+    FabricWarning for each of the routes' ``notes``, as when ``updn`` finds no roots.
     """
     if engine not in ENGINES:
         raise FabricError(f"no routing engine {engine!r}: there are {', '.join(ENGINES)}")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Collective operations as workloads: all-reduce, reduce-scatter, all-gather and broadcast.
 
-Users call these functions, and scenarios by their names. A flow may start only when everything
-that it carries is at its sender: ``Workload.parts`` says which bytes that is, and the tests follow
-them. p is the number of hosts, S the size, alpha the time of an empty message and beta that of a
-byte (Hockney); the costs are those of the literature for hosts that send and receive at once.
+Programs call these functions, and scenarios use them by name. A flow may start only when its sender
+has all the data that the flow carries: ``Workload.parts`` says which bytes these are, and the tests
+track them. p is the number of hosts, S the size, alpha the time of an empty message and beta that
+of a byte (Hockney); the costs are those of the literature for hosts that send and receive at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = [
     "tree_all_reduce",
 ]
 
-# By these names scenarios know them, too.
+# Scenarios use these names, too.
 COLLECTIVES = tuple(name for name in __all__ if name != "collective_cost")
 PIPELINES = (  # with `chunk`
     "chain_broadcast",
@@ -46,7 +46,7 @@ BROADCASTS = ("binomial_broadcast", "chain_broadcast", "double_tree_broadcast") 
 
 Numbers = NDArray[np.int64]
 
-CHUNKS = 64  # of a pipeline whose user names no size: its start and end are then a small part
+CHUNKS = 64  # of a pipeline, by default: filling and draining it then take a small part of the time
 LEAST_CHUNK = 4096  # bytes: smaller ones are mostly headers
 
 
@@ -116,9 +116,10 @@ def recursive_halving_reduce_scatter(hosts: int, size: int) -> Workload:
     """Pairs that are half of the hosts apart exchange halves, then quarters (Thakur et al. 2005).
 
     Host i ends with the sum of chunk i. Cost for a power of two: log2 p alpha + (p - 1) / p S beta.
-    Otherwise the hosts beyond the largest power of two first add theirs to that of a neighbour, and
-    get their chunk from it at the end: 2 alpha + (S + S / p) beta more, and for p the power of two;
-    some of the chunks are then of two hosts, which costs another tenth.
+    Otherwise the hosts beyond the largest power of two first send their data to a neighbour, which
+    adds them, and get their chunk from it at the end. That costs 2 alpha + (S + S / p) beta more,
+    and p in the formula is the power of two. Some of the chunks are then for two hosts, which costs
+    another tenth.
     """
     name = "recursive halving reduce-scatter"
     need(name, hosts=hosts - 1, size=size // hosts if hosts > 0 else 0)
@@ -151,8 +152,9 @@ def halving_doubling_all_reduce(hosts: int, size: int) -> Workload:
     """Recursive halving, then recursive doubling (Rabenseifner 2004; Thakur et al. 2005).
 
     Cost for a power of two: 2 log2 p alpha + 2 (p - 1) / p S beta. Otherwise the hosts beyond the
-    largest power of two first add theirs to that of a neighbour, and get the result from it at the
-    end: 2 (alpha + S beta) more, and for p the power of two.
+    largest power of two first send their data to a neighbour, which adds them, and get the result
+    from it at the end. That costs 2 (alpha + S beta) more, and p in the formula is the power of
+    two.
     """
     name = "halving and doubling all-reduce"
     need(name, hosts=hosts - 1, size=size // hosts if hosts > 0 else 0)
@@ -166,10 +168,10 @@ def halving_doubling_all_reduce(hosts: int, size: int) -> Workload:
 
 
 class _Team:
-    """The largest power of two of the hosts; each of the ``extra`` ones has a member beside it.
+    """As many hosts as the largest power of two, the members; each ``extra`` host has a partner.
 
-    Of the first 2 * len(extra) hosts the even ones, ``doubled``, are members, and each stands for
-    the odd one behind it.
+    Among the first 2 * len(extra) hosts the even ones, ``doubled``, are members, and each is the
+    partner of the odd one after it.
     """
 
     def __init__(self, hosts: int) -> None:
@@ -180,7 +182,7 @@ class _Team:
         self.members: Numbers = np.append(self.doubled, np.arange(2 * doubled, hosts))
 
     def fold(self, size: int) -> Round:
-        """The extra hosts' own data go to their members."""
+        """Return the round in which the extra hosts send their data to their partners."""
         zero = np.zeros(len(self.extra), np.int64)
         return self.extra, self.doubled, zero, zero + size, True
 
@@ -210,7 +212,7 @@ def _doubling(team: _Team, edge: Numbers) -> list[Round]:
 
 
 def _bruck(hosts: int, edge: Numbers) -> list[Round]:
-    """In round k host i has 2^k chunks, from its own on around the end; host i - 2^k gets them."""
+    """In round k host i has 2^k chunks, from its own on, modulo hosts; it sends them to i - 2^k."""
     rank, rounds = np.arange(hosts), list[Round]()
     around = np.concatenate([edge, edge[1:] + edge[-1]])
     distance = 1
@@ -248,10 +250,11 @@ def _need_root(name: str, hosts: int, size: int, root: int) -> None:
 
 
 def _rounds(name: str, hosts: int, rounds: Iterable[Round]) -> Workload:
-    """A flow of a round begins when both of its hosts are done with their last rounds.
+    """Make a workload in which a flow begins when both of its hosts have ended their earlier
+    rounds.
 
-    That is MPI_Sendrecv with a rendezvous: a host has then all that came in any earlier round, and
-    one that is late gets nothing that would slow down what it waits for.
+    That is MPI_Sendrecv with a rendezvous: a sender then has the data of all earlier rounds, and a
+    late host gets no data that would slow down those that it waits for.
     """
     sent, received = (np.full(hosts, -1, np.int64) for _ in range(2))
     made, after, parts = list[NDArray[np.void]](), list[Numbers](), list[NDArray[np.void]]()
@@ -291,9 +294,9 @@ def tree_all_reduce(hosts: int, size: int, *, chunk: int | None = None) -> Workl
 
     ``chunk`` bytes, or a 64th of the whole and at least 4 KiB. Host i's parent is (i - 1) // 2. Of
     each chunk flow i - 1 goes from host i to its parent, once host i has those of its children;
-    flow hosts - 1 + i - 1 goes from the parent to host i, once the parent has the result. A host
-    inside of the tree receives 3 S, so it takes 3 S beta or more: ``double_tree_all_reduce`` is
-    what to use for large sizes.
+    flow hosts - 1 + i - 1 goes from the parent to host i, once the parent has the result. An inner
+    host receives 3 S, so the operation takes 3 S beta or more: use ``double_tree_all_reduce`` for
+    large sizes.
     """
     need("tree all-reduce", hosts=hosts - 1, size=size)
     few("tree all-reduce", 2 * hosts)
@@ -306,10 +309,10 @@ def tree_all_reduce(hosts: int, size: int, *, chunk: int | None = None) -> Workl
 def double_tree_all_reduce(hosts: int, size: int, *, chunk: int | None = None) -> Workload:
     """Two binary trees, each for half of the data (Sanders, Speck and Traeff 2009).
 
-    Who is inside of one tree is a leaf of the other, so that each host sends and receives 2 S. They
-    are as NCCL has them: the second is the first mirrored, or with an odd number of hosts shifted
-    by one. Chunks are of ``chunk`` bytes, or of a 64th of a half and at least 4 KiB. Cost: about
-    2 S beta + 4 log2 p (alpha + chunk beta).
+    An inner host of one tree is a leaf of the other, so each host sends and receives 2 S. The trees
+    are NCCL's: the second is the first mirrored, or with an odd number of hosts shifted by one.
+    Chunks are of ``chunk`` bytes, or of a 64th of a half and at least 4 KiB. Cost: about 2 S beta +
+    4 log2 p (alpha + chunk beta).
     """
     need("double tree all-reduce", hosts=hosts - 1, size=size // 2)
     few("double tree all-reduce", 4 * hosts)
@@ -366,7 +369,10 @@ def _up_and_down(
 
 
 def _down_waits(parent: Numbers, first: int) -> Numbers:
-    """What goes down to a host waits for what came to its parent. Flows are counted from there."""
+    """Return pairs for ``after``: the flow down to a host waits for the flow down to its parent.
+
+    Flows are numbered from ``first`` on.
+    """
     child = np.nonzero(parent >= 0)[0]
     number = np.full(len(parent), -1, np.int64)
     number[child] = first + np.arange(len(child))
@@ -375,7 +381,7 @@ def _down_waits(parent: Numbers, first: int) -> Numbers:
 
 
 def _two_trees(hosts: int) -> tuple[Numbers, Numbers]:
-    """Parents in both trees, -1 for their roots."""
+    """Return each host's parent in both trees, -1 for their roots."""
     one, rank = _in_order_tree(hosts), np.arange(hosts)
     place = rank[::-1] if hosts % 2 == 0 else (rank - 1) % hosts  # in the first tree
     host = np.argsort(place)  # at a place
@@ -403,7 +409,8 @@ def _pipeline(
     waits: Numbers,
     begin: int = 0,
 ) -> Workload:
-    """The same flows and ``waits`` for each chunk; a chunk follows the one before on its edge."""
+    """Repeat the flows and ``waits`` for each chunk; on an edge each chunk waits for the one
+    before."""
     count, many = _chunk_count(name, size, chunk), len(source)
     few(name, count * many)
     edge = begin + _edges(size, count)
@@ -424,7 +431,7 @@ def _chunk_count(name: str, size: int, chunk: int | None) -> int:
 
 
 def flow_count(name: str, hosts: int, size: int, chunk: int | None = None) -> int:
-    """About how many flows the function of that name makes, without making them."""
+    """Return about how many flows the function of that name makes, without making them."""
     rounds = hosts * (hosts.bit_length() + 1)
     halves = 2 * _chunk_count(name, max(1, size // 2), chunk)
     counts = {
@@ -446,10 +453,11 @@ def flow_count(name: str, hosts: int, size: int, chunk: int | None = None) -> in
 def collective_cost(
     name: str, hosts: int, size: int, alpha: float, beta: float, chunk: int | None = None
 ) -> float:
-    """What theory says that the function of that name takes, in the unit of alpha and beta.
+    """Return the theoretical time of the function of that name, in the unit of alpha and beta.
 
     ``alpha`` is the time of an empty message and ``beta`` that of a byte. For ``tree_all_reduce``
-    it is the least that its busiest host takes, and of the two trees it is an estimate.
+    the result is the time of its busiest host, which is a lower bound; for double trees it is an
+    estimate.
     """
     team = 1 << (hosts.bit_length() - 1)
     folded = hosts > team

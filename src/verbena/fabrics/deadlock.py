@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Credit loops: circles of channels that can wait for each other for ever (Dally and Seitz 1987).
+"""Credit loops: cycles of channels that can wait for each other for ever (Dally and Seitz 1987).
 
-A channel is a directed link with one virtual lane. A packet that holds a buffer behind one channel
-and wants the next makes the first depend on the second. If the dependencies of all paths have no
-circle, no traffic can deadlock a network with credits or pauses.
+``Routes.check`` and programs call ``credit_loop``. A channel is a directed link with one virtual
+lane. A packet that holds a buffer behind one channel and requests the next makes the first depend
+on the second. If the dependencies of all paths have no cycle, no traffic can deadlock a network
+with credits or pauses.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ CHUNK = 1 << 20  # paths that are followed at once
 
 @dataclass(frozen=True)
 class CreditLoop:
-    """Channels in a circle, each waiting for the next and the last for the first.
+    """A cycle of channels: each waits for the next one, and the last for the first.
 
-    ``channels``: link and VL; ``names``: the links as one reads them; ``switches``: the names of
-    the switches that the circle goes around.
+    ``channels``: link and VL; ``names``: the links' names; ``switches``: the names of the switches
+    in the cycle.
     """
 
     channels: tuple[tuple[int, int], ...]
@@ -47,11 +48,11 @@ class CreditLoop:
 
 
 def credit_loop(routes: Routes) -> CreditLoop | None:
-    """A circle in the channel dependency graph of the routes, or None if there is none.
+    """Return a cycle in the channel dependency graph of the routes, or None if there is none.
 
-    Every pair of hosts counts, in both directions: acknowledgements too, if they have the level of
-    their own way (see ``sim.levels``). With equal-cost sets, every choice does; with detours, the
-    way by each group.
+    The paths of every pair of hosts count, in both directions. So acknowledgements are included, if
+    they have the level of their own path (see ``sim.levels``). With equal-cost sets every choice
+    counts, and with detours the path through each group.
     """
     before, after = dependencies(routes)
     cycle = find_cycle(before, after)
@@ -66,9 +67,10 @@ def dependencies(routes: Routes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 
 def _of_paths(routes: Routes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Follows every path, from each switch with hosts to each destination, all at once.
+    """Follow every path, from each switch with hosts to each destination, all at once.
 
-    A detour is two of them: towards a group, and from where that is entered to each destination.
+    A detour is two paths: towards a group, and from the switch where it enters that group to each
+    destination.
     """
     tables = routes.tables
     leaves = tables.leaves
@@ -87,8 +89,8 @@ def _of_paths(routes: Routes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 
 @dataclass(frozen=True)
 class _Packets:
-    """Packets in switches: where, to which ends, by which kind of port and channel (-1: from a
-    host) they came."""
+    """Packets in switches: switch, destination, SL, and the kind of port and the channel by which
+    each came (-1: from a host)."""
 
     switch: NDArray[np.int64]
     end: NDArray[np.int64]
@@ -98,7 +100,7 @@ class _Packets:
 
     @classmethod
     def at(cls, routes: Routes, leaves: NDArray[Any], ends: NDArray[np.int64]) -> _Packets:
-        """From hosts at each of the switches to each of the ends."""
+        """Return packets from hosts at each of the switches to each of the ends."""
         switch, end = (a.ravel().astype(np.int64) for a in np.meshgrid(leaves, ends, indexing="ij"))
         sl = np.zeros(len(end), np.int64) if routes.sl is None else routes.sl[switch, end]
         return cls(switch, end, sl, np.zeros(len(end), np.int64), np.full(len(end), -1, np.int64))
@@ -114,8 +116,11 @@ class _Packets:
 def _followed(
     routes: Routes, packets: _Packets, channels: int, stop: NDArray[np.int64] | None = None
 ) -> tuple[NDArray[np.int64], list[_Packets]]:
-    """Pairs of channels as one number. ``stop`` [S]: packets that come to a switch whose number
-    there is that of their end's switch are returned, and followed no further."""
+    """Follow packets; return pairs of channels, each pair as one number, and stopped packets.
+
+    ``stop`` [S] is a number for each switch: a packet that comes to a switch with the number of its
+    destination's switch is returned, and followed no further.
+    """
     tables, lanes = routes.tables, routes.lanes
     found, stopped = [np.zeros(0, np.int64)], list[_Packets]()
     for _ in range(tables.switch_count + 1):
@@ -142,8 +147,11 @@ def _followed(
 
 
 def _around(routes: Routes, detours: Detours, channels: int) -> list[NDArray[np.int64]]:
-    """The same of the ways by each group: towards its first host, as the simulator has it, and from
-    where the group is entered to one host of each switch."""
+    """Return the pairs of channels of detours through each group.
+
+    A detour leads towards the group's first host, as in the simulator, and from the switch where it
+    enters the group to one host of each switch.
+    """
     tables, group = routes.tables, detours.group
     ends = np.nonzero(tables.end_switch >= 0)[0]
     _, gates = np.unique(group[tables.end_switch[ends]], return_index=True)

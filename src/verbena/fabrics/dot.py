@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics as DOT, the language of Graphviz."""
+"""Reads and writes fabrics as DOT, the language of Graphviz. Programs and scenarios call this."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ SHAPES = {"host": "ellipse", "switch": "box"}
 
 
 def write(fabric: Fabric) -> str:
-    """The fabric with all that ``read`` needs; ``neato -n2 -Tsvg`` draws it where it has places."""
+    """Return the fabric as DOT text that ``read`` accepts.
+
+    ``neato -n2 -Tsvg`` draws it if its nodes have positions.
+    """
     lines = [f"graph {_quoted(fabric.name)} {{"]
     for name, node in fabric.graph.nodes(data=True):
         words = [f"kind={node['kind']}", f"shape={SHAPES[node['kind']]}", f"ports={node['ports']}"]
@@ -54,7 +57,7 @@ def read(text: str, *, rate: str = "4xEDR", length_m: float = 1.0) -> Fabric:
     fabric = Fabric(_plain(graph.get_name()) or "dot")
     for name, node in nodes.items():
         _add_node(fabric, name, node, used.get(name, []))
-    # Ports that are named come first, so that a cable without one takes what is left.
+    # Cables with named ports come first, so that the others get free ports.
     for (a, a_port), (b, b_port), more in sorted(edges, key=lambda e: not (e[0][1] and e[1][1])):
         delay = more.get("delay_ns")
         length = more.get("length_m", None if delay is not None else length_m)
@@ -93,7 +96,7 @@ def _parsed(text: str) -> Any:
             import pydot
     except ModuleNotFoundError:
         raise FabricError("to read DOT, install pydot (pip install pydot)") from None
-    printed = io.StringIO()  # where pydot says what it does not understand
+    printed = io.StringIO()  # pydot prints its syntax errors
     with warnings.catch_warnings(), contextlib.redirect_stdout(printed):
         warnings.simplefilter("ignore", DeprecationWarning)
         graphs = pydot.graph_from_dot_data(text)
@@ -114,7 +117,7 @@ class _Statements:
     def __init__(self, graph: Any) -> None:
         self.nodes: dict[str, dict[str, str]] = {}
         self.edges: list[Edge] = []
-        self._met: dict[str, dict[str, str]] = {}  # in edges, with what was set for all then
+        self._met: dict[str, dict[str, str]] = {}  # nodes in edges, with the defaults at that place
         self._read(graph, {}, {})
         self.nodes = {**self.nodes, **{n: m for n, m in self._met.items() if n not in self.nodes}}
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of fabrics: SVG without any other package, or onto axes of matplotlib."""
+"""Draws fabrics, as SVG without any other package, or onto axes of matplotlib.
+
+Programs and the plots of verbena.sim call this.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ Place = tuple[float, float]
 
 COLD, HOT = np.array([208, 215, 222]), np.array([180, 35, 24])  # of cables, red green blue
 MANY = 24  # cables: more are drawn thinner
-LARGE = 500  # nodes; from there on springs take long, and networkx wants SciPy for them
+LARGE = 500  # nodes; for more a spring layout takes long, and networkx needs SciPy for it
 
 STYLE = """
 .cable { fill: none; stroke: #8c959f; stroke-width: 1.4 }
@@ -40,10 +43,10 @@ STYLE = """
 
 
 def positions(fabric: Fabric) -> dict[str, Place]:
-    """Where each node is drawn, y upwards: the same places each time.
+    """Return the position of each node, y upwards; it is the same each time.
 
-    Topologies of this package bring theirs; others are laid out by springs, from a fixed seed, or
-    if they are large in rows by the distance from hosts.
+    Topologies of this package have positions. Others get a spring layout with a fixed seed, or, if
+    they are large, rows by the distance from hosts.
     """
     own = {name: place for name, place in fabric.graph.nodes(data="pos") if place is not None}
     if len(own) == len(fabric.graph):
@@ -70,10 +73,10 @@ def _rows(fabric: Fabric) -> dict[str, Place]:
 def svg(
     fabric: Fabric, *, heat: ArrayLike | None = None, width: int = 720, height: int = 360
 ) -> str:
-    """The fabric as an SVG document of its own.
+    """Return the fabric as an SVG document.
 
-    ``heat`` [L], by directed link as ``Tables.links`` counts them, 0 to 1: a cable is as red as
-    the hotter of its directions.
+    ``heat`` [L] has a number from 0 to 1 for each directed link, in the order of ``Tables.links``;
+    the colour of a cable shows the larger one of its two directions.
     """
     place = _scaled(positions(fabric), width, height)
     colour = [None] * fabric.graph.number_of_edges() if heat is None else _colours(fabric, heat)
@@ -101,7 +104,7 @@ def svg(
 
 
 def _scaled(places: dict[str, Place], width: int, height: int) -> dict[str, Place]:
-    """Into the picture, y downwards, with room at the edges."""
+    """Scale positions to the picture, y downwards, with a margin."""
     points = np.array(list(places.values()), float)
     low, high = points.min(axis=0), points.max(axis=0)
     span = np.where(high > low, high - low, 1)
@@ -115,7 +118,7 @@ def _scaled(places: dict[str, Place], width: int, height: int) -> dict[str, Plac
 
 
 def _radius(place: dict[str, Place], width: int) -> float:
-    """Of a node: no two overlap, unless they would be too small to be seen."""
+    """Return the radius of a node, such that no two overlap unless they would be too small."""
     wanted = min(14.0, width / (2.6 * math.sqrt(len(place)) + 20))
     if len(place) < LARGE:
         points = np.array(list(place.values()))
@@ -126,10 +129,10 @@ def _radius(place: dict[str, Place], width: int) -> float:
 
 
 def _bends(fabric: Fabric, place: dict[str, Place]) -> list[float]:
-    """How far each cable leaves the straight line, as a part of its length.
+    """Return how far each cable bends from the straight line, as a fraction of its length.
 
-    Parallel cables, and those around the end of a torus, would otherwise hide others. (A ring is
-    drawn as one: its last cable is as long as the others, and hides none.)
+    Straight parallel cables, and those that close the rings of a torus, would hide others. (A ring
+    topology is drawn as a circle, in which the last cable hides none.)
     """
     coordinate = dict(fabric.graph.nodes(data="coordinate"))
     between = [
@@ -182,15 +185,16 @@ def _cable_heat(fabric: Fabric, heat: ArrayLike) -> NDArray[np.float64]:
 
 
 def _colours(fabric: Fabric, heat: ArrayLike) -> list[str]:
-    """From light grey to dark red, which differ in brightness to those who see no red."""
+    """Return colours from light grey to dark red, which also differ in brightness."""
     shades = COLD + _cable_heat(fabric, heat)[:, None] * (HOT - COLD)
     return ["#{:02x}{:02x}{:02x}".format(*map(round, shade)) for shade in shades.tolist()]
 
 
 def draw(fabric: Fabric, axes: Any, *, heat: ArrayLike | None = None) -> None:
-    """The fabric onto axes of matplotlib, with ``heat`` as in ``svg``; hotter cables are thicker.
+    """Draw the fabric onto axes of matplotlib, with ``heat`` as in ``svg``; hotter cables are
+    thicker.
 
-    ``heat_scale`` puts a scale beside it.
+    ``heat_scale`` draws a scale beside it.
     """
     from matplotlib.patches import PathPatch
     from matplotlib.path import Path
@@ -220,7 +224,7 @@ def draw(fabric: Fabric, axes: Any, *, heat: ArrayLike | None = None) -> None:
 
 
 def heat_scale(figure: Any, axes: Any, label: str) -> None:
-    """What the colours of cables mean, from 0 to 100 %, beside axes or a list of them."""
+    """Draw a scale of the cables' colours, from 0 to 100 %, beside axes or a list of them."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.ticker import PercentFormatter

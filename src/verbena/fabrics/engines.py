@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routing engines for any fabric: min-hop, up/down, fat-tree, and equal-cost sets for Ethernet."""
+"""Routing engines for any fabric: min-hop, up/down, fat-tree, and equal-cost sets for Ethernet.
+
+``fabrics.route`` calls them. They compute the same tables as OpenSM's engines of these names.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ NO_ROOTS = (
 
 
 def empty(tables: Tables) -> NDArray[Any]:
-    """``Routes.out`` with nothing but the ports to hosts at their own switches."""
+    """Return ``Routes.out`` with only the ports to hosts at their own switches."""
     wide = tables.out_link.shape[1] > np.iinfo(np.uint8).max
     kind = np.uint16 if wide else np.uint8
     out = np.full((tables.switch_count, tables.end_count), np.iinfo(kind).max, kind)
@@ -37,9 +40,10 @@ def empty(tables: Tables) -> NDArray[Any]:
 
 
 def balanced(tables: Tables, candidates: Candidates) -> NDArray[Any]:
-    """``Routes.out`` where a switch gives each destination its least used port, the lowest of them.
+    """Return ``Routes.out`` in which a switch gives each destination its least used port.
 
-    As OpenSM balances: one host after the other, in the order of ``hops.leaf_order``.
+    The lowest of equally used ports is taken. As in OpenSM, hosts are routed one after the other,
+    in the order of ``hops.leaf_order``.
     """
     out = empty(tables)
     source, port, _ = tables.switch_edges
@@ -63,7 +67,7 @@ def balanced(tables: Tables, candidates: Candidates) -> NDArray[Any]:
 
 
 def min_hop(fabric: Fabric) -> Routes:
-    """Shortest ways, with OpenSM's balancing of ports. May have credit loops outside of trees."""
+    """Shortest paths, with OpenSM's balancing of ports. May have credit loops outside of trees."""
     tables = fabric.tables()
     out = balanced(tables, MinimalHops.of(tables))
     return Routes(fabric, tables, "minhop", out, None, identity(tables))
@@ -72,11 +76,11 @@ def min_hop(fabric: Fabric) -> Routes:
 def up_down(fabric: Fabric, roots: Sequence[str] | None = None) -> Routes:
     """Up*/down* (Autonet, Schroeder et al. 1991): never up again after going down.
 
-    Up is towards the ``roots``: names of switches, by default those that ``auto_roots`` finds.
-    Where it finds none, or some that leave pairs of switches without a way, the routes are those of
-    ``min_hop``, as OpenSM falls back to it: then ``engine`` is "minhop" and ``notes`` says so. Of
-    roots that are named ``check`` tells whether they leave a pair without a way; below a single
-    one, as ``centre``, all have one. Raises FabricError when one of the roots is no switch.
+    Up is towards the ``roots``: names of switches, by default those that ``auto_roots`` finds. If
+    it finds none, or roots that leave pairs of switches without a path, the routes are those of
+    ``min_hop``, to which OpenSM also falls back: then ``engine`` is "minhop" and ``notes`` says so.
+    With named roots a pair may have no path, which ``check`` reports; with a single root, as
+    ``centre``, every pair has one. Raises FabricError when a root is not a switch.
     """
     tables = fabric.tables()
     numbers = auto_roots(tables) if roots is None else _root_numbers(tables, roots)
@@ -100,12 +104,12 @@ def _root_numbers(tables: Tables, roots: Sequence[str]) -> NDArray[np.int64]:
 
 
 def auto_roots(tables: Tables) -> NDArray[np.int64]:
-    """Switches that are about equally far from all hosts, as OpenSM finds the tops of trees.
+    """Return the roots that OpenSM finds: switches about equally far from all hosts.
 
-    That is: more than 90 % of the hosts at one distance and no more than 5 % at each other one.
-    There may be none, as on a torus. Among many leaves each leaf is such a switch, too. OpenSM
-    takes them all, and lets packets go both ways between roots, which is min-hop; here it is only
-    those without hosts, if there are such, and tables of trees are the same.
+    A root has more than 90 % of the hosts at one distance, and no more than 5 % at each other
+    distance. There may be none, as on a torus. If there are many leaves, each leaf fulfils that,
+    too. OpenSM takes all of them as roots and routes between roots as min-hop does. Here only
+    switches without hosts are roots, if there are any; tables of trees are the same.
     """
     if not tables.switch_count:
         return np.zeros(0, np.int64)
@@ -122,9 +126,10 @@ def auto_roots(tables: Tables) -> NDArray[np.int64]:
 
 
 def centre(fabric: Fabric) -> str:
-    """The switch that has the least distance to all hosts together: a root where no tree is.
+    """Return the switch with the smallest sum of distances to all hosts.
 
-    As in ``route(fabric, "updn", roots=[centre(fabric)])``. Raises FabricError without a switch.
+    It is a root for fabrics that are not trees: ``route(fabric, "updn", roots=[centre(fabric)])``.
+    Raises FabricError for a fabric without a switch.
     """
     tables = fabric.tables()
     if not tables.switch_count:
@@ -135,7 +140,7 @@ def centre(fabric: Fabric) -> str:
 
 
 def _rank_order(tables: Tables, roots: NDArray[np.int64]) -> NDArray[np.int64]:
-    """A number for each switch, by its distance from the roots and then by its GUID."""
+    """Return [S]: the rank of each switch by its distance from the roots and then by its GUID."""
     source, _, target = tables.switch_edges
     rank = np.full(tables.switch_count, tables.switch_count, np.int64)
     rank[roots] = 0
@@ -154,8 +159,9 @@ def fat_tree(fabric: Fabric) -> Routes:
 
     Destination number d leaves a switch of level l by its parent (d / W(l)) mod w(l+1), W being the
     product of the numbers of parents up to l. Shift permutations then share no link of a full tree.
-    Parents are ordered by GUID; where cables or switches are missing, d is taken modulo what is
-    left. Raises FabricError, naming a cable, when cables do not join neighbouring levels.
+    Parents are ordered by GUID; where cables or switches are missing, d is taken modulo the
+    remaining number. Raises FabricError, naming a cable, when cables do not join neighbouring
+    levels.
     """
     tables = fabric.tables()
     level = _levels(tables)
@@ -181,7 +187,7 @@ def fat_tree(fabric: Fabric) -> Routes:
 
 
 def _levels(tables: Tables) -> NDArray[np.int64]:
-    """1 for switches with hosts, one more for each step away. Cables join neighbouring levels."""
+    """Return [S]: 1 for switches with hosts, one more for each hop away from them."""
     hops = hop_table(tables)
     level: NDArray[np.int64] = hops.min(axis=1, initial=FAR).astype(np.int64) + 1
     source, port, target = tables.switch_edges
@@ -219,7 +225,7 @@ def _divisors(tables: Tables, level: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def ecmp(fabric: Fabric) -> Routes:
-    """All shortest ways: for each switch and destination the set of ports that lead nearer."""
+    """All shortest paths: for each switch and destination the set of ports that lead nearer."""
     tables = fabric.tables()
     candidates = MinimalHops.of(tables)
     source, port, _ = tables.switch_edges

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wrong with a fabric, its routes or its traffic, and what is remarkable about them."""
+"""The error and the warning of verbena.fabrics."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ __all__ = ["FabricError", "FabricWarning"]
 
 
 class FabricError(ValueError):
-    """The message names the node, port, file line or argument that is wrong."""
+    """A wrong fabric, route or workload; the message names the node, port, file line or
+    argument."""
 
 
 class FabricWarning(UserWarning):
-    """``fabrics.route`` did something else than its caller may expect: the message says what."""
+    """``fabrics.route`` did something that its caller may not expect; the message says what."""

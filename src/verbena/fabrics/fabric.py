@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fabric: hosts, switches, and the cables between their numbered ports."""
+"""A fabric: hosts, switches, and the cables between their numbered ports.
+
+Topologies and readers of files build a Fabric; routing engines and the simulator use its
+``tables()``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ __all__ = ["Cable", "Fabric"]
 
 PS_PER_METRE = 5_000  # light in fibre and in copper: about 0.2 m/ns
 MAX_PORTS = 1023
-MAX_DELAY_PS = 10**12  # a second of light goes around the world seven times
+MAX_DELAY_PS = 10**12  # a second: light goes around the world seven times
 FIRST_GUID = {"host": 0x0010_0000, "switch": 0x2000_0000}
 
 
@@ -40,9 +44,9 @@ class Cable:
 class Fabric:
     """Hosts and switches with numbered ports, on a networkx multigraph.
 
-    ``graph`` is the multigraph: a node's ``kind`` is "host" or "switch", ``ports`` how many it has
-    and ``guid`` its number; an edge's ``cable`` is a Cable. Look at it with all of networkx, but
-    change it by the methods here, which keep the ports right. Every mistake is a FabricError.
+    ``graph`` is the multigraph. A node has ``kind`` ("host" or "switch"), ``ports`` (their number)
+    and ``guid``; an edge has ``cable``, a Cable. All of networkx may read it, but change it only by
+    the methods here, which keep the ports consistent. Mistakes raise FabricError.
     """
 
     def __init__(self, name: str = "fabric") -> None:
@@ -55,24 +59,24 @@ class Fabric:
 
     @property
     def name(self) -> str:
-        """What it is called, for people."""
+        """The fabric's name, for texts."""
         return str(self.graph.graph["name"])
 
     # ---- building ----------------------------------------------------------------------------
 
     def add_host(self, name: str, *, ports: int = 1, guid: int | None = None, **more: Any) -> str:
-        """A host (channel adapter) with ``ports`` ports, numbered from 1. Returns its name.
+        """Add a host (channel adapter) with ``ports`` ports, numbered from 1. Returns its name.
 
-        ``more`` are attributes of the graph's node: ``pos`` (x, y) is where it is drawn, ``lids``
-        a dictionary from port to LID for fabrics that have theirs already.
+        ``more`` are attributes of the graph's node: ``pos`` (x, y) is its position in pictures, and
+        ``lids`` a dictionary from port to LID for fabrics that have LIDs already.
         """
         return self._add("host", name, ports, guid, more)
 
     def add_switch(self, name: str, *, ports: int, guid: int | None = None, **more: Any) -> str:
-        """A switch with ``ports`` ports, numbered from 1. Returns its name.
+        """Add a switch with ``ports`` ports, numbered from 1. Returns its name.
 
-        ``more`` as for a host; ``lid`` is the LID of its own port 0, and ``coordinate`` where it
-        is in a torus.
+        ``more`` as for a host; ``lid`` is the LID of its port 0, and ``coordinate`` its position in
+        a torus.
         """
         return self._add("switch", name, ports, guid, more)
 
@@ -96,7 +100,8 @@ class Fabric:
         return name
 
     def _next_guid(self, kind: str, ports: int) -> int:
-        """As ibsim counts: a switch takes one number, an adapter one more for each port."""
+        """Return the next GUID as ibsim does: a switch takes one, an adapter one more for each
+        port."""
         key = f"next {kind} guid"
         guid: int = self.graph.graph.get(key, FIRST_GUID[kind])
         while guid in self._guids:
@@ -115,7 +120,8 @@ class Fabric:
         delay_ns: float | None = None,
         length_m: float | None = None,
     ) -> Cable:
-        """A cable between two nodes; a port that is not named is the lowest free one.
+        """Connect two nodes by a cable and return it; a port that is not given is the lowest free
+        one.
 
         ``rate`` as for ``rates.rate``. The delay is ``delay_ns``, or 5 ns for each metre of
         ``length_m``; with neither, a metre.
@@ -138,7 +144,7 @@ class Fabric:
         return cable
 
     def disconnect(self, name: str, port: int) -> Cable:
-        """Takes away the cable at a port. Raises FabricError when there is none."""
+        """Remove the cable at a port and return it. Raises FabricError when there is none."""
         cable = self.cable(name, port)
         if cable is None:
             raise FabricError(f"{name}: no cable at port {port}")
@@ -183,17 +189,19 @@ class Fabric:
         yield from self._cables
 
     def cable(self, name: str, port: int) -> Cable | None:
-        """What is plugged into a port. Raises FabricError when there is no such node."""
+        """Return the cable at a port, or None. Raises FabricError when there is no such node."""
         if name not in self.graph:
             raise FabricError(f"{name}: no such node")
         return self._cabled[name].get(port)
 
     def guid(self, name: str) -> int:
-        """The node's GUID: what orders switches and hosts when paths are balanced."""
+        """Return the node's GUID, by which engines order switches and hosts when they balance
+        paths."""
         return int(self.graph.nodes[name]["guid"])
 
     def check(self) -> None:
-        """Raises FabricError, naming a node, if this is no fabric that packets can use."""
+        """Raise FabricError, which names a node, if the fabric is not connected or a host has no
+        cable."""
         if not self.hosts:
             raise FabricError(f"{self.name}: a fabric without hosts")
         for name in self.graph:
@@ -206,7 +214,7 @@ class Fabric:
             raise FabricError(f"{self.name} is not connected: no way from {here} to {there}")
 
     def tables(self) -> Tables:
-        """The fabric as arrays, checked. Made once; made again after a change."""
+        """Check the fabric and return it as arrays, which are cached until a change."""
         if self._tables is None:
             self.check()
             self._tables = build(self.graph, self._cables)
@@ -221,7 +229,7 @@ class Fabric:
 
 
 def _some(component: set[str], hosts: list[str]) -> str:
-    """The first host of a part of the graph, or its first node in the alphabet."""
+    """Return the first host of a part of the graph, or else its first node by name."""
     return next((host for host in hosts if host in component), min(component))
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Traffic as arrays: who sends how much to whom, when, and after what."""
+"""Traffic as arrays: source, target, size and start of each flow, and which flows it waits for.
+
+Patterns and collectives make workloads, ``World.add_flows`` and scenarios run them.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ __all__ = ["FLOW", "PART", "Workload", "few", "flows", "need", "read_csv", "writ
 
 # Hosts by number, bytes, and picoseconds since the beginning.
 FLOW = np.dtype([("src", np.uint32), ("dst", np.uint32), ("bytes", np.uint64), ("start", np.int64)])
-# What a flow of a collective carries: from which byte of the buffer on, and whether the receiver
-# adds it to its own instead of taking it over.
+# The data of a flow of a collective operation: their offset in the buffer, and whether the receiver
+# adds them to its own data or overwrites those.
 PART = np.dtype([("offset", np.int64), ("adds", np.bool_)])
 COLUMNS = ("source", "destination", "bytes", "start_ps", "after")
 MAX_FLOWS = 100_000_000
@@ -31,14 +34,14 @@ def _none_after() -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class Workload:
-    """``flows`` [n] of dtype FLOW, and what waits for what.
+    """``flows`` [n] of dtype FLOW, and their order.
 
-    ``after`` [m, 2] int64: flow ``after[i, 1]`` begins only when flow ``after[i, 0]``, and every
-    other that it waits for, has been received; its ``start`` is then the time from there on. A flow
-    that waits for none begins at ``start``.
+    ``after`` [m, 2] int64: flow ``after[i, 1]`` begins when flow ``after[i, 0]``, and every other
+    flow that it waits for, has been received. ``start`` is an absolute time for a flow without a
+    predecessor, and a delay after the last predecessor's end otherwise.
 
-    ``parts`` [n] of dtype PART, for collective operations alone: which bytes each flow carries.
-    Those beyond the buffer's end are at its beginning.
+    ``parts`` [n] of dtype PART, for collective operations alone: which bytes each flow carries. A
+    part that exceeds the buffer's end continues at its beginning.
     """
 
     name: str
@@ -51,13 +54,13 @@ class Workload:
 
     @property
     def bytes(self) -> int:
-        """Of all flows together."""
+        """The sum of all flows' bytes."""
         return int(self.flows["bytes"].sum())
 
     def check(self, hosts: int, names: Sequence[str] = ()) -> None:
-        """Raises FabricError, naming the flow, if a fabric of ``hosts`` hosts cannot run this.
+        """Raise FabricError, which names the flow, if a fabric of ``hosts`` hosts cannot run this.
 
-        ``names`` of the hosts are for the error's text, which has numbers without them.
+        The text of the error has the hosts' ``names``, or their numbers without them.
         """
         self._first(
             (self.flows["src"] >= hosts) | (self.flows["dst"] >= hosts), "no such host", names
@@ -79,7 +82,7 @@ class Workload:
             )
 
     def _check_order(self) -> None:
-        """Takes away what waits for nothing, again and again: nothing may be left."""
+        """Check by a topological sort that no flow waits, directly or indirectly, for itself."""
         before, after = self.after[:, 0], self.after[:, 1]
         while len(before):
             waits = np.zeros(len(self), bool)
@@ -90,7 +93,10 @@ class Workload:
             before, after = before[keep], after[keep]
 
     def __add__(self, other: Workload) -> Workload:
-        """Both at once; the other's flows are numbered after these. Parts are kept if both have."""
+        """Return both workloads together; the other's flows are numbered after these.
+
+        Parts are kept if both workloads have them.
+        """
         known = self.parts is not None and other.parts is not None
         return Workload(
             f"{self.name} + {other.name}",
@@ -101,7 +107,7 @@ class Workload:
 
 
 def flows(src: ArrayLike, dst: ArrayLike, size: ArrayLike, start: ArrayLike = 0) -> NDArray[Any]:
-    """The array of dtype FLOW whose columns are given; numbers stand for whole columns."""
+    """Return an array of dtype FLOW with these columns; a number is broadcast to a whole column."""
     columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(c)) for c in (src, dst, size, start)))
     if len(columns[0]) > MAX_FLOWS:
         raise FabricError(f"{len(columns[0])} flows are more than {MAX_FLOWS}")
@@ -116,7 +122,7 @@ def flows(src: ArrayLike, dst: ArrayLike, size: ArrayLike, start: ArrayLike = 0)
 
 
 def need(name: str, **numbers: int) -> None:
-    """Raises FabricError for what is no whole number from 1 on."""
+    """Raise FabricError, which names the argument, unless all are whole numbers from 1 on."""
     for what, value in numbers.items():
         if not isinstance(value, int | np.integer):
             raise FabricError(f"{name}: {what} is {value!r}, and not a whole number")
@@ -125,17 +131,17 @@ def need(name: str, **numbers: int) -> None:
 
 
 def few(name: str, count: int) -> None:
-    """Raises FabricError for more flows than there may be."""
+    """Raise FabricError for more flows than the simulator allows."""
     if count > MAX_FLOWS:
         raise FabricError(f"{name}: {count} flows are more than {MAX_FLOWS}")
 
 
 def read_csv(path: str | Path, hosts: dict[str, int] | None = None) -> Workload:
-    """A trace: lines ``source,destination,bytes,start_ps`` and optionally ``after``, with a head.
+    """Read a trace: a header and lines ``source,destination,bytes,start_ps``, optionally ``after``.
 
     Hosts are numbers, or names if ``hosts`` maps names to numbers. ``after`` has the numbers of the
-    flows to wait for, with spaces between; the first line behind the head is flow 0. Raises
-    FabricError, naming the line.
+    flows to wait for, with spaces between; the first line after the header is flow 0. Raises
+    FabricError, which names the line.
     """
     path = Path(path)
     rows: list[tuple[int, int, int, int]] = []
@@ -160,7 +166,7 @@ def read_csv(path: str | Path, hosts: dict[str, int] | None = None) -> Workload:
 
 
 def _rows(name: str, file: TextIO) -> Iterator[tuple[str, list[str]]]:
-    """Each row with its place, "trace.csv, line 3"."""
+    """Yield each row with its place, as "trace.csv, line 3"."""
     reader = csv.reader(file)
     try:
         for row in reader:
@@ -172,7 +178,7 @@ def _rows(name: str, file: TextIO) -> Iterator[tuple[str, list[str]]]:
 
 
 def write_csv(workload: Workload, path: str | Path) -> None:
-    """What ``read_csv`` reads."""
+    """Write a workload as a trace for ``read_csv``."""
     waits: dict[int, list[int]] = {}
     for before, after in workload.after.tolist():
         waits.setdefault(after, []).append(before)

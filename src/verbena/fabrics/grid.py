@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the switches of a torus or a mesh are, found from its cables.
+"""Finds the coordinates of the switches of a torus or a mesh from its cables.
 
-Dimension-order routing asks for it when a fabric has no coordinates, as one that was read from a
+Dimension-order routing calls this when a fabric has no coordinates, as one that was read from a
 file. The dimensions are found by the ports first: a dimension that is cabled consistently has the
-same pair of ports everywhere, which is what OpenSM's `dor` relies on. Otherwise they are found by
-the squares of the grid, whatever the ports are. Either answer is checked: each place is taken once.
+same pair of ports everywhere, as OpenSM's `dor` requires. Otherwise they are found by the squares
+of the grid (cycles of four switches), whatever the ports are. Either result is checked: no two
+switches may have the same coordinates.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ Edge = tuple[int, int]  # two switches, the lower one first
 
 @dataclass(frozen=True)
 class _Cabling:
-    """``port`` of a switch towards its neighbour: the lowest. ``near``: the neighbours of each."""
+    """``port`` is a switch's lowest port towards a neighbour, ``near`` has each switch's
+    neighbours."""
 
     count: int
     port: Mapping[Edge, int]
@@ -38,9 +40,9 @@ class _Cabling:
 
 
 def coordinates(tables: Tables) -> NDArray[np.int64]:
-    """[S, dimensions]: dimensions by their lowest port, each in the direction of that port.
+    """Return [S, dimensions]: dimensions by their lowest port, each in the direction of that port.
 
-    Raises FabricError where the switches are no torus and no mesh.
+    Raises FabricError when the switches form neither a torus nor a mesh.
     """
     cabling = _cabling(tables)
     why = "its switches are not cabled as one"
@@ -69,15 +71,16 @@ def _cabling(tables: Tables) -> _Cabling:
 
 
 def _by_ports(cabling: _Cabling) -> dict[Edge, Hashable]:
-    """The pair of ports of each cable."""
+    """Return the pair of ports of each cable."""
     return {(a, b): frozenset((cabling.port[a, b], cabling.port[b, a])) for a, b in cabling.edges}
 
 
 def _by_squares(cabling: _Cabling) -> dict[Edge, Hashable]:
-    """Opposite sides of a square are of one dimension, and so are cables that span no square.
+    """Return each cable's dimension: opposite sides of a square are of one dimension.
 
-    Those are the two of a switch inside of a line or a ring. A ring of four is a square itself, and
-    so becomes two dimensions of two switches, as in a hypercube: its ways are as short.
+    So are two cables of a switch that are not sides of one square: these are neighbours in a line
+    or a ring. A ring of four is itself a square, and so becomes two dimensions of two switches, as
+    in a hypercube, in which paths are as short.
     """
     same = _Classes()
     for at, near in enumerate(cabling.near):
@@ -117,7 +120,7 @@ class _Classes:
 
 
 def _places(cabling: _Cabling, kinds: Mapping[Edge, Hashable]) -> NDArray[np.int64]:
-    """Raises FabricError where the kinds of cables are not the dimensions of a grid."""
+    """Return [S, dimensions]. Raises FabricError if ``kinds`` are not the dimensions of a grid."""
     lowest: dict[Hashable, int] = {}
     for (a, b), kind in kinds.items():
         ports = cabling.port[a, b], cabling.port[b, a]
@@ -134,9 +137,10 @@ def _places(cabling: _Cabling, kinds: Mapping[Edge, Hashable]) -> NDArray[np.int
 
 
 def _line(cabling: _Cabling, kinds: Mapping[Edge, Hashable], kind: Hashable) -> list[int]:
-    """[S]: the coordinates in one dimension, cables of which are of the ``kind``.
+    """Return [S]: the coordinates in the dimension whose cables are of the ``kind``.
 
-    All that other cables join has one coordinate. What is left is to be a line or a ring.
+    Switches that other cables join have the same coordinate. Contracted so, the switches must form
+    a line or a ring.
     """
     layer = _Classes()
     for (a, b), other in kinds.items():
@@ -154,7 +158,7 @@ def _line(cabling: _Cabling, kinds: Mapping[Edge, Hashable], kind: Hashable) -> 
 
 
 def _walk(near: Mapping[Hashable, Mapping[Hashable, int]]) -> Iterable[Hashable]:
-    """Along a line from one end, or around a ring by the lowest port of its first."""
+    """Yield the members of a line from one end, or of a ring by the lowest port of its first."""
     if any(name in ways or len(ways) > 2 for name, ways in near.items()):
         raise FabricError("a dimension is neither a line nor a ring")
     ends = [name for name, ways in near.items() if len(ways) < 2]

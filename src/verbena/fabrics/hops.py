@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far switches are from the switches that have hosts, and which ports lead nearer."""
+"""Distances from switches to the switches that have hosts (leaves), and the ports that lead nearer.
+
+The routing engines use this.
+"""
 
 from __future__ import annotations
 
@@ -14,23 +17,23 @@ from .tables import Tables
 
 __all__ = ["Candidates", "MinimalHops", "UpDownHops", "ends_by_leaf", "hop_table", "leaf_order"]
 
-FAR = np.iinfo(np.uint16).max  # no way
+FAR = np.iinfo(np.uint16).max  # no path
 
 
 class Candidates(Protocol):
     """Which ports an engine may choose from. E edges: ``Tables.switch_edges``."""
 
     def edges_to(self, leaf: int) -> NDArray[np.bool_]:
-        """[E]: whether a packet for the leaf, counted in ``Tables.leaves``, may take the edge."""
+        """[E]: whether a packet for the leaf, an index of ``Tables.leaves``, may take the edge."""
         ...
 
     def hops_to(self, leaf: int) -> NDArray[np.uint16]:
-        """[S]: edges that such a packet takes from each switch, or FAR."""
+        """[S]: the number of edges from each switch to the leaf, or FAR."""
         ...
 
 
 def hop_table(tables: Tables, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.uint16]:
-    """[S, leaves]: edges from each switch to each leaf switch, FAR where there is no way.
+    """Return [S, leaves]: the number of edges from each switch to each leaf, FAR without a path.
 
     ``allowed`` [E] says which edges may be used. All leaves are searched at once, a bit for each,
     breadth first.
@@ -59,7 +62,7 @@ def hop_table(tables: Tables, allowed: NDArray[np.bool_] | None = None) -> NDArr
 
 @dataclass(frozen=True)
 class MinimalHops:
-    """Every port on a shortest way."""
+    """Every port on a shortest path."""
 
     tables: Tables
     hops: NDArray[np.uint16]
@@ -80,10 +83,11 @@ class MinimalHops:
 
 @dataclass(frozen=True)
 class UpDownHops:
-    """Ports on shortest ways that never go up after they went down (Autonet, Schroeder 1991).
+    """Ports on shortest paths that never go up after they went down (Autonet, Schroeder 1991).
 
-    A forwarding table does not know where a packet came from. So a switch from which a way down
-    exists takes it, even where a way up and down would be shorter: nobody who went down is sent up.
+    A forwarding table does not depend on where a packet came from. So a switch from which a path
+    down exists uses it, even where a path up and down would be shorter: otherwise a packet that
+    went down could be sent up again.
     """
 
     tables: Tables

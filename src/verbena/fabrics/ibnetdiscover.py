@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads and writes what ``ibnetdiscover`` prints (infiniband-diags), and ibsim reads."""
+"""Reads and writes the output of ``ibnetdiscover`` (infiniband-diags), which ibsim reads, too.
+
+Programs and scenarios call this.
+"""
 
 from __future__ import annotations
 
@@ -53,11 +56,12 @@ class _Peer:
 def read(
     text: str, *, name: str = "ibnetdiscover", rate: str = "4xEDR", length_m: float = 1.0
 ) -> Fabric:
-    """The fabric that the text describes.
+    """Return the fabric that the text describes.
 
-    Nodes are named by their descriptions, where these differ, otherwise by identifiers as in
-    "S-0002c90000000001". LIDs and GUIDs are kept. ``rate`` is for cables that the text gives none,
-    ``length_m`` for all: the text does not know it. Raises FabricError, naming the line.
+    Nodes are named by their descriptions if these differ, otherwise by identifiers such as
+    "S-0002c90000000001". LIDs and GUIDs are kept. ``rate`` is for cables without a rate in the
+    text, ``length_m`` for all cables, whose lengths it does not have. Raises FabricError, which
+    names the line.
     """
     nodes: dict[str, _Node] = {}
     for node in _nodes(text):
@@ -153,9 +157,9 @@ def _add_port(number: int, node: _Node, found: re.Match[str]) -> None:
 
 
 def write(fabric: Fabric) -> str:
-    """The fabric as ibnetdiscover prints one; delays are lost.
+    """Return the fabric as ibnetdiscover prints one, without delays.
 
-    Raises FabricError, naming the cable, for a rate that is none of InfiniBand's.
+    Raises FabricError, which names the cable, for a rate that InfiniBand does not have.
     """
     tables = fabric.tables()
     lids = {
@@ -211,10 +215,10 @@ _TABLE_LINE = re.compile(r"0x([0-9a-fA-F]+)\s+(\d+)\b")
 
 
 def read_lfts(fabric: Fabric, text: str) -> NDArray[Any]:
-    """[S, LIDs] uint8 or uint16: forwarding tables as ``opensm-lfts.dump`` and ``dump_lfts`` have.
+    """Read forwarding tables, as ``opensm-lfts.dump`` or ``dump_lfts`` has them.
 
-    For ``Routes.from_lft``. What the text does not have is 255 (65535): no way. Raises FabricError
-    for a switch that the fabric does not have.
+    Returns [S, LIDs] uint8 or uint16, for ``Routes.from_lft``. A LID that the text does not have is
+    255 (65535), which means no path. Raises FabricError for a switch that is not in the fabric.
     """
     tables = fabric.tables()
     row = {int(guid): n for n, guid in enumerate(tables.guids[tables.host_count :])}

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which virtual lane a packet takes out of a switch: SL-to-VL mapping by kinds of ports."""
+"""SL-to-VL mapping: the virtual lane on which a packet leaves a switch.
+
+Routing engines make a LaneMap, ``sim.build`` fills the switches' tables from it.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ class LaneMap:
     """SL-to-VL tables (IBA 7.6.6), shared by ports of one kind.
 
     ``kind`` [S, P+1] uint8 is the kind of each switch port; ``lane`` [kinds, kinds, 16] uint8 the
-    VL by kind of the input port, kind of the output port, and SL. Hosts send on VL
-    ``lane[0, 0, SL]``. With ``by_lane`` the VL that a packet came by takes the place of the SL.
+    VL by kind of the input port, kind of the output port, and SL. Hosts send on VL ``lane[0, 0,
+    SL]``. With ``by_lane`` the VL on which a packet arrived is used in place of the SL.
     """
 
     kind: NDArray[np.uint8]
@@ -30,11 +33,11 @@ class LaneMap:
 
     @property
     def lanes(self) -> int:
-        """How many data VLs that needs."""
+        """The number of data VLs that the tables use."""
         return int(self.lane.max()) + 1
 
     def table(self, switch: int) -> NDArray[np.uint8]:
-        """[P+1, P+1, 16]: the switch's own table, by input port, output port and SL."""
+        """Return [P+1, P+1, 16]: a switch's table, by input port, output port and SL."""
         kind = self.kind[switch]
         table: NDArray[np.uint8] = self.lane[kind[:, None], kind[None, :]]
         return table

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths over lanes, such that the dependencies of each lane have no circle."""
+"""Assigns paths to lanes, such that the channel dependencies of each lane have no cycle.
+
+DFSSSP (sssp.py) calls ``layers``.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ WHITE, GREY, BLACK = 0, 1, 2
 
 
 def layers(routes: Routes, most: int) -> NDArray[np.uint8]:
-    """[S, D]: a lane for each path from a switch with hosts to a destination.
+    """Return [S, D]: a lane for each path from a switch with hosts to a destination.
 
     Raises FabricError when ``most`` lanes do not suffice.
     """
@@ -47,7 +50,7 @@ def layers(routes: Routes, most: int) -> NDArray[np.uint8]:
 def _dependencies(
     routes: Routes, switch: NDArray[Any], end: NDArray[Any]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Path and dependency, pairwise; and of each dependency its two links."""
+    """Return pairs of path and dependency, and the two links of each dependency."""
     tables = routes.tables
     link_count = len(tables.links)
     number = np.arange(len(switch))
@@ -59,7 +62,7 @@ def _dependencies(
         switch, end, number, before, port = (a[live] for a in (switch, end, number, before, port))
         link = tables.out_link[switch, port].astype(np.int64)
         following = tables.neighbour[switch, port]
-        live = following >= 0  # the last cable, to a host, is on no circle
+        live = following >= 0  # the last cable, to a host, is on no cycle
         known = live & (before >= 0)
         paths.append(number[known])
         keys.append(before[known] * link_count + link[known])
@@ -72,7 +75,7 @@ def _dependencies(
 
 @dataclass
 class _Graph:
-    """Dependencies of one lane, and the paths that make them."""
+    """The dependencies of one lane, and the paths that cause them."""
 
     tail: NDArray[np.int64]
     head: NDArray[np.int64]
@@ -99,10 +102,11 @@ class _Graph:
         )
 
     def break_circles(self) -> NDArray[np.int64]:
-        """Depth first; a way back to the current way is a circle, and loses its weakest edge.
+        """Remove edges until the graph has no cycle; return the paths that were removed with them.
 
-        What was left behind for good has no circle beyond it, and taking edges away makes none: so
-        one search over the graph is enough. Returns the paths that were taken away.
+        The search is depth first. An edge back to the current path closes a cycle, which loses its
+        weakest edge. No cycle leads through vertices that the search has finished, and removing
+        edges makes none, so one search over the graph is enough.
         """
         count = int(max(self.tail.max(initial=-1), self.head.max(initial=-1))) + 1
         start, order = _grouped(self.tail, np.arange(len(self.tail)), count)
@@ -112,7 +116,7 @@ class _Graph:
         for root in range(count):
             if colour[root] != WHITE:
                 continue
-            way: list[int] = []  # edges from the root to where we are
+            way: list[int] = []  # edges from the root to the current vertex
             node = root
             colour[root] = GREY
             while True:
@@ -137,7 +141,7 @@ class _Graph:
         return np.concatenate(moved)
 
     def _circle(self, way: list[int], edge: int) -> list[int]:
-        """The end of the way that ``edge`` closes."""
+        """Return the edges of the cycle that ``edge`` closes."""
         circle = [edge]
         for back in reversed(way):
             if self.tail[circle[-1]] == self.head[edge]:
@@ -158,7 +162,7 @@ class _Graph:
     def _retreat(
         self, way: list[int], node: int, colour: list[int], place: list[int], start: NDArray[Any]
     ) -> int:
-        """Back to before the first edge that is gone; what lay behind it is new again."""
+        """Go back to before the first removed edge; vertices behind it count as not visited."""
         gone = next((i for i, edge in enumerate(way) if not self.weight[edge]), None)
         if gone is None:
             return node
@@ -173,6 +177,6 @@ class _Graph:
 def _grouped(
     key: NDArray[Any], value: NDArray[Any], count: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Values by key: those of key k are members[start[k] : start[k+1]]."""
+    """Group values by key: those of key k are members[start[k] : start[k+1]]."""
     order = np.argsort(key, kind="stable")
     return np.searchsorted(key[order], np.arange(count + 1)), value[order]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What directed links are called: in scenarios, on the command line, in results and in errors.
+"""The names of directed links: in scenarios, on the command line, in results and in errors.
 
-"s0-h1" is what s0 sends to h1. Where several cables join the two, ports tell them apart:
-"s0[1]-s1[1]"; "s0[1]" alone is what s0 sends by its port 1. All of these are understood
-everywhere, and the shortest that is of one link alone is what is printed.
+"s0-h1" is the link from s0 to h1. If several cables join the two, the names have ports:
+"s0[1]-s1[1]"; "s0[1]" alone is the link that leaves port 1 of s0. All of these are accepted
+everywhere; texts have the shortest name that is unique.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LinkNames"]
 
-MOST_COMPARED = 4096  # names among which one that was misspelt is looked for
+MOST_COMPARED = 4096  # names that are compared with a misspelt one, for a hint
 SHOWN = 6
 
 
@@ -48,7 +48,7 @@ class LinkNames:
 
     @classmethod
     def of(cls, fabric: Fabric) -> LinkNames:
-        """Of a fabric's cables, each of which is two links."""
+        """Return the names for a fabric's cables, each of which is two links."""
         nodes = [*fabric.graph]
         number = {name: place for place, name in enumerate(nodes)}
         ends = [
@@ -62,7 +62,7 @@ class LinkNames:
         return cls(nodes, *np.array(ends, np.int64).reshape(-1, 4).T)
 
     def name(self, link: int) -> str:
-        """The shortest name that is of this link alone."""
+        """Return the shortest unique name of a link."""
         return self._shortest(link, np.count_nonzero(self._pair == self._pair[link]) == 1)
 
     def all(self) -> tuple[str, ...]:
@@ -78,7 +78,8 @@ class LinkNames:
         return f"{a}-{b}" if alone else self._full(link)
 
     def find(self, name: object) -> int:
-        """The number of a link. Raises ValueError where there is none, or more than one."""
+        """Return the number of a link. Raises ValueError if no link or more than one has the
+        name."""
         found = self._named.get(name, []) if isinstance(name, str) else []
         if len(found) == 1:
             return found[0]

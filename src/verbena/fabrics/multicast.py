@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multicast: one tree over the switches for each group."""
+"""Multicast: one tree over the switches for each group. ``sim.add_group`` and programs call
+this."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ __all__ = ["MulticastTree", "multicast_tree"]
 
 @dataclass(frozen=True)
 class MulticastTree:
-    """``ports`` [S, P+1] bool: a packet leaves by all ports of its row but the one it came by.
+    """``ports`` [S, P+1] bool: a packet leaves a switch by all ports of its row except its input
+    port.
 
     ``root`` is the switch from which the tree was grown.
     """
@@ -31,10 +33,10 @@ class MulticastTree:
 def multicast_tree(
     fabric: Fabric, members: Iterable[str], root: str | None = None
 ) -> MulticastTree:
-    """A tree of shortest ways from ``root`` to the members, hosts by name, without other branches.
+    """Return a tree of shortest paths from ``root`` to the members (hosts by name).
 
-    The root is by default the switch with the least sum of hops to the members, as OpenSM chooses
-    it. Raises FabricError for a member that is no host, and for a root that cannot reach one.
+    By default the root is the switch with the smallest sum of hops to the members, as in OpenSM.
+    Raises FabricError for a member that is not a host, and for a root that cannot reach one.
     """
     tables = fabric.tables()
     ends = np.array([tables.end_of(name) for name in dict.fromkeys(members)], np.int64)

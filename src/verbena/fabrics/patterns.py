@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Patterns of traffic. Hosts are numbers from 0 on; the same arguments make the same flows."""
+"""Traffic patterns, which programs call and scenarios use by name.
+
+Hosts are numbers from 0 on; the same arguments give the same flows.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,8 @@ def incast(
 
 
 def permutation(hosts: int, size: int, *, seed: int = 1) -> Workload:
-    """Every host sends to one other and receives from one other; all pairings are as likely."""
+    """Every host sends to one other and receives from one other; all permutations are equally
+    likely."""
     need("permutation", hosts=hosts - 1, size=size)
     few("permutation", hosts)
     random = np.random.default_rng(seed)

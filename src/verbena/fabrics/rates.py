@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Link rates: how many bits of packets a link carries in a second, after its line code."""
+"""Link rates: the data rate of a link after its line code. Fabrics and scenarios call ``rate``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Rate", "ethernet", "infiniband", "names", "rate"]
 
 GIGA = 10**9
 PS_PER_S = 10**12
-MAX_PS = 2**31  # of a byte: what fits the event core's arithmetic
+MAX_PS = 2**31  # for a byte: the limit of the event core's arithmetic
 MAX_BITS = 10**15  # in a second, for the same reason
 
 # Gb/s of one InfiniBand lane that packets can use (IBA volume 2, chapters 5 and 6). SDR to QDR are
@@ -42,14 +42,14 @@ _INFINIBAND = re.compile(r"(?:(\d+)x\s*)?([A-Z]+(?:10)?)", re.IGNORECASE)
 _NUMBER = r"(\d+(?:\.\d+)?(?:[eE][+-]?\d{1,2})?)\s*"
 _ETHERNET = re.compile(rf"{_NUMBER}(?:GE|GbE)", re.IGNORECASE)
 _BITS = re.compile(rf"{_NUMBER}(?:G|([kKMGT]?)(?:b/s|bit/s|bps))")
-# The same in other cases, and bytes: an error says what to write.
+# Other spellings, and bytes: the error says what to write.
 _OTHER = re.compile(rf"{_NUMBER}([KMGT]?)(b(?:yte|ytes|it|its)?(?:/s|ps)|)", re.IGNORECASE)
 PREFIXES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 
 
 @dataclass(frozen=True)
 class Rate:
-    """A link's rate. ``bits_per_second`` is exact; ``name`` is what one reads."""
+    """A link's rate. ``bits_per_second`` is exact; ``name`` is for texts."""
 
     name: str
     bits_per_second: Fraction
@@ -88,12 +88,12 @@ def ethernet(gbps: str | float) -> Rate:
 
 
 def rate(value: str | Rate) -> Rate:
-    """A rate from what a user writes.
+    """Parse a rate.
 
     "4xHDR", "EDR" (4x is meant), "100GbE", or "37.5 Gb/s", "800 Mb/s" (any rate). Raises
-    FabricError for what is none of them, for a rate of zero or less or more than 1000000 Gb/s, for
-    bytes ("100 GB/s": rates are in bits), and for a number alone, which may be meant in bits or in
-    gigabits per second.
+    FabricError for other texts, for a rate of zero or less or more than 1000000 Gb/s, for bytes
+    ("100 GB/s": rates are in bits), and for a number alone, which may mean bits or gigabits per
+    second.
     """
     given: object = value
     if isinstance(given, int | float | np.number) and not isinstance(given, bool):
@@ -106,7 +106,7 @@ def rate(value: str | Rate) -> Rate:
 
 
 def _digits(value: float | np.number[Any]) -> str:
-    """In Gb/s. A large number is taken for bits per second."""
+    """Return a number in Gb/s. A large number is taken for bits per second."""
     number = float(value)
     return f"{number / GIGA if number >= MAX_BITS / GIGA else number:g}"
 
@@ -130,7 +130,7 @@ def _rate(value: str | Rate) -> Rate:
 
 
 def _in_other_units(value: str, found: re.Match[str]) -> str:
-    """Why it is refused, and the rate as it is to be written, in bits, if it may mean that."""
+    """Return why a text is refused, and how to write the rate in bits that it may mean."""
     number, prefix, unit = Fraction(found[1]), found[2].upper(), found[3]
     if unit.startswith("B") or "yte" in unit.lower():
         return (

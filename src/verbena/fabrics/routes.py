@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a routing engine made: forwarding tables, lanes, and what can be asked of them."""
+"""Routes: the forwarding tables and lanes that a routing engine made, and functions to examine
+them.
+
+``fabrics.route`` returns them, ``sim.build`` fills switches with them.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,7 @@ class PortGroups:
     """Equal-cost next hops: ports of group g are ``ports[start[g] : start[g+1]]``, ascending.
 
     ``group`` [S, D] is the group of each switch and destination; groups are shared by all switches.
-    Group 0 is empty: no way.
+    Group 0 is empty: no path.
     """
 
     group: NDArray[Any]
@@ -45,17 +49,18 @@ class PortGroups:
     ports: NDArray[Any]
 
     def of(self, switch: int, end: int) -> NDArray[Any]:
-        """The ports from which a switch chooses."""
+        """Return the ports from which a switch chooses."""
         group = int(self.group[switch, end])
         return self.ports[self.start[group] : self.start[group + 1]]
 
 
 @dataclass(frozen=True)
 class Detours:
-    """Ways by a third group of switches, beside those of the tables (see sim.World.set_detours).
+    """Paths through a third group of switches, beside those of the tables (sim.World.set_detours).
 
-    ``group`` [S]: each switch's, counted from 0. ``adaptive``: by the queues of the first switch;
-    otherwise always. ``per``: "flow" or "packet". ``threshold``: bytes times links. ``gap``: ps.
+    ``group`` [S]: each switch's group, counted from 0. ``adaptive``: the queues of the first switch
+    decide; otherwise every packet to another group makes a detour. ``per``: "flow" or "packet".
+    ``threshold``: bytes times links. ``gap``: ps.
     """
 
     group: NDArray[np.int64]
@@ -72,9 +77,9 @@ class Routes:
     ``out`` [S, D] uint8, or uint16 for switches of more than 254 ports: the port to a destination,
     or ``none`` (255, 65535). ``sl`` [S, D] uint8: the SL of packets from hosts at a switch to a
     destination; None means 0. ``lanes`` has the VLs. ``groups`` are the equal-cost sets, for
-    Ethernet; ``out`` is then one choice from each. ``detours``: packets also take other ways, which
-    ``links``, ``path`` and the loads do not show. ``notes``: what its user should know of how they
-    were made.
+    Ethernet; ``out`` is then one choice from each. ``detours``: packets also take other paths,
+    which ``links``, ``path`` and the loads do not include. ``notes``: remarks of the engine for the
+    user.
     """
 
     fabric: Fabric
@@ -89,7 +94,7 @@ class Routes:
 
     @property
     def none(self) -> int:
-        """What says in ``out`` and ``lft`` that there is no way."""
+        """The value in ``out`` and ``lft`` that means no path."""
         return int(np.iinfo(self.out.dtype).max)
 
     @property
@@ -106,9 +111,9 @@ class Routes:
         return table
 
     def ports_of(self, switch: int) -> NDArray[np.int32]:
-        """[D, width]: the ports of a switch that lead to each end port, then -1.
+        """Return [D, width]: the ports of a switch that lead to each end port, then -1.
 
-        One port, or with equal-cost sets as many as the largest set has.
+        ``width`` is 1, or with equal-cost sets the size of the largest set.
         """
         if self.groups is None:
             ports = self.out[switch].astype(np.int32)[:, None]
@@ -145,9 +150,9 @@ class Routes:
     ) -> NDArray[np.int32]:
         """[n, longest path]: directed links from end ports ``src`` to end ports ``dst``, then -1.
 
-        ``entropy`` [n] stands for what a switch hashes (addresses, UDP source port) where there
-        are equal-cost sets; without it, ``out`` is followed. Raises FabricError, naming the pair,
-        where there is no way or a loop, and for a pair of a host with itself.
+        ``entropy`` [n] stands for the fields that a switch hashes (addresses, UDP source port)
+        where there are equal-cost sets; without it, ``out`` is followed. Raises FabricError, which
+        names the pair, if there is no path or a loop, and for a pair of a host with itself.
         """
         src, dst = np.broadcast_arrays(np.asarray(src, np.int64), np.asarray(dst, np.int64))
         self._check_ends(src, dst)
@@ -190,7 +195,7 @@ class Routes:
         first = self.groups.start[group]
         size = self.groups.start[group + 1] - first
         chosen = _mixed(entropy, switch) % np.maximum(size, 1).astype(np.uint64)
-        ports = np.append(self.groups.ports, 0).astype(np.int64)  # what an empty group points at
+        ports = np.append(self.groups.ports, 0).astype(np.int64)  # for empty groups
         return np.where(size > 0, ports[first + chosen.astype(np.int64)], self.none)
 
     def _check_ends(self, src: NDArray[Any], dst: NDArray[Any]) -> None:
@@ -211,7 +216,7 @@ class Routes:
         return self.tables.names[int(self.tables.end_node[end])]
 
     def path(self, src: str | int, dst: str | int, entropy: int | None = None) -> list[Hop]:
-        """The way of a packet between the first ports of two hosts. Raises FabricError."""
+        """Return the path of a packet between the first ports of two hosts. Raises FabricError."""
         a, b = self.tables.end_of(src), self.tables.end_of(dst)
         links = self.links([a], [b], None if entropy is None else [entropy])[0]
         lanes = self.lanes_of(np.array([a]), np.array([b]), links[None])[0]
@@ -253,13 +258,14 @@ class Routes:
     def max_link_load(
         self, src: ArrayLike, dst: ArrayLike, entropy: ArrayLike | None = None
     ) -> int:
-        """Of the fullest link: 1 means that no two of the pairs share one."""
+        """Return the load of the most loaded link: 1 means that no two pairs share a link."""
         return int(self.link_load(src, dst, entropy).max())
 
     def rates(
         self, src: ArrayLike, dst: ArrayLike, entropy: ArrayLike | None = None
     ) -> NDArray[np.float64]:
-        """[n]: 1 / load of the fullest link on each pair's way, its share where all are equal."""
+        """Return [n]: 1 / the load of the most loaded link on each pair's path, its share of the
+        rate if all flows have equal shares."""
         links = self.links(src, dst, entropy)
         load = np.bincount(links[links >= 0], minlength=len(self.tables.links))
         fullest: NDArray[np.int64] = np.where(links >= 0, load[links], 0).max(axis=1)
@@ -268,7 +274,7 @@ class Routes:
     def effective_bisection(self, patterns: int = 200, seed: int = 1) -> NDArray[np.float64]:
         """[patterns]: the mean of ``rates`` over random bisections.
 
-        Half of the hosts, chosen by chance, send to one of the other half each (Hoefler, Schneider
+        Half of the hosts, chosen at random, each send to one of the other half (Hoefler, Schneider
         and Lumsdaine, "Multistage switches are not crossbars", Cluster 2008).
         """
         random = np.random.default_rng(seed)
@@ -285,7 +291,7 @@ class Routes:
     # ---- faults ----------------------------------------------------------------------------------
 
     def _ends_of_ways(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """[S, D] twice: where following ``out`` arrives, and where it never ends."""
+        """Return [S, D] twice: whether following ``out`` arrives, and whether it loops."""
         tables = self.tables
         ends = np.arange(tables.end_count)
         port = np.where(self.out == self.none, 0, self.out)
@@ -322,7 +328,7 @@ class Routes:
         return found
 
     def unreachable(self) -> NDArray[np.int64]:
-        """[n, 2]: pairs of end ports, source and destination, without a way."""
+        """Return [n, 2]: pairs of end ports, source and destination, without a path."""
         tables = self.tables
         arrives, _ = self._ends_of_ways()
         at = tables.end_switch
@@ -338,7 +344,7 @@ class Routes:
     def check(self) -> None:
         """Raises FabricError for a routing loop, an unreachable pair or a credit loop.
 
-        With equal-cost sets a credit loop is no error: Ethernet that may drop cannot be stuck.
+        With equal-cost sets a credit loop is no error: lossy Ethernet cannot deadlock.
         """
         from .deadlock import credit_loop
 

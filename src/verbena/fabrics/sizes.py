@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Distributions of flow sizes that others measured and published."""
+"""Distributions of flow sizes: published ones, and those of files. ``patterns.poisson`` uses
+them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ LARGEST = 2.0**62  # bytes
 class Distribution:
     """``points``: pairs of bytes and the percentage of flows that are no larger.
 
-    Between two points it is linear; the last has 100 %. ``source`` says where it is from.
+    Between two points the distribution is linear; the last point has 100 %. ``source`` is the
+    publication.
     """
 
     name: str
@@ -45,17 +47,17 @@ class Distribution:
 
     @property
     def mean(self) -> float:
-        """Bytes of a flow."""
+        """The mean size of a flow in bytes."""
         sizes, shares = self._curve
         return float((np.diff(shares) * (sizes[1:] + sizes[:-1]) / 2).sum())
 
     def share_up_to(self, size: float) -> float:
-        """The part of all flows that are no larger than ``size`` bytes."""
+        """Return the fraction of flows that are no larger than ``size`` bytes."""
         sizes, shares = self._curve
         return float(np.interp(size, sizes, shares))
 
     def sample(self, random: np.random.Generator, count: int) -> NDArray[np.int64]:
-        """``count`` sizes in bytes, at least 1."""
+        """Return ``count`` random sizes in bytes, at least 1."""
         sizes, shares = self._curve
         return np.maximum(np.rint(np.interp(random.random(count), shares, sizes)), 1).astype(
             np.int64
@@ -122,14 +124,14 @@ PUBLISHED = {
 
 
 def distribution(name: str) -> Distribution:
-    """A published distribution by name. Raises FabricError that lists them."""
+    """Return a published distribution by name. Raises FabricError, which lists the names."""
     if name not in PUBLISHED:
         raise FabricError(f"no distribution {name!r}: there are {', '.join(PUBLISHED)}")
     return PUBLISHED[name]
 
 
 def read_distribution(path: str | Path) -> Distribution:
-    """From a file with lines ``bytes percentage``. Raises FabricError, naming the line."""
+    """Read a file with lines ``bytes percentage``. Raises FabricError, which names the line."""
     path = Path(path)
     points = []
     try:

@@ -24,11 +24,12 @@ from .tables import Tables
 
 __all__ = ["dfsssp", "sssp"]
 
-POSITION_BITS = 22  # of an edge within the fabric; the rest of 63 bits is the cost of a way
+POSITION_BITS = 22  # for an edge's number; the rest of 63 bits is the cost of a path
 
 
 def sssp(fabric: Fabric) -> Routes:
-    """Of all shortest ways the one with the least load, one destination after the other.
+    """Shortest paths, of which those with the least load are chosen, one destination after the
+    other.
 
     The load of a link is the number of paths that already lead over it, counted from every host.
     May have credit loops: see dfsssp.
@@ -61,7 +62,8 @@ def _lightest(tables: Tables) -> NDArray[Any]:
 def _rings(
     candidates: MinimalHops, leaf: int, source: NDArray[np.int32]
 ) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """By distance from the leaf: the edges that lead nearer, and where each switch's begin."""
+    """Return, by distance from the leaf, the edges that lead nearer, and where each switch's
+    begin."""
     can = np.nonzero(candidates.edges_to(leaf))[0]
     hops = candidates.hops_to(leaf)[source[can]]
     rings = []
@@ -78,7 +80,8 @@ def _add_load(
     source: NDArray[np.int32],
     target: NDArray[np.int32],
 ) -> None:
-    """From the outermost ring inwards, each switch hands on the paths that it has and got."""
+    """Add the load of paths: from the farthest switches inwards, each adds its own paths and those
+    that it got to its next link."""
     for edges in reversed(chosen):
         count = paths[source[edges]]
         load[edges] += count
@@ -88,9 +91,10 @@ def _add_load(
 def dfsssp(fabric: Fabric, lanes: int = 8) -> Routes:
     """sssp, with the paths spread over virtual lanes such that no lane has a credit loop.
 
-    All paths begin on lane 0. As long as its dependencies have a circle, the paths that make the
-    circle's weakest dependency (the one of the fewest paths) move to the next lane; then the same
-    there. A path's SL is its lane. Raises FabricError when ``lanes`` are too few.
+    All paths begin on lane 0. As long as its dependencies have a cycle, the paths that cause the
+    cycle's weakest dependency (that of the fewest paths) move to the next lane; then the next lane
+    is treated in the same way. A path's SL is its lane. Raises FabricError when ``lanes`` do not
+    suffice.
     """
     if not 1 <= lanes <= SLS - 1:
         raise FabricError(f"dfsssp: {lanes} lanes, which is not 1 to {SLS - 1}")

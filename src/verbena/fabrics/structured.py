@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routing engines for one kind of topology each: dimension order, and minimal on a dragonfly."""
+"""Routing engines for one kind of topology each: tori and meshes, and dragonflies.
+
+``fabrics.route`` calls them.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +26,19 @@ MAX_RINGS = 4  # dimensions that wrap around: an SL has a bit for each
 
 
 def dimension_order(fabric: Fabric, *, dateline: bool = True) -> Routes:
-    """The first dimension first, then the next one, in each the shorter way (Dally and Seitz 1987).
+    """Dimension order: one dimension after the other, each by the shorter way (Dally and Seitz
+    1987).
 
-    With ``dateline`` a bit of the SL says that the path goes around the end of a dimension, and the
-    SL-to-VL tables put it on VL 1 in that dimension, as OpenSM's torus-2QoS does: two lanes, no
-    credit loop. Without it, a torus of more than three switches in a dimension has one, as with
-    OpenSM's dor. Where both ways are equally long, the way up is taken.
+    With ``dateline`` a bit of the SL says that the path crosses the dateline of a dimension, and
+    the SL-to-VL tables put it on VL 1 in that dimension, as OpenSM's torus-2QoS does: two lanes,
+    and no credit loop. Without it, a torus of more than three switches in a dimension has a credit
+    loop, as with OpenSM's dor. If both directions are equally long, the upward one is taken.
 
-    Where switches are is their attribute ``coordinate``, as ``torus`` makes it; without any it is
-    found from the cables, as of a fabric that was read from a file: then dimensions are in the
-    order of their lowest ports, and up is towards the lower one, which is the order of OpenSM's
-    dor. Raises FabricError where the fabric is no torus and no mesh, where a cable is missing that
-    a way needs, and for more than four dimensions that wrap around.
+    The positions of switches are their attribute ``coordinate``, as ``torus`` sets it. Without
+    coordinates, as in a fabric that was read from a file, they are derived from the cables:
+    dimensions are then in the order of their lowest ports, and up is towards the lower one, which
+    is the order of OpenSM's dor. Raises FabricError if the fabric is neither a torus nor a mesh, if
+    a cable is missing that a path needs, and for more than four dimensions that wrap around.
     """
     tables = fabric.tables()
     place, shape = _places(fabric, tables)
@@ -100,13 +104,13 @@ def _step_ports(tables: Tables, place: NDArray[np.int64], shape: list[int]) -> N
 
 
 def _wraps(step: NDArray[np.int64], place: NDArray[np.int64], d: int, size: int) -> bool:
-    """Whether a dimension is a ring. One of two switches is none."""
+    """Return whether a dimension is a ring. A dimension of two switches is not one."""
     return size > 2 and bool((step[place[:, d] == size - 1, d, 0] >= 0).any())
 
 
 def _dateline(tables: Tables, step: NDArray[np.int64], rings: list[int]) -> LaneMap:
-    """Kind 0 leads to hosts and along lines, kind b + 1 along ring b: there bit b of the SL is the
-    VL."""
+    """Return the SL-to-VL tables: ports of kind 0 lead to hosts and along lines, those of kind b +
+    1 along ring b, where bit b of the SL is the VL."""
     kind = np.zeros(tables.out_link.shape, np.uint8)
     lane = np.zeros((len(rings) + 1, len(rings) + 1, SLS), np.uint8)
     for bit, d in enumerate(rings):
@@ -117,10 +121,10 @@ def _dateline(tables: Tables, step: NDArray[np.int64], rings: list[int]) -> Lane
 
 
 def dragonfly_minimal(fabric: Fabric) -> Routes:
-    """At most one local, one global and one more local cable (MIN of Kim et al., ISCA 2008).
+    """Minimal: at most one local, one global and one local cable (MIN of Kim et al., ISCA 2008).
 
-    A local cable behind a global one is on VL 1, all others on VL 0: so there is no credit loop.
-    Needs switches with the attribute ``group``; raises FabricError where one has none, or where two
+    A local cable after a global one is on VL 1, all others on VL 0, so there is no credit loop.
+    Needs switches with the attribute ``group``; raises FabricError if one has none, or if two
     groups, or two switches of a group, have no cable.
     """
     tables = fabric.tables()
@@ -157,13 +161,13 @@ def dragonfly_minimal(fabric: Fabric) -> Routes:
 
 
 def dragonfly_valiant(fabric: Fabric, *, per: str = "flow") -> Routes:
-    """From group to group by way of a third one, by chance (VAL of Kim et al., ISCA 2008).
+    """From group to group through a third one, chosen at random (VAL of Kim et al., ISCA 2008).
 
-    So no traffic between groups is worse than any other, at twice the load of the global cables.
-    All packets of a flow go by one group, which is the order that reliable connections ask for; or
-    with ``per`` = "packet" each by its own. Within a group they take its one cable. The VL counts
-    the global cables that a packet has crossed: three VLs, no credit loop. Raises FabricError as
-    dragonfly_minimal does.
+    So all traffic patterns between groups are served equally, at twice the load of the global
+    cables. All packets of a flow take one group, which keeps the order that reliable connections
+    need; with ``per`` = "packet" each packet takes its own. Within a group packets take the direct
+    cable. The VL counts the global cables that a packet has crossed: three VLs, and no credit loop.
+    Raises FabricError as dragonfly_minimal does.
     """
     return _detoured(fabric, "valiant", Detours(np.zeros(0, np.int64), False, per, 0, 0))
 
@@ -171,12 +175,12 @@ def dragonfly_valiant(fabric: Fabric, *, per: str = "flow") -> Routes:
 def dragonfly_ugal(
     fabric: Fabric, *, per: str = "flow", threshold: int = 0, gap: int = 100_000_000
 ) -> Routes:
-    """Minimal, or by way of a third group where the first switch's queues say so (UGAL-L, ibid.).
+    """Minimal, or through a third group if the first switch's queues decide so (UGAL-L, ibid.).
 
-    The queue towards the minimal way, times its links, is to be longer by ``threshold`` bytes than
-    the one towards the other, times its own. A flow's packets go together, until it pauses for
-    ``gap`` ps; with ``per`` = "packet" each is asked about by itself. Otherwise as
-    dragonfly_valiant.
+    A packet makes the detour if the queue of the minimal path times its number of links exceeds the
+    same product of the detour by more than ``threshold`` bytes. A flow's packets take one path
+    until the flow pauses for ``gap`` ps; with ``per`` = "packet" each packet is decided by itself.
+    Otherwise as dragonfly_valiant.
     """
     detours = Detours(np.zeros(0, np.int64), True, per, threshold, gap)
     return _detoured(fabric, "ugal", detours)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A fabric as arrays, for routing and for the event core."""
+"""A fabric as arrays, for the routing engines and for the simulator. ``Fabric.tables`` makes
+them."""
 
 from __future__ import annotations
 
@@ -38,18 +39,17 @@ LINK = np.dtype(
 class Tables:
     """H hosts, S switches, P ports of the largest switch, D end ports, L directed links.
 
-    An end port is a cabled port of a host: what has a LID. A fabric of hosts with one port each has
+    An end port is a cabled port of a host; it has a LID. A fabric of hosts with one port each has
     as many end ports as hosts, in the same order. Node numbers are 0 to H-1 for hosts, H to H+S-1
     for switches; arrays "by switch" count switches from 0.
 
-    ``names`` [H+S]; ``guids`` [H+S] uint64.
-    ``links`` [L] of dtype LINK: a cable is links 2c and 2c+1, its two directions. ``rate`` is in
-    bits per second, rounded; a byte takes exactly ``ps_num / ps_den`` picoseconds.
-    ``out_link`` [S, P+1]: the link that leaves a switch's port, or -1. ``neighbour`` [S, P+1]: the
-    switch at its other end, or -1 where there is none or a host.
+    ``names`` [H+S]; ``guids`` [H+S] uint64. ``links`` [L] of dtype LINK: a cable is links 2c and
+    2c+1, its two directions. ``rate`` is in bits per second, rounded; a byte takes exactly ``ps_num
+    / ps_den`` picoseconds. ``out_link`` [S, P+1]: the link that leaves a switch's port, or -1.
+    ``neighbour`` [S, P+1]: the switch at its other end, or -1 where there is none or a host.
     ``end_node``, ``end_port`` [D]: host and its port; ``end_link`` [D] the link that leaves it;
-    ``end_switch``, ``end_switch_port`` [D]: the switch and port that it is plugged into, or -1
-    for a cable from host to host. ``lid`` [D], ``switch_lid`` [S].
+    ``end_switch``, ``end_switch_port`` [D]: the switch and port that it is plugged into, or -1 for
+    a cable from host to host. ``lid`` [D], ``switch_lid`` [S].
     """
 
     names: tuple[str, ...]
@@ -78,7 +78,7 @@ class Tables:
 
     @cached_property
     def number(self) -> dict[str, int]:
-        """From a node's name to its number."""
+        """The number of each node by its name."""
         return {name: number for number, name in enumerate(self.names)}
 
     @cached_property
@@ -106,7 +106,7 @@ class Tables:
         return np.bincount(used, minlength=self.switch_count)
 
     def switch_name(self, switch: int) -> str:
-        """Of a switch by its number among the switches."""
+        """Return the name of a switch by its number among the switches."""
         return self.names[self.host_count + int(switch)]
 
     def end_of(self, host: str | int) -> int:
@@ -123,12 +123,12 @@ class Tables:
         return LinkNames(self.names, *ends)
 
     def link_name(self, link: int) -> str:
-        """A directed link as everything calls it: "s0-s1", of several "s0[3]-s1[4]"."""
+        """Return the name of a directed link: "s0-s1", or "s0[3]-s1[4]" if there are several."""
         return self.link_names.name(link)
 
 
 def build(graph: nx.MultiGraph, cables: list[Cable]) -> Tables:
-    """The arrays of a graph that is known to be sound."""
+    """Return the arrays of a graph that was checked."""
     hosts = [name for name, kind in graph.nodes(data="kind") if kind == "host"]
     switches = [name for name, kind in graph.nodes(data="kind") if kind == "switch"]
     names = (*hosts, *switches)
@@ -188,7 +188,7 @@ def _ends(links: NDArray[Any], host_count: int) -> NDArray[np.int32]:
 def _lids(
     graph: nx.MultiGraph, hosts: list[str], switches: list[str], ends: NDArray[Any]
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The LIDs that the fabric brought along; otherwise 1 to D for end ports, then switches."""
+    """Return the fabric's own LIDs if it has any, otherwise 1 to D for end ports, then switches."""
     given = [
         graph.nodes[hosts[end["src"]]].get("lids", {}).get(int(end["src_port"]), 0) for end in ends
     ]
@@ -202,7 +202,7 @@ def _lids(
 
 
 def _check_lids(lids: NDArray[np.int64], labels: list[str], end_count: int) -> None:
-    """A switch without a LID may be; a host's must be there. Both only once."""
+    """Raise FabricError for an end port without a LID or a LID that is used twice."""
     if (lids[:end_count] <= 0).any():
         raise FabricError(f"{labels[int(np.argmin(lids[:end_count]))]}: a host without a LID")
     some = np.nonzero(lids)[0]

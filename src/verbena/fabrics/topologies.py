@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Well-known topologies. Hosts are h0, h1, ...; a host's number says where it is plugged in.
+"""Well-known topologies. Hosts are h0, h1, ...; a host's number gives its switch and port.
 
 Every function takes the wiring as keywords: ``rate`` of all cables ("4xEDR"), ``delay_ns`` or
 ``length_m`` (a metre), and for the cables between switches, where they differ, ``switch_rate``,
-``switch_delay_ns`` or ``switch_length_m``. Sizes that make no sense raise FabricError.
+``switch_delay_ns`` or ``switch_length_m``. Impossible sizes raise FabricError.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ __all__ = [
     "xgft",
 ]
 
-MAX_NODES = 1 << 20  # of one kind: what is larger is a slip of the pen
-LEVELS = "heacdfgi"  # what the names of a tree's nodes begin with: hosts, edge, aggregation, core
+MAX_NODES = 1 << 20  # of one kind: a larger number is taken for a typing mistake
+LEVELS = "heacdfgi"  # the first letters of a tree's node names: hosts, edge, aggregation, core
 
 
 class Wiring(TypedDict, total=False):
     """Keywords of every function here, ``**wiring``.
 
-    ``rate`` of cables ("100GbE"; 4xEDR without), and their ``delay_ns`` or ``length_m`` (a metre
-    without); with ``switch_`` before each, those between switches.
+    ``rate`` of cables ("100GbE"; default 4xEDR), and their ``delay_ns`` or ``length_m`` (default a
+    metre); with the prefix ``switch_`` those of cables between switches.
     """
 
     rate: str | Rate
@@ -108,9 +108,9 @@ def one_switch(hosts: int, **wiring: Unpack[Wiring]) -> Fabric:
 
 
 def diamond(hosts: int = 1, paths: int = 2, **wiring: Unpack[Wiring]) -> Fabric:
-    """``hosts`` hosts on each of two switches, s0 and s1, with ``paths`` ways between them.
+    """``hosts`` hosts on each of two switches, s0 and s1, with ``paths`` paths between them.
 
-    Each way has one switch in its middle: m0, m1, ... The hosts of s0 are the first ones.
+    Each path has one switch in its middle: m0, m1, ... The hosts of s0 are the first ones.
     """
     _at_least("diamond", hosts=(hosts, 1), paths=(paths, 1))
     build = _Builder(f"diamond of {paths} paths", wiring)
@@ -159,7 +159,8 @@ def parking_lot(senders: int, **wiring: Unpack[Wiring]) -> Fabric:
     """``senders`` hosts, one on each switch of a chain, and a receiver behind the last switch.
 
     Host i is on switch i, and the receiver, host ``senders``, on the last. With round robin at each
-    switch the far senders get 1/2 as much as the next one on the way (RFC 7928 8.3 has a variant).
+    switch a sender gets 1/2 as much as the next one towards the receiver (RFC 7928 8.3 has a
+    variant).
     """
     _at_least("parking lot", senders=(senders, 2))
     build = _Builder(f"parking lot of {senders} senders", wiring)
@@ -181,7 +182,7 @@ def ring(switches: int, hosts: int = 1, **wiring: Unpack[Wiring]) -> Fabric:
 
 
 def _on_a_circle(fabric: Fabric, switches: int) -> None:
-    """A ring is drawn as one."""
+    """Set the positions of a ring's nodes, in a circle."""
     graph = fabric.graph
     for index in range(switches):
         angle = 2 * math.pi * index / switches
@@ -199,8 +200,8 @@ def torus(
 
     A switch has ``hosts`` hosts on its ports 1 to hosts. Then, for each dimension d, follow a port
     to the next switch, hosts + 2d + 1, and one to the switch before, hosts + 2d + 2. A dimension of
-    two has one cable, one of one none. Switches are numbered with the last coordinate running
-    fastest; a switch's attribute ``coordinate`` has them all.
+    two switches has one cable, a dimension of one has none. Switches are numbered with the last
+    coordinate running fastest; a switch's attribute ``coordinate`` has all of them.
     """
     name = f"{'x'.join(map(str, shape))} {'torus' if wrap else 'mesh'}"
     return _torus(name, tuple(shape), hosts, wrap, wiring).fabric
@@ -231,7 +232,7 @@ def _torus(name: str, shape: tuple[int, ...], hosts: int, wrap: bool, wiring: Wi
 
 
 def _in_the_plane(place: tuple[int, ...], shape: tuple[int, ...]) -> tuple[float, float]:
-    """The last two dimensions as a grid; further ones as grids beside and above each other."""
+    """Return a position: the last two dimensions as a grid; others as grids beside and above."""
     x, y, width, height = 0.0, 0.0, 1.0, 1.0
     for depth, (at, size) in enumerate(zip(reversed(place), reversed(shape), strict=True)):
         if depth % 2 == 0:
@@ -414,7 +415,8 @@ def dragonfly(
 def _dragonfly_place(
     group: int, member: int, groups: int, a: int
 ) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Where a switch is drawn, in a circle of circles, and the way from it to its hosts."""
+    """Return a switch's position, in a circle of circles, and the direction from it to its
+    hosts."""
     turn, own = 2 * math.pi * group / groups, 2 * math.pi * (member + 0.5) / a
     out = (math.sin(turn + own), math.cos(turn + own))
     x, y = groups * math.sin(turn) + 1.1 * out[0], groups * math.cos(turn) + 1.1 * out[1]

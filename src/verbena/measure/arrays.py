@@ -24,7 +24,7 @@ def array(side: Side, seconds: float, count: int) -> dict[str, Any] | None:
         here.fill(-1)
         their_pid = side.exchange(os.getpid())
         if not side.first:
-            side.receive()  # the array is there now, and this process did nothing for it
+            side.receive()  # now the array is there; this process did nothing for it
             side.send(bool(np.array_equal(here, expected)))
             return None
         source = end.pd.reg_mr(expected.data)

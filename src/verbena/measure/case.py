@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be measured: the base of all cases."""
+"""The interface of all cases, with their units. `verbena demo` and the benchmarks measure cases."""
 
 from __future__ import annotations
 
@@ -83,12 +83,12 @@ def size_text(size: int) -> str:
 
 
 def unit_of(test: str, size: int) -> Unit:
-    """In what a test of perftest or UCX is reported: small messages are counted, others weighed."""
+    """Return the unit of a perftest or UCX test: messages per second for small ones, else MiB/s."""
     if test.endswith("_lat"):
         return Unit.MICROSECONDS
     return Unit.MILLIONS if size == SMALL else Unit.BANDWIDTH
 
 
 def expected_rate(size: int, per_second: float, bytes_per_second: float) -> float:
-    """Operations per second when each has a cost and each byte has one."""
+    """Return operations per second, if an operation has a fixed cost and a cost for each byte."""
     return 1 / (1 / per_second + size / bytes_per_second)

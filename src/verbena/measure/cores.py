@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which two cores a measurement uses, and starting programs on them."""
+"""Chooses the two cores of a measurement, and starts programs on them. All cases use this."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cores:
 
 
 def choose() -> Cores:
-    """Two cores of those that this process may use; not two threads of one core if possible."""
+    """Return two cores that this process may use; if possible not two threads of one core."""
     allowed = sorted(os.sched_getaffinity(0))
     first = allowed[0]
     others = [core for core in allowed if core not in siblings(first)] or allowed[1:]
@@ -46,7 +46,7 @@ def siblings(core: int) -> set[int]:
 
 
 def parse_list(text: str) -> set[int]:
-    """A list of the kernel's.
+    """Parse a list of CPUs in the kernel's format.
 
     >>> sorted(parse_list("0-2,8"))
     [0, 1, 2, 8]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Debian's unmodified perftest over the drop-in library."""
+"""Runs Debian's unmodified perftest over the drop-in library. The demo and goals.py use it."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ GID_INDEX = "1"
 EXPECTED = {Memory.SHARED: (10e6, 10e9), Memory.OWN: (1e6, 5e9)}
 EXPECTED_EVENTS = 20e3
 EXPECTED_PACKETS = (100e3, 4e9)
-# Where the two processes share a core, and wait for each other. What looks at its own memory gives
-# the core to nobody: each message waits for the end of a time slice.
+# For two processes that share a core and wait for each other. A program that polls its own memory
+# does not yield the core: each message waits for the end of a time slice.
 EXPECTED_ON_ONE_CORE = {"write_lat": 50.0, "send_lat": 2e3}
 PACKETS_SECONDS = 1.0  # at least, as iperf3 does
-# One interface, because perftest does not use a larger path MTU than the port says.
+# One interface, because perftest uses no larger path MTU than the port's.
 PACKETS_ONLY = {"VERBENA_CARRIER": "roce", "VERBENA_NETDEV": "lo"}
 LATENCY_COLUMN, AVERAGE_COLUMN = 4, 5
 BANDWIDTH_COLUMN, RATE_COLUMN = 3, 4
@@ -58,7 +58,7 @@ class Perftest:
     WRITE and SEND latencies are half round trips, READ and atomic ones whole operations, as
     perftest reports them. `events` sleeps on a completion channel, after `spin_us` of spinning.
     `average` takes the average latency instead, where the clock's steps are too coarse. With a
-    `path_mtu` everything travels as RoCE packets over loopback.
+    `path_mtu` it runs over RoCE on the loopback interface.
     """
 
     test: str
@@ -125,7 +125,7 @@ class Perftest:
 
 @cache
 def cycles_per_us() -> float | None:
-    """The rate of x86's time stamp counter, or None where it is not known to be constant.
+    """Return the rate of x86's time stamp counter, or None if it is not known to be constant.
 
     perftest prints microseconds with two digits, too few for shared memory, but cycles exactly.
     """
@@ -140,7 +140,7 @@ def cycles_per_us() -> float | None:
 
 @cache
 def loopback_gid_of_packets() -> int:
-    """`loopback_gid` of a device as PACKETS_ONLY makes it: settings hold for a whole process."""
+    """Return `loopback_gid` in another process with PACKETS_ONLY: settings are per process."""
     words = [sys.executable, "-c", f"from {__name__} import loopback_gid; print(loopback_gid())"]
     done = subprocess.run(words, env=os.environ | PACKETS_ONLY, capture_output=True, text=True)
     if done.returncode:
@@ -149,7 +149,7 @@ def loopback_gid_of_packets() -> int:
 
 
 def loopback_gid() -> int:
-    """The index of the GID that stands for 127.0.0.1. Raises SkipError when there is none."""
+    """Return the index of the GID of 127.0.0.1. Raises SkipError when there is none."""
     with verbs.open_device() as context:
         for entry in context.query_gid_table():
             if entry.gid.raw[12:] == bytes([127, 0, 0, 1]) and entry.gid.is_ipv4_mapped:
@@ -169,7 +169,7 @@ def find(name: str) -> str:
 def run_pair(
     words: list[str], cores: Cores, environment: dict[str, str], timeout: float = TIMEOUT
 ) -> tuple[str, str]:
-    """Run a perftest or pingpong program as server and client; what both said."""
+    """Run a perftest or pingpong program as server and client; return the output of both."""
     port = free_port()
     words = [*words, "-p", str(port)]
     server, client = Program(words, environment), Program([*words, "127.0.0.1"], environment)
@@ -193,7 +193,7 @@ def data_row(text: str) -> list[float]:
 
 
 def numbers(line: str) -> list[float]:
-    """The numbers that a line consists of; none when it has anything else."""
+    """Return a line's numbers; an empty list if the line has anything else."""
     try:
         return [float(word) for word in line.split()]
     except ValueError:
@@ -201,7 +201,7 @@ def numbers(line: str) -> list[float]:
 
 
 def finite(value: float) -> float:
-    """A figure that is reported. Raises MeasureError when perftest could not work it out."""
+    """Return a finite value. Raises MeasureError when perftest could not compute it."""
     if not math.isfinite(value):
         raise MeasureError(f"perftest measured {value}: the machine is too busy, try again")
     return value

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two programs that talk to each other: started pinned, timed out, and never left behind."""
+"""Runs two communicating programs, pinned, with a time limit; no process is left behind.
+
+All cases use this.
+"""
 
 from __future__ import annotations
 
@@ -26,11 +29,11 @@ POLL = 0.05  # this process shares the measured cores
 
 
 class MeasureError(Exception):
-    """A program that could not be measured; the text says what it said and what to do."""
+    """A program that could not be measured; the text has its output and what to do."""
 
 
 class SkipError(MeasureError):
-    """A measurement that this machine does not offer; the text says why."""
+    """A measurement that is not possible on this machine; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +71,7 @@ class Process:
         return Path(self.output.name).read_text(errors="replace")
 
     def wait(self, timeout: float) -> str:
-        """Its whole output. Raises MeasureError when it fails or does not end in time."""
+        """Return its whole output. Raises MeasureError when it fails or does not end in time."""
         try:
             status = self.popen.wait(timeout)
         except subprocess.TimeoutExpired as error:
@@ -78,12 +81,12 @@ class Process:
         return self.text()
 
     def tail(self) -> str:
-        """The end of what it said, to put behind an error."""
+        """Return the end of its output, for the text of an error."""
         lines = [line for line in self.text().splitlines() if line.strip(" -")]
         return ": " + " | ".join(lines[-KEPT_LINES:]) if lines else " and said nothing"
 
     def kill(self) -> None:
-        """End it and all that it started."""
+        """Kill it and all processes that it started."""
         with suppress(ProcessLookupError):
             os.killpg(self.popen.pid, signal.SIGKILL)
         self.popen.wait()
@@ -109,9 +112,9 @@ def running(program: Program, core: int) -> Iterator[Process]:
 def run_server_and_client(
     server: Program, client: Program, port: int, cores: Cores, timeout: float
 ) -> tuple[str, str]:
-    """Start `server`, wait until it listens on TCP `port`, run `client`; what both said.
+    """Start `server`, wait until it listens on TCP `port`, run `client`; return both outputs.
 
-    Raises MeasureError with the words of the program that failed.
+    Raises MeasureError with the output of the program that failed.
     """
     with running(server, cores.first) as first:
         wait_until(lambda: listens(port), first, SERVER_START)
@@ -131,7 +134,7 @@ def with_server(error: MeasureError, server: Process) -> MeasureError:
 
 
 def run_together(first: Program, second: Program, cores: Cores, timeout: float) -> tuple[str, str]:
-    """Run two programs at once; what both said. Raises MeasureError as soon as one fails."""
+    """Run two programs at once; return both outputs. Raises MeasureError as soon as one fails."""
     with ExitStack() as stack:
         a = stack.enter_context(running(first, cores.first))
         b = stack.enter_context(running(second, cores.second))
@@ -144,7 +147,7 @@ def run_together(first: Program, second: Program, cores: Cores, timeout: float) 
 
 
 def run_alone(program: Program, core: int, timeout: float) -> str:
-    """Run one program; what it said. Raises MeasureError."""
+    """Run one program; return its output. Raises MeasureError."""
     with running(program, core) as process:
         return process.wait(timeout)
 
@@ -159,7 +162,7 @@ def python_environment() -> dict[str, str]:
 
 
 def wait_until(ready: Callable[[], bool], process: Process, timeout: float) -> None:
-    """Until `ready()`. Raises MeasureError when the process ends before or the time is over."""
+    """Wait for `ready()`. Raises MeasureError when the process ends before, or at the timeout."""
     deadline = time.monotonic() + timeout
     while not ready():
         status = process.popen.poll()
@@ -171,7 +174,8 @@ def wait_until(ready: Callable[[], bool], process: Process, timeout: float) -> N
 
 
 def listens(port: int) -> bool:
-    """Whether a process listens on TCP `port`; without connecting, which a server would notice."""
+    """Return whether a process listens on TCP `port`; read from /proc, since a server would notice
+    a connection."""
     return any(port_listens(Path(table), port) for table in ("/proc/net/tcp", "/proc/net/tcp6"))
 
 

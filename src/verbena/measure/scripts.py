@@ -27,7 +27,7 @@ Function = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Script:
-    """What a function returns in the first process; `arguments` are (name, value) pairs."""
+    """The case of a function's result in the first process; `arguments` are (name, value) pairs."""
 
     function: Function
     label: str
@@ -42,7 +42,7 @@ class Script:
 def run(
     function: Function, cores: Cores, environment: dict[str, str] | None = None, **arguments: Any
 ) -> Any:
-    """Run `function` in two processes; what the first one returned.
+    """Run `function` in two processes; return the result of the first one.
 
     `environment` is added to this process's. A list `fds` among the arguments is inherited by both.
     Raises MeasureError.

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One of the two processes of a measurement in Python, and what it shares with the other."""
+"""One of the two processes of a measurement in Python: its socket to the other, and its QP.
+
+verbena.measure.worker makes a Side and passes it to the measuring function.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +39,12 @@ class Side:
         return json.loads(self._exactly(size))
 
     def exchange(self, value: Any) -> Any:
-        """Give the other side a value and take its own; neither returns before both came here."""
+        """Exchange a value with the other side; neither returns before both have called this."""
         self.send(value)
         return self.receive()
 
     def meet(self) -> None:
-        """Wait until the other side is here too."""
+        """Wait until the other side has called this, too."""
         self.exchange(None)
 
     def _exactly(self, size: int) -> bytes:
@@ -85,7 +88,7 @@ def endpoint(
         verbs.connect_rc(qp, side.socket, path_mtu=mtu)
         remote_addr, rkey = side.exchange([mr.addr, mr.rkey])
         yield Endpoint(context, pd, cq, qp, mr, remote_addr, rkey)
-        side.meet()  # a QP that goes away early would end the peer's
+        side.meet()  # closing a QP early would end the peer's connection
 
 
 def region(pd: verbs.PD, nbytes: int, own: bool) -> verbs.MR:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a TCP socket of Python's reaches over loopback, beside which Verbena's figures are shown.
+"""Latency and bandwidth of a TCP socket in Python over loopback, for comparison with Verbena.
 
 verbena.measure.worker calls `tcp_latency` and `tcp_bandwidth` in both processes; the first one
 returns the value.

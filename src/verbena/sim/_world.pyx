@@ -12,9 +12,7 @@ from libc.string cimport memset
 
 import os
 import weakref
-from collections.abc import Mapping
 from heapq import heappop, heappush
-from numbers import Real
 
 import numpy as np
 
@@ -68,37 +66,6 @@ cdef enum:
 include "_world_settings.pxi"
 
 
-cdef vb_world_marking _marking(object mark) except *:
-    cdef vb_world_marking made
-    low, high, most = mark
-    made.low = _count("the marking's low threshold", low, 0, 2**32 - 1)
-    made.high = _count("the marking's high threshold", high, 1, 2**32 - 1)
-    made.most = most
-    if made.low > made.high or not 0 <= most <= 1:
-        raise ValueError(f"marking {mark!r}: low is to be at most high, and most from 0 to 1")
-    return made
-
-
-cdef int _fill_lane(vb_world_class_config *lane, dict given, uint32_t number) except -1:
-    rest = dict(given)
-    lane.flow.flow_control = _choice(GATES, f"lane {number}: flow", rest.pop("flow", "lossy"))
-    lane.flow.room = _count(f"lane {number}: room", rest.pop("room", 0), 0, 2**32 - 1)
-    lane.alpha = _real(f"lane {number}: alpha", rest.pop("alpha", 0.0))
-    lane.stop = _count(f"lane {number}: stop", rest.pop("stop", 0), 0, 2**32 - 1)
-    lane.go = _count(f"lane {number}: go", rest.pop("go", lane.stop), 0, 2**32 - 1)
-    lane.spare = _count(f"lane {number}: spare", rest.pop("spare", 0), 0, 2**32 - 1)
-    mark = rest.pop("mark", None)
-    if mark is not None:
-        lane.mark = _marking(mark)
-    if rest:
-        raise ValueError(f"lane {number}: unknown keys {', '.join(sorted(rest))}")
-    if not 0 <= lane.alpha < 1e9:
-        raise ValueError(f"lane {number}: alpha is {lane.alpha}, and not a number from 0")
-    if lane.flow.flow_control == VB_WORLD_PAUSES and lane.stop and lane.go > lane.stop:
-        raise ValueError(f"lane {number}: go is {lane.go}, above stop, {lane.stop}")
-    return 0
-
-
 include "_world_switches.pxi"
 include "_world_congestion.pxi"
 include "_world_flows.pxi"
@@ -150,43 +117,38 @@ cdef class World:
     cdef list _calls  # a heap: time, number, function
     cdef uint64_t _called
     cdef int _framing
+    cdef list _infiniband  # hosts
     cdef uint64_t _window, _tcp_window, _mss  # of a connection; HPCC has a window of its own: 0
 
-    def __cinit__(self, seed=0, *, framing="ethernet", mtu=4096, timeout=14, retry_count=7,
-                  rd_atomic=16, window=1 << 20, ack_bytes=1, burst=1, congestion=None,
-                  notice_level=0, doorbell=0, bus_rate=0, receive_latency=0, tcp=None,
-                  hop_limit=0, recovery="go-back-n"):
+    def __cinit__(self, seed=0, **keywords):
         cdef vb_sim_config config = vb_sim_defaults()
+        given = _settings_of("world_settings", keywords)
         config.seed = _count("seed", seed, 0, 2**64 - 1)
-        config.framing = self._framing = _choice(FRAMINGS, "framing", framing)
-        if mtu not in (256, 512, 1024, 2048, 4096):
-            raise ValueError(f"mtu is {mtu!r}, and not one of 256, 512, 1024, 2048, 4096")
-        config.mtu = self._mtu = mtu
-        self._frame = mtu if config.framing == VB_SIM_BARE else mtu + FRAME_OVERHEAD
-        config.timeout = _count("timeout", timeout, 0, 31)
-        self._waits = not timeout  # for ever
-        config.retry_cnt = _count("retry_count", retry_count, 0, 7)
-        config.rd_atomic = _count("rd_atomic", rd_atomic, 1, 128)
-        config.engine.window_bytes = self._window = _count("window", window, 1, 2**32 - 1)
-        config.engine.ack_bytes = _count("ack_bytes", ack_bytes, 1, 2**32 - 1)
-        config.engine.burst = _count("burst", burst, 1, 2**16)
-        config.notice_level = VB_SIM_OWN_LEVEL if notice_level is None else \
-            _count("notice_level", notice_level, 0, 15)
-        config.engine.restart = _choice(RECOVERIES, "recovery", recovery)
-        config.hop_limit = _count("hop_limit", hop_limit, 0, VB_WORLD_HOPS_MAX)
-        config.doorbell = _count("doorbell", doorbell, 0, 10**12)
-        config.bus_rate = _count("bus_rate", bus_rate, 0, 10**15)
-        config.receive_latency = _count("receive_latency", receive_latency, 0, 10**12)
-        if congestion is not None:
-            self._fill_congestion(&config.congestion, _settings("congestion", congestion))
+        config.framing = self._framing = FRAMINGS[given.framing]
+        self._infiniband = []
+        config.mtu = self._mtu = given.mtu
+        self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
+        config.timeout = given.timeout
+        self._waits = not given.timeout  # for ever
+        config.retry_cnt = given.retry_count
+        config.rd_atomic = given.rd_atomic
+        config.engine.window_bytes = self._window = given.window
+        config.engine.ack_bytes = given.ack_bytes
+        config.engine.burst = given.burst
+        config.engine.restart = RECOVERIES[given.recovery]
+        config.notice_level = VB_SIM_OWN_LEVEL if given.notice_level is None else given.notice_level
+        config.hop_limit = given.hop_limit
+        config.doorbell = given.doorbell
+        config.bus_rate = given.bus_rate
+        config.receive_latency = given.receive_latency
+        if given.congestion is not None:
+            _fill_congestion(&config.congestion, given.congestion)
             if config.congestion.kind == VB_CONGESTION_HPCC:
                 self._frame += VB_HPCC_BYTES
                 self._window = 0
-        tcp = _settings("tcp", tcp or {})
-        jitter = tcp.pop("jitter", None)
-        if jitter is not None:
-            config.tcp_jitter = _count("jitter", jitter, 0, 10**12)
-        _fill_tcp(&config.tcp, tcp, mtu)
+        if given.tcp.jitter is not None:
+            config.tcp_jitter = given.tcp.jitter
+        _fill_tcp(&config.tcp, given.tcp, given.mtu)
         self._tcp_window, self._mss = config.tcp.window, config.tcp.mss
         self._calls = []
         _check(vb_sim_create(&config, &self._sim), "the world")
@@ -195,59 +157,6 @@ cdef class World:
     def __dealloc__(self):
         if self._sim is not NULL:
             vb_sim_destroy(self._sim)
-
-    cdef int _fill_congestion(self, vb_congestion *to, dict given) except -1:
-        kind = given.pop("kind", None)
-        # InfiniBand knows no interval: each packet with FECN has its BECN (IBA A10).
-        interval = given.pop("notice_interval", 50_000_000 if kind == "dcqcn" else 0)
-        to.notice_interval = _count("notice_interval", interval, 0, 2**63)
-        if kind == "dcqcn":
-            to.kind = VB_CONGESTION_DCQCN
-            self._fill_dcqcn(&to.dcqcn, given)
-        elif kind == "cct":
-            to.kind = VB_CONGESTION_CCT
-            _fill_cct(&to.cct, given)
-        elif kind == "hpcc":
-            to.kind = VB_CONGESTION_HPCC
-            _fill_hpcc(&to.hpcc, given)
-        else:
-            raise ValueError(f"congestion: kind is {kind!r}, and none of dcqcn, cct, hpcc")
-        if given:
-            raise ValueError(f"congestion: unknown keys {', '.join(sorted(given))}")
-        return 0
-
-    cdef int _fill_dcqcn(self, vb_dcqcn_config *to, dict given) except -1:
-        named = given.pop("set", "paper")
-        if named not in ("paper", "adapter"):
-            raise ValueError(f"congestion: set is {named!r}, and neither 'paper' nor 'adapter'")
-        to[0] = vb_sim_dcqcn_paper() if named == "paper" else vb_sim_dcqcn_adapter()
-        for name in ("alpha_interval", "raise_interval", "raise_bytes", "cut_interval"):
-            if name in given:
-                given[name] = _count(name, given[name], 0, 2**62)
-        for name in ("gain", "least_factor", "add_rate", "fast_add_rate", "least_rate"):
-            if name in given:
-                given[name] = _real(name, given[name])
-        to.gain = given.pop("gain", to.gain)
-        to.alpha_interval = given.pop("alpha_interval", to.alpha_interval)
-        to.raise_interval = given.pop("raise_interval", to.raise_interval)
-        to.raise_bytes = given.pop("raise_bytes", to.raise_bytes)
-        to.fast_steps = _count("fast_steps", given.pop("fast_steps", to.fast_steps), 0, 2**31)
-        to.add_rate = given.pop("add_rate", to.add_rate)
-        to.fast_add_rate = given.pop("fast_add_rate", to.fast_add_rate)
-        to.least_rate = given.pop("least_rate", to.least_rate)
-        to.least_factor = given.pop("least_factor", to.least_factor)
-        to.cut_interval = given.pop("cut_interval", to.cut_interval)
-        to.target_clamped = given.pop("target_clamped", to.target_clamped)
-        if not (0 < to.gain <= 1 and to.raise_bytes and 0 < to.least_rate < 1e15 and
-                0 <= to.least_factor <= 1):
-            raise ValueError("congestion: bytes and least_rate are to be above 0, gain and "
-                             "least_factor at most 1")
-        if not (to.alpha_interval >= 1000 and to.raise_interval >= 1000):
-            raise ValueError("congestion: alpha_interval and raise_interval are ps, from 1000")
-        if not (0 < to.add_rate < 1e15 and 0 < to.fast_add_rate < 1e15):
-            raise ValueError("congestion: add_rate and fast_add_rate are to be above 0: bits/s "
-                             "by which a rate comes back to its line's")
-        return 0
 
     cdef uint32_t _blocks(self):
         """The bytes that a packet takes of credits, which are of whole blocks."""
@@ -274,12 +183,11 @@ cdef class World:
         self._idle()
         _check(vb_sim_add_host(self._sim, &node), "a host")
         _check(vb_sim_set_framing(self._sim, self._world.hosts - 1, chosen), "framing")
+        if chosen == VB_SIM_INFINIBAND:
+            self._infiniband.append(self._world.hosts - 1)
         return node
 
-    def add_switch(self, ports, *, lanes=(), buffer=0, mark=None, high=(), low=None,
-                   high_limit=0, remembers=False, balance="flow", cut_through=0, lifetime=0,
-                   fecn=0, fecn_at="root", fecn_rate=0, fecn_victims=(), management=0,
-                   turns="input", watchdog=None, floods=False):
+    def add_switch(self, ports, **keywords):
         """A switch of so many ports; returns its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
@@ -311,43 +219,19 @@ cdef class World:
         cdef vb_world_switch *sw
         cdef uint32_t node, i
         self._idle()
-        memset(&config, 0, sizeof(config))
-        config.ports = _count("ports", ports, 1, 32767)
-        config.lanes = _count("the number of lanes", len(lanes), 0, VB_WORLD_LANES)
-        config.buffer = _count("buffer", buffer, 0, 2**63)
-        if mark is not None:
-            config.mark = _marking(mark)
+        given = _settings_of("switch_settings", {"ports": ports, **keywords})
+        _fill_switch(&config, given)
         for i in range(config.lanes):
-            _fill_lane(&config.lane[i], lanes[i], i)
             if config.lane[i].flow.flow_control == VB_WORLD_CREDITS and \
                     config.lane[i].flow.room < self._blocks():
                 raise ValueError(f"lane {i}: room is {config.lane[i].flow.room}: a packet of "
                                  f"{self._frame} bytes, or {self._blocks()} in whole blocks of "
                                  "credit, would wait for ever")
-        if low is None:
-            low = [(lane, 64) for lane in range(len(lanes))]
-        config.tables.high_count = _fill_table(config.tables.high, high, config.lanes)
-        config.tables.low_count = _fill_table(config.tables.low, low, config.lanes)
-        config.tables.high_limit = _count("high_limit", high_limit, 0, 255)
-        config.tables.remembers = remembers
-        config.balance = _choice(BALANCES, "balance", balance)
-        config.floods = bool(floods)
-        _fill_watchdog(&config.watchdog, watchdog)
-        config.turns = _choice(TURNS, "turns", turns)
-        config.cut_through = _count("cut_through", cut_through, 0, 2**16 - 1)
-        config.lifetime = _count("lifetime", lifetime, 0, 2**63)
-        victims = _fill_fecn(&config, fecn, fecn_at, fecn_rate, fecn_victims)
-        config.management = _count("management", management, 0, 2**32 - 1)
-        if config.management and not 0 < config.lanes < VB_WORLD_LANES:
-            raise ValueError(f"VL15 comes behind 1 to {VB_WORLD_LANES - 1} lanes, "
-                             f"and there are {len(lanes)}")
-        unserved = set(range(config.lanes)) - {lane for lane, weight in (*high, *low) if weight}
-        if unserved - {15}:
-            raise ValueError(f"no arbitration table has lane {min(unserved)} with a weight")
         _check(vb_world_switch_create(&config, &sw), "a switch")
         _check(vb_world_add_switch(self._world, sw, &node), "a switch")
-        for port in victims:
-            _check(vb_world_switch_set_victim(sw, port), "a switch")
+        if not config.fecn_to_hosts:
+            for port in given.fecn_victims:
+                _check(vb_world_switch_set_victim(sw, port), "a switch")
         return node
 
     def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,
@@ -667,7 +551,7 @@ cdef class World:
             (tcp & (opcode != IBV_WR_RDMA_WRITE), "TCP has no operation"),
             (tcp & (message != 0), "TCP has no message: it is a stream"),
             (tcp & (reserve != 0), "TCP cannot reserve"),
-            (tcp & (self._framing == VB_SIM_INFINIBAND), "TCP is not for InfiniBand's framing"),
+            (tcp & np.isin(source, self._infiniband), "TCP is not for InfiniBand's framing"),
             (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
             ((buffer != 0) & (kind != IBV_QPT_RC), "reserve_buffer is for RC: only RC knows what "
              "is in flight"),

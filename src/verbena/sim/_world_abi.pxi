@@ -301,7 +301,6 @@ cdef extern from "sim/sim.h" nogil:
     vb_sim_config vb_sim_defaults()
     vb_dcqcn_config vb_sim_dcqcn_paper()
     vb_dcqcn_config vb_sim_dcqcn_adapter()
-    vb_hpcc_config vb_sim_hpcc_paper()
     int vb_sim_create(const vb_sim_config *config, vb_sim **sim)
     void vb_sim_destroy(vb_sim *sim)
     vb_world *vb_sim_world(vb_sim *sim)

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of _world.pyx: settings as a caller gave them, looked at before any of them counts.
+# Part of _world.pyx: settings that World checks. Keywords of World and of add_switch are checked by
+# world_settings.py, which is imported for the first world; other arguments by the functions here.
+
+
+def _settings_of(str reader, keywords):
+    """The structure that verbena.sim.world_settings makes of keywords."""
+    from verbena.sim import world_settings
+
+    return getattr(world_settings, reader)(keywords)
 
 
 cdef object _choice(dict table, str name, object value):
     if value not in table:
         raise ValueError(f"{name} is {value!r}, and not one of {', '.join(table)}")
     return table[value]
-
-
-cdef dict _settings(str name, object given):
-    if not isinstance(given, Mapping):
-        raise ValueError(f"{name} is {given!r}, and not a dictionary of settings")
-    return dict(given)
 
 
 cdef uint64_t _count(str name, object value, object least, object most) except? 0:

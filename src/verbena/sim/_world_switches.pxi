@@ -1,49 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-# What World.add_switch takes besides lanes; and adapters that break.
+# What World.add_switch took, as the structures of world_settings.py, for the core; and adapters
+# that break.
 
-cdef int _fill_table(vb_world_arbiter_entry *entry, object given, uint32_t lanes) except -1:
-    if len(given) > VB_WORLD_ARBITER_ENTRIES:
-        raise ValueError(f"an arbitration table has at most {VB_WORLD_ARBITER_ENTRIES} entries")
-    for i, (lane, weight) in enumerate(given):
-        entry[i].lane = _count("a lane of an arbitration table", lane, 0, lanes - 1)
-        entry[i].weight = _count("a weight", weight, 0, 255)
-    return len(given)
+cdef vb_world_marking _marking(object mark) except *:
+    cdef vb_world_marking made
+    made.low, made.high, made.most = mark.low, mark.high, mark.most
+    return made
 
 
-cdef int _fill_watchdog(vb_world_watchdog_config *to, object given) except -1:
-    if given is None:
-        return 0
-    rest = _settings("watchdog", given)
-    to.detect = _count("watchdog: detect", rest.pop("detect", 0), 1, 2**62)
-    to.restore = _count("watchdog: restore", rest.pop("restore", to.detect), 0, 2**62)
-    action = rest.pop("action", "drop")
-    if action not in ("drop", "forward"):
-        raise ValueError(f"watchdog: action is {action!r}, and neither 'drop' nor 'forward'")
-    to.forward = action == "forward"
-    if rest:
-        raise ValueError(f"watchdog: unknown keys {', '.join(sorted(rest))}")
+cdef int _fill_lane(vb_world_class_config *to, object lane) except -1:
+    to.flow.flow_control, to.flow.room = GATES[lane.flow], lane.room
+    to.stop, to.go = lane.stop, lane.stop if lane.go is None else lane.go
+    to.spare, to.alpha = lane.spare, lane.alpha
+    if lane.mark is not None:
+        to.mark = _marking(lane.mark)
     return 0
 
 
-cdef list _fill_fecn(vb_world_switch_config *to, object fecn, object at, object rate,
-                     object victims):
-    """The ports of Victim_Mask."""
-    to.fecn = _count("fecn", fecn, 0, 2**32 - 1)
-    to.fecn_at = _choice(FECN_AT, "fecn_at", at)
-    if to.fecn_at == VB_WORLD_FECN_INPUT and not to.lanes:
-        raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
-    to.fecn_rate = _count("fecn_rate", rate, 0, 65535)
-    to.fecn_to_hosts = isinstance(victims, str)
-    if to.fecn_to_hosts and victims != "hosts":
-        raise ValueError(f"fecn_victims is {victims!r}, and neither 'hosts' nor a list of ports")
-    ports = [] if to.fecn_to_hosts else list(victims)
-    for port in ports:
-        _count("a port of fecn_victims", port, 0, to.ports - 1)
-    if (to.fecn_rate or to.fecn_to_hosts or ports) and not to.fecn:
-        raise ValueError("fecn_rate and fecn_victims are about fecn, which is 0: nothing gets it")
-    if (to.fecn_to_hosts or ports) and to.fecn_at != VB_WORLD_FECN_ROOT:
-        raise ValueError(f"fecn_victims is for fecn_at='root': with {at!r} victims get it anyway")
-    return ports
+cdef int _fill_table(vb_world_arbiter_entry *entry, list table) except -1:
+    for i, (lane, weight) in enumerate(table):
+        entry[i].lane, entry[i].weight = lane, weight
+    return len(table)
+
+
+cdef int _fill_switch(vb_world_switch_config *to, object given) except -1:
+    cdef uint32_t i
+    memset(to, 0, sizeof(to[0]))
+    to.ports, to.lanes, to.buffer = given.ports, len(given.lanes), given.buffer
+    if given.mark is not None:
+        to.mark = _marking(given.mark)
+    for i in range(to.lanes):
+        _fill_lane(&to.lane[i], given.lanes[i])
+    to.tables.high_count = _fill_table(to.tables.high, given.high)
+    to.tables.low_count = _fill_table(to.tables.low, given.low_table)
+    to.tables.high_limit, to.tables.remembers = given.high_limit, given.remembers
+    to.balance, to.turns, to.floods = BALANCES[given.balance], TURNS[given.turns], given.floods
+    if (dog := given.watchdog) is not None:
+        to.watchdog.detect = dog.detect
+        to.watchdog.restore = dog.detect if dog.restore is None else dog.restore
+        to.watchdog.forward = dog.action == "forward"
+    to.cut_through, to.lifetime, to.management = given.cut_through, given.lifetime, given.management
+    to.fecn, to.fecn_at, to.fecn_rate = given.fecn, FECN_AT[given.fecn_at], given.fecn_rate
+    to.fecn_to_hosts = given.fecn_victims == "hosts"
+    return 0
 
 
 cdef object _storm(vb_world *world, object host, object start, object end, object lane):

@@ -21,24 +21,10 @@ cdef extern from "tcp/config.h" nogil:
 CONTROLS = {"reno": VB_TCP_RENO, "cubic": VB_TCP_CUBIC, "dctcp": VB_TCP_DCTCP}
 
 
-cdef int _fill_tcp(vb_tcp_config *to, dict given, uint32_t mtu) except -1:
-    to.mss = _count("mss", given.pop("mss", min(to.mss, mtu)), 64, mtu)
-    to.initial_window = _count("initial_window", given.pop("initial_window", to.initial_window),
-                               1, 2**16)
-    to.window = _count("window", given.pop("window", to.window), to.mss, 2**31)
-    to.least_rto = _count("least_rto", given.pop("least_rto", to.least_rto), 1, 10**15)
-    to.most_rto = _count("most_rto", given.pop("most_rto", max(to.most_rto, to.least_rto)),
-                         to.least_rto, 10**16)
-    to.first_rto = _count("first_rto", given.pop("first_rto", 0), 0, to.most_rto)
-    to.retries = _count("retries", given.pop("retries", to.retries), 1, 1000)
-    to.ack_delay = _count("ack_delay", given.pop("ack_delay", 0), 0, 5 * 10**11)
-    to.dctcp_gain = given.pop("dctcp_gain", to.dctcp_gain)
-    if not 0 < to.dctcp_gain <= 1:
-        raise ValueError(f"dctcp_gain is {to.dctcp_gain!r}, and not above 0 and at most 1")
-    ecn = given.pop("ecn", False)
-    if not isinstance(ecn, bool):
-        raise ValueError(f"ecn is {ecn!r}, and neither True nor False")
-    to.ecn = ecn
-    if given:
-        raise ValueError(f"tcp: unknown keys {', '.join(sorted(given))}")
+cdef int _fill_tcp(vb_tcp_config *to, object given, uint32_t mtu) except -1:
+    to.mss = given.segment(mtu)
+    to.initial_window, to.window = given.initial_window, given.window
+    to.first_rto, to.least_rto, to.most_rto = given.first_rto, given.least_rto, given.longest_rto
+    to.retries, to.ack_delay = given.retries, given.ack_delay
+    to.dctcp_gain, to.ecn = given.dctcp_gain, given.ecn
     return 0

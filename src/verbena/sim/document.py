@@ -7,7 +7,7 @@ import copy
 import difflib
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
@@ -15,15 +15,14 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from verbena.sim import kinds
+from verbena.sim.settings import Key, Refused, Units, meant, read
+from verbena.sim.units import bytes_of, picoseconds
 
-__all__ = ["Document", "Key", "ScenarioError", "Section", "key_lines", "names_of", "plain"]
+__all__ = ["UNITS", "Document", "ScenarioError", "Section", "key_lines", "names_of", "plain"]
 
-Key = tuple[str | int, ...]
 T = TypeVar("T")
-U = TypeVar("U")
+LONGEST = 10**16  # ps: some hours
 _AT_LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)")
-_REQUIRED: Any = object()
 
 
 class ScenarioError(ValueError):
@@ -93,8 +92,10 @@ class Document:
         """As ``changed``, by the settings of a variant. Raises ScenarioError for none of them."""
         variants = self.settings.get("variants", {})
         if not isinstance(name, str) or name not in variants:
-            known, meant = ", ".join(variants) or "none", kinds.meant(name, variants)
-            raise ScenarioError(f"{self.name}: no variant {name!r}: {meant}there are {known}")
+            known = ", ".join(variants) or "none"
+            raise ScenarioError(
+                f"{self.name}: no variant {name!r}: {meant(name, variants)}there are {known}"
+            )
         both = f"{self.variant}, {name}" if self.variant else name
         return replace(self.changed(variants[name], f"variant {name}"), variant=both)
 
@@ -212,6 +213,52 @@ def _text_of(table: Any, key: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
+# ---- units ---------------------------------------------------------------------------------------
+
+
+def _time(value: object) -> int:
+    """Picoseconds from 0."""
+    try:
+        found = picoseconds(value)
+    except ValueError as error:
+        raise ValueError(f"it {error}") from None
+    if found < 0:
+        raise ValueError("it is negative: times and delays are 0 or more, and a run begins at 0")
+    if found > LONGEST:
+        raise ValueError("it is more than 10000 s")
+    return found
+
+
+def _size(value: object) -> int:
+    try:
+        return bytes_of(value)
+    except ValueError as error:
+        raise ValueError(f"it {error}") from None
+
+
+def _rate(value: Any) -> Any:
+    """A fabrics.Rate, from text with a unit or a name."""
+    from verbena import fabrics
+
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise ValueError('it is to be a rate, as in "100GbE" or "4xHDR"')
+    return fabrics.rate(value)  # type: ignore[arg-type]  # which says what a number lacks
+
+
+UNITS: Units = {
+    "time": _time,
+    "size": _size,
+    "rate": _rate,
+    "bits": lambda value: float(_rate(value).bits_per_second),
+    "many": lambda value: value if isinstance(value, list) else [value],
+    "mark": lambda value: value or None,  # an empty table: as without
+    "watchdog": lambda value: value or None,
+    "victims": lambda value: value if isinstance(value, list | str) else [value],
+}
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
 # Words of other tools, and of this API, for keys of scenarios.
 _SAME = {
     "target": ("to", "receiver"),
@@ -244,74 +291,36 @@ def _close(name: str, known: list[str]) -> list[str]:
 
 
 class Section:
-    """A table that is being read: each key is asked for once, and none may be left."""
+    """A table, and where it is."""
 
     def __init__(self, document: Document, key: Key, table: dict[str, Any]) -> None:
         self.document = document
         self.key = key
         self.table = table
-        self._asked: list[str] = []
 
     def __contains__(self, name: str) -> bool:
         return name in self.table
 
-    def take(self, name: str, kind: Callable[[Any], T], default: U = _REQUIRED) -> T | U:
-        """The value of a key. ``kind`` makes it of what the file has, or raises ValueError with
-        what comes after "it is X, which ...".
+    def read(self, kind: type[T], more: Units | None = None) -> T:
+        """The structure that the table is of. ``more``: units besides those of all scenarios.
+
+        Raises ScenarioError, with the key and what was wanted.
         """
-        self._asked.append(name)
-        if name not in self.table:
-            if default is _REQUIRED:
-                other = next((key for key in self.table if name in _SAME.get(key, ())), None)
-                if other is not None:
-                    raise self.error(other, f"is unknown (is {name!r} meant?)")
-                unasked = [key for key in self.table if key not in self._asked]
-                for near in difflib.get_close_matches(name, unasked, 1, 0.7):
-                    raise self.error(near, f"is unknown, and {name!r} is missing (is that meant?)")
-                raise self.error(None, f"needs the key {name!r}")
-            return default
         try:
-            return kind(self.table[name])
-        except ScenarioError:
-            raise
-        except ValueError as error:
-            raise self.error(name, f"= {_shown(self.table[name])}: {error}") from None
+            return read(self.table, kind, {**UNITS, **(more or {})})
+        except Refused as refused:
+            raise self._error_of(refused) from None
 
     def section(self, name: str) -> Section:
-        """A table; one that is not there is empty."""
-        self._asked.append(name)
-        found = self.table.get(name, {})
-        if not isinstance(found, dict):
-            raise self.error(
-                name, f"= {_shown(found)}: it is to be a table, [{self._dotted(name)}]"
-            )
-        return Section(self.document, (*self.key, name), found)
+        """A table in this one, which has been read; one that is not there is empty."""
+        return Section(self.document, (*self.key, name), self.table.get(name, {}))
 
     def sections(self, name: str) -> list[Section]:
-        """A list of tables."""
-        self._asked.append(name)
-        found = self.table.get(name, [])
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-            raise self.error(name, f"is to be a list of tables, [[{self._dotted(name)}]]")
-        return [Section(self.document, (*self.key, name, n), item) for n, item in enumerate(found)]
-
-    def rest(self) -> dict[str, Any]:
-        """What was not asked for; it counts as asked for then."""
-        left = {name: value for name, value in self.table.items() if name not in self._asked}
-        self._asked += left
-        return left
-
-    def close(self) -> None:
-        """Raises ScenarioError for a key that nobody asked for."""
-        for name in self.table:
-            if name not in self._asked:
-                close = _close(name, self._asked)
-                meant = f" (is {' or '.join(map(repr, close))} meant?)" if close else ""
-                where = f"in [{'.'.join(map(str, self.key))}]" if self.key else "here"
-                raise self.error(
-                    name,
-                    f"is unknown{meant}: {where} may be {', '.join(sorted(set(self._asked)))}",
-                )
+        """A list of tables, likewise."""
+        return [
+            Section(self.document, (*self.key, name, number), table)
+            for number, table in enumerate(self.table.get(name, []))
+        ]
 
     def error(self, name: str | None, text: str) -> ScenarioError:
         key = self.key if name is None else (*self.key, name)
@@ -323,8 +332,53 @@ class Section:
         name = next((word for word in words if word in self.table), None)
         return self.error(name, f"is wrong: {error}")
 
-    def _dotted(self, name: str) -> str:
-        return ".".join(map(str, (*self.key, name)))
+    def missing(self, name: str, keys: Collection[str] = ()) -> ScenarioError:
+        """``keys`` are those that there may be: another one may be meant for the missing one."""
+        other = next((key for key in self.table if name in _SAME.get(key, ())), None)
+        if other is not None:
+            return self.error(other, f"is unknown (is {name!r} meant?)")
+        surplus = [key for key in self.table if key not in keys]
+        for near in difflib.get_close_matches(name, surplus, 1, 0.7):
+            return self.error(near, f"is unknown, and {name!r} is missing (is that meant?)")
+        return self.error(None, f"needs the key {name!r}")
+
+    def _unknown(self, name: str, refused: Refused) -> ScenarioError:
+        if refused.needed:
+            return self.missing(next(iter(refused.needed)), refused.names)
+        close = _close(name, list(refused.names))
+        meant = f" (is {' or '.join(map(repr, close))} meant?)" if close else ""
+        where = f"in [{'.'.join(map(str, self.key))}]" if self.key else "here"
+        return self.error(
+            name, f"is unknown{meant}: {where} may be {', '.join(sorted(refused.names))}"
+        )
+
+    def _error_of(self, refused: Refused) -> ScenarioError:
+        key, value = (*self.key, *refused.key), refused.value
+        if isinstance(value, Mapping):
+            place = Section(self.document, key, dict(value))
+            if refused.unknown is not None:
+                return place._unknown(refused.unknown, refused)
+            if refused.missing:
+                return place.missing(refused.missing, refused.names)
+            if refused.says:
+                return place.blame(refused)
+        while isinstance(key[-1], int) and not isinstance(value, Mapping):  # an element of a list
+            key = key[:-1]
+        return self.document.error(key, _said(key, value, refused))
+
+
+def _said(key: Key, value: Any, refused: Refused) -> str:
+    """What comes after the key's name."""
+    dotted = ".".join(map(str, key))
+    if refused.wanted.startswith("a list of tables"):
+        return f"is to be {refused.wanted}, [[{dotted}]]"
+    if refused.names:
+        more = f", or {refused.wanted}" if refused.wanted else ""
+        text = f"{meant(value, refused.names)}there are {', '.join(refused.names)}{more}"
+    else:
+        text = refused.says or f"it is to be {refused.wanted}"
+    more = f", [{dotted}]" if refused.wanted == "a table" else ""
+    return f"= {_shown(value)}: {text}{more}"
 
 
 def _shown(value: Any) -> str:

@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from msgspec import Meta, field, structs
 from numpy.typing import NDArray
 
 from verbena import fabrics
-from verbena.sim import kinds, limits, work
+from verbena.sim import limits, work
 from verbena.sim import result as results
 from verbena.sim._world import World
 from verbena.sim.build import add_group, build, levels
@@ -35,18 +36,51 @@ from verbena.sim.scenario_overtaken import overtaken_note
 from verbena.sim.scenario_promises import promises_note, slow_link
 from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
 from verbena.sim.scenario_storms import read_storms
-from verbena.sim.scenario_switch import overflows, read_adapter, read_switch, read_tcp
+from verbena.sim.scenario_switch import overflows, read_adapter, read_switch, world_of
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
+from verbena.sim.settings import MANY, SIZE, TIME, Settings, given, unit
 from verbena.sim.throughput import Recorder, rows_for
 from verbena.sim.trips import timeout_note, window_note
 from verbena.sim.units import time_text
+from verbena.sim.world_settings import Cct, Dcqcn, Hpcc, Switch
 from verbena.version import full_version
 
 __all__ = ["Scenario"]
 
-ALLOW = ("loss", "failures")
 LOOPS_MOST = 4096  # hosts
-ENDS = ("done", "time", "deadlock", "stalled")
+_Table = dict[str, Any]
+
+
+class _Root(Settings):
+    """A scenario's own keys. Its tables are read one after the other, as each needs what the others
+    have made."""
+
+    name: str | None = None
+    teaches: str = ""
+    see: str = ""
+    expect: Literal["done", "time", "deadlock", "stalled"] = "done"
+    seed: Annotated[int, Meta(ge=0, le=2**63 - 1)] = 0
+    duration: Annotated[int, TIME] | None = None
+    allow: Annotated[list[Literal["loss", "failures"]], MANY] = field(default_factory=list)
+    memory: Annotated[int, SIZE, Meta(ge=1)] | None = None
+    variants: dict[str, _Table] = field(default_factory=dict)
+    fabric: _Table = field(default_factory=dict)
+    routing: _Table = field(default_factory=dict)
+    switch: _Table = field(default_factory=dict)
+    adapter: _Table = field(default_factory=dict)
+    congestion: _Table = field(default_factory=dict)
+    tcp: _Table = field(default_factory=dict)
+    samples: _Table = field(default_factory=dict)
+    link: list[_Table] = field(default_factory=list)
+    event: list[_Table] = field(default_factory=list)
+    storm: list[_Table] = field(default_factory=list)
+    group: list[_Table] = field(default_factory=list)
+    traffic: list[_Table] = field(default_factory=list)
+
+
+class _Samples(Settings):
+    every: Annotated[int, TIME] | None = None
+    links: Annotated[list[Annotated[int, unit("link")]] | None, MANY] = None
 
 
 class Scenario:
@@ -104,21 +138,17 @@ class Scenario:
     # ---- reading ---------------------------------------------------------------------------------
 
     def _read(self, root: Section) -> None:
-        self.name = root.take("name", kinds.text, Path(self.document.name).stem)
+        of = root.read(_Root)
+        self.name = Path(self.document.name).stem if of.name is None else of.name
         if self.document.variant:
             self.name = f"{self.name}, {self.document.variant}"
-        self.teaches = root.take("teaches", kinds.text, "")
-        self.see = root.take("see", kinds.text, "")
-        self.expect = root.take("expect", kinds.one_of(ENDS), "done")
-        self.seed = root.take("seed", kinds.whole(0, 2**63 - 1), 0)
-        self.duration = root.take("duration", kinds.time, None)
-        self.allow = tuple(root.take("allow", kinds.list_of(kinds.one_of(ALLOW)), []))
-        memory = root.take("memory", kinds.size(1), None)
+        self.teaches, self.see, self.expect = of.teaches, of.see, of.expect
+        self.seed, self.duration, self.allow = of.seed, of.duration, tuple(of.allow)
+        memory = of.memory
         self._read_variants(root.section("variants"))
         parts = {name: root.section(name) for name in PARTS}
         names = ("link", "event", "storm", "group", "traffic")
         lists = {name: root.sections(name) for name in names}
-        root.close()
         if not lists["traffic"]:
             raise root.error(None, "a scenario needs a [[traffic]]")
         if self.duration == 0:
@@ -127,13 +157,11 @@ class Scenario:
         self._errors = error_rates(self.fabric, errors)
         self._extenders = np.array([extenders.get(each, 0) for each in self.fabric.cables()])
         self.events, asked = read_events(lists["event"], self.fabric, self.duration)
-        adapter = read_adapter(parts["adapter"], parts["congestion"])
-        self.adapter = read_tcp(parts["tcp"], adapter)
+        self.adapter = read_adapter(parts["adapter"], parts["congestion"], parts["tcp"])
         needed = count_flows(lists["traffic"], len(self.fabric.hosts))
         self._refuse_flows(root, needed, memory)
         routing = read_routing(parts["routing"], self.fabric, self.folder)
         self.routes = routing.routes
-        parts["routing"].close()
         self.reroutes = read_reroutes(parts["routing"], asked, self.events, self.fabric, routing)
         self._check_ports(parts["fabric"])
         self.switching = read_switch(
@@ -144,6 +172,8 @@ class Scenario:
             "loss" in self.allow,
             np.repeat(self._extenders, 2),
         )
+        if self.switching.by_route and "notice_level" not in parts["adapter"]:
+            self.adapter = structs.replace(self.adapter, notice_level=None)
         self._check_extenders(lists["link"])
         self.groups = read_groups(lists["group"], self.fabric)
         self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
@@ -174,14 +204,10 @@ class Scenario:
         )
 
     def _read_variants(self, section: Section) -> None:
-        self._variants = {}
         for name in section.table:
             if name in ("", ".", "..") or "/" in name:
                 raise section.error(name, "is no name of a variant: files are called after it")
-            inner = section.section(name)
-            self._variants[name] = inner.rest()
-        section.close()
-        self.variants = tuple(self._variants)
+        self.variants = tuple(section.table)
 
     def _refuse_flows(self, root: Section, flows: float, memory: int | None) -> None:
         """Before a list of flows is made that does not fit."""
@@ -193,15 +219,15 @@ class Scenario:
     def _refuse_all(self, root: Section, memory: int | None) -> None:
         allowed = limits.available_memory() if memory is None else memory
         tables, flows = self.routes.tables, self.traffic
-        packets = int(self.adapter.get("window", 1 << 20)) / int(self.adapter["mtu"])
+        mtu = self.adapter.mtu
         needed = limits.memory_needed(
             tables.host_count,
             tables.switch_count,
             tables.out_link.shape[1],
-            len(self.switching.settings.get("lanes", ())),
+            len(self.switching.settings.lanes),
             len(flows),
             self._active(),
-            min(packets, float(flows.work.flows["bytes"].max()) / int(self.adapter["mtu"]) + 1),
+            min(self.adapter.window / mtu, float(flows.work.flows["bytes"].max()) / mtu + 1),
         )
         self.memory = needed
         text = limits.refusal(needed, allowed, len(flows))
@@ -228,7 +254,7 @@ class Scenario:
             raise section.error(None, f"has a host of several ports, {name}: here a host has one")
 
     def _check_extenders(self, links: list[Section]) -> None:
-        gates = {lane["flow"] for lane in self.switching.lanes} or {"lossy"}
+        gates = {lane.flow for lane in self.switching.lanes} or {"lossy"}
         for link in links:
             if "extender" in link and gates != {"credits"}:
                 raise link.error("extender", "is for credits, and there are lanes without")
@@ -251,27 +277,22 @@ class Scenario:
             raise section.error(key, f"cannot be: {str(error)[said.end() :]}") from None
 
     def _check_level(self, section: Section) -> None:
-        if self.switching.classes and self.adapter.get("notice_level", 0) >= len(
-            self.switching.settings["lanes"]
-        ):
+        level, lanes = self.adapter.notice_level or 0, len(self.switching.settings.lanes)
+        if self.switching.classes and level >= lanes:
             raise section.error("notice_level", "is the number of no class")
 
     def _read_samples(self, section: Section) -> None:
-        self.every = section.take("every", kinds.time, None)
-        links = section.take("links", self._links_named, None)
-        section.close()
+        of = section.read(_Samples, {"link": Cables(self.fabric).link})
+        self.every = of.every
         if section.table and not self.every:
             raise section.error("every" if "every" in section else None, "needs a time above 0")
-        if links == []:
+        if of.links == []:
             raise section.error("links", "is empty: without it all are sampled")
-        self.sampled = None if links is None else tuple(links)
-
-    def _links_named(self, value: object) -> list[int]:
-        return kinds.list_of(Cables(self.fabric).link)(value)
+        self.sampled = None if of.links is None else tuple(of.links)
 
     def _loop_notes(self) -> tuple[str, ...]:
         """A lossless network whose routes have a circle may deadlock."""
-        lossless = any(lane["flow"] != "lossy" for lane in self.switching.lanes)
+        lossless = any(lane.flow != "lossy" for lane in self.switching.lanes)
         small = self.routes.tables.end_count <= LOOPS_MOST  # beyond, looking takes long
         loop = fabrics.credit_loop(self.routes) if lossless and small else None
         now = (f"packets can wait for each other for ever: {loop}",) if loop else ()
@@ -282,24 +303,22 @@ class Scenario:
         reliable = self.traffic.transport == "rc"
         if not reliable.any():
             return ()
-        if self.adapter.get("timeout") != 0:
+        if self.adapter.timeout != 0:
             return self._trip_notes(reliable)
-        switches = [self.switching.settings, *self.switching.own.values()]
+        switches = self.switching.kinds
         levels = set(np.unique(self.traffic.level[reliable]).tolist())
         detours, groups = self.routes.detours, self.routes.groups
         found = {
             "switches balance by packet, so that packets are overtaken": groups is not None
-            and any(one["balance"] == "packet" for one in switches),
+            and any(one.balance == "packet" for one in switches),
             "packets make detours each by itself, and are overtaken": detours is not None
             and detours.per == "packet",
             "switches drop what does not fit into their buffer": any(
                 overflows(one, levels) for one in switches
             ),
-            "switches drop what has waited for its lifetime": any(
-                one["lifetime"] for one in switches
-            ),
+            "switches drop what has waited for its lifetime": any(one.lifetime for one in switches),
             "watchdogs drop what waits": any(
-                one["watchdog"] and one["watchdog"]["action"] == "drop" for one in switches
+                one.watchdog and one.watchdog.action == "drop" for one in switches
             ),
             "links have bit errors": bool(np.any(np.asarray(self._errors) > 0)),
             "a link goes down": any(not event.up for event in self.events),
@@ -316,33 +335,31 @@ class Scenario:
         note = timeout_note(
             self.routes,
             self._pairs(reliable),
-            min(int(self.adapter["mtu"]), int(self.traffic.work.flows["bytes"][reliable].min())),
-            int(self.adapter.get("timeout", 14)),  # the defaults of World
-            int(self.adapter.get("retry_count", 7)),
+            min(self.adapter.mtu, int(self.traffic.work.flows["bytes"][reliable].min())),
+            self.adapter.timeout,
+            self.adapter.retry_count,
             self._cuts_through(),
         )
         return (note,) if note else ()
 
     def _order_notes(self) -> tuple[str, ...]:
         """Packets that overtake each other, of transports that need their order."""
-        mtu = int(self.adapter["mtu"])
-        note = overtaken_note(self.routes, self.switching, self.traffic, mtu)
+        note = overtaken_note(self.routes, self.switching, self.traffic, self.adapter.mtu)
         return (note,) if note else ()
 
     def _promise_notes(self) -> tuple[str, ...]:
         """More is reserved of a link than it carries. After a reroute ways are others."""
         if self.reroutes:
             return ()
-        mtu = int(self.adapter["mtu"])
-        note = promises_note(self.routes, self.traffic, mtu, self.duration)
+        note = promises_note(self.routes, self.traffic, self.adapter.mtu, self.duration)
         return (note,) if note else ()
 
     def _load_notes(self) -> tuple[str, ...]:
         """Loads that add up to more than a link, and timers that are longer than the run."""
         tcp = bool((self.traffic.transport == "tcp").any())
         found = (
-            load_note(self.routes, self.traffic.names, self.document.settings["traffic"]),
-            timer_note(self.adapter, tcp, self.duration),
+            load_note(self.routes, self.traffic),
+            timer_note(self.adapter.tcp, tcp, self.duration),
         )
         return tuple(note for note in found if note)
 
@@ -359,15 +376,12 @@ class Scenario:
 
     def _mark_notes(self) -> tuple[str, ...]:
         """DCQCN, CCT and DCTCP slow down only for marks; HPCC adds little to a large packet."""
-        kind = self.adapter.get("congestion", {}).get("kind")
-        switches = (self.switching.settings, *self.switching.own.values())
-        ecn = any(
-            one.get("mark") or any("mark" in lane for lane in one.get("lanes", ()))
-            for one in switches
-        )
-        marks = {"dcqcn": ecn or any(one["fecn"] for one in switches)}
-        marks["cct"] = marks["dcqcn"]
-        found = [f"{kind}, but no switch marks: no flow slows down"] * (not marks.get(kind, True))
+        switches = self.switching.kinds
+        ecn = any(one.mark or any(lane.mark for lane in one.lanes) for one in switches)
+        marks, found = ecn or any(one.fecn for one in switches), []
+        if isinstance(self.adapter.congestion, Dcqcn | Cct) and not marks:
+            kind = type(self.adapter.congestion).__name__.lower()
+            found.append(f"{kind}, but no switch marks: no flow slows down")
         if "dctcp" in self.traffic.control[self.traffic.transport == "tcp"] and not ecn:
             found.append("dctcp, but no switch marks: it is like reno")
         found.append(hpcc_note(self.adapter, self.traffic))
@@ -381,18 +395,17 @@ class Scenario:
 
     def _cuts_through(self) -> bool:
         """Does any switch?"""
-        switches = (self.switching.settings, *self.switching.own.values())
-        return any(one["cut_through"] for one in switches)
+        return any(one.cut_through for one in self.switching.kinds)
 
     def _window_notes(self) -> tuple[str, ...]:
         """Windows that a flow can fill before the first acknowledgement comes."""
         traffic, size = self.traffic, self.traffic.work.flows["bytes"]
-        adapter, tcp = self.adapter, self.adapter.get("tcp", {})
-        hpcc = adapter.get("congestion", {}).get("kind") == "hpcc"  # has a window of its own
+        adapter, tcp = self.adapter, self.adapter.tcp
+        hpcc = isinstance(adapter.congestion, Hpcc)  # has a window of its own
         notes = []
         for transport, key, window, packet in (
-            ("rc", "adapter.window", adapter.get("window", 1 << 20), adapter["mtu"]),
-            ("tcp", "tcp.window", tcp.get("window", 16 << 20), tcp.get("mss", 1460)),
+            ("rc", "adapter.window", adapter.window, adapter.mtu),
+            ("tcp", "tcp.window", tcp.window, tcp.segment(adapter.mtu)),
         ):
             long = (traffic.transport == transport) & (size > window)
             if long.any() and not (hpcc and transport == "rc"):
@@ -404,17 +417,14 @@ class Scenario:
 
     def hops(self) -> float:
         """About how many packets a run passes on over links, if little is lost."""
-        mtu = int(self.adapter["mtu"])
-        return work.packet_hops(self.routes, self.traffic.work, mtu, self.duration)
+        return work.packet_hops(self.routes, self.traffic.work, self.adapter.mtu, self.duration)
 
     def world(self) -> World:
         """A new world of it, with its flows, at time 0."""
-        adapter = dict(self.adapter)
-        if self.switching.by_route:
-            adapter.setdefault("notice_level", None)
-        made = World(self.seed, **adapter)
-        switching = self.switching
-        build(made, self.routes, switching.settings, self._errors, self._extenders, switching.own)
+        made = world_of(self.seed, self.adapter)
+        switch = _keywords(self.switching.settings)
+        own = {number: _keywords(one) for number, one in self.switching.own.items()}
+        build(made, self.routes, switch, self._errors, self._extenders, own)
         for number, group in enumerate(self.groups):
             sources = self.traffic.work.flows["src"][self.traffic.group == number]
             senders = [self.routes.tables.names[source] for source in np.unique(sources)]
@@ -589,10 +599,9 @@ class Scenario:
         """Queues at which senders in phase kept others out. After a reroute ways are others."""
         if self.reroutes:
             return ()
-        switches = (self.switching.settings, *self.switching.own.values())
-        known = np.unique(self.traffic.level).tolist()
-        lossy = [level for level in known if any(overflows(one, {level}) for one in switches)]
-        reacts = self.adapter.get("congestion", {}).get("kind") == "hpcc"
+        known, kinds = np.unique(self.traffic.level).tolist(), self.switching.kinds
+        lossy = [level for level in known if any(overflows(one, {level}) for one in kinds)]
+        reacts = isinstance(self.adapter.congestion, Hpcc)
         dropped = links["dropped_full"]
         note = lockout_note(self.routes, self.traffic, flows, dropped, lossy, reacts)
         return (note,) if note else ()
@@ -633,6 +642,11 @@ def _decoded(path: Path) -> str:
         line = whole.count(b"\n", 0, error.start) + 1
         what = f"byte 0x{whole[error.start]:02x} is not UTF-8"
         raise ScenarioError(f"{path.name}, line {line}: {what}", line=line) from None
+
+
+def _keywords(switch: Switch) -> dict[str, Any]:
+    """Of World.add_switch, but for the ports, which ``build`` knows."""
+    return {name: value for name, value in given(switch).items() if name != "ports"}
 
 
 PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples")

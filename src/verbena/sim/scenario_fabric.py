@@ -4,19 +4,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from verbena import fabrics
-from verbena.fabrics import Cable, Fabric, FabricError, Routes
+from verbena.fabrics import Cable, Fabric, FabricError, Rate, Routes
 from verbena.fabrics.links import LinkNames
-from verbena.sim import kinds
 from verbena.sim.document import Section
+from verbena.sim.settings import MANY, SIZE, TIME, Bytes, Settings, unit
 
 __all__ = [
     "Cables",
@@ -30,42 +34,128 @@ __all__ = [
 
 MAX_HOSTS = 1 << 16  # of the simulator
 MAX_NODES = 1 << 18
-_COUNT = kinds.whole(1, 1 << 20)
-_NONE_OR_MORE = kinds.whole(0, 1 << 20)
-_SIZES = kinds.list_of(kinds.whole(1, 1 << 20))
-_RATIO = kinds.number(0, 1000, above=True)
+Count = Annotated[int, Meta(ge=1, le=1 << 20)]
+NoneOrMore = Annotated[int, Meta(ge=0, le=1 << 20)]
+Sizes = Annotated[list[Count], MANY]
+Ratio = Annotated[float, Meta(gt=0, le=1000)]
+Metres = Annotated[float, Meta(ge=0, le=2e8)]
+Time = Annotated[int, TIME, Meta(ge=0)]
+Per = Literal["flow", "packet"]
+ACable = Annotated[Cable, unit("cable")]
+LinkRate = Annotated[Rate, unit("rate")]
 
-Kinds = dict[str, Callable[[Any], Any]]
-TOPOLOGIES: dict[str, tuple[Callable[..., Fabric], Kinds]] = {
+
+class Wiring(Settings):
+    """What a cable is like; without a value as its topology has it."""
+
+    rate: LinkRate | None = None
+    delay: Time | None = None
+    length_m: Metres | None = None
+    bit_error_rate: Annotated[float, Meta(ge=0, le=0.01)] | None = None
+
+
+class Cabling(Wiring):
+    """The keys of each [fabric]; those with ``switch_`` are of cables between switches."""
+
+    switch_rate: LinkRate | None = None
+    switch_delay: Time | None = None
+    switch_length_m: Metres | None = None
+
+
+class FromFile(Cabling, kw_only=True):
+    file: str
+    format: Literal["ibnetdiscover", "dot"] | None = None
+
+
+class Link(Wiring, kw_only=True):
+    """[[link]]"""
+
+    between: ACable
+    extender: Annotated[int, SIZE, Meta(ge=1, le=(1 << 32) - 1)] | None = None
+
+
+class Happening(Settings):
+    """[[event]]"""
+
+    link: ACable
+    up: bool
+    at: Time
+    reroute: bool = False
+
+
+class Reroute(Settings):
+    """[[event]] with reroute = true"""
+
+    at: Time
+    reroute: bool
+
+
+class Balanced(Settings):
+    """The keys of each [routing]."""
+
+    balance: Per = "flow"
+    reroute: Time | None = None
+
+
+class Tables(Balanced, kw_only=True):
+    file: str
+
+
+Keys = dict[str, Any]  # names, and what their values may be
+TOPOLOGIES: dict[str, tuple[Callable[..., Fabric], Keys]] = {
     "pair": (fabrics.pair, {}),
-    "one_switch": (fabrics.one_switch, {"hosts": _COUNT}),
-    "diamond": (fabrics.diamond, {"hosts": _COUNT, "paths": _COUNT}),
-    "dumbbell": (fabrics.dumbbell, {"left": _COUNT, "right": _COUNT}),
-    "chain": (fabrics.chain, {"switches": _COUNT, "hosts": _COUNT}),
-    "parking_lot": (fabrics.parking_lot, {"senders": _COUNT}),
-    "ring": (fabrics.ring, {"switches": _COUNT, "hosts": _COUNT}),
-    "torus": (fabrics.torus, {"shape": _SIZES, "hosts": _NONE_OR_MORE, "wrap": kinds.flag}),
-    "fat_tree": (fabrics.fat_tree, {"k": _COUNT}),
+    "one_switch": (fabrics.one_switch, {"hosts": Count}),
+    "diamond": (fabrics.diamond, {"hosts": Count, "paths": Count}),
+    "dumbbell": (fabrics.dumbbell, {"left": Count, "right": Count}),
+    "chain": (fabrics.chain, {"switches": Count, "hosts": Count}),
+    "parking_lot": (fabrics.parking_lot, {"senders": Count}),
+    "ring": (fabrics.ring, {"switches": Count, "hosts": Count}),
+    "torus": (fabrics.torus, {"shape": Sizes, "hosts": NoneOrMore, "wrap": bool}),
+    "fat_tree": (fabrics.fat_tree, {"k": Count}),
     "clos2": (
         fabrics.clos2,
-        {"radix": _COUNT, "oversubscription": _RATIO, "leaves": _COUNT, "parallel": _COUNT},
+        {"radix": Count, "oversubscription": Ratio, "leaves": Count, "parallel": Count},
     ),
     "clos3": (
         fabrics.clos3,
         {
-            "radix": _COUNT,
-            "oversubscription": _RATIO,
-            "pods": _COUNT,
-            "pod_leaves": _COUNT,
-            "core_oversubscription": _RATIO,
+            "radix": Count,
+            "oversubscription": Ratio,
+            "pods": Count,
+            "pod_leaves": Count,
+            "core_oversubscription": Ratio,
         },
     ),
-    "xgft": (fabrics.xgft, {"children": _SIZES, "parents": _SIZES, "parallel": _SIZES}),
-    "dragonfly": (
-        fabrics.dragonfly,
-        {"p": _COUNT, "a": _COUNT, "h": _COUNT, "groups": _COUNT},
-    ),
+    "xgft": (fabrics.xgft, {"children": Sizes, "parents": Sizes, "parallel": Sizes}),
+    "dragonfly": (fabrics.dragonfly, {"p": Count, "a": Count, "h": Count, "groups": Count}),
 }
+ENGINES: dict[str, Keys] = {
+    **{name: {} for name in fabrics.ENGINES},
+    "updn": {"roots": Annotated[list[str], MANY]},
+    "dor": {"dateline": bool},
+    "dfsssp": {"lanes": Annotated[int, Meta(ge=1, le=15)]},
+    "valiant": {"per": Per},
+    "ugal": {"per": Per, "threshold": Bytes, "gap": Time},
+}
+
+
+def _one_of(tag_field: str, kinds: Mapping[str, Keys], base: type[Settings]) -> Any:
+    """Structures with these keys besides those of the base: ``tag_field`` says which it is."""
+    found = [
+        msgspec.defstruct(
+            name,
+            [(key, kind | None, None) for key, kind in keys.items()],
+            bases=(base,),
+            tag=name,
+            tag_field=tag_field,
+        )
+        for name, keys in kinds.items()
+    ]
+    return reduce(or_, found)
+
+
+_TOPOLOGY = _one_of("topology", {name: keys for name, (_, keys) in TOPOLOGIES.items()}, Cabling)
+_ENGINE = _one_of("engine", ENGINES, Balanced)
 # About how many nodes the larger ones have, before they are made.
 NODES: dict[str, Callable[[dict[str, Any]], float]] = {
     "chain": lambda given: given.get("switches", 0) * (1 + given.get("hosts", 1)),
@@ -94,20 +184,6 @@ NODES: dict[str, Callable[[dict[str, Any]], float]] = {
 def _down(given: dict[str, Any], ratio: str) -> float:
     """Of a switch's ports."""
     return float(given.get("radix", 0) * (1 - 1 / (1 + given.get(ratio, 1))))
-
-
-_PER = kinds.one_of(("flow", "packet"))
-FORMATS = ("ibnetdiscover", "dot")
-ENGINES: dict[str, Kinds] = {
-    **{name: {} for name in fabrics.ENGINES},
-    "updn": {"roots": kinds.list_of(kinds.text)},
-    "dor": {"dateline": kinds.flag},
-    "dfsssp": {"lanes": kinds.whole(1, 15)},
-    "valiant": {"per": _PER},
-    "ugal": {"per": _PER, "threshold": kinds.size(0, (1 << 32) - 1), "gap": kinds.time},
-}
-_METRES = kinds.number(0, 2e8)
-_ERRORS = kinds.number(0, 0.01)
 
 
 class Cables:
@@ -142,10 +218,8 @@ def read_fabric(
 
     Raises ScenarioError.
     """
-    wiring = _wiring(section, ("", "switch_"))
-    errors = section.take("bit_error_rate", _ERRORS, 0.0)
     given = "file" in section
-    fabric = _from_file(section, wiring, folder) if given else _by_name(section, wiring)
+    errors, fabric = _from_file(section, folder) if given else _by_name(section)
     try:
         fabric.check()
     except FabricError as error:
@@ -155,10 +229,9 @@ def read_fabric(
     special: dict[tuple[str, int], tuple[Cable, float | None]] = {}
     extenders: dict[Cable, int] = {}
     for link in links:
-        cable, own = _change(link, fabric)
-        if extender := link.take("extender", kinds.size(1, (1 << 32) - 1), 0):
+        cable, own, extender = _change(link, fabric)
+        if extender:
             extenders[cable] = extender
-        link.close()
         if (cable.a, cable.a_port) in special:
             raise link.error("between", f"is {cable}, which another [[link]] is about")
         special[cable.a, cable.a_port] = cable, own
@@ -167,36 +240,33 @@ def read_fabric(
     return fabric, bad, extenders
 
 
-def _wiring(section: Section, prefixes: tuple[str, ...]) -> dict[str, Any]:
+def _wiring(section: Section, of: Wiring) -> dict[str, Any]:
     """Keywords of a topology's wiring: rate, and delay or length."""
     wiring: dict[str, Any] = {}
-    for prefix in prefixes:
-        rate = section.take(f"{prefix}rate", kinds.rate, None)
-        delay = section.take(f"{prefix}delay", kinds.time, None)
-        length = section.take(f"{prefix}length_m", _METRES, None)
+    for prefix in ("", "switch_"):
+        rate, delay, length = (
+            getattr(of, prefix + name, None) for name in ("rate", "delay", "length_m")
+        )
         if delay is not None and length is not None:
             raise section.error(f"{prefix}length_m", "is given, and a delay: one of them is enough")
-        for name, value in (("rate", rate), ("length_m", length)):
+        delay = None if delay is None else delay / 1000
+        for name, value in (("rate", rate), ("length_m", length), ("delay_ns", delay)):
             if value is not None:
                 wiring[prefix + name] = value
-        if delay is not None:
-            wiring[f"{prefix}delay_ns"] = delay / 1000
     return wiring
 
 
-def _by_name(section: Section, wiring: dict[str, Any]) -> Fabric:
-    name = section.take("topology", kinds.one_of(TOPOLOGIES))
+def _by_name(section: Section) -> tuple[float, Fabric]:
+    """The bit error rate of all cables, and the fabric."""
+    of = section.read(_TOPOLOGY)
+    name = section.table["topology"]
     make, parameters = TOPOLOGIES[name]
-    given = {
-        key: value
-        for key, kind in parameters.items()
-        if (value := section.take(key, kind, None)) is not None
-    }
-    section.close()
+    given = {key: value for key in parameters if (value := getattr(of, key)) is not None}
+    wiring = _wiring(section, of)
     if name in NODES and NODES[name](given) > MAX_NODES:
         raise section.error(None, f"has about {NODES[name](given):.3g} nodes: far too many")
     try:
-        return make(**given, **wiring)
+        return of.bit_error_rate or 0.0, make(**given, **wiring)
     except FabricError as error:
         raise section.blame(error) from None
     except TypeError:  # a parameter without a default is missing
@@ -204,30 +274,26 @@ def _by_name(section: Section, wiring: dict[str, Any]) -> Fabric:
         raise section.error(None, f"needs more for {name}: {missing}") from None
 
 
-def _from_file(section: Section, wiring: dict[str, Any], folder: Path) -> Fabric:
-    path = folder / section.take("file", kinds.text)
-    guess = "dot" if path.suffix in (".dot", ".gv") else "ibnetdiscover"
-    format_ = section.take("format", kinds.one_of(FORMATS), guess)
-    section.close()
+def _from_file(section: Section, folder: Path) -> tuple[float, Fabric]:
+    of = section.read(FromFile)
     for name in ("delay", "switch_rate", "switch_delay", "switch_length_m"):
         if name in section:
             raise section.error(name, "is not for a network from a file: rate and length_m are")
+    path, wiring = folder / of.file, _wiring(section, of)
+    format_ = of.format or ("dot" if path.suffix in (".dot", ".gv") else "ibnetdiscover")
     if "rate" in wiring:
         wiring["rate"] = wiring["rate"].name
+    reader = fabrics.dot.read if format_ == "dot" else fabrics.ibnetdiscover.read
     try:
-        text = path.read_text()
-        if format_ == "dot":
-            return fabrics.dot.read(text, **wiring)
-        return fabrics.ibnetdiscover.read(text, **wiring)
+        return of.bit_error_rate or 0.0, reader(path.read_text(), **wiring)
     except (OSError, ValueError) as error:
         raise section.error("file", f"cannot be read: {error}") from None
 
 
-def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None]:
-    """One [[link]]: the cable that is there now, and its bit error rate if it has its own."""
-    cable = section.take("between", Cables(fabric).find)
-    wiring = _wiring(section, ("",))
-    errors = section.take("bit_error_rate", _ERRORS, None)
+def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None, int | None]:
+    """One [[link]]: the cable that is there now, its own bit error rate, and its extender."""
+    link = section.read(Link, {"cable": Cables(fabric).find})
+    cable, wiring = link.between, _wiring(section, link)
     if wiring:
         rate = wiring.pop("rate", cable.rate)
         if not wiring:
@@ -236,7 +302,7 @@ def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None]:
         cable = fabric.connect(
             cable.a, cable.b, a_port=cable.a_port, b_port=cable.b_port, rate=rate, **wiring
         )
-    return cable, errors
+    return cable, link.bit_error_rate, link.extender
 
 
 def read_events(
@@ -244,16 +310,15 @@ def read_events(
 ) -> tuple[tuple[LinkEvent, ...], dict[int, Section]]:
     """The [[event]] tables: what happens to links, and the times at which routes are made anew."""
     found, times = [], {}
-    cables = Cables(fabric) if sections else None
+    units = {"cable": Cables(fabric).find} if sections else {}
     for section in sections:
-        assert cables is not None
-        at = section.take("at", kinds.time)
-        if section.take("reroute", kinds.flag, False):
+        if section.table.get("reroute") is True:
+            at = section.read(Reroute).at
             times[at] = section
         else:
-            cable = section.take("link", cables.find)
-            found.append(LinkEvent(cable, section.take("up", kinds.flag), at))
-        section.close()
+            event = section.read(Happening, units)
+            at = event.at
+            found.append(LinkEvent(event.link, event.up, at))
         if duration is not None and at > duration:
             raise section.error("at", "is after the end of the run")
     return tuple(found), times
@@ -276,11 +341,13 @@ class Routing:
 
 def read_routing(section: Section, fabric: Fabric, folder: Path) -> Routing:
     """An engine's routes lead everywhere, without loops."""
-    balance = section.take("balance", kinds.one_of(("flow", "packet")), "flow")
-    delay = section.take("reroute", kinds.time, None)
     if "file" in section:
-        return Routing(_given_tables(section, fabric, folder), balance, None, {}, delay)
-    engine, options = _engine(section)
+        of = section.read(Tables)
+        return Routing(_given_tables(section, of, fabric, folder), of.balance, None, {}, of.reroute)
+    table = {"engine": "minhop", **section.table}
+    of = Section(section.document, section.key, table).read(_ENGINE)
+    engine = table["engine"]
+    options = {key: value for key in ENGINES[engine] if (value := getattr(of, key)) is not None}
     try:
         routes = fabrics.ENGINES[engine](fabric, **options)  # its notes become the scenario's
     except FabricError as error:
@@ -288,19 +355,7 @@ def read_routing(section: Section, fabric: Fabric, folder: Path) -> Routing:
     if engine == "updn" and (nowhere := _nowhere(routes)):
         one = f'below a single root, as roots = ["{fabrics.centre(fabric)}"], all have a way'
         raise section.error("roots", f"{nowhere}: {one}")
-    return Routing(routes, balance, engine, options, delay)
-
-
-def _engine(section: Section) -> tuple[str, dict[str, Any]]:
-    """Its name, and its options."""
-    engine = section.take("engine", kinds.one_of(ENGINES), "minhop")
-    options = {
-        key: value
-        for key, kind in ENGINES[engine].items()
-        if (value := section.take(key, kind, None)) is not None
-    }
-    section.close()
-    return engine, options
+    return Routing(routes, of.balance, engine, options, of.reroute)
 
 
 def _nowhere(routes: Routes) -> str:
@@ -311,11 +366,9 @@ def _nowhere(routes: Routes) -> str:
     return f"leads nowhere from {a} to {b} ({len(pairs)} such pairs)"
 
 
-def _given_tables(section: Section, fabric: Fabric, folder: Path) -> Routes:
-    path = folder / section.take("file", kinds.text)
-    section.close()
+def _given_tables(section: Section, of: Tables, fabric: Fabric, folder: Path) -> Routes:
     try:
-        tables = fabrics.ibnetdiscover.read_lfts(fabric, path.read_text())
+        tables = fabrics.ibnetdiscover.read_lfts(fabric, (folder / of.file).read_text())
         routes = Routes.from_lft(fabric, tables)
     except (OSError, ValueError) as error:
         raise section.error("file", f"cannot be read: {error}") from None

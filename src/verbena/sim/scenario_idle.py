@@ -79,7 +79,7 @@ def _balanced(tables: list[Table]) -> Iterator[Table]:
 
 
 def _switches(switch: Table, switching: Switching) -> Iterator[str]:
-    flows = {lane["flow"] for lane in switching.lanes} or {"lossy"}
+    flows = {lane.flow for lane in switching.lanes} or {"lossy"}
     if "buffer" in switch and flows == {"credits"}:
         yield "switch.buffer does nothing: all classes have credits, and a room for each input"
     if "watchdog" in switch and "pauses" not in flows:
@@ -95,7 +95,7 @@ def _switches(switch: Table, switching: Switching) -> Iterator[str]:
 def _class(name: str, table: Table, classes: int, switching: Switching) -> Iterator[str]:
     if "alpha" in table and table.get("flow") == "credits":
         yield f"{name}.alpha does nothing: a class with credits has its own room"
-    elif table.get("alpha") and not switching.settings["buffer"]:
+    elif table.get("alpha") and not switching.settings.buffer:
         yield f"{name}.alpha does nothing without switch.buffer, which it is a part of"
     for key in ("weight", "strict"):
         if table.get(key) and classes < 2:

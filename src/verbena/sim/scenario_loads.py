@@ -7,32 +7,25 @@ the links of their hosts. A timeout of TCP that is longer than the run never exp
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import numpy as np
 
-from verbena import fabrics
 from verbena.fabrics import Routes
-from verbena.sim import kinds
+from verbena.sim.scenario_patterns import Poisson
+from verbena.sim.scenario_traffic import Traffic
 from verbena.sim.units import time_text
+from verbena.sim.world_settings import Tcp
 
 __all__ = ["load_note", "timer_note"]
 
-LEAST_RTO = 200 * 10**9  # ps: World's default
 
-
-def load_note(routes: Routes, names: Sequence[str], tables: Sequence[Mapping[str, Any]]) -> str:
-    """The sum of the loads of Poisson traffic, where it is above 1 for some host; or nothing.
-
-    ``tables`` are the [[traffic]], which have been checked.
-    """
+def load_note(routes: Routes, traffic: Traffic) -> str:
+    """The sum of the loads of Poisson traffic, where it is above 1 for some host; or nothing."""
     hosts = routes.tables.host_count
     rates = routes.tables.links["rate"][routes.tables.end_link[:hosts]].astype(float)
     found = [
-        _Poisson(name, table, hosts, float(rates[0]))
-        for name, table in zip(names, tables, strict=True)
-        if table["pattern"] == "poisson"
+        _Offer(name, table, hosts, float(rates[0]))
+        for name, table in zip(traffic.names, traffic.tables, strict=True)
+        if isinstance(table, Poisson)
     ]
     for at in sorted({one.begin for one in found}):
         now = [one for one in found if one.begin <= at < one.end]
@@ -48,26 +41,24 @@ def load_note(routes: Routes, names: Sequence[str], tables: Sequence[Mapping[str
     return ""
 
 
-class _Poisson:
-    """One of the tables: what it offers to each host's link, and when."""
+class _Offer:
+    """What one of the tables offers to each host's link, and when."""
 
-    def __init__(self, name: str, table: Mapping[str, Any], hosts: int, usual: float) -> None:
+    def __init__(self, name: str, table: Poisson, hosts: int, usual: float) -> None:
         self.name = name
-        self.hosts = int(table.get("hosts", hosts))
-        self.begin = kinds.time(table.get("start", 0))
-        self.end = self.begin + kinds.time(table["lasts"])
-        link = table.get("link")
-        line = usual if link is None else float(fabrics.rate(link).bits_per_second)
-        self.rate = float(table["load"]) * line
+        self.hosts = hosts if table.hosts is None else table.hosts
+        self.begin = table.start
+        self.end = self.begin + table.lasts
+        line = usual if table.link is None else float(table.link.bits_per_second)
+        self.rate = table.load * line
 
 
-def timer_note(adapter: Mapping[str, Any], uses_tcp: bool, duration: int | None) -> str:
+def timer_note(tcp: Tcp, uses_tcp: bool, duration: int | None) -> str:
     """TCP's least timeout, where it is as long as the run or longer; or nothing."""
-    least = int(adapter.get("tcp", {}).get("least_rto", LEAST_RTO))
-    if not uses_tcp or duration is None or least < duration:
+    if not uses_tcp or duration is None or tcp.least_rto < duration:
         return ""
     return (
-        f"TCP waits {time_text(least)} or more for an acknowledgement (tcp.least_rto), and the run "
-        f"lasts {time_text(duration)}: a loss at the end of a flow or window is never repaired in "
-        'it; data centres have about least_rto = "1 ms"'
+        f"TCP waits {time_text(tcp.least_rto)} or more for an acknowledgement (tcp.least_rto), and "
+        f"the run lasts {time_text(duration)}: a loss at the end of a flow or window is never "
+        'repaired in it; data centres have about least_rto = "1 ms"'
     )

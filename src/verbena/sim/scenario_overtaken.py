@@ -7,8 +7,6 @@ the one before it was lost: of RC all is sent again from there on, of UC the mes
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -73,11 +71,7 @@ def _spread(
 
 def _by_packet(switching: Switching, count: int) -> NDArray[np.bool_]:
     """[S]: the switches that balance by packet."""
-
-    def balances(settings: dict[str, Any]) -> bool:
-        return bool(settings["balance"] == "packet")
-
-    made = np.full(count, balances(switching.settings))
+    made = np.full(count, switching.settings.balance == "packet")
     for number, settings in switching.own.items():
-        made[number] = balances(settings)
+        made[number] = settings.balance == "packet"
     return made

@@ -1,35 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The patterns of a scenario's [[traffic]], each with its keys.
+"""The [[traffic]] of a scenario as structures: one for each pattern, with what its keys mean.
 
-``scenario_traffic`` reads a table's pattern by this list, and docs/simulation.md prints the list: a
-key that is not in it cannot be read.
+``scenario_traffic`` reads a table as one of them, which makes its flows, and docs/simulation.md
+prints their keys: a key that is not here cannot be read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta, field
+from msgspec.inspect import Metadata
 
 from verbena import fabrics
-from verbena.fabrics import Fabric, FabricError, Workload
+from verbena.fabrics import Fabric, FabricError, Rate, Workload
 from verbena.fabrics.collectives import BROADCASTS, COLLECTIVES, PIPELINES
-from verbena.sim import kinds
 from verbena.sim.document import Section
+from verbena.sim.settings import MANY, SIZE, TIME, Settings, Units, fields_of, meant, unit
 from verbena.sim.units import time_text
 
-__all__ = ["LATEST", "PATTERNS", "REQUIRED", "Given", "Key", "Pattern", "Place"]
+__all__ = ["LATEST", "PATTERNS", "Explained", "Pattern", "Place", "Table", "explained"]
 
 LATEST = 1 << 61  # ps
-REQUIRED: Any = object()
-_COUNT = kinds.whole(1, 10**9)
-_SIZE = kinds.size(1)
-
-Kind = Callable[[Any], Any]
-Given = dict[str, Any]
+LONGEST_MESSAGE = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,9 @@ class Place:
 
     section: Section
     fabric: Fabric
-    numbers: dict[str, int]
+    numbers: dict[str, int]  # of hosts, by name
     folder: Path
     seed: int
-    group: int  # of the table's flows; -1: they go to hosts
 
     def host(self, value: object) -> int:
         """By name or number."""
@@ -53,247 +51,312 @@ class Place:
         raise ValueError(f"there is no such host: there are h0 to h{hosts - 1}, or numbers from 0"
                          if "h0" in self.numbers else "there is no such host")  # fmt: skip
 
+    def units(self) -> Units:
+        """What the values of some keys are read by."""
+        hosts = len(self.numbers)
+        return {
+            "host": self.host,
+            "some hosts": lambda value: _counted(value, 2, max(2, hosts)),
+            "senders": lambda value: _counted(value, 1, max(1, hosts - 1)),
+        }
+
+
+def _counted(value: object, least: int, most: int) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"it is to be a whole number from {least} to {most}")
+    return value
+
+
+# ---- what keys are ------------------------------------------------------------------------------
+
+
+def says(value: str, means: str, without: str = "") -> Meta:
+    """For the documentation: what a key's value is, what it means, and what holds without it.
+
+    ``without`` is for a key whose default does not say it.
+    """
+    return Meta(description=means, extra={"value": value, "without": without})
+
 
 @dataclass(frozen=True)
-class Key:
-    """A key of a table: what its value may be, what it is without the key, and what it means.
-
-    ``kind`` is a function of ``kinds``, or one that takes the Place and gives such a function.
-    ``default`` is REQUIRED for a key that has to be there; ``without`` says in words what happens
-    without any other key, where the default itself would not.
-    """
+class Explained:
+    """A key as the documentation has it."""
 
     value: str
     means: str
-    kind: Kind | None = None
-    default: Any = REQUIRED
-    without: str = ""
-    by_place: Callable[[Place], Kind] | None = None
-
-    def take(self, place: Place, name: str) -> Any:
-        kind = self.kind or (self.by_place(place) if self.by_place else kinds.anything)
-        if self.default is REQUIRED:
-            return place.section.take(name, kind)
-        return place.section.take(name, kind, self.default)
+    without: str
+    required: bool
 
 
-@dataclass(frozen=True)
-class Pattern:
-    """``make`` makes the flows from the values of ``keys``; ``means`` is a line about it."""
+def explained(kind: type[msgspec.Struct]) -> dict[str, Explained]:
+    """The keys of a structure, but for the one that says which it is."""
+    made = {}
+    for name, one in fields_of(kind).items():
+        assert isinstance(one.type, Metadata)
+        extra, schema = one.type.extra or {}, one.type.extra_json_schema or {}
+        without = extra["without"] or ("needed" if one.required else str(one.default))
+        made[name] = Explained(extra["value"], schema["description"], without, one.required)
+    return made
 
-    means: str
-    keys: dict[str, Key]
-    make: Callable[[Place, Given], Workload]
+
+Host = Annotated[int, unit("host")]
+Hosts = Annotated[list[Host], MANY]
+Size = Annotated[int, SIZE, Meta(ge=1, le=1 << 62)]
+Time = Annotated[int, TIME, Meta(ge=0)]
+_First = Annotated[
+    int | None, unit("some hosts"),
+    says("whole number", "the first so many hosts take part", "all"),
+]  # fmt: skip
+_Each = Annotated[Size, says("size", "bytes of each flow")]
+
+
+class Table(Settings):
+    """The keys of each [[traffic]], beside those of its pattern."""
+
+    name: Annotated[
+        str | None,
+        says("text", "what results and settings call it",
+             "the pattern's name; `shift-2` where that is taken"),
+    ] = None  # fmt: skip
+    start: Annotated[Time, says("time", "is added to the flows' own starts")] = 0
+    transport: Annotated[
+        Literal["rc", "uc", "ud", "tcp"],
+        says("`rc`, `uc`, `ud`, `tcp`", "what carries it", "`rc`"),
+    ] = "rc"
+    operation: Annotated[
+        Literal["write", "read", "send"] | None,
+        says("`write`, `send`, `read`", "of RC and UC; `read` is for RC, UD only sends",
+             "`write`, of UD `send`"),
+    ] = None  # fmt: skip
+    message: Annotated[
+        int, SIZE, Meta(ge=1, le=LONGEST_MESSAGE),
+        says("size", "of each request; of datagrams, the MTU at most", "the whole flow"),
+    ] = 0  # fmt: skip
+    level: Annotated[
+        int, unit("class"),
+        says("name or number", "a class of the switches, or a service level"),
+    ] = field(name="class", default=0)  # fmt: skip
+    depth: Annotated[
+        int, Meta(ge=1, le=64), says("1 to 64", "messages that are posted at once")
+    ] = 1
+    group: Annotated[
+        int | None, unit("group"),
+        says("name", "the flows go to a [[group]]; `flows` over UD", "none"),
+    ] = None  # fmt: skip
+    reserve: Annotated[
+        int, unit("whole bits"),
+        says("rate", "is promised by each link of the way", "nothing"),
+    ] = 0  # fmt: skip
+    reserve_buffer: Annotated[
+        Size, says("size", "is kept by each switch of the way", "nothing")
+    ] = 0
+    control: Annotated[
+        Literal["reno", "cubic", "dctcp"],
+        says("`reno`, `cubic`, `dctcp`", "of TCP", "`cubic`"),
+    ] = "cubic"
+    seed: Annotated[
+        Annotated[int, Meta(ge=0, le=1 << 62)] | None,
+        says("whole number", "of what the pattern draws by chance",
+             "the scenario's, and the table's number"),
+    ] = None  # fmt: skip
+
+
+class Pattern(Table, tag_field="pattern", tag="pattern"):
+    """A table of some pattern. A pattern's text is what the documentation says of it."""
 
     def workload(self, place: Place) -> Workload:
-        """Reads the keys. Raises ScenarioError, FabricError."""
-        return self.make(place, {name: key.take(place, name) for name, key in self.keys.items()})
+        """The flows. Raises ScenarioError, FabricError."""
+        raise NotImplementedError
 
 
-# ---- keys that several patterns have -------------------------------------------------------------
+# ---- the patterns -------------------------------------------------------------------------------
 
 
-def _host(place: Place) -> Kind:
-    return place.host
+class _Some(Pattern, kw_only=True):
+    """Hosts from the first one on."""
+
+    hosts: _First = None
+
+    def all(self, place: Place) -> int:
+        """How many hosts take part."""
+        return len(place.numbers) if self.hosts is None else self.hosts
 
 
-def _hosts(place: Place) -> Kind:
-    return kinds.list_of(place.host)
+class Flows(Pattern, tag="flows", kw_only=True):
+    """from hosts to hosts; lists are of one length, or one stands for all"""
 
-
-def _some_hosts(place: Place) -> Kind:
-    return kinds.whole(2, max(2, len(place.numbers)))
-
-
-def _senders(place: Place) -> Kind:
-    return kinds.whole(1, max(1, len(place.numbers) - 1))
-
-
-_FIRST = Key(
-    "whole number", "the first so many hosts take part", by_place=_some_hosts, default=None,
-    without="all",
-)  # fmt: skip
-_EACH = Key("size", "bytes of each flow", _SIZE)
-
-
-def _all(place: Place, given: Given) -> int:
-    """How many hosts take part."""
-    return len(place.numbers) if given["hosts"] is None else int(given["hosts"])
-
-
-# ---- the patterns --------------------------------------------------------------------------------
-
-
-def _flows(place: Place, given: Given) -> Workload:
-    section, source, size = place.section, given["from"], given["size"]
-    repeat, every = given["repeat"], given["every"]
-    if place.group >= 0:  # whichever other host, until the world is told
-        target = [(host + 1) % len(place.numbers) for host in source]
-    elif given["to"] is None:
-        target = section.take("to", kinds.anything)  # which says that it is needed
-    else:
-        target = given["to"]
-    if repeat * every > LATEST:
-        raise section.error("every", f"= {time_text(every)}: the last of {repeat} is too late")
-    many = {len(source), len(target), len(size)} - {1}
-    if len(many) > 1:
-        raise section.error("to", f"has {len(target)} hosts, 'from' {len(source)}, and there are "
-                            f"{len(size)} sizes")  # fmt: skip
-    count = max(many, default=1)
-    columns = [np.broadcast_to(np.array(part), count) for part in (source, target, size)]
-    start = np.repeat(np.arange(repeat) * every, count)
-    here, there, sizes = (np.tile(column, repeat) for column in columns)
-    return Workload("flows", fabrics.flows(here, there, sizes, start))
-
-
-def _incast(place: Place, given: Given) -> Workload:
-    senders = len(place.numbers) - 1 if given["senders"] is None else given["senders"]
-    return fabrics.incast(
-        senders,
-        given["size"],
-        receiver=given["receiver"],
-        within_ps=given["within"],
-        seed=place.seed,
+    source: Annotated[Hosts, says("host, or list", "who sends (a READ: who asks)")] = field(
+        name="from"
     )
+    to: Annotated[
+        list[Host] | None, MANY,
+        says("host, or list", "who receives", "needed, unless there is a `group`"),
+    ] = None  # fmt: skip
+    size: Annotated[list[Size], MANY, says("size, or list", "bytes of each flow")]
+    repeat: Annotated[
+        int, Meta(ge=1, le=10**9), says("whole number", "all of them so many times")
+    ] = 1
+    every: Annotated[Time, says("time", "from one time to the next")] = 0
+
+    def workload(self, place: Place) -> Workload:
+        section, source, size, repeat = place.section, self.source, self.size, self.repeat
+        if self.group is not None:  # whichever other host, until the world is told
+            target = [(host + 1) % len(place.numbers) for host in source]
+        elif self.to is None:
+            raise section.missing("to", [*explained(Flows), "pattern"])
+        else:
+            target = self.to
+        if repeat * self.every > LATEST:
+            late = f"= {time_text(self.every)}: the last of {repeat} is too late"
+            raise section.error("every", late)
+        many = {len(source), len(target), len(size)} - {1}
+        if len(many) > 1:
+            raise section.error("to", f"has {len(target)} hosts, 'from' {len(source)}, and there "
+                                f"are {len(size)} sizes")  # fmt: skip
+        count = max(many, default=1)
+        columns = [np.broadcast_to(np.array(part), count) for part in (source, target, size)]
+        start = np.repeat(np.arange(repeat) * self.every, count)
+        here, there, sizes = (np.tile(column, repeat) for column in columns)
+        return Workload("flows", fabrics.flows(here, there, sizes, start))
 
 
-def _permutation(place: Place, given: Given) -> Workload:
-    return fabrics.permutation(_all(place, given), given["size"], seed=place.seed)
+class Incast(Pattern, tag="incast", kw_only=True):
+    """many to one"""
 
+    size: _Each
+    senders: Annotated[
+        int | None, unit("senders"),
+        says("whole number", "the first so many hosts send", "all others"),
+    ] = None  # fmt: skip
+    receiver: Annotated[
+        int | None, unit("host"), says("host", "who receives", "the host behind the senders")
+    ] = None
+    within: Annotated[
+        Time, says("time", "each begins at a random time before this", "all at once")
+    ] = 0
 
-def _shift(place: Place, given: Given) -> Workload:
-    return fabrics.shift(_all(place, given), given["by"], given["size"])
-
-
-def _all_to_all(place: Place, given: Given) -> Workload:
-    return fabrics.all_to_all(_all(place, given), given["size"], in_turn=given["in_turn"])
-
-
-def _collective(name: str) -> Pattern:
-    """The function of verbena.fabrics of that name, with ``chunk`` and ``root`` if it has them."""
-    keys = {"size": Key("size", "bytes of the whole operation's data", _SIZE), "hosts": _FIRST}
-    if name in PIPELINES:
-        keys["chunk"] = Key(
-            "size", "the data go in parts of so many bytes", _SIZE, None, "a 64th, 4 KiB or more"
+    def workload(self, place: Place) -> Workload:
+        senders = len(place.numbers) - 1 if self.senders is None else self.senders
+        return fabrics.incast(
+            senders, self.size, receiver=self.receiver, within_ps=self.within, seed=place.seed
         )
-    if name in BROADCASTS:
-        keys["root"] = Key("host", "whose data it is", by_place=_host, default=0)
 
-    def made(place: Place, given: Given) -> Workload:
-        options = {key: given[key] for key in ("chunk", "root") if key in given}
-        work: Workload = getattr(fabrics, name)(_all(place, given), given["size"], **options)
+
+class Permutation(_Some, tag="permutation", kw_only=True):
+    """each host to one other, by chance"""
+
+    size: _Each
+
+    def workload(self, place: Place) -> Workload:
+        return fabrics.permutation(self.all(place), self.size, seed=place.seed)
+
+
+class Shift(_Some, tag="shift", kw_only=True):
+    """host i to host i + `by`, around the end"""
+
+    size: _Each
+    by: Annotated[int, Meta(ge=1, le=1 << 20), says("whole number", "how many hosts further")]
+
+    def workload(self, place: Place) -> Workload:
+        return fabrics.shift(self.all(place), self.by, self.size)
+
+
+class AllToAll(_Some, tag="all_to_all", kw_only=True):
+    """each host to every other: shift by 1, then by 2, and so on"""
+
+    size: _Each
+    in_turn: Annotated[
+        bool,
+        says("true, false", "a host's next flow waits until its last was received",
+             "true; false: all begin at once"),
+    ] = True  # fmt: skip
+
+    def workload(self, place: Place) -> Workload:
+        return fabrics.all_to_all(self.all(place), self.size, in_turn=self.in_turn)
+
+
+class Collective(_Some, tag="collective", kw_only=True):
+    """The function of verbena.fabrics of that name, with ``chunk`` and ``root`` if it has them."""
+
+    size: Annotated[Size, says("size", "bytes of the whole operation's data")]
+
+    def workload(self, place: Place) -> Workload:
+        options = {name: getattr(self, name) for name in ("chunk", "root") if hasattr(self, name)}
+        make = getattr(fabrics, place.section.table["pattern"])
+        work: Workload = make(self.all(place), self.size, **options)
         return work
 
-    return Pattern("", keys, made)
+
+_Chunk = Annotated[
+    Size | None,
+    says("size", "the data go in parts of so many bytes", "a 64th, 4 KiB or more"),
+]
+_Root = Annotated[Host, says("host", "whose data it is")]
 
 
-def _poisson(place: Place, given: Given) -> Workload:
-    link = place.fabric.cable(place.fabric.hosts[0], 1)
-    rate = given["link"] or (link.rate if link else "100GbE")
-    drawn: Any = given["sizes"]
-    if drawn not in fabrics.PUBLISHED:
-        path = place.folder / drawn
-        if not path.is_file():
-            meant = kinds.meant(drawn, fabrics.PUBLISHED)
-            known = ", ".join(fabrics.PUBLISHED)
-            raise place.section.error("sizes", f'= "{drawn}": {meant}it is no file, and none of '
-                                      f"{known}")  # fmt: skip
-        drawn = fabrics.read_distribution(path)
-    return fabrics.poisson(
-        _all(place, given),
-        given["load"],
-        drawn,
-        link=rate,
-        duration_ps=given["lasts"],
-        seed=place.seed,
-    )
+def _collective(name: str) -> Any:
+    own: list[tuple[str, Any, Any]] = []
+    own += [("chunk", _Chunk, None)] if name in PIPELINES else []
+    own += [("root", _Root, 0)] if name in BROADCASTS else []
+    return msgspec.defstruct(name, own, bases=(Collective,), tag=name)
 
 
-def _trace(place: Place, given: Given) -> Workload:
-    try:
-        return fabrics.read_csv(place.folder / given["file"], place.numbers)
-    except FabricError as error:
-        raise place.section.error("file", f"is wrong: {error}") from None
-    except (OSError, ValueError) as error:
-        raise place.section.error("file", f"cannot be read: {error}") from None
+class Poisson(_Some, tag="poisson", kw_only=True):
+    """random pairs at random times"""
+
+    load: Annotated[
+        float, Meta(gt=0, le=1),
+        says("number up to 1", "the part of each host's link that is used"),
+    ]  # fmt: skip
+    sizes: Annotated[str, says("name or file", "a published distribution, or a file with one")]
+    lasts: Annotated[Time, says("time", "no flow begins later")]
+    link: Annotated[
+        Rate | None, unit("rate"),
+        says("rate", "of the link that `load` is a part of", "the first host's"),
+    ] = None  # fmt: skip
+
+    def workload(self, place: Place) -> Workload:
+        link = place.fabric.cable(place.fabric.hosts[0], 1)
+        drawn: Any = self.sizes
+        if drawn not in fabrics.PUBLISHED:
+            path = place.folder / drawn
+            if not path.is_file():
+                known = ", ".join(fabrics.PUBLISHED)
+                text = f'= "{drawn}": {meant(drawn, fabrics.PUBLISHED)}it is no file, and none of '
+                raise place.section.error("sizes", text + known)
+            drawn = fabrics.read_distribution(path)
+        return fabrics.poisson(
+            self.all(place),
+            self.load,
+            drawn,
+            link=self.link or (link.rate if link else "100GbE"),
+            duration_ps=self.lasts,
+            seed=place.seed,
+        )
 
 
-PATTERNS: dict[str, Pattern] = {
-    "flows": Pattern(
-        "from hosts to hosts; lists are of one length, or one stands for all",
-        {
-            "from": Key("host, or list", "who sends (a READ: who asks)", by_place=_hosts),
-            "to": Key(
-                "host, or list", "who receives", by_place=_hosts, default=None,
-                without="needed, unless there is a `group`",
-            ),
-            "size": Key("size, or list", "bytes of each flow", kinds.list_of(_SIZE)),
-            "repeat": Key("whole number", "all of them so many times", _COUNT, 1),
-            "every": Key("time", "from one time to the next", kinds.time, 0),
-        },
-        _flows,
-    ),
-    "incast": Pattern(
-        "many to one",
-        {
-            "size": _EACH,
-            "senders": Key(
-                "whole number", "the first so many hosts send", by_place=_senders, default=None,
-                without="all others",
-            ),
-            "receiver": Key(
-                "host", "who receives", by_place=_host, default=None,
-                without="the host behind the senders",
-            ),
-            "within": Key("time", "each begins at a random time before this", kinds.time, 0,
-                          "all at once"),
-        },
-        _incast,
-    ),
-    "permutation": Pattern(
-        "each host to one other, by chance", {"size": _EACH, "hosts": _FIRST}, _permutation
-    ),
-    "shift": Pattern(
-        "host i to host i + `by`, around the end",
-        {
-            "size": _EACH,
-            "by": Key("whole number", "how many hosts further", kinds.whole(1, 1 << 20)),
-            "hosts": _FIRST,
-        },
-        _shift,
-    ),
-    "all_to_all": Pattern(
-        "each host to every other: shift by 1, then by 2, and so on",
-        {
-            "size": _EACH,
-            "in_turn": Key(
-                "true, false", "a host's next flow waits until its last was received", kinds.flag,
-                True, "true; false: all begin at once",
-            ),
-            "hosts": _FIRST,
-        },
-        _all_to_all,
-    ),
+class Trace(Pattern, tag="trace", kw_only=True):
+    """flows from a file"""
+
+    file: Annotated[str, says("file", "CSV: `source,destination,bytes,start_ps` and `after`")]
+
+    def workload(self, place: Place) -> Workload:
+        try:
+            return fabrics.read_csv(place.folder / self.file, place.numbers)
+        except FabricError as error:
+            raise place.section.error("file", f"is wrong: {error}") from None
+        except (OSError, ValueError) as error:
+            raise place.section.error("file", f"cannot be read: {error}") from None
+
+
+PATTERNS: dict[str, type[Pattern]] = {
+    "flows": Flows,
+    "incast": Incast,
+    "permutation": Permutation,
+    "shift": Shift,
+    "all_to_all": AllToAll,
     **{name: _collective(name) for name in COLLECTIVES},
-    "poisson": Pattern(
-        "random pairs at random times",
-        {
-            "load": Key(
-                "number up to 1", "the part of each host's link that is used",
-                kinds.number(0, 1, above=True),
-            ),
-            "sizes": Key("name or file", "a published distribution, or a file with one",
-                         kinds.text),
-            "lasts": Key("time", "no flow begins later", kinds.time),
-            "link": Key("rate", "of the link that `load` is a part of", kinds.rate, None,
-                        "the first host's"),
-            "hosts": _FIRST,
-        },
-        _poisson,
-    ),
-    "trace": Pattern(
-        "flows from a file",
-        {"file": Key("file", "CSV: `source,destination,bytes,start_ps` and `after`", kinds.text)},
-        _trace,
-    ),
-}  # fmt: skip
+    "poisson": Poisson,
+    "trace": Trace,
+}
+ANY: Any = reduce(or_, PATTERNS.values())

@@ -4,13 +4,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import field
 
 from verbena.fabrics import Tables
-from verbena.sim import kinds
 from verbena.sim.document import Section
 from verbena.sim.scenario_switch import Switching
+from verbena.sim.settings import TIME, Settings, unit
 
 __all__ = ["Storm", "read_storms"]
+
+
+class _Table(Settings):
+    host: str
+    level: Annotated[int, unit("class")] = field(name="class", default=0)
+    at: Annotated[int, TIME] = 0
+    until: Annotated[int, TIME] | None = None
 
 
 @dataclass(frozen=True)
@@ -26,19 +36,15 @@ class Storm:
 def read_storms(sections: list[Section], tables: Tables, switching: Switching) -> tuple[Storm, ...]:
     """Raises ScenarioError for a host, or a class with pauses, that is not there."""
     found = []
-    lanes = switching.settings.get("lanes", ())
+    lanes = switching.settings.lanes
     for section in sections:
-        name = section.take("host", kinds.text)
-        number = tables.number.get(name, tables.host_count)
+        of = section.read(_Table, {"class": switching.level})
+        number = tables.number.get(of.host, tables.host_count)
         if number >= tables.host_count:
-            raise section.error("host", f"is {name!r}, and no host")
-        lane = section.take("class", switching.level, 0)
-        if lane >= len(lanes) or lanes[lane]["flow"] != "pauses":
+            raise section.error("host", f"is {of.host!r}, and no host")
+        if of.level >= len(lanes) or lanes[of.level].flow != "pauses":
             raise section.error(None, "is for a class with flow = 'pauses'")
-        at = section.take("at", kinds.time, 0)
-        until = section.take("until", kinds.time, None)
-        if until is not None and until <= at:
+        if of.until is not None and of.until <= of.at:
             raise section.error("until", "is not after its beginning")
-        section.close()
-        found.append(Storm(number, lane, at, until))
+        found.append(Storm(number, of.level, of.at, of.until))
     return tuple(found)

@@ -3,43 +3,96 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+import dataclasses
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta, field, structs
 from numpy.typing import NDArray
 
 from verbena.fabrics import Routes
-from verbena.sim import kinds
-from verbena.sim._world import FECN_AT, World
+from verbena.sim._world import World
 from verbena.sim.document import Section
+from verbena.sim.settings import fields_of, given, unit
+from verbena.sim.world_settings import (
+    LANES_MOST,
+    Adapter,
+    Congestion,
+    Flow,
+    Lane,
+    Switch,
+    SwitchKeys,
+    Tcp,
+    WorldSettings,
+)
 
-__all__ = ["Switching", "overflows", "read_adapter", "read_switch", "read_tcp"]
+__all__ = ["Switching", "overflows", "read_adapter", "read_switch", "world_of"]
 
 PAUSE_BYTES = 84
 CREDIT_WINDOW = 2048 * 64  # bytes that a sender may be ahead, however large the buffer (IBA 7.9.4)
-FLOWS = ("lossy", "credits", "pauses")
-LANE_KEYS = (
-    "class", "flow", "room", "stop", "go", "spare", "alpha", "mark", "weight", "strict"
-)  # fmt: skip
-_U32 = (1 << 32) - 1
-_BYTES = kinds.size(0, _U32)
+WHOLE = {"whole": int}  # 7.0 is a whole number, as a sweep's NumPy may write it
+_Tables = list[dict[str, Any]]
+_Per = Literal["flow", "packet"]
+
+
+class _Class(Lane, kw_only=True):
+    """A class of all switches, whose keys [switch] may have itself."""
+
+    flow: Flow
+    weight: Annotated[int, Meta(ge=1, le=255)] = 64
+    strict: bool = False
+
+
+class _Named(_Class, kw_only=True):
+    """[[switch.class]]"""
+
+    name: str | None = None
+
+
+def _switch_table(has_flow: bool, is_own: bool) -> Any:
+    """[switch], or a [[switch.own]] together with it; with classes, or with the keys of one."""
+    more: list[Any] = [("own", _Tables, field(default_factory=list))]
+    if is_own:
+        more = [("of", Annotated[list[int], unit("switches")]), ("balance", _Per | None, None)]
+    if has_flow:
+        more += [
+            (one.name, one.type) if one.required else (one.name, one.type, one.default)
+            for one in structs.fields(_Class)
+            if one.name != "mark"
+        ]
+    else:
+        kind = Annotated[_Tables, Meta(max_length=LANES_MOST)]
+        more += [("classes", kind, field(name="class", default_factory=list))]
+    return msgspec.defstruct("Switch", more, bases=(SwitchKeys,), kw_only=True)
+
+
+_TABLES = {both: _switch_table(*both) for both in product((False, True), repeat=2)}
+LANE_KEYS = ("class", *fields_of(_Class))
+ONLY_FOR = {"room": "credits", "stop": "pauses", "go": "pauses", "spare": "pauses"}
 
 
 @dataclass(frozen=True)
 class Switching:
-    """``settings``: keywords of World.add_switch. ``classes``: their names, by level.
+    """``settings``: those of World.add_switch. ``classes``: their names, by level.
 
     ``own``: those of single switches, by number. ``by_route``: levels are those that the routes
     ask for, there being one class on many lanes.
     """
 
-    settings: dict[str, Any]
+    settings: Switch
     classes: tuple[str, ...] = ()
     by_route: bool = False
     notes: tuple[str, ...] = ()
-    lanes: tuple[dict[str, Any], ...] = field(default=())  # of all switches
-    own: dict[int, dict[str, Any]] = field(default_factory=dict)
+    lanes: tuple[Lane, ...] = ()  # of all switches
+    own: dict[int, Switch] = dataclasses.field(default_factory=dict)
+
+    @property
+    def kinds(self) -> tuple[Switch, ...]:
+        """Of all switches, and of single ones."""
+        return (self.settings, *self.own.values())
 
     def level(self, value: object) -> int:
         """The number of a class, by its name or number."""
@@ -52,148 +105,66 @@ class Switching:
         raise ValueError(f"there is no such class: there is {names}")
 
 
-def read_adapter(adapter: Section, congestion: Section) -> dict[str, Any]:
-    """Keywords of World. Raises ScenarioError for what it would not take."""
-    made: dict[str, Any] = {
-        "framing": adapter.take("framing", kinds.text, "ethernet"),
-        "mtu": adapter.take("mtu", kinds.size(), 4096),
-    }
-    for name, kind in (
-        ("timeout", kinds.anything),
-        ("retry_count", kinds.anything),
-        ("rd_atomic", kinds.anything),
-        ("window", kinds.size()),
-        ("ack_bytes", kinds.size()),
-        ("burst", kinds.anything),
-        ("notice_level", kinds.anything),
-        ("hop_limit", kinds.anything),
-        ("recovery", kinds.anything),
-    ):
-        if (value := adapter.take(name, kind, None)) is not None:
-            made[name] = value
-    adapter.close()
+def read_adapter(adapter: Section, congestion: Section, tcp: Section) -> WorldSettings:
+    """What World takes but its seed. Raises ScenarioError."""
+    keys = adapter.read(Adapter, WHOLE)
+    control = _read_congestion(congestion) if congestion.table else None
+    streams = tcp.read(Tcp, WHOLE)
     try:
-        World(**made)
-    except (ValueError, TypeError) as error:
-        raise adapter.blame(ValueError(error)) from None
-    if congestion.table:
-        made["congestion"] = _read_congestion(congestion)
-        try:
-            World(**made)
-        except (ValueError, TypeError, KeyError) as error:
-            raise congestion.blame(ValueError(error)) from None
-    return made
+        return WorldSettings(**structs.asdict(keys), congestion=control, tcp=streams)
+    except ValueError as error:  # of TCP's segments and the MTU
+        raise tcp.blame(error) from None
 
 
-_TIMES = ("notice_interval", "alpha_interval", "raise_interval", "cut_interval", "timer")
-_CCT_LEVEL = ("increase", "min", "trigger")  # what a service level has besides a timer
-_RATES = ("add_rate", "fast_add_rate", "least_rate")
-
-
-def _read_congestion(section: Section) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": section.take("kind", kinds.one_of(("dcqcn", "cct", "hpcc")))}
-    known = {
-        "dcqcn": ("set", "gain", "raise_bytes", "fast_steps", "least_factor", "target_clamped"),
-        "cct": ("gaps", "limit", *_CCT_LEVEL),
-        "hpcc": ("target", "stages", "add"),
-    }[made["kind"]]
-    times = {
-        "dcqcn": _TIMES[:4],
-        "cct": ("notice_interval", "timer"),
-        "hpcc": ("base_rtt",),
-    }[made["kind"]]
-    for name in times:
-        if (value := section.take(name, kinds.time, None)) is not None:
-            made[name] = value
-    for name in _RATES if made["kind"] == "dcqcn" else ():
-        if (rate := section.take(name, kinds.rate, None)) is not None:
-            made[name] = float(rate.bits_per_second)
-    for name in known:
-        kind = kinds.size() if name in ("raise_bytes", "add") else kinds.anything
-        if (value := section.take(name, kind, None)) is not None:
-            made[name] = value
-    if made["kind"] == "hpcc" and "base_rtt" not in made:
+def _read_congestion(section: Section) -> Congestion:
+    table = section.table
+    if table.get("kind") == "hpcc" and "base_rtt" not in table:
         raise section.error(
             None, "needs the key 'base_rtt': a round trip without queues, as in \"9 us\""
         )
-    if made["kind"] == "cct":
-        if "gaps" not in made:
-            raise section.error(None, "needs the key 'gaps'")
-        made["levels"] = _read_levels(section.section("levels"))
-    section.close()
-    return made
-
-
-def _read_levels(section: Section) -> dict[int, dict[str, Any]]:
-    """[congestion.levels.N]: what service level N has of its own."""
-    made = {}
-    for name in section.table:
+    levels = table.get("levels")
+    for name in levels if isinstance(levels, dict) else ():
         if not name.isdecimal() or int(name) > 15:
-            raise section.error(name, "is no service level from 0 to 15")
-        part = section.section(name)
-        own = {key: part.take(key, kinds.anything, None) for key in _CCT_LEVEL}
-        own["timer"] = part.take("timer", kinds.time, None)
-        part.close()
-        made[int(name)] = {key: value for key, value in own.items() if value is not None}
+            raise section.section("levels").error(name, "is no service level from 0 to 15")
+    made: Congestion = section.read(Congestion, WHOLE)  # type: ignore[arg-type]  # a union
     return made
-
-
-def read_tcp(section: Section, adapter: dict[str, Any]) -> dict[str, Any]:
-    """The adapter's keywords with those of TCP. Raises ScenarioError for what World refuses."""
-    made: dict[str, Any] = {}
-    for name, kind in (
-        ("mss", kinds.size()),
-        ("initial_window", kinds.anything),
-        ("window", kinds.size()),
-        ("first_rto", kinds.time),
-        ("least_rto", kinds.time),
-        ("most_rto", kinds.time),
-        ("retries", kinds.anything),
-        ("ack_delay", kinds.time),
-        ("dctcp_gain", kinds.number(0, 1, above=True)),
-        ("ecn", kinds.flag),
-        ("jitter", kinds.time),
-    ):
-        if (value := section.take(name, kind, None)) is not None:
-            made[name] = value
-    section.close()
-    try:
-        World(**adapter, tcp=made)
-    except (ValueError, TypeError) as error:
-        raise section.blame(ValueError(error)) from None
-    return {**adapter, "tcp": made} if made else adapter
 
 
 def read_switch(
     section: Section,
     routes: Routes,
-    adapter: dict[str, Any],
+    adapter: WorldSettings,
     balance: str,
     may_lose: bool,
     extenders: NDArray[Any],
 ) -> Switching:
     """What all switches are like, and single ones. Raises ScenarioError, also for buffers that lose
     what they must not, unless the scenario allows it. ``extenders``: bytes, by directed link."""
-    parts = section.sections("own")
-    read = (routes, adapter, balance, may_lose, extenders)
-    base = {key: value for key, value in section.table.items() if key != "own"}
-    made = _read_switch(Section(section.document, section.key, base), *read)
-    own: dict[int, dict[str, Any]] = {}
+    read = (routes, adapter, may_lose, extenders)
+    keys: Any = section.read(_TABLES["flow" in section, False])
+    made = _switching(section, keys, balance, *read)
+    own: dict[int, Switch] = {}
     lanes = made.lanes
-    for part in parts:
-        switches = part.take("of", kinds.list_of(lambda name: _switch(name, routes)))
-        one = _read_switch(_with_base(part, base), *read)
+    for part in section.sections("own"):
+        whole = _with_base(part, section.table)
+        units = {"switches": lambda value: _switches(value, routes)}
+        its: Any = whole.read(_TABLES["flow" in whole, True], units)
+        one = _switching(whole, its, its.balance or balance, *read)
         if (one.classes, len(one.lanes)) != (made.classes, len(made.lanes)):
             raise part.error(
                 "class" if "class" in part else None,
                 "has other classes than the other switches: their number and names are the same",
             )
-        if twice := own.keys() & set(switches):
+        if twice := own.keys() & set(its.of):
             name = routes.tables.switch_name(min(twice))
             raise part.error("of", f"has {name}, which another [[switch.own]] is about")
-        own |= dict.fromkeys(switches, one.settings)
+        own |= dict.fromkeys(its.of, one.settings)
         lanes += one.lanes
     return replace(made, own=own, lanes=lanes)
+
+
+def _switches(names: Any, routes: Routes) -> list[int]:
+    return [_switch(name, routes) for name in (names if isinstance(names, list) else [names])]
 
 
 def _switch(name: object, routes: Routes) -> int:
@@ -206,155 +177,100 @@ def _switch(name: object, routes: Routes) -> int:
 
 def _with_base(part: Section, base: dict[str, Any]) -> Section:
     """The keys of all switches, but for those that these have of their own."""
-    own = {key: value for key, value in part.table.items() if key != "of"}
-    kept = dict(base)
-    if "flow" in own or "class" in own:
-        kept = {key: value for key, value in base.items() if key not in LANE_KEYS}
-    return Section(part.document, part.key, {**kept, **own})
+    kept = {key: value for key, value in base.items() if key != "own"}
+    if "flow" in part or "class" in part:
+        kept = {key: value for key, value in kept.items() if key not in LANE_KEYS}
+    return Section(part.document, part.key, {**kept, **part.table})
 
 
-def _read_switch(
+def _switching(
     section: Section,
-    routes: Routes,
-    adapter: dict[str, Any],
+    keys: SwitchKeys,
     balance: str,
+    routes: Routes,
+    adapter: WorldSettings,
     may_lose: bool,
     extenders: NDArray[Any],
 ) -> Switching:
-    settings: dict[str, Any] = {
-        "balance": balance,
-        "buffer": section.take("buffer", kinds.size(), 0),
-        "cut_through": section.take("cut_through", kinds.size(0, 65535), 0),
-        "lifetime": section.take("lifetime", kinds.time, 0),
-        "fecn": section.take("fecn", _BYTES, 0),
-        "watchdog": _watchdog(section.section("watchdog")),
-        "turns": section.take("turns", kinds.one_of(("input", "arrival")), "input"),
-        "fecn_at": section.take("fecn_at", kinds.one_of(FECN_AT), "root"),
-        "fecn_rate": section.take("fecn_rate", kinds.whole(0, 65535), 0),
-        "fecn_victims": section.take("fecn_victims", _victims, ()),
-    }
-    if "own" in section.key:  # of all: [routing]
-        settings["balance"] = section.take("balance", kinds.one_of(("flow", "packet")), balance)
+    parts = [section] if "flow" in section else section.sections("class")
     if "class" in section and "flow" in section:
         raise section.error("flow", "is given, and so are classes: a class has its own flow")
     if "flow" in section:
-        parts = [section]
+        classes: list[_Class] = [_only_class(section, keys)]
     else:
-        parts = section.sections("class")
-        if (mark := _mark(section)) is not None:
-            settings["mark"] = mark
-        if parts and mark is not None:
+        classes = [part.read(_Named) for part in parts]
+        if parts and keys.mark is not None:
             raise section.error("mark", "is given, and there are classes: a class has its own mark")
-    classes = [_read_class(part, is_switch=part is section) for part in parts]
-    section.close()
-    made = _lanes(section, classes, settings, routes, adapter)
-    _try(section, parts, made, routes, adapter)
+    for part, one in zip(parts, classes, strict=True):
+        _check_class(part, one)
+    made = _lanes(section, keys, classes, balance, routes, adapter)
+    _try(section, parts, made.settings, adapter)
     notes: list[str] = []
     for part, lane in zip(parts, classes, strict=True):
-        if lane["flow"] == "pauses":
+        if lane.flow == "pauses":
             _check_pauses(part, lane, made.settings, routes, adapter, may_lose)
-        elif lane["flow"] == "credits":
+        elif lane.flow == "credits":
             notes += _slow_links(lane, routes, adapter, extenders)
-    return Switching(
-        made.settings, made.classes, made.by_route, tuple(notes), tuple(_plain(c) for c in classes)
-    )
+    return replace(made, notes=tuple(notes), lanes=tuple(map(_lane, classes)))
 
 
-def _victims(value: object) -> Any:
-    """Ports of Victim_Mask, by number."""
-    if isinstance(value, str):
-        return kinds.one_of(("hosts",))(value)
-    return kinds.list_of(kinds.whole(0, 32766))(value)
+def _only_class(section: Section, keys: SwitchKeys) -> _Class:
+    try:
+        return _Class(**{name: getattr(keys, name) for name in _Class.__struct_fields__})
+    except ValueError as error:
+        raise section.blame(error) from None
 
 
-def _mark(section: Section) -> tuple[int, int, float] | None:
-    inner = section.section("mark")
-    if not inner.table:
-        return None
-    made = (
-        inner.take("low", _BYTES),
-        inner.take("high", _BYTES),
-        inner.take("most", kinds.number(0, 1), 1.0),
-    )
-    inner.close()
-    if made[0] > made[1] or not made[1]:
-        raise inner.error("high", "is less than low")
-    return made
-
-
-def _watchdog(section: Section) -> dict[str, Any] | None:
-    if not section.table:
-        return None
-    made: dict[str, Any] = {"detect": section.take("detect", kinds.time)}
-    made["restore"] = section.take("restore", kinds.time, made["detect"])
-    made["action"] = section.take("action", kinds.one_of(("drop", "forward")), "drop")
-    if not made["detect"]:
-        raise section.error("detect", "is 0: each pause would be a storm")
-    section.close()
-    return made
-
-
-def _read_class(part: Section, is_switch: bool) -> dict[str, Any]:
-    lane: dict[str, Any] = {"flow": part.take("flow", kinds.one_of(FLOWS))}
-    for name, flows in (("room", ("credits",)), ("stop", ("pauses",)), ("go", ("pauses",)),
-                        ("spare", ("pauses",))):  # fmt: skip
-        if (value := part.take(name, _BYTES, None)) is not None:
-            if lane["flow"] not in flows:
-                raise part.error(name, f"is only for flow = {flows[0]!r}")
-            lane[name] = value
-    if (alpha := part.take("alpha", kinds.number(0, 1e6), None)) is not None:
-        lane["alpha"] = alpha
-    if (mark := _mark(part)) is not None:
-        lane["mark"] = mark
-    if lane["flow"] == "credits" and "room" not in lane:
+def _check_class(part: Section, one: _Class) -> None:
+    for name, flow in ONLY_FOR.items():
+        if name in part and one.flow != flow:
+            raise part.error(name, f"is only for flow = {flow!r}")
+    if one.flow == "credits" and "room" not in part:
         raise part.error(None, "needs the key 'room': bytes of each input's buffer")
-    lane["weight"] = part.take("weight", kinds.whole(1, 255), 64)
-    lane["strict"] = part.take("strict", kinds.flag, False)
-    lane["name"] = None if is_switch else part.take("name", kinds.text, None)
-    if not is_switch:
-        part.close()
-    return lane
 
 
-def _plain(lane: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in lane.items() if key not in ("weight", "strict", "name")}
+def _lane(one: _Class) -> Lane:
+    return Lane(**{name: getattr(one, name) for name in Lane.__struct_fields__})
 
 
 def _lanes(
     section: Section,
-    classes: list[dict[str, Any]],
-    settings: dict[str, Any],
+    keys: SwitchKeys,
+    classes: list[_Class],
+    balance: str,
     routes: Routes,
-    adapter: dict[str, Any],
+    adapter: WorldSettings,
 ) -> Switching:
     """One lane for each class, or the only class on as many lanes as the routes ask for."""
     needed = routes.lanes.lanes
-    if not classes:
-        return Switching(settings)
     if needed > 1 and len(classes) > 1:
         raise section.error(
             "class", f"is a list of {len(classes)}, and the routing needs {needed} lanes for one"
         )
-    spread = [classes[0]] * needed if needed > 1 else classes
-    names = tuple(lane["name"] or str(n) for n, lane in enumerate(classes))
-    high = [(n, 64) for n, lane in enumerate(spread) if lane["strict"]]
-    low = [(n, lane["weight"]) for n, lane in enumerate(spread) if not lane["strict"]]
-    tables = {"high": high, "low": low, "high_limit": 255 if high else 0}
-    tables["remembers"] = adapter["framing"] != "infiniband"
-    lanes = [_plain(lane) for lane in spread]
-    return Switching({**settings, **tables, "lanes": lanes}, names, needed > 1)
-
-
-def _try(
-    section: Section,
-    parts: list[Section],
-    made: Switching,
-    routes: Routes,
-    adapter: dict[str, Any],
-) -> None:
-    """What World says of it; its errors about a lane begin with the lane's number."""
+    spread = classes * needed if needed > 1 else classes
+    names = tuple(getattr(one, "name", None) or str(n) for n, one in enumerate(classes))
+    settings = {name: getattr(keys, name) for name in SwitchKeys.__struct_fields__}
+    settings |= {"ports": routes.tables.out_link.shape[1], "balance": balance}
+    if classes:
+        high = [(n, 64) for n, one in enumerate(spread) if one.strict]
+        settings |= {
+            "mark": None,  # of its classes
+            "lanes": [_lane(one) for one in spread],
+            "high": high,
+            "low": [(n, one.weight) for n, one in enumerate(spread) if not one.strict],
+            "high_limit": 255 if high else 0,
+            "remembers": adapter.framing != "infiniband",
+        }
     try:
-        World(**adapter).add_switch(routes.tables.out_link.shape[1], **made.settings)
+        return Switching(Switch(**settings), names, bool(classes) and needed > 1)
+    except ValueError as error:
+        raise section.blame(error) from None
+
+
+def _try(section: Section, parts: list[Section], settings: Switch, adapter: WorldSettings) -> None:
+    """Whether a lane has room for a packet, which World knows; its error has the lane's number."""
+    try:
+        world_of(0, adapter).add_switch(**given(settings))
     except ValueError as error:
         words = str(error).split(":")[0].split()
         if words[0] == "lane" and words[1:] and words[1].isdecimal() and parts:
@@ -362,12 +278,16 @@ def _try(
         raise section.blame(error) from None
 
 
+def world_of(seed: int, adapter: WorldSettings) -> World:
+    return World(seed, **structs.asdict(adapter))
+
+
 def _check_pauses(
     part: Section,
-    lane: dict[str, Any],
-    settings: dict[str, Any],
+    lane: Lane,
+    settings: Switch,
     routes: Routes,
-    adapter: dict[str, Any],
+    adapter: WorldSettings,
     may_lose: bool,
 ) -> None:
     """Enough headroom for what comes until a pause works: 2 d C, three frames, and the pauses.
@@ -375,16 +295,16 @@ def _check_pauses(
     The frames are the one that crosses the threshold, the one that the pause waits for, and the one
     that has begun when it comes.
     """
-    tables, frame = routes.tables, World(**adapter).frame_bytes
-    if not lane.get("stop") and not (lane.get("alpha") and settings["buffer"]):
+    tables, frame = routes.tables, world_of(0, adapter).frame_bytes
+    if not lane.stop and not (lane.alpha and settings.buffer):
         raise part.error(None, "needs the key 'stop', or 'alpha' and a buffer of the switch")
     links = tables.links[tables.links["dst"] >= tables.host_count]
     if may_lose or not len(links):
         return
-    pauses = sum(one["flow"] == "pauses" for one in settings["lanes"]) * PAUSE_BYTES
+    pauses = sum(one.flow == "pauses" for one in settings.lanes) * PAUSE_BYTES
     need = 2 * links["delay_ps"] * links["rate"].astype(float) / 8e12 + 3 * frame + pauses
     worst = int(np.argmax(need))
-    spare = lane.get("spare", 0)
+    spare = lane.spare
     if spare < need[worst]:
         index = int(np.nonzero(tables.links["dst"] >= tables.host_count)[0][worst])
         raise part.error(
@@ -395,21 +315,21 @@ def _check_pauses(
         )
 
 
-def overflows(settings: dict[str, Any], levels: set[int]) -> bool:
+def overflows(settings: Switch, levels: set[int]) -> bool:
     """May a switch with these settings drop packets of these levels for lack of room?"""
-    lanes = settings.get("lanes", ())
-    if not settings["buffer"] or not lanes:
-        return bool(settings["buffer"])
-    return any(lanes[level % len(lanes)]["flow"] == "lossy" for level in levels)
+    lanes = settings.lanes
+    if not settings.buffer or not lanes:
+        return bool(settings.buffer)
+    return any(lanes[level % len(lanes)].flow == "lossy" for level in levels)
 
 
 def _slow_links(
-    lane: dict[str, Any], routes: Routes, adapter: dict[str, Any], extenders: NDArray[Any]
+    lane: Lane, routes: Routes, adapter: WorldSettings, extenders: NDArray[Any]
 ) -> list[str]:
     """Notes about links that these buffers cannot keep busy: room / (2 ser + 2 d)."""
-    tables, frame = routes.tables, World(**adapter).frame_bytes
+    tables, frame = routes.tables, world_of(0, adapter).frame_bytes
     links = tables.links
-    room = np.where(extenders > 0, extenders, min(lane["room"], max(CREDIT_WINDOW, frame)))
+    room = np.where(extenders > 0, extenders, min(lane.room, max(CREDIT_WINDOW, frame)))
     seconds = 2 * (8 * frame / links["rate"] + links["delay_ps"] * 1e-12)
     most = 8 * room / seconds
     slow = np.nonzero(most < 0.99 * links["rate"])[0]
@@ -418,6 +338,6 @@ def _slow_links(
     worst = int(slow[np.argmin(most[slow] / links["rate"][slow])])
     more = f", and {len(slow)} of all directions no more than a part" if len(slow) > 1 else ""
     return [
-        f"a room of {extenders[worst] or lane['room']} bytes lets {tables.link_name(worst)} "
+        f"a room of {extenders[worst] or lane.room} bytes lets {tables.link_name(worst)} "
         f"carry at most {most[worst] / 1e9:.3g} of {links['rate'][worst] / 1e9:.3g} Gb/s{more}"
     ]

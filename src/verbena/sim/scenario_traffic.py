@@ -4,49 +4,26 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError, Workload
 from verbena.fabrics.collectives import COLLECTIVES, flow_count
-from verbena.sim import kinds
-from verbena.sim._world import CONTROLS, OPERATIONS, TRANSPORTS, World
-from verbena.sim.document import Section, names_of
-from verbena.sim.scenario_patterns import LATEST, PATTERNS, Key, Place
-from verbena.sim.scenario_switch import Switching
+from verbena.sim._world import World
+from verbena.sim.document import UNITS, Section, names_of
+from verbena.sim.scenario_patterns import ANY, LATEST, Flows, Pattern, Place
+from verbena.sim.scenario_switch import Switching, world_of
+from verbena.sim.settings import MANY, Settings, unit
 from verbena.sim.units import bytes_of, time_text
+from verbena.sim.world_settings import WorldSettings
 
 __all__ = ["Traffic", "count_flows", "read_traffic"]
-
-LONGEST_MESSAGE = 1 << 30
-# Keys of each [[traffic]], beside those of its pattern. What their values may be depends on other
-# keys: _read has it, in this order.
-COMMON = {
-    "pattern": Key("name", "a pattern of the next table"),
-    "name": Key("text", "what results and settings call it", default="the pattern's name",
-                without="the pattern's name; `shift-2` where that is taken"),
-    "start": Key("time", "is added to the flows' own starts", default=0),
-    "transport": Key("`rc`, `uc`, `ud`, `tcp`", "what carries it", default="rc"),
-    "operation": Key("`write`, `send`, `read`", "of RC and UC; `read` is for RC, UD only sends",
-                     default="write", without="`write`, of UD `send`"),
-    "message": Key("size", "of each request; of datagrams, the MTU at most", default=0,
-                   without="the whole flow"),
-    "class": Key("name or number", "a class of the switches, or a service level", default=0),
-    "depth": Key("1 to 64", "messages that are posted at once", default=1),
-    "group": Key("name", "the flows go to a [[group]]; `flows` over UD", default=None,
-                 without="none"),
-    "reserve": Key("rate", "is promised by each link of the way", default=0, without="nothing"),
-    "reserve_buffer": Key("size", "is kept by each switch of the way", default=0,
-                          without="nothing"),
-    "control": Key("`reno`, `cubic`, `dctcp`", "of TCP", default="cubic"),
-    "seed": Key("whole number", "of what the pattern draws by chance", default=None,
-                without="the scenario's, and the table's number"),
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -57,6 +34,7 @@ class Traffic:
     """
 
     names: tuple[str, ...]
+    tables: tuple[Pattern, ...]
     work: Workload
     entry: NDArray[np.uint32]
     message: NDArray[np.int64]
@@ -71,6 +49,12 @@ class Traffic:
 
     def __len__(self) -> int:
         return len(self.work)
+
+
+class _GroupTable(Settings):
+    name: str
+    members: Annotated[list[Annotated[str, unit("host")]], MANY]
+    root: str | None = None
 
 
 @dataclass(frozen=True)
@@ -93,10 +77,8 @@ def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
 
     made: list[Group] = []
     for section in sections:
-        name = section.take("name", kinds.text)
-        members = section.take("members", kinds.list_of(host))
-        root = section.take("root", kinds.text, None)
-        section.close()
+        of = section.read(_GroupTable, {"host": host})
+        name, members, root = of.name, of.members, of.root
         if name in {group.name for group in made}:
             raise section.error("name", f"= {name!r}: another group has this name")
         if len(set(members)) != len(members):
@@ -147,7 +129,7 @@ def _expected(section: Section, hosts: int) -> float:
     """Of a Poisson process; what is wrong with its keys is found when it is made."""
     try:
         load = float(section.table["load"])
-        lasts = kinds.time(section.table["lasts"])
+        lasts = UNITS["time"](section.table["lasts"])
         mean = fabrics.distribution(section.table["sizes"]).mean
         rate = fabrics.rate(section.table.get("link", "100GbE"))
     except (KeyError, TypeError, ValueError):
@@ -160,7 +142,7 @@ def read_traffic(
     sections: list[Section],
     fabric: Fabric,
     switching: Switching,
-    adapter: dict[str, Any],
+    adapter: WorldSettings,
     folder: Path,
     seed: int,
     groups: tuple[Group, ...] = (),
@@ -168,85 +150,81 @@ def read_traffic(
     """Raises ScenarioError for traffic that the fabric cannot carry."""
     numbers = fabric.tables().number
     hosts = {name: numbers[name] for name in fabric.hosts}
-    made = [
-        _read(section, fabric, hosts, switching, adapter, folder, seed + number, groups)
-        for number, section in enumerate(sections)
-    ]
+    world = world_of(0, adapter)
+    world.connect(world.add_host(), 0, world.add_host(), 0, rate=10**9, delay=0)
+    made = []
+    for number, section in enumerate(sections):
+        place = Place(section, fabric, hosts, folder, seed + number)
+        made.append(_read(place, switching, world, groups))
     names = tuple(name or "" for name in names_of([section.table for section in sections]))
     for number, section in enumerate(sections):
         if "name" in section and names[number] in names[:number]:
             raise section.error("name", f'= "{names[number]}": another traffic has this name')
-    work = sum((work for work, _ in made[1:]), made[0][0])
-    lengths = [len(work) for work, _ in made]
+    tables = tuple(table for table, _ in made)
+    lengths = [len(work) for _, work in made]
 
-    def column(place: int, kind: Any) -> NDArray[Any]:
-        return np.repeat(np.array([options[place] for _, options in made], kind), lengths)
+    def column(name: str, kind: Any) -> NDArray[Any]:
+        return np.repeat(np.array([getattr(table, name) for table in tables], kind), lengths)
 
     return Traffic(
         names,
-        work,
+        tables,
+        sum((work for _, work in made[1:]), made[0][1]),
         np.repeat(np.arange(len(made), dtype=np.uint32), lengths),
-        column(0, np.int64),
-        column(1, np.uint8),
-        column(2, np.uint8),
-        column(3, np.str_),
-        column(4, np.str_),
-        column(5, np.int64),
-        column(6, np.int64),
-        column(7, np.int64),
-        column(8, np.str_),
+        column("message", np.int64),
+        column("level", np.uint8),
+        column("depth", np.uint8),
+        column("operation", np.str_),
+        column("transport", np.str_),
+        np.repeat([-1 if table.group is None else table.group for table in tables], lengths),
+        column("reserve", np.int64),
+        column("reserve_buffer", np.int64),
+        column("control", np.str_),
     )
-
-
-# message, class, depth, operation, transport, group, reserve, reserve_buffer, control
-Options = tuple[int, int, int, str, str, int, int, int, str]
 
 
 def _read(
-    section: Section,
-    fabric: Fabric,
-    hosts: dict[str, int],
-    switching: Switching,
-    adapter: dict[str, Any],
-    folder: Path,
-    seed: int,
-    groups: tuple[Group, ...],
-) -> tuple[Workload, Options]:
-    pattern = section.take("pattern", kinds.one_of(PATTERNS))
-    section.take("name", kinds.text, pattern)
-    start = section.take("start", kinds.time, 0)
-    transport = section.take("transport", kinds.one_of(TRANSPORTS), "rc")
-    usual = "send" if transport == "ud" else "write"
-    operation = section.take("operation", kinds.one_of(OPERATIONS), usual)
-    options = (
-        section.take("message", kinds.size(1, LONGEST_MESSAGE), 0),
-        section.take("class", switching.level, 0),
-        section.take("depth", kinds.whole(1, 64), 1),
-        operation,
-        transport,
-        _group(section, pattern, transport, groups),
-        section.take("reserve", _bits_per_second, 0),
-        section.take("reserve_buffer", kinds.size(1), 0),
-        _control(section, transport),
+    place: Place, switching: Switching, world: World, groups: tuple[Group, ...]
+) -> tuple[Pattern, Workload]:
+    """The table, with its operation, and its flows."""
+    section = place.section
+    names = [group.name for group in groups]
+
+    def group(value: object) -> int:
+        if value not in names:
+            raise ValueError(f"there is no such group: there is {', '.join(names) or 'none'}")
+        return names.index(str(value))
+
+    table: Pattern = section.read(
+        ANY,
+        {
+            **place.units(),
+            "class": switching.level,
+            "group": group,
+            "whole bits": lambda value: int(UNITS["rate"](value).bits_per_second),
+        },
     )
-    _try(section, options, adapter)
-    own = section.take("seed", kinds.whole(0, 1 << 62), seed)
+    if table.operation is None:
+        usual = "send" if table.transport == "ud" else "write"
+        table = structs.replace(table, operation=usual)
+    _check(section, table, world)
+    if table.seed is not None:
+        place = replace(place, seed=table.seed)
     try:
-        work = PATTERNS[pattern].workload(Place(section, fabric, hosts, folder, own, options[5]))
-        section.close()
-        work.check(len(hosts), fabric.tables().names)
+        work = table.workload(place)
+        work.check(len(place.numbers), place.fabric.tables().names)
     except FabricError as error:
         raise section.error(None, f"is wrong: {error}") from None
-    _check_reserve(section, fabric, work, options[6])
+    _check_reserve(section, place.fabric, work, table.reserve)
     if len(work) and work.flows["start"].max() > LATEST:
         raise section.error(None, f"has a flow that starts after {time_text(LATEST)}, too late")
-    if start:
+    if table.start:
         first = np.ones(len(work), bool)
         first[work.after[:, 1]] = False
-        work.flows["start"][first] += start
+        work.flows["start"][first] += table.start
     if not len(work):
         raise section.error(None, "makes no flow")
-    return work, options
+    return table, work
 
 
 def _check_reserve(section: Section, fabric: Fabric, work: Workload, reserve: int) -> None:
@@ -262,56 +240,31 @@ def _check_reserve(section: Section, fabric: Fabric, work: Workload, reserve: in
         )
 
 
-def _control(section: Section, transport: str) -> str:
-    if "control" in section and transport != "tcp":
+def _check(section: Section, table: Pattern, world: World) -> None:
+    """What does not go together."""
+    if "control" in section and table.transport != "tcp":
         raise section.error("control", 'is only for transport = "tcp"')
-    return section.take("control", kinds.one_of(CONTROLS), "cubic")
-
-
-def _bits_per_second(value: object) -> int:
-    return int(kinds.rate(value).bits_per_second)
-
-
-def _group(section: Section, pattern: str, transport: str, groups: tuple[Group, ...]) -> int:
-    """The number of the group that the flows go to, or -1."""
-
-    def named(value: object) -> int:
-        names = [group.name for group in groups]
-        if value not in names:
-            raise ValueError(f"there is no such group: there is {', '.join(names) or 'none'}")
-        return names.index(str(value))
-
-    number = section.take("group", named, -1)
-    if number < 0:
-        return number
-    if pattern != "flows":
-        raise section.error("group", 'is for pattern = "flows"')
-    if transport != "ud":
-        raise section.error("group", 'is for transport = "ud"')
-    if "to" in section:
-        raise section.error("to", "is given, and a group: flows go to one of them")
-    return number
-
-
-def _try(section: Section, options: Options, adapter: dict[str, Any]) -> None:
-    """What World says of such a flow: not every transport has every operation."""
-    world = World(**adapter)
-    world.connect(world.add_host(), 0, world.add_host(), 0, rate=10**9, delay=0)
-    message, _, depth, operation, transport, group, reserve, buffer, control = options
-    if group >= 0 and reserve:
-        raise section.error("reserve", "is for one way, and a group has several")
-    try:
+    if table.group is not None:
+        if not isinstance(table, Flows):
+            raise section.error("group", 'is for pattern = "flows"')
+        if table.transport != "ud":
+            raise section.error("group", 'is for transport = "ud"')
+        if table.to is not None:
+            raise section.error("to", "is given, and a group: flows go to one of them")
+        if table.reserve:
+            raise section.error("reserve", "is for one way, and a group has several")
+    try:  # not every transport has every operation
         world.add_flows(
             0,
             1,
             1,
-            message=message,
-            depth=depth,
-            operation=operation,
-            transport=transport,
-            reserve=reserve,
-            reserve_buffer=buffer,
-            control=control,
+            message=table.message,
+            depth=table.depth,
+            operation=table.operation,
+            transport=table.transport,
+            reserve=table.reserve,
+            reserve_buffer=table.reserve_buffer,
+            control=table.control,
         )
     except ValueError as error:
         raise section.blame(error) from None

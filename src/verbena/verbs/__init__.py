@@ -9,8 +9,8 @@
         mr = pd.alloc(4096, verbs.AccessFlags.LOCAL_WRITE | verbs.AccessFlags.REMOTE_WRITE)
         qp = pd.create_qp(send_cq=cq)
 
-Names are those of the PyPI package ``ibverbs`` where both have the thing. Which libibverbs is used
-is decided by ``library`` or the environment's VERBENA_LIBRARY (see ``verbena.verbs.library``).
+Names are those of the PyPI package ``ibverbs`` where both have the object. ``library``, or the
+environment's VERBENA_LIBRARY, chooses the libibverbs (see ``verbena.verbs.library``).
 """
 
 from __future__ import annotations
@@ -173,15 +173,15 @@ __all__ = [
 ]
 
 MULTICAST_QPN = 0xFFFFFF
-"""The ``remote_qpn`` of what is sent to a multicast group."""
+"""The ``remote_qpn`` of a datagram to a multicast group."""
 
 _DTYPES = ("recv_dtype", "send_dtype", "wc_dtype")
 
 
 def get_device_list(library: str | None = None) -> list[Device]:
-    """The devices that ``library`` (see ``verbena.verbs.library``) finds; maybe none.
+    """Return the devices that ``library`` (see ``verbena.verbs.library``) finds; there may be none.
 
-    In a program on a simulated host (``verbena.sim.run``): that host's adapter.
+    A program on a simulated host (``verbena.sim.run``) gets that host's adapter.
     """
     here = place.get()
     return here.devices() if here else devices_of(load(library))
@@ -201,7 +201,7 @@ def open_device(name: str | None = None, library: str | None = None) -> Context:
 
 
 def __getattr__(name: str) -> Any:
-    """The dtypes of the batch calls, without NumPy for those who do not use them."""
+    """Return the dtypes of the batch calls, so that NumPy is imported only if they are used."""
     if name not in _DTYPES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from . import records

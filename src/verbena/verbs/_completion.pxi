@@ -3,8 +3,8 @@
 
 cdef enum:
     FEW_WCS = 16
-    SHARED_CHANNEL_SLICE_MS = 10  # a thread that sleeps for one CQ may take another's event
-    NAP_MS = 1                    # between looks at a CQ that there was no descriptor left for
+    SHARED_CHANNEL_SLICE_MS = 10  # another CQ's thread may take this CQ's event: look again
+    NAP_MS = 1                    # between polls if no descriptor is left to sleep on
     DEFAULT_SPIN_NS = 50000
 
 
@@ -126,14 +126,14 @@ cdef inline WC _new_wc(const ibv_wc *wc, Context context):
 
 @cython.no_gc_clear
 cdef class CompChannel(Resource):
-    """A completion channel: a file descriptor that becomes readable when an armed CQ has something.
+    """A completion channel: a descriptor that becomes readable when an armed CQ has a completion.
 
     The descriptor is non-blocking; ``get_cq_event`` and ``CQ.wait`` sleep in poll(2).
     """
 
     cdef ibv_comp_channel *channel
     cdef object pending  # tokens of CQs whose events were taken while waiting for another CQ
-    cdef int cqs  # that notify it
+    cdef int cqs  # how many CQs notify it
 
     def __dealloc__(self):
         self._leave()
@@ -172,7 +172,7 @@ cdef class CompChannel(Resource):
 
     @property
     def is_shared(self):
-        """True when several CQs notify it, so that who waits for one may take another's event."""
+        """True when several CQs notify it: a wait for one may take another one's event."""
         return self.cqs > 1
 
     def get_cq_event(self, timeout=None):
@@ -211,7 +211,7 @@ cdef class CompChannel(Resource):
         self._cancel_wait()
 
     def drain(self):
-        """Take and acknowledge all events that are there, without waiting; how many they were."""
+        """Take and acknowledge all events that are there, without waiting; returns their number."""
         cdef Py_ssize_t count
         self._check()
         self._take_events()
@@ -220,9 +220,9 @@ cdef class CompChannel(Resource):
         return count
 
     def keep_events(self, bint keep):
-        """Have events of a simulated host not pass through the descriptor, or again so.
+        """Keep events of a simulated host from passing through the descriptor, or let them again.
 
-        For the world's own loop, which is told of them. Raises VerbsError: ENOMEM.
+        For the world's own loop, which gets them otherwise. Raises VerbsError: ENOMEM.
         """
         self._check()
         cdef int code = self.context.library.call.keep_events(self.channel, keep)
@@ -231,7 +231,7 @@ cdef class CompChannel(Resource):
 
     @property
     def has_kept(self):
-        """Whether there are events that were kept."""
+        """Return whether there are events that ``keep_events`` kept."""
         return (
             self.channel is not NULL
             and self.context.library.call.kept_events(self.channel) > 0
@@ -299,14 +299,14 @@ cdef class CQ(Resource):
     """A completion queue."""
 
     cdef readonly CompChannel channel
-    cdef CompChannel sleeper  # the channel, or one of its own to sleep on; None: there is none
+    cdef CompChannel sleeper  # the channel, or another one to sleep on, or None
     cdef ibv_cq *cq
     cdef dict senders     # qp_num -> Outstanding, of the QPs whose requests complete here
     cdef dict receivers
     cdef list xrc_queues  # SharedWork, of the XRC domains' SRQs that complete here
-    cdef Outstanding last_queue  # of the latest completion,
-    cdef uint32_t last_qp        # whose QP this was,
-    cdef unsigned int last_side  # and whether it was of a receive
+    cdef Outstanding last_queue  # the queue of the latest completion,
+    cdef uint32_t last_qp        # its QP,
+    cdef unsigned int last_side  # and whether it was a receive
 
     def __dealloc__(self):
         self._leave()
@@ -344,7 +344,7 @@ cdef class CQ(Resource):
 
     @property
     def cqe(self):
-        """How many completions it has room for."""
+        """The number of completions for which it has room."""
         self._check()
         return self.cq.cqe
 
@@ -371,7 +371,7 @@ cdef class CQ(Resource):
         """Take completions that are there, without waiting.
 
         Returns a list of up to ``max_entries`` WC. With ``out``, a NumPy array of
-        ``verbs.wc_dtype``, fills it from the start and returns how many. Raises
+        ``verbs.wc_dtype``, fills it from the start and returns their number. Raises
         VerbsError when the CQ is in error.
         """
         cdef ibv_wc few[FEW_WCS]
@@ -427,8 +427,7 @@ cdef class CQ(Resource):
         return count
 
     def wait(self, n=1, timeout=None, *, spin=None, out=None):
-        """Wait until ``n`` completions are there and take them; fewer when ``timeout`` seconds are
-        over.
+        """Wait for ``n`` completions and take them; fewer when ``timeout`` seconds are over.
 
         Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
         their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
@@ -452,10 +451,10 @@ cdef class CQ(Resource):
             PyBuffer_Release(&view)
 
     def wait_one(self, timeout=None, *, spin=None):
-        """Wait for one completion and take it: the WC, which may be one with an error.
+        """Wait for one completion and return its WC, which may have an error.
 
         Raises TimeoutError when there is none after ``timeout`` seconds (None: waits for ever), and
-        what ``wait`` raises; ``spin`` is as there.
+        the errors of ``wait``; ``spin`` is as there.
         """
         cdef list found = self.wait(1, timeout, spin=spin)
         if not found:
@@ -474,7 +473,7 @@ cdef class CQ(Resource):
 
     def cancel_wait(self):
         """End every ``wait`` and ``wait_one`` that another thread is in, which raises
-        VerbsError(ECANCELED) there. Waits that begin later are not concerned."""
+        VerbsError(ECANCELED) there. Waits that begin later are not affected."""
         self._cancel_wait()
 
     cdef list _wait_list(self, int n, uint64_t deadline, uint64_t spin_ns):
@@ -537,7 +536,7 @@ cdef class CQ(Resource):
 
     cdef int _spin_poll(self, int room, ibv_wc *wcs, uint64_t deadline, uint64_t spin_ns,
                         Waits waits, uint64_t since) except -1:
-        """Poll until something is there, or the spin or the time is over."""
+        """Poll until a completion is there, or the spin or the time is over."""
         cdef int found
         cdef uint64_t now = vb_now_ns()
         cdef uint64_t end = deadline if spin_ns > UINT64_MAX - now else min(deadline, now + spin_ns)
@@ -555,7 +554,7 @@ cdef class CQ(Resource):
 
     cdef int _sleep(self, int room, ibv_wc *wcs, uint64_t deadline, Waits waits,
                     uint64_t since) except -1:
-        """Arm, poll once more (something may have come in between), and only then sleep."""
+        """Arm, poll once more (a completion may have come in between), and only then sleep."""
         cdef int found
         if self.sleeper is None:
             waits._sleep(since, -1, deadline, NAP_MS)
@@ -583,7 +582,7 @@ cdef class CQ(Resource):
 
 
 cdef uint64_t _wanted_room(value, name, uint64_t limit) except? 0xfffffffffffffff7:
-    """How many completions a caller wants, 0 and more, or an error that names the argument."""
+    """Return how many completions a caller wants, or raise an error that names the argument."""
     hint = "; a time in seconds is timeout=" if name == "n" else ""
     number = _whole_number(name, value, hint)
     if number < 0:
@@ -635,7 +634,7 @@ cdef CQ _create_cq(Context context, int cqe, CompChannel channel, int comp_vecto
 
 
 cdef CompChannel _sleeper(Context context):
-    """What `wait` sleeps on where the program gives no channel; None where none can be made.
+    """Return a channel on which `wait` sleeps if the CQ has none; None if none can be made.
 
     On a simulated host nobody sleeps.
     """

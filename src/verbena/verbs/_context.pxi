@@ -6,11 +6,11 @@ cdef enum:
     EVENT_QP = 1
     EVENT_SRQ = 2
     EVENT_PORT = 3
-    EVENT_NONE = 4  # the device's, or that of an object that is not offered here
+    EVENT_NONE = 4  # of the device, or of an object that this binding does not have
 
 
 cdef int _event_member(int kind) noexcept nogil:
-    """Which member of ibv_async_event's union an event type fills (ibv_get_async_event(3))."""
+    """Return which member of ibv_async_event's union an event type fills."""
     if kind == 0:
         return EVENT_CQ
     if 1 <= kind <= 7 or kind == 16:
@@ -96,7 +96,7 @@ cdef class Context:
         if context is not NULL:
             if self.simulated:
                 self.device.list.owner.remove_fd(context.async_fd)
-            self.context = NULL  # before the GIL is released: other threads find it closed
+            self.context = NULL  # before the GIL is released, so that other threads see it closed
             with nogil:
                 code = self.library.call.close_device(context)
             code = _error_of(code)
@@ -105,7 +105,7 @@ cdef class Context:
         return code
 
     cdef object _child(self, size_t token):
-        """The object with this token, or None."""
+        """Return the object with this token, or None."""
         ref = self._children.get(token)
         return None if ref is None else ref()
 
@@ -123,7 +123,7 @@ cdef class Context:
         self.why_closed = _FORKED
 
     cdef list _living_children(self):
-        """Taken in one piece, because other threads make objects and lose them meanwhile."""
+        """Return a copy of the list, because other threads make and delete objects meanwhile."""
         return [child for ref in list(self._children.values()) if (child := ref()) is not None]
 
     def _open_children(self):
@@ -161,11 +161,11 @@ cdef class Context:
         raise TypeError(_no_copy(self))
 
     def close(self):
-        """Close every object made from the context, then the device; twice does no harm.
+        """Close every object made from the context, then the device. Closing twice has no effect.
 
-        Waits that other threads are in end: VerbsError(ECANCELED) there. Other calls that are under
-        way end first, and none begins. Raises VerbsError(EBUSY), and closes nothing, where a wait
-        of this very thread has called it, as from a signal's handler.
+        Waits of other threads end with VerbsError(ECANCELED). Other calls that are under way end
+        first, and no call begins. Raises VerbsError(EBUSY), and closes nothing, if it is called
+        within a wait of this thread, as from a signal handler.
         """
         while self.closing:
             if self.closer == PyThread_get_thread_ident():
@@ -193,7 +193,7 @@ cdef class Context:
         _join_calls(self._living_children())
         while self.busy:
             _pause()
-        _close_each(self._open_children())  # also what calls had begun to make
+        _close_each(self._open_children())  # also objects that running calls have made
         _tell(self.watchers)
         code = self._destroy()
         if code:
@@ -203,7 +203,7 @@ cdef class Context:
         return 0
 
     def call_when_closed(self, method):
-        """Have a bound method called when this is being closed. It is held weakly."""
+        """Register a bound method to be called at closing. It is held by a weak reference."""
         self.watchers = _with_watcher(self.watchers, method)
 
     def __enter__(self):
@@ -217,7 +217,7 @@ cdef class Context:
         return f"<Context {self.name!r}{' closed' if self.closed else ''}>"
 
     def query_device(self):
-        """What the device offers, as DeviceAttr."""
+        """Return the device's capabilities, as DeviceAttr."""
         cdef ibv_device_attr attr
         self._check()
         cdef int code = self.library.call.query_device(self.context, &attr)
@@ -283,7 +283,7 @@ cdef class Context:
             count = self.library.call.query_gid_table(
                 self.context, entries, room, 0, size
             )
-            if count < 0:  # no `_failed`: it keeps no reason of its own
+            if count < 0:  # not `_failed`: the library keeps no reason for it
                 raise failed("query_gid_table", <int>count)
             return [_gid_entry(&entries[i]) for i in range(count)]
         finally:
@@ -301,7 +301,7 @@ cdef class Context:
         return ntohs(pkey)
 
     def query_memory(self):
-        """What the device offers beside plain regions, as MemoryAttr."""
+        """Return the capabilities for device memory and on-demand regions, as MemoryAttr."""
         cdef ibv_device_attr_ex attr
         self._check()
         cdef int code = vb_query_memory(self.context, &attr)
@@ -321,12 +321,12 @@ cdef class Context:
         return _alloc_pd(self)
 
     def open_xrcd(self, fd=None, int oflags=os.O_CREAT):
-        """Open an XRC domain, shared with whoever opens one with the same file.
+        """Open an XRC domain, shared with all that open one with the same file.
 
         ``fd`` is a file descriptor or an object with ``fileno()``; it may be closed afterwards.
-        Without it the domain is one of its own. ``oflags``: O_CREAT makes a domain where none is
-        open, O_EXCL demands it. Raises VerbsError: EAGAIN when none is open and O_CREAT is missing,
-        EINVAL when one is and O_EXCL is given.
+        Without ``fd`` the domain is not shared. ``oflags``: O_CREAT makes a domain if none is open,
+        O_EXCL requires that none is. Raises VerbsError: EAGAIN when none is open and O_CREAT is
+        missing, EINVAL when one is and O_EXCL is given.
         """
         self._check()
         if fd is None:
@@ -341,11 +341,11 @@ cdef class Context:
         return _alloc_dm(self, _size(length, "length"), _u32(log_align_req, "log_align_req"))
 
     def alloc_td(self):
-        """Make a thread domain. Raises VerbsError(EOPNOTSUPP) where the device has none."""
+        """Make a thread domain. Raises VerbsError(EOPNOTSUPP) if the device does not support it."""
         return _alloc_td(self)
 
     def create_comp_channel(self):
-        """Make a completion channel, on which a CQ says that something completed."""
+        """Make a completion channel, by which a CQ signals completions."""
         return _create_comp_channel(self)
 
     def create_cq(self, cqe, CompChannel channel=None, comp_vector=0):
@@ -392,13 +392,13 @@ cdef class Context:
             waits._leave()
 
     def cancel_wait(self):
-        """End every ``get_async_event`` that another thread is in: VerbsError(ECANCELED) there."""
+        """End every ``get_async_event`` of other threads with VerbsError(ECANCELED)."""
         self._check()
         if self.waits is not None:
             self.waits._end()
 
     cdef object _next_event(self):
-        """The next event, or None.
+        """Return the next event, or None.
 
         Acknowledged here, so that destroying its object never waits for us.
         """
@@ -419,7 +419,7 @@ cdef class Context:
         )
 
     def explain(self, uint32_t vendor_err):
-        """The core's own account of an error completion, from its ``vendor_err``; '' if it has
+        """Return the evidence of an error completion as text, by its ``vendor_err``; '' if there is
         none."""
         cdef char text[1024]
         if self.context is NULL or self.library.call.explain is NULL:
@@ -429,26 +429,28 @@ cdef class Context:
         return (<bytes>text[:max(0, min(length, size - 1))]).decode("utf-8", "replace")
 
     cdef object _failed(self, str call, int code, Py_ssize_t posted=0):
-        """The exception for this thread's call that has just failed, with the library's reason."""
+        """Return the exception for this thread's call that has just failed, with the reason."""
         cdef int number = abs(code) or EIO
         why = "" if self.context is NULL else _why(self.library, self.context, number)
         return failed(call, number, posted, why)
 
     def describe(self):
-        """What Verbena knows of itself and its peers, as a dict; None over another library."""
+        """Return the state of this process's device and its peers, as a dict.
+
+        None with a library other than Verbena's.
+        """
         self._check()
         if self.library.call.describe is NULL:
             return None
         return _ask_json(self, self.library.call.describe, "describe")
 
     def counters(self):
-        """What the device has counted since this process opened it, as ``{part: {name: number}}``.
+        """Return the counters since this process opened the device, as ``{part: {name: number}}``.
 
-        The parts are ``direct`` (requests that went to peers of this host without packets),
-        ``engine`` (packets, retries, refusals: a name for each reason), ``udp`` and ``steer``; the
-        last three are 0 where the device sends no packets. What each means is in
-        ``src/native/direct/counters.h`` and ``src/native/hca/counters.h``. None over another
-        library.
+        The parts are ``direct`` (requests to peers on this host without packets), ``engine``
+        (packets, retries, refusals: a name for each reason), ``udp`` and ``reuseport``; the last
+        three are 0 if the device sends no packets. ``src/native/direct/counters.h`` and
+        ``src/native/hca/counters.h`` explain the names. None with a library other than Verbena's.
         """
         self._check()
         if self.library.call.counters is NULL:
@@ -456,10 +458,10 @@ cdef class Context:
         return _ask_json(self, self.library.call.counters, "counters")
 
     def set_fault(self, str text):
-        """Fault rules, as text, in place of the present ones; '' for none. See verbena.fault.
+        """Replace the fault rules by those of a text; '' for none. See verbena.fault.
 
-        Raises ValueError when a word of them is wrong, VerbsError(EOPNOTSUPP) when the device sends
-        no packets or is not Verbena's; the text says why.
+        Raises ValueError for a wrong word, VerbsError(EOPNOTSUPP) when the device sends no packets
+        or is not Verbena's; the text says why.
         """
         self._check()
         if self.library.call.set_fault is NULL:
@@ -477,7 +479,7 @@ cdef class Context:
             raise failed("set_fault", code)
 
     def fault_counters(self):
-        """How often each fault rule matched and acted: a line for each.
+        """Return how often each fault rule matched and acted: a line for each.
 
         Raises VerbsError(EOPNOTSUPP) as set_fault does.
         """
@@ -499,7 +501,7 @@ cdef inline void errno_before_call() noexcept:
 
 
 cdef str _why(Library library, ibv_context *context, int code):
-    """The library's own reason for this thread's call that failed; of open_device without one."""
+    """Return the library's reason for this thread's failed call; ``context`` NULL: open_device."""
     cdef char text[1024]
     cdef int size = <int>sizeof(text)
     if library.call.why is NULL:
@@ -605,19 +607,19 @@ ctypedef int (*_ask)(ibv_context *, char *, size_t) noexcept nogil
 
 
 cdef object _ask_json(Context context, _ask ask, str name):
-    """What a call of Verbena's answers as JSON."""
+    """Return the JSON that one of Verbena's own calls gives, parsed."""
     import json
 
     return json.loads(_ask_text(context, ask, name))
 
 
 cdef _no_packets(Context context, str call):
-    """The exception for a call about packets of a device that sends none."""
+    """Return the exception for a call about packets of a device that sends none."""
     return without_packets(call, (context.describe() or {}).get("roce", {}).get("reason", ""))
 
 
 cdef str _ask_text(Context context, _ask ask, str name):
-    """What a call of Verbena's answers as text; it says how much room it needs."""
+    """Return the text that one of Verbena's own calls gives; the call returns its length."""
     cdef int length = 1 << 16
     cdef bytearray text = bytearray()
     while length >= <int>len(text):

@@ -3,12 +3,12 @@
 
 @cython.no_gc_clear
 cdef class DeviceList:
-    """Keeps libibverbs' device list alive as long as one of its devices is."""
+    """libibverbs' device list, which lives as long as one of its devices."""
 
     cdef Library library
     cdef ibv_device **entries
-    cdef ibv_device *attached  # instead of entries: a simulated host's, alone
-    cdef object owner         # what it is attached to
+    cdef ibv_device *attached  # in place of entries: the device of a simulated host
+    cdef object owner         # the simulated host's object
 
     def __dealloc__(self):
         if self.entries is not NULL:
@@ -49,12 +49,12 @@ cdef class Device:
 
     @property
     def node_type(self):
-        """What kind of node it is."""
+        """The kind of node, as NodeType."""
         return _enums.NodeType(self.device.node_type)
 
     @property
     def transport_type(self):
-        """The transport that it speaks."""
+        """The transport, as TransportType."""
         return _enums.TransportType(self.device.transport_type)
 
     def open(self):
@@ -66,7 +66,7 @@ cdef class Device:
 
 
 def devices_of(Library library):
-    """The devices that ``library`` finds, as a list of Device."""
+    """Return the devices that ``library`` finds, as a list of Device."""
     cdef DeviceList entries = DeviceList.__new__(DeviceList)
     cdef int count = 0
     entries.library = library

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# One loaded libibverbs. Several can be open in one process; every object knows its own.
+# A loaded libibverbs. Several can be open in one process; every object belongs to one of them.
 
 cdef extern from "dlfcn.h" nogil:
     void *dlopen(const char *path, int flags)

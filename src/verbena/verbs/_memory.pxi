@@ -2,7 +2,7 @@
 # Protection domains and memory regions.
 
 cdef enum:
-    MEMORY_NONE = 0      # registered by address: somebody else's
+    MEMORY_NONE = 0      # registered by address: the caller's memory
     MEMORY_BUFFER = 1    # an object with the buffer protocol, held in MR.buffer
     MEMORY_HEAP = 2      # Verbena's shared heap
     MEMORY_MAPPED = 3    # an anonymous mapping, over a library without such a heap
@@ -55,8 +55,8 @@ cdef class PD(Resource):
     def reg_mr(self, target, *args, **kwargs):
         """Register memory: ``reg_mr(obj, access)`` or ``reg_mr(addr, length, access)``.
 
-        ``obj`` is anything with the buffer protocol whose bytes are contiguous; it is held while it
-        is registered. By address, the caller keeps the memory alive. ``access`` defaults to
+        ``obj`` is any object with the buffer protocol whose bytes are contiguous; the region holds
+        a reference to it. By address, the caller keeps the memory alive. ``access`` defaults to
         LOCAL_WRITE. Raises VerbsError, and BufferError when the memory is read-only but ``access``
         writes.
         """
@@ -102,8 +102,8 @@ cdef class PD(Resource):
     def alloc(self, nbytes, access=1):
         """Allocate ``nbytes`` zeroed bytes (aligned to a page) and register them.
 
-        Over Verbena's library the memory is shared with peer processes, so that a WRITE into it is
-        one copy; over another it is an anonymous mapping. Raises VerbsError(ENOMEM).
+        With Verbena's library peer processes map the memory, so that a WRITE into it is one copy;
+        with another library it is an anonymous mapping. Raises VerbsError(ENOMEM).
         """
         cdef MR mr
         cdef size_t room = _size(nbytes, "nbytes")
@@ -116,9 +116,9 @@ cdef class PD(Resource):
         return _register(self, mr, access, "reg_mr")
 
     def alloc_null_mr(self):
-        """A region that is read as zeros and written without effect, at any address: an lkey.
+        """Make a null region: at any address reads give zeros and writes have no effect.
 
-        Raises VerbsError(EOPNOTSUPP) where the device has none, or VerbsError(ENOMEM).
+        Raises VerbsError(EOPNOTSUPP) if the device does not support it, or VerbsError(ENOMEM).
         """
         self._check()
         cdef MR mr = _new_mr(self, NULL, SIZE_MAX)
@@ -152,8 +152,8 @@ cdef class PD(Resource):
     def advise_mr(self, advice, sg_list, bint flush=True):
         """Prefetch parts of on-demand regions: a MRAdvice and one SGE or several.
 
-        With ``flush`` they are there when it returns. Raises VerbsError: EINVAL, ENOENT (no such
-        lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
+        With ``flush`` the pages are present when it returns. Raises VerbsError: EINVAL, ENOENT (no
+        such lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
         """
         cdef ScatterGather list_ = ScatterGather()
         cdef int wanted = _int(advice, "advice")
@@ -239,7 +239,7 @@ cdef unsigned int _access_flags(access) except? 0xffffffff:
 
 
 cdef object _whole(attr, kind, dict fields):
-    """Attributes that were given as one object, or as its fields."""
+    """Return attributes that were given as one object, or as its fields."""
     if attr is None:
         return kind(**fields)
     if fields:
@@ -271,18 +271,17 @@ cdef PD _alloc_pd(Context context):
 @cython.final
 @cython.no_gc_clear
 cdef class MR(Resource):
-    """A registered memory region; it offers its bytes through the buffer protocol.
+    """A registered memory region; its bytes are available through the buffer protocol.
 
     ``close()`` ends the registration at once. The memory itself (that of ``PD.alloc``, or the
-    object given to ``PD.reg_mr``) lives on until the last view of it is gone, so a view never
-    dangles.
+    object given to ``PD.reg_mr``) lives until its last view is gone, so a view never dangles.
     """
 
     cdef readonly PD pd
     cdef ibv_mr *mr
     cdef void *start
     cdef size_t nbytes
-    cdef uint64_t base   # the address that keys give to `start`
+    cdef uint64_t base   # the address of `start` in requests
     cdef DM dm
     cdef Py_buffer buffer
     cdef int kind
@@ -337,7 +336,7 @@ cdef class MR(Resource):
 
     @property
     def addr(self):
-        """The address of its first byte; a peer's ``remote_addr`` counts from here."""
+        """The address of its first byte, from which a peer computes ``remote_addr``."""
         return self.base
 
     @property
@@ -366,16 +365,16 @@ cdef class MR(Resource):
     def change_access(self, access):
         """Register it again with other AccessFlags; its keys stay.
 
-        Raises VerbsError, and the region is as it was: EINVAL, or EBUSY while a window is bound.
+        Raises VerbsError, and does not change the region: EINVAL, or EBUSY while a window is bound.
         """
         self.reregister(access=access)
 
     def reregister(self, *, PD pd=None, addr=None, length=None, access=None):
-        """Register it again (``ibv_rereg_mr``): what is not given stays as it is.
+        """Register it again (``ibv_rereg_mr``); arguments that are not given stay unchanged.
 
-        ``addr`` and ``length`` (bytes) name other memory, which the caller keeps alive, and the
-        region's keys are others then. Only a region that was registered by address has other
-        memory; ValueError for the rest. Raises VerbsError, and the region is as it was: EINVAL,
+        ``addr`` and ``length`` (bytes) name other memory, which the caller keeps alive; the region
+        then gets other keys. That is possible only for a region that was registered by address, and
+        raises ValueError otherwise. Raises VerbsError, and does not change the region: EINVAL,
         EFAULT, or EBUSY while a window is bound.
         """
         cdef unsigned int wanted = 0 if access is None else _access_flags(access)
@@ -436,11 +435,11 @@ cdef class MR(Resource):
         self._release_memory()
 
     def array(self, dtype="u1", shape=None, offset=0):
-        """A NumPy array over the region's memory, without a copy.
+        """Return a NumPy array over the region's memory, without a copy.
 
         ``shape`` defaults to all items from ``offset`` (bytes) on. Raises ValueError when it does
-        not fit, or when without a ``shape`` bytes of part of an item would be left; BufferError
-        when the MR is closed or was registered by address.
+        not fit, or when without a ``shape`` the bytes are not whole items; BufferError when the MR
+        is closed or was registered by address.
         """
         import numpy
 
@@ -463,7 +462,7 @@ cdef class MR(Resource):
         return numpy.ndarray(shape, dtype, held, start)
 
     def sge(self, length=None, offset=0):
-        """An SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
+        """Return an SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
         return SGE(self, length, offset=offset)
 
     cdef uint64_t *_word(self, place) except NULL:
@@ -478,11 +477,11 @@ cdef class MR(Resource):
         return <uint64_t *>(<char *>self.start + offset)
 
     def load_u64(self, offset):
-        """The 64-bit word at ``offset`` bytes, read at once (acquire), in host byte order."""
+        """Read the 64-bit word at ``offset`` bytes atomically (acquire), in host byte order."""
         return vb_load_u64(self._word(offset))
 
     def store_u64(self, offset, value):
-        """Set the 64-bit word at ``offset`` bytes at once (release), in host byte order."""
+        """Set the 64-bit word at ``offset`` bytes atomically (release), in host byte order."""
         cdef uint64_t wanted = _u64(value, "value")
         cdef uint64_t *word = self._word(offset)
         if self.readonly:
@@ -492,8 +491,8 @@ cdef class MR(Resource):
     def wait_u64(self, offset, value, timeout=None):
         """Spin until the 64-bit word at ``offset`` equals ``value``; True if it does in time.
 
-        ``timeout`` is in seconds (None: forever). Keeps a core busy; the GIL is released after a
-        microsecond. For peers that answer fast.
+        ``timeout`` is in seconds (None: forever). The call keeps a core busy, so it suits peers
+        that answer fast; the GIL is released after a microsecond.
         """
         cdef uint64_t wanted = _u64(value, "value")
         cdef uint64_t deadline = (_world_deadline(self.context, timeout) if self.context.simulated
@@ -532,7 +531,7 @@ cdef class MR(Resource):
             self._end_wait(waits)
 
     def cancel_wait(self):
-        """End every ``wait_u64`` that another thread is in: VerbsError(ECANCELED) there."""
+        """End every ``wait_u64`` of other threads with VerbsError(ECANCELED)."""
         self._cancel_wait()
 
     def __repr__(self):
@@ -543,7 +542,7 @@ cdef class MR(Resource):
 
 
 cdef object _whole_items(size_t nbytes, dtype):
-    """How many items these bytes are; ValueError when they are not whole ones."""
+    """Return how many items these bytes are. Raises ValueError unless they are whole ones."""
     cdef size_t size = dtype.itemsize
     if size == 0 or nbytes % size:
         raise ValueError(
@@ -554,7 +553,7 @@ cdef object _whole_items(size_t nbytes, dtype):
 
 
 cdef int _check_shape(size_t nbytes, dtype, shape) except -1:
-    """ValueError when an array of this shape needs more bytes. NumPy looks at the rest."""
+    """Raise ValueError when an array of this shape needs more bytes. NumPy checks the rest."""
     counts = shape if isinstance(shape, (tuple, list)) else (shape,)
     needed = dtype.itemsize
     for count in counts:

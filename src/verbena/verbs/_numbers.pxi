@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Numbers that callers give, as C's. What is no whole number, or does not fit, is refused by name.
+# Conversion of callers' numbers to C. The error for a number that is not whole, or does not fit,
+# names the argument.
 #
 # Cython's own conversion of an argument names neither the argument nor what it takes, and cuts a
 # float. Here an int that fits costs what it costs there (_numbers.h); everything else takes
@@ -50,7 +51,7 @@ cdef uint64_t _wanted(value, name, uint64_t limit) except? 0xfffffffffffffff7:
 
 
 cdef int _int(value, str name) except? -7:
-    """As C's int, of either sign."""
+    """Convert to C's int, of either sign."""
     number = _whole_number(name, value)
     if -INT_LIMIT <= number <= INT_LIMIT:
         return number
@@ -58,7 +59,7 @@ cdef int _int(value, str name) except? -7:
 
 
 cdef object _whole_number(str name, value, str hint=""):
-    """``value`` as an int if it is a whole number; what C would make of another is none."""
+    """Return ``value`` as an int; TypeError for a number that is not whole, which C would cut."""
     try:
         return index(value)
     except TypeError:
@@ -71,7 +72,7 @@ cdef object _whole_number(str name, value, str hint=""):
 
 
 cdef str _shown(value):
-    """A value as an error shows it: not the whole of a long one."""
+    """Return a value as text for an error; a long one is shortened."""
     cdef str text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}…"
 

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# What posted requests hold: the memory (and the AH) of each lives until its completion was polled.
+# References that posted requests hold: the memory (and the AH) of a request lives until its
+# completion was polled.
 #
 # A queue of a QP completes in order, so counting is enough: `posted` counts the requests that will
-# complete, `completed` the completions that were polled, and what a request holds is let go when
-# `completed` reaches the number of the first completion that says that it is done. An SRQ's
-# requests complete in any order, and are known again by their wr_id. Requests whose memory is named
+# complete, `completed` the completions that were polled, and a request's references are released
+# when `completed` reaches the number of the first completion that implies its end. An SRQ's
+# requests complete in any order, and are identified by their wr_id. Requests whose memory is given
 # by numbers (records, SGEs by address) hold nothing. All of this happens with the GIL.
-#
-# Nothing is let go too early; it may be too late: what a request without SIGNALED holds stays until
-# the next signaled one completes, and after an error possibly until the QP is reset or closed.
+# No reference is released too early; it may be too late: a request without SIGNALED holds its
+# references until the next signaled one completes, and after an error possibly until the QP is
+# reset or closed.
 
 cdef enum:
     WC_RECV = 128
@@ -19,11 +20,11 @@ cdef class Outstanding:
     """The requests of a queue that were posted and whose completions were not polled."""
 
     cdef int _complete(self, const ibv_wc *wc) except -1:
-        """A completion of this queue was polled."""
+        """Account for a completion of this queue that was polled."""
         return 0
 
     cdef int _clear(self) except -1:
-        """The queue is empty: its QP was reset or closed."""
+        """Release everything: the QP was reset or closed."""
         return 0
 
 
@@ -31,8 +32,8 @@ cdef class Outstanding:
 cdef class OrderedWork(Outstanding):
     """Those of a QP's send queue, or of its receive queue."""
 
-    cdef list holds       # a ring: what is held, oldest first,
-    cdef uint64_t *until  # and at which `completed` it is let go
+    cdef list holds       # a ring of references, oldest first,
+    cdef uint64_t *until  # and the `completed` at which each is released
     cdef size_t room      # of the ring, a power of two or 0
     cdef size_t head
     cdef size_t tail
@@ -45,10 +46,10 @@ cdef class OrderedWork(Outstanding):
         free(self.until)
 
     cdef inline int _note(self, hold, bint signaled) except -1:
-        """A request was posted that holds ``hold``, which may be None."""
+        """Account for a posted request that holds ``hold``, which may be None."""
         cdef uint64_t until
         self.posted += signaled
-        # Those that are being posted by others may have come before this one.
+        # Requests that other threads are posting may have come before this one.
         until = self.posted + self.inside + (not signaled)
         if not signaled:
             self.silent = until
@@ -57,7 +58,7 @@ cdef class OrderedWork(Outstanding):
         return 0
 
     cdef int _note_many(self, uint64_t signaled, bint silent) except -1:
-        """Records were posted, so many of them SIGNALED; they hold nothing."""
+        """Account for posted records, of which ``signaled`` are SIGNALED; they hold nothing."""
         self.posted += signaled
         if silent:
             self.silent = self.posted + self.inside + 1
@@ -65,7 +66,7 @@ cdef class OrderedWork(Outstanding):
 
     cdef int _keep(self, hold, uint64_t until) except -1:
         cdef size_t last = (self.tail - 1) & (self.room - 1)
-        if self.tail != self.head and self.holds[last] is hold:  # one region, posted all the time
+        if self.tail != self.head and self.holds[last] is hold:  # the same region again
             self.until[last] = until
             return 0
         while self.tail - self.head == self.room:
@@ -82,7 +83,7 @@ cdef class OrderedWork(Outstanding):
         cdef uint64_t *until = <uint64_t *>malloc(room * sizeof(uint64_t))
         if until is NULL:
             raise MemoryError
-        if self.room >= room:  # a new list may collect garbage, whose end lets other threads in
+        if self.room >= room:  # allocating may run finalizers, which let other threads run
             free(until)
             return 0
         for i in range(self.tail - self.head):
@@ -109,7 +110,7 @@ cdef class OrderedWork(Outstanding):
             hold = self.holds[oldest]
             self.holds[oldest] = None
             self.head += 1
-            hold = None  # its end may let other threads in here, so all is in order before
+            hold = None  # its finalizer may let other threads run: the state is consistent before
         return 0
 
     cdef int _clear(self) except -1:
@@ -130,7 +131,7 @@ cdef class SharedWork(Outstanding):
     completed: a program that gives no numbers cannot tell them apart either.
     """
 
-    cdef dict groups  # wr_id -> {what is held: how many requests hold it}
+    cdef dict groups  # wr_id -> {reference: how many requests hold it}
     cdef dict done    # wr_id -> how many of a group of several have completed
 
     def __cinit__(self):
@@ -165,7 +166,7 @@ cdef class SharedWork(Outstanding):
 
 
 cdef int _complete_all(CQ cq, const ibv_wc *wcs, int count) except -1:
-    """These completions were polled from ``cq``."""
+    """Account for completions that were polled from ``cq``."""
     cdef Outstanding queue
     cdef int i
     for i in range(count):
@@ -181,7 +182,7 @@ cdef int _complete_all(CQ cq, const ibv_wc *wcs, int count) except -1:
 
 
 cdef Outstanding _queue_of(CQ cq, const ibv_wc *wc):
-    """The queue whose request it is; None if that is not known."""
+    """Return the queue of a completion's request; None if that is not known."""
     cdef Outstanding queue
     cdef bint receives = wc.opcode & WC_RECV
     if wc.status != 0 and not cq.context.library.call.explain:
@@ -198,14 +199,14 @@ cdef Outstanding _queue_of(CQ cq, const ibv_wc *wc):
 
 
 cdef SharedWork _xrc_queue(CQ cq, uint64_t wr_id):
-    """That of the XRC domain's SRQ that completes here; of several, the one that has this wr_id."""
+    """Return the queue of an XRC SRQ that completes here; of several, that with this wr_id."""
     cdef SharedWork queue
     cdef list found = [queue for queue in cq.xrc_queues if wr_id in queue.groups]
     return found[0] if len(found) == 1 else None
 
 
 cdef int _enlist(QP qp) except -1:
-    """Completions of this QP, which is made, are told to its queues."""
+    """Register a new QP, so that its queues account for its completions."""
     cdef uint32_t number = qp.qp.qp_num
     _forget_last(qp)
     qp.sends = OrderedWork()
@@ -219,7 +220,7 @@ cdef int _enlist(QP qp) except -1:
 
 
 cdef void _delist(QP qp, uint32_t number) noexcept:
-    if qp.sends is None:  # it was not made, or is an XRC target
+    if qp.sends is None:  # creating it failed, or it is an XRC target
         return
     _forget_last(qp)
     qp.send_cq.senders.pop(number, None)

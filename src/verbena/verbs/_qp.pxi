@@ -44,7 +44,7 @@ cdef class QP(Resource):
     cdef bint _all_signaled
     cdef bint _connected       # RC, UC or XRC, from RTR on
     cdef set _groups
-    cdef OrderedWork sends     # None: no such queue
+    cdef OrderedWork sends     # None if the QP has no such queue
     cdef OrderedWork receives
 
     def __dealloc__(self):
@@ -53,7 +53,7 @@ cdef class QP(Resource):
         if self.qp is not NULL and self._connected:
             number = self.qp.qp_num
         self._destroy()
-        if number:  # at last, because a warning may let other threads in
+        if number:  # at the end, because a warning may let other threads run
             _warn_of_loss(number)
 
     cdef bint _is_open(self):
@@ -96,7 +96,7 @@ cdef class QP(Resource):
 
     @property
     def state(self):
-        """Its present QPState, asked from the device."""
+        """Its present QPState, queried from the device."""
         return self.query().qp_state
 
     # ---- state ----
@@ -105,7 +105,7 @@ cdef class QP(Resource):
         """Change attributes (named as in ``ibv_qp_attr``), and with ``qp_state`` the state.
 
         ``attr_mask`` defaults to exactly the keywords given; the attributes that each transition
-        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and nothing has changed then.
+        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and changes nothing then.
         """
         cdef ibv_qp_attr attr
         cdef int mask = 0
@@ -146,7 +146,7 @@ cdef class QP(Resource):
     def to_init(self, port=1, access=0, pkey_index=0, qkey=0x11111111):
         """RESET to INIT.
 
-        ``access`` is what peers may do (RC, UC); ``qkey`` what they must know (UD).
+        ``access`` are the operations that peers may do (RC, UC); ``qkey`` is the Q_Key (UD).
         """
         if self._type == UD:
             self.modify(qp_state=1, pkey_index=pkey_index, port_num=port, qkey=qkey)
@@ -157,7 +157,7 @@ cdef class QP(Resource):
                min_rnr_timer=12):
         """INIT to RTR, ready to receive.
 
-        UD takes none of the arguments, UC and XRC_SEND not the last two. Raises TypeError without
+        UD has none of the arguments, UC and XRC_SEND lack the last two. Raises TypeError without
         ``ah_attr``, the peer's address as AHAttr, and VerbsError.
         """
         if self._type == UD:
@@ -179,7 +179,7 @@ cdef class QP(Resource):
     def to_rts(self, *, sq_psn=0, timeout=14, retry_cnt=7, rnr_retry=7, max_rd_atomic=16):
         """RTR to RTS, ready to send.
 
-        UC and UD take only ``sq_psn``, XRC_RECV ``timeout`` besides.
+        UC and UD have only ``sq_psn``, XRC_RECV also ``timeout``.
         """
         fields = dict(qp_state=3, sq_psn=sq_psn)
         if self._type != UC and self._type != UD:
@@ -195,10 +195,10 @@ cdef class QP(Resource):
     # ---- multicast ----
 
     def attach_mcast(self, gid, lid=0):
-        """From now on a UD QP receives what is sent to the multicast group ``gid``.
+        """Attach a UD QP to the multicast group ``gid``, so that it receives the group's datagrams.
 
         ``gid`` is 16 bytes: an IPv6 multicast address, or an IPv4 one as ``::ffff:a.b.c.d``. RoCE
-        knows no ``lid``. Senders address the group by an AH with that ``dgid`` and by
+        ignores ``lid``. Senders address the group by an AH with that ``dgid`` and by
         ``remote_qpn=verbs.MULTICAST_QPN``. A QP that is closed leaves its groups. Raises
         VerbsError: EINVAL (not UD, or no multicast GID), ENOMEM (``max_mcast_grp``,
         ``max_mcast_qp_attach``, or a limit of the system); ValueError when ``gid`` is no 16 bytes.
@@ -243,13 +243,13 @@ cdef class QP(Resource):
     # ---- posting ----
 
     cdef object _refused(self, str call, int code, Py_ssize_t posted=0):
-        """As ``_failed``; where the QP's state is why, the error names what leads out of it."""
+        """As ``_failed``; if the QP's state is the reason, the error names the next step."""
         error = self.context._failed(call, code, posted)
         if error.errno != EINVAL:
             return error
         try:
             return unready(error, call, self.state, self.qp_type)
-        except VerbsError:  # another thread closes the QP
+        except VerbsError:  # another thread is closing the QP
             return error
 
     def post_send(self, wr):
@@ -264,7 +264,7 @@ cdef class QP(Resource):
             self._post_list(_requests(wr, SendWR))
 
     cdef int _post(self, ibv_send_wr *wr, size_t nbytes, hold) except -1:
-        """``hold`` is what must not go before the request has completed, or None."""
+        """Post one request; ``hold`` is referenced until it has completed, and may be None."""
         cdef ibv_send_wr *bad = NULL
         cdef int code
         if self.qp is NULL:
@@ -301,7 +301,7 @@ cdef class QP(Resource):
         cdef ibv_send_wr *wrs = <ibv_send_wr *>malloc(count * sizeof(ibv_send_wr))
         if wrs is NULL:
             raise MemoryError
-        for i in range(count):  # copies, because the same request may occur twice
+        for i in range(count):  # copies, because one request may occur twice
             wrs[i] = (<SendWR>requests[i]).wr
             wrs[i].next = &wrs[i + 1] if i + 1 < count else NULL
         try:
@@ -315,7 +315,7 @@ cdef class QP(Resource):
         return 0
 
     cdef int _post_without_gil(self, ibv_send_wr *wrs, ibv_send_wr **bad, list ahs) except -1:
-        """Posts a list of as many requests as ``ahs`` has entries; returns ibv_post_send's code."""
+        """Post a list of as many requests as ``ahs`` has entries; returns ibv_post_send's code."""
         cdef int code
         cdef Py_ssize_t count = len(ahs)
         _begin_all([self, *ahs])
@@ -434,8 +434,8 @@ cdef class QP(Resource):
              AH ah=None, remote_qpn=0, remote_qkey=0, remote_srqn=0):
         """Post a SEND of ``length`` bytes of an MR from ``offset`` on (default: all), or of SGEs.
 
-        With INLINE in ``flags``, ``local`` may be any bytes-like object. With ``imm_data``, a SEND
-        with immediate. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer;
+        With INLINE in ``flags``, ``local`` may be any bytes-like object. With ``imm_data`` it is a
+        SEND with immediate data. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer;
         ``remote_srqn`` is, on XRC_SEND, the number of the SRQ that the request is for, as with all
         the following.
         """
@@ -460,7 +460,7 @@ cdef class QP(Resource):
         self._post_local(&wr, local, offset, length, None, wr_id, flags)
 
     def local_invalidate(self, rkey, *, wr_id=0, flags=FLAG_SIGNALED):
-        """Post a LOCAL_INV of a window of type 2 that is bound through this QP."""
+        """Post a LOCAL_INV for the rkey of a window of type 2 that is bound through this QP."""
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
         wr.wr_id = _u64(wr_id, "wr_id")
@@ -471,12 +471,12 @@ cdef class QP(Resource):
 
     def bind_mw(self, MW mw not None, MR mr=None, offset=0, length=None, access=2, *,
                 rkey=None, wr_id=0, flags=FLAG_SIGNALED):
-        """Post the binding of a window to ``length`` bytes of an MR from ``offset`` (default: all).
+        """Bind a window to ``length`` bytes of an MR from ``offset`` on (default: all).
 
-        Returns the key that it then has, which is ``mw.rkey`` from now on. For type 2 its low byte
-        is ``rkey``'s (default: the next one). Type 1 without an MR: it is bound to nothing.
-        ``access`` defaults to REMOTE_WRITE. Raises VerbsError. A range that leaves the MR is
-        refused by the device (MW_BIND_ERR).
+        Returns the window's new key, which is ``mw.rkey`` from now on. For type 2 its low byte is
+        that of ``rkey`` (default: the next one). A window of type 1 without an MR is unbound.
+        ``access`` defaults to REMOTE_WRITE. Raises VerbsError. The device refuses a range that
+        leaves the MR (MW_BIND_ERR).
         """
         cdef size_t start = _size(offset, "offset"), nbytes
         cdef ibv_mw_bind bind
@@ -566,7 +566,7 @@ cdef class QP(Resource):
                      flags=FLAG_SIGNALED, remote_srqn=0):
         """Post a compare-and-swap of the 64-bit word at ``remote_addr`` (a multiple of 8).
 
-        The word's old value comes to the 8 bytes at ``offset`` of the MR, in host byte order.
+        The word's old value is written to the 8 bytes at ``offset`` of the MR, in host byte order.
         """
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
@@ -596,8 +596,8 @@ cdef class QP(Resource):
                      remote_srqn=0):
         """Post an atomic write of the 8 bytes at ``offset`` of the MR to ``remote_addr``.
 
-        That is a multiple of 8, and who looks there sees all of the eight bytes or none (IBA 1.5,
-        annex A19). It counts among the ``max_rd_atomic`` and needs ``REMOTE_WRITE``.
+        ``remote_addr`` is a multiple of 8, and a reader sees all of the eight bytes or none (IBA
+        1.5, annex A19). The request counts among the ``max_rd_atomic`` and needs ``REMOTE_WRITE``.
         """
         cdef ibv_send_wr wr
         memset(&wr, 0, sizeof(wr))
@@ -612,8 +612,8 @@ cdef class QP(Resource):
               wr_id=0, flags=FLAG_SIGNALED, remote_srqn=0):
         """Post a FLUSH of ``length`` bytes from ``remote_addr`` on (IBA 1.5, annex A19).
 
-        When it completes, what this QP wrote there before is visible to all of the peer's host.
-        ``length`` None: the whole of the region, and ``remote_addr`` is not looked at.
+        When it completes, this QP's earlier writes there are visible to the peer's whole host.
+        ``length`` None stands for the whole region, and ``remote_addr`` is ignored then.
         ``placement`` is a PlacementType; the peer's QP and region need FLUSH_GLOBAL,
         FLUSH_PERSISTENT or both. It counts among the ``max_rd_atomic``. Raises VerbsError:
         EOPNOTSUPP with a libibverbs other than Verbena's, EINVAL for an unknown placement.
@@ -662,7 +662,7 @@ cdef class QP(Resource):
         return self._post(wr, gather.nbytes, _with_ah(None if copied else gather.hold, ah))
 
     cdef int _post_bytes(self, ibv_send_wr *wr, local, size_t start, length, AH ah) except -1:
-        """Inline data is copied before the call returns, so it needs no MR."""
+        """Post inline data, which is copied before the call returns, so it needs no MR."""
         cdef Py_buffer view
         cdef ibv_sge sge
         cdef size_t nbytes = 0
@@ -694,7 +694,7 @@ cdef inline object _with_ah(hold, AH ah):
 
 
 cdef list _requests(wr, kind):
-    """The requests of a list that is posted; TypeError when they are not of this class."""
+    """Return the requests of a list. Raises TypeError when they are not of this class."""
     if isinstance(wr, (SGE, MR)) or not hasattr(wr, "__iter__"):
         wr = (wr,)
     cdef list requests = list(wr)
@@ -716,8 +716,10 @@ cdef list _open_ahs(ahs):
 
 
 cdef ibv_ah **_ah_table(list things, const SendRecord *records, Py_ssize_t count) except NULL:
-    """The C handles of the AHs in ``things``, whose first is the QP, after a check that every
-    record's index has one; the caller frees it."""
+    """Return the C handles of the AHs in ``things``, whose first item is the QP.
+
+    Checks that the index of every record is valid. The caller frees the result.
+    """
     cdef Py_ssize_t room = len(things) - 1
     cdef Py_ssize_t i
     for i in range(count):
@@ -760,7 +762,8 @@ cdef QP _create_qp(PD pd, init):
     if self.qp is NULL:
         raise pd.context._failed("create_qp", errno)
     _enlist(self)
-    self.cap = _qp_cap(&attr.cap)  # Python code, in which another thread may close the QP: last
+    # Last, since it runs Python code, in which another thread may close the QP.
+    self.cap = _qp_cap(&attr.cap)
     return self
 
 

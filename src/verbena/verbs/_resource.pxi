@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# What every object of a context has in common: a token, a life, and an order of closing.
+# The base of every object of a context: its token, its lifetime, and the order of closing.
 #
-# How threads and closing get along. C objects are destroyed, and short calls made, with the GIL, so
-# that nobody destroys an object between another thread's look at its pointer and the call. A call
-# that releases the GIL is counted in `busy` of each object that it uses, from `_begin` to `_end`.
-# `close()` refuses while `busy` counts; closing a context, or leaving a `with` block, lets no call
-# begin any more, ends the waits, lets the other calls end, and then closes. Between the last look
-# at a pointer (`_begin`, or `_check`) and the C call nothing may run Python code.
+# Threads and closing. C objects are destroyed, and short calls made, with the GIL, so no thread
+# destroys an object between another thread's check of its pointer and the call. A call that
+# releases the GIL is counted in `busy` of each object that it uses, from `_begin` to `_end`.
+# `close()` fails while `busy` is not 0. Closing a context, or leaving a `with` block, lets no call
+# begin any more, ends the waits, lets the other calls end, and then closes. No Python code may run
+# between the last check of a pointer (`_begin`, or `_check`) and the C call.
 
 cdef enum:
     RANK_USER = 0      # AH, QP: nothing depends on them
@@ -16,8 +16,8 @@ cdef enum:
     RANK_PD = 4
 
 cdef enum:
-    JOIN_US = 100  # between looks whether the threads that were told have left
-    BELL_LESS_MS = 10  # between looks whether the wait was ended, where nobody can be woken
+    JOIN_US = 100  # between checks whether waits that were ended have returned
+    BELL_LESS_MS = 10  # between checks whether the wait was ended, if there is no eventfd
 
 _contexts = weakref.WeakSet()
 
@@ -34,7 +34,7 @@ os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 cdef int _raised(int fd) except -1:
-    """The same file above the standard streams, which a program may have closed.
+    """Move a descriptor above the standard streams, which a program may have closed.
 
     As vb_memory_descriptor_raise of the core: what the program prints must not reach it.
     """
@@ -54,9 +54,9 @@ cdef class Waits:
     passes on: one of the others wakes up, and looks at what may be left.
     """
 
-    cdef list threads  # of each its identifier, and `endings` when it began
+    cdef list threads  # each waiting thread's identifier, and `endings` when its wait began
     cdef uint64_t endings
-    cdef int bell  # an eventfd, which wakes those that sleep; -1 until somebody does
+    cdef int bell  # an eventfd, which wakes sleeping threads; -1 until a thread sleeps
 
     def __cinit__(self):
         self.threads = []
@@ -67,7 +67,7 @@ cdef class Waits:
             close_fd(self.bell)
 
     cdef uint64_t _enter(self) except? 0xffffffff:
-        """What `_check` needs of a wait that begins; `_leave` ends it."""
+        """Begin a wait; returns the number that `_check` needs. `_leave` ends it."""
         self.threads.append((PyThread_get_thread_ident(), self.endings))
         return self.endings
 
@@ -84,18 +84,18 @@ cdef class Waits:
         return 0
 
     cdef int _silence(self) except -1:
-        """The bell is heard: it rings no more."""
+        """Reset the eventfd, since all waits that it woke have returned."""
         cdef uint64_t rung
         if self.bell >= 0 and read_fd(self.bell, &rung, sizeof(rung)) < 0:
-            pass  # it is empty: nobody rang meanwhile
+            pass  # it was not set
         return 0
 
     cdef bint _are_all_told(self) except -1:
-        """Whoever was told to end has left."""
+        """Return whether all waits that were ended have returned."""
         return all([began == self.endings for _, began in self.threads])
 
     cdef int _check(self, uint64_t endings) except -1:
-        """Raises VerbsError when the wait that began with it has been ended."""
+        """Raise VerbsError when the wait that began with ``endings`` was ended."""
         if self.endings != endings:
             raise VerbsError(
                 ECANCELED, "another thread ended the wait, by cancel_wait() or by closing"
@@ -103,9 +103,9 @@ cdef class Waits:
         return 0
 
     cdef int _sleep(self, uint64_t endings, int fd, uint64_t deadline, int longest_ms) except -1:
-        """As `_readable`, or until somebody ends the wait that began with `endings`."""
+        """Sleep as `_readable`, or until the wait that began with ``endings`` is ended."""
         if self.bell < 0 and not self._hang_bell() and not 0 <= longest_ms <= BELL_LESS_MS:
-            longest_ms = BELL_LESS_MS  # `endings` is looked at now and then
+            longest_ms = BELL_LESS_MS  # `endings` is checked at this interval
         if self.endings != endings:
             return 0
         cdef int woken = _readable(fd, self.bell, deadline, longest_ms)
@@ -114,15 +114,17 @@ cdef class Waits:
         return woken
 
     cdef bint _hang_bell(self) except -1:
-        """Other threads run meanwhile: they may hang theirs, or end the wait. False where no
-        descriptor is left."""
+        """Create the eventfd. Other threads run meanwhile: they may create it, or end the wait.
+
+        Returns False if no descriptor is left.
+        """
         try:
             made = _raised(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
         except OSError:
             return self.bell >= 0
         if self.bell < 0:
             self.bell = made
-        else:  # the others sleep on that one
+        else:  # other threads sleep on that one
             close_fd(made)
         return True
 
@@ -133,7 +135,7 @@ cdef class Waits:
         return 0
 
     cdef bint _has_this_thread(self) except -1:
-        """True in a signal's handler, or a finalizer, that such a wait called."""
+        """Return whether this thread is in a wait, whose signal handler or finalizer calls this."""
         this = PyThread_get_thread_ident()
         return any([thread == this for thread, _ in self.threads])
 
@@ -146,7 +148,7 @@ cdef str _FORKED = "belongs to the process that forked: open the device again in
 
 
 cdef str _no_copy(thing):
-    """Why a resource or a device cannot be pickled or copied, and what to do instead."""
+    """Return why a resource or a device cannot be pickled or copied, and what to do instead."""
     instead = (
         "a peer needs its addr and rkey, which are numbers: send those"
         if isinstance(thing, MR) else "another process opens the device and makes its own"
@@ -157,17 +159,17 @@ cdef str _no_copy(thing):
 
 @cython.no_gc_clear
 cdef class Resource:
-    """An object of a device: a context manager that closes itself and whatever uses it."""
+    """An object of a device: a context manager that closes itself and its users."""
 
     cdef object __weakref__
     cdef readonly Context context
     cdef readonly size_t token
     cdef int busy     # calls without the GIL that use it
-    cdef int closing  # threads that close it together with others: no call begins
+    cdef int closing  # threads that close it together with other objects: no call begins
     cdef str why_closed
     cdef list watchers
     cdef list early_watchers
-    cdef Waits waits  # None until somebody waits
+    cdef Waits waits  # None until the first wait
 
     def __reduce_ex__(self, protocol):
         raise TypeError(_no_copy(self))
@@ -184,7 +186,7 @@ cdef class Resource:
         return 0
 
     cdef void _leave(self) noexcept:
-        """The first act of `__dealloc__`: nobody finds the object by its context any more.
+        """Remove the object from its context; `__dealloc__` does this first.
 
         Otherwise another thread would take a reference to what is being freed.
         """
@@ -192,7 +194,7 @@ cdef class Resource:
             self.context._children.pop(self.token, None)
 
     cdef int _begin(self) except -1:
-        """A call begins that releases the GIL and uses this object until `_end`.
+        """Begin a call that releases the GIL and uses this object until `_end`.
 
         Raises VerbsError when the object is closed, or being closed.
         """
@@ -229,14 +231,14 @@ cdef class Resource:
         return not self._is_open()
 
     def close(self):
-        """Release the object; once is enough, and twice does no harm.
+        """Release the object. Closing it twice has no effect.
 
-        Raises VerbsError(EBUSY) while something else uses it.
+        Raises VerbsError(EBUSY) while another object uses it.
         """
         if not self._is_open():
             return
         if not self.busy:
-            _tell(self.early_watchers)  # Python code: all is looked at behind it
+            _tell(self.early_watchers)  # runs Python code: all checks follow it
         if not self._is_open():
             return
         if self.busy:
@@ -252,12 +254,15 @@ cdef class Resource:
         _tell(self.watchers)
 
     def call_when_closed(self, method):
-        """Have a bound method called once this is closed. It is held weakly."""
+        """Register a bound method to be called after closing. It is held by a weak reference."""
         self.watchers = _with_watcher(self.watchers, method)
 
     def call_before_closing(self, method):
-        """Have a bound method called when this is about to be closed, and still works. It is held
-        weakly, and is called again where closing fails (EBUSY) and is tried again."""
+        """Register a bound method to be called before closing, while the object still works.
+
+        It is held by a weak reference, and is called again if closing fails (EBUSY) and is
+        repeated.
+        """
         self.early_watchers = _with_watcher(self.early_watchers, method)
 
     def _close_with_users(self):
@@ -274,10 +279,10 @@ cdef class Resource:
             _count_closing(things, -1)
 
     cdef list _with_users(self):
-        """This and what uses it, also by others, in the order in which they can be closed."""
+        """Return this object and its direct and indirect users, in the order of closing."""
         cdef Resource one, other
         cdef list found = [self]
-        for one in reversed(self.context._open_children()):  # what is used comes before its users
+        for one in reversed(self.context._open_children()):  # an object comes before its users
             for other in found:
                 if one._uses(other):
                     found.append(one)
@@ -290,7 +295,7 @@ cdef class Resource:
         return self.waits
 
     cdef uint64_t _begin_wait(self) except? 0xffffffff:
-        """As `_begin`, for a call that `waits._end` ends; what `waits._check` needs."""
+        """Begin a wait that `waits._end` can end; returns the number that `waits._check` needs."""
         self._begin()
         try:
             return self._waits()._enter()
@@ -319,7 +324,7 @@ cdef class Resource:
 
 
 cdef int _refuse_inside(list things) except -1:
-    """VerbsError(EBUSY) when this thread itself is in a wait on one of these, which calls us."""
+    """Raise VerbsError(EBUSY) when a wait of this thread on one of these calls this."""
     cdef Resource one
     for one in things:
         if one.waits is not None and one.waits._has_this_thread():
@@ -343,7 +348,7 @@ cdef int _count_closing(list things, int by) except -1:
 
 
 cdef int _join_calls(list things) except -1:
-    """Ends the waits on these objects, on which no call begins, and lets the other calls end."""
+    """End the waits on these objects, on which no call begins, and let the other calls end."""
     cdef Resource one
     for one in things:
         if one.busy and one.waits is not None:
@@ -369,7 +374,7 @@ cdef int _close_each(list things) except -1:
 
 
 cdef int _begin_all(things) except -1:
-    """`_begin` on all of these objects, or on none; None stands for no object."""
+    """Call `_begin` on all of these objects, or on none; None stands for no object."""
     cdef Resource one
     cdef Py_ssize_t begun = 0
     try:
@@ -392,7 +397,7 @@ cdef int _end_all(things) except -1:
 
 
 cdef int _of_context(Context context, Resource other) except -1:
-    """Raise unless ``other`` is open and was made from ``context``; libraries do not look."""
+    """Raise unless ``other`` is open and of ``context``; libraries do not check that."""
     if not other._is_open():
         raise other._closed()
     if other.context is not context:
@@ -417,7 +422,7 @@ cdef int _tell(list watchers) except -1:
 
 
 cdef int _error_of(int code) noexcept:
-    """The errno of a call that returns either it or -1."""
+    """Return the errno of a call that returns either it or -1."""
     return errno if code < 0 else code
 
 
@@ -433,13 +438,13 @@ cdef int _timeout_slice(uint64_t deadline, int longest_ms) noexcept nogil:
 
 
 cdef uint64_t _deadline(timeout) except? 0:
-    """``timeout`` in seconds (None: never) as a deadline in nanoseconds of CLOCK_MONOTONIC."""
+    """Return ``timeout`` in seconds (None: never) as a deadline in ns of CLOCK_MONOTONIC."""
     cdef uint64_t wait = UINT64_MAX if timeout is None else _nanoseconds(timeout, "timeout")
     return UINT64_MAX if wait == UINT64_MAX else vb_now_ns() + wait
 
 
 cdef uint64_t _nanoseconds(value, str name) except? 0:
-    """More than a hundred years are UINT64_MAX, forever."""
+    """Convert seconds; more than a hundred years give UINT64_MAX, which means forever."""
     cdef double seconds = _seconds(value, name)
     if not seconds < 4e9:
         return UINT64_MAX

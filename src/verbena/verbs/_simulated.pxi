@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-# Hosts of a simulated fabric (verbena.sim) as devices, and waiting where only the fabric's events
-# let time pass: timeouts are in virtual seconds, and nothing sleeps.
+# Hosts of a simulated fabric (verbena.sim) as devices, and waits on them. There only events of the
+# fabric let time pass: timeouts are in virtual seconds, and no thread sleeps.
 
 cdef extern from "<errno.h>" nogil:
     int EDEADLK
 
 cdef enum:
     PS_IN_S = 1000000000000
-    LONGEST_S = 10000000  # what a timeout may be, in ps and 64 bits
+    LONGEST_S = 10000000  # the longest timeout that fits 64 bits in ps
 
 
 def attach(Library library, size_t attachment, str name, owner):
-    """A Device called ``name`` that is a host of a simulated fabric.
+    """Return a Device called ``name`` that is the adapter of a host of a simulated fabric.
 
-    ``attachment`` is the address of the host's struct vb_sim_attachment. ``owner`` keeps that alive
-    and learns of the descriptors that programs may wait for: ``add_fd``, with the CompChannel if it
-    is one's, and ``remove_fd``. Raises VerbsError:
+    ``attachment`` is the address of the host's struct vb_sim_attachment; ``owner`` keeps that
+    alive, and its ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait
+    for (``add_fd`` gets the CompChannel, too, if the descriptor is one's). Raises VerbsError:
     EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
     """
     cdef DeviceList entries = DeviceList.__new__(DeviceList)
@@ -33,7 +33,7 @@ def attach(Library library, size_t attachment, str name, owner):
 
 
 def attached(owners):
-    """The open contexts of devices that are attached to one of ``owners``."""
+    """Return the open contexts of devices that ``attach`` made for one of ``owners``."""
     mine = list(owners)
     return [one for one in _contexts if (<Context>one).device.list.owner in mine]
 
@@ -51,9 +51,9 @@ cdef uint64_t _world_deadline(Context context, timeout) except? 0:
 
 
 cdef bint _step(Context context, uint64_t deadline) except -1:
-    """Let the next event of the context's world happen; False: the time is over.
+    """Run the next event of the context's world. Returns False when the time is over.
 
-    At deadline 0 nobody waits: it counts as a poll in vain, many of which let time pass.
+    Deadline 0 is a poll: it counts as an unsuccessful one, many of which let time pass.
     """
     cdef int moved = 0
     if deadline == 0 or deadline > context.library.call.world_time(context.context):

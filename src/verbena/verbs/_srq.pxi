@@ -3,9 +3,9 @@
 
 @cython.no_gc_clear
 cdef class SRQ(Resource):
-    """A shared receive queue: several QPs take their receives from it.
+    """A shared receive queue, from which several QPs take their receives.
 
-    One that ``XRCD.create_srq`` made has an ``xrcd``, a ``cq`` and a number besides.
+    An SRQ of ``XRCD.create_srq`` also has an ``xrcd``, a ``cq`` and a number.
     """
 
     cdef readonly PD pd
@@ -59,7 +59,7 @@ cdef class SRQ(Resource):
     def post_recv(self, wr):
         """Post a RecvWR or a sequence of them.
 
-        Raises VerbsError; its ``posted`` counts those before.
+        Raises VerbsError; its ``posted`` counts the requests before the failed one.
         """
         cdef ibv_recv_wr *bad = NULL
         cdef int code
@@ -112,8 +112,8 @@ cdef class SRQ(Resource):
         return _attributes.SRQAttr(attr.max_wr, attr.max_sge, attr.srq_limit)
 
     def modify(self, max_wr=None, srq_limit=None):
-        """Change its room, or arm the limit event: SRQ_LIMIT_REACHED comes once when fewer receives
-        are left."""
+        """Change its size, or arm the limit event: SRQ_LIMIT_REACHED comes once when fewer receives
+        than ``srq_limit`` are left."""
         cdef ibv_srq_attr attr
         cdef int mask = (1 if max_wr is not None else 0) | (2 if srq_limit is not None else 0)
         memset(&attr, 0, sizeof(attr))
@@ -159,7 +159,7 @@ cdef RecvWR _recv_request(local, offset, length, wr_id):
 
 cdef Py_ssize_t _post_recv_array(Resource owner, ibv_qp **qp, ibv_srq **srq, records,
                                  str call, Py_ssize_t *posted) except -1:
-    """``posted`` becomes the number of those that were accepted, also where it raises.
+    """Post records; ``posted`` is set to the number of accepted ones, also if this raises.
 
     ``owner`` is the QP or SRQ, and ``qp`` or ``srq`` where it keeps its C object; the other is
     NULL.

@@ -97,8 +97,8 @@ struct vb_sim_attachment;
       (struct ibv_context *, const char *, char *, size_t))                                        \
     X(int, fault_counters, "verbena_fault_counters", "VERBENA_1",                                  \
       (struct ibv_context *, char *, size_t))                                                      \
-    X(int, attach, "verbena_attach", "VERBENA_1",                                                      \
-      (struct vb_sim_attachment *, const char *, struct ibv_device **))                                      \
+    X(int, attach, "verbena_attach", "VERBENA_1",                                                  \
+      (struct vb_sim_attachment *, const char *, struct ibv_device **))                            \
     X(void, detach, "verbena_detach", "VERBENA_1", (struct ibv_device *))                          \
     X(int, step, "verbena_step", "VERBENA_1", (struct ibv_context *, uint64_t))                    \
     X(uint64_t, world_time, "verbena_world_time", "VERBENA_1", (struct ibv_context *))             \

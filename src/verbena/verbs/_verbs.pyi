@@ -55,29 +55,29 @@ class HasFileno(Protocol):
         """The file descriptor."""
 
 Local: TypeAlias = MR | SGE | Sequence[SGE]
-"""Local memory of a request: all of a region, or a piece or several of one."""
+"""Local memory of a request: a whole region, a piece, or several pieces."""
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 """The type of an array's items."""
 
 Number: TypeAlias = SupportsIndex
-"""An integer: an int, or one of NumPy's, as an address or a key that came in an array."""
+"""An integer: an int, or one of NumPy's, such as an address or a key from an array."""
 
 Bytes: TypeAlias = Buffer | NDArray[Any]
-"""What has the buffer protocol; NumPy's own types say so only from Python 3.12 on."""
+"""An object with the buffer protocol; NumPy's types declare it only from Python 3.12 on."""
 
 def library_in_front() -> str | None:
     """The path of the Verbena that ``verbena run`` put in front of every libibverbs, or None."""
 
 def devices_of(library: Library) -> list[Device]:
-    """The devices that ``library`` finds, as a list of Device."""
+    """Return the devices that ``library`` finds, as a list of Device."""
 
 def attach(library: Library, attachment: int, name: str, owner: object) -> Device:
-    """A Device called ``name`` that is a host of a simulated fabric.
+    """Return a Device called ``name`` that is the adapter of a host of a simulated fabric.
 
-    ``attachment`` is the address of the host's struct vb_sim_attachment. ``owner`` keeps that alive
-    and learns of the descriptors that programs may wait for: ``add_fd``, with the CompChannel if it
-    is one's, and ``remove_fd``. Raises VerbsError:
+    ``attachment`` is the address of the host's struct vb_sim_attachment; ``owner`` keeps that
+    alive, and its ``add_fd`` and ``remove_fd`` are called for descriptors that programs may wait
+    for (``add_fd`` gets the CompChannel, too, if the descriptor is one's). Raises VerbsError:
     EOPNOTSUPP when the library is not Verbena's, EPROTO when it is of another version.
     """
 
@@ -115,10 +115,10 @@ class Device:
         """The node GUID, in host byte order."""
     @property
     def node_type(self) -> NodeType:
-        """What kind of node it is."""
+        """The kind of node, as NodeType."""
     @property
     def transport_type(self) -> TransportType:
-        """The transport that it speaks."""
+        """The transport, as TransportType."""
     def open(self) -> Context:
         """Open the device. Raises VerbsError."""
 
@@ -141,14 +141,14 @@ class Context:
     def async_fd(self) -> int:
         """The file descriptor that is readable when an event is there; non-blocking."""
     def close(self) -> None:
-        """Close every object made from the context, then the device; twice does no harm.
+        """Close every object made from the context, then the device. Closing twice has no effect.
 
-        Waits that other threads are in end: VerbsError(ECANCELED) there. Other calls that are under
-        way end first, and none begins. Raises VerbsError(EBUSY), and closes nothing, where a wait
-        of this very thread has called it, as from a signal's handler.
+        Waits of other threads end with VerbsError(ECANCELED). Other calls that are under way end
+        first, and no call begins. Raises VerbsError(EBUSY), and closes nothing, if it is called
+        within a wait of this thread, as from a signal handler.
         """
     def call_when_closed(self, method: Callable[[], None]) -> None:
-        """Have a bound method called when this is being closed. It is held weakly."""
+        """Register a bound method to be called at closing. It is held by a weak reference."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -157,7 +157,7 @@ class Context:
         traceback: TracebackType | None,
     ) -> None: ...
     def query_device(self) -> DeviceAttr:
-        """What the device offers, as DeviceAttr."""
+        """Return the device's capabilities, as DeviceAttr."""
     def query_port(self, port_num: int = 1) -> PortAttr:
         """State and limits of a port (they count from 1), as PortAttr.
 
@@ -175,16 +175,16 @@ class Context:
     def query_pkey(self, port_num: int, index: int) -> int:
         """Entry ``index`` of the port's partition key table. Raises VerbsError(EINVAL)."""
     def query_memory(self) -> MemoryAttr:
-        """What the device offers beside plain regions, as MemoryAttr."""
+        """Return the capabilities for device memory and on-demand regions, as MemoryAttr."""
     def alloc_pd(self) -> PD:
         """Make a protection domain."""
     def open_xrcd(self, fd: int | HasFileno | None = None, oflags: int = os.O_CREAT) -> XRCD:
-        """Open an XRC domain, shared with whoever opens one with the same file.
+        """Open an XRC domain, shared with all that open one with the same file.
 
         ``fd`` is a file descriptor or an object with ``fileno()``; it may be closed afterwards.
-        Without it the domain is one of its own. ``oflags``: O_CREAT makes a domain where none is
-        open, O_EXCL demands it. Raises VerbsError: EAGAIN when none is open and O_CREAT is missing,
-        EINVAL when one is and O_EXCL is given.
+        Without ``fd`` the domain is not shared. ``oflags``: O_CREAT makes a domain if none is open,
+        O_EXCL requires that none is. Raises VerbsError: EAGAIN when none is open and O_CREAT is
+        missing, EINVAL when one is and O_EXCL is given.
         """
     def alloc_dm(self, length: int, log_align_req: int = 0) -> DM:
         """Allocate device memory, zeroed, at a multiple of ``2**log_align_req`` bytes.
@@ -192,9 +192,9 @@ class Context:
         Raises VerbsError: EINVAL (more than max_dm_size), ENOMEM, EOPNOTSUPP.
         """
     def alloc_td(self) -> TD:
-        """Make a thread domain. Raises VerbsError(EOPNOTSUPP) where the device has none."""
+        """Make a thread domain. Raises VerbsError(EOPNOTSUPP) if the device does not support it."""
     def create_comp_channel(self) -> CompChannel:
-        """Make a completion channel, on which a CQ says that something completed."""
+        """Make a completion channel, by which a CQ signals completions."""
     def create_cq(self, cqe: int, channel: CompChannel | None = None, comp_vector: int = 0) -> CQ:
         """Make a completion queue with room for at least ``cqe`` completions.
 
@@ -206,35 +206,37 @@ class Context:
         The event is acknowledged already. The GIL is released while waiting.
         """
     def explain(self, vendor_err: int) -> str:
-        """The core's own account of an error completion, from its ``vendor_err``; '' if it has
+        """Return the evidence of an error completion as text, by its ``vendor_err``; '' if there is
         none."""
     def describe(self) -> dict[str, Any] | None:
-        """What Verbena knows of itself and its peers, as a dict; None over another library."""
-    def counters(self) -> dict[str, dict[str, int]] | None:
-        """What the device has counted since this process opened it, as ``{part: {name: number}}``.
+        """Return the state of this process's device and its peers, as a dict.
 
-        The parts are ``direct`` (requests that went to peers of this host without packets),
-        ``engine`` (packets, retries, refusals: a name for each reason), ``udp`` and ``steer``; the
-        last three are 0 where the device sends no packets. What each means is in
-        ``src/native/direct/counters.h`` and ``src/native/hca/counters.h``. None over another
-        library.
+        None with a library other than Verbena's.
+        """
+    def counters(self) -> dict[str, dict[str, int]] | None:
+        """Return the counters since this process opened the device, as ``{part: {name: number}}``.
+
+        The parts are ``direct`` (requests to peers on this host without packets), ``engine``
+        (packets, retries, refusals: a name for each reason), ``udp`` and ``reuseport``; the last
+        three are 0 if the device sends no packets. ``src/native/direct/counters.h`` and
+        ``src/native/hca/counters.h`` explain the names. None with a library other than Verbena's.
         """
     def cancel_wait(self) -> None:
-        """End every ``get_async_event`` that another thread is in: VerbsError(ECANCELED) there."""
+        """End every ``get_async_event`` of other threads with VerbsError(ECANCELED)."""
     def set_fault(self, text: str) -> None:
-        """Fault rules, as text, in place of the present ones; '' for none. See verbena.fault.
+        """Replace the fault rules by those of a text; '' for none. See verbena.fault.
 
-        Raises ValueError when a word of them is wrong, VerbsError(EOPNOTSUPP) when the device sends
-        no packets or is not Verbena's; the text says why.
+        Raises ValueError for a wrong word, VerbsError(EOPNOTSUPP) when the device sends no packets
+        or is not Verbena's; the text says why.
         """
     def fault_counters(self) -> str:
-        """How often each fault rule matched and acted: a line for each.
+        """Return how often each fault rule matched and acted: a line for each.
 
         Raises VerbsError(EOPNOTSUPP) as set_fault does.
         """
 
 class Resource:
-    """An object of a device: a context manager that closes itself and whatever uses it."""
+    """An object of a device: a context manager that closes itself and its users."""
 
     @property
     def context(self) -> Context:
@@ -246,15 +248,18 @@ class Resource:
     def closed(self) -> bool:
         """True once the object is closed."""
     def close(self) -> None:
-        """Release the object; once is enough, and twice does no harm.
+        """Release the object. Closing it twice has no effect.
 
-        Raises VerbsError(EBUSY) while something else uses it.
+        Raises VerbsError(EBUSY) while another object uses it.
         """
     def call_before_closing(self, method: Callable[[], None]) -> None:
-        """Have a bound method called when this is about to be closed, and still works. It is held
-        weakly, and is called again where closing fails (EBUSY) and is tried again."""
+        """Register a bound method to be called before closing, while the object still works.
+
+        It is held by a weak reference, and is called again if closing fails (EBUSY) and is
+        repeated.
+        """
     def call_when_closed(self, method: Callable[[], None]) -> None:
-        """Have a bound method called once this is closed. It is held weakly."""
+        """Register a bound method to be called after closing. It is held by a weak reference."""
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -270,8 +275,8 @@ class PD(Resource):
     def reg_mr(self, target: int, length: int, access: int = 1) -> MR:
         """Register memory: ``reg_mr(obj, access)`` or ``reg_mr(addr, length, access)``.
 
-        ``obj`` is anything with the buffer protocol whose bytes are contiguous; it is held while it
-        is registered. By address, the caller keeps the memory alive. ``access`` defaults to
+        ``obj`` is any object with the buffer protocol whose bytes are contiguous; the region holds
+        a reference to it. By address, the caller keeps the memory alive. ``access`` defaults to
         LOCAL_WRITE. Raises VerbsError, and BufferError when the memory is read-only but ``access``
         writes.
         """
@@ -279,21 +284,21 @@ class PD(Resource):
     def reg_mr(self, target: Bytes, access: int = 1) -> MR:
         """Register memory: ``reg_mr(obj, access)`` or ``reg_mr(addr, length, access)``.
 
-        ``obj`` is anything with the buffer protocol whose bytes are contiguous; it is held while it
-        is registered. By address, the caller keeps the memory alive. ``access`` defaults to
+        ``obj`` is any object with the buffer protocol whose bytes are contiguous; the region holds
+        a reference to it. By address, the caller keeps the memory alive. ``access`` defaults to
         LOCAL_WRITE. Raises VerbsError, and BufferError when the memory is read-only but ``access``
         writes.
         """
     def alloc(self, nbytes: int, access: int = 1) -> MR:
         """Allocate ``nbytes`` zeroed bytes (aligned to a page) and register them.
 
-        Over Verbena's library the memory is shared with peer processes, so that a WRITE into it is
-        one copy; over another it is an anonymous mapping. Raises VerbsError(ENOMEM).
+        With Verbena's library peer processes map the memory, so that a WRITE into it is one copy;
+        with another library it is an anonymous mapping. Raises VerbsError(ENOMEM).
         """
     def alloc_null_mr(self) -> MR:
-        """A region that is read as zeros and written without effect, at any address: an lkey.
+        """Make a null region: at any address reads give zeros and writes have no effect.
 
-        Raises VerbsError(EOPNOTSUPP) where the device has none, or VerbsError(ENOMEM).
+        Raises VerbsError(EOPNOTSUPP) if the device does not support it, or VerbsError(ENOMEM).
         """
     def reg_dm(self, dm: DM, length: int, offset: int = 0, access: int = 1) -> MR:
         """Register ``length`` bytes of a DM from ``offset`` on; addresses count from 0.
@@ -303,8 +308,8 @@ class PD(Resource):
     def advise_mr(self, advice: int, sg_list: SGE | Iterable[SGE], flush: bool = True) -> None:
         """Prefetch parts of on-demand regions: a MRAdvice and one SGE or several.
 
-        With ``flush`` they are there when it returns. Raises VerbsError: EINVAL, ENOENT (no such
-        lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
+        With ``flush`` the pages are present when it returns. Raises VerbsError: EINVAL, ENOENT (no
+        such lkey), EPERM, EFAULT (a page is not there), EOPNOTSUPP.
         """
     def alloc_mw(self, mw_type: int = 2) -> MW:
         """Make a memory window of type 1 or 2. Raises VerbsError(EINVAL) for another type."""
@@ -377,11 +382,10 @@ class PD(Resource):
 
 @final
 class MR(Resource):
-    """A registered memory region; it offers its bytes through the buffer protocol.
+    """A registered memory region; its bytes are available through the buffer protocol.
 
     ``close()`` ends the registration at once. The memory itself (that of ``PD.alloc``, or the
-    object given to ``PD.reg_mr``) lives on until the last view of it is gone, so a view never
-    dangles.
+    object given to ``PD.reg_mr``) lives until its last view is gone, so a view never dangles.
     """
 
     @property
@@ -389,7 +393,7 @@ class MR(Resource):
         """The protection domain in which it is registered."""
     @property
     def addr(self) -> int:
-        """The address of its first byte; a peer's ``remote_addr`` counts from here."""
+        """The address of its first byte, from which a peer computes ``remote_addr``."""
     @property
     def length(self) -> int:
         """Its length in bytes."""
@@ -405,7 +409,7 @@ class MR(Resource):
     def change_access(self, access: int) -> None:
         """Register it again with other AccessFlags; its keys stay.
 
-        Raises VerbsError, and the region is as it was: EINVAL, or EBUSY while a window is bound.
+        Raises VerbsError, and does not change the region: EINVAL, or EBUSY while a window is bound.
         """
     def reregister(
         self,
@@ -415,11 +419,11 @@ class MR(Resource):
         length: int | None = None,
         access: int | None = None,
     ) -> None:
-        """Register it again (``ibv_rereg_mr``): what is not given stays as it is.
+        """Register it again (``ibv_rereg_mr``); arguments that are not given stay unchanged.
 
-        ``addr`` and ``length`` (bytes) name other memory, which the caller keeps alive, and the
-        region's keys are others then. Only a region that was registered by address has other
-        memory; ValueError for the rest. Raises VerbsError, and the region is as it was: EINVAL,
+        ``addr`` and ``length`` (bytes) name other memory, which the caller keeps alive; the region
+        then gets other keys. That is possible only for a region that was registered by address, and
+        raises ValueError otherwise. Raises VerbsError, and does not change the region: EINVAL,
         EFAULT, or EBUSY while a window is bound.
         """
     def __len__(self) -> int: ...
@@ -431,11 +435,11 @@ class MR(Resource):
         shape: int | tuple[int, ...] | None = None,
         offset: int = 0,
     ) -> NDArray[np.uint8]:
-        """A NumPy array over the region's memory, without a copy.
+        """Return a NumPy array over the region's memory, without a copy.
 
         ``shape`` defaults to all items from ``offset`` (bytes) on. Raises ValueError when it does
-        not fit, or when without a ``shape`` bytes of part of an item would be left; BufferError
-        when the MR is closed or was registered by address.
+        not fit, or when without a ``shape`` the bytes are not whole items; BufferError when the MR
+        is closed or was registered by address.
         """
     @overload
     def array(
@@ -444,11 +448,11 @@ class MR(Resource):
         shape: int | tuple[int, ...] | None = None,
         offset: int = 0,
     ) -> NDArray[_Scalar]:
-        """A NumPy array over the region's memory, without a copy.
+        """Return a NumPy array over the region's memory, without a copy.
 
         ``shape`` defaults to all items from ``offset`` (bytes) on. Raises ValueError when it does
-        not fit, or when without a ``shape`` bytes of part of an item would be left; BufferError
-        when the MR is closed or was registered by address.
+        not fit, or when without a ``shape`` the bytes are not whole items; BufferError when the MR
+        is closed or was registered by address.
         """
     @overload
     def array(
@@ -457,32 +461,32 @@ class MR(Resource):
         shape: int | tuple[int, ...] | None = None,
         offset: int = 0,
     ) -> NDArray[Any]:
-        """A NumPy array over the region's memory, without a copy.
+        """Return a NumPy array over the region's memory, without a copy.
 
         ``shape`` defaults to all items from ``offset`` (bytes) on. Raises ValueError when it does
-        not fit, or when without a ``shape`` bytes of part of an item would be left; BufferError
-        when the MR is closed or was registered by address.
+        not fit, or when without a ``shape`` the bytes are not whole items; BufferError when the MR
+        is closed or was registered by address.
         """
     def sge(self, length: int | None = None, offset: int = 0) -> SGE:
-        """An SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
+        """Return an SGE for ``length`` bytes (default: all that follow) from ``offset`` on."""
     def load_u64(self, offset: int) -> int:
-        """The 64-bit word at ``offset`` bytes, read at once (acquire), in host byte order."""
+        """Read the 64-bit word at ``offset`` bytes atomically (acquire), in host byte order."""
     def store_u64(self, offset: int, value: int) -> None:
-        """Set the 64-bit word at ``offset`` bytes at once (release), in host byte order."""
+        """Set the 64-bit word at ``offset`` bytes atomically (release), in host byte order."""
     def wait_u64(self, offset: int, value: int, timeout: float | None = None) -> bool:
         """Spin until the 64-bit word at ``offset`` equals ``value``; True if it does in time.
 
-        ``timeout`` is in seconds (None: forever). Keeps a core busy; the GIL is released after a
-        microsecond. For peers that answer fast.
+        ``timeout`` is in seconds (None: forever). The call keeps a core busy, so it suits peers
+        that answer fast; the GIL is released after a microsecond.
         """
 
     def cancel_wait(self) -> None:
-        """End every ``wait_u64`` that another thread is in: VerbsError(ECANCELED) there."""
+        """End every ``wait_u64`` of other threads with VerbsError(ECANCELED)."""
 
 class MW(Resource):
-    """A memory window: a key for a part of a region, which ``QP.bind_mw`` binds.
+    """A memory window: a key for a part of a region, to which ``QP.bind_mw`` binds it.
 
-    ``close()`` ends what it is bound to as well.
+    ``close()`` also unbinds it.
     """
 
     @property
@@ -510,26 +514,27 @@ class DM(Resource):
     def copy_to(self, offset: int, data: Bytes) -> None:
         """Copy bytes into it, to ``offset``.
 
-        Raises VerbsError(EINVAL) for what leaves it, or what is not a multiple of 4 bytes at one.
+        Raises VerbsError(EINVAL) for a range that leaves it, and unless offset and length are
+        multiples of 4 bytes.
         """
     def copy_from(self, offset: int, length: int) -> bytes:
         """The ``length`` bytes at ``offset``. Raises VerbsError(EINVAL) as copy_to does."""
 
 class TD(Resource):
-    """A thread domain: what is made in a parent domain with it is used by one thread at a time."""
+    """A thread domain: objects of a parent domain with it are used by one thread at a time."""
 
 class ParentDomain(PD):
     """A protection domain over another one: keys and QPs of both work together."""
 
     @property
     def parent(self) -> PD:
-        """The protection domain that it lies over."""
+        """The protection domain for which it stands."""
     @property
     def td(self) -> TD | None:
         """Its thread domain, or None."""
 
 def attached(owners: Iterable[object]) -> list[Context]:
-    """The open contexts of devices that are attached to one of ``owners``."""
+    """Return the open contexts of devices that ``attach`` made for one of ``owners``."""
 
 def inc_rkey(rkey: int) -> int:
     """The key with the next low byte (``ibv_inc_rkey``), for a window's next binding."""
@@ -537,7 +542,7 @@ def inc_rkey(rkey: int) -> int:
 class SGE:
     """A piece of local memory: ``SGE(mr, length, offset=0)`` or ``SGE(addr, length, lkey)``.
 
-    ``length`` None with an MR: all bytes that follow ``offset``. ``owner`` is the MR, or None.
+    With an MR, ``length`` None stands for all bytes after ``offset``. ``owner`` is the MR, or None.
     """
 
     def __init__(
@@ -545,7 +550,7 @@ class SGE:
     ) -> None: ...
     @property
     def owner(self) -> MR | None:
-        """The MR that the piece is of; None if it was given by address."""
+        """The MR of the piece; None if it was given by address."""
     @property
     def addr(self) -> int:
         """Address of the first byte."""
@@ -691,7 +696,7 @@ class WC:
         """Raise CompletionError, which says the cause, if it failed."""
 
 class CompChannel(Resource):
-    """A completion channel: a file descriptor that becomes readable when an armed CQ has something.
+    """A completion channel: a descriptor that becomes readable when an armed CQ has a completion.
 
     The descriptor is non-blocking; ``get_cq_event`` and ``CQ.wait`` sleep in poll(2).
     """
@@ -701,7 +706,7 @@ class CompChannel(Resource):
         """The file descriptor, for select, poll, epoll and event loops."""
     @property
     def is_shared(self) -> bool:
-        """True when several CQs notify it, so that who waits for one may take another's event."""
+        """True when several CQs notify it: a wait for one may take another one's event."""
     def get_cq_event(self, timeout: float | None = None) -> CQ | None:
         """Wait up to ``timeout`` seconds (None: forever) for an event; its CQ, or None.
 
@@ -711,15 +716,15 @@ class CompChannel(Resource):
     def cancel_wait(self) -> None:
         """End every ``get_cq_event`` that another thread is in: VerbsError(ECANCELED) there."""
     def drain(self) -> int:
-        """Take and acknowledge all events that are there, without waiting; how many they were."""
+        """Take and acknowledge all events that are there, without waiting; returns their number."""
     def keep_events(self, keep: bool) -> None:
-        """Have events of a simulated host not pass through the descriptor, or again so.
+        """Keep events of a simulated host from passing through the descriptor, or let them again.
 
-        For the world's own loop, which is told of them. Raises VerbsError: ENOMEM.
+        For the world's own loop, which gets them otherwise. Raises VerbsError: ENOMEM.
         """
     @property
     def has_kept(self) -> bool:
-        """Whether there are events that were kept."""
+        """Return whether there are events that ``keep_events`` kept."""
 
 class CQ(Resource):
     """A completion queue."""
@@ -729,7 +734,7 @@ class CQ(Resource):
         """The completion channel that it notifies, or None."""
     @property
     def cqe(self) -> int:
-        """How many completions it has room for."""
+        """The number of completions for which it has room."""
     def resize(self, cqe: int) -> None:
         """Make room for at least ``cqe`` completions. Raises VerbsError."""
     def req_notify(self, solicited_only: bool = False) -> None:
@@ -739,7 +744,7 @@ class CQ(Resource):
         """Take completions that are there, without waiting.
 
         Returns a list of up to ``max_entries`` WC. With ``out``, a NumPy array of
-        ``verbs.wc_dtype``, fills it from the start and returns how many. Raises
+        ``verbs.wc_dtype``, fills it from the start and returns their number. Raises
         VerbsError when the CQ is in error.
         """
     @overload
@@ -747,7 +752,7 @@ class CQ(Resource):
         """Take completions that are there, without waiting.
 
         Returns a list of up to ``max_entries`` WC. With ``out``, a NumPy array of
-        ``verbs.wc_dtype``, fills it from the start and returns how many. Raises
+        ``verbs.wc_dtype``, fills it from the start and returns their number. Raises
         VerbsError when the CQ is in error.
         """
     @overload
@@ -759,8 +764,7 @@ class CQ(Resource):
         spin: float | None = None,
         out: None = None,
     ) -> list[WC]:
-        """Wait until ``n`` completions are there and take them; fewer when ``timeout`` seconds are
-        over.
+        """Wait for ``n`` completions and take them; fewer when ``timeout`` seconds are over.
 
         Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
         their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
@@ -777,8 +781,7 @@ class CQ(Resource):
         spin: float | None = None,
         out: NDArray[np.void],
     ) -> int:
-        """Wait until ``n`` completions are there and take them; fewer when ``timeout`` seconds are
-        over.
+        """Wait for ``n`` completions and take them; fewer when ``timeout`` seconds are over.
 
         Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
         their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
@@ -788,14 +791,14 @@ class CQ(Resource):
         """
 
     def wait_one(self, timeout: float | None = None, *, spin: float | None = None) -> WC:
-        """Wait for one completion and take it: the WC, which may be one with an error.
+        """Wait for one completion and return its WC, which may have an error.
 
         Raises TimeoutError when there is none after ``timeout`` seconds (None: waits for ever), and
-        what ``wait`` raises; ``spin`` is as there.
+        the errors of ``wait``; ``spin`` is as there.
         """
     def cancel_wait(self) -> None:
         """End every ``wait`` and ``wait_one`` that another thread is in, which raises
-        VerbsError(ECANCELED) there. Waits that begin later are not concerned."""
+        VerbsError(ECANCELED) there. Waits that begin later are not affected."""
 
 class AH(Resource):
     """An address handle: where a UD request goes."""
@@ -805,7 +808,7 @@ class AH(Resource):
         """The protection domain that it was made in."""
 
 class XRCD(Resource):
-    """An XRC domain: its target QPs deliver to its SRQs, whichever a request names.
+    """An XRC domain: its target QPs deliver each request to the SRQ that it names.
 
     ``Context.open_xrcd`` opens it. Initiators are QPs of type XRC_SEND, made as all others
     (``PD.create_qp``).
@@ -814,10 +817,10 @@ class XRCD(Resource):
     def create_srq(
         self, pd: PD, cq: CQ, max_wr: int = 128, max_sge: int = 1, srq_limit: int = 0
     ) -> SRQ:
-        """Make an SRQ that requests name by its ``srq_num``; what it receives completes on ``cq``.
+        """Make an SRQ that requests name by its ``srq_num``; its receives complete on ``cq``.
 
-        ``pd`` counts for its buffers, and for the rkeys of requests that name it. Raises
-        VerbsError.
+        ``pd`` is the protection domain of its buffers, and of the rkeys of requests that name it.
+        Raises VerbsError.
         """
     def create_qp(self) -> QP:
         """Make a target QP (XRC_RECV). It has no queues, and no ``pd``, ``send_cq``, ``recv_cq``.
@@ -825,16 +828,16 @@ class XRCD(Resource):
         Raises VerbsError.
         """
     def open_qp(self, qp_num: int) -> QP:
-        """Another handle of a target QP of this domain, which lives as long as one of them.
+        """Return another handle of a target QP of this domain, which lives until its last handle.
 
         Raises VerbsError: EINVAL when the domain has none of this number, EOPNOTSUPP when it is
         another process's (over Verbena: its SRQs and target QPs belong to one process).
         """
 
 class SRQ(Resource):
-    """A shared receive queue: several QPs take their receives from it.
+    """A shared receive queue, from which several QPs take their receives.
 
-    One that ``XRCD.create_srq`` made has an ``xrcd``, a ``cq`` and a number besides.
+    An SRQ of ``XRCD.create_srq`` also has an ``xrcd``, a ``cq`` and a number.
     """
 
     @property
@@ -845,14 +848,14 @@ class SRQ(Resource):
         """The XRC domain that it was made in, or None."""
     @property
     def cq(self) -> CQ | None:
-        """Of an XRC domain's: where its receives complete. Otherwise None."""
+        """The CQ of its receives, for an SRQ of an XRC domain; otherwise None."""
     @property
     def srq_num(self) -> int:
         """The number by which XRC requests name it. Raises VerbsError(EINVAL) for another kind."""
     def post_recv(self, wr: RecvWR | Iterable[RecvWR]) -> None:
         """Post a RecvWR or a sequence of them.
 
-        Raises VerbsError; its ``posted`` counts those before.
+        Raises VerbsError; its ``posted`` counts the requests before the failed one.
         """
     def recv(
         self, local: Local, offset: int = 0, length: int | None = None, wr_id: int = 0
@@ -868,8 +871,8 @@ class SRQ(Resource):
     def query(self) -> SRQAttr:
         """Its present attributes, as SRQAttr."""
     def modify(self, max_wr: int | None = None, srq_limit: int | None = None) -> None:
-        """Change its room, or arm the limit event: SRQ_LIMIT_REACHED comes once when fewer receives
-        are left."""
+        """Change its size, or arm the limit event: SRQ_LIMIT_REACHED comes once when fewer receives
+        than ``srq_limit`` are left."""
 
 @final
 class QP(Resource):
@@ -881,22 +884,22 @@ class QP(Resource):
 
     @property
     def pd(self) -> PD:
-        """Its protection domain; None of an XRC target."""
+        """Its protection domain; None for an XRC target."""
     @property
     def send_cq(self) -> CQ:
-        """Where its send requests complete; None of an XRC target."""
+        """The CQ of its send requests; None for an XRC target."""
     @property
     def recv_cq(self) -> CQ:
-        """Where its receives complete; None of an XRC target."""
+        """The CQ of its receives; None for an XRC target."""
     @property
     def srq(self) -> SRQ | None:
-        """Where it takes its receives from, if it has no receive queue of its own."""
+        """The SRQ that it uses in place of a receive queue, or None."""
     @property
     def xrcd(self) -> XRCD | None:
-        """Of an XRC target: its domain. Otherwise None."""
+        """The domain of an XRC target; None for other types."""
     @property
     def cap(self) -> QPCap:
-        """How much room its queues have."""
+        """The capacity of its queues, as QPCap."""
     @property
     def qp_num(self) -> int:
         """Its number, 24 bits."""
@@ -905,7 +908,7 @@ class QP(Resource):
         """Its QPType."""
     @property
     def state(self) -> QPState:
-        """Its present QPState, asked from the device."""
+        """Its present QPState, queried from the device."""
     def modify(
         self,
         attr_mask: SupportsInt | None = None,
@@ -940,7 +943,7 @@ class QP(Resource):
         """Change attributes (named as in ``ibv_qp_attr``), and with ``qp_state`` the state.
 
         ``attr_mask`` defaults to exactly the keywords given; the attributes that each transition
-        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and nothing has changed then.
+        needs are in ibv_modify_qp(3). Raises VerbsError(EINVAL), and changes nothing then.
         """
     def query(self) -> QPAttr:
         """All its attributes, as QPAttr."""
@@ -949,7 +952,7 @@ class QP(Resource):
     ) -> None:
         """RESET to INIT.
 
-        ``access`` is what peers may do (RC, UC); ``qkey`` what they must know (UD).
+        ``access`` are the operations that peers may do (RC, UC); ``qkey`` is the Q_Key (UD).
         """
     def to_rtr(
         self,
@@ -963,7 +966,7 @@ class QP(Resource):
     ) -> None:
         """INIT to RTR, ready to receive.
 
-        UD takes none of the arguments, UC and XRC_SEND not the last two. Raises TypeError without
+        UD has none of the arguments, UC and XRC_SEND lack the last two. Raises TypeError without
         ``ah_attr``, the peer's address as AHAttr, and VerbsError.
         """
     def to_rts(
@@ -977,13 +980,13 @@ class QP(Resource):
     ) -> None:
         """RTR to RTS, ready to send.
 
-        UC and UD take only ``sq_psn``, XRC_RECV ``timeout`` besides.
+        UC and UD have only ``sq_psn``, XRC_RECV also ``timeout``.
         """
     def attach_mcast(self, gid: bytes | Gid, lid: int = 0) -> None:
-        """From now on a UD QP receives what is sent to the multicast group ``gid``.
+        """Attach a UD QP to the multicast group ``gid``, so that it receives the group's datagrams.
 
         ``gid`` is 16 bytes: an IPv6 multicast address, or an IPv4 one as ``::ffff:a.b.c.d``. RoCE
-        knows no ``lid``. Senders address the group by an AH with that ``dgid`` and by
+        ignores ``lid``. Senders address the group by an AH with that ``dgid`` and by
         ``remote_qpn=verbs.MULTICAST_QPN``. A QP that is closed leaves its groups. Raises
         VerbsError: EINVAL (not UD, or no multicast GID), ENOMEM (``max_mcast_grp``,
         ``max_mcast_qp_attach``, or a limit of the system); ValueError when ``gid`` is no 16 bytes.
@@ -1023,8 +1026,8 @@ class QP(Resource):
     ) -> None:
         """Post a SEND of ``length`` bytes of an MR from ``offset`` on (default: all), or of SGEs.
 
-        With INLINE in ``flags``, ``local`` may be any bytes-like object. With ``imm_data``, a SEND
-        with immediate. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer;
+        With INLINE in ``flags``, ``local`` may be any bytes-like object. With ``imm_data`` it is a
+        SEND with immediate data. ``ah``, ``remote_qpn`` and ``remote_qkey`` address a UD peer;
         ``remote_srqn`` is, on XRC_SEND, the number of the SRQ that the request is for, as with all
         the following.
         """
@@ -1042,7 +1045,7 @@ class QP(Resource):
     def local_invalidate(
         self, rkey: Number, *, wr_id: int = 0, flags: int = SendFlags.SIGNALED
     ) -> None:
-        """Post a LOCAL_INV of a window of type 2 that is bound through this QP."""
+        """Post a LOCAL_INV for the rkey of a window of type 2 that is bound through this QP."""
     def bind_mw(
         self,
         mw: MW,
@@ -1055,12 +1058,12 @@ class QP(Resource):
         wr_id: int = 0,
         flags: int = SendFlags.SIGNALED,
     ) -> int:
-        """Post the binding of a window to ``length`` bytes of an MR from ``offset`` (default: all).
+        """Bind a window to ``length`` bytes of an MR from ``offset`` on (default: all).
 
-        Returns the key that it then has, which is ``mw.rkey`` from now on. For type 2 its low byte
-        is ``rkey``'s (default: the next one). Type 1 without an MR: it is bound to nothing.
-        ``access`` defaults to REMOTE_WRITE. Raises VerbsError. A range that leaves the MR is
-        refused by the device (MW_BIND_ERR).
+        Returns the window's new key, which is ``mw.rkey`` from now on. For type 2 its low byte is
+        that of ``rkey`` (default: the next one). A window of type 1 without an MR is unbound.
+        ``access`` defaults to REMOTE_WRITE. Raises VerbsError. The device refuses a range that
+        leaves the MR (MW_BIND_ERR).
         """
     def recv(
         self, local: Local, offset: int = 0, length: int | None = None, *, wr_id: int = 0
@@ -1109,7 +1112,7 @@ class QP(Resource):
     ) -> None:
         """Post a compare-and-swap of the 64-bit word at ``remote_addr`` (a multiple of 8).
 
-        The word's old value comes to the 8 bytes at ``offset`` of the MR, in host byte order.
+        The word's old value is written to the 8 bytes at ``offset`` of the MR, in host byte order.
         """
     def fetch_add(
         self,
@@ -1137,8 +1140,8 @@ class QP(Resource):
     ) -> None:
         """Post an atomic write of the 8 bytes at ``offset`` of the MR to ``remote_addr``.
 
-        That is a multiple of 8, and who looks there sees all of the eight bytes or none (IBA 1.5,
-        annex A19). It counts among the ``max_rd_atomic`` and needs ``REMOTE_WRITE``.
+        ``remote_addr`` is a multiple of 8, and a reader sees all of the eight bytes or none (IBA
+        1.5, annex A19). The request counts among the ``max_rd_atomic`` and needs ``REMOTE_WRITE``.
         """
     def flush(
         self,
@@ -1153,8 +1156,8 @@ class QP(Resource):
     ) -> None:
         """Post a FLUSH of ``length`` bytes from ``remote_addr`` on (IBA 1.5, annex A19).
 
-        When it completes, what this QP wrote there before is visible to all of the peer's host.
-        ``length`` None: the whole of the region, and ``remote_addr`` is not looked at.
+        When it completes, this QP's earlier writes there are visible to the peer's whole host.
+        ``length`` None stands for the whole region, and ``remote_addr`` is ignored then.
         ``placement`` is a PlacementType; the peer's QP and region need FLUSH_GLOBAL,
         FLUSH_PERSISTENT or both. It counts among the ``max_rd_atomic``. Raises VerbsError:
         EOPNOTSUPP with a libibverbs other than Verbena's, EINVAL for an unknown placement.

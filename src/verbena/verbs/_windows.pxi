@@ -14,13 +14,13 @@ def inc_rkey(rkey):
 
 @cython.no_gc_clear
 cdef class MW(Resource):
-    """A memory window: a key for a part of a region, which ``QP.bind_mw`` binds.
+    """A memory window: a key for a part of a region, to which ``QP.bind_mw`` binds it.
 
-    ``close()`` ends what it is bound to as well.
+    ``close()`` also unbinds it.
     """
 
     cdef readonly PD pd
-    cdef MR bound  # it cannot go before the window does
+    cdef MR bound  # it cannot be closed before the window
     cdef ibv_mw *mw
 
     def __dealloc__(self):
@@ -139,7 +139,8 @@ cdef class DM(Resource):
     def copy_to(self, offset, data):
         """Copy bytes into it, to ``offset``.
 
-        Raises VerbsError(EINVAL) for what leaves it, or what is not a multiple of 4 bytes at one.
+        Raises VerbsError(EINVAL) for a range that leaves it, and unless offset and length are
+        multiples of 4 bytes.
         """
         cdef Py_buffer view
         cdef uint64_t start = _u64(offset, "offset")
@@ -188,7 +189,7 @@ cdef DM _alloc_dm(Context context, size_t length, uint32_t log_align_req):
 
 @cython.no_gc_clear
 cdef class TD(Resource):
-    """A thread domain: what is made in a parent domain with it is used by one thread at a time."""
+    """A thread domain: objects of a parent domain with it are used by one thread at a time."""
 
     cdef ibv_td *td
 
@@ -236,10 +237,10 @@ cdef class ParentDomain(PD):
 
     def __dealloc__(self):
         self._leave()
-        self._destroy()  # here, because PD's comes when `parent` and `td` have been let go
+        self._destroy()  # here, because that of PD runs after `parent` and `td` are released
 
     cdef int _rank(self):
-        return RANK_CHANNEL  # before the domains that it is made of
+        return RANK_CHANNEL  # before its domains
 
     cdef bint _uses(self, Resource other):
         return other is self.parent or other is self.td

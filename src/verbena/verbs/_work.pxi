@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Work requests: what is posted.
+# Work requests, and the records of batches.
 
 cdef enum:
     FEW_SGES = 4            # held inside the request; more are allocated
@@ -30,7 +30,7 @@ cdef enum:
 cdef class SGE:
     """A piece of local memory: ``SGE(mr, length, offset=0)`` or ``SGE(addr, length, lkey)``.
 
-    ``length`` None with an MR: all bytes that follow ``offset``. ``owner`` is the MR, or None.
+    With an MR, ``length`` None stands for all bytes after ``offset``. ``owner`` is the MR, or None.
     """
 
     cdef ibv_sge sge
@@ -67,7 +67,7 @@ cdef class SGE:
 
 
 cdef int _fill_sge(ibv_sge *sge, MR mr, size_t offset, length) except -1:
-    """A range of the MR; ValueError, which names the argument, when it leaves the MR."""
+    """Fill in a range of the MR. ValueError, which names the argument, when it leaves the MR."""
     mr._check()
     cdef size_t nbytes
     if length is not None:
@@ -103,7 +103,7 @@ cdef class ScatterGather:
     cdef int count
     cdef size_t nbytes
     cdef list owners
-    cdef object hold  # what a request of it holds: the MR, a tuple of several, or None
+    cdef object hold  # the reference of a request with it: the MR, a tuple of several, or None
 
     def __cinit__(self, *args, **kwargs):
         self.sges = self.few
@@ -118,7 +118,7 @@ cdef class ScatterGather:
             self.sges = self.few
 
     cdef int _set(self, sg_list) except -1:
-        """Take all of the list; none of it when something in it is no SGE."""
+        """Take the whole list, or raise TypeError and take nothing if an item is not an SGE."""
         cdef list entries = _sge_list(sg_list)
         cdef Py_ssize_t count = len(entries)
         cdef Py_ssize_t i
@@ -140,7 +140,7 @@ cdef class ScatterGather:
 
 
 cdef list _sge_list(sg_list):
-    """The SGEs of a request; TypeError, which says what to give, when they are no SGEs."""
+    """Return the SGEs of a request. Raises TypeError, which says what to give, for others."""
     if isinstance(sg_list, SGE):
         return [sg_list]
     if isinstance(sg_list, MR):
@@ -356,12 +356,12 @@ cdef class SendWR(ScatterGather):
         return 0
 
     cdef object _held(self):
-        """What the request holds until it completes; inline data is copied when it is posted."""
+        """Return what the request holds until it completes; inline data is copied at posting."""
         hold = None if self.wr.send_flags & FLAG_INLINE else self.hold
         return hold if self._ah is None else (hold, self._ah)
 
     cdef int _check_ready(self) except -1:
-        """An AH that was closed since must not be dereferenced."""
+        """Raise VerbsError if the AH was closed since, so that it is not dereferenced."""
         if self._ah is not None and self._ah.ah is NULL:
             raise self._ah._closed()
         return 0
@@ -530,7 +530,7 @@ cdef Py_ssize_t _signaled_records(const SendRecord *records, Py_ssize_t count) n
 
 cdef int _post_recv_records(ibv_qp *qp, ibv_srq *srq, const RecvRecord *records,
                             Py_ssize_t count, Py_ssize_t *posted) noexcept nogil:
-    """To the QP, or to the SRQ when ``qp`` is NULL."""
+    """Post to the QP, or to the SRQ when ``qp`` is NULL."""
     cdef ibv_recv_wr wrs[BATCH]
     cdef ibv_sge sges[BATCH]
     cdef ibv_recv_wr *bad
@@ -555,8 +555,10 @@ cdef int _post_recv_records(ibv_qp *qp, ibv_srq *srq, const RecvRecord *records,
 
 
 cdef ibv_recv_wr *_chain_recvs(list requests) except NULL:
-    """Copies of the requests linked into a list (the same one may occur twice); the caller frees
-    it."""
+    """Return copies of the requests, linked into a list (a request may occur twice).
+
+    The caller frees it.
+    """
     cdef Py_ssize_t count = len(requests)
     cdef Py_ssize_t i
     cdef ibv_recv_wr *wrs

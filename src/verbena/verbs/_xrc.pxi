@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# XRC domains, and what is made in them.
+# XRC domains, with their SRQs and target QPs.
 
 @cython.no_gc_clear
 cdef class XRCD(Resource):
-    """An XRC domain: its target QPs deliver to its SRQs, whichever a request names.
+    """An XRC domain: its target QPs deliver each request to the SRQ that it names.
 
     ``Context.open_xrcd`` opens it. Initiators are QPs of type XRC_SEND, made as all others
     (``PD.create_qp``).
@@ -39,10 +39,10 @@ cdef class XRCD(Resource):
         return 0
 
     def create_srq(self, PD pd, CQ cq, max_wr=128, max_sge=1, srq_limit=0):
-        """Make an SRQ that requests name by its ``srq_num``; what it receives completes on ``cq``.
+        """Make an SRQ that requests name by its ``srq_num``; its receives complete on ``cq``.
 
-        ``pd`` counts for its buffers, and for the rkeys of requests that name it. Raises
-        VerbsError.
+        ``pd`` is the protection domain of its buffers, and of the rkeys of requests that name it.
+        Raises VerbsError.
         """
         self._check()
         _of_context(self.context, pd)
@@ -61,7 +61,7 @@ cdef class XRCD(Resource):
         return _create_target(self, None)
 
     def open_qp(self, qp_num):
-        """Another handle of a target QP of this domain, which lives as long as one of them.
+        """Return another handle of a target QP of this domain, which lives until its last handle.
 
         Raises VerbsError: EINVAL when the domain has none of this number, EOPNOTSUPP when it is
         another process's (over Verbena: its SRQs and target QPs belong to one process).
@@ -106,7 +106,7 @@ cdef SRQ _create_xrc_srq(XRCD xrcd, PD pd, CQ cq, uint32_t max_wr, uint32_t max_
 
 
 cdef QP _create_target(XRCD xrcd, qp_num):
-    """A new target QP, or with ``qp_num`` a handle of that one."""
+    """Make a target QP, or with ``qp_num`` return a handle of that one."""
     cdef QP self = QP.__new__(QP)
     cdef uint32_t number = 0 if qp_num is None else _u32(qp_num, "qp_num")
     cdef ibv_qp_cap cap

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attribute structs of libibverbs as dataclasses; names are those of the C fields."""
+"""The attribute structs of libibverbs as dataclasses; names are those of the C fields.
+
+The compiled binding makes and reads them.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,7 @@ class GidEntry:
 
 @dataclass(frozen=True, slots=True)
 class DeviceAttr:
-    """What a device offers (``ibv_device_attr``); GUIDs in host byte order, sizes in bytes."""
+    """Capabilities of a device (``ibv_device_attr``); GUIDs in host byte order, sizes in bytes."""
 
     fw_ver: str
     node_guid: int
@@ -123,7 +126,8 @@ class DeviceAttr:
 
 @dataclass(frozen=True, slots=True)
 class MemoryAttr:
-    """Device memory in bytes, and what may be done with on-demand regions (``ibv_odp_caps``)."""
+    """Size of device memory in bytes, and the operations on on-demand regions
+    (``ibv_odp_caps``)."""
 
     max_dm_size: int
     odp_general: OdpCaps
@@ -163,9 +167,10 @@ class PortAttr:
 
 @dataclass(slots=True)
 class AHAttr:
-    """Where packets go: the address of an AH, or of the peer of an RC or UC QP.
+    """The address of an AH, or of the peer of an RC or UC QP.
 
-    ``dgid`` is the peer's 16-byte GID, ``sgid_index`` our own GID's index; on RoCE both are needed.
+    ``dgid`` is the peer's 16-byte GID, ``sgid_index`` the index of the local GID; on RoCE both are
+    needed.
     """
 
     dgid: bytes | Gid = bytes(16)
@@ -183,7 +188,7 @@ class AHAttr:
 
 @dataclass(slots=True)
 class QPCap:
-    """Room of a QP: requests, SGEs per request, and bytes of inline data."""
+    """Capacity of a QP: requests, SGEs per request, and bytes of inline data."""
 
     max_send_wr: int
     max_recv_wr: int
@@ -194,7 +199,7 @@ class QPCap:
 
 @dataclass(slots=True)
 class QPInitAttr:
-    """How ``PD.create_qp`` makes a QP.
+    """The parameters of ``PD.create_qp``.
 
     ``recv_cq`` defaults to ``send_cq``. With ``srq`` the QP has no receive queue of its own.
     ``sq_sig_all`` makes every send complete, with ``SIGNALED`` or without.
@@ -214,7 +219,7 @@ class QPInitAttr:
 
 @dataclass(frozen=True, slots=True)
 class QPAttr:
-    """A QP's attributes as ``QP.query`` finds them (``ibv_qp_attr``).
+    """A QP's attributes as ``QP.query`` returns them (``ibv_qp_attr``).
 
     ``timeout`` is the ABI's code: 4.096 µs times 2**timeout, 0 for never. ``min_rnr_timer`` is a
     code too (InfiniBand specification, table 45).
@@ -244,7 +249,7 @@ class QPAttr:
 
 @dataclass(frozen=True, slots=True)
 class SRQAttr:
-    """Room of an SRQ, and the number of receives below which it raises its limit event (0:
+    """Capacity of an SRQ, and the number of receives below which it raises its limit event (0:
     disarmed)."""
 
     max_wr: int
@@ -254,12 +259,12 @@ class SRQAttr:
 
 @dataclass(frozen=True, slots=True)
 class AsyncEvent:
-    """Something that happened to a device or to one of its objects; already acknowledged.
+    """An event of a device or of one of its objects; it is acknowledged already.
 
     ``element`` is the CQ, QP or SRQ concerned, None for a port's or the device's event and for an
-    object that is closed by now; ``port_num`` is 0 unless the event is a port's. ``text`` says what
-    put a QP in ERR, as that the peer's process ended; "" for other events, and where nothing is
-    known.
+    object that is closed by now; ``port_num`` is 0 unless the event is a port's. ``text`` says why
+    a QP went to ERR, as that the peer's process ended; it is "" for other events and unknown
+    reasons.
     """
 
     event_type: EventType

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bringing queue pairs to RTS: over a socket between two processes, or within one.
+"""Brings queue pairs to RTS: over a socket between two processes, or within one.
 
-The exchange over the socket, the same on both sides:
+Programs and verbena.aio call this. The exchange over the socket is the same on both sides:
 
-1. each sends one ``QPInfo`` message and reads the peer's;
-2. each brings its QP to RTS, then sends a verdict: READY, or FAILED with a text;
-3. each reads the peer's verdict, so that neither returns before both can receive.
+1. each sends one ``QPInfo`` message and reads the peer's; 2. each brings its QP to RTS, then sends
+a verdict: READY, or FAILED with a text; 3. each reads the peer's verdict, so that neither returns
+before both can receive.
 
-A side that cannot begin (its QP is closed, connected, a datagram QP) sends a refusal with a text in
-place of the first message, and the peer, which reads that, fails at once.
+A side that cannot begin (its QP is closed, connected, or a UD QP) sends a refusal with a text in
+place of the first message, so that the peer fails at once.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ ALL_ACCESS = (
 FLUSH_ACCESS = AccessFlags.FLUSH_GLOBAL | AccessFlags.FLUSH_PERSISTENT
 DEFAULT_QKEY = 0x11111111
 
-# In network byte order. A later version may append to the body; readers skip what is new to them.
+# In network byte order. A later version may append to the body; readers skip unknown fields.
 _MAGIC = b"VRBQ"
 _REFUSAL = b"VRBF"  # in place of the magic; the body is the text that says why
 _VERSION = 1
@@ -58,7 +58,7 @@ _HEAD = struct.Struct("!4sHH")  # magic, version, bytes that follow
 _BODY = struct.Struct("!BBBBIIH16s")
 _VERDICT = struct.Struct("!BH")  # READY or FAILED, bytes of text that follow
 _READY, _FAILED = 1, 2
-_READS = 16  # under way at a time: what adapters usually offer, and QPs keep room for
+_READS = 16  # outstanding at a time: what adapters usually offer
 HEAD_SIZE = _HEAD.size
 VERDICT_SIZE = _VERDICT.size
 
@@ -66,10 +66,10 @@ VERDICT_SIZE = _VERDICT.size
 class ConnectOptions(TypedDict, total=False):
     """Keywords of ``connect_rc``, ``connect_pair`` and ``bring_up``.
 
-    ``access`` is what the peer may do with this QP (default: everything). ``path_mtu`` is the
-    lesser of both ports' unless both sides name another. The last four are codes
-    of ibv_modify_qp(3): ``timeout`` is 4.096 µs times 2**timeout (14), ``retry_cnt`` (7),
-    ``rnr_retry`` (7: for ever), ``min_rnr_timer`` (12: 0.64 ms).
+    ``access`` are the operations that the peer may do (default: all). ``path_mtu`` is the smaller
+    one of both ports' unless both sides name another. The last four are codes of ibv_modify_qp(3):
+    ``timeout`` is 4.096 µs times 2**timeout (14), ``retry_cnt`` (7), ``rnr_retry`` (7: for ever),
+    ``min_rnr_timer`` (12: 0.64 ms).
     """
 
     port: int
@@ -100,8 +100,11 @@ _DEFAULTS: ConnectOptions = {
 
 @dataclass(frozen=True, slots=True)
 class QPInfo:
-    """What a peer must know of a QP. ``max_rd_atomic`` is how many READs and atomics it sends at a
-    time, ``max_dest_rd_atomic`` how many it can take."""
+    """What a peer needs to know to connect to a QP.
+
+    ``max_rd_atomic`` is how many READs and atomics the QP has outstanding at most,
+    ``max_dest_rd_atomic`` how many of the peer's it accepts.
+    """
 
     qp_type: QPType
     qp_num: int
@@ -113,7 +116,7 @@ class QPInfo:
     max_dest_rd_atomic: int = 16
 
     def to_bytes(self) -> bytes:
-        """The message of the exchange."""
+        """Return the message of the exchange."""
         body = _BODY.pack(
             self.qp_type,
             self.mtu,
@@ -130,8 +133,8 @@ class QPInfo:
     def from_bytes(cls, data: bytes) -> QPInfo:
         """Parse a whole message.
 
-        Raises ConnectError: EPROTO when it is none, ECONNREFUSED when it says that the peer cannot
-        begin.
+        Raises ConnectError: EPROTO when it is not such a message, ECONNREFUSED when it is a
+        refusal.
         """
         length = body_length(data[:HEAD_SIZE])
         body = data[HEAD_SIZE : HEAD_SIZE + length]
@@ -149,7 +152,7 @@ class QPInfo:
 
 
 def body_length(head: bytes) -> int:
-    """How many bytes follow a message's head. Raises ConnectError when it is not such a head."""
+    """Return how many bytes follow a message's head. Raises ConnectError for another head."""
     if len(head) < HEAD_SIZE or not head.startswith((_MAGIC, _REFUSAL)):
         raise ConnectError(
             errno.EPROTO,
@@ -166,7 +169,7 @@ def body_length(head: bytes) -> int:
 def local_qp_info(
     qp: QP, *, port: int = 1, gid_index: int | None = None, psn: int | None = None
 ) -> tuple[QPInfo, int]:
-    """What a peer must know of ``qp``, and the index of the GID that it is reached by.
+    """Return the QPInfo of ``qp``, and the index of the GID by which it is reached.
 
     ``gid_index`` defaults to a RoCE v2 GID, IPv4 before IPv6; ``psn`` (24 bits) to a random one.
     """
@@ -189,13 +192,13 @@ def local_qp_info(
 
 
 def _random_psn() -> int:
-    """24 bits that nobody can guess, so that nobody can put packets into a connection."""
+    """Return 24 random bits, so that others cannot guess the PSN and inject packets."""
     here = place.get()
     return int.from_bytes(here.random_bytes(3) if here else os.urandom(3), "big")
 
 
 def best_gid_index(context: Context, port: int, port_attr: PortAttr) -> int:
-    """On Ethernet the RoCE v2 GID that reaches farthest; on InfiniBand the first."""
+    """Return on Ethernet the RoCE v2 GID with the widest scope; on InfiniBand the first GID."""
     if port_attr.link_layer != LinkLayer.ETHERNET:
         return 0
     try:
@@ -220,9 +223,9 @@ def bring_up(
 ) -> None:
     """Bring an RC, UC or XRC QP from RESET to RTS towards ``remote``.
 
-    Raises ConnectError(EPROTOTYPE) when the types do not go together (XRC_SEND with XRC_RECV, the
-    others with their like), EISCONN (``qp`` is connected already), VerbsError when a transition
-    fails; TypeError for an option that there is not.
+    Raises ConnectError(EPROTOTYPE) when the types do not match (XRC_SEND with XRC_RECV, others with
+    the same type), EISCONN (``qp`` is connected already), VerbsError when a transition fails, and
+    TypeError for an unknown option.
     """
     check_options(options)
     _check_qp(qp)
@@ -233,7 +236,7 @@ def bring_up(
         )
     chosen: ConnectOptions = {**_DEFAULTS, **options}
     if "access" not in options and qp.context.device.library.is_verbena:
-        chosen["access"] |= FLUSH_ACCESS  # another device may know no FLUSH and refuse
+        chosen["access"] |= FLUSH_ACCESS  # another device may refuse the flags
     qp.to_init(chosen["port"], chosen["access"], chosen["pkey_index"])
     qp.to_rtr(
         dest_qp_num=remote.qp_num,
@@ -253,7 +256,7 @@ def bring_up(
 
 
 def check_options(options: Iterable[str]) -> None:
-    """Raise TypeError, with the nearest name, for a keyword that is none of ConnectOptions."""
+    """Raise TypeError, with the most similar name, for a keyword that ConnectOptions lacks."""
     for name in options:
         if name not in _DEFAULTS:
             near = get_close_matches(name, _DEFAULTS, 1, 0.5)
@@ -262,7 +265,7 @@ def check_options(options: Iterable[str]) -> None:
 
 
 def _check_qp(qp: QP) -> None:
-    """Raise TypeError, VerbsError or ConnectError for what cannot be connected to one peer now."""
+    """Raise TypeError, VerbsError or ConnectError for a QP that cannot be connected now."""
     if not isinstance(qp, QP):
         raise TypeError(f"connecting takes a verbs.QP, and not {type(qp).__name__}")
     if qp.qp_type not in _CONNECTED:
@@ -285,7 +288,7 @@ def _check_state(qp: QP) -> None:
 
 
 def _address_of(remote: QPInfo, gid_index: int, options: ConnectOptions) -> AHAttr:
-    """By GID where the peer has no LID (RoCE), by LID within an InfiniBand subnet."""
+    """Return the peer's address: by GID if it has no LID (RoCE), by LID in an InfiniBand subnet."""
     return AHAttr(
         dgid=remote.gid,
         sgid_index=gid_index,
@@ -309,19 +312,19 @@ def connect_rc(
     """Connect an RC or UC QP in RESET or INIT to the peer at a connected stream socket's other end.
 
     Both sides call it; on return both QPs are in RTS and can receive. The peer's first SEND can
-    come before this side's call returns: who receives it posts the receive before the call, after
-    ``qp.to_init()``. Without a receive a SEND waits over RC, as ``rnr_retry`` 7 says, and is lost
-    over UC. The socket stays open, at the byte after the exchange. ``gid_index`` and ``psn`` are
-    those of ``local_qp_info``; ``deadline`` is how many seconds each message may take, whatever the
-    socket's own timeout (``settimeout``), which is as before on return; the other keywords are
+    come before this side's call returns, so post the receive for it before the call, after
+    ``qp.to_init()``. Without a receive a SEND waits over RC (``rnr_retry`` 7) and is lost over UC.
+    The socket stays open, at the byte after the exchange. ``gid_index`` and ``psn`` are those of
+    ``local_qp_info``. ``deadline`` is how many seconds each message may take, independently of the
+    socket's own timeout (``settimeout``), which is restored on return. The other keywords are
     ConnectOptions.
 
-    Returns what the peer said of itself. Raises ConnectError: EPROTO (the peer speaks something
-    else), ECONNRESET (it closed), ENOTCONN or EBADF (the socket is not connected), EPROTOTYPE (it
-    is no stream, or the QPs' types do not go together), ETIMEDOUT, ECONNREFUSED (its side failed;
-    the text says why), EISCONN (this side's QP is connected already), or VerbsError when it cannot
-    be brought up. Where it is this side's QP that fails, the peer is told, and fails too. TypeError
-    for what is no QP or no socket, and for an option that there is not.
+    Returns the peer's QPInfo. Raises ConnectError: EPROTO (the peer sent something else),
+    ECONNRESET (the peer closed the socket), ENOTCONN or EBADF (the socket is not connected),
+    EPROTOTYPE (the socket is not a stream, or the QPs' types do not match), ETIMEDOUT, ECONNREFUSED
+    (the peer's side failed; the text says why), EISCONN (this side's QP is connected already).
+    Raises VerbsError when this side's QP cannot be brought up; the peer is notified then, and fails
+    too. Raises TypeError for another object than a QP or a socket, and for an unknown option.
     """
     check_options(options)
     _check_socket(socket)
@@ -342,7 +345,7 @@ def connect_rc(
 def prepare(
     qp: QP, options: ConnectOptions, gid_index: int | None, psn: int | None
 ) -> tuple[QPInfo, int]:
-    """``local_qp_info`` of a QP that can be connected, and whose message can be sent."""
+    """Check a QP, and return its ``local_qp_info``, whose message can be sent."""
     _check_qp(qp)
     port = options.get("port", 1)
     local, gid_index = local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
@@ -352,7 +355,7 @@ def prepare(
 
 @contextmanager
 def telling(send: Callable[[bytes], object]) -> Iterator[None]:
-    """A refusal is sent where what is done here raises: the peer waits for this side's message."""
+    """Send a refusal if the block raises, since the peer waits for this side's message."""
     try:
         yield
     except Exception as error:
@@ -362,7 +365,7 @@ def telling(send: Callable[[bytes], object]) -> Iterator[None]:
 
 
 def _check_socket(socket: sockets.socket) -> None:
-    """Raise TypeError or ConnectError where nobody could answer."""
+    """Raise TypeError or ConnectError unless this is a connected stream socket."""
     if not hasattr(socket, "getpeername"):
         raise TypeError(
             "connect_rc takes a connected socket.socket (over asyncio's streams:"
@@ -417,13 +420,13 @@ def _receive_verdict(socket: sockets.socket) -> tuple[int, bytes]:
 
 
 def verdict(error: Exception | None) -> bytes:
-    """The message that says whether this side came up."""
+    """Return the message that says whether this side's QP is in RTS."""
     text = str(error).encode()[:0xFFFF] if error else b""
     return _VERDICT.pack(_FAILED if error else _READY, len(text)) + text
 
 
 def refusal(error: Exception) -> bytes:
-    """The message of a side that cannot begin."""
+    """Return the message of a side that cannot begin."""
     text = str(error).encode()[:0xFFFF]
     return _HEAD.pack(_REFUSAL, _VERSION, len(text)) + text
 
@@ -434,13 +437,13 @@ def _refused(text: bytes) -> ConnectError:
 
 
 def parse_verdict(data: bytes) -> tuple[int, int]:
-    """The verdict's code, and how many bytes of text follow."""
+    """Return the verdict's code, and how many bytes of text follow."""
     code, length = _VERDICT.unpack(data)
     return code, length
 
 
 def check_verdict(code: int, text: bytes) -> None:
-    """Raise ConnectError unless the peer came up."""
+    """Raise ConnectError unless the peer's QP is in RTS."""
     if code == _FAILED:
         raise _refused(text)
     if code != _READY:
@@ -464,8 +467,8 @@ def connect_pair(
 ) -> None:
     """Bring two QPs of this process to RTS: UD by ``bring_up_ud``, the others to each other.
 
-    Raises VerbsError, and nothing has changed then: EINVAL when both are the same QP, EISCONN when
-    one is connected already. TypeError for an option that there is not.
+    Raises VerbsError, and changes nothing then: EINVAL when both are the same QP, EISCONN when one
+    is connected already. Raises TypeError for an unknown option.
     """
     check_options(options)
     _check_two(a, b)
@@ -481,7 +484,7 @@ def connect_pair(
 
 
 def _check_two(a: QP, b: QP) -> None:
-    """Raise before anything has changed where the two cannot be connected."""
+    """Raise TypeError or ConnectError if the two cannot be connected, before anything changes."""
     if not isinstance(a, QP) or not isinstance(b, QP):
         raise TypeError(
             f"connect_pair takes two QPs, and not {type(a).__name__} and {type(b).__name__}"
@@ -504,5 +507,5 @@ def bring_up_ud(qp: QP, *, port: int = 1, qkey: int = DEFAULT_QKEY, psn: int | N
 
 
 def address_of(info: QPInfo, gid_index: int, **options: Unpack[ConnectOptions]) -> AHAttr:
-    """The address of a UD peer, for ``PD.create_ah``."""
+    """Return the address of a UD peer, for ``PD.create_ah``."""
     return _address_of(info, gid_index, {**_DEFAULTS, **options})

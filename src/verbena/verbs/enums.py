@@ -36,7 +36,7 @@ __all__ = [
 
 
 class AccessFlags(IntFlag):
-    """What a memory region or a queue pair permits (``ibv_access_flags``)."""
+    """The operations that a memory region or a queue pair permits (``ibv_access_flags``)."""
 
     LOCAL_WRITE = 1 << 0
     REMOTE_WRITE = 1 << 1
@@ -59,7 +59,7 @@ class MWType(IntEnum):
 
 
 class MRAdvice(IntEnum):
-    """What is to happen to an on-demand region (``ibv_advise_mr_advice``)."""
+    """The advice of ``PD.advise_mr`` for on-demand regions (``ibv_advise_mr_advice``)."""
 
     PREFETCH = 0
     PREFETCH_WRITE = 1
@@ -167,7 +167,7 @@ class WROpcode(IntEnum):
 
 
 class PlacementType(IntFlag):
-    """What a FLUSH promises of the bytes written before it (``ibv_placement_type``)."""
+    """What a FLUSH guarantees for the bytes written before it (``ibv_placement_type``)."""
 
     GLOBAL = 1 << 0
     PERSISTENT = 1 << 1

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong, as exceptions that carry the errno and say what to do."""
+"""The exceptions of verbena.verbs, which carry the errno and say what to do.
+
+The compiled binding and connect.py raise them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ __all__ = ["CompletionError", "ConnectError", "VerbsError"]
 
 
 class VerbsError(OSError):
-    """A verbs call failed: ``errno`` is libibverbs', the text says what to do.
+    """A verbs call failed: ``errno`` is libibverbs', the text has the reason and a remedy.
 
     ``posted`` is how many requests of a list or batch were accepted before the one that failed.
     """
@@ -36,8 +39,11 @@ class CompletionError(VerbsError):
 
 
 class RangeError(ValueError, OverflowError):
-    """An offset or a length that no memory has. As every range that leaves its MR, a ValueError;
-    also what numbers are that their argument cannot take."""
+    """An offset or a length that no memory can have.
+
+    It is a ValueError, as for every range that leaves its MR, and an OverflowError, as for every
+    number that its argument cannot hold.
+    """
 
 
 class _Cause(NamedTuple):
@@ -218,9 +224,9 @@ _ADVICE = {
 
 
 def failed(call: str, code: int, posted: int = 0, why: str = "") -> VerbsError:
-    """The exception for a call that failed with ``code``: an errno of either sign, 0 if none.
+    """Return the exception for a call that failed with ``code``, an errno of either sign, or 0.
 
-    ``why`` is the library's own reason; without one the text says what usually is.
+    ``why`` is the library's own reason; without one the text has the usual reason.
     """
     number = abs(code) or errno.EIO
     name = os.strerror(number)
@@ -232,8 +238,8 @@ def failed(call: str, code: int, posted: int = 0, why: str = "") -> VerbsError:
 
 
 def unready(error: VerbsError, call: str, state: QPState, qp_type: QPType) -> VerbsError:
-    """``error`` of posting, with Python's names for what has to come first, if a QP in this state
-    takes no such request."""
+    """Return ``error`` of posting; if the QP's state is the reason, with the Python calls that lead
+    out of that state."""
     if call == "post_recv" and state == QPState.RESET:
         advice = "qp.to_init() does that, and verbs.connect_rc goes on from there"
     elif call == "post_send" and state in (QPState.RESET, QPState.INIT, QPState.RTR):
@@ -253,8 +259,8 @@ _CONNECTED_BY = {
 
 
 def without_packets(call: str, reason: str) -> VerbsError:
-    """The exception for a call about packets where none are sent; ``reason`` is Verbena's, '' for
-    another library."""
+    """Return the exception for a call about packets on a device that sends none; ``reason`` is
+    Verbena's, '' for another library."""
     if not reason:
         why = "only Verbena's library has fault rules: open_device(library='packaged')"
     else:
@@ -267,13 +273,12 @@ def without_packets(call: str, reason: str) -> VerbsError:
 
 
 def closed(kind: str, why: str) -> VerbsError:
-    """The exception for the use of an object that is no longer open."""
+    """Return the exception for the use of an object that is closed."""
     return VerbsError(errno.EBADF, f"this {kind} {why}")
 
 
 def completion_failed(wc: WC, evidence: str) -> CompletionError:
-    """The exception for a completion with error; ``evidence`` is the core's own account, if it has
-    one."""
+    """Return the exception for a completion with error; ``evidence`` is the core's text, or ''."""
     status = WCStatus(wc.status)
     cause = _CAUSES.get(status) or _Cause(
         errno.EIO, status.name, "see the InfiniBand specification, 11.6.2"

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a program runs: on this machine, or on a host of a simulated fabric (``verbena.sim``).
+"""The place where a program runs: this machine, or a host of a simulated fabric (``verbena.sim``).
 
-A simulated host's program finds that host's adapter, and no other, whatever way it asks for
-devices. The place is a context variable, so that it follows a program into its tasks.
+``verbena.sim`` sets it, ``verbena.verbs`` reads it. A program on a simulated host finds that host's
+adapter, and no other, by every function that lists or opens devices. The place is a context
+variable, so that tasks inherit it.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ __all__ = ["Place", "place"]
 
 
 class Place(Protocol):
-    """What a program asks of the place where it runs."""
+    """The functions of a simulated host that verbena.verbs calls."""
 
     def devices(self) -> list[Device]:
-        """The adapters that are plugged in there."""
+        """Return the adapters of the host."""
         ...
 
     def random_bytes(self, count: int) -> bytes:
-        """As many; from the world's seed, so that a run can be repeated."""
+        """Return ``count`` random bytes, from the world's seed, so that a run can be repeated."""
         ...
 
 

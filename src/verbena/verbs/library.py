@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which libibverbs this process talks to.
+"""Chooses the libibverbs that this process uses.
 
-* under ``verbena run``: the one that stands in front already, because a process has one adapter;
+* under ``verbena run``: the one that is preloaded, because a process has one adapter;
 * ``library="packaged"`` (the default): the one in ``verbena/lib``;
 * ``library="system"``: the machine's, which drives its real adapters;
 * anything else: a path.
 
-Without the argument, the environment's ``VERBENA_LIBRARY`` decides in the same words.
+Without the argument, the environment's ``VERBENA_LIBRARY`` decides, with the same values.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ SONAME = "libibverbs.so.1"
 
 
 def load(library: str | None = None) -> Library:
-    """Load the libibverbs that ``library`` names (see this module); the same one gives the same
-    object."""
+    """Load the libibverbs that ``library`` names (see this module).
+
+    The same library gives the same object. Raises VerbsError as ``find``.
+    """
     _fault_rules.put_beside(os.environ)
     return Library.open(find(library))
 
 
 def find(library: str | None = None) -> str:
-    """The path (or the soname) that ``load`` would open.
+    """Return the path (or the soname) that ``load`` would open.
 
-    Raises VerbsError: EEXIST when the system's is asked for under ``verbena run``, ENOENT when
-    there is none.
+    Raises VerbsError: EEXIST for the system's library under ``verbena run``, ENOENT when there is
+    no such library.
     """
     choice = library or os.environ.get("VERBENA_LIBRARY") or "packaged"
     if choice == "system":
@@ -47,7 +49,8 @@ def find(library: str | None = None) -> str:
 
 
 def packaged_path() -> str:
-    """The libibverbs that this package carries. Raises VerbsError(ENOENT) when it was not built."""
+    """Return the path of this package's libibverbs. Raises VerbsError(ENOENT) if it was not
+    built."""
     try:
         return str(_native.library(SONAME))
     except FileNotFoundError as error:
@@ -68,8 +71,8 @@ def _system_path() -> str:
 
 
 def _from_loader_cache() -> str | None:
-    """The full path, because the loader would answer the bare name with a Verbena that is already
-    loaded."""
+    """Return the full path of the system's library, because the loader would resolve the bare name
+    to a Verbena that is already loaded."""
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         if os.path.exists(ldconfig):
             listing = subprocess.run(

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NumPy dtypes of the batch calls. NumPy is imported here and nowhere else, on first use."""
+"""NumPy dtypes of the batch calls (``post_many``, ``CQ.poll(out=…)``).
+
+verbena.verbs imports this at the first use of a dtype, so that NumPy is loaded only then.
+"""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@
     packet.psn += 1
     packet.icrc = wire.icrc(packet.to_bytes())
 
-What is wrong with bytes that are no packet is a ``WireError``, a ``ValueError``.
+Bytes that are not a valid packet raise ``WireError``, a ``ValueError``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can be wrong with a packet."""
+"""The exceptions of verbena.wire."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ __all__ = ["FieldError", "PacketError", "UnseenError", "WireError"]
 
 
 class WireError(ValueError):
-    """Bytes that are no packet, or a packet that cannot be bytes."""
+    """Bytes that are not a valid packet, or a packet that cannot be written as bytes."""
 
 
 class PacketError(WireError):
-    """Bytes are no packet: ``name`` is the check that failed, ``offset`` the byte it looked at."""
+    """Bytes are not a packet: ``name`` is the check that failed, ``offset`` the checked byte."""
 
     def __init__(self, text: str, name: str, offset: int) -> None:
         super().__init__(f"byte {offset}: {text} ({name})")

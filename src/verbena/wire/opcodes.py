@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The BTH's opcodes by name, and what each means."""
+"""The BTH's opcodes by name, with the kinds and headers of each. packet.py and programs use it."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ class OpcodeInfo(NamedTuple):
 
 
 def opcode_info(opcode: int) -> OpcodeInfo | None:
-    """What an opcode means, or None if there is no such opcode."""
+    """Return an opcode's row of the table, or None if there is no such opcode."""
     row = _wire.opcode_row(opcode)
     return None if row is None else OpcodeInfo(*row)
 
 
 def opcode_name(opcode: int) -> str:
-    """A short name such as ``RC_SEND_ONLY_IMM``; ``0xff`` for what is none."""
+    """Return a short name such as ``RC_SEND_ONLY_IMM``; ``0xff`` for a number without a name."""
     if opcode_info(opcode) is None:
         return f"{opcode:#04x}"
     return _CNP.get(opcode) or f"{_TRANSPORTS[opcode & 0xE0]}_{_OPERATIONS[opcode & 0x1F]}"

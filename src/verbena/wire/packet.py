@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A packet and its headers as dataclasses. Names are short, as the specifications' are.
+"""A packet and its headers as dataclasses; names are the specifications' abbreviations.
 
-Numbers are in host order, addresses and what an application gave are bytes as on the wire.
+Programs call ``parse`` and ``Packet.to_bytes``. Numbers are in host byte order; addresses and
+payload are bytes as on the wire.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ __all__ = [
 
 
 class Layer(StrEnum):
-    """Where the bytes of a packet begin."""
+    """The layer with which the bytes of a packet begin."""
 
     ETHERNET = "ethernet"  # without the frame check sequence
     IB = "ib-lrh"  # up to the VCRC
@@ -102,7 +103,7 @@ class Lrh:
 
 @dataclass(slots=True)
 class Grh:
-    """A global route header, or an IPv6 header, which looks the same."""
+    """A global route header, or an IPv6 header, which has the same fields."""
 
     ipver: int = _bits(4)
     tclass: int = _bits(8)
@@ -224,8 +225,8 @@ _BTH = (
 class Packet:
     """A packet of InfiniBand's transport: the BTH's fields, then each header or None.
 
-    ``encap`` and ``opcode`` say which headers there are. ``to_bytes`` writes every field as it is,
-    lengths and checksums included: see ``icrc`` and ``vcrc`` for right ones.
+    ``encap`` and ``opcode`` decide which headers there are. ``to_bytes`` writes every field
+    unchanged, including lengths and checksums; ``icrc`` and ``vcrc`` compute correct checksums.
     """
 
     encap: str
@@ -269,7 +270,7 @@ class Packet:
 
     @property
     def layer(self) -> Layer:
-        """The layer with which ``parse`` reads what ``to_bytes`` writes."""
+        """The layer for ``parse`` to read the result of ``to_bytes``."""
         return Layer.IB if self.encap.startswith("IB") else Layer.ETHERNET
 
     @property
@@ -309,7 +310,10 @@ class Packet:
         return len(self.trailer)
 
     def to_bytes(self) -> bytes:
-        """The packet's bytes. FieldError: a field is missing, not of this packet, or too large."""
+        """Return the packet's bytes.
+
+        Raises FieldError when a field is missing, is not of this packet, or is too large.
+        """
         return _wire.assemble(*_to_raw(self))
 
 
@@ -317,7 +321,8 @@ def parse(data: Buffer, layer: str = Layer.ETHERNET) -> Packet:
     """The packet in ``data``, from ``layer`` on.
 
     ``layer`` is "ethernet" (RoCE, without the frame check sequence) or "ib-lrh" (InfiniBand, with
-    its VCRC). PacketError: which check failed, at which byte. A wrong checksum is none of them.
+    its VCRC). Raises PacketError, which names the check that failed and the byte. Checksums are not
+    checked.
     """
     stack, bth, headers, rest = _wire.dissect(bytes(data), _LAYERS[Layer(layer)])
     made = {name: _header(name, fields) for name, fields in headers.items()}
@@ -335,10 +340,11 @@ def vcrc(data: Buffer) -> bytes:
 
 
 def unseen_id(data: Buffer, guess: tuple[int, bool] = (0, True)) -> tuple[int, bool]:
-    """What a reader of a UDP socket finds out about a RoCE v2 frame over IPv4, without looking.
+    """Find the IPv4 fields of a RoCE v2 frame that a UDP socket does not show, by the ICRC.
 
-    The IPv4 identification and "don't fragment" that make the ICRC right, starting from ``guess``.
-    UnseenError: none do, the packet is damaged (a damaged one is found so with 1 - 2^-15).
+    Returns the identification and "don't fragment" that make the ICRC right, starting from
+    ``guess``. Raises UnseenError when none do: the packet is damaged. (A damaged packet is detected
+    with a probability of 1 - 2^-15.)
     """
     packet = parse(data)
     if packet.ipv4 is None or packet.udp is None:
@@ -375,7 +381,7 @@ def _to_raw(
 
 
 def _expected_headers(packet: Packet) -> list[str]:
-    """The names of the headers that this packet must have, and it has them and no others."""
+    """Return the names of the packet's headers. Raises FieldError for a missing or other one."""
     info = opcode_info(packet.opcode)
     if info is None:
         raise FieldError("opcode", f"there is no opcode {packet.opcode:#04x}")

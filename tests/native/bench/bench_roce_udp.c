@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "roce/steer.h"
+#include "roce/reuseport.h"
 #include "roce/udp.h"
 
 enum { MIB = 1 << 20, WINDOW = 1 * MIB, ACK_BYTES = 64 << 10, PINGS = 200000, ROUNDS = 5 };
@@ -55,16 +55,17 @@ static void nothing(void *argument, const struct vb_arrival *arrival, uint64_t n
 
 static void open_side(unsigned without)
 {
-    struct vb_udp_config config = {.without = without, .prepare = vb_roce_steer_prepare};
-    struct vb_steer_config steering = {.instance = (uint64_t)getpid(), .deliver = nothing};
-    struct vb_steer *steer;
+    struct vb_udp_config config = {.without = without, .prepare = vb_roce_reuseport_prepare};
+    struct vb_reuseport_config selection = {.instance = (uint64_t)getpid(), .deliver = nothing};
+    struct vb_reuseport *reuseport;
     struct vb_arrival arrival;
     double end;
 
     if (vb_roce_udp_open(&config, &udp))
         exit(1);
-    steering.group = vb_roce_udp_fd(udp);
-    if (vb_roce_steer_open(&steering, &steer) || vb_roce_steer_add_slot(steer, slots[me], 1))
+    selection.group = vb_roce_udp_fd(udp);
+    if (vb_roce_reuseport_open(&selection, &reuseport) ||
+        vb_roce_reuseport_add_slot(reuseport, slots[me], 1))
         exit(1);
     memset(path.sgid + 10, 0xff, 2);
     path.sgid[12] = 127;
@@ -72,12 +73,12 @@ static void open_side(unsigned without)
     memcpy(path.dgid, path.sgid, 16);
     path.source_port = vb_roce_udp_source_port(udp, me ? 0xc111 : 0xc222);
     path.hop_limit = 64;
-    /* Until both are steered. */
+    /* Until the program knows both. */
     for (end = seconds() + 0.5; seconds() < end; usleep(1000)) {
         while (vb_roce_udp_receive(udp))
             while (vb_roce_udp_next(udp, &arrival))
-                vb_roce_steer_takes(steer, &arrival, (uint64_t)(seconds() * 1e9));
-        vb_roce_steer_serve(steer, (uint64_t)(seconds() * 1e9));
+                vb_roce_reuseport_takes(reuseport, &arrival, (uint64_t)(seconds() * 1e9));
+        vb_roce_reuseport_serve(reuseport, (uint64_t)(seconds() * 1e9));
     }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * malloc and its family: large blocks come from Verbena's shared heap, so that a peer process can
- * map them, all others from the program's own allocator. A block says by its address whose it is.
+ * malloc and its family for --shared-heap. Large blocks come from Verbena's shared heap, so that a
+ * peer process can map them; all others come from the program's own allocator. A block's address
+ * says which of the two it came from.
  */
 #include "next.h"
 #include "shared.h"
@@ -61,7 +62,7 @@ EXPORT void *calloc(size_t count, size_t size)
 EXPORT void free(void *block)
 {
     if (__builtin_expect(vb_preload_shared_contains(block), 0)) {
-        int error = errno; /* free() leaves it alone */
+        int error = errno; /* free() does not change errno */
         shared_size(block);
         verbena_heap_free(block);
         errno = error;
@@ -74,8 +75,8 @@ EXPORT void free(void *block)
         next->free(block);
 }
 
-/* For the library that watches what is freed (preload/paths/watch): whether the block is of this
- * library, and where free() sends one that is not. */
+/* The library that watches freed blocks (preload/paths/watch) calls these two: is the block one of
+ * this library's, and which free() gets a block that is not? */
 EXPORT int verbena_heap_has(const void *block)
 {
     return vb_preload_shared_contains(block) || vb_preload_early_contains(block);
@@ -154,27 +155,25 @@ static void *shared_aligned(size_t align, size_t size)
                                                         : NULL;
 }
 
-EXPORT void *memalign(size_t align, size_t size)
-{
-    void *block = shared_aligned(align, size);
-    if (block)
-        return block;
-    const struct vb_next *next = vb_preload_next();
-    return next ? next->memalign(align, size) : vb_preload_early_alloc(size, align);
-}
+/* Defines an aligned allocation; the last arguments are those of the call. */
+#define ALIGNED(name, parameters, align, size, ...)                                                \
+    EXPORT void *name parameters                                                                   \
+    {                                                                                              \
+        void *block = shared_aligned(align, size);                                                 \
+        const struct vb_next *next = block ? NULL : vb_preload_next();                             \
+        if (next)                                                                                  \
+            return next->name(__VA_ARGS__);                                                        \
+        return block ? block : vb_preload_early_alloc(size, align);                                \
+    }
 
-EXPORT void *aligned_alloc(size_t align, size_t size)
-{
-    void *block = shared_aligned(align, size);
-    if (block)
-        return block;
-    const struct vb_next *next = vb_preload_next();
-    return next ? next->aligned_alloc(align, size) : vb_preload_early_alloc(size, align);
-}
+ALIGNED(memalign, (size_t align, size_t size), align, size, align, size)
+ALIGNED(aligned_alloc, (size_t align, size_t size), align, size, align, size)
+ALIGNED(valloc, (size_t size), VB_SHARED_PAGE, size, size)
+ALIGNED(pvalloc, (size_t size), VB_SHARED_PAGE, size, size)
 
 EXPORT int posix_memalign(void **out, size_t align, size_t size)
 {
-    int error = errno; /* posix_memalign() returns its error and leaves errno alone */
+    int error = errno; /* posix_memalign() returns its error and does not change errno */
     void *block = align % sizeof(void *) == 0 ? shared_aligned(align, size) : NULL;
     const struct vb_next *next = block ? NULL : vb_preload_next();
 
@@ -186,24 +185,6 @@ EXPORT int posix_memalign(void **out, size_t align, size_t size)
     if (block)
         *out = block;
     return block ? 0 : ENOMEM;
-}
-
-EXPORT void *valloc(size_t size)
-{
-    void *block = shared_aligned(VB_SHARED_PAGE, size);
-    if (block)
-        return block;
-    const struct vb_next *next = vb_preload_next();
-    return next ? next->valloc(size) : vb_preload_early_alloc(size, VB_SHARED_PAGE);
-}
-
-EXPORT void *pvalloc(size_t size)
-{
-    void *block = shared_aligned(VB_SHARED_PAGE, size);
-    if (block)
-        return block;
-    const struct vb_next *next = vb_preload_next();
-    return next ? next->pvalloc(size) : vb_preload_early_alloc(size, VB_SHARED_PAGE);
 }
 
 EXPORT size_t malloc_usable_size(void *block)

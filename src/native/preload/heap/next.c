@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Finds the program's own allocator (next.h), and serves the few allocations that this search
+ * makes. The first call comes from the dynamic linker or from a library's constructor, before
+ * there are threads.
+ */
 #include "next.h"
 
 #include <dlfcn.h>
@@ -7,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The interposed functions name no object, so what they need lies here: the allocator that comes
- * next, and the few bytes that finding it takes. */
+/* malloc has no argument in which this state could be passed, so it belongs to the process. */
 static struct vb_next next;
 static enum { UNKNOWN, LOOKING, FOUND } state;
 
@@ -20,7 +24,7 @@ static void next_look_up(void *function, const char *name)
     void *found = dlsym(RTLD_NEXT, name);
 
     if (!found)
-        abort(); /* the program has no malloc at all: nothing can be said, even on stderr */
+        abort(); /* without any malloc not even a line on stderr can be written */
     memcpy(function, &found, sizeof found);
 }
 
@@ -38,7 +42,6 @@ static void look_all_up(void)
     next_look_up(&next.malloc_usable_size, "malloc_usable_size");
 }
 
-/* The first call comes from the loader or from a library's start, before there are threads. */
 const struct vb_next *vb_preload_next(void)
 {
     if (__builtin_expect(__atomic_load_n(&state, __ATOMIC_ACQUIRE) == FOUND, 1))
@@ -51,7 +54,7 @@ const struct vb_next *vb_preload_next(void)
     return &next;
 }
 
-/* A block is preceded by its size. */
+/* The size of a block stands before it. */
 void *vb_preload_early_alloc(size_t size, size_t align)
 {
     size_t unit = align > 16 ? align : 16;

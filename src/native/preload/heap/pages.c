@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls about pages that mean something else for shared memory than for a program's own. */
+/*
+ * madvise and mlockall for --shared-heap. On shared pages they mean something else than on private
+ * ones; a program expects what they do to private memory.
+ */
 #include "shared.h"
 
 #include <dlfcn.h>
@@ -15,7 +18,7 @@
 #define MCL_ONFAULT 4
 #endif
 
-/* On shared pages DONTNEED keeps the contents and FREE is refused; a program expects zeros. */
+/* On shared pages MADV_DONTNEED keeps the contents and MADV_FREE fails; MADV_REMOVE zeroes them. */
 static int advice_for_shared(int advice)
 {
     return advice == MADV_DONTNEED || advice == MADV_FREE ? MADV_REMOVE : advice;
@@ -28,7 +31,7 @@ EXPORT int madvise(void *at, size_t length, int advice)
     return (int)syscall(SYS_madvise, at, length, advice);
 }
 
-/* Without ONFAULT it would fill the whole sparse heap with memory. */
+/* Without MCL_ONFAULT the kernel would allocate every page of the sparse heap. */
 EXPORT int mlockall(int flags)
 {
     return (int)syscall(SYS_mlockall, flags | MCL_ONFAULT);

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Blocks of the shared heap (shared.h). Any thread may call these functions.
+ */
 #include "shared.h"
 
 #include <errno.h>
@@ -8,11 +11,11 @@
 
 static const size_t default_minimum = (size_t)64 * 1024;
 
-/* Nothing is large before the library has started: until then the loader is still at work, and
- * libibverbs may not be ready. */
+/* No request is large before the constructor has run: the dynamic linker is still at work then, and
+ * libibverbs.so.1 may not be initialized. */
 static size_t minimum = SIZE_MAX;
 
-/* The heap is one range of addresses, of which this much has been seen. */
+/* The bounds of all blocks that the heap gave out. The heap is one range of addresses. */
 static uintptr_t lowest = UINTPTR_MAX, end;
 
 __attribute__((constructor)) static void start(void)
@@ -67,7 +70,7 @@ static void *alloc_by(void *(*alloc)(size_t, size_t), size_t size, size_t align)
     if (block)
         saw(block, size);
     else
-        errno = error; /* the next allocator answers */
+        errno = error; /* the next allocator reports errors */
     return block;
 }
 

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Blocks of the process's shared heap, which libibverbs.so.1 has. malloc.c asks here whether a
+ * request or a block is the shared heap's.
+ */
 #ifndef VB_PRELOAD_HEAP_SHARED_H
 #define VB_PRELOAD_HEAP_SHARED_H
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Of libibverbs.so.1; one that lacks the weak ones takes longer. */
+/* Exported by libibverbs.so.1. Without the weak ones, which an older one lacks, allocation is
+ * slower. */
 void *verbena_heap_alloc(size_t size, size_t align);
 void verbena_heap_free(void *block);
 size_t verbena_heap_size(const void *block);
@@ -14,16 +19,16 @@ __attribute__((weak)) int verbena_heap_resize(void *block, size_t size);
 
 enum { VB_SHARED_PAGE = 4096 };
 
-/* Whether a request is for the shared heap: large, or, as RDMA programs allocate their buffers, a
- * page or more, aligned to a page. */
+/* Is a request for the shared heap? It is if it is large, or if it is a page or more and aligned to
+ * a page, as RDMA programs allocate their buffers. */
 bool vb_preload_shared_wants(size_t size);
 bool vb_preload_shared_wants_aligned(size_t align, size_t size);
-/* NULL if the heap cannot: then the program's own allocator has to. */
+/* Return NULL if the heap has no room; the program's own allocator is to be asked then. */
 void *vb_preload_shared_alloc(size_t size, size_t align);
 void *vb_preload_shared_alloc_zeroed(size_t size);
-/* False if the block would have to move. */
+/* Returns false if the block would have to move. */
 bool vb_preload_shared_resize(void *block, size_t size);
-/* By address alone: between the lowest and the highest byte that the heap ever gave out. */
+/* Is the address between the lowest and the highest byte that the heap ever gave out? */
 bool vb_preload_shared_contains(const void *at);
 
 #endif

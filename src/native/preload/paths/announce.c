@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Nobody should have to wonder why a machine seems to have an RDMA device, or why a program that
- * was told to run over one did not.
+ * Lines on stderr that explain: why the machine seems to have an RDMA device, why a program that
+ * was started over Verbena did not use it, and that there is no connection manager. A constructor
+ * and exit handlers write them.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -17,7 +18,7 @@
 #include "preload/paths/next.h"
 
 #ifdef __GLIBC__
-/* Programs also look for the manager and do without: those succeed. */
+/* Programs that look for the connection manager and do without succeed; they need no line. */
 static void say_manager(int status, void *unused)
 {
     (void)unused;
@@ -29,15 +30,15 @@ static void say_manager(int status, void *unused)
                 program_invocation_short_name);
 }
 
-/* Where nothing came near a network, as in a listing of files, there is nothing to tell. */
+/* A program that used no network, such as ls, has nothing to do with devices. */
 static void say_unused(int status, void *unused)
 {
     (void)unused;
     if (status == 0 && vb_port_run_note_is_set(VB_NOTE_NETWORK) &&
         !vb_port_run_note_is_set(VB_NOTE_DEVICE))
         dprintf(STDERR_FILENO,
-                "verbena: %s used TCP and never looked for " VB_DEVICE_NAME
-                ": programs that can use both may have to be told (docs/running.md)\n",
+                "verbena: %s used TCP and never looked for " VB_DEVICE_NAME "0: "
+                "programs that can use both may have to be told (docs/running.md)\n",
                 program_invocation_short_name);
 }
 #endif
@@ -47,7 +48,7 @@ __attribute__((constructor)) static void announce(void)
     const char *level = getenv("VERBENA_LOG");
     if (level && (strcmp(level, "info") == 0 || strcmp(level, "debug") == 0))
         dprintf(STDERR_FILENO,
-                "verbena: pid %d (%s) sees " VB_DEVICE_NAME " below /sys/class/infiniband and "
+                "verbena: pid %d (%s) sees " VB_DEVICE_NAME "0 below /sys/class/infiniband and "
                 "/dev/infiniband\n",
                 (int)getpid(), program_invocation_short_name);
 #ifdef __GLIBC__

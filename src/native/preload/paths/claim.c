@@ -1,21 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A file of ours is opened as a sealed memfd that holds its text; a directory as an empty one. The
- * memfd's modification time carries the number of its node, so a descriptor is known again after
- * dup(2) and fork(2), and there is no table of descriptors to keep up with every close(2).
+ * Finds and opens the files of the tree (claim.h). A file is opened as a sealed memfd with its
+ * text, and a directory as an empty one. The memfd's modification time carries the number of the
+ * node, so a descriptor is recognized after dup(2) and fork(2), and no table of descriptors has to
+ * follow every close(2).
  */
 #include "preload/paths/claim.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "host/device_counters.h"
 #include "port/gid.h"
 #include "preload/paths/next.h"
 
@@ -26,10 +30,10 @@
 #define MFD_NOEXEC_SEAL 0x0008U
 #endif
 
-/* So that programs without a directory of ours pay nothing for *at() calls. */
+/* Calls with a directory descriptor look at it only after a directory of the tree was opened. */
 static atomic_bool directory_was_opened;
 
-/* The node that the process is in (cwd.c), or -1; so that others pay nothing for relative paths. */
+/* The node that is the working directory (cwd.c), or -1. Relative paths are looked at only then. */
 static atomic_int working_node = -1;
 
 void vb_preload_claim_working_node(int node)
@@ -126,7 +130,7 @@ static bool furnish(int fd, int node, const char *text)
            fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) == 0;
 }
 
-/* The same file for reading only. A sealed file serves too where there is no /proc. */
+/* Opens the same file for reading only. Without /proc the sealed file itself has to do. */
 static int read_only(int fd, int flags)
 {
     char path[32];
@@ -138,7 +142,7 @@ static int read_only(int fd, int flags)
     return reopened;
 }
 
-/* Linux from 6.3 wants to hear that the file is no program, and may insist (vm.memfd_noexec). */
+/* From Linux 6.3 on vm.memfd_noexec may demand a flag that says that the file is not executable. */
 static int create_memfd(const char *name, int flags)
 {
     unsigned wanted = MFD_ALLOW_SEALING | (flags & O_CLOEXEC ? MFD_CLOEXEC : 0);
@@ -146,12 +150,22 @@ static int create_memfd(const char *name, int flags)
     return fd < 0 && errno == EINVAL ? memfd_create(name, wanted) : fd;
 }
 
+enum { COUNTER_TEXT = 22 }; /* the longest number, with its newline and the end */
+
 static int open_text(int index, const struct vb_node *node, int flags)
 {
     int fd = create_memfd(node->name, flags);
     if (fd < 0)
         return -1;
+    char number[COUNTER_TEXT];
     const char *text = node->kind == VB_NODE_FILE ? node->text : NULL;
+    if (node->kind == VB_NODE_COUNTER) {
+        char *counter;
+        unsigned device = (unsigned)strtoul(node->text, &counter, 10);
+        snprintf(number, sizeof number, "%" PRIu64 "\n",
+                 vb_host_device_counter(device, strtoul(counter, NULL, 10)));
+        text = number;
+    }
     if (!furnish(fd, index, text)) {
         int error = errno;
         close(fd);
@@ -161,7 +175,7 @@ static int open_text(int index, const struct vb_node *node, int flags)
     return read_only(fd, flags);
 }
 
-/* The errors of open(2), as sysfs gives them to every user, root included. */
+/* Returns the errno with which open(2) of such a file fails in sysfs, for root too, or 0. */
 static int refusal(const struct vb_node *node, int flags)
 {
     bool writes = (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH);
@@ -173,7 +187,7 @@ static int refusal(const struct vb_node *node, int flags)
         return writes || flags & O_CREAT ? EISDIR : 0;
     if (flags & O_DIRECTORY)
         return ENOTDIR;
-    return node->kind == VB_NODE_FILE && writes ? EACCES : 0;
+    return node->kind != VB_NODE_DEVICE && writes ? EACCES : 0;
 }
 
 int vb_preload_open_node(const struct vb_place *place, int flags)
@@ -214,7 +228,7 @@ static nlink_t link_count(int node)
     return links;
 }
 
-/* File system and times are those of the directory that the node would be mounted in. */
+/* The file system and the times are those of /sys or /dev. */
 static void stat_surroundings(int node, struct stat *stat)
 {
     struct stat above = {0};
@@ -236,7 +250,11 @@ void vb_preload_stat_node(int index, struct stat *stat)
         stat->st_size = (off_t)strlen(node->text);
     } else if (node->kind == VB_NODE_DEVICE) {
         stat->st_mode = S_IFCHR | 0666;
-        stat->st_rdev = makedev(VB_UVERBS_MAJOR, VB_UVERBS_MINOR);
+        unsigned number = (unsigned)atoi(node->name + strlen(VB_UVERBS_NAME));
+        stat->st_rdev = makedev(VB_UVERBS_MAJOR, VB_UVERBS_MINOR + number);
+    } else if (node->kind == VB_NODE_COUNTER) {
+        stat->st_mode = S_IFREG | 0444;
+        stat->st_size = COUNTER_TEXT - 1;
     } else {
         stat->st_mode = S_IFREG | 0444;
         stat->st_size = (off_t)strlen(node->text); /* sysfs says 4096, which would mislead cp */

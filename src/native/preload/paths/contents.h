@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What the tree holds: the sysfs files and device files of one RoCE device. */
+/*
+ * The contents of the tree: the sysfs files and device files of Verbena's devices. tree.c calls
+ * this once.
+ */
 #ifndef VB_PRELOAD_PATHS_CONTENTS_H
 #define VB_PRELOAD_PATHS_CONTENTS_H
 
@@ -7,7 +10,7 @@
 
 struct vb_tree;
 
-/* False when out of memory. */
+/* Adds them. Returns false when there is no memory. */
 bool vb_preload_contents_add(struct vb_tree *tree);
 
 #endif

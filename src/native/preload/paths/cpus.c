@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Reads the list of online CPUs from sysfs and converts it into a mask (cpus.h).
+ */
 #include "preload/paths/cpus.h"
 
 #include <errno.h>
@@ -7,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One range of the list, "5" or "5-7"; NULL when it is none. */
+/* Reads one range of the list, "5" or "5-7". Returns what follows it, or NULL if it is not a range.
+ */
 static const char *next_range(const char *at, unsigned long *first, unsigned long *last)
 {
     char *end;

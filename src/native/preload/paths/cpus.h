@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The host's CPUs in the two notations of sysfs. */
+/*
+ * The host's CPUs in the two notations of sysfs, for the devices' local_cpus files. contents.c
+ * calls this.
+ */
 #ifndef VB_PRELOAD_PATHS_CPUS_H
 #define VB_PRELOAD_PATHS_CPUS_H
 
@@ -12,10 +15,10 @@ struct vb_cpus {
     char mask[VB_CPUS_MAX / 32 * 9]; /* "0000010f": groups of 32 CPUs with commas, highest first */
 };
 
-/* Returns 0 or -errno. */
+/* Reads which CPUs are online. Returns 0 or -errno. */
 int vb_preload_online_cpus(struct vb_cpus *cpus);
 
-/* The mask of a list; -EINVAL when it is none. */
+/* Converts a list into a mask. Returns 0, or -EINVAL if it is not a list. */
 int vb_preload_cpu_mask(const char *list, char *mask, size_t size);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The working directory, for `cd /sys/class/infiniband`. A process that goes into a directory of
- * ours is put into an empty one that has been removed from its file system: nothing is left behind,
- * and forked and executed programs inherit it. Its modification time carries the node's number, as
- * a descriptor's does (claim.c), so a new program knows where it is.
+ * The working directory, for `cd /sys/class/infiniband`: chdir and getcwd. A process that enters a
+ * directory of the tree is put into an empty directory that has been removed from its file system,
+ * so nothing is left behind, and forked and executed programs inherit it. Its modification time
+ * carries the node's number, as a descriptor's does (claim.c), so a new program knows where it is.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,10 +21,9 @@ __attribute__((constructor)) static void begin(void)
         vb_preload_claim_working_node(vb_preload_stamped_node(&here));
 }
 
-/* ---- chdir ------------------------------------------------------------------------------------
- */
+/* ---- chdir ----------------------------------------------------------------------------------- */
 
-/* A descriptor of a directory in `folder` that is gone from there; -1 if none can be made. */
+/* Returns a descriptor of a directory that was made in `folder` and removed, or -1. */
 static int removed_directory(const char *folder)
 {
     char path[PATH_MAX];
@@ -93,10 +92,10 @@ VB_EXPORT int fchdir(int fd)
     return node >= 0 ? enter_node(node) : entered_other(VB_NEXT(fchdir)(fd));
 }
 
-/* ---- getcwd -----------------------------------------------------------------------------------
- */
+/* ---- getcwd ---------------------------------------------------------------------------------- */
 
-/* As getcwd(3): without a buffer it is allocated, with room for `size` bytes or, at 0, enough. */
+/* As getcwd(3): without a buffer one is allocated, of `size` bytes, or as long as needed if that is
+ * 0. */
 static char *cwd_name_of(int node, char *buffer, size_t size)
 {
     char path[PATH_MAX];

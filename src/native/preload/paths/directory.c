@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * opendir(3), readdir(3) and their kin over directories of the tree. Streams of other directories
+ * are passed to the C library.
+ */
 #include "preload/paths/directory.h"
 
 #include <errno.h>
@@ -56,7 +60,7 @@ static bool directory_add_entry(struct vb_directory *directory, const struct dir
     struct dirent *added = &entries[directory->count++];
     *added = *entry;
     added->d_reclen = sizeof *added;
-    added->d_off = directory->count; /* what telldir() says after it */
+    added->d_off = directory->count; /* telldir() returns this after the entry */
     return true;
 }
 
@@ -83,7 +87,7 @@ static bool add_nodes(struct vb_directory *directory, int parent)
     return true;
 }
 
-/* A host without RDMA does not have the directory: that is no error. */
+/* A host without RDMA does not have the directory, which is not an error. */
 static bool add_host_entries(struct vb_directory *directory, int node)
 {
     char path[PATH_MAX];
@@ -114,7 +118,7 @@ static void directory_discard(struct vb_directory *directory)
     free(directory);
 }
 
-/* Takes the descriptor over if it succeeds. */
+/* The stream owns the descriptor, if there is one. */
 static DIR *directory_open_stream(int fd, int node)
 {
     struct vb_directory *directory = calloc(1, sizeof *directory);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Directory streams over the tree, behind the C library's type DIR. */
+/*
+ * Directory streams over the tree, behind the C library's type DIR. lists.c opens them for
+ * scandir.
+ */
 #ifndef VB_PRELOAD_PATHS_DIRECTORY_H
 #define VB_PRELOAD_PATHS_DIRECTORY_H
 
@@ -8,8 +11,8 @@
 struct vb_place;
 
 /*
- * A stream over a claimed directory, with what the host has there too where the directory is
- * shared. NULL with errno.
+ * Opens a stream over a claimed directory. Where the directory is shared, the stream has the host's
+ * entries, too. Returns NULL, and sets errno, on failure.
  */
 DIR *vb_preload_directory_open(const struct vb_place *place);
 

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Calls about a path that neither open it nor describe it: access, links, extended attributes. */
+/*
+ * access(2), readlink(2), realpath(3) and extended attributes of files of the tree. Other paths
+ * are passed to the C library.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* scandir(3) and glob(3): inside the C library they do not call the functions that we replace. */
+/*
+ * scandir(3) and glob(3). Inside the C library these do not call opendir and readdir by their
+ * symbols, so the interposed ones would not be seen.
+ */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -96,7 +99,7 @@ VB_EXPORT int scandirat(int dirfd, const char *restrict path, struct dirent ***r
 VB_ALIAS(scandir64, scandir);
 VB_ALIAS(scandirat64, scandirat);
 
-/* ---- glob: it takes the functions to list directories with ----------------------------------- */
+/* ---- glob: GLOB_ALTDIRFUNC gives it the functions that list directories ---------------------- */
 
 static void *glob_opendir(const char *path)
 {

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* How the interposed functions are exported, and how they reach what they stand in front of. */
+/*
+ * How interposed functions are exported, and how they call the function that they stand in front
+ * of.
+ */
 #ifndef VB_PRELOAD_PATHS_NEXT_H
 #define VB_PRELOAD_PATHS_NEXT_H
 
@@ -24,7 +27,8 @@
 #define VB_ALIAS(name, target)                                                                     \
     VB_ALIAS_AS(__typeof__(target), name, target, VB_ATTRIBUTES_OF(target))
 
-/* The function of that name behind us, as a pointer of type `type`; looked up once. */
+/* The next function of that name after this library, as a pointer of type `type`; looked up once.
+ */
 #define VB_NEXT_AS(type, name)                                                                     \
     ({                                                                                             \
         static type *next_;                                                                        \

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* open(2), fopen(3) and their kin. On 64-bit Linux the names with 64 are the same functions. */
+/*
+ * open(2), fopen(3) and their kin for files of the tree. On 64-bit Linux the names with 64 are the
+ * same functions.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The stat family; before glibc 2.33 programs call it by the names with __x. */
+/*
+ * The stat family for files of the tree. Programs that were built for glibc before 2.33 call it by
+ * the names with __x.
+ */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -10,7 +13,7 @@
 
 /* ---- stat ---------------------------------------------------------------------------------- */
 
-/* What a call about a claimed path answers. */
+/* Answers a call about a claimed path. */
 static int answer(const struct vb_place *place, struct stat *stat)
 {
     if (place->error) {
@@ -21,7 +24,7 @@ static int answer(const struct vb_place *place, struct stat *stat)
     return 0;
 }
 
-/* Descriptors of ours are memfds to the kernel; it says so, and we correct it. */
+/* To the kernel a descriptor of the tree's file is a memfd; this replaces what it says. */
 static int correct(int result, struct stat *stat)
 {
     int node = result ? -1 : vb_preload_stamped_node(stat);

@@ -1,4 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Builds the tree (tree.h), and follows paths in it as the kernel does: links, `.` and `..`.
+ */
 #include "preload/paths/tree.h"
 
 #include <errno.h>
@@ -63,7 +66,7 @@ bool vb_preload_tree_create(struct vb_tree *tree)
     return true;
 }
 
-/* The functions that we interpose have no argument in which a tree could be handed to them. */
+/* Interposed functions have no argument in which a tree could be passed, so it is the process's. */
 static struct vb_tree shared_tree;
 static bool shared_tree_complete;
 
@@ -98,7 +101,7 @@ static int replace(struct vb_place *place, const char *head, const char *rest)
     return 0;
 }
 
-/* Hands the rest on to the kernel, below a directory that the host has without us. */
+/* Passes the rest of the path to the kernel, below a directory of the host's. */
 static bool tree_leave(const struct vb_tree *tree, int node, const char *rest,
                        struct vb_place *place)
 {
@@ -109,7 +112,7 @@ static bool tree_leave(const struct vb_tree *tree, int node, const char *rest,
     return false;
 }
 
-/* What is asked for once the last component has been found. */
+/* The last component was found. */
 static bool tree_arrive(const struct vb_tree *tree, int node, struct vb_place *place)
 {
     if (tree->nodes[node].kind == VB_NODE_PASSAGE)
@@ -118,7 +121,7 @@ static bool tree_arrive(const struct vb_tree *tree, int node, struct vb_place *p
     return true;
 }
 
-/* A name that the tree does not have: an entry of the host's, or of nobody. */
+/* The tree does not have this name: it may be an entry of the host's. */
 static bool miss(const struct vb_tree *tree, int node, const char *rest, struct vb_place *place)
 {
     enum vb_node_kind kind = tree->nodes[node].kind;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The files that Verbena's device has below /sys and /dev, as a table in memory. Nothing is on
- * disk, so nothing is left behind however the process ends.
+ * The files of Verbena's devices below /sys and /dev, as a table in memory. The interposed calls
+ * look paths up in it. Nothing is on disk, so nothing is left behind however the process ends.
  */
 #ifndef VB_PRELOAD_PATHS_TREE_H
 #define VB_PRELOAD_PATHS_TREE_H
@@ -11,17 +11,18 @@
 #include <string.h>
 
 enum vb_node_kind {
-    VB_NODE_PASSAGE, /* a real directory on the way to ours: left to the kernel */
-    VB_NODE_SHARED,  /* a directory of ours in which the host may have entries too */
+    VB_NODE_PASSAGE, /* a directory of the host's above the tree's: the kernel answers for it */
+    VB_NODE_SHARED,  /* a directory of the tree in which the host may have entries, too */
     VB_NODE_DIR,
-    VB_NODE_FILE, /* read-only text */
+    VB_NODE_FILE,    /* read-only text */
+    VB_NODE_COUNTER, /* read-only text that is made when it is opened (host/device_counters.h) */
     VB_NODE_LINK,
     VB_NODE_DEVICE, /* character device that opens /dev/null */
 };
 
 struct vb_node {
     char *name;
-    char *text; /* of a file: its contents; of a link: an absolute path; otherwise NULL */
+    char *text; /* a file's contents, a link's absolute path, a counter's number; otherwise NULL */
     enum vb_node_kind kind;
     int parent; /* 0, the root, is its own parent */
 };
@@ -31,7 +32,7 @@ struct vb_tree {
     int count;
 };
 
-/* The process's tree, built when first asked for; NULL when there is no memory for it. */
+/* Returns the process's tree, which the first call builds; NULL if there is no memory for it. */
 const struct vb_tree *vb_preload_tree(void);
 
 bool vb_preload_tree_create(struct vb_tree *tree);
@@ -40,22 +41,23 @@ bool vb_preload_tree_create(struct vb_tree *tree);
 bool vb_preload_tree_add(struct vb_tree *tree, const char *path, enum vb_node_kind kind,
                          const char *text);
 
-/* Where a path leads. */
+/* Where a path leads. One of the first three members says it. */
 struct vb_place {
-    int node;            /* in the tree, or -1 */
-    int error;           /* errno of a path that is ours and leads nowhere, or 0 */
-    const char *outside; /* neither of the two: the path to hand on to the kernel */
+    int node;            /* of the tree, or -1 */
+    int error;           /* the errno of a path that leads nowhere within the tree, or 0 */
+    const char *outside; /* the path to pass to the kernel, if `node` and `error` say nothing */
     char rewritten[PATH_MAX];
 };
 
 /*
- * Follows an absolute path as the kernel would, and the last link too if `follow`. Returns whether
- * it stays with us (a node or an error), rather than outside.
+ * Follows an absolute path as the kernel would, and the last link, too, if `follow`. Returns true
+ * if it ends in the tree, at a node or with an error, and false if it leads outside.
  */
 bool vb_preload_tree_walk(const struct vb_tree *tree, const char *path, bool follow,
                           struct vb_place *place);
 
-/* Writes the node's absolute path, for at most `size` bytes with its end. False if too long. */
+/* Writes the node's absolute path with its terminator. Returns false if it needs more than `size`.
+ */
 bool vb_preload_tree_path(const struct vb_tree *tree, int node, char *path, size_t size);
 
 static inline bool vb_preload_is_directory(const struct vb_node *node)
@@ -63,7 +65,8 @@ static inline bool vb_preload_is_directory(const struct vb_node *node)
     return node->kind <= VB_NODE_DIR;
 }
 
-/* The check that every path of every program passes: most fail at their second character. */
+/* Every path of every program passes this check, so it is inline; most fail at their second
+ * character. */
 static inline bool vb_preload_may_be_ours(const char *path)
 {
     return path[0] == '/' &&

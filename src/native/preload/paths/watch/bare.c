@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * syscall(), by which a program may take memory away past the calls of mappings.c: of these numbers
- * the same is told. All others are passed on by a jump, so that a call that returns twice (clone)
- * finds the stack as it was.
+ * syscall(), by which a program may take memory away without the functions of mappings.c. The
+ * system calls that do so are reported in the same way. All others are passed on by a jump, so
+ * that a call that returns twice (clone) finds the stack unchanged.
  */
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -10,7 +10,7 @@
 #include "preload/paths/next.h"
 #include "preload/paths/watch/mappings.h"
 
-/* Every argument of a system call is a register's width. */
+/* Every argument of a system call has the width of a register. */
 typedef long system_call(long number, long a, long b, long c, long d, long e, long f);
 
 VB_EXPORT system_call verbena_syscall __asm__("syscall");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The calls by which a program handles SIGSEGV and SIGBUS, or blocks them. Verbena's own handler
- * stays before the program's, which gets every fault that is not Verbena's and is told truly what
- * it had installed; a mask is left as the program sets it, and Verbena asks for it.
+ * stays in front of the program's, which gets every fault that is not Verbena's; the calls return
+ * the handler that the program installed before. Signal masks are set as the program asks, and
+ * Verbena is informed of the change.
  */
 #include <errno.h>
 #include <signal.h>
@@ -11,7 +12,7 @@
 #include "preload/paths/next.h"
 #include "preload/paths/watch/watch.h"
 
-/* Of functions that the headers call deprecated. */
+/* The types of functions whose declarations are marked as deprecated. */
 typedef int int_of_int(int argument);
 typedef sighandler_t set_handler(int number, sighandler_t disposition);
 

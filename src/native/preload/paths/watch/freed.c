@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * free() and realloc(), because glibc then calls its own munmap and brk, which mappings.c does not
- * see. A block that glibc mapped for itself goes like any mapping. The memory of another block may
- * go at any later time, so what has arrived for regions in it is put there when it is freed, and
- * from then on it is looked whether the heap has become shorter. Blocks are freed at any time, also
- * before constructors run: a block that touches no region's page costs a few comparisons, and of
- * another allocator's block nothing is read. Verbena frees its own blocks while it has locks, so of
- * what it or the C library frees nothing is told, which could wait for such a lock: a region may
- * cover the page of such a block, but is not made for it.
+ * free() and realloc(), which make glibc call its own munmap and brk that mappings.c does not see.
+ * A block that glibc mapped for itself is reported like any mapping. The memory of another block
+ * may be unmapped at any later time, so arrived data for regions in it is placed when the block is
+ * freed, and from then on each call checks whether the heap has become shorter. Blocks are freed
+ * at any time, also before constructors run: a block that touches no region's page costs a few
+ * comparisons, and the header of another allocator's block is not read. Verbena frees its own
+ * blocks while it holds locks that a report could wait for, so what Verbena or the C library frees
+ * is not reported: a region may cover the page of such a block, but was not registered for it.
  */
 #include <errno.h>
 #include <gnu/libc-version.h>
@@ -27,19 +27,20 @@ typedef void free_function(void *block);
 
 static void freed_look_up(void *block);
 
-/* Set by the first call, which comes before there are threads. */
+/* The first call sets it, before there are threads. */
 static free_function *next_free = freed_look_up;
-/* NULL: blocks are not glibc's, or the constructor has not run. With --shared-heap it is the second
- * in place of the first: a block may be that library's then, and has another header. */
+/* Both are NULL if blocks are not glibc's, or before the constructor has run. Otherwise one is set:
+ * `mixed_map` with --shared-heap, where a block may have that library's header, else
+ * `watched_map`. */
 static const struct vb_watch_map *watched_map, *mixed_map;
 /* A block was freed with a region in it, so any later call may unmap that region's memory. */
-static bool is_loose;
-/* What is told below may free memory itself. */
-static __thread bool is_telling __attribute__((tls_model("initial-exec")));
+static bool heap_may_shrink;
+/* A report may free memory itself, which is not reported again. */
+static __thread bool is_reporting __attribute__((tls_model("initial-exec")));
 
-/* ---- who frees ---- */
+/* ---- the next allocator ---- */
 
-/* dlsym frees its last error message, if that. */
+/* While dlsym runs, free() does nothing: dlsym frees its last error message at most. */
 static void freed_keep(void *block)
 {
     (void)block;
@@ -73,7 +74,7 @@ static const void *freed_address(free_function *function)
     return (const void *)(uintptr_t)function;
 }
 
-/* The allocator behind us and behind the shared heap, by which one library it is in. */
+/* Returns the address of the library that has the program's allocator, behind the shared heap. */
 static const void *allocator(void)
 {
     const void *next = object_of(freed_address(next_free));
@@ -84,14 +85,15 @@ static const void *allocator(void)
     return next;
 }
 
-/* ---- whose call it is ---- */
+/* ---- which library calls ---- */
 
 struct object {
     uintptr_t low, high;
 };
 
-/* libibverbs and the C library: set before there are threads. */
-static struct object quiet[2];
+/* libibverbs and the C library, whose calls are not reported. It is set before there are threads.
+ */
+static struct object unreported[2];
 
 static struct object extent_of(const struct dl_phdr_info *info)
 {
@@ -114,30 +116,31 @@ static bool freed_is_in(const struct object *object, uintptr_t at)
     return at >= object->low && at < object->high;
 }
 
-static int note_quiet(struct dl_phdr_info *info, size_t size, void *context)
+static int note_unreported(struct dl_phdr_info *info, size_t size, void *context)
 {
-    const uintptr_t inside[] = {(uintptr_t)verbena_mapping_goes, (uintptr_t)gnu_get_libc_version};
+    const uintptr_t inside[] = {(uintptr_t)verbena_mapping, (uintptr_t)gnu_get_libc_version};
     struct object object = extent_of(info);
 
     (void)size;
     (void)context;
     for (int i = 0; i < 2; ++i)
         if (freed_is_in(&object, inside[i]))
-            quiet[i] = object;
+            unreported[i] = object;
     return 0;
 }
 
 /* A call at a function's end leaves no address of its own, and so counts as its caller's. */
-static bool is_quiet(const void *caller)
+static bool is_unreported(const void *caller)
 {
-    return freed_is_in(&quiet[0], (uintptr_t)caller) || freed_is_in(&quiet[1], (uintptr_t)caller);
+    return freed_is_in(&unreported[0], (uintptr_t)caller) ||
+           freed_is_in(&unreported[1], (uintptr_t)caller);
 }
 
 __attribute__((constructor)) static void begin(void)
 {
     if (next_free == freed_look_up)
         find_next();
-    dl_iterate_phdr(note_quiet, NULL);
+    dl_iterate_phdr(note_unreported, NULL);
     if (verbena_watch_map &&
         allocator() == object_of((const void *)(uintptr_t)gnu_get_libc_version))
         *(verbena_heap_has ? &mixed_map : &watched_map) = verbena_watch_map();
@@ -145,7 +148,7 @@ __attribute__((constructor)) static void begin(void)
 
 /* ---- a block of glibc's ---- */
 
-/* The word before a block: its length, with the header of two words, and bits. */
+/* The word before a block is its length, with the header of two words, and these bits. */
 enum { IS_MAPPED = 2, IS_OF_ARENA = 4, BITS = 7, HEADER = 2 * sizeof(size_t) };
 
 static size_t word_before(const void *block)
@@ -162,7 +165,7 @@ static inline bool may_meet(const struct vb_watch_map *map, const void *block)
 {
     size_t word = word_before(block);
 
-    return is_loose || (word & IS_MAPPED) ||
+    return heap_may_shrink || (word & IS_MAPPED) ||
            vb_memory_watch_may_meet(map, (uintptr_t)block, (word & ~(size_t)BITS) - sizeof(size_t));
 }
 
@@ -171,7 +174,8 @@ __attribute__((noinline)) static bool may_concern_mixed(const void *block)
     return mixed_map && !verbena_heap_has(block) && may_meet(mixed_map, block);
 }
 
-/* So that free() and realloc() of most blocks go on by a jump, without a frame. */
+/* It is inline so that free() and realloc() of most blocks continue with a jump, without a frame.
+ */
 static inline bool may_concern(const void *block)
 {
     if (!block)
@@ -179,31 +183,33 @@ static inline bool may_concern(const void *block)
     return watched_map ? may_meet(watched_map, block) : may_concern_mixed(block);
 }
 
-/* ---- what may go with it ---- */
+/* ---- memory that may be unmapped with a block ---- */
 
-/* A block as it was before the call, and the end of the heap then. */
+/* A block and the end of the heap as they were before the call. */
 struct block {
     uintptr_t low, high;
     bool is_mapped, is_of_arena;
-    bool is_told; /* a region is there */
+    bool is_reported; /* a region is there */
     const uint8_t *heap_end;
 };
 
-static void tell_mapped(struct block *block)
+static void report_mapped(struct block *block)
 {
     block->low &= ~((uintptr_t)sysconf(_SC_PAGESIZE) - 1);
-    block->is_told = verbena_mapping_goes((const void *)block->low, block->high - block->low);
+    block->is_reported =
+        verbena_mapping((const void *)block->low, block->high - block->low, VB_MAPPING_GOES);
 }
 
-static void tell_freed(struct block *block)
+static void report_freed(struct block *block)
 {
     const struct vb_watch_map *map = watched_map ? watched_map : mixed_map;
 
     block->high += sizeof(size_t); /* a block's last word is in the next one's header */
-    block->is_told = vb_memory_watch_may_meet(map, block->low, block->high - block->low) &&
-                     verbena_mapping_freed((const void *)block->low, block->high - block->low);
-    if (block->is_told)
-        __atomic_store_n(&is_loose, true, __ATOMIC_RELAXED);
+    block->is_reported =
+        vb_memory_watch_may_meet(map, block->low, block->high - block->low) &&
+        verbena_mapping((const void *)block->low, block->high - block->low, VB_MAPPING_FREED);
+    if (block->is_reported)
+        __atomic_store_n(&heap_may_shrink, true, __ATOMIC_RELAXED);
 }
 
 static struct block before(const void *at)
@@ -213,11 +219,11 @@ static struct block before(const void *at)
                           .is_mapped = word_before(at) & IS_MAPPED,
                           .is_of_arena = word_before(at) & IS_OF_ARENA};
 
-    is_telling = true;
+    is_reporting = true;
     if (block.is_mapped)
-        tell_mapped(&block);
+        report_mapped(&block);
     else
-        tell_freed(&block);
+        report_freed(&block);
     block.heap_end = sbrk(0);
     return block;
 }
@@ -226,14 +232,14 @@ static void heap_was(const uint8_t *end)
 {
     const uint8_t *now;
 
-    if (!is_loose || !end)
+    if (!heap_may_shrink || !end)
         return;
     now = sbrk(0);
     if (now < end)
-        verbena_mapping_lost(now, (size_t)(end - now));
+        verbena_mapping(now, (size_t)(end - now), VB_MAPPING_LOST);
 }
 
-/* An arena is unmapped as a whole. */
+/* glibc unmaps an arena as a whole. */
 static void arena_had(const struct block *block)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -241,32 +247,32 @@ static void arena_had(const struct block *block)
     int error = errno;
 
     if (mincore((void *)(block->low & ~(page - 1)), page, &there) && errno == ENOMEM)
-        verbena_mapping_lost((const void *)block->low, block->high - block->low);
+        verbena_mapping((const void *)block->low, block->high - block->low, VB_MAPPING_LOST);
     errno = error;
 }
 
 static void after(const struct block *block)
 {
-    if (block->is_told && !block->is_mapped && block->is_of_arena)
+    if (block->is_reported && !block->is_mapped && block->is_of_arena)
         arena_had(block);
     heap_was(block->heap_end);
-    is_telling = false;
+    is_reporting = false;
 }
 
 static void mapped_went(const struct block *block, uintptr_t from)
 {
-    if (block->is_told && from < block->high)
-        verbena_mapping_went((const void *)from, block->high - from, true);
+    if (block->is_reported && from < block->high)
+        verbena_mapping((const void *)from, block->high - from, VB_MAPPING_WENT);
 }
 
 /* ---- the calls ---- */
 
-__attribute__((noinline, cold)) static void free_told(void *at, const void *caller)
+__attribute__((noinline, cold)) static void free_reported(void *at, const void *caller)
 {
     struct block block;
 
-    if (is_telling || is_quiet(caller)) {
-        const uint8_t *end = is_telling ? NULL : sbrk(0);
+    if (is_reporting || is_unreported(caller)) {
+        const uint8_t *end = is_reporting ? NULL : sbrk(0);
 
         next_free(at);
         heap_was(end);
@@ -282,30 +288,30 @@ __attribute__((noinline, cold)) static void free_told(void *at, const void *call
 VB_EXPORT void free(void *block)
 {
     if (__builtin_expect(may_concern(block), 0))
-        free_told(block, __builtin_return_address(0));
+        free_reported(block, __builtin_return_address(0));
     else
         next_free(block);
 }
 
-/* A mapped block that stays where it is keeps its beginning. */
+/* realloc() left a mapped block at its address; its end may be unmapped. */
 static void mapped_became(const struct block *block, const void *now)
 {
     uintptr_t end = freed_end_of(now);
 
-    if (!block->is_told)
+    if (!block->is_reported)
         return;
-    verbena_mapping_went((const void *)block->low, block->high - block->low, false);
-    if (end < block->high && verbena_mapping_goes((const void *)end, block->high - end))
+    verbena_mapping((const void *)block->low, block->high - block->low, VB_MAPPING_STAYED);
+    if (end < block->high && verbena_mapping((const void *)end, block->high - end, VB_MAPPING_GOES))
         mapped_went(block, end);
 }
 
-static void *realloc_told(void *at, size_t size, const void *caller)
+static void *realloc_reported(void *at, size_t size, const void *caller)
 {
     uintptr_t old = (uintptr_t)at;
     struct block block;
     void *now;
 
-    if (is_telling || is_quiet(caller))
+    if (is_reporting || is_unreported(caller))
         return VB_NEXT(realloc)(at, size);
     block = before(at);
     now = VB_NEXT(realloc)(at, size);
@@ -319,7 +325,7 @@ static void *realloc_told(void *at, size_t size, const void *caller)
 
 VB_EXPORT void *realloc(void *block, size_t size)
 {
-    return may_concern(block) ? realloc_told(block, size, __builtin_return_address(0))
+    return may_concern(block) ? realloc_reported(block, size, __builtin_return_address(0))
                               : VB_NEXT(realloc)(block, size);
 }
 

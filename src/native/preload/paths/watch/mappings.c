@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The calls by which a program takes memory away, or the right to write to it. Verbena hears of it
- * before it happens: what has arrived for a receive buffer there is put into it while it can be,
- * and no request touches what is mapped there later (hca/gone.h).
+ * munmap, mmap, mremap, mprotect and shmdt: the calls by which a program takes memory away, or the
+ * right to write to it. Verbena learns of each before it happens, so that arrived data can be put
+ * into receive buffers there while they exist, and no request touches what is mapped there later
+ * (hca/gone.h).
  */
 #include <inttypes.h>
 #include <stdarg.h>
@@ -14,6 +15,7 @@
 #include <sys/types.h> /* off64_t */
 #include <unistd.h>
 
+#include "memory/watch.h"
 #include "preload/paths/next.h"
 #include "preload/paths/watch/mappings.h"
 #include "preload/paths/watch/watch.h"
@@ -24,31 +26,31 @@ __attribute__((constructor)) static void begin(void)
         verbena_watch_begin();
 }
 
-/* It may be protected, or may move. True: a region is there. */
-static bool mappings_tell(const void *at, size_t n)
+/* Reports memory that may be protected, or may move. Returns true if a region is there. */
+static bool mappings_report(const void *at, size_t n)
 {
-    return verbena_mapping_changes && verbena_mapping_changes(at, n);
+    return verbena_mapping && verbena_mapping(at, n, VB_MAPPING_PROTECTED);
 }
 
-/* It will be unmapped or replaced. True: a region is there, so what becomes of it has to be said.
- */
+/* Reports memory that will be unmapped or replaced. Returns true if a region is there; the caller
+ * then reports what happened (mappings_went). */
 static bool goes(const void *at, size_t n)
 {
-    return n && verbena_mapping_goes && verbena_mapping_goes(at, n);
+    return n && verbena_mapping && verbena_mapping(at, n, VB_MAPPING_GOES);
 }
 
-static void mappings_went(bool told, const void *at, size_t n, bool really)
+static void mappings_went(bool reported, const void *at, size_t n, bool really)
 {
-    if (told)
-        verbena_mapping_went(at, n, really);
+    if (reported)
+        verbena_mapping(at, n, really ? VB_MAPPING_WENT : VB_MAPPING_STAYED);
 }
 
 int vb_preload_watched_munmap(munmap_call *next, void *at, size_t length)
 {
-    bool told = goes(at, length);
+    bool reported = goes(at, length);
     int result = next(at, length);
 
-    mappings_went(told, at, length, result == 0);
+    mappings_went(reported, at, length, result == 0);
     return result;
 }
 
@@ -60,7 +62,7 @@ VB_EXPORT int munmap(void *at, size_t length)
 void vb_preload_watched_mprotect(const void *at, size_t length, int protection)
 {
     if (!(protection & PROT_WRITE))
-        mappings_tell(at, length);
+        mappings_report(at, length);
 }
 
 VB_EXPORT int mprotect(void *at, size_t length, int protection)
@@ -71,17 +73,17 @@ VB_EXPORT int mprotect(void *at, size_t length, int protection)
 
 VB_EXPORT int pkey_mprotect(void *at, size_t length, int protection, int key)
 {
-    mappings_tell(at, length);
+    mappings_report(at, length);
     return VB_NEXT(pkey_mprotect)(at, length, protection, key);
 }
 
 void *vb_preload_watched_mmap(mmap_call *next, void *at, size_t length, int protection, int flags,
                               int fd, off_t offset)
 {
-    bool told = (flags & MAP_FIXED) && goes(at, length);
+    bool reported = (flags & MAP_FIXED) && goes(at, length);
     void *result = next(at, length, protection, flags, fd, offset);
 
-    mappings_went(told, at, length, result != MAP_FAILED);
+    mappings_went(reported, at, length, result != MAP_FAILED);
     return result;
 }
 
@@ -90,14 +92,7 @@ VB_EXPORT void *mmap(void *at, size_t length, int protection, int flags, int fd,
     return vb_preload_watched_mmap(VB_NEXT(mmap), at, length, protection, flags, fd, offset);
 }
 
-VB_EXPORT void *mmap64(void *at, size_t length, int protection, int flags, int fd, off64_t offset)
-{
-    bool told = (flags & MAP_FIXED) && goes(at, length);
-    void *result = VB_NEXT(mmap64)(at, length, protection, flags, fd, offset);
-
-    mappings_went(told, at, length, result != MAP_FAILED);
-    return result;
-}
+VB_ALIAS(mmap64, mmap);
 
 /* ---- mremap ---- */
 
@@ -108,16 +103,16 @@ static size_t whole_pages(size_t n)
     return (n + page - 1) & ~(page - 1);
 }
 
-/* Its pages go elsewhere, and over what is there. */
+/* The pages move to another address, and replace what is there. */
 static void *mappings_move(mremap_call *next, void *at, size_t length, size_t wanted, int flags,
                            void *target)
 {
-    bool fixed = flags & MREMAP_FIXED, told = goes(at, length);
-    bool told_target = fixed && goes(target, wanted);
+    bool fixed = flags & MREMAP_FIXED, reported = goes(at, length);
+    bool reported_target = fixed && goes(target, wanted);
     void *result = next(at, length, wanted, flags, target);
 
-    mappings_went(told, at, length, result != MAP_FAILED);
-    mappings_went(told_target, target, wanted, result != MAP_FAILED);
+    mappings_went(reported, at, length, result != MAP_FAILED);
+    mappings_went(reported_target, target, wanted, result != MAP_FAILED);
     return result;
 }
 
@@ -125,10 +120,10 @@ static void *mappings_shrink(mremap_call *next, void *at, size_t length, size_t 
 {
     uint8_t *tail = (uint8_t *)at + whole_pages(wanted);
     size_t rest = (uint8_t *)at + whole_pages(length) - tail;
-    bool told = wanted && goes(tail, rest);
+    bool reported = wanted && goes(tail, rest);
     void *result = next(at, length, wanted, flags, NULL);
 
-    mappings_went(told, tail, rest, result != MAP_FAILED);
+    mappings_went(reported, tail, rest, result != MAP_FAILED);
     return result;
 }
 
@@ -141,7 +136,7 @@ void *vb_preload_watched_mremap(mremap_call *next, void *at, size_t length, size
 {
     void *grown;
 
-    if (!mappings_tell(at, length) && !(flags & MREMAP_FIXED))
+    if (!mappings_report(at, length) && !(flags & MREMAP_FIXED))
         return next(at, length, wanted, flags, target);
     if (flags & (MREMAP_FIXED | MREMAP_DONTUNMAP))
         return mappings_move(next, at, length, wanted, flags, target);
@@ -153,7 +148,7 @@ void *vb_preload_watched_mremap(mremap_call *next, void *at, size_t length, size
     return grown != MAP_FAILED ? grown : mappings_move(next, at, length, wanted, flags, NULL);
 }
 
-/* The C library's own takes what follows the flags, as this one's callers give it. */
+/* The C library's mremap is variadic; this passes the optional argument always. */
 static void *next_mremap(void *at, size_t length, size_t wanted, int flags, void *target)
 {
     return VB_NEXT(mremap)(at, length, wanted, flags, target);
@@ -173,15 +168,15 @@ VB_EXPORT void *mremap(void *at, size_t length, size_t wanted, int flags, ...)
 
 /* ---- shmdt ---- */
 
-/* A line of /proc/self/maps, of which these are looked at. */
+/* What is read of a line of /proc/self/maps. */
 struct mapping {
     uintptr_t low, high;
     unsigned long offset, inode;
     char device[16];
 };
 
-/* Where the segment that was attached at `at` ends: all of its mappings that follow each other.
- * `at` itself if nothing is there. */
+/* Returns where the segment that was attached at `at` ends, which is behind all of its mappings
+ * that follow each other, or `at` if nothing is there. */
 static uintptr_t end_of_segment(uintptr_t at)
 {
     FILE *maps = fopen("/proc/self/maps", "re");
@@ -208,11 +203,11 @@ static uintptr_t end_of_segment(uintptr_t at)
 
 int vb_preload_watched_shmdt(shmdt_call *next, const void *at)
 {
-    uintptr_t end = verbena_mapping_goes ? end_of_segment((uintptr_t)at) : (uintptr_t)at;
-    bool told = goes(at, end - (uintptr_t)at);
+    uintptr_t end = verbena_mapping ? end_of_segment((uintptr_t)at) : (uintptr_t)at;
+    bool reported = goes(at, end - (uintptr_t)at);
     int result = next(at);
 
-    mappings_went(told, at, end - (uintptr_t)at, result == 0);
+    mappings_went(reported, at, end - (uintptr_t)at, result == 0);
     return result;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls that take memory away, told of before and after `next` carries them out. mappings.c has the
- * C library's behind it; bare.c the kernel's, since libraries that replace the C library's (UCX)
- * use syscall() for what they replaced, and would be called again and again.
+ * Calls that take memory away. Each is reported before and after `next` carries it out. mappings.c
+ * passes the C library's functions as `next`; bare.c passes the kernel's calls, since libraries
+ * that replace the C library's functions (UCX) use syscall() in their place, and would be called
+ * again and again.
  */
 #ifndef VB_PRELOAD_MAPPINGS_H
 #define VB_PRELOAD_MAPPINGS_H
@@ -21,7 +22,7 @@ void *vb_preload_watched_mmap(mmap_call *next, void *at, size_t length, int prot
                               int fd, off_t offset);
 void *vb_preload_watched_mremap(mremap_call *next, void *at, size_t length, size_t wanted,
                                 int flags, void *target);
-/* Before the protection changes. */
+/* The caller changes the protection after this. */
 void vb_preload_watched_mprotect(const void *at, size_t length, int protection);
 
 #endif

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings as typed structures: msgspec checks them once, and what is below trusts them.
+
+Scenarios (``document``) and World (``world_settings``) call ``read`` with what a user gave and get
+a structure, or ``Refused``, which has the place of the mistake and what was wanted there. A field
+says by a ``Meta`` what its value may be, and with which unit scenarios write it.
+
+msgspec was chosen over pydantic. Both have structures, ranges, unions by a key, errors with the
+path of the mistake, a permissive licence (BSD, MIT) and wheels for Python 3.11 to 3.14. msgspec
+needs no other package and 0.7 MB; pydantic is four packages of 10 MB. Beside NumPy msgspec takes
+3 ms to import, pydantic 45. msgspec stops at the first mistake, as scenarios always did. Its own
+texts are not shown: ``Refused`` is made of the path and of the type that is wanted there, since
+users write units and not "int".
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Collection, Hashable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Annotated, Any, TypeVar, cast
+
+import msgspec
+from msgspec import Meta, inspect
+
+from verbena.sim.units import time_text
+
+__all__ = [
+    "MANY", "SIZE", "TIME", "Bytes", "Key", "Refused", "Settings", "Units", "fields_of", "given",
+    "meant", "read", "unit",
+]  # fmt: skip
+
+Key = tuple[str | int, ...]
+Units = Mapping[str, Callable[[Any], Any]]
+T = TypeVar("T")
+
+
+def unit(name: str) -> Meta:
+    """Marks a field: ``read`` makes its value of what is given, by the function of that name."""
+    return Meta(extra={"unit": name})
+
+
+SIZE, TIME = unit("size"), unit("time")  # in bytes and ps
+MANY = unit("many")  # a list, for which one thing may stand
+Bytes = Annotated[int, SIZE, Meta(ge=0, le=2**32 - 1)]
+_NOUNS = {"size": "a number of bytes", "time": "a time"}
+_NO_LIMIT = 2**62  # from here on a bound is the computer's, and not worth a word
+_PATH = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(.*)`")
+
+
+class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What all structures of settings are like."""
+
+
+@dataclass(eq=False)
+class Refused(ValueError):
+    """A setting that cannot be. ``key``: its place in what was given, and ``value`` what is there.
+
+    One of these says why: ``unknown``, where there are the keys ``names`` and ``needed`` are not
+    there; ``missing``; ``says``, a sentence about the value; or what it is to be, one of the
+    ``names`` or ``wanted``, which is a noun.
+    """
+
+    key: Key
+    value: Any
+    says: str = ""
+    wanted: str = ""
+    unknown: str | None = None
+    missing: str = ""
+    names: Collection[str] = ()
+    needed: Collection[str] = ()
+
+    def __str__(self) -> str:
+        return self.says or self.wanted
+
+
+def read(value: Any, kind: type[T], units: Units) -> T:
+    """The structure. Raises Refused for the first setting that cannot be."""
+    found: T = _read(value, kind, _info(cast(Hashable, kind)), (), units)
+    return found
+
+
+def given(settings: msgspec.Struct) -> dict[str, Any]:
+    """The fields that have a value: None stands for a key that was not given."""
+    fields = msgspec.structs.asdict(settings)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def meant(value: object, names: Collection[str]) -> str:
+    """ "is 'incast' meant? ", where one of the names is close to the value."""
+    close = difflib.get_close_matches(value, names, 1) if isinstance(value, str) else []
+    return f"is {close[0]!r} meant? " if close else ""
+
+
+@cache
+def _info(kind: Hashable) -> inspect.Type:
+    return inspect.type_info(kind)
+
+
+def _read(value: Any, kind: Any, info: inspect.Type, key: Key, units: Units) -> Any:
+    based = _in_base_units(value, info, key, units)
+    try:
+        return msgspec.convert(based, kind)
+    except msgspec.ValidationError as error:
+        raise _refused(error, (value, based), info, key, units) from None
+
+
+# ---- before the check: units ---------------------------------------------------------------------
+
+
+def _in_base_units(value: Any, info: inspect.Type, key: Key, units: Units) -> Any:
+    """The same settings, in ps, bytes and so on."""
+    if isinstance(info, inspect.Metadata):
+        if info.extra and (change := units.get(info.extra.get("unit", ""))) and value is not None:
+            value = _changed(value, change, key)
+        return _in_base_units(value, info.type, key, units)
+    if isinstance(info, inspect.UnionType):
+        chosen = _chosen(info, value)
+        return value if chosen is None else _in_base_units(value, chosen, key, units)
+    if isinstance(info, inspect.StructType) and isinstance(value, Mapping):
+        fields = _fields(info)
+        return {
+            name: _in_base_units(item, fields[name].type, (*key, name), units)
+            if name in fields
+            else item
+            for name, item in value.items()
+        }
+    if isinstance(info, inspect.ListType) and isinstance(value, list | tuple):
+        return [_in_base_units(v, info.item_type, (*key, n), units) for n, v in enumerate(value)]
+    if isinstance(info, inspect.DictType) and isinstance(value, Mapping):
+        return _by_number(value, info.value_type, key, units)
+    whole = isinstance(info, inspect.IntType | inspect.LiteralType)
+    if whole and isinstance(value, float) and value.is_integer():
+        return _changed(value, units.get("whole", lambda number: number), key)
+    return value
+
+
+def _changed(value: Any, change: Callable[[Any], Any], key: Key) -> Any:
+    try:
+        return change(value)
+    except ValueError as error:
+        raise Refused(key, value, says=str(error)) from None
+
+
+def _by_number(
+    value: Mapping[Any, Any], info: inspect.Type, key: Key, units: Units
+) -> Mapping[Any, Any]:
+    """Tables by number, which TOML's keys have as text; other dictionaries as they are."""
+    if not isinstance(info, inspect.StructType):
+        return value
+    return {
+        int(number) if isinstance(number, str) and number.isdecimal() else number: _read(
+            item, info.cls, info, (*key, number), units
+        )
+        for number, item in value.items()
+    }
+
+
+# ---- after it: what was wrong, and where ---------------------------------------------------------
+
+
+def _refused(
+    error: msgspec.ValidationError,
+    both: tuple[Any, Any],
+    info: inspect.Type,
+    key: Key,
+    units: Units,
+) -> Refused:
+    """What msgspec says, in our words: of its own text only the path counts.
+
+    ``both``: the value as it was given, which is shown, and in base units, to which the path leads.
+    """
+    found = _PATH.fullmatch(str(error))
+    assert found is not None
+    value, based = both
+    for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", found[2] or ""):
+        step: str | int = name or int(number)
+        info = _inner(info, based, step)
+        based = based[step]
+        key = (*key, step)
+        value = _part(value, step, based)
+    fields = _fields(info, value)
+    if unknown := _UNKNOWN.fullmatch(found[1]):
+        needed = [name for name, field in fields.items() if field.required and name not in value]
+        return Refused(key, value, unknown=unknown[1], names=_keys(info, value), needed=needed)
+    if missing := _MISSING.fullmatch(found[1]):
+        return Refused(key, value, missing=missing[1], names=_keys(info, value))
+    if isinstance(error.__cause__, ValueError):
+        return Refused(key, value, says=str(error.__cause__))
+    names, wanted = _wanted(info, units)
+    return Refused(key, value, names=names, wanted=wanted)
+
+
+def _part(value: Any, step: str | int, based: Any) -> Any:
+    """What stands in for a list of one, or for a table, has no such part."""
+    if isinstance(step, str):
+        return value[step] if isinstance(value, Mapping) else based
+    return value[step] if isinstance(value, list) else value
+
+
+def fields_of(kind: type[msgspec.Struct]) -> dict[str, inspect.Field]:
+    """Of a structure, by the name of the key."""
+    return _fields(_info(kind))
+
+
+def _fields(info: inspect.Type, value: Any = None) -> dict[str, inspect.Field]:
+    info = _bare(info)
+    if isinstance(info, inspect.UnionType):
+        info = _chosen(info, value) or info
+    found = info.fields if isinstance(info, inspect.StructType) else ()
+    return {field.encode_name: field for field in found}
+
+
+def _keys(info: inspect.Type, value: Any) -> list[str]:
+    """The keys that a table may have."""
+    info = _bare(info)
+    tagged = _structures(info)[0].tag_field if _structures(info) else None
+    return [*([tagged] if tagged else []), *_fields(info, value)]
+
+
+def _bare(info: inspect.Type) -> inspect.Type:
+    return _bare(info.type) if isinstance(info, inspect.Metadata) else info
+
+
+def _structures(info: inspect.Type) -> list[inspect.StructType]:
+    types = info.types if isinstance(info, inspect.UnionType) else (info,)
+    return [one for one in map(_bare, types) if isinstance(one, inspect.StructType)]
+
+
+def _chosen(info: inspect.UnionType, value: Any) -> inspect.Type | None:
+    """The type of a union that the value is of."""
+    types = [one for one in info.types if not isinstance(_bare(one), inspect.NoneType)]
+    if len(types) == 1:
+        return None if value is None else types[0]
+    if structures := _structures(info):
+        tag = value.get(structures[0].tag_field) if isinstance(value, Mapping) else None
+        return next((one for one in structures if one.tag == tag), None)
+    lists = [one for one in types if isinstance(_bare(one), inspect.ListType)]
+    return lists[0] if lists and isinstance(value, list | tuple) else None
+
+
+def _inner(info: inspect.Type, value: Any, step: str | int) -> inspect.Type:
+    """The type of a part."""
+    info = _bare(info)
+    structures = _structures(info)
+    if structures and step == structures[0].tag_field:
+        return inspect.LiteralType(tuple(one.tag for one in structures if one.tag is not None))
+    if isinstance(info, inspect.UnionType):
+        info = _bare(_chosen(info, value) or info)
+    if isinstance(info, inspect.ListType):
+        return info.item_type
+    if isinstance(info, inspect.TupleType) and isinstance(step, int):
+        return info.item_types[step]
+    return _fields(info)[str(step)].type
+
+
+def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
+    """Names, of which the value is to be one, and a noun."""
+    noun = ""
+    while isinstance(info, inspect.Metadata):
+        name = str((info.extra or {}).get("unit"))
+        noun = noun or (_NOUNS.get(name, "") if name in units else "")
+        info = info.type
+    if isinstance(info, inspect.UnionType):
+        types = [one for one in info.types if not isinstance(one, inspect.NoneType)]
+        found = [_wanted(one, units) for one in types]
+        return [one for names, _ in found for one in names], next((n for _, n in found if n), "")
+    if isinstance(info, inspect.LiteralType):
+        return [str(value) for value in info.values], ""
+    if isinstance(info, inspect.IntType | inspect.FloatType):
+        whole = "a whole number" if isinstance(info, inspect.IntType) else "a number"
+        shown = time_text if noun == _NOUNS["time"] else "{:.16g}".format
+        return [], (noun or whole) + _range(info, shown)
+    if isinstance(info, inspect.ListType):
+        what = "a list of tables" if _of_tables(info.item_type) else "a list"
+        return [], what if info.max_length is None else f"{what}, at most {info.max_length}"
+    simple = {inspect.StrType: "text, in quotes", inspect.BoolType: "true or false"}
+    return [], simple.get(type(info), "a table" if _of_tables(info) else "something else")
+
+
+def _of_tables(info: inspect.Type) -> bool:
+    return isinstance(_bare(info), inspect.DictType | inspect.StructType)
+
+
+def _range(info: inspect.IntType | inspect.FloatType, shown: Callable[[float], str]) -> str:
+    """ " from 1 to 5", or as much of it as there is."""
+    text = "" if info.ge is None else f" from {shown(info.ge)}"
+    text = text if info.gt is None else f" above {shown(info.gt)}"
+    if info.lt is not None:
+        return f"{text}, below {shown(info.lt)}"
+    return text if info.le is None or info.le >= _NO_LIMIT else f"{text} to {shown(info.le)}"
