@@ -36,7 +36,10 @@ void star_close(struct star *star)
 
 struct vb_sim_attachment *star_attachment(struct star *star, uint32_t host)
 {
-    return vb_sim_attach(star->sim, host);
+    struct vb_sim_attachment *made;
+
+    CHECK_EQ(vb_sim_attach(star->sim, &host, 1, &made), 0);
+    return made;
 }
 
 uint64_t star_now(const struct star *star)

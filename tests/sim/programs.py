@@ -53,7 +53,7 @@ async def opened(
 
 
 @asynccontextmanager
-async def called(port: int, nbytes: int = 4096, **options: Any) -> AsyncIterator[End]:
+async def called(port: int, /, nbytes: int = 4096, **options: Any) -> AsyncIterator[End]:
     """The end of a server that serves one caller."""
     calls: asyncio.Queue[Any] = asyncio.Queue()
     async with (
@@ -64,7 +64,9 @@ async def called(port: int, nbytes: int = 4096, **options: Any) -> AsyncIterator
 
 
 @asynccontextmanager
-async def calling(host: str, port: int, nbytes: int = 4096, **options: Any) -> AsyncIterator[End]:
+async def calling(
+    host: str, port: int, /, nbytes: int = 4096, **options: Any
+) -> AsyncIterator[End]:
     async with opened(*await asyncio.open_connection(host, port), nbytes, **options) as end:
         yield end
 

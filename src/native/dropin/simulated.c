@@ -33,7 +33,7 @@ struct vb_simulated *vb_dropin_simulated_of(const struct ibv_device *device)
 
 uint64_t vb_dropin_simulated_guid(const struct vb_simulated *simulated)
 {
-    return vb_sim_host_guid(simulated->attachment->host);
+    return vb_sim_host_guid(simulated->attachment->port[0].host);
 }
 
 int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_sim_hca **hca)

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Picks the lane that sends next from the two tables of arbiter.h. lanes.c calls it with the lanes
+ * that have a packet and may send; a table's entry pays for the bytes that it sent.
+ */
 #include "event/arbiter.h"
 
 #include <errno.h>

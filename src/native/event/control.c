@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Credits and pauses: records with a time, from a receiver to the sender at its link's other end.
+/*
+ * Credits and pauses on their way from a receiver to the sender at the other end of its link.
+ * switch.c and link.c create them, each with the time at which it arrives; lanes.c takes in those
+ * that have arrived before it looks at its queues.
  */
 #include <errno.h>
 #include <stdlib.h>

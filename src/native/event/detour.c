@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The choice between the direct route and a detour by a third group. switch.c asks for each packet
+ * that comes from a host, or that is on a detour. A flow keeps its choice until a gap in its
+ * packets is long enough that nothing can be overtaken (a flowlet).
+ */
 #include "event/detour.h"
 
 #include <errno.h>
@@ -15,7 +20,7 @@ enum {
 #define USED   (1ull << 63)
 #define AROUND (1ull << 62)
 
-/* What all switches have in common. */
+/* The settings that all switches share. */
 struct vb_world_detours {
     struct vb_world_detour_config config;
     uint64_t salt;
@@ -103,7 +108,7 @@ static uint32_t links_to(const struct vb_world *world, const struct vb_world_swi
     return links;
 }
 
-/* What waits here, and what the other end has not said to be gone. */
+/* Bytes that wait at this port, and those that the other end has not released yet. */
 static uint64_t queue_before(struct vb_world *world, uint32_t number)
 {
     struct vb_world_port *port = &world->port[number];
@@ -175,8 +180,8 @@ static int detour_grow(struct vb_world_detour *detour, uint64_t now)
     return 0;
 }
 
-/* As the flow's last packet, unless that is long ago: then nothing that it could overtake is left.
- */
+/* A flow does as its last packet did, unless that one is long ago: then nothing is left that could
+ * be overtaken. */
 static bool goes_around(struct vb_world *world, struct vb_world_switch *sw,
                         const struct vb_world_packet *packet)
 {

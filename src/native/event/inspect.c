@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What holds at all times, and which ports wait for each other when nothing moves any more. */
+/*
+ * Questions about a world that change nothing: what its ports have sent, whether packets and
+ * credits add up, which ports wait for each other, and where the tables lead. The Python binding
+ * and the hosts ask them, mostly once per run.
+ */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -8,7 +12,8 @@
 #include "event/lanes.h"
 #include "event/switch.h"
 
-/* Of a queue that has its times already, those whose time has not come. */
+/* A port without lanes counts packets when they are given to it: takes off those that have not
+ * begun to leave. */
 static void take_off_queue(const struct vb_world *world, const struct vb_world_port *port,
                            struct vb_world_port_counters *traffic)
 {
@@ -229,7 +234,7 @@ static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t 
     return sw->port[way];
 }
 
-/* As vb_world_reaches; `*rate` is the lowest on the way, 0 where it has no link. */
+/* Returns what vb_world_reaches does; `*rate` is the lowest on the way, 0 where it has no link. */
 static int inspect_walk(const struct vb_world *world, uint32_t node, uint32_t host, uint64_t *rate)
 {
     uint32_t port = world->node[node].port[0];

@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The queues of a port with lanes. switch.c and hosts put packets in; the port sends one whenever
+ * it is free and a lane may send, and plans an event for the time at which it can next do
+ * something.
+ */
 #include "event/lanes.h"
 
 #include <stdlib.h>
@@ -208,7 +213,7 @@ void vb_world_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane,
     vb_world_drop(world, port, packet, reason);
 }
 
-/* Who waited too long at the head of a queue is dropped (IBA 18.2.5.4: HOQLife). */
+/* A packet that waited too long at the head of a queue is dropped (IBA 18.2.5.4: HOQLife). */
 static void age(struct vb_world *world, uint32_t number)
 {
     struct vb_world_lanes *lanes = world->port[number].lanes;

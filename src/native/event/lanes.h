@@ -35,7 +35,7 @@ enum vb_world_flow_control {
     VB_WORLD_VL15, /* VL15: lossy, with a limit of its own and no part in what others share */
 };
 
-/* What the receiving node makes of a lane. */
+/* How the receiving node controls the flow of a lane. */
 struct vb_world_lane_config {
     enum vb_world_flow_control flow_control;
     uint32_t room; /* credits: bytes of each port's input buffer */
@@ -109,7 +109,7 @@ struct vb_world_lanes {
     struct vb_world_lane lane[];
 };
 
-/* So many lanes for data and, if it is wanted, VL15 behind them. */
+/* Makes `data` lanes and, with `management`, VL15 behind them. NULL: no memory. */
 struct vb_world_lanes *vb_world_lanes_create(uint32_t data, bool management, uint32_t inputs,
                                              const struct vb_world_arbiter_tables *tables);
 void vb_world_lanes_destroy(struct vb_world_lanes *lanes);

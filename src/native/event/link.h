@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A link direction: what a transmitter does with its time, and what becomes of packets on it. */
+/*
+ * One direction of a link: how long a packet takes the transmitter, when it arrives, and whether it
+ * is damaged or the link is down. lanes.c, control.c and world.c use it.
+ */
 #ifndef VB_EVENT_LINK_H
 #define VB_EVENT_LINK_H
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The growth of the array of packets. Everything else of the pool is inline in packet.h. */
 #include "event/packet.h"
 
 #include <stdlib.h>

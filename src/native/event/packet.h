@@ -11,8 +11,8 @@ enum {
     VB_WORLD_HEADER = VB_BTH + VB_ATOMICETH, /* the longest headers of a packet that is simulated */
     VB_WORLD_LANES = 16,                     /* virtual lanes, or traffic classes */
     VB_WORLD_FLAGS_AT = 4,   /* the byte of the BTH whose reserved bits are enum vb_world_flag */
-    VB_WORLD_HOPS_AT = 8,    /* the byte of the BTH whose seven reserved bits are the hop limit… */
-    VB_WORLD_HOPS_MAX = 127, /* …which IP's header has */
+    VB_WORLD_HOPS_AT = 8,    /* the byte of the BTH whose seven reserved bits are the hop limit */
+    VB_WORLD_HOPS_MAX = 127, /* the largest hop limit that those bits hold */
 };
 
 static const uint32_t VB_WORLD_NONE = UINT32_MAX;

@@ -42,7 +42,7 @@ static int reserve_find_way(struct vb_world *world, uint32_t node,
 
 /* ---- buffer ---------------------------------------------------------------------------------- */
 
-/* What lanes with pauses may come to hold before they ask for one. */
+/* Bytes that lanes with pauses may hold before they send a pause. */
 static uint64_t before_pauses(const struct vb_world_switch *sw)
 {
     uint64_t each = 0, ports = 0;

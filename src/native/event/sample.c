@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Samplers: each looks at its queues at regular times and appends a row to its records. The Python
+ * binding makes them, and the run calls vb_world_sampler_look.
+ */
 #include "event/sample.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A switch: it finds the port by which a packet leaves, finds room for the packet in a buffer,
+ * marks it, and passes it to the port. link.c brings packets, and lanes.c says when they have left.
+ */
 #include "event/switch.h"
 
 #include <errno.h>
@@ -80,7 +84,7 @@ static bool switch_is_set(const struct vb_world_switch *sw, uint32_t set, const 
     return true;
 }
 
-/* Of hosts that are neighbours the rows are often equal: the last sets are searched first. */
+/* Neighbouring hosts often have equal rows: the last sets are searched first. */
 static int find_set(struct vb_world_switch *sw, const int32_t *row, uint32_t n, uint32_t *set)
 {
     uint16_t *member;
@@ -338,7 +342,8 @@ static uint64_t threshold(const struct vb_world_switch *sw, double alpha)
     return sw->buffer && alpha > 0 && most < 0x1p63 ? (uint64_t)most : UINT64_MAX;
 }
 
-/* What is sent again while the first is on its way may be more than was promised: it is as any. */
+/* A packet that is sent again while the first one is on its way may exceed the promise: then it is
+ * treated as any other. */
 static bool admit_promised(struct vb_world_switch *sw, struct vb_world_packet *packet)
 {
     if (sw->kept + packet->bytes <= sw->promised) {
@@ -365,7 +370,7 @@ static bool admit_lossy(struct vb_world *world, struct vb_world_switch *sw, uint
     return false;
 }
 
-/* Of the next `bytes` of an input so many that are no headroom's. */
+/* How many of the next `bytes` of an input do not go into its headroom. */
 static uint32_t switch_share(const struct vb_world_switch *sw,
                              const struct vb_world_class_config *config,
                              const struct vb_world_lane *input, uint32_t bytes)
@@ -490,7 +495,7 @@ static bool may_hop(struct vb_world_packet *packet)
     return (--packet->header[VB_WORLD_HOPS_AT] & VB_WORLD_HOPS_MAX) != 0;
 }
 
-/* One that was flooded has not this switch's address, as long as that is a router. */
+/* A router does not take a flooded packet, which has another address than the router's. */
 static bool is_for_others(const struct vb_world_packet *packet)
 {
     return packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_FLOODED;

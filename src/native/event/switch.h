@@ -34,15 +34,15 @@ enum vb_world_fecn {
 
 struct vb_world_marking {
     uint32_t low, high; /* bytes of the queue: none is marked up to `low`, with `most` at `high` */
-    double most;        /* …and all above it; low = high = 0: none at all */
+    double most; /* chance of a mark at `high`; above it all are marked; low = high = 0: none */
 };
 
 struct vb_world_class_config {
     struct vb_world_lane_config flow;
     struct vb_world_marking mark;
     double alpha;   /* lossy: at most so many times the free shared buffer in one queue; 0: any */
-    uint32_t stop;  /* pauses: bytes of one input at which it is stopped… */
-    uint32_t go;    /* …and at which it goes on */
+    uint32_t stop;  /* pauses: bytes of one input at which its sender is paused */
+    uint32_t go;    /* pauses: bytes at which a paused sender may go on */
     uint32_t spare; /* headroom of each input, beside the buffer: bytes that may still come */
 };
 
@@ -99,7 +99,7 @@ struct vb_world_switch {
     uint64_t salt;
     uint64_t sprayed; /* packets that took one of several ways by chance */
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
-    bool by_lane;     /* …with the lane that it came by in place of its level */
+    bool by_lane;     /* lane_of has a packet's lane in place of its level */
     bool *victim;     /* Victim_Mask, by port; NULL: none is in it, but by fecn_to_hosts */
     struct vb_world_group *group;
     uint32_t groups;
@@ -159,7 +159,7 @@ void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, 
 /* A packet that had come by that port and lane, promised its room or not, is gone at `at`. */
 void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t input,
                           uint32_t lane, uint32_t bytes, bool promised, uint64_t at);
-/* The same of one of several copies: the room is free when the last has left. */
+/* The same for one of several copies: their room is free when the last of them has left. */
 void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t packet,
                                uint64_t at);
 /* multicast.c: a packet for a group that came by port `in`. */
@@ -182,7 +182,7 @@ static inline uint64_t vb_world_switch_open(const struct vb_world_switch *sw)
  */
 uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_world_port *port);
 
-/* What switch.c does with each of them; `out` is a port of the world. */
+/* Passes one of the copies on, for multicast.c; `out` is a port of the world. */
 void vb_world_switch_pass_on(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                              uint32_t out, uint32_t packet);
 /* False: there is no room, and the packet was dropped. */

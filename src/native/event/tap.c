@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Sets a tap on both directions of a link. link.c calls the tap. */
 #include "event/tap.h"
 
 #include <errno.h>

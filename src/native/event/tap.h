@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Somebody who looks at the packets of a link, as they come to its ends. */
+/*
+ * A tap on a link: a function that sees each packet at the end of the link, with what became of it.
+ * The captures of sim are its only user.
+ */
 #ifndef VB_EVENT_TAP_H
 #define VB_EVENT_TAP_H
 

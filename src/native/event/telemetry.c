@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The records of telemetry, one for each packet of the pool. Hosts begin a record, and each switch
+ * that the packet leaves adds a hop.
+ */
 #include "event/telemetry.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The watchdog against pause storms, and hosts that cause one. lanes.c calls the watchdog before a
+ * port chooses a lane; the run calls vb_world_storm_pause.
+ */
 #include "event/watchdog.h"
 
 #include <errno.h>

@@ -11,7 +11,7 @@
 
 #include "event/lanes.h"
 
-/* Of one lane. */
+/* The watchdog's state of one lane. */
 struct vb_world_watched_lane {
     uint64_t paused_from; /* VB_WORLD_NEVER: it is not */
     uint64_t paused_to;   /* when the last pause ends, or ended */

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Builds a world of nodes and links, and runs its events in the order of time. The hosts' user
+ * (sim) builds and runs it; vb_world_run calls the part of the room that each event is for.
+ */
 #include "event/world.h"
 
 #include <errno.h>

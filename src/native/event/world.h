@@ -76,9 +76,9 @@ struct vb_world_port_counters {
 struct vb_world_port {
     _Alignas(64) uint64_t free_at; /* the transmitter is busy until then */
     uint64_t delay;
-    struct vb_world_switch *to_switch;  /* at the other end; NULL: there is a host, … */
+    struct vb_world_switch *to_switch;  /* the switch at the other end; NULL: a host is there */
     struct vb_world_lanes *lanes;       /* NULL: one lossy queue */
-    uint32_t to_host;                   /* …with this number */
+    uint32_t to_host;                   /* the number of the host at the other end */
     uint32_t flight_first, flight_last; /* packets on the link, or bound to leave */
     uint32_t peer;                      /* port at the other end */
     uint32_t byte_time;                 /* ps; 0: it is no whole number */
@@ -116,7 +116,7 @@ struct vb_world {
     struct vb_world_node *node;
     uint32_t ports, nodes, hosts;
     bool floods;        /* one of the switches does */
-    bool traces;        /* switches write trails (telemetry.h) */
+    bool traces;        /* switches write telemetry into packets' records */
     uint32_t hop_limit; /* of packets, 0: none; with one the tables may lead round */
     const struct vb_world_host_calls *on_host;
     void *hosts_context;

@@ -68,6 +68,9 @@ struct vb_arrival {
     uint32_t flow_label;
     const uint8_t *grh; /* the 40 bytes for a datagram's buffer (IPv4: in the last 20); NULL: they
                            are made from the fields above */
+    uint16_t slid;      /* InfiniBand: the LID that it came from; 0: Ethernet */
+    bool has_grh;       /* of such a packet; one of Ethernet always has addresses in its place */
+    uint8_t port;       /* the number of the port that it came to; 0: each port may take it */
     bool doubted;       /* it may be damaged: a connection only asks for it again */
 };
 

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The world's side of what programs plug into its hosts. */
+/*
+ * The fabric's side of an attachment: packets of programs' HCAs, the events that wake those, and
+ * how time passes for a program that waits. The HCA calls the table at the end, host.c what state.h
+ * has of this file, and the Python binding vb_sim_attach, vb_sim_advance and what is beside them.
+ */
 #include "sim/attachment.h"
 
 #include <errno.h>
@@ -17,7 +21,7 @@ enum {
 
 static const uint64_t GUIDS = 0x5642000000000000ull;
 
-struct vb_sim_attach {
+struct vb_sim_attachment_state {
     struct vb_sim_attachment attachment;
     struct vb_sim *sim;
     uint32_t packet;      /* begun */
@@ -26,27 +30,31 @@ struct vb_sim_attach {
     uint32_t polls, arms; /* polls in vain since the CQ was armed; how often one was armed */
 };
 
-static struct vb_sim_attach *attachment_of(const struct vb_sim_attachment *attachment)
+static struct vb_sim_attachment_state *
+attachment_state_of(const struct vb_sim_attachment *attachment)
 {
-    return (struct vb_sim_attach *)(uintptr_t)attachment;
+    return (struct vb_sim_attachment_state *)(uintptr_t)attachment;
 }
 
-static struct vb_sim_host *host_of(const struct vb_sim_attachment *attachment)
+static struct vb_sim_host *host_of(const struct vb_sim_attachment *attachment, uint32_t port)
 {
-    return attachment_of(attachment)->sim->host[attachment->host];
+    return attachment_state_of(attachment)->sim->host[attachment->port[port].host];
 }
 
-static uint32_t port_number(const struct vb_sim_attachment *attachment)
+static uint32_t port_number(const struct vb_sim_attachment *attachment, uint32_t port)
 {
-    return attachment_of(attachment)->sim->world->node[host_of(attachment)->node].port[0];
+    return attachment_state_of(attachment)
+        ->sim->world->node[host_of(attachment, port)->node]
+        .port[0];
 }
 
-/* NULL: nothing is plugged in. */
-static struct vb_world_port *port_of(const struct vb_sim_attachment *attachment)
+/* NULL: no cable is in the port. */
+static struct vb_world_port *port_of(const struct vb_sim_attachment *attachment, uint32_t port)
 {
-    uint32_t number = port_number(attachment);
+    uint32_t number = port_number(attachment, port);
 
-    return number == VB_WORLD_NONE ? NULL : &attachment_of(attachment)->sim->world->port[number];
+    return number == VB_WORLD_NONE ? NULL
+                                   : &attachment_state_of(attachment)->sim->world->port[number];
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
@@ -87,34 +95,39 @@ uint32_t vb_sim_gid_host(const uint8_t gid[16])
 
 static uint64_t attachment_now(const struct vb_sim_attachment *attachment)
 {
-    return attachment_of(attachment)->sim->world->now;
+    return attachment_state_of(attachment)->sim->world->now;
 }
 
-static int attachment_way(const struct vb_sim_attachment *attachment, uint32_t host)
+static int attachment_route(const struct vb_sim_attachment *attachment, uint32_t port,
+                            uint32_t host)
 {
-    const struct vb_sim *sim = attachment_of(attachment)->sim;
+    const struct vb_sim *sim = attachment_state_of(attachment)->sim;
+    const struct vb_sim_host *own = host_of(attachment, port);
     int error;
 
     if (host >= sim->hosts)
         return -EHOSTUNREACH;
-    error = vb_world_reaches(sim->world, host_of(attachment)->node, host);
-    return error ? error : vb_world_reaches(sim->world, sim->host[host]->node, attachment->host);
+    if (!vb_sim_same_link_layer(own, sim->host[host]))
+        return -EPROTONOSUPPORT;
+    error = vb_world_reaches(sim->world, own->node, host);
+    return error ? error : vb_world_reaches(sim->world, sim->host[host]->node, own->number);
 }
 
-static bool attachment_may_send(const struct vb_sim_attachment *attachment)
+static bool attachment_may_send(const struct vb_sim_attachment *attachment, uint32_t port)
 {
-    return vb_world_may_send(attachment_of(attachment)->sim->world, host_of(attachment)->node);
+    return vb_world_may_send(attachment_state_of(attachment)->sim->world,
+                             host_of(attachment, port)->node);
 }
 
-static bool is_blocked(const struct vb_sim_attachment *attachment, uint8_t level)
+static bool is_blocked(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
 {
-    const struct vb_world_port *port = port_of(attachment);
+    const struct vb_world_port *at = port_of(attachment, port);
 
-    return port && port->lanes &&
-           port->lanes->lane[vb_world_lanes_of(port->lanes, (uint8_t)(level << 4))].packets;
+    return at && at->lanes &&
+           at->lanes->lane[vb_world_lanes_of(at->lanes, (uint8_t)(level << 4))].packets;
 }
 
-/* The wire of a packet's number. */
+/* The bytes that belong to a packet's number. */
 static struct vb_sim_wire_packet *wire_packet_for(struct vb_sim *sim, uint32_t packet)
 {
     if (packet >= sim->wire_packets) {
@@ -136,7 +149,7 @@ static struct vb_sim_wire_packet *wire_packet_for(struct vb_sim *sim, uint32_t p
 static struct vb_sim_wire_packet *attachment_begin(struct vb_sim_attachment *attachment,
                                                    uint32_t length)
 {
-    struct vb_sim *sim = attachment_of(attachment)->sim;
+    struct vb_sim *sim = attachment_state_of(attachment)->sim;
     struct vb_sim_wire_packet *wire = NULL;
     uint32_t packet = vb_world_pool_take(&sim->world->pool);
 
@@ -151,17 +164,17 @@ static struct vb_sim_wire_packet *attachment_begin(struct vb_sim_attachment *att
     }
     wire->length = length;
     wire->leave_at = 0;
-    attachment_of(attachment)->packet = packet;
+    attachment_state_of(attachment)->packet = packet;
     return wire;
 }
 
 static void attachment_give_up(struct vb_sim_attachment *attachment)
 {
-    vb_world_pool_give(&attachment_of(attachment)->sim->world->pool,
-                       attachment_of(attachment)->packet);
+    vb_world_pool_give(&attachment_state_of(attachment)->sim->world->pool,
+                       attachment_state_of(attachment)->packet);
 }
 
-/* What it takes on the wire with that. */
+/* Returns the bytes that the packet takes on the wire with its telemetry. */
 static uint32_t add_telemetry(struct vb_sim *sim, uint32_t packet)
 {
     const struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
@@ -179,16 +192,16 @@ static uint32_t add_telemetry(struct vb_sim *sim, uint32_t packet)
 }
 
 /* Until it leaves, a packet is the host's, and counted as kept. */
-static void dispatch(struct vb_sim_attachment *attachment, uint32_t packet, uint64_t at)
+static void dispatch(const struct vb_sim_host *host, uint32_t packet, uint64_t at)
 {
-    struct vb_world *world = attachment_of(attachment)->sim->world;
+    struct vb_world *world = host->sim->world;
 
     if (VB_LIKELY(at <= world->now)) {
-        vb_world_send(world, host_of(attachment)->node, packet);
+        vb_world_send(world, host->node, packet);
         return;
     }
     ++world->kept;
-    vb_world_call(world, at, VB_SIM_CALL_DEPART | attachment->host << VB_SIM_CALL_BITS, packet);
+    vb_world_call(world, at, VB_SIM_CALL_DEPART | host->number << VB_SIM_CALL_BITS, packet);
 }
 
 void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet)
@@ -197,80 +210,91 @@ void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet)
     vb_world_send(host->sim->world, host->node, packet);
 }
 
-/* What switches look at, and captures of headers. */
-static uint32_t send_to(struct vb_sim_attachment *attachment, uint16_t target, uint8_t marks)
+/* The parts of the packet that switches and captures of headers look at. */
+static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uint16_t target,
+                        uint8_t marks)
 {
-    struct vb_sim *sim = attachment_of(attachment)->sim;
-    struct vb_world_packet *at = vb_world_packet_at(sim->world, attachment_of(attachment)->packet);
-    const struct vb_sim_wire_packet *wire = sim->wire_packet[attachment_of(attachment)->packet];
+    struct vb_sim *sim = attachment_state_of(attachment)->sim;
+    uint32_t packet = attachment_state_of(attachment)->packet;
+    const struct vb_sim_host *host = host_of(attachment, port);
+    struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
+    const struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
     uint32_t headers = wire->length - wire->payload;
     uint32_t seen = headers < VB_WORLD_HEADER ? headers : VB_WORLD_HEADER;
-    uint32_t bytes = vb_sim_wire_bytes(sim->config.framing, headers, wire->payload) +
-                     vb_sim_grh_bytes(sim, marks);
+    bool has_grh = host->framing == VB_SIM_INFINIBAND && wire->global;
+    uint32_t bytes =
+        vb_sim_wire_bytes(host->framing, headers, wire->payload) + (has_grh ? VB_GRH : 0);
 
     memset(at->header, 0, sizeof(at->header));
     memcpy(at->header, wire->bytes, seen);
     at->payload = (uint16_t)wire->payload;
     at->bytes = (uint16_t)bytes;
-    at->source = (uint16_t)attachment->host;
+    at->source = (uint16_t)host->number;
     at->target = target;
     at->header[4] |= VB_WORLD_HAS_BYTES;
     at->header[VB_WORLD_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
     at->level_marks = (uint8_t)((wire->level & 15) << 4 | marks);
     if (VB_UNLIKELY(wire->telemetry_mode))
-        bytes = add_telemetry(sim, attachment_of(attachment)->packet);
-    dispatch(attachment, attachment_of(attachment)->packet, wire->leave_at);
+        bytes = add_telemetry(sim, packet);
+    dispatch(host, packet, wire->leave_at);
     return bytes;
 }
 
-static uint32_t attachment_send(struct vb_sim_attachment *attachment, uint32_t host)
+static uint32_t attachment_send(struct vb_sim_attachment *attachment, uint32_t port, uint32_t host)
 {
-    return send_to(attachment, (uint16_t)host, 0);
+    return send_to(attachment, port, (uint16_t)host, 0);
 }
 
-static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment,
+static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment, uint32_t port,
                                          const uint8_t gid[16])
 {
-    return send_to(attachment, vb_sim_program_group_number(attachment_of(attachment)->sim, gid),
+    return send_to(attachment, port,
+                   vb_sim_program_group_number(attachment_state_of(attachment)->sim, gid,
+                                               attachment->port[port].host),
                    VB_WORLD_TO_GROUP);
 }
 
-static int attachment_join(struct vb_sim_attachment *attachment, const uint8_t gid[16])
+static int attachment_join(struct vb_sim_attachment *attachment, uint32_t port,
+                           const uint8_t gid[16])
 {
-    return vb_sim_program_group_join(attachment_of(attachment)->sim, gid, attachment->host);
+    return vb_sim_program_group_join(attachment_state_of(attachment)->sim, gid,
+                                     attachment->port[port].host);
 }
 
 static void attachment_leave(struct vb_sim_attachment *attachment, const uint8_t gid[16])
 {
-    vb_sim_program_group_leave(attachment_of(attachment)->sim, gid, attachment->host);
+    for (uint32_t i = 0; i < attachment->ports; ++i)
+        vb_sim_program_group_leave(attachment_state_of(attachment)->sim, gid,
+                                   attachment->port[i].host);
 }
 
-static void attachment_come_back(struct vb_sim_attachment *attachment)
+/* A free port among several has no event: it would be ready at once, again and again. */
+static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t port)
 {
-    struct vb_sim *sim = attachment_of(attachment)->sim;
-    struct vb_sim_host *host = host_of(attachment);
-    const struct vb_world_port *port = port_of(attachment);
+    struct vb_world *world = attachment_state_of(attachment)->sim->world;
+    struct vb_sim_host *host = host_of(attachment, port);
+    const struct vb_world_port *at = port_of(attachment, port);
 
-    if (!port)
+    if (!at)
         return;
-    if (port->lanes) {
-        vb_world_lanes_want(sim->world, port_number(attachment));
-    } else if (!host->ready_planned) {
-        uint64_t at = port->free_at > sim->world->now ? port->free_at : sim->world->now;
-
+    if (at->lanes) {
+        vb_world_lanes_want(world, port_number(attachment, port));
+    } else if (!host->ready_planned && (attachment->ports == 1 || at->free_at > world->now)) {
         host->ready_planned = true;
-        vb_world_add(sim->world, at, VB_WORLD_READY, 0, port_number(attachment));
+        vb_world_add(world, at->free_at > world->now ? at->free_at : world->now, VB_WORLD_READY, 0,
+                     port_number(attachment, port));
     }
 }
 
 static void expire_at(struct vb_sim_attachment *attachment, uint64_t at)
 {
-    struct vb_world *world = attachment_of(attachment)->sim->world;
+    struct vb_world *world = attachment_state_of(attachment)->sim->world;
 
-    if (at >= attachment_of(attachment)->expire_at)
+    if (at >= attachment_state_of(attachment)->expire_at)
         return;
-    attachment_of(attachment)->expire_at = at > world->now ? at : world->now;
-    vb_world_call(world, attachment_of(attachment)->expire_at, VB_SIM_CALL_HCA, attachment->host);
+    attachment_state_of(attachment)->expire_at = at > world->now ? at : world->now;
+    vb_world_call(world, attachment_state_of(attachment)->expire_at, VB_SIM_CALL_HCA,
+                  attachment->port[0].host);
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
@@ -289,6 +313,9 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
             (uint8_t)((wire->traffic_class & ~3) | (at->level_marks & VB_WORLD_CE ? 3 : 2)),
         .hop_limit = wire->hop_limit,
         .flow_label = wire->flow_label,
+        .slid = wire->slid,
+        .port = (uint8_t)(host->attached_port + 1),
+        .has_grh = wire->global,
     };
 
     if (hca_calls) {
@@ -319,7 +346,7 @@ void vb_sim_attachment_ready(struct vb_sim_host *host)
 
 void vb_sim_attachment_expire(struct vb_sim_host *host)
 {
-    struct vb_sim_attach *attachment = attachment_of(host->attachment);
+    struct vb_sim_attachment_state *attachment = attachment_state_of(host->attachment);
     const struct vb_sim_hca_calls *hca_calls = attachment->attachment.hca_calls;
 
     if (attachment->expire_at != host->sim->world->now)
@@ -345,7 +372,7 @@ void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t cop
 /* A descriptor may be named twice: who reads finds nothing the second time. */
 static void attachment_readable(struct vb_sim_attachment *attachment, int fd)
 {
-    struct vb_sim *sim = attachment_of(attachment)->sim;
+    struct vb_sim *sim = attachment_state_of(attachment)->sim;
 
     if (sim->readable && sim->readable_fd[sim->readable - 1] == fd)
         return;
@@ -380,10 +407,10 @@ uint32_t vb_sim_take_readable(struct vb_sim *sim, int *fd, uint32_t room)
 
 static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
 {
-    struct vb_world *world = attachment_of(attachment)->sim->world;
+    struct vb_world *world = attachment_state_of(attachment)->sim->world;
     int why;
 
-    attachment_of(attachment)->polls = 0;
+    attachment_state_of(attachment)->polls = 0;
     if (until == VB_WORLD_NEVER && world->agenda.count == world->watching)
         return -EDEADLK;
     /* With VB_WORLD_NEVER itself a run ends before the last timers. */
@@ -400,9 +427,9 @@ static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
 }
 
 /* Each host's polls count by themselves: whoever else polls between them, they were in vain. */
-static struct vb_sim_attach *attachment_look(struct vb_sim_attachment *attachment)
+static struct vb_sim_attachment_state *attachment_look(struct vb_sim_attachment *attachment)
 {
-    struct vb_sim_attach *own = attachment_of(attachment);
+    struct vb_sim_attachment_state *own = attachment_state_of(attachment);
 
     if (own->looked_at != own->sim->world->now)
         own->polls = own->arms = 0;
@@ -412,7 +439,7 @@ static struct vb_sim_attach *attachment_look(struct vb_sim_attachment *attachmen
 
 static void polled(struct vb_sim_attachment *attachment)
 {
-    struct vb_sim_attach *own = attachment_look(attachment);
+    struct vb_sim_attachment_state *own = attachment_look(attachment);
 
     if (++own->polls < own->sim->patience)
         return;
@@ -421,10 +448,10 @@ static void polled(struct vb_sim_attachment *attachment)
     own->looked_at = own->sim->world->now;
 }
 
-/* Who arms again and again, and does not sleep, is polling nevertheless. */
+/* A program that arms again and again, and does not sleep, is polling nevertheless. */
 static void attachment_armed(struct vb_sim_attachment *attachment)
 {
-    struct vb_sim_attach *own = attachment_look(attachment);
+    struct vb_sim_attachment_state *own = attachment_look(attachment);
 
     if (own->arms / ARMS >= own->sim->patience)
         return;
@@ -437,7 +464,7 @@ void vb_sim_set_patience(struct vb_sim *sim, uint32_t polls)
     sim->patience = polls;
     for (uint32_t i = 0; i < sim->hosts; ++i)
         if (sim->host[i]->attachment)
-            attachment_of(sim->host[i]->attachment)->looked_at = VB_WORLD_NEVER;
+            attachment_state_of(sim->host[i]->attachment)->looked_at = VB_WORLD_NEVER;
 }
 
 int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
@@ -458,7 +485,7 @@ int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
 
 static const struct vb_sim_attachment_calls calls = {
     .now = attachment_now,
-    .way = attachment_way,
+    .route = attachment_route,
     .may_send = attachment_may_send,
     .is_blocked = is_blocked,
     .begin = attachment_begin,
@@ -467,7 +494,7 @@ static const struct vb_sim_attachment_calls calls = {
     .join = attachment_join,
     .leave = attachment_leave,
     .discard = attachment_give_up,
-    .want_ready = attachment_come_back,
+    .want_ready = attachment_want_ready,
     .expire_at = expire_at,
     .readable = attachment_readable,
     .polled = polled,
@@ -475,46 +502,93 @@ static const struct vb_sim_attachment_calls calls = {
     .step = attachment_step,
 };
 
-static uint32_t frame_bytes(const struct vb_sim *sim)
+static void fill_attachment_port(const struct vb_sim_host *host,
+                                 struct vb_sim_attachment_port *port)
 {
-    return vb_sim_wire_bytes(sim->config.framing, VB_BTH, sim->config.mtu) + VB_HPCC_BYTES;
+    uint16_t mtu = host->sim->config.mtu;
+
+    *port = (struct vb_sim_attachment_port){
+        .host = host->number,
+        .infiniband = host->framing == VB_SIM_INFINIBAND,
+        .frame = (uint16_t)(vb_sim_wire_bytes(host->framing, VB_BTH, mtu) + VB_HPCC_BYTES),
+        .pkeys = {VB_PKEY_DEFAULT},
+    };
 }
 
-static struct vb_sim_attachment *attachment_make(struct vb_sim *sim, uint32_t number)
+static int make_attachment(struct vb_sim *sim, const uint32_t *hosts, uint32_t ports)
 {
-    struct vb_sim_attach *made = calloc(1, sizeof(*made));
+    struct vb_sim_attachment_state *made = calloc(1, sizeof(*made));
 
     if (!made)
-        return NULL;
+        return -ENOMEM;
     made->sim = sim;
     made->expire_at = made->looked_at = VB_WORLD_NEVER;
     made->attachment = (struct vb_sim_attachment){.version = VB_SIM_ATTACHMENT_VERSION,
-                                                  .host = number,
-                                                  .seed = sim->config.seed << 16 ^ number,
+                                                  .ports = ports,
+                                                  .seed = sim->config.seed << 16 ^ hosts[0],
                                                   .mtu = sim->config.mtu,
-                                                  .frame = (uint16_t)frame_bytes(sim),
                                                   .notice_level = sim->config.notice_level,
                                                   .congestion = &sim->config.congestion,
                                                   .calls = &calls};
-    sim->host[number]->attachment = &made->attachment;
-    return &made->attachment;
+    for (uint32_t i = 0; i < ports; ++i) {
+        struct vb_sim_host *host = sim->host[hosts[i]];
+
+        fill_attachment_port(host, &made->attachment.port[i]);
+        host->attachment = &made->attachment;
+        host->attached_port = i;
+    }
+    return 0;
 }
 
-struct vb_sim_attachment *vb_sim_attach(struct vb_sim *sim, uint32_t host)
+static bool may_have_lid(const struct vb_sim_host *host)
 {
-    struct vb_sim_attachment *attachment =
-        sim->host[host]->attachment ? sim->host[host]->attachment : attachment_make(sim, host);
-    const struct vb_world_port *port = attachment ? port_of(attachment) : NULL;
+    return host->framing != VB_SIM_INFINIBAND || host->number < VB_SIM_LID_MOST;
+}
 
-    if (port)
-        attachment->rate = port->rate;
-    return attachment;
+/* 1: the hosts are the ports of one attachment already, in this order. */
+static int check_hosts(const struct vb_sim *sim, const uint32_t *hosts, uint32_t ports)
+{
+    const struct vb_sim_attachment *found;
+
+    if (!ports || ports > VB_MAX_PORTS)
+        return -EINVAL;
+    for (uint32_t i = 0; i < ports; ++i)
+        if (hosts[i] >= sim->hosts || (i && hosts[i] == hosts[0]) ||
+            !may_have_lid(sim->host[hosts[i]]))
+            return -EINVAL;
+    found = sim->host[hosts[0]]->attachment;
+    for (uint32_t i = 0; i < ports; ++i)
+        if (sim->host[hosts[i]]->attachment != found ||
+            (found && (found->ports != ports || found->port[i].host != hosts[i])))
+            return -EBUSY;
+    return found != NULL;
+}
+
+int vb_sim_attach(struct vb_sim *sim, const uint32_t *hosts, uint32_t ports,
+                  struct vb_sim_attachment **attachment)
+{
+    int found = check_hosts(sim, hosts, ports);
+    struct vb_sim_attachment *of;
+
+    if (!found)
+        found = make_attachment(sim, hosts, ports);
+    if (found < 0)
+        return found;
+    of = sim->host[hosts[0]]->attachment;
+    for (uint32_t i = 0; i < ports; ++i) {
+        const struct vb_world_port *port = port_of(of, i);
+
+        of->port[i].rate = port ? port->rate : 0;
+    }
+    *attachment = of;
+    return 0;
 }
 
 void vb_sim_attachments_free(struct vb_sim *sim)
 {
     for (uint32_t i = 0; i < sim->hosts; ++i)
-        free(sim->host[i]->attachment ? attachment_of(sim->host[i]->attachment) : NULL);
+        if (sim->host[i]->attachment && !sim->host[i]->attached_port)
+            free(attachment_state_of(sim->host[i]->attachment));
     for (uint32_t i = 0; i < sim->wire_packets; ++i)
         free(sim->wire_packet[i]);
     free(sim->wire_packet);

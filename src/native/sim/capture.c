@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Captures of links in a simulated fabric. A tap of the fabric (event/tap.h) calls `see` for each
+ * packet at the end of its link, and a frame is written to the pcapng file: a flow's packet is made
+ * up from its headers, a program's packet has its own bytes. Capturing changes nothing in the run.
+ */
 #include "sim/capture.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Links of a simulated fabric, captured into pcapng files. */
+/*
+ * Captures of links of a simulated fabric, as pcapng files. The Python binding begins them; they
+ * end with the fabric.
+ */
 #ifndef VB_SIM_CAPTURE_H
 #define VB_SIM_CAPTURE_H
 

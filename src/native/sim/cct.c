@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * InfiniBand's congestion control table at a sender. congestion.c asks for the gap when a packet
+ * was sent and tells of notifications. The timer has no events: what it did since the last call is
+ * worked out first.
+ */
 #include "sim/cct.h"
 
 /* What the timer did up to now. */

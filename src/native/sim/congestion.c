@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The choice between DCQCN, InfiniBand's table and HPCC: each call goes to the algorithm that the
+ * fabric was made with. host.c calls it for flows and hca_pacing.c for programs. The packets that
+ * carry notifications and telemetry back are written here, too.
+ */
 #include "sim/congestion.h"
 
 #include <string.h>

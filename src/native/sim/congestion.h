@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A sender's reaction to congestion, for each connection: which rate it may send at. */
+/*
+ * A sender's reaction to congestion. Each connection has a `struct vb_rate`; host.c (flows) and
+ * hca_pacing.c (programs) tell it of packets and notifications, and it says at which rate the
+ * connection may send.
+ */
 #ifndef VB_SIM_CONGESTION_H
 #define VB_SIM_CONGESTION_H
 

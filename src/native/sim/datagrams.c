@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What UC and UD have of their own. Nobody acknowledges their packets, so those under way are
- * counted, and a flow ends when none is. The packet engine makes a datagram when it is asked for
- * one (vb_engine_datagram); a host's queue pairs that have any take turns.
+ * The parts of UC and UD flows that RC flows do not need. No packet of theirs is acknowledged, so
+ * packets under way are counted and a flow ends when there is none. The packet engine makes one
+ * datagram at a time (vb_engine_datagram), and the queue pairs of a host that have datagrams take
+ * turns.
  */
 #include <errno.h>
 

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * DCQCN's reaction point, called by congestion.c. The two timers and the byte counter have no
+ * events: every call first works out what they did up to now.
+ */
 #include "sim/dcqcn.h"
 
 static const uint64_t MICROSECOND = 1000000;

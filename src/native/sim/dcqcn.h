@@ -16,8 +16,8 @@ struct vb_dcqcn_config {
     uint64_t raise_interval; /* ps; the timer T */
     uint64_t raise_bytes;    /* the byte counter B */
     uint32_t fast_steps;     /* F: steps of fast recovery */
-    double add_rate;         /* bits/s by which the target rises… */
-    double fast_add_rate;    /* …and when time and bytes both agree */
+    double add_rate;         /* bits/s by which the target rises when time or bytes are due */
+    double fast_add_rate;    /* bits/s by which it rises when both are due */
     double least_rate;       /* bits/s */
     double least_factor;     /* a cut leaves at least this part of the rate */
     uint64_t cut_interval;   /* ps between cuts */

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Flows that wait for others: lists by the flow that is waited for, and that none waits for itself.
+/*
+ * Flows that wait for other flows. Each flow has a list of those that wait for it; flows.c builds
+ * the lists when flows are added, after a check that no flow waits for itself through others, and
+ * releases them when the flow has been received.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Adapters and queue pairs without a segment: the tables that peers would map are common, or here.
+/*
+ * Adapters and queue pairs of flows. They have no segment: tables that peers of a live process
+ * would map are shared by all hosts, or are in the queue pair's own memory. sim.c makes hosts here,
+ * and flows.c and groups.c queue pairs.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -243,7 +246,7 @@ static void leave_slot(struct vb_sim_qp *qp)
     sim->free_slot[sim->free_slots++] = qp->slot;
 }
 
-/* What carries connected flows; datagrams are sent without a queue (datagrams.c). */
+/* The carrier of connected flows; datagrams are sent without a queue (datagrams.c). */
 static const struct vb_carrier flow_carrier = {
     .doorbell = vb_sim_kick,
     .note = vb_engine_note,

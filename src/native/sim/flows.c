@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Flows: each a connection that carries its requests and is gone when they have ended. */
+/*
+ * Flows: checks of what is added, their start, their requests and their end. Each has a connection
+ * of its own, which is made when it starts and is gone when its last request has ended. The Python
+ * binding adds flows, and host.c calls when events and completions are due.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,7 +32,7 @@ static uint64_t message_in_buffer(const struct vb_sim *sim, const struct vb_sim_
 {
     uint32_t mtu = sim->config.mtu, headers = VB_BTH + VB_RETH + VB_IMM;
     uint64_t packets = flow->buffer / (flow->depth ? flow->depth : 1) /
-                       vb_sim_wire_bytes(sim->config.framing, headers, mtu);
+                       vb_sim_wire_bytes(sim->host[flow->source]->framing, headers, mtu);
     uint64_t most = packets * mtu;
 
     return most < MESSAGE_MAX ? most : MESSAGE_MAX;
@@ -79,6 +83,8 @@ static int check_way(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 
     if (flow->to_group)
         return vb_world_group_reaches(sim->world, from, flow->target);
+    if (!vb_sim_same_link_layer(sim->host[flow->source], sim->host[flow->target]))
+        return -EHOSTUNREACH;
     error = vb_world_reaches(sim->world, from, flow->target);
     if (!error && (flow->reserve || flow->buffer))
         error = check_promise(sim, flow);
@@ -186,7 +192,7 @@ static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows
     return afters ? vb_sim_dependencies_check(after, afters, count, bad) : 0;
 }
 
-/* Those that wait for no other have their time. */
+/* Sorts the flows that wait for no other by the time of their start. */
 static void put_in_order(struct vb_sim *sim, uint64_t first)
 {
     sim->order_count -= sim->order_next;
@@ -430,7 +436,7 @@ static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
         vb_sim_dependencies_release(host->sim, &host->sim->flow[qp->flow]);
 }
 
-/* One of UC ends when its packets have arrived, or were lost. */
+/* A UC flow ends when its packets have arrived, or were lost. */
 static void proceed(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
 {
     struct vb_sim_flow *flow = &sim->flow[number];

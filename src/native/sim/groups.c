@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Multicast at the hosts: each member has a UD queue pair that is attached to the group as a
- * program's would be (hca/multicast.h), in tables of its own adapter, which other hosts do not
- * have.
+ * Multicast groups of flows. Each member host has a UD queue pair that is attached to the group as
+ * a program's would be (hca/multicast.h), in tables of its own adapter; hosts that are in no group
+ * do not have these tables.
  */
 #include <errno.h>
 #include <stdlib.h>

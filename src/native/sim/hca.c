@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * The HCA of a program on a simulated host: ordinary verbs objects above, and below them the packet
+ * engine, whose packets go to the fabric through the attachment. libibverbs opens and closes it;
+ * the fabric calls its vb_sim_hca_calls. Everything runs in the one thread that uses the fabric.
+ */
 #include "sim/hca.h"
 
 #include <errno.h>
@@ -31,6 +36,27 @@ static struct vb_sim_hca *hca_of_qp(const struct vb_qp *qp)
     return vb_sim_hca_of(qp->context->adapter);
 }
 
+/* The index of the port that packets along this path leave by. */
+static uint32_t port_of_path(const struct vb_path *path)
+{
+    return path->port - 1u;
+}
+
+/* An adapter with one port makes no packet before that is free, and waits for lanes only. */
+static bool hca_is_stopped(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
+{
+    return attachment->calls->is_blocked(attachment, port, level) ||
+           (attachment->ports > 1 && !attachment->calls->may_send(attachment, port));
+}
+
+static bool may_send(const struct vb_sim_attachment *attachment)
+{
+    for (uint32_t i = 0; i < attachment->ports; ++i)
+        if (attachment->calls->may_send(attachment, i))
+            return true;
+    return false;
+}
+
 static uint64_t now_ns(const struct vb_sim_hca *hca)
 {
     return hca->attachment->calls->now(hca->attachment) / PS_IN_NS;
@@ -55,16 +81,16 @@ static void hca_hold(struct vb_sim_hca *hca, struct vb_qp *qp, uint8_t level)
 {
     struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
 
-    if (state->waits_for_lane)
+    if (state->waits_for_port)
         return;
-    state->waits_for_lane = true;
+    state->waits_for_port = true;
     state->level = level;
     state->next_held = hca->held;
     hca->held = qp;
     vb_sim_hca_hold(qp);
 }
 
-/* Those whose lane is free again; `gone`: also that one. */
+/* Releases the QPs whose port and lane are free again, and `gone` in any case. */
 static void hca_release_held(struct vb_sim_hca *hca, const struct vb_qp *gone)
 {
     struct vb_sim_attachment *attachment = hca->attachment;
@@ -74,12 +100,12 @@ static void hca_release_held(struct vb_sim_hca *hca, const struct vb_qp *gone)
         struct vb_qp *qp = *at;
         struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
 
-        if (qp != gone && attachment->calls->is_blocked(attachment, state->level)) {
+        if (qp != gone && hca_is_stopped(attachment, state->port, state->level)) {
             at = &state->next_held;
             continue;
         }
         *at = state->next_held;
-        state->waits_for_lane = false;
+        state->waits_for_port = false;
         vb_sim_hca_hold(qp);
     }
 }
@@ -134,10 +160,12 @@ static void hca_address(struct vb_sim_wire_packet *wire, const struct vb_path *p
     wire->traffic_class = path->traffic_class;
     wire->hop_limit = path->hop_limit;
     wire->level = path->sl;
+    wire->global = path->hop_limit != 0;
 }
 
 /* Switches send nothing back: the host's own members have it from the adapter, and at once. */
-static uint32_t hca_send_to_group(struct vb_sim_hca *hca, const struct vb_sim_wire_packet *wire)
+static uint32_t hca_send_to_group(struct vb_sim_hca *hca, uint32_t port,
+                                  const struct vb_sim_wire_packet *wire)
 {
     struct vb_arrival arrival = {
         .bytes = wire->bytes,
@@ -145,6 +173,9 @@ static uint32_t hca_send_to_group(struct vb_sim_hca *hca, const struct vb_sim_wi
         .traffic_class = wire->traffic_class,
         .hop_limit = wire->hop_limit,
         .flow_label = wire->flow_label,
+        .slid = wire->slid,
+        .has_grh = wire->global,
+        .port = (uint8_t)(port + 1),
     };
     uint32_t members[VB_GROUP_QPS];
 
@@ -152,21 +183,24 @@ static uint32_t hca_send_to_group(struct vb_sim_hca *hca, const struct vb_sim_wi
     memcpy(arrival.dgid, wire->dgid, sizeof(arrival.dgid));
     if (!wire->damaged && vb_multicast_members(&hca->adapter.self, arrival.dgid, members))
         vb_engine_receive(hca->engine, &arrival, now_ns(hca));
-    return hca->attachment->calls->send_to_group(hca->attachment, wire->dgid);
+    return hca->attachment->calls->send_to_group(hca->attachment, port, wire->dgid);
 }
 
-/* What cannot be copied is lost, as on a network. Bytes on the wire, -EFAULT, -ENOMEM. */
+/* Returns the bytes that the packet takes on the wire; -EFAULT: its payload could not be read, and
+ * the packet is lost, as on a network; -ENOMEM. */
 static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
 {
     const struct vb_packet *packet = out->packet;
     struct vb_sim_attachment *attachment = hca->attachment;
     uint32_t length = packet->header_length + packet->payload_length + packet->pad;
+    uint32_t port = port_of_path(packet->path);
     struct vb_sim_wire_packet *wire = attachment->calls->begin(attachment, length);
 
     if (!wire)
         return -ENOMEM;
     hca_address(wire, packet->path);
     wire->payload = packet->payload_length;
+    wire->slid = hca->adapter.ports[port].lid;
     wire->damaged = out->icrc_flip;
     wire->telemetry_mode = hca->telemetry_mode;
     wire->telemetry = hca->telemetry;
@@ -176,8 +210,8 @@ static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
         return -EFAULT;
     }
     if (VB_UNLIKELY(vb_wire_gid_is_multicast(packet->path->dgid)))
-        return (int)hca_send_to_group(hca, wire);
-    return (int)attachment->calls->send(attachment, vb_sim_gid_host(packet->path->dgid));
+        return (int)hca_send_to_group(hca, port, wire);
+    return (int)attachment->calls->send(attachment, port, vb_sim_gid_host(packet->path->dgid));
 }
 
 static int send_wrapped(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
@@ -207,7 +241,7 @@ static void hold_sender(struct vb_sim_hca *hca, const struct vb_packet *packet)
 {
     uint8_t level = packet->path->sl;
 
-    if (hca->attachment->calls->is_blocked(hca->attachment, level))
+    if (hca_is_stopped(hca->attachment, port_of_path(packet->path), level))
         hca_hold(hca, vb_sim_hca_sender(packet), level);
 }
 
@@ -219,7 +253,7 @@ static void hca_arm(struct vb_sim_hca *hca)
         hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
     hca->attachment->calls->expire_at(hca->attachment, vb_engine_timers_next(&hca->paced));
     due = vb_wrap_deadline(&hca->wrap);
-    /* What is due already waits for the port, and not for a time. */
+    /* A packet that is due already waits for the port, and not for a time. */
     if (VB_UNLIKELY(due != UINT64_MAX) && due > now_ns(hca))
         hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
 }
@@ -231,7 +265,7 @@ static bool hca_has_more(struct vb_sim_hca *hca)
            (vb_wrap_is_active(&hca->wrap) && vb_wrap_deadline(&hca->wrap) <= now_ns(hca));
 }
 
-/* What a fault rule has held. */
+/* Sends a packet that a fault rule has held until now. */
 static bool hca_send_due(struct vb_sim_hca *hca)
 {
     struct vb_wrap_out out;
@@ -265,14 +299,14 @@ static void pump(struct vb_sim_hca *hca)
 
     if (hca->held)
         hca_release_held(hca, NULL);
-    while (attachment->calls->may_send(attachment) && (hca_send_due(hca) || hca_send_next(hca)))
+    while (may_send(attachment) && (hca_send_due(hca) || hca_send_next(hca)))
         ;
-    if (hca_has_more(hca))
-        attachment->calls->want_ready(attachment);
+    for (uint32_t i = 0; i < attachment->ports && hca_has_more(hca); ++i)
+        attachment->calls->want_ready(attachment, i);
     hca_arm(hca);
 }
 
-/* ---- what the world calls -------------------------------------------------------------------- */
+/* ---- what the fabric calls ------------------------------------------------------------------- */
 
 static void hca_receive(struct vb_sim_hca *hca, const struct vb_arrival *arrival)
 {
@@ -344,30 +378,44 @@ void vb_sim_hca_wrapped(struct vb_sim_hca *hca)
 /* ---- a port's calls -------------------------------------------------------------------------- */
 
 /*
- * The low 12 bits are the state in a block of the table (transport/engine.c). The others tell hosts
+ * The low 12 bits are the place in a block of the table (transport/engine.c). The others tell hosts
  * apart, for who reads of them, and are neither the managers' 0 (IBA 3.5.3) nor the groups' 0xfff.
  */
 static int hca_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
 {
-    uint32_t host = vb_sim_hca_of(adapter)->attachment->host, block = index / VB_QPS_PER_SLOT;
+    uint32_t host = vb_sim_hca_of(adapter)->attachment->port[0].host;
+    uint32_t block = index / VB_QPS_PER_SLOT;
 
     *qp_num = (1 + (host + block * HOSTS_APART) % (VB_SLOTS - 2)) << (24 - VB_SLOT_BITS) |
               index % VB_QPS_PER_SLOT;
     return 0;
 }
 
-static VB_COLD int hca_decline_way(struct vb_qp *qp, int error)
+/* The first two are what the address says, the others what the fabric says of it. */
+static VB_COLD int hca_decline_route(struct vb_qp *qp, int error)
 {
-    unsigned index = qp->verbs->attr.ah_attr.grh.sgid_index;
+    const struct ibv_ah_attr *ah = &qp->verbs->attr.ah_attr;
 
     switch (error) {
     case -EINVAL:
         return vb_decline(qp->context, error,
-                          "GID index {0} is empty: a simulated host has the indices 0 to 2", index);
+                          "GID index {0} is empty: a simulated host has the indices 0 to {1}",
+                          ah->grh.sgid_index, vb_qp_port(qp)->infiniband ? 0 : 2);
     case -ENETUNREACH:
+        if (!ah->is_global)
+            return vb_decline(qp->context, error,
+                              "LID {0} is no simulated host's: take the one that the peer's own "
+                              "port has (query_port: lid)",
+                              ah->dlid);
         return vb_decline(qp->context, error,
                           "the peer's GID is no simulated host's: take the one that the peer's own "
                           "device has");
+    case -EPROTONOSUPPORT:
+        return vb_decline(qp->context, error,
+                          "port {0} is {1n}, and the peer's port is not: no cable is between the "
+                          "two link layers",
+                          vb_qp_port(qp)->number,
+                          vb_qp_port(qp)->infiniband ? VB_NAME("InfiniBand") : VB_NAME("Ethernet"));
     case -ELOOP:
         return vb_decline(qp->context, error,
                           "the routes of the simulated fabric lead round, to the peer's host or "
@@ -378,38 +426,64 @@ static VB_COLD int hca_decline_way(struct vb_qp *qp, int error)
     }
 }
 
-/* -EINVAL, -ENETUNREACH, and what the world says of the way. */
-static int hca_find_way(struct vb_sim_hca *hca, const struct ibv_ah_attr *attr,
-                        struct vb_path *path)
+/* The address is a GID: RoCE's, or InfiniBand's with a GRH. -EINVAL, -ENETUNREACH. */
+static int fill_global_path(const struct vb_adapter_port *port, const struct ibv_ah_attr *attr,
+                            struct vb_path *path, uint32_t *host)
 {
-    uint32_t host = vb_sim_gid_host(attr->grh.dgid.raw);
     struct vb_gid source;
 
-    if (!vb_port_addresses_get(hca->adapter.ports[0].addresses, attr->grh.sgid_index, &source))
+    *host = vb_sim_gid_host(attr->grh.dgid.raw);
+    if (!vb_port_addresses_get(port->addresses, attr->grh.sgid_index, &source))
         return -EINVAL;
-    if (host == UINT32_MAX && !vb_wire_gid_is_multicast(attr->grh.dgid.raw))
+    if (*host == UINT32_MAX && !vb_wire_gid_is_multicast(attr->grh.dgid.raw))
         return -ENETUNREACH;
-    *path = (struct vb_path){
-        .flow_label = attr->grh.flow_label & 0xfffff,
-        .sgid_index = attr->grh.sgid_index,
-        .traffic_class = attr->grh.traffic_class,
-        .hop_limit = attr->grh.hop_limit > 1 ? attr->grh.hop_limit : HOP_LIMIT,
-        .sl = attr->sl,
-        .mtu = hca->attachment->mtu,
-    };
+    path->flow_label = attr->grh.flow_label & 0xfffff;
+    path->sgid_index = attr->grh.sgid_index;
+    path->traffic_class = attr->grh.traffic_class;
+    path->hop_limit = attr->grh.hop_limit > 1 ? attr->grh.hop_limit : HOP_LIMIT;
     memcpy(path->sgid, source.raw, sizeof(path->sgid));
     memcpy(path->dgid, attr->grh.dgid.raw, sizeof(path->dgid));
-    return host == UINT32_MAX ? 0 : hca->attachment->calls->way(hca->attachment, host);
+    return 0;
+}
+
+/* The address is a LID. The engine tells peers apart by GIDs: it gets those that a GRH would have,
+ * and hop limit 0 says that there is none. -ENETUNREACH. */
+static int fill_local_path(const struct vb_sim_attachment_port *port,
+                           const struct ibv_ah_attr *attr, struct vb_path *path, uint32_t *host)
+{
+    *host = attr->dlid - 1u;
+    if (!attr->dlid || attr->dlid > VB_SIM_LID_MOST)
+        return -ENETUNREACH;
+    vb_sim_gid_link_local(port->host, path->sgid);
+    vb_sim_gid_link_local(*host, path->dgid);
+    return 0;
+}
+
+/* -EINVAL, -ENETUNREACH, and what the fabric says of the route. */
+static int hca_find_route(const struct vb_qp *qp, const struct ibv_ah_attr *attr,
+                          struct vb_path *path)
+{
+    const struct vb_sim_attachment *attachment = hca_of_qp(qp)->attachment;
+    const struct vb_adapter_port *port = vb_qp_port(qp);
+    uint32_t index = port->number - 1u, host;
+    int error;
+
+    *path = (struct vb_path){.port = port->number, .sl = attr->sl, .mtu = attachment->mtu};
+    error = attr->is_global ? fill_global_path(port, attr, path, &host)
+                            : fill_local_path(&attachment->port[index], attr, path, &host);
+    if (error || host == UINT32_MAX)
+        return error;
+    return attachment->calls->route(attachment, index, host);
 }
 
 static int make_path(struct vb_sim_hca *hca, struct vb_qp *qp, struct vb_path *path)
 {
-    int error = hca_find_way(hca, &qp->verbs->attr.ah_attr, path);
+    int error = hca_find_route(qp, &qp->verbs->attr.ah_attr, path);
 
     if (!error && vb_wire_gid_is_multicast(path->dgid))
         error = -ENETUNREACH;
     if (error)
-        return hca_decline_way(qp, error);
+        return hca_decline_route(qp, error);
     path->mtu = (uint16_t)(128 << qp->verbs->attr.path_mtu);
     if (path->mtu <= hca->attachment->mtu)
         return 0;
@@ -436,6 +510,7 @@ static int make_state(struct vb_qp *qp)
         return -ENOMEM;
     }
     made->qp = qp;
+    made->port = (uint8_t)(vb_qp_port(qp)->number - 1);
     qp->verbs->port_data = made;
     return 0;
 }
@@ -446,16 +521,17 @@ static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     struct vb_sim_hca *hca = hca_of_qp(qp);
     struct vb_sim_attachment *attachment = hca->attachment;
     const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+    uint32_t port = vb_qp_port(qp)->number - 1u;
     struct vb_packet packet;
     struct vb_path path;
     int error = 0;
 
-    if (!attachment->calls->may_send(attachment) ||
-        attachment->calls->is_blocked(attachment, ah->attr.sl)) {
+    if (!attachment->calls->may_send(attachment, port) ||
+        attachment->calls->is_blocked(attachment, port, ah->attr.sl)) {
         qp->wait.reason = VB_WAIT_PEER;
         return -EAGAIN;
     }
-    if (hca_find_way(hca, &ah->attr, &path))
+    if (hca_find_route(qp, &ah->attr, &path))
         return 0;
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
     if (packet.header_length)
@@ -528,7 +604,7 @@ static void hca_disconnect(struct vb_qp *qp)
 
     send_owed(hca, qp);
     unattend(hca, qp);
-    if (state && state->waits_for_lane)
+    if (state && state->waits_for_port)
         hca_release_held(hca, qp);
     vb_engine_disconnect(hca->engine, qp);
     vb_qp_set_carrier(qp, &vb_uncarried);
@@ -568,7 +644,7 @@ static uint64_t hca_now(const struct vb_adapter *adapter)
 static int hca_join(struct vb_qp *qp, const uint8_t group[16])
 {
     struct vb_sim_attachment *attachment = hca_of_qp(qp)->attachment;
-    int error = attachment->calls->join(attachment, group);
+    int error = attachment->calls->join(attachment, vb_qp_port(qp)->number - 1u, group);
 
     switch (error) {
     case 0:
@@ -611,22 +687,55 @@ static const struct vb_host_calls port = {
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-static int open_addresses(struct vb_sim_hca *hca)
+/* An Ethernet port's GID table: its IPv4 address, the GID of its GUID, and the address again. */
+static int open_ethernet(const struct vb_sim_attachment *attachment, uint32_t host,
+                         struct vb_addresses **addresses)
 {
-    const struct vb_sim_attachment *attachment = hca->attachment;
     struct vb_gid gid[] = {
         {.type = VB_GID_ROCE_V2}, {.type = VB_GID_ROCE_V2}, {.type = VB_GID_ROCE_V2}};
 
-    vb_sim_gid_ipv4(attachment->host, gid[0].raw);
-    vb_sim_gid_link_local(attachment->host, gid[1].raw);
-    vb_sim_gid_ipv4(attachment->host, gid[2].raw);
-    return vb_port_addresses_fixed(gid, sizeof(gid) / sizeof(*gid), attachment->mtu,
-                                   &hca->adapter.ports[0].addresses);
+    vb_sim_gid_ipv4(host, gid[0].raw);
+    vb_sim_gid_link_local(host, gid[1].raw);
+    vb_sim_gid_ipv4(host, gid[2].raw);
+    return vb_port_addresses_fixed(gid, sizeof(gid) / sizeof(*gid), attachment->mtu, addresses);
+}
+
+static int open_infiniband(const struct vb_sim_attachment *attachment, uint32_t host,
+                           struct vb_addresses **addresses)
+{
+    struct vb_gid gid = {0};
+
+    vb_sim_gid_link_local(host, gid.raw);
+    return vb_port_addresses_fixed(&gid, 1, attachment->mtu, addresses);
+}
+
+static int hca_open_port(const struct vb_sim_attachment *attachment,
+                         const struct vb_sim_attachment_port *from, struct vb_adapter_port *port,
+                         struct vb_port_shared *shared)
+{
+    memcpy(port->pkeys, from->pkeys, sizeof(port->pkeys));
+    shared->infiniband = port->infiniband = from->infiniband;
+    if (!port->infiniband)
+        return open_ethernet(attachment, from->host, &port->addresses);
+    shared->lid = port->lid = vb_sim_host_lid(from->host);
+    return open_infiniband(attachment, from->host, &port->addresses);
+}
+
+static int hca_open_ports(struct vb_sim_hca *hca)
+{
+    struct vb_adapter *adapter = &hca->adapter;
+    int error = 0;
+
+    adapter->port_count = (uint8_t)hca->attachment->ports;
+    for (uint32_t i = 0; i < adapter->port_count && !error; ++i)
+        error = hca_open_port(hca->attachment, &hca->attachment->port[i], &adapter->ports[i],
+                              &adapter->self.header->port[i]);
+    return error;
 }
 
 static int hca_open_adapter(struct vb_sim_hca *hca, struct vb_heap *heap)
 {
-    uint32_t instance = VB_ARM_ANY + 1 + hca->attachment->host;
+    uint32_t instance = VB_ARM_ANY + 1 + hca->attachment->port[0].host;
     struct vb_heap *segment;
     int error = vb_memory_heap_create(SEGMENT_SIZE, &segment);
 
@@ -642,8 +751,9 @@ static void hca_close_adapter(struct vb_sim_hca *hca)
 {
     struct vb_heap *segment = hca->adapter.segment;
 
-    if (hca->adapter.ports[0].addresses)
-        vb_port_addresses_close(hca->adapter.ports[0].addresses);
+    for (uint32_t i = 0; i < hca->adapter.port_count; ++i)
+        if (hca->adapter.ports[i].addresses)
+            vb_port_addresses_close(hca->adapter.ports[i].addresses);
     vb_adapter_destroy(&hca->adapter);
     vb_memory_heap_destroy(segment);
 }
@@ -656,7 +766,7 @@ static int hca_open_parts(struct vb_sim_hca *hca, struct vb_heap *heap)
 
     if (error)
         return error;
-    error = open_addresses(hca);
+    error = hca_open_ports(hca);
     if (!error)
         error = vb_engine_create(&hca->adapter, &config, &hca->engine);
     if (error) {
@@ -695,7 +805,7 @@ int vb_sim_hca_open(struct vb_sim_attachment *attachment, struct vb_heap *heap,
     return 0;
 }
 
-/* What fault rules hold leaves when it is due all the same, as from a host that goes on. */
+/* Packets that fault rules hold leave when they are due, as from a host that goes on. */
 static void leave_the_rest(struct vb_sim_hca *hca)
 {
     struct vb_wrap_out out;
@@ -738,7 +848,7 @@ int vb_sim_hca_describe(struct vb_sim_hca *hca, const char *device, char *json, 
     struct vb_text text = {json, size, 0};
 
     vb_text_add(&text, "{\"device\":\"%s\",\"simulated_host\":%u,\"rate\":%llu,\"mtu\":%u,", device,
-                hca->attachment->host, (unsigned long long)hca->attachment->rate,
+                hca->attachment->port[0].host, (unsigned long long)hca->attachment->port[0].rate,
                 hca->attachment->mtu);
     vb_overdue_describe(&hca->adapter, &text);
     vb_text_add(&text, "}");

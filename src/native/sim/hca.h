@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The port of an adapter that is plugged into a host of a simulated fabric (attachment.h): the
- * packet engine between the queue pairs of ordinary verbs objects and packets that carry their
- * bytes.
+ * The HCA of a program on a simulated host, with up to two ports (attachment.h): the packet engine
+ * between the queue pairs of ordinary verbs objects and packets that carry their bytes.
  *
- * There is no thread and no clock of its own. Who posts sends what may leave; everything else
+ * It has no thread and no clock. A thread that posts also sends what may leave; everything else
  * happens in the world's events; who polls a completion queue in vain lets time go on.
  */
 #ifndef VB_SIM_HCA_H
@@ -27,8 +26,8 @@ struct vb_sim_hca {
     struct vb_qp *held;     /* their packets wait for credits: the engine makes no more */
     struct vb_qp *attended; /* requests that wait, or queues to flush */
     struct vb_timers paced; /* of all connections (hca_state.h) */
-    uint8_t telemetry_mode; /* enum vb_sim_telemetry_mode, of the packet that leaves… */
-    const struct vb_world_telemetry *telemetry; /* …and what it brings back */
+    uint8_t telemetry_mode; /* enum vb_sim_telemetry_mode of the packet that leaves */
+    const struct vb_world_telemetry *telemetry; /* what the packet that leaves brings back */
     struct vb_wrap wrap;                        /* faults; after new rules, vb_sim_hca_wrapped */
     uint64_t leave_at;                          /* of the packet that leaves (vb_sim_wire_packet) */
     uint64_t damaged;                           /* packets that came with a wrong ICRC */
@@ -40,7 +39,7 @@ struct vb_sim_hca {
  */
 int vb_sim_hca_open(struct vb_sim_attachment *attachment, struct vb_heap *heap,
                     struct vb_sim_hca **hca);
-/* After the last QP is gone. */
+/* Called after the last QP is gone. */
 void vb_sim_hca_close(struct vb_sim_hca *hca);
 
 static inline struct vb_sim_hca *vb_sim_hca_of(const struct vb_adapter *adapter)

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Congestion control of a program's connections: as that of flows (host.c, congestion.h). */
+/*
+ * Congestion control of a program's connections, with the algorithms that flows have
+ * (congestion.h). hca.c calls it for each packet that leaves or came, where the fabric reacts to
+ * congestion at all.
+ */
 #include <stdlib.h>
 
 #include "hca/qp.h"
@@ -11,14 +15,20 @@ static uint64_t now_ps(const struct vb_sim_hca *hca)
     return hca->attachment->calls->now(hca->attachment);
 }
 
+/* The rate of the QP's port, in bits per second. */
+static double hca_line_rate(const struct vb_sim_hca *hca, const struct vb_qp *qp)
+{
+    return (double)hca->attachment->port[vb_sim_hca_qp_of(qp)->port].rate;
+}
+
 /* ---- out ------------------------------------------------------------------------------------- */
 
 void vb_sim_hca_pace(struct vb_sim_hca *hca, const struct vb_packet *packet, uint32_t bytes)
 {
     const struct vb_congestion *congestion = hca->attachment->congestion;
-    double line = (double)hca->attachment->rate, rate;
     struct vb_qp *qp = vb_sim_hca_sender(packet);
     struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
+    double line = hca_line_rate(hca, qp), rate;
 
     if (!packet->payload_length || line <= 0)
         return;
@@ -90,7 +100,9 @@ static struct vb_hpcc *hpcc_of(const struct vb_qp *qp)
 static void hca_pace_set_window(const struct vb_sim_hca *hca, struct vb_qp *qp)
 {
     uint32_t mtu = qp->endpoint->path.mtu;
-    uint32_t frame = hca->attachment->frame - hca->attachment->mtu + mtu;
+    const struct vb_sim_attachment *attachment = hca->attachment;
+    uint32_t port = vb_sim_hca_qp_of(qp)->port;
+    uint32_t frame = attachment->port[port].frame - attachment->mtu + mtu;
 
     qp->endpoint->window = vb_sim_hpcc_packets(vb_sim_hca_qp_of(qp)->rate.hpcc, frame,
                                                hca->engine->config.window_bytes / mtu);
@@ -107,9 +119,9 @@ void vb_sim_hca_trace(struct vb_sim_hca *hca, const struct vb_packet *packet)
     hca->telemetry_mode =
         packet->payload_length ? VB_SIM_TELEMETRY_COLLECT : VB_SIM_TELEMETRY_RETURN;
     hca->telemetry = &state->received;
-    if (state->window > 0 || !packet->payload_length || !attachment->rate)
+    if (state->window > 0 || !packet->payload_length || hca_line_rate(hca, qp) <= 0)
         return;
-    vb_sim_hpcc_start(state, &attachment->congestion->hpcc, (double)attachment->rate);
+    vb_sim_hpcc_start(state, &attachment->congestion->hpcc, hca_line_rate(hca, qp));
     hca_pace_set_window(hca, qp);
 }
 
@@ -125,7 +137,7 @@ static void hca_pace_send_telemetry(struct vb_sim_hca *hca, const struct vb_qp *
     hca->telemetry_mode = VB_SIM_TELEMETRY_NONE;
 }
 
-/* As that of flows (host.c). */
+/* The same for a program as host_take_telemetry for flows (host.c). */
 static void hca_pace_take_telemetry(struct vb_sim_hca *hca, const struct vb_arrival *arrival,
                                     bool has_data)
 {
@@ -140,7 +152,7 @@ static void hca_pace_take_telemetry(struct vb_sim_hca *hca, const struct vb_arri
         if (vb_sim_congestion_is_read_data(arrival->bytes[0]))
             hca_pace_send_telemetry(hca, qp, vb_wire_get24(arrival->bytes + 9));
     } else if (vb_sim_congestion_brings_telemetry(arrival->bytes[0]) && state->window > 0) {
-        vb_sim_hpcc_acknowledged(state, &attachment->congestion->hpcc, (double)attachment->rate,
+        vb_sim_hpcc_acknowledged(state, &attachment->congestion->hpcc, hca_line_rate(hca, qp),
                                  attachment->telemetry, now_ps(hca));
         hca_pace_set_window(hca, qp);
     }
@@ -182,7 +194,7 @@ void vb_sim_hca_congested(struct vb_sim_hca *hca, const struct vb_arrival *arriv
     state = vb_sim_hca_qp_of(qp);
     if (is_notice)
         vb_sim_congestion_notice(attachment->congestion, &state->rate, qp->endpoint->path.sl,
-                                 (double)attachment->rate, now);
+                                 hca_line_rate(hca, qp), now);
     else if (vb_sim_congestion_tells(attachment->congestion, &state->noticed_at, now))
         hca_pace_send_notice(hca, qp);
 }

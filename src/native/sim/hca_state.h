@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Private to a program's adapter on a simulated host: what it keeps of each queue pair. */
+/*
+ * Private to hca.c and hca_pacing.c: what a program's HCA keeps of each queue pair, and what the
+ * two files call of each other.
+ */
 #ifndef VB_SIM_HCA_STATE_H
 #define VB_SIM_HCA_STATE_H
 
@@ -11,8 +14,10 @@
 struct vb_sim_hca_qp {
     struct vb_qp *qp;
     struct vb_qp *next_held;
-    bool waits_for_lane, waits_for_rate;
-    uint8_t level;           /* of the lane */
+    uint8_t port;            /* the index of its port in the attachment */
+    uint8_t level;           /* the service level whose lane it waits for */
+    bool waits_for_port;     /* its last packet has not left: the lane or the port is not free */
+    bool waits_for_rate;     /* the time has not come that its rate allows (hca_pacing.c) */
     uint64_t noticed_at;     /* the last congestion notification sent for it */
     struct vb_rate rate;     /* at which it may send */
     struct vb_timer at_rate; /* ps: when it may send again */
@@ -30,12 +35,12 @@ static inline struct vb_qp *vb_sim_hca_sender(const struct vb_packet *packet)
         ->qp;
 }
 
-/* One of its reasons to wait came, or is gone. */
+/* Called when a QP has one more, or one less, reason to wait. */
 static inline void vb_sim_hca_hold(struct vb_qp *qp)
 {
     const struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
 
-    vb_engine_hold(qp, state->waits_for_lane || state->waits_for_rate);
+    vb_engine_hold(qp, state->waits_for_port || state->waits_for_rate);
 }
 
 /*
@@ -53,7 +58,7 @@ void vb_sim_hca_pace(struct vb_sim_hca *hca, const struct vb_packet *packet, uin
 void vb_sim_hca_trace(struct vb_sim_hca *hca, const struct vb_packet *packet);
 /* The connection is gone. */
 void vb_sim_hca_pace_leave(struct vb_sim_hca *hca, struct vb_sim_hca_qp *state);
-/* Those for which it is time again. */
+/* Releases the connections whose rate lets them send again. */
 void vb_sim_hca_pace_expire(struct vb_sim_hca *hca);
 /* A packet came, and the engine has seen it: was it marked, is it a notification, what does its
  * telemetry say? */

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A host between its engine and its port: packets go out at the line's rate, or at a lower one. */
+/*
+ * A host of flows between its packet engine and its port. The fabric calls it when a packet
+ * arrives, when the port is free and for the host's own events (vb_sim_host_calls); it takes
+ * packets from the engine as fast as the line and the connection's rate allow.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,8 +75,9 @@ static void host_release(struct vb_sim_qp *qp)
 /* The packets that HPCC lets a connection have under way; READ's data are only paced. */
 static void host_set_window(struct vb_sim_qp *qp)
 {
-    const struct vb_sim_config *config = &vb_sim_qp_host(qp)->sim->config;
-    uint32_t frame = host_wire_bytes(config->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
+    const struct vb_sim_host *host = vb_sim_qp_host(qp);
+    const struct vb_sim_config *config = &host->sim->config;
+    uint32_t frame = host_wire_bytes(host->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
 
     qp->qp.endpoint->window = vb_sim_hpcc_packets(qp->reaction->rate.hpcc, frame,
                                                   config->engine.window_bytes / config->mtu);
@@ -174,7 +179,7 @@ static void host_fill(struct vb_sim_host *host, struct vb_world_packet *to,
     memcpy(to->header, from->header, VB_WORLD_HEADER);
     to->header[VB_WORLD_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
-    to->bytes = (uint16_t)host_wire_bytes(host->sim->config.framing, headers, from->payload_length);
+    to->bytes = (uint16_t)host_wire_bytes(host->framing, headers, from->payload_length);
     to->source = (uint16_t)host->number;
     to->level_marks = (uint8_t)(from->path->sl << 4);
 }
@@ -208,7 +213,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
         trace(host, qp, packet);
     if (VB_UNLIKELY(qp->promised) && made->payload_length)
         at->header[VB_WORLD_FLAGS_AT] |= VB_WORLD_PROMISED;
-    at->bytes += vb_sim_grh_bytes(host->sim, qp->marks);
+    at->bytes += vb_sim_grh_bytes(host, qp->marks);
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
@@ -280,7 +285,7 @@ static struct vb_sim_qp *next_of_engine(struct vb_sim_host *host)
                             ->qp);
 }
 
-/* Whose packet is next: what the engine has, and datagrams, in turns. */
+/* The queue pair whose packet is next: connections of the engine and datagrams take turns. */
 static struct vb_sim_qp *host_next_packet(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;
@@ -299,7 +304,7 @@ static bool host_may_send(const struct vb_sim_host *host)
     return vb_world_may_send(world, host->node) && host->bus_free_at <= world->now;
 }
 
-/* As long as TCP has anything: a segment, a packet of the adapter. */
+/* While TCP has segments, they and the engine's packets take turns. */
 static void send_in_turns(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;
@@ -400,7 +405,7 @@ static struct vb_world_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *pac
     }
     at = vb_world_packet_at(sim->world, *packet);
     at->payload = 0;
-    at->bytes = (uint16_t)host_wire_bytes(sim->config.framing, VB_CNP, 0);
+    at->bytes = (uint16_t)host_wire_bytes(vb_sim_qp_host(qp)->framing, VB_CNP, 0);
     at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
     at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * HPCC's window, called by host.c and hca_pacing.c. Each acknowledgement brings the telemetry of
+ * one packet; two of them in a row over the same route give the utilisation of its busiest link.
+ */
 #include "sim/hpcc.h"
 
 static const double BITS_PS = 8e12; /* bits in a byte, by picoseconds in a second */

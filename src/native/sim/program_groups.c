@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Multicast groups that programs are in: by address, while any of them is. Their numbers in the
- * fabric begin after those of flows' groups; the switches' tables are made anew when a host comes
- * or leaves.
+ * The multicast groups that programs are in. A group has a GID and the hosts that have joined it,
+ * and is there while any has; its number in the fabric comes after those of flows' groups, and the
+ * switches' tables are made anew whenever a host joins or leaves (attachment.c).
+ *
+ * Ports of one adapter may be in networks that no cable joins: a GID is then a group in each.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,13 +17,36 @@ struct vb_sim_program_group {
     uint32_t count, room;
 };
 
-static struct vb_sim_program_group *program_group_find(const struct vb_sim *sim,
-                                                       const uint8_t gid[16])
+static bool is_in_reach(const struct vb_sim *sim, const struct vb_sim_program_group *group,
+                        const struct vb_sim_host *host)
 {
-    for (uint32_t i = 0; i < sim->program_groups; ++i)
-        if (sim->program_group[i].count && memcmp(sim->program_group[i].gid, gid, 16) == 0)
-            return &sim->program_group[i];
-    return NULL;
+    uint32_t first = group->member[0];
+
+    return first == host->node ||
+           !vb_world_reaches(sim->world, host->node, sim->world->node[first].host);
+}
+
+/*
+ * The group of this GID that the host can reach. A host with one port takes the first otherwise:
+ * joining it says why that cannot be.
+ */
+static struct vb_sim_program_group *
+program_group_find(const struct vb_sim *sim, const uint8_t gid[16], const struct vb_sim_host *host)
+{
+    struct vb_sim_program_group *first = NULL;
+    bool is_alone = host->attachment->ports == 1;
+
+    for (uint32_t i = 0; i < sim->program_groups; ++i) {
+        struct vb_sim_program_group *group = &sim->program_group[i];
+
+        if (!group->count || memcmp(group->gid, gid, 16) != 0)
+            continue;
+        if ((is_alone && !sim->groups_are_split) || is_in_reach(sim, group, host))
+            return group;
+        if (!first && is_alone)
+            first = group;
+    }
+    return first;
 }
 
 /* NULL: there are too many, or no memory. */
@@ -81,14 +106,16 @@ static int set_tables(struct vb_sim *sim, const struct vb_sim_program_group *gro
 
 int vb_sim_program_group_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
 {
-    struct vb_sim_program_group *group = program_group_find(sim, gid);
+    struct vb_sim_program_group *group = program_group_find(sim, gid, sim->host[host]);
     uint32_t node = sim->host[host]->node;
     int error;
 
     if (group && program_group_place_of(group, node) != group->count)
         return 0;
-    if (!group)
+    if (!group) {
         group = program_group_make(sim, gid);
+        sim->groups_are_split |= sim->host[host]->attachment->ports > 1;
+    }
     error = group ? program_group_add(group, node) : -ENOMEM;
     if (error)
         return error;
@@ -100,7 +127,7 @@ int vb_sim_program_group_join(struct vb_sim *sim, const uint8_t gid[16], uint32_
 
 void vb_sim_program_group_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
 {
-    struct vb_sim_program_group *group = program_group_find(sim, gid);
+    struct vb_sim_program_group *group = program_group_find(sim, gid, sim->host[host]);
     uint32_t place, count = group ? group->count : 0;
 
     place = group ? program_group_place_of(group, sim->host[host]->node) : 0;
@@ -114,9 +141,9 @@ void vb_sim_program_group_leave(struct vb_sim *sim, const uint8_t gid[16], uint3
         sim->world->error = -ENOMEM;
 }
 
-uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16])
+uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
 {
-    const struct vb_sim_program_group *group = program_group_find(sim, gid);
+    const struct vb_sim_program_group *group = program_group_find(sim, gid, sim->host[host]);
 
     return group ? (uint16_t)program_group_number_of(sim, group) : UINT16_MAX;
 }

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Makes and destroys a simulated fabric with its hosts, and answers questions about it. The Python
+ * binding calls it.
+ */
 #include "sim/sim.h"
 
 #include <errno.h>
@@ -97,7 +101,16 @@ int vb_sim_add_host(struct vb_sim *sim, uint32_t *node)
     }
     host->node = *node;
     host->number = sim->hosts;
+    host->framing = sim->config.framing;
     sim->host[sim->hosts++] = host;
+    return 0;
+}
+
+int vb_sim_set_framing(struct vb_sim *sim, uint32_t host, enum vb_sim_framing framing)
+{
+    if (host >= sim->hosts || sim->host[host]->attachment)
+        return -EINVAL;
+    sim->host[host]->framing = framing;
     return 0;
 }
 

@@ -2,10 +2,11 @@
 /*
  * Simulated hosts: each an adapter with the packet engine that also runs live, on a port of a
  * simulated fabric (event/world.h); and flows, which post RDMA requests on them without a program.
+ * The Python binding calls these functions, from one thread.
  *
- * The adapters are light: what adapters of live processes keep in a segment for their peers (rings,
- * tables for each possible object) is here only as large as it must be, or common to all hosts.
- * Payload is virtual. Every host has one memory region, all addresses, under one key.
+ * These adapters are small: what adapters of live processes keep in a segment for their peers
+ * (rings, tables for each possible object) is here only as large as it must be, or common to all
+ * hosts. Payload is virtual. Every host has one memory region, all addresses, under one key.
  *
  * A flow has a connection of its own while it lasts: two queue pairs, made when it starts and gone
  * when it has ended. A number of a queue pair comes back only after many others, so that what is
@@ -120,6 +121,11 @@ struct vb_world *vb_sim_world(struct vb_sim *sim);
 
 /* -EINVAL: 65536 hosts are there. -ENOMEM. */
 int vb_sim_add_host(struct vb_sim *sim, uint32_t *node);
+/*
+ * What the host sends has this framing from now on, in place of the configuration's: so one world
+ * has Ethernet and InfiniBand. -EINVAL: no such host, or a program's adapter knows it already.
+ */
+int vb_sim_set_framing(struct vb_sim *sim, uint32_t host, enum vb_sim_framing framing);
 /*
  * A multicast group: a queue pair of each of these hosts, which are in no other place, is in it.
  * The switches' ports are for vb_world_switch_set_group. Up to VB_MAX_GROUPS of them; -ENOMEM.

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Blocks of memory that are cut into cache lines, with a free list for each number of lines.
+ * flow_hca.c takes queue pairs from it. What is left at the end of a block is never used.
+ */
 #include "sim/slab.h"
 
 #include <stdlib.h>
@@ -44,7 +48,7 @@ static int add_block(struct vb_sim_slab *slab)
     return 0;
 }
 
-/* What is left of a block is less than a piece, and lost. */
+/* The rest of the old block is smaller than the piece, and is not used any more. */
 static void *slab_cut(struct vb_sim_slab *slab, size_t bytes)
 {
     uint8_t *piece;

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Private to sim: the simulated hosts and queue pairs. */
+/*
+ * Private to sim: the structs of simulated hosts and queue pairs, and the functions that its files
+ * call of each other.
+ */
 #ifndef VB_SIM_STATE_H
 #define VB_SIM_STATE_H
 
@@ -25,10 +28,10 @@ enum vb_sim_call {
     VB_SIM_CALL_BUS,      /* a host's bus is free */
     VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
     VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
-    VB_SIM_CALL_HCA,
-    VB_SIM_CALL_DEPART,  /* a packet leaves that a program's adapter had held */
-    VB_SIM_CALL_TCP,     /* a timer of a connection */
-    VB_SIM_CALL_TCP_ACK, /* a host's TCP looks at an acknowledgement */
+    VB_SIM_CALL_HCA,      /* a program's HCA asked for this time */
+    VB_SIM_CALL_DEPART,   /* a packet leaves that a program's adapter had held */
+    VB_SIM_CALL_TCP,      /* a timer of a connection */
+    VB_SIM_CALL_TCP_ACK,  /* a host's TCP looks at an acknowledgement */
     VB_SIM_CALL_BITS = 4
 };
 
@@ -94,12 +97,13 @@ struct vb_sim_host {
     uint64_t bus_free_at; /* while it is busy, nothing is sent */
     void *groups;         /* the adapter's own tables of multicast groups, if it is in any */
     uint32_t node, number;
-    uint32_t generation; /* upper bits of the last queue pair number */
+    enum vb_sim_framing framing; /* of what it sends, and with it its port's link layer */
+    uint32_t generation;         /* upper bits of the last queue pair number */
     bool ready_planned, bus_planned;
-    struct vb_sim_attachment
-        *attachment;             /* where a program's adapter is plugged in; NULL: none ever was */
-    struct vb_sim_tcp_host *tcp; /* tcp.h; NULL: it never sent by TCP */
-    struct vb_sim_cct_log *log;  /* NULL: no event was logged */
+    struct vb_sim_attachment *attachment; /* of a program's HCA; NULL: there never was one */
+    uint32_t attached_port;               /* the index of this host among that one's ports */
+    struct vb_sim_tcp_host *tcp;          /* tcp.h; NULL: it never sent by TCP */
+    struct vb_sim_cct_log *log;           /* NULL: no event was logged */
 };
 
 /* A flow that waits for another one, in the list of those that do. */
@@ -152,7 +156,8 @@ struct vb_sim {
     uint32_t wire_packets;
     struct vb_sim_program_group *program_group; /* groups that programs are in (program_groups.c) */
     uint32_t program_groups;
-    int *readable_fd; /* descriptors that became readable */
+    bool groups_are_split; /* a GID may be that of several groups (program_groups.c) */
+    int *readable_fd;      /* descriptors that became readable */
     uint32_t readable, readable_room;
     uint32_t patience; /* polls in vain at one instant (vb_sim_set_patience) */
 };
@@ -257,10 +262,16 @@ void vb_sim_dependencies_release(struct vb_sim *sim, struct vb_sim_flow *flow);
 
 /* Bytes that a packet takes on the wire. */
 uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
-/* What InfiniBand adds to a packet for a group, which always has a GRH (IBA 9.4, 10.5). */
-static inline uint32_t vb_sim_grh_bytes(const struct vb_sim *sim, uint8_t marks)
+/* Packets go from Ethernet to Ethernet, and from InfiniBand to InfiniBand. */
+static inline bool vb_sim_same_link_layer(const struct vb_sim_host *one,
+                                          const struct vb_sim_host *other)
 {
-    return sim->config.framing == VB_SIM_INFINIBAND && (marks & VB_WORLD_TO_GROUP) ? VB_GRH : 0;
+    return (one->framing == VB_SIM_INFINIBAND) == (other->framing == VB_SIM_INFINIBAND);
+}
+/* What InfiniBand adds to a packet for a group, which always has a GRH (IBA 9.4, 10.5). */
+static inline uint32_t vb_sim_grh_bytes(const struct vb_sim_host *host, uint8_t marks)
+{
+    return host->framing == VB_SIM_INFINIBAND && (marks & VB_WORLD_TO_GROUP) ? VB_GRH : 0;
 }
 
 /* attachment.c: what the world has for the host's program; its packets have VB_WORLD_HAS_BYTES. */
@@ -275,8 +286,9 @@ void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t cop
 /* program_groups.c. -EHOSTUNREACH, -ENOMEM: also, no more groups. */
 int vb_sim_program_group_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
 void vb_sim_program_group_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
-/* The group's number in the fabric, which is none of a switch's if nobody is in it. */
-uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16]);
+/* The number of the group that the host can reach, which no switch knows if nobody is in it. */
+uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16],
+                                     uint32_t host);
 void vb_sim_program_groups_free(struct vb_sim *sim);
 
 void vb_sim_flows_start(struct vb_sim *sim);

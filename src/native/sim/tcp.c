@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Flows over TCP: the connections, whose turn it is to send, and the two timers of each. flows.c
+ * starts them and host.c brings their packets and events. The rules of TCP are in the room tcp.
+ */
 #include "sim/tcp.h"
 
 #include <errno.h>
@@ -205,7 +209,7 @@ static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *con
     made->source = connection->source;
     made->target = connection->target;
     made->payload = (uint16_t)segment->length;
-    made->bytes = (uint16_t)tcp_wire_bytes(sim->config.framing, 0, segment->length);
+    made->bytes = (uint16_t)tcp_wire_bytes(sim->host[made->source]->framing, 0, segment->length);
     sim->flow[connection->flow].resent += segment->again;
     vb_world_send(sim->world, sim->host[connection->source]->node, packet);
 }
@@ -228,7 +232,7 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
     made->source = connection->target;
     made->target = connection->source;
     made->payload = 0;
-    made->bytes = (uint16_t)tcp_wire_bytes(sim->config.framing, options, 0);
+    made->bytes = (uint16_t)tcp_wire_bytes(sim->host[made->source]->framing, options, 0);
     vb_world_send(sim->world, sim->host[connection->target]->node, packet);
 }
 
@@ -286,7 +290,8 @@ enum { PACKETS = 8, PART = 8, SLOWLY = 64 };
 /* A full segment's time on the slowest link of the way, unless it is given; 0: no jitter. */
 static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    uint64_t bits = 8ull * tcp_wire_bytes(sim->config.framing, 0, config_of(sim)->mss), rate;
+    uint64_t bits = 8ull * tcp_wire_bytes(sim->host[flow->source]->framing, 0, config_of(sim)->mss),
+             rate;
 
     if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
         return sim->config.tcp_jitter;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * Writes a simulated TCP packet as bytes of Ethernet, IPv4 and TCP with correct checksums.
+ * capture.c calls it. Payload is zeros.
+ */
 #include "sim/tcp_frame.h"
 
 enum {

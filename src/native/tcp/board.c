@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The scoreboard of board.h as a ring of one byte for each segment. sender.c is its only caller. */
 #include "tcp/board.h"
 
 #include <errno.h>

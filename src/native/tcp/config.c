@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The default settings of TCP. */
 #include "tcp/config.h"
 
 static const uint64_t MILLISECOND = 1000000000;

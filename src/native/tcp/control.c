@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* Congestion control of Reno, and the choice between it, CUBIC and DCTCP. sender.c calls it. */
 #include "tcp/control.h"
 
 static const double LEAST = 2; /* RFC 5681, equation 4 */

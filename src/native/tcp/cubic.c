@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* CUBIC (RFC 9438), with its Reno-friendly region and fast convergence; without HyStart++. */
+/*
+ * CUBIC (RFC 9438), with its Reno-friendly region and fast convergence; without HyStart++.
+ * control.c calls it. Times are in seconds here, as in the RFC.
+ */
 #include "tcp/control.h"
 
 static const double SECOND = 1e12;

@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * DCTCP's estimate of the part of segments that are marked (RFC 8257, 3.3). sender.c calls it for
+ * each acknowledgement, and control.c reduces the window by it.
+ */
 #include "tcp/control.h"
 
 void vb_tcp_dctcp_open(struct vb_tcp_dctcp *dctcp)

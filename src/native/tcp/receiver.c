@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A TCP receiver: it keeps the blocks of segments that came out of order, and decides when an
+ * acknowledgement is due and what it says. sim/tcp.c calls it and sends the acknowledgement.
+ */
 #include "tcp/receiver.h"
 
 #include <errno.h>

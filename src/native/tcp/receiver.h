@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A TCP receiver of one stream: what has come, and when it says so. */
+/*
+ * A TCP receiver of one stream: which segments have come, and which acknowledgements are to be
+ * sent. sim/tcp.c calls it for each segment, and at its deadline.
+ */
 #ifndef VB_TCP_RECEIVER_H
 #define VB_TCP_RECEIVER_H
 

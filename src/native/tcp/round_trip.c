@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+/* The smoothed round trip and the retransmission timeout of RFC 6298. sender.c calls it. */
 #include "tcp/round_trip.h"
 
 static void round_trip_set(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config,

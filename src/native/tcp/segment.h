@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* What goes from the sender to the receiver, and what comes back. */
+/*
+ * A segment of data and an acknowledgement, as sender, receiver and sim/tcp.c pass them on.
+ * Segments are counted from 0.
+ */
 #ifndef VB_TCP_SEGMENT_H
 #define VB_TCP_SEGMENT_H
 

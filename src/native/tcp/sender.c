@@ -1,4 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+/*
+ * A TCP sender: which segment may leave, and what acknowledgements and the timer do to window and
+ * state. sim/tcp.c calls it.
+ */
 #include "tcp/sender.h"
 
 #include <errno.h>

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A TCP sender of one stream, whose length is known. */
+/*
+ * A TCP sender of one stream, whose length is known. sim/tcp.c asks it for segments, gives it
+ * acknowledgements, and calls it at its deadline.
+ */
 #ifndef VB_TCP_SENDER_H
 #define VB_TCP_SENDER_H
 
@@ -31,11 +34,11 @@ struct vb_tcp_sender {
     uint64_t full;             /* when the window was full last, this segment was next */
     uint64_t timed, timed_at;  /* the segment whose round trip is measured; VB_TCP_NONE */
     uint64_t deadline;         /* of the timer; VB_TCP_NEVER */
-    uint32_t resent, timeouts; /* segments sent again; times that the timer expired… */
-    uint32_t in_vain;          /* …since something was acknowledged */
-    uint8_t state;             /* enum vb_tcp_state */
-    bool owed;                 /* one lost segment goes whatever the window is (RFC 6675, 4.3) */
-    bool reduced;              /* the receiver is to be told (CWR) */
+    uint32_t resent, timeouts; /* segments sent again; times that the timer expired */
+    uint32_t in_vain; /* times that the timer expired since the last acknowledgement of new data */
+    uint8_t state;    /* enum vb_tcp_state */
+    bool owed;        /* one lost segment goes whatever the window is (RFC 6675, 4.3) */
+    bool reduced;     /* the receiver is to be told (CWR) */
 };
 
 void vb_tcp_sender_open(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
@@ -43,7 +46,7 @@ void vb_tcp_sender_open(struct vb_tcp_sender *sender, const struct vb_tcp_config
 void vb_tcp_sender_close(struct vb_tcp_sender *sender);
 /* May a segment leave? */
 bool vb_tcp_sender_has_more(struct vb_tcp_sender *sender, const struct vb_tcp_config *config);
-/* One that may is sent now. -ENOMEM. */
+/* Called after vb_tcp_sender_has_more: the segment is sent now. -ENOMEM. */
 int vb_tcp_sender_next(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                        uint64_t now, struct vb_tcp_segment *segment);
 void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,

@@ -71,6 +71,19 @@ static bool hca_datagram_place(const struct vb_incoming *in, struct vb_qp *qp,
            !vb_engine_receive_place(qp, wqe, VB_GRH, in->payload, in->length, evidence);
 }
 
+/* What a completion says of where a datagram came from. Path bits are those of the LID that it came
+ * to: with LMC 0 there are none. */
+static void name_source(struct vb_cqe *entry, const struct vb_arrival *arrival)
+{
+    if (VB_LIKELY(!arrival->slid)) {
+        entry->flags |= IBV_WC_GRH;
+        entry->datagram.header_type = hca_datagram_header_type(arrival);
+        return;
+    }
+    entry->flags |= arrival->has_grh ? IBV_WC_GRH : 0;
+    vb_cqe_name_lids(entry, arrival->slid, 0);
+}
+
 /* Under rq_lock: senders of this host write to the same queue (direct/datagram.c). */
 static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t source_qp)
 {
@@ -78,12 +91,12 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
     struct vb_evidence evidence;
     struct vb_receive taken;
     struct vb_cqe entry = {
-        .flags = IBV_WC_GRH | (imm ? IBV_WC_WITH_IMM : 0),
+        .flags = imm ? IBV_WC_WITH_IMM : 0,
         .byte_len = VB_GRH + in->length,
         .extra = source_qp,
-        .datagram.header_type = hca_datagram_header_type(in->arrival),
     };
 
+    name_source(&entry, in->arrival);
     if (!vb_engine_receive_take(qp, &taken)) {
         ++in->engine->counters.drop_no_receive;
         vb_overdue_datagram(in->engine->adapter, source_qp, qp->number);

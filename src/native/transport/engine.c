@@ -429,6 +429,12 @@ static bool blocks(const struct vb_incoming *in, const struct vb_qp *qp)
            engine->is_own && engine->is_own(engine->own_context, 0, in->arrival->sgid);
 }
 
+/* A group's packet on one link is for the members on it. */
+static bool is_on_link(const struct vb_incoming *in, const struct vb_qp *qp)
+{
+    return !in->arrival->port || vb_qp_port(qp)->number == in->arrival->port;
+}
+
 static void receive_multicast(struct vb_incoming *in)
 {
     struct vb_adapter *adapter = in->engine->adapter;
@@ -441,7 +447,7 @@ static void receive_multicast(struct vb_incoming *in)
     for (uint32_t i = 0; i < count; ++i) {
         struct vb_qp *qp = __atomic_load_n(&adapter->qps[members[i]], __ATOMIC_ACQUIRE);
 
-        if (qp && !blocks(in, qp))
+        if (qp && !blocks(in, qp) && is_on_link(in, qp))
             vb_engine_datagram_receive(in, qp);
     }
 }

@@ -134,8 +134,12 @@ class World:
         hop_limit: int = 0,
         recovery: str = "go-back-n",
     ) -> None: ...
-    def add_host(self) -> int:
-        """A host with one port, number 0. Returns its node; hosts are counted from 0 besides."""
+    def add_host(self, framing: str | None = None) -> int:
+        """A host with one port, number 0. Returns its node; hosts are counted from 0 besides.
+
+        ``framing``: of what it sends, in place of the world's. Flows and programs reach InfiniBand
+        from InfiniBand only.
+        """
     def add_switch(
         self,
         ports: int,
@@ -403,14 +407,14 @@ class World:
         lossless lane; ``at_rest``: nothing is under way."""
 
 class Attachment:
-    """A host's place for the adapter of a program: what ``verbena.verbs`` plugs a device into."""
+    """Where the adapter of a program is attached: hosts of the world, each a port of it."""
 
     @property
     def attachments(self) -> Attachments:
         """Those of the same world."""
     @property
-    def host(self) -> int:
-        """The number of its host's node."""
+    def hosts(self) -> tuple[int, ...]:
+        """The numbers of the hosts that are its ports."""
     @property
     def address(self) -> int:
         """Of the struct vb_sim_attachment."""
@@ -433,8 +437,12 @@ class Attachments:
     @property
     def now(self) -> int:
         """The world's time in ps."""
-    def at(self, host: int) -> Attachment:
-        """The Attachment of host number ``host``. ValueError: there is none."""
+    def at(self, *hosts: int, pkeys: Iterable[Iterable[int]] = ()) -> Attachment:
+        """The Attachment whose ports are the hosts with these numbers, at most two.
+
+        ``pkeys``: the P_Key table of each port; without one it has the default partition. Raises
+        ValueError for hosts and P_Keys that cannot be, and for a host of another attachment.
+        """
     def set_looped(self, looped: bool) -> None:
         """Whether a loop lets time pass; if not, polling does."""
     def watch(self, fd: int, reader: Handle) -> None:

@@ -117,6 +117,7 @@ cdef class World:
     cdef list _calls  # a heap: time, number, function
     cdef uint64_t _called
     cdef int _framing
+    cdef list _infiniband  # hosts
     cdef uint64_t _window, _tcp_window, _mss  # of a connection; HPCC has a window of its own: 0
 
     def __cinit__(self, seed=0, **keywords):
@@ -124,6 +125,7 @@ cdef class World:
         given = _settings_of("world_settings", keywords)
         config.seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = self._framing = FRAMINGS[given.framing]
+        self._infiniband = []
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -169,11 +171,20 @@ cdef class World:
 
     # ---- what there is ----------------------------------------------------------------------
 
-    def add_host(self):
-        """A host with one port, number 0. Returns its node; hosts are counted from 0 besides."""
+    def add_host(self, framing=None):
+        """A host with one port, number 0. Returns its node; hosts are counted from 0 besides.
+
+        ``framing``: of what it sends, in place of the world's. Flows and programs reach InfiniBand
+        from InfiniBand only.
+        """
         cdef uint32_t node
+        cdef int chosen = self._framing if framing is None else \
+            _choice(FRAMINGS, "framing", framing)
         self._idle()
         _check(vb_sim_add_host(self._sim, &node), "a host")
+        _check(vb_sim_set_framing(self._sim, self._world.hosts - 1, chosen), "framing")
+        if chosen == VB_SIM_INFINIBAND:
+            self._infiniband.append(self._world.hosts - 1)
         return node
 
     def add_switch(self, ports, **keywords):
@@ -540,7 +551,7 @@ cdef class World:
             (tcp & (opcode != IBV_WR_RDMA_WRITE), "TCP has no operation"),
             (tcp & (message != 0), "TCP has no message: it is a stream"),
             (tcp & (reserve != 0), "TCP cannot reserve"),
-            (tcp & (self._framing == VB_SIM_INFINIBAND), "TCP is not for InfiniBand's framing"),
+            (tcp & np.isin(source, self._infiniband), "TCP is not for InfiniBand's framing"),
             (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
             ((buffer != 0) & (kind != IBV_QPT_RC), "reserve_buffer is for RC: only RC knows what "
              "is in flight"),

@@ -305,6 +305,7 @@ cdef extern from "sim/sim.h" nogil:
     void vb_sim_destroy(vb_sim *sim)
     vb_world *vb_sim_world(vb_sim *sim)
     int vb_sim_add_host(vb_sim *sim, uint32_t *node)
+    int vb_sim_set_framing(vb_sim *sim, uint32_t host, int framing)
     int vb_sim_add_group(vb_sim *sim, const uint32_t *hosts, uint32_t count, uint32_t *group)
     const vb_counters *vb_sim_host_counters(const vb_sim *sim, uint32_t host)
     int vb_sim_add_waiting_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count,

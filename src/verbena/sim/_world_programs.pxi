@@ -1,11 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-# Where programs meet the world: what their adapters are plugged into, and how time passes for them.
+# Where programs meet the world: what their adapters are attached to, and how time passes for them.
 
 cdef extern from "sim/attachment.h" nogil:
+    enum:
+        VB_MAX_PORTS
+        VB_MAX_PKEYS
+        VB_SIM_LID_MOST
+    struct vb_sim_attachment_port:
+        uint16_t *pkeys
     struct vb_sim_attachment:
-        pass
+        vb_sim_attachment_port *port
 
-    vb_sim_attachment *vb_sim_attach(vb_sim *sim, uint32_t host)
+    int vb_sim_attach(vb_sim *sim, const uint32_t *hosts, uint32_t ports,
+                      vb_sim_attachment **attachment)
     void vb_sim_set_patience(vb_sim *sim, uint32_t polls)
     int vb_sim_advance(vb_sim *sim, uint64_t until, uint64_t events)
     uint32_t vb_sim_readable(const vb_sim *sim)
@@ -21,8 +28,8 @@ cdef extern from "poll.h" nogil:
 
 cdef enum:
     READABLE_ROOM = 64
-    ALONE = 16   # polls in vain that let time go on, without a loop…
-    LOOPED = 1000  # …and in one (vb_sim_set_patience)
+    ALONE = 16  # polls in vain after which time passes, for a program without a loop
+    LOOPED = 1000  # the same in a loop (vb_sim_set_patience)
 
 cdef str READABLE = "readable"
 
@@ -34,10 +41,10 @@ cdef class Attachments
 # needs for that is not cleared before.
 @cython.no_gc_clear
 cdef class Attachment:
-    """A host's place for the adapter of a program: what ``verbena.verbs`` plugs a device into."""
+    """Where the adapter of a program is attached: hosts of the world, each a port of it."""
 
     cdef readonly Attachments attachments
-    cdef readonly uint32_t host
+    cdef readonly tuple hosts
     cdef vb_sim_attachment *_attachment
 
     @property
@@ -103,17 +110,33 @@ cdef class Attachments:
         self._doubtful = []
         vb_sim_set_patience(world._sim, ALONE)
 
-    def at(self, host):
-        """The Attachment of host number ``host``. ValueError: there is none."""
+    def at(self, *hosts, pkeys=()):
+        """The Attachment whose ports are the hosts with these numbers, at most two.
+
+        ``pkeys``: the P_Key table of each port; without one it has the default partition. Raises
+        ValueError for hosts and P_Keys that cannot be, and for a host of another attachment.
+        """
         cdef Attachment made = Attachment.__new__(Attachment)
+        cdef uint32_t[VB_MAX_PORTS] number
+        cdef Py_ssize_t i
         self.world._idle()
-        if not 0 <= host < self.world._world.hosts:
-            raise ValueError(f"there is no host {host!r}")
+        if not 0 < len(hosts) <= VB_MAX_PORTS:
+            raise ValueError(f"an adapter has 1 to {VB_MAX_PORTS} ports, and not {len(hosts)}")
+        for i, host in enumerate(hosts):
+            if not 0 <= host < self.world._world.hosts:
+                raise ValueError(f"there is no host {host!r}")
+            number[i] = host
         made.attachments = self
-        made.host = host
-        made._attachment = vb_sim_attach(self.world._sim, host)
-        if made._attachment is NULL:
-            raise MemoryError
+        made.hosts = hosts
+        error = vb_sim_attach(self.world._sim, number, len(hosts), &made._attachment)
+        if error == -EBUSY:
+            raise ValueError(f"of hosts {hosts} one is a port of another adapter")
+        if error == -EINVAL:
+            raise ValueError(f"hosts {hosts} are no ports: one stands there twice, or is beyond "
+                             f"the {VB_SIM_LID_MOST} unicast LIDs of InfiniBand")
+        _check(error, "an attachment")
+        for i, table in enumerate(pkeys):
+            _fill_pkeys(made._attachment.port[i].pkeys, table)
         return made
 
     def set_looped(self, bint looped):
@@ -211,6 +234,19 @@ cdef class Attachments:
         if why == VB_WORLD_END_EMPTY and until != VB_WORLD_NEVER:
             return "time"
         return ENDS[why]
+
+
+cdef int _fill_pkeys(uint16_t *to, object table) except -1:
+    cdef Py_ssize_t i
+    keys = list(table)
+    if not 0 < len(keys) <= VB_MAX_PKEYS:
+        raise ValueError(f"pkeys: a port has 1 to {VB_MAX_PKEYS} P_Keys, and not {len(keys)}")
+    for key in keys:
+        if not _count("pkeys", key, 1, 0xffff) & 0x7fff:
+            raise ValueError(f"pkeys: {key:#x} is of partition 0, which no port is in")
+    for i in range(VB_MAX_PKEYS):
+        to[i] = keys[i] if i < len(keys) else 0
+    return 0
 
 
 cdef bint _has_input(int fd):

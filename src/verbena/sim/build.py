@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from verbena.fabrics.routes import PortGroups
     from verbena.fabrics.tables import Tables
 
-__all__ = ["add_group", "build", "levels"]
+__all__ = ["add_group", "build", "host_ports", "levels"]
 
 
 def build(
@@ -26,6 +26,7 @@ def build(
     bit_error_rate: ArrayLike = 0.0,
     extender: ArrayLike = 0,
     own: Mapping[int, Mapping[str, Any]] | None = None,
+    framing: Sequence[str] | None = None,
 ) -> None:
     """Fills an empty world with the hosts, switches, links and tables of a routed fabric.
 
@@ -37,6 +38,7 @@ def build(
     ``own``: other keywords than ``switch``, by the number of a switch among the switches.
     ``bit_error_rate``: of all cables, or of each. ``extender``: bytes of a pair of range extenders
     on each cable, or 0; they are nodes behind all others, and their links are in ``links()``.
+    ``framing``: of each host's first port, second port and so on, in place of the world's.
     Raises ValueError for a world that is not empty, a host that is not plugged in, and switches
     with fewer lanes than the routes need.
     """
@@ -49,8 +51,8 @@ def build(
         raise ValueError(f"{name} is not plugged in: each simulated host is")
     if lanes and lanes < routes.lanes.lanes:
         raise ValueError(f"the routes need {routes.lanes.lanes} lanes, and there are {lanes}")
-    for _ in range(tables.end_count):
-        world.add_host()
+    for port in _ranks(tables):
+        world.add_host(_framing_of(framing, port))
     ports = tables.out_link.shape[1]
     for number in range(tables.switch_count):
         node = world.add_switch(ports, **(own or {}).get(number, settings))
@@ -69,6 +71,31 @@ def build(
         world.set_routes(tables.end_count + number, ways(routes, number))
     if routes.detours is not None:
         _detour(world, routes, routes.detours)
+
+
+def host_ports(tables: Tables) -> list[tuple[int, ...]]:
+    """The end ports of each host in the order of their numbers: hosts of a world, where built."""
+    ports: list[list[int]] = [[] for _ in range(tables.host_count)]
+    for end in np.lexsort((tables.end_port, tables.end_node)).tolist():
+        ports[tables.end_node[end]].append(end)
+    return [tuple(own) for own in ports]
+
+
+def _ranks(tables: Tables) -> list[int]:
+    """Of each end port: how many others of its host come before it."""
+    ranks = [0] * tables.end_count
+    for own in host_ports(tables):
+        for rank, end in enumerate(own):
+            ranks[end] = rank
+    return ranks
+
+
+def _framing_of(framing: Sequence[str] | None, port: int) -> str | None:
+    if framing is None:
+        return None
+    if port >= len(framing):
+        raise ValueError(f"framing is of {len(framing)} ports, and a host has {port + 1}")
+    return framing[port]
 
 
 def _places(tables: Tables) -> Callable[[int, int], tuple[int, int]]:

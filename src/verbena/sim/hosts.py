@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a world as programs find them: by name, each with one adapter."""
+"""The hosts of a world as programs find them: by name, each with its adapters.
+
+``sim.run`` makes them. A port of a host is a host of the world, which has one port each: ``Host``
+knows which ones, and attaches an adapter to them when a program asks for its devices.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from random import Random
+from typing import Any
 
 from verbena.verbs import Context, Device
 from verbena.verbs._verbs import attach, attached
@@ -18,32 +23,51 @@ from ._world import Attachment, Attachments, World
 
 __all__ = ["Host", "Hosts", "host_here"]
 
-NETWORK = int(IPv4Address("10.0.0.0"))  # a host's address in it is its number, from 1
+NETWORK = int(IPv4Address("10.0.0.0"))  # a port's address in it is its number in the world, from 1
+MOST_PORTS = 2  # of one adapter
+PKeys = Sequence[int] | Sequence[Sequence[int]]
 
 
 @dataclass(eq=False)
 class Host(Place):
-    """A host with its adapter; ``Hosts`` makes it."""
+    """A host with its adapters; ``Hosts`` makes it. Its ``ports`` are hosts of the world."""
 
     name: str
     number: int
+    ports: tuple[int, ...]
     attachments: Attachments
     random: Random
+    pkeys: tuple[tuple[int, ...], ...] = ()
     attachments_made: list[Attachment] = field(default_factory=list)
     _devices: list[Device] = field(default_factory=list)
 
     @property
     def address(self) -> str:
-        """Its IPv4 address, which is in the GID that connections take."""
-        return str(IPv4Address(NETWORK + self.number + 1))
+        """The IPv4 address of its first port, which is in the GID that connections take."""
+        return self.addresses[0]
+
+    @property
+    def addresses(self) -> list[str]:
+        """The IPv4 address of each port."""
+        return [str(IPv4Address(NETWORK + port + 1)) for port in self.ports]
 
     def devices(self) -> list[Device]:
-        """Its adapter, whose device has the host's name."""
+        """Its adapters: one with all ports, whose device has the host's name; or, of more than two
+        ports, one for each of them, whose names end with -1, -2 and so on."""
         if not self._devices:
-            attachment = self.attachments.at(self.number)
-            self.attachments_made.append(attachment)
-            self._devices.append(attach(load(), attachment.address, self.name, attachment))
+            one = len(self.ports) <= MOST_PORTS
+            groups = [self.ports] if one else [(port,) for port in self.ports]
+            left = list(self.pkeys)
+            for number, ports in enumerate(groups, 1):
+                name = self.name if one else f"{self.name}-{number}"
+                pkeys, left = left[: len(ports)], left[len(ports) :]
+                self._attach(name, ports, pkeys)
         return list(self._devices)
+
+    def _attach(self, name: str, ports: Sequence[int], pkeys: Sequence[Sequence[int]]) -> None:
+        attachment = self.attachments.at(*ports, pkeys=pkeys)
+        self.attachments_made.append(attachment)
+        self._devices.append(attach(load(), attachment.address, name, attachment))
 
     def random_bytes(self, count: int) -> bytes:
         return self.random.randbytes(count)
@@ -61,24 +85,36 @@ class Host(Place):
 class Hosts:
     """The hosts of ``world``, by name: ``names`` in their order, or h0, h1…
 
+    ``ports``: for each name the hosts of the world that are its ports; without it, each is one.
+    ``pkeys``: by name, the P_Key table of all its ports, or of each.
     One thread uses a world and what is on it. Without a loop, whoever waits or polls in vain lets
     the world's time pass.
     """
 
-    def __init__(self, world: World, names: Sequence[str] | None = None, seed: int = 0) -> None:
+    def __init__(
+        self,
+        world: World,
+        names: Sequence[str] | None = None,
+        seed: int = 0,
+        ports: Sequence[Sequence[int]] | None = None,
+        pkeys: Mapping[str, PKeys] | None = None,
+    ) -> None:
         chosen = names if names is not None else [f"h{n}" for n in range(world.hosts)]
+        groups = ports if ports is not None else [(number,) for number in range(world.hosts)]
         different = len(set(chosen))
-        if len(chosen) != world.hosts or different != len(chosen):
+        if len(chosen) != len(groups) or different != len(chosen):
             raise ValueError(
-                f"the world has {world.hosts} hosts, and there are {different} different names"
+                f"the world has {len(groups)} hosts, and there are {different} different names"
             )
         self.world = world
         self.attachments = Attachments(world)
         self._hosts = {
-            name: Host(name, number, self.attachments, Random(f"{seed}/{number}"))
-            for number, name in enumerate(chosen)
+            name: Host(name, number, tuple(own), self.attachments, Random(f"{seed}/{number}"))
+            for number, (name, own) in enumerate(zip(chosen, groups, strict=True))
         }
-        self._addresses = {host.address: host for host in self._hosts.values()}
+        self._addresses = {one: host for host in self for one in host.addresses}
+        for name, tables in (pkeys or {}).items():
+            self[name].pkeys = _pkey_tables(name, tables, len(self[name].ports))
 
     def __getitem__(self, name: str) -> Host:
         try:
@@ -102,6 +138,16 @@ def host_here() -> Host | None:
     """The simulated host on which the caller runs."""
     here = place.get()
     return here if isinstance(here, Host) else None
+
+
+def _pkey_tables(name: str, given: Any, ports: int) -> tuple[tuple[int, ...], ...]:
+    """One table for each port. ValueError."""
+    tables = list(given)
+    if all(isinstance(one, int) for one in tables):
+        tables = [tables] * ports
+    if len(tables) != ports:
+        raise ValueError(f"pkeys of {name}: {len(tables)} tables, and the host has {ports} ports")
+    return tuple(tuple(table) for table in tables)
 
 
 def _some(names: list[str]) -> str:

@@ -12,9 +12,9 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from ._world import World
-from .build import build
+from .build import build, host_ports
 from .errors import Deadlock, Interrupted
-from .hosts import Host, Hosts
+from .hosts import Host, Hosts, PKeys
 from .loop import PS, Loop
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def run(
     until: float | None = None,
     control_delay: float = 10e-6,
     switch: Mapping[str, Any] | None = None,
+    pkeys: Mapping[str, PKeys] | None = None,
     seed: int = 0,
     **world: Any,
 ) -> Result:
@@ -67,6 +68,9 @@ def run(
     ``fabric``: a World (its hosts are called h0, h1…), or a fabric of ``verbena.fabrics``, with or
     without routes; then ``switch`` are the keywords of all switches (``World.add_switch``), and
     ``world`` those of the World.
+    ``framing`` of such a World may be a list, for the first port of each host, the second and so
+    on: a port with "infiniband" has LIDs, any other is Ethernet's.
+    ``pkeys``: by host, the P_Key table of all its ports, or a list with one for each port.
     ``background``: hosts whose programs are cancelled when all others have returned.
     ``until``: virtual seconds after which all are cancelled.
     ``control_delay``: seconds that a message of ``asyncio.open_connection`` takes.
@@ -86,7 +90,7 @@ def run(
             "sim.run has an event loop of its own, and one runs here already: in a notebook,"
             " await asyncio.to_thread(sim.run, programs, fabric)"
         )
-    hosts = _hosts(fabric, switch, seed, world)
+    hosts = _hosts(fabric, switch, seed, pkeys, world)
     plan = {hosts[name]: program for name, program in programs.items()}
     for name in background:
         if name not in programs:
@@ -116,18 +120,25 @@ def _check_words(programs: object, options: Mapping[str, Any]) -> None:
 
 
 def _hosts(
-    fabric: World | Fabric | Routes, switch: Mapping[str, Any] | None, seed: int, options: Any
+    fabric: World | Fabric | Routes,
+    switch: Mapping[str, Any] | None,
+    seed: int,
+    pkeys: Mapping[str, PKeys] | None,
+    options: dict[str, Any],
 ) -> Hosts:
     if isinstance(fabric, World):
         if switch or options:
             raise ValueError("a World is made already: switch and its keywords come too late")
-        return Hosts(fabric, seed=seed)
+        return Hosts(fabric, seed=seed, pkeys=pkeys)
     from verbena import fabrics
 
     routes = fabrics.route(fabric) if isinstance(fabric, fabrics.Fabric) else fabric
+    given = options.get("framing")
+    framing = None if given is None or isinstance(given, str) else list(options.pop("framing"))
     world = World(seed, **options)
-    build(world, routes, switch)
-    return Hosts(world, routes.tables.names[: routes.tables.host_count], seed)
+    build(world, routes, switch, framing=framing)
+    tables = routes.tables
+    return Hosts(world, tables.names[: tables.host_count], seed, host_ports(tables), pkeys)
 
 
 def _run(loop: Loop, main: Coroutine[Any, Any, None], result: Result) -> None:
