@@ -12,14 +12,14 @@ set -eu
 
 demo_packages=(ibverbs-utils perftest)
 test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibverbs-dev iproute2 strace tshark
-    qperf infiniband-diags rdmacm-utils gdb valgrind
+    qperf infiniband-diags rdmacm-utils libfabric-bin gdb valgrind
     clang libclang-rt-dev # builds Verbena, and programs with its sanitizers
     zsh fish              # shells of verbena env
     chromium chromium-driver # these look at the documentation's pages
     qemu-system-x86 busybox-static cpio kmod) # the Linux guest of tests/roce
 # Libraries whose symbols tests/abi reads; not every release has them under these names.
 library_packages=(libfabric1 libgloo0)
-compatibility_packages=(libfabric-bin openmpi-bin libopenmpi-dev)
+compatibility_packages=(openmpi-bin libopenmpi-dev)
 rdma_core_packages=(libnl-3-dev libnl-route-3-dev pkg-config python3-dev)
 # One program or file of each package, to check systems that are not Debian.
 declare -A evidence=(
