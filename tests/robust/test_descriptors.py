@@ -24,6 +24,7 @@ RAISED_ELSEWHERE = {  # both ends of a pipe; what a message brings; a packet bri
     ("direct/message.c", "recvmsg"),
     ("roce/udp_receive.c", "recvmsg"),
     ("memory/descriptor.c", "F_DUPFD_CLOEXEC"),
+    ("direct/query.c", "fdopen"),  # of a descriptor that was raised
 }
 
 

@@ -6,6 +6,7 @@
  */
 #include "direct/query.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -17,6 +18,7 @@
 #include "direct/user.h"
 #include "hca/adapter.h"
 #include "hca/text.h"
+#include "memory/descriptor.h"
 
 enum { ANSWER_BYTES = 16 << 10, ANSWER_PATIENCE_US = 100 * 1000 };
 
@@ -79,11 +81,15 @@ static void note_slot(const char *line, uint64_t slots[VB_SLOTS / 64])
 void vb_direct_query_counters(vb_direct_answer *each, void *with)
 {
     uint64_t slots[VB_SLOTS / 64] = {0};
-    FILE *list = fopen("/proc/net/unix", "re");
+    int fd = vb_memory_descriptor_raise(open("/proc/net/unix", O_RDONLY | O_CLOEXEC));
+    FILE *list = fd < 0 ? NULL : fdopen(fd, "r");
     char line[256];
 
-    if (!list)
+    if (!list) {
+        if (fd >= 0)
+            close(fd);
         return;
+    }
     while (fgets(line, sizeof(line), list))
         note_slot(line, slots);
     fclose(list);

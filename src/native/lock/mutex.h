@@ -28,16 +28,21 @@ struct vb_mutex {
 #define VB_MUTEX_RANK(lock)      VB_RANK_NONE
 #endif
 
-/* Also in a forked child, for a lock that a thread of the parent may have held. */
-static inline void vb_lock_init(struct vb_mutex *lock, enum vb_rank rank)
+static inline void vb_lock_set_rank(struct vb_mutex *lock, enum vb_rank rank)
 {
     vb_lock_order_forget(lock);
-    pthread_mutex_init(&lock->mutex, NULL);
 #ifdef VERBENA_LOCK_ORDER
     lock->rank = rank;
 #else
     (void)rank;
 #endif
+}
+
+/* Also in a forked child, for a lock that a thread of the parent may have held. */
+static inline void vb_lock_init(struct vb_mutex *lock, enum vb_rank rank)
+{
+    vb_lock_set_rank(lock, rank);
+    pthread_mutex_init(&lock->mutex, NULL);
 }
 
 static inline void vb_lock_destroy(struct vb_mutex *lock)
@@ -98,7 +103,7 @@ static inline void vb_lock_init_refusing(struct vb_mutex *lock, enum vb_rank ran
 {
     pthread_mutexattr_t attributes;
 
-    vb_lock_init(lock, rank);
+    vb_lock_set_rank(lock, rank);
     pthread_mutexattr_init(&attributes);
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_ERRORCHECK);
     pthread_mutex_init(&lock->mutex, &attributes);

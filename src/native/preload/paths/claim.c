@@ -152,21 +152,25 @@ static int create_memfd(const char *name, int flags)
 
 enum { COUNTER_TEXT = 22 }; /* the longest number, with its newline and the end */
 
+/* What a file contains at this moment; of a counter's it is written to `number`. */
+static const char *text_of(const struct vb_node *node, char number[COUNTER_TEXT])
+{
+    if (node->kind != VB_NODE_COUNTER)
+        return node->kind == VB_NODE_FILE ? node->text : NULL;
+    char *counter;
+    unsigned device = (unsigned)strtoul(node->text, &counter, 10);
+    uint64_t value = vb_host_device_counter(device, strtoul(counter, NULL, 10));
+    snprintf(number, COUNTER_TEXT, "%" PRIu64 "\n", value);
+    return number;
+}
+
 static int open_text(int index, const struct vb_node *node, int flags)
 {
     int fd = create_memfd(node->name, flags);
     if (fd < 0)
         return -1;
     char number[COUNTER_TEXT];
-    const char *text = node->kind == VB_NODE_FILE ? node->text : NULL;
-    if (node->kind == VB_NODE_COUNTER) {
-        char *counter;
-        unsigned device = (unsigned)strtoul(node->text, &counter, 10);
-        snprintf(number, sizeof number, "%" PRIu64 "\n",
-                 vb_host_device_counter(device, strtoul(counter, NULL, 10)));
-        text = number;
-    }
-    if (!furnish(fd, index, text)) {
+    if (!furnish(fd, index, text_of(node, number))) {
         int error = errno;
         close(fd);
         errno = error;
@@ -252,11 +256,10 @@ void vb_preload_stat_node(int index, struct stat *stat)
         stat->st_mode = S_IFCHR | 0666;
         unsigned number = (unsigned)atoi(node->name + strlen(VB_UVERBS_NAME));
         stat->st_rdev = makedev(VB_UVERBS_MAJOR, VB_UVERBS_MINOR + number);
-    } else if (node->kind == VB_NODE_COUNTER) {
-        stat->st_mode = S_IFREG | 0444;
-        stat->st_size = COUNTER_TEXT - 1;
     } else {
+        char number[COUNTER_TEXT];
         stat->st_mode = S_IFREG | 0444;
-        stat->st_size = (off_t)strlen(node->text); /* sysfs says 4096, which would mislead cp */
+        /* sysfs says 4096, which would mislead cp */
+        stat->st_size = (off_t)strlen(text_of(node, number));
     }
 }
