@@ -10,7 +10,15 @@ import pytest
 
 from tests.support import load_script
 
-FILES = {"libibverbs.map", "private_symbols.h", "checks.h", "sentences_table.h", "errors.md"}
+FILES = {
+    "libibverbs.map",
+    "private_symbols.h",
+    "checks.h",
+    "sentences_table.h",
+    "errors.md",
+    "ranks.h",
+    "locks.md",
+}
 
 
 def sources() -> ModuleType:
