@@ -50,6 +50,8 @@ NOT_RUN = {
     ("docs/roce.md", "rdma link add rxe0"): GUEST,
     ("docs/development.md", "cmake -S ."): "takes a minute; tests/native builds the same",
     ("docs/development.md", "return vb_decline("): "a line of C",
+    ("docs/locks.md", "cmake -S ."): "takes a minute; the C tests of the suite are such a build",
+    ("docs/locks.md", "verbena: a thread takes the lock"): "tests/native/test_lock_order.c has it",
 }
 WHOLE_PAGES = {
     "docs/model.md": "the model's own source, which tests/model runs",
