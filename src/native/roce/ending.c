@@ -107,12 +107,9 @@ static void forward_the_rest(struct vb_roce *roce)
     uint64_t now = vb_roce_now();
     struct vb_arrival arrival;
 
-    for (int i = 0; i < LAST_BATCHES; ++i) {
+    for (int i = 0; i < LAST_BATCHES && vb_roce_udp_receive(roce->udp); ++i)
         while (vb_roce_udp_next(roce->udp, &arrival))
             vb_roce_reuseport_takes(roce->reuseport, &arrival, now);
-        if (!vb_roce_udp_receive(roce->udp))
-            return;
-    }
 }
 
 static void push_the_rest(struct vb_roce *roce)

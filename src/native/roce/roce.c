@@ -98,37 +98,20 @@ static VB_COLD void take_wrapped(struct vb_roce *roce, const struct vb_arrival *
     roce_take_due(roce, now);
 }
 
-static void take_arrival(struct vb_roce *roce, const struct vb_arrival *arrival, uint64_t now)
-{
-    if (VB_UNLIKELY(!vb_roce_reuseport_takes(roce->reuseport, arrival, now)))
-        return;
-    if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
-        hand_over(roce, arrival, now);
-    else
-        take_wrapped(roce, arrival, now);
-}
-
-/* Hands over what was received; true if there was any. */
-static bool take_received(struct vb_roce *roce, uint64_t now, bool leave_ack)
+bool vb_roce_receive(struct vb_roce *roce, uint64_t now)
 {
     struct vb_arrival arrival;
-    bool any = false;
-
-    while (!(any && leave_ack && vb_roce_udp_ends_with_ack(roce->udp)) &&
-           vb_roce_udp_next(roce->udp, &arrival)) {
-        take_arrival(roce, &arrival, now);
-        any = true;
-    }
-    return any;
-}
-
-bool vb_roce_receive(struct vb_roce *roce, uint64_t now, bool leave_ack)
-{
-    bool any = take_received(roce, now, false);
 
     if (!vb_roce_udp_receive(roce->udp))
-        return any;
-    take_received(roce, now, leave_ack);
+        return false;
+    while (vb_roce_udp_next(roce->udp, &arrival)) {
+        if (VB_UNLIKELY(!vb_roce_reuseport_takes(roce->reuseport, &arrival, now)))
+            continue;
+        if (VB_LIKELY(!vb_wrap_is_active(&roce->wrap)))
+            hand_over(roce, &arrival, now);
+        else
+            take_wrapped(roce, &arrival, now);
+    }
     return true;
 }
 
@@ -246,7 +229,6 @@ static void serve_doorbells(struct vb_roce *roce)
                 vb_engine_attend(roce->engine, qp, now);
         }
     }
-    take_received(roce, now, false);
     vb_roce_transmit(roce, now);
 }
 
@@ -354,7 +336,7 @@ void vb_roce_progress(struct vb_roce *roce)
     if (atomic_load_explicit(&roce->queued, memory_order_relaxed) || !vb_roce_try_enter(roce))
         return;
     now = vb_roce_now();
-    came = vb_roce_receive(roce, now, vb_roce_polling_is_unwatched(&roce->polling));
+    came = vb_roce_receive(roce, now);
     if (!came && !roce->held_back && now < roce->due && !vb_wrap_is_active(&roce->wrap)) {
         leave_unchanged(roce);
         return;
@@ -376,9 +358,7 @@ void vb_roce_send_held_back(struct vb_roce *roce)
         atomic_store(&roce->doorbell, true); /* the lock's holder transmits before it releases it */
         if (!vb_roce_try_enter(roce))
             return;
-    } else if (roce->held_back || roce->again != UINT64_MAX ||
-               vb_roce_udp_ends_with_ack(roce->udp)) {
-        take_received(roce, vb_roce_now(), false);
+    } else if (roce->held_back || roce->again != UINT64_MAX) {
         vb_roce_transmit(roce, vb_roce_now());
     }
     roce->held_back = false;
@@ -494,7 +474,6 @@ int vb_roce_connect(struct vb_roce *roce, struct vb_qp *qp)
 void vb_roce_disconnect(struct vb_roce *roce, struct vb_qp *qp)
 {
     vb_roce_enter(roce);
-    take_received(roce, vb_roce_now(), false);
     vb_roce_transmit(roce, vb_roce_now()); /* an acknowledgement may have been held back */
     vb_engine_disconnect(roce->engine, qp);
     vb_roce_udp_forget(roce->udp, qp->number);

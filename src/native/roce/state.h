@@ -31,11 +31,10 @@ struct vb_roce {
 
     /*
      * `lock` protects the engine, the sockets and what follows. Whoever holds it sends all that is
-     * ready before the release, with these exceptions. The thread's look or timer covers each:
+     * ready before the release, with three exceptions, and the thread's timer covers each:
      *
      *  - `held_back`: a poll received, and did not send. A program that has just received will
      *    answer, and its request takes the acknowledgements along; else the next poll sends them.
-     *  - An acknowledgement at the end of what a poll received is handed over by the next poll.
      *  - `again`: the system took no more, or a request waits for others to leave with.
      *  - `away_until`: programs poll, and do what becomes due; the timer need not ring before.
      */
@@ -70,12 +69,8 @@ bool vb_roce_try_enter(struct vb_roce *roce);
 /* Serves the doorbells that came meanwhile, sets the timer, and releases the lock. */
 void vb_roce_leave(struct vb_roce *roce);
 
-/*
- * Under the lock: receives a batch of datagrams, and hands their packets over; true if there was
- * any. `leave_ack`: an acknowledgement that ends the batch is left for the next call. What a
- * program waits for came before it, and it costs 0.2 us until the program has that.
- */
-bool vb_roce_receive(struct vb_roce *roce, uint64_t now, bool leave_ack);
+/* Under the lock: receives a batch of datagrams; true if there was any. */
+bool vb_roce_receive(struct vb_roce *roce, uint64_t now);
 /* Under the lock: does what is due, and sends what is ready. */
 void vb_roce_transmit(struct vb_roce *roce, uint64_t now);
 

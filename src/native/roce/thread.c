@@ -95,7 +95,7 @@ static enum turn thread_serve(struct vb_roce *roce)
         uint64_t now = vb_roce_now();
 
         vb_roce_reuseport_serve(roce->reuseport, now);
-        more = vb_roce_receive(roce, now, false);
+        more = vb_roce_receive(roce, now);
         vb_roce_transmit(roce, now);
         vb_roce_log_refusals(roce, now);
     }
@@ -110,7 +110,7 @@ static enum turn thread_serve(struct vb_roce *roce)
  * answers count first, so that nothing is sent again that is answered already. */
 static void take_what_waits(struct vb_roce *roce, uint64_t now)
 {
-    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now, false); ++i)
+    for (int i = 0; i < BATCHES && vb_roce_receive(roce, now); ++i)
         ;
 }
 

@@ -118,8 +118,6 @@ int vb_roce_udp_receive(struct vb_udp *udp);
  * was kept unconfirmed before (ids.h) stays until the next call only.
  */
 bool vb_roce_udp_next(struct vb_udp *udp, struct vb_arrival *arrival);
-/* Is all that vb_roce_udp_next has not given yet one acknowledgement? */
-bool vb_roce_udp_ends_with_ack(const struct vb_udp *udp);
 /*
  * When the oldest unconfirmed packet has waited long enough, and is refused by vb_roce_udp_expire;
  * UINT64_MAX: there is none.

@@ -472,15 +472,6 @@ bool vb_roce_udp_next(struct vb_udp *udp, struct vb_arrival *arrival)
     }
 }
 
-bool vb_roce_udp_ends_with_ack(const struct vb_udp *udp)
-{
-    const struct vb_udp_in *in = udp->in;
-
-    return in->next == in->filled && in->cursor.left == VB_BTH + VB_AETH + VB_ICRC &&
-           in->cursor.left <= in->cursor.segment &&
-           (in->cursor.at[0] & VB_OP_MASK) == VB_OP_ACKNOWLEDGE;
-}
-
 struct vb_udp_seen vb_roce_udp_last(const struct vb_udp *udp)
 {
     const struct cursor *cursor = &udp->in->cursor;
