@@ -495,3 +495,23 @@ def test_the_option_and_the_variable_refuse_a_comma_too_many_alike(
     assert f"{port} is not understood; {allowed}" in option
     variable = child("from verbena import verbs; verbs.open_device()", VERBENA_PORTS=port)
     assert f"{port} is not understood and ignored; {allowed}" in variable.stderr
+
+
+IN_INIT = """
+from verbena import verbs
+
+with verbs.open_device("verbena0") as ctx:
+    pd, cq = ctx.alloc_pd(), ctx.create_cq(4)
+    here, there = (pd.create_qp(send_cq=cq) for _ in range(2))
+    for qp in (here, there):
+        qp.to_init(2, pkey_index=1)
+    verbs.connect_pair(here, there)
+    for qp in (here, there):
+        attr = qp.query()
+        print(attr.port_num, attr.pkey_index)
+"""
+
+
+def test_a_connection_keeps_the_port_and_the_pkey_of_init() -> None:
+    done = child(IN_INIT, VERBENA_PORTS="ethernet;ethernet,pkeys=0xffff+0x8001")
+    assert (done.returncode, done.stdout) == (0, "2 1\n2 1\n"), done.stderr

@@ -282,6 +282,8 @@ cdef class World:
         """The link at this port goes up or down at that time, in both directions."""
         self._idle()
         self._port_of(node, port)
+        if not isinstance(up, (bool, int)):
+            raise TypeError(f"up is {up!r}, and neither True nor False")
         if at < self._world.now:
             raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
         if vb_world_set_link(self._world, node, port, up, at) == -EINVAL:

@@ -66,6 +66,7 @@ VERDICT_SIZE = _VERDICT.size
 class ConnectOptions(TypedDict, total=False):
     """Keywords of ``connect_rc``, ``connect_pair`` and ``bring_up``.
 
+    ``port`` and ``pkey_index`` are by default those that ``QP.to_init`` has set, else 1 and 0.
     ``access`` are the operations that the peer may do (default: all). ``path_mtu`` is the smaller
     one of both ports' unless both sides name another. The last four are codes of ibv_modify_qp(3):
     ``timeout`` is 4.096 µs times 2**timeout (14), ``retry_cnt`` (7), ``rnr_retry`` (7: for ever),
@@ -234,7 +235,7 @@ def bring_up(
             errno.EPROTOTYPE,
             f"this QP is {local.qp_type.name}, the peer's {remote.qp_type.name}: make them alike",
         )
-    chosen: ConnectOptions = {**_DEFAULTS, **options}
+    chosen: ConnectOptions = {**_DEFAULTS, **_with_those_of_init(qp, options)}
     if "access" not in options and qp.context.device.library.is_verbena:
         chosen["access"] |= FLUSH_ACCESS  # another device may refuse the flags
     qp.to_init(chosen["port"], chosen["access"], chosen["pkey_index"])
@@ -253,6 +254,14 @@ def bring_up(
         rnr_retry=chosen["rnr_retry"],
         max_rd_atomic=min(local.max_rd_atomic, remote.max_dest_rd_atomic),
     )
+
+
+def _with_those_of_init(qp: QP, options: ConnectOptions) -> ConnectOptions:
+    """Return the options, with the port and P_Key that ``to_init`` has set where they have none."""
+    if qp.state != QPState.INIT:
+        return options
+    attr = qp.query()
+    return {"port": attr.port_num, "pkey_index": attr.pkey_index, **options}
 
 
 def check_options(options: Iterable[str]) -> None:
@@ -347,7 +356,7 @@ def prepare(
 ) -> tuple[QPInfo, int]:
     """Check a QP, and return its ``local_qp_info``, whose message can be sent."""
     _check_qp(qp)
-    port = options.get("port", 1)
+    port = _with_those_of_init(qp, options).get("port", 1)
     local, gid_index = local_qp_info(qp, port=port, gid_index=gid_index, psn=psn)
     local.to_bytes()
     return local, gid_index
@@ -472,13 +481,13 @@ def connect_pair(
     """
     check_options(options)
     _check_two(a, b)
-    port = options.get("port", 1)
+    port_a, port_b = (_with_those_of_init(qp, options).get("port", 1) for qp in (a, b))
     if a.qp_type == QPType.UD:
-        bring_up_ud(a, port=port)
-        bring_up_ud(b, port=port)
+        bring_up_ud(a, port=port_a)
+        bring_up_ud(b, port=port_b)
         return
-    info_a, index_a = local_qp_info(a, port=port, gid_index=gid_index)
-    info_b, index_b = local_qp_info(b, port=port, gid_index=gid_index)
+    info_a, index_a = local_qp_info(a, port=port_a, gid_index=gid_index)
+    info_b, index_b = local_qp_info(b, port=port_b, gid_index=gid_index)
     bring_up(a, info_a, info_b, index_a, **options)
     bring_up(b, info_b, info_a, index_b, **options)
 
