@@ -6,15 +6,16 @@
 #
 # The first half has the tests that read the machine's interfaces or have a bound in wall time. The
 # second half has those that only compute, and then, in a network of its own, programs that would
-# meet those of the first half: UDP port 4791, devices and abstract sockets belong to a network
-# namespace. It has a /dev/shm of its own too, because tests of both look at what is left there.
+# meet those of the first half, and others that may run anywhere: UDP port 4791, devices and
+# abstract sockets belong to a network namespace. It has a /dev/shm of its own too, because tests of
+# both look at what is left there.
 set -eu
 cd "$(dirname "$0")/.."
 python=$1/bin/python
 shift
 
 computing=(tests/fabrics tests/packaging tests/sim tests/validation tests/wire tests/model)
-apart=(tests/docs tests/examples tests/roce/test_linux_guest.py)
+apart=(tests/docs tests/examples tests/roce/test_linux_guest.py tests/abi tests/aio tests/fuzz tests/wrap)
 
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
 pytest=(timeout --kill-after=30 1500 env -u LD_PRELOAD "$python" -m pytest --durations=25 --durations-min=4)
