@@ -189,3 +189,14 @@ def own_network_or_skip() -> list[str]:
     if not prefix:
         pytest.skip("this user may not make a network namespace; run the tests as root")
     return prefix
+
+
+def child(program: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python program in a network of its own, with `settings` in its environment."""
+    return subprocess.run(
+        [*own_network(), sys.executable, "-c", program, *arguments],
+        env=clean_environment() | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )

@@ -12,7 +12,12 @@ import pytest
 
 from tests.conftest import Run, Start
 from tests.programs.pairs import Pair, assert_good, start_pair
-from tests.support import clean_environment, own_network, own_network_or_skip, verbena_command
+from tests.support import (
+    child,
+    clean_environment,
+    own_network_or_skip,
+    verbena_command,
+)
 
 Find = Callable[[str], str]
 
@@ -22,16 +27,6 @@ MIXED = ("--device", "--port", "ethernet", "--port", "infiniband", "--device", "
          "infiniband,lmc=1")  # fmt: skip
 ETHERNET, INFINIBAND = "ethernet", "infiniband"
 ETHERNET_BY_GUID = "ethernet by GUID"
-
-
-def child(program: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*own_network(), sys.executable, "-c", program, *arguments],
-        env=clean_environment() | settings,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
 
 
 # ---- what shows them

@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.support import clean_environment, own_network, own_network_or_skip, verbena_command
+from tests.support import (
+    child,
+    clean_environment,
+    own_network_or_skip,
+    verbena_command,
+)
 
 Find = Callable[[str], str]
 
@@ -48,16 +53,6 @@ with verbs.open_device("verbena0") as ctx:
     done = send_one(here, there, there_is)
     print(json.dumps([done.status, [[wc.slid, wc.dlid_path_bits] for wc in done.came], done.text]))
 """
-
-
-def child(program: str, *arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*own_network(), sys.executable, "-c", program, *arguments],
-        env=clean_environment() | settings,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
 
 
 def talk(
