@@ -247,15 +247,19 @@ class AsyncCQ:
     def _next(self) -> Steps:
         if not self._unclaimed and self._ended is None:
             self.poll()
-        if self._unclaimed and self._must_yield(self._unclaimed[0].byte_len):
-            yield None
-        while not self._unclaimed:
-            if self._ended is not None:
+        waited = False
+        while True:
+            if not self._unclaimed and self._ended is None:
+                loop = self._start_waiting()
+            if self._unclaimed:
+                if waited or not self._must_yield(self._unclaimed[0].byte_len):
+                    return self._unclaimed.popleft()
+                yield None
+            elif self._ended is not None:
                 raise self._end_of_iteration()
-            loop = self._start_waiting()
-            if not self._unclaimed:
+            else:
                 yield from self._arrivals.wait(loop)
-        return self._unclaimed.popleft()
+            waited = True
 
     def _end_of_iteration(self) -> Exception:
         assert self._ended is not None
@@ -367,8 +371,8 @@ class Operation(Step):
     def __await__(self) -> Steps:
         if self._outcome is None:
             self._acq.poll()
+        waiter: asyncio.Future[None] | None = None
         if self._outcome is None:
-            waiter: asyncio.Future[None] | None = None
             try:
                 loop = self._acq._start_waiting()
                 if self._outcome is None:
@@ -380,7 +384,8 @@ class Operation(Step):
                 self._tell_wait(error)
                 self._abandon(waiter)
                 raise
-        elif self._acq._must_yield(
+        # Arming may find the completion too, so this await may have let nobody run yet.
+        if waiter is None and self._acq._must_yield(
             _length_of(self._kept) if self._length is None else self._length
         ):
             yield None
