@@ -130,10 +130,10 @@ def test_thread_sanitizer_finds_the_programs_races_alone(
 ) -> None:
     program = build(tmp_path)
     hidden = tmp_path / "verbena.tsan"
-    hidden.write_text("race:libibverbs.so.1\n")  # as the page says
+    hidden.write_text("race:libibverbs.so.1\n")  # as the page says; the history, too
     environment = plain_environment() | {
         "VERBENA_CARRIER": port,
-        "TSAN_OPTIONS": f"suppressions={hidden}",
+        "TSAN_OPTIONS": f"suppressions={hidden} history_size=7",
     }
 
     def told(*words: str) -> tuple[int, str]:
