@@ -113,7 +113,11 @@ struct vb_verbs_qp {
 
     /* written by the carriers: */
     struct vb_connection *connection; /* of the direct carrier; NULL before it has had the QP */
-    uint32_t rounds_seen;             /* send_cq->rounds when the retry thread last looked */
+    /* Another process's cache line that the next request is expected to write first, or NULL. It is
+     * asked for as soon as a request is posted, or a receive, since an answer often follows that.
+     */
+    const void *next_line;
+    uint32_t rounds_seen; /* send_cq->rounds when the retry thread last looked */
     atomic_bool attended;
     atomic_bool polls_port;       /* both CQs' `waiting` count it: polls make progress for it */
     _Atomic uint16_t logged_lost; /* UD: causes of lost datagrams that the log has (lost.h) */
