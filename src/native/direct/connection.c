@@ -218,8 +218,8 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
     if (!to->epoch &&
         !vb_direct_connection_leads_to(qp, &qp->verbs->attr.ah_attr, to->peer, remote))
         return VB_SILENCE_PORT;
-    *value = (uint32_t)qp->shared->pkey << 16 | remote->pkey;
-    if (!vb_pkeys_match(qp->shared->pkey, remote->pkey))
+    *value = (uint32_t)vb_qp_pkey(qp->shared) << 16 | vb_qp_pkey(remote);
+    if (!vb_pkeys_match(vb_qp_pkey(qp->shared), vb_qp_pkey(remote)))
         return VB_SILENCE_PKEY;
     return VB_SILENCE_NO_HELP;
 }

@@ -66,7 +66,8 @@ static inline bool vb_direct_connection_answers(const struct vb_connection *to)
 
     return state >= IBV_QPS_RTR && state <= IBV_QPS_SQE &&
            remote->qp_num == qp->shared->dest_qp_num && vb_qp_dest(remote) == qp->number &&
-           remote->type == to->remote_type && vb_pkeys_match(qp->shared->pkey, remote->pkey) &&
+           remote->type == to->remote_type &&
+           vb_pkeys_match(vb_qp_pkey(qp->shared), vb_qp_pkey(remote)) &&
            !atomic_load_explicit(&to->peer->gone, memory_order_relaxed);
 }
 

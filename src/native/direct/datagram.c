@@ -105,10 +105,10 @@ static VB_COLD void datagram_refused(struct vb_qp *qp, const struct destination 
     } else if (state < IBV_QPS_RTR || state > IBV_QPS_SQE) {
         lost.cause = VB_LOST_STATE;
         lost.value = state;
-    } else if (!vb_pkeys_match(qp->shared->pkey, remote->pkey)) {
+    } else if (!vb_pkeys_match(vb_qp_pkey(qp->shared), vb_qp_pkey(remote))) {
         lost.cause = VB_LOST_PKEY;
-        lost.value = qp->shared->pkey;
-        lost.wanted = remote->pkey;
+        lost.value = vb_qp_pkey(qp->shared);
+        lost.wanted = vb_qp_pkey(remote);
         vb_count_violation(&vb_shared_port(&to->to.peer->view, remote)->pkey_violations);
     } else {
         lost.cause = VB_LOST_QKEY;
@@ -125,7 +125,7 @@ static bool accepts(struct vb_qp *qp, const struct destination *to, uint32_t qke
 
     if (VB_LIKELY(to->to.remote->type == IBV_QPT_UD && to->to.remote->qp_num == to->qp_num &&
                   state >= IBV_QPS_RTR && state <= IBV_QPS_SQE && to->to.remote->qkey == qkey &&
-                  vb_pkeys_match(qp->shared->pkey, to->to.remote->pkey)))
+                  vb_pkeys_match(vb_qp_pkey(qp->shared), vb_qp_pkey(to->to.remote))))
         return true;
     datagram_refused(qp, to, qkey);
     return false;

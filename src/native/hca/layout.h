@@ -416,6 +416,12 @@ static inline uint32_t vb_qp_dest(const struct vb_qp_shared *qp)
     return __atomic_load_n(&qp->dest_qp_num, __ATOMIC_RELAXED);
 }
 
+/* The P_Key of its packets, which those for it must match; also for such threads. */
+static inline uint16_t vb_qp_pkey(const struct vb_qp_shared *qp)
+{
+    return __atomic_load_n(&qp->pkey, __ATOMIC_RELAXED);
+}
+
 /*
  * The pointer for an offset that is read from a segment. The segment's owner and all of its peers
  * can write to it, so the offset may be any number. An offset outside of the segment gives a

@@ -15,6 +15,7 @@
 #include "hca/mr.h"
 #include "hca/pace.h"
 #include "hca/srq.h"
+#include "memory/prefetch.h"
 
 struct vb_connection;
 struct vb_endpoint;
@@ -116,7 +117,7 @@ struct vb_verbs_qp {
     /* Another process's cache line that the next request is expected to write first, or NULL. It is
      * asked for as soon as a request is posted, or a receive, since an answer often follows that.
      */
-    const void *next_line;
+    _Atomic(const void *) next_line;
     uint32_t rounds_seen; /* send_cq->rounds when the retry thread last looked */
     atomic_bool attended;
     atomic_bool polls_port;       /* both CQs' `waiting` count it: polls make progress for it */
@@ -152,6 +153,12 @@ static inline struct vb_qp *vb_qp_of(const struct ibv_qp *ibv)
 static inline struct vb_verbs_qp *vb_verbs_qp_of(const struct vb_qp *qp)
 {
     return (struct vb_verbs_qp *)((char *)(uintptr_t)qp - offsetof(struct vb_verbs_qp, qp));
+}
+
+static inline void vb_qp_expect_line(const struct vb_qp *qp)
+{
+    vb_memory_prefetch_to_write(
+        atomic_load_explicit(&vb_verbs_qp_of(qp)->next_line, memory_order_relaxed));
 }
 
 /* Makes, and destroys, a QP that is in no context's list of objects. */

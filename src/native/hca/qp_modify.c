@@ -225,7 +225,7 @@ static void share_path(struct vb_qp *qp)
     const struct vb_adapter_port *port = vb_qp_port(qp);
 
     qp->shared->port = (uint16_t)(port->number - 1);
-    qp->shared->pkey = port->pkeys[qp->verbs->attr.pkey_index];
+    __atomic_store_n(&qp->shared->pkey, port->pkeys[qp->verbs->attr.pkey_index], __ATOMIC_RELAXED);
 }
 
 static void set_state(struct vb_qp *qp, enum ibv_qp_state state)

@@ -8,7 +8,6 @@
 #include "hca/qp.h"
 #include "hca/refusal.h"
 #include "hca/xrc.h"
-#include "memory/prefetch.h"
 
 static void push_flush_entry(struct vb_qp *qp, uint64_t wr_id, uint32_t position)
 {
@@ -222,7 +221,7 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         *bad = wr;
         return recv_queue_decline_state(qp);
     }
-    vb_memory_prefetch_to_write(vb_verbs_qp_of(qp)->next_line);
+    vb_qp_expect_line(qp);
     vb_biased_acquire(lock, VB_RANK_RQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = recv_queue_post_one(qp, wr);

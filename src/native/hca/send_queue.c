@@ -12,7 +12,6 @@
 #include "hca/mw.h"
 #include "hca/qp.h"
 #include "hca/refusal.h"
-#include "memory/prefetch.h"
 
 void vb_sq_lock(struct vb_qp *qp)
 {
@@ -521,7 +520,7 @@ static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, str
 {
     int error = 0;
 
-    vb_memory_prefetch_to_write(vb_verbs_qp_of(qp)->next_line);
+    vb_qp_expect_line(qp);
     vb_biased_acquire(&qp->shared->sq_lock, VB_RANK_SQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = send_queue_post_one(qp, wr, staged);

@@ -260,7 +260,7 @@ static void capture_direct_write_request(struct vb_capture_direct *capture, cons
     struct vb_piece piece = {payload->bytes, (uint32_t)payload->length};
     struct vb_capture_message message = {
         .opcode = wr->opcode,
-        .pkey = qp->shared->pkey,
+        .pkey = vb_qp_pkey(qp->shared),
         .solicited = wr->send_flags & IBV_SEND_SOLICITED,
         .imm = wr->imm_data,
         .invalidate_rkey = wr->invalidate_rkey,

@@ -305,7 +305,7 @@ static inline uint32_t vb_engine_packets_of(uint32_t length, uint32_t mtu)
 /* The P_Key of the QP's packets, which those for it must match. */
 static inline uint16_t vb_engine_qp_pkey(const struct vb_qp *qp)
 {
-    return qp->shared->pkey;
+    return vb_qp_pkey(qp->shared);
 }
 
 /* Counts a packet for this QP whose P_Key does not match (IBA 10.9.4). */
