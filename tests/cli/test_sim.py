@@ -290,7 +290,7 @@ def test_options_of_variants_that_cannot_be(scenario: Path) -> None:
     scenario.write_text(TEXT + VARIANTS)
     wrong = sim(scenario, "--variant", "smal")
     assert (wrong.returncode, wrong.stdout) == (1, "")  # not after what it teaches
-    assert "no variant 'smal': is 'small' meant? there are small, large" in wrong.stderr
+    assert "no variant \"smal\": is 'small' meant? there are small, large" in wrong.stderr
 
 
 # ---- long simulations ----------------------------------------------------------------------------

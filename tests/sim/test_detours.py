@@ -252,7 +252,7 @@ size = "64 KiB"
 def test_what_cannot_be_is_refused() -> None:
     with pytest.raises(FabricError, match="per is 'flow' or 'packet'"):
         routes("ugal", per="message")
-    with pytest.raises(FabricError, match="not below 0"):
+    with pytest.raises(FabricError, match="not a whole number from 0"):
         routes("ugal", gap=-1)
     with pytest.raises(FabricError, match="is in no group"):
         fabrics.route(fabrics.ring(4), "valiant")

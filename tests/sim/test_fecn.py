@@ -68,7 +68,7 @@ def test_what_cannot_be_set_is_refused() -> None:
     for words, given in (
         ("fecn_rate is 65536", {"fecn": 1, "fecn_rate": 65536}),
         ("a port of fecn_victims is 2", {"fecn": 1, "fecn_victims": [2]}),
-        ("not one of hosts or a list", {"fecn": 1, "fecn_victims": "switches"}),
+        ("not 'hosts' or a list", {"fecn": 1, "fecn_victims": "switches"}),
         ("nothing gets it", {"fecn_rate": 3}),
         ("nothing gets it", {"fecn_victims": "hosts"}),
         ("victims get it anyway", {"fecn": 1, "fecn_at": "output", "fecn_victims": [1], **ROOM}),

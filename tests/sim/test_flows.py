@@ -253,7 +253,7 @@ def test_all_to_all_in_turn_runs_in_the_world() -> None:
         ({"transport": "ud", "message": 8192}, "flow 0: a datagram is longer than the MTU"),
         ({"after": [[0, 3]]}, "after: there is no flow 3"),
         ({"after": [[-1, 0]]}, "after: there is no flow -1"),
-        ({"after": [0, 1]}, "after is to be pairs of flows"),
+        ({"after": [0, 1]}, "not a list of pairs of flows"),
         ({"after": [[0, 1], [1, 0]]}, "flow 0 waits for itself, through others"),
         ({"after": [[2, 2]]}, "flow 2 waits for itself, through others"),
     ],

@@ -61,7 +61,7 @@ def test_run_knows_the_keywords_of_a_world() -> None:
 
 def test_a_list_of_programs_is_refused() -> None:
     wrong: Any = [1]
-    with pytest.raises(TypeError, match=r"a dictionary, by host.*and not list"):
+    with pytest.raises(TypeError, match=r"programs is .1., and not a dictionary, by host"):
         sim.run(wrong, fabrics.one_switch(2))
 
 

@@ -111,7 +111,7 @@ def test_trees_that_lead_nowhere_or_round_are_refused() -> None:
         ([1, 1], {0: [1]}, "each of them once"),
         ([7], {0: [1]}, "there is no host 7"),
         ([1], {1: [0]}, "node 1 is not a switch"),
-        ([1], {0: [9]}, "node 0 has no port 9"),
+        ([1], {0: [9]}, "there is no port 9 of node 0"),
     ],
 )
 def test_groups_that_cannot_be_are_refused(

@@ -421,7 +421,7 @@ def test_background_programs_end_with_the_others() -> None:
 
     result = sim.run({"h0": waits_for_ever, "h1": program}, FABRIC, background=["h0"])
     assert (result.returned, result.finished) == ({"h1": 2}, {"h1": 2})
-    with pytest.raises(ValueError, match="no program runs there"):
+    with pytest.raises(ValueError, match="there is no program on host"):
         sim.run({"h1": program}, FABRIC, background=["h0"])
 
 
@@ -506,7 +506,7 @@ def test_an_interrupted_run_leaves_what_it_measured() -> None:
 @pytest.mark.parametrize(
     ("programs", "options", "why"),
     [
-        ({"h9": waits_for_ever}, {}, "no host 'h9': h0, h1, h2, h3"),
+        ({"h9": waits_for_ever}, {}, "no host 'h9': there are h0, h1, h2, h3"),
         ({"h0": print}, {}, "no coroutine"),
         ({"h0": waits_for_ever}, {"control_delay": -1.0}, "control_delay"),
     ],

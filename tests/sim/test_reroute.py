@@ -219,7 +219,7 @@ def test_a_promise_that_has_no_way_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "wrong"),
     [
-        (('"ecmp"', '"dfsssp"'), "routing.reroute is not for 'dfsssp'"),
+        (('"ecmp"', '"dfsssp"'), 'routing.reroute is not for engine = "dfsssp"'),
         (('reroute = "200 us"', "reroute = 3.5"), "routing.reroute"),
         (('at = "20 us"\nup = false', "reroute = true"), "event.0 needs the key 'at'"),
         (('link = "e0-a0"\nat = "20 us"', 'reroute = true\nat = "20 us"'), "event.0.up is unknown"),

@@ -147,10 +147,10 @@ def test_a_deadlock_is_seen_although_somebody_looks() -> None:
         ({"interval": 0}, "interval is 0"),
         ({"queues": []}, "no queues"),
         ({"queues": [(9, 0)]}, "there is no node 9"),
-        ({"queues": [(0, 7)]}, "node 0 has no port 7"),
+        ({"queues": [(0, 7)]}, "there is no port 7 of node 0"),
         ({"queues": [(0, 2)]}, "nothing is plugged into port 2 of node 0"),
-        ({"queues": [(0, 0, 1)]}, "port 0 of node 0 has no lane 1: it has 1"),
-        ({"start": 5}, "5 ps is in the past: it is 10 ps"),
+        ({"queues": [(0, 0, 1)]}, "there is no lane 1 of port 0 of node 0: there is only 0"),
+        ({"start": 5}, "start is 5 ps, which is in the past: it is 10 ps"),
         ({"limit": 0}, "limit is 0"),
     ],
 )

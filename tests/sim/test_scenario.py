@@ -197,7 +197,7 @@ WRONG = {
         "fabric", "2e+06 nodes"),
     "a key of another flow control": (
         "[fabric]", '[switch]\nflow = "lossy"\nroom = 9000\n[fabric]', "switch.room",
-        "only for flow = 'credits'"),
+        "only for flow = \"credits\""),
     "too many lanes": (
         "[fabric]", "".join(f'[[switch.class]]\nname = "c{n}"\nflow = "lossy"\n' for n in range(17))
         + "[fabric]", "switch.class", "a list of tables, at most 16"),
@@ -398,7 +398,7 @@ def test_variants_are_changes_with_a_name() -> None:
     assert small.traffic.work.bytes == 10
     with pytest.raises(ScenarioError, match=r"net.toml, variant none: fabric\.hosts"):
         scenario.variant("none")
-    with pytest.raises(ScenarioError, match="no variant 'large': there are small, none"):
+    with pytest.raises(ScenarioError, match='no variant "large": there are small, none'):
         scenario.variant("large")
 
 

@@ -65,7 +65,7 @@ def line_of(text: str, what: str) -> int:
 
 
 WRONG = {
-    "no such member": ('"h4", "h5"', '"h4", "h9"', "group.0.members", "there is no host 'h9'"),
+    "no such member": ('"h4", "h5"', '"h4", "h9"', "group.0.members", "there is no host \"h9\""),
     "a member twice": ('"h4", "h5"', '"h4", "h4"', "group.0.members", "has a host twice"),
     "no members": ('["h3", "h4", "h5"]', "[]", "group.0.members", "needs members"),
     "a root that is none": (
@@ -78,8 +78,8 @@ WRONG = {
     "a group of an incast": (
         'pattern = "flows"\nfrom = "h1"', 'pattern = "incast"', "traffic.1.group",
         "is for pattern"),
-    "no such switch": ('of = "s1"', 'of = "s7"', "switch.own.0.of", "there is no switch 's7'"),
-    "a host as a switch": ('of = "s1"', 'of = "h1"', "switch.own.0.of", "no switch 'h1'"),
+    "no such switch": ('of = "s1"', 'of = "s7"', "switch.own.0.of", "there is no switch \"s7\""),
+    "a host as a switch": ('of = "s1"', 'of = "h1"', "switch.own.0.of", "no switch \"h1\""),
     "a switch twice": (
         'of = "s1"', 'of = "s1"\n[[switch.own]]\nof = ["s0", "s1"]', "switch.own.1.of", "has s1"),
     "an unknown key of a switch": (

@@ -119,7 +119,7 @@ def test_variants_may_be_swept_over() -> None:
     for name, slowest in zip(("two", "one"), made["slowest"][:2], strict=True):
         assert slowest == scenario.variant(name).run().durations().max() / 1e12
     assert made["slowest"][0] != made["slowest"][1]
-    with pytest.raises(ScenarioError, match=r"no variant 'tow': is 'two' meant.*one, two"):
+    with pytest.raises(ScenarioError, match=r"no variant \"tow\": is 'two' meant.*one, two"):
         sweep(scenario, {"variant": ["one", "tow"]})
 
 

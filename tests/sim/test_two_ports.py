@@ -285,17 +285,17 @@ def test_a_host_with_eight_ports_has_an_adapter_for_each() -> None:
 
 
 def test_framing_of_fewer_ports_than_there_are_is_refused() -> None:
-    with pytest.raises(ValueError, match="framing is of 1 ports, and a host has 2"):
+    with pytest.raises(ValueError, match="framing has 1 entry, and h0 has 2 ports"):
         sim.run({}, rails(), framing=[ETHERNET])
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"h0": [[0xFFFF]]}, "pkeys of h0: 1 tables, and the host has 2 ports"),
+        ({"h0": [[0xFFFF]]}, "pkeys of h0: 1 table, and the host has 2 ports"),
         ({"h7": [0xFFFF]}, "there is no host 'h7'"),
-        ({"h0": [0x8000]}, "pkeys: 0x8000 is of partition 0"),
-        ({"h0": [0x1FFFF]}, "pkeys is 131071"),
+        ({"h0": [0x8000]}, "pkeys of h0: 0x8000 is of partition 0"),
+        ({"h0": [0x1FFFF]}, "a P_Key of h0 is 131071"),
         ({"h0": [0xFFFF] * 500}, "a port has 1 to 32 P_Keys, and not 500"),
     ],
 )

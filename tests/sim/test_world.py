@@ -272,7 +272,7 @@ def test_memory_of_hosts_and_queue_pairs_is_small() -> None:
         ({"target": 0}, "flow 0: a host sends to itself"),
         ({"size": 0}, "flow 0: it has no bytes"),
         ({"size": -1}, "flow 0: size is -1"),
-        ({"size": 1.5}, "size is to be a whole number"),
+        ({"size": 1.5}, "size is 1.5, and not a whole number"),
         ({"start": 5}, "flow 0: it starts in the past: it is 10 ps"),
         ({"depth": 65}, "flow 0: its depth is not from 1 to 64"),
         ({"target": 2}, "flow 0: no way leads from host 0 to host 2"),
@@ -306,7 +306,7 @@ def test_routes_that_go_round_are_refused() -> None:
         ({"delay": -1}, "delay is -1"),
         ({"delay": 0.5}, "delay is 0.5"),
         ({"bit_error_rate": 1.0}, "bit_error_rate is 1.0"),
-        ({"a_port": 1}, "node 0 has no port 1"),
+        ({"a_port": 1}, "there is no port 1 of node 0"),
         ({"b": 7}, "there is no node 7"),
         ({"b": 1.0}, "there is no node 1.0"),
         ({"b": 0}, "do not go together"),
@@ -352,9 +352,9 @@ def test_an_event_in_the_past_is_refused() -> None:
     world = World()
     center = star(world, 2)
     world.run(until=100)
-    with pytest.raises(ValueError, match="99 ps is in the past"):
+    with pytest.raises(ValueError, match="99 ps, which is in the past"):
         world.run(until=99)
-    with pytest.raises(ValueError, match="99 ps is in the past"):
+    with pytest.raises(ValueError, match="99 ps, which is in the past"):
         world.set_link(center, 0, up=False, at=99)
 
 

@@ -13,6 +13,7 @@ Needs networkx: ``pip install networkx``, or ``pip install '.[sim]'`` in the che
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -170,8 +171,16 @@ def route(fabric: Fabric, engine: str = "minhop", **options: Any) -> Routes:
     Raises FabricError when there is no such engine, or it cannot route this fabric. Gives a
     FabricWarning for each of the routes' ``notes``, as when ``updn`` finds no roots.
     """
-    if engine not in ENGINES:
+    if not isinstance(fabric, Fabric):
+        raise TypeError(f"fabric is a {type(fabric).__name__}, and not a Fabric")
+    if not isinstance(engine, str) or engine not in ENGINES:
         raise FabricError(f"no routing engine {engine!r}: there are {', '.join(ENGINES)}")
+    known = [*inspect.signature(ENGINES[engine]).parameters][1:]
+    for name in options:
+        if name not in known:
+            raise TypeError(
+                f"the engine {engine} has no option {name!r}: it has {', '.join(known) or 'none'}"
+            )
     made = ENGINES[engine](fabric, **options)
     for note in made.notes:
         warnings.warn(note, FabricWarning, stacklevel=2)

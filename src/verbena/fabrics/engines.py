@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -96,6 +96,8 @@ def up_down(fabric: Fabric, roots: Sequence[str] | None = None) -> Routes:
 
 
 def _root_numbers(tables: Tables, roots: Sequence[str]) -> NDArray[np.int64]:
+    if isinstance(roots, str) or not isinstance(roots, Collection):
+        raise FabricError(f"roots is {roots!r}, and not a list of switches' names")
     numbers = np.array([tables.number.get(name, -1) for name in roots]) - tables.host_count
     if len(numbers) == 0 or (numbers < 0).any():
         wrong = [name for name, number in zip(roots, numbers, strict=True) if number < 0]

@@ -96,8 +96,8 @@ def dfsssp(fabric: Fabric, lanes: int = 8) -> Routes:
     is treated in the same way. A path's SL is its lane. Raises FabricError when ``lanes`` do not
     suffice.
     """
-    if not 1 <= lanes <= SLS - 1:
-        raise FabricError(f"dfsssp: {lanes} lanes, which is not 1 to {SLS - 1}")
+    if not isinstance(lanes, int) or not 1 <= lanes <= SLS - 1:
+        raise FabricError(f"dfsssp: {lanes!r} lanes, which is not 1 to {SLS - 1}")
     tables = fabric.tables()
     plain = Routes(fabric, tables, "dfsssp", _lightest(tables), None, identity(tables))
     if find_cycle(*dependencies(plain)) is None:

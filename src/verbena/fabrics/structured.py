@@ -189,8 +189,9 @@ def dragonfly_ugal(
 def _detoured(fabric: Fabric, engine: str, detours: Detours) -> Routes:
     if detours.per not in ("flow", "packet"):
         raise FabricError(f"{engine}: per is 'flow' or 'packet', and not {detours.per!r}")
-    if detours.threshold < 0 or detours.gap < 0:
-        raise FabricError(f"{engine}: threshold and gap are not below 0")
+    for name, value in (("threshold", detours.threshold), ("gap", detours.gap)):
+        if not isinstance(value, int) or value < 0:
+            raise FabricError(f"{engine}: {name} is {value!r}, and not a whole number from 0")
     short = dragonfly_minimal(fabric)
     tables = short.tables
     group = _groups(fabric, tables).astype(np.int64)

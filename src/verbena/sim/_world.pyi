@@ -22,6 +22,12 @@ SAMPLE: np.dtype[np.void]
 """Dtype of a queue's state at one time: ``Samples.data``."""
 UNLIMITED: int
 """The credits of a queue that needs none."""
+CAPTURE_LEAST: int
+"""How many bytes of each packet a capture keeps at least."""
+CAPTURE_MOST: int
+"""How many bytes of each packet a capture keeps at most, which is all of them."""
+PKEYS_MOST: int
+"""How many P_Keys the table of a port has at most."""
 FRAMINGS: dict[str, int]
 """The kinds of link layer, by name: ``World(framing=…)``."""
 GATES: dict[str, int]
@@ -437,7 +443,7 @@ class Attachments:
     @property
     def now(self) -> int:
         """The world's time in ps."""
-    def at(self, *hosts: int, pkeys: Iterable[Iterable[int]] = ()) -> Attachment:
+    def at(self, *hosts: int, pkeys: Iterable[Sequence[int]] = ()) -> Attachment:
         """The Attachment whose ports are the hosts with these numbers, at most two.
 
         ``pkeys``: the P_Key table of each port; without one it has the default partition. Raises

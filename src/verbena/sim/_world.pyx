@@ -244,7 +244,7 @@ cdef class World:
         where all of the buffer counts, between the boxes. Returns their nodes, the one at ``a``
         first; None without.
         """
-        if extender:
+        if _count("extender", extender, 0, 2**32 - 1):
             return _connect_far(self, a, a_port, b, b_port, rate, delay, bit_error_rate, extender)
         self._connect(a, a_port, b, b_port, rate, delay, bit_error_rate, pause_response)
 
@@ -253,8 +253,10 @@ cdef class World:
         cdef vb_world_link link
         cdef int error
         self._idle()
-        if not 0 <= bit_error_rate < 1:
-            raise ValueError(f"bit_error_rate is {bit_error_rate!r}, and not from 0 to below 1")
+        if not isinstance(bit_error_rate, (int, float, np.integer, np.floating)) or \
+                not 0 <= bit_error_rate < 1:
+            raise ValueError(f"bit_error_rate is {_shown(bit_error_rate)}, "
+                             "and not a number from 0 to below 1")
         link.rate = _count("rate", rate, 1, 10**15)
         link.delay = _count("delay", delay, 0, 10**12)
         link.bit_error_rate = bit_error_rate
@@ -270,23 +272,18 @@ cdef class World:
         return _check(error, "a link")
 
     cdef int _port_of(self, object node, object port) except -1:
-        if not hasattr(node, "__index__") or not 0 <= node < self._world.nodes:
-            raise ValueError(f"there is no node {node!r}")
-        if not hasattr(port, "__index__") or \
-                not 0 <= port < self._world.node[<uint32_t>node].ports:
-            raise ValueError(f"node {node} has no port {port!r}: "
-                             f"it has {self._world.node[<uint32_t>node].ports}")
+        _number("node", node, self._world.nodes)
+        _number("port", port, self._world.node[<uint32_t>node].ports, f" of node {node}")
         return 0
 
     def set_link(self, node, port, up, at):
         """The link at this port goes up or down at that time, in both directions."""
         self._idle()
         self._port_of(node, port)
-        if not isinstance(up, (bool, int)):
-            raise TypeError(f"up is {up!r}, and neither True nor False")
-        if at < self._world.now:
-            raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
-        if vb_world_set_link(self._world, node, port, up, at) == -EINVAL:
+        if not isinstance(up, (bool, int, np.bool_)) or up not in (0, 1):
+            raise TypeError(f"up is {_shown(up)}, and neither True nor False")
+        time = _time("at", at, self._world.now, 2**62)
+        if vb_world_set_link(self._world, node, port, up, time) == -EINVAL:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
         self._goes_down |= not up
 
@@ -299,10 +296,8 @@ cdef class World:
         ``looks`` it changes nothing: a run does not wait for it.
         """
         self._idle()
-        time = _count("at", at, 0, 2**62)
-        if time < self._world.now:
-            raise ValueError(f"{at} ps is in the past: it is {self._world.now} ps")
-        heappush(self._calls, (time, self._called, function))
+        time = _time("at", at, self._world.now, 2**62)
+        heappush(self._calls, (time, self._called, _called("function", function)))
         self._called += 1
         _check(vb_world_halt(self._world, time, looks), "a call")
 
@@ -322,7 +317,7 @@ cdef class World:
         Programs that read the file meanwhile find it whole.
         """
         cdef int error
-        name = os.fsencode(path)
+        name = _path(path)
         self._idle()
         self._port_of(node, port)
         _count("size", size, VB_CAPTURE_BYTES_LEAST, VB_CAPTURE_BYTES_MOST)
@@ -341,9 +336,9 @@ cdef class World:
 
     cdef vb_world_switch *_switch_of(self, object node) except NULL:
         self._idle()
-        if not 0 <= node < self._world.nodes or \
-                self._world.node[<uint32_t>node].kind != VB_WORLD_SWITCH:
-            raise ValueError(f"node {node!r} is not a switch")
+        _number("node", node, self._world.nodes)
+        if self._world.node[<uint32_t>node].kind != VB_WORLD_SWITCH:
+            raise ValueError(f"node {node} is not a switch")
         return self._world.node[<uint32_t>node].sw
 
     def set_routes(self, switch, ports):
@@ -360,7 +355,8 @@ cdef class World:
         table = np.asarray(ports)
         cdef const int32_t[:, ::1] rows
         if table.dtype.kind not in "iu":
-            raise ValueError(f"routes of switch {switch} are to be whole numbers")
+            raise ValueError(f"routes of switch {switch} are to be whole numbers, and are "
+                             f"{_shown(ports)}")
         if table.ndim not in (1, 2) or len(table) != self._world.hosts:
             raise ValueError(f"routes of switch {switch} are to be {self._world.hosts} rows, "
                              f"one for each host, and have the shape {table.shape}")
@@ -419,13 +415,14 @@ cdef class World:
         cdef uint32_t group
         cdef uint32_t[:] hosts
         self._idle()
-        named = [int(host) for host in members]
-        wrong = [host for host in named if not 0 <= host < self._world.hosts]
-        if wrong:
-            raise ValueError(f"there is no host {wrong[0]}")
+        named = [_number("host", host, self._world.hosts)
+                 for host in _listed("members", members, "hosts")]
         if not named or len(set(named)) != len(named):
             raise ValueError("a group has members, and each of them once")
-        rows = {node: [int(port) for port in given] for node, given in ports.items()}
+        if not hasattr(ports, "items"):
+            raise ValueError(f"ports is {_shown(ports)}, and not a dictionary of lists of ports, "
+                             "by the node of the switch")
+        rows = {node: _listed("an entry of ports", given, "ports") for node, given in ports.items()}
         for node, row in rows.items():
             self._switch_of(node)
             for port in row:
@@ -485,6 +482,8 @@ cdef class World:
         self._idle()
         pairs = self._after(after)
         kind = _codes("transport", transport, TRANSPORTS)
+        if np.asarray(read).dtype.kind not in "biu":
+            raise ValueError(f"read is {_shown(read)}, and not True or False, or an array of them")
         if operation is None:
             usual = np.where(kind == IBV_QPT_UD, IBV_WR_SEND, IBV_WR_RDMA_WRITE)
             opcode = np.where(np.atleast_1d(np.asarray(read, dtype=bool)), IBV_WR_RDMA_READ, usual)
@@ -493,13 +492,11 @@ cdef class World:
         given = (source, target, size, start, message, level, depth, opcode, kind, multicast,
                  management, reserve, level if back_level is None else back_level,
                  reserve_buffer, _codes("control", control, CONTROLS))
-        signed = np.broadcast_arrays(*(np.atleast_1d(np.asarray(part)) for part in given))
         names = ("source", "target", "size", "start", "message", "level", "depth", "operation",
                  "transport", "multicast", "management", "reserve", "back_level",
                  "reserve_buffer", "control")
+        signed = _columns(names, given)
         for name, part in zip(names, signed, strict=True):
-            if part.ndim != 1 or part.dtype.kind not in "biu":
-                raise ValueError(f"{name} is to be a whole number, or an array of them")
             if part.size and part.min() < 0:
                 raise ValueError(f"flow {part.argmin()}: {name} is {part.min()}")
         columns = [np.ascontiguousarray(part, dtype=np.uint64) for part in signed]
@@ -523,9 +520,9 @@ cdef class World:
         """uint64 [m, 2]."""
         if after is None:
             return np.zeros((0, 2), np.uint64)
-        pairs = np.asarray(after)
+        pairs = np.asarray(_listed("after", after, "pairs of flows"))
         if pairs.size and (pairs.ndim != 2 or pairs.shape[1] != 2 or pairs.dtype.kind not in "iu"):
-            raise ValueError(f"after is to be pairs of flows, and has the shape {pairs.shape}")
+            raise ValueError(f"after is {_shown(after)}, and not a list of pairs of flows")
         if pairs.size and pairs.min() < 0:
             raise ValueError(f"after: there is no flow {pairs.min()}")
         return np.ascontiguousarray(pairs.reshape(-1, 2), dtype=np.uint64)
@@ -586,9 +583,7 @@ cdef class World:
         count = len(rows)
         most = max(1, SAMPLES_DEFAULT // (count * sizeof(vb_world_sample)))
         interval = _count("interval", interval, 1, 2**62)
-        start = _count("start", self._world.now if start is None else start, 0, 2**62)
-        if start < self._world.now:
-            raise ValueError(f"{start} ps is in the past: it is {self._world.now} ps")
+        start = _time("start", self._world.now if start is None else start, self._world.now, 2**62)
         limit = _count("limit", most if limit is None else limit, 1, 2**40)
         watched = <vb_world_sampled_queue *>calloc(count, sizeof(vb_world_sampled_queue))
         if watched is NULL:
@@ -610,16 +605,18 @@ cdef class World:
         if queues is None:
             queues = [(self._world.port[i].node, self._world.port[i].number)
                       for i in range(self._world.ports)]
-        for node, port, *lanes in queues:
+        for place in _listed("queues", queues, "(node, port) or (node, port, lane)"):
+            if not isinstance(place, (tuple, list)) or not 2 <= len(place) <= 3:
+                raise ValueError(f"a queue is {_shown(place)}, and not (node, port) or "
+                                 "(node, port, lane)")
+            node, port, *lanes = place
             self._port_of(node, port)
             i = self._world.node[<uint32_t>node].port[<uint32_t>port]
             if i == VB_WORLD_NONE:
                 raise ValueError(f"nothing is plugged into port {port} of node {node}")
             count = self._world.port[i].lanes.count if self._world.port[i].lanes else 1
             for lane in lanes or range(count):
-                if not 0 <= lane < count:
-                    raise ValueError(f"port {port} of node {node} has no lane {lane}: "
-                                     f"it has {count}")
+                _number("lane", lane, count, f" of port {port} of node {node}")
                 found.append((node, port, lane, i))
         if not found:
             raise ValueError("there are no queues to sample")
@@ -635,9 +632,9 @@ cdef class World:
         cdef uint64_t limit = VB_WORLD_NEVER
         cdef int why = VB_WORLD_END_EVENTS
         if until is not None:
-            if until < self._world.now:
-                raise ValueError(f"{until} ps is in the past: it is {self._world.now} ps")
-            limit = _count("until", until, 0, 2**63)
+            limit = _time("until", until, self._world.now, 2**63)
+        if progress is not None:
+            _called("progress", progress)
         while why == VB_WORLD_END_EVENTS or why == VB_WORLD_END_HALT:
             self._idle()
             self._call_due()
@@ -717,16 +714,14 @@ cdef class World:
     def counters(self, host):
         """What the packet engine of a host counted."""
         cdef const uint64_t *values
-        if not 0 <= host < self._world.hosts:
-            raise ValueError(f"there is no host {host!r}")
+        _number("host", host, self._world.hosts)
         values = <const uint64_t *>vb_sim_host_counters(self._sim, host)
         return {vb_counter_names[i].name.decode(): values[i] for i in range(VB_COUNTER_COUNT)}
 
     def congestion_log(self, host):
         """An array of EVENT, the last 13: a flow's index came to the "trigger" of its level."""
         cdef uint64_t i
-        if not 0 <= host < self._world.hosts:
-            raise ValueError(f"there is no host {host!r}")
+        _number("host", host, self._world.hosts)
         cdef const vb_sim_cct_log *log = vb_sim_host_cct_log(self._sim, host)
         if log is NULL:
             return np.zeros(0, EVENT)

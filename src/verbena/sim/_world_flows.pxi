@@ -5,10 +5,26 @@ def _codes(str name, object given, dict table):
     """Words, one or an array of them, as the numbers that the table has for them."""
     words = np.atleast_1d(np.asarray(given))
     if words.dtype.kind != "U":
-        raise ValueError(f"{name} is to be one of {', '.join(table)}, or an array of them")
+        raise ValueError(f"{name} is {_shown(given)}, and not one of {', '.join(table)}, "
+                         "or an array of them")
     found, where = np.unique(words, return_inverse=True)
     codes = np.array([_choice(table, name, str(word)) for word in found], dtype=np.uint64)
     return codes[where].reshape(words.shape)
+
+
+cdef list _columns(tuple names, tuple given):
+    """Arrays of one length [n], of whole numbers that are one for all flows or one for each."""
+    columns = [np.atleast_1d(np.asarray(part)) for part in given]
+    for name, column, part in zip(names, columns, given, strict=True):
+        if column.ndim != 1 or column.dtype.kind not in "biu":
+            raise ValueError(f"{name} is {_shown(part)}, and not a whole number, "
+                             "or an array of them")
+    lengths = {name: len(column) for name, column in zip(names, columns, strict=True)
+               if len(column) != 1}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{name} {length}" for name, length in lengths.items())
+        raise ValueError(f"the arguments have different numbers of flows: {told}")
+    return list(np.broadcast_arrays(*columns))
 
 
 cdef vb_sim_dependency *_after_array(object after, uint64_t count) except? NULL:
@@ -78,11 +94,15 @@ cdef object _delivered(vb_sim *sim, object group, uint32_t groups):
     """uint64 [groups]: the sums of what flows have delivered, by each flow's group."""
     cdef uint64_t count, i
     cdef const vb_sim_flow *flow = vb_sim_flows(sim, &count)
-    cdef const uint32_t[::1] of = np.ascontiguousarray(group, np.uint32)
+    cdef const uint32_t[::1] of
     made = np.zeros(groups, np.uint64)
     cdef uint64_t[::1] total = made
-    if len(of) != count or (count and np.max(group) >= groups):
-        raise ValueError(f"there are {count} flows, and each is to have a group below {groups}")
+    numbers = np.asarray(group)
+    if numbers.shape != (count,) or (count and (
+            numbers.dtype.kind not in "iu" or numbers.min() < 0 or numbers.max() >= groups)):
+        raise ValueError(f"group is {_shown(group)}: there are {count} flows, and each is to have "
+                         f"a whole number below {groups}")
+    of = np.ascontiguousarray(numbers, np.uint32)
     for i in range(count):
         total[of[i]] += vb_sim_flow_done(sim, &flow[i])
     return made

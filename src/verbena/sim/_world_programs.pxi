@@ -123,9 +123,7 @@ cdef class Attachments:
         if not 0 < len(hosts) <= VB_MAX_PORTS:
             raise ValueError(f"an adapter has 1 to {VB_MAX_PORTS} ports, and not {len(hosts)}")
         for i, host in enumerate(hosts):
-            if not 0 <= host < self.world._world.hosts:
-                raise ValueError(f"there is no host {host!r}")
-            number[i] = host
+            number[i] = _number("host", host, self.world._world.hosts, "host")
         made.attachments = self
         made.hosts = hosts
         error = vb_sim_attach(self.world._sim, number, len(hosts), &made._attachment)
@@ -236,14 +234,12 @@ cdef class Attachments:
         return ENDS[why]
 
 
-cdef int _fill_pkeys(uint16_t *to, object table) except -1:
+PKEYS_MOST = VB_MAX_PKEYS
+
+
+cdef int _fill_pkeys(uint16_t *to, object keys) except -1:
+    """``keys`` are those of a port, which verbena.sim.arguments has checked."""
     cdef Py_ssize_t i
-    keys = list(table)
-    if not 0 < len(keys) <= VB_MAX_PKEYS:
-        raise ValueError(f"pkeys: a port has 1 to {VB_MAX_PKEYS} P_Keys, and not {len(keys)}")
-    for key in keys:
-        if not _count("pkeys", key, 1, 0xffff) & 0x7fff:
-            raise ValueError(f"pkeys: {key:#x} is of partition 0, which no port is in")
     for i in range(VB_MAX_PKEYS):
         to[i] = keys[i] if i < len(keys) else 0
     return 0

@@ -47,13 +47,14 @@ cdef int _fill_switch(vb_world_switch_config *to, object given) except -1:
 
 cdef object _storm(vb_world *world, object host, object start, object end, object lane):
     cdef uint64_t first, last
-    first = _count("start", world.now if start is None else start, 0, 2**62)
+    first = _time("start", world.now if start is None else start, world.now, 2**62)
     last = VB_WORLD_NEVER if end is None else _count("end", end, 0, 2**62)
-    if first < world.now or last <= first:
-        raise ValueError(f"a storm from {start} to {end} ps: it is {world.now} ps")
+    if last <= first:
+        raise ValueError(f"end is {end} ps, which is not after the start, {first} ps")
     number = _count("lane", lane, 0, VB_WORLD_LANES - 1)
-    if not 0 <= host < world.nodes or world.node[<uint32_t>host].kind != VB_WORLD_HOST:
-        raise ValueError(f"node {host!r} is no host")
+    _number("node", host, world.nodes)
+    if world.node[<uint32_t>host].kind != VB_WORLD_HOST:
+        raise ValueError(f"node {host} is no host")
     error = vb_world_add_storm(world, host, number, first, last)
     if error == -EINVAL:
         raise ValueError(f"lane {lane} of node {host} has no pauses")

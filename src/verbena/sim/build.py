@@ -10,6 +10,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verbena.sim._world import World
+from verbena.sim.arguments import (
+    framing_list,
+    require,
+    switch_keywords,
+    values_for,
+    whole_number,
+)
+from verbena.sim.world_settings import switch_settings
 
 if TYPE_CHECKING:
     from verbena.fabrics import Detours, Fabric, Routes
@@ -42,8 +50,11 @@ def build(
     Raises ValueError for a world that is not empty, a host that is not plugged in, and switches
     with fewer lanes than the routes need.
     """
-    tables, settings = routes.tables, dict(switch or {})
-    lanes = len(settings.get("lanes", ()))
+    require("world", world, World, "a World")
+    _require_routes("build", routes)
+    tables, settings = routes.tables, switch_keywords("switch", switch)
+    ports = tables.out_link.shape[1]
+    lanes = _lane_count(settings, ports)
     if world.nodes:
         raise ValueError(f"the world has {world.nodes} nodes already")
     if (tables.first_end < 0).any():
@@ -51,18 +62,20 @@ def build(
         raise ValueError(f"{name} is not plugged in: each simulated host is")
     if lanes and lanes < routes.lanes.lanes:
         raise ValueError(f"the routes need {routes.lanes.lanes} lanes, and there are {lanes}")
-    for port in _ranks(tables):
-        world.add_host(_framing_of(framing, port))
-    ports = tables.out_link.shape[1]
+    own = _own(own, tables)
+    ranks = _ranks(tables)
+    kinds = framing_list(framing, max(ranks) + 1, _widest(tables, ranks))
+    for port in ranks:
+        world.add_host(None if kinds is None else kinds[port])
     for number in range(tables.switch_count):
-        node = world.add_switch(ports, **(own or {}).get(number, settings))
+        node = world.add_switch(ports, **own.get(number, settings))
         if lanes and routes.lanes.lanes > 1:
             by = "lane" if routes.lanes.by_lane else "level"
             world.set_lanes(node, routes.lanes.table(number), by)
     place = _places(tables)
     cables = tables.links[0::2].tolist()
-    errors = np.broadcast_to(np.asarray(bit_error_rate, float), len(cables)).tolist()
-    boxes = np.broadcast_to(np.asarray(extender, np.int64), len(cables)).tolist()
+    errors = values_for("bit_error_rate", bit_error_rate, len(cables), "cable").tolist()
+    boxes = values_for("extender", extender, len(cables), "cable", whole=True).tolist()
     for cable, wrong, box in zip(cables, errors, boxes, strict=True):
         a, a_port, b, b_port, rate, _, _, delay = cable
         settings = {"rate": rate, "delay": delay, "bit_error_rate": wrong, "extender": box}
@@ -90,12 +103,42 @@ def _ranks(tables: Tables) -> list[int]:
     return ranks
 
 
-def _framing_of(framing: Sequence[str] | None, port: int) -> str | None:
-    if framing is None:
-        return None
-    if port >= len(framing):
-        raise ValueError(f"framing is of {len(framing)} ports, and a host has {port + 1}")
-    return framing[port]
+def _widest(tables: Tables, ranks: list[int]) -> str:
+    """The name of a host that has as many ports as any."""
+    return tables.names[int(tables.end_node[int(np.argmax(ranks))])]
+
+
+def _require_routes(function: str, routes: object) -> None:
+    from verbena.fabrics import Fabric, Routes
+
+    if isinstance(routes, Fabric):
+        raise TypeError(
+            f"{function} takes routes, and {routes.name} is a Fabric without routes: "
+            "fabrics.route(fabric) makes them"
+        )
+    require("routes", routes, Routes, "the Routes that fabrics.route(fabric) makes")
+
+
+def _lane_count(settings: dict[str, Any], ports: int) -> int:
+    try:
+        return len(switch_settings({"ports": ports, **settings}).lanes)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"switch: {error}") from None
+
+
+def _own(
+    given: Mapping[int, Mapping[str, Any]] | None, tables: Tables
+) -> dict[int, dict[str, Any]]:
+    """Keywords by the number of a switch. Raises TypeError, ValueError."""
+    wanted = "a dictionary of keywords of World.add_switch, by the number of a switch"
+    require("own", {} if given is None else given, Mapping, wanted)
+    last = tables.switch_count - 1
+    return {
+        whole_number("a switch of own", number, 0, last): switch_keywords(
+            f"own[{number}]", keywords
+        )
+        for number, keywords in (given or {}).items()
+    }
 
 
 def _places(tables: Tables) -> Callable[[int, int], tuple[int, int]]:
@@ -128,11 +171,26 @@ def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.u
     it: ``level=levels(routes, a, b), back_level=levels(routes, b, a)``. With both, what
     ``fabrics.credit_loop`` says of the routes holds for all packets of the flows.
     """
-    source, target = np.broadcast_arrays(source, target)
+    _require_routes("levels", routes)
+    hosts = routes.tables.host_count
+    source, target = np.broadcast_arrays(
+        _host_numbers("source", source, hosts), _host_numbers("target", target, hosts)
+    )
     if routes.sl is None:
         return np.zeros(source.shape, np.uint8)
     chosen: NDArray[np.uint8] = routes.sl[routes.tables.end_switch[source], target]
     return chosen
+
+
+def _host_numbers(name: str, given: ArrayLike, hosts: int) -> NDArray[Any]:
+    """Raises ValueError for numbers of hosts that there are not."""
+    numbers = np.asarray(given)
+    if numbers.dtype.kind not in "iu":
+        raise ValueError(f"{name} is {given!r}, and not the number of a host, or an array of them")
+    if numbers.size and (numbers.min() < 0 or numbers.max() >= hosts):
+        wrong = numbers.min() if numbers.min() < 0 else numbers.max()
+        raise ValueError(f"{name}: there is no host {wrong}: there are 0 to {hosts - 1}")
+    return numbers
 
 
 def add_group(
@@ -148,10 +206,12 @@ def add_group(
     15.2.5.17). The world is one that ``build`` made of routes of this fabric. Returns the group's
     number.
     """
-    from verbena.fabrics import multicast_tree
+    from verbena.fabrics import Fabric, multicast_tree
 
-    names = list(dict.fromkeys(members))
-    others = [name for name in dict.fromkeys(senders) if name not in names]
+    require("world", world, World, "a World")
+    require("fabric", fabric, Fabric, "the Fabric that the world was built of")
+    names = _host_names("members", members)
+    others = [name for name in _host_names("senders", senders) if name not in names]
     tables = fabric.tables()
     rows = multicast_tree(fabric, [*names, *others], root).ports.copy()
     ends = [tables.end_of(name) for name in others]
@@ -161,6 +221,16 @@ def add_group(
         for switch in np.flatnonzero(rows.any(axis=1))
     }
     return world.add_group([tables.end_of(name) for name in names], ports)
+
+
+def _host_names(argument: str, given: object) -> list[str]:
+    """Each name once. Raises TypeError for what is no list of names."""
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise TypeError(f"{argument} is {given!r}, and not a list of hosts' names, as ['h0', 'h1']")
+    names = list(dict.fromkeys(given))
+    for name in names:
+        require(f"one of {argument}", name, str, "the name of a host")
+    return names
 
 
 def ways(routes: Routes, switch: int) -> NDArray[np.int32]:

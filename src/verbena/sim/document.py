@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import json
 import re
 import tomllib
 from collections.abc import Collection, Iterator, Mapping
@@ -18,7 +19,9 @@ import numpy as np
 from verbena.sim.settings import Key, Refused, Units, meant, read
 from verbena.sim.units import bytes_of, picoseconds
 
-__all__ = ["UNITS", "Document", "ScenarioError", "Section", "key_lines", "names_of", "plain"]
+__all__ = [
+    "UNITS", "Document", "ScenarioError", "Section", "key_lines", "names_of", "plain", "toml_text",
+]  # fmt: skip
 
 T = TypeVar("T")
 LONGEST = 10**16  # ps: some hours
@@ -93,8 +96,9 @@ class Document:
         variants = self.settings.get("variants", {})
         if not isinstance(name, str) or name not in variants:
             known = ", ".join(variants) or "none"
+            given = toml_text(name) if isinstance(name, str) else repr(name)
             raise ScenarioError(
-                f"{self.name}: no variant {name!r}: {meant(name, variants)}there are {known}"
+                f"{self.name}: no variant {given}: {meant(name, variants)}there are {known}"
             )
         both = f"{self.variant}, {name}" if self.variant else name
         return replace(self.changed(variants[name], f"variant {name}"), variant=both)
@@ -362,14 +366,15 @@ class Section:
                 return place.missing(refused.missing, refused.names)
             if refused.says:
                 return place.blame(refused)
-        while isinstance(key[-1], int) and not isinstance(value, Mapping):  # an element of a list
-            key = key[:-1]
+        if refused.wanted != "a table":
+            while isinstance(key[-1], int) and not isinstance(value, Mapping):  # of a list
+                key = key[:-1]
         return self.document.error(key, _said(key, value, refused))
 
 
 def _said(key: Key, value: Any, refused: Refused) -> str:
     """What comes after the key's name."""
-    dotted = ".".join(map(str, key))
+    dotted = ".".join(part for part in key if isinstance(part, str))
     if refused.wanted.startswith("a list of tables"):
         return f"is to be {refused.wanted}, [[{dotted}]]"
     if refused.names:
@@ -377,13 +382,34 @@ def _said(key: Key, value: Any, refused: Refused) -> str:
         text = f"{meant(value, refused.names)}there are {', '.join(refused.names)}{more}"
     else:
         text = refused.says or f"it is to be {refused.wanted}"
-    more = f", [{dotted}]" if refused.wanted == "a table" else ""
-    return f"= {_shown(value)}: {text}{more}"
+    if value is None:
+        return f"has no value: {text}; without the key its default holds"
+    table = f", [[{dotted}]]" if isinstance(key[-1], int) else f", [{dotted}]"
+    more = table if refused.wanted == "a table" else ""
+    return f"= {toml_text(value)}: {text}{more}"
 
 
-def _shown(value: Any) -> str:
-    text = f'"{value}"' if isinstance(value, str) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+def toml_text(value: object, most: int = 60) -> str:
+    """Return a value as a TOML file has it, cut to so many characters: "10 us", true, [1, 2].
+
+    TOML has nothing for None, which a Python program may give: it is "no value".
+    """
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if value is None:
+        return "no value"
+    if isinstance(value, bool):
+        text = str(value).lower()
+    elif isinstance(value, str):
+        text = json.dumps(value, ensure_ascii=False)
+    elif isinstance(value, Mapping):
+        pairs = (f"{key} = {toml_text(item)}" for key, item in value.items())
+        text = f"{{{', '.join(pairs)}}}"
+    elif isinstance(value, list | tuple):
+        text = f"[{', '.join(map(toml_text, value))}]"
+    else:
+        text = str(value)
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 # ---- where keys are ------------------------------------------------------------------------------

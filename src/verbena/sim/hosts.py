@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from random import Random
-from typing import Any
 
 from verbena.verbs import Context, Device
 from verbena.verbs._verbs import attach, attached
@@ -20,6 +19,7 @@ from verbena.verbs.here import Place, place
 from verbena.verbs.library import load
 
 from ._world import Attachment, Attachments, World
+from .arguments import pkey_tables, require, unknown_name, whole_number
 
 __all__ = ["Host", "Hosts", "host_here"]
 
@@ -99,13 +99,16 @@ class Hosts:
         ports: Sequence[Sequence[int]] | None = None,
         pkeys: Mapping[str, PKeys] | None = None,
     ) -> None:
-        chosen = names if names is not None else [f"h{n}" for n in range(world.hosts)]
-        groups = ports if ports is not None else [(number,) for number in range(world.hosts)]
+        require("world", world, World, "a World")
+        chosen = _names(names, world.hosts)
+        groups = _ports(ports, world.hosts)
         different = len(set(chosen))
         if len(chosen) != len(groups) or different != len(chosen):
             raise ValueError(
                 f"the world has {len(groups)} hosts, and there are {different} different names"
             )
+        if pkeys is not None:
+            require("pkeys", pkeys, Mapping, "a dictionary, by host, as {'h0': [0xffff, 0x8001]}")
         self.world = world
         self.attachments = Attachments(world)
         self._hosts = {
@@ -114,13 +117,12 @@ class Hosts:
         }
         self._addresses = {one: host for host in self for one in host.addresses}
         for name, tables in (pkeys or {}).items():
-            self[name].pkeys = _pkey_tables(name, tables, len(self[name].ports))
+            self[name].pkeys = pkey_tables(name, tables, len(self[name].ports))
 
     def __getitem__(self, name: str) -> Host:
-        try:
-            return self._hosts[name]
-        except KeyError:
-            raise ValueError(f"there is no host {name!r}: {_some(list(self._hosts))}") from None
+        if not isinstance(name, str) or name not in self._hosts:
+            raise ValueError(unknown_name("host", name, self._hosts))
+        return self._hosts[name]
 
     def __iter__(self) -> Iterator[Host]:
         return iter(self._hosts.values())
@@ -131,7 +133,8 @@ class Hosts:
 
     def find(self, name: str) -> Host | None:
         """The host of this name or IPv4 address."""
-        return self._hosts.get(name) or self._addresses.get(name)
+        known = isinstance(name, str)
+        return (self._hosts.get(name) or self._addresses.get(name)) if known else None
 
 
 def host_here() -> Host | None:
@@ -140,16 +143,24 @@ def host_here() -> Host | None:
     return here if isinstance(here, Host) else None
 
 
-def _pkey_tables(name: str, given: Any, ports: int) -> tuple[tuple[int, ...], ...]:
-    """One table for each port. ValueError."""
-    tables = list(given)
-    if all(isinstance(one, int) for one in tables):
-        tables = [tables] * ports
-    if len(tables) != ports:
-        raise ValueError(f"pkeys of {name}: {len(tables)} tables, and the host has {ports} ports")
-    return tuple(tuple(table) for table in tables)
+def _names(given: object, hosts: int) -> list[str]:
+    """The names of a world's hosts: h0, h1 and so on, if none are given. Raises TypeError."""
+    if given is None:
+        return [f"h{number}" for number in range(hosts)]
+    require("names", given, (list, tuple), "a list of the hosts' names")
+    assert isinstance(given, list | tuple)
+    for name in given:
+        require("a name of a host", name, str, "a string")
+    return list(given)
 
 
-def _some(names: list[str]) -> str:
-    shown = ", ".join(names[:8])
-    return f"{shown}, and {len(names) - 8} more" if len(names) > 8 else shown or "it has none"
+def _ports(given: object, hosts: int) -> list[tuple[int, ...]]:
+    """For each name the hosts of the world that are its ports. Raises TypeError, ValueError."""
+    if given is None:
+        return [(number,) for number in range(hosts)]
+    wanted = "a list with the world's hosts that are its ports, for each name"
+    require("ports", given, (list, tuple), wanted)
+    assert isinstance(given, list | tuple)
+    for own in given:
+        require("an entry of ports", own, (list, tuple), "a list of hosts of the world")
+    return [tuple(whole_number("a port", each, 0, hosts - 1) for each in own) for own in given]

@@ -35,6 +35,9 @@ PS = 1_000_000_000_000
 ROUNDS = 10_000
 """Turns of the loop at one instant, after which the world goes on though somebody is ready."""
 
+NEVER = 2.0**63 / PS
+"""Seconds: a timer from here on is beyond the world's clock, and is never due."""
+
 PATIENCE = 60 * PS
 """Time that passes without a timer and without news, before what all wait for is looked at."""
 
@@ -114,6 +117,13 @@ class Loop(asyncio.BaseEventLoop):
         handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        if when != when:
+            raise ValueError("the time of a timer is NaN, and not a number of seconds")
+        return super().call_at(when, callback, *args, context=context)
 
     @property
     def _clock_resolution(self) -> float:
@@ -260,7 +270,8 @@ class _World:
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._attachments = loop.hosts.attachments
-        self._when, self._when_ps = 0.0, 0  # of the timer that was asked for last
+        self._when: float = 0.0
+        self._when_ps: int | None = 0  # of the timer that was asked for last
         self._since = -1
 
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
@@ -298,12 +309,19 @@ class _World:
             return None
         when = self._loop._scheduled[0].when()
         if when != self._when:
-            seconds, parts = when.as_integer_ratio()
-            self._when, self._when_ps = when, -(-seconds * PS // parts)
+            self._when, self._when_ps = when, _ps_of(when)
         return self._when_ps
 
     def close(self) -> None:
         pass
+
+
+def _ps_of(when: float) -> int | None:
+    """Seconds in ps, exactly rounded up; None beyond the world's clock: that time never comes."""
+    if when >= NEVER:
+        return None
+    seconds, parts = when.as_integer_ratio()
+    return -(-seconds * PS // parts)
 
 
 # ---- who waits ---------------------------------------------------------------------------------

@@ -27,6 +27,7 @@ __all__ = ["Network", "Server", "Stream"]
 ANY = (None, "", "0.0.0.0", "::")
 OWN = ("localhost", "127.0.0.1", "::1")
 FIRST_FREE_PORT = 49152
+LAST_PORT = 65535
 Factory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
 
@@ -45,7 +46,7 @@ class Network:
         """What getaddrinfo says. socket.gaierror: no host of the world is called so."""
         host = self._find(name)
         kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-        return [(*kind, (host.address, int(port or 0)))]
+        return [(*kind, (host.address, _port(port)))]
 
     def _find(self, name: Any) -> Host:
         text = name.decode() if isinstance(name, bytes) else name
@@ -63,7 +64,7 @@ class Network:
         for one in names:
             if one not in ANY and self._find(one) is not own:
                 raise OSError(errno.EADDRNOTAVAIL, f"{one!r} is not the address of {own.name}")
-        number = int(port or 0) or next(self._ports)
+        number = _port(port) or next(self._ports)
         if (own.number, number) in self._listening:
             raise OSError(errno.EADDRINUSE, f"{own.name} listens on port {number} already")
         server = Server(self, own, number, factory)
@@ -75,9 +76,9 @@ class Network:
 
     async def connect(self, factory: Factory, name: Any, port: Any) -> tuple[Stream, Any]:
         """ConnectionRefusedError: nobody listens there by the time that the call arrives."""
-        own, target = _own(), self._find(name)
+        own, target, number = _own(), self._find(name), _port(port)
         await asyncio.sleep(self.delay)
-        server = self._listening.get((target.number, int(port)))
+        server = self._listening.get((target.number, number))
         if server is None:
             await asyncio.sleep(self.delay)
             raise ConnectionRefusedError(
@@ -97,6 +98,16 @@ def _own() -> Host:
     if host is None:
         raise RuntimeError("only programs on simulated hosts have a network")
     return host
+
+
+def _port(given: Any) -> int:
+    """The number of a port; 0 for None. Raises socket.gaierror, as getaddrinfo does."""
+    number = int(given) if isinstance(given, str | bytes) and given.isdigit() else given or 0
+    if not isinstance(number, int) or not 0 <= number <= LAST_PORT:
+        raise socket.gaierror(
+            socket.EAI_SERVICE, f"the port is {given!r}, and not a number from 0 to {LAST_PORT}"
+        )
+    return number
 
 
 class Server(asyncio.AbstractServer):

@@ -11,17 +11,16 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import networkx as nx
 import numpy as np
 from numpy.typing import NDArray
 
 from verbena.fabrics import Cable, Fabric, Routes, route
+from verbena.sim._world import World
+from verbena.sim.arguments import require
 from verbena.sim.build import ways
-
-if TYPE_CHECKING:
-    from verbena.sim._world import World
 
 __all__ = ["ENGINES", "Ways", "reroute", "ways_without"]
 
@@ -57,6 +56,7 @@ def reroute(
     ``engine`` is one of ENGINES, ``options`` its own. Returns the ways. Raises FabricError when the
     engine cannot route what is left.
     """
+    require("world", world, World, "a World that build made of the fabric")
     made = ways_without(fabric, down, engine, **options)
     made.set(world)
     return made
@@ -66,6 +66,10 @@ def ways_without(
     fabric: Fabric, down: Collection[Cable], engine: str = "minhop", **options: Any
 ) -> Ways:
     """What the engine makes of each part into which the fabric falls without these cables."""
+    require("fabric", fabric, Fabric, "a Fabric of verbena.fabrics")
+    require("down", down, (list, tuple, set, frozenset), "a list of cables")
+    for cable in down:
+        require("one of down", cable, Cable, "a Cable, as fabric.cables() yields them")
     if engine not in ENGINES:
         raise ValueError(
             f"routes by {engine!r} are not made anew: by {', '.join(ENGINES)} they are"
@@ -131,7 +135,10 @@ def _part(fabric: Fabric, nodes: set[str], cables: list[Cable]) -> Fabric:
 
 def _own(options: dict[str, Any], part: Fabric) -> dict[str, Any]:
     """Roots that are in this part; without any the engine finds its own."""
-    roots = [name for name in options.get("roots") or () if name in part.graph]
+    given = options.get("roots") or []
+    if isinstance(given, str) or not isinstance(given, Collection):
+        return options  # the engine refuses it
+    roots = [name for name in given if name in part.graph]
     return {**options, "roots": roots or None} if "roots" in options else options
 
 

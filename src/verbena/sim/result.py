@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena.sim._world import DROPS, STATES
+from verbena.sim.arguments import path_of, whole_number
 from verbena.sim.units import gigabits_text, size_text, time_text
 
 if TYPE_CHECKING:
@@ -152,15 +153,17 @@ class ScenarioResult:
         """The flows of one traffic, by name or place, or all. Raises ValueError."""
         if traffic is None:
             return self.flows
-        if isinstance(traffic, str):
-            traffic = self._traffic_number(traffic)
-        chosen: NDArray[np.void] = self.flows[self.flows["traffic"] == traffic]
+        number = self._traffic_number(traffic)
+        chosen: NDArray[np.void] = self.flows[self.flows["traffic"] == number]
         return chosen
 
-    def _traffic_number(self, name: str) -> int:
-        if name not in self.traffic:
-            raise ValueError(f"no traffic {name!r}: there is {', '.join(self.traffic)}")
-        return self.traffic.index(name)
+    def _traffic_number(self, traffic: str | int) -> int:
+        """The place of a traffic, which is given by its name or place. Raises ValueError."""
+        if not isinstance(traffic, str):
+            return whole_number("traffic", traffic, 0, len(self.traffic) - 1)
+        if traffic not in self.traffic:
+            raise ValueError(f"no traffic {traffic!r}: there is {', '.join(self.traffic)}")
+        return self.traffic.index(traffic)
 
     def durations(self, traffic: str | int | None = None) -> NDArray[np.int64]:
         """[done flows]: from start to finish, in ps; of UC and UD those that arrived whole."""
@@ -191,8 +194,7 @@ class ScenarioResult:
         is for all that had waited for it, and a rate may be more than a link's.
         Raises ValueError where there is no such traffic.
         """
-        if isinstance(traffic, str):
-            traffic = self._traffic_number(traffic)
+        traffic = self._traffic_number(traffic)
         times = self.delivered_at.astype(float)
         step = np.diff(times)
         rates = np.diff(self.delivered[:, traffic].astype(float)) * 8e12 / np.maximum(step, 1)
@@ -214,11 +216,12 @@ class ScenarioResult:
 
     def link_name(self, link: int) -> str:
         """A directed link as scenarios call it: "s0-h2", one of several cables "s0[3]-s1[4]"."""
-        return self._link_names.name(link)
+        return self._link_names.name(whole_number("link", link, 0, len(self.links) - 1))
 
     def end_name(self, number: int) -> str:
         """A flow's source or target: a host, or a group."""
         some = len(self.nodes)
+        number = whole_number("number", number, 0, some + len(self.groups) - 1)
         return self.nodes[number] if number < some else self.groups[number - some]
 
     def link(self, name: str) -> int:
@@ -230,6 +233,8 @@ class ScenarioResult:
 
     def queue(self, link: int, class_: int = 0) -> NDArray[np.uint32]:
         """[t]: what waited at ``times`` for a directed link. Raises ValueError if not sampled."""
+        whole_number("link", link, 0, len(self.links) - 1)
+        whole_number("class_", class_, 0, 255)
         place = np.nonzero((self.queues["link"] == link) & (self.queues["class"] == class_))[0]
         if not len(place):
             raise ValueError(f"the queue of {self.link_name(link)} was not sampled")
@@ -384,20 +389,20 @@ class ScenarioResult:
         """
         from verbena.sim import parquet
 
-        parquet.write(self, Path(folder))
+        parquet.write(self, path_of("folder", folder))
 
     @classmethod
     def from_parquet(cls, folder: str | Path) -> ScenarioResult:
         """What ``to_parquet`` wrote; ``fabric`` is not kept. Raises OSError, ValueError."""
         from verbena.sim import parquet
 
-        return parquet.read(Path(folder))
+        return parquet.read(path_of("folder", folder))
 
     def timeline(self, path: str | Path) -> None:
         """Trace events that Perfetto (ui.perfetto.dev) and chrome://tracing open."""
         from verbena.sim import timeline
 
-        timeline.write(self, Path(path))
+        timeline.write(self, path_of("path", path))
 
     def plot(self, folder: str | Path, format: str = "png") -> list[Path]:
         """Pictures of throughput, queues, completion times and links, in a folder that is made.
@@ -407,7 +412,7 @@ class ScenarioResult:
         """
         from verbena.sim import plots
 
-        return plots.write(self, Path(folder), format)
+        return plots.write(self, path_of("folder", folder), format)
 
 
 # What the status of a flow that failed means here; others are of no flow.

@@ -12,6 +12,7 @@ from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 from ._world import World
+from .arguments import check_programs, require, run_settings, unknown_name
 from .build import build, host_ports
 from .errors import Deadlock, Interrupted
 from .hosts import Host, Hosts, PKeys
@@ -80,11 +81,9 @@ def run(
     there is not; RuntimeError where an event loop runs already, as in a notebook: there,
     ``await asyncio.to_thread(sim.run, programs, fabric)``.
     """
-    _check_words(programs, world)
-    if not control_delay >= 0:
-        raise ValueError(f"control_delay is {control_delay!r}, and not 0 s or more")
-    if until is not None and not until >= 0:
-        raise ValueError(f"until is {until!r}, and not 0 s or more")
+    check_programs(programs)
+    _check_keywords(world)
+    given = run_settings(until=until, control_delay=control_delay, background=background, seed=seed)
     if asyncio._get_running_loop() is not None:
         raise RuntimeError(
             "sim.run has an event loop of its own, and one runs here already: in a notebook,"
@@ -92,25 +91,21 @@ def run(
         )
     hosts = _hosts(fabric, switch, seed, pkeys, world)
     plan = {hosts[name]: program for name, program in programs.items()}
-    for name in background:
+    for name in given.background:
         if name not in programs:
-            raise ValueError(f"background names {name!r}, and no program runs there")
+            text = unknown_name("program on host", name, programs)
+            raise ValueError(f"background: {text}")
     result = Result(hosts.world, hosts)
-    loop = Loop(hosts, control_delay)
+    loop = Loop(hosts, given.control_delay)
     try:
-        _run(loop, _main(plan, background, until, result), result)
+        _run(loop, _main(plan, given.background, given.until, result), result)
     finally:
         _close(loop)
     return result
 
 
-def _check_words(programs: object, options: Mapping[str, Any]) -> None:
-    """Raise TypeError, which says what to write, for other programs and for unknown keywords."""
-    if not isinstance(programs, Mapping):
-        raise TypeError(
-            f"programs are a dictionary, by host, as {{'h0': server, 'h1': client}}, and not"
-            f" {type(programs).__name__}"
-        )
+def _check_keywords(options: Mapping[str, Any]) -> None:
+    """Raise TypeError for a keyword that neither ``run`` nor World has; it names the nearest."""
     for name in options:
         if name not in WORLD:
             own = [each for each in inspect.signature(run).parameters if each != "world"]
@@ -127,14 +122,20 @@ def _hosts(
     options: dict[str, Any],
 ) -> Hosts:
     if isinstance(fabric, World):
-        if switch or options:
-            raise ValueError("a World is made already: switch and its keywords come too late")
+        if late := [*(["switch"] if switch is not None else []), *options]:
+            raise ValueError(
+                f"the fabric is a World, whose settings were given when it was made: leave out "
+                f"{', '.join(late)}"
+            )
         return Hosts(fabric, seed=seed, pkeys=pkeys)
     from verbena import fabrics
 
+    wanted = "a World, or a fabric of verbena.fabrics, with or without routes"
+    require("fabric", fabric, (fabrics.Fabric, fabrics.Routes), wanted)
     routes = fabrics.route(fabric) if isinstance(fabric, fabrics.Fabric) else fabric
-    given = options.get("framing")
-    framing = None if given is None or isinstance(given, str) else list(options.pop("framing"))
+    framing = None
+    if not isinstance(options.get("framing"), str | None):
+        framing = options.pop("framing")
     world = World(seed, **options)
     build(world, routes, switch, framing=framing)
     tables = routes.tables
@@ -184,10 +185,26 @@ def _start(
     loop: asyncio.AbstractEventLoop, host: Host, program: Program, result: Result
 ) -> asyncio.Task[None]:
     with host.here():
-        coroutine = program() if callable(program) else program
+        coroutine = _called(host.name, program) if callable(program) else program
         if not inspect.iscoroutine(coroutine):
-            raise TypeError(f"the program of {host.name} is no coroutine, but {coroutine!r}")
+            raise TypeError(
+                f"the program of {host.name} returned {coroutine!r}, and no coroutine: is it "
+                "written with async def?"
+            )
         return loop.create_task(_program(host, coroutine, result), name=host.name)
+
+
+def _called(name: str, program: Callable[[], Any]) -> Any:
+    """What the function returns. Raises TypeError if it needs arguments."""
+    with suppress(ValueError):  # a function of C may have no signature
+        try:
+            inspect.signature(program).bind()
+        except TypeError as error:
+            raise TypeError(
+                f"the program of {name} is called without arguments ({error}): bind them with "
+                "functools.partial"
+            ) from None
+    return program()
 
 
 async def _program(host: Host, program: Awaitable[Any], result: Result) -> None:

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from verbena import fabrics
 from verbena.sim import limits, work
 from verbena.sim import result as results
-from verbena.sim._world import World
+from verbena.sim._world import CAPTURE_LEAST, CAPTURE_MOST, World
+from verbena.sim.arguments import require, whole_number
 from verbena.sim.build import add_group, build, levels
 from verbena.sim.document import Document, ScenarioError, Section
 from verbena.sim.lockout import lockout_note
@@ -103,6 +105,7 @@ class Scenario:
         """A scenario's file, or the name of a ready one. Raises ScenarioError, OSError."""
         from verbena.sim import ready
 
+        require("path", path, (str, PathLike), "a file or the name of a ready scenario")
         found = ready.find(path) if isinstance(path, str) else None
         path = found or Path(path)
         ready.check(path)
@@ -111,11 +114,16 @@ class Scenario:
     @classmethod
     def parse(cls, text: str, *, name: str = "scenario", folder: str | Path = ".") -> Scenario:
         """From TOML; other files are looked for in the folder. Raises ScenarioError."""
+        require("text", text, str, "the text of a TOML file")
+        require("name", name, str, "the name of the scenario")
+        require("folder", folder, (str, PathLike), "a folder")
         return cls(Document.parse(text, name), folder)
 
     @classmethod
     def make(cls, settings: Mapping[str, Any], *, name: str = "scenario") -> Scenario:
         """From settings as tomllib would give them. Raises ScenarioError."""
+        require("settings", settings, Mapping, "a dictionary, as tomllib.load returns it")
+        require("name", name, str, "the name of the scenario")
         return cls(Document(name, settings))
 
     def changed(self, changes: Mapping[str, Any], whose: str = "changed") -> Scenario:
@@ -123,12 +131,14 @@ class Scenario:
 
         Raises ScenarioError.
         """
+        _require_changes(changes)
         return Scenario(self.document.changed(changes, whose), self.folder)
 
     def variant(
         self, name: str, changes: Mapping[str, Any] | None = None, whose: str = "changed"
     ) -> Scenario:
         """As changed by [variants.NAME], and then by ``changes``. Raises ScenarioError."""
+        _require_changes({} if changes is None else changes)
         document = self.document.varied(name)
         return Scenario(document.changed(changes or {}, whose), self.folder)
 
@@ -495,6 +505,11 @@ class Scenario:
         for a link or a file that is there twice and for another number of bytes, OSError for a file
         that cannot be written.
         """
+        _require_files(captures)
+        if capture_bytes is not None:
+            whole_number("capture_bytes", capture_bytes, CAPTURE_LEAST, CAPTURE_MOST)
+        if progress is not None and not callable(progress):
+            raise TypeError(f"progress is {progress!r}, and not a function of the World")
         if seed is not None and seed != self.seed:
             return self.changed({"seed": seed}, "run").run(
                 progress=progress, captures=captures, capture_bytes=capture_bytes
@@ -631,6 +646,23 @@ class Scenario:
         columns["port"], columns["to_port"] = links["src_port"], links["dst_port"]
         columns["to_node"], columns["delay"] = links["dst"], links["delay_ps"]
         return structured(results.LINKS, columns, len(seen))
+
+
+def _require_changes(changes: object) -> None:
+    """Raise TypeError for what is no dictionary of settings."""
+    require("changes", changes, Mapping, "a dictionary, as {'switch.buffer': '64 KiB'}")
+    assert isinstance(changes, Mapping)
+    for key in changes:
+        require("a key of changes", key, str, "the name of a setting, as 'switch.buffer'")
+
+
+def _require_files(captures: object) -> None:
+    """Raise TypeError for what is no dictionary of files by link."""
+    wanted = "a dictionary, as {'h0-s0': 'h0.pcapng'}"
+    require("captures", {} if captures is None else captures, Mapping, wanted)
+    assert isinstance(captures, Mapping | None)
+    for link, path in (captures or {}).items():
+        require(f"the capture of {link}", path, (str, PathLike), "the name of a file")
 
 
 def _decoded(path: Path) -> str:

@@ -60,9 +60,9 @@ def _routing(
     tables = {"routing": routing, "switch.own": next(_balanced(switch.get("own", [])), {})}
     for name, table in tables.items():
         if table.get("balance") == "packet" and not has_choice:
-            source = f"engine = {engine!r}" if engine else "a file's tables"
+            source = f'engine = "{engine}"' if engine else "a file's tables"
             yield (
-                f'{name}.balance = "packet" does nothing: {source.replace(chr(39), chr(34))} '
+                f'{name}.balance = "packet" does nothing: {source} '
                 'gives each host one way; engine = "ecmp" gives several'
             )
     events = settings.get("event", [])

@@ -61,7 +61,7 @@ def _check_engine(section: Section, asked: Mapping[int, Section], routing: Routi
     if routing.engine in ENGINES:
         return
     where = section if "reroute" in section else next(iter(asked.values()))
-    what = f"{routing.engine!r}" if routing.engine else "tables from a file"
+    what = f'engine = "{routing.engine}"' if routing.engine else "tables from a file"
     raise where.error(
         "reroute",
         f"is not for {what}: connections keep their lanes, so routes are made anew by engines "

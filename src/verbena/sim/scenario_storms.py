@@ -9,7 +9,7 @@ from typing import Annotated
 from msgspec import field
 
 from verbena.fabrics import Tables
-from verbena.sim.document import Section
+from verbena.sim.document import Section, toml_text
 from verbena.sim.scenario_switch import Switching
 from verbena.sim.settings import TIME, Settings, unit
 
@@ -41,9 +41,9 @@ def read_storms(sections: list[Section], tables: Tables, switching: Switching) -
         of = section.read(_Table, {"class": switching.level})
         number = tables.number.get(of.host, tables.host_count)
         if number >= tables.host_count:
-            raise section.error("host", f"is {of.host!r}, and no host")
+            raise section.error("host", f"= {toml_text(of.host)}: there is no such host")
         if of.level >= len(lanes) or lanes[of.level].flow != "pauses":
-            raise section.error(None, "is for a class with flow = 'pauses'")
+            raise section.error(None, 'is for a class with flow = "pauses"')
         if of.until is not None and of.until <= of.at:
             raise section.error("until", "is not after its beginning")
         found.append(Storm(number, of.level, of.at, of.until))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from verbena.fabrics import Routes
 from verbena.sim._world import World
-from verbena.sim.document import Section
+from verbena.sim.document import Section, toml_text
 from verbena.sim.settings import fields_of, given, unit
 from verbena.sim.world_settings import (
     LANES_MOST,
@@ -171,7 +171,7 @@ def _switch(name: object, routes: Routes) -> int:
     tables = routes.tables
     number = tables.number.get(name, -1) if isinstance(name, str) else -1
     if number < tables.host_count:
-        raise ValueError(f"there is no switch {name!r}")
+        raise ValueError(f"there is no switch {toml_text(name)}")
     return int(number - tables.host_count)
 
 
@@ -224,7 +224,7 @@ def _only_class(section: Section, keys: SwitchKeys) -> _Class:
 def _check_class(part: Section, one: _Class) -> None:
     for name, flow in ONLY_FOR.items():
         if name in part and one.flow != flow:
-            raise part.error(name, f"is only for flow = {flow!r}")
+            raise part.error(name, f'is only for flow = "{flow}"')
     if one.flow == "credits" and "room" not in part:
         raise part.error(None, "needs the key 'room': bytes of each input's buffer")
 

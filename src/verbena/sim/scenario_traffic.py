@@ -16,7 +16,7 @@ from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError, Workload
 from verbena.fabrics.collectives import COLLECTIVES, flow_count
 from verbena.sim._world import World
-from verbena.sim.document import UNITS, Section, names_of
+from verbena.sim.document import UNITS, Section, names_of, toml_text
 from verbena.sim.scenario_patterns import ANY, LATEST, Flows, Pattern, Place
 from verbena.sim.scenario_switch import Switching, world_of
 from verbena.sim.settings import MANY, Settings, unit
@@ -72,7 +72,7 @@ def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
 
     def host(value: object) -> str:
         if not isinstance(value, str) or value not in hosts:
-            raise ValueError(f"there is no host {value!r}")
+            raise ValueError(f"there is no host {toml_text(value)}")
         return value
 
     made: list[Group] = []
@@ -80,7 +80,7 @@ def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
         of = section.read(_GroupTable, {"host": host})
         name, members, root = of.name, of.members, of.root
         if name in {group.name for group in made}:
-            raise section.error("name", f"= {name!r}: another group has this name")
+            raise section.error("name", f"= {toml_text(name)}: another group has this name")
         if len(set(members)) != len(members):
             raise section.error("members", "has a host twice")
         try:

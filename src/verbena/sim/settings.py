@@ -45,9 +45,13 @@ def unit(name: str) -> Meta:
 SIZE, TIME = unit("size"), unit("time")  # in bytes and ps
 MANY = unit("many")  # a list, for which one thing may stand
 Bytes = Annotated[int, SIZE, Meta(ge=0, le=2**32 - 1)]
-_NOUNS = {"size": "a number of bytes", "time": "a time"}
+_NOUNS = {"size": "a number of bytes", "time": "a time"}  # where units are written
+_UNITS = {  # where plain numbers are
+    "size": " of bytes", "time": " of ps", "bits": " of bits per second", "seconds": " of seconds",
+}  # fmt: skip
 _NO_LIMIT = 2**62  # from here on a bound is the computer's, and not worth a word
-_PATH = re.compile(r"(.*?)(?: - at `(?:key` in `)?\$(.*)`)?", re.DOTALL)
+_PATH = re.compile(r"(.*?)(?: - at `(key` in `)?\$(.*)`)?", re.DOTALL)
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"Object missing required field `(.*)`")
 
@@ -73,6 +77,7 @@ class Refused(ValueError):
     missing: str = ""
     names: Collection[str] = ()
     needed: Collection[str] = ()
+    choices: Collection[str] = ()
 
     def __str__(self) -> str:
         return self.says or self.wanted
@@ -177,22 +182,32 @@ def _refused(
     found = _PATH.fullmatch(str(error))
     assert found is not None
     value, based = both
-    for name, number in re.findall(r"\.(\w+)|\[(\d+)\]", found[2] or ""):
-        step: str | int = name or int(number)
+    for match in _STEP.finditer(found[3] or ""):
+        step = match[1] or (int(match[2]) if match[2] else _first_wrong(based))
         info = _inner(info, based, step)
         based = based[step]
         key = (*key, step)
         value = _part(value, step, based)
+    if found[2]:  # a key of this table
+        wrong = next(name for name in value if not isinstance(name, str))
+        return Refused(key, value, says=f"a key is {wrong!r}: it is to be text")
     fields = _fields(info, value)
     if unknown := _UNKNOWN.fullmatch(found[1]):
         needed = [name for name, field in fields.items() if field.required and name not in value]
         return Refused(key, value, unknown=unknown[1], names=_keys(info, value), needed=needed)
     if missing := _MISSING.fullmatch(found[1]):
-        return Refused(key, value, missing=missing[1], names=_keys(info, value))
+        choices, _ = _wanted(_inner(info, value, missing[1]), units)
+        names = _keys(info, value)
+        return Refused(key, value, missing=missing[1], names=names, choices=choices)
     if isinstance(error.__cause__, ValueError):
         return Refused(key, value, says=str(error.__cause__))
     names, wanted = _wanted(info, units)
     return Refused(key, value, names=names, wanted=wanted)
+
+
+def _first_wrong(tables: Mapping[str, Any]) -> str:
+    """The key of the first value that is no table, in a table of tables."""
+    return next(name for name, value in tables.items() if not isinstance(value, Mapping))
 
 
 def _part(value: Any, step: str | int, based: Any) -> Any:
@@ -253,6 +268,8 @@ def _inner(info: inspect.Type, value: Any, step: str | int) -> inspect.Type:
         info = _bare(_chosen(info, value) or info)
     if isinstance(info, inspect.ListType):
         return info.item_type
+    if isinstance(info, inspect.DictType):
+        return info.value_type
     if isinstance(info, inspect.TupleType) and isinstance(step, int):
         return info.item_types[step]
     return _fields(info)[str(step)].type
@@ -260,10 +277,11 @@ def _inner(info: inspect.Type, value: Any, step: str | int) -> inspect.Type:
 
 def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
     """Names, of which the value is to be one, and a noun."""
-    noun = ""
+    noun = of = ""
     while isinstance(info, inspect.Metadata):
         name = str((info.extra or {}).get("unit"))
         noun = noun or (_NOUNS.get(name, "") if name in units else "")
+        of = of or _UNITS.get(name, "")
         info = info.type
     if isinstance(info, inspect.UnionType):
         types = [one for one in info.types if not isinstance(one, inspect.NoneType)]
@@ -274,12 +292,24 @@ def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
     if isinstance(info, inspect.IntType | inspect.FloatType):
         whole = "a whole number" if isinstance(info, inspect.IntType) else "a number"
         shown = time_text if noun == _NOUNS["time"] else "{:.16g}".format
-        return [], (noun or whole) + _range(info, shown)
+        return [], (noun or whole + of) + _range(info, shown)
     if isinstance(info, inspect.ListType):
-        what = "a list of tables" if _of_tables(info.item_type) else "a list"
-        return [], what if info.max_length is None else f"{what}, at most {info.max_length}"
+        most = "" if info.max_length is None else f", at most {info.max_length}"
+        return [], f"a list{_of_what(info.item_type, units)}{most}"
+    if isinstance(info, inspect.TupleType):
+        parts = [_wanted(one, units)[1] for one in info.item_types]
+        return [], f"a list of {len(parts)}, {' and '.join(parts)}"
     simple = {inspect.StrType: "text, in quotes", inspect.BoolType: "true or false"}
     return [], simple.get(type(info), "a table" if _of_tables(info) else "something else")
+
+
+def _of_what(item: inspect.Type, units: Units) -> str:
+    """ " of tables", where a list is of tables, text or other lists."""
+    if _of_tables(item):
+        return " of tables"
+    if isinstance(_bare(item), inspect.StrType):
+        return " of texts"
+    return " of lists" if isinstance(_bare(item), inspect.TupleType) else ""
 
 
 def _of_tables(info: inspect.Type) -> bool:

@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 
 from verbena.progress import Line
 from verbena.sim import limits
-from verbena.sim.document import Document, plain
+from verbena.sim.arguments import require, whole_number
+from verbena.sim.document import Document, plain, toml_text
 from verbena.sim.parquet import arrow, with_metadata, with_units
 from verbena.sim.result import DONE, FAILED, INCOMPLETE, ScenarioResult
 from verbena.sim.scenario import Scenario
@@ -30,6 +31,8 @@ from verbena.version import full_version
 
 __all__ = ["Sweep", "SweepError", "measures", "sweep"]
 
+WORKERS_MOST = 1 << 16
+SEEDS_MOST = 1 << 40
 LOOKS = 0.2  # s between two lines about how far a sweep is, at least
 POINT_BYTES = 3000  # of a point and its row, on the way and in the table
 Measure = Callable[[ScenarioResult], Mapping[str, float]]
@@ -162,6 +165,7 @@ def sweep(
     on; with ``quiet`` nothing is.
     """
     _check_guard()
+    _check_arguments(scenario, over, workers, measure)
     points = list(_points(scenario, over or {}, seeds))
     for point in {_text(_without_seed(point)): point for point in points}.values():
         Scenario(_changed(scenario.document, point), scenario.folder)
@@ -182,6 +186,17 @@ def sweep(
             stacklevel=2,
         )
     return Sweep(tuple(points), columns, _about(scenario, measure))
+
+
+def _check_arguments(scenario: object, over: object, workers: int | None, measure: object) -> None:
+    """Raise TypeError or ValueError before anything runs."""
+    require("scenario", scenario, Scenario, "a Scenario, as Scenario.load makes it")
+    wanted = "a dictionary of lists, as {'switch.buffer': ['64 KiB', '1 MiB']}"
+    require("over", {} if over is None else over, Mapping, wanted)
+    if workers is not None:
+        whole_number("workers", workers, 1, WORKERS_MOST)
+    if not callable(measure):
+        raise TypeError(f"measure is {measure!r}, and not a function of a ScenarioResult")
 
 
 def _about(scenario: Scenario, measure: Measure) -> dict[str, Any]:
@@ -217,12 +232,16 @@ def _points(
         if seeds is not None:
             raise ValueError("sweep: there are seeds, and over has 'seed': one of them is enough")
         seeds, over = over["seed"], {key: over[key] for key in over if key != "seed"}
-    if isinstance(seeds, int):
+    if not isinstance(seeds, Iterable) and seeds is not None:
+        seeds = whole_number("seeds", seeds, 1, SEEDS_MOST)
         seeds = range(scenario.seed, scenario.seed + seeds)
+    if isinstance(seeds, str | bytes | Mapping):
+        raise ValueError(f"sweep: seeds is {seeds!r}, and not a number or a list of numbers")
     chosen: Sequence[Any] = [scenario.seed] if seeds is None else seeds  # type: ignore[assignment]
     chosen = chosen if isinstance(chosen, range) else plain(list(chosen))
     count = 1
     for key, values in {**over, "seeds": chosen}.items():
+        require("a key of over", key, str, "the name of a setting, as 'switch.buffer'")
         if not isinstance(values, Sized):
             raise ValueError(f"sweep: {key} is to have a list of values, and has {values!r}")
         if isinstance(values, str | bytes | Mapping):  # it would be taken apart
@@ -243,7 +262,7 @@ def _without_seed(point: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text(point: Mapping[str, Any]) -> str:
-    return ", ".join(f"{key} = {value!r}" for key, value in point.items())
+    return ", ".join(f"{key} = {toml_text(value)}" for key, value in point.items())
 
 
 def _changed(document: Document, point: Mapping[str, Any]) -> Document:
@@ -292,7 +311,10 @@ def _run(job: Job) -> Mapping[str, Any]:
         result = made.run()
         if result.end == "interrupted":
             raise KeyboardInterrupt
-        return dict(measure(result))
+        row = measure(result)
+        if not isinstance(row, Mapping) or not all(isinstance(name, str) for name in row):
+            raise TypeError(f"measure returned {row!r}, and not a dictionary of numbers by name")
+        return dict(row)
     except Exception as error:
         raise SweepError(f"with {_text(point)}: {type(error).__name__}: {error}", point) from error
 

@@ -41,7 +41,8 @@ def _quantity(value: object, units: dict[str, int], what: str, known: str) -> in
     if found is None:
         raise ValueError(f"is not {what}")
     if found[2] not in units:
-        raise ValueError(f"has the unit {found[2]!r}, which is not one of {known}{_bits(found[2])}")
+        unit = found[2]
+        raise ValueError(f'has the unit "{unit}", which is not one of {known}{_bits(unit)}')
     exact = Fraction(found[1]) * units[found[2]]
     if exact.denominator != 1 and exact > 1000:
         exact = Fraction(round(exact))

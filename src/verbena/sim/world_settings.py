@@ -14,18 +14,18 @@ from typing import Annotated, Any, Literal, TypeVar
 import numpy as np
 from msgspec import Meta, field
 
-from verbena.sim.settings import SIZE, TIME, Bytes, Refused, Settings, Units, read, unit
+from verbena.sim.settings import SIZE, TIME, Bytes, Refused, Settings, Units, meant, read, unit
 
 __all__ = [
     "Adapter", "Cct", "CctLevel", "Congestion", "Dcqcn", "Flow", "Hpcc", "Lane", "Switch",
-    "SwitchKeys", "Tcp", "WorldSettings", "switch_settings", "world_settings",
+    "SwitchKeys", "Tcp", "WorldSettings", "checked", "switch_settings", "world_settings",
 ]  # fmt: skip
 
 T = TypeVar("T")
 Flow = Literal["lossy", "credits", "pauses"]
 Some = Annotated[int, SIZE, Meta(ge=1, le=2**32 - 1)]
 Level = Annotated[int, Meta(ge=0, le=15)]
-_Delay = Annotated[int, Meta(ge=0, le=10**12)]
+_Delay = Annotated[int, TIME, Meta(ge=0, le=10**12)]
 _Time = Annotated[int, TIME, Meta(ge=0, le=2**62)]
 _Step = Annotated[int, TIME, Meta(ge=1000, le=2**62)]
 _BitRate = Annotated[float, unit("bits"), Meta(gt=0, lt=1e15)]
@@ -261,15 +261,13 @@ class Switch(SwitchKeys, kw_only=True):
         if ports:
             raise ValueError(f"a port of fecn_victims is {ports[0]}, and there are {self.ports}")
         if at == "input" and not self.lanes:
-            raise ValueError("fecn_at is 'input': without lanes inputs have no buffers")
+            raise ValueError("fecn_at is input: without lanes inputs have no buffers")
         if (self.fecn_rate or victims) and not self.fecn:
             raise ValueError(
                 "fecn_rate and fecn_victims are about fecn, which is 0: nothing gets it"
             )
         if victims and at != "root":
-            raise ValueError(
-                f"fecn_victims is for fecn_at='root': with {at!r} victims get it anyway"
-            )
+            raise ValueError(f"fecn_victims is for fecn_at root: with {at} victims get it anyway")
 
 
 # ---- what World calls ---------------------------------------------------------------------------
@@ -281,7 +279,7 @@ def _three(value: Any) -> Any:
         return value
     parts = list(value)
     if len(parts) != 3:
-        raise ValueError("is to be (Kmin, Kmax, Pmax)")
+        raise ValueError(f"it has {len(parts)} values, and not the three of (Kmin, Kmax, Pmax)")
     return dict(zip(("low", "high", "most"), parts, strict=True))
 
 
@@ -290,15 +288,17 @@ UNITS: Units = {"mark": _three, "whole": int}
 
 def world_settings(given: Mapping[str, Any]) -> WorldSettings:
     """World's keywords but the seed. Raises ValueError, and TypeError for an unknown keyword."""
-    return _checked({**given, "tcp": given.get("tcp") or {}}, WorldSettings)
+    tcp = given.get("tcp")
+    return checked({**given, "tcp": {} if tcp is None else tcp}, WorldSettings)
 
 
 def switch_settings(given: Mapping[str, Any]) -> Switch:
     """Those of World.add_switch. Raises ValueError, and TypeError for an unknown keyword."""
-    return _checked(given, Switch)
+    return checked(given, Switch)
 
 
-def _checked(given: Mapping[str, Any], kind: type[T]) -> T:
+def checked(given: Mapping[str, Any], kind: type[T]) -> T:
+    """The structure of these keywords. Raises as ``world_settings`` does."""
     try:
         return read(_plain(given), kind, UNITS)
     except Refused as error:
@@ -312,24 +312,42 @@ def _plain(value: Any) -> Any:
         return value.tolist()
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | range):
+    if isinstance(value, list | tuple | range | set | frozenset):
         return [_plain(item) for item in value]
     return value
 
 
 def _text(error: Refused) -> str:
     name = ".".join(map(str, error.key))
+    head = f"{name}{': ' if name else ''}"
     if error.unknown is not None:
-        keys = ", ".join(sorted(error.names))
-        return f"{name}{': ' if name else ''}unknown key {error.unknown}: there are {keys}"
+        what = "key" if name else "keyword"
+        known = ", ".join(sorted(error.names))
+        hint = meant(error.unknown, error.names)
+        return f"{head}unknown {what} {error.unknown}: {hint}there are {known}"
     if error.missing:
-        return f"{name} needs {error.missing}"
+        choices = f": one of {', '.join(error.choices)}" if error.choices else ""
+        return f"{name} needs {error.missing}{choices}"
     if error.says:
-        return f"{name}{': ' if name else ''}{error.says}"
-    noun = {"a table": "a dictionary", "true or false": "True or False"}.get(
-        error.wanted, error.wanted
-    )
-    named = f"one of {', '.join(error.names)}" if error.names else ""
+        return f"{head}{error.says}"
     value = repr(error.value)
     shown = value if len(value) <= 60 else f"{value[:57]}..."
-    return f"{name} is {shown}, and not {' or '.join(filter(None, (named, noun)))}"
+    return f"{name} is {shown}, and not {' or '.join(filter(None, (_one_of(error), _noun(error))))}"
+
+
+def _one_of(error: Refused) -> str:
+    """The names that a value may be."""
+    if len(error.names) == 1:
+        return repr(next(iter(error.names)))
+    return f"one of {', '.join(error.names)}" if error.names else ""
+
+
+def _noun(error: Refused) -> str:
+    """What a value is to be, in Python's words and not in TOML's."""
+    words = {
+        "a table": "a dictionary",
+        "true or false": "True or False",
+        "text, in quotes": "a string",
+    }
+    noun = words.get(error.wanted, error.wanted)
+    return noun.replace("list of tables", "list of dictionaries").replace("of texts", "of strings")
