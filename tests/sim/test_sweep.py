@@ -127,7 +127,7 @@ def test_a_long_sweep_says_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("verbena.progress.FIRST", 0.0)
-    monkeypatch.setattr("verbena.sim.sweeps.LOOKS", 0.0)
+    monkeypatch.setattr("verbena.sim.sweeps.PROGRESS_INTERVAL", 0.0)
     sweep(Scenario.parse(TEXT), seeds=3, workers=1, quiet=True)
     assert capsys.readouterr().err == ""
     sweep(Scenario.parse(TEXT), seeds=3, workers=1)

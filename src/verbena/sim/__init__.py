@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Fabrics in virtual time: simulated hosts with the packet engine that also runs live.
+"""Simulated fabrics in virtual time: hosts with the same packet engine that sends RoCE packets
+live.
 
-``World`` is the network itself; ``run`` starts programs on its hosts. ``Scenario`` makes one of a
-TOML file and runs it to a ``ScenarioResult``, ``sweep`` with many settings. These need networkx:
-``pip install '.[sim]'`` in the checkout.
+``World`` is one fabric, ``build`` makes it from routes of ``verbena.fabrics``, and ``run`` starts
+asyncio programs on its hosts. ``Scenario`` reads a fabric with its traffic from a TOML file and
+returns a ``ScenarioResult``; ``sweep`` runs a scenario with many settings. All of these but World
+need networkx (``pip install '.[sim]'`` in the checkout), so their modules are imported when they
+are first used.
 """
 
 from __future__ import annotations
@@ -61,7 +64,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """World alone needs no networkx."""
+    """Import what needs networkx at its first use; World alone does not need it."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)

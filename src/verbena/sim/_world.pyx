@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: embedsignature=False, freethreading_compatible=False
-"""The compiled binding of the simulated fabric: hosts, switches, links, flows, and the run."""
+"""The compiled binding of the simulated fabric: hosts, switches, links, flows, and the run.
+
+It passes settings to the core in C (src/native/sim and src/native/event) and copies what was
+measured. One thread at a time uses a World; ``run`` releases the interpreter's lock. The files
+_world_*.pxi are parts of this module.
+"""
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
@@ -59,7 +64,7 @@ UNLIMITED = 2**32 - 1
 
 cdef enum:
     SAMPLES_DEFAULT = 1 << 28  # bytes of the records of one sampler
-    SLICE = 200000  # events between two looks at signals
+    SLICE = 200000  # events after which signals are checked
     FRAME_OVERHEAD = 106  # the most that framing and headers add to a payload of data
 
 
@@ -75,38 +80,47 @@ include "_world_samples.pxi"
 cdef class World:
     """A fabric in virtual time. Times are whole picoseconds, rates bits per second, sizes bytes.
 
-    ``seed``: of everything that is drawn by lot; runs with one seed are equal to the byte.
-    ``framing``: what a packet costs on the wire: "ethernet" (RoCE v2, with preamble and gap),
-    "infiniband" (LRH and CRCs, GRH of multicast), or "bare": its payload, and 64 bytes for one
-    without.
-    ``mtu``, ``timeout`` (4.096 us * 2**timeout, 0: none), ``retry_count`` (0: a lost packet ends
-    the connection), ``rd_atomic`` (READs outstanding), ``window`` (bytes in flight, 1 MiB),
-    ``ack_bytes`` (one acknowledgement for so many), ``burst`` (packets before the next
-    connection's turn): of every connection.
-    ``recovery``: a loss repeats what follows it ("go-back-n"), or its message ("go-back-0").
-    ``congestion``: None, or how senders react to marks: {"kind": "dcqcn", "set": "paper" or
-    "adapter", ...fields of vb_dcqcn_config} or {"kind": "cct", "gaps": [packet times], "limit",
-    "increase" (1), "timer" (150 * 1.024 us), "min" (0), "trigger" (0: none), "levels": {level:
-    {of the last four, what it has of its own}}}; each with "notice_interval" (50 us, cct: 0), the
-    time between two notifications of a connection. Those have the ``notice_level``; None: that of
-    their connection's acknowledgements. A gap is the nearest that a table's entry can be: eighths
-    up to 2047, at most 16383.
-    {"kind": "hpcc", "base_rtt": ps, "target", "stages", "add"}: by what switches say of themselves.
+    Add hosts and switches, connect them, set the routes of the switches (``build`` does all of this
+    for a fabric of ``verbena.fabrics``), add flows, and ``run``.
 
-    ``hop_limit``: up to 127, of all packets: each switch takes one of it, and drops the packet when
-    none is left; tables may then lead in a circle. 0: no limit, and such flows are refused.
+    ``seed``: of everything that is random; runs with one seed are equal to the byte.
+    ``framing``: the bytes that a packet takes on a link beside its payload: "ethernet" (RoCE v2,
+    with preamble and gap), "infiniband" (LRH and CRCs; GRH for multicast), or "bare" (only the
+    payload; a packet without one takes 64 bytes).
+
+    These apply to every connection. ``mtu``: bytes. ``timeout``: 4.096 us * 2**timeout; 0 for none.
+    ``retry_count``: with 0, a lost packet ends the connection. ``rd_atomic``: outstanding READs.
+    ``window``: bytes in flight (1 MiB). ``ack_bytes``: one acknowledgement for so many bytes.
+    ``burst``: packets before the next connection has its turn. ``recovery``: after a loss,
+    everything from the lost packet on is repeated ("go-back-n"), or the whole message
+    ("go-back-0").
+
+    ``congestion``: None, or how senders react to marks.
+    {"kind": "dcqcn", "set": "paper" or "adapter", ...fields of vb_dcqcn_config}.
+    {"kind": "cct", "gaps": [packet times], "limit", "increase" (1), "timer" (150 * 1.024 us), "min"
+    (0), "trigger" (0: none), "levels": {service level: {its own values of the last four}}}. A gap
+    is rounded to what a table's entry can express: eighths up to 2047, at most 16383.
+    {"kind": "hpcc", "base_rtt": ps, "target", "stages", "add"}: by the telemetry of switches.
+    Each may have "notice_interval" (50 us for dcqcn, otherwise 0), the time between two
+    notifications (CNP or BECN) of a connection. ``notice_level``: the service level of
+    notifications; None for that of the connection's acknowledgements.
+
+    ``hop_limit``: the hop limit of all packets, up to 127. Each switch decrements it and drops the
+    packet at 0, so forwarding tables may have loops. 0: no limit, and flows into a loop are
+    refused.
 
     ``tcp``: of flows over TCP: {"mss" (1460, at most the mtu), "initial_window" (10 segments),
     "window" (16 MiB), "least_rto" (200 ms), "most_rto" (60 s), "first_rto" (as least_rto),
-    "retries" (15), "ack_delay" (0: every segment is acknowledged at once), "ecn" (False; DCTCP
-    has it anyway), "dctcp_gain" (1/16), "jitter": up to so many ps, by the seed, before a flow
-    begins and before a sender looks at an acknowledgement (a full segment's time on the slowest
-    link of the flow's way; 0: none)}.
+    "retries" (15), "ack_delay" (0: every segment is acknowledged at once), "ecn" (False; DCTCP uses
+    it always), "dctcp_gain" (1/16), "jitter": the most ps of a random delay before a flow begins
+    and before a sender processes an acknowledgement (default: the time of a full segment on the
+    slowest link of the flow's path; 0: none)}.
 
-    Hosts: ``doorbell`` ps until an adapter sees new requests, ``bus_rate`` bits/s at which payload
-    comes from memory (0: at once), ``receive_latency`` ps from a packet's arrival to what follows.
+    ``doorbell``: ps until an adapter sees new requests. ``bus_rate``: bits/s at which an adapter
+    reads payload from memory (0: at once). ``receive_latency``: ps from a packet's arrival to its
+    processing.
 
-    Wrong values raise ValueError.
+    Raises ValueError for values that are not allowed, and TypeError for an unknown keyword.
     """
 
     cdef vb_sim *_sim
@@ -114,11 +128,11 @@ cdef class World:
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
     cdef bint _waits, _detours_packets, _goes_down
-    cdef list _calls  # a heap: time, number, function
+    cdef list _calls  # a heap of (time, number, function)
     cdef uint64_t _called
     cdef int _framing
-    cdef list _infiniband  # hosts
-    cdef uint64_t _window, _tcp_window, _mss  # of a connection; HPCC has a window of its own: 0
+    cdef list _infiniband  # the hosts with this framing
+    cdef uint64_t _window, _tcp_window, _mss  # bytes; _window is 0 for HPCC, which computes its own
 
     def __cinit__(self, seed=0, **keywords):
         cdef vb_sim_config config = vb_sim_defaults()
@@ -129,7 +143,7 @@ cdef class World:
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
-        self._waits = not given.timeout  # for ever
+        self._waits = not given.timeout  # RC waits for ever
         config.retry_cnt = given.retry_count
         config.rd_atomic = given.rd_atomic
         config.engine.window_bytes = self._window = given.window
@@ -159,12 +173,13 @@ cdef class World:
             vb_sim_destroy(self._sim)
 
     cdef uint32_t _blocks(self):
-        """The bytes that a packet takes of credits, which are of whole blocks."""
+        """Return the bytes that a packet takes of credits, which are whole blocks."""
         cdef uint32_t block = VB_WORLD_CREDIT_BLOCK
         return (self._frame + block - 1) // block * block
 
     cdef int _idle(self) except -1:
-        """A world has one thread at a time: run() lets go of the interpreter's lock."""
+        """Raise RuntimeError if another thread runs the world: run() releases the interpreter's
+        lock."""
         if self._busy:
             raise RuntimeError("the world is running in another thread")
         return 0
@@ -172,10 +187,11 @@ cdef class World:
     # ---- what there is ----------------------------------------------------------------------
 
     def add_host(self, framing=None):
-        """A host with one port, number 0. Returns its node; hosts are counted from 0 besides.
+        """Add a host with one port, number 0, and return its node.
 
-        ``framing``: of what it sends, in place of the world's. Flows and programs reach InfiniBand
-        from InfiniBand only.
+        Hosts are also numbered by themselves, from 0. ``framing``: that of the host's packets, in
+        place of the world's. Flows and programs reach a host with "infiniband" only from such a
+        host.
         """
         cdef uint32_t node
         cdef int chosen = self._framing if framing is None else \
@@ -188,32 +204,37 @@ cdef class World:
         return node
 
     def add_switch(self, ports, **keywords):
-        """A switch of so many ports; returns its node.
+        """Add a switch with so many ports, and return its node.
 
         Without ``lanes`` each port has one lossy queue of ``buffer`` bytes (0: no limit), which
-        marks by ``mark`` = (Kmin, Kmax, Pmax). With lanes each is a dictionary: "flow" is "lossy"
-        ("alpha": at most so many times the free part of the shared ``buffer``), "credits" ("room":
-        bytes of each input's buffer) or "pauses" ("stop", "go" and "spare" bytes of an input:
-        xoff, xon, headroom); any may have a "mark". Lanes send by the tables ``high`` and ``low``
-        of (lane, weight) and ``high_limit`` (IBA 7.6.9); ETS is a low table that ``remembers``.
-        A packet takes the lane of its level modulo the number of lanes (see set_lanes).
-        ``turns``: an output of a switch with lanes takes packets of each "input" in turn, as a
-        crossbar does, or in the order of their "arrival", as one queue in shared memory.
-        ``watchdog``: {"detect", "restore" (ps), "action"}: a lane that is paused and has sent
-        nothing for so long drops ("drop") or sends ("forward") all, until it was free for
-        "restore".
-        ``floods``: what has no port in the table leaves by all but the one it came by.
-        ``balance``: one of several ports to a host by a hash of the "flow", or by chance for each
-        "packet". ``cut_through``: bytes after which a packet is passed on, where all ports have
-        one rate. ``lifetime``: at the head of a queue. ``fecn``: bytes of a queue above which
-        packets get FECN: at the "root" of a congestion, where the lane has credits (IBA A10); with
-        ``fecn_at`` = "output" its victims' too; with "input" by the bytes of their input's buffer,
-        wherever they go.
-        ``fecn_rate``: Marking_Rate, up to 65535: the mean number of packets that could get it
-        between two that do. ``fecn_victims``: Victim_Mask: "hosts", all ports to hosts, or a list
-        of ports, at which victims get it with "root" too.
-        ``management``: bytes of each output's queue for VL15, behind the lanes: before all of
-        them, without flow control, lost when it is full.
+        marks packets by ``mark`` = (Kmin, Kmax, Pmax). With lanes, each is a dictionary. Its "flow"
+        is "lossy" (with "alpha", a queue may take that multiple of the free part of the shared
+        ``buffer``), "credits" ("room": bytes of each input's buffer) or "pauses" ("stop", "go",
+        "spare": xoff, xon and headroom in bytes of an input). Each may have a "mark".
+        ``high``, ``low``, ``high_limit``: the tables of (lane, weight) by which lanes send (IBA
+        7.6.9). With ``remembers``, a low table keeps a lane's deficit, as ETS does.
+        A packet's lane is its service level modulo the number of lanes (see set_lanes).
+        ``turns``: an output takes packets of each "input" in turn, as a crossbar does, or in the
+        order of their "arrival", as one queue in shared memory.
+        ``watchdog``: {"detect", "restore" (ps), "action"}: a lane that was paused and has sent
+        nothing for "detect" drops ("drop") or sends ("forward") all packets, until it was not
+        paused for "restore".
+        ``floods``: a packet without a port in the table leaves by all ports except that of its
+        arrival.
+        ``balance``: one of several ports to a host is chosen by a hash of the "flow", or at random
+        for each "packet".
+        ``cut_through``: bytes after which a packet is forwarded, if all ports have one rate.
+        ``lifetime``: ps after which a packet at the head of a queue is dropped.
+        ``fecn``: bytes of a queue above which packets get FECN, at the "root" of a congestion,
+        where the lane has credits (IBA A10). With ``fecn_at`` = "output" its victims are marked,
+        too; with "input", packets are marked by the bytes in the buffer of their input.
+        ``fecn_rate``: Marking_Rate, the mean number of eligible packets between two that are
+        marked. ``fecn_victims``: Victim_Mask, a list of ports or "hosts" for all ports to hosts, at
+        which victims are marked with "root", too.
+        ``management``: bytes of each output's queue for VL15, which precedes all lanes, has no flow
+        control, and drops packets when it is full.
+
+        Raises ValueError, and TypeError for an unknown keyword.
         """
         cdef vb_world_switch_config config
         cdef vb_world_switch *sw
@@ -236,13 +257,13 @@ cdef class World:
 
     def connect(self, a, a_port, b, b_port, *, rate, delay, bit_error_rate=0.0,
                 pause_response=0, extender=0):
-        """A link: bits/s and ps in each direction, and the chance that a bit is wrong.
+        """Connect two ports by a link of ``rate`` bits/s and ``delay`` ps in each direction.
 
-        ``pause_response``: ps that its ends take to do what a pause frame says. ``extender``: bytes
-        of buffer for each lane, in each box of a pair of range extenders: one at each end, with the
-        long line between them, so that credits go round from each end to its box, and on the line,
-        where all of the buffer counts, between the boxes. Returns their nodes, the one at ``a``
-        first; None without.
+        ``bit_error_rate``: the probability that a bit is wrong. ``pause_response``: ps until an end
+        obeys a pause frame. ``extender``: the bytes of buffer for each lane in each of a pair of
+        range extenders, one at each end of the link. Credits then are exchanged between an end and
+        its extender, and between the two extenders, where the whole buffer counts. Returns the
+        extenders' nodes, the one at ``a`` first, or None without extenders. Raises ValueError.
         """
         if _count("extender", extender, 0, 2**32 - 1):
             return _connect_far(self, a, a_port, b, b_port, rate, delay, bit_error_rate, extender)
@@ -277,7 +298,10 @@ cdef class World:
         return 0
 
     def set_link(self, node, port, up, at):
-        """The link at this port goes up or down at that time, in both directions."""
+        """The link at this port goes up or down at a time in ps, in both directions.
+
+        Raises TypeError if ``up`` is not a bool, and ValueError.
+        """
         self._idle()
         self._port_of(node, port)
         if not isinstance(up, (bool, int, np.bool_)) or up not in (0, 1):
@@ -288,12 +312,12 @@ cdef class World:
         self._goes_down |= not up
 
     def call_at(self, at, function, *, looks=False):
-        """``function(world)`` is called at that time in ps, between two events of the run.
+        """Call ``function(world)`` at a time in ps, between two events of the run.
 
-        It may change the world: set routes, add flows, call again later. What it raises ends the
-        run, which may be gone on with. It is not called after a run that is over before. While a
-        program waits in a call that blocks, it is called as soon as that has returned. With
-        ``looks`` it changes nothing: a run does not wait for it.
+        It may change the world: set routes, add flows, call ``call_at`` again. An exception ends
+        the run, which can be continued. The function is not called if the run ends earlier. While a
+        program waits in a blocking call, it is called after that has returned. With ``looks`` the
+        function changes nothing, and a run does not wait for it. Raises TypeError, ValueError.
         """
         self._idle()
         time = _time("at", at, self._world.now, 2**62)
@@ -307,14 +331,16 @@ cdef class World:
         return 0
 
     def capture(self, node, port, path, size=VB_CAPTURE_BYTES_MOST):
-        """Writes what crosses the link at this port, both ways, into a pcapng file from now on.
+        """Write what crosses the link at this port, in both directions, to a pcapng file from now
+        on.
 
-        Packets are RoCE v2 frames, those of TCP flows TCP segments without a handshake, at the
-        time at which they come to the link's end, with a payload of zeros. Of each the first
-        ``size`` bytes are kept, 64 to 4352, which is all; 128 have all headers and make a small
-        file, of which Wireshark says that packets with a payload are malformed. What leaves by
-        this port is outbound. An earlier capture is overwritten; another file is an OSError.
-        Programs that read the file meanwhile find it whole.
+        Packets are RoCE v2 frames, and those of TCP flows TCP segments without a handshake. Their
+        time is that of the arrival at the link's end, and payloads are zeros. The first ``size``
+        bytes of each packet are kept, 64 to 4352, which is all. 128 bytes have all headers and make
+        a small file; Wireshark reports packets with a payload as malformed then. Packets that leave
+        by this port are outbound. Programs that read the file during the run find it consistent. An
+        earlier capture is overwritten. Raises TypeError, ValueError, and OSError, also if the path
+        has another kind of file.
         """
         cdef int error
         name = _path(path)
@@ -331,7 +357,7 @@ cdef class World:
 
     @property
     def captures_lost(self):
-        """Packets that could not be written."""
+        """The number of packets that could not be written to captures."""
         return vb_sim_captures_lost(self._sim)
 
     cdef vb_world_switch *_switch_of(self, object node) except NULL:
@@ -342,12 +368,12 @@ cdef class World:
         return self._world.node[<uint32_t>node].sw
 
     def set_routes(self, switch, ports):
-        """Row h of ``ports``, int32 of shape (hosts,) or (hosts, ways): the ports to host h.
+        """Set the forwarding table of a switch. Row h of ``ports`` has the ports to host h.
 
-        -1 ends a row; a row without a port is a host that cannot be reached from here: what comes
-        for it is dropped. Also between two runs, or in a call_at: what waits in a queue of the
-        switch leaves by it, what comes from then on takes the new ways. What was promised to flows
-        (``reserve``) stays where it is.
+        ``ports``: int32 of shape (hosts,) or (hosts, ways). -1 ends a row. A host whose row has no
+        port cannot be reached from here, and packets to it are dropped. Routes may change between
+        two runs or in a ``call_at``: packets that wait in a queue keep it, and later ones take the
+        new path. Reservations of flows (``reserve``) keep their path. Raises ValueError.
         """
         cdef vb_world_switch *sw = self._switch_of(switch)
         if sw.config.extender:
@@ -369,9 +395,10 @@ cdef class World:
         _check(vb_world_switch_set_routes(sw, &rows[0, 0], rows.shape[0], rows.shape[1]), "routes")
 
     def set_lanes(self, switch, lanes, by="level"):
-        """SL to VL: uint8 of shape (ports in, ports out, 16 levels).
+        """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).
 
-        With ``by`` = "lane" the last index is the lane by which a packet came.
+        With ``by`` = "lane" the last index is the lane on which a packet arrived. Raises
+        ValueError.
         """
         cdef vb_world_switch *sw = self._switch_of(switch)
         table = np.asarray(lanes)
@@ -389,28 +416,31 @@ cdef class World:
                              f"and no lane {table.max()}")
 
     def set_detours(self, group, *, adaptive=True, per="flow", threshold=0, gap=100_000_000):
-        """Packets to another group of switches go by way of a third one, by chance.
+        """Route packets to another group of switches through a random third group.
 
-        ``group``: the number of each node's group, but for range extenders, which are behind all
-        others; each group has a host. Not ``adaptive``: always (Valiant and Brebner, 1981).
-        Otherwise the first switch compares its queues towards both, each times the links of the
-        way: the queue of the short way is to be longer by ``threshold`` (UGAL-L, Kim, ISCA 2008).
-        A queue is what waits there and what has no credit back. ``per``: all packets of a "flow"
-        go one way, until for ``gap`` ps none of them has come; or each "packet" its own, by its
-        PSN, and they overtake each other. Packets on VL15 make no detours. Lanes are the caller's
-        (see set_lanes; fabrics.route has them). ValueError: there are detours already.
+        ``group``: the number of the group of each node, without range extenders, which are behind
+        all other nodes. Each group has a host. If not ``adaptive``, every packet makes the detour
+        (Valiant and Brebner, 1981). Otherwise the first switch compares its queues towards both
+        paths, each multiplied by the number of links: the packet makes the detour if the short
+        path's is larger by ``threshold`` (UGAL-L, Kim et al., ISCA 2008). A queue is the bytes that
+        wait and those whose credits have not returned.
+        ``per``: all packets of a "flow" take one path until the flow pauses for ``gap`` ps; or each
+        "packet" is decided by its PSN, and packets may overtake each other. Packets on VL15 make no
+        detours. The caller sets lanes without a deadlock (see set_lanes; the routes of
+        ``fabrics.route`` have them). Raises ValueError, also if detours are set already.
         """
         self._idle()
         _set_detours(self._world, group, adaptive, per, threshold, gap)
         self._detours_packets = per == "packet"
 
     def add_group(self, members, ports):
-        """A multicast group; returns its number, the target of flows with ``multicast``.
+        """Add a multicast group and return its number, which is the target of flows with
+        ``multicast``.
 
-        ``members``: hosts, each with a UD queue pair that is attached. ``ports``: for each switch,
-        by node, the ports that its packets leave by, but for the one they came by; as
-        fabrics.multicast_tree has them (see build.add_group). ValueError: no such host, switch or
-        port, or a host twice.
+        ``members``: hosts, each with an attached UD queue pair. ``ports``: by the node of each
+        switch, the ports by which the group's packets leave, except for the port of their arrival,
+        as ``fabrics.multicast_tree`` computes them (see build.add_group). Raises ValueError for an
+        unknown host, switch or port, and a host that is given twice.
         """
         cdef uint32_t group
         cdef uint32_t[:] hosts
@@ -442,10 +472,10 @@ cdef class World:
                       "a group")
 
     def pause_storm(self, host, start=None, end=None, *, lane=0):
-        """The adapter of this host (a node) breaks, and sends pauses for a lane on and on.
+        """The adapter of a host (a node) fails, and pauses a lane of its switch endlessly.
 
-        From ``start`` (now) up to ``end`` (None: for ever), in ps. ValueError: no host, a lane that
-        is not one of its switch's with pauses, or a time in the past.
+        ``start`` (default: now) and ``end`` (None: never) are in ps. Raises ValueError for a node
+        that is not a host, a lane without pauses at its switch, and a time in the past.
         """
         self._idle()
         return _storm(self._world, host, start, end, lane)
@@ -456,24 +486,27 @@ cdef class World:
                   read=False, operation=None, transport="rc", after=None, multicast=False,
                   management=False, reserve=0, back_level=None, reserve_buffer=0,
                   control="cubic"):
-        """Flows from host to host, one for each element of the arguments broadcast together.
+        """Add flows between hosts, one for each element of the arguments, which are broadcast
+        together.
 
-        Each has queue pairs of its own, and carries ``size`` bytes in messages of ``message`` bytes
-        (0: up to 1 GiB, of datagrams the MTU), ``depth`` at a time. ``transport``: "rc", "uc",
-        "ud" or "tcp"; ``operation``: "write" (the default), "read" (the data come from the target;
-        RC only) or "send" (the only one of UD, and its default); ``read`` is the same as "read".
-        ``after`` [m, 2]: flow after[i, 1] of these waits until flow after[i, 0] was received, and
-        its ``start`` is the time from the last of those on (see fabrics.Workload).
-        ``multicast``: the target is a group (add_group), of UD; ``management``: UD on VL15.
-        ``reserve``: bits/s that each link of its way promises and that it keeps to; where one has
-        less left when it starts, the flow ends as "refused". ``reserve_buffer``: bytes that each
-        switch of its way keeps for it, likewise; RC alone. ``depth`` of its messages are at most
-        so many, and with ``message`` 0 they are as large as that allows.
-        ``level``: service level, or priority; ``back_level``: that of what comes back,
-        acknowledgements and the data of a READ, if it is another one (see build.levels).
-        TCP is one stream, without messages and operations; ``control``: "reno", "cubic" or
-        "dctcp".
-        Returns the number of the first. ValueError names a flow that cannot be.
+        Each flow has queue pairs of its own and transfers ``size`` bytes in messages of ``message``
+        bytes (0: up to 1 GiB; the MTU for datagrams), with ``depth`` messages posted at a time.
+        ``start``: ps.
+        ``transport``: "rc", "uc", "ud" or "tcp". ``operation``: "write" (the default), "read" (the
+        data come from the target; RC only) or "send" (the only one of UD, and its default).
+        ``read`` = True is the same as "read". TCP is one stream without messages and operations;
+        ``control``: "reno", "cubic" or "dctcp".
+        ``after`` [m, 2]: flow after[i, 1] waits until flow after[i, 0] has been received, and its
+        ``start`` is the delay after the last of those (see fabrics.Workload).
+        ``multicast``: the target is a group (add_group); UD only. ``management``: UD on VL15.
+        ``reserve``: bits/s that each link of the path reserves and to which the flow is limited. If
+        a link has less left when the flow starts, the flow ends as "refused". ``reserve_buffer``:
+        likewise, bytes that each switch of the path reserves; RC only. ``depth`` messages may not
+        be larger than that, and with ``message`` 0 they are as large as that allows.
+        ``level``: the service level, or priority. ``back_level``: that of the opposite direction,
+        which carries acknowledgements and the data of READs; default: ``level`` (see build.levels).
+
+        Returns the number of the first flow. Raises ValueError, which names the flow.
         """
         cdef uint64_t before, count, bad = 0
         cdef vb_sim_flow *flows
@@ -517,7 +550,7 @@ cdef class World:
         return before
 
     def _after(self, after):
-        """uint64 [m, 2]."""
+        """Return uint64 [m, 2]."""
         if after is None:
             return np.zeros((0, 2), np.uint64)
         pairs = np.asarray(_listed("after", after, "pairs of flows"))
@@ -568,11 +601,13 @@ cdef class World:
                 raise ValueError(f"flow {int(wrong.argmax())}: {why}")
 
     def sample(self, interval, queues=None, *, start=None, limit=None):
-        """Looks at queues every ``interval`` ps from ``start`` (now) on; returns the Samples.
+        """Sample queues every ``interval`` ps from ``start`` (default: now) on, and return the
+        Samples.
 
-        ``queues``: all lanes of all ports (None), or a list of (node, port) or (node, port, lane)
-        that send. ``limit``: rows, after which the sampling ends; by default 256 MiB of them.
-        ValueError: no such port or lane, a start in the past; MemoryError.
+        ``queues``: a list of (node, port) or (node, port, lane) that send; None for all lanes of
+        all ports.
+        ``limit``: the number of rows after which sampling ends; by default they take 256 MiB.
+        Raises ValueError for an unknown port or lane and a start in the past, and MemoryError.
         """
         cdef uint32_t count, i
         cdef vb_world_sampled_queue *watched
@@ -599,7 +634,7 @@ cdef class World:
         return made
 
     def _queues(self, queues):
-        """An array of QUEUE."""
+        """Return QUEUE [queues]."""
         cdef uint32_t i
         found = []
         if queues is None:
@@ -623,11 +658,12 @@ cdef class World:
         return np.array(found, dtype=QUEUE)
 
     def run(self, until=None, progress=None):
-        """Until that time, or until nothing is left to do.
+        """Run until a time in ps, or until no event is left.
 
-        ``progress(world)`` is called now and then; what it raises, and Ctrl-C, end the run, which
-        may be gone on with. Returns "time", "done", "deadlock" (see blocked), or "stalled": nothing
-        is left to do, and flows have not ended.
+        ``progress(world)`` is called now and then. An exception of it, and Ctrl-C, end the run,
+        which can be continued. Returns "time", "done", "deadlock" (see blocked), or "stalled": no
+        event is left, and flows have not ended. Raises TypeError, and ValueError for a time in the
+        past.
         """
         cdef uint64_t limit = VB_WORLD_NEVER
         cdef int why = VB_WORLD_END_EVENTS
@@ -680,46 +716,56 @@ cdef class World:
 
     @property
     def frame_bytes(self):
-        """What the longest packet of an adapter takes on the wire, and in a buffer."""
+        """The bytes that the longest packet of an adapter takes on a link and in a buffer."""
         return self._frame
 
     @property
     def bytes_each(self):
-        """Bytes of memory that a ``host`` and a queue pair (``qp``) take."""
+        """The bytes of memory that a ``host`` and a queue pair (``qp``) take."""
         return {"host": vb_sim_host_bytes(), "qp": vb_sim_qp_bytes()}
 
     def flows(self):
-        """An array of FLOW: times in ps (finish 2**64 - 1: not yet, never), states as in STATES.
+        """Return FLOW [flows]: times in ps (``finish`` 2**64 - 1: not finished), states as in
+        STATES.
 
-        A UC or UD flow is "done" when all of it has arrived; "incomplete" has ended, too, with
-        ``lost`` bytes that did not arrive, or came for a message of UC of which others had not.
+        A UC or UD flow is "done" if all of it has arrived. An "incomplete" one has ended as well,
+        and ``lost`` is the number of its bytes that did not arrive, or belong to a UC message that
+        did not arrive whole.
         """
         self._idle()
         return _flow_rows(self._sim)
 
     def delivered(self, group, groups):
-        """uint64 [groups]: sums of ``flows()["done"]`` by the ``group`` [flows] of each flow."""
+        """Return uint64 [groups]: sums of ``flows()["done"]`` by the ``group`` [flows] of each
+        flow.
+
+        Raises ValueError.
+        """
         self._idle()
         return _delivered(self._sim, group, _count("groups", groups, 0, 2**32 - 1))
 
     def links(self):
-        """An array of LINK, one for each port that is plugged in: what it has sent by now.
+        """Return LINK [connected ports]: what each port has sent until now.
 
-        ``packets`` and ``bytes`` are those that have begun to leave; ``busy`` and ``stalled``
-        (packets waited, without a credit or paused) are in ps.
+        ``packets`` and ``bytes`` count packets whose transmission has begun. ``busy`` and
+        ``stalled`` (packets waited without credits or in a pause) are in ps.
         """
         self._idle()
         return _link_rows(self._world)
 
     def counters(self, host):
-        """What the packet engine of a host counted."""
+        """Return the counters of a host's packet engine. Raises ValueError."""
         cdef const uint64_t *values
         _number("host", host, self._world.hosts)
         values = <const uint64_t *>vb_sim_host_counters(self._sim, host)
         return {vb_counter_names[i].name.decode(): values[i] for i in range(VB_COUNTER_COUNT)}
 
     def congestion_log(self, host):
-        """An array of EVENT, the last 13: a flow's index came to the "trigger" of its level."""
+        """Return EVENT [at most 13], the last times at which a flow's index reached its level's
+        "trigger".
+
+        They are the entries of the CongestionLog of a channel adapter (IBA A10). Raises ValueError.
+        """
         cdef uint64_t i
         _number("host", host, self._world.hosts)
         cdef const vb_sim_cct_log *log = vb_sim_host_cct_log(self._sim, host)
@@ -730,7 +776,8 @@ cdef class World:
         return np.array([(log.event[i].at, log.event[i].flow) for i in places], EVENT)
 
     def blocked(self):
-        """(node, port) of ports that wait for each other: a cycle, if there is one."""
+        """Return (node, port) of ports that wait for each other, which is a cycle if there is
+        one."""
         cdef uint32_t[256] port
         cdef uint32_t count
         self._idle()
@@ -739,24 +786,27 @@ cdef class World:
                 for i in range(count)]
 
     def advice(self):
-        """Sentences about buffers that are too small for their links, about RC without a timeout
-        where it needs one, and about windows that keep flows below the rate of their links;
-        empty: there is nothing to say.
+        """Return sentences about settings that probably are not meant; none if there is nothing to
+        say.
 
-        Credits that do not last for a round trip keep a lane below its link's rate; headroom of
-        less than a round trip, three packets and a pause frame for each lane may lose what is not
-        to be lost: the packet that crosses the threshold, the one that the pause waits for, and
-        the one that has begun when it comes. Where a packet of RC flows may be lost or overtaken,
-        ``timeout=0`` may leave the flow unfinished. Of RC and TCP flows that are larger than
-        their window (``window`` and ``tcp["window"]``) the one that loses most is named.
+        They are about buffers too small for their links, RC without a timeout where it needs one,
+        and windows that limit flows. Credits for less than a round trip keep a lane below its
+        link's rate. Headroom of less than a round trip, three packets and a pause frame for each
+        lane may lose packets: the packet that crosses the threshold, the one that the pause frame
+        waits for, and the one that has begun when it arrives. Where packets of RC flows may be lost
+        or overtaken, ``timeout=0`` may leave a flow unfinished. Of the RC and TCP flows that are
+        larger than their window (``window``, ``tcp["window"]``), the one that it limits most is
+        named.
         """
         self._idle()
         return _buffer_advice(self) + (_timeout_advice(self) if self._waits else []) + \
             _window_advice(self)
 
     def check(self, at_rest=False):
-        """None, or a sentence about what does not hold: packets and credits add up, no loss on a
-        lossless lane; ``at_rest``: nothing is under way.
+        """Return None, or a sentence about what does not hold, which is a defect of the simulator.
+
+        Packets and credits have to add up, and a lossless lane may not lose packets. ``at_rest``:
+        nothing may be under way.
         """
         cdef char[200] text
         cdef const char *wrong

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What _world.pyx uses of sim/sim.h and what that includes.
+# Part of _world.pyx: the declarations of sim/sim.h, and of headers that it includes, that are used.
 
 cdef extern from "<errno.h>" nogil:
     enum:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What World.advice says: of buffers, of RC flows that may never end, and of windows.
+# Part of _world.pyx: the sentences of World.advice. They are about buffers, about RC flows that may
+# never end, and about windows. They read the world and change nothing.
 
 cdef list _buffer_advice(World world):
     cdef vb_world *of = world._world
@@ -26,7 +27,7 @@ cdef list _buffer_advice(World world):
 
 
 cdef object _need(World world, const vb_world_port *port, int flow_control):
-    """Bytes of buffer that a lane takes behind this port."""
+    """Return the bytes of buffer that a lane needs behind this port."""
     cdef const vb_world_switch *sw = world._world.node[port.node].sw
     delay = 2 * port.delay + (port.pause_response if flow_control == VB_WORLD_PAUSES else 0)
     trip = -(-delay * port.rate // (8 * 10**12))
@@ -42,7 +43,7 @@ cdef object _need(World world, const vb_world_port *port, int flow_control):
 
 
 cdef set _rc_levels(vb_sim *sim):
-    """The levels of RC flows, both ways."""
+    """Return the service levels of RC flows, in both directions."""
     cdef uint64_t count, i
     cdef const vb_sim_flow *flow = vb_sim_flows(sim, &count)
     found = set()
@@ -54,7 +55,7 @@ cdef set _rc_levels(vb_sim *sim):
 
 
 cdef bint _may_overflow(const vb_world_switch *sw, set levels):
-    """May it drop packets of these levels for lack of room?"""
+    """Return whether the switch may drop packets of these levels because a queue is full."""
     if not sw.config.buffer:
         return False
     if not sw.config.lanes:
@@ -65,7 +66,7 @@ cdef bint _may_overflow(const vb_world_switch *sw, set levels):
 
 
 cdef list _losses(World world, set levels):
-    """Where packets of these levels may be lost or overtaken, in words."""
+    """Return sentences about where packets of these levels may be lost or overtaken."""
     cdef vb_world *of = world._world
     cdef const vb_world_switch *sw
     cdef uint32_t i
@@ -103,9 +104,13 @@ cdef list _timeout_advice(World world):
 
 
 cdef tuple _way(World world, uint32_t node, const vb_world_packet *like, uint64_t size):
-    """Of the way of such packets from a host's node: its delay and the time that ``size`` bytes
-    take on its links, in ps, and its least rate. None where there is none, or not one alone."""
-    cdef vb_world_reservation nothing  # which way it would be for, is all that is asked
+    """Return the delay, the time that ``size`` bytes take on the links in ps, and the least rate of
+    a path.
+
+    The path is that of such packets from a host's node. Returns None if there is no path, or
+    several.
+    """
+    cdef vb_world_reservation nothing  # empty: only the path is of interest
     cdef vb_world_route *way
     cdef const vb_world_port *port
     cdef const vb_world_switch *sw
@@ -130,8 +135,12 @@ cdef tuple _way(World world, uint32_t node, const vb_world_packet *like, uint64_
 
 
 cdef tuple _trip(World world, list nodes, tuple kind, uint64_t size):
-    """Of flows of one kind (source, target, level, back_level): the round trip of a packet in ps
-    without queues, and the least rate on the way to the target; None where there is none."""
+    """Return the round trip of a packet in ps without queues, and the least rate on the way to the
+    target.
+
+    ``kind``: (source, target, level, back_level) of the flows. Returns None if there is no single
+    path.
+    """
     cdef vb_world_packet like
     memset(&like, 0, sizeof(like))
     like.source, like.target, like.level_marks = kind[0], kind[1], kind[2] << 4
@@ -142,7 +151,7 @@ cdef tuple _trip(World world, list nodes, tuple kind, uint64_t size):
 
 
 cdef set _kinds_above(World world, int kind, uint64_t window):
-    """(source, target, level, back_level) of flows of a transport that do not fit a window."""
+    """Return (source, target, level, back_level) of flows of a transport that exceed a window."""
     cdef uint64_t count, i
     cdef const vb_sim_flow *flow = vb_sim_flows(world._sim, &count)
     found = set()
@@ -153,7 +162,7 @@ cdef set _kinds_above(World world, int kind, uint64_t window):
 
 
 cdef list _window_advice(World world):
-    """The flow of each transport whose window fills the least part of its links."""
+    """Return a sentence about the flow of each transport that its window limits most."""
     from verbena.sim.windows import window_text
     cdef vb_world *of = world._world
     nodes = [i for i in range(of.nodes) if of.node[i].sw is NULL]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# What World(congestion=...) took, as the structures of world_settings.py, for the core.
+# Part of _world.pyx: passes World(congestion=...) to the core. world_settings.py has checked it.
 
 cdef uint16_t _cct_entry(double gap):
-    """The nearest that a shift of 2 bits and a multiplier of 14 can say."""
+    """Return the nearest value that a shift of 2 bits and a multiplier of 14 bits express."""
     cdef uint32_t shift, most = (1 << VB_CCT_MULTIPLIER_BITS) - 1
     for shift in (3, 2, 1):
         if round(gap * (1 << shift)) <= most:

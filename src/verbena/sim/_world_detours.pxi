@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Ways by a third group of switches: what World.set_detours does.
+# Part of _world.pyx: World.set_detours, paths through a third group of switches.
 
 cdef extern from "event/detour.h" nogil:
     struct vb_world_detour_config:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of _world.pyx: pairs of range extenders.
+# Part of _world.pyx: pairs of range extenders, which World.connect adds to a long link. In the core
+# an extender is a switch of two ports: port 0 is the near end's, port 1 the long line's.
 
 
 cdef object _connect_far(World world, object a, object a_port, object b, object b_port, object rate,
@@ -27,7 +28,8 @@ cdef object _connect_far(World world, object a, object a_port, object b, object 
 
 
 cdef int _fill_extender(World world, vb_world_switch_config *config, object a, object b) except -1:
-    """As the switch at one end, with the largest buffers there that credits can use."""
+    """Configure an extender as the switch at one end, with the largest buffers that credits can
+    use."""
     cdef vb_world_switch *ends[2]
     cdef vb_world_switch *sw
     cdef uint32_t lane

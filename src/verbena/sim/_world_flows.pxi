@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Flows as arrays, for World.add_flows and World.flows; links, for World.links.
+# Part of _world.pyx: conversions between arrays and the core's structures, for World.add_flows,
+# World.flows and World.links.
 
 def _codes(str name, object given, dict table):
-    """Words, one or an array of them, as the numbers that the table has for them."""
+    """Return the numbers that the table has for words, which are one or an array of them."""
     words = np.atleast_1d(np.asarray(given))
     if words.dtype.kind != "U":
         raise ValueError(f"{name} is {_shown(given)}, and not one of {', '.join(table)}, "
@@ -13,7 +14,7 @@ def _codes(str name, object given, dict table):
 
 
 cdef list _columns(tuple names, tuple given):
-    """Arrays of one length [n], of whole numbers that are one for all flows or one for each."""
+    """Return arrays [n] of whole numbers, each from one for all flows or from one for each."""
     columns = [np.atleast_1d(np.asarray(part)) for part in given]
     for name, column, part in zip(names, columns, given, strict=True):
         if column.ndim != 1 or column.dtype.kind not in "biu":
@@ -28,7 +29,7 @@ cdef list _columns(tuple names, tuple given):
 
 
 cdef vb_sim_dependency *_after_array(object after, uint64_t count) except? NULL:
-    """The caller frees it."""
+    """Return the dependencies as C structures, which the caller frees."""
     cdef const uint64_t[:, :] pairs = after
     cdef uint64_t i
     cdef vb_sim_dependency *made
@@ -41,7 +42,7 @@ cdef vb_sim_dependency *_after_array(object after, uint64_t count) except? NULL:
 
 
 cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
-    """One C flow for each row of the columns; the caller frees it."""
+    """Return a C structure for each row of the columns; the caller frees them."""
     cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
     cdef const uint64_t[:] source, target, size, start, message, level, depth, opcode, kind
     cdef const uint64_t[:] multicast, management, reserve, back_level, buffer
@@ -66,7 +67,7 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
 
 
 cdef object _flow_rows(vb_sim *sim):
-    """An array of FLOW."""
+    """Return FLOW [flows]."""
     cdef uint64_t count, i
     cdef const vb_sim_flow *flow
     flow = vb_sim_flows(sim, &count)
@@ -91,7 +92,7 @@ cdef object _flow_rows(vb_sim *sim):
 
 
 cdef object _delivered(vb_sim *sim, object group, uint32_t groups):
-    """uint64 [groups]: the sums of what flows have delivered, by each flow's group."""
+    """Return uint64 [groups]: the sums of what flows have delivered, by each flow's group."""
     cdef uint64_t count, i
     cdef const vb_sim_flow *flow = vb_sim_flows(sim, &count)
     cdef const uint32_t[::1] of
@@ -109,7 +110,7 @@ cdef object _delivered(vb_sim *sim, object group, uint32_t groups):
 
 
 cdef object _link_rows(vb_world *world):
-    """An array of LINK."""
+    """Return LINK [connected ports]."""
     cdef uint32_t i
     cdef const vb_world_port *port
     cdef const vb_world_port *peer
@@ -129,7 +130,8 @@ cdef object _link_rows(vb_world *world):
 
 
 def _refuse_flow(int error, uint64_t bad, list columns, uint64_t most):
-    """The ValueError for what vb_sim_add_waiting_flows said of this flow, if it has one."""
+    """Raise the ValueError for an error of vb_sim_add_waiting_flows about this flow, if it has
+    one."""
     if error == -ENOSPC:
         raise ValueError(f"flow {bad}: reserve_buffer is {columns[13][bad]}, and of a buffer on "
                          f"its way at most {most} bytes can be promised: the rest is kept for "

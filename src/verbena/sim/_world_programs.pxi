@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Where programs meet the world: what their adapters are attached to, and how time passes for them.
+# Part of _world.pyx: the adapters of programs on the world's hosts. hosts.py attaches them; loop.py
+# waits for their descriptors, and lets the world's time pass meanwhile.
 
 cdef extern from "sim/attachment.h" nogil:
     enum:
@@ -28,8 +29,8 @@ cdef extern from "poll.h" nogil:
 
 cdef enum:
     READABLE_ROOM = 64
-    ALONE = 16  # polls in vain after which time passes, for a program without a loop
-    LOOPED = 1000  # the same in a loop (vb_sim_set_patience)
+    ALONE = 16  # polls without a completion after which time passes, without an event loop
+    LOOPED = 1000  # the same with an event loop (vb_sim_set_patience)
 
 cdef str READABLE = "readable"
 
@@ -37,11 +38,12 @@ cdef str READABLE = "readable"
 cdef class Attachments
 
 
-# An adapter leaves its attachment whenever it is destroyed, also by the garbage collector. What it
-# needs for that is not cleared before.
+# The garbage collector may destroy an adapter, which then detaches itself. What it needs for that
+# must not be cleared before (no_gc_clear).
 @cython.no_gc_clear
 cdef class Attachment:
-    """Where the adapter of a program is attached: hosts of the world, each a port of it."""
+    """Where the adapter of a program is attached: each of these hosts of the world is a port of
+    it."""
 
     cdef readonly Attachments attachments
     cdef readonly tuple hosts
@@ -49,30 +51,31 @@ cdef class Attachment:
 
     @property
     def address(self):
-        """Of the struct vb_sim_attachment."""
+        """The address of the struct vb_sim_attachment."""
         return <size_t>self._attachment
 
     def add_fd(self, int fd, channel=None):
-        """A program may wait for this descriptor, of the CompChannel if it is one's."""
+        """Let programs wait for a descriptor; ``channel`` is its CompChannel, if it belongs to
+        one."""
         self.attachments._descriptors[fd] = _new_descriptor(fd, channel)
 
     def remove_fd(self, int fd):
-        """It will be closed."""
+        """Forget a descriptor before it is closed."""
         self.attachments.unwatch(fd)
         self.attachments._descriptors.pop(fd, None)
 
 
 @cython.final
 cdef class Descriptor:
-    """What a program may wait for."""
+    """A descriptor that a program may wait for."""
 
     cdef int fd
-    cdef object channel  # reference to its CompChannel; None: of asynchronous events
-    cdef object reader   # of the program that waits
+    cdef object channel  # weak reference to its CompChannel; None for asynchronous events
+    cdef object reader   # the handle of the program that waits
     cdef bint doubtful   # it may be readable
 
     cdef int keep(self, bint keep) except -1:
-        """A channel that is watched keeps its events: they need no system call then."""
+        """Let a channel keep its events for its reader, which saves their system calls."""
         channel = self.channel() if self.channel is not None else None
         if channel is not None and not channel.closed:
             channel.keep_events(keep)
@@ -94,15 +97,15 @@ cdef Descriptor _new_descriptor(int fd, channel):
 
 @cython.no_gc_clear
 cdef class Attachments:
-    """What the programs on a world's hosts have in common.
+    """What the adapters on a world's hosts have in common.
 
-    Of the descriptors that they may wait for, those of their completion channels and of their
-    adapters' asynchronous events, only the world's events make one readable.
+    It knows the descriptors that programs may wait for, which are those of completion channels and
+    of asynchronous events. Only events of the world make one of them readable.
     """
 
     cdef readonly World world
     cdef dict _descriptors
-    cdef list _doubtful  # in the order in which the world told of them
+    cdef list _doubtful  # in the order in which they may have become readable
 
     def __init__(self, World world not None):
         self.world = world
@@ -111,10 +114,10 @@ cdef class Attachments:
         vb_sim_set_patience(world._sim, ALONE)
 
     def at(self, *hosts, pkeys=()):
-        """The Attachment whose ports are the hosts with these numbers, at most two.
+        """Return an Attachment whose ports are the hosts with these numbers, at most two.
 
-        ``pkeys``: the P_Key table of each port; without one it has the default partition. Raises
-        ValueError for hosts and P_Keys that cannot be, and for a host of another attachment.
+        ``pkeys``: the P_Key table of each port; a port without one has the default partition.
+        Raises ValueError for a host that does not exist or belongs to another attachment.
         """
         cdef Attachment made = Attachment.__new__(Attachment)
         cdef uint32_t[VB_MAX_PORTS] number
@@ -138,7 +141,7 @@ cdef class Attachments:
         return made
 
     def set_looped(self, bint looped):
-        """Whether a loop lets time pass; if not, polling does."""
+        """Say whether an event loop lets time pass. If none does, polling lets time pass."""
         vb_sim_set_patience(self.world._sim, LOOPED if looped else ALONE)
 
     @property
@@ -147,9 +150,9 @@ cdef class Attachments:
         return self.world._world.now
 
     def watch(self, int fd, reader):
-        """From now on ``readable`` says ``reader`` for this descriptor.
+        """Have ``gather`` return ``reader`` when this descriptor becomes readable.
 
-        KeyError: it is none that a program may wait for; VerbsError: ENOMEM.
+        Raises KeyError for a descriptor that programs may not wait for, and VerbsError (ENOMEM).
         """
         cdef Descriptor one = self._descriptors[fd]
         one.keep(True)
@@ -157,7 +160,7 @@ cdef class Attachments:
         self._doubt(one)
 
     def unwatch(self, int fd):
-        """Nobody waits for it any more; who did, or None."""
+        """Stop to watch a descriptor. Returns its reader, or None."""
         cdef Descriptor one = self._descriptors.get(fd)
         if one is None or one.reader is None:
             return None
@@ -167,7 +170,7 @@ cdef class Attachments:
         return reader
 
     def watched(self):
-        """The descriptors that somebody waits for."""
+        """Return the descriptors that are watched."""
         return [fd for fd, one in self._descriptors.items() if (<Descriptor>one).reader is not None]
 
     cdef int _doubt(self, Descriptor one) except -1:
@@ -177,12 +180,12 @@ cdef class Attachments:
         return 0
 
     def gather(self, ready, until=None):
-        """Append to ``ready`` the readers of descriptors that have something to read.
+        """Append to ``ready`` the readers of descriptors that are readable.
 
-        If it is empty even then, let the world's events happen until one of them has, or until
-        the time ``until`` in ps. Returns why it ended: "readable"; "time"; "done", nothing is left
-        to happen; "deadlock", nor will packets that wait for each other move; without ``until``
-        also "events", after many. Ctrl-C ends it between two events.
+        If there are none, process the world's events until there is one, or until the time
+        ``until`` in ps. Returns why it ended: "readable"; "time"; "done", no event is left;
+        "deadlock", no event is left and packets wait for each other; without ``until`` also
+        "events", after many of them. Ctrl-C ends it between two events.
         """
         cdef uint64_t limit = VB_WORLD_NEVER if until is None else until
         if self._doubtful or vb_sim_readable(self.world._sim):
@@ -238,7 +241,7 @@ PKEYS_MOST = VB_MAX_PKEYS
 
 
 cdef int _fill_pkeys(uint16_t *to, object keys) except -1:
-    """``keys`` are those of a port, which verbena.sim.arguments has checked."""
+    """Copy the P_Keys of a port, which ``arguments.pkey_tables`` has checked."""
     cdef Py_ssize_t i
     for i in range(VB_MAX_PKEYS):
         to[i] = keys[i] if i < len(keys) else 0

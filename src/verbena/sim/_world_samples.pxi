@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of _world.pyx: what World.sample gives.
+# Part of _world.pyx: Samples, which World.sample returns.
 
 
 cdef class _Memory:
-    """Memory of a world, as NumPy takes it: what is made of it keeps the world."""
+    """Memory of a world as NumPy reads it. Arrays made from it keep the world alive."""
 
     cdef World _world
     cdef readonly dict __array_interface__
@@ -20,10 +20,12 @@ cdef class _Memory:
 
 
 cdef class Samples:
-    """What World.sample saw until now; each look at ``times`` and ``data`` is of that moment.
+    """What ``World.sample`` has recorded until now; ``times`` and ``data`` are of the moment of the
+    call.
 
-    ``queues``: an array of QUEUE: node and port that send, lane, and the row of links().
-    ``interval`` in ps. Both arrays are the world's own memory, and cannot be written to.
+    ``queues``: QUEUE [queues] with the node and port that send, the lane, and the row of
+    ``links()``.
+    ``interval``: ps. Both arrays are memory of the world, and read-only.
     """
 
     cdef World _world
@@ -42,21 +44,23 @@ cdef class Samples:
 
     @property
     def stopped(self):
-        """No rows follow: stop() was called, or there is no more room."""
+        """No rows follow: ``stop`` was called, or the limit is reached."""
         return self._sampler().stopped
 
     @property
     def times(self):
-        """uint64 [rows]: when, in ps."""
+        """The times of the rows in ps, uint64 [rows]."""
         cdef vb_world_sampler *sampler = self._sampler()
         return np.asarray(_Memory.of(self._world, sampler.at, (sampler.rows,), np.dtype("u8")))
 
     @property
     def data(self):
-        """SAMPLE [rows, queues]: bytes that wait (of a port without lanes, with what is left of the
-        packet that is being sent), bytes of credits (UNLIMITED where the flow control has none),
-        bytes held that came in by this port and lane, paused by the other end, and whether the
-        other end was told to stop.
+        """SAMPLE [rows, queues].
+
+        "bytes": what waits (for a port without lanes, including the rest of the packet that is
+        being sent); "credits": bytes (UNLIMITED if the flow control has none); "held": bytes that
+        arrived by this port and lane and are still here; "paused": whether the other end has paused
+        this lane; "stopped": whether the other end was paused.
         """
         cdef vb_world_sampler *sampler = self._sampler()
         shape = (sampler.rows, sampler.queues)

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of _world.pyx: settings that World checks. Keywords of World and of add_switch are checked by
-# world_settings.py, which is imported for the first world; other arguments by the functions here.
+# Part of _world.pyx: checks of arguments. world_settings.py, which is imported for the first world,
+# checks the keywords of World and of add_switch; the functions here check all other arguments.
 
 CAPTURE_LEAST, CAPTURE_MOST = VB_CAPTURE_BYTES_LEAST, VB_CAPTURE_BYTES_MOST
 
 
 def _settings_of(str reader, keywords):
-    """The structure that verbena.sim.world_settings makes of keywords."""
+    """Return the structure that verbena.sim.world_settings makes of keywords."""
     from verbena.sim import world_settings
 
     return getattr(world_settings, reader)(keywords)
@@ -19,13 +19,14 @@ cdef object _choice(dict table, str name, object value):
 
 
 cdef str _shown(object value):
-    """A value in an error, cut to 60 characters."""
+    """Return a value as an error shows it, cut to 60 characters."""
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 cdef object _number(str name, object value, object count, str of=""):
-    """A node, host, port or lane as an int, of which there are ``count``."""
+    """Return a node, host, port or lane as an int, if there are ``count`` of them. Raises
+    ValueError."""
     number = value if hasattr(value, "__index__") and not isinstance(value, bool) else -1
     if 0 <= number < count:
         return int(number)
@@ -48,7 +49,7 @@ cdef bytes _path(object path):
 
 
 cdef object _listed(str name, object value, str what):
-    """A list of what can be iterated over, but for text and dictionaries."""
+    """Return a list of any iterable except text and dictionaries. Raises ValueError."""
     if isinstance(value, (str, bytes, dict)) or not hasattr(value, "__iter__"):
         raise ValueError(f"{name} is {_shown(value)}, and not a list of {what}")
     return list(value)
@@ -66,7 +67,7 @@ cdef uint64_t _count(str name, object value, object least, object most) except? 
 
 
 cdef uint64_t _time(str name, object value, uint64_t now, object most) except? 0:
-    """A time in ps that is not in the past."""
+    """Return a time in ps that is not in the past. Raises ValueError."""
     number = _count(name, value, 0, most)
     if number < now:
         raise ValueError(f"{name} is {number} ps, which is in the past: it is {now} ps")

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# What World.add_switch took, as the structures of world_settings.py, for the core; and adapters
-# that break.
+# Part of _world.pyx: passes the settings of World.add_switch, which world_settings.py has checked,
+# to the core; and pause storms.
 
 cdef vb_world_marking _marking(object mark) except *:
     cdef vb_world_marking made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What _world.pyx uses of tcp/config.h.
+# Part of _world.pyx: passes World(tcp=...), which world_settings.py has checked, to the core.
 
 cdef extern from "tcp/config.h" nogil:
     enum:

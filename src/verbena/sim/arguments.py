@@ -36,7 +36,7 @@ __all__ = [
     "whole_number",
 ]
 
-MOST_SECONDS = 9_000_000  # the world's clock is 64 bits of ps, of which half are for deadlines
+MOST_SECONDS = 9_000_000  # 2**63 ps: World.run takes no later time
 _Seconds = Annotated[float, unit("seconds"), Meta(ge=0, le=MOST_SECONDS)]
 _Framing = Literal["bare", "ethernet", "infiniband"]
 
@@ -55,7 +55,7 @@ class _Framings(Settings):
 
 
 def run_settings(**given: Any) -> RunSettings:
-    """Return the checked arguments. Raises ValueError."""
+    """Return the checked arguments of ``sim.run``. Raises ValueError."""
     names = given["background"]
     if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
         raise ValueError(f"background is {_shown(names)}, and not a list of hosts, as ['h0']")
@@ -75,7 +75,7 @@ def path_of(name: str, value: object) -> Path:
 
 
 def whole_number(name: str, value: object, least: int, most: int) -> int:
-    """Return the value as an int. Raises ValueError if it is no whole number in the range."""
+    """Return the value as an int. Raises ValueError if it is not a whole number in the range."""
     number = value.item() if isinstance(value, np.generic) else value
     if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
         allowed = f"a whole number from {least} to {most}" if least <= most else "there is none"
@@ -84,7 +84,7 @@ def whole_number(name: str, value: object, least: int, most: int) -> int:
 
 
 def _shown(value: object) -> str:
-    """A value, if it is short, or what it is otherwise."""
+    """Return the value as an error shows it: short, or else by its type."""
     if value is None or isinstance(value, str | bytes | int | float | list | tuple | dict):
         text = repr(value)
         return text if len(text) <= 60 else f"{text[:57]}..."
@@ -95,7 +95,7 @@ def _shown(value: object) -> str:
 
 
 def check_programs(programs: object) -> None:
-    """Raise TypeError for what ``sim.run`` cannot start."""
+    """Raise TypeError for programs that ``sim.run`` cannot start."""
     require("programs", programs, Mapping, "a dictionary, by host, as {'h0': server, 'h1': client}")
     assert isinstance(programs, Mapping)
     for name, program in programs.items():
@@ -185,7 +185,10 @@ def _pkey_table(name: str, table: list[Any]) -> tuple[int, ...]:
 def values_for(
     name: str, given: ArrayLike, count: int, each: str, whole: bool = False
 ) -> NDArray[Any]:
-    """Return [count] numbers, of one for all or one for each. Raises ValueError."""
+    """Return [count] numbers, from one for all or from one for each. Raises ValueError.
+
+    ``each`` is what there are ``count`` of, for the error's text.
+    """
     values = np.asarray(given)
     noun = "whole number" if whole else "number"
     if values.dtype.kind not in ("iu" if whole else "iuf"):

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A world from a fabric and its routes (``verbena.fabrics``)."""
+"""A world made from a fabric and its routes (``verbena.fabrics``).
+
+``sim.run`` and ``Scenario.world`` call ``build``; ``reroute`` uses ``ways`` for tables that change
+during a run. The numbers of a world's nodes follow from those of ``routes.tables``: first one host
+for each end port, then the switches, then the range extenders.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +41,29 @@ def build(
     own: Mapping[int, Mapping[str, Any]] | None = None,
     framing: Sequence[str] | None = None,
 ) -> None:
-    """Fills an empty world with the hosts, switches, links and tables of a routed fabric.
+    """Fill an empty world with the hosts, switches, links and forwarding tables of a routed fabric.
 
-    The world has a host for each end port of ``routes.tables``, with the end port's number, whose
-    only port is 0: of a host that is plugged in twice each port sends and receives by itself, and
-    ``tables.end_port`` says which it is. Switches come behind them, with their ports' numbers.
+    The world gets one host for each end port of ``routes.tables``, and the host has the end port's
+    number. Such a host has one port, whose number is 0. A host of the fabric that has several
+    cables is therefore several hosts of the world, which send and receive independently of each
+    other; ``tables.end_port`` says which port of the fabric's host each of them is. The switches
+    follow, with the ports' numbers that they have in the fabric.
+
     ``switch``: the keywords of ``World.add_switch`` for all switches. Where the routes use several
-    lanes, their SL to VL tables are set; otherwise a packet's lane is its level.
-    ``own``: other keywords than ``switch``, by the number of a switch among the switches.
-    ``bit_error_rate``: of all cables, or of each. ``extender``: bytes of a pair of range extenders
-    on each cable, or 0; they are nodes behind all others, and their links are in ``links()``.
-    ``framing``: of each host's first port, second port and so on, in place of the world's.
-    Raises ValueError for a world that is not empty, a host that is not plugged in, and switches
-    with fewer lanes than the routes need.
+    lanes, the SL to VL tables of the switches are set; otherwise a packet's lane is its service
+    level.
+    ``own``: keywords for single switches, which replace ``switch``; the key is the number of the
+    switch among the switches.
+    ``bit_error_rate``: the probability that a bit is wrong, one number for all cables or an array
+    with one for each cable. ``extender``: likewise, the bytes of buffer of a pair of range
+    extenders on the cable, or 0 for none. The extenders are nodes behind all others, and
+    ``World.links()`` has their links.
+    ``framing``: a list with the framing of each host's first port, second port and so on, which
+    replaces the world's. It has as many entries as the host with the most ports has ports.
+
+    Raises TypeError for an argument of another type (a Fabric needs ``fabrics.route`` first), and
+    ValueError for a world that is not empty, a host without a cable, switches with fewer lanes than
+    the routes need, and any value that World refuses.
     """
     require("world", world, World, "a World")
     _require_routes("build", routes)
@@ -87,7 +102,10 @@ def build(
 
 
 def host_ports(tables: Tables) -> list[tuple[int, ...]]:
-    """The end ports of each host in the order of their numbers: hosts of a world, where built."""
+    """Return for each host of the fabric the numbers of its end ports, in the order of the ports.
+
+    An end port is a host of the world that ``build`` makes.
+    """
     ports: list[list[int]] = [[] for _ in range(tables.host_count)]
     for end in np.lexsort((tables.end_port, tables.end_node)).tolist():
         ports[tables.end_node[end]].append(end)
@@ -95,7 +113,7 @@ def host_ports(tables: Tables) -> list[tuple[int, ...]]:
 
 
 def _ranks(tables: Tables) -> list[int]:
-    """Of each end port: how many others of its host come before it."""
+    """Return for each end port how many end ports of the same host precede it."""
     ranks = [0] * tables.end_count
     for own in host_ports(tables):
         for rank, end in enumerate(own):
@@ -104,7 +122,7 @@ def _ranks(tables: Tables) -> list[int]:
 
 
 def _widest(tables: Tables, ranks: list[int]) -> str:
-    """The name of a host that has as many ports as any."""
+    """Return the name of a host that has as many ports as any other."""
     return tables.names[int(tables.end_node[int(np.argmax(ranks))])]
 
 
@@ -129,7 +147,7 @@ def _lane_count(settings: dict[str, Any], ports: int) -> int:
 def _own(
     given: Mapping[int, Mapping[str, Any]] | None, tables: Tables
 ) -> dict[int, dict[str, Any]]:
-    """Keywords by the number of a switch. Raises TypeError, ValueError."""
+    """Return the keywords of single switches by their number. Raises TypeError, ValueError."""
     wanted = "a dictionary of keywords of World.add_switch, by the number of a switch"
     require("own", {} if given is None else given, Mapping, wanted)
     last = tables.switch_count - 1
@@ -142,7 +160,8 @@ def _own(
 
 
 def _places(tables: Tables) -> Callable[[int, int], tuple[int, int]]:
-    """From a node of the tables and its port to those of the world."""
+    """Return a function from a node of the tables and its port to the node and port of the
+    world."""
     at = zip(tables.end_node.tolist(), tables.end_port.tolist(), strict=True)
     end = {where: number for number, where in enumerate(at)}
     shift = tables.end_count - tables.host_count
@@ -165,11 +184,15 @@ def _detour(world: World, routes: Routes, detours: Detours) -> None:
 
 
 def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.uint8]:
-    """The service levels that the routes ask for, of packets between these hosts.
+    """Return the service level that the routes require for packets from each source to each target.
 
-    What comes back, acknowledgements too, has the level of its own way, as in the path record for
-    it: ``level=levels(routes, a, b), back_level=levels(routes, b, a)``. With both, what
-    ``fabrics.credit_loop`` says of the routes holds for all packets of the flows.
+    ``source`` and ``target`` are numbers of hosts, or arrays of them that are broadcast together.
+    Returns uint8 of the same shape. Packets in the opposite direction, acknowledgements included,
+    have the level of their own path, as in the path record of that direction (IBA 15.2.5.16):
+    ``level=levels(routes, a, b), back_level=levels(routes, b, a)``. If both are set,
+    ``fabrics.credit_loop`` of the routes holds for all packets of the flows.
+
+    Raises TypeError for anything but Routes, and ValueError for a host that does not exist.
     """
     _require_routes("levels", routes)
     hosts = routes.tables.host_count
@@ -183,7 +206,7 @@ def levels(routes: Routes, source: ArrayLike, target: ArrayLike) -> NDArray[np.u
 
 
 def _host_numbers(name: str, given: ArrayLike, hosts: int) -> NDArray[Any]:
-    """Raises ValueError for numbers of hosts that there are not."""
+    """Return an array of numbers of hosts. Raises ValueError for a number that is no host."""
     numbers = np.asarray(given)
     if numbers.dtype.kind not in "iu":
         raise ValueError(f"{name} is {given!r}, and not the number of a host, or an array of them")
@@ -200,11 +223,15 @@ def add_group(
     root: str | None = None,
     senders: Iterable[str] = (),
 ) -> int:
-    """A multicast group of hosts by name, over the tree that ``fabrics.multicast_tree`` makes.
+    """Add a multicast group of hosts to a world, and return the number of the group.
 
-    ``senders``: hosts that are to reach the group and are not in it (SendOnlyNonMember of IBA
-    15.2.5.17). The world is one that ``build`` made of routes of this fabric. Returns the group's
-    number.
+    The world is one that ``build`` made of routes of this fabric. Packets follow the tree that
+    ``fabrics.multicast_tree`` computes. ``members`` are names of hosts. ``root`` is the name of the
+    switch at which the tree begins; by default ``multicast_tree`` chooses it. ``senders`` are names
+    of hosts that send to the group without being members (SendOnlyNonMember, IBA 15.2.5.17).
+
+    Raises TypeError for arguments of other types, and FabricError for hosts and switches that the
+    fabric does not have.
     """
     from verbena.fabrics import Fabric, multicast_tree
 
@@ -224,7 +251,7 @@ def add_group(
 
 
 def _host_names(argument: str, given: object) -> list[str]:
-    """Each name once. Raises TypeError for what is no list of names."""
+    """Return the names without repetitions. Raises TypeError for anything but a list of names."""
     if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
         raise TypeError(f"{argument} is {given!r}, and not a list of hosts' names, as ['h0', 'h1']")
     names = list(dict.fromkeys(given))
@@ -234,7 +261,11 @@ def _host_names(argument: str, given: object) -> list[str]:
 
 
 def ways(routes: Routes, switch: int) -> NDArray[np.int32]:
-    """[hosts] or [hosts, ways]: ports, as World.set_routes takes them."""
+    """Return the forwarding table of a switch as ``World.set_routes`` takes it.
+
+    int32 of shape [hosts], or [hosts, ports] where several ports lead to a host; -1 stands for
+    none.
+    """
     if routes.groups is not None:
         return _padded(routes.groups, switch)
     out = routes.out[switch].astype(np.int32)
@@ -242,6 +273,7 @@ def ways(routes: Routes, switch: int) -> NDArray[np.int32]:
 
 
 def _padded(groups: PortGroups, switch: int) -> NDArray[np.int32]:
+    """Return the ports of each host's port group; rows shorter than the longest end with -1."""
     chosen, where = np.unique(groups.group[switch], return_inverse=True)
     width = max(1, int((groups.start[chosen + 1] - groups.start[chosen]).max()))
     rows = np.full((len(chosen), width), -1, np.int32)

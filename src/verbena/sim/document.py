@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""TOML whose mistakes are named by key and line."""
+"""A TOML document whose errors name the key and the line.
+
+``Scenario`` reads its file as a ``Document`` and each table as a ``Section``. tomllib does not say
+where a value stood, so ``key_lines`` scans the text a second time for the lines of the keys.
+Settings may be changed after the file was read (``--set``, variants, sweeps): errors then name the
+change in place of the line. Every error of a scenario is a ScenarioError.
+"""
 
 from __future__ import annotations
 
@@ -24,19 +30,20 @@ __all__ = [
 ]  # fmt: skip
 
 T = TypeVar("T")
-LONGEST = 10**16  # ps: some hours
+LONGEST = 10**16  # ps, which are 10000 s
 _AT_LINE = re.compile(r"(.*) \(at line (\d+), column \d+\)")
 
 
 class ScenarioError(ValueError):
-    """What is wrong with a scenario. ``key``: "switch.class.0.room"; ``line``: in its file."""
+    """A scenario is wrong. ``key`` is the dotted key, "switch.class.0.room"; ``line`` its line, or
+    None."""
 
     def __init__(self, text: str, *, key: str = "", line: int | None = None) -> None:
         super().__init__(text)
         self.key = key
         self.line = line
 
-    def __reduce__(self) -> tuple[Any, ...]:  # to come back from another process
+    def __reduce__(self) -> tuple[Any, ...]:  # for pickle, which does not keep keyword arguments
         return (_error, (str(self), self.key, self.line))
 
 
@@ -46,17 +53,18 @@ def _error(text: str, key: str, line: int | None) -> ScenarioError:
 
 @dataclass(frozen=True)
 class Document:
-    """Settings, and where they come from: lines of a file, or changes made afterwards."""
+    """Settings, the lines of the file that they come from, and the changes that were made
+    afterwards."""
 
     name: str
     settings: Mapping[str, Any]
     lines: Mapping[Key, int] = field(default_factory=dict)
-    changes: Mapping[Key, str] = field(default_factory=dict)  # whose a changed setting is
-    variant: str = ""  # by whose settings it was changed
+    changes: Mapping[Key, str] = field(default_factory=dict)  # where each change comes from
+    variant: str = ""  # the variants that were applied
 
     @classmethod
     def parse(cls, text: str, name: str) -> Document:
-        """Raises ScenarioError for what is no TOML."""
+        """Read the text of a TOML file. Raises ScenarioError for text that is not TOML."""
         try:
             settings = tomllib.loads(text)
         except RecursionError:
@@ -78,10 +86,12 @@ class Document:
         return cls(name, settings, key_lines(text))
 
     def changed(self, changes: Mapping[str, Any], whose: str) -> Document:
-        """With other values at keys like "switch.buffer" and "traffic.victim.size".
+        """Return the document with other values at dotted keys: "switch.buffer",
+        "traffic.victim.size".
 
-        Tables in lists are called by number, or as ``names_of`` has it. Raises ScenarioError for a
-        key whose table is not there.
+        A table of a list is addressed by its number or by the name that ``names_of`` gives it.
+        ``whose`` says in errors where the changes come from. Raises ScenarioError for a key whose
+        table does not exist.
         """
         settings = copy.deepcopy(dict(self.settings))
         made = dict(self.changes)
@@ -92,7 +102,8 @@ class Document:
         return replace(self, settings=settings, changes=made)
 
     def varied(self, name: object) -> Document:
-        """As ``changed``, by the settings of a variant. Raises ScenarioError for none of them."""
+        """Return the document with the settings of a variant. Raises ScenarioError for an unknown
+        variant."""
         variants = self.settings.get("variants", {})
         if not isinstance(name, str) or name not in variants:
             known = ", ".join(variants) or "none"
@@ -104,7 +115,8 @@ class Document:
         return replace(self.changed(variants[name], f"variant {name}"), variant=both)
 
     def changed_values(self) -> dict[str, Any]:
-        """What was changed beside the variant's settings, by dotted key."""
+        """Return by dotted key the values that were changed, without those that the variant
+        changed."""
         return {
             ".".join(map(str, key)): plain(_at(self.settings, key))
             for key, whose in self.changes.items()
@@ -112,13 +124,14 @@ class Document:
         }
 
     def resolved(self) -> dict[str, Any]:
-        """The settings with all changes, and without the variants, which are not used any more."""
+        """Return the settings with all changes, without [variants], which have been applied."""
         return {key: plain(value) for key, value in self.settings.items() if key != "variants"}
 
     def where(self, key: Key) -> tuple[str, int | None]:
-        """The place of a key, in words, and its line, or that of the table that it is in.
+        """Return the place of a key as text, and its line or else the line of the table that
+        contains it.
 
-        Changes are named beside a line of the file, which was right before them.
+        If settings were changed, the text also names the changes: the line was right before them.
         """
         for length in range(len(key), -1, -1):
             if key[:length] in self.changes:
@@ -129,7 +142,7 @@ class Document:
         return ", ".join([self.name, *self._changed_by()]), None
 
     def _changed_by(self) -> list[str]:
-        """Whose the changes are, and what they change: "with --set (switch.buffer)"."""
+        """Return where changes come from, with the changed keys: "with --set (switch.buffer)"."""
         keys: dict[str, list[str]] = {}
         for key, whose in self.changes.items():
             keys.setdefault(whose, []).append(".".join(map(str, key)))
@@ -139,7 +152,7 @@ class Document:
         ]
 
     def error(self, key: Key, text: str) -> ScenarioError:
-        """``text`` goes on after the key's name."""
+        """Return the error for a key. ``text`` continues the sentence that begins with the key."""
         place, line = self.where(key)
         dotted = ".".join(map(str, key))
         return ScenarioError(f"{place}: {f'{dotted} ' if key else ''}{text}", key=dotted, line=line)
@@ -149,7 +162,7 @@ class Document:
 
 
 def _set(settings: dict[str, Any], dotted: str, value: Any, whose: str) -> Key:
-    """Where the value is now."""
+    """Store the value at a dotted key, and return the key's parts."""
     parts = dotted.split(".")
     at: Any = settings
     key: list[str | int] = []
@@ -170,14 +183,15 @@ def _set(settings: dict[str, Any], dotted: str, value: Any, whose: str) -> Key:
 
 
 def _at(settings: Any, key: Key) -> Any:
-    """The value at a place."""
+    """Return the value at a key."""
     for part in key:
         settings = settings[part]
     return settings
 
 
 def plain(value: Any) -> Any:
-    """A copy, with NumPy's numbers and arrays as TOML would have them."""
+    """Return a copy in which NumPy's numbers and arrays are Python's, as TOML could express
+    them."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -197,10 +211,10 @@ def _step(at: Any, part: str) -> str | int | None:
 
 
 def names_of(tables: list[Any]) -> list[str | None]:
-    """What the tables of a list are called: by their ``name``, otherwise by their ``pattern``.
+    """Return the name of each table of a list: its ``name``, or else its ``pattern``.
 
-    Names that are given come first. A pattern whose name is taken gets a number: "shift",
-    "shift-2". None: there is neither a name nor a pattern.
+    Names that are given take precedence. If a pattern's name is taken, a number is appended:
+    "shift", "shift-2". A table with neither a name nor a pattern has None.
     """
     names = [_text_of(table, "name") for table in tables]
     for number, table in enumerate(tables):
@@ -212,7 +226,8 @@ def names_of(tables: list[Any]) -> list[str | None]:
 
 
 def _text_of(table: Any, key: str) -> str | None:
-    """The value of a key, if it is a text; what is wrong with others is told when they are read."""
+    """Return the value of a key if it is text; values of other types are refused when they are
+    read."""
     value = table.get(key) if isinstance(table, dict) else None
     return value if isinstance(value, str) else None
 
@@ -221,7 +236,7 @@ def _text_of(table: Any, key: str) -> str | None:
 
 
 def _time(value: object) -> int:
-    """Picoseconds from 0."""
+    """Return a time in ps, from 0 to LONGEST. Raises ValueError."""
     try:
         found = picoseconds(value)
     except ValueError as error:
@@ -241,7 +256,8 @@ def _size(value: object) -> int:
 
 
 def _rate(value: Any) -> Any:
-    """A fabrics.Rate, from text with a unit or a name."""
+    """Return a fabrics.Rate, from text with a unit or from the name of a rate. Raises
+    ValueError."""
     from verbena import fabrics
 
     if not isinstance(value, str | int | float) or isinstance(value, bool):
@@ -255,7 +271,7 @@ UNITS: Units = {
     "rate": _rate,
     "bits": lambda value: float(_rate(value).bits_per_second),
     "many": lambda value: value if isinstance(value, list) else [value],
-    "mark": lambda value: value or None,  # an empty table: as without
+    "mark": lambda value: value or None,  # an empty table stands for none
     "watchdog": lambda value: value or None,
     "victims": lambda value: value if isinstance(value, list | str) else [value],
 }
@@ -263,7 +279,7 @@ UNITS: Units = {
 
 # ---- tables --------------------------------------------------------------------------------------
 
-# Words of other tools, and of this API, for keys of scenarios.
+# Words of other tools, and of the Python API, with the keys of scenarios that they stand for.
 _SAME = {
     "target": ("to", "receiver"),
     "targets": ("to",),
@@ -289,13 +305,14 @@ _SAME = {
 
 
 def _close(name: str, known: list[str]) -> list[str]:
-    """What an unknown key may be meant to be: of the same meaning, or else spelt like it."""
+    """Return the keys that an unknown key may stand for: synonyms first, or else a similar
+    spelling."""
     same = [other for other in _SAME.get(name, ()) if other in known]
     return same or difflib.get_close_matches(name, known, 1)
 
 
 class Section:
-    """A table, and where it is."""
+    """One table of a document, and the table's key."""
 
     def __init__(self, document: Document, key: Key, table: dict[str, Any]) -> None:
         self.document = document
@@ -306,9 +323,10 @@ class Section:
         return name in self.table
 
     def read(self, kind: type[T], more: Units | None = None) -> T:
-        """The structure that the table is of. ``more``: units besides those of all scenarios.
+        """Return the table as a structure of this kind.
 
-        Raises ScenarioError, with the key and what was wanted.
+        ``more``: functions for units besides ``UNITS``. Raises ScenarioError with the key and with
+        what was expected there.
         """
         try:
             return read(self.table, kind, {**UNITS, **(more or {})})
@@ -316,11 +334,11 @@ class Section:
             raise self._error_of(refused) from None
 
     def section(self, name: str) -> Section:
-        """A table in this one, which has been read; one that is not there is empty."""
+        """Return a table within this one, which has been read before; an absent table is empty."""
         return Section(self.document, (*self.key, name), self.table.get(name, {}))
 
     def sections(self, name: str) -> list[Section]:
-        """A list of tables, likewise."""
+        """Return the tables of a list within this one, which has been read before."""
         return [
             Section(self.document, (*self.key, name, number), table)
             for number, table in enumerate(self.table.get(name, []))
@@ -331,13 +349,17 @@ class Section:
         return self.document.error(key, text)
 
     def blame(self, error: ValueError) -> ScenarioError:
-        """For the key that the error's text names, if it does, otherwise for the table."""
+        """Return the error for the key that the text of ``error`` mentions, or else for the
+        table."""
         words = re.findall(r"\w+", str(error))
         name = next((word for word in words if word in self.table), None)
         return self.error(name, f"is wrong: {error}")
 
     def missing(self, name: str, keys: Collection[str] = ()) -> ScenarioError:
-        """``keys`` are those that there may be: another one may be meant for the missing one."""
+        """Return the error for a key that is required.
+
+        ``keys`` are the keys that the table may have: a key beside them may be a misspelling.
+        """
         other = next((key for key in self.table if name in _SAME.get(key, ())), None)
         if other is not None:
             return self.error(other, f"is unknown (is {name!r} meant?)")
@@ -367,13 +389,15 @@ class Section:
             if refused.says:
                 return place.blame(refused)
         if refused.wanted != "a table":
-            while isinstance(key[-1], int) and not isinstance(value, Mapping):  # of a list
+            while isinstance(key[-1], int) and not isinstance(
+                value, Mapping
+            ):  # an element of a list
                 key = key[:-1]
         return self.document.error(key, _said(key, value, refused))
 
 
 def _said(key: Key, value: Any, refused: Refused) -> str:
-    """What comes after the key's name."""
+    """Return the part of an error's text that follows the name of the key."""
     dotted = ".".join(part for part in key if isinstance(part, str))
     if refused.wanted.startswith("a list of tables"):
         return f"is to be {refused.wanted}, [[{dotted}]]"
@@ -416,13 +440,16 @@ def toml_text(value: object, most: int = 60) -> str:
 
 
 def key_lines(text: str) -> dict[Key, int]:
-    """The line of each key of a TOML document that tomllib takes; tables in lists by number."""
+    """Return the line of each key of a valid TOML document. Tables of lists are addressed by
+    number."""
     return _Scanner(text).run()
 
 
 def _repeated(text: str, line: int) -> tuple[Key, int, int] | None:
-    """The key that is given a second time up to a line, with both lines. Up to that line, the text
-    is TOML otherwise."""
+    """Return the first key that is given twice, with both lines.
+
+    ``line`` is where tomllib found the repetition; up to it the text is otherwise valid.
+    """
     scanner = _Scanner("\n".join(text.splitlines()[:line]) + "\n")
     with suppress(IndexError, ValueError):  # the text ends within a value
         scanner.run()
@@ -430,9 +457,9 @@ def _repeated(text: str, line: int) -> tuple[Key, int, int] | None:
 
 
 class _Scanner:
-    """Follows TOML's structure without looking at values.
+    """Follows the structure of TOML, without interpreting the values.
 
-    ``repeated`` is the first key, or table, that was there before: the key, and both lines.
+    ``repeated`` is the first key or table that the document has given before, with both lines.
     """
 
     def __init__(self, text: str) -> None:
@@ -440,8 +467,8 @@ class _Scanner:
         self.at = 0
         self.line = 1
         self.lines: dict[Key, int] = {}
-        self.counts: dict[Key, int] = {}  # tables of each list
-        self.given: dict[Key, int] = {}  # keys with values, and tables that have a header
+        self.counts: dict[Key, int] = {}  # how many tables each list has so far
+        self.given: dict[Key, int] = {}  # the lines of keys with values and of tables with a header
         self.repeated: tuple[Key, int, int] | None = None
 
     def run(self) -> dict[Key, int]:
@@ -488,13 +515,13 @@ class _Scanner:
         self._value(key)
 
     def _give(self, key: Key) -> None:
-        """A key has its value here, or a table its header."""
+        """Record that a key has its value here, or a table its header."""
         if key in self.given and self.repeated is None:
             self.repeated = key, self.given[key], self.line
         self.given.setdefault(key, self.line)
 
     def _keys(self) -> Iterator[str]:
-        """The parts of a dotted key, up to the character after it."""
+        """Yield the parts of a dotted key, and stop at the character that follows it."""
         while True:
             self._spaces()
             if self.text[self.at] in "\"'":
@@ -545,7 +572,7 @@ class _Scanner:
         self.at += 1
 
     def _before(self, end: str) -> bool:
-        """Is there more before the bracket that closes this?"""
+        """Return whether the list or table that is being read continues."""
         self._blank()
         return self.text[self.at] != end
 
@@ -558,7 +585,9 @@ class _Scanner:
             self.line += self.text.count("\n", self.at, self.at + step)
             self.at += step
         self.at += len(mark)
-        while len(mark) == 3 and self.text.startswith(quote, self.at):  # """...a"""": its own
+        while len(mark) == 3 and self.text.startswith(
+            quote, self.at
+        ):  # """...a"""": up to two quotes before the end belong to the text
             self.at += 1
 
     def _spaces(self) -> None:
@@ -566,7 +595,7 @@ class _Scanner:
             self.at += 1
 
     def _blank(self) -> None:
-        """Over space, ends of lines and comments."""
+        """Skip blanks, ends of lines and comments."""
         while self.at < len(self.text) and self.text[self.at] in " \t\n#":
             if self.text[self.at] == "#":
                 end = self.text.find("\n", self.at)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What can go wrong with programs on simulated hosts."""
+"""The exceptions of programs on simulated hosts, which ``sim.run`` and its event loop raise."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ __all__ = ["Deadlock", "Interrupted", "NotSimulated"]
 
 
 class NotSimulated(NotImplementedError):
-    """A program on a simulated host asked for what only a real machine has: a socket, a thread…"""
+    """A program on a simulated host used something that only a real machine has: a socket, a
+    thread."""
 
 
 class Deadlock(RuntimeError):
-    """Nothing is left to happen in the world, and tasks still wait: the text names them."""
+    """No event is left in the world, and tasks still wait. The text lists the tasks."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C during ``verbena.sim.run``: ``result`` is what there was up to then."""
+    """Ctrl-C during ``verbena.sim.run``. ``result`` has what was measured until then."""
 
     result: Result

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The hosts of a world as programs find them: by name, each with its adapters.
+"""The hosts of a world as programs see them: by name, each with its adapters.
 
-``sim.run`` makes them. A port of a host is a host of the world, which has one port each: ``Host``
-knows which ones, and attaches an adapter to them when a program asks for its devices.
+``sim.run`` makes the ``Hosts``. Each host of a World has one port, so a ``Host`` with several ports
+consists of several hosts of the world. An adapter is attached to them when a program first asks for
+its devices. One thread uses a world and its hosts.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from .arguments import pkey_tables, require, unknown_name, whole_number
 
 __all__ = ["Host", "Hosts", "host_here"]
 
-NETWORK = int(IPv4Address("10.0.0.0"))  # a port's address in it is its number in the world, from 1
+NETWORK = int(IPv4Address("10.0.0.0"))  # host n of the world has the address n + 1 in it
 MOST_PORTS = 2  # of one adapter
 PKeys = Sequence[int] | Sequence[Sequence[int]]
 
 
 @dataclass(eq=False)
 class Host(Place):
-    """A host with its adapters; ``Hosts`` makes it. Its ``ports`` are hosts of the world."""
+    """A host and its adapters; ``Hosts`` makes it. ``ports`` are numbers of hosts of the world."""
 
     name: str
     number: int
@@ -43,7 +44,7 @@ class Host(Place):
 
     @property
     def address(self) -> str:
-        """The IPv4 address of its first port, which is in the GID that connections take."""
+        """The IPv4 address of the first port, which is also in the GID that connections use."""
         return self.addresses[0]
 
     @property
@@ -52,8 +53,12 @@ class Host(Place):
         return [str(IPv4Address(NETWORK + port + 1)) for port in self.ports]
 
     def devices(self) -> list[Device]:
-        """Its adapters: one with all ports, whose device has the host's name; or, of more than two
-        ports, one for each of them, whose names end with -1, -2 and so on."""
+        """Return the host's devices, and attach its adapters at the first call.
+
+        A host with at most two ports has one adapter with all of them, whose device has the host's
+        name. A host with more ports has one adapter for each port; the names of their devices end
+        with -1, -2 and so on.
+        """
         if not self._devices:
             one = len(self.ports) <= MOST_PORTS
             groups = [self.ports] if one else [(port,) for port in self.ports]
@@ -74,7 +79,8 @@ class Host(Place):
 
     @contextmanager
     def here(self) -> Iterator[Host]:
-        """Within it the program runs on this host: ``verbs.open_device()`` is its adapter."""
+        """Run a block of code on this host: ``verbs.open_device()`` then opens the host's
+        adapter."""
         before = place.set(self)
         try:
             yield self
@@ -83,12 +89,17 @@ class Host(Place):
 
 
 class Hosts:
-    """The hosts of ``world``, by name: ``names`` in their order, or h0, h1…
+    """The hosts of ``world`` by name. ``names`` are in the order of the hosts; by default h0, h1
+    and so on.
 
-    ``ports``: for each name the hosts of the world that are its ports; without it, each is one.
-    ``pkeys``: by name, the P_Key table of all its ports, or of each.
-    One thread uses a world and what is on it. Without a loop, whoever waits or polls in vain lets
-    the world's time pass.
+    ``ports``: for each name the hosts of the world that are its ports; by default each host is one.
+    ``pkeys``: by name, the P_Key table of all ports of a host, or a list with a table for each
+    port.
+    ``seed``: of the random numbers that adapters draw. Only one thread may use a world and its
+    hosts. Without an event loop, a program that waits or polls in vain lets the world's time pass.
+
+    Raises TypeError for arguments of other types, and ValueError for names that are not unique,
+    hosts that do not exist, and P_Keys that no port can have.
     """
 
     def __init__(
@@ -128,23 +139,24 @@ class Hosts:
         return iter(self._hosts.values())
 
     def contexts(self) -> list[Context]:
-        """What programs have open on these hosts."""
+        """Return the contexts that programs have open on these hosts."""
         return attached(one for host in self for one in host.attachments_made)
 
     def find(self, name: str) -> Host | None:
-        """The host of this name or IPv4 address."""
+        """Return the host with this name or IPv4 address, or None."""
         known = isinstance(name, str)
         return (self._hosts.get(name) or self._addresses.get(name)) if known else None
 
 
 def host_here() -> Host | None:
-    """The simulated host on which the caller runs."""
+    """Return the simulated host on which the calling code runs, or None."""
     here = place.get()
     return here if isinstance(here, Host) else None
 
 
 def _names(given: object, hosts: int) -> list[str]:
-    """The names of a world's hosts: h0, h1 and so on, if none are given. Raises TypeError."""
+    """Return the names of a world's hosts: h0, h1 and so on, if none are given. Raises
+    TypeError."""
     if given is None:
         return [f"h{number}" for number in range(hosts)]
     require("names", given, (list, tuple), "a list of the hosts' names")
@@ -155,7 +167,8 @@ def _names(given: object, hosts: int) -> list[str]:
 
 
 def _ports(given: object, hosts: int) -> list[tuple[int, ...]]:
-    """For each name the hosts of the world that are its ports. Raises TypeError, ValueError."""
+    """Return for each name the hosts of the world that are its ports. Raises TypeError,
+    ValueError."""
     if given is None:
         return [(number,) for number in range(hosts)]
     wanted = "a list with the world's hosts that are its ports, for each name"

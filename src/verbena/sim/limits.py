@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a scenario needs of the machine, before it is made."""
+"""How much memory a scenario will need, and how much this machine has.
+
+``Scenario`` and ``sweep`` ask before they allocate anything, so that a scenario that is too large
+is an error with a key, and not a process that the kernel kills. The estimates are rough.
+"""
 
 from __future__ import annotations
 
@@ -12,16 +16,21 @@ from verbena.sim.units import size_text
 
 __all__ = ["available_memory", "memory_needed", "refusal"]
 
-FLOW_BYTES = 304  # a flow as a row of the workload, of the world and of the result
+# Bytes of memory, as measured.
+FLOW_BYTES = 304  # of a flow, in the workload, the world and the result
 SWITCH_PORT_BYTES = 640
 LANE_BYTES = 128
-LINE_BYTES = 12  # a lane's list for one input
+LINE_BYTES = 12  # of a lane's list for one input
 PACKET_BYTES = 64
 _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_memory() -> int:
-    """Bytes that this process can still have: of the machine, its control group, its ulimit."""
+    """Return how many bytes this process may still allocate.
+
+    The least of three: the machine's available memory, the limit of the control group, and the
+    ulimit.
+    """
     found = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")]
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
@@ -41,7 +50,10 @@ def available_memory() -> int:
 def memory_needed(
     hosts: int, switches: int, radix: int, lanes: int, flows: float, active: float, packets: float
 ) -> int:
-    """Bytes, about: ``active`` flows at once, with ``packets`` of each on their way."""
+    """Return about how many bytes a run needs.
+
+    ``flows`` in all, of which ``active`` run at once with ``packets`` packets each in flight.
+    """
     each = World().bytes_each
     ports = switches * radix * (SWITCH_PORT_BYTES + lanes * (LANE_BYTES + radix * LINE_BYTES))
     tables = 2 * switches * hosts
@@ -50,7 +62,7 @@ def memory_needed(
 
 
 def refusal(needed: int, allowed: int, flows: float) -> str | None:
-    """A sentence, if it is too much."""
+    """Return a sentence if more is needed than allowed, or None."""
     if needed <= allowed:
         return None
     return (

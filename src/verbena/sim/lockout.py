@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queues of a run at which some senders kept others out: a note of the result.
+"""A note about queues at which the packets of some senders were always dropped (lockout).
 
-A queue pair's packets leave at the intervals of its link, to the picosecond. Where several such
-flows come by links of one rate to a queue that drops, those whose packets come just after a place
-was taken lose all of them, and the others none (Floyd and Jacobson, 1992). A scenario asks when a
-run has ended. It is not known whose packets a queue dropped, so the flows are those whose way
-leads there.
+The packets of a queue pair leave at constant intervals, exact to the picosecond. If several such
+flows arrive over links of one rate at a queue that drops, those whose packets arrive just after a
+place was taken lose all of them, and the others none (Floyd and Jacobson, 1992). ``Scenario`` asks
+after a run. A world counts drops by queue and not by flow, so the flows are those whose path leads
+through the queue.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from verbena.sim.scenario_traffic import Traffic
 
 __all__ = ["lockout_note"]
 
-MOST_LOOKED_AT = 16  # queues, those that dropped most first: each is a search among all flows
+QUEUES_MOST = 16  # queues that dropped most; each takes a search among all flows
 
 
 def lockout_note(
@@ -32,12 +32,14 @@ def lockout_note(
     lossy: Collection[int],
     reacts: bool,
 ) -> str:
-    """The queue that dropped most of those where flows may have kept each other out; or nothing.
+    """Return a note about the queue that dropped most, if flows may have locked each other out
+    there.
 
-    ``flows`` are those of the result; ``dropped`` [links]: packets for which there was no room.
-    ``lossy``: classes that drop for lack of room. ``reacts``: whether the congestion control of RC
-    slows down without a mark. ``routes`` are those of the whole run. Where they leave a choice of
-    ways, the first and the last link of a flow stand for its way.
+    ``flows``: those of the result. ``dropped`` [links]: packets that a full queue dropped.
+    ``lossy``: classes that drop packets when a queue is full. ``reacts``: whether the congestion
+    control of RC slows down without marks. ``routes``: those of the whole run. Where they allow
+    several paths, only the first and the last link of a flow are considered. Returns "" if there is
+    nothing to note.
     """
     if not dropped.any():
         return ""
@@ -51,14 +53,15 @@ def lockout_note(
 
 
 def _most_first(dropped: NDArray[np.uint64]) -> Iterator[int]:
-    worst = np.argsort(dropped, kind="stable")[::-1][:MOST_LOOKED_AT]
+    worst = np.argsort(dropped, kind="stable")[::-1][:QUEUES_MOST]
     return (int(link) for link in worst if dropped[link])
 
 
 def _candidates(
     traffic: Traffic, flows: NDArray[np.void], lossy: Collection[int], reacts: bool
 ) -> NDArray[np.int64]:
-    """Flows of queue pairs to a host that nothing has slowed down. TCP's have a jitter."""
+    """Return flows of queue pairs to a host that were never slowed down. TCP flows have a
+    jitter."""
     steady = (traffic.transport != "tcp") & (traffic.group < 0) & (flows["notices"] == 0)
     steady &= np.isin(flows["class"], list(lossy))
     if reacts:
@@ -67,7 +70,7 @@ def _candidates(
 
 
 def _ways(routes: Routes, traffic: Traffic, chosen: NDArray[np.int64]) -> NDArray[np.int32]:
-    """[n, longest]: the links of each flow's data, then -1."""
+    """Return [n, longest]: the links of each flow's data path, then -1."""
     ends = traffic.work.flows[chosen]
     reads = traffic.operation[chosen] == "read"
     source = np.where(reads, ends["dst"], ends["src"]).astype(np.int64)
@@ -85,7 +88,7 @@ def _ways(routes: Routes, traffic: Traffic, chosen: NDArray[np.int64]) -> NDArra
 
 
 def _together(routes: Routes, inputs: NDArray[np.int32], flows: NDArray[np.void]) -> int:
-    """How many flows were there at one time, by different links of one rate, in one class."""
+    """Return how many flows arrived at one time, over different links of one rate, in one class."""
     rate = routes.tables.links["rate"][inputs]
     for kind in np.unique(np.stack([rate, flows["class"]]), axis=1).T:
         same = (rate == kind[0]) & (flows["class"] == kind[1])
@@ -95,7 +98,8 @@ def _together(routes: Routes, inputs: NDArray[np.int32], flows: NDArray[np.void]
 
 
 def _overlap(inputs: NDArray[np.int32], flows: NDArray[np.void]) -> bool:
-    """Does a flow of one input begin before the last of those before it, of another, ended?"""
+    """Return whether a flow of one input begins before an earlier flow of another input has
+    ended."""
     order = np.argsort(flows["start"], kind="stable")
     inputs, begin, end = inputs[order], flows["start"][order], flows["finish"][order]
     together = begin[1:] < np.maximum.accumulate(end)[:-1]

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An asyncio event loop whose clock is a simulated world's.
+"""An asyncio event loop whose clock is that of a simulated world.
 
-A turn of the loop runs what is ready, as any loop does, and takes no virtual time. When nothing is
-ready the world goes on, until an adapter tells a program of something or the next timer is due. So
-``asyncio.sleep``, timeouts, tasks, queues and locks work as they are. Descriptors are those of
-completion channels and adapters alone; what needs a real machine (sockets, pipes, threads,
-processes, signals) is refused with NotSimulated.
+``sim.run`` makes one ``Loop`` for the programs of all hosts. One iteration of the loop runs the
+callbacks that are ready, as in any loop, and takes no virtual time. If none is ready, the world
+processes its events until an adapter has something for a program or the next timer is due, so that
+``asyncio.sleep``, timeouts, tasks, queues and locks work unchanged. A program can only wait for the
+descriptors of completion channels and adapters. What needs a real machine (sockets, pipes, threads,
+processes, signals) raises NotSimulated.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ __all__ = ["PS", "Loop"]
 PS = 1_000_000_000_000
 """Picoseconds in a second."""
 ROUNDS = 10_000
-"""Turns of the loop at one instant, after which the world goes on though somebody is ready."""
+"""After so many iterations at one virtual time the world runs on, although callbacks are ready."""
 
 NEVER = 2.0**63 / PS
 """Seconds: a timer from here on is beyond the world's clock, and is never due."""
 
 PATIENCE = 60 * PS
-"""Time that passes without a timer and without news, before what all wait for is looked at."""
+"""Virtual time without a timer or a completion after which the loop looks for endless retries."""
 
-_MANY_TIMERS = 100  # from here on BaseEventLoop looks for cancelled ones among them
+_MANY_TIMERS = 100  # with more, BaseEventLoop removes the cancelled ones from the heap
 
 
 class _Handle(asyncio.Handle):
-    """asyncio's, of a loop that is not in debug mode: quicker to make."""
+    """An asyncio.Handle of a loop that is not in debug mode. It is made faster than asyncio's
+    own."""
 
     __slots__ = ()
 
@@ -59,9 +61,10 @@ class _Handle(asyncio.Handle):
 
 
 class Loop(asyncio.BaseEventLoop):
-    """The loop of all programs on a world's hosts. Close it before the world is used otherwise."""
+    """The event loop of all programs on a world's hosts. Close it before other code uses the
+    world."""
 
-    _ready: deque[asyncio.Handle]  # BaseEventLoop's own, of which its stubs say nothing
+    _ready: deque[asyncio.Handle]  # these are BaseEventLoop's, which its stubs leave out
     _scheduled: list[asyncio.TimerHandle]
     _stopping: bool
     _debug: bool
@@ -80,11 +83,12 @@ class Loop(asyncio.BaseEventLoop):
         hosts.attachments.set_looped(True)
 
     def time(self) -> float:
-        """Virtual seconds since the world began."""
+        """Return the virtual time in seconds since the world began."""
         return self._attachments.now / PS
 
     def _run_once(self) -> None:
-        """A turn. What BaseEventLoop's does besides is only needed now and then."""
+        """Run one iteration. BaseEventLoop's own, which does more, is called only when that is
+        needed."""
         ready, timers = self._ready, self._scheduled
         self._turns += 1
         if self._turns >= ROUNDS:
@@ -127,7 +131,10 @@ class Loop(asyncio.BaseEventLoop):
 
     @property
     def _clock_resolution(self) -> float:
-        """What BaseEventLoop adds to the time before it compares: it must make a difference."""
+        """What BaseEventLoop adds to the time before it compares timers with it.
+
+        It has to change the sum, so it is at least the distance to the next float.
+        """
         return max(1 / PS, ulp(self.time()))
 
     @_clock_resolution.setter
@@ -147,7 +154,7 @@ class Loop(asyncio.BaseEventLoop):
         self._attachments.set_looped(False)
 
     def create_task(self, coro: Any, *, name: Any = None, **options: Any) -> Any:
-        """As ever; a task without a name is called after its host."""
+        """Create a task as BaseEventLoop does; a task without a name is named after its host."""
         if name is None:
             host = host_here()
             name = f"{host.name if host else 'world'}/task-{next(self._task_numbers)}"
@@ -159,7 +166,7 @@ class Loop(asyncio.BaseEventLoop):
         self._ready.extend(event_list)
 
     def _write_to_self(self) -> None:
-        pass  # nobody else could wake it
+        pass  # no other thread can call the loop
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> asyncio.Handle:  # type: ignore[override]
         number = fd if isinstance(fd, int) else fd.fileno()
@@ -227,7 +234,8 @@ def _refuse(what: str, lacking: str) -> NoReturn:
 
 
 def _refuse_options(call: str, options: dict[str, Any]) -> None:
-    """``sock``, ``ssl``, ``local_addr`` and the like, where they ask for something."""
+    """Raise NotSimulated for ``sock``, ``ssl``, ``local_addr`` and the like, unless they are
+    None."""
     harmless = {"family", "proto", "flags", "backlog", "reuse_address", "reuse_port"}
     harmless |= {"start_serving", "happy_eyeballs_delay", "interleave", "limit"}
     for name, value in options.items():
@@ -265,25 +273,26 @@ for _lacking, _names in _LACKING.items():
 
 
 class _World:
-    """In a selector's place: waiting is the world going on."""
+    """Stands in for the selector of BaseEventLoop: to wait is to let the world's time pass."""
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
         self._attachments = loop.hosts.attachments
         self._when: float = 0.0
-        self._when_ps: int | None = 0  # of the timer that was asked for last
+        self._when_ps: int | None = 0  # `_when` in ps, cached for the timer that is due next
         self._since = -1
 
     def select(self, timeout: float | None) -> list[asyncio.Handle]:
-        """``timeout`` is the time to the loop's next timer, rounded: only 0 matters."""
+        """Return the handles that became ready. Of ``timeout``, which is rounded, only 0
+        matters."""
         readable: list[asyncio.Handle] = []
         self.pass_until(readable, 0 if timeout == 0 else self.next_timer())
         return readable
 
     def pass_until(self, readable: Any, until: int | None) -> None:
-        """Until somebody is told of something, or to that time in ps; None: no timer is set.
+        """Let the world run until a handle is ready or until a time in ps. None: no timer is set.
 
-        Raises Deadlock if neither can come.
+        Appends the handles to ``readable``. Raises Deadlock if neither can happen.
         """
         since = self._attachments.now
         while (why := self._attachments.gather(readable, until)) == "events":
@@ -293,7 +302,11 @@ class _World:
             raise Deadlock(_deadlock(self._loop, why))
 
     def pass_time(self, ready: Any) -> None:
-        """Though somebody is ready, if so many turns have passed none since this was last asked."""
+        """Let the world run although callbacks are ready, if no time has passed since the last
+        call.
+
+        A program that polls without awaiting anything else would otherwise stop the clock.
+        """
         if self._attachments.now == self._since:
             found: list[asyncio.Handle] = []
             self._attachments.gather(found, self.next_timer())
@@ -301,9 +314,11 @@ class _World:
         self._since = self._attachments.now
 
     def next_timer(self) -> int | None:
-        """When the loop's next timer is due, in ps, or None.
+        """Return when the loop's next timer is due, in ps, or None if no timer is due within the
+        clock.
 
-        Exactly rounded up: then ``time`` is not less than it, however late in the world it is.
+        It is rounded up exactly, so that ``time`` is then never less than the timer, however late
+        it is.
         """
         if not self._loop._scheduled:
             return None
@@ -317,7 +332,8 @@ class _World:
 
 
 def _ps_of(when: float) -> int | None:
-    """Seconds in ps, exactly rounded up; None beyond the world's clock: that time never comes."""
+    """Return seconds in ps, rounded up exactly. None is a time beyond the clock, which never
+    comes."""
     if when >= NEVER:
         return None
     seconds, parts = when.as_integer_ratio()
@@ -335,9 +351,7 @@ def _deadlock(loop: Loop, why: str) -> str:
         )
         lines[0] = f"at {loop.time():.9f} s packets wait for each other for ever ({ports}); tasks:"
     elif why == "endless":
-        lines[0] = (
-            f"since a minute, at {loop.time():.9f} s, nothing has come of any request; tasks:"
-        )
+        lines[0] = f"at {loop.time():.9f} s no request has completed for a minute; tasks:"
     waiting = [task for task in asyncio.all_tasks(loop) if not _is_own(task)]
     waiting.sort(key=asyncio.Task.get_name)
     lines += [f"  {task.get_name()}: {_where(task)}" for task in waiting]
@@ -345,7 +359,7 @@ def _deadlock(loop: Loop, why: str) -> str:
 
 
 def _endless(loop: Loop) -> str:
-    """What the requests wait for, if all that are under way are tried again for ever."""
+    """Return what the requests wait for, if every request in flight is retried for ever; or ""."""
     if loop.hosts.world.flows_left:
         return ""
     waits = [
@@ -357,7 +371,8 @@ def _endless(loop: Loop) -> str:
 
 
 def _is_own(task: asyncio.Task[Any]) -> bool:
-    """It is what runs the programs, and waits for them."""
+    """Return whether a task is one of ``sim.run`` itself, which runs the programs and waits for
+    them."""
     return task.done() or task.get_name().startswith("world/")
 
 
@@ -365,7 +380,7 @@ _LIBRARIES = (str(Path(asyncio.__file__).parent), str(Path(__file__).parent.pare
 
 
 def _where(task: asyncio.Task[Any]) -> str:
-    """The place in the program: the innermost frame that is not a library's."""
+    """Return where in the program a task waits: the innermost frame that is not a library's."""
     awaited: Any = task.get_coro()
     found: FrameType | None = None
     while awaited is not None:
@@ -398,7 +413,7 @@ _hooked = False
 
 
 def _refuse_from_now_on() -> None:
-    """Audit hooks cannot be taken back, so there is one, which looks at who asks."""
+    """Install the audit hook once. A hook cannot be removed, so it decides by the caller."""
     global _hooked
     if not _hooked:
         sys.addaudithook(_audit)
@@ -407,7 +422,7 @@ def _refuse_from_now_on() -> None:
 
 @contextmanager
 def _no_threads() -> Iterator[None]:
-    """Before Python 3.12 there is no audit event of a thread that starts."""
+    """Audit the start of threads in Python before 3.12, which has no audit event for it."""
     if sys.version_info >= (3, 12):
         yield
         return

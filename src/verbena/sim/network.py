@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The network beside the fabric, on which programs say whom to connect to.
+"""The control network of simulated hosts, over which programs exchange addresses and keys.
 
-``asyncio.start_server`` and ``asyncio.open_connection`` reach simulated hosts by name or address.
-A message takes a fixed time, whatever its length, and none is lost: it is a management network,
-and no part of what is simulated.
+``asyncio.start_server`` and ``asyncio.open_connection`` of a program reach the other hosts by name
+or IPv4 address (``loop.Loop`` calls this module). A message takes a constant time, however long it
+is, and none is lost. It is a management network beside the fabric, and no load on the fabric.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Address = tuple[str, int]
 
 
 class Network:
-    """Who listens where."""
+    """The listening servers of all hosts, and connections between hosts."""
 
     def __init__(self, loop: Loop, hosts: Hosts, delay: float) -> None:
         self.loop = loop
@@ -43,7 +43,8 @@ class Network:
         self._ports = count(FIRST_FREE_PORT)
 
     def look_up(self, name: Any, port: Any) -> list[tuple[Any, ...]]:
-        """What getaddrinfo says. socket.gaierror: no host of the world is called so."""
+        """Return what getaddrinfo would. Raises socket.gaierror if no host of the world has the
+        name."""
         host = self._find(name)
         kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
         return [(*kind, (host.address, _port(port)))]
@@ -58,7 +59,7 @@ class Network:
         return found
 
     def listen(self, factory: Factory, name: Any, port: Any) -> Server:
-        """OSError: EADDRINUSE, EADDRNOTAVAIL (another host's address)."""
+        """Return a server of the calling host. Raises OSError: EADDRINUSE, EADDRNOTAVAIL."""
         own = _own()
         names = name if isinstance(name, (list, tuple)) else [name]
         for one in names:
@@ -75,7 +76,8 @@ class Network:
         self._listening.pop((server.host.number, server.port), None)
 
     async def connect(self, factory: Factory, name: Any, port: Any) -> tuple[Stream, Any]:
-        """ConnectionRefusedError: nobody listens there by the time that the call arrives."""
+        """Connect the calling host to a server. Raises ConnectionRefusedError if none listens
+        there."""
         own, target, number = _own(), self._find(name), _port(port)
         await asyncio.sleep(self.delay)
         server = self._listening.get((target.number, number))
@@ -101,7 +103,7 @@ def _own() -> Host:
 
 
 def _port(given: Any) -> int:
-    """The number of a port; 0 for None. Raises socket.gaierror, as getaddrinfo does."""
+    """Return a port's number; 0 for None. Raises socket.gaierror, as getaddrinfo does."""
     number = int(given) if isinstance(given, str | bytes) and given.isdigit() else given or 0
     if not isinstance(number, int) or not 0 <= number <= LAST_PORT:
         raise socket.gaierror(
@@ -111,7 +113,7 @@ def _port(given: Any) -> int:
 
 
 class Server(asyncio.AbstractServer):
-    """As asyncio's: what ``start_server`` gives. It listens until it is closed."""
+    """What ``asyncio.start_server`` returns. It listens until it is closed."""
 
     def __init__(self, network: Network, host: Host, port: int, factory: Factory) -> None:
         self.host = host
@@ -123,11 +125,11 @@ class Server(asyncio.AbstractServer):
 
     @property
     def sockets(self) -> tuple[Listening, ...]:
-        """One, which knows its name."""
+        """One object in place of a socket, which knows its name."""
         return () if self._closed.done() else (Listening((self.host.address, self.port)),)
 
     def accept(self, caller: Stream, address: Address) -> None:
-        """A Stream to the caller's, in the context of the program that listens."""
+        """Make the server's end of a connection, in the context of the program that listens."""
         self._context.run(self._accept, caller, address)
 
     def _accept(self, caller: Stream, address: Address) -> None:
@@ -143,7 +145,7 @@ class Server(asyncio.AbstractServer):
         return not self._closed.done()
 
     async def start_serving(self) -> None:
-        """It does already."""
+        """The server listens from the beginning, so there is nothing to do."""
 
     async def serve_forever(self) -> None:
         try:
@@ -161,7 +163,7 @@ class Server(asyncio.AbstractServer):
 
 
 class Listening:
-    """The little of a socket that programs ask of a server's."""
+    """The methods of a socket that programs call on those of a server."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -171,7 +173,7 @@ class Listening:
 
 
 class Stream(asyncio.Transport):
-    """One end of a connection. What is written arrives in order, after the network's delay."""
+    """One end of a connection. What is written arrives in order after the network's delay."""
 
     def __init__(
         self, network: Network, protocol: asyncio.BaseProtocol, here: Address, there: Address
@@ -181,15 +183,15 @@ class Stream(asyncio.Transport):
         self._network = network
         self._protocol: Any = protocol
         self._context = contextvars.copy_context()
-        self._inbox: deque[bytes | None] = deque()  # on the way, or held by pause_reading
-        self._due = 0  # of the inbox: what has arrived
-        self._paused = True  # until start
+        self._inbox: deque[bytes | None] = deque()  # in transit, or held by pause_reading
+        self._due = 0  # how many messages of the inbox have arrived
+        self._paused = True  # start() resumes it
         self._closing = False
         self._ended = False  # connection_lost was called
         self._wrote_eof = False
 
     def start(self) -> None:
-        """Both ends know of it."""
+        """Announce the connection to the protocol; both ends exist now."""
         self._protocol.connection_made(self)
         self.resume_reading()
 
@@ -202,7 +204,7 @@ class Stream(asyncio.Transport):
             self._send(bytes(data))
 
     def _send(self, message: bytes | None) -> None:
-        """None: the end."""
+        """Send a message to the other end; None is the end of the stream."""
         peer = self.peer
         if peer is not None and not peer._ended:
             peer._inbox.append(message)
@@ -220,7 +222,7 @@ class Stream(asyncio.Transport):
         return 0
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Nothing waits here."""
+        """Writes are never held back, so the limits have no effect."""
 
     # ---- in ----
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results as Parquet files, for whatever reads tables: names instead of numbers, null for what has
-not happened, and units in the fields' metadata.
+"""Results as Parquet files, for programs that read tables.
 
-``ScenarioResult.to_parquet`` and ``from_parquet`` call this; what is written and read again is the
-same result, but for its fabric and the real time that it took.
+``ScenarioResult.to_parquet`` and ``from_parquet`` call ``write`` and ``read``. The tables have
+names in place of numbers, null for what has not happened, and units in the metadata of the fields.
+What is written and read again is the same result, except for its fabric and the wall time of the
+run.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["arrow", "read", "with_metadata", "with_units", "write"]
 
 KEY = b"verbena"
 FORMAT = 3
-# Not "wall": two runs with one seed make equal files.
+# "wall" is left out, so that two runs with one seed write equal files.
 PLAIN = ("name", "version", "settings", "variant", "changes", "seed", "end", "time", "events",
          "nodes", "groups", "traffic", "classes", "packets", "wrong", "blocked", "notes",
          "link_events", "route_changes")  # fmt: skip
@@ -42,7 +43,7 @@ UNITS = {
 
 
 def arrow() -> Any:
-    """PyArrow. Raises ModuleNotFoundError that says what to install."""
+    """Return PyArrow. Raises ModuleNotFoundError, which says what to install."""
     try:
         import pyarrow
         import pyarrow.compute
@@ -55,7 +56,8 @@ def arrow() -> Any:
 
 
 def with_units(table: Any, units: dict[str, str]) -> Any:
-    """The table, with the unit of each column that has one in its field's metadata ("unit")."""
+    """Return the table with the unit of each column that has one in the field's metadata
+    ("unit")."""
     for place, field in enumerate(table.schema):
         if field.name in units:
             noted = field.with_metadata({"unit": units[field.name]})
@@ -64,17 +66,17 @@ def with_units(table: Any, units: dict[str, str]) -> Any:
 
 
 def with_metadata(table: Any, plain: dict[str, Any]) -> Any:
-    """The table, with these values as JSON in its schema's metadata ("verbena")."""
+    """Return the table with these values as JSON in the metadata of its schema ("verbena")."""
     return table.replace_schema_metadata({KEY: json.dumps(plain).encode()})
 
 
 def write(result: ScenarioResult, folder: Path) -> None:
-    """flows.parquet with all that is no array in its metadata, links.parquet, queues.parquet and
-    throughput.parquet.
+    """Write flows.parquet, links.parquet, queues.parquet and throughput.parquet into a folder.
 
-    queues.parquet has a row for each queue and time: time, link, class, bytes, paused;
-    throughput.parquet one for each traffic and time: time, traffic, delivered. Links are called as
-    everywhere, "s0-h1".
+    The metadata of each file has all that is not an array. queues.parquet has a row for each queue
+    and time: time, link, class, bytes, paused. throughput.parquet has a row for each traffic and
+    time: time, traffic, delivered. Links have the names that they have everywhere, "s0-h1". Raises
+    OSError.
     """
     pyarrow = arrow()
     folder.mkdir(parents=True, exist_ok=True)
@@ -91,7 +93,7 @@ def write(result: ScenarioResult, folder: Path) -> None:
 
 
 class _Names:
-    """Columns of names, made of numbers and back."""
+    """Converts columns of numbers to columns of names, and back."""
 
     def __init__(self, pyarrow: Any, result: ScenarioResult) -> None:
         self.pyarrow = pyarrow
@@ -104,14 +106,14 @@ class _Names:
         self.links = result.link_names
 
     def of(self, names: Sequence[str], numbers: NDArray[Any]) -> Any:
-        """Strings; numbers as they are where there are no names."""
+        """Return the names of the numbers; the numbers themselves if there are no names."""
         if not names:
             return np.ascontiguousarray(numbers)
         made = self.pyarrow.array(names, self.pyarrow.string())
         return made.take(self.pyarrow.array(numbers.astype(np.int64)))
 
     def back(self, names: Sequence[str], column: Any) -> NDArray[Any]:
-        """Raises ValueError for a name that there is not."""
+        """Return the numbers of the names. Raises ValueError for a name that is not in the list."""
         if not names:
             numbers: NDArray[Any] = column.to_numpy()
             return numbers
@@ -123,7 +125,7 @@ class _Names:
 
 
 def _apart(names: Sequence[str]) -> tuple[str, ...]:
-    """As they are, but for one that was there before: "flows", "flows (2)"."""
+    """Return the names, with a number after each that occurred before: "flows", "flows (2)"."""
     made: list[str] = []
     for name in names:
         count = 1

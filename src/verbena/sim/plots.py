@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pictures of results, with matplotlib: one run's, and several variants side by side.
+"""Pictures of results with matplotlib: of one run, and of several variants side by side.
 
-``ScenarioResult.plot`` and ``verbena sim --plots`` call this. Colours are those of Okabe and Ito,
-which people who are colour-blind tell apart, and lines differ in their dashes, too.
+``ScenarioResult.plot`` and ``verbena sim --plots`` call ``write`` and ``compare``. The colours are
+those of Okabe and Ito, which people with colour-blindness can distinguish; lines also differ in
+their dashes.
 """
 
 from __future__ import annotations
@@ -32,17 +33,17 @@ __all__ = [
 ]
 
 FORMATS = ("png", "svg", "pdf")
-APART = 30  # from the first completion to the last: with more, the axis is logarithmic
-SHORT = 10  # of variants side by side: one that ended so much earlier has an axis of its own
-MOST_LINES = 8  # queues in one picture: the longest ones
-MOST_NAMED = 40  # nodes of a network whose names are written
-APART_INCHES = 0.24  # between names in one row
+APART = 30  # last completion time / first: above it the axis is logarithmic
+SHORT = 10  # longest duration / a variant's: above it the variant has a time axis of its own
+MOST_LINES = 8  # queues that a picture shows
+MOST_NAMED = 40  # nodes; a network with more is drawn without names
+APART_INCHES = 0.24  # the least distance of two names in a row
 UNITS = ((1e12, "s"), (1e9, "ms"), (1e6, "us"), (1e3, "ns"))
 RATES = ((1e9, "Gb/s"), (1e6, "Mb/s"), (1e3, "kb/s"))
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
 
-Draw = Callable[..., None]  # of a result and axes
+Draw = Callable[..., None]  # takes a result and axes
 
 
 def _figure(width: float, height: float) -> Any:
@@ -56,10 +57,11 @@ def _figure(width: float, height: float) -> Any:
 
 
 def write(result: ScenarioResult, folder: Path, format: str = "png") -> list[Path]:
-    """Pictures of what there is to show; returns their paths.
+    """Draw the pictures that a result has data for, and return their paths.
 
-    throughput; queues, where some were sampled; completion, where flows began; links, and stalls
-    where packets waited for credits or pauses. Raises ValueError for an unknown format.
+    They are: throughput; queues, if some were sampled; completion, if flows began; links, if the
+    fabric is known; stalls, if packets waited for credits or pauses. Raises ValueError for an
+    unknown format, and OSError.
     """
     _check(format)
     folder.mkdir(parents=True, exist_ok=True)
@@ -77,7 +79,8 @@ def _check(format: str) -> None:
 
 
 def _save(figure: Any, path: Path) -> Path:
-    """An SVG has text as text, and neither a date nor random names: the same each time."""
+    """Save the figure. An SVG keeps text as text and has no date or random names, so it is
+    reproducible."""
     from matplotlib import rc_context
 
     dateless = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}
@@ -87,7 +90,7 @@ def _save(figure: Any, path: Path) -> Path:
 
 
 def _drawings(result: ScenarioResult) -> list[tuple[str, Draw]]:
-    """The pictures that there is something to show on."""
+    """Return the pictures that the result has data for."""
     drawn = result.fabric is not None
     return [
         (name, draw)
@@ -107,13 +110,13 @@ def _unit(most: float) -> tuple[float, str]:
 
 
 def _style(number: int) -> dict[str, Any]:
-    """How the line of a number differs from the others."""
+    """Return the colour and the dashes of the line with this number."""
     turn = number // len(COLOURS)
     return {"color": COLOURS[number % len(COLOURS)], "linestyle": DASHES[turn % len(DASHES)]}
 
 
 def _legend(axes: Any, lines: int) -> None:
-    """Below the picture: beside or over it, it would hide what it explains."""
+    """Add a legend below the axes, where it does not hide data."""
     axes.legend(
         loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=min(lines, 3), fontsize=8,
         frameon=False, handlelength=2.8,
@@ -133,12 +136,12 @@ def _say(axes: Any, text: str) -> None:
 
 
 def throughput(result: ScenarioResult, axes: Any, longest: int = 0) -> None:
-    """What each traffic delivered over time: its flows together, as it was acknowledged.
+    """Draw what the flows of each traffic delivered together over time.
 
-    RC's and TCP's bytes count when they are acknowledged, so that one acknowledgement after a
-    recovery counts all that had waited for it, and a step may show more than a link can carry.
+    Bytes of RC and TCP count when they are acknowledged. After a recovery, one acknowledgement
+    covers all that had waited for it, so a step may show more than a link can carry.
 
-    ``longest``: of this and other pictures in ps, which have their times in one unit.
+    ``longest``: the duration in ps of the longest of several results, whose pictures share a unit.
     """
     rates = [result.throughput(number) for number in range(len(result.traffic))]
     most = max((values.max(initial=0) for _, values in rates), default=0)
@@ -165,14 +168,15 @@ def throughput(result: ScenarioResult, axes: Any, longest: int = 0) -> None:
 def queues(
     result: ScenarioResult, axes: Any, longest: int = 0, styles: dict[str, int] | None = None
 ) -> None:
-    """Bytes that waited over time, of the longest queues; what was always empty has no line.
+    """Draw the bytes that waited over time in the longest queues. Queues that were always empty are
+    left out.
 
-    ``styles``: the numbers of queues' lines by name, to which those of this picture are added: one
-    queue looks the same in several pictures.
+    ``styles``: the numbers of the queues' lines by name. Those of this picture are added, so that a
+    queue has the same line in several pictures.
     """
     styles = {} if styles is None else styles
     factor, unit = _unit(float(max(result.times[-1], longest)))
-    most = result.queued.max(axis=0).astype(np.int64)  # unsigned numbers have no negative
+    most = result.queued.max(axis=0).astype(np.int64)  # signed, to be negated below
     order = np.argsort(-most, kind="stable")
     shown = order[most[order] > 0]
     for column in shown[:MOST_LINES].tolist():
@@ -202,10 +206,10 @@ def _queue_name(result: ScenarioResult, column: int) -> str:
 
 
 def completion_times(result: ScenarioResult, axes: Any, longest: int = 0) -> None:
-    """The part of all flows that had ended after a time, for each traffic.
+    """Draw for each traffic the fraction of its flows that had completed after a time.
 
-    Flows that have not ended, or failed, keep a line below 1; it is drawn as far as the longest of
-    the flows has lasted. Times are on a logarithmic axis where they are far apart.
+    Flows that have not ended, or failed, keep the line below 1; it extends to the longest time that
+    any flow has lasted. The axis is logarithmic if the times differ by more than APART.
     """
     curves = [_completions(result, number) for number in range(len(result.traffic))]
     last = max((times[-1] for times, _ in curves), default=1.0)
@@ -215,7 +219,7 @@ def completion_times(result: ScenarioResult, axes: Any, longest: int = 0) -> Non
         if part[-1] < 1:
             label += f": {round(part[-1] * count)} of {count} flows"
         ends = np.append(times, 1.03 * last) / factor
-        wide = 1.5 * min(len(curves) - number, 4)  # so that a line below another is seen
+        wide = 1.5 * min(len(curves) - number, 4)  # below wider: coinciding lines are visible
         axes.step(
             ends, np.append(part, part[-1]), where="post", label=label, linewidth=wide,
             **_style(number),
@@ -233,7 +237,7 @@ def completion_times(result: ScenarioResult, axes: Any, longest: int = 0) -> Non
 
 
 def _logarithmic(axes: Any) -> None:
-    """With 0.1 and 10 in place of powers."""
+    """Make the time axis logarithmic, with labels as 0.1 and 10 in place of powers."""
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
 
@@ -241,7 +245,8 @@ def _logarithmic(axes: Any) -> None:
 def _completions(
     result: ScenarioResult, traffic: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Times in ps from 0 on, and the part of the traffic's flows that had ended at each."""
+    """Return times in ps from 0 on, and the fraction of the traffic's flows that had ended at
+    each."""
     flows, times = result.of(traffic), np.sort(result.durations(traffic))
     begun = flows[flows["state"] != WAITING]
     lasted = np.minimum(begun["finish"], np.uint64(result.time)) - begun["start"]
@@ -258,13 +263,14 @@ STALLED = "part of the time that a link stood still"
 
 
 def links(result: ScenarioResult, axes: Any) -> None:
-    """The network, its cables coloured by the busier of their directions."""
+    """Draw the network, each cable in a colour for the busier of its two directions."""
     _network(result, axes, result.links["utilisation"], "is the busiest link")
     _scale(axes.figure, axes, BUSY)
 
 
 def stalls(result: ScenarioResult, axes: Any) -> None:
-    """The network, its cables coloured by how long packets waited for credits or a pause's end."""
+    """Draw the network, each cable in a colour for how long packets waited for credits or a pause's
+    end."""
     _stalls(result, axes)
     _scale(axes.figure, axes, STALLED)
 
@@ -301,7 +307,8 @@ def _network(result: ScenarioResult, axes: Any, heat: NDArray[np.float64], most:
 
 
 def _named(places: dict[str, Any], axes: Any) -> dict[str, Any]:
-    """Nodes whose names are written: of a row in which they would overlap, each second or so."""
+    """Return the nodes whose names are written: every second one or so where names would
+    overlap."""
     if len(places) > MOST_NAMED:
         return {}
     across = [x for x, _ in places.values()]
@@ -321,9 +328,10 @@ def _named(places: dict[str, Any], axes: Any) -> dict[str, Any]:
 
 
 def compare(results: Sequence[ScenarioResult], path: Path) -> Path:
-    """One picture of several results, a column for each and a row for each kind, on common axes.
+    """Draw several results in one picture: a column for each, a row for each kind, on common axes.
 
-    The path's suffix is the format. Raises ValueError for another one, and for no results.
+    The format is the path's suffix. Raises ValueError for an unknown format or if there is nothing
+    to draw, and OSError.
     """
     _check(path.suffix[1:])
     rows = [(name, draw, has) for name, draw, has in ROWS if any(map(has, results))]
@@ -360,7 +368,7 @@ NOTHING = {
 }
 
 
-# Of each: has a result anything to show there?
+# Each kind of picture, how it is drawn, and whether a result has data for it.
 ROWS: tuple[tuple[str, Draw, Callable[[ScenarioResult], bool]], ...] = (
     ("throughput", throughput, lambda result: bool(result.delivered.any())),
     ("queues", queues, lambda result: len(result.times) > 0),
@@ -374,10 +382,10 @@ ROWS: tuple[tuple[str, Draw, Callable[[ScenarioResult], bool]], ...] = (
 
 
 def _share(row: Any) -> None:
-    """Common axes, from the least to the most in any of them.
+    """Give the axes of a row common limits, from the least to the most of any of them.
 
-    A run that ended SHORT times earlier than the longest has a time axis of its own, which says
-    so: on the common one all of its lines would be one vertical line.
+    A run that lasted less than 1/SHORT of the longest keeps a time axis of its own, and its label
+    says so: on the common axis all of its lines would coincide.
     """
     drawn = [axes for axes in row if axes.lines]
     logarithmic = [axes.get_xlim()[0] for axes in drawn if axes.get_xscale() == "log"]

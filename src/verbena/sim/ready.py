@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scenarios that come with Verbena: TOML files in the folder ``scenarios``."""
+"""The scenarios that come with Verbena, which are the TOML files in the folder ``scenarios``.
+
+``Scenario.load`` and ``verbena sim`` look up names here.
+"""
 
 from __future__ import annotations
 
@@ -12,17 +15,17 @@ FOLDER = Path(__file__).parent / "scenarios"
 
 
 def names() -> list[str]:
-    """In the order of the alphabet."""
+    """Return the names of the scenarios in alphabetical order."""
     return sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 
 def find(name: str) -> Path | None:
-    """The file of a ready scenario, or None where there is none of that name."""
+    """Return the file of the scenario with this name, or None."""
     return FOLDER / f"{name}.toml" if name in names() else None
 
 
 def check(path: Path) -> None:
-    """Raise FileNotFoundError, which names the ready ones, for what is no file of a scenario."""
+    """Raise FileNotFoundError, which lists the names, if the path is not a file."""
     if path.exists() and not path.is_dir():
         return
     name = str(path)

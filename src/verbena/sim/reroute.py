@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Routes that are made anew while a world runs, as a subnet manager or a routing protocol does it
-some time after a link has died or come back.
+"""New routes while a world runs, as a subnet manager or a routing protocol computes them some time
+after a link went down or came back.
 
-``ways_without`` asks a routing engine what it makes of a fabric without some of its cables, and
-``Ways.set`` gives that to the switches of a world that ``build`` made of the whole fabric. Flows
-keep their queue pairs, lanes and levels: so this is for engines that need no lanes.
+``ways_without`` has a routing engine route a fabric without some of its cables, and ``Ways.set``
+gives the result to the switches of a world that ``build`` made of the whole fabric. Scenarios use
+both. Flows keep their queue pairs, lanes and service levels, so only engines that need no lanes are
+allowed (ENGINES).
 """
 
 from __future__ import annotations
@@ -25,25 +26,25 @@ from verbena.sim.build import ways
 __all__ = ["ENGINES", "Ways", "reroute", "ways_without"]
 
 ENGINES = ("minhop", "ecmp", "updn", "ftree", "sssp")
-"""Engines whose ways need no lanes of their own."""
+"""Engines whose routes need no lanes."""
 
 
 @dataclass(frozen=True)
 class Ways:
-    """Forwarding tables of all switches of a fabric.
+    """The forwarding tables of all switches of a fabric.
 
-    ``ports``: for each switch what World.set_routes takes. ``parts``: the routes of each part of
-    the fabric that hangs together and has hosts. ``lost``: pairs of hosts between which no way
-    leads, source and destination.
+    ``ports``: for each switch what ``World.set_routes`` takes. ``parts``: the routes of each
+    connected part of the fabric that has hosts. ``lost``: pairs of hosts, source and destination,
+    that have no path.
     """
 
-    first: int  # node of the first switch
+    first: int  # the node of the first switch in the world
     ports: tuple[NDArray[np.int32], ...]
     parts: tuple[Routes, ...]
     lost: tuple[tuple[str, str], ...]
 
     def set(self, world: World) -> None:
-        """Gives them to the switches, all at once."""
+        """Give the tables to the switches of a world, all at the present time."""
         for number, table in enumerate(self.ports):
             world.set_routes(self.first + number, table)
 
@@ -51,10 +52,11 @@ class Ways:
 def reroute(
     world: World, fabric: Fabric, down: Collection[Cable], engine: str = "minhop", **options: Any
 ) -> Ways:
-    """New routes for a world that ``build`` made of the fabric, of which some cables are down.
+    """Give a world new routes without the cables that are down, and return them.
 
-    ``engine`` is one of ENGINES, ``options`` its own. Returns the ways. Raises FabricError when the
-    engine cannot route what is left.
+    The world is one that ``build`` made of ``fabric``. ``engine`` is one of ENGINES, and
+    ``options`` are its own. Raises TypeError for arguments of other types, ValueError for another
+    engine or for hosts with several ports, and FabricError if the engine cannot route what is left.
     """
     require("world", world, World, "a World that build made of the fabric")
     made = ways_without(fabric, down, engine, **options)
@@ -65,7 +67,10 @@ def reroute(
 def ways_without(
     fabric: Fabric, down: Collection[Cable], engine: str = "minhop", **options: Any
 ) -> Ways:
-    """What the engine makes of each part into which the fabric falls without these cables."""
+    """Return the routes of a fabric without the cables that are down.
+
+    The engine routes each connected part by itself. Raises as ``reroute`` does.
+    """
     require("fabric", fabric, Fabric, "a Fabric of verbena.fabrics")
     require("down", down, (list, tuple, set, frozenset), "a list of cables")
     for cable in down:
@@ -100,7 +105,7 @@ def ways_without(
 
 
 def _parts(fabric: Fabric, down: set[Cable]) -> list[Fabric]:
-    """Fabrics of what hangs together, with hosts, in the order of the nodes."""
+    """Return the connected parts that have hosts as fabrics, with nodes in their original order."""
     graph = nx.MultiGraph()
     graph.add_nodes_from(fabric.graph)
     left = [cable for cable in fabric.cables() if cable not in down]
@@ -134,7 +139,7 @@ def _part(fabric: Fabric, nodes: set[str], cables: list[Cable]) -> Fabric:
 
 
 def _own(options: dict[str, Any], part: Fabric) -> dict[str, Any]:
-    """Roots that are in this part; without any the engine finds its own."""
+    """Return the options with those roots that are in this part; None lets the engine choose."""
     given = options.get("roots") or []
     if isinstance(given, str) or not isinstance(given, Collection):
         return options  # the engine refuses it
@@ -143,7 +148,7 @@ def _own(options: dict[str, Any], part: Fabric) -> dict[str, Any]:
 
 
 def _whole(table: NDArray[np.int32], inside: list[int], hosts: int) -> NDArray[np.int32]:
-    """Rows of all hosts: those of other parts have no port."""
+    """Return rows for all hosts; those of other parts have no port."""
     rows = table.reshape(len(inside), -1)
     whole = np.full((hosts, rows.shape[1]), -1, np.int32)
     whole[inside] = rows

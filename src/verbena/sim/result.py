@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run of a scenario measured, as NumPy arrays."""
+"""What one run of a scenario measured, as NumPy arrays.
+
+``Scenario.run`` makes a ``ScenarioResult``; ``sweep``, the plots, the timeline and the Parquet
+files read it. It does not refer to the world, whose memory is free after the run.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["FLOWS", "LINKS", "NEVER", "QUEUES", "ScenarioResult", "status_name"]
 
 NEVER = 2**64 - 1
-MOST_CHANGES = 6  # of routes, that a summary names
+MOST_CHANGES = 6  # changes of routes whose times a summary gives
 WAITING = STATES.index("waiting")
 DONE = STATES.index("done")
 FAILED = STATES.index("failed")
@@ -73,40 +77,48 @@ QUEUES = np.dtype([("link", "u4"), ("class", "u4")])
 
 @dataclass(frozen=True, repr=False)
 class ScenarioResult:
-    """What one run measured.
+    """What one run of a scenario measured.
 
-    ``end``: "done"; "time" (the duration is over); "deadlock" (``blocked`` names the links whose
-    packets wait for each other); "stalled" (nothing is to happen any more, and flows have not
-    ended: what they lost is not sent again); "interrupted". ``time`` is the virtual time in ps,
-    ``wall`` the seconds that it took; a result that comes from files has NaN there.
+    ``end``: "done"; "time", the duration is over; "deadlock", ``blocked`` has the links whose
+    packets wait for each other; "stalled", no event is left and flows have not ended, because what
+    they lost is not sent again; "interrupted". ``time`` is the virtual time at the end in ps.
+    ``wall`` is the time that the run took in seconds; it is NaN in a result that was read from
+    files.
 
-    ``flows``, ``links`` and ``queues`` are structured arrays: ``pandas.DataFrame(result.flows)``
-    has their columns.
+    ``flows``, ``links`` and ``queues`` are structured arrays, whose columns
+    ``pandas.DataFrame(result.flows)`` has.
 
-    ``flows`` [n] of FLOWS: times in ps, ``finish`` NEVER for flows that have not, or were refused;
-    ``source`` and ``target`` are places in ``nodes``, for a multicast group behind the last node
-    (``end_name``);
-    ``traffic`` is the place in ``traffic`` of what made it, ``state`` a place in ("waiting",
-    "running", "done", "failed", "refused", "incomplete"), ``status`` the ibv_wc_status of one that
-    failed. ``done`` are bytes that were delivered (of RC and TCP: and acknowledged), ``lost`` those
-    of UC and UD that never will be: a flow of which some are lost ends as "incomplete", and not as
-    "done". ``links`` [l] of LINKS, in the order of Tables.links: what each direction sent;
-    ``stalled`` is the time in ps for which packets waited, paused or without credits,
-    ``queue_max`` the longest queue in bytes.
+    ``flows`` [n] of FLOWS: ``source`` and ``target`` are indices in ``nodes``; those of multicast
+    groups follow behind the last node (``end_name`` returns the name). ``traffic`` is an index in
+    ``traffic``.
+    ``start`` and ``finish`` are in ps; ``finish`` is NEVER for a flow that has not finished, or was
+    refused. ``state`` is an index in ("waiting", "running", "done", "failed", "refused",
+    "incomplete"), and ``status`` the ibv_wc_status of a flow that failed. ``done`` is the number of
+    bytes that were delivered (RC and TCP: and acknowledged). ``lost`` is the number of bytes of UC
+    and UD that will never be delivered; a flow with such bytes ends as "incomplete" in place of
+    "done".
 
-    ``queues`` [q] of QUEUES are those that were sampled, ``times`` [t] when, ``queued`` [t, q] the
-    bytes that waited, ``paused`` [t, q] whether the other end had stopped them.
+    ``links`` [l] of LINKS: what each directed link sent, in the order of Tables.links. ``stalled``
+    is the time in ps during which packets waited for credits or the end of a pause, ``queue_max``
+    the longest queue in bytes.
 
-    ``delivered`` [k, traffic]: bytes that the flows of each traffic had delivered by the times
-    ``delivered_at`` [k], some hundred from 0 to the end; ``throughput`` makes rates of them.
+    ``queues`` [q] of QUEUES: the sampled queues; ``times`` [t]: when, in ps; ``queued`` [t, q]: the
+    bytes that waited; ``paused`` [t, q]: whether the other end of the link had paused the queue.
 
-    ``packets`` counts what was sent, delivered, dropped and under way at the end; ``wrong`` is
-    None, or says what does not add up. ``notes`` are remarks on scenario and run.
-    ``captures_lost``: packets that could not be written to files.
+    ``delivered`` [k, traffic]: the bytes that the flows of each traffic had delivered by the times
+    ``delivered_at`` [k] in ps, which are some hundred from 0 to the end. ``throughput`` computes
+    rates from them.
 
-    What made it: ``settings`` are those of the scenario after all changes, as
-    ``Scenario.make(result.settings)`` takes them; ``variant`` the name of the variant, or ""; and
-    ``changes`` what was changed beside it, by key. ``version`` is Verbena's.
+    ``packets`` has the numbers of packets that were sent, delivered, dropped, and under way at the
+    end.
+    ``wrong`` is None, or a sentence about packets or credits that do not add up, which is a defect
+    of the simulator. ``notes`` are remarks about the scenario and the run. ``captures_lost`` is the
+    number of packets that could not be written to files.
+
+    ``settings``: those of the scenario after all changes, as ``Scenario.make(result.settings)``
+    takes them. ``variant``: the name of the variant, or "". ``changes``: other changed settings, by
+    key.
+    ``version``: that of Verbena.
     """
 
     name: str
@@ -129,7 +141,7 @@ class ScenarioResult:
     wrong: str | None = None
     blocked: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
-    link_events: tuple[tuple[int, bool, int], ...] = ()  # link, up, ps
+    link_events: tuple[tuple[int, bool, int], ...] = ()  # (link, whether it came up, ps)
     route_changes: tuple[int, ...] = ()  # ps
     fabric: Fabric | None = None
     captures_lost: int = 0
@@ -150,7 +162,7 @@ class ScenarioResult:
     # ---- flows ---------------------------------------------------------------------------------
 
     def of(self, traffic: str | int | None = None) -> NDArray[np.void]:
-        """The flows of one traffic, by name or place, or all. Raises ValueError."""
+        """Return the flows of one traffic, by name or index, or all flows. Raises ValueError."""
         if traffic is None:
             return self.flows
         number = self._traffic_number(traffic)
@@ -158,7 +170,7 @@ class ScenarioResult:
         return chosen
 
     def _traffic_number(self, traffic: str | int) -> int:
-        """The place of a traffic, which is given by its name or place. Raises ValueError."""
+        """Return the index of a traffic, which is given by name or index. Raises ValueError."""
         if not isinstance(traffic, str):
             return whole_number("traffic", traffic, 0, len(self.traffic) - 1)
         if traffic not in self.traffic:
@@ -166,20 +178,25 @@ class ScenarioResult:
         return self.traffic.index(traffic)
 
     def durations(self, traffic: str | int | None = None) -> NDArray[np.int64]:
-        """[done flows]: from start to finish, in ps; of UC and UD those that arrived whole."""
+        """Return the times from start to finish of flows that are done, in ps, as int64 [done
+        flows].
+
+        Raises ValueError if there is no such traffic.
+        """
         flows = self.of(traffic)
         flows = flows[flows["state"] == DONE]
         times: NDArray[np.int64] = (flows["finish"] - flows["start"]).astype(np.int64)
         return times
 
     def goodput(self, traffic: str | int | None = None) -> float:
-        """Bits per second that these flows had together, from the first start to the last end.
+        """Return the bits per second of these flows together, from the first start to the last
+        finish.
 
-        What has arrived of flows that have not ended counts, up to the end of the run. Flows that
-        were refused have no part in it.
+        Bytes that have arrived of unfinished flows count, up to the end of the run. Refused flows
+        are left out. Raises ValueError if there is no such traffic.
         """
         flows = self.of(traffic)
-        # Of a flow that waits, `start` may be a delay.
+        # The `start` of a waiting flow may be a delay, which is no time of the run.
         flows = flows[~np.isin(flows["state"], (WAITING, REFUSED))]
         if not len(flows):
             return 0.0
@@ -188,11 +205,12 @@ class ScenarioResult:
         return float(flows["done"].sum()) * 8e12 / span if span > 0 else 0.0
 
     def throughput(self, traffic: str | int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Times [k] in ps, and bits per second [k] that one traffic delivered around them.
+        """Return times [k] in ps, and the bits per second [k] that a traffic delivered around each
+        of them.
 
-        RC's and TCP's bytes count when they are acknowledged: after a recovery, one acknowledgement
-        is for all that had waited for it, and a rate may be more than a link's.
-        Raises ValueError where there is no such traffic.
+        Bytes of RC and TCP count when they are acknowledged. After a recovery, one acknowledgement
+        covers all that had waited for it, so a rate may be higher than a link's. Raises ValueError
+        if there is no such traffic.
         """
         traffic = self._traffic_number(traffic)
         times = self.delivered_at.astype(float)
@@ -211,28 +229,33 @@ class ScenarioResult:
 
     @property
     def link_names(self) -> tuple[str, ...]:
-        """[l]: the name of each row of ``links``."""
+        """The name of each row of ``links``."""
         return self._link_names.all()
 
     def link_name(self, link: int) -> str:
-        """A directed link as scenarios call it: "s0-h2", one of several cables "s0[3]-s1[4]"."""
+        """Return the name of a directed link as scenarios have it: "s0-h2", or "s0[3]-s1[4]" where
+        several cables join the same nodes. Raises ValueError."""
         return self._link_names.name(whole_number("link", link, 0, len(self.links) - 1))
 
     def end_name(self, number: int) -> str:
-        """A flow's source or target: a host, or a group."""
+        """Return the name of a flow's source or target, which is a host or a group. Raises
+        ValueError."""
         some = len(self.nodes)
         number = whole_number("number", number, 0, some + len(self.groups) - 1)
         return self.nodes[number] if number < some else self.groups[number - some]
 
     def link(self, name: str) -> int:
-        """The place in ``links`` of a directed link: "s0-h2", "s0[3]-s1[4]" or "s0[3]".
+        """Return the row in ``links`` of a directed link: "s0-h2", "s0[3]-s1[4]" or "s0[3]".
 
-        Raises ValueError where there is none, or more than one.
+        Raises ValueError if no link or more than one has the name.
         """
         return self._link_names.find(name)
 
     def queue(self, link: int, class_: int = 0) -> NDArray[np.uint32]:
-        """[t]: what waited at ``times`` for a directed link. Raises ValueError if not sampled."""
+        """Return the bytes that waited at ``times`` for a directed link, as uint32 [t].
+
+        Raises ValueError if the queue was not sampled.
+        """
         whole_number("link", link, 0, len(self.links) - 1)
         whole_number("class_", class_, 0, 255)
         place = np.nonzero((self.queues["link"] == link) & (self.queues["class"] == class_))[0]
@@ -243,11 +266,12 @@ class ScenarioResult:
 
     @property
     def failures(self) -> dict[str, dict[str, int]]:
-        """Flows that failed, by traffic and by the completion status that says why."""
+        """The number of failed flows, by traffic and by the completion status that gives the
+        reason."""
         found: dict[str, dict[str, int]] = {}
         for number, name in enumerate(self.traffic):
             for status, count in self._failures(number).items():
-                reasons = found.setdefault(name, {})  # several may have one name
+                reasons = found.setdefault(name, {})  # several traffics may have one name
                 reasons[status] = reasons.get(status, 0) + count
         return found
 
@@ -259,14 +283,14 @@ class ScenarioResult:
 
     @property
     def dropped(self) -> dict[str, int]:
-        """Packets by the reason for which they were dropped."""
+        """The number of dropped packets, by the reason."""
         counts = {reason: int(self.links[f"dropped_{reason}"].sum()) for reason in DROPS}
         return {reason: count for reason, count in counts.items() if count}
 
     # ---- in words --------------------------------------------------------------------------------
 
     def summary(self) -> str:
-        """Some lines about all of it."""
+        """Return a text of several lines about the run."""
         wall = "" if math.isnan(self.wall) else f", simulated in {self.wall:.2f} s"
         lines = [f"{self.name}: {self._end()} after {self._times()}{wall} ({self.events:,} events)"]
         lines += [self._traffic_line(number, name) for number, name in enumerate(self.traffic)]
@@ -289,7 +313,7 @@ class ScenarioResult:
         return {"time": "done", "deadlock": "DEADLOCK"}.get(self.end, self.end)
 
     def _times(self) -> str:
-        """When the traffic was done, and how long the run lasted if that was longer."""
+        """Return when the traffic was done, and how long the run lasted if that was longer."""
         lasted, finish = time_text(self.time), self.flows["finish"]
         if self.end != "done" or not len(finish) or (finish == NEVER).any():
             return lasted
@@ -321,14 +345,14 @@ class ScenarioResult:
         return f"  {name}: {', '.join(words)}"
 
     def _looks_at_no_mark(self, traffic: int) -> bool:
-        """Is it TCP without ECN? Switches mark its segments all the same."""
+        """Return whether a traffic is TCP without ECN. Switches mark its segments nevertheless."""
         tables = self.settings.get("traffic", ())
         table = tables[traffic] if traffic < len(tables) else {}
         ecn = self.settings.get("tcp", {}).get("ecn") or table.get("control") == "dctcp"
         return table.get("transport") == "tcp" and not ecn
 
     def _route_line(self) -> list[str]:
-        """When routes were made anew, the first few times."""
+        """Return the line with the first times at which routes changed."""
         if not self.route_changes:
             return []
         shown = ", ".join(time_text(at) for at in self.route_changes[:MOST_CHANGES])
@@ -344,7 +368,8 @@ class ScenarioResult:
         ]
 
     def _taken_down(self) -> str:
-        """The first link that the scenario took down, where packets may have been lost."""
+        """Return which link the scenario took down first, since packets may have been lost
+        there."""
         down = [(self.link_name(link), at) for link, up, at in self.link_events if not up]
         if not down:
             return ""
@@ -383,9 +408,9 @@ class ScenarioResult:
     # ---- files ---------------------------------------------------------------------------------
 
     def to_parquet(self, folder: str | Path) -> None:
-        """flows.parquet, links.parquet and queues.parquet, in a folder that is made.
+        """Write flows.parquet, links.parquet, queues.parquet and throughput.parquet.
 
-        Needs pyarrow (pip install pyarrow).
+        The folder is made. Needs pyarrow (pip install pyarrow). Raises TypeError, OSError.
         """
         from verbena.sim import parquet
 
@@ -393,36 +418,45 @@ class ScenarioResult:
 
     @classmethod
     def from_parquet(cls, folder: str | Path) -> ScenarioResult:
-        """What ``to_parquet`` wrote; ``fabric`` is not kept. Raises OSError, ValueError."""
+        """Return a result that ``to_parquet`` wrote, without ``fabric``, which the files do not
+        have.
+
+        Raises TypeError, OSError, and ValueError for files of another version.
+        """
         from verbena.sim import parquet
 
         return parquet.read(path_of("folder", folder))
 
     def timeline(self, path: str | Path) -> None:
-        """Trace events that Perfetto (ui.perfetto.dev) and chrome://tracing open."""
+        """Write trace events, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+        Raises TypeError, OSError.
+        """
         from verbena.sim import timeline
 
         timeline.write(self, path_of("path", path))
 
     def plot(self, folder: str | Path, format: str = "png") -> list[Path]:
-        """Pictures of throughput, queues, completion times and links, in a folder that is made.
+        """Draw throughput, queues, completion times and links, and return the paths of the
+        pictures.
 
-        ``format``: "png", "svg" or "pdf". Returns their paths. Needs matplotlib. Raises OSError,
-        ValueError.
+        The folder is made. ``format``: "png", "svg" or "pdf". Needs matplotlib. Raises TypeError,
+        OSError, ValueError.
         """
         from verbena.sim import plots
 
         return plots.write(self, path_of("folder", folder), format)
 
 
-# What the status of a flow that failed means here; others are of no flow.
+# What a completion status means for a flow; flows end with no others that need words.
 REASONS = {
     "RETRY_EXC_ERR": ", no answer within the timeout at any try: lost on the way, or later than it"
 }
 
 
 def _flows_of(name: str) -> str:
-    """A traffic without a name is called after its pattern, which may be "flows"."""
+    """Return "flows of NAME". A traffic without a name has that of its pattern, which may be
+    "flows"."""
     return "flows" if name == "flows" else f"flows of {name}"
 
 
@@ -440,7 +474,7 @@ def status_name(status: int) -> str:
 
 
 def structured(kind: np.dtype[np.void], columns: dict[str, Any], length: int) -> NDArray[np.void]:
-    """An array of that kind whose columns are given."""
+    """Return an array of this dtype with these columns."""
     made = np.zeros(length, kind)
     for name, column in columns.items():
         made[name] = column

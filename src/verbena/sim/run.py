@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs on simulated hosts: ``verbena.sim.run({"h0": server, "h5": client}, fabric)``."""
+"""Programs on simulated hosts: ``verbena.sim.run({"h0": server, "h5": client}, fabric)``.
+
+The programs are ordinary asyncio coroutines that use ``verbena.verbs``. They run in one thread on
+``loop.Loop``, whose clock is the world's. No other event loop may run in that thread.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +39,8 @@ Program = Callable[[], Coroutine[Any, Any, Any]] | Coroutine[Any, Any, Any]
 class Result:
     """What a run left. ``world`` has what links, flows and adapters measured.
 
-    ``returned`` and ``finished`` are by host: what the program returned, and when, in virtual
-    seconds; a program that was stopped is in neither.
+    ``returned`` has what each host's program returned, and ``finished`` when it did, in virtual
+    seconds. Programs that were cancelled are in neither.
     """
 
     world: World
@@ -46,7 +50,7 @@ class Result:
 
     @property
     def now(self) -> float:
-        """Virtual seconds at its end."""
+        """The virtual time in seconds at the end of the run."""
         return self.world.now / PS
 
 
@@ -62,24 +66,27 @@ def run(
     seed: int = 0,
     **world: Any,
 ) -> Result:
-    """Run asyncio programs on hosts of a fabric, in virtual time, until all have returned.
+    """Run asyncio programs on hosts of a fabric in virtual time, until all of them have returned.
 
     ``programs``: for each host's name a coroutine function without arguments, or a coroutine. Its
-    ``verbena.verbs`` find the host's adapter; its loop's clock is the world's.
-    ``fabric``: a World (its hosts are called h0, h1…), or a fabric of ``verbena.fabrics``, with or
-    without routes; then ``switch`` are the keywords of all switches (``World.add_switch``), and
-    ``world`` those of the World.
-    ``framing`` of such a World may be a list, for the first port of each host, the second and so
-    on: a port with "infiniband" has LIDs, any other is Ethernet's.
-    ``pkeys``: by host, the P_Key table of all its ports, or a list with one for each port.
-    ``background``: hosts whose programs are cancelled when all others have returned.
-    ``until``: virtual seconds after which all are cancelled.
-    ``control_delay``: seconds that a message of ``asyncio.open_connection`` takes.
+    ``verbena.verbs`` find the adapter of that host, and the clock of its event loop is the world's.
+    ``fabric``: a World, whose hosts are named h0, h1 and so on; or a fabric of ``verbena.fabrics``,
+    with or without routes. For such a fabric, ``switch`` has the keywords of ``World.add_switch``
+    for all switches, and ``world`` those of the World.
+    ``framing``: one of the World's keywords. It may also be a list with one entry for each port of
+    a host: a port with "infiniband" has LIDs, and any other is an Ethernet port.
+    ``pkeys``: by host, the P_Key table of all its ports, or a list with a table for each port.
+    ``background``: hosts whose programs are cancelled once all others have returned.
+    ``until``: virtual seconds after which all programs are cancelled, at most 9000000; None for no
+    limit.
+    ``control_delay``: seconds that a message over ``asyncio.open_connection`` takes.
+    ``seed``: a whole number from 0; runs with one seed are equal.
 
-    Raises what a program raises, after the others were cancelled; Deadlock, which names the tasks
-    that wait, when nothing is left to happen; Interrupted at Ctrl-C; ValueError for a host that
-    there is not; RuntimeError where an event loop runs already, as in a notebook: there,
-    ``await asyncio.to_thread(sim.run, programs, fabric)``.
+    Raises an exception of a program, after the other programs were cancelled; Deadlock, which names
+    the tasks that wait, if no event is left; Interrupted after Ctrl-C; TypeError and ValueError for
+    an argument that is not allowed, such as a host that does not exist; RuntimeError if an event
+    loop runs already, as in a notebook, where ``await asyncio.to_thread(sim.run, programs,
+    fabric)`` works.
     """
     check_programs(programs)
     _check_keywords(world)
@@ -168,7 +175,8 @@ async def _main(
 async def _until_done(
     tasks: set[asyncio.Task[None]], awaited: set[asyncio.Task[None]], timeout: float | None
 ) -> None:
-    """Returns when all ``awaited`` are, or the time is over. Raises what any of ``tasks`` does."""
+    """Return when all of ``awaited`` are done or the time is over. Raises what any of ``tasks``
+    raises."""
     loop = asyncio.get_running_loop()
     deadline = None if timeout is None else loop.time() + max(timeout, 0)
     left = set(tasks)
@@ -195,7 +203,7 @@ def _start(
 
 
 def _called(name: str, program: Callable[[], Any]) -> Any:
-    """What the function returns. Raises TypeError if it needs arguments."""
+    """Return what the program's function returns. Raises TypeError if it needs arguments."""
     with suppress(ValueError):  # a function of C may have no signature
         try:
             inspect.signature(program).bind()
@@ -226,12 +234,12 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
 
 
 def _close(loop: Loop) -> None:
-    """What programs left running is told to end, in no virtual time if it can."""
+    """Cancel what programs left running. It ends in no virtual time if it can."""
     tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
     for task in tasks:
         task.cancel()
     try:
-        with suppress(Deadlock):  # in a program's last words: they stay unsaid
+        with suppress(Deadlock):  # a program waits while it is cancelled: it is abandoned
             if tasks:
                 loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
             loop.run_until_complete(loop.shutdown_asyncgens())

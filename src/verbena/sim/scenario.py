@@ -1,5 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A scenario: a network, its traffic, and what is looked at, from a TOML file."""
+"""A scenario: a network, its traffic and what is measured, read from a TOML file.
+
+``verbena sim``, ``sweep`` and programs use ``Scenario``. It reads the tables one after the other
+with the modules ``scenario_*``, since most of them depend on earlier ones (a class of the switches,
+a host of the fabric), and refuses what cannot work before anything runs. Settings that are allowed
+but probably not meant become ``notes``. ``world`` makes the World, and ``run`` runs it.
+"""
 
 from __future__ import annotations
 
@@ -49,13 +55,13 @@ from verbena.version import full_version
 
 __all__ = ["Scenario"]
 
-LOOPS_MOST = 4096  # hosts
+LOOPS_MOST = 4096  # hosts, up to which the routes are searched for credit loops
 _Table = dict[str, Any]
 
 
 class _Root(Settings):
-    """A scenario's own keys. Its tables are read one after the other, as each needs what the others
-    have made."""
+    """The keys of a scenario itself. Its tables are read one after the other, since each depends on
+    what earlier ones made."""
 
     name: str | None = None
     teaches: str = ""
@@ -86,13 +92,14 @@ class _Samples(Settings):
 
 
 class Scenario:
-    """A checked scenario, which can be run again and again; runs with one seed are equal.
+    """A scenario whose settings have been checked. It can be run many times; runs with one seed are
+    equal.
 
-    ``name``, ``teaches``, ``see``: its texts. ``expect``: how its author expects it to end;
-    ``allow``: what is no fault of it, "loss" and "failures".
-    ``seed``; ``duration`` in ps or None. ``fabric``, ``routes``, ``traffic``: what was made of it.
-    ``notes``: remarks that are no errors.
-    ``variants``: names of the changes that the file has. ``memory``: bytes that a run takes, about.
+    ``name``, ``teaches``, ``see``: its texts. ``expect``: how its author expects a run to end.
+    ``allow``: what its author does not regard as a failure, "loss" and "failures". ``seed``.
+    ``duration``: in ps, or None. ``fabric``, ``routes``, ``traffic``: what was made of the tables.
+    ``notes``: remarks that are no errors. ``variants``: the names of the file's variants.
+    ``memory``: about how many bytes a run needs.
     """
 
     def __init__(self, document: Document, folder: str | Path = ".") -> None:
@@ -102,7 +109,10 @@ class Scenario:
 
     @classmethod
     def load(cls, path: str | Path) -> Scenario:
-        """A scenario's file, or the name of a ready one. Raises ScenarioError, OSError."""
+        """Read a scenario from a file, or by the name of one that comes with Verbena.
+
+        Raises TypeError, OSError, and ScenarioError with the key and line that are wrong.
+        """
         from verbena.sim import ready
 
         require("path", path, (str, PathLike), "a file or the name of a ready scenario")
@@ -113,7 +123,10 @@ class Scenario:
 
     @classmethod
     def parse(cls, text: str, *, name: str = "scenario", folder: str | Path = ".") -> Scenario:
-        """From TOML; other files are looked for in the folder. Raises ScenarioError."""
+        """Read a scenario from the text of a TOML file.
+
+        Files that it names are relative to ``folder``. Raises TypeError and ScenarioError.
+        """
         require("text", text, str, "the text of a TOML file")
         require("name", name, str, "the name of the scenario")
         require("folder", folder, (str, PathLike), "a folder")
@@ -121,15 +134,17 @@ class Scenario:
 
     @classmethod
     def make(cls, settings: Mapping[str, Any], *, name: str = "scenario") -> Scenario:
-        """From settings as tomllib would give them. Raises ScenarioError."""
+        """Make a scenario of a dictionary, as tomllib would return it. Raises TypeError and
+        ScenarioError."""
         require("settings", settings, Mapping, "a dictionary, as tomllib.load returns it")
         require("name", name, str, "the name of the scenario")
         return cls(Document(name, settings))
 
     def changed(self, changes: Mapping[str, Any], whose: str = "changed") -> Scenario:
-        """With other settings: {"switch.buffer": "64 KiB", "traffic.victim.start": "1 ms"}.
+        """Return the scenario with other settings: {"switch.buffer": "64 KiB",
+        "traffic.victim.start": "1 ms"}.
 
-        Raises ScenarioError.
+        ``whose`` says in errors where the changes come from. Raises TypeError and ScenarioError.
         """
         _require_changes(changes)
         return Scenario(self.document.changed(changes, whose), self.folder)
@@ -137,7 +152,10 @@ class Scenario:
     def variant(
         self, name: str, changes: Mapping[str, Any] | None = None, whose: str = "changed"
     ) -> Scenario:
-        """As changed by [variants.NAME], and then by ``changes``. Raises ScenarioError."""
+        """Return the scenario with the settings of [variants.NAME], and then with ``changes``.
+
+        Raises TypeError and ScenarioError.
+        """
         _require_changes({} if changes is None else changes)
         document = self.document.varied(name)
         return Scenario(document.changed(changes or {}, whose), self.folder)
@@ -220,7 +238,7 @@ class Scenario:
         self.variants = tuple(section.table)
 
     def _refuse_flows(self, root: Section, flows: float, memory: int | None) -> None:
-        """Before a list of flows is made that does not fit."""
+        """Raise ScenarioError before a list of flows is made that does not fit into memory."""
         allowed = limits.available_memory() if memory is None else memory
         text = limits.refusal(int(flows * limits.FLOW_BYTES), allowed, flows)
         if text:
@@ -245,10 +263,11 @@ class Scenario:
             raise root.document.error(("fabric",), f"with its traffic {text}")
 
     def _active(self) -> int:
-        """Flows at once, if each takes ten times as long as on an empty line, and 1 ms."""
+        """Return about how many flows run at once, if each takes ten times as long as alone, and 1
+        ms."""
         flows = self.traffic.work.flows
         first = np.ones(len(flows), bool)
-        first[self.traffic.work.after[:, 1]] = False  # those that wait come one after the other
+        first[self.traffic.work.after[:, 1]] = False  # waiting flows run one after the other
         rate = float(self.routes.tables.links["rate"].min())
         begin = flows["start"][first].astype(float)
         end = begin + 10 * flows["bytes"][first] * 8e12 / rate + 1e9
@@ -270,7 +289,8 @@ class Scenario:
                 raise link.error("extender", "is for credits, and there are lanes without")
 
     def _try_promises(self, traffic: list[Section]) -> None:
-        """Whether there is one way, with buffer that can be reserved, the world knows."""
+        """Refuse reservations that cannot be made. Only the world knows whether a flow has a single
+        path with buffers that can be reserved."""
         if not (self.traffic.reserve.any() or self.traffic.reserve_buffer.any()):
             return
         if not self.reroutes and (found := slow_link(self.routes, self.traffic)):
@@ -301,15 +321,16 @@ class Scenario:
         self.sampled = None if of.links is None else tuple(of.links)
 
     def _loop_notes(self) -> tuple[str, ...]:
-        """A lossless network whose routes have a circle may deadlock."""
+        """Note that a lossless network whose routes have a credit loop may deadlock."""
         lossless = any(lane.flow != "lossy" for lane in self.switching.lanes)
-        small = self.routes.tables.end_count <= LOOPS_MOST  # beyond, looking takes long
+        small = self.routes.tables.end_count <= LOOPS_MOST  # the search takes long beyond
         loop = fabrics.credit_loop(self.routes) if lossless and small else None
         now = (f"packets can wait for each other for ever: {loop}",) if loop else ()
         return now + reroute_notes(self.reroutes, lossless and small)
 
     def _timeout_notes(self) -> tuple[str, ...]:
-        """As World.advice has it: RC without a timeout, where it needs one."""
+        """Note RC without a timeout where packets may be lost or overtaken, as ``World.advice``
+        does."""
         reliable = self.traffic.transport == "rc"
         if not reliable.any():
             return ()
@@ -341,7 +362,7 @@ class Scenario:
         return (note,) if why else ()
 
     def _trip_notes(self, reliable: NDArray[np.bool_]) -> tuple[str, ...]:
-        """A timeout that ends before an answer can have come."""
+        """Note a timeout that is shorter than the round trip."""
         note = timeout_note(
             self.routes,
             self._pairs(reliable),
@@ -353,19 +374,21 @@ class Scenario:
         return (note,) if note else ()
 
     def _order_notes(self) -> tuple[str, ...]:
-        """Packets that overtake each other, of transports that need their order."""
+        """Note that packets may overtake each other over a transport that needs their order."""
         note = overtaken_note(self.routes, self.switching, self.traffic, self.adapter.mtu)
         return (note,) if note else ()
 
     def _promise_notes(self) -> tuple[str, ...]:
-        """More is reserved of a link than it carries. After a reroute ways are others."""
+        """Note that more is reserved on a link than its rate. After new routes, paths are
+        others."""
         if self.reroutes:
             return ()
         note = promises_note(self.routes, self.traffic, self.adapter.mtu, self.duration)
         return (note,) if note else ()
 
     def _load_notes(self) -> tuple[str, ...]:
-        """Loads that add up to more than a link, and timers that are longer than the run."""
+        """Note loads that add up to more than a link's rate, and timers that are longer than the
+        run."""
         tcp = bool((self.traffic.transport == "tcp").any())
         found = (
             load_note(self.routes, self.traffic),
@@ -374,7 +397,7 @@ class Scenario:
         return tuple(note for note in found if note)
 
     def _idle_notes(self, engine: str | None) -> tuple[str, ...]:
-        """Keys that do nothing beside the others."""
+        """Note keys that have no effect with these settings."""
         return idle_notes(
             self.document.settings,
             engine,
@@ -385,7 +408,8 @@ class Scenario:
         )
 
     def _mark_notes(self) -> tuple[str, ...]:
-        """DCQCN, CCT and DCTCP slow down only for marks; HPCC adds little to a large packet."""
+        """Note congestion control without its signal: DCQCN, CCT and DCTCP react to marks only.
+        Also note an additive increase of HPCC that is small beside a packet."""
         switches = self.switching.kinds
         ecn = any(one.mark or any(lane.mark for lane in one.lanes) for one in switches)
         marks, found = ecn or any(one.fecn for one in switches), []
@@ -398,20 +422,20 @@ class Scenario:
         return tuple(note for note in found if note)
 
     def _pairs(self, chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """[n, 2]: hosts between which there are some of these flows."""
+        """Return [n, 2]: the pairs of hosts between which there are some of these flows."""
         flows = self.traffic.work.flows[chosen]
         ends = np.stack([flows["src"], flows["dst"]], axis=1).astype(np.int64)
         return np.unique(ends, axis=0)
 
     def _cuts_through(self) -> bool:
-        """Does any switch?"""
+        """Return whether any switch forwards by cut-through."""
         return any(one.cut_through for one in self.switching.kinds)
 
     def _window_notes(self) -> tuple[str, ...]:
-        """Windows that a flow can fill before the first acknowledgement comes."""
+        """Note windows that a flow can fill before the first acknowledgement arrives."""
         traffic, size = self.traffic, self.traffic.work.flows["bytes"]
         adapter, tcp = self.adapter, self.adapter.tcp
-        hpcc = isinstance(adapter.congestion, Hpcc)  # has a window of its own
+        hpcc = isinstance(adapter.congestion, Hpcc)  # HPCC has a window of its own
         notes = []
         for transport, key, window, packet in (
             ("rc", "adapter.window", adapter.window, adapter.mtu),
@@ -426,11 +450,12 @@ class Scenario:
     # ---- running ---------------------------------------------------------------------------------
 
     def hops(self) -> float:
-        """About how many packets a run passes on over links, if little is lost."""
+        """Return about how many times a run forwards a packet over a link, if few packets are
+        lost."""
         return work.packet_hops(self.routes, self.traffic.work, self.adapter.mtu, self.duration)
 
     def world(self) -> World:
-        """A new world of it, with its flows, at time 0."""
+        """Return a new World with the scenario's flows, at time 0."""
         made = world_of(self.seed, self.adapter)
         switch = _keywords(self.switching.settings)
         own = {number: _keywords(one) for number, one in self.switching.own.items()}
@@ -450,12 +475,16 @@ class Scenario:
         return made
 
     def _end(self, name: str, port: int) -> tuple[int, int]:
-        """Node and port as the world counts them: a host's only port is 0."""
+        """Return the node and port of the world for those of the fabric. A host's only port is
+        0."""
         node = self.routes.tables.number[name]
         return node, 0 if node < self.routes.tables.host_count else port
 
     def link_end(self, link: str) -> tuple[int, int]:
-        """Node and port of a link's beginning, by a name as in the scenario; ValueError."""
+        """Return the node and port of the world at which a link begins, by the link's name.
+
+        Raises ValueError if there is no such link.
+        """
         return self._port_of(Cables(self.fabric).link(link))
 
     def _port_of(self, link: int) -> tuple[int, int]:
@@ -496,14 +525,18 @@ class Scenario:
         captures: Mapping[str, str | Path] | None = None,
         capture_bytes: int | None = None,
     ) -> ScenarioResult:
-        """Runs it. Ctrl-C, or KeyboardInterrupt from ``progress(world)``, ends the run, and the
-        result, with what was measured, says so. ``seed``: instead of the scenario's own, as
-        ``changed({"seed": seed})`` has it: of the traffic that is drawn, and of the run.
+        """Run the scenario and return what was measured.
 
-        ``captures``: pcapng files by the names of links. Of each packet they keep the first
-        ``capture_bytes``, 64 to 4352; all of it without. Raises ValueError for a link that is none,
-        for a link or a file that is there twice and for another number of bytes, OSError for a file
-        that cannot be written.
+        Ctrl-C, or KeyboardInterrupt from ``progress(world)``, ends the run, and the result then has
+        what was measured until then. ``seed`` replaces the scenario's, as ``changed({"seed":
+        seed})`` does: it affects the traffic that is random and the run.
+
+        ``captures``: by the name of a link, the pcapng file for its packets. ``capture_bytes``: how
+        many bytes of each packet are kept, 64 to 4352, which is the default and all of a packet.
+
+        Raises TypeError for arguments of other types; ValueError for a link that does not exist, a
+        link or file that is given twice, and another number of bytes; OSError for a file that
+        cannot be written.
         """
         _require_files(captures)
         if capture_bytes is not None:
@@ -539,7 +572,8 @@ class Scenario:
         return replace(made, notes=made.notes + notes, **_sampled(samples, numbers))
 
     def _recorder(self, world: World) -> Recorder:
-        """Its first interval is that of a run as long as an ideal network would take."""
+        """Return the recorder of throughput. Its first interval fits a run that is as short as
+        possible."""
         rows, traffic = rows_for(len(self.traffic)), self.traffic
         interval = (self.duration or work.ideal_time(self.routes, traffic.work)) // rows
         return Recorder(world, traffic.entry, len(traffic.names), interval, rows)
@@ -604,14 +638,14 @@ class Scenario:
         )
 
     def _late_notes(self, now: int, end: str) -> tuple[str, ...]:
-        """Events that a run without a duration did not live to see."""
+        """Note events for which a run without a duration ended too early."""
         late = [event.at for event in self.events if event.at > now]
         if not late or end == "interrupted":
             return ()
         return (f"the run ended at {time_text(now)}, before the event at {time_text(min(late))}",)
 
     def _lockout_notes(self, flows: NDArray[np.void], links: NDArray[np.void]) -> tuple[str, ...]:
-        """Queues at which senders in phase kept others out. After a reroute ways are others."""
+        """Note queues at which flows locked each other out. After new routes, paths are others."""
         if self.reroutes:
             return ()
         known, kinds = np.unique(self.traffic.level).tolist(), self.switching.kinds
@@ -622,10 +656,10 @@ class Scenario:
         return (note,) if note else ()
 
     def _rows(self, world: World) -> NDArray[np.int64]:
-        """The rows of World.links, in the order of Tables.links."""
+        """Return the rows of ``World.links`` in the order of Tables.links."""
         count = len(self.routes.tables.links)
         if not self._extenders.any():
-            return np.arange(count)  # in which they were connected
+            return np.arange(count)  # build connects the links in this order
         seen = world.links()
         row = {
             (int(node), int(port)): number
@@ -634,7 +668,8 @@ class Scenario:
         return np.array([row[self._port_of(link)] for link in range(count)])
 
     def _links(self, world: World) -> NDArray[np.void]:
-        """In the order of Tables.links. A link with range extenders is its part up to the first."""
+        """Return LINKS in the order of Tables.links. Of a link with range extenders it is the part
+        up to the first of them."""
         seen, links = world.links()[self._rows(world)], self.routes.tables.links
         same = ("packets", "bytes", "stalled", "pauses", "storms", "rate", "node")
         columns: dict[str, Any] = {name: seen[name] for name in same}
@@ -666,7 +701,7 @@ def _require_files(captures: object) -> None:
 
 
 def _decoded(path: Path) -> str:
-    """TOML is UTF-8. Raises ScenarioError, OSError."""
+    """Return the text of a UTF-8 file. Raises ScenarioError, OSError."""
     whole = path.read_bytes()
     try:
         return whole.decode("utf-8-sig").replace("\r\n", "\n")
@@ -677,7 +712,7 @@ def _decoded(path: Path) -> str:
 
 
 def _keywords(switch: Switch) -> dict[str, Any]:
-    """Of World.add_switch, but for the ports, which ``build`` knows."""
+    """Return the keywords of ``World.add_switch`` but for the ports, which ``build`` adds."""
     return {name: value for name, value in given(switch).items() if name != "ports"}
 
 
@@ -685,7 +720,7 @@ PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples
 
 
 def _flows(seen: NDArray[np.void], traffic: Traffic, nodes: int) -> NDArray[np.void]:
-    """Groups are numbered behind the nodes."""
+    """Return FLOWS. The numbers of groups follow those of the nodes."""
     same = ("source", "target", "bytes", "start", "finish", "done", "lost", "notices", "timeouts",
             "state", "status")  # fmt: skip
     columns: dict[str, Any] = {name: seen[name] for name in same}
@@ -697,7 +732,10 @@ def _flows(seen: NDArray[np.void], traffic: Traffic, nodes: int) -> NDArray[np.v
 
 
 def _sampled(samples: Any, numbers: NDArray[Any]) -> dict[str, Any]:
-    """Copies: the world's own memory goes with the world. ``numbers``: of the links, by row."""
+    """Return copies of the samples, whose own memory is freed with the world.
+
+    ``numbers``: the number of the link in each row of ``World.links``.
+    """
     columns = {"link": numbers[samples.queues["link"]], "class": samples.queues["lane"]}
     return {
         "queues": structured(results.QUEUES, columns, len(samples.queues)),

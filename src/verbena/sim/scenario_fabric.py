@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The [fabric], [[link]], [[event]] and [routing] of a scenario."""
+"""The tables [fabric], [[link]], [[event]] and [routing] of a scenario.
+
+``Scenario`` calls the ``read_*`` functions in this order. The network is made by
+``verbena.fabrics``, from a topology's name and parameters or from a file.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +36,7 @@ __all__ = [
     "read_routing",
 ]
 
-MAX_HOSTS = 1 << 16  # of the simulator
+MAX_HOSTS = 1 << 16  # a limit of the simulator: a packet has 16 bits for its source
 MAX_NODES = 1 << 18
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 NoneOrMore = Annotated[int, Meta(ge=0, le=1 << 20)]
@@ -46,7 +50,7 @@ LinkRate = Annotated[Rate, unit("rate")]
 
 
 class Wiring(Settings):
-    """What a cable is like; without a value as its topology has it."""
+    """The properties of a cable; None stands for the topology's own value."""
 
     rate: LinkRate | None = None
     delay: Time | None = None
@@ -55,7 +59,7 @@ class Wiring(Settings):
 
 
 class Cabling(Wiring):
-    """The keys of each [fabric]; those with ``switch_`` are of cables between switches."""
+    """The keys that every [fabric] has; those with ``switch_`` are for cables between switches."""
 
     switch_rate: LinkRate | None = None
     switch_delay: Time | None = None
@@ -68,14 +72,14 @@ class FromFile(Cabling, kw_only=True):
 
 
 class Link(Wiring, kw_only=True):
-    """[[link]]"""
+    """A [[link]]: a cable with other properties."""
 
     between: ACable
     extender: Annotated[int, SIZE, Meta(ge=1, le=(1 << 32) - 1)] | None = None
 
 
 class Happening(Settings):
-    """[[event]]"""
+    """An [[event]]: a link goes down or comes back."""
 
     link: ACable
     up: bool
@@ -84,14 +88,14 @@ class Happening(Settings):
 
 
 class Reroute(Settings):
-    """[[event]] with reroute = true"""
+    """An [[event]] with reroute = true: routes are computed again."""
 
     at: Time
     reroute: bool
 
 
 class Balanced(Settings):
-    """The keys of each [routing]."""
+    """The keys that every [routing] has."""
 
     balance: Per = "flow"
     reroute: Time | None = None
@@ -101,7 +105,7 @@ class Tables(Balanced, kw_only=True):
     file: str
 
 
-Keys = dict[str, Any]  # names, and what their values may be
+Keys = dict[str, Any]  # the types of values by key
 TOPOLOGIES: dict[str, tuple[Callable[..., Fabric], Keys]] = {
     "pair": (fabrics.pair, {}),
     "one_switch": (fabrics.one_switch, {"hosts": Count}),
@@ -140,7 +144,10 @@ ENGINES: dict[str, Keys] = {
 
 
 def _one_of(tag_field: str, kinds: Mapping[str, Keys], base: type[Settings]) -> Any:
-    """Structures with these keys besides those of the base: ``tag_field`` says which it is."""
+    """Return a union of structures, each with its own keys and those of the base.
+
+    ``tag_field`` is the key whose value says which of them a table is.
+    """
     found = [
         msgspec.defstruct(
             name,
@@ -156,7 +163,7 @@ def _one_of(tag_field: str, kinds: Mapping[str, Keys], base: type[Settings]) -> 
 
 _TOPOLOGY = _one_of("topology", {name: keys for name, (_, keys) in TOPOLOGIES.items()}, Cabling)
 _ENGINE = _one_of("engine", ENGINES, Balanced)
-# About how many nodes the larger ones have, before they are made.
+# About how many nodes a topology has with these parameters, to refuse it before it is made.
 NODES: dict[str, Callable[[dict[str, Any]], float]] = {
     "chain": lambda given: given.get("switches", 0) * (1 + given.get("hosts", 1)),
     "parking_lot": lambda given: 2 * given.get("senders", 0),
@@ -182,29 +189,30 @@ NODES: dict[str, Callable[[dict[str, Any]], float]] = {
 
 
 def _down(given: dict[str, Any], ratio: str) -> float:
-    """Of a switch's ports."""
+    """Return the number of a switch's ports that lead towards the hosts."""
     return float(given.get("radix", 0) * (1 - 1 / (1 + given.get(ratio, 1))))
 
 
 class Cables:
-    """Cables by the names of their links (``fabrics.links``)."""
+    """Finds cables by the names of their links (``fabrics.links``)."""
 
     def __init__(self, fabric: Fabric) -> None:
         self._names = LinkNames.of(fabric)
         self._cables = list(fabric.cables())
 
     def find(self, value: object) -> Cable:
-        """Raises ValueError where there is none, or more than one."""
+        """Return the cable. Raises ValueError if there is none, or more than one."""
         return self._cables[self.link(value) // 2]
 
     def link(self, value: object) -> int:
-        """The number of a directed link, as Tables.links counts them; raises ValueError."""
+        """Return the number of a directed link in Tables.links. Raises ValueError as ``find``
+        does."""
         return self._names.find(value)
 
 
 @dataclass(frozen=True)
 class LinkEvent:
-    """A link that goes up or down at a time in ps."""
+    """A link goes up or down at a time in ps."""
 
     cable: Cable
     up: bool
@@ -214,7 +222,8 @@ class LinkEvent:
 def read_fabric(
     section: Section, links: list[Section], folder: Path
 ) -> tuple[Fabric, dict[Cable, float], dict[Cable, int]]:
-    """The fabric, the bit error rates of its cables, and the bytes of those with range extenders.
+    """Return the fabric, the bit error rate of each cable, and the bytes of the cables' range
+    extenders.
 
     Raises ScenarioError.
     """
@@ -241,7 +250,7 @@ def read_fabric(
 
 
 def _wiring(section: Section, of: Wiring) -> dict[str, Any]:
-    """Keywords of a topology's wiring: rate, and delay or length."""
+    """Return the keywords of a topology for its cables: the rate, and the delay or the length."""
     wiring: dict[str, Any] = {}
     for prefix in ("", "switch_"):
         rate, delay, length = (
@@ -257,7 +266,7 @@ def _wiring(section: Section, of: Wiring) -> dict[str, Any]:
 
 
 def _by_name(section: Section) -> tuple[float, Fabric]:
-    """The bit error rate of all cables, and the fabric."""
+    """Return the bit error rate of all cables, and the fabric of a topology."""
     of = section.read(_TOPOLOGY)
     name = section.table["topology"]
     make, parameters = TOPOLOGIES[name]
@@ -291,7 +300,8 @@ def _from_file(section: Section, folder: Path) -> tuple[float, Fabric]:
 
 
 def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None, int | None]:
-    """One [[link]]: the cable that is there now, its own bit error rate, and its extender."""
+    """Apply a [[link]]. Return the cable, its bit error rate, and the bytes of its range
+    extenders."""
     link = section.read(Link, {"cable": Cables(fabric).find})
     cable, wiring = link.between, _wiring(section, link)
     if wiring:
@@ -308,7 +318,8 @@ def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None, int 
 def read_events(
     sections: list[Section], fabric: Fabric, duration: int | None
 ) -> tuple[tuple[LinkEvent, ...], dict[int, Section]]:
-    """The [[event]] tables: what happens to links, and the times at which routes are made anew."""
+    """Return the events of links, and the [[event]] tables that ask for new routes, by their
+    time."""
     found, times = [], {}
     units = {"cable": Cables(fabric).find} if sections else {}
     for section in sections:
@@ -326,10 +337,10 @@ def read_events(
 
 @dataclass(frozen=True)
 class Routing:
-    """How packets find their way. ``balance``: how one of several equal ways is chosen.
+    """The routes, and how one of several equal paths is chosen (``balance``).
 
-    ``engine`` is None for tables from a file; ``options`` are the engine's. ``reroute``: the time
-    in ps from a link's event until routes are made anew, or None.
+    ``engine`` is None for tables from a file; ``options`` are the engine's. ``reroute`` is the time
+    in ps from a link's event until routes are computed again, or None.
     """
 
     routes: Routes
@@ -340,7 +351,8 @@ class Routing:
 
 
 def read_routing(section: Section, fabric: Fabric, folder: Path) -> Routing:
-    """An engine's routes lead everywhere, without loops."""
+    """Return routes that lead from every host to every other, without loops. Raises
+    ScenarioError."""
     if "file" in section:
         of = section.read(Tables)
         return Routing(_given_tables(section, of, fabric, folder), of.balance, None, {}, of.reroute)
@@ -349,7 +361,8 @@ def read_routing(section: Section, fabric: Fabric, folder: Path) -> Routing:
     engine = table["engine"]
     options = {key: value for key in ENGINES[engine] if (value := getattr(of, key)) is not None}
     try:
-        routes = fabrics.ENGINES[engine](fabric, **options)  # its notes become the scenario's
+        # fabrics.route would warn of the routes' notes, which become the scenario's.
+        routes = fabrics.ENGINES[engine](fabric, **options)
     except FabricError as error:
         raise section.error("engine", f"cannot route this: {error}") from None
     if engine == "updn" and (nowhere := _nowhere(routes)):
@@ -359,7 +372,7 @@ def read_routing(section: Section, fabric: Fabric, folder: Path) -> Routing:
 
 
 def _nowhere(routes: Routes) -> str:
-    """A pair of hosts without a way, in words, or nothing."""
+    """Return a text about pairs of hosts without a path; "" if there are none."""
     if not len(pairs := routes.unreachable()):
         return ""
     a, b = (routes.tables.names[int(routes.tables.end_node[end])] for end in pairs[0])
@@ -380,5 +393,5 @@ def _given_tables(section: Section, of: Tables, fabric: Fabric, folder: Path) ->
 
 
 def error_rates(fabric: Fabric, errors: dict[Cable, float]) -> NDArray[np.float64]:
-    """[cables], in their order."""
+    """Return the bit error rates of the cables, in the fabric's order."""
     return np.array([errors[cable] for cable in fabric.cables()])

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HPCC's additive increase beside a scenario's MTU: a note where flows stay unequal.
+"""A note about HPCC's additive increase, if it is too small beside the MTU.
 
-A scenario asks before it runs. What is multiplied keeps the shares of flows as they are; only the
-``add`` of each update brings them together, against an error that is as large as a packet.
+``Scenario`` asks before a run. HPCC's multiplicative adjustment keeps the proportions between
+flows. Only the additive increase ``add`` of each update brings their rates together, against an
+error that is as large as a packet.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ from verbena.sim.world_settings import Hpcc, WorldSettings
 
 __all__ = ["hpcc_note"]
 
-# Parts of the MTU. Of four flows, with an MTU of 4096 and four seeds, the slowest had of what the
-# fastest had: at 1/51 0.42 to 0.64, at 1/32 0.65 to 0.73, at 1/13 0.78 to 0.84, at 1/5 0.91 on.
+# `add` as a fraction of the MTU. With four flows, an MTU of 4096 and four seeds, the rate of the
+# slowest flow was this part of the fastest's: 0.42 to 0.64 at 1/51, 0.65 to 0.73 at 1/32, 0.78 to
+# 0.84 at 1/13, and 0.91 or more at 1/5.
 LEAST_PART = 32
 EVEN_PART = 5
 
 
 def hpcc_note(adapter: WorldSettings, traffic: Traffic) -> str:
-    """An ``add`` that is too small to make flows equal, where there are several; or nothing."""
+    """Return the note, if ``add`` is too small and several flows could differ; otherwise ""."""
     congestion, mtu = adapter.congestion, adapter.mtu
     if not isinstance(congestion, Hpcc) or congestion.add * LEAST_PART >= mtu:
         return ""

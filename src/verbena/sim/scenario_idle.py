@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Keys of a scenario that do nothing beside its other settings: a note for each of them.
+"""Notes about keys of a scenario that have no effect with its other settings.
 
-A scenario asks when it is read. Such a key is no error, since a variant or a sweep may give it its
-meaning; without a note, two runs that differ in it alone would be equal and nobody would know why.
+``Scenario`` asks when it is read. Such a key is not an error, since a variant or a sweep may make
+it effective. Without a note, two runs that differ in this key alone would be equal for no visible
+reason.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ __all__ = ["idle_notes"]
 
 Table = Mapping[str, Any]
 ONLY_RC = ("timeout", "retry_count", "rd_atomic", "window", "ack_bytes", "recovery")
-DRAWN = ("permutation", "poisson")  # patterns that draw by chance; incast does it with `within`
+DRAWN = ("permutation", "poisson")  # random patterns; incast is random with `within`
 
 
 def idle_notes(
@@ -29,9 +30,9 @@ def idle_notes(
     traffic: Traffic,
     rerouted: Collection[int],
 ) -> tuple[str, ...]:
-    """The notes. ``settings`` are the scenario's own, which have been checked.
+    """Return the notes. ``settings`` are the scenario's own, which have been checked.
 
-    ``engine`` is None for tables from a file; ``rerouted``: the times at which routes change.
+    ``engine`` is None for tables from a file; ``rerouted`` are the times at which routes change.
     """
     return (
         *_fabric(settings["fabric"], routes),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is remarkable about the load and the timers of a scenario's traffic, before it runs.
+"""Notes about the load and the timers of a scenario's traffic, before it runs.
 
-Each [[traffic]] with ``pattern = "poisson"`` has a load of 1 at most, but several of them add up on
-the links of their hosts. A timeout of TCP that is longer than the run never expires in it.
+Each [[traffic]] with ``pattern = "poisson"`` has a load of at most 1, but several of them add up on
+the links of their hosts. A TCP timeout that is longer than the run never expires in it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ __all__ = ["load_note", "timer_note"]
 
 
 def load_note(routes: Routes, traffic: Traffic) -> str:
-    """The sum of the loads of Poisson traffic, where it is above 1 for some host; or nothing."""
+    """Return a note if the loads of Poisson traffic add up to more than 1 for a host; otherwise
+    ""."""
     hosts = routes.tables.host_count
     rates = routes.tables.links["rate"][routes.tables.end_link[:hosts]].astype(float)
     found = [
@@ -42,7 +43,7 @@ def load_note(routes: Routes, traffic: Traffic) -> str:
 
 
 class _Offer:
-    """What one of the tables offers to each host's link, and when."""
+    """The load that a table offers to each host's link, and the time during which it does."""
 
     def __init__(self, name: str, table: Poisson, hosts: int, usual: float) -> None:
         self.name = name
@@ -54,7 +55,7 @@ class _Offer:
 
 
 def timer_note(tcp: Tcp, uses_tcp: bool, duration: int | None) -> str:
-    """TCP's least timeout, where it is as long as the run or longer; or nothing."""
+    """Return a note if TCP's least timeout is not shorter than the run; otherwise ""."""
     if not uses_tcp or duration is None or tcp.least_rto < duration:
         return ""
     return (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Flows of a scenario whose packets may overtake each other, over transports that need their order.
+"""A note about packets that overtake each other over transports that rely on their order.
 
-A scenario asks before it runs. A RoCE responder takes a packet that comes early for a sign that
-the one before it was lost: of RC all is sent again from there on, of UC the message is lost.
+``Scenario`` asks before a run. A RoCE responder takes a packet ahead of the expected PSN as a sign
+of loss: RC then repeats everything from the missing packet on, and UC drops the message.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ PRICE = {
 
 
 def overtaken_note(routes: Routes, switching: Switching, traffic: Traffic, mtu: int) -> str:
-    """What it costs RC and UC that packets of one flow take different ways; or nothing.
+    """Return what it costs RC and UC that packets of a flow take different paths; otherwise "".
 
-    Of each two hosts one way is looked at, so a switch that alone balances by packet may be missed
-    where others, before it, balance by flow.
+    Only one path between two hosts is examined. A single switch that balances by packet may be
+    missed if switches before it balance by flow.
     """
     many = _of_many_packets(traffic, mtu)
     found = [one for one in PRICE if (chosen := many & (traffic.transport == one)).any()
@@ -42,7 +42,7 @@ def overtaken_note(routes: Routes, switching: Switching, traffic: Traffic, mtu: 
 
 
 def _of_many_packets(traffic: Traffic, mtu: int) -> NDArray[np.bool_]:
-    """Flows that have several packets under way at once, to hosts."""
+    """Return which flows to hosts have several packets in flight at once."""
     single = (traffic.message > 0) & (traffic.message <= mtu) & (traffic.depth == 1)
     many: NDArray[np.bool_] = (traffic.work.flows["bytes"] > mtu) & ~single & (traffic.group < 0)
     return many
@@ -51,7 +51,7 @@ def _of_many_packets(traffic: Traffic, mtu: int) -> NDArray[np.bool_]:
 def _spread(
     routes: Routes, switching: Switching, traffic: Traffic, chosen: NDArray[np.bool_]
 ) -> bool:
-    """Does a switch choose anew for each packet, on the way of one of these flows?"""
+    """Return whether a switch on the path of one of these flows chooses a port for each packet."""
     if routes.groups is None:
         return routes.detours is not None and routes.detours.per == "packet"
     by_packet = _by_packet(switching, routes.tables.switch_count)
@@ -59,7 +59,7 @@ def _spread(
         return False
     flows = traffic.work.flows[chosen]
     ends = np.unique(np.stack([flows["src"], flows["dst"]], axis=1), axis=0).astype(np.int64)
-    ends = np.concatenate([ends, ends[:, ::-1]])  # a READ's data come the other way
+    ends = np.concatenate([ends, ends[:, ::-1]])  # the data of a READ take the opposite path
     ways = routes.links(ends[:, 0], ends[:, 1])
     switch = routes.tables.links["dst"][ways].astype(np.int64) - routes.tables.host_count
     passed = (ways >= 0) & (switch >= 0)
@@ -70,7 +70,7 @@ def _spread(
 
 
 def _by_packet(switching: Switching, count: int) -> NDArray[np.bool_]:
-    """[S]: the switches that balance by packet."""
+    """Return [S]: which switches balance by packet."""
     made = np.full(count, switching.settings.balance == "packet")
     for number, settings in switching.own.items():
         made[number] = settings.balance == "packet"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The [[traffic]] of a scenario as structures: one for each pattern, with what its keys mean.
+"""The structures of [[traffic]], one for each pattern, with the meaning of their keys.
 
-``scenario_traffic`` reads a table as one of them, which makes its flows, and docs/simulation.md
-prints their keys: a key that is not here cannot be read.
+``scenario_traffic`` reads a table as one of them, and its ``workload`` makes the flows.
+docs/simulation.md prints the keys from here, so a key that is not here cannot be read.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ LONGEST_MESSAGE = 1 << 30
 
 @dataclass(frozen=True)
 class Place:
-    """What a pattern may ask for."""
+    """What a pattern may need to make its flows."""
 
     section: Section
     fabric: Fabric
-    numbers: dict[str, int]  # of hosts, by name
+    numbers: dict[str, int]  # the number of each host by name
     folder: Path
     seed: int
 
     def host(self, value: object) -> int:
-        """By name or number."""
+        """Return the number of a host, which is given by name or number. Raises ValueError."""
         if isinstance(value, str) and value in self.numbers:
             return self.numbers[value]
         hosts = len(self.numbers)
@@ -52,7 +52,7 @@ class Place:
                          if "h0" in self.numbers else "there is no such host")  # fmt: skip
 
     def units(self) -> Units:
-        """What the values of some keys are read by."""
+        """Return the functions that read the values of keys with hosts."""
         hosts = len(self.numbers)
         return {
             "host": self.host,
@@ -71,7 +71,8 @@ def _counted(value: object, least: int, most: int) -> int:
 
 
 def says(value: str, means: str, without: str = "") -> Meta:
-    """For the documentation: what a key's value is, what it means, and what holds without it.
+    """Return metadata for the documentation: the key's value, its meaning, and the value without
+    the key.
 
     ``without`` is for a key whose default does not say it.
     """
@@ -80,7 +81,7 @@ def says(value: str, means: str, without: str = "") -> Meta:
 
 @dataclass(frozen=True)
 class Explained:
-    """A key as the documentation has it."""
+    """A key as the documentation describes it."""
 
     value: str
     means: str
@@ -89,7 +90,7 @@ class Explained:
 
 
 def explained(kind: type[msgspec.Struct]) -> dict[str, Explained]:
-    """The keys of a structure, but for the one that says which it is."""
+    """Return the keys of a structure without the one that tells the structures apart."""
     made = {}
     for name, one in fields_of(kind).items():
         assert isinstance(one.type, Metadata)
@@ -111,7 +112,7 @@ _Each = Annotated[Size, says("size", "bytes of each flow")]
 
 
 class Table(Settings):
-    """The keys of each [[traffic]], beside those of its pattern."""
+    """The keys that every [[traffic]] has."""
 
     name: Annotated[
         str | None,
@@ -162,10 +163,11 @@ class Table(Settings):
 
 
 class Pattern(Table, tag_field="pattern", tag="pattern"):
-    """A table of some pattern. A pattern's text is what the documentation says of it."""
+    """A [[traffic]] of some pattern. The docstring of a pattern is its text in the
+    documentation."""
 
     def workload(self, place: Place) -> Workload:
-        """The flows. Raises ScenarioError, FabricError."""
+        """Return the flows. Raises ScenarioError, FabricError."""
         raise NotImplementedError
 
 
@@ -173,12 +175,12 @@ class Pattern(Table, tag_field="pattern", tag="pattern"):
 
 
 class _Some(Pattern, kw_only=True):
-    """Hosts from the first one on."""
+    """A pattern that the first ``hosts`` hosts take part in."""
 
     hosts: _First = None
 
     def all(self, place: Place) -> int:
-        """How many hosts take part."""
+        """Return how many hosts take part."""
         return len(place.numbers) if self.hosts is None else self.hosts
 
 
@@ -200,7 +202,9 @@ class Flows(Pattern, tag="flows", kw_only=True):
 
     def workload(self, place: Place) -> Workload:
         section, source, size, repeat = place.section, self.source, self.size, self.repeat
-        if self.group is not None:  # whichever other host, until the world is told
+        if (
+            self.group is not None
+        ):  # any other host stands for the group until the world gets the flow
             target = [(host + 1) % len(place.numbers) for host in source]
         elif self.to is None:
             raise section.missing("to", [*explained(Flows), "pattern"])

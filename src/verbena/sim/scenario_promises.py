@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What flows of a scenario reserve, beside the rates of the links on their ways.
+"""What the flows of a scenario reserve, in comparison with the rates of the links on their paths.
 
-A scenario asks before it runs. A flow that reserves more than a link of its way carries can never
-start, which is an error. Flows that are there at once and reserve more together are a note: the
-run refuses some of them, and a scenario may be about that.
+``Scenario`` asks before a run. A flow that reserves more than the rate of a link on its path can
+never start, which is an error. Flows that together reserve more at one time are a note: the run
+refuses some of them, which may be what the scenario is about.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ __all__ = ["promises_note", "slow_link"]
 
 
 def slow_link(routes: Routes, traffic: Traffic) -> tuple[int, str] | None:
-    """The first flow whose reservation a link of its way cannot keep, and the text of the error."""
+    """Return the first flow that reserves more than a link of its path has, and the error's
+    text."""
     flows = _with_one_way(routes, traffic)
     ways = _ways(routes, traffic, flows)
     rate = np.where(ways >= 0, routes.tables.links["rate"][ways], np.iinfo(np.int64).max)
@@ -37,9 +38,9 @@ def slow_link(routes: Routes, traffic: Traffic) -> tuple[int, str] | None:
 
 
 def promises_note(routes: Routes, traffic: Traffic, mtu: int, duration: int | None) -> str:
-    """A link of which more is reserved at one time than it carries; or nothing.
+    """Return a note about a link on which more is reserved at one time than its rate; otherwise "".
 
-    A flow keeps its reservation at least as long as its bytes, but for a packet, take at the
+    A flow keeps its reservation at least for the time that its bytes, less one packet, take at the
     reserved rate. Flows that wait for others are left out, since their start is not known.
     """
     flows = _with_one_way(routes, traffic)
@@ -56,8 +57,8 @@ def promises_note(routes: Routes, traffic: Traffic, mtu: int, duration: int | No
     link = np.tile(ways[row, place], 2)
     when = np.concatenate([begin[row], end[row]])
     change = np.concatenate([rate[row], -rate[row]])
-    order = np.lexsort((change, when, link))  # what ends makes room before what begins
-    total = change[order].cumsum()  # 0 behind the last of each link
+    order = np.lexsort((change, when, link))  # at one time, ends are before beginnings
+    total = change[order].cumsum()  # it is 0 again after the last change of each link
     carries = routes.tables.links["rate"][link[order]].astype(np.int64)
     worst = int((total / carries).argmax())
     if total[worst] <= carries[worst]:
@@ -70,14 +71,14 @@ def promises_note(routes: Routes, traffic: Traffic, mtu: int, duration: int | No
 
 
 def _with_one_way(routes: Routes, traffic: Traffic) -> NDArray[np.int64]:
-    """[n]: flows that reserve bandwidth; none where a hash or queues choose among several ways."""
+    """Return the flows that reserve bandwidth; none if the routes allow several paths."""
     if routes.groups is not None or routes.detours is not None:
         return np.zeros(0, np.int64)
     return np.flatnonzero(traffic.reserve > 0)
 
 
 def _ways(routes: Routes, traffic: Traffic, flows: NDArray[np.int64]) -> NDArray[np.int32]:
-    """[n, longest]: the links of each flow's way, then -1."""
+    """Return [n, longest]: the links of each flow's path, then -1."""
     if not len(flows):
         return np.full((0, 1), -1, np.int32)
     ends = traffic.work.flows[flows]

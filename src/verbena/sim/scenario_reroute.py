@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a scenario's routes are made anew, and what they are then: ``reroute`` in [routing], and
-[[event]] with ``reroute = true``.
+"""The times at which a scenario's routes change, and the routes from then on.
 
-All of it is worked out when the scenario is read, so that what cannot be routed is an error with
-its key and line, and hosts that are cut off are a note.
+They come from ``reroute`` in [routing] and from [[event]] with ``reroute = true``. All routes are
+computed when the scenario is read, so that a network that cannot be routed is an error with key and
+line, and hosts that are cut off are a note.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["RouteChange", "read_reroutes", "reroute_notes"]
 
 @dataclass(frozen=True)
 class RouteChange:
-    """New routes at a time in ps, without the cables that are down then."""
+    """Routes from a time in ps on, without the cables that are down then."""
 
     at: int
     down: frozenset[Cable]
@@ -37,7 +37,8 @@ def read_reroutes(
     fabric: Fabric,
     routing: Routing,
 ) -> tuple[RouteChange, ...]:
-    """Changes in the order of time; where nothing is different since the last there is none."""
+    """Return the changes in the order of time. A change after which all is as before is left
+    out."""
     blamed = {
         event.at + routing.reroute: section for event in events if routing.reroute is not None
     }
@@ -70,7 +71,8 @@ def _check_engine(section: Section, asked: Mapping[int, Section], routing: Routi
 
 
 def _down(events: tuple[LinkEvent, ...], at: int) -> frozenset[Cable]:
-    """The cables that are down at that time; of events at one time the last one counts."""
+    """Return the cables that are down at a time; of several events at one time the last one
+    counts."""
     state = {event.cable: event.up for event in sorted(events, key=lambda event: event.at)
              if event.at <= at}  # fmt: skip
     return frozenset(cable for cable, up in state.items() if not up)
@@ -88,7 +90,7 @@ def _ways(
 
 
 def reroute_notes(changes: tuple[RouteChange, ...], lossless: bool) -> tuple[str, ...]:
-    """Hosts between which no way is left, and circles of packets that may wait for each other."""
+    """Return notes about hosts without a path and about credit loops, for each change."""
     notes = []
     for change in changes:
         when = f"from {time_text(change.at)} on, without {', '.join(sorted(map(str, change.down)))}"

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The [[storm]] of a scenario: adapters that pause their switch on and on."""
+"""The [[storm]] tables of a scenario: pause storms, in which an adapter pauses its switch
+endlessly.
+
+``Scenario`` reads them after the switches, since a storm needs a class with pauses.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,7 @@ class _Table(Settings):
 
 @dataclass(frozen=True)
 class Storm:
-    """``host`` is a number, ``until`` None for ever; times in ps."""
+    """A pause storm. ``host`` is a number; ``at`` and ``until`` are in ps, and None is for ever."""
 
     host: int
     lane: int
@@ -34,7 +38,7 @@ class Storm:
 
 
 def read_storms(sections: list[Section], tables: Tables, switching: Switching) -> tuple[Storm, ...]:
-    """Raises ScenarioError for a host, or a class with pauses, that is not there."""
+    """Return the storms. Raises ScenarioError for an unknown host or a class without pauses."""
     found = []
     lanes = switching.settings.lanes
     for section in sections:

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The [switch] with its classes, the [adapter] and the [congestion] of a scenario."""
+"""The tables [switch] with its classes, [adapter], [congestion] and [tcp] of a scenario.
+
+``Scenario`` calls ``read_adapter`` and ``read_switch``. They return the structures of
+``world_settings``, which World takes as they are.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +36,14 @@ from verbena.sim.world_settings import (
 __all__ = ["Switching", "overflows", "read_adapter", "read_switch", "world_of"]
 
 PAUSE_BYTES = 84
-CREDIT_WINDOW = 2048 * 64  # bytes that a sender may be ahead, however large the buffer (IBA 7.9.4)
-WHOLE = {"whole": int}  # 7.0 is a whole number, as a sweep's NumPy may write it
+CREDIT_WINDOW = 2048 * 64  # bytes of credits in flight at most, whatever the buffer (IBA 7.9.4)
+WHOLE = {"whole": int}  # a float without a fraction is a whole number: NumPy in a sweep makes such
 _Tables = list[dict[str, Any]]
 _Per = Literal["flow", "packet"]
 
 
 class _Class(Lane, kw_only=True):
-    """A class of all switches, whose keys [switch] may have itself."""
+    """A class of all switches, whose keys may also be in [switch] itself."""
 
     flow: Flow
     weight: Annotated[int, Meta(ge=1, le=255)] = 64
@@ -47,13 +51,16 @@ class _Class(Lane, kw_only=True):
 
 
 class _Named(_Class, kw_only=True):
-    """[[switch.class]]"""
+    """A [[switch.class]]."""
 
     name: str | None = None
 
 
 def _switch_table(has_flow: bool, is_own: bool) -> Any:
-    """[switch], or a [[switch.own]] together with it; with classes, or with the keys of one."""
+    """Return the structure of [switch], or of a [[switch.own]] merged with it.
+
+    ``has_flow``: it has the keys of one class; otherwise it has a list of classes.
+    """
     more: list[Any] = [("own", _Tables, field(default_factory=list))]
     if is_own:
         more = [("of", Annotated[list[int], unit("switches")]), ("balance", _Per | None, None)]
@@ -76,26 +83,26 @@ ONLY_FOR = {"room": "credits", "stop": "pauses", "go": "pauses", "spare": "pause
 
 @dataclass(frozen=True)
 class Switching:
-    """``settings``: those of World.add_switch. ``classes``: their names, by level.
+    """The settings of all switches. ``classes``: the names of the classes, by service level.
 
-    ``own``: those of single switches, by number. ``by_route``: levels are those that the routes
-    ask for, there being one class on many lanes.
+    ``own``: the settings of single switches, by number. ``by_route``: service levels are those that
+    the routes require, since there is one class on several lanes.
     """
 
     settings: Switch
     classes: tuple[str, ...] = ()
     by_route: bool = False
     notes: tuple[str, ...] = ()
-    lanes: tuple[Lane, ...] = ()  # of all switches
+    lanes: tuple[Lane, ...] = ()  # those of all switches and of single ones
     own: dict[int, Switch] = dataclasses.field(default_factory=dict)
 
     @property
     def kinds(self) -> tuple[Switch, ...]:
-        """Of all switches, and of single ones."""
+        """The settings of all switches, and those of single ones."""
         return (self.settings, *self.own.values())
 
     def level(self, value: object) -> int:
-        """The number of a class, by its name or number."""
+        """Return the number of a class, which is given by name or number. Raises ValueError."""
         if isinstance(value, str) and value in self.classes:
             return self.classes.index(value)
         known = max(1, len(self.classes))
@@ -106,13 +113,13 @@ class Switching:
 
 
 def read_adapter(adapter: Section, congestion: Section, tcp: Section) -> WorldSettings:
-    """What World takes but its seed. Raises ScenarioError."""
+    """Return what World takes except its seed. Raises ScenarioError."""
     keys = adapter.read(Adapter, WHOLE)
     control = _read_congestion(congestion) if congestion.table else None
     streams = tcp.read(Tcp, WHOLE)
     try:
         return WorldSettings(**structs.asdict(keys), congestion=control, tcp=streams)
-    except ValueError as error:  # of TCP's segments and the MTU
+    except ValueError as error:  # TCP's segments do not fit the MTU
         raise tcp.blame(error) from None
 
 
@@ -138,8 +145,12 @@ def read_switch(
     may_lose: bool,
     extenders: NDArray[Any],
 ) -> Switching:
-    """What all switches are like, and single ones. Raises ScenarioError, also for buffers that lose
-    what they must not, unless the scenario allows it. ``extenders``: bytes, by directed link."""
+    """Return the settings of all switches, and of single ones. ``extenders``: bytes, by directed
+    link.
+
+    Raises ScenarioError, also for a lossless class whose buffers would lose packets, unless the
+    scenario allows loss.
+    """
     read = (routes, adapter, may_lose, extenders)
     keys: Any = section.read(_TABLES["flow" in section, False])
     made = _switching(section, keys, balance, *read)
@@ -176,7 +187,7 @@ def _switch(name: object, routes: Routes) -> int:
 
 
 def _with_base(part: Section, base: dict[str, Any]) -> Section:
-    """The keys of all switches, but for those that these have of their own."""
+    """Return the keys of [switch] with those of a [[switch.own]], which take precedence."""
     kept = {key: value for key, value in base.items() if key != "own"}
     if "flow" in part or "class" in part:
         kept = {key: value for key, value in kept.items() if key not in LANE_KEYS}
@@ -241,7 +252,8 @@ def _lanes(
     routes: Routes,
     adapter: WorldSettings,
 ) -> Switching:
-    """One lane for each class, or the only class on as many lanes as the routes ask for."""
+    """Return settings with one lane for each class, or the only class on all lanes that routes
+    need."""
     needed = routes.lanes.lanes
     if needed > 1 and len(classes) > 1:
         raise section.error(
@@ -254,7 +266,7 @@ def _lanes(
     if classes:
         high = [(n, 64) for n, one in enumerate(spread) if one.strict]
         settings |= {
-            "mark": None,  # of its classes
+            "mark": None,  # the classes have marks of their own
             "lanes": [_lane(one) for one in spread],
             "high": high,
             "low": [(n, one.weight) for n, one in enumerate(spread) if not one.strict],
@@ -268,7 +280,10 @@ def _lanes(
 
 
 def _try(section: Section, parts: list[Section], settings: Switch, adapter: WorldSettings) -> None:
-    """Whether a lane has room for a packet, which World knows; its error has the lane's number."""
+    """Make a switch, since World knows whether a lane has room for a packet.
+
+    The error of World has the number of the lane, from which the table follows.
+    """
     try:
         world_of(0, adapter).add_switch(**given(settings))
     except ValueError as error:
@@ -290,10 +305,11 @@ def _check_pauses(
     adapter: WorldSettings,
     may_lose: bool,
 ) -> None:
-    """Enough headroom for what comes until a pause works: 2 d C, three frames, and the pauses.
+    """Refuse headroom that is too small for what arrives until a pause takes effect.
 
-    The frames are the one that crosses the threshold, the one that the pause waits for, and the one
-    that has begun when it comes.
+    It is 2 d C for a delay d and a rate C, the pause frames, and three packets: the one that
+    crosses the threshold, the one that the pause frame waits for, and the one that had begun when
+    it arrived.
     """
     tables, frame = routes.tables, world_of(0, adapter).frame_bytes
     if not lane.stop and not (lane.alpha and settings.buffer):
@@ -316,7 +332,7 @@ def _check_pauses(
 
 
 def overflows(settings: Switch, levels: set[int]) -> bool:
-    """May a switch with these settings drop packets of these levels for lack of room?"""
+    """Return whether a switch may drop packets of these service levels because a queue is full."""
     lanes = settings.lanes
     if not settings.buffer or not lanes:
         return bool(settings.buffer)
@@ -326,7 +342,10 @@ def overflows(settings: Switch, levels: set[int]) -> bool:
 def _slow_links(
     lane: Lane, routes: Routes, adapter: WorldSettings, extenders: NDArray[Any]
 ) -> list[str]:
-    """Notes about links that these buffers cannot keep busy: room / (2 ser + 2 d)."""
+    """Return notes about links that these buffers of credits cannot keep busy.
+
+    A link carries room / (2 s + 2 d), for the serialisation time s of a packet and the delay d.
+    """
     tables, frame = routes.tables, world_of(0, adapter).frame_bytes
     links = tables.links
     room = np.where(extenders > 0, extenders, min(lane.room, max(CREDIT_WINDOW, frame)))

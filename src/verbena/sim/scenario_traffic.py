@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The [[traffic]] of a scenario."""
+"""The tables [[traffic]] and [[group]] of a scenario.
+
+``Scenario`` calls ``count_flows`` before anything large is made, then ``read_groups`` and
+``read_traffic``. The flows come from the patterns of ``scenario_patterns``.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,10 @@ __all__ = ["Traffic", "count_flows", "read_traffic"]
 
 @dataclass(frozen=True)
 class Traffic:
-    """Flows of all tables: arrays of one length, and pairs of which the second waits.
+    """The flows of all tables: arrays of one length.
 
-    ``entry`` is the number of the table that a flow is of, ``names`` are the tables' names.
+    ``work`` has their ends, sizes, starts and dependencies. ``entry`` is the number of the table
+    that a flow comes from, and ``names`` are the tables' names.
     """
 
     names: tuple[str, ...]
@@ -42,7 +47,7 @@ class Traffic:
     depth: NDArray[np.uint8]
     operation: NDArray[np.str_]
     transport: NDArray[np.str_]
-    group: NDArray[np.int64]  # number of the target, where it is a group; or -1
+    group: NDArray[np.int64]  # the number of the group that is the target, or -1
     reserve: NDArray[np.int64]
     reserve_buffer: NDArray[np.int64]
     control: NDArray[np.str_]
@@ -59,7 +64,7 @@ class _GroupTable(Settings):
 
 @dataclass(frozen=True)
 class Group:
-    """A multicast group: hosts by name, and the switch that its tree begins at."""
+    """A multicast group: the names of its hosts, and of the switch at which its tree begins."""
 
     name: str
     members: tuple[str, ...]
@@ -67,7 +72,7 @@ class Group:
 
 
 def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
-    """The [[group]] tables, in the order of their numbers. Raises ScenarioError."""
+    """Return the [[group]] tables in the order of their numbers. Raises ScenarioError."""
     hosts = set(fabric.hosts)
 
     def host(value: object) -> str:
@@ -93,7 +98,7 @@ def read_groups(sections: list[Section], fabric: Fabric) -> tuple[Group, ...]:
 
 
 def count_flows(sections: list[Section], hosts: int) -> float:
-    """About how many flows the tables make, before one of them is made."""
+    """Return about how many flows the tables make, before one of them is made."""
     total = 0.0
     for section in sections:
         table: dict[str, Any] = section.table
@@ -117,7 +122,7 @@ def count_flows(sections: list[Section], hosts: int) -> float:
 
 
 def _collective_flows(table: dict[str, Any], name: str, hosts: int) -> float:
-    """What is wrong with its sizes is found when it is made."""
+    """Return the number of flows; 0 if the sizes are wrong, which is reported when it is made."""
     try:
         chunk = bytes_of(table["chunk"]) if "chunk" in table else None
         return flow_count(name, hosts, bytes_of(table["size"]), chunk)
@@ -126,7 +131,7 @@ def _collective_flows(table: dict[str, Any], name: str, hosts: int) -> float:
 
 
 def _expected(section: Section, hosts: int) -> float:
-    """Of a Poisson process; what is wrong with its keys is found when it is made."""
+    """Return the mean number of flows of a Poisson process; 0 if its keys are wrong, likewise."""
     try:
         load = float(section.table["load"])
         lasts = UNITS["time"](section.table["lasts"])
@@ -147,7 +152,8 @@ def read_traffic(
     seed: int,
     groups: tuple[Group, ...] = (),
 ) -> Traffic:
-    """Raises ScenarioError for traffic that the fabric cannot carry."""
+    """Return the flows of all tables. Raises ScenarioError for traffic that the fabric cannot
+    carry."""
     numbers = fabric.tables().number
     hosts = {name: numbers[name] for name in fabric.hosts}
     world = world_of(0, adapter)
@@ -186,7 +192,7 @@ def read_traffic(
 def _read(
     place: Place, switching: Switching, world: World, groups: tuple[Group, ...]
 ) -> tuple[Pattern, Workload]:
-    """The table, with its operation, and its flows."""
+    """Return a table with its operation, and its flows."""
     section = place.section
     names = [group.name for group in groups]
 
@@ -228,7 +234,7 @@ def _read(
 
 
 def _check_reserve(section: Section, fabric: Fabric, work: Workload, reserve: int) -> None:
-    """No link of a source or target may be slower than what is to be promised on it."""
+    """Refuse a reservation above the rate of a link of a source or target."""
     links = fabric.tables().links
     ends = np.unique(np.concatenate([work.flows["src"], work.flows["dst"]]))
     own = links[np.isin(links["src"], ends)]
@@ -241,7 +247,7 @@ def _check_reserve(section: Section, fabric: Fabric, work: Workload, reserve: in
 
 
 def _check(section: Section, table: Pattern, world: World) -> None:
-    """What does not go together."""
+    """Refuse keys that exclude each other."""
     if "control" in section and table.transport != "tcp":
         raise section.error("control", 'is only for transport = "tcp"')
     if table.group is not None:
@@ -253,7 +259,7 @@ def _check(section: Section, table: Pattern, world: World) -> None:
             raise section.error("to", "is given, and a group: flows go to one of them")
         if table.reserve:
             raise section.error("reserve", "is for one way, and a group has several")
-    try:  # not every transport has every operation
+    try:  # World knows which operations a transport has
         world.add_flows(
             0,
             1,

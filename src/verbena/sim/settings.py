@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Settings as typed structures: msgspec checks them once, and what is below trusts them.
+"""Settings as typed structures, which msgspec checks once, so that later code need not.
 
-Scenarios (``document``) and World (``world_settings``) call ``read`` with what a user gave and get
-a structure, or ``Refused``, which has the place of the mistake and what was wanted there. A field
-says by a ``Meta`` what its value may be, and with which unit scenarios write it.
+Scenarios (``document``), World (``world_settings``) and the functions of ``arguments`` call
+``read`` with what a user gave. They get a structure, or ``Refused`` with the place of the mistake
+and what is allowed there. The ``Meta`` of a field has the range of its values, and the unit in
+which scenarios write them.
 
 msgspec was chosen over pydantic. Both have structures, ranges, unions by a key, errors with the
 path of the mistake, a permissive licence (BSD, MIT) and wheels for Python 3.11 to 3.14. msgspec
-needs no other package and 0.7 MB; pydantic is four packages of 10 MB. Beside NumPy msgspec takes
-3 ms to import, pydantic 45. msgspec stops at the first mistake, as scenarios always did. Its own
-texts are not shown: ``Refused`` is made of the path and of the type that is wanted there, since
-users write units and not "int".
+needs no other package and 0.7 MB; pydantic is four packages of 10 MB. With NumPy loaded, msgspec
+takes 3 ms to import, pydantic 45. msgspec stops at the first mistake, which suffices here. Its
+texts are not shown: ``Refused`` is made from the path and from the type that is required there,
+since users write units and not "int".
 """
 
 from __future__ import annotations
@@ -38,18 +39,18 @@ T = TypeVar("T")
 
 
 def unit(name: str) -> Meta:
-    """Marks a field: ``read`` makes its value of what is given, by the function of that name."""
+    """Mark a field: ``read`` converts its value with the function of that name."""
     return Meta(extra={"unit": name})
 
 
-SIZE, TIME = unit("size"), unit("time")  # in bytes and ps
-MANY = unit("many")  # a list, for which one thing may stand
+SIZE, TIME = unit("size"), unit("time")  # their values are in bytes and ps
+MANY = unit("many")  # a list, for which one element may stand
 Bytes = Annotated[int, SIZE, Meta(ge=0, le=2**32 - 1)]
-_NOUNS = {"size": "a number of bytes", "time": "a time"}  # where units are written
-_UNITS = {  # where plain numbers are
+_NOUNS = {"size": "a number of bytes", "time": "a time"}  # in a scenario, which writes units
+_UNITS = {  # in Python, which has plain numbers
     "size": " of bytes", "time": " of ps", "bits": " of bits per second", "seconds": " of seconds",
 }  # fmt: skip
-_NO_LIMIT = 2**62  # from here on a bound is the computer's, and not worth a word
+_NO_LIMIT = 2**62  # a bound from here on only fits the computer's numbers, and is not shown
 _PATH = re.compile(r"(.*?)(?: - at `(key` in `)?\$(.*)`)?", re.DOTALL)
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]|\[\.\.\.\]")
 _UNKNOWN = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
@@ -57,16 +58,18 @@ _MISSING = re.compile(r"Object missing required field `(.*)`")
 
 
 class Settings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What all structures of settings are like."""
+    """The base of all structures of settings: fields are keywords, and unknown keys are refused."""
 
 
 @dataclass(eq=False)
 class Refused(ValueError):
-    """A setting that cannot be. ``key``: its place in what was given, and ``value`` what is there.
+    """A setting is not allowed. ``key`` is its place in what was given, and ``value`` what stands
+    there.
 
-    One of these says why: ``unknown``, where there are the keys ``names`` and ``needed`` are not
-    there; ``missing``; ``says``, a sentence about the value; or what it is to be, one of the
-    ``names`` or ``wanted``, which is a noun.
+    One of the following gives the reason. ``unknown``: a key that does not exist; ``names`` are
+    those that do, and ``needed`` the required ones that are absent. ``missing``: a required key;
+    ``choices`` are its values, if they have names. ``says``: a sentence about the value. Otherwise
+    the value has to be one of ``names`` or ``wanted``, which is a noun.
     """
 
     key: Key
@@ -84,19 +87,19 @@ class Refused(ValueError):
 
 
 def read(value: Any, kind: type[T], units: Units) -> T:
-    """The structure. Raises Refused for the first setting that cannot be."""
+    """Return the structure. Raises Refused for the first setting that is not allowed."""
     found: T = _read(value, kind, _info(cast(Hashable, kind)), (), units)
     return found
 
 
 def given(settings: msgspec.Struct) -> dict[str, Any]:
-    """The fields that have a value: None stands for a key that was not given."""
+    """Return the fields that have a value: None stands for a key that was not given."""
     fields = msgspec.structs.asdict(settings)
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def meant(value: object, names: Collection[str]) -> str:
-    """ "is 'incast' meant? ", where one of the names is close to the value."""
+    """Return "is 'incast' meant? " if one of the names is similar to the value; otherwise ""."""
     close = difflib.get_close_matches(value, names, 1) if isinstance(value, str) else []
     return f"is {close[0]!r} meant? " if close else ""
 
@@ -114,11 +117,11 @@ def _read(value: Any, kind: Any, info: inspect.Type, key: Key, units: Units) -> 
         raise _refused(error, (value, based), info, key, units) from None
 
 
-# ---- before the check: units ---------------------------------------------------------------------
+# ---- before the check: conversion of units -------------------------------------------------------
 
 
 def _in_base_units(value: Any, info: inspect.Type, key: Key, units: Units) -> Any:
-    """The same settings, in ps, bytes and so on."""
+    """Return the same settings in ps, bytes and so on."""
     if isinstance(info, inspect.Metadata):
         if info.extra and (change := units.get(info.extra.get("unit", ""))) and value is not None:
             value = _changed(value, change, key)
@@ -154,7 +157,8 @@ def _changed(value: Any, change: Callable[[Any], Any], key: Key) -> Any:
 def _by_number(
     value: Mapping[Any, Any], info: inspect.Type, key: Key, units: Units
 ) -> Mapping[Any, Any]:
-    """Tables by number, which TOML's keys have as text; other dictionaries as they are."""
+    """Return structures by number, which is text in TOML's keys; other dictionaries are
+    unchanged."""
     if not isinstance(info, inspect.StructType):
         return value
     return {
@@ -165,7 +169,7 @@ def _by_number(
     }
 
 
-# ---- after it: what was wrong, and where ---------------------------------------------------------
+# ---- after the check: what was wrong, and where --------------------------------------------------
 
 
 def _refused(
@@ -175,9 +179,10 @@ def _refused(
     key: Key,
     units: Units,
 ) -> Refused:
-    """What msgspec says, in our words: of its own text only the path counts.
+    """Return the error. Of msgspec's text only the path and the kind of mistake are used.
 
-    ``both``: the value as it was given, which is shown, and in base units, to which the path leads.
+    ``both``: the value as it was given, which is shown, and the same in base units, in which
+    msgspec found the mistake.
     """
     found = _PATH.fullmatch(str(error))
     assert found is not None
@@ -188,7 +193,7 @@ def _refused(
         based = based[step]
         key = (*key, step)
         value = _part(value, step, based)
-    if found[2]:  # a key of this table
+    if found[2]:  # the mistake is a key of this table
         wrong = next(name for name in value if not isinstance(name, str))
         return Refused(key, value, says=f"a key is {wrong!r}: it is to be text")
     fields = _fields(info, value)
@@ -206,19 +211,20 @@ def _refused(
 
 
 def _first_wrong(tables: Mapping[str, Any]) -> str:
-    """The key of the first value that is no table, in a table of tables."""
+    """Return the key of the first value that is not a table, in a table of tables."""
     return next(name for name, value in tables.items() if not isinstance(value, Mapping))
 
 
 def _part(value: Any, step: str | int, based: Any) -> Any:
-    """What stands in for a list of one, or for a table, has no such part."""
+    """Return a part of a value. One value that stands for a list, or a table's shorthand, has no
+    parts."""
     if isinstance(step, str):
         return value[step] if isinstance(value, Mapping) else based
     return value[step] if isinstance(value, list) else value
 
 
 def fields_of(kind: type[msgspec.Struct]) -> dict[str, inspect.Field]:
-    """Of a structure, by the name of the key."""
+    """Return the fields of a structure by the name of their key."""
     return _fields(_info(kind))
 
 
@@ -231,7 +237,7 @@ def _fields(info: inspect.Type, value: Any = None) -> dict[str, inspect.Field]:
 
 
 def _keys(info: inspect.Type, value: Any) -> list[str]:
-    """The keys that a table may have."""
+    """Return the keys that a table may have."""
     info = _bare(info)
     tagged = _structures(info)[0].tag_field if _structures(info) else None
     return [*([tagged] if tagged else []), *_fields(info, value)]
@@ -247,7 +253,7 @@ def _structures(info: inspect.Type) -> list[inspect.StructType]:
 
 
 def _chosen(info: inspect.UnionType, value: Any) -> inspect.Type | None:
-    """The type of a union that the value is of."""
+    """Return the type of a union that a value belongs to."""
     types = [one for one in info.types if not isinstance(_bare(one), inspect.NoneType)]
     if len(types) == 1:
         return None if value is None else types[0]
@@ -259,7 +265,7 @@ def _chosen(info: inspect.UnionType, value: Any) -> inspect.Type | None:
 
 
 def _inner(info: inspect.Type, value: Any, step: str | int) -> inspect.Type:
-    """The type of a part."""
+    """Return the type of a part."""
     info = _bare(info)
     structures = _structures(info)
     if structures and step == structures[0].tag_field:
@@ -276,7 +282,7 @@ def _inner(info: inspect.Type, value: Any, step: str | int) -> inspect.Type:
 
 
 def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
-    """Names, of which the value is to be one, and a noun."""
+    """Return the names that a value may be, and a noun for what else it may be."""
     noun = of = ""
     while isinstance(info, inspect.Metadata):
         name = str((info.extra or {}).get("unit"))
@@ -304,7 +310,7 @@ def _wanted(info: inspect.Type, units: Units) -> tuple[list[str], str]:
 
 
 def _of_what(item: inspect.Type, units: Units) -> str:
-    """ " of tables", where a list is of tables, text or other lists."""
+    """Return " of tables" and the like for the elements of a list."""
     if _of_tables(item):
         return " of tables"
     if isinstance(_bare(item), inspect.StrType):
@@ -317,7 +323,7 @@ def _of_tables(info: inspect.Type) -> bool:
 
 
 def _range(info: inspect.IntType | inspect.FloatType, shown: Callable[[float], str]) -> str:
-    """ " from 1 to 5", or as much of it as there is."""
+    """Return " from 1 to 5", or the part of it that is limited."""
     text = "" if info.ge is None else f" from {shown(info.ge)}"
     text = text if info.gt is None else f" above {shown(info.gt)}"
     if info.lt is not None:

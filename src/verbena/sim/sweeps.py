@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One scenario with many settings and seeds, on all cores or on a Dask cluster."""
+"""Sweeps: one scenario with many settings and seeds, on all cores or on a Dask cluster.
+
+``sweep`` checks all settings first, then runs the points in spawned processes, and returns a
+``Sweep``, which is a table with a row for each point.
+"""
 
 from __future__ import annotations
 
@@ -33,17 +37,17 @@ __all__ = ["Sweep", "SweepError", "measures", "sweep"]
 
 WORKERS_MOST = 1 << 16
 SEEDS_MOST = 1 << 40
-LOOKS = 0.2  # s between two lines about how far a sweep is, at least
-POINT_BYTES = 3000  # of a point and its row, on the way and in the table
+PROGRESS_INTERVAL = 0.2  # s, the least time between two lines of progress
+POINT_BYTES = 3000  # about what a point and its row take
 Measure = Callable[[ScenarioResult], Mapping[str, float]]
-UNGUARDED = 78  # exit code of a process that would begin the sweep anew: EX_CONFIG of sysexits.h
+UNGUARDED = 78  # exit code of a process that would sweep again: EX_CONFIG of sysexits.h
 WHERE = (
     "define it at the top of a module (a file beside the notebook or program), or above the "
     'program\'s `if __name__ == "__main__":`; or sweep with workers=1'
 )
 
 
-UNITS = {  # of what ``measures`` gives
+UNITS = {  # of the columns that ``measures`` returns
     **dict.fromkeys(("time", "mean", "median", "p99", "slowest", "stalled", "wall"), "s"),
     **dict.fromkeys(("delivered", "lost", "queue_max"), "B"),
     **dict.fromkeys(("done", "failed", "incomplete"), "flows"),
@@ -53,7 +57,7 @@ UNITS = {  # of what ``measures`` gives
 
 
 class SweepError(RuntimeError):
-    """A point failed. ``point`` are its settings; empty: no point could be run at all."""
+    """A point failed. ``point`` has its settings; it is empty if no point could be run."""
 
     def __init__(self, text: str, point: Mapping[str, Any]) -> None:
         super().__init__(text)
@@ -67,10 +71,11 @@ class SweepError(RuntimeError):
 class Sweep:
     """The results of a sweep: a row for each point, in the order of ``itertools.product``.
 
-    ``points``: the settings of each row, with its "seed". ``columns``: arrays by name, of settings
-    and of measures. Iterating gives the rows as dicts, so ``pandas.DataFrame(table)`` has these
-    columns. ``about`` says what made it: Verbena's "version", the scenario's "name", "settings" and
-    "variant", and the "measure".
+    ``points``: the settings of each row, with its "seed". ``columns``: an array for each setting
+    and each measure. Iteration yields the rows as dictionaries, so ``pandas.DataFrame(table)`` has
+    the columns.
+    ``about``: what made it: Verbena's "version", the scenario's "name", "settings" and "variant",
+    and the name of the function "measure".
     """
 
     points: tuple[dict[str, Any], ...]
@@ -90,11 +95,11 @@ class Sweep:
             yield dict(zip(self.columns, row, strict=True))
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
-        """Units are in the fields' metadata; null is a time that there is not.
+        """Write a Parquet file with units in the metadata of the fields; null is an absent time.
 
-        ``about`` is in the schema's metadata ("verbena"). The column "wall" is left out, since
-        real time is different each time, and files of one sweep are equal without it.
-        Needs pyarrow (pip install pyarrow).
+        ``about`` is in the metadata of the schema ("verbena"). The column "wall" is left out, since
+        wall time differs between runs, and files of one sweep are otherwise equal. Needs pyarrow
+        (pip install pyarrow).
         """
         pyarrow = arrow()
         columns = {
@@ -108,9 +113,9 @@ class Sweep:
 
 
 def measures(result: ScenarioResult) -> dict[str, float]:
-    """What a sweep keeps of each run, if it is not told otherwise; times in seconds.
+    """Return what a sweep keeps of each run by default; times are in seconds, rates in bits/s.
 
-    All traffics are taken together; one's own function tells them apart, as with
+    It covers all traffics together; a function of your own can separate them, as with
     ``result.durations("web")``. Times are those of flows that are done; ``delivered`` and ``lost``
     are bytes.
     """
@@ -149,20 +154,24 @@ def sweep(
     measure: Measure = measures,
     quiet: bool = False,
 ) -> Sweep:
-    """Runs the scenario with all combinations of settings and seeds.
+    """Run the scenario with all combinations of settings and seeds.
 
-    ``over``: a sequence of values for each key, as for ``Scenario.changed``; "variant" has names of
-    the scenario's variants, whose settings come first. ``seeds``: which, or how many from the
-    scenario's own on; ``over`` may have them as "seed" instead. The points are shared out to
-    ``workers`` processes (as many as there are cores), or to the Dask cluster whose scheduler has
-    the address ``dask``, "tcp://host:8786", on which Verbena is installed. ``measure(result)`` is
-    called there and makes a row; it has to be a function of a module. The processes are spawned: a
-    program calls this under ``if __name__ == "__main__"``.
+    ``over``: a sequence of values for each key, as ``Scenario.changed`` has them. "variant" has
+    names of the scenario's variants, whose settings are applied first. ``seeds``: a list of seeds,
+    or how many from the scenario's own on; ``over`` may have them as "seed" instead.
+    ``workers``: the number of processes, by default that of the cores. ``dask``: the address of the
+    scheduler of a Dask cluster on which Verbena is installed, "tcp://host:8786", in place of
+    processes.
+    ``measure(result)`` is called there and returns a dictionary, which makes a row; it has to be a
+    function of a module. Processes are spawned, so a program calls ``sweep`` under ``if __name__ ==
+    "__main__"``.
 
-    All settings are checked before the first point runs. Raises ScenarioError for a setting that
-    cannot be, SweepError for a point that fails, which names its settings. Ctrl-C ends all of it.
-    How many points are done is said on stderr if that is a terminal, otherwise from ten seconds
-    on; with ``quiet`` nothing is.
+    The number of finished points is written to stderr if that is a terminal, otherwise from ten
+    seconds on; with ``quiet`` it is not. Ctrl-C ends all processes.
+
+    All settings are checked before the first point runs. Raises TypeError and ValueError for wrong
+    arguments, ScenarioError for a setting that is not allowed, and SweepError for a point that
+    fails, with its settings.
     """
     _check_guard()
     _check_arguments(scenario, over, workers, measure)
@@ -170,9 +179,11 @@ def sweep(
     for point in {_text(_without_seed(point)): point for point in points}.values():
         Scenario(_changed(scenario.document, point), scenario.folder)
     jobs = [(scenario.document, str(scenario.folder), point, measure) for point in points]
-    told = _Told(len(jobs), quiet)
-    with told:
-        rows = list(_on_cluster(dask, jobs, told) if dask else told.each(_here(workers, jobs)))
+    progress = _PointsDone(len(jobs), quiet)
+    with progress:
+        rows = list(
+            _on_cluster(dask, jobs, progress) if dask else progress.each(_here(workers, jobs))
+        )
     for point, row in zip(points, rows, strict=True):
         if row.keys() != rows[0].keys():
             names = f"{', '.join(row)}; with {_text(points[0])}: {', '.join(rows[0])}"
@@ -200,7 +211,7 @@ def _check_arguments(scenario: object, over: object, workers: int | None, measur
 
 
 def _about(scenario: Scenario, measure: Measure) -> dict[str, Any]:
-    """What made the table, beside the settings of its points."""
+    """Return what made the table, except the settings of its points."""
     return {
         "version": full_version(),
         "name": scenario.name,
@@ -214,7 +225,7 @@ def _about(scenario: Scenario, measure: Measure) -> dict[str, Any]:
 def _seeds_are_alike(
     points: Sequence[Mapping[str, Any]], rows: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Are there several seeds, and all rows of one setting the same but for the real time?"""
+    """Return whether there are several seeds, and they make no difference except in wall time."""
     if len({point["seed"] for point in points}) < 2:
         return False
     first: dict[str, str] = {}
@@ -244,7 +255,7 @@ def _points(
         require("a key of over", key, str, "the name of a setting, as 'switch.buffer'")
         if not isinstance(values, Sized):
             raise ValueError(f"sweep: {key} is to have a list of values, and has {values!r}")
-        if isinstance(values, str | bytes | Mapping):  # it would be taken apart
+        if isinstance(values, str | bytes | Mapping):  # its characters or keys would be the values
             raise ValueError(
                 f"sweep: {key} is to have a list of values, as [{values!r}], and has {values!r}"
             )
@@ -266,14 +277,15 @@ def _text(point: Mapping[str, Any]) -> str:
 
 
 def _changed(document: Document, point: Mapping[str, Any]) -> Document:
-    """The settings of a point: those of its variant, and then the others. Raises ScenarioError."""
+    """Return the document of a point: with its variant, and then its settings. Raises
+    ScenarioError."""
     changes = {key: value for key, value in point.items() if key != "variant"}
     varied = document.varied(point["variant"]) if "variant" in point else document
     return varied.changed(changes, f"with {_text(point)}")
 
 
-class _Told:
-    """How many points are done, on stderr."""
+class _PointsDone:
+    """Writes on stderr how many points are done."""
 
     def __init__(self, count: int, quiet: bool) -> None:
         self.count, self.done = count, 0
@@ -289,7 +301,7 @@ class _Told:
     def one(self) -> None:
         self.done += 1
         now = time.monotonic()
-        if now - self.last >= LOOKS and self.done < self.count:
+        if now - self.last >= PROGRESS_INTERVAL and self.done < self.count:
             self.last = now
             left = (now - self.begin) * (self.count / self.done - 1)
             self.line.say(f"{self.done} of {self.count} points, about {left:.0f} s to go")
@@ -304,7 +316,7 @@ Job = tuple[Document, str, dict[str, Any], Measure]
 
 
 def _run(job: Job) -> Mapping[str, Any]:
-    """In a worker."""
+    """Run one point in a worker, and return its row."""
     document, folder, point, measure = job
     try:
         made = Scenario(_changed(document, point), folder)
@@ -325,16 +337,16 @@ SentJob = tuple[Document, str, dict[str, Any], bytes]
 
 
 def _check_guard() -> None:
-    """A spawned process imports the program, and would sweep once more: it ends instead.
+    """End a spawned process that imports the program and would sweep once more.
 
-    Its exit code tells the process that spawned it.
+    Its exit code tells the process that spawned it why.
     """
     if getattr(current_process(), "_inheriting", False):
         raise SystemExit(UNGUARDED)
 
 
 def _run_sent(job: SentJob) -> Mapping[str, Any]:
-    """In a process, to which ``measure`` comes by its name."""
+    """Run one point in a process. ``measure`` arrives pickled, which is by its name."""
     document, folder, point, sent = job
     try:
         measure = pickle.loads(sent)
@@ -348,7 +360,7 @@ def _sent(jobs: list[Job]) -> list[SentJob]:
     measure = jobs[0][3]
     try:
         sent = pickle.dumps(measure)
-    except Exception as error:  # of whatever its __reduce__ does
+    except Exception as error:  # its __reduce__ may raise anything
         name = getattr(measure, "__qualname__", repr(measure))
         text = f"other processes cannot import measure, {name} ({error}): {WHERE}"
         raise SweepError(text, {}) from error
@@ -360,9 +372,9 @@ def _here(workers: int | None, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
     if many <= 1:
         yield from map(_run, jobs)
         return
-    some = max(1, min(64, len(jobs) // (16 * many)))  # that go to a process at once
+    some = max(1, min(64, len(jobs) // (16 * many)))  # points that a process gets at once
     done, sent = 0, _sent(jobs)
-    context = get_context("spawn")  # a forked process would wait for locks that threads hold here
+    context = get_context("spawn")  # fork copies locks that other threads hold
     ready = context.Event()
     with ProcessPoolExecutor(many, mp_context=context, initializer=ready.set) as pool:
         try:
@@ -377,9 +389,9 @@ def _here(workers: int | None, jobs: list[Job]) -> Iterator[Mapping[str, Any]]:
 
 
 def _ended(pool: ProcessPoolExecutor, point: dict[str, Any], began: bool) -> SweepError:
-    """Why a process ended: in the middle of a point, or before it could take one."""
+    """Return why a process ended: during a point, or before it could take one."""
     processes = list((pool._processes or {}).values())
-    pool.shutdown()  # the pool terminates those that are left
+    pool.shutdown()  # it terminates the remaining processes
     codes = {one.exitcode for one in processes} - {None, 0, -signal.SIGTERM}
     if UNGUARDED in codes:
         return SweepError(
@@ -410,14 +422,16 @@ def _program() -> str:
 
 
 def _end(pool: ProcessPoolExecutor) -> None:
-    """At once: a run may take hours, and points that wait for a process would begin."""
+    """Stop at once: a run may take hours, and points that wait for a process would start."""
     processes = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in processes:
         process.terminate()
 
 
-def _on_cluster(address: str, jobs: list[Job], told: _Told) -> Iterator[Mapping[str, Any]]:
+def _on_cluster(
+    address: str, jobs: list[Job], progress: _PointsDone
+) -> Iterator[Mapping[str, Any]]:
     try:
         from dask.distributed import Client, as_completed
     except ModuleNotFoundError as error:
@@ -431,7 +445,7 @@ def _on_cluster(address: str, jobs: list[Job], told: _Told) -> Iterator[Mapping[
             for future in as_completed(futures):
                 if future.status != "finished":
                     raise _failed(future, points[future.key])
-                told.one()
+                progress.one()
             yield from client.gather(futures)
         except BaseException:
             client.cancel(futures)
@@ -439,10 +453,10 @@ def _on_cluster(address: str, jobs: list[Job], told: _Told) -> Iterator[Mapping[
 
 
 def _failed(future: Any, point: dict[str, Any]) -> SweepError:
-    """Of a task: what its point raised, or why the cluster gave it up."""
+    """Return the error of a task: the one that its point raised, or why the cluster gave it up."""
     try:
         error = future.exception()
-    except Exception as caught:  # it was cancelled, or lost
+    except Exception as caught:  # the task was cancelled or lost
         error = caught
     if isinstance(error, SweepError):
         return error
@@ -452,7 +466,7 @@ def _failed(future: Any, point: dict[str, Any]) -> SweepError:
 
 
 def _column(values: list[Any]) -> NDArray[Any]:
-    """Numbers as numbers, anything else as text."""
+    """Return an array of numbers if all values are numbers, otherwise of text."""
     if all(isinstance(value, int | float | np.number) for value in values):
         return np.array(values)
     return np.array([str(value) for value in values])

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results as trace events (JSON), for Perfetto and chrome://tracing.
+"""Results as trace events (JSON), which Perfetto and chrome://tracing show.
 
-A host is a process and its flows are slices in it; a queue that was sampled is a counter of the
-node that it is in, and what a traffic delivers is one of process 0; a link that goes up or down,
-and routes that are made anew, are instants.
+``ScenarioResult.timeline`` calls ``write``. A host is a process and its flows are slices in it. A
+sampled queue is a counter of its node, and the throughput of a traffic is a counter of process 0.
+Links that go up or down and routes that change are instants.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ WAITING = STATES.index("waiting")
 
 
 def write(result: ScenarioResult, path: Path) -> None:
-    """Raises OSError."""
+    """Write the events to a file. Raises OSError."""
     with path.open("w") as file:
         file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
         for number, event in enumerate(events(result)):
@@ -35,14 +35,14 @@ def write(result: ScenarioResult, path: Path) -> None:
 
 
 def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
-    """Times are microseconds, as the format wants them."""
+    """Yield the trace events. Times are in microseconds, which the format prescribes."""
     for number, name in enumerate(result.nodes):
         yield {"ph": "M", "name": "process_name", "pid": number + 1, "args": {"name": name}}
     yield from _flows(result)
     yield from _throughput(result)
     yield from _queues(result)
     for link, up, at in result.link_events:
-        if at <= result.time:  # the run may have ended before
+        if at <= result.time:  # the run may have ended before the event
             name = f"{result.link_name(link)} {'up' if up else 'down'}"
             yield _instant(name, at, int(result.links["node"][link]) + 1)
     for at in result.route_changes:
@@ -50,13 +50,13 @@ def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
 
 
 def _instant(name: str, at: int, process: int) -> dict[str, Any]:
-    """For all of the timeline."""
+    """Return an instant that is drawn across the whole timeline."""
     return {"ph": "i", "s": "g", "name": name, "ts": at / MICROSECOND, "pid": process, "tid": 0}
 
 
 def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
-    """Flows of one host that overlap get rows of their own."""
-    free: dict[int, list[int]] = {}  # of each host, when each row is free
+    """Yield the slices. Flows of one host that overlap are put into different rows."""
+    free: dict[int, list[int]] = {}  # for each host, when each of its rows is free
     for number in np.argsort(result.flows["start"], kind="stable").tolist():
         flow = result.flows[number]
         if flow["state"] == WAITING:
@@ -86,7 +86,7 @@ def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
 
 
 def _refusal(result: ScenarioResult, flow: Any) -> dict[str, Any]:
-    """An instant: nothing of it ever was on the way."""
+    """Return an instant for a refused flow, of which nothing was sent."""
     return {
         "ph": "i",
         "s": "p",
@@ -103,7 +103,7 @@ def _traffic(result: ScenarioResult, flow: Any) -> str:
 
 
 def _throughput(result: ScenarioResult) -> Iterator[dict[str, Any]]:
-    """Gb/s of each traffic from one look to the next."""
+    """Yield the throughput of each traffic in Gb/s, from one recorded time to the next."""
     for number, name in enumerate(result.traffic):
         for at, rate in zip(result.delivered_at, result.throughput(number)[1], strict=False):
             yield {
@@ -116,7 +116,7 @@ def _throughput(result: ScenarioResult) -> Iterator[dict[str, Any]]:
 
 
 def _queues(result: ScenarioResult) -> Iterator[dict[str, Any]]:
-    """Where a counter changes; queues that were always empty have none."""
+    """Yield the counters where they change. Queues that were always empty are left out."""
     classes = len(result.classes) > 1
     for column, queue in enumerate(result.queues):
         values = result.queued[:, column]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a packet and its acknowledgement are on their way at least, and what is too little.
+"""Round trips of packets and their acknowledgements, and notes about settings below them.
 
-Scenarios ask before they run. A timeout that is shorter than the round trip sends everything again,
-or ends the connection, though nothing was lost; a window that holds less than the round trip's
-bytes keeps a connection below the rate of its links.
+``Scenario`` asks before a run. A timeout below the round trip repeats everything, or ends the
+connection, although nothing was lost. A window with fewer bytes than the round trip takes keeps a
+connection below the rate of its links.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ LONGEST = 31
 def round_trips(
     routes: Routes, src: ArrayLike, dst: ArrayLike, size: ArrayLike, cut_through: bool = False
 ) -> NDArray[np.float64]:
-    """[n]: ps from the first bit of ``size`` bytes to their acknowledgement, without any queue.
+    """Return [n]: ps from the first bit of ``size`` bytes to their acknowledgement, without queues.
 
-    It is no more than that: headers and the acknowledgement itself are not counted. A switch sends
-    a packet on when it has all of it, or with ``cut_through`` at once.
+    It is a lower bound: headers and the acknowledgement's own bits are left out. A switch forwards
+    a packet when it has all of it, or with ``cut_through`` at once.
     """
     links = routes.tables.links
     there, back = routes.links(src, dst), routes.links(dst, src)
@@ -46,7 +46,8 @@ def timeout_note(
     retries: int,
     cut_through: bool = False,
 ) -> str:
-    """What is wrong with a timeout, an exponent above 0, for RC between these hosts; or nothing."""
+    """Return a note if a timeout (an exponent above 0) is below the round trip of RC; otherwise
+    ""."""
     if not len(pairs):
         return ""
     trips = round_trips(routes, pairs[:, 0], pairs[:, 1], size, cut_through)
@@ -73,9 +74,10 @@ def window_note(
     key: str,
     cut_through: bool = False,
 ) -> str:
-    """What a window of so many bytes costs one connection between these hosts; or nothing.
+    """Return a note if a window keeps one connection between these hosts below its rate; otherwise
+    "".
 
-    ``size``: of a packet; ``key``: the setting that the window comes from.
+    ``size``: bytes of a packet. ``key``: the setting that the window comes from.
     """
     if not len(pairs):
         return ""

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times and sizes as people write them, and back."""
+"""Times, sizes and rates as people write them, and back.
+
+Scenarios, their errors and the summaries use these. Internally times are in ps and sizes in bytes.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,15 @@ _QUANTITY = re.compile(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d{1,3})?)\s*([a-zµ]+)", r
 
 
 def picoseconds(value: object) -> int:
-    """A time as "10 us" or "1.5ms"; 0 needs no unit. ValueError says what is allowed."""
+    """Return a time in ps, given as "10 us" or "1.5ms"; 0 needs no unit. Raises ValueError."""
     if value == 0 and not isinstance(value, bool):
         return 0
     return _quantity(value, TIMES, 'a time, as in "10 us" or "1.5 ms"', "ps, ns, us, ms, s")
 
 
 def bytes_of(value: object) -> int:
-    """A size as "64 KiB" or "1.5 MB", or a whole number of bytes."""
+    """Return a size in bytes, given as "64 KiB" or "1.5 MB" or as a whole number. Raises
+    ValueError."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return _quantity(
@@ -52,12 +56,12 @@ def _quantity(value: object, units: dict[str, int], what: str, known: str) -> in
 
 
 def _bits(unit: str) -> str:
-    """What to add about "Kb" and "Mbit" where bytes are wanted."""
+    """Return what to add for "Kb" and "Mbit", where bytes are required."""
     return ": b are bits, and B bytes" if re.fullmatch(r"[kKMGT]?i?b(its?)?", unit) else ""
 
 
 def time_text(ps: float) -> str:
-    """Three digits and a unit: "1.74 ms"."""
+    """Return a time in ps with three digits and a unit: "1.74 ms"."""
     for unit, factor in (("s", 10**12), ("ms", 10**9), ("us", 10**6), ("ns", 10**3)):
         if ps >= factor:
             return (
@@ -67,13 +71,13 @@ def time_text(ps: float) -> str:
 
 
 def gigabits_text(bits: float) -> str:
-    """A rate in bits per second, as three digits or a whole number: "97.9 Gb/s", "3858 Gb/s"."""
+    """Return bits per second with three digits, or as a whole number: "97.9 Gb/s", "3858 Gb/s"."""
     rate = bits / 1e9
     return f"{rate:.3g} Gb/s" if rate < 999.5 else f"{rate:.0f} Gb/s"
 
 
 def size_text(count: float) -> str:
-    """In units of 1024: "63.9 KiB"."""
+    """Return bytes in units of 1024: "63.9 KiB"."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.4g} {unit}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sentence about a window that is too small for a long way.
+"""The sentence about a window that is too small for its round trip.
 
-Notes of scenarios and ``World.advice`` have it. It needs nothing of ``verbena.fabrics``, because a
-World runs without networkx.
+The notes of scenarios and ``World.advice`` share it. It uses nothing of ``verbena.fabrics``,
+because a World works without networkx.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ def window_text(
     rate: float,
     remedy: str,
 ) -> str:
-    """The sentence about a window that is too small for a round trip in ps and a rate in bits/s.
+    """Return the sentence about a window that is too small for a round trip in ps and a rate in
+    bits/s.
 
-    One ``packet`` of so many bytes goes whatever the window is. ``remedy`` is how a window of
+    One ``packet`` of so many bytes is sent whatever the window is. ``remedy`` is how a window of
     ``{}`` MiB is written where ``key`` is set.
     """
     carried = max(window, packet) * 8e3 / trip  # Gb/s

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much a scenario has to simulate, before it runs: for estimates, and for nothing exact."""
+"""Rough estimates of how much a scenario has to simulate, before it runs.
+
+The command line's progress and the interval of recorded throughput use them.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ from verbena.fabrics import Routes, Workload
 
 __all__ = ["ideal_time", "packet_hops"]
 
-SOME = 2000  # flows whose ways are looked at
-ACK_BYTES = 1 << 12  # about one acknowledgement for so many bytes
+SOME = 2000  # flows whose paths are examined
+ACK_BYTES = 1 << 12  # bytes per acknowledgement, about
 
 
 def ideal_time(routes: Routes, work: Workload) -> int:
-    """ps until the last byte has come, if hosts sent and received at the slowest link's rate."""
+    """Return ps until the last byte has arrived, if hosts sent and received at the slowest link's
+    rate."""
     flows, hosts = work.flows, routes.tables.host_count
     rate = float(routes.tables.links["rate"].min())
     size = flows["bytes"].astype(float)
@@ -23,15 +27,15 @@ def ideal_time(routes: Routes, work: Workload) -> int:
         np.bincount(flows[end].astype(np.int64), size, hosts).max() for end in ("src", "dst")
     )
     first = np.ones(len(flows), bool)
-    first[work.after[:, 1]] = False  # the start of others is a delay
+    first[work.after[:, 1]] = False  # the start of a waiting flow is a delay
     begin = float(flows["start"][first].max(initial=0))
     return int(begin + busiest * 8e12 / rate)
 
 
 def packet_hops(routes: Routes, work: Workload, mtu: int, duration: int | None) -> float:
-    """Packets of data and their acknowledgements, each as often as it crosses a link.
+    """Return how many times packets of data and acknowledgements cross a link.
 
-    With a ``duration`` in ps each host sends what its link carries in that time at most.
+    With a ``duration`` in ps, each host sends at most what its link carries in that time.
     """
     flows, tables = work.flows, routes.tables
     sent = flows["bytes"].astype(float)
@@ -47,7 +51,8 @@ def packet_hops(routes: Routes, work: Workload, mtu: int, duration: int | None) 
 
 
 def _lengths(routes: Routes, work: Workload) -> NDArray[np.float64]:
-    """[flows]: links of each way; of many flows the mean of some."""
+    """Return [flows]: the number of links of each path. For many flows it is the mean of a
+    sample."""
     flows = work.flows
     chosen = flows[:: max(1, len(flows) // SOME)]
     way = routes.links(chosen["src"].astype(np.int64), chosen["dst"].astype(np.int64))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What World and World.add_switch take, as structures: ranges, defaults, and what goes together.
+"""The keywords of World and World.add_switch as structures: ranges, defaults, and combinations.
 
-World reads its keywords by these, in ps and bytes. A scenario reads its [adapter], [congestion],
-[tcp] and [switch] by the same ones, with units, and hands the structures to World, which takes them
-as they are. The compiled binding and the core below it check none of this again.
+World reads its keywords with these, in ps and bytes. A scenario reads its [adapter], [congestion],
+[tcp] and [switch] with the same ones, in units, and passes the structures to World, which takes
+them as they are. The compiled binding and the core check none of this again.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ LANES_MOST = 16
 
 
 class Dcqcn(Settings, tag="dcqcn", tag_field="kind"):
-    """Data Center QCN. A field that is None has the value of the ``set``."""
+    """Data Center QCN (Zhu et al., SIGCOMM 2015). A field that is None has the value of the
+    ``set``."""
 
     set: Literal["paper", "adapter"] = "paper"
     notice_interval: _Time = 50_000_000
@@ -60,7 +61,7 @@ class Dcqcn(Settings, tag="dcqcn", tag_field="kind"):
 
 
 class CctLevel(Settings):
-    """What a service level has; a field that is None is as for all levels."""
+    """What a service level has of its own; a field that is None is as for all levels."""
 
     timer: Annotated[int, TIME, Meta(ge=1, le=2**62)] | None = None
     increase: Annotated[int, Meta(ge=0, le=128)] | None = None
@@ -69,9 +70,9 @@ class CctLevel(Settings):
 
 
 class Cct(CctLevel, tag="cct", tag_field="kind", kw_only=True):
-    """InfiniBand's congestion control table (IBA A10), in which each FECN has its BECN at once.
+    """InfiniBand's congestion control table (IBA A10). Each FECN is answered by a BECN at once.
 
-    ``gaps`` are packet times.
+    ``gaps``: the entries of the table as packet times of delay between two packets.
     """
 
     gaps: Annotated[list[_Gap], Meta(min_length=1, max_length=128)]
@@ -93,17 +94,21 @@ class Cct(CctLevel, tag="cct", tag_field="kind", kw_only=True):
 
 
 class Hpcc(Settings, tag="hpcc", tag_field="kind"):
-    """High Precision Congestion Control. ``base_rtt`` is a round trip without queues."""
+    """High Precision Congestion Control (Li et al., SIGCOMM 2019).
+
+    ``base_rtt``: a round trip in ps without queues.
+    """
 
     base_rtt: Annotated[int, TIME, Meta(ge=1, le=10**12)]
-    target: _Part = 0.95  # these three are the paper's
+    target: _Part = 0.95  # the defaults of these three are the paper's
     stages: Annotated[int, Meta(ge=0, le=2**31)] = 5
     add: Annotated[float, SIZE, Meta(ge=0, lt=1e15)] = 80
     notice_interval: _Time = 0
 
 
 class Tcp(Settings):
-    """Of flows over TCP. ``mss`` None stands for 1460, ``first_rto`` 0 for the least_rto."""
+    """TCP of flows. ``mss`` None stands for 1460, or the MTU if that is less; ``first_rto`` 0 for
+    ``least_rto``."""
 
     mss: Annotated[int, SIZE, Meta(ge=64, le=4096)] | None = None
     initial_window: Annotated[int, Meta(ge=1, le=2**16)] = 10
@@ -122,7 +127,7 @@ class Tcp(Settings):
         return max(60 * 10**12, self.least_rto) if self.most_rto is None else self.most_rto
 
     def segment(self, mtu: int) -> int:
-        """The mss."""
+        """Return the bytes of a full segment."""
         return min(1460, mtu) if self.mss is None else self.mss
 
     def __post_init__(self) -> None:
@@ -152,7 +157,7 @@ Congestion = Dcqcn | Cct | Hpcc
 
 
 class WorldSettings(Adapter):
-    """All keywords of World but the seed."""
+    """All keywords of World except the seed."""
 
     congestion: Congestion | None = None
     tcp: Tcp = field(default_factory=Tcp)
@@ -172,7 +177,7 @@ class WorldSettings(Adapter):
 
 
 class Mark(Settings):
-    """Kmin, Kmax and Pmax of a queue that marks."""
+    """Kmin, Kmax and Pmax of a queue that marks packets (RED)."""
 
     low: Bytes
     high: Some
@@ -208,7 +213,7 @@ class Watchdog(Settings):
 
 
 class SwitchKeys(Settings):
-    """Those of World.add_switch that [switch] has, too."""
+    """The keywords of World.add_switch that [switch] has, too."""
 
     buffer: Annotated[int, SIZE, Meta(ge=0, le=2**62)] = 0
     mark: Annotated[Mark | None, unit("mark")] = None
@@ -274,7 +279,7 @@ class Switch(SwitchKeys, kw_only=True):
 
 
 def _three(value: Any) -> Any:
-    """World's marks are (Kmin, Kmax, Pmax)."""
+    """Return (Kmin, Kmax, Pmax), which World takes as a mark, as a table."""
     if isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         return value
     parts = list(value)
@@ -287,18 +292,19 @@ UNITS: Units = {"mark": _three, "whole": int}
 
 
 def world_settings(given: Mapping[str, Any]) -> WorldSettings:
-    """World's keywords but the seed. Raises ValueError, and TypeError for an unknown keyword."""
+    """Return World's keywords except the seed. Raises ValueError; TypeError for an unknown
+    keyword."""
     tcp = given.get("tcp")
     return checked({**given, "tcp": {} if tcp is None else tcp}, WorldSettings)
 
 
 def switch_settings(given: Mapping[str, Any]) -> Switch:
-    """Those of World.add_switch. Raises ValueError, and TypeError for an unknown keyword."""
+    """Return those of World.add_switch. Raises ValueError; TypeError for an unknown keyword."""
     return checked(given, Switch)
 
 
 def checked(given: Mapping[str, Any], kind: type[T]) -> T:
-    """The structure of these keywords. Raises as ``world_settings`` does."""
+    """Return the structure of these keywords. Raises as ``world_settings`` does."""
     try:
         return read(_plain(given), kind, UNITS)
     except Refused as error:
@@ -307,7 +313,7 @@ def checked(given: Mapping[str, Any], kind: type[T]) -> T:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers and arrays as Python's; structures as they are."""
+    """Return NumPy's numbers and arrays as Python's; structures are unchanged."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     if isinstance(value, Mapping):
@@ -336,14 +342,14 @@ def _text(error: Refused) -> str:
 
 
 def _one_of(error: Refused) -> str:
-    """The names that a value may be."""
+    """Return the names that a value may be, as a phrase."""
     if len(error.names) == 1:
         return repr(next(iter(error.names)))
     return f"one of {', '.join(error.names)}" if error.names else ""
 
 
 def _noun(error: Refused) -> str:
-    """What a value is to be, in Python's words and not in TOML's."""
+    """Return what a value may be in Python's words, in place of TOML's."""
     words = {
         "a table": "a dictionary",
         "true or false": "True or False",
