@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.ports import ports_of, value
+from tests.carriers import carriers_of, value
 from tests.verbs.conftest import Pair, two_hosts
 from tests.verbs.side import DEVICE, Side
 from verbena import aio
@@ -51,12 +51,12 @@ class Where:
     hosts: Hosts | None = None
 
     def far(self) -> AbstractContextManager[object]:
-        """Within it devices are those of the far end's host."""
+        """Within this context, devices are those of the far end's host."""
         return self.hosts["far"].here() if self.hosts else nullcontext()
 
 
-# A port decides which descriptors a loop watches; that each kind of loop watches them is shown
-# directly, and that packets wake one up needs one kind.
+# A carrier decides which descriptors a loop watches. With the direct one, every kind of loop is
+# tested; that packets wake a loop up is tested with one kind.
 LOOPS: dict[str, tuple[NewLoop, ...]] = {
     "direct": (asyncio.SelectorEventLoop, OtherClock, uvloop_loop),
     "roce": (asyncio.SelectorEventLoop,),
@@ -66,13 +66,14 @@ LOOPS: dict[str, tuple[NewLoop, ...]] = {
 
 @pytest.hookimpl(tryfirst=True)  # else the order of the values depends on how pytest was called
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test on each kind of loop, over each port where it means something (tests/ports.py)."""
-    ports = ports_of(metafunc, "where")
-    if ports:
+    """Run each test on each kind of loop, with each carrier with which it has a meaning
+    (tests/carriers.py)."""
+    carriers = carriers_of(metafunc, "where")
+    if carriers:
         values = [
-            value(port, loop, id=f"{port}-{loop.__name__.lstrip('_')}")
-            for port in ports
-            for loop in LOOPS[port]
+            value(carrier, loop, id=f"{carrier}-{loop.__name__.lstrip('_')}")
+            for carrier in carriers
+            for loop in LOOPS[carrier]
         ]
         metafunc.parametrize("where", values, indirect=True)
 

@@ -101,7 +101,7 @@ def test_info_says_how_memory_is_reached() -> None:
 
 
 @pytest.mark.parametrize(
-    ("port", "roce", "words"),
+    ("carrier", "roce", "words"),
     [
         ("auto", {"udp_port": 4791, "local_peers": False}, "this host    direct, without packets"),
         ("roce", {"udp_port": 4791, "local_peers": True}, "this host    packets too"),
@@ -112,9 +112,9 @@ def test_info_says_how_memory_is_reached() -> None:
         ),
     ],
 )
-def test_info_shows_the_ways_to_peers(port: str, roce: dict[str, object], words: str) -> None:
-    assert roce.items() <= as_json("info", VERBENA_CARRIER=port)["roce"].items()
-    done = verbena("info", VERBENA_CARRIER=port)
+def test_info_shows_the_ways_to_peers(carrier: str, roce: dict[str, object], words: str) -> None:
+    assert roce.items() <= as_json("info", VERBENA_CARRIER=carrier)["roce"].items()
+    done = verbena("info", VERBENA_CARRIER=carrier)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"  {words}" in done.stdout
     assert "active MTU" in done.stdout

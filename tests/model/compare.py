@@ -220,7 +220,7 @@ class Program:
         if any(qp.kind != "RC" for qp in self.world.qps.values()):
             self.core.barrier()
         seen = Observed()
-        deadline = time.monotonic() + SETTLE_SECONDS[self.setting.port]
+        deadline = time.monotonic() + SETTLE_SECONDS[self.setting.carrier]
         while True:
             self.core.observe(seen)
             reasons = [disagreement(world, seen) for world in self.worlds]

@@ -27,19 +27,19 @@ GROUPS = ipaddress.IPv6Address("ff0e::77:0:0:0")
 
 @dataclass(frozen=True)
 class Setting:
-    """A port, and whether A and B are one process or two; on a simulated fabric they are one.
+    """A carrier, and whether A and B are one process or two; on a simulated fabric they are one.
 
     ``timeout`` and ``retry_cnt`` decide how long a request to nobody takes. Packets need a time in
     which a busy machine answers for sure, and so does an ATOMIC_WRITE to what only the other
     process has mapped, as that one's service thread makes it.
     """
 
-    port: str
+    carrier: str
     processes: int
 
     @property
     def timers(self) -> dict[str, int]:
-        if self.port == "roce":
+        if self.carrier == "roce":
             return {"timeout": 15, "retry_cnt": 3}
         return {"timeout": 10 if self.processes == 1 else 14, "retry_cnt": 3}
 
@@ -49,12 +49,12 @@ class CoreFailed(Exception):
 
 
 class Worker:
-    def __init__(self, port: str) -> None:
+    def __init__(self, carrier: str) -> None:
         here, there = socket.socketpair()
-        command = [sys.executable, "-m", "tests.model.worker", str(there.fileno()), port]
+        command = [sys.executable, "-m", "tests.model.worker", str(there.fileno()), carrier]
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        if port != "sim":
-            environment["VERBENA_CARRIER"] = port
+        if carrier != "sim":
+            environment["VERBENA_CARRIER"] = carrier
         self.process = subprocess.Popen(
             command, cwd=ROOT, env=environment, pass_fds=[there.fileno()]
         )
@@ -101,8 +101,8 @@ class Core:
     # ---- processes ----
 
     def start_all(self) -> None:
-        first = Worker(self.setting.port)
-        second = first if self.setting.processes == 1 else Worker(self.setting.port)
+        first = Worker(self.setting.carrier)
+        second = first if self.setting.processes == 1 else Worker(self.setting.carrier)
         self.workers = {"A": first, "B": second}
         for party in "AB":
             self.must(party, "open")
@@ -151,7 +151,7 @@ class Core:
 
     def restart(self, process: str) -> None:
         owner, infos, names = self.owner, self.infos, (self.keys, self.windows, self.numbers)
-        self.workers[process] = Worker(self.setting.port)
+        self.workers[process] = Worker(self.setting.carrier)
         self.must(process, "open")
         self.meet()
         gone = {name for name, where in owner.items() if where == process}

@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
         self.join("qp1", "qp3", "RTS", "RTS", EVERYTHING, 16, 16)
         for name in ("qp2", "qp4"):
             self.bring_up(name)
-            if self.setting.port == "direct":
+            if self.setting.carrier == "direct":
                 self.do.attach(name=name, group=GROUPS[0])
 
     def new_pd(self, process: str) -> str:
@@ -341,7 +341,7 @@ class Machine(RuleBasedStateMachine):
         if names := self.owned("srq"):
             self.do.modify_srq(name=self.pick(data, names), max_wr=max_wr, limit=limit)
 
-    @precondition(lambda self: self.setting.port == "direct")
+    @precondition(lambda self: self.setting.carrier == "direct")
     @rule(data=st.data(), group=st.sampled_from(GROUPS), leave=st.sampled_from(RARELY))
     def join_group(self, data: st.DataObject, group: str, leave: bool) -> None:
         """Mostly queue pairs that can; the third of three leaves again."""

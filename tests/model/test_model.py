@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The core does what the model of verbs says, in random programs, over every port.
+"""The core does what the model of verbs says, in random programs, over every carrier.
 
 A failing program is shrunk and printed as one that can be run by itself. ``make model`` runs many
 more of them, with a seed that it prints.
@@ -52,7 +52,7 @@ def search(machine: type[Machine], chosen: settings) -> None:
         pytest.fail(difference, pytrace=False)
 
 
-@pytest.fixture(params=SETTINGS, ids=lambda s: f"{s.port}, {s.processes} processes")
+@pytest.fixture(params=SETTINGS, ids=lambda s: f"{s.carrier}, {s.processes} processes")
 def setting(request: pytest.FixtureRequest) -> Iterator[Setting]:
     yield request.param
     forget_core(request.param)
@@ -108,7 +108,7 @@ def test_a_limit_that_is_reached(setting: Setting) -> None:
 @pytest.mark.timeout(0 if EXAMPLES else 600)  # shrinking takes its time
 def test_random_programs(setting: Setting) -> None:
     machine = type("RandomProgram", (Machine,), {"setting": setting})
-    search(machine, profile(20 if setting.port == "roce" else 45, 30))
+    search(machine, profile(20 if setting.carrier == "roce" else 45, 30))
 
 
 @pytest.mark.timeout(0 if EXAMPLES else 600)  # shrinking takes its time

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A process in which the core carries out what the model predicts.
 
-python -m tests.model.worker DESCRIPTOR PORT
+python -m tests.model.worker DESCRIPTOR CARRIER
 
 It reads lists of calls ``(party, name, arguments)`` and answers each list with a list of results. A
 party has a device, arenas of memory, and objects by name. Addresses come as (arena, offset).

@@ -62,11 +62,11 @@ def test_program_by_packets(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", WATCHED)
-@pytest.mark.parametrize("port", ["direct", "roce"])
-def test_program_watched(tmp_path: Path, name: str, port: str) -> None:
+@pytest.mark.parametrize("carrier", ["direct", "roce"])
+def test_program_watched(tmp_path: Path, name: str, carrier: str) -> None:
     lib = native_build("verbena_paths") / "lib"
     preload = [*sanitizer_preload(), lib / "libverbena_paths.so", lib / "libibverbs.so.1"]
-    run(tmp_path, name, {"LD_PRELOAD": " ".join(map(str, preload)), "VERBENA_CARRIER": port})
+    run(tmp_path, name, {"LD_PRELOAD": " ".join(map(str, preload)), "VERBENA_CARRIER": carrier})
 
 
 @pytest.mark.timeout(600)

@@ -112,14 +112,14 @@ int main(int argc, char **argv)
 """
 
 
-@pytest.mark.parametrize("port", ["direct", "roce"])
+@pytest.mark.parametrize("carrier", ["direct", "roce"])
 def test_a_program_whose_request_failed_is_told_of_it(
-    verbena_run: Run, tmp_path: Path, port: str
+    verbena_run: Run, tmp_path: Path, carrier: str
 ) -> None:
     source, program = tmp_path / "failing.c", str(tmp_path / "failing")
     source.write_text(FAILING_REQUEST)
     subprocess.run(["gcc", "-o", program, str(source), "-libverbs"], check=True)
-    env = {} if port == "direct" else {"VERBENA_CARRIER": port}
+    env = {} if carrier == "direct" else {"VERBENA_CARRIER": carrier}
     done = verbena_run(program, "7", env=env)
     assert done.returncode == 7, done.stdout
     (line,) = told(done.stdout)

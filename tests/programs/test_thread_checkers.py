@@ -124,15 +124,15 @@ def build(folder: Path) -> str:
     return str(program)
 
 
-@pytest.mark.parametrize(("port", "gid_index"), [("direct", "1"), ("roce", "2")])
+@pytest.mark.parametrize(("carrier", "gid_index"), [("direct", "1"), ("roce", "2")])
 def test_thread_sanitizer_finds_the_programs_races_alone(
-    tmp_path: Path, port: str, gid_index: str
+    tmp_path: Path, carrier: str, gid_index: str
 ) -> None:
     program = build(tmp_path)
     hidden = tmp_path / "verbena.tsan"
     hidden.write_text("race:libibverbs.so.1\n")  # as the page says; the history, too
     environment = plain_environment() | {
-        "VERBENA_CARRIER": port,
+        "VERBENA_CARRIER": carrier,
         "TSAN_OPTIONS": f"suppressions={hidden} history_size=7",
     }
 

@@ -108,13 +108,15 @@ def test_rdma_and_devices_show_both(verbena_run: Run) -> None:
     assert [gid["type"] for gid in device["ports"][1]["gids"]] == ["IB"]
 
 
-@pytest.mark.parametrize("port", ["roce", "auto"])
+@pytest.mark.parametrize("carrier", ["roce", "auto"])
 @pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 @pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
-def test_a_qp_uses_either_port(port: str, layers: tuple[str, str], kind: str) -> None:
+def test_a_qp_uses_either_port(carrier: str, layers: tuple[str, str], kind: str) -> None:
     for number, layer in enumerate(layers, 1):
         lid = number if layer == INFINIBAND else 0
-        status, came, text = talk(";".join(layers), kind, number, number, lid, VERBENA_CARRIER=port)
+        status, came, text = talk(
+            ";".join(layers), kind, number, number, lid, VERBENA_CARRIER=carrier
+        )
         assert (status, len(came)) == ("SUCCESS", 1), text
 
 

@@ -76,10 +76,10 @@ def test_both_ends_say_the_same(
     monkeypatch: pytest.MonkeyPatch,
     configuration: tuple[str, str, bool, tuple[str, ...]],
 ) -> None:
-    port, kind, srq, conditions = configuration
-    monkeypatch.setenv("VERBENA_CARRIER", port)
-    here = start_child(*conditions, prefix=own_network() if port == "roce" else ())
-    there = here if port == "roce" else start_child(*conditions)
+    carrier, kind, srq, conditions = configuration
+    monkeypatch.setenv("VERBENA_CARRIER", carrier)
+    here = start_child(*conditions, prefix=own_network() if carrier == "roce" else ())
+    there = here if carrier == "roce" else start_child(*conditions)
     changes = ["deregister", "protect", *(["unmap"] if kind == "own" else [])]
     for how, before, length in product(changes, [True, False], LENGTHS):
         near = here.make(kind="alloc", nbytes=ROOM)

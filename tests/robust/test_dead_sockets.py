@@ -13,12 +13,12 @@ KILLS = 8
 SOON = 5.0
 
 
-@pytest.mark.parametrize("port", ["auto", "roce"])
+@pytest.mark.parametrize("carrier", ["auto", "roce"])
 def test_sockets_to_dead_processes_are_closed(
-    start_child: StartChild, monkeypatch: pytest.MonkeyPatch, port: str
+    start_child: StartChild, monkeypatch: pytest.MonkeyPatch, carrier: str
 ) -> None:
     """Each is met, written to and killed; also those of which only a packet told."""
-    monkeypatch.setenv("VERBENA_CARRIER", port)
+    monkeypatch.setenv("VERBENA_CARRIER", carrier)
     survivor = start_child()
     first = survivor.make()
     before = first.sockets()

@@ -76,20 +76,20 @@ def test_the_look_at_the_sources_finds_one(line: str) -> None:
     assert len(opened_below_three("x.c", f"/* open( */ {line}")) == 1
 
 
-@pytest.mark.parametrize("port", ["direct", "roce"])
+@pytest.mark.parametrize("carrier", ["direct", "roce"])
 @pytest.mark.parametrize("streams", ["closed", "undumpable"], ids=["closed", "open"])
 def test_nothing_stands_where_standard_streams_were(
     start_child: StartChild,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    port: str,
+    carrier: str,
     streams: str,
 ) -> None:
-    monkeypatch.setenv("VERBENA_CARRIER", port)
+    monkeypatch.setenv("VERBENA_CARRIER", carrier)
     monkeypatch.setenv("VERBENA_CAPTURE", str(tmp_path / "capture.pcapng"))
-    prefix = own_network() if port == "roce" else []
+    prefix = own_network() if carrier == "roce" else []
     child = start_child(streams, prefix=prefix)
-    other = child if port == "roce" else start_child(streams)
+    other = child if carrier == "roce" else start_child(streams)
     near, far = child.make(kind="own"), other.make(kind="alloc")
     before = near.standard_streams(), far.standard_streams()
     connect(near, far)

@@ -12,16 +12,16 @@ from tests.robust.conftest import StartChild, connect
 from tests.support import own_network
 
 
-@pytest.mark.parametrize("port", ["direct", "roce"])
+@pytest.mark.parametrize("carrier", ["direct", "roce"])
 @pytest.mark.parametrize("conditions", [(), ("watched",)], ids=["alone", "verbena run"])
 def test_the_request_fails_and_the_process_lives(
     start_child: StartChild,
     monkeypatch: pytest.MonkeyPatch,
-    port: str,
+    carrier: str,
     conditions: tuple[str, ...],
 ) -> None:
-    monkeypatch.setenv("VERBENA_CARRIER", port)
-    child = start_child(*conditions, prefix=own_network() if port == "roce" else ())
+    monkeypatch.setenv("VERBENA_CARRIER", carrier)
+    child = start_child(*conditions, prefix=own_network() if carrier == "roce" else ())
     for how in ["nothing", "faulthandler", "handler", "blocked"]:
         near, far = child.make(), child.make()
         connect(near, far)

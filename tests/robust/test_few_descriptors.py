@@ -21,13 +21,13 @@ pytestmark = [
 ]
 
 
-def pair(limit: int, port: str) -> subprocess.CompletedProcess[str]:
+def pair(limit: int, carrier: str) -> subprocess.CompletedProcess[str]:
     program = ["ibv_rc_pingpong", "-g", "0", "-e"]
     words = ["pair", "--log", "errors", "--", *program, "--", *program, "localhost"]
     return subprocess.run(
         [*own_network(), *verbena_command(*words)],
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit)),
-        env=os.environ | {"VERBENA_CARRIER": port},
+        env=os.environ | {"VERBENA_CARRIER": carrier},
         capture_output=True,
         text=True,
         timeout=60,
@@ -37,8 +37,8 @@ def pair(limit: int, port: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize("limit", TOO_FEW + ENOUGH)
 def test_the_doctor_says_what_pairs_find(limit: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the two it is a matter of chance: a thread may have a file open for a moment."""
-    for port in ("auto", "roce"):
-        done = pair(limit, port)
+    for carrier in ("auto", "roce"):
+        done = pair(limit, carrier)
         assert (done.returncode == 0) == (limit in ENOUGH), done.stdout + done.stderr
     monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, limit))
     assert (host.descriptors().verdict is Verdict.BAD) == (limit in TOO_FEW)

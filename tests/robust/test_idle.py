@@ -44,12 +44,12 @@ def test_a_sleeper_on_a_channel_sleeps(start_child: StartChild) -> None:
     assert any(sleeps(far) for _ in range(TRIES))
 
 
-@pytest.mark.parametrize(("port", "threads"), [("auto", 3), ("roce", 3), ("direct", 2)])
+@pytest.mark.parametrize(("carrier", "threads"), [("auto", 3), ("roce", 3), ("direct", 2)])
 def test_a_device_has_as_many_threads_as_the_page_says(
-    start_child: StartChild, monkeypatch: pytest.MonkeyPatch, port: str, threads: int
+    start_child: StartChild, monkeypatch: pytest.MonkeyPatch, carrier: str, threads: int
 ) -> None:
     """docs/design.md, "How two processes connect"."""
-    monkeypatch.setenv("VERBENA_CARRIER", port)
+    monkeypatch.setenv("VERBENA_CARRIER", carrier)
     child = start_child()
     tasks = Path(f"/proc/{child.process.pid}/task")
     side = child.make()

@@ -40,11 +40,11 @@ class Worker:
         self.number = number
         self.control, there = sockets.socketpair(sockets.AF_UNIX, sockets.SOCK_SEQPACKET)
         self.control.settimeout(60)
-        port = "auto" if shape.is_direct(number) else "roce"
+        carrier = "auto" if shape.is_direct(number) else "roce"
         environment = os.environ | {
             "PYTHONPATH": str(ROOT),
             "TMPDIR": folder,
-            "VERBENA_CARRIER": port,
+            "VERBENA_CARRIER": carrier,
         }
         command = [sys.executable, "-m", "tests.soak.worker", str(there.fileno())]
         self.process = subprocess.Popen(

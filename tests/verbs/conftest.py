@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.ports import ports_of, value
+from tests.carriers import carriers_of, value
 from tests.sim.fabrics import star
 from tests.verbs.side import DEVICE, Host, RemoteSide, Side
 from verbena import verbs
@@ -42,51 +42,51 @@ def two_hosts() -> Hosts:
 
 
 @dataclass
-class Port:
-    """What carries the requests: ``direct``, RoCE packets of this host to itself (``roce``), or
-    packets over a simulated fabric (``sim``)."""
+class Carrier:
+    """What takes requests to the other end: ``direct``, RoCE packets of this host to itself
+    (``roce``), or packets over a simulated fabric (``sim``)."""
 
     kind: str
     hosts: Hosts | None = None
 
     def far(self) -> AbstractContextManager[object]:
-        """Within it devices are those of the far end's host."""
+        """Within this context, devices are those of the far end's host."""
         return self.hosts["far"].here() if self.hosts else nullcontext()
 
 
 @pytest.hookimpl(tryfirst=True)  # else the order of the values depends on how pytest was called
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Each test over each port where it means something (tests/ports.py). All hosts of a simulated
-    fabric are in one process, so there ``processes`` has one value."""
-    ports = ports_of(metafunc, "port")
-    if ports and "processes" in metafunc.fixturenames:
+    """Run each test with each carrier with which it has a meaning (tests/carriers.py). All hosts
+    of a simulated fabric are in one process, so there ``processes`` has one value."""
+    carriers = carriers_of(metafunc, "carrier")
+    if carriers and "processes" in metafunc.fixturenames:
         metafunc.parametrize(
-            "port, processes",
+            "carrier, processes",
             [
-                value(port, port, processes)
-                for port in ports
-                for processes in PROCESSES[: 1 if port == "sim" else 2]
+                value(carrier, carrier, processes)
+                for carrier in carriers
+                for processes in PROCESSES[: 1 if carrier == "sim" else 2]
             ],
             indirect=True,
         )
-    elif ports:
-        metafunc.parametrize("port", [value(port, port) for port in ports], indirect=True)
+    elif carriers:
+        metafunc.parametrize("carrier", [value(one, one) for one in carriers], indirect=True)
 
 
 @pytest.fixture
-def port(request: pytest.FixtureRequest) -> Iterator[Port]:
-    """The kind of port that carries the requests; on ``sim`` the test itself is on a host."""
+def carrier(request: pytest.FixtureRequest) -> Iterator[Carrier]:
+    """What carries the requests; with ``sim`` the test itself runs on a simulated host."""
     if request.param != "sim":
-        yield Port(request.param)
+        yield Carrier(request.param)
         return
     hosts = two_hosts()
     with hosts[DEVICE].here():
-        yield Port("sim", hosts)
+        yield Carrier("sim", hosts)
     assert hosts.world.check() is None
 
 
 @pytest.fixture
-def ctx(port: Port) -> Iterator[verbs.Context]:
+def ctx(carrier: Carrier) -> Iterator[verbs.Context]:
     with verbs.open_device(DEVICE) as context:
         yield context
 
@@ -121,7 +121,7 @@ def processes(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_pair(
-    port: Port, kind: str, processes: str, request: pytest.FixtureRequest
+    carrier: Carrier, kind: str, processes: str, request: pytest.FixtureRequest
 ) -> Iterator[MakePair]:
     """make_pair(**options of Side) are two ends that are not connected yet."""
     made: list[Side | RemoteSide] = []
@@ -130,7 +130,7 @@ def make_pair(
         near = Side(kind=kind, **side)
         made.append(near)
         if processes == "one process":
-            with port.far():
+            with carrier.far():
                 far: Side | RemoteSide = Side(kind=kind, **side)
         else:
             far = request.getfixturevalue("host").make(kind=kind, **side)
@@ -152,10 +152,10 @@ def pair(make_pair: MakePair) -> Pair:
 
 
 @pytest.fixture
-def local_pair(port: Port) -> Iterator[Pair]:
+def local_pair(carrier: Carrier) -> Iterator[Pair]:
     """Two connected RC ends in this process, with Verbena's memory."""
     near = Side()
-    with port.far():
+    with carrier.far():
         far = Side()
     both = Pair(near, far)
     both.connect()

@@ -102,14 +102,14 @@ ROUNDS = """
 """
 
 
-def run(call: str, port: str) -> None:
-    assert run_code(textwrap.dedent(ROUNDS) + call, port) == (0, "")
+def run(call: str, carrier: str) -> None:
+    assert run_code(textwrap.dedent(ROUNDS) + call, carrier) == (0, "")
 
 
-def run_code(code: str, port: str) -> tuple[int, str]:
+def run_code(code: str, carrier: str) -> tuple[int, str]:
     result = subprocess.run(
         [sys.executable, "-c", code],
-        env=os.environ | {"VERBENA_CARRIER": port},
+        env=os.environ | {"VERBENA_CARRIER": carrier},
         capture_output=True,
         text=True,
         timeout=120,
@@ -157,10 +157,10 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize("port", ["direct", "roce"])
+@pytest.mark.parametrize("carrier", ["direct", "roce"])
 @pytest.mark.parametrize("what", CALLS)
-def test_closing_the_context_ends_the_calls_of_others(what: str, port: str) -> None:
-    run(f"rounds(25, {what}, close_context)", port)
+def test_closing_the_context_ends_the_calls_of_others(what: str, carrier: str) -> None:
+    run(f"rounds(25, {what}, close_context)", carrier)
 
 
 @pytest.mark.parametrize(

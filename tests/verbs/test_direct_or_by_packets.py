@@ -61,10 +61,10 @@ for wc in cq.wait(8, 30):
 )
 
 
-def ended(program: str, port: str) -> subprocess.CompletedProcess[str]:
+def ended(program: str, carrier: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*own_network(), sys.executable, "-c", program],
-        env=clean_environment() | {"VERBENA_CARRIER": port},
+        env=clean_environment() | {"VERBENA_CARRIER": carrier},
         capture_output=True,
         text=True,
         timeout=60,
@@ -83,10 +83,10 @@ def test_a_queue_pair_that_is_connected_to_itself_is_told_so() -> None:
     assert "so it is connected to itself" in said
 
 
-@pytest.mark.parametrize("port", ["auto", "roce"])
-def test_the_numbers_of_a_failure_say_that_it_is_its_own_peer(port: str) -> None:
+@pytest.mark.parametrize("carrier", ["auto", "roce"])
+def test_the_numbers_of_a_failure_say_that_it_is_its_own_peer(carrier: str) -> None:
     program = ITSELF_REFUSED.replace("rq_psn=9", "rq_psn=5")
-    said = ended(program, port).stderr
+    said = ended(program, carrier).stderr
     assert "rkey 0x5eed names no memory region" in said
     assert ", connected to itself" in said.rpartition(" [QP 0x")[2]
 

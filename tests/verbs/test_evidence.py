@@ -42,7 +42,7 @@ def say(qp):
 
 
 def said(packets: bool, code: str) -> str:
-    """What a process of its own prints, because the port is chosen once in a process."""
+    """What a process of its own prints, because the carrier is chosen once in a process."""
     environment = os.environ | {"VERBENA_CARRIER": "roce" if packets else "auto"}
     done = subprocess.run(
         [sys.executable, "-c", BEGIN + textwrap.dedent(code)],

@@ -65,11 +65,11 @@ BY_PACKETS = {
 }
 
 
-def ran(mistake: str, port: str) -> tuple[list[str], dict[str, int], list[str]]:
+def ran(mistake: str, carrier: str) -> tuple[list[str], dict[str, int], list[str]]:
     """The sender's statuses, what was counted as dropped, and the lines of Verbena."""
     done = subprocess.run(
         [*own_network(), sys.executable, "-c", PROGRAM, mistake],
-        env=clean_environment() | {"VERBENA_CARRIER": port, "VERBENA_LOG": "errors"},
+        env=clean_environment() | {"VERBENA_CARRIER": carrier, "VERBENA_LOG": "errors"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -117,16 +117,16 @@ def test_one_that_finds_no_receive_request_is_counted_directly_too() -> None:
     assert "had no receive request" in line
 
 
-@pytest.mark.parametrize("port", ["auto", "roce"])
-def test_a_receive_request_too_short_counts_the_grh_apart(port: str) -> None:
-    _, _, lines = ran("room = 70", port)
+@pytest.mark.parametrize("carrier", ["auto", "roce"])
+def test_a_receive_request_too_short_counts_the_grh_apart(carrier: str) -> None:
+    _, _, lines = ran("room = 70", carrier)
     text = next(line for line in lines if "local length error" in line)
     assert "the message has 64 bytes, behind 40 of the GRH, and the receive request that" in text
     assert "has room for 70. Post receives that are 40 bytes longer" in text
 
 
-@pytest.mark.parametrize("port", ["auto", "roce"])
-def test_a_datagram_longer_than_the_path_mtu_of_its_port_is_refused(port: str) -> None:
+@pytest.mark.parametrize("carrier", ["auto", "roce"])
+def test_a_datagram_longer_than_the_path_mtu_of_its_port_is_refused(carrier: str) -> None:
     """Directly as by packets: an interface of 1500 bytes carries 1024."""
     shrunk = """
 import subprocess
@@ -136,7 +136,7 @@ subprocess.run(["ip", "link", "set", "lo", "mtu", "1500"], check=True)
     for length, ends in ((1024, "SUCCESS"), (1025, "LOC_LEN_ERR")):
         done = subprocess.run(
             [*network, sys.executable, "-c", program, f"length = {length}"],
-            env=clean_environment() | {"VERBENA_CARRIER": port},
+            env=clean_environment() | {"VERBENA_CARRIER": carrier},
             capture_output=True,
             text=True,
             timeout=60,

@@ -17,7 +17,7 @@ ENOUGH = 1000
 TRIES = 8
 
 
-def round_trips(way: str, port: str) -> int:
+def round_trips(way: str, carrier: str) -> int:
     """In a second, on a core that others may use too."""
     core = str(min(os.sched_getaffinity(0)))
     here, there = socket.socketpair()
@@ -26,7 +26,7 @@ def round_trips(way: str, port: str) -> int:
                  for role, end in (("first", here), ("second", there))]  # fmt: skip
         children = [
             subprocess.Popen(
-                words[i], env=os.environ | {"VERBENA_CARRIER": port}, stdout=subprocess.PIPE,
+                words[i], env=os.environ | {"VERBENA_CARRIER": carrier}, stdout=subprocess.PIPE,
                 text=True, pass_fds=[end.fileno()],
             ) for i, end in enumerate((here, there))
         ]  # fmt: skip
@@ -40,11 +40,11 @@ def round_trips(way: str, port: str) -> int:
 
 
 @pytest.mark.parametrize(
-    ("way", "port"),
+    ("way", "carrier"),
     [("poll", "auto"), ("wait", "auto"), ("wait_u64", "auto"), ("poll", "roce"), ("wait", "roce")],
 )
-def test_who_polls_in_vain_lets_the_peer_run(way: str, port: str) -> None:
+def test_who_polls_in_vain_lets_the_peer_run(way: str, carrier: str) -> None:
     found: list[int] = []
     while len(found) < TRIES and max(found, default=0) < ENOUGH:
-        found.append(round_trips(way, port))
+        found.append(round_trips(way, carrier))
     assert max(found) >= ENOUGH, found

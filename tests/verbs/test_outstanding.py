@@ -118,8 +118,8 @@ def test_completions_are_counted_one_by_one(near: Side, far: Side, region: Regio
     assert region.left() == []
 
 
-def test_inline_data_is_not_held(port: object) -> None:
-    del port
+def test_inline_data_is_not_held(carrier: object) -> None:
+    del carrier
     with verbs.open_device() as ctx:
         pd = ctx.alloc_pd()
         near, far = (pd.create_qp(send_cq=ctx.create_cq(8), max_inline_data=64) for _ in range(2))

@@ -99,9 +99,9 @@ def run(body: str, *words: str, **variables: str) -> tuple[str, str, list[str]]:
     return child, said, [line for line in done.stderr.splitlines() if "waits since" in line]
 
 
-@pytest.mark.parametrize("port", ["auto", "roce"])
-def test_a_peer_without_receives(port: str) -> None:
-    _, said, (line,) = run(ALONE, "alive", "send", VERBENA_CARRIER=port)
+@pytest.mark.parametrize("carrier", ["auto", "roce"])
+def test_a_peer_without_receives(carrier: str) -> None:
+    _, said, (line,) = run(ALONE, "alive", "send", VERBENA_CARRIER=carrier)
     for text in (said, line):
         assert "has no receive request" in text
         assert "rnr_retry 7: for ever" in text
@@ -131,9 +131,9 @@ def test_a_wait_for_a_stopped_peer_ends_in_time() -> None:
     assert 0.3 <= float(second) < 3
 
 
-@pytest.mark.parametrize("port", ["auto", "roce"])
-def test_a_timeout_of_asyncio_has_the_reason(port: str) -> None:
-    _, said, _ = run(WITH_TASKS, VERBENA_CARRIER=port)
+@pytest.mark.parametrize("carrier", ["auto", "roce"])
+def test_a_timeout_of_asyncio_has_the_reason(carrier: str) -> None:
+    _, said, _ = run(WITH_TASKS, VERBENA_CARRIER=carrier)
     assert "has no receive request" in said
 
 
@@ -178,9 +178,9 @@ SOON = """
 """
 
 
-@pytest.mark.parametrize("port", ["auto", "roce"])
-def test_a_short_timeout_names_a_missing_receive_too(port: str) -> None:
-    _, said, _ = run(SOON, VERBENA_CARRIER=port)
+@pytest.mark.parametrize("carrier", ["auto", "roce"])
+def test_a_short_timeout_names_a_missing_receive_too(carrier: str) -> None:
+    _, said, _ = run(SOON, VERBENA_CARRIER=carrier)
     noted, waited = said.splitlines()
     assert "has no receive request" in noted
     assert "nothing completed within 0.1 s" in waited

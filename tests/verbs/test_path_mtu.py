@@ -38,10 +38,10 @@ BOTH_WAYS = pytest.mark.parametrize(
 )
 
 
-def said(port: str, operation: str, near: int, far: int, length: int) -> str:
+def said(carrier: str, operation: str, near: int, far: int, length: int) -> str:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, operation, *map(str, (near, far, length))],
-        env=os.environ | {"VERBENA_CARRIER": port},
+        env=os.environ | {"VERBENA_CARRIER": carrier},
         capture_output=True,
         text=True,
         timeout=60,

@@ -45,14 +45,14 @@ def check(done: subprocess.CompletedProcess[str], why: str) -> None:
 @pytest.mark.skipif(
     os.geteuid() != 0, reason="this user may not mount a small disk; run the tests as root"
 )
-@pytest.mark.parametrize("port", ["direct", "roce"])
-def test_a_full_disk_is_told_once(tmp_path: Path, port: str) -> None:
+@pytest.mark.parametrize("carrier", ["direct", "roce"])
+def test_a_full_disk_is_told_once(tmp_path: Path, carrier: str) -> None:
     kept, script = tmp_path / "kept.pcapng", 'mount -t tmpfs -o size=300k none "$1" && shift &&'
     script += ' ip link set lo up && "$@"; status=$?; cp "$0" "$KEPT"; exit $status'
     file = tmp_path / "disk" / "out.pcapng"
     file.parent.mkdir()
     prefix = ["unshare", "--mount", "--net", "sh", "-c", script, str(file), str(file.parent)]
-    done = run(*prefix, file=file, VERBENA_CARRIER=port, KEPT=str(kept))
+    done = run(*prefix, file=file, VERBENA_CARRIER=carrier, KEPT=str(kept))
     check(done, "No space left on device")
     assert len(list(frames(kept))) > 30
 

@@ -47,14 +47,14 @@ def said(run: Run, folder: Path, kind: str, *options: str, **env: str) -> list[s
 
 
 @pytest.mark.parametrize("kind", ["RC", "UC", "UD"])
-@pytest.mark.parametrize("port", ["auto", "direct"])
+@pytest.mark.parametrize("carrier", ["auto", "direct"])
 def test_each_process_says_once_what_does_nothing(
-    verbena_run: Run, tmp_path: Path, kind: str, port: str
+    verbena_run: Run, tmp_path: Path, kind: str, carrier: str
 ) -> None:
-    (fault,) = said(verbena_run, tmp_path, kind, *FAULT, VERBENA_CARRIER=port)
+    (fault,) = said(verbena_run, tmp_path, kind, *FAULT, VERBENA_CARRIER=carrier)
     assert "--fault" in fault
     assert "VERBENA_CARRIER=roce" in fault
-    (capture,) = said(verbena_run, tmp_path, kind, *CAPTURE, VERBENA_CARRIER=port)
+    (capture,) = said(verbena_run, tmp_path, kind, *CAPTURE, VERBENA_CARRIER=carrier)
     assert "--capture-direct" in capture
 
 

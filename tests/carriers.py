@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The carriers with which a test of tests/verbs and tests/aio runs, for the conftest.py there.
 
-A test runs directly, over RoCE and on a simulated fabric. Two markers say that it means something
-on fewer of them, with a reason: `not_simulated` and `direct_only`.
+A carrier takes the requests of a queue pair to the other end: directly, in RoCE packets, or over a
+simulated fabric. Each test runs with all three. Two markers exclude carriers with which a test has
+no meaning, and give the reason: `not_simulated` and `direct_only`.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ from typing import Any
 
 import pytest
 
-PORTS = ("direct", "roce", "sim")
+CARRIERS = ("direct", "roce", "sim")
 FEWER = {"not_simulated": ("direct", "roce"), "direct_only": ("direct",)}
 OVER_ROCE = (pytest.mark.over_roce,)
 
 
-def ports_of(metafunc: pytest.Metafunc, fixture: str) -> tuple[str, ...]:
-    """Those that `fixture` stands for in this test; none if the test does not take it, or gives it
-    a value of its own."""
+def carriers_of(metafunc: pytest.Metafunc, fixture: str) -> tuple[str, ...]:
+    """Return the carriers that `fixture` stands for in this test.
+
+    There are none if the test does not take the fixture, or gives it a value of its own. Raises
+    UsageError for a marker without a reason, or without the fixture."""
     found = {name: metafunc.definition.get_closest_marker(name) for name in FEWER}
     for name, marker in found.items():
         if marker is not None and not marker.args:
@@ -31,7 +34,7 @@ def ports_of(metafunc: pytest.Metafunc, fixture: str) -> tuple[str, ...]:
             )
         return ()
     kept = [FEWER[name] for name, marker in found.items() if marker]
-    return tuple(port for port in PORTS if all(port in ports for ports in kept))
+    return tuple(one for one in CARRIERS if all(one in carriers for carriers in kept))
 
 
 def is_given(metafunc: pytest.Metafunc, fixture: str) -> bool:
@@ -43,6 +46,6 @@ def is_given(metafunc: pytest.Metafunc, fixture: str) -> bool:
     return False
 
 
-def value(port: str, *values: Any, id: str | None = None) -> Any:
-    """A value of parametrize that belongs to this port."""
-    return pytest.param(*values, id=id, marks=OVER_ROCE if port == "roce" else ())
+def value(carrier: str, *values: Any, id: str | None = None) -> Any:
+    """Return a value of parametrize that belongs to this carrier."""
+    return pytest.param(*values, id=id, marks=OVER_ROCE if carrier == "roce" else ())
