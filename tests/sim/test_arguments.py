@@ -462,6 +462,7 @@ NOTATION: list[tuple[dict[str, Any], str]] = [
     ({"traffic": [["a"]]}, 'traffic.0 = ["a"]: it is to be a table, [[traffic]]'),
     ({"variants": {"v": 5}}, "variants.v = 5: it is to be a table, [variants.v]"),
     ({"traffic.0.to": "h9"}, 'traffic.0.to = "h9": there is no such host'),
+    ({"traffic.0.to": []}, "a list of one stands for all: from has 2, to has 0, size has 1"),
     ({"routing.engine": "ugal", "routing.reroute": "1 us"}, "cannot route this"),
     ({"switch.flow": "lossy", "switch.room": 5}, 'switch.room is only for flow = "credits"'),
     ({"switch.own": [{"of": "h0"}]}, 'switch.own.0.of = "h0": there is no switch "h0"'),

@@ -215,8 +215,9 @@ class Flows(Pattern, tag="flows", kw_only=True):
             raise section.error("every", late)
         many = {len(source), len(target), len(size)} - {1}
         if len(many) > 1:
-            raise section.error("to", f"has {len(target)} hosts, 'from' {len(source)}, and there "
-                                f"are {len(size)} sizes")  # fmt: skip
+            lengths = f"from has {len(source)}, to has {len(target)}, size has {len(size)}"
+            text = "and from and size are to be lists of one length; a list of one stands for all"
+            raise section.error("to", f"{text}: {lengths}")
         count = max(many, default=1)
         columns = [np.broadcast_to(np.array(part), count) for part in (source, target, size)]
         start = np.repeat(np.arange(repeat) * self.every, count)
