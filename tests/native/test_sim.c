@@ -346,7 +346,7 @@ static void a_thousand_hosts_fit(void)
 static void hosts_and_packets_are_small(void)
 {
     CHECK(vb_sim_host_bytes() <= 4096);
-    CHECK(vb_sim_qp_bytes() <= 1024 + sizeof(struct vb_sim_reaction));
+    CHECK(vb_sim_qp_bytes() <= 1088 + sizeof(struct vb_sim_reaction));
     CHECK_EQ(sizeof(struct vb_world_packet), 64);
 }
 

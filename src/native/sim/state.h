@@ -44,46 +44,32 @@ struct vb_sim_reaction {
 };
 
 /*
- * A flow's end. Its shared part keeps to its cache lines, as the engine knows it, but is shared
- * with nobody, and what those lines have to spare holds the rest. Followed by its part of the
- * engine, by the send queue, and by the reaction (flow_hca.c).
+ * One end of a flow: the simulation's own fields, which are one cache line, and the queue pair. The
+ * endpoint of the packet engine, the send queue and the reaction follow in the same piece of memory
+ * (flow_hca.c).
  */
 struct vb_sim_qp {
-    union {
-        struct vb_qp_shared shared;
-        struct {
-            uint8_t known_to_peers[offsetof(struct vb_qp_shared, sq_lock)];
-            struct vb_biased_lock sq_lock;
-            struct vb_sim_qp *next;     /* of those that wait for their lane, or have datagrams */
-            struct vb_sim_qp *other;    /* the connection's other end */
-            struct vb_world_route *way; /* of a flow with a promise */
-            _Alignas(VB_LINE) uint8_t posted[16]; /* rq_posted, rq_polled, rq_stage */
-            struct vb_sim_reaction *reaction;     /* NULL: the world has none */
-            uint64_t unposted; /* bytes of the flow that are not in the queue yet */
-            uint32_t flow;
-            uint32_t slot;       /* in vb_sim.qp */
-            uint32_t generation; /* of the slot */
-            uint32_t in_flight;  /* unreliable: packets */
-            uint16_t peer;       /* host */
-            uint8_t lane;        /* that it waits for */
-            uint8_t marks;       /* enum vb_world_mark, of its packets */
-            bool waits_for_lane, waits_for_rate, waits_for_bell;
-            bool has_turn; /* among those with datagrams */
-            bool sent;     /* unreliable: everything has left */
-            bool promised; /* its data have buffer of their own */
-        };
-    };
+    struct vb_sim_qp *next;           /* in vb_sim_host.held or vb_sim_host.datagrams */
+    struct vb_sim_qp *other;          /* the flow's other end */
+    struct vb_world_route *way;       /* of a flow that has reserved bandwidth or buffer; or NULL */
+    struct vb_sim_reaction *reaction; /* NULL: the world has no congestion control */
+    uint64_t unposted;                /* bytes of the flow that are not in the send queue yet */
+    uint32_t flow;                    /* index in vb_sim.flow */
+    uint32_t slot;                    /* index in vb_sim.qp */
+    uint32_t generation;              /* tells apart the queue pairs that have the same slot */
+    uint32_t in_flight;               /* UC and UD: the number of packets under way */
+    uint16_t peer;                    /* the other end's host, or the multicast group */
+    uint8_t lane;                     /* if waits_for_lane: which */
+    uint8_t marks;                    /* enum vb_world_mark of its packets */
+    bool waits_for_lane : 1;          /* it is in vb_sim_host.held */
+    bool waits_for_rate : 1;
+    bool waits_for_bell : 1; /* the adapter has not seen the doorbell yet */
+    bool has_turn : 1;       /* it is in vb_sim_host.datagrams */
+    bool sent : 1;           /* UC and UD: the last packet has left */
+    bool promised : 1;       /* the flow has reserved buffer */
+    struct vb_qp_shared shared;
     struct vb_qp qp;
 };
-
-_Static_assert(offsetof(struct vb_sim_qp, next) >=
-                       offsetof(struct vb_qp_shared, sq_lock) + sizeof(struct vb_biased_lock) &&
-                   offsetof(struct vb_sim_qp, posted) == offsetof(struct vb_qp_shared, rq_posted),
-               "between the lock and the receive queue");
-_Static_assert(offsetof(struct vb_sim_qp, reaction) >=
-                       offsetof(struct vb_qp_shared, rq_stage) + sizeof(uint64_t) &&
-                   offsetof(struct vb_sim_qp, promised) < offsetof(struct vb_qp_shared, rq_lock),
-               "between the receive queue's two sides");
 
 struct vb_sim_host {
     struct vb_adapter adapter;
