@@ -40,8 +40,8 @@ static uint64_t detour_flow_of(const struct vb_world_packet *packet)
 /* Its PSN, or the low part of TCP's sequence number: what is sent again goes the same way. */
 static uint32_t detour_number_of(const struct vb_world_packet *packet)
 {
-    return packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_TCP ? vb_wire_get32(packet->header + 12)
-                                                            : vb_wire_get24(packet->header + 9);
+    return packet->flags & VB_WORLD_TCP ? vb_wire_get32(packet->header + VB_WORLD_TCP_NUMBER + 2)
+                                        : vb_wire_get24(packet->header + 9);
 }
 
 /* One of the groups that are neither the source's nor the target's. */
@@ -211,7 +211,7 @@ static void detour_choose(struct vb_world *world, struct vb_world_switch *sw,
     if (config->adaptive)
         around = config->by_packet ? is_better(world, sw, packet) : goes_around(world, sw, packet);
     if (around)
-        packet->header[VB_WORLD_FLAGS_AT] |= VB_WORLD_AROUND;
+        packet->flags |= VB_WORLD_AROUND;
 }
 
 uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
@@ -222,12 +222,12 @@ uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *
 
     if (!world->port[in].to_switch && may_detour(detour->all, packet))
         detour_choose(world, sw, packet);
-    if (!(packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_AROUND))
+    if (!(packet->flags & VB_WORLD_AROUND))
         return packet->target;
     middle = middle_of(detour->all, packet);
     if (detour->group != middle)
         return detour->all->gateway[middle];
-    packet->header[VB_WORLD_FLAGS_AT] &= (uint8_t)~VB_WORLD_AROUND;
+    packet->flags &= (uint8_t)~VB_WORLD_AROUND;
     return packet->target;
 }
 

@@ -178,7 +178,7 @@ static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
     uint32_t packet = lanes_take(world, port->lanes, lane);
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
-    bool copy = at->level_marks & VB_WORLD_COPY, promised = at->header[4] & VB_WORLD_PROMISED;
+    bool copy = at->level_marks & VB_WORLD_COPY, promised = at->flags & VB_WORLD_PROMISED;
 
     count_stall(world, port);
     at->lane = (uint8_t)lane;
@@ -209,7 +209,7 @@ void vb_world_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane,
         vb_world_switch_copy_left(world, node->sw, packet, world->now);
     else if (node->kind == VB_WORLD_SWITCH)
         vb_world_switch_left(world, node->sw, at->input, at->lane, at->bytes,
-                             at->header[VB_WORLD_FLAGS_AT] & VB_WORLD_PROMISED, world->now);
+                             at->flags & VB_WORLD_PROMISED, world->now);
     vb_world_drop(world, port, packet, reason);
 }
 

@@ -154,7 +154,7 @@ void vb_world_switch_replicate(struct vb_world *world, struct vb_world_switch *s
 void vb_world_switch_flood(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                            uint32_t packet)
 {
-    vb_world_packet_at(world, packet)->header[VB_WORLD_FLAGS_AT] |= VB_WORLD_FLOODED;
+    vb_world_packet_at(world, packet)->flags |= VB_WORLD_FLOODED;
     replicate(world, sw, &sw->everywhere, in, packet);
 }
 

@@ -8,11 +8,21 @@
 #include "wire/headers.h"
 
 enum {
-    VB_WORLD_HEADER = VB_BTH + VB_ATOMICETH, /* the longest headers of a packet that is simulated */
-    VB_WORLD_LANES = 16,                     /* virtual lanes, or traffic classes */
-    VB_WORLD_FLAGS_AT = 4,   /* the byte of the BTH whose reserved bits are enum vb_world_flag */
-    VB_WORLD_HOPS_AT = 8,    /* the byte of the BTH whose seven reserved bits are the hop limit */
-    VB_WORLD_HOPS_MAX = 127, /* the largest hop limit that those bits hold */
+    VB_WORLD_HEADER = 38, /* bytes: those of a TCP acknowledgement with three SACK blocks */
+    VB_WORLD_LANES = 16,  /* virtual lanes, or traffic classes */
+};
+
+_Static_assert((int)VB_WORLD_HEADER >= (int)(VB_BTH + VB_RETH + VB_IMM),
+               "the longest headers of a flow's packet: flows send no atomics");
+
+/* The fields of a TCP packet's header (sim/tcp.c): their offsets. Switches look at some of them. */
+enum vb_world_tcp_field {
+    /* byte 0 is 0, which as an opcode of a BTH is of no unreliable transport */
+    VB_WORLD_TCP_GENERATION = 1, /* 3 bytes */
+    VB_WORLD_TCP_FLAGS = 4,      /* 1 byte; its top bit is FECN, as in a BTH */
+    VB_WORLD_TCP_SLOT = 5,       /* 3 bytes, where a BTH has the destination QP */
+    VB_WORLD_TCP_NUMBER = 8,     /* 6 bytes */
+    VB_WORLD_TCP_BLOCKS = 14,    /* up to three blocks of 8 bytes */
 };
 
 static const uint32_t VB_WORLD_NONE = UINT32_MAX;
@@ -41,7 +51,9 @@ struct vb_world_packet {
     uint16_t input;      /* port of the switch that it is in, by which it came */
     uint8_t lane;        /* on the link by which it came */
     uint8_t level_marks; /* service level or priority in the high half, enum vb_world_mark */
-    uint8_t header[VB_WORLD_HEADER];
+    uint8_t header[VB_WORLD_HEADER]; /* a BTH and what follows it, or enum vb_world_tcp_field */
+    uint8_t flags;                   /* enum vb_world_flag */
+    uint8_t hops;                    /* the hop limit that is left; 0: the world has none */
 };
 
 _Static_assert(sizeof(struct vb_world_packet) == 64, "a packet is one line");

@@ -287,7 +287,7 @@ uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_wo
         const struct vb_world_packet *at = vb_world_packet_at(world, i);
         uint64_t sending = at->bytes * 8 * VB_WORLD_SECOND / port->rate + 1;
 
-        if ((at->header[4] & VB_WORLD_PROMISED) && at->at >= world->now + port->delay + sending)
+        if ((at->flags & VB_WORLD_PROMISED) && at->at >= world->now + port->delay + sending)
             promised += at->bytes;
         i = at->next;
     }
@@ -301,7 +301,7 @@ static bool fits_port(const struct vb_world *world, const struct vb_world_switch
 {
     if (queue + packet->bytes > sw->buffer)
         return false;
-    return !port->promised || packet->header[4] & VB_WORLD_PROMISED ||
+    return !port->promised || packet->flags & VB_WORLD_PROMISED ||
            vb_world_switch_others(world, port) + packet->bytes + port->promised <= sw->buffer;
 }
 
@@ -350,7 +350,7 @@ static bool admit_promised(struct vb_world_switch *sw, struct vb_world_packet *p
         sw->kept += packet->bytes;
         return true;
     }
-    packet->header[4] &= (uint8_t)~VB_WORLD_PROMISED;
+    packet->flags &= (uint8_t)~VB_WORLD_PROMISED;
     return false;
 }
 
@@ -360,7 +360,7 @@ static bool admit_lossy(struct vb_world *world, struct vb_world_switch *sw, uint
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t bytes = at->bytes;
 
-    if (__builtin_expect(at->header[4] & VB_WORLD_PROMISED, 0) && admit_promised(sw, at))
+    if (__builtin_expect(at->flags & VB_WORLD_PROMISED, 0) && admit_promised(sw, at))
         return true;
     if (switch_has_room(sw, bytes) && queue + bytes <= threshold(sw, sw->config.lane[lane].alpha)) {
         sw->used += bytes;
@@ -492,13 +492,13 @@ void vb_world_switch_pass_on(struct vb_world *world, struct vb_world_switch *sw,
 /* A router takes one of the hop limit, and passes nothing on of which none is left (RFC 1812). */
 static bool may_hop(struct vb_world_packet *packet)
 {
-    return (--packet->header[VB_WORLD_HOPS_AT] & VB_WORLD_HOPS_MAX) != 0;
+    return --packet->hops != 0;
 }
 
 /* A router does not take a flooded packet, which has another address than the router's. */
 static bool is_for_others(const struct vb_world_packet *packet)
 {
-    return packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_FLOODED;
+    return packet->flags & VB_WORLD_FLOODED;
 }
 
 static void go_nowhere(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
@@ -506,7 +506,7 @@ static void go_nowhere(struct vb_world *world, struct vb_world_switch *sw, uint3
 {
     const struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
-    if (sw->config.floods && !(at->header[VB_WORLD_FLAGS_AT] & VB_WORLD_HAS_BYTES))
+    if (sw->config.floods && !(at->flags & VB_WORLD_HAS_BYTES))
         vb_world_switch_flood(world, sw, in, packet);
     else
         vb_world_switch_discard(world, &world->port[in], packet, VB_WORLD_DROP_ROUTE);

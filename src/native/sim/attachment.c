@@ -231,8 +231,8 @@ static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uin
     at->bytes = (uint16_t)bytes;
     at->source = (uint16_t)host->number;
     at->target = target;
-    at->header[4] |= VB_WORLD_HAS_BYTES;
-    at->header[VB_WORLD_HOPS_AT] |= (uint8_t)sim->world->hop_limit;
+    at->flags = VB_WORLD_HAS_BYTES;
+    at->hops = (uint8_t)sim->world->hop_limit;
     at->level_marks = (uint8_t)((wire->level & 15) << 4 | marks);
     if (VB_UNLIKELY(wire->telemetry_mode))
         bytes = add_telemetry(sim, packet);

@@ -63,18 +63,10 @@ static void write_group(uint8_t gid[16], uint32_t group)
     vb_wire_put32(gid + 12, 239u << 24 | (group + 1));
 }
 
-/*
- * The addresses are IPv4, as TCP's are, since a packet is charged as one over IPv4 (host.c).
- * `header`: room for the packet's as it is on a wire, for as long as the frame lasts.
- */
-static void capture_fill(struct vb_frame *frame, const struct vb_world_packet *packet,
-                         uint8_t header[VB_WORLD_HEADER])
+/* The addresses are IPv4, as TCP's are, since a packet is charged as one over IPv4 (host.c). */
+static void capture_fill(struct vb_frame *frame, const struct vb_world_packet *packet)
 {
     uint32_t pad = vb_wire_bth_read(packet->header).pad;
-
-    memcpy(header, packet->header, VB_WORLD_HEADER);
-    header[VB_WORLD_FLAGS_AT] &= (uint8_t)~(VB_WORLD_PROMISED | VB_WORLD_FLOODED | VB_WORLD_AROUND);
-    header[VB_WORLD_HOPS_AT] &= (uint8_t)~VB_WORLD_HOPS_MAX;
 
     /* The level as a class selector (RFC 2474), then ECN. */
     frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);
@@ -84,8 +76,8 @@ static void capture_fill(struct vb_frame *frame, const struct vb_world_packet *p
         write_group(frame->dgid, packet->target);
     else
         vb_sim_gid_ipv4(packet->target, frame->dgid);
-    frame->hop_limit = packet->header[VB_WORLD_HOPS_AT] & VB_WORLD_HOPS_MAX;
-    vb_wrap_frame_add(frame, header, header_length(packet));
+    frame->hop_limit = packet->hops;
+    vb_wrap_frame_add(frame, packet->header, header_length(packet));
     vb_wrap_frame_add(frame, ZEROS, packet->payload + pad);
 }
 
@@ -171,16 +163,15 @@ static void see(void *context, uint32_t port, const struct vb_world_packet *pack
     struct vb_sim_capture *capture = context;
     const struct vb_sim *sim = capture->sim;
     struct vb_frame frame = {.icrc_flip = fate == VB_WORLD_DROP_DAMAGED};
-    uint8_t header[VB_WORLD_HEADER];
 
-    if (packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_TCP) {
+    if (packet->flags & VB_WORLD_TCP) {
         see_tcp(capture, port, packet, fate);
         return;
     }
-    if (packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_HAS_BYTES)
+    if (packet->flags & VB_WORLD_HAS_BYTES)
         fill_wire_packet(&frame, sim->wire_packet[packet - sim->world->pool.packet]);
     else
-        capture_fill(&frame, packet, header);
+        capture_fill(&frame, packet);
     if (packet->level_marks & VB_WORLD_CE)
         frame.traffic_class |= 3;
     vb_wrap_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,

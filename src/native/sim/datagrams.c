@@ -119,7 +119,7 @@ void vb_sim_unreliable_settle(struct vb_sim_qp *qp)
 static void datagrams_lose(struct vb_sim_flow *flow, const struct vb_world_packet *packet,
                            uint64_t bytes)
 {
-    if (!flow->to_group && !(packet->header[VB_WORLD_FLAGS_AT] & VB_WORLD_FLOODED))
+    if (!flow->to_group && !(packet->flags & VB_WORLD_FLOODED))
         flow->lost += bytes;
 }
 

@@ -177,7 +177,8 @@ static void host_fill(struct vb_sim_host *host, struct vb_world_packet *to,
     uint32_t headers = from->header_length + from->pad;
 
     memcpy(to->header, from->header, VB_WORLD_HEADER);
-    to->header[VB_WORLD_HOPS_AT] |= (uint8_t)host->sim->world->hop_limit;
+    to->flags = 0;
+    to->hops = (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
     to->bytes = (uint16_t)host_wire_bytes(host->framing, headers, from->payload_length);
     to->source = (uint16_t)host->number;
@@ -212,7 +213,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
     if (VB_UNLIKELY(world->traces))
         trace(host, qp, packet);
     if (VB_UNLIKELY(qp->promised) && made->payload_length)
-        at->header[VB_WORLD_FLAGS_AT] |= VB_WORLD_PROMISED;
+        at->flags |= VB_WORLD_PROMISED;
     at->bytes += vb_sim_grh_bytes(host, qp->marks);
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
@@ -409,15 +410,9 @@ static struct vb_world_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *pac
     at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
     at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
+    at->flags = 0;
+    at->hops = (uint8_t)sim->world->hop_limit;
     return at;
-}
-
-static void send_cnp(struct vb_sim_qp *qp, struct vb_world_packet *at, uint32_t packet)
-{
-    struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
-
-    at->header[VB_WORLD_HOPS_AT] |= (uint8_t)world->hop_limit;
-    vb_world_send(world, vb_sim_qp_host(qp)->node, packet);
 }
 
 static void host_send_notice(struct vb_sim_qp *qp)
@@ -428,7 +423,7 @@ static void host_send_notice(struct vb_sim_qp *qp)
     if (!at)
         return;
     vb_sim_congestion_write_notice(at->header, vb_engine_qp_pkey(&qp->qp), qp->shared.dest_qp_num);
-    send_cnp(qp, at, packet);
+    vb_world_send(vb_sim_qp_host(qp)->sim->world, vb_sim_qp_host(qp)->node, packet);
 }
 
 static void host_send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
@@ -444,7 +439,7 @@ static void host_send_telemetry(struct vb_sim_qp *qp, uint32_t psn)
     at->bytes += VB_HPCC_BYTES;
     vb_sim_congestion_write_telemetry(at->header, vb_engine_qp_pkey(&qp->qp),
                                       qp->shared.dest_qp_num, psn);
-    send_cnp(qp, at, packet);
+    vb_world_send(vb_sim_qp_host(qp)->sim->world, vb_sim_qp_host(qp)->node, packet);
 }
 
 static bool host_is_marked(const struct vb_world_packet *packet)
@@ -558,10 +553,8 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
                                  .hop_limit = 64};
     uint64_t accepted;
 
-    if (__builtin_expect(at->header[VB_WORLD_FLAGS_AT] &
-                             (VB_WORLD_HAS_BYTES | VB_WORLD_FLOODED | VB_WORLD_TCP),
-                         0)) {
-        if (at->header[VB_WORLD_FLAGS_AT] & VB_WORLD_HAS_BYTES) {
+    if (__builtin_expect(at->flags & (VB_WORLD_HAS_BYTES | VB_WORLD_FLOODED | VB_WORLD_TCP), 0)) {
+        if (at->flags & VB_WORLD_HAS_BYTES) {
             vb_sim_attachment_arrive(host, packet);
             return;
         }
@@ -569,7 +562,7 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
             ignore(sim, packet);
             return;
         }
-        if (at->header[VB_WORLD_FLAGS_AT] & VB_WORLD_TCP) {
+        if (at->flags & VB_WORLD_TCP) {
             vb_sim_tcp_arrive(host, packet);
             return;
         }
@@ -673,7 +666,7 @@ static void dropped(void *context, uint32_t packet)
     struct vb_sim *sim = context;
     const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
 
-    if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->header[4] & VB_WORLD_HAS_BYTES))
+    if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->flags & VB_WORLD_HAS_BYTES))
         vb_sim_unreliable_dropped(sim, at);
 }
 
@@ -682,7 +675,7 @@ static void copied(void *context, uint32_t packet, uint32_t copy, bool another)
     struct vb_sim *sim = context;
     const struct vb_world_packet *at = vb_world_packet_at(sim->world, copy);
 
-    if (at->header[4] & VB_WORLD_HAS_BYTES)
+    if (at->flags & VB_WORLD_HAS_BYTES)
         vb_sim_wire_packet_copied(sim, packet, copy);
     else if (another)
         vb_sim_unreliable_copied(sim, at);

@@ -55,7 +55,7 @@ struct vb_sim_config {
      * queues that drop what does not fit lock in phase (Floyd and Jacobson, 1992).
      */
     uint64_t tcp_jitter;
-    uint8_t hop_limit; /* of all packets, up to VB_WORLD_HOPS_MAX; 0: none, and loops are refused */
+    uint8_t hop_limit; /* of all packets; 0: none, and loops are refused */
     /* what a host's memory, bus and adapter add; 0: nothing */
     uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
     uint64_t bus_rate;        /* bits per second at which what is sent comes from memory */

@@ -14,14 +14,13 @@ enum {
     SACK_BYTES = 4, /* the option's head, with its padding */
     BLOCK_BYTES = 8,
     FIRST_SLOTS = 16,
-    BLOCKS = 16, /* place of the blocks in the headers */
 };
 
+/* The flags of a packet's header; two bits from BLOCKS_SHIFT on are the number of SACK blocks. */
 enum { IS_ACK = 1, IS_LAST = 2, IS_REDUCED = 4, HAS_ECHO = 8, BLOCKS_SHIFT = 4 };
 
-enum { NUMBER_BITS = 48 };
-
-static const uint64_t NUMBER = (1ull << NUMBER_BITS) - 1;
+_Static_assert(VB_WORLD_TCP_BLOCKS + VB_TCP_SACKS * BLOCK_BYTES <= (int)VB_WORLD_HEADER,
+               "an acknowledgement's blocks are in the header");
 
 static const struct vb_tcp_config *config_of(const struct vb_sim *sim)
 {
@@ -188,14 +187,23 @@ static struct vb_world_packet *tcp_make(struct vb_sim *sim,
     }
     made = vb_world_packet_at(sim->world, *packet);
     memset(made->header, 0, sizeof(made->header));
-    vb_wire_put24(made->header + 1, connection->generation);
-    made->header[VB_WORLD_FLAGS_AT] = VB_WORLD_TCP;
-    vb_wire_put24(made->header + 5, connection->slot);
-    vb_wire_put64(made->header + 8, (uint64_t)flags << NUMBER_BITS | number);
-    made->header[VB_WORLD_HOPS_AT] |= (uint8_t)sim->world->hop_limit; /* above the flags */
+    vb_wire_put24(made->header + VB_WORLD_TCP_GENERATION, connection->generation);
+    made->header[VB_WORLD_TCP_FLAGS] = (uint8_t)flags;
+    vb_wire_put24(made->header + VB_WORLD_TCP_SLOT, connection->slot);
+    vb_wire_put16(made->header + VB_WORLD_TCP_NUMBER, (uint16_t)(number >> 32));
+    vb_wire_put32(made->header + VB_WORLD_TCP_NUMBER + 2, (uint32_t)number);
+    made->flags = VB_WORLD_TCP;
+    made->hops = (uint8_t)sim->world->hop_limit;
     made->level_marks =
         (uint8_t)((flags & IS_ACK ? connection->back_level : connection->level) << 4);
     return made;
+}
+
+static uint64_t tcp_number_of(const struct vb_world_packet *packet)
+{
+    const uint8_t *at = packet->header + VB_WORLD_TCP_NUMBER;
+
+    return (uint64_t)vb_wire_get16(at) << 32 | vb_wire_get32(at + 2);
 }
 
 static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *connection,
@@ -224,7 +232,7 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
     if (!made)
         return;
     for (uint32_t i = 0; i < ack->blocks; ++i) {
-        uint8_t *at = made->header + BLOCKS + (size_t)i * BLOCK_BYTES;
+        uint8_t *at = made->header + VB_WORLD_TCP_BLOCKS + (size_t)i * BLOCK_BYTES;
 
         vb_wire_put32(at, (uint32_t)(ack->block[i].begin - ack->next));
         vb_wire_put32(at + 4, (uint32_t)(ack->block[i].end - ack->next));
@@ -422,15 +430,14 @@ void vb_sim_tcp_free(struct vb_sim *sim)
 
 bool vb_sim_tcp_is_ack(const struct vb_world_packet *packet)
 {
-    return packet->header[9] & IS_ACK;
+    return packet->header[VB_WORLD_TCP_FLAGS] & IS_ACK;
 }
 
 struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_world_packet *packet)
 {
-    uint64_t word = vb_wire_get64(packet->header + 8);
-    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
+    uint8_t flags = packet->header[VB_WORLD_TCP_FLAGS];
 
-    return (struct vb_tcp_segment){.number = word & NUMBER,
+    return (struct vb_tcp_segment){.number = tcp_number_of(packet),
                                    .length = packet->payload,
                                    .last = flags & IS_LAST,
                                    .reduced = flags & IS_REDUCED};
@@ -458,13 +465,13 @@ static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connectio
 
 struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_world_packet *packet)
 {
-    uint64_t word = vb_wire_get64(packet->header + 8);
-    uint32_t flags = (uint32_t)(word >> NUMBER_BITS);
-    struct vb_tcp_ack ack = {
-        .next = word & NUMBER, .blocks = flags >> BLOCKS_SHIFT & 3, .echo = flags & HAS_ECHO};
+    uint8_t flags = packet->header[VB_WORLD_TCP_FLAGS];
+    struct vb_tcp_ack ack = {.next = tcp_number_of(packet),
+                             .blocks = flags >> BLOCKS_SHIFT & 3,
+                             .echo = flags & HAS_ECHO};
 
     for (uint32_t i = 0; i < ack.blocks; ++i) {
-        const uint8_t *at = packet->header + BLOCKS + (size_t)i * BLOCK_BYTES;
+        const uint8_t *at = packet->header + VB_WORLD_TCP_BLOCKS + (size_t)i * BLOCK_BYTES;
 
         ack.block[i].begin = ack.next + vb_wire_get32(at);
         ack.block[i].end = ack.next + vb_wire_get32(at + 4);

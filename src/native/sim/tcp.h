@@ -4,14 +4,9 @@
  * of its ends here, and lasts as long as its flow. A host's connections that have segments to send
  * take turns, and with the adapter's packets; acknowledgements go at once.
  *
- * A packet's headers in the fabric, which the tables, hashes and taps of a BTH see as well:
- *    0       0: nothing is counted when it is lost
- *    1 to 3  the connection's generation
- *    4       VB_WORLD_TCP
- *    5 to 7  the connection's slot, of which switches make a flow's hash
- *    9       flags
- *   10 to 15 the segment; of an acknowledgement the next one that is waited for
- *   16 to 39 of an acknowledgement: blocks, as offsets from that, 4 bytes each
+ * The header of a TCP packet in the fabric has the places of enum vb_world_tcp_field: the slot and
+ * the generation of its connection, flags, and the number of the segment, or of the next segment
+ * that an acknowledgement expects. SACK blocks are two offsets from that number, of 4 bytes each.
  */
 #ifndef VB_SIM_TCP_H
 #define VB_SIM_TCP_H
@@ -75,12 +70,12 @@ uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_world_packet 
 
 static inline uint32_t vb_sim_tcp_slot(const struct vb_world_packet *packet)
 {
-    return vb_wire_get24(packet->header + 5);
+    return vb_wire_get24(packet->header + VB_WORLD_TCP_SLOT);
 }
 
 static inline uint32_t vb_sim_tcp_generation(const struct vb_world_packet *packet)
 {
-    return vb_wire_get24(packet->header + 1);
+    return vb_wire_get24(packet->header + VB_WORLD_TCP_GENERATION);
 }
 
 #endif

@@ -70,14 +70,12 @@ static uint8_t traffic_class(const struct vb_world_packet *packet, bool has_ecn)
 static void write_ip(uint8_t *ip, const struct vb_world_packet *packet, uint8_t class,
                      uint32_t length)
 {
-    uint8_t hops = packet->header[VB_WORLD_HOPS_AT] & VB_WORLD_HOPS_MAX;
-
     memset(ip, 0, IPV4);
     ip[0] = 0x45;
     ip[1] = class;
     vb_wire_put16(ip + 2, (uint16_t)length);
     vb_wire_put16(ip + 6, 0x4000); /* DF; so the identification may be 0 (RFC 6864) */
-    ip[8] = hops ? hops : HOPS;
+    ip[8] = packet->hops ? packet->hops : HOPS;
     ip[9] = PROTOCOL_TCP;
     vb_wire_put32(ip + 12, tcp_frame_address(packet->source));
     vb_wire_put32(ip + 16, tcp_frame_address(packet->target));

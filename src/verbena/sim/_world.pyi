@@ -115,7 +115,7 @@ class World:
     notifications (CNP or BECN) of a connection. ``notice_level``: the service level of
     notifications; None for that of the connection's acknowledgements.
 
-    ``hop_limit``: the hop limit of all packets, up to 127. Each switch decrements it and drops the
+    ``hop_limit``: the hop limit of all packets, up to 255. Each switch decrements it and drops the
     packet at 0, so forwarding tables may have loops. 0: no limit, and flows into a loop are
     refused.
 

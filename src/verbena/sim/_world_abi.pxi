@@ -48,7 +48,6 @@ cdef extern from "sim/sim.h" nogil:
         VB_WORLD_SWITCH
         VB_WORLD_HOST
         VB_WORLD_DROPS
-        VB_WORLD_HOPS_MAX
         VB_WORLD_END_TIME
         VB_WORLD_END_EVENTS
         VB_WORLD_END_EMPTY

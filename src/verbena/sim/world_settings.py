@@ -149,7 +149,7 @@ class Adapter(Settings):
     ack_bytes: Some = 1
     burst: Annotated[int, Meta(ge=1, le=2**16)] = 1
     notice_level: Level | None = 0
-    hop_limit: Annotated[int, Meta(ge=0, le=127)] = 0
+    hop_limit: Annotated[int, Meta(ge=0, le=255)] = 0
     recovery: Literal["go-back-n", "go-back-0"] = "go-back-n"
 
 
