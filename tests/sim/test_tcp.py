@@ -45,6 +45,22 @@ def test_the_window_doubles_with_each_round_trip() -> None:
     assert world.links()["packets"].tolist() == [70, 70]
 
 
+@pytest.mark.parametrize(
+    "lane", [{"flow": "credits", "room": MIB}, {"flow": "pauses", "spare": MIB}]
+)
+def test_flooded_acknowledgements_keep_their_sack_blocks(lane: dict[str, Any]) -> None:
+    """They are copied in a switch, where the packet itself keeps room for all of its copies."""
+    for seed in range(10):
+        world = World(seed, tcp=EXACT)
+        switch = world.add_switch(3, lanes=[lane], floods=True)
+        for port in range(3):
+            errors = 0 if port else 2e-6
+            world.connect(world.add_host(), 0, switch, port, **TEN, bit_error_rate=errors)
+        add(world, 0, 1, 400 * MSS, control="reno")
+        finish(world)
+        assert (world.flows()["state"] == 2).all(), seed
+
+
 def test_a_stream_ends_with_what_is_left() -> None:
     world = cable(World(framing="bare", tcp=EXACT))
     add(world, 0, 1, 2 * MSS + 1)

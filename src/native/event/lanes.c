@@ -178,10 +178,12 @@ static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
     uint32_t packet = lanes_take(world, port->lanes, lane);
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
-    bool copy = at->level_marks & VB_WORLD_COPY, promised = at->flags & VB_WORLD_PROMISED;
+    uint32_t keeper = at->level_marks & VB_WORLD_COPY ? at->keeper : VB_WORLD_NONE;
+    bool promised = at->flags & VB_WORLD_PROMISED;
 
     count_stall(world, port);
     at->lane = (uint8_t)lane;
+    at->level_marks &= (uint8_t)~VB_WORLD_COPY;
     if (port->lanes->lane[lane].flow_control == VB_WORLD_CREDITS)
         port->lanes->lane[lane].sent += vb_world_credit_blocks(bytes);
     vb_world_link_send(world, number, packet, world->now);
@@ -189,8 +191,8 @@ static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
         return;
     if (__builtin_expect(world->traces, 0))
         vb_world_telemetry_add(world, number, packet, port->lanes->lane[lane].bytes, 0);
-    if (__builtin_expect(copy, 0))
-        vb_world_switch_copy_left(world, node->sw, packet, port->free_at);
+    if (__builtin_expect(keeper != VB_WORLD_NONE, 0))
+        vb_world_switch_copy_left(world, node->sw, keeper, port->free_at);
     else
         vb_world_switch_left(world, node->sw, input, input_lane, bytes, promised, port->free_at);
 }
@@ -206,7 +208,7 @@ void vb_world_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane,
     if (!port->lanes->waiting)
         count_stall(world, port);
     if (node->kind == VB_WORLD_SWITCH && (at->level_marks & VB_WORLD_COPY))
-        vb_world_switch_copy_left(world, node->sw, packet, world->now);
+        vb_world_switch_copy_left(world, node->sw, at->keeper, world->now);
     else if (node->kind == VB_WORLD_SWITCH)
         vb_world_switch_left(world, node->sw, at->input, at->lane, at->bytes,
                              at->flags & VB_WORLD_PROMISED, world->now);

@@ -10,13 +10,6 @@
 
 #include "event/switch.h"
 #include "event/telemetry.h"
-#include "wire/bytes.h"
-
-/* A datagram's headers end before: how many copies are there still, or who counts. */
-enum { COUNT_AT = VB_WORLD_HEADER - 4 };
-
-_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_DETH + VB_IMM), "datagrams go to groups");
-_Static_assert((int)COUNT_AT >= (int)(VB_BTH + VB_RETH + VB_IMM), "and any packet is flooded");
 
 int vb_world_switch_set_group(struct vb_world_switch *sw, uint32_t number, const uint16_t *ports,
                               uint32_t count)
@@ -106,7 +99,7 @@ static void spread_from_room(struct vb_world *world, struct vb_world_switch *sw,
     if (!vb_world_switch_admit(world, sw, &world->port[in], NULL, 0, packet))
         return;
     kept->input = world->port[in].number;
-    vb_wire_put32(kept->header + COUNT_AT, count);
+    kept->copies = count;
     ++world->kept; /* and one copy goes on in its place */
     for (uint32_t i = 0; i < group->count; ++i) {
         uint32_t out = multicast_way(sw, group, i, in), copy;
@@ -117,7 +110,7 @@ static void spread_from_room(struct vb_world *world, struct vb_world_switch *sw,
         another = true;
         if (copy == VB_WORLD_NONE)
             return;
-        vb_wire_put32(vb_world_packet_at(world, copy)->header + COUNT_AT, packet);
+        vb_world_packet_at(world, copy)->keeper = packet;
         vb_world_packet_at(world, copy)->level_marks |= VB_WORLD_COPY;
         vb_world_switch_pass_on(world, sw, in, out, copy);
     }
@@ -158,19 +151,14 @@ void vb_world_switch_flood(struct vb_world *world, struct vb_world_switch *sw, u
     replicate(world, sw, &sw->everywhere, in, packet);
 }
 
-void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t packet,
+void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t keeper,
                                uint64_t at)
 {
-    struct vb_world_packet *copy = vb_world_packet_at(world, packet), *kept;
-    uint32_t number = vb_wire_get32(copy->header + COUNT_AT), left;
+    struct vb_world_packet *kept = vb_world_packet_at(world, keeper);
 
-    copy->level_marks &= (uint8_t)~VB_WORLD_COPY;
-    kept = vb_world_packet_at(world, number);
-    left = vb_wire_get32(kept->header + COUNT_AT) - 1;
-    vb_wire_put32(kept->header + COUNT_AT, left);
-    if (left)
+    if (--kept->copies)
         return;
     vb_world_switch_left(world, sw, kept->input, kept->lane, kept->bytes, false, at);
     --world->kept;
-    vb_world_pool_give(&world->pool, number);
+    vb_world_pool_give(&world->pool, keeper);
 }

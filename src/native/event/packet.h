@@ -30,7 +30,7 @@ static const uint32_t VB_WORLD_NONE = UINT32_MAX;
 enum vb_world_mark {
     VB_WORLD_CE = 1,         /* congestion experienced: a switch marked it (RFC 3168) */
     VB_WORLD_TO_GROUP = 2,   /* its target is a multicast group */
-    VB_WORLD_COPY = 4,       /* one of several, whose place in an input buffer is kept by another */
+    VB_WORLD_COPY = 4,       /* it waits in a lane, and its keeper is in the input's buffer */
     VB_WORLD_MANAGEMENT = 8, /* it goes on VL15, where there is one */
 };
 
@@ -43,8 +43,14 @@ enum vb_world_flag {
 };
 
 struct vb_world_packet {
-    uint64_t at;             /* when it arrives at the end of the link that it is on */
-    uint32_t next;           /* in the list that it is in */
+    union {
+        uint64_t at;     /* on a link: when it arrives at the end */
+        uint32_t keeper; /* of a copy (VB_WORLD_COPY): the packet that keeps its room */
+    };
+    union {
+        uint32_t next;   /* in the list that it is in */
+        uint32_t copies; /* of a keeper, which is in no list: those that have not left */
+    };
     uint16_t source, target; /* hosts */
     uint16_t bytes;          /* on the wire, with everything that takes time there */
     uint16_t payload;

@@ -159,8 +159,8 @@ void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, 
 /* A packet that had come by that port and lane, promised its room or not, is gone at `at`. */
 void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t input,
                           uint32_t lane, uint32_t bytes, bool promised, uint64_t at);
-/* The same for one of several copies: their room is free when the last of them has left. */
-void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t packet,
+/* The same for one of the keeper's copies: their room is free when the last of them has left. */
+void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t keeper,
                                uint64_t at);
 /* multicast.c: a packet for a group that came by port `in`. */
 void vb_world_switch_replicate(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
