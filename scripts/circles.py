@@ -23,7 +23,7 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
     },
     "event": {
         named(
-            "detour lanes link sample switch tap telemetry watchdog world"
+            "detour lanes link switch watchdog"
         ): "a packet's way: a link brings it to a switch, whose lanes send it on a link",
     },
     "hca": {

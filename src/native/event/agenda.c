@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The radix heap of agenda.h. world.c takes events from it, and every part of the room adds events
+ * The radix heap of agenda.h. run.c takes events from it, and every part of the room adds events
  * through vb_world_add. A time must not be before the last one that was taken.
  */
 #include "event/agenda.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * What happens to a packet on a link: it leaves by a port, is on its way, and arrives or is lost.
- * lanes.c and world.c send, and the run calls vb_world_link_arrive.
+ * switch.c, lanes.c and run.c send, and run.c calls vb_world_link_arrive.
  */
 #include "event/link.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * One direction of a link: how long a packet takes the transmitter, when it arrives, and whether it
- * is damaged or the link is down. lanes.c, control.c and world.c use it.
+ * is damaged or the link is down. lanes.c, control.c, switch.c and run.c use it.
  */
 #ifndef VB_EVENT_LINK_H
 #define VB_EVENT_LINK_H
