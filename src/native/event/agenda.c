@@ -10,7 +10,7 @@
 
 enum {
     FIRST_ROOM = 16,
-    SOON = 13, /* bits: 8 ns */
+    SOON = 13, /* entries within 2^13 ps, 8 ns, are told of (vb_world_agenda_watch) */
 };
 
 void vb_world_agenda_free(struct vb_world_agenda *agenda)
@@ -53,7 +53,7 @@ static uint64_t agenda_earliest(const struct vb_world_agenda_bucket *bucket)
     return first;
 }
 
-/* The buckets below are empty, so that each entry finds its place behind those of its own time. */
+/* The buckets below are empty, so entries of the same time keep their order. */
 static int agenda_spread(struct vb_world_agenda *agenda, struct vb_world_agenda_bucket *bucket)
 {
     for (uint32_t i = 0; i < bucket->count; ++i) {
@@ -89,7 +89,7 @@ bool vb_world_agenda_advance(struct vb_world_agenda *agenda, uint64_t limit,
     if (bucket->count == 1) {
         *entry = bucket->entry[0];
     } else {
-        if (agenda_spread(agenda, bucket)) { /* no memory: as if nothing had been moved */
+        if (agenda_spread(agenda, bucket)) { /* no memory: undo what was moved */
             for (unsigned i = 0; i < number; ++i)
                 agenda->bucket[i].count = 0;
             agenda->filled &= ~((1ull << (number - 1)) - 1);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is to happen, by time: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan, 1990). Simulated
+ * The queue of pending events: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan, 1990). Simulated
  * time never goes back, so an entry's bucket is the highest bit in which its time differs from the
- * time taken last: adding costs no comparison, and each entry moves to lower buckets only. Entries
- * of one time leave in the order in which they came.
+ * time taken last: adding an entry compares nothing, and entries move to lower buckets only.
+ * Entries of the same time are taken in the order in which they were added.
  */
 #ifndef VB_EVENT_AGENDA_H
 #define VB_EVENT_AGENDA_H
@@ -17,7 +17,7 @@ enum { VB_AGENDA_BUCKETS = 65 };
 
 struct vb_world_agenda_entry {
     uint64_t at;
-    uint64_t what; /* the user's */
+    uint64_t what; /* the event; its low half is the index that vb_world_agenda_hint is about */
 };
 
 struct vb_world_agenda_bucket {
@@ -28,8 +28,8 @@ struct vb_world_agenda_bucket {
 struct vb_world_agenda {
     uint64_t last;   /* the time taken last */
     uint64_t filled; /* bit b - 1: bucket b has entries */
-    uint32_t taken;  /* entries of bucket 0, those of `last`, that have left */
-    bool starved;    /* vb_world_agenda_take failed for lack of memory, and may be tried again */
+    uint32_t taken;  /* entries of bucket 0, whose time is `last`, that were taken */
+    bool starved;    /* vb_world_agenda_take had no memory; it may be called again */
     uintptr_t hint;  /* vb_world_agenda_hint */
     size_t hint_size;
     void (*near)(const void *context, uint64_t what); /* vb_world_agenda_watch */
@@ -41,20 +41,20 @@ struct vb_world_agenda {
 void vb_world_agenda_free(struct vb_world_agenda *agenda);
 
 /*
- * The low half of `what` is mostly a place in this array: its line is fetched when an entry comes
- * near. Only a hint, so whatever else `what` is does no harm.
+ * The low half of `what` is mostly an index of this array, whose element is prefetched some time
+ * before the entry is taken. Any other number does no harm.
  */
 void vb_world_agenda_hint(struct vb_world_agenda *agenda, const void *array, size_t size);
 
 /*
- * `near` is called, perhaps more than once, with what comes soon, so that it can fetch what that
- * will need; the hint's lines are there by then.
+ * `near` is called, perhaps more than once, for entries that will be taken within nanoseconds, so
+ * that it can prefetch what they need. The element of the hint is in the cache by then.
  */
 void vb_world_agenda_watch(struct vb_world_agenda *agenda,
                            void (*near)(const void *context, uint64_t what), const void *context);
 
 int vb_world_agenda_grow(struct vb_world_agenda_bucket *bucket);
-/* The first entry if it is not after `limit`, when no entry of `last` is left. */
+/* vb_world_agenda_take, when no entry of `last` is left. */
 bool vb_world_agenda_advance(struct vb_world_agenda *agenda, uint64_t limit,
                              struct vb_world_agenda_entry *entry);
 
@@ -77,7 +77,7 @@ static inline int vb_world_agenda_put(struct vb_world_agenda *agenda,
     return 0;
 }
 
-/* -EINVAL: before what was taken last. -ENOMEM. */
+/* -EINVAL: `at` is before the time taken last. -ENOMEM. */
 static inline int vb_world_agenda_add(struct vb_world_agenda *agenda, uint64_t at, uint64_t what)
 {
     struct vb_world_agenda_entry entry = {at, what};
@@ -91,7 +91,7 @@ static inline int vb_world_agenda_add(struct vb_world_agenda *agenda, uint64_t a
     return error;
 }
 
-/* The first entry, unless it comes after `limit`; false then, and when there is none. */
+/* Takes the first entry. False: there is none, or its time is after `limit`. */
 static inline bool vb_world_agenda_take(struct vb_world_agenda *agenda, uint64_t limit,
                                         struct vb_world_agenda_entry *entry)
 {

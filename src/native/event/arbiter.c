@@ -17,7 +17,7 @@ static void begin_turn(struct vb_world_arbiter_turn *turn,
     *left = debt + (int32_t)entry[turn->entry].weight * VB_WORLD_ARBITER_UNIT;
 }
 
-/* What the high table may send before the low one has its chance; 0 stands for one packet. */
+/* Bytes that the high table may send before the low one is served; a limit of 0 is one packet. */
 static int32_t grant(const struct vb_world_arbiter_tables *tables)
 {
     return tables->high_limit ? tables->high_limit * VB_WORLD_ARBITER_LIMIT_UNIT : 1;
@@ -50,8 +50,8 @@ void vb_world_arbiter_free(struct vb_world_arbiter *arbiter)
 }
 
 /*
- * The entry whose turn it is, or the next one that has a packet. A debt may take more than one
- * round to pay, so a round more is looked at than the weights alone would need.
+ * Returns the current entry's lane, or that of the next entry with a packet. An overdrawn entry may
+ * need several rounds before it may send again, so the search goes on while any lane is ready.
  */
 static int pick(const struct vb_world_arbiter_entry *entry, uint32_t count,
                 struct vb_world_arbiter_turn *turn, uint32_t ready, bool remembers)

@@ -17,8 +17,8 @@
 
 enum { HOSTS_MAX = 1 << 16 };
 
-/* The lines that an event will touch besides its port's, while others happen. */
-static void fetch(const void *context, uint64_t what)
+/* Prefetches the cache lines that a coming event needs besides its port's. */
+static void prefetch_event(const void *context, uint64_t what)
 {
     const struct vb_world *world = context;
     enum vb_world_event event = what >> 56;
@@ -48,7 +48,7 @@ int vb_world_create(uint64_t seed, const struct vb_world_host_calls *hosts, void
         return -ENOMEM;
     made->pool.free = VB_WORLD_NONE;
     made->random = seed;
-    vb_world_agenda_watch(&made->agenda, fetch, made);
+    vb_world_agenda_watch(&made->agenda, prefetch_event, made);
     made->on_host = hosts;
     made->hosts_context = context;
     *world = made;
@@ -164,7 +164,7 @@ static void world_fill_port(struct vb_world *world, uint32_t number, uint32_t no
     world->node[node].port[node_port] = number;
 }
 
-/* A host's port follows the switch's that it is plugged into. */
+/* A host's port has the lanes of the switch that it is connected to. */
 static const struct vb_world_switch_config *lanes_config(const struct vb_world_node *node,
                                                          const struct vb_world_node *other)
 {
@@ -173,7 +173,7 @@ static const struct vb_world_switch_config *lanes_config(const struct vb_world_n
     return other->sw ? &other->sw->config : NULL;
 }
 
-/* Blocks of a lane's buffer behind port number `port`. */
+/* Credit blocks of the lane's input buffer at port number `port`. */
 static uint32_t room_of(const struct vb_world_switch_config *config, uint32_t lane, uint32_t port)
 {
     bool is_line = config->extender && port == 1;
@@ -211,7 +211,7 @@ static int add_lanes(struct vb_world_port *port, const struct vb_world_node *nod
         lane->flow_control = (uint8_t)its->flow_control;
         lane->peer_room = room_of(to, i, other->sw ? peer : 0);
         if (to->extender && other->sw && peer == 1)
-            lane->arrived = VB_WORLD_NEVER / 2; /* no window: as if all of it had arrived */
+            lane->arrived = VB_WORLD_NEVER / 2; /* no window limit: as if all had arrived */
     }
     if (config->management)
         port->lanes->lane[config->lanes].input_flow_control =
@@ -219,8 +219,7 @@ static int add_lanes(struct vb_world_port *port, const struct vb_world_node *nod
     return 0;
 }
 
-/* All ports of a switch that cuts through have one rate, so that no packet is overtaken by itself.
- */
+/* Cut-through needs one rate at all ports: otherwise a packet could leave faster than it comes. */
 static bool may_cut(const struct vb_world *world, const struct vb_world_node *node)
 {
     uint64_t rate = 0;

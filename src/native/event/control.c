@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Credits and pauses on their way from a receiver to the sender at the other end of its link.
- * switch.c and link.c create them, each with the time at which it arrives; lanes.c takes in those
- * that have arrived before it looks at its queues.
+ * Control records: credits and pauses that a receiver sends to the other end of its link. switch.c
+ * and link.c make them, each with the time at which it arrives; lanes.c applies those that have
+ * arrived before it serves its queues.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -39,8 +39,8 @@ static int control_grow(struct vb_world_lanes *lanes)
 }
 
 /*
- * Room for one more. What has come by now may be taken in at any time; and an empty ring begins at
- * its beginning again, so that a large one touches no more lines than it has words.
+ * Makes room for one more record. Records that have arrived may be applied at any time. An empty
+ * ring starts at its beginning again, so that a large ring touches few cache lines.
  */
 static int control_make_room(struct vb_world *world, struct vb_world_port *sender)
 {
@@ -54,9 +54,9 @@ static int control_make_room(struct vb_world *world, struct vb_world_port *sende
     return lanes->control_count < lanes->control_room ? 0 : control_grow(lanes);
 }
 
-/* Nearly always the latest: the place is sought from the end. */
-static void control_tell(struct vb_world *world, uint32_t sender,
-                         const struct vb_world_control *word)
+/* Records are ordered by time; a new one is nearly always the last. */
+static void control_send(struct vb_world *world, uint32_t sender,
+                         const struct vb_world_control *record)
 {
     struct vb_world_lanes *lanes = world->port[sender].lanes;
     uint32_t at;
@@ -66,31 +66,31 @@ static void control_tell(struct vb_world *world, uint32_t sender,
         return;
     }
     at = lanes->control_count++;
-    if (at && word->at < lanes->control_last)
-        for (; at && control_at(lanes, at - 1)->at > word->at; --at)
+    if (at && record->at < lanes->control_last)
+        for (; at && control_at(lanes, at - 1)->at > record->at; --at)
             *control_at(lanes, at) = *control_at(lanes, at - 1);
     else
-        lanes->control_last = word->at;
-    *control_at(lanes, at) = *word;
+        lanes->control_last = record->at;
+    *control_at(lanes, at) = *record;
     if (!at)
-        lanes->control_next = word->at;
+        lanes->control_next = record->at;
     if (lanes->waiting && world->port[sender].free_at <= world->now)
-        vb_world_lanes_plan(world, sender, word->at, false);
+        vb_world_lanes_plan(world, sender, record->at, false);
 }
 
-void vb_world_lane_take_in(struct vb_world_lane *lane, const struct vb_world_control *word,
-                           uint64_t rate)
+void vb_world_lane_apply(struct vb_world_lane *lane, const struct vb_world_control *record,
+                         uint64_t rate)
 {
-    switch (word->kind) {
+    switch (record->kind) {
     case VB_WORLD_CONTROL_RELEASED:
-        lane->released += word->value;
+        lane->released += record->value;
         break;
     case VB_WORLD_CONTROL_ARRIVED:
-        lane->arrived += word->value;
+        lane->arrived += record->value;
         break;
     default:
-        lane->paused = word->value != 0;
-        lane->paused_until = word->at + vb_world_pause_time(rate, word->value);
+        lane->paused = record->value != 0;
+        lane->paused_until = record->at + vb_world_pause_time(rate, record->value);
     }
 }
 
@@ -99,11 +99,11 @@ void vb_world_lanes_absorb(struct vb_world *world, struct vb_world_port *port)
     struct vb_world_lanes *lanes = port->lanes;
 
     while (lanes->control_count && lanes->control_next <= world->now) {
-        const struct vb_world_control *word = control_at(lanes, 0);
+        const struct vb_world_control *record = control_at(lanes, 0);
 
-        vb_world_lane_take_in(&lanes->lane[word->lane], word, port->rate);
-        if (__builtin_expect(lanes->watchdog && word->kind == VB_WORLD_CONTROL_PAUSE, 0))
-            vb_world_watchdog_note(lanes, word);
+        vb_world_lane_apply(&lanes->lane[record->lane], record, port->rate);
+        if (__builtin_expect(lanes->watchdog && record->kind == VB_WORLD_CONTROL_PAUSE, 0))
+            vb_world_watchdog_note(lanes, record);
         lanes->control_first = (lanes->control_first + 1) & (lanes->control_room - 1);
         if (--lanes->control_count)
             lanes->control_next = control_at(lanes, 0)->at;
@@ -113,39 +113,39 @@ void vb_world_lanes_absorb(struct vb_world *world, struct vb_world_port *port)
 void vb_world_lanes_arrived(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                             uint32_t bytes)
 {
-    struct vb_world_control word = {.at = world->now + port->delay,
-                                    .value = vb_world_credit_blocks(bytes),
-                                    .lane = (uint16_t)lane,
-                                    .kind = VB_WORLD_CONTROL_ARRIVED};
+    struct vb_world_control record = {.at = world->now + port->delay,
+                                      .value = vb_world_credit_blocks(bytes),
+                                      .lane = (uint16_t)lane,
+                                      .kind = VB_WORLD_CONTROL_ARRIVED};
 
-    /* With a buffer of less than the window what has arrived limits nothing. */
+    /* A buffer that is not larger than the window is limited by `released` alone. */
     if (port->lanes->lane[lane].room > VB_WORLD_CREDIT_WINDOW)
-        control_tell(world, port->peer, &word);
+        control_send(world, port->peer, &record);
 }
 
 void vb_world_lanes_released(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                              uint32_t bytes, uint64_t at)
 {
-    struct vb_world_control word = {.at = at + port->delay,
-                                    .value = vb_world_credit_blocks(bytes),
-                                    .lane = (uint16_t)lane,
-                                    .kind = VB_WORLD_CONTROL_RELEASED};
+    struct vb_world_control record = {.at = at + port->delay,
+                                      .value = vb_world_credit_blocks(bytes),
+                                      .lane = (uint16_t)lane,
+                                      .kind = VB_WORLD_CONTROL_RELEASED};
 
-    control_tell(world, port->peer, &word);
+    control_send(world, port->peer, &record);
 }
 
-/* The frame goes before all that waits, after the one that is being sent. */
+/* A pause frame precedes all queued packets; a transmission that has begun is finished first. */
 static void send_pause(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                        uint32_t quanta)
 {
     uint64_t start = port->free_at > world->now ? port->free_at : world->now;
-    struct vb_world_control word = {
+    struct vb_world_control record = {
         .value = quanta, .lane = (uint16_t)lane, .kind = VB_WORLD_CONTROL_PAUSE};
 
     port->free_at = start + vb_world_byte_time(port, VB_WORLD_PAUSE_BYTES);
     port->traffic.busy += port->free_at - start;
-    word.at = port->free_at + port->delay + port->pause_response;
-    control_tell(world, port->peer, &word);
+    record.at = port->free_at + port->delay + port->pause_response;
+    control_send(world, port->peer, &record);
 }
 
 void vb_world_lanes_pause(struct vb_world *world, struct vb_world_port *port, uint32_t lane,

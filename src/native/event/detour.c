@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The choice between the direct route and a detour by a third group. switch.c asks for each packet
- * that comes from a host, or that is on a detour. A flow keeps its choice until a gap in its
- * packets is long enough that nothing can be overtaken (a flowlet).
+ * Chooses between the minimal route and a detour by an intermediate group. switch.c calls it for
+ * each packet. A flow keeps its choice until a gap between its packets is so long that none can
+ * overtake another (a flowlet).
  */
 #include "event/detour.h"
 
@@ -13,19 +13,19 @@
 
 enum {
     FEWEST_GROUPS = 3,
-    LONGEST_WAY = 64, /* links that are counted */
-    FIRST_ROOM = 64,  /* flows; a power of two */
+    LONGEST_ROUTE = 64, /* links that are counted */
+    FIRST_ROOM = 64,    /* flows; a power of two */
 };
 
-#define USED   (1ull << 63)
-#define AROUND (1ull << 62)
+#define USED    (1ull << 63)
+#define DETOURS (1ull << 62)
 
 /* The settings that all switches share. */
 struct vb_world_detours {
     struct vb_world_detour_config config;
     uint64_t salt;
     uint16_t *group;   /* of each host */
-    uint32_t *gateway; /* a host of each group: what is for the group goes towards it */
+    uint32_t *gateway; /* a host of each group, whose route packets to the group follow */
     uint32_t groups, hosts;
 };
 
@@ -37,15 +37,16 @@ static uint64_t detour_flow_of(const struct vb_world_packet *packet)
            vb_wire_get24(packet->header + 5);
 }
 
-/* Its PSN, or the low part of TCP's sequence number: what is sent again goes the same way. */
+/* The PSN, or the low part of TCP's number: a retransmission takes the same route. */
 static uint32_t detour_number_of(const struct vb_world_packet *packet)
 {
     return packet->flags & VB_WORLD_TCP ? vb_wire_get32(packet->header + VB_WORLD_TCP_NUMBER + 2)
                                         : vb_wire_get24(packet->header + 9);
 }
 
-/* One of the groups that are neither the source's nor the target's. */
-static uint32_t middle_of(const struct vb_world_detours *all, const struct vb_world_packet *packet)
+/* The intermediate group: neither the source's nor the target's. */
+static uint32_t intermediate_of(const struct vb_world_detours *all,
+                                const struct vb_world_packet *packet)
 {
     uint32_t one = all->group[packet->source], other = all->group[packet->target], chosen;
     uint64_t hash = vb_world_mix(detour_flow_of(packet) ^ all->salt);
@@ -65,20 +66,8 @@ static bool may_detour(const struct vb_world_detours *all, const struct vb_world
 
 /* ---- by queues ------------------------------------------------------------------------------- */
 
-/* The port of the world towards a host; of several the first. */
-static uint32_t port_to(const struct vb_world_switch *sw, uint32_t host)
-{
-    uint32_t port = host < sw->targets ? sw->table[host] : VB_WORLD_NO_PORT;
-
-    if (port == VB_WORLD_NO_PORT)
-        return VB_WORLD_NONE;
-    if (port >= VB_WORLD_PORT_SET)
-        port = sw->member[sw->set[port - VB_WORLD_PORT_SET]];
-    return sw->port[port];
-}
-
-/* The switch behind a port, and behind a line between two range extenders; NULL: a host. */
-static const struct vb_world_switch *behind(const struct vb_world *world, uint32_t port)
+/* The next switch of a port's link, across range extenders; NULL: a host. */
+static const struct vb_world_switch *next_switch(const struct vb_world *world, uint32_t port)
 {
     const struct vb_world_switch *next = world->port[port].to_switch;
 
@@ -89,16 +78,17 @@ static const struct vb_world_switch *behind(const struct vb_world *world, uint32
     return next;
 }
 
-/* Links from a switch to the last one before a host, or to the first one in `group`, which *sw is
- * then. */
+/* The number of links from *sw to the host's switch, or to the first switch in `group`. That switch
+ * is *sw then. */
 static uint32_t links_to(const struct vb_world *world, const struct vb_world_switch **sw,
                          uint32_t host, uint32_t group)
 {
     uint32_t links = 0;
 
-    while (links < LONGEST_WAY && (*sw)->detour->group != group) {
-        uint32_t port = port_to(*sw, host);
-        const struct vb_world_switch *next = port == VB_WORLD_NONE ? NULL : behind(world, port);
+    while (links < LONGEST_ROUTE && (*sw)->detour->group != group) {
+        uint32_t port = vb_world_switch_first_port(*sw, host);
+        const struct vb_world_switch *next =
+            port == VB_WORLD_NONE ? NULL : next_switch(world, port);
 
         if (!next)
             break;
@@ -108,7 +98,7 @@ static uint32_t links_to(const struct vb_world *world, const struct vb_world_swi
     return links;
 }
 
-/* Bytes that wait at this port, and those that the other end has not released yet. */
+/* Bytes in the queue of this port, and those whose credits the other end has not returned. */
 static uint64_t queue_before(struct vb_world *world, uint32_t number)
 {
     struct vb_world_port *port = &world->port[number];
@@ -127,23 +117,24 @@ static uint64_t queue_before(struct vb_world *world, uint32_t number)
     return bytes;
 }
 
-/* Is the way around shorter in time, as far as can be seen here? */
+/* UGAL-L: does the detour have the smaller product of queue and links, from this switch's view? */
 static bool is_better(struct vb_world *world, struct vb_world_switch *sw,
                       const struct vb_world_packet *packet)
 {
     const struct vb_world_detours *all = sw->detour->all;
-    uint32_t middle = middle_of(all, packet), near, far, links;
-    uint32_t direct = port_to(sw, packet->target), around = port_to(sw, all->gateway[middle]);
+    uint32_t intermediate = intermediate_of(all, packet), near, far, links;
+    uint32_t minimal = vb_world_switch_first_port(sw, packet->target),
+             detoured = vb_world_switch_first_port(sw, all->gateway[intermediate]);
     const struct vb_world_switch *at = sw;
 
-    if (direct == VB_WORLD_NONE || around == VB_WORLD_NONE || direct == around)
+    if (minimal == VB_WORLD_NONE || detoured == VB_WORLD_NONE || minimal == detoured)
         return false;
     near = links_to(world, &at, packet->target, VB_WORLD_NONE);
     at = sw;
-    links = links_to(world, &at, all->gateway[middle], middle);
+    links = links_to(world, &at, all->gateway[intermediate], intermediate);
     far = links + links_to(world, &at, packet->target, VB_WORLD_NONE);
-    return queue_before(world, direct) * near >
-           queue_before(world, around) * far + all->config.threshold;
+    return queue_before(world, minimal) * near >
+           queue_before(world, detoured) * far + all->config.threshold;
 }
 
 /* ---- flows ----------------------------------------------------------------------------------- */
@@ -152,12 +143,12 @@ static struct vb_world_flowlet *detour_place_of(const struct vb_world_detour *de
 {
     uint32_t at = (uint32_t)vb_world_mix(key) & (detour->room - 1);
 
-    while (detour->flow[at].key && (detour->flow[at].key & ~AROUND) != key)
+    while (detour->flow[at].key && (detour->flow[at].key & ~DETOURS) != key)
         at = (at + 1) & (detour->room - 1);
     return &detour->flow[at];
 }
 
-/* Twice the room, and only the flows whose choice still counts. */
+/* Doubles the table and keeps the flows whose choice is still valid. */
 static int detour_grow(struct vb_world_detour *detour, uint64_t now)
 {
     struct vb_world_detour grown = *detour;
@@ -171,7 +162,7 @@ static int detour_grow(struct vb_world_detour *detour, uint64_t now)
         const struct vb_world_flowlet *flow = &detour->flow[i];
 
         if (flow->key && now - flow->seen <= detour->all->config.gap) {
-            *detour_place_of(&grown, flow->key & ~AROUND) = *flow;
+            *detour_place_of(&grown, flow->key & ~DETOURS) = *flow;
             ++grown.flows;
         }
     }
@@ -180,10 +171,9 @@ static int detour_grow(struct vb_world_detour *detour, uint64_t now)
     return 0;
 }
 
-/* A flow does as its last packet did, unless that one is long ago: then nothing is left that could
- * be overtaken. */
-static bool goes_around(struct vb_world *world, struct vb_world_switch *sw,
-                        const struct vb_world_packet *packet)
+/* A flow keeps the choice of its last packet, unless that was more than `gap` ago. */
+static bool flowlet_detours(struct vb_world *world, struct vb_world_switch *sw,
+                            const struct vb_world_packet *packet)
 {
     struct vb_world_detour *detour = sw->detour;
     uint64_t key = detour_flow_of(packet) | USED;
@@ -196,38 +186,39 @@ static bool goes_around(struct vb_world *world, struct vb_world_switch *sw,
     flow = detour_place_of(detour, key);
     if (!flow->key || world->now - flow->seen > detour->all->config.gap) {
         detour->flows += !flow->key;
-        flow->key = key | (is_better(world, sw, packet) ? AROUND : 0);
+        flow->key = key | (is_better(world, sw, packet) ? DETOURS : 0);
     }
     flow->seen = world->now;
-    return flow->key & AROUND;
+    return flow->key & DETOURS;
 }
 
 static void detour_choose(struct vb_world *world, struct vb_world_switch *sw,
                           struct vb_world_packet *packet)
 {
     const struct vb_world_detour_config *config = &sw->detour->all->config;
-    bool around = true;
+    bool detours = true;
 
     if (config->adaptive)
-        around = config->by_packet ? is_better(world, sw, packet) : goes_around(world, sw, packet);
-    if (around)
-        packet->flags |= VB_WORLD_AROUND;
+        detours =
+            config->by_packet ? is_better(world, sw, packet) : flowlet_detours(world, sw, packet);
+    if (detours)
+        packet->flags |= VB_WORLD_DETOUR;
 }
 
 uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                                 struct vb_world_packet *packet)
 {
     const struct vb_world_detour *detour = sw->detour;
-    uint32_t middle;
+    uint32_t intermediate;
 
     if (!world->port[in].to_switch && may_detour(detour->all, packet))
         detour_choose(world, sw, packet);
-    if (!(packet->flags & VB_WORLD_AROUND))
+    if (!(packet->flags & VB_WORLD_DETOUR))
         return packet->target;
-    middle = middle_of(detour->all, packet);
-    if (detour->group != middle)
-        return detour->all->gateway[middle];
-    packet->flags &= (uint8_t)~VB_WORLD_AROUND;
+    intermediate = intermediate_of(detour->all, packet);
+    if (detour->group != intermediate)
+        return detour->all->gateway[intermediate];
+    packet->flags &= (uint8_t)~VB_WORLD_DETOUR;
     return packet->target;
 }
 
@@ -258,7 +249,7 @@ static struct vb_world_detours *detour_make(uint32_t hosts, uint32_t groups)
     return NULL;
 }
 
-/* Each group has a host? */
+/* Finds a host of each group. False: a group has none. */
 static bool find_gateways(const struct vb_world *world, struct vb_world_detours *all,
                           const uint16_t *group, uint32_t count)
 {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Detours in a network of groups that are joined to each other (a dragonfly): a packet to another
- * group goes by way of a third one, always (Valiant and Brebner, 1981), or when the first switch
- * finds its own queues shorter that way (UGAL-L of Singh, 2005; Kim, Dally, Scott and Abts, ISCA
- * 2008).
+ * Non-minimal routing in a network of connected groups (a dragonfly): a packet to another group is
+ * sent to an intermediate group first, always (Valiant and Brebner, 1981), or when the queues at
+ * the first switch favour that (UGAL-L of Singh, 2005; Kim, Dally, Scott and Abts, ISCA 2008).
  *
- * The third group is a hash of the flow, or of the packet, that each switch can work out; the
- * packet carries one bit, that it has not been there. Both parts of the way are those of the
- * forwarding tables.
+ * The intermediate group is a hash of the flow, or of the packet, which every switch computes
+ * again; the packet has a flag until it gets there. Both parts of the route follow the forwarding
+ * tables.
  */
 #ifndef VB_EVENT_DETOUR_H
 #define VB_EVENT_DETOUR_H
@@ -15,36 +14,37 @@
 #include "event/switch.h"
 
 struct vb_world_detour_config {
-    bool adaptive;      /* by queues; false: each packet */
-    bool by_packet;     /* each packet for itself; false: the packets of a flow together */
-    uint32_t threshold; /* bytes times links by which the queue of the short way is to be longer */
-    uint64_t gap;       /* ps without a packet, after which a flow's way is chosen again */
+    bool adaptive;      /* by queues (UGAL-L); false: all packets (Valiant) */
+    bool by_packet;     /* for each packet; false: for each flowlet */
+    uint32_t threshold; /* bytes times links by which the minimal route has to be worse */
+    uint64_t gap;       /* ps without a packet after which a flow chooses again */
 };
 
-/* What a flow's last packet did. */
+/* The choice of a flow's last packet. */
 struct vb_world_flowlet {
-    uint64_t key; /* 0: free */
-    uint64_t seen;
+    uint64_t key;  /* 0: free */
+    uint64_t seen; /* ps: the last packet */
 };
 
-/* A switch's own. */
+/* The state of one switch. */
 struct vb_world_detour {
     const struct vb_world_detours *all;
-    struct vb_world_flowlet *flow; /* by hash */
-    uint32_t flows, room;          /* no more than half of it is used */
+    struct vb_world_flowlet *flow; /* a hash table */
+    uint32_t flows, room;          /* at most half of it is used */
     uint16_t group;
 };
 
 /*
- * `group`: of each node; those behind `count` are range extenders. -EINVAL: a group without a host,
- * or a switch that is left out; -EBUSY: there are detours already; -ENOMEM.
+ * `group` has the group of the first `count` nodes; all further nodes are range extenders. -EINVAL:
+ * a group without a host, or a switch without a group; -EBUSY: called before; -ENOMEM.
  */
 int vb_world_set_detours(struct vb_world *world, const struct vb_world_detour_config *config,
                          const uint16_t *group, uint32_t count);
 void vb_world_detours_free(struct vb_world *world);
 void vb_world_detour_destroy(struct vb_world_detour *detour);
 
-/* The host to which the tables are to lead a packet that came by port `in` of the world. */
+/* The host whose route in the tables a packet follows that came by `in`, an index of vb_world.port.
+ */
 uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                                 struct vb_world_packet *packet);
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Questions about a world that change nothing: what its ports have sent, whether packets and
- * credits add up, which ports wait for each other, and where the tables lead. The Python binding
- * and the hosts ask them, mostly once per run.
+ * Inspects a world without changing it: counters, conservation of packets and credits, deadlocks,
+ * and routes. The Python binding and the hosts call this, mostly once per run.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,8 +11,8 @@
 #include "event/lanes.h"
 #include "event/switch.h"
 
-/* A port without lanes counts packets when they are given to it: takes off those that have not
- * begun to leave. */
+/* A port without lanes counts packets when it gets them: subtracts those whose transmission has not
+ * begun. */
 static void take_off_queue(const struct vb_world *world, const struct vb_world_port *port,
                            struct vb_world_port_counters *traffic)
 {
@@ -52,7 +51,7 @@ static bool inspect_is_blocked(const struct vb_world_port *port)
     return port->lanes && port->lanes->waiting && port->flight_first == VB_WORLD_NONE;
 }
 
-/* Does a packet that came by `input` wait here? */
+/* Is a packet that came by `input` in this lane's queue? */
 static bool has_packet_of(const struct vb_world *world, const struct vb_world_switch *sw,
                           const struct vb_world_lanes *lanes, uint32_t lane, uint32_t input)
 {
@@ -65,7 +64,7 @@ static bool has_packet_of(const struct vb_world *world, const struct vb_world_sw
     return packet != VB_WORLD_NONE;
 }
 
-/* The port of `node` for which most of what came by `input` waits; VB_WORLD_NONE: none. */
+/* The first blocked port of `node` with a packet that came by `input`; or VB_WORLD_NONE. */
 static uint32_t waits_at(const struct vb_world *world, const struct vb_world_node *node,
                          uint32_t input)
 {
@@ -90,14 +89,14 @@ static uint32_t waits_for(const struct vb_world *world, uint32_t number)
     return node->kind == VB_WORLD_SWITCH ? waits_at(world, node, peer->number) : VB_WORLD_NONE;
 }
 
-/* From a blocked port along what it waits for; true: the chain comes back into itself. */
+/* Follows the ports that each wait for the next. True: they are a cycle. */
 static bool inspect_follow(const struct vb_world *world, uint32_t from, uint32_t *port,
                            uint32_t room, uint32_t *count)
 {
     *count = 0;
     for (uint32_t at = from; at != VB_WORLD_NONE && *count < room; at = waits_for(world, at)) {
         for (uint32_t i = 0; i < *count; ++i)
-            if (port[i] == at) { /* only the cycle, without the way into it */
+            if (port[i] == at) { /* only the cycle, without the ports before it */
                 for (uint32_t j = i; j < *count; ++j)
                     port[j - i] = port[j];
                 *count -= i;
@@ -123,16 +122,16 @@ uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t
     return 0;
 }
 
-/* Blocks that the other end has given back, among them those whose word is still on its way. */
+/* Blocks that the other end has released, with the records that have not arrived yet. */
 static uint64_t given_back(const struct vb_world_lanes *lanes, uint32_t number)
 {
     uint64_t blocks = lanes->lane[number].released;
 
     for (uint32_t i = 0; i < lanes->control_count; ++i) {
-        const struct vb_world_control *word = vb_world_lanes_control(lanes, i);
+        const struct vb_world_control *record = vb_world_lanes_control(lanes, i);
 
-        if (word->lane == number && word->kind == VB_WORLD_CONTROL_RELEASED)
-            blocks += word->value;
+        if (record->lane == number && record->kind == VB_WORLD_CONTROL_RELEASED)
+            blocks += record->value;
     }
     return blocks;
 }
@@ -170,17 +169,18 @@ static const char *check_port(const struct vb_world_port *port, bool at_rest)
         if (wrong)
             return wrong;
     }
-    if (port->reserved > port->rate)
+    if (port->reserved_rate > port->rate)
         return "has promised more than its rate";
     return at_rest && port->flight_first != VB_WORLD_NONE ? "still has packets on its link" : NULL;
 }
 
 static const char *check_switch(const struct vb_world_switch *sw, bool at_rest)
 {
-    if (sw->lanes && sw->buffer && sw->used + sw->kept > sw->buffer)
+    if (sw->lanes && sw->buffer && sw->used + sw->reserved_used > sw->buffer)
         return "holds more than its buffer";
-    return at_rest && sw->kept ? "still keeps room that was promised to packets that are gone"
-                               : NULL;
+    return at_rest && sw->reserved_used
+               ? "still keeps room that was promised to packets that are gone"
+               : NULL;
 }
 
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size)
@@ -219,22 +219,16 @@ const char *vb_world_check(const struct vb_world *world, bool at_rest, char *tex
     return NULL;
 }
 
-/* Where the switch at this port sends what is for the host; VB_WORLD_NONE: nowhere. */
+/* The port by which the switch at the end of this port's link forwards to a host. */
 static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t host)
 {
     const struct vb_world_switch *sw = world->node[world->port[world->port[port].peer].node].sw;
-    uint32_t way = host < sw->targets ? sw->table[host] : VB_WORLD_NO_PORT;
 
-    if (sw->config.extender)
-        return vb_world_switch_through(world, sw, world->port[port].peer);
-    if (way == VB_WORLD_NO_PORT)
-        return VB_WORLD_NONE;
-    if (way >= VB_WORLD_PORT_SET)
-        way = sw->member[sw->set[way - VB_WORLD_PORT_SET]];
-    return sw->port[way];
+    return sw->config.extender ? vb_world_switch_through(world, sw, world->port[port].peer)
+                               : vb_world_switch_first_port(sw, host);
 }
 
-/* Returns what vb_world_reaches does; `*rate` is the lowest on the way, 0 where it has no link. */
+/* vb_world_reaches; `*rate` is the lowest rate of the route. */
 static int inspect_walk(const struct vb_world *world, uint32_t node, uint32_t host, uint64_t *rate)
 {
     uint32_t port = world->node[node].port[0];
@@ -273,14 +267,15 @@ uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t 
 
 /* ---- multicast ------------------------------------------------------------------------------- */
 
-/* Ports by which the group's packets come into a switch, each to be followed once. */
+/* The ports by which a group's packets come into switches, in the order in which they are followed.
+ */
 struct walk {
     uint32_t *port;
     uint32_t count, next;
     bool *seen; /* switches, by node */
 };
 
-/* False: the packet comes into a switch a second time. */
+/* Follows a link. False: the packet comes into a switch a second time. */
 static bool inspect_enter(const struct vb_world *world, struct walk *walk, uint32_t port,
                           uint32_t *hosts)
 {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The queues of a port with lanes. switch.c and hosts put packets in; the port sends one whenever
- * it is free and a lane may send, and plans an event for the time at which it can next do
- * something.
+ * The queues of a port with lanes. switch.c and hosts add packets. A port sends a packet whenever
+ * it is free and a lane may send, and schedules an event for the time at which that may change.
  */
 #include "event/lanes.h"
 
@@ -16,7 +15,7 @@
 
 enum { WAKE_IDLE = 1 };
 
-/* One block, which begins with what each packet touches. */
+/* One allocation that begins with the fields that each packet needs. */
 static struct vb_world_lanes *lanes_allocate(uint32_t count, uint32_t inputs)
 {
     size_t head = sizeof(struct vb_world_lanes) + count * sizeof(struct vb_world_lane);
@@ -99,7 +98,7 @@ void vb_world_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, boo
     vb_world_add(world, at, VB_WORLD_WAKE, idle ? WAKE_IDLE : 0, port);
 }
 
-/* Puts an input that has packets behind the others. */
+/* Appends an input that has packets to the round robin. */
 static void lanes_join(struct vb_world_lane *lane, struct vb_world_input_queue *queues,
                        uint32_t input)
 {
@@ -142,7 +141,7 @@ static void lanes_append(struct vb_world *world, struct vb_world_lanes *lanes, u
     queue->last = packet;
 }
 
-/* The first packet of the input whose turn it is; the turn passes. */
+/* Takes the first packet of the input whose turn it is, and passes the turn on. */
 static uint32_t lanes_take(struct vb_world *world, struct vb_world_lanes *lanes, uint32_t number)
 {
     struct vb_world_lane *lane = &lanes->lane[number];
@@ -179,7 +178,7 @@ static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
     uint32_t keeper = at->level_marks & VB_WORLD_COPY ? at->keeper : VB_WORLD_NONE;
-    bool promised = at->flags & VB_WORLD_PROMISED;
+    bool reserved = at->flags & VB_WORLD_RESERVED;
 
     count_stall(world, port);
     at->lane = (uint8_t)lane;
@@ -194,7 +193,7 @@ static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
     if (__builtin_expect(keeper != VB_WORLD_NONE, 0))
         vb_world_switch_copy_left(world, node->sw, keeper, port->free_at);
     else
-        vb_world_switch_left(world, node->sw, input, input_lane, bytes, promised, port->free_at);
+        vb_world_switch_left(world, node->sw, input, input_lane, bytes, reserved, port->free_at);
 }
 
 void vb_world_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane,
@@ -211,12 +210,12 @@ void vb_world_lanes_drop(struct vb_world *world, uint32_t number, uint32_t lane,
         vb_world_switch_copy_left(world, node->sw, at->keeper, world->now);
     else if (node->kind == VB_WORLD_SWITCH)
         vb_world_switch_left(world, node->sw, at->input, at->lane, at->bytes,
-                             at->flags & VB_WORLD_PROMISED, world->now);
+                             at->flags & VB_WORLD_RESERVED, world->now);
     vb_world_drop(world, port, packet, reason);
 }
 
-/* A packet that waited too long at the head of a queue is dropped (IBA 18.2.5.4: HOQLife). */
-static void age(struct vb_world *world, uint32_t number)
+/* Drops packets that were at the head of a queue for too long (IBA 18.2.5.4: HOQLife). */
+static void drop_expired(struct vb_world *world, uint32_t number)
 {
     struct vb_world_lanes *lanes = world->port[number].lanes;
 
@@ -228,10 +227,11 @@ static void age(struct vb_world *world, uint32_t number)
     }
 }
 
-static void guard(struct vb_world *world, uint32_t number)
+/* Applies the lifetime and the watchdog before the port chooses a packet. */
+static void check_waiting(struct vb_world *world, uint32_t number)
 {
     if (world->port[number].lanes->lifetime)
-        age(world, number);
+        drop_expired(world, number);
     if (world->port[number].lanes->watchdog)
         vb_world_watchdog_look(world, number);
 }
@@ -252,8 +252,8 @@ static uint32_t open_lanes(const struct vb_world *world, const struct vb_world_p
     return open;
 }
 
-/* Nothing may go: whatever comes first, news from the other end or a time that runs out. */
-static void wait(struct vb_world *world, uint32_t number)
+/* No lane may send: schedules an event for the first time at which that may change. */
+static void wait_for_change(struct vb_world *world, uint32_t number)
 {
     struct vb_world_lanes *lanes = world->port[number].lanes;
     uint64_t expires = VB_WORLD_NEVER, dies = VB_WORLD_NEVER;
@@ -292,7 +292,8 @@ static int lanes_choose(struct vb_world *world, struct vb_world_port *port)
     return open ? vb_world_arbiter_pick(&port->lanes->arbiter, open, bytes) : VB_WORLD_ARBITER_NONE;
 }
 
-/* The port may be free: sends what may go; a host is asked when nothing may. */
+/* Sends a packet if the port is free and one may leave; otherwise a host that wants to is called.
+ */
 static void lanes_serve(struct vb_world *world, uint32_t number)
 {
     struct vb_world_port *port = &world->port[number];
@@ -305,7 +306,7 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
         return;
     }
     if (lanes->is_guarded && lanes->waiting)
-        guard(world, number);
+        check_waiting(world, number);
     lane = lanes->waiting ? lanes_choose(world, port) : VB_WORLD_ARBITER_NONE;
     if (lane != VB_WORLD_ARBITER_NONE) {
         lanes_send(world, number, (uint32_t)lane);
@@ -314,7 +315,7 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
         return;
     }
     if (lanes->waiting)
-        wait(world, number);
+        wait_for_change(world, number);
     if (lanes->wanted) {
         lanes->wanted = false;
         world->on_host->ready(world->hosts_context, world->node[port->node].host);
@@ -326,7 +327,7 @@ void vb_world_lanes_wake(struct vb_world *world, uint32_t port)
     struct vb_world_lanes *lanes = world->port[port].lanes;
 
     if (lanes->wake_at != world->now)
-        return; /* an earlier one has come in its place */
+        return; /* an earlier event replaced it */
     lanes->wake_at = VB_WORLD_NEVER;
     lanes_serve(world, port);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What happens to a packet on a link: it leaves by a port, is on its way, and arrives or is lost.
+ * Carries packets over a link: a packet leaves by a port, and arrives or is lost.
  * switch.c, lanes.c and run.c send, and run.c calls vb_world_link_arrive.
  */
 #include "event/link.h"
@@ -33,11 +33,11 @@ void vb_world_link_send(struct vb_world *world, uint32_t number, uint32_t packet
 }
 
 /*
- * The chance that one of so many bits is wrong, by the binary digits of their number: of twice as
- * many bits it is c (2 - c). The C library's logarithms differ from one to the next, and with them
- * the last bit of what was a run of the same seed.
+ * The probability that at least one of `bits` bits is wrong, from the binary digits of their
+ * number: if it is c for n bits, it is c (2 - c) for 2n. Logarithms of C libraries differ in the
+ * last bit, so that runs with the same seed would differ between machines.
  */
-static double damage(double rate, uint32_t bits)
+static double packet_error_rate(double rate, uint32_t bits)
 {
     double chance = 0;
 
@@ -49,8 +49,8 @@ static double damage(double rate, uint32_t bits)
     return chance;
 }
 
-/* Lost, if the link was down when the packet was on it; damaged by chance. VB_WORLD_DROPS: neither.
- */
+/* Why the packet is lost: the link was down while it was on it, or bit errors. VB_WORLD_DROPS: it
+ * is not lost. */
 static enum vb_world_drop_reason fate_of(struct vb_world *world, const struct vb_world_port *port,
                                          const struct vb_world_packet *at)
 {
@@ -59,12 +59,13 @@ static enum vb_world_drop_reason fate_of(struct vb_world *world, const struct vb
     if (port->is_down || (port->came_up && at->at < port->came_up + port->delay + time))
         return VB_WORLD_DROP_DOWN;
     if (port->bit_error_rate > 0 &&
-        vb_world_chance(world) < damage(port->bit_error_rate, 8u * at->bytes))
+        vb_world_chance(world) < packet_error_rate(port->bit_error_rate, 8u * at->bytes))
         return VB_WORLD_DROP_DAMAGED;
     return VB_WORLD_DROPS;
 }
 
-static bool survives(struct vb_world *world, uint32_t number, uint32_t packet)
+/* False: the link has lost the packet. */
+static bool link_delivers(struct vb_world *world, uint32_t number, uint32_t packet)
 {
     struct vb_world_port *port = &world->port[number];
     const struct vb_world_packet *at = vb_world_packet_at(world, packet);
@@ -79,8 +80,9 @@ static bool survives(struct vb_world *world, uint32_t number, uint32_t packet)
 }
 
 /*
- * Room was kept for it at the other end. What is sent and received is compared in each
- * flow-control packet (IBA 7.9.4.3), so that lost packets cost no credits; here it is at once.
+ * Returns the credits of a packet that is lost, or that a host has taken. In InfiniBand the next
+ * flow-control packet says how much was sent (IBA 7.9.4.3), so lost packets cost no credits; here
+ * they are returned at once.
  */
 static void link_give_back(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
                            uint32_t bytes)
@@ -105,7 +107,7 @@ void vb_world_link_arrive(struct vb_world *world, uint32_t number)
     if (__builtin_expect(port->slow_path, 0)) {
         uint32_t lane = at->lane, bytes = at->bytes;
 
-        if (!survives(world, number, packet)) {
+        if (!link_delivers(world, number, packet)) {
             link_give_back(world, port, lane, bytes);
             return;
         }

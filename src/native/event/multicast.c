@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Multicast in switches: a packet leaves by all ports of its group but the one by which it came. In
- * a lane with credits or pauses it is in its input's buffer once, until the last of its copies has
- * left: the packet itself keeps the room, and counts them.
+ * Multicast and flooding in switches: a packet leaves by all ports of its group but the one by
+ * which it came. A packet that came on a lane with credits or pauses is in the input's buffer once,
+ * until its last copy has left: the packet itself becomes the keeper of the room, and counts its
+ * copies.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -35,7 +36,7 @@ int vb_world_switch_set_group(struct vb_world_switch *sw, uint32_t number, const
     return 0;
 }
 
-/* The n-th port, unless nothing is plugged in or the packet came by it. */
+/* The n-th port of the group; VB_WORLD_NONE: it has no link, or the packet came by it. */
 static uint32_t multicast_way(const struct vb_world_switch *sw, const struct vb_world_group *group,
                               uint32_t n, uint32_t in)
 {
@@ -54,7 +55,7 @@ static uint32_t ways(const struct vb_world_switch *sw, const struct vb_world_gro
     return count;
 }
 
-/* `another`: a packet more than there was. VB_WORLD_NONE: no memory. */
+/* False `another`: the original goes no further. VB_WORLD_NONE: no memory. */
 static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
 {
     uint32_t copy = vb_world_pool_take(&world->pool);
@@ -72,10 +73,10 @@ static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
     return copy;
 }
 
-/* Each for itself: the packet is the last of them. */
-static void multicast_spread(struct vb_world *world, struct vb_world_switch *sw,
-                             const struct vb_world_group *group, uint32_t in, uint32_t packet,
-                             uint32_t left)
+/* Copies that take room each; the packet is the last of them. */
+static void copy_to_ports(struct vb_world *world, struct vb_world_switch *sw,
+                          const struct vb_world_group *group, uint32_t in, uint32_t packet,
+                          uint32_t left)
 {
     for (uint32_t i = 0; left; ++i) {
         uint32_t out = multicast_way(sw, group, i, in), passed;
@@ -89,7 +90,8 @@ static void multicast_spread(struct vb_world *world, struct vb_world_switch *sw,
     }
 }
 
-static void spread_from_room(struct vb_world *world, struct vb_world_switch *sw,
+/* Copies of a packet that keeps its room in the input's buffer. */
+static void copy_with_keeper(struct vb_world *world, struct vb_world_switch *sw,
                              const struct vb_world_group *group, uint32_t in, uint32_t packet,
                              uint32_t count)
 {
@@ -100,7 +102,7 @@ static void spread_from_room(struct vb_world *world, struct vb_world_switch *sw,
         return;
     kept->input = world->port[in].number;
     kept->copies = count;
-    ++world->kept; /* and one copy goes on in its place */
+    ++world->kept; /* its first copy is no additional packet */
     for (uint32_t i = 0; i < group->count; ++i) {
         uint32_t out = multicast_way(sw, group, i, in), copy;
 
@@ -131,9 +133,9 @@ static void replicate(struct vb_world *world, struct vb_world_switch *sw,
     else if (!count)
         vb_world_switch_discard(world, &world->port[in], packet, VB_WORLD_DROP_ROUTE);
     else if (count > 1 && (flow_control == VB_WORLD_CREDITS || flow_control == VB_WORLD_PAUSES))
-        spread_from_room(world, sw, group, in, packet, count);
+        copy_with_keeper(world, sw, group, in, packet, count);
     else
-        multicast_spread(world, sw, group, in, packet, count);
+        copy_to_ports(world, sw, group, in, packet, count);
 }
 
 void vb_world_switch_replicate(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The growth of the array of packets. Everything else of the pool is inline in packet.h. */
+/* Grows the array of packets. packet.h has the rest of the pool, inline, and calls this. */
 #include "event/packet.h"
 
 #include <stdlib.h>

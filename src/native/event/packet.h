@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* A packet in the simulated fabric: one cache line, in one growing array, named by its place. */
+/*
+ * A packet of the simulated fabric. Packets lie in one growing array, a cache line each, and are
+ * named by their index in it. All files of event and sim use them.
+ */
 #ifndef VB_EVENT_PACKET_H
 #define VB_EVENT_PACKET_H
 
@@ -35,11 +38,11 @@ enum vb_world_mark {
 };
 
 enum vb_world_flag {
-    VB_WORLD_HAS_BYTES = 1, /* a program's: there are bytes to it (attachment.h) */
-    VB_WORLD_PROMISED = 2,  /* its way keeps buffer for it */
-    VB_WORLD_FLOODED = 4,   /* a switch did not know the way: only its target's host may take it */
+    VB_WORLD_HAS_BYTES = 1, /* a program sent it: sim/attachment.h has its bytes */
+    VB_WORLD_RESERVED = 2,  /* it may use the buffer that its flow has reserved */
+    VB_WORLD_FLOODED = 4,   /* a switch had no route for it: only its target's host takes it */
     VB_WORLD_TCP = 8,       /* a segment of a TCP connection */
-    VB_WORLD_AROUND = 16,   /* it goes by way of a third group, and has not been there (detour.h) */
+    VB_WORLD_DETOUR = 16,   /* it has not reached the intermediate group yet (detour.h) */
 };
 
 struct vb_world_packet {
@@ -48,14 +51,14 @@ struct vb_world_packet {
         uint32_t keeper; /* of a copy (VB_WORLD_COPY): the packet that keeps its room */
     };
     union {
-        uint32_t next;   /* in the list that it is in */
-        uint32_t copies; /* of a keeper, which is in no list: those that have not left */
+        uint32_t next;   /* in its list */
+        uint32_t copies; /* of a keeper, which is in no list: the number that has not left */
     };
     uint16_t source, target; /* hosts */
-    uint16_t bytes;          /* on the wire, with everything that takes time there */
+    uint16_t bytes;          /* on the wire, with preamble and gap */
     uint16_t payload;
-    uint16_t input;      /* port of the switch that it is in, by which it came */
-    uint8_t lane;        /* on the link by which it came */
+    uint16_t input;      /* the port by which it entered its switch */
+    uint8_t lane;        /* of the link by which it came */
     uint8_t level_marks; /* service level or priority in the high half, enum vb_world_mark */
     uint8_t header[VB_WORLD_HEADER]; /* a BTH and what follows it, or enum vb_world_tcp_field */
     uint8_t flags;                   /* enum vb_world_flag */
@@ -66,12 +69,12 @@ _Static_assert(sizeof(struct vb_world_packet) == 64, "a packet is one line");
 
 struct vb_world_pool {
     struct vb_world_packet *packet;
-    uint32_t free; /* the first that is free */
-    uint32_t made, room;
+    uint32_t free;       /* the first free packet; they are linked by `next` */
+    uint32_t made, room; /* packets that were ever taken; packets that have memory */
     uint32_t in_use;
 };
 
-/* VB_WORLD_NONE: no memory. Packets move in memory when the pool grows. */
+/* Returns VB_WORLD_NONE without memory. All packets move in memory when the pool grows. */
 uint32_t vb_world_pool_grow(struct vb_world_pool *pool);
 void vb_world_pool_free(struct vb_world_pool *pool);
 
@@ -90,7 +93,7 @@ static inline uint32_t vb_world_pool_take(struct vb_world_pool *pool)
     return taken;
 }
 
-/* The one given back last is taken next: an answer is made in the line of what it answers. */
+/* The packet that is given back last is taken first, while its line is in the cache. */
 static inline void vb_world_pool_give(struct vb_world_pool *pool, uint32_t number)
 {
     pool->packet[number].next = pool->free;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * What is promised to a flow as long as it lasts: bandwidth on each link of its way, and buffer in
- * each switch. The flow has no more in flight than it was promised buffer, so it loses nothing,
- * whatever comes from others. Some of each buffer is never promised, so that acknowledgements, of
- * promised flows as well, find room.
+ * Reservations of flows: bandwidth on each link of the route, and buffer in each switch. A flow has
+ * no more bytes in flight than it has reserved, so it loses no packet, whatever others send. A part
+ * of each buffer cannot be reserved, so that acknowledgements find room. sim/flows.c calls this.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +10,7 @@
 #include "event/lanes.h"
 #include "event/switch.h"
 
-/* Does the switch at the end of this port send like packets by one port? */
+/* Does the switch forward all packets of a flow by one port? */
 static bool reserve_is_steady(const struct vb_world_switch *sw,
                               const struct vb_world_packet *packet)
 {
@@ -19,17 +18,17 @@ static bool reserve_is_steady(const struct vb_world_switch *sw,
                            sw->table[packet->target] < VB_WORLD_PORT_SET);
 }
 
-static int reserve_find_way(struct vb_world *world, uint32_t node,
-                            const struct vb_world_packet *packet, struct vb_world_route *way)
+static int reserve_find_route(struct vb_world *world, uint32_t node,
+                              const struct vb_world_packet *packet, struct vb_world_route *route)
 {
     uint32_t port = world->node[node].port[0];
 
-    for (way->count = 0; way->count < world->nodes;) {
+    for (route->count = 0; route->count < world->nodes;) {
         const struct vb_world_node *end;
 
         if (port == VB_WORLD_NONE)
             return -EHOSTUNREACH;
-        way->port[way->count++] = port;
+        route->port[route->count++] = port;
         end = &world->node[world->port[world->port[port].peer].node];
         if (end->kind == VB_WORLD_HOST)
             return 0;
@@ -42,7 +41,7 @@ static int reserve_find_way(struct vb_world *world, uint32_t node,
 
 /* ---- buffer ---------------------------------------------------------------------------------- */
 
-/* Bytes that lanes with pauses may hold before they send a pause. */
+/* Bytes that lanes with pauses may hold before they send a pause frame. */
 static uint64_t before_pauses(const struct vb_world_switch *sw)
 {
     uint64_t each = 0, ports = 0;
@@ -59,8 +58,8 @@ static uint64_t before_pauses(const struct vb_world_switch *sw)
 enum { ANSWER_BYTES = 98 + 42 };
 
 /*
- * What is kept for acknowledgements: two from each link, as many as come in while the port that
- * they leave by sends a packet; and enough for a lane's `alpha` to let two of them wait.
+ * Buffer for acknowledgements: two of each link, which may arrive while their output sends a
+ * packet; and enough that a lane's `alpha` admits two of them.
  */
 static uint64_t reserve_for_answers(const struct vb_world_switch *sw)
 {
@@ -79,39 +78,43 @@ static uint64_t reserve_for_answers(const struct vb_world_switch *sw)
     return most;
 }
 
-static uint64_t above(uint64_t has, uint64_t less)
+/* has - less, or 0. */
+static uint64_t difference(uint64_t has, uint64_t less)
 {
     return has > less ? has - less : 0;
 }
 
-/* What the switch can promise when it is empty and has promised nothing. */
+/* The most that can be reserved in the switch while it is empty. */
 static uint64_t reserve_buffer_most(const struct vb_world_switch *sw)
 {
-    return sw->buffer ? above(sw->buffer, reserve_for_answers(sw) + before_pauses(sw)) : UINT64_MAX;
+    return sw->buffer ? difference(sw->buffer, reserve_for_answers(sw) + before_pauses(sw))
+                      : UINT64_MAX;
 }
 
-/* What this port's switch can still promise; it is not in use now. */
+/* What can still be reserved at this port: buffer that is not in use now. */
 static uint64_t buffer_left(const struct vb_world *world, const struct vb_world_switch *sw,
                             const struct vb_world_port *port)
 {
     if (!sw->buffer)
         return UINT64_MAX;
     if (!sw->lanes)
-        return above(reserve_buffer_most(sw), port->promised + vb_world_switch_others(world, port));
-    return above(reserve_buffer_most(sw), sw->buffer - vb_world_switch_open(sw) + sw->used);
+        return difference(reserve_buffer_most(sw),
+                          port->reserved_buffer + vb_world_switch_others_queue(world, port));
+    return difference(reserve_buffer_most(sw),
+                      sw->buffer - vb_world_switch_unreserved(sw) + sw->used);
 }
 
-/* Is there room in each switch, in lanes of which it could be promised? */
-static int check_buffer(const struct vb_world *world, const struct vb_world_route *way,
+/* Can so many bytes be reserved in each switch of the route? */
+static int check_buffer(const struct vb_world *world, const struct vb_world_route *route,
                         const struct vb_world_packet *packet, uint64_t bytes)
 {
-    const struct vb_world_port *first = &world->port[way->port[0]];
+    const struct vb_world_port *first = &world->port[route->port[0]];
     uint32_t lane = first->lanes ? vb_world_lanes_of(first->lanes, packet->level_marks) : 0;
     int error = 0;
 
-    for (uint32_t i = 1; i < way->count; ++i) {
-        const struct vb_world_port *out = &world->port[way->port[i]];
-        const struct vb_world_port *in = &world->port[world->port[way->port[i - 1]].peer];
+    for (uint32_t i = 1; i < route->count; ++i) {
+        const struct vb_world_port *out = &world->port[route->port[i]];
+        const struct vb_world_port *in = &world->port[world->port[route->port[i - 1]].peer];
         const struct vb_world_switch *sw = world->node[out->node].sw;
 
         if (sw->lanes && in->lanes->lane[lane].input_flow_control != VB_WORLD_LOSSY)
@@ -128,74 +131,75 @@ static int check_buffer(const struct vb_world *world, const struct vb_world_rout
 uint64_t vb_world_buffer_most(struct vb_world *world, uint32_t node,
                               const struct vb_world_packet *packet)
 {
-    struct vb_world_route *way = malloc(sizeof(*way) + world->nodes * sizeof(way->port[0]));
+    struct vb_world_route *route = malloc(sizeof(*route) + world->nodes * sizeof(route->port[0]));
     uint64_t most = UINT64_MAX;
 
-    if (way && !reserve_find_way(world, node, packet, way))
-        for (uint32_t i = 1; i < way->count; ++i) {
-            uint64_t has = reserve_buffer_most(world->node[world->port[way->port[i]].node].sw);
+    if (route && !reserve_find_route(world, node, packet, route))
+        for (uint32_t i = 1; i < route->count; ++i) {
+            uint64_t has = reserve_buffer_most(world->node[world->port[route->port[i]].node].sw);
 
             most = has < most ? has : most;
         }
-    free(way);
+    free(route);
     return most;
 }
 
-static void hold_buffer(struct vb_world *world, const struct vb_world_route *way, uint64_t bytes)
+static void hold_buffer(struct vb_world *world, const struct vb_world_route *route, uint64_t bytes)
 {
-    for (uint32_t i = 1; i < way->count; ++i) {
-        struct vb_world_port *port = &world->port[way->port[i]];
+    for (uint32_t i = 1; i < route->count; ++i) {
+        struct vb_world_port *port = &world->port[route->port[i]];
 
-        port->promised += bytes;
-        world->node[port->node].sw->promised += bytes;
+        port->reserved_buffer += bytes;
+        world->node[port->node].sw->reserved += bytes;
     }
 }
 
-/* ---- both ------------------------------------------------------------------------------------ */
+/* ---- buffer and bandwidth -------------------------------------------------------------------- */
 
-static bool has_rate(const struct vb_world *world, const struct vb_world_route *way, uint64_t rate)
+static bool has_rate(const struct vb_world *world, const struct vb_world_route *route,
+                     uint64_t rate)
 {
-    for (uint32_t i = 0; i < way->count; ++i) {
-        const struct vb_world_port *port = &world->port[way->port[i]];
+    for (uint32_t i = 0; i < route->count; ++i) {
+        const struct vb_world_port *port = &world->port[route->port[i]];
 
-        if (rate > port->rate - port->reserved)
+        if (rate > port->rate - port->reserved_rate)
             return false;
     }
     return true;
 }
 
-static void promise_all(struct vb_world *world, const struct vb_world_route *way, uint64_t rate,
+static void reserve_all(struct vb_world *world, const struct vb_world_route *route, uint64_t rate,
                         uint64_t buffer)
 {
-    for (uint32_t i = 0; i < way->count; ++i)
-        world->port[way->port[i]].reserved += rate;
-    hold_buffer(world, way, buffer);
+    for (uint32_t i = 0; i < route->count; ++i)
+        world->port[route->port[i]].reserved_rate += rate;
+    hold_buffer(world, route, buffer);
 }
 
 int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_world_packet *packet,
-                     const struct vb_world_reservation *promise, struct vb_world_route **way)
+                     const struct vb_world_reservation *reservation, struct vb_world_route **route)
 {
     struct vb_world_route *made = malloc(sizeof(*made) + world->nodes * sizeof(made->port[0]));
     struct vb_world_route *fits;
-    int error = made ? reserve_find_way(world, node, packet, made) : -ENOMEM;
+    int error = made ? reserve_find_route(world, node, packet, made) : -ENOMEM;
 
-    if (!error && promise->buffer)
-        error = check_buffer(world, made, packet, promise->buffer);
-    if (!error && !has_rate(world, made, promise->rate))
+    if (!error && reservation->buffer)
+        error = check_buffer(world, made, packet, reservation->buffer);
+    if (!error && !has_rate(world, made, reservation->rate))
         error = -EBUSY;
     if (error) {
         free(made);
         return error;
     }
-    promise_all(world, made, promise->rate, promise->buffer);
+    reserve_all(world, made, reservation->rate, reservation->buffer);
     fits = realloc(made, sizeof(*made) + made->count * sizeof(made->port[0]));
-    *way = fits ? fits : made;
+    *route = fits ? fits : made;
     return 0;
 }
 
-void vb_world_release(struct vb_world *world, struct vb_world_route *way,
-                      const struct vb_world_reservation *promise)
+void vb_world_release(struct vb_world *world, struct vb_world_route *route,
+                      const struct vb_world_reservation *reservation)
 {
-    promise_all(world, way, 0 - promise->rate, 0 - promise->buffer);
-    free(way);
+    reserve_all(world, route, 0 - reservation->rate, 0 - reservation->buffer);
+    free(route);
 }

@@ -61,7 +61,7 @@ bool vb_world_may_send(const struct vb_world *world, uint32_t node)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static void happen(struct vb_world *world, uint64_t what)
+static void dispatch_event(struct vb_world *world, uint64_t what)
 {
     uint32_t index = (uint32_t)what, detail = what >> 32 & 0xffffff;
 
@@ -105,6 +105,7 @@ static void happen(struct vb_world *world, uint64_t what)
     }
 }
 
+/* Is the port blocked by credits or by a pause that only another packet's departure can end? */
 static bool waits_for_ever(const struct vb_world *world, const struct vb_world_port *port)
 {
     const struct vb_world_lanes *lanes = port->lanes;
@@ -123,13 +124,13 @@ static bool waits_for_ever(const struct vb_world *world, const struct vb_world_p
     return true;
 }
 
-/* Another number after each packet that was made or has ended. */
-static uint64_t moves(const struct vb_world *world)
+/* A number that changes whenever a packet is made or ends. */
+static uint64_t progress(const struct vb_world *world)
 {
     return world->made + world->copied + world->delivered + world->dropped;
 }
 
-/* Nothing that is pending moves a packet: is there one that waits, and no way out? */
+/* Called when no pending event lets a packet go on: is there a deadlock? */
 static bool is_stuck(const struct vb_world *world)
 {
     bool any = false;
@@ -146,7 +147,7 @@ static bool is_stuck(const struct vb_world *world)
     return any;
 }
 
-/* The run is over before the last timer has expired, which nobody waits for, and the last look. */
+/* Timers that nothing waits for, samples and storms do not keep a run from ending. */
 static bool is_over(const struct vb_world *world, uint64_t until)
 {
     if (until != VB_WORLD_NEVER)
@@ -154,7 +155,7 @@ static bool is_over(const struct vb_world *world, uint64_t until)
     return (world->is_quiet && !world->pool.in_use) || world->agenda.count == world->watching;
 }
 
-/* There was no event up to `until`. */
+/* Called when no event is left up to `until`. */
 static int end_of_time(struct vb_world *world, uint64_t until)
 {
     if (world->agenda.starved)
@@ -164,7 +165,7 @@ static int end_of_time(struct vb_world *world, uint64_t until)
     return world->agenda.count > world->watching ? VB_WORLD_END_TIME : VB_WORLD_END_EMPTY;
 }
 
-/* So many events happened, or one of them ended the run. */
+/* Called when the events have been counted down, or one of them ended the run. */
 static int end_of_events(struct vb_world *world)
 {
     int error = world->error;
@@ -191,11 +192,11 @@ int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
         return -EINVAL;
     for (; events && !world->error; --events) {
         if (__builtin_expect(world->agenda.count == world->idle, 0)) {
-            if (world->pool.in_use && looked_at != moves(world) && is_stuck(world))
+            if (world->pool.in_use && looked_at != progress(world) && is_stuck(world))
                 return VB_WORLD_END_STUCK;
             if (is_over(world, until))
                 return VB_WORLD_END_EMPTY;
-            looked_at = moves(world);
+            looked_at = progress(world);
         } else {
             looked_at = NEVER_LOOKED;
         }
@@ -203,7 +204,7 @@ int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
             return end_of_time(world, until);
         world->now = entry.at;
         ++world->events;
-        happen(world, entry.what);
+        dispatch_event(world, entry.what);
     }
     return end_of_events(world);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Samplers: each looks at its queues at regular times and appends a row to its records. The Python
- * binding makes them, and the run calls vb_world_sampler_look.
+ * Samplers: each appends a row with the state of its queues at regular times. The Python binding
+ * makes them, and run.c calls vb_world_sampler_look.
  */
 #include "event/sample.h"
 
@@ -13,14 +13,14 @@
 #include "event/lanes.h"
 #include "event/link.h"
 
-/* ---- one look -------------------------------------------------------------------------------- */
+/* ---- one row --------------------------------------------------------------------------------- */
 
 static uint32_t at_most(uint64_t value)
 {
     return value < UINT32_MAX ? (uint32_t)value : UINT32_MAX;
 }
 
-/* A lane as its port would see it now, with the words that have come and were not taken in yet. */
+/* The lane as if its port had applied the control records that have arrived by now. */
 static struct vb_world_lane seen(const struct vb_world *world, const struct vb_world_port *port,
                                  uint32_t number)
 {
@@ -28,12 +28,12 @@ static struct vb_world_lane seen(const struct vb_world *world, const struct vb_w
     struct vb_world_lane lane = lanes->lane[number];
 
     for (uint32_t i = 0; i < lanes->control_count; ++i) {
-        const struct vb_world_control *word = vb_world_lanes_control(lanes, i);
+        const struct vb_world_control *record = vb_world_lanes_control(lanes, i);
 
-        if (word->at > world->now)
+        if (record->at > world->now)
             break;
-        if (word->lane == number)
-            vb_world_lane_take_in(&lane, word, port->rate);
+        if (record->lane == number)
+            vb_world_lane_apply(&lane, record, port->rate);
     }
     return lane;
 }
@@ -101,9 +101,9 @@ void vb_world_sampler_look(struct vb_world *world, uint32_t number)
         sampler->stopped = true;
 }
 
-/* ---- from first to last ---------------------------------------------------------------------- */
+/* ---- making and freeing ---------------------------------------------------------------------- */
 
-/* Address space alone: memory comes with the first touch of each page. */
+/* Reserves address space; the kernel allocates each page when it is first written. */
 static void *sample_reserve(uint64_t count, size_t size)
 {
     void *made;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A switch: it finds the port by which a packet leaves, finds room for the packet in a buffer,
- * marks it, and passes it to the port. link.c brings packets, and lanes.c says when they have left.
+ * A switch: it looks up the port by which a packet leaves, admits the packet to a buffer, marks it,
+ * and gives it to the port. link.c calls it for packets that arrive, and lanes.c for packets that
+ * have left.
  */
 #include "event/switch.h"
 
@@ -84,7 +85,7 @@ static bool switch_is_set(const struct vb_world_switch *sw, uint32_t set, const 
     return true;
 }
 
-/* Neighbouring hosts often have equal rows: the last sets are searched first. */
+/* Neighbouring hosts often have equal rows, so the last sets are searched first. */
 static int find_set(struct vb_world_switch *sw, const int32_t *row, uint32_t n, uint32_t *set)
 {
     uint16_t *member;
@@ -135,7 +136,7 @@ int vb_world_switch_set_routes(struct vb_world_switch *sw, const int32_t *ports,
     if (!table)
         return -ENOMEM;
     sw->table = table;
-    sw->targets = 0; /* until all of it is right, there is no way */
+    sw->targets = 0; /* no route until the whole table is valid */
     sw->sets = 0;
     for (uint32_t i = 0; i < targets && !error; ++i)
         error = set_row(sw, i, ports + (size_t)i * width, width);
@@ -172,17 +173,20 @@ int vb_world_switch_set_victim(struct vb_world_switch *sw, uint32_t port)
     return 0;
 }
 
-/* A connection's UDP source port, or flow label, is made of its queue pair's number. */
+/* What ECMP hashes; the QP number stands for the UDP source port, or the flow label. */
 static uint64_t switch_flow(const struct vb_world_packet *packet)
 {
     return (uint64_t)packet->source << 48 | (uint64_t)packet->target << 32 |
            vb_wire_get24(packet->header + 5);
 }
 
-/* Packets in turn would not do: where data and acknowledgements, or two flows, alternate, each kind
- * would have one way for itself. The switch draws from a sequence of its own, its salt's. */
-static uint32_t one_of(struct vb_world_switch *sw, uint32_t set,
-                       const struct vb_world_packet *packet)
+/*
+ * Chooses a port of a set. Spraying is random and not round robin: where data and acknowledgements,
+ * or two flows, alternate, each of them would always get the same port. The switch has a random
+ * sequence of its own, seeded by its salt.
+ */
+static uint32_t choose_port(struct vb_world_switch *sw, uint32_t set,
+                            const struct vb_world_packet *packet)
 {
     bool sprays = sw->balance == VB_WORLD_BY_PACKET;
     uint32_t first = sw->set[set], n = sw->set[set + 1] - first;
@@ -198,7 +202,7 @@ static inline uint32_t route(struct vb_world_switch *sw, const struct vb_world_p
     uint32_t port = target < sw->targets ? sw->table[target] : VB_WORLD_NO_PORT;
 
     if (port != VB_WORLD_NO_PORT && port >= VB_WORLD_PORT_SET)
-        port = one_of(sw, port - VB_WORLD_PORT_SET, packet);
+        port = choose_port(sw, port - VB_WORLD_PORT_SET, packet);
     return port != VB_WORLD_NO_PORT && sw->port[port] != VB_WORLD_NONE ? sw->port[port]
                                                                        : VB_WORLD_NONE;
 }
@@ -232,9 +236,9 @@ static void switch_mark(struct vb_world *world, const struct vb_world_marking *m
     }
 }
 
-/* FECN is a bit of the BTH (IBA 9.2.2, byte 4). Which of those that may get it do is by lot. */
-static void notify(struct vb_world *world, const struct vb_world_switch *sw,
-                   struct vb_world_packet *packet, struct vb_world_port *out)
+/* Sets FECN (IBA 9.2.2: the top bit of byte 4 of the BTH), with a probability by Marking_Rate. */
+static void mark_fecn(struct vb_world *world, const struct vb_world_switch *sw,
+                      struct vb_world_packet *packet, struct vb_world_port *out)
 {
     uint32_t rate = sw->config.fecn_rate;
 
@@ -244,7 +248,7 @@ static void notify(struct vb_world *world, const struct vb_world_switch *sw,
     ++out->traffic.marked;
 }
 
-static uint64_t held_by(const struct vb_world_lane *input)
+static uint64_t input_bytes(const struct vb_world_lane *input)
 {
     return (uint64_t)input->held *
            (input->input_flow_control == VB_WORLD_CREDITS ? VB_WORLD_CREDIT_BLOCK : 1);
@@ -255,7 +259,7 @@ static bool is_in_victim_mask(const struct vb_world_switch *sw, const struct vb_
     return (sw->config.fecn_to_hosts && !out->to_switch) || (sw->victim && sw->victim[out->number]);
 }
 
-/* Is the packet, which is to wait for this lane, one of those that make or meet congestion? */
+/* Is a packet that is to join this lane's queue part of a congestion (enum vb_world_fecn)? */
 static bool is_congested(struct vb_world *world, const struct vb_world_switch *sw,
                          const struct vb_world_port *in, struct vb_world_port *out, uint32_t lane,
                          const struct vb_world_packet *packet)
@@ -263,7 +267,7 @@ static bool is_congested(struct vb_world *world, const struct vb_world_switch *s
     const struct vb_world_lane *queue = &out->lanes->lane[lane];
 
     if (sw->config.fecn_at == VB_WORLD_FECN_INPUT)
-        return held_by(&in->lanes->lane[packet->lane]) > sw->fecn;
+        return input_bytes(&in->lanes->lane[packet->lane]) > sw->fecn;
     if (queue->bytes <= sw->fecn)
         return false;
     if (sw->config.fecn_at == VB_WORLD_FECN_OUTPUT || is_in_victim_mask(sw, out))
@@ -279,30 +283,33 @@ static uint64_t switch_smaller(uint64_t a, uint64_t b)
 
 /* ---- one lossy queue for each port ----------------------------------------------------------- */
 
-uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_world_port *port)
+uint64_t vb_world_switch_others_queue(const struct vb_world *world,
+                                      const struct vb_world_port *port)
 {
-    uint64_t queue = vb_world_backlog(world, port), promised = 0;
+    uint64_t queue = vb_world_backlog(world, port), reserved = 0;
 
-    for (uint32_t i = port->promised ? port->flight_first : VB_WORLD_NONE; i != VB_WORLD_NONE;) {
+    for (uint32_t i = port->reserved_buffer ? port->flight_first : VB_WORLD_NONE;
+         i != VB_WORLD_NONE;) {
         const struct vb_world_packet *at = vb_world_packet_at(world, i);
         uint64_t sending = at->bytes * 8 * VB_WORLD_SECOND / port->rate + 1;
 
-        if ((at->flags & VB_WORLD_PROMISED) && at->at >= world->now + port->delay + sending)
-            promised += at->bytes;
+        if ((at->flags & VB_WORLD_RESERVED) && at->at >= world->now + port->delay + sending)
+            reserved += at->bytes;
         i = at->next;
     }
-    return queue - switch_smaller(queue, switch_smaller(promised, port->promised));
+    return queue - switch_smaller(queue, switch_smaller(reserved, port->reserved_buffer));
 }
 
-/* Is there room at this port? What is promised there is for those that it is promised to. */
+/* Is there room at this port? Reserved buffer is for the packets of its flows alone. */
 static bool fits_port(const struct vb_world *world, const struct vb_world_switch *sw,
                       const struct vb_world_port *port, const struct vb_world_packet *packet,
                       uint64_t queue)
 {
     if (queue + packet->bytes > sw->buffer)
         return false;
-    return !port->promised || packet->flags & VB_WORLD_PROMISED ||
-           vb_world_switch_others(world, port) + packet->bytes + port->promised <= sw->buffer;
+    return !port->reserved_buffer || packet->flags & VB_WORLD_RESERVED ||
+           vb_world_switch_others_queue(world, port) + packet->bytes + port->reserved_buffer <=
+               sw->buffer;
 }
 
 static void forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t out,
@@ -318,11 +325,11 @@ static void forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t
     }
     switch_mark(world, &sw->mark, queue, at, port);
     if (__builtin_expect(sw->fecn && queue > sw->fecn, 0))
-        notify(world, sw, at, port);
+        mark_fecn(world, sw, at, port);
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
     vb_world_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
-    if (__builtin_expect(world->traces, 0)) /* as it was when the packet came */
+    if (__builtin_expect(world->traces, 0)) /* the queue before the packet came */
         vb_world_telemetry_add(world, out, packet, queue, queue + at->bytes);
 }
 
@@ -330,27 +337,27 @@ static void forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t
 
 static bool switch_has_room(const struct vb_world_switch *sw, uint32_t bytes)
 {
-    return !sw->buffer || sw->used + bytes <= vb_world_switch_open(sw);
+    return !sw->buffer || sw->used + bytes <= vb_world_switch_unreserved(sw);
 }
 
-/* Dynamic thresholds (Choudhury and Hahne, 1998): a queue may have a part of what is free. */
+/* Dynamic thresholds (Choudhury and Hahne, 1998): the limit is a part of the free buffer. */
 static uint64_t threshold(const struct vb_world_switch *sw, double alpha)
 {
-    uint64_t open = vb_world_switch_open(sw), left = open > sw->used ? open - sw->used : 0;
+    uint64_t open = vb_world_switch_unreserved(sw), left = open > sw->used ? open - sw->used : 0;
     double most = alpha * (double)left;
 
     return sw->buffer && alpha > 0 && most < 0x1p63 ? (uint64_t)most : UINT64_MAX;
 }
 
-/* A packet that is sent again while the first one is on its way may exceed the promise: then it is
- * treated as any other. */
-static bool admit_promised(struct vb_world_switch *sw, struct vb_world_packet *packet)
+/* A retransmission while the first packet is under way may exceed the reservation: then the packet
+ * is admitted as any other. */
+static bool admit_reserved(struct vb_world_switch *sw, struct vb_world_packet *packet)
 {
-    if (sw->kept + packet->bytes <= sw->promised) {
-        sw->kept += packet->bytes;
+    if (sw->reserved_used + packet->bytes <= sw->reserved) {
+        sw->reserved_used += packet->bytes;
         return true;
     }
-    packet->flags &= (uint8_t)~VB_WORLD_PROMISED;
+    packet->flags &= (uint8_t)~VB_WORLD_RESERVED;
     return false;
 }
 
@@ -360,7 +367,7 @@ static bool admit_lossy(struct vb_world *world, struct vb_world_switch *sw, uint
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t bytes = at->bytes;
 
-    if (__builtin_expect(at->flags & VB_WORLD_PROMISED, 0) && admit_promised(sw, at))
+    if (__builtin_expect(at->flags & VB_WORLD_RESERVED, 0) && admit_reserved(sw, at))
         return true;
     if (switch_has_room(sw, bytes) && queue + bytes <= threshold(sw, sw->config.lane[lane].alpha)) {
         sw->used += bytes;
@@ -370,13 +377,13 @@ static bool admit_lossy(struct vb_world *world, struct vb_world_switch *sw, uint
     return false;
 }
 
-/* How many of the next `bytes` of an input do not go into its headroom. */
+/* How many of the next `bytes` of an input go into the shared buffer, and not into the headroom. */
 static uint32_t switch_share(const struct vb_world_switch *sw,
                              const struct vb_world_class_config *config,
                              const struct vb_world_lane *input, uint32_t bytes)
 {
     uint64_t stop = config->stop ? config->stop : threshold(sw, config->alpha);
-    uint64_t open = sw->buffer ? vb_world_switch_open(sw) : UINT64_MAX;
+    uint64_t open = sw->buffer ? vb_world_switch_unreserved(sw) : UINT64_MAX;
     uint64_t left = stop - switch_smaller(stop, input->held - input->above);
 
     left = switch_smaller(left, open - switch_smaller(open, sw->used));
@@ -384,9 +391,9 @@ static uint32_t switch_share(const struct vb_world_switch *sw,
 }
 
 /*
- * What does not fit below an input's threshold, or into the shared buffer, goes into the input's
- * own headroom, and stays counted there: a threshold that shrinks takes nothing of it away (the
- * headroom of each priority group in a shared-buffer switch). It is empty whenever a pause ends.
+ * Bytes above an input's threshold, or for which the shared buffer has no room, go into the input's
+ * headroom, and stay there when the threshold changes (as in switches with a headroom for each
+ * priority group). A pause ends when the headroom is empty.
  */
 static bool admit_paused(struct vb_world *world, struct vb_world_switch *sw, uint32_t lane,
                          struct vb_world_port *in, uint32_t packet)
@@ -408,7 +415,7 @@ static bool admit_paused(struct vb_world *world, struct vb_world_switch *sw, uin
     return true;
 }
 
-/* The headroom is free again before what is shared. */
+/* Departing bytes free the headroom first. */
 static void release_paused(struct vb_world *world, struct vb_world_switch *sw, uint32_t lane,
                            struct vb_world_port *in, uint32_t bytes)
 {
@@ -462,7 +469,7 @@ static void queue_packet(struct vb_world *world, struct vb_world_switch *sw,
     if (lane < sw->lanes)
         switch_mark(world, &sw->config.lane[lane].mark, queue, at, port);
     if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
-        notify(world, sw, at, port);
+        mark_fecn(world, sw, at, port);
     at->input = in->number;
     vb_world_lanes_put(world, out, lane, sw->config.turns == VB_WORLD_BY_INPUT ? in->number : 0,
                        packet);
@@ -489,20 +496,20 @@ void vb_world_switch_pass_on(struct vb_world *world, struct vb_world_switch *sw,
         forward(world, sw, out, packet);
 }
 
-/* A router takes one of the hop limit, and passes nothing on of which none is left (RFC 1812). */
-static bool may_hop(struct vb_world_packet *packet)
+/* Decrements the hop limit. False: it is 0 now, and the packet is dropped (RFC 1812). */
+static bool decrement_hops(struct vb_world_packet *packet)
 {
     return --packet->hops != 0;
 }
 
-/* A router does not take a flooded packet, which has another address than the router's. */
-static bool is_for_others(const struct vb_world_packet *packet)
+/* A router drops a flooded packet, whose link-layer address is not its own. */
+static bool is_flooded(const struct vb_world_packet *packet)
 {
     return packet->flags & VB_WORLD_FLOODED;
 }
 
-static void go_nowhere(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                       uint32_t packet)
+static void forward_unknown(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
+                            uint32_t packet)
 {
     const struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
@@ -512,18 +519,18 @@ static void go_nowhere(struct vb_world *world, struct vb_world_switch *sw, uint3
         vb_world_switch_discard(world, &world->port[in], packet, VB_WORLD_DROP_ROUTE);
 }
 
-/* True: it was dropped. An extender is part of a link, and no router. */
-static bool is_turned_away(struct vb_world *world, const struct vb_world_switch *sw, uint32_t in,
-                           uint32_t packet)
+/* What a router drops before it forwards. True: it was dropped. An extender is no router. */
+static bool is_dropped(struct vb_world *world, const struct vb_world_switch *sw, uint32_t in,
+                       uint32_t packet)
 {
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
     enum vb_world_drop_reason reason = VB_WORLD_DROPS;
 
     if (sw->config.extender)
         return false;
-    if (world->hop_limit && !may_hop(at))
+    if (world->hop_limit && !decrement_hops(at))
         reason = VB_WORLD_DROP_HOPS;
-    else if (is_for_others(at))
+    else if (is_flooded(at))
         reason = VB_WORLD_DROP_ROUTE;
     if (reason != VB_WORLD_DROPS)
         vb_world_switch_discard(world, &world->port[in], packet, reason);
@@ -536,8 +543,7 @@ void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, 
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t out, target = at->target;
 
-    if (__builtin_expect(world->hop_limit || world->floods, 0) &&
-        is_turned_away(world, sw, in, packet))
+    if (__builtin_expect(world->hop_limit || world->floods, 0) && is_dropped(world, sw, in, packet))
         return;
     if (__builtin_expect(at->level_marks & VB_WORLD_TO_GROUP, 0)) {
         vb_world_switch_replicate(world, sw, in, packet);
@@ -549,13 +555,13 @@ void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, 
     if (__builtin_expect(out == VB_WORLD_NONE, 0)) /* an extender has no table */
         out = vb_world_switch_through(world, sw, in);
     if (__builtin_expect(out == VB_WORLD_NONE, 0))
-        go_nowhere(world, sw, in, packet);
+        forward_unknown(world, sw, in, packet);
     else
         vb_world_switch_pass_on(world, sw, in, out, packet);
 }
 
 void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t input,
-                          uint32_t lane, uint32_t bytes, bool promised, uint64_t at)
+                          uint32_t lane, uint32_t bytes, bool reserved, uint64_t at)
 {
     struct vb_world_port *in = &world->port[sw->port[input]];
     struct vb_world_lane *from = &in->lanes->lane[lane];
@@ -567,8 +573,8 @@ void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, ui
     }
     if (from->input_flow_control == VB_WORLD_VL15)
         return;
-    if (__builtin_expect(promised && from->input_flow_control == VB_WORLD_LOSSY, 0)) {
-        sw->kept -= bytes;
+    if (__builtin_expect(reserved && from->input_flow_control == VB_WORLD_LOSSY, 0)) {
+        sw->reserved_used -= bytes;
         return;
     }
     if (from->input_flow_control == VB_WORLD_PAUSES)

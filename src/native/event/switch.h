@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A switch: forwarding, and whether a packet finds room. Without lanes it has one lossy queue for
- * each port, with a limit of its own; with lanes (lanes.h) each of them is lossy, or lossless by
- * credits or by pauses, whatever the others are.
+ * A switch: forwarding tables, and admission of packets to buffers. Without lanes it has one lossy
+ * queue for each port, with a limit of its own. With lanes (lanes.h) each lane is lossy, or
+ * lossless by credits or by pauses, independently of the others.
  */
 #ifndef VB_EVENT_SWITCH_H
 #define VB_EVENT_SWITCH_H
@@ -12,70 +12,68 @@
 struct vb_world_detour;
 
 enum vb_world_balance {
-    VB_WORLD_BY_FLOW = 0, /* a hash of source, target and QP: the packets of a flow together */
-    VB_WORLD_BY_PACKET,   /* each packet by chance (Dixit, Prakash, Hu and Kompella, 2013) */
+    VB_WORLD_BY_FLOW = 0, /* by a hash of source, target and QP (ECMP) */
+    VB_WORLD_BY_PACKET,   /* at random for each packet (Dixit, Prakash, Hu and Kompella, 2013) */
 };
 
 enum vb_world_turns {
-    VB_WORLD_BY_INPUT = 0, /* an output takes a packet of each input in turn (a crossbar) */
-    VB_WORLD_BY_ARRIVAL, /* an output has one queue, whoever its packets came by (shared memory) */
+    VB_WORLD_BY_INPUT = 0, /* an output serves its inputs round robin (a crossbar) */
+    VB_WORLD_BY_ARRIVAL,   /* an output has one queue for all inputs (shared memory) */
 };
 
 /*
- * What is looked at before a packet gets FECN. At the root of a congestion a lane has credits, and
- * its victims have none (IBA A10.2.1.1.1).
+ * The queue that decides whether a packet gets FECN. At the root of a congestion a lane has
+ * credits, and at its victims it has none (IBA A10.2.1.1.1).
  */
 enum vb_world_fecn {
-    VB_WORLD_FECN_ROOT =
-        0,                /* the queue that it joins, if its lane may send or Victim_Mask has it */
-    VB_WORLD_FECN_OUTPUT, /* that queue, of victims too: as with each bit of Victim_Mask set */
-    VB_WORLD_FECN_INPUT,  /* what its input holds, wherever it is to go */
+    VB_WORLD_FECN_ROOT = 0, /* the output queue, if its lane may send or is in Victim_Mask */
+    VB_WORLD_FECN_OUTPUT,   /* the output queue, as if all ports were in Victim_Mask */
+    VB_WORLD_FECN_INPUT,    /* the input buffer, whichever output its packets have */
 };
 
 struct vb_world_marking {
-    uint32_t low, high; /* bytes of the queue: none is marked up to `low`, with `most` at `high` */
-    double most; /* chance of a mark at `high`; above it all are marked; low = high = 0: none */
+    uint32_t low, high; /* bytes of the queue: Kmin, Kmax; both 0: nothing is marked */
+    double most;        /* Pmax: the probability at `high`; above all packets are marked */
 };
 
 struct vb_world_class_config {
     struct vb_world_lane_config flow;
     struct vb_world_marking mark;
-    double alpha;   /* lossy: at most so many times the free shared buffer in one queue; 0: any */
-    uint32_t stop;  /* pauses: bytes of one input at which its sender is paused */
-    uint32_t go;    /* pauses: bytes at which a paused sender may go on */
-    uint32_t spare; /* headroom of each input, beside the buffer: bytes that may still come */
+    double alpha;   /* lossy: the limit of a queue is alpha times the free shared buffer; 0: none */
+    uint32_t stop;  /* pauses: bytes of one input at which its sender is paused (XOFF) */
+    uint32_t go;    /* pauses: bytes at which a paused sender may go on (XON) */
+    uint32_t spare; /* pauses: bytes of headroom of each input, beside the shared buffer */
 };
 
 struct vb_world_switch_config {
     uint32_t ports;
     uint32_t lanes;  /* 0: one lossy queue for each port */
-    uint64_t buffer; /* bytes; for each port without lanes, shared by all with them; 0: no limit */
+    uint64_t buffer; /* bytes: of each port without lanes, shared with lanes; 0: no limit */
     struct vb_world_marking mark; /* without lanes */
     struct vb_world_class_config lane[VB_WORLD_LANES];
     struct vb_world_arbiter_tables tables;
     enum vb_world_balance balance;
     enum vb_world_turns turns;
-    uint32_t cut_through; /* bytes after which a packet is passed on; 0: when all of it is there */
-    uint64_t lifetime;    /* ps at the head of a queue; 0: for ever */
+    uint32_t cut_through; /* bytes after which a packet is forwarded; 0: store and forward */
+    uint64_t lifetime;    /* ps at the head of a queue (HOQLife); 0: no limit */
     uint32_t fecn;        /* bytes above which packets get FECN; 0: never */
     enum vb_world_fecn fecn_at;
     uint32_t fecn_rate; /* Marking_Rate: the mean number of packets between two that get it */
-    bool
-        fecn_to_hosts; /* VB_WORLD_FECN_ROOT: at ports to hosts the packets of victims get it too */
+    bool fecn_to_hosts; /* VB_WORLD_FECN_ROOT: the ports to hosts are in Victim_Mask */
     /*
-     * A range extender: what comes by one of its two ports leaves by the other. These are the bytes
-     * of buffer of each lane for what comes by port 1 from the other one of the pair, which has
-     * credits for all of them: between the two FCCL's window does not hold. 0: a switch.
+     * A range extender: packets that come by one of its two ports leave by the other. The number is
+     * the buffer of each lane at port 1, the port to the other extender, which has credits for all
+     * of it: FCCL's window does not apply between the two. 0: a switch.
      */
     uint32_t extender;
-    bool floods; /* what has no port in the table leaves by all ports but the one it came by */
-    uint32_t management; /* bytes of each output's queue for VL15; 0: there is none */
-    struct vb_world_watchdog_config watchdog; /* of lanes with pauses; detect 0: there is none */
+    bool floods;         /* packets without a route leave by all ports but their own */
+    uint32_t management; /* bytes of each output's queue for VL15; 0: no VL15 */
+    struct vb_world_watchdog_config watchdog; /* of lanes with pauses; detect 0: none */
 };
 
 enum { VB_WORLD_NO_PORT = 0xffff, VB_WORLD_PORT_SET = 0x8000 };
 
-/* By which ports packets of a multicast group leave, but for the one by which they came. */
+/* The ports of a multicast group. A packet leaves by all of them but the one by which it came. */
 struct vb_world_group {
     uint16_t *port;
     uint32_t count;
@@ -83,24 +81,24 @@ struct vb_world_group {
 
 struct vb_world_switch {
     uint16_t *table; /* by host: a port, VB_WORLD_NO_PORT, or VB_WORLD_PORT_SET + a set of ports */
-    uint32_t *port;  /* the node's */
-    struct vb_world_detour *detour; /* NULL: none; all packets take the ways of the table */
+    uint32_t *port;  /* by number: index in vb_world.port (vb_world_node.port) */
+    struct vb_world_detour *detour; /* NULL: all packets follow the table */
     uint32_t targets;               /* length of the table */
     uint32_t lanes, fecn;
     enum vb_world_balance balance;
     uint64_t buffer;
     struct vb_world_marking mark;
-    uint64_t used;     /* bytes of the shared buffer, in which headroom has no part */
-    uint64_t promised; /* of the buffer, to flows; without lanes of all ports' together */
-    uint64_t kept;     /* with lanes: of packets in what was promised */
-    uint32_t *set;     /* where each set begins in `member`; one more than there are sets */
+    uint64_t used;          /* bytes of the shared buffer, without headroom */
+    uint64_t reserved;      /* bytes that flows have reserved, at all ports together */
+    uint64_t reserved_used; /* with lanes: bytes of packets in the reserved buffer */
+    uint32_t *set; /* the begin of each set of ports in `member`, and the end of the last */
     uint16_t *member;
     uint32_t sets;
     uint64_t salt;
-    uint64_t sprayed; /* packets that took one of several ways by chance */
+    uint64_t sprayed; /* packets that chose one of several ports at random */
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
-    bool by_lane;     /* lane_of has a packet's lane in place of its level */
-    bool *victim;     /* Victim_Mask, by port; NULL: none is in it, but by fecn_to_hosts */
+    bool by_lane;     /* lane_of is indexed by the packet's lane in place of its level */
+    bool *victim;     /* Victim_Mask, by port; NULL: empty, but see fecn_to_hosts */
     struct vb_world_group *group;
     uint32_t groups;
     struct vb_world_group everywhere; /* all ports, of a switch that floods */
@@ -113,21 +111,21 @@ int vb_world_switch_create(const struct vb_world_switch_config *config,
 void vb_world_switch_destroy(struct vb_world_switch *sw);
 
 /*
- * Row h of `ports`, `width` of them, are the ports that lead to host h; -1 ends it. -EINVAL: more
- * than 32767 different rows; -ENOMEM.
+ * Row h of `ports` has up to `width` ports for packets to host h; -1 ends it. -EINVAL: more than
+ * 32767 different rows with several ports; -ENOMEM.
  */
 int vb_world_switch_set_routes(struct vb_world_switch *sw, const int32_t *ports, uint32_t targets,
                                uint32_t width);
 /*
- * `lanes`: [input][output][16] of them, by level, or by the lane that a packet came by. -EINVAL: no
- * such lane.
+ * `lanes` is [input][output][16]: the output lane by service level, or with `by_lane` by the input
+ * lane. -EINVAL: no such lane; -ENOMEM.
  */
 int vb_world_switch_set_lanes(struct vb_world_switch *sw, const uint8_t *lanes, bool by_lane);
 
 /* Puts a port into Victim_Mask. -ENOMEM. */
 int vb_world_switch_set_victim(struct vb_world_switch *sw, uint32_t port);
 
-/* The lane on the next link, for ports with these numbers of the switch. */
+/* The lane on the next link. `input` and `output` are numbers of the switch's ports. */
 static inline uint32_t vb_world_switch_lane(const struct vb_world_switch *sw, uint32_t input,
                                             uint32_t output, uint32_t lane, uint32_t level)
 {
@@ -139,57 +137,76 @@ static inline uint32_t vb_world_switch_lane(const struct vb_world_switch *sw, ui
 }
 
 /*
- * The port of the world by which the switch passes a packet on that came by port `in` of the world;
- * VB_WORLD_NONE: none.
+ * The port by which the switch forwards a packet that came by port `in`, both as indices of
+ * vb_world.port; VB_WORLD_NONE: none.
  */
 uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_world_switch *sw,
                                uint32_t in, const struct vb_world_packet *packet);
+
+/* The first port in the table for packets to a host, as an index of vb_world.port; VB_WORLD_NONE.
+ */
+static inline uint32_t vb_world_switch_first_port(const struct vb_world_switch *sw, uint32_t host)
+{
+    uint32_t port = host < sw->targets ? sw->table[host] : VB_WORLD_NO_PORT;
+
+    if (port == VB_WORLD_NO_PORT)
+        return VB_WORLD_NONE;
+    if (port >= VB_WORLD_PORT_SET)
+        port = sw->member[sw->set[port - VB_WORLD_PORT_SET]];
+    return sw->port[port];
+}
+
 /* The other port of a range extender; VB_WORLD_NONE: it is a switch. */
 static inline uint32_t vb_world_switch_through(const struct vb_world *world,
                                                const struct vb_world_switch *sw, uint32_t in)
 {
     return sw->config.extender ? sw->port[1 - world->port[in].number] : VB_WORLD_NONE;
 }
-/* The switch has these ports. -ENOMEM. */
+
+/* Sets the ports of a multicast group; the switch has them. -ENOMEM. */
 int vb_world_switch_set_group(struct vb_world_switch *sw, uint32_t group, const uint16_t *ports,
                               uint32_t count);
 
 void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                             uint32_t packet);
-/* A packet that had come by that port and lane, promised its room or not, is gone at `at`. */
+/*
+ * A packet that came by that port and lane has left at the time `at`: its room becomes free.
+ * `reserved`: it was in a reserved buffer.
+ */
 void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t input,
-                          uint32_t lane, uint32_t bytes, bool promised, uint64_t at);
-/* The same for one of the keeper's copies: their room is free when the last of them has left. */
+                          uint32_t lane, uint32_t bytes, bool reserved, uint64_t at);
+/* The same for a copy; the keeper's room becomes free when its last copy has left. */
 void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t keeper,
                                uint64_t at);
-/* multicast.c: a packet for a group that came by port `in`. */
+/* multicast.c: forwards a packet for a group that came by port `in`. */
 void vb_world_switch_replicate(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                                uint32_t packet);
-/* multicast.c: nobody knows where its target is. */
+/* multicast.c: forwards a packet without a route by all ports. */
 void vb_world_switch_flood(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                            uint32_t packet);
-/* Bytes of the shared buffer that are neither promised nor hold promised packets. */
-static inline uint64_t vb_world_switch_open(const struct vb_world_switch *sw)
+/* Bytes of the shared buffer that are not reserved. */
+static inline uint64_t vb_world_switch_unreserved(const struct vb_world_switch *sw)
 {
-    uint64_t taken = sw->promised > sw->kept ? sw->promised : sw->kept;
+    uint64_t taken = sw->reserved > sw->reserved_used ? sw->reserved : sw->reserved_used;
 
     return sw->buffer > taken ? sw->buffer - taken : 0;
 }
 
 /*
- * Bytes of a port's queue, without lanes, that are others' than those it is promised to: its
- * promised packets take none of their share. One that is being sent counts as others'.
+ * Without lanes: the bytes of a port's queue that are not in reserved buffer. A packet that is
+ * being sent counts as one of them.
  */
-uint64_t vb_world_switch_others(const struct vb_world *world, const struct vb_world_port *port);
+uint64_t vb_world_switch_others_queue(const struct vb_world *world,
+                                      const struct vb_world_port *port);
 
-/* Passes one of the copies on, for multicast.c; `out` is a port of the world. */
+/* Forwards a packet by `out`, an index of vb_world.port. */
 void vb_world_switch_pass_on(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                              uint32_t out, uint32_t packet);
-/* False: there is no room, and the packet was dropped. */
+/* Finds room in a buffer. False: there is none, and the packet was dropped. */
 bool vb_world_switch_admit(struct vb_world *world, struct vb_world_switch *sw,
                            struct vb_world_port *in, struct vb_world_port *out, uint32_t queue,
                            uint32_t packet);
-/* It goes no further, and was let in nevertheless. */
+/* Drops a packet that was not admitted, and returns its credits. */
 void vb_world_switch_discard(struct vb_world *world, struct vb_world_port *in, uint32_t packet,
                              enum vb_world_drop_reason reason);
 

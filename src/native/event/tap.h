@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A tap on a link: a function that sees each packet at the end of the link, with what became of it.
- * The captures of sim are its only user.
+ * A tap is a function that is called for each packet at the end of a link. The captures of sim set
+ * taps.
  */
 #ifndef VB_EVENT_TAP_H
 #define VB_EVENT_TAP_H
@@ -9,15 +9,15 @@
 #include "event/world.h"
 
 struct vb_world_tap {
-    /* `port` sent it. `fate`: why it was lost on the way, or VB_WORLD_DROPS: it was not. */
+    /* `port` sent the packet. `fate`: why the link lost it; VB_WORLD_DROPS: it arrived. */
     void (*see)(void *context, uint32_t port, const struct vb_world_packet *packet,
                 enum vb_world_drop_reason fate);
     void *context;
 };
 
 /*
- * Both directions of the link at this port; the tap stays its owner's. A link that nobody looks at
- * is none the slower. -EINVAL: nothing is plugged in there; -EBUSY: somebody looks already.
+ * Taps both directions of the link at this port. The caller keeps `tap` alive as long as the world.
+ * -EINVAL: the port has no link; -EBUSY: the link has a tap.
  */
 int vb_world_add_tap(struct vb_world *world, uint32_t node, uint32_t port,
                      const struct vb_world_tap *tap);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The records of telemetry, one for each packet of the pool. Hosts begin a record, and each switch
- * that the packet leaves adds a hop.
+ * The telemetry records, one for each packet of the pool. Hosts begin a record, and switch.c and
+ * lanes.c add a hop when a packet leaves a switch.
  */
 #include "event/telemetry.h"
 

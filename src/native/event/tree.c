@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A multicast group's tree: from the switch of one member, by shortest ways, to those of all
- * others. A switch that is not in it has one port of the group, which leads towards the tree: so
- * senders need not be members.
+ * The spanning tree of a multicast group: shortest paths from the switch of the first member to
+ * those of all others. A switch outside of the tree has one port of the group, which leads to the
+ * tree, so that senders need not be members. sim calls vb_world_set_tree.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -13,13 +13,13 @@
 enum { UNKNOWN = VB_WORLD_NO_PORT, ROOT = VB_WORLD_NO_PORT - 1 };
 
 struct tree {
-    uint32_t *order; /* switches, from the root on */
+    uint32_t *order; /* switches in breadth-first order from the root */
     uint32_t count;
     uint16_t *up; /* by node: a switch's port towards the root */
-    bool *leads;  /* by node: it is a member, or has one below it */
+    bool *leads;  /* by node: it is a member, or a member is below it */
 };
 
-/* The port at the other end of a cable; NULL: there is none. */
+/* The port at the other end of the link; NULL: there is no link. */
 static const struct vb_world_port *far_end(const struct vb_world *world, uint32_t node,
                                            uint32_t port)
 {
@@ -82,7 +82,7 @@ static void tree_mark(const struct vb_world *world, struct tree *tree)
     }
 }
 
-/* All members' switches, of which the first is the root. -EHOSTUNREACH: one is apart. */
+/* Spans all members' switches; the first is the root. -EHOSTUNREACH: one is not connected. */
 static int tree_span(const struct vb_world *world, struct tree *tree, const uint32_t *members,
                      uint32_t count)
 {
@@ -91,7 +91,7 @@ static int tree_span(const struct vb_world *world, struct tree *tree, const uint
 
         tree->leads[members[i]] = true;
         if (!far)
-            continue; /* its packets go nowhere, or to the one host that it is plugged into */
+            continue; /* it has no link, or a link to another host */
         if (!tree->count)
             tree_grow(world, tree, far->node);
         if (tree->up[far->node] == UNKNOWN)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The watchdog against pause storms, and hosts that cause one. lanes.c calls the watchdog before a
- * port chooses a lane; the run calls vb_world_storm_pause.
+ * The PFC watchdog, and hosts that cause a pause storm. lanes.c calls the watchdog before a port
+ * chooses a lane; run.c calls vb_world_storm_pause.
  */
 #include "event/watchdog.h"
 
@@ -24,24 +24,24 @@ struct vb_world_watchdog *vb_world_watchdog_create(const struct vb_world_watchdo
     return made;
 }
 
-void vb_world_watchdog_note(struct vb_world_lanes *lanes, const struct vb_world_control *word)
+void vb_world_watchdog_note(struct vb_world_lanes *lanes, const struct vb_world_control *record)
 {
-    struct vb_world_watched_lane *guard = &lanes->watchdog->guard[word->lane];
-    struct vb_world_lane *lane = &lanes->lane[word->lane];
-    bool was_paused = guard->paused_from != VB_WORLD_NEVER && word->at <= guard->paused_to;
+    struct vb_world_watched_lane *guard = &lanes->watchdog->guard[record->lane];
+    struct vb_world_lane *lane = &lanes->lane[record->lane];
+    bool was_paused = guard->paused_from != VB_WORLD_NEVER && record->at <= guard->paused_to;
 
-    if (word->at >= guard->paused_to + lanes->watchdog->config.restore)
+    if (record->at >= guard->paused_to + lanes->watchdog->config.restore)
         guard->acts = false;
-    guard->paused_to = lane->paused_until; /* for the end of a pause, this very time */
-    if (!word->value)
+    guard->paused_to = lane->paused_until; /* = record->at when the pause ends */
+    if (!record->value)
         guard->paused_from = VB_WORLD_NEVER;
     else if (!was_paused)
-        guard->paused_from = word->at;
+        guard->paused_from = record->at;
     if (guard->acts && lanes->watchdog->config.forward)
         lane->paused = false;
 }
 
-/* Since the pause began, or, later, since the packet that is first became so. */
+/* The time counts from the pause's begin, or from when the first packet became first, if later. */
 uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_world_lanes *lanes,
                                uint32_t lane)
 {
@@ -54,7 +54,7 @@ uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_wor
            lanes->watchdog->config.detect;
 }
 
-/* Has the watchdog to do with this lane, now? */
+/* Is there a storm on this lane now? */
 static bool acts_on(struct vb_world *world, struct vb_world_port *port, uint32_t lane)
 {
     const struct vb_world_watchdog_config *config = &port->lanes->watchdog->config;
@@ -94,7 +94,7 @@ struct vb_world_storm {
     uint64_t end;
 };
 
-/* One without an end moves nothing: a run may be over while it goes on. */
+/* A storm without end does not keep a run from ending. */
 static void watchdog_plan(struct vb_world *world, uint32_t number, uint64_t at)
 {
     bool endless = world->storm[number].end == VB_WORLD_NEVER;
@@ -111,7 +111,7 @@ void vb_world_storm_pause(struct vb_world *world, uint32_t number)
     struct vb_world_lane *lane = &port->lanes->lane[storm->lane];
     uint64_t next = world->now + vb_world_pause_time(port->rate, VB_WORLD_QUANTA_MAX) / 2;
 
-    lane->refreshing = world->now < storm->end; /* by these events, and no others */
+    lane->refreshing = world->now < storm->end; /* no VB_WORLD_REFRESH event of its own */
     vb_world_lanes_pause(world, port, storm->lane, lane->refreshing ? VB_WORLD_QUANTA_MAX : 0);
     if (lane->refreshing)
         watchdog_plan(world, number, next < storm->end ? next : storm->end);

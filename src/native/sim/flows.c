@@ -61,15 +61,15 @@ uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *
 }
 
 /* Is there one way, on which so much could be promised, even if it is not free now? */
-static int check_promise(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+static int check_reservation(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     struct vb_world_packet like = flow_like_packet(flow);
-    struct vb_world_route *way;
+    struct vb_world_route *route;
     struct vb_world_reservation some = {.buffer = flow->buffer != 0};
-    int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, &some, &way);
+    int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, &some, &route);
 
     if (!error)
-        vb_world_release(sim->world, way, &some);
+        vb_world_release(sim->world, route, &some);
     if (error && error != -EBUSY)
         return error;
     return flow->buffer > vb_sim_buffer_most(sim, flow) ? -ENOSPC : 0;
@@ -87,7 +87,7 @@ static int check_way(const struct vb_sim *sim, const struct vb_sim_flow *flow)
         return -EHOSTUNREACH;
     error = vb_world_reaches(sim->world, from, flow->target);
     if (!error && (flow->reserve || flow->buffer))
-        error = check_promise(sim, flow);
+        error = check_reservation(sim, flow);
     return error ? error
                  : vb_world_reaches(sim->world, sim->host[flow->target]->node, flow->source);
 }
@@ -313,21 +313,21 @@ static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct
     return 0;
 }
 
-static struct vb_world_reservation promise_of(const struct vb_sim_flow *flow)
+static struct vb_world_reservation reservation_of(const struct vb_sim_flow *flow)
 {
     return (struct vb_world_reservation){.rate = flow->reserve, .buffer = flow->buffer};
 }
 
 /* False: it does not start. */
-static bool reserve_way(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
+static bool reserve_route(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
 {
     struct vb_world_packet like = flow_like_packet(flow);
-    struct vb_world_reservation promise = promise_of(flow);
+    struct vb_world_reservation reservation = reservation_of(flow);
     int error;
 
     vb_wire_put24(like.header + 5, qp->shared.dest_qp_num);
-    error = vb_world_reserve(sim->world, vb_sim_qp_host(qp)->node, &like, &promise, &qp->way);
-    qp->promised = flow->buffer != 0;
+    error = vb_world_reserve(sim->world, vb_sim_qp_host(qp)->node, &like, &reservation, &qp->route);
+    qp->has_buffer = flow->buffer != 0;
     if (error == -ENOMEM)
         sim->world->error = error;
     else if (error) /* also, where the routes lead elsewhere than when it was added */
@@ -353,7 +353,7 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
         target->flow = number;
     source->unposted = flow->bytes;
     flow->slot = source->slot;
-    if ((flow->reserve || flow->buffer) && !reserve_way(sim, flow, source))
+    if ((flow->reserve || flow->buffer) && !reserve_route(sim, flow, source))
         return;
     flow->state = VB_FLOW_RUNNING;
     if (flow->type == IBV_QPT_UD) {
@@ -384,7 +384,7 @@ void vb_sim_flows_start(struct vb_sim *sim)
 void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
 {
     struct vb_sim_qp *qp = sim->qp[flow->slot];
-    struct vb_world_reservation promise = promise_of(flow);
+    struct vb_world_reservation reservation = reservation_of(flow);
 
     flow->state = (uint8_t)state;
     if (flow->finish == VB_WORLD_NEVER && state != VB_FLOW_REFUSED) /* of UC and UD it is known */
@@ -392,9 +392,9 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
     if (state == VB_FLOW_DONE || state == VB_FLOW_INCOMPLETE)
         vb_sim_dependencies_release(sim, flow);
     sim->world->is_quiet = --sim->flows_left == 0;
-    if (qp->way)
-        vb_world_release(sim->world, qp->way, &promise);
-    qp->way = NULL;
+    if (qp->route)
+        vb_world_release(sim->world, qp->route, &reservation);
+    qp->route = NULL;
     if (qp->other)
         vb_sim_qp_destroy(qp->other);
     vb_sim_qp_destroy(qp);
@@ -498,7 +498,7 @@ void vb_sim_flows_free(struct vb_sim *sim)
 {
     for (uint32_t i = 0; i < sim->slots; ++i)
         if (sim->qp[i]) {
-            free(sim->qp[i]->way);
+            free(sim->qp[i]->route);
             vb_sim_qp_destroy(sim->qp[i]);
         }
     free(sim->flow);

@@ -120,7 +120,7 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
     const struct vb_congestion *congestion = &sim->config.congestion;
     struct vb_world_port *port;
-    double line, rate, promised = (double)sim->flow[qp->flow].reserve;
+    double line, rate, reserved = (double)sim->flow[qp->flow].reserve;
 
     host_port(vb_sim_qp_host(qp), &port);
     if (!port)
@@ -130,8 +130,8 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
                ? vb_sim_congestion_sent(congestion, &qp->reaction->rate, host_level_of(sim, qp),
                                         line, bytes, sim->world->now)
                : line;
-    if (promised > 0 && promised < rate)
-        rate = promised;
+    if (reserved > 0 && reserved < rate)
+        rate = reserved;
     if (rate >= line)
         return;
     qp->waits_for_rate = true;
@@ -212,8 +212,8 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
     at->level_marks |= qp->marks;
     if (VB_UNLIKELY(world->traces))
         trace(host, qp, packet);
-    if (VB_UNLIKELY(qp->promised) && made->payload_length)
-        at->flags |= VB_WORLD_PROMISED;
+    if (VB_UNLIKELY(qp->has_buffer) && made->payload_length)
+        at->flags |= VB_WORLD_RESERVED;
     at->bytes += vb_sim_grh_bytes(host, qp->marks);
     bytes = at->bytes;
     qp->in_flight += vb_sim_is_unreliable(qp);
@@ -226,7 +226,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
         lane = vb_world_lanes_of(port->lanes, (uint8_t)(made->path->sl << 4 | qp->marks));
         wait_for_lane(qp, port, lane);
     }
-    if ((host->sim->config.congestion.kind || qp->way) && made->payload_length)
+    if ((host->sim->config.congestion.kind || qp->route) && made->payload_length)
         pace(qp, bytes);
     return true;
 }

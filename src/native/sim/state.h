@@ -51,7 +51,7 @@ struct vb_sim_reaction {
 struct vb_sim_qp {
     struct vb_sim_qp *next;           /* in vb_sim_host.held or vb_sim_host.datagrams */
     struct vb_sim_qp *other;          /* the flow's other end */
-    struct vb_world_route *way;       /* of a flow that has reserved bandwidth or buffer; or NULL */
+    struct vb_world_route *route;     /* of a flow that has reserved bandwidth or buffer; or NULL */
     struct vb_sim_reaction *reaction; /* NULL: the world has no congestion control */
     uint64_t unposted;                /* bytes of the flow that are not in the send queue yet */
     uint32_t flow;                    /* index in vb_sim.flow */
@@ -66,7 +66,7 @@ struct vb_sim_qp {
     bool waits_for_bell : 1; /* the adapter has not seen the doorbell yet */
     bool has_turn : 1;       /* it is in vb_sim_host.datagrams */
     bool sent : 1;           /* UC and UD: the last packet has left */
-    bool promised : 1;       /* the flow has reserved buffer */
+    bool has_buffer : 1;     /* the flow has reserved buffer */
     struct vb_qp_shared shared;
     struct vb_qp qp;
 };

@@ -200,8 +200,9 @@ cdef extern from "sim/sim.h" nogil:
     struct vb_world_reservation:
         pass
     int vb_world_reserve(vb_world *world, uint32_t node, const vb_world_packet *packet,
-                         const vb_world_reservation *promise, vb_world_route **way)
-    void vb_world_release(vb_world *world, vb_world_route *way, const vb_world_reservation *promise)
+                         const vb_world_reservation *reservation, vb_world_route **route)
+    void vb_world_release(vb_world *world, vb_world_route *route,
+                          const vb_world_reservation *reservation)
     const char *vb_world_check(const vb_world *world, bint at_rest, char *text, size_t size)
 
     struct vb_engine_config:
