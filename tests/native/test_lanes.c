@@ -56,7 +56,7 @@ static void ready(void *context, uint32_t host)
     --fixture->left[host];
     send(fixture, host, fixture->target[host], fixture->bytes[host]);
     if (fixture->left[host])
-        vb_world_lanes_want(fixture->world, node->port[0]);
+        vb_world_lanes_want_ready(fixture->world, node->port[0]);
 }
 
 /* `index` frames to the target that is set. */

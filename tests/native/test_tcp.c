@@ -178,7 +178,7 @@ static void all_of_it_comes(enum vb_tcp_kind kind)
         CHECK(++rounds < 1000);
     }
     CHECK_EQ(receiver.next, 500);
-    CHECK_EQ(receiver.islands, 0);
+    CHECK_EQ(receiver.runs, 0);
     CHECK_EQ(sender.board.pipe, 0);
     CHECK(lost > 20);
     CHECK(sender.resent >= lost);
@@ -280,7 +280,7 @@ static void blocks_are_the_latest_first(void)
         segment.number = numbers[i];
         CHECK_EQ(deliver(&segment, false, ack), 1);
     }
-    CHECK_EQ(receiver.islands, 3); /* 2, 4 to 6, 8 and 9 */
+    CHECK_EQ(receiver.runs, 3); /* 2, 4 to 6, 8 and 9 */
     CHECK_EQ(ack[0].blocks, 3);
     CHECK_EQ(ack[0].block[0].begin, 2);
     CHECK_EQ(ack[0].block[1].begin, 8);

@@ -10,7 +10,7 @@
 
 enum {
     FIRST_ROOM = 16,
-    SOON = 13, /* entries within 2^13 ps, 8 ns, are told of (vb_world_agenda_watch) */
+    SOON = 13, /* vb_world_agenda_watch reports entries within 2^13 ps, 8 ns */
 };
 
 void vb_world_agenda_free(struct vb_world_agenda *agenda)

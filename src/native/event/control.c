@@ -50,7 +50,7 @@ static int control_make_room(struct vb_world *world, struct vb_world_port *sende
         lanes->control_first = 0;
     if (lanes->control_count < lanes->control_room)
         return 0;
-    vb_world_lanes_absorb(world, sender);
+    vb_world_lanes_apply_control(world, sender);
     return lanes->control_count < lanes->control_room ? 0 : control_grow(lanes);
 }
 
@@ -94,7 +94,7 @@ void vb_world_lane_apply(struct vb_world_lane *lane, const struct vb_world_contr
     }
 }
 
-void vb_world_lanes_absorb(struct vb_world *world, struct vb_world_port *port)
+void vb_world_lanes_apply_control(struct vb_world *world, struct vb_world_port *port)
 {
     struct vb_world_lanes *lanes = port->lanes;
 

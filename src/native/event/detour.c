@@ -106,7 +106,7 @@ static uint64_t queue_before(struct vb_world *world, uint32_t number)
 
     if (!port->lanes)
         return vb_world_backlog(world, port);
-    vb_world_lanes_absorb(world, port);
+    vb_world_lanes_apply_control(world, port);
     for (uint32_t i = 0; i < port->lanes->data; ++i) {
         const struct vb_world_lane *lane = &port->lanes->lane[i];
 

@@ -43,8 +43,7 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_world_detour_co
 void vb_world_detours_free(struct vb_world *world);
 void vb_world_detour_destroy(struct vb_world_detour *detour);
 
-/* The host whose route in the tables a packet follows that came by `in`, an index of vb_world.port.
- */
+/* The host whose route a packet follows that came by `in`, an index of vb_world.port. */
 uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                                 struct vb_world_packet *packet);
 

@@ -267,8 +267,7 @@ uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t 
 
 /* ---- multicast ------------------------------------------------------------------------------- */
 
-/* The ports by which a group's packets come into switches, in the order in which they are followed.
- */
+/* A queue of the ports by which a group's packets come into switches. */
 struct walk {
     uint32_t *port;
     uint32_t count, next;

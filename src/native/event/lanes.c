@@ -285,15 +285,14 @@ static int lanes_choose(struct vb_world *world, struct vb_world_port *port)
 {
     uint32_t bytes[VB_WORLD_LANES], open;
 
-    vb_world_lanes_absorb(world, port);
+    vb_world_lanes_apply_control(world, port);
     open = open_lanes(world, port, bytes);
     if (open & port->lanes->first)
         return __builtin_ctz(open & port->lanes->first);
     return open ? vb_world_arbiter_pick(&port->lanes->arbiter, open, bytes) : VB_WORLD_ARBITER_NONE;
 }
 
-/* Sends a packet if the port is free and one may leave; otherwise a host that wants to is called.
- */
+/* Sends a packet if the port is free; if none may leave, calls a host that wants to send. */
 static void lanes_serve(struct vb_world *world, uint32_t number)
 {
     struct vb_world_port *port = &world->port[number];
@@ -301,7 +300,7 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
     int lane;
 
     if (port->free_at > world->now) {
-        if (lanes->waiting || lanes->wanted)
+        if (lanes->waiting || lanes->wants_ready)
             vb_world_lanes_plan(world, number, port->free_at, false);
         return;
     }
@@ -310,14 +309,14 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
     lane = lanes->waiting ? lanes_choose(world, port) : VB_WORLD_ARBITER_NONE;
     if (lane != VB_WORLD_ARBITER_NONE) {
         lanes_send(world, number, (uint32_t)lane);
-        if (lanes->waiting || lanes->wanted)
+        if (lanes->waiting || lanes->wants_ready)
             vb_world_lanes_plan(world, number, port->free_at, false);
         return;
     }
     if (lanes->waiting)
         wait_for_change(world, number);
-    if (lanes->wanted) {
-        lanes->wanted = false;
+    if (lanes->wants_ready) {
+        lanes->wants_ready = false;
         world->on_host->ready(world->hosts_context, world->node[port->node].host);
     }
 }
@@ -332,11 +331,11 @@ void vb_world_lanes_wake(struct vb_world *world, uint32_t port)
     lanes_serve(world, port);
 }
 
-void vb_world_lanes_want(struct vb_world *world, uint32_t port)
+void vb_world_lanes_want_ready(struct vb_world *world, uint32_t port)
 {
     struct vb_world_port *at = &world->port[port];
 
-    at->lanes->wanted = true;
+    at->lanes->wants_ready = true;
     if (at->free_at > world->now)
         vb_world_lanes_plan(world, port, at->free_at, false);
 }

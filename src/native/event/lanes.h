@@ -60,10 +60,9 @@ struct vb_world_lane {
     uint8_t flow_control; /* enum vb_world_flow_control of the direction in which this port sends */
     bool paused;
     uint64_t paused_until;
-    uint64_t sent; /* blocks (FCTBS) */
-    uint64_t released,
-        arrived; /* blocks that have left, and reached, the receiver, as far as it has said so */
-    uint32_t peer_room; /* blocks of the receiver's buffer */
+    uint64_t sent;              /* blocks (FCTBS) */
+    uint64_t released, arrived; /* blocks that the receiver has reported as freed, as received */
+    uint32_t peer_room;         /* blocks of the receiver's buffer */
     /* packets that came in by this port on this lane: */
     uint8_t input_flow_control;
     bool stopped;    /* the other end is paused by this port */
@@ -96,7 +95,7 @@ struct vb_world_lanes {
     uint32_t first; /* set of the lanes with strict priority */
     uint32_t inputs;
     uint32_t waiting; /* set of the lanes with packets */
-    bool wanted;      /* the host at this port is to be called when the port is free */
+    bool wants_ready; /* the host at this port is to be called when the port is free */
     bool is_guarded;  /* it has a lifetime or a watchdog */
     uint64_t wake_at; /* of the pending event VB_WORLD_WAKE; or VB_WORLD_NEVER */
     uint64_t stalled_since;
@@ -134,7 +133,7 @@ void vb_world_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, ui
 /* Handles the event VB_WORLD_WAKE. */
 void vb_world_lanes_wake(struct vb_world *world, uint32_t port);
 /* The host at this port is to be called when the port is free. */
-void vb_world_lanes_want(struct vb_world *world, uint32_t port);
+void vb_world_lanes_want_ready(struct vb_world *world, uint32_t port);
 /* Drops the first packet of this lane. */
 void vb_world_lanes_drop(struct vb_world *world, uint32_t port, uint32_t lane,
                          enum vb_world_drop_reason reason);
@@ -152,7 +151,7 @@ void vb_world_lanes_pause(struct vb_world *world, struct vb_world_port *port, ui
 /* Handles the event VB_WORLD_REFRESH. */
 void vb_world_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane);
 /* Applies the control records that have arrived. */
-void vb_world_lanes_absorb(struct vb_world *world, struct vb_world_port *port);
+void vb_world_lanes_apply_control(struct vb_world *world, struct vb_world_port *port);
 /* The n-th record that was not applied yet. */
 const struct vb_world_control *vb_world_lanes_control(const struct vb_world_lanes *lanes,
                                                       uint32_t n);

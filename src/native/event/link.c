@@ -51,8 +51,9 @@ static double packet_error_rate(double rate, uint32_t bits)
 
 /* Why the packet is lost: the link was down while it was on it, or bit errors. VB_WORLD_DROPS: it
  * is not lost. */
-static enum vb_world_drop_reason fate_of(struct vb_world *world, const struct vb_world_port *port,
-                                         const struct vb_world_packet *at)
+static enum vb_world_drop_reason loss_reason(struct vb_world *world,
+                                             const struct vb_world_port *port,
+                                             const struct vb_world_packet *at)
 {
     uint64_t time = at->bytes * 8 * VB_WORLD_SECOND / port->rate;
 
@@ -69,13 +70,13 @@ static bool link_delivers(struct vb_world *world, uint32_t number, uint32_t pack
 {
     struct vb_world_port *port = &world->port[number];
     const struct vb_world_packet *at = vb_world_packet_at(world, packet);
-    enum vb_world_drop_reason fate = fate_of(world, port, at);
+    enum vb_world_drop_reason loss = loss_reason(world, port, at);
 
     if (port->tap)
-        port->tap->see(port->tap->context, number, at, fate);
-    if (fate == VB_WORLD_DROPS)
+        port->tap->see(port->tap->context, number, at, loss);
+    if (loss == VB_WORLD_DROPS)
         return true;
-    vb_world_drop(world, port, packet, fate);
+    vb_world_drop(world, port, packet, loss);
     return false;
 }
 

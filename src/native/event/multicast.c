@@ -86,7 +86,7 @@ static void copy_to_ports(struct vb_world *world, struct vb_world_switch *sw,
         passed = --left ? copy_of(world, packet, true) : packet;
         if (passed == VB_WORLD_NONE)
             return;
-        vb_world_switch_pass_on(world, sw, in, out, passed);
+        vb_world_switch_forward(world, sw, in, out, passed);
     }
 }
 
@@ -114,7 +114,7 @@ static void copy_with_keeper(struct vb_world *world, struct vb_world_switch *sw,
             return;
         vb_world_packet_at(world, copy)->keeper = packet;
         vb_world_packet_at(world, copy)->level_marks |= VB_WORLD_COPY;
-        vb_world_switch_pass_on(world, sw, in, out, copy);
+        vb_world_switch_forward(world, sw, in, out, copy);
     }
 }
 
@@ -129,7 +129,7 @@ static void replicate(struct vb_world *world, struct vb_world_switch *sw,
     uint32_t through = vb_world_switch_through(world, sw, in);
 
     if (through != VB_WORLD_NONE)
-        vb_world_switch_pass_on(world, sw, in, through, packet);
+        vb_world_switch_forward(world, sw, in, through, packet);
     else if (!count)
         vb_world_switch_discard(world, &world->port[in], packet, VB_WORLD_DROP_ROUTE);
     else if (count > 1 && (flow_control == VB_WORLD_CREDITS || flow_control == VB_WORLD_PAUSES))

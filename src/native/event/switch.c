@@ -272,7 +272,7 @@ static bool is_congested(struct vb_world *world, const struct vb_world_switch *s
         return false;
     if (sw->config.fecn_at == VB_WORLD_FECN_OUTPUT || is_in_victim_mask(sw, out))
         return true;
-    vb_world_lanes_absorb(world, out);
+    vb_world_lanes_apply_control(world, out);
     return vb_world_lane_is_open(world, queue, packet->bytes);
 }
 
@@ -487,7 +487,7 @@ void vb_world_switch_discard(struct vb_world *world, struct vb_world_port *in, u
     vb_world_drop(world, in, packet, reason);
 }
 
-void vb_world_switch_pass_on(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
+void vb_world_switch_forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                              uint32_t out, uint32_t packet)
 {
     if (sw->lanes)
@@ -557,7 +557,7 @@ void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, 
     if (__builtin_expect(out == VB_WORLD_NONE, 0))
         forward_unknown(world, sw, in, packet);
     else
-        vb_world_switch_pass_on(world, sw, in, out, packet);
+        vb_world_switch_forward(world, sw, in, out, packet);
 }
 
 void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t input,

@@ -26,7 +26,7 @@ enum vb_world_turns {
  * credits, and at its victims it has none (IBA A10.2.1.1.1).
  */
 enum vb_world_fecn {
-    VB_WORLD_FECN_ROOT = 0, /* the output queue, if its lane may send or is in Victim_Mask */
+    VB_WORLD_FECN_ROOT = 0, /* the output queue, if its lane may send or Victim_Mask has its port */
     VB_WORLD_FECN_OUTPUT,   /* the output queue, as if all ports were in Victim_Mask */
     VB_WORLD_FECN_INPUT,    /* the input buffer, whichever output its packets have */
 };
@@ -39,7 +39,7 @@ struct vb_world_marking {
 struct vb_world_class_config {
     struct vb_world_lane_config flow;
     struct vb_world_marking mark;
-    double alpha;   /* lossy: the limit of a queue is alpha times the free shared buffer; 0: none */
+    double alpha;   /* lossy: a queue has at most alpha times the free shared buffer; 0: no limit */
     uint32_t stop;  /* pauses: bytes of one input at which its sender is paused (XOFF) */
     uint32_t go;    /* pauses: bytes at which a paused sender may go on (XON) */
     uint32_t spare; /* pauses: bytes of headroom of each input, beside the shared buffer */
@@ -143,8 +143,7 @@ static inline uint32_t vb_world_switch_lane(const struct vb_world_switch *sw, ui
 uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_world_switch *sw,
                                uint32_t in, const struct vb_world_packet *packet);
 
-/* The first port in the table for packets to a host, as an index of vb_world.port; VB_WORLD_NONE.
- */
+/* The first port for packets to a host, as an index of vb_world.port; or VB_WORLD_NONE. */
 static inline uint32_t vb_world_switch_first_port(const struct vb_world_switch *sw, uint32_t host)
 {
     uint32_t port = host < sw->targets ? sw->table[host] : VB_WORLD_NO_PORT;
@@ -200,7 +199,7 @@ uint64_t vb_world_switch_others_queue(const struct vb_world *world,
                                       const struct vb_world_port *port);
 
 /* Forwards a packet by `out`, an index of vb_world.port. */
-void vb_world_switch_pass_on(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
+void vb_world_switch_forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                              uint32_t out, uint32_t packet);
 /* Finds room in a buffer. False: there is none, and the packet was dropped. */
 bool vb_world_switch_admit(struct vb_world *world, struct vb_world_switch *sw,

@@ -9,9 +9,9 @@
 #include "event/world.h"
 
 struct vb_world_tap {
-    /* `port` sent the packet. `fate`: why the link lost it; VB_WORLD_DROPS: it arrived. */
+    /* `port` sent the packet. `loss`: why the link lost it; VB_WORLD_DROPS: it arrived. */
     void (*see)(void *context, uint32_t port, const struct vb_world_packet *packet,
-                enum vb_world_drop_reason fate);
+                enum vb_world_drop_reason loss);
     void *context;
 };
 

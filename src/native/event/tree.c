@@ -20,8 +20,8 @@ struct tree {
 };
 
 /* The port at the other end of the link; NULL: there is no link. */
-static const struct vb_world_port *far_end(const struct vb_world *world, uint32_t node,
-                                           uint32_t port)
+static const struct vb_world_port *peer_port(const struct vb_world *world, uint32_t node,
+                                             uint32_t port)
 {
     uint32_t number = world->node[node].port[port];
 
@@ -30,9 +30,9 @@ static const struct vb_world_port *far_end(const struct vb_world *world, uint32_
 
 static const struct vb_world_port *switch_of(const struct vb_world *world, uint32_t host)
 {
-    const struct vb_world_port *far = far_end(world, host, 0);
+    const struct vb_world_port *peer = peer_port(world, host, 0);
 
-    return far && world->node[far->node].sw ? far : NULL;
+    return peer && world->node[peer->node].sw ? peer : NULL;
 }
 
 static void free_tree(struct tree *tree)
@@ -62,12 +62,12 @@ static void tree_grow(const struct vb_world *world, struct tree *tree, uint32_t 
         uint32_t node = tree->order[i];
 
         for (uint32_t port = 0; port < world->node[node].ports; ++port) {
-            const struct vb_world_port *far = far_end(world, node, port);
+            const struct vb_world_port *peer = peer_port(world, node, port);
 
-            if (!far || !world->node[far->node].sw || tree->up[far->node] != UNKNOWN)
+            if (!peer || !world->node[peer->node].sw || tree->up[peer->node] != UNKNOWN)
                 continue;
-            tree->up[far->node] = far->number;
-            tree->order[tree->count++] = far->node;
+            tree->up[peer->node] = peer->number;
+            tree->order[tree->count++] = peer->node;
         }
     }
 }
@@ -78,7 +78,7 @@ static void tree_mark(const struct vb_world *world, struct tree *tree)
         uint32_t node = tree->order[i];
 
         if (tree->leads[node])
-            tree->leads[far_end(world, node, tree->up[node])->node] = true;
+            tree->leads[peer_port(world, node, tree->up[node])->node] = true;
     }
 }
 
@@ -87,16 +87,16 @@ static int tree_span(const struct vb_world *world, struct tree *tree, const uint
                      uint32_t count)
 {
     for (uint32_t i = 0; i < count; ++i) {
-        const struct vb_world_port *far = switch_of(world, members[i]);
+        const struct vb_world_port *peer = switch_of(world, members[i]);
 
         tree->leads[members[i]] = true;
-        if (!far)
+        if (!peer)
             continue; /* it has no link, or a link to another host */
         if (!tree->count)
-            tree_grow(world, tree, far->node);
-        if (tree->up[far->node] == UNKNOWN)
+            tree_grow(world, tree, peer->node);
+        if (tree->up[peer->node] == UNKNOWN)
             return -EHOSTUNREACH;
-        tree->leads[far->node] = true;
+        tree->leads[peer->node] = true;
     }
     tree_mark(world, tree);
     return 0;
@@ -105,14 +105,14 @@ static int tree_span(const struct vb_world *world, struct tree *tree, const uint
 static bool is_branch(const struct tree *tree, const struct vb_world *world, uint32_t node,
                       uint32_t port)
 {
-    const struct vb_world_port *far = far_end(world, node, port);
+    const struct vb_world_port *peer = peer_port(world, node, port);
 
-    if (!far || tree->up[node] == UNKNOWN)
+    if (!peer || tree->up[node] == UNKNOWN)
         return false;
     if (port == tree->up[node])
         return true;
-    return tree->leads[far->node] &&
-           (!world->node[far->node].sw || tree->up[far->node] == far->number);
+    return tree->leads[peer->node] &&
+           (!world->node[peer->node].sw || tree->up[peer->node] == peer->number);
 }
 
 static int tree_set(struct vb_world *world, const struct tree *tree, uint32_t group, uint32_t node)

@@ -14,30 +14,30 @@
 struct vb_world_watchdog *vb_world_watchdog_create(const struct vb_world_watchdog_config *config,
                                                    uint32_t lanes)
 {
-    struct vb_world_watchdog *made = calloc(1, sizeof(*made) + lanes * sizeof(made->guard[0]));
+    struct vb_world_watchdog *made = calloc(1, sizeof(*made) + lanes * sizeof(made->lane[0]));
 
     if (!made)
         return NULL;
     made->config = *config;
     for (uint32_t i = 0; i < lanes; ++i)
-        made->guard[i].paused_from = VB_WORLD_NEVER;
+        made->lane[i].paused_from = VB_WORLD_NEVER;
     return made;
 }
 
 void vb_world_watchdog_note(struct vb_world_lanes *lanes, const struct vb_world_control *record)
 {
-    struct vb_world_watched_lane *guard = &lanes->watchdog->guard[record->lane];
+    struct vb_world_watched_lane *watched = &lanes->watchdog->lane[record->lane];
     struct vb_world_lane *lane = &lanes->lane[record->lane];
-    bool was_paused = guard->paused_from != VB_WORLD_NEVER && record->at <= guard->paused_to;
+    bool was_paused = watched->paused_from != VB_WORLD_NEVER && record->at <= watched->paused_to;
 
-    if (record->at >= guard->paused_to + lanes->watchdog->config.restore)
-        guard->acts = false;
-    guard->paused_to = lane->paused_until; /* = record->at when the pause ends */
+    if (record->at >= watched->paused_to + lanes->watchdog->config.restore)
+        watched->is_active = false;
+    watched->paused_to = lane->paused_until; /* = record->at when the pause ends */
     if (!record->value)
-        guard->paused_from = VB_WORLD_NEVER;
+        watched->paused_from = VB_WORLD_NEVER;
     else if (!was_paused)
-        guard->paused_from = record->at;
-    if (guard->acts && lanes->watchdog->config.forward)
+        watched->paused_from = record->at;
+    if (watched->is_active && lanes->watchdog->config.forward)
         lane->paused = false;
 }
 
@@ -45,12 +45,13 @@ void vb_world_watchdog_note(struct vb_world_lanes *lanes, const struct vb_world_
 uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_world_lanes *lanes,
                                uint32_t lane)
 {
-    const struct vb_world_watched_lane *guard = &lanes->watchdog->guard[lane];
+    const struct vb_world_watched_lane *watched = &lanes->watchdog->lane[lane];
     uint64_t since = lanes->lane[lane].head_since;
 
-    if (guard->acts || guard->paused_from == VB_WORLD_NEVER || guard->paused_to <= world->now)
+    if (watched->is_active || watched->paused_from == VB_WORLD_NEVER ||
+        watched->paused_to <= world->now)
         return VB_WORLD_NEVER;
-    return (guard->paused_from > since ? guard->paused_from : since) +
+    return (watched->paused_from > since ? watched->paused_from : since) +
            lanes->watchdog->config.detect;
 }
 
@@ -58,13 +59,13 @@ uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_wor
 static bool acts_on(struct vb_world *world, struct vb_world_port *port, uint32_t lane)
 {
     const struct vb_world_watchdog_config *config = &port->lanes->watchdog->config;
-    struct vb_world_watched_lane *guard = &port->lanes->watchdog->guard[lane];
+    struct vb_world_watched_lane *watched = &port->lanes->watchdog->lane[lane];
 
-    if (guard->acts && world->now >= guard->paused_to + config->restore)
-        guard->acts = false;
-    if (guard->acts || vb_world_watchdog_due(world, port->lanes, lane) > world->now)
-        return guard->acts;
-    guard->acts = true;
+    if (watched->is_active && world->now >= watched->paused_to + config->restore)
+        watched->is_active = false;
+    if (watched->is_active || vb_world_watchdog_due(world, port->lanes, lane) > world->now)
+        return watched->is_active;
+    watched->is_active = true;
     ++port->traffic.storms;
     if (config->forward)
         port->lanes->lane[lane].paused = false;
@@ -75,7 +76,7 @@ void vb_world_watchdog_look(struct vb_world *world, uint32_t number)
 {
     struct vb_world_port *port = &world->port[number];
 
-    vb_world_lanes_absorb(world, port);
+    vb_world_lanes_apply_control(world, port);
     for (uint32_t left = port->lanes->waiting; left; left &= left - 1) {
         uint32_t lane = (uint32_t)__builtin_ctz(left);
 

@@ -13,12 +13,12 @@
 struct vb_world_watched_lane {
     uint64_t paused_from; /* VB_WORLD_NEVER: the lane is not paused */
     uint64_t paused_to;   /* the end of the last pause */
-    bool acts;            /* the watchdog has detected a storm */
+    bool is_active;       /* the watchdog has detected a storm */
 };
 
 struct vb_world_watchdog {
     struct vb_world_watchdog_config config;
-    struct vb_world_watched_lane guard[];
+    struct vb_world_watched_lane lane[];
 };
 
 /* NULL: no memory. The caller frees it with free(). */

@@ -45,7 +45,7 @@ struct vb_world_host_calls {
     void (*call)(void *context, uint32_t what, uint32_t index);
     /* May be NULL. The packet is lost; it goes back to the pool after this call. */
     void (*dropped)(void *context, uint32_t packet);
-    /* May be NULL. A switch has copied a packet. False: the original goes no further. */
+    /* May be NULL. A switch has copied a packet; not `another`: the original goes no further. */
     void (*copied)(void *context, uint32_t packet, uint32_t copy, bool another);
 };
 
@@ -65,8 +65,7 @@ struct vb_world_port_counters {
     uint64_t packets, bytes; /* sent */
     uint64_t busy;           /* ps of transmission */
     uint64_t queued_max;     /* the largest queue in bytes */
-    uint64_t
-        stalled; /* ps in which packets waited for credits or for the end of a pause (XmitWait) */
+    uint64_t stalled;        /* ps in which packets waited for credits or by a pause (XmitWait) */
     uint64_t marked;
     uint64_t pauses; /* pause frames sent that stop the other end */
     uint64_t storms; /* storms that the watchdog has detected */
@@ -123,8 +122,7 @@ struct vb_world {
     void *hosts_context;
     uint64_t random;
     uint64_t events;
-    uint64_t
-        idle; /* pending events that let no packet go on by themselves: timers, pause refreshes */
+    uint64_t idle;     /* pending events that do not move packets: timers, pause refreshes */
     uint64_t watching; /* of these, those that do not keep a run from ending: samples, storms */
     struct vb_world_sampler **sampler;
     struct vb_world_storm *storm;

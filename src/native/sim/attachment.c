@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fabric's side of an attachment: packets of programs' HCAs, the events that wake those, and
- * how time passes for a program that waits. The HCA calls the table at the end, host.c what state.h
- * has of this file, and the Python binding vb_sim_attach, vb_sim_advance and what is beside them.
+ * The fabric's side of an attachment: packets and events of programs' HCAs, and how time passes
+ * while a program waits. The HCA calls the table at the end, host.c the functions in state.h, and
+ * the Python binding those in attachment.h.
  */
 #include "sim/attachment.h"
 
@@ -16,7 +16,7 @@
 enum {
     WIRE_HEADERS = VB_HEADERS_MAX + 4,
     IPV4_NETWORK = 10,
-    ARMS = 4 /* times the patience: so often at one instant a program may arm and not sleep */
+    ARMS = 4 /* a program may arm without sleeping patience * ARMS times at one time */
 };
 
 static const uint64_t GUIDS = 0x5642000000000000ull;
@@ -24,10 +24,10 @@ static const uint64_t GUIDS = 0x5642000000000000ull;
 struct vb_sim_attachment_state {
     struct vb_sim_attachment attachment;
     struct vb_sim *sim;
-    uint32_t packet;      /* begun */
-    uint64_t expire_at;   /* of the pending event; VB_WORLD_NEVER */
-    uint64_t looked_at;   /* the instant of what follows */
-    uint32_t polls, arms; /* polls in vain since the CQ was armed; how often one was armed */
+    uint32_t packet;      /* the one that `begin` has made */
+    uint64_t expire_at;   /* of the pending event; or VB_WORLD_NEVER */
+    uint64_t looked_at;   /* the time at which `polls` and `arms` are valid */
+    uint32_t polls, arms; /* empty polls since a CQ was armed; how often one was armed */
 };
 
 static struct vb_sim_attachment_state *
@@ -48,7 +48,7 @@ static uint32_t port_number(const struct vb_sim_attachment *attachment, uint32_t
         .port[0];
 }
 
-/* NULL: no cable is in the port. */
+/* NULL: the port has no link. */
 static struct vb_world_port *port_of(const struct vb_sim_attachment *attachment, uint32_t port)
 {
     uint32_t number = port_number(attachment, port);
@@ -127,7 +127,7 @@ static bool is_blocked(const struct vb_sim_attachment *attachment, uint32_t port
            at->lanes->lane[vb_world_lanes_of(at->lanes, (uint8_t)(level << 4))].packets;
 }
 
-/* The bytes that belong to a packet's number. */
+/* The memory for a packet's bytes; NULL: no memory. */
 static struct vb_sim_wire_packet *wire_packet_for(struct vb_sim *sim, uint32_t packet)
 {
     if (packet >= sim->wire_packets) {
@@ -191,7 +191,7 @@ static uint32_t add_telemetry(struct vb_sim *sim, uint32_t packet)
     return at->bytes;
 }
 
-/* Until it leaves, a packet is the host's, and counted as kept. */
+/* Until it leaves, the packet counts as kept by the host. */
 static void dispatch(const struct vb_sim_host *host, uint32_t packet, uint64_t at)
 {
     struct vb_world *world = host->sim->world;
@@ -210,7 +210,7 @@ void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet)
     vb_world_send(host->sim->world, host->node, packet);
 }
 
-/* The parts of the packet that switches and captures of headers look at. */
+/* Fills the fields of the packet that switches read, and sends it. */
 static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uint16_t target,
                         uint8_t marks)
 {
@@ -268,7 +268,7 @@ static void attachment_leave(struct vb_sim_attachment *attachment, const uint8_t
                                    attachment->port[i].host);
 }
 
-/* A free port among several has no event: it would be ready at once, again and again. */
+/* A free port of an HCA with two has no event, which would be repeated without end. */
 static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t port)
 {
     struct vb_world *world = attachment_state_of(attachment)->sim->world;
@@ -278,7 +278,7 @@ static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t
     if (!at)
         return;
     if (at->lanes) {
-        vb_world_lanes_want(world, port_number(attachment, port));
+        vb_world_lanes_want_ready(world, port_number(attachment, port));
     } else if (!host->ready_planned && (attachment->ports == 1 || at->free_at > world->now)) {
         host->ready_planned = true;
         vb_world_add(world, at->free_at > world->now ? at->free_at : world->now, VB_WORLD_READY, 0,
@@ -350,7 +350,7 @@ void vb_sim_attachment_expire(struct vb_sim_host *host)
     const struct vb_sim_hca_calls *hca_calls = attachment->attachment.hca_calls;
 
     if (attachment->expire_at != host->sim->world->now)
-        return; /* an earlier one came in its place */
+        return; /* an earlier event replaced it */
     attachment->expire_at = VB_WORLD_NEVER;
     if (hca_calls)
         hca_calls->expire(hca_calls->argument);
@@ -369,7 +369,7 @@ void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t cop
 
 /* ---- programs and time ----------------------------------------------------------------------- */
 
-/* A descriptor may be named twice: who reads finds nothing the second time. */
+/* A descriptor may be in the list twice. */
 static void attachment_readable(struct vb_sim_attachment *attachment, int fd)
 {
     struct vb_sim *sim = attachment_state_of(attachment)->sim;
@@ -413,11 +413,11 @@ static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
     attachment_state_of(attachment)->polls = 0;
     if (until == VB_WORLD_NEVER && world->agenda.count == world->watching)
         return -EDEADLK;
-    /* With VB_WORLD_NEVER itself a run ends before the last timers. */
+    /* With VB_WORLD_NEVER a run would end before the last timers. */
     why = vb_world_run(world, until == VB_WORLD_NEVER ? until - 1 : until, 1);
     switch (why) {
     case VB_WORLD_END_EVENTS:
-    case VB_WORLD_END_HALT: /* whoever asked for it looks at the time when it has its turn */
+    case VB_WORLD_END_HALT: /* the caller of vb_world_halt looks at the time itself */
         return 1;
     case VB_WORLD_END_STUCK:
         return -EDEADLK;
@@ -426,7 +426,7 @@ static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
     }
 }
 
-/* Each host's polls count by themselves: whoever else polls between them, they were in vain. */
+/* Counts are for each HCA and for one time: the first call at a new time resets them. */
 static struct vb_sim_attachment_state *attachment_look(struct vb_sim_attachment *attachment)
 {
     struct vb_sim_attachment_state *own = attachment_state_of(attachment);
@@ -444,11 +444,11 @@ static void polled(struct vb_sim_attachment *attachment)
     if (++own->polls < own->sim->patience)
         return;
     attachment_step(attachment, VB_WORLD_NEVER);
-    own->polls = own->sim->patience; /* from here on each poll is an event */
+    own->polls = own->sim->patience; /* from now on each empty poll handles an event */
     own->looked_at = own->sim->world->now;
 }
 
-/* A program that arms again and again, and does not sleep, is polling nevertheless. */
+/* A program that arms repeatedly without sleeping is polling. */
 static void attachment_armed(struct vb_sim_attachment *attachment)
 {
     struct vb_sim_attachment_state *own = attachment_look(attachment);
@@ -481,7 +481,7 @@ int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
     return why;
 }
 
-/* ---- making them ----------------------------------------------------------------------------- */
+/* ---- making attachments ---------------------------------------------------------------------- */
 
 static const struct vb_sim_attachment_calls calls = {
     .now = attachment_now,
@@ -545,7 +545,7 @@ static bool may_have_lid(const struct vb_sim_host *host)
     return host->framing != VB_SIM_INFINIBAND || host->number < VB_SIM_LID_MOST;
 }
 
-/* 1: the hosts are the ports of one attachment already, in this order. */
+/* 1: these hosts are the ports of an attachment already, in this order. 0: they are free. */
 static int check_hosts(const struct vb_sim *sim, const uint32_t *hosts, uint32_t ports)
 {
     const struct vb_sim_attachment *found;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Captures of links in a simulated fabric. A tap of the fabric (event/tap.h) calls `see` for each
- * packet at the end of its link, and a frame is written to the pcapng file: a flow's packet is made
- * up from its headers, a program's packet has its own bytes. Capturing changes nothing in the run.
+ * Captures of links in a simulated fabric. The tap of a link (event/tap.h) calls `see` for each
+ * packet at the end of the link, which writes a frame to the pcapng file: a flow's packet from its
+ * headers, a program's packet from its bytes. A capture does not change the run.
  */
 #include "sim/capture.h"
 
@@ -19,7 +19,7 @@
 
 enum { MTU_MAX = 4096, PAD_MAX = 3, FLOW_PORTS = 0xc000, FIRST_KNOWN = 16 };
 
-/* A connection's packets may be on their way when it is gone. */
+/* The flow of a TCP connection, whose packets may still arrive when it has ended. */
 struct known {
     uint32_t generation, flow;
 };
@@ -36,9 +36,9 @@ struct vb_sim_capture {
 
 static const uint8_t ZEROS[MTU_MAX + PAD_MAX];
 
-static const char *fate_text(enum vb_world_drop_reason fate)
+static const char *loss_text(enum vb_world_drop_reason loss)
 {
-    switch (fate) {
+    switch (loss) {
     case VB_WORLD_DROP_DAMAGED:
         return "lost here: bit errors";
     case VB_WORLD_DROP_DOWN:
@@ -81,7 +81,6 @@ static void capture_fill(struct vb_frame *frame, const struct vb_world_packet *p
     vb_wrap_frame_add(frame, ZEROS, packet->payload + pad);
 }
 
-/* A program's packet has all of its bytes. */
 static void fill_wire_packet(struct vb_frame *frame, const struct vb_sim_wire_packet *wire)
 {
     memcpy(frame->sgid, wire->sgid, sizeof(frame->sgid));
@@ -114,7 +113,7 @@ static int capture_make_room(struct vb_sim_capture *capture, uint32_t slot)
     return 0;
 }
 
-/* NULL: it was gone before any packet of it was seen here, and how long it was is not known. */
+/* NULL: unknown, since the connection ended before its first packet was captured. */
 static const struct vb_sim_flow *capture_flow_of(struct vb_sim_capture *capture,
                                                  const struct vb_world_packet *packet)
 {
@@ -135,7 +134,7 @@ static const struct vb_sim_flow *capture_flow_of(struct vb_sim_capture *capture,
 }
 
 static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
-                    const struct vb_world_packet *packet, enum vb_world_drop_reason fate)
+                    const struct vb_world_packet *packet, enum vb_world_drop_reason loss)
 {
     const struct vb_sim_flow *flow = capture_flow_of(capture, packet);
     const struct vb_tcp_config *config = &capture->sim->config.tcp;
@@ -144,7 +143,7 @@ static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
         .window = config->window,
         .mss = config->mss,
         .has_ecn = config->ecn || (flow && flow->opcode == VB_TCP_DCTCP),
-        .damage = fate == VB_WORLD_DROP_DAMAGED,
+        .damage = loss == VB_WORLD_DROP_DAMAGED,
     };
     uint8_t bytes[VB_SIM_TCP_FRONT + MTU_MAX] = {0};
     struct vb_capture_bytes frame = {.bytes = bytes};
@@ -154,18 +153,18 @@ static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
         frame.length = VB_SIM_TCP_LEAST;
     frame.count = frame.length;
     vb_wrap_capture_bytes(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
-                          fate_text(fate), vb_sim_ns(capture->sim));
+                          loss_text(loss), vb_sim_ns(capture->sim));
 }
 
 static void see(void *context, uint32_t port, const struct vb_world_packet *packet,
-                enum vb_world_drop_reason fate)
+                enum vb_world_drop_reason loss)
 {
     struct vb_sim_capture *capture = context;
     const struct vb_sim *sim = capture->sim;
-    struct vb_frame frame = {.icrc_flip = fate == VB_WORLD_DROP_DAMAGED};
+    struct vb_frame frame = {.icrc_flip = loss == VB_WORLD_DROP_DAMAGED};
 
     if (packet->flags & VB_WORLD_TCP) {
-        see_tcp(capture, port, packet, fate);
+        see_tcp(capture, port, packet, loss);
         return;
     }
     if (packet->flags & VB_WORLD_HAS_BYTES)
@@ -175,7 +174,7 @@ static void see(void *context, uint32_t port, const struct vb_world_packet *pack
     if (packet->level_marks & VB_WORLD_CE)
         frame.traffic_class |= 3;
     vb_wrap_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
-                          fate_text(fate), vb_sim_ns(sim));
+                          loss_text(loss), vb_sim_ns(sim));
 }
 
 static int capture_open_file(const char *path, uint32_t bytes, struct vb_capture **file)

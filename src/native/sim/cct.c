@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * InfiniBand's congestion control table at a sender. congestion.c asks for the gap when a packet
- * was sent and tells of notifications. The timer has no events: what it did since the last call is
- * worked out first.
+ * InfiniBand's congestion control table at a sender. congestion.c calls it for packets sent and for
+ * notifications. The timer has no events: each call first computes its expiries since the last
+ * call.
  */
 #include "sim/cct.h"
 
-/* What the timer did up to now. */
+/* Applies the expiries of the timer up to now. */
 static void cct_catch_up(struct vb_cct *state, const struct vb_cct_level *level, uint64_t now)
 {
     while (state->index > level->min && state->falls_at <= now) {

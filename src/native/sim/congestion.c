@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The choice between DCQCN, InfiniBand's table and HPCC: each call goes to the algorithm that the
- * fabric was made with. host.c calls it for flows and hca_pacing.c for programs. The packets that
- * carry notifications and telemetry back are written here, too.
+ * Calls the algorithm that the fabric was made with: DCQCN, InfiniBand's table or HPCC. host.c
+ * calls it for flows and hca_pacing.c for programs. It also writes the packets that carry
+ * notifications and telemetry back.
  */
 #include "sim/congestion.h"
 
@@ -31,8 +31,8 @@ bool vb_sim_congestion_notice(const struct vb_congestion *congestion, struct vb_
     return false;
 }
 
-bool vb_sim_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at,
-                             uint64_t now)
+bool vb_sim_congestion_is_notice_due(const struct vb_congestion *congestion, uint64_t *noticed_at,
+                                     uint64_t now)
 {
     if (!congestion->kind || congestion->kind == VB_CONGESTION_HPCC ||
         (*noticed_at && now < *noticed_at + congestion->notice_interval))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A sender's reaction to congestion. Each connection has a `struct vb_rate`; host.c (flows) and
- * hca_pacing.c (programs) tell it of packets and notifications, and it says at which rate the
- * connection may send.
+ * Congestion control of a sender. Each connection has a struct vb_rate. host.c, for flows, and
+ * hca_pacing.c, for programs, call this for packets and notifications; it returns the rate at which
+ * the connection may send.
  */
 #ifndef VB_SIM_CONGESTION_H
 #define VB_SIM_CONGESTION_H
@@ -21,7 +21,7 @@ enum vb_congestion_kind {
 
 struct vb_congestion {
     enum vb_congestion_kind kind;
-    uint64_t notice_interval; /* ps between notifications of one connection; 0: one for each mark */
+    uint64_t notice_interval; /* ps between a connection's notifications; 0: one for each mark */
     union {
         struct vb_dcqcn_config dcqcn;
         struct vb_cct_config cct;
@@ -33,33 +33,33 @@ struct vb_rate {
     union {
         struct vb_dcqcn dcqcn;
         struct vb_cct cct;
-        struct vb_hpcc *hpcc; /* NULL: unreliable, and without telemetry */
+        struct vb_hpcc *hpcc; /* NULL: a UC or UD connection, which has no telemetry */
     };
 };
 
 enum { VB_CNP = VB_BTH + VB_CNP_RESERVED };
 
 /*
- * A packet of this service level was sent; the rate at which it counts, in bits/s. Not for
+ * A packet of this service level was sent. Returns the connection's rate in bits/s. Not for
  * VB_CONGESTION_NONE.
  */
 double vb_sim_congestion_sent(const struct vb_congestion *congestion, struct vb_rate *rate,
                               uint32_t level, double line, uint32_t bytes, uint64_t now);
-/* A notification came. True: it is one that InfiniBand logs (struct vb_cct_level, trigger). */
+/* A notification arrived. True: InfiniBand logs the event (vb_cct_level.trigger). */
 bool vb_sim_congestion_notice(const struct vb_congestion *congestion, struct vb_rate *rate,
                               uint32_t level, double line, uint64_t now);
-/* A marked packet of a connection came: is its sender told, or was it told just now? */
-bool vb_sim_congestion_tells(const struct vb_congestion *congestion, uint64_t *noticed_at,
-                             uint64_t now);
+/* A marked packet arrived: is a notification due? `noticed_at` is the time of the last one. */
+bool vb_sim_congestion_is_notice_due(const struct vb_congestion *congestion, uint64_t *noticed_at,
+                                     uint64_t now);
 void vb_sim_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp);
 /*
- * What HPCC knows of a READ's data, which no packet acknowledges, comes back to who sent them with
- * a CNP for each packet, which is no notification.
+ * READ responses are not acknowledged, so HPCC's telemetry of them returns to the responder in a
+ * CNP for each packet. It is no congestion notification.
  */
 void vb_sim_congestion_write_telemetry(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
                                        uint32_t psn);
 bool vb_sim_congestion_is_read_data(uint8_t opcode);
-/* Does it bring telemetry back: an acknowledgement, or such a CNP? */
+/* Does a packet carry telemetry back: an acknowledgement, or such a CNP? */
 bool vb_sim_congestion_brings_telemetry(uint8_t opcode);
 
 #endif

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The parts of UC and UD flows that RC flows do not need. No packet of theirs is acknowledged, so
- * packets under way are counted and a flow ends when there is none. The packet engine makes one
- * datagram at a time (vb_engine_datagram), and the queue pairs of a host that have datagrams take
- * turns.
+ * UC and UD flows, as far as they differ from RC. Their packets are not acknowledged, so packets
+ * under way are counted, and a flow ends when there is none. The packet engine makes one datagram
+ * at a time (vb_engine_datagram); the UD queue pairs of a host are served round robin. host.c and
+ * flows.c call this.
  */
 #include <errno.h>
 
@@ -45,16 +45,16 @@ void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
         host->last_datagrams = before;
 }
 
-/* False: the engine refuses it, which no flow that was taken gives it a reason for. */
+/* False: the engine refuses it, which does not happen for a flow that was checked. */
 static bool datagrams_make(struct vb_sim_qp *qp, uint32_t length)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
-    struct ibv_sge sge = {BASE, length, vb_sim_key()};
+    struct ibv_sge sge = {BASE, length, VB_SIM_KEY};
     struct ibv_send_wr wr = {
         .sg_list = &sge,
         .num_sge = 1,
         .opcode = IBV_WR_SEND,
-        .wr.ud = {.remote_qpn = qp->shared.dest_qp_num, .remote_qkey = vb_sim_qkey()}};
+        .wr.ud = {.remote_qpn = qp->shared.dest_qp_num, .remote_qkey = VB_SIM_QKEY}};
     struct vb_outcome outcome;
 
     sim->path = (struct vb_path){.mtu = sim->config.mtu, .sl = sim->flow[qp->flow].level};
@@ -104,18 +104,18 @@ static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_wor
     }
 }
 
-void vb_sim_unreliable_settle(struct vb_sim_qp *qp)
+void vb_sim_unreliable_check_end(struct vb_sim_qp *qp)
 {
     struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
 
-    /* Not at once: whoever told of it may still have the queue pair in hand. */
+    /* In an event of its own, since the caller may still use the queue pair. */
     if (qp->sent && !qp->in_flight)
         vb_world_call(world, world->now, VB_SIM_CALL_END | qp->generation << VB_SIM_CALL_BITS,
                       qp->slot);
 }
 
-/* A group's members lose a packet together, and a flooded one has copies that are for nobody: what
- * of them is lost is known at the flow's end. */
+/* Losses of multicast and flooded packets are computed at the flow's end: a lost copy may have been
+ * for several members, or for none. */
 static void datagrams_lose(struct vb_sim_flow *flow, const struct vb_world_packet *packet,
                            uint64_t bytes)
 {
@@ -149,7 +149,7 @@ void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_p
     flow->finish = sim->world->now;
     datagrams_lose(flow, packet, packet->payload - accepted);
     --qp->in_flight;
-    vb_sim_unreliable_settle(qp);
+    vb_sim_unreliable_check_end(qp);
 }
 
 void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_world_packet *packet)
@@ -168,5 +168,5 @@ void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_world_packet 
         return;
     datagrams_lose(&sim->flow[qp->flow], packet, packet->payload);
     --qp->in_flight;
-    vb_sim_unreliable_settle(qp);
+    vb_sim_unreliable_check_end(qp);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * DCQCN's reaction point, called by congestion.c. The two timers and the byte counter have no
- * events: every call first works out what they did up to now.
+ * DCQCN's reaction point. congestion.c calls it for packets sent and for notifications. The two
+ * timers have no events: each call first computes their expiries since the last call.
  */
 #include "sim/dcqcn.h"
 
@@ -46,7 +46,7 @@ static uint32_t dcqcn_smaller(uint32_t a, uint32_t b)
     return a < b ? a : b;
 }
 
-/* Fast recovery, then additive increase, then hyper increase; each halves the way to the target. */
+/* Fast recovery, additive increase or hyper increase; each halves the distance to the target. */
 static void raise_rate(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, double line)
 {
     uint32_t both = dcqcn_smaller(state->time_steps, state->byte_steps);
@@ -61,10 +61,10 @@ static void raise_rate(struct vb_dcqcn *state, const struct vb_dcqcn_config *con
     state->rate = (state->rate + state->target) / 2;
     state->raised = true;
     if (line - state->rate < config->least_rate / 1024)
-        state->rate = 0; /* the line's rate again: nothing is limited, nothing is counted */
+        state->rate = 0; /* the line's rate: no limit, and nothing is counted */
 }
 
-/* What the timers did up to now, in the order of time. */
+/* Applies the expiries of the timers up to now. */
 static void dcqcn_catch_up(struct vb_dcqcn *state, const struct vb_dcqcn_config *config,
                            double line, uint64_t now)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * DCQCN's reaction point (Zhu et al., SIGCOMM 2015): a sender cuts its rate at each notification,
- * by as much as it has had notifications lately, and raises it with time and bytes. What its
- * timers would have done is worked out when the rate is next asked for: it needs no events.
+ * by a fraction that follows the frequency of notifications (alpha), and raises it by a timer and a
+ * byte counter. The timers have no events: each call computes their expiries first.
  */
 #ifndef VB_SIM_DCQCN_H
 #define VB_SIM_DCQCN_H
@@ -11,33 +11,34 @@
 #include <stdint.h>
 
 struct vb_dcqcn_config {
-    double gain;             /* g: how fast alpha follows */
-    uint64_t alpha_interval; /* ps without a notification after which alpha falls */
+    double gain;             /* g */
+    uint64_t alpha_interval; /* ps without a notification after which alpha decreases */
     uint64_t raise_interval; /* ps; the timer T */
     uint64_t raise_bytes;    /* the byte counter B */
     uint32_t fast_steps;     /* F: steps of fast recovery */
-    double add_rate;         /* bits/s by which the target rises when time or bytes are due */
-    double fast_add_rate;    /* bits/s by which it rises when both are due */
+    double add_rate;         /* bits/s (R_AI): additive increase of the target */
+    double fast_add_rate;    /* bits/s (R_HAI): hyper increase */
     double least_rate;       /* bits/s */
-    double least_factor;     /* a cut leaves at least this part of the rate */
-    uint64_t cut_interval;   /* ps between cuts */
-    bool target_clamped;     /* each cut sets the target, not only the first after a raise */
+    double least_factor;     /* a cut leaves at least this fraction of the rate */
+    uint64_t cut_interval;   /* ps: the least time between cuts */
+    bool target_clamped;     /* each cut sets the target, and not only the first after a raise */
 };
 
-/* The values of the paper, and those that ConnectX adapters come with. */
+/* The values of the paper, and the defaults of ConnectX adapters. */
 struct vb_dcqcn_config vb_sim_dcqcn_paper(void);
 struct vb_dcqcn_config vb_sim_dcqcn_adapter(void);
 
 struct vb_dcqcn {
-    double rate, target; /* bits/s; rate 0: never notified, the line's rate */
+    double rate, target; /* bits/s; rate 0: the line's rate */
     double alpha;
-    uint64_t alpha_at, raise_at; /* when their timers expire next */
-    uint64_t bytes_left;         /* of the byte counter */
-    uint64_t cut_at;
-    uint32_t time_steps, byte_steps;
-    bool raised;
+    uint64_t alpha_at, raise_at;     /* ps: the next expiries of the timers */
+    uint64_t bytes_left;             /* of the byte counter */
+    uint64_t cut_at;                 /* ps: the last cut; 0: none */
+    uint32_t time_steps, byte_steps; /* raises by the timer and by bytes since the last cut */
+    bool raised;                     /* since the last cut */
 };
 
+/* A notification arrived. `line`: the port's rate in bits/s. */
 void vb_sim_dcqcn_notice(struct vb_dcqcn *state, const struct vb_dcqcn_config *config, double line,
                          uint64_t now);
 /* So many bytes were sent. */

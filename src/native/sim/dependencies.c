@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Flows that wait for other flows. Each flow has a list of those that wait for it; flows.c builds
- * the lists when flows are added, after a check that no flow waits for itself through others, and
- * releases them when the flow has been received.
+ * Dependencies between flows. Each flow has a list of successors. flows.c builds the lists when
+ * flows are added, after a check for cycles, and releases a flow's successors when it was received.
  */
 #include <errno.h>
 #include <stdlib.h>
 
 #include "sim/state.h"
 
-enum { FIRST_EDGES = 64 };
+enum { FIRST_SUCCESSORS = 64 };
 
-/* The graph as lists, and how many each flow still waits for. */
+/* The graph: each flow's successors as a list, and its number of predecessors. */
 struct order {
     uint32_t *waits, *first, *next, *free;
 };
@@ -45,7 +44,7 @@ static int make_order(struct order *order, const struct vb_sim_dependency *after
     return 0;
 }
 
-/* Takes away what waits for nothing, again and again (Kahn, 1962): one that is left, or `count`. */
+/* Sorts topologically (Kahn, 1962). Returns a flow that is left, or `count`: there is no cycle. */
 static uint64_t left_over(struct order *order, const struct vb_sim_dependency *after,
                           uint64_t count)
 {
@@ -81,24 +80,24 @@ int vb_sim_dependencies_check(const struct vb_sim_dependency *after, uint64_t af
 
 int vb_sim_dependencies_reserve(struct vb_sim *sim, uint64_t afters)
 {
-    uint64_t room = sim->edge_room ? sim->edge_room : FIRST_EDGES;
-    struct vb_sim_edge *grown;
+    uint64_t room = sim->successor_room ? sim->successor_room : FIRST_SUCCESSORS;
+    struct vb_sim_successor *grown;
 
-    if (sim->edges + afters >= VB_WORLD_NONE)
+    if (sim->successors + afters >= VB_WORLD_NONE)
         return -ENOMEM;
-    while (room < sim->edges + afters)
+    while (room < sim->successors + afters)
         room *= 2;
-    if (room == sim->edge_room)
+    if (room == sim->successor_room)
         return 0;
-    grown = realloc(sim->edge, room * sizeof(*grown));
+    grown = realloc(sim->successor, room * sizeof(*grown));
     if (!grown)
         return -ENOMEM;
-    sim->edge = grown;
-    sim->edge_room = room;
+    sim->successor = grown;
+    sim->successor_room = room;
     return 0;
 }
 
-/* From the last to the first, so that those that start together do it in the order given. */
+/* From the last to the first, so that successors start in the order given. */
 void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency *after,
                              uint64_t afters, uint32_t base)
 {
@@ -106,18 +105,19 @@ void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency 
         struct vb_sim_flow *first = &sim->flow[base + after[i].first];
 
         ++sim->flow[base + after[i].then].waits;
-        sim->edge[sim->edges] = (struct vb_sim_edge){base + after[i].then, first->edge};
-        first->edge = (uint32_t)sim->edges++;
+        sim->successor[sim->successors] =
+            (struct vb_sim_successor){base + after[i].then, first->successor};
+        first->successor = (uint32_t)sim->successors++;
     }
 }
 
 void vb_sim_dependencies_release(struct vb_sim *sim, struct vb_sim_flow *flow)
 {
-    uint32_t at = flow->edge;
+    uint32_t at = flow->successor;
 
-    flow->edge = VB_WORLD_NONE;
-    for (; at != VB_WORLD_NONE; at = sim->edge[at].next) {
-        uint32_t number = sim->edge[at].flow;
+    flow->successor = VB_WORLD_NONE;
+    for (; at != VB_WORLD_NONE; at = sim->successor[at].next) {
+        uint32_t number = sim->successor[at].flow;
         struct vb_sim_flow *then = &sim->flow[number];
 
         if (--then->waits)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Adapters and queue pairs of flows. They have no segment: tables that peers of a live process
- * would map are shared by all hosts, or are in the queue pair's own memory. sim.c makes hosts here,
- * and flows.c and groups.c queue pairs.
+ * Adapters and queue pairs of flows. They have no segment: the tables that peers of a real adapter
+ * would map are common to all hosts, or are in the queue pair's memory. sim.c makes hosts here, and
+ * flows.c and groups.c make queue pairs.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -12,55 +12,43 @@
 #include "sim/state.h"
 
 enum {
-    KEY = 1 << 8 | 0x5a,
-    QKEY = 0x11111111,
-    COMPLETIONS = 1 << 14, /* read after each call of an engine: those of many failures at once */
-    RECEIVES = 256, /* that a queue pair has posted: more than a flow has messages outstanding */
+    COMPLETIONS = 1 << 14, /* room for the completions of one call of an engine */
+    RECEIVES = 256,        /* of a queue pair: more than a flow's depth */
     FIRST_QPS = 8,
     FIRST_SLOTS = 64,
 };
 
-uint32_t vb_sim_key(void)
-{
-    return KEY;
-}
-
-uint32_t vb_sim_qkey(void)
-{
-    return QKEY;
-}
-
 /* ---- common to all hosts --------------------------------------------------------------------- */
 
-/* Every address, for everything, in the one protection domain. */
+/* One memory region of all addresses, with all rights. */
 static void open_memory(struct vb_sim *sim)
 {
-    struct vb_mr_shared *mr = &sim->mr[KEY >> 8];
+    struct vb_mr_shared *mr = &sim->mr[VB_SIM_KEY >> 8];
 
     mr->pd = sim->pd.number;
     mr->length = UINT64_MAX;
     mr->access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
                  IBV_ACCESS_REMOTE_ATOMIC;
-    atomic_store(&mr->key, KEY);
-    atomic_store(&sim->header->mr_mask, KEY >> 8);
+    atomic_store(&mr->key, VB_SIM_KEY);
+    atomic_store(&sim->header->mr_mask, VB_SIM_KEY >> 8);
 }
 
-/* Room for any message, wherever. */
+/* A receive request with room for any message. */
 static void open_receive(struct vb_sim *sim)
 {
     sim->receive->num_sge = 1;
     sim->receive->length = sim->receive->sge[0].length = UINT32_MAX;
     sim->receive->sge[0].addr = 0;
-    sim->receive->sge[0].lkey = KEY;
+    sim->receive->sge[0].lkey = VB_SIM_KEY;
 }
 
 static void fill_adapter(struct vb_sim *sim, struct vb_adapter *adapter)
 {
-    adapter->self = (struct vb_view){.base = (uint8_t *)sim->receive, /* a ring's offset is 0 */
-                                     .size = UINT64_MAX,              /* nobody shares it */
+    adapter->self = (struct vb_view){.base = (uint8_t *)sim->receive, /* the ring's offset is 0 */
+                                     .size = UINT64_MAX,
                                      .header = sim->header,
                                      .mr = sim->mr,
-                                     .mr_last = KEY >> 8,
+                                     .mr_last = VB_SIM_KEY >> 8,
                                      .evidence = sim->evidence};
     adapter->instance = VB_ARM_ANY + 1;
     adapter->barriers = sim->barriers;
@@ -71,14 +59,14 @@ static void fill_adapter(struct vb_sim *sim, struct vb_adapter *adapter)
 static void fill_context(struct vb_context *context, struct vb_adapter *adapter)
 {
     context->adapter = adapter;
-    context->closing = true; /* nobody reads events */
+    context->closing = true; /* there is no reader of events */
     context->async_fd = -1;
     vb_lock_init(&context->mutex, VB_RANK_CONTEXT);
     vb_lock_init(&context->declines.mutex, VB_RANK_DECLINES);
     pthread_cond_init(&context->acked, NULL);
 }
 
-static void *lines(size_t size)
+static void *allocate_lines(size_t size)
 {
     void *made = NULL;
 
@@ -87,13 +75,13 @@ static void *lines(size_t size)
     return memset(made, 0, size);
 }
 
-/* All flows complete into one queue, whose adapter has nothing else. */
+/* All flows share a completion queue, which has an adapter of its own. */
 static int make_cq(struct vb_sim *sim)
 {
     struct vb_cqe *ring = calloc(COMPLETIONS, sizeof(*ring));
 
-    sim->cq = lines(sizeof(*sim->cq));
-    sim->cq_shared = lines(sizeof(*sim->cq_shared));
+    sim->cq = allocate_lines(sizeof(*sim->cq));
+    sim->cq_shared = allocate_lines(sizeof(*sim->cq_shared));
     fill_adapter(sim, &sim->cq_adapter);
     fill_context(&sim->cq_context, &sim->cq_adapter);
     sim->cq_adapter.self.base = (uint8_t *)ring; /* the ring's offset is 0 */
@@ -111,10 +99,10 @@ static int make_cq(struct vb_sim *sim)
 int vb_sim_common_create(struct vb_sim *sim)
 {
     sim->barriers = vb_barrier_register();
-    sim->header = lines(sizeof(*sim->header));
-    sim->mr = lines(((KEY >> 8) + 1) * sizeof(*sim->mr));
-    sim->evidence = lines(VB_EVIDENCE_RECORDS * sizeof(*sim->evidence));
-    sim->receive = lines(sizeof(*sim->receive) + sizeof(sim->receive->sge[0]));
+    sim->header = allocate_lines(sizeof(*sim->header));
+    sim->mr = allocate_lines(((VB_SIM_KEY >> 8) + 1) * sizeof(*sim->mr));
+    sim->evidence = allocate_lines(VB_EVIDENCE_RECORDS * sizeof(*sim->evidence));
+    sim->receive = allocate_lines(sizeof(*sim->receive) + sizeof(sim->receive->sge[0]));
     if (!sim->header || !sim->mr || !sim->evidence || !sim->receive)
         return -ENOMEM;
     open_memory(sim);
@@ -200,7 +188,7 @@ static int grow_table(struct vb_adapter *adapter)
     return 0;
 }
 
-/* The upper bits of a number change with each queue pair (vb_engine_find knows the lower ones). */
+/* The upper bits of a QP number change with each queue pair; vb_engine_find uses the lower ones. */
 static int flow_hca_take_number(struct vb_sim_host *host, struct vb_qp *qp)
 {
     struct vb_adapter *adapter = &host->adapter;
@@ -246,7 +234,7 @@ static void leave_slot(struct vb_sim_qp *qp)
     sim->free_slot[sim->free_slots++] = qp->slot;
 }
 
-/* The carrier of connected flows; datagrams are sent without a queue (datagrams.c). */
+/* The carrier of connected flows; datagrams have no send queue (datagrams.c). */
 static const struct vb_carrier flow_carrier = {
     .doorbell = vb_sim_kick,
     .note = vb_engine_note,
@@ -269,21 +257,21 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_q
     qp->terms.retry_cnt = config->retry_cnt;
     qp->terms.rnr_retry = 7;
     made->shared.type = (uint8_t)type;
-    made->shared.qkey = QKEY;
+    made->shared.qkey = VB_SIM_QKEY;
     made->shared.pkey = VB_PKEY_DEFAULT;
     made->shared.access = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
-    made->shared.established = 1; /* no event tells of it */
+    made->shared.established = 1; /* so that COMM_EST is not raised */
     atomic_store(&made->shared.state, IBV_QPS_RTS);
     if (!host->adapter.barriers)
         vb_biased_forbid(&made->shared.sq_lock, host->adapter.instance);
 }
 
-/* Where the parts of a queue pair are in its memory, and how much that is. */
+/* The offsets of a queue pair's parts in its memory, and the number of bytes. */
 struct parts {
     size_t endpoint, queue, reaction, bytes;
 };
 
-static bool reacts(const struct vb_sim *sim)
+static bool has_reaction(const struct vb_sim *sim)
 {
     return sim->config.congestion.kind != VB_CONGESTION_NONE;
 }
@@ -303,8 +291,8 @@ uint64_t vb_sim_qp_bytes(void)
     return parts_of(IBV_QPT_RC, 1, true).bytes;
 }
 
-/* Entries of the send queue, with an element each. */
-static void lay_queue(struct vb_qp *qp, uint32_t depth, void *room)
+/* Sets up the send queue, with one scatter/gather element for each request. */
+static void place_send_queue(struct vb_qp *qp, uint32_t depth, void *room)
 {
     struct ibv_sge *sge = (struct ibv_sge *)((struct vb_sq_wqe *)room + depth);
 
@@ -323,12 +311,12 @@ static void flow_hca_free_qp(struct vb_sim_qp *qp)
     if (sim->config.congestion.kind == VB_CONGESTION_HPCC)
         free(qp->reaction->rate.hpcc);
     vb_sim_slab_give(&sim->slab, qp,
-                     parts_of(qp->qp.type, qp->qp.cap.max_send_wr, reacts(sim)).bytes);
+                     parts_of(qp->qp.type, qp->qp.cap.max_send_wr, has_reaction(sim)).bytes);
 }
 
-static int lay_reaction(const struct vb_sim *sim, struct vb_sim_qp *qp, void *room)
+static int place_reaction(const struct vb_sim *sim, struct vb_sim_qp *qp, void *room)
 {
-    if (!reacts(sim))
+    if (!has_reaction(sim))
         return 0;
     qp->reaction = room;
     if (sim->config.congestion.kind != VB_CONGESTION_HPCC)
@@ -341,7 +329,7 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
                      struct vb_sim_qp **qp)
 {
     uint32_t places = depth ? vb_round_up_pow2(depth) : 0;
-    struct parts parts = parts_of(type, places, reacts(host->sim));
+    struct parts parts = parts_of(type, places, has_reaction(host->sim));
     uint8_t *room = vb_sim_slab_take(&host->sim->slab, parts.bytes);
     struct vb_sim_qp *made = (struct vb_sim_qp *)room;
 
@@ -349,8 +337,8 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
         return -ENOMEM;
     fill_qp(made, host, type);
     if (places)
-        lay_queue(&made->qp, places, room + parts.queue);
-    if (lay_reaction(host->sim, made, room + parts.reaction) ||
+        place_send_queue(&made->qp, places, room + parts.queue);
+    if (place_reaction(host->sim, made, room + parts.reaction) ||
         flow_hca_take_slot(host->sim, made)) {
         flow_hca_free_qp(made);
         return -ENOMEM;
@@ -365,7 +353,7 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
     return 0;
 }
 
-/* Its part of the engine follows it at once (parts_of). */
+/* The endpoint follows the struct (parts_of). */
 static struct vb_endpoint *endpoint_room(struct vb_sim_qp *qp)
 {
     return (struct vb_endpoint *)(qp + 1);
@@ -388,7 +376,7 @@ int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t lev
 
 void vb_sim_qp_receives(struct vb_sim_qp *qp)
 {
-    qp->qp.cap.max_recv_wr = RECEIVES; /* the ring is one request, at every position */
+    qp->qp.cap.max_recv_wr = RECEIVES; /* all positions of the ring are the same request */
     qp->qp.cap.max_recv_sge = 1;
     qp->qp.rq_posted = RECEIVES;
     atomic_store(&qp->shared.rq_posted, RECEIVES);
@@ -437,7 +425,7 @@ static void no_progress(struct vb_cq *cq)
     (void)cq;
 }
 
-/* Queue pairs are made connected (vb_sim_qp_create). */
+/* Queue pairs are made in RTS (vb_sim_qp_create), so no verb connects them. */
 static int refuse_connect(struct vb_qp *qp)
 {
     (void)qp;

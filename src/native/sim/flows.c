@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Flows: checks of what is added, their start, their requests and their end. Each has a connection
- * of its own, which is made when it starts and is gone when its last request has ended. The Python
- * binding adds flows, and host.c calls when events and completions are due.
+ * Flows: checks, start, requests and end. Each has a connection of its own, which is made when the
+ * flow starts and destroyed when its last request has completed. The Python binding adds flows;
+ * host.c calls this for events and completions.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ enum { MESSAGE_MAX = 1 << 30, FIRST_FLOWS = 64 };
 
 static const uint64_t BASE = 1 << 20; /* an address, for all requests */
 
-/* ---- taking them in -------------------------------------------------------------------------- */
+/* ---- adding flows ---------------------------------------------------------------------------- */
 
 static enum ibv_qp_type flows_type_of(const struct vb_sim_flow *flow)
 {
@@ -27,7 +27,7 @@ static uint64_t message_max(const struct vb_sim *sim, const struct vb_sim_flow *
     return flows_type_of(flow) == IBV_QPT_UD ? sim->config.mtu : MESSAGE_MAX;
 }
 
-/* Bytes of each of its messages, of which `depth` are never more than its buffer on any wire. */
+/* The largest message of which `depth` fit the reserved buffer with all headers. */
 static uint64_t message_in_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     uint32_t mtu = sim->config.mtu, headers = VB_BTH + VB_RETH + VB_IMM;
@@ -45,7 +45,7 @@ static bool fits_its_buffer(const struct vb_sim *sim, const struct vb_sim_flow *
     return !flow->buffer || (most && flow->message <= most);
 }
 
-/* A packet that takes the flow's way, where there is one way. */
+/* A packet with the route of the flow, where there is one. */
 static struct vb_world_packet flow_like_packet(const struct vb_sim_flow *flow)
 {
     return (struct vb_world_packet){.source = (uint16_t)flow->source,
@@ -60,7 +60,7 @@ uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *
     return vb_world_buffer_most(sim->world, sim->host[flow->source]->node, &like);
 }
 
-/* Is there one way, on which so much could be promised, even if it is not free now? */
+/* Is there one route, on which so much could be reserved if it were free? */
 static int check_reservation(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     struct vb_world_packet like = flow_like_packet(flow);
@@ -75,8 +75,8 @@ static int check_reservation(const struct vb_sim *sim, const struct vb_sim_flow 
     return flow->buffer > vb_sim_buffer_most(sim, flow) ? -ENOSPC : 0;
 }
 
-/* There, and back for the acknowledgements. */
-static int check_way(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+/* Checks the routes in both directions. */
+static int check_routes(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     uint32_t from = sim->host[flow->source]->node;
     int error;
@@ -126,7 +126,7 @@ static int by_start(const void *a, const void *b, void *context)
     return left < right ? -1 : left > right;
 }
 
-/* Flows mostly come in the order of their start. */
+/* Flows are mostly added in the order of their start. */
 static void sort(struct vb_sim *sim)
 {
     for (uint64_t i = 1; i < sim->order_count; ++i)
@@ -136,7 +136,7 @@ static void sort(struct vb_sim *sim)
         }
 }
 
-/* One event for the next start, whichever flow's it is. */
+/* Schedules one event for the next start. */
 static void flows_plan(struct vb_sim *sim)
 {
     uint64_t at;
@@ -150,7 +150,7 @@ static void flows_plan(struct vb_sim *sim)
     vb_world_call(sim->world, at, VB_SIM_CALL_FLOWS, 0);
 }
 
-static void flows_take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
+static void flows_append(struct vb_sim *sim, const struct vb_sim_flow *given)
 {
     struct vb_sim_flow *flow = &sim->flow[sim->flows];
 
@@ -172,7 +172,7 @@ static void flows_take_in(struct vb_sim *sim, const struct vb_sim_flow *given)
         .type = (uint8_t)flows_type_of(given),
         .to_group = given->to_group,
         .management = given->management,
-        .edge = VB_WORLD_NONE,
+        .successor = VB_WORLD_NONE,
     };
     ++sim->flows;
     ++sim->flows_left;
@@ -182,7 +182,7 @@ static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows
                        const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad)
 {
     for (*bad = 0; *bad < count; ++*bad) {
-        int error = check_way(sim, &flows[*bad]);
+        int error = check_routes(sim, &flows[*bad]);
 
         if (!error && !fits_its_buffer(sim, &flows[*bad]))
             error = -EMSGSIZE;
@@ -192,7 +192,7 @@ static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows
     return afters ? vb_sim_dependencies_check(after, afters, count, bad) : 0;
 }
 
-/* Sorts the flows that wait for no other by the time of their start. */
+/* Sorts the flows without predecessors by the time of their start. */
 static void put_in_order(struct vb_sim *sim, uint64_t first)
 {
     sim->order_count -= sim->order_next;
@@ -215,7 +215,7 @@ int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows
     if (flows_reserve(sim, count) || vb_sim_dependencies_reserve(sim, afters))
         return -ENOMEM;
     for (uint64_t i = 0; i < count; ++i)
-        flows_take_in(sim, &flows[i]);
+        flows_append(sim, &flows[i]);
     vb_sim_dependencies_add(sim, after, afters, (uint32_t)first);
     if (count)
         sim->world->is_quiet = false;
@@ -230,12 +230,12 @@ int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64
     return vb_sim_add_waiting_flows(sim, flows, count, NULL, 0, bad);
 }
 
-/* ---- running them ---------------------------------------------------------------------------- */
+/* ---- running flows --------------------------------------------------------------------------- */
 
-/* The last message of one that others wait for tells its receiver that it is there. */
+/* The last message of a flow with successors has immediate data, for a receive completion. */
 static enum ibv_wr_opcode opcode_of(const struct vb_sim_flow *flow, bool last)
 {
-    if (!last || flow->edge == VB_WORLD_NONE)
+    if (!last || flow->successor == VB_WORLD_NONE)
         return flow->opcode;
     switch (flow->opcode) {
     case IBV_WR_SEND:
@@ -251,13 +251,13 @@ static void flows_post(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp
 {
     const struct vb_sim_flow *flow = &sim->flow[number];
     uint64_t length = flow->message < qp->unposted ? flow->message : qp->unposted;
-    struct ibv_sge sge = {BASE, (uint32_t)length, vb_sim_key()};
+    struct ibv_sge sge = {BASE, (uint32_t)length, VB_SIM_KEY};
     struct ibv_send_wr wr = {.wr_id = number,
                              .sg_list = &sge,
                              .num_sge = 1,
                              .opcode = opcode_of(flow, length == qp->unposted),
                              .send_flags = IBV_SEND_SIGNALED,
-                             .wr.rdma = {BASE, vb_sim_key()}},
+                             .wr.rdma = {BASE, VB_SIM_KEY}},
                        *bad;
 
     qp->unposted -= length;
@@ -274,7 +274,7 @@ static void fail_to_start(struct vb_sim *sim, struct vb_sim_qp *source, struct v
     sim->world->error = -ENOMEM;
 }
 
-/* A place for each READ that the target is to answer, where there are any. */
+/* Responder resources for READs. */
 static void allow_reads(struct vb_sim *sim, struct vb_sim_qp *source, struct vb_sim_qp *target)
 {
     source->qp.terms.max_rd_atomic = sim->config.rd_atomic;
@@ -287,7 +287,7 @@ static uint8_t marks_of(const struct vb_sim_flow *flow)
                      (flow->management ? VB_WORLD_MANAGEMENT : 0));
 }
 
-/* -ENOMEM, with what was made in `*source` and `*target`. */
+/* Makes and connects the two queue pairs. On -ENOMEM the caller destroys those that were made. */
 static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct vb_sim_qp **source,
                       struct vb_sim_qp **target)
 {
@@ -305,7 +305,7 @@ static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct
         return -ENOMEM;
     if (flow->opcode == IBV_WR_RDMA_READ)
         allow_reads(sim, *source, *target);
-    if (flow->opcode == IBV_WR_SEND || flow->edge != VB_WORLD_NONE)
+    if (flow->opcode == IBV_WR_SEND || flow->successor != VB_WORLD_NONE)
         vb_sim_qp_receives(*target);
     if (vb_sim_qp_connect(*source, *target, flow->level) ||
         vb_sim_qp_connect(*target, *source, flow->back_level))
@@ -318,7 +318,7 @@ static struct vb_world_reservation reservation_of(const struct vb_sim_flow *flow
     return (struct vb_world_reservation){.rate = flow->reserve, .buffer = flow->buffer};
 }
 
-/* False: it does not start. */
+/* False: the flow does not start. */
 static bool reserve_route(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
 {
     struct vb_world_packet like = flow_like_packet(flow);
@@ -330,7 +330,7 @@ static bool reserve_route(struct vb_sim *sim, struct vb_sim_flow *flow, struct v
     qp->has_buffer = flow->buffer != 0;
     if (error == -ENOMEM)
         sim->world->error = error;
-    else if (error) /* also, where the routes lead elsewhere than when it was added */
+    else if (error) /* also if the routes have changed since the flow was added */
         vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
     return !error;
 }
@@ -357,7 +357,7 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
         return;
     flow->state = VB_FLOW_RUNNING;
     if (flow->type == IBV_QPT_UD) {
-        vb_sim_ring(source);
+        vb_sim_doorbell(source);
         return;
     }
     vb_engine_attend(vb_sim_qp_host(target)->engine, &target->qp, vb_sim_ns(sim));
@@ -368,7 +368,7 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
 void vb_sim_flows_start(struct vb_sim *sim)
 {
     if (sim->flows_at != sim->world->now)
-        return; /* another one came before it */
+        return; /* an earlier event replaced it */
     sim->flows_at = VB_WORLD_NEVER;
     while (sim->order_next < sim->order_count && !sim->world->error) {
         uint32_t number = sim->order[sim->order_next];
@@ -387,7 +387,7 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
     struct vb_world_reservation reservation = reservation_of(flow);
 
     flow->state = (uint8_t)state;
-    if (flow->finish == VB_WORLD_NEVER && state != VB_FLOW_REFUSED) /* of UC and UD it is known */
+    if (flow->finish == VB_WORLD_NEVER && state != VB_FLOW_REFUSED) /* UC and UD have set it */
         flow->finish = sim->world->now;
     if (state == VB_FLOW_DONE || state == VB_FLOW_INCOMPLETE)
         vb_sim_dependencies_release(sim, flow);
@@ -400,14 +400,14 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
     vb_sim_qp_destroy(qp);
 }
 
-/* RC: of its first message that has not ended what is acknowledged, or of a READ has come. */
+/* RC: bytes of the first incomplete message that are acknowledged, or of a READ have arrived. */
 static uint64_t acknowledged(const struct vb_sim_qp *qp)
 {
     const struct vb_endpoint *ep = qp->qp.endpoint;
     const struct vb_sq_wqe *first;
 
     if (!ep || (int32_t)(ep->requester.begun - qp->qp.sq_next) <= 0)
-        return 0; /* the first has no PSN yet, or all have ended */
+        return 0; /* the first request has no PSN yet, or all are complete */
     first = &qp->qp.sq[qp->qp.sq_next & qp->qp.sq_mask];
     return (uint64_t)vb_engine_psn_count(first->first_psn, ep->requester.una) * ep->path.mtu;
 }
@@ -422,7 +422,7 @@ uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *fl
     return part < flow->bytes - flow->done ? flow->done + part : flow->bytes;
 }
 
-/* The last message of a flow that others wait for says so. */
+/* Handles a receive completion: the last message of a flow with successors has immediate data. */
 static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
 {
     struct vb_qp *found = host->adapter.qps[entry->qp];
@@ -436,14 +436,14 @@ static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
         vb_sim_dependencies_release(host->sim, &host->sim->flow[qp->flow]);
 }
 
-/* A UC flow ends when its packets have arrived, or were lost. */
+/* Handles a send completion. A UC flow ends only when none of its packets is under way. */
 static void proceed(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
 {
     struct vb_sim_flow *flow = &sim->flow[number];
 
     if (vb_sim_is_unreliable(qp)) {
         qp->sent = !qp->unposted && qp->qp.sq_next == qp->qp.sq_posted;
-        vb_sim_unreliable_settle(qp);
+        vb_sim_unreliable_check_end(qp);
     } else {
         flow->done += flow->message;
         if (flow->done >= flow->bytes) {
@@ -502,6 +502,6 @@ void vb_sim_flows_free(struct vb_sim *sim)
             vb_sim_qp_destroy(sim->qp[i]);
         }
     free(sim->flow);
-    free(sim->edge);
+    free(sim->successor);
     free(sim->order);
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Multicast groups of flows. Each member host has a UD queue pair that is attached to the group as
- * a program's would be (hca/multicast.h), in tables of its own adapter; hosts that are in no group
- * do not have these tables.
+ * a program's is (hca/multicast.h). Only hosts that are in a group have the tables for it. The
+ * Python binding adds groups.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -11,7 +11,7 @@
 #include "hca/multicast.h"
 #include "sim/state.h"
 
-/* The header counts groups; all else in it is as the others' has it. */
+/* A host's own header, which counts its groups, and its table of groups. */
 struct tables {
     struct vb_segment_header header;
     struct vb_group_shared group[VB_MAX_GROUPS];

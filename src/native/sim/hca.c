@@ -25,8 +25,7 @@
 #include "transport/transport.h"
 #include "wrap/held.h"
 
-/* Address space for tables and rings, as much as a target's addresses allow; pages are touched as
- * objects are made. */
+/* Address space for tables and rings; pages are allocated as objects are made. */
 static const size_t SEGMENT_SIZE = (size_t)1 << (sizeof(size_t) > 4 ? 32 : 28);
 
 enum { HOP_LIMIT = 64, PS_IN_NS = 1000, LAST_PACKETS = 16, HOSTS_APART = 255 };
@@ -42,7 +41,7 @@ static uint32_t port_of_path(const struct vb_path *path)
     return path->port - 1u;
 }
 
-/* An adapter with one port makes no packet before that is free, and waits for lanes only. */
+/* An HCA with one port makes no packet before the port is free, so it waits for lanes only. */
 static bool hca_is_stopped(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
 {
     return attachment->calls->is_blocked(attachment, port, level) ||
@@ -75,7 +74,7 @@ int vb_sim_hca_step(struct vb_sim_hca *hca, uint64_t until)
     return 0;
 }
 
-/* ---- lists of QPs: those that wait, and those that are held ---------------------------------- */
+/* ---- lists of QPs: held, and attended -------------------------------------------------------- */
 
 static void hca_hold(struct vb_sim_hca *hca, struct vb_qp *qp, uint8_t level)
 {
@@ -90,7 +89,7 @@ static void hca_hold(struct vb_sim_hca *hca, struct vb_qp *qp, uint8_t level)
     vb_sim_hca_hold(qp);
 }
 
-/* Releases the QPs whose port and lane are free again, and `gone` in any case. */
+/* Releases the QPs whose port and lane are free, and `gone` in any case. */
 static void hca_release_held(struct vb_sim_hca *hca, const struct vb_qp *gone)
 {
     struct vb_sim_attachment *attachment = hca->attachment;
@@ -110,7 +109,7 @@ static void hca_release_held(struct vb_sim_hca *hca, const struct vb_qp *gone)
     }
 }
 
-/* Perhaps under the QP's sq_lock: it is looked at in an event of its own. */
+/* The caller may hold the QP's sq_lock, so the QP is attended in an event. */
 static void hca_attend(struct vb_qp *qp)
 {
     struct vb_sim_hca *hca = hca_of_qp(qp);
@@ -133,7 +132,7 @@ static void unattend(struct vb_sim_hca *hca, struct vb_qp *gone)
         }
 }
 
-/* Datagrams that found the port busy stay. */
+/* A QP whose datagrams wait for the port stays in the list. */
 static void serve_attended(struct vb_sim_hca *hca)
 {
     struct vb_qp *qp = hca->attended, *next;
@@ -163,7 +162,7 @@ static void hca_address(struct vb_sim_wire_packet *wire, const struct vb_path *p
     wire->global = path->hop_limit != 0;
 }
 
-/* Switches send nothing back: the host's own members have it from the adapter, and at once. */
+/* Switches return no copy to the sender, so members on this host get theirs here, at once. */
 static uint32_t hca_send_to_group(struct vb_sim_hca *hca, uint32_t port,
                                   const struct vb_sim_wire_packet *wire)
 {
@@ -186,8 +185,8 @@ static uint32_t hca_send_to_group(struct vb_sim_hca *hca, uint32_t port,
     return hca->attachment->calls->send_to_group(hca->attachment, port, wire->dgid);
 }
 
-/* Returns the bytes that the packet takes on the wire; -EFAULT: its payload could not be read, and
- * the packet is lost, as on a network; -ENOMEM. */
+/* Returns the length on the wire; -EFAULT: the payload could not be read, and the packet is lost;
+ * -ENOMEM. */
 static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
 {
     const struct vb_packet *packet = out->packet;
@@ -236,7 +235,7 @@ uint32_t vb_sim_hca_emit(struct vb_sim_hca *hca, const struct vb_packet *packet,
     return sent < 0 ? 0 : (uint32_t)sent;
 }
 
-/* A packet that could not leave at once keeps its connection from making more of them. */
+/* Holds the connection while its packet waits. */
 static void hold_sender(struct vb_sim_hca *hca, const struct vb_packet *packet)
 {
     uint8_t level = packet->path->sl;
@@ -253,7 +252,7 @@ static void hca_arm(struct vb_sim_hca *hca)
         hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
     hca->attachment->calls->expire_at(hca->attachment, vb_engine_timers_next(&hca->paced));
     due = vb_wrap_deadline(&hca->wrap);
-    /* A packet that is due already waits for the port, and not for a time. */
+    /* A packet that is due waits for the port, and not for a time. */
     if (VB_UNLIKELY(due != UINT64_MAX) && due > now_ns(hca))
         hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
 }
@@ -265,7 +264,7 @@ static bool hca_has_more(struct vb_sim_hca *hca)
            (vb_wrap_is_active(&hca->wrap) && vb_wrap_deadline(&hca->wrap) <= now_ns(hca));
 }
 
-/* Sends a packet that a fault rule has held until now. */
+/* Sends a packet that a fault rule has held, if its time has come. */
 static bool hca_send_due(struct vb_sim_hca *hca)
 {
     struct vb_wrap_out out;
@@ -378,8 +377,9 @@ void vb_sim_hca_wrapped(struct vb_sim_hca *hca)
 /* ---- a port's calls -------------------------------------------------------------------------- */
 
 /*
- * The low 12 bits are the place in a block of the table (transport/engine.c). The others tell hosts
- * apart, for who reads of them, and are neither the managers' 0 (IBA 3.5.3) nor the groups' 0xfff.
+ * The low 12 bits are the index in a block of the table (transport/engine.c). The upper bits differ
+ * between hosts, for readers of captures, and are neither 0, as of management QPs (IBA 3.5.3), nor
+ * 0xfff, as of multicast.
  */
 static int hca_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_num)
 {
@@ -391,7 +391,7 @@ static int hca_number(struct vb_adapter *adapter, uint32_t index, uint32_t *qp_n
     return 0;
 }
 
-/* The first two are what the address says, the others what the fabric says of it. */
+/* The first two errors are of the address itself, the others of its route. */
 static VB_COLD int hca_decline_route(struct vb_qp *qp, int error)
 {
     const struct ibv_ah_attr *ah = &qp->verbs->attr.ah_attr;
@@ -446,8 +446,8 @@ static int fill_global_path(const struct vb_adapter_port *port, const struct ibv
     return 0;
 }
 
-/* The address is a LID. The engine tells peers apart by GIDs: it gets those that a GRH would have,
- * and hop limit 0 says that there is none. -ENETUNREACH. */
+/* The address is a LID. The engine identifies peers by GIDs, so it gets those of a GRH; a hop limit
+ * of 0 means that there is no GRH. -ENETUNREACH. */
 static int fill_local_path(const struct vb_sim_attachment_port *port,
                            const struct ibv_ah_attr *attr, struct vb_path *path, uint32_t *host)
 {
@@ -459,7 +459,7 @@ static int fill_local_path(const struct vb_sim_attachment_port *port,
     return 0;
 }
 
-/* -EINVAL, -ENETUNREACH, and what the fabric says of the route. */
+/* -EINVAL; -ENETUNREACH; the errors of vb_sim_attachment_calls.route. */
 static int hca_find_route(const struct vb_qp *qp, const struct ibv_ah_attr *attr,
                           struct vb_path *path)
 {
@@ -515,7 +515,7 @@ static int make_state(struct vb_qp *qp)
     return 0;
 }
 
-/* Only datagrams come here. What has no way to its target is lost, as on a network. */
+/* For datagrams only. A datagram without a route is lost. */
 static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb_outcome *outcome)
 {
     struct vb_sim_hca *hca = hca_of_qp(qp);
@@ -551,7 +551,7 @@ static void hca_kick(struct vb_qp *qp)
     pump(hca);
 }
 
-/* By packets: the way that the QP's attributes name now. */
+/* Connects the engine along the path of the QP's current attributes. */
 static int hca_move(struct vb_qp *qp)
 {
     return join_engine(hca_of_qp(qp), qp);
@@ -586,7 +586,7 @@ static int hca_connect(struct vb_qp *qp)
     return 0;
 }
 
-/* An acknowledgement of what the program has seen; not long READs. */
+/* Sends owed acknowledgements before the QP ends, but at most LAST_PACKETS packets of READs. */
 static void send_owed(struct vb_sim_hca *hca, const struct vb_qp *qp)
 {
     struct vb_endpoint *ep = qp->endpoint;
@@ -687,7 +687,7 @@ static const struct vb_host_calls port = {
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
-/* An Ethernet port's GID table: its IPv4 address, the GID of its GUID, and the address again. */
+/* An Ethernet port's GID table: the IPv4, the link-local, and again the IPv4 address. */
 static int open_ethernet(const struct vb_sim_attachment *attachment, uint32_t host,
                          struct vb_addresses **addresses)
 {
@@ -805,8 +805,8 @@ int vb_sim_hca_open(struct vb_sim_attachment *attachment, struct vb_heap *heap,
     return 0;
 }
 
-/* Packets that fault rules hold leave when they are due, as from a host that goes on. */
-static void leave_the_rest(struct vb_sim_hca *hca)
+/* Sends the packets that fault rules hold, each when it is due. */
+static void send_held(struct vb_sim_hca *hca)
 {
     struct vb_wrap_out out;
 
@@ -818,7 +818,7 @@ static void leave_the_rest(struct vb_sim_hca *hca)
 
 void vb_sim_hca_close(struct vb_sim_hca *hca)
 {
-    leave_the_rest(hca);
+    send_held(hca);
     hca->attachment->hca_calls = NULL;
     vb_memory_guard_stop();
     vb_engine_destroy(hca->engine);

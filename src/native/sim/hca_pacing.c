@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Congestion control of a program's connections, with the algorithms that flows have
- * (congestion.h). hca.c calls it for each packet that leaves or came, where the fabric reacts to
- * congestion at all.
+ * Congestion control of a program's connections, with the algorithms of congestion.h. hca.c calls
+ * it for each packet that leaves or arrives, if the fabric has congestion control.
  */
 #include <stdlib.h>
 
@@ -85,7 +84,7 @@ static void hca_pace_send_notice(struct vb_sim_hca *hca, const struct vb_qp *qp)
 
 /* ---- telemetry ------------------------------------------------------------------------------- */
 
-/* NULL: it is not reliable, or there is no memory, and it sends as if there were no HPCC. */
+/* NULL: a UC connection, or no memory: it sends without HPCC. */
 static struct vb_hpcc *hpcc_of(const struct vb_qp *qp)
 {
     struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
@@ -137,7 +136,7 @@ static void hca_pace_send_telemetry(struct vb_sim_hca *hca, const struct vb_qp *
     hca->telemetry_mode = VB_SIM_TELEMETRY_NONE;
 }
 
-/* The same for a program as host_take_telemetry for flows (host.c). */
+/* As host_take_telemetry of flows (host.c). */
 static void hca_pace_take_telemetry(struct vb_sim_hca *hca, const struct vb_arrival *arrival,
                                     bool has_data)
 {
@@ -195,6 +194,6 @@ void vb_sim_hca_congested(struct vb_sim_hca *hca, const struct vb_arrival *arriv
     if (is_notice)
         vb_sim_congestion_notice(attachment->congestion, &state->rate, qp->endpoint->path.sl,
                                  hca_line_rate(hca, qp), now);
-    else if (vb_sim_congestion_tells(attachment->congestion, &state->noticed_at, now))
+    else if (vb_sim_congestion_is_notice_due(attachment->congestion, &state->noticed_at, now))
         hca_pace_send_notice(hca, qp);
 }

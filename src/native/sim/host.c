@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A host of flows between its packet engine and its port. The fabric calls it when a packet
- * arrives, when the port is free and for the host's own events (vb_sim_host_calls); it takes
- * packets from the engine as fast as the line and the connection's rate allow.
+ * A simulated host: it connects its packet engine to its port. The fabric calls it when a packet
+ * arrives, when the port is free, and for events (vb_sim_host_calls). It takes packets from the
+ * engine as fast as the port and the connection's rate allow.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -18,8 +18,7 @@ enum {
     INFINIBAND_BYTES = 8 + 4 + 2, /* LRH, ICRC, VCRC */
 };
 
-/* Bytes that the packet takes on the wire. */
-static uint32_t host_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
+uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
 {
     uint32_t bytes;
 
@@ -32,11 +31,6 @@ static uint32_t host_wire_bytes(enum vb_sim_framing framing, uint32_t headers, u
     default:
         return payload ? payload : VB_SIM_BARE_BYTES;
     }
-}
-
-uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload)
-{
-    return host_wire_bytes(framing, headers, payload);
 }
 
 static void host_port(const struct vb_sim_host *host, struct vb_world_port **port)
@@ -72,19 +66,19 @@ static void host_release(struct vb_sim_qp *qp)
         vb_engine_hold(&qp->qp, false);
 }
 
-/* The packets that HPCC lets a connection have under way; READ's data are only paced. */
+/* Sets HPCC's window, in packets. READ responses have no window and are only paced. */
 static void host_set_window(struct vb_sim_qp *qp)
 {
     const struct vb_sim_host *host = vb_sim_qp_host(qp);
     const struct vb_sim_config *config = &host->sim->config;
-    uint32_t frame = host_wire_bytes(host->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
+    uint32_t frame = vb_sim_wire_bytes(host->framing, VB_BTH, config->mtu) + VB_HPCC_BYTES;
 
     qp->qp.endpoint->window = vb_sim_hpcc_packets(qp->reaction->rate.hpcc, frame,
                                                   config->engine.window_bytes / config->mtu);
 }
 
-/* Telemetry begins with a packet of data, and goes back with an acknowledgement. */
-static void trace(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packet)
+/* Switches add telemetry to a data packet, and an acknowledgement carries it back. */
+static void begin_telemetry(struct vb_sim_host *host, struct vb_sim_qp *qp, uint32_t packet)
 {
     struct vb_world *world = host->sim->world;
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
@@ -114,7 +108,7 @@ static uint32_t host_level_of(const struct vb_sim *sim, const struct vb_sim_qp *
     return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].level;
 }
 
-/* The connection's next packet may leave when this one would have been sent at its rate. */
+/* Holds the connection until this packet would have been sent at the connection's rate. */
 static void pace(struct vb_sim_qp *qp, uint32_t bytes)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
@@ -140,7 +134,7 @@ static void pace(struct vb_sim_qp *qp, uint32_t bytes)
                   VB_SIM_CALL_RATE | qp->generation << VB_SIM_CALL_BITS, qp->slot);
 }
 
-/* A packet that could not leave at once keeps its connection from making more of them. */
+/* Holds the connection while the packet waits in its lane. */
 static void wait_for_lane(struct vb_sim_qp *qp, const struct vb_world_port *port, uint32_t lane)
 {
     if (!port->lanes->lane[lane].packets || qp->waits_for_lane)
@@ -180,7 +174,7 @@ static void host_fill(struct vb_sim_host *host, struct vb_world_packet *to,
     to->flags = 0;
     to->hops = (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
-    to->bytes = (uint16_t)host_wire_bytes(host->framing, headers, from->payload_length);
+    to->bytes = (uint16_t)vb_sim_wire_bytes(host->framing, headers, from->payload_length);
     to->source = (uint16_t)host->number;
     to->level_marks = (uint8_t)(from->path->sl << 4);
 }
@@ -194,7 +188,7 @@ static void use_bus(struct vb_sim_host *host, uint32_t bytes)
     host->bus_free_at = now + bytes * 8 * VB_WORLD_SECOND / rate;
 }
 
-/* False: no memory. */
+/* Sends the packet that the engine has made. False: no memory. */
 static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb_packet *made)
 {
     struct vb_world *world = host->sim->world;
@@ -211,7 +205,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
     at->target = qp->peer;
     at->level_marks |= qp->marks;
     if (VB_UNLIKELY(world->traces))
-        trace(host, qp, packet);
+        begin_telemetry(host, qp, packet);
     if (VB_UNLIKELY(qp->has_buffer) && made->payload_length)
         at->flags |= VB_WORLD_RESERVED;
     at->bytes += vb_sim_grh_bytes(host, qp->marks);
@@ -245,13 +239,13 @@ static void host_arm(struct vb_sim_host *host)
     if (due >= host->timer_at / 1000)
         return;
     host->timer_at = due * 1000;
-    if (host->timer_at < host->sim->world->now) /* within this nanosecond */
+    if (host->timer_at < host->sim->world->now) /* the deadline is in whole ns */
         host->timer_at = host->sim->world->now;
     vb_world_call(host->sim->world, host->timer_at, VB_SIM_CALL_TIMER, host->number);
 }
 
-/* To be asked again when the port is free. */
-static void host_come_back(struct vb_sim_host *host)
+/* Has the host called again when the port is free, if it has more to send. */
+static void host_plan_ready(struct vb_sim_host *host)
 {
     struct vb_world *world = host->sim->world;
     struct vb_world_port *port;
@@ -266,7 +260,7 @@ static void host_come_back(struct vb_sim_host *host)
         return;
     }
     if (port->lanes) {
-        vb_world_lanes_want(world, world->node[host->node].port[0]);
+        vb_world_lanes_want_ready(world, world->node[host->node].port[0]);
         return;
     }
     if (host->ready_planned)
@@ -286,7 +280,7 @@ static struct vb_sim_qp *next_of_engine(struct vb_sim_host *host)
                             ->qp);
 }
 
-/* The queue pair whose packet is next: connections of the engine and datagrams take turns. */
+/* Makes the next packet in vb_sim.packet: the engine and datagrams take turns. */
 static struct vb_sim_qp *host_next_packet(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;
@@ -305,7 +299,7 @@ static bool host_may_send(const struct vb_sim_host *host)
     return vb_world_may_send(world, host->node) && host->bus_free_at <= world->now;
 }
 
-/* While TCP has segments, they and the engine's packets take turns. */
+/* TCP segments and the engine's packets take turns, while there are segments. */
 static void send_in_turns(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;
@@ -338,11 +332,12 @@ void vb_sim_host_pump(struct vb_sim_host *host)
     while (host_may_send(host) && (qp = host_next_packet(host)) != NULL)
         if (!host_send(host, qp, &sim->packet))
             return;
-    host_come_back(host);
+    host_plan_ready(host);
     host_arm(host);
 }
 
-static void host_look(struct vb_sim_qp *qp)
+/* Lets the engine look at new requests, and sends. */
+static void host_attend(struct vb_sim_qp *qp)
 {
     struct vb_sim_host *host = vb_sim_qp_host(qp);
 
@@ -353,8 +348,8 @@ static void host_look(struct vb_sim_qp *qp)
     vb_sim_host_pump(host);
 }
 
-/* The adapter has begun no request that has not ended, so it does not look by itself. */
-static bool sleeps(const struct vb_sim_qp *qp)
+/* The adapter works on no request of this queue pair, so it has to see the doorbell. */
+static bool host_is_idle(const struct vb_sim_qp *qp)
 {
     return sends_datagrams(qp) || qp->qp.endpoint->requester.begun == qp->qp.sq_next;
 }
@@ -363,7 +358,7 @@ static void wait_for_bell(struct vb_sim_qp *qp)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
 
-    if (qp->waits_for_bell || !sleeps(qp))
+    if (qp->waits_for_bell || !host_is_idle(qp))
         return;
     host_hold(qp);
     qp->waits_for_bell = true;
@@ -371,21 +366,21 @@ static void wait_for_bell(struct vb_sim_qp *qp)
                   VB_SIM_CALL_DOORBELL | qp->generation << VB_SIM_CALL_BITS, qp->slot);
 }
 
-void vb_sim_ring(struct vb_sim_qp *qp)
+void vb_sim_doorbell(struct vb_sim_qp *qp)
 {
     if (VB_UNLIKELY(vb_sim_qp_host(qp)->sim->config.doorbell))
         wait_for_bell(qp);
-    host_look(qp);
+    host_attend(qp);
 }
 
 void vb_sim_kick(struct vb_qp *qp)
 {
-    vb_sim_ring(vb_sim_qp_of(qp));
+    vb_sim_doorbell(vb_sim_qp_of(qp));
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* A datagram's receiver is no connection, and knows its flow's. */
+/* The service level of notifications. A UD queue pair has no path, so the flow's is used. */
 static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *qp)
 {
     if (sim->config.notice_level != VB_SIM_OWN_LEVEL)
@@ -393,7 +388,7 @@ static uint32_t notice_level(const struct vb_sim *sim, const struct vb_sim_qp *q
     return qp->qp.endpoint ? qp->qp.endpoint->path.sl : sim->flow[qp->flow].back_level;
 }
 
-/* A CNP of this connection, but for its header; NULL: no memory. */
+/* Makes a CNP of this connection without its header. NULL: no memory. */
 static struct vb_world_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *packet)
 {
     struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
@@ -406,7 +401,7 @@ static struct vb_world_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *pac
     }
     at = vb_world_packet_at(sim->world, *packet);
     at->payload = 0;
-    at->bytes = (uint16_t)host_wire_bytes(vb_sim_qp_host(qp)->framing, VB_CNP, 0);
+    at->bytes = (uint16_t)vb_sim_wire_bytes(vb_sim_qp_host(qp)->framing, VB_CNP, 0);
     at->source = (uint16_t)vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
     at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
@@ -447,7 +442,7 @@ static bool host_is_marked(const struct vb_world_packet *packet)
     return (packet->level_marks & VB_WORLD_CE) || (packet->header[4] & 0x80);
 }
 
-/* A marked packet of a connection: its sender is told, but not too often. */
+/* A marked packet arrived: sends a notification, at most one for each notice_interval. */
 static void notice_mark(struct vb_sim_host *host, const struct vb_world_packet *packet)
 {
     struct vb_qp *found = vb_engine_find(host->engine, vb_wire_get24(packet->header + 5));
@@ -458,8 +453,8 @@ static void notice_mark(struct vb_sim_host *host, const struct vb_world_packet *
     qp = vb_sim_qp_of(found);
     ++host->sim->flow[qp->flow].marked;
     if (packet->payload && qp->reaction &&
-        vb_sim_congestion_tells(&host->sim->config.congestion, &qp->reaction->noticed_at,
-                                host->sim->world->now))
+        vb_sim_congestion_is_notice_due(&host->sim->config.congestion, &qp->reaction->noticed_at,
+                                        host->sim->world->now))
         host_send_notice(qp);
 }
 
@@ -468,7 +463,7 @@ static bool is_notice(const struct vb_world_packet *packet)
     return (packet->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_CNP;
 }
 
-/* The last events are kept, as CongestionLog keeps them (IBA A10). */
+/* Keeps the last events, as CongestionLog does (IBA A10). */
 static void host_log_event(struct vb_sim_host *host, uint32_t flow)
 {
     if (!host->log)
@@ -532,8 +527,8 @@ static void host_take_telemetry(struct vb_sim_host *host, uint32_t packet)
         host_send_telemetry(qp, vb_wire_get24(at->header + 9));
 }
 
-/* It was flooded, and is for another host. */
-static void ignore(struct vb_sim *sim, uint32_t packet)
+/* Discards a flooded packet for another host. */
+static void host_discard(struct vb_sim *sim, uint32_t packet)
 {
     const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
 
@@ -547,7 +542,7 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
     struct vb_sim_host *host = sim->host[number];
     const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
     struct vb_arrival arrival = {.bytes = at->header,
-                                 .length = VB_WORLD_HEADER, /* what follows is not looked at */
+                                 .length = VB_WORLD_HEADER, /* the engine reads no payload */
                                  .virtual_payload = at->payload,
                                  .traffic_class = at->level_marks & VB_WORLD_CE ? 3 : 2,
                                  .hop_limit = 64};
@@ -559,7 +554,7 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
             return;
         }
         if (at->target != number) {
-            ignore(sim, packet);
+            host_discard(sim, packet);
             return;
         }
         if (at->flags & VB_WORLD_TCP) {
@@ -591,7 +586,7 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
     vb_sim_host_pump(host);
 }
 
-/* Until it is through, a packet is the host's, and counted as kept. */
+/* During the receive latency the packet counts as kept by the host. */
 static void host_arrive(void *context, uint32_t number, uint32_t packet)
 {
     struct vb_sim *sim = context;
@@ -618,31 +613,29 @@ static void host_ready(void *context, uint32_t number)
 static void host_expire(struct vb_sim *sim, struct vb_sim_host *host)
 {
     if (host->timer_at != sim->world->now)
-        return; /* an earlier one came in its place */
+        return; /* an earlier event replaced it */
     host->timer_at = VB_WORLD_NEVER;
     vb_engine_expire(host->engine, vb_sim_ns(sim));
     vb_sim_flows_complete(host);
     vb_sim_host_pump(host);
 }
 
-static void release_rate(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+/* An event of a queue pair, which may have been destroyed since it was scheduled. */
+static void host_qp_event(struct vb_sim *sim, enum vb_sim_call call, uint32_t slot,
+                          uint32_t generation)
 {
     struct vb_sim_qp *qp = sim->qp[slot];
 
     if (!qp || qp->generation != generation)
         return;
-    qp->waits_for_rate = false;
-    host_release(qp);
-    vb_sim_host_pump(vb_sim_qp_host(qp));
-}
-
-static void see_doorbell(struct vb_sim *sim, uint32_t slot, uint32_t generation)
-{
-    struct vb_sim_qp *qp = sim->qp[slot];
-
-    if (!qp || qp->generation != generation)
+    if (call == VB_SIM_CALL_END) {
+        vb_sim_unreliable_end(qp);
         return;
-    qp->waits_for_bell = false;
+    }
+    if (call == VB_SIM_CALL_RATE)
+        qp->waits_for_rate = false;
+    else
+        qp->waits_for_bell = false;
     host_release(qp);
     vb_sim_host_pump(vb_sim_qp_host(qp));
 }
@@ -651,14 +644,6 @@ static void use_free_bus(struct vb_sim_host *host)
 {
     host->bus_planned = false;
     vb_sim_host_pump(host);
-}
-
-static void end_unreliable(struct vb_sim *sim, uint32_t slot, uint32_t generation)
-{
-    struct vb_sim_qp *qp = sim->qp[slot];
-
-    if (qp && qp->generation == generation)
-        vb_sim_unreliable_end(qp);
 }
 
 static void dropped(void *context, uint32_t packet)
@@ -684,19 +669,19 @@ static void copied(void *context, uint32_t packet, uint32_t copy, bool another)
 static void call(void *context, uint32_t what, uint32_t index)
 {
     struct vb_sim *sim = context;
+    enum vb_sim_call kind = what & ((1u << VB_SIM_CALL_BITS) - 1);
 
-    switch (what & ((1u << VB_SIM_CALL_BITS) - 1)) {
+    switch (kind) {
     case VB_SIM_CALL_TIMER:
         host_expire(sim, sim->host[index]);
         break;
     case VB_SIM_CALL_RATE:
-        release_rate(sim, index, what >> VB_SIM_CALL_BITS);
+    case VB_SIM_CALL_DOORBELL:
+    case VB_SIM_CALL_END:
+        host_qp_event(sim, kind, index, what >> VB_SIM_CALL_BITS);
         break;
     case VB_SIM_CALL_START:
         vb_sim_flow_start(sim, index);
-        break;
-    case VB_SIM_CALL_DOORBELL:
-        see_doorbell(sim, index, what >> VB_SIM_CALL_BITS);
         break;
     case VB_SIM_CALL_BUS:
         use_free_bus(sim->host[index]);
@@ -704,9 +689,6 @@ static void call(void *context, uint32_t what, uint32_t index)
     case VB_SIM_CALL_RECEIVED:
         --sim->world->kept;
         host_receive(sim, what >> VB_SIM_CALL_BITS, index);
-        break;
-    case VB_SIM_CALL_END:
-        end_unreliable(sim, index, what >> VB_SIM_CALL_BITS);
         break;
     case VB_SIM_CALL_HCA:
         vb_sim_attachment_expire(sim->host[index]);

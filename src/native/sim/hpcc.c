@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * HPCC's window, called by host.c and hca_pacing.c. Each acknowledgement brings the telemetry of
- * one packet; two of them in a row over the same route give the utilisation of its busiest link.
+ * HPCC's window. host.c and hca_pacing.c call it. Two successive acknowledgements whose packets had
+ * the same route give the utilisation of its busiest link.
  */
 #include "sim/hpcc.h"
 
@@ -28,7 +28,7 @@ static bool is_same_way(const struct vb_world_telemetry *a, const struct vb_worl
     return true;
 }
 
-/* MeasureInflight: of the busiest link, smoothed over a round trip. */
+/* MeasureInflight of the paper. */
 static void hpcc_measure(struct vb_hpcc *state, const struct vb_hpcc_config *config,
                          const struct vb_world_telemetry *telemetry)
 {
@@ -51,7 +51,7 @@ static void hpcc_measure(struct vb_hpcc *state, const struct vb_hpcc_config *con
     state->used += since / trip * (most - state->used);
 }
 
-/* ComputeWind. */
+/* ComputeWind of the paper. */
 static void hpcc_follow(struct vb_hpcc *state, const struct vb_hpcc_config *config, double line,
                         bool newer)
 {

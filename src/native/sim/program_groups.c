@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The multicast groups that programs are in. A group has a GID and the hosts that have joined it,
- * and is there while any has; its number in the fabric comes after those of flows' groups, and the
- * switches' tables are made anew whenever a host joins or leaves (attachment.c).
+ * The multicast groups of programs. A group has a GID and a list of members, and exists while it
+ * has one. Its number in the fabric comes after those of flows' groups. The switches' tables are
+ * computed again whenever a host joins or leaves (attachment.c).
  *
- * Ports of one adapter may be in networks that no cable joins: a GID is then a group in each.
+ * Ports of one adapter may be in networks that are not connected: then a GID is a group in each.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -27,8 +27,8 @@ static bool is_in_reach(const struct vb_sim *sim, const struct vb_sim_program_gr
 }
 
 /*
- * The group of this GID that the host can reach. A host with one port takes the first otherwise:
- * joining it says why that cannot be.
+ * The group of this GID that the host can reach. If it reaches none, a host with one port gets the
+ * first group of the GID, since joining that says why it fails.
  */
 static struct vb_sim_program_group *
 program_group_find(const struct vb_sim *sim, const uint8_t gid[16], const struct vb_sim_host *host)
@@ -49,7 +49,7 @@ program_group_find(const struct vb_sim *sim, const uint8_t gid[16], const struct
     return first;
 }
 
-/* NULL: there are too many, or no memory. */
+/* NULL: there are too many groups, or no memory. */
 static struct vb_sim_program_group *program_group_make(struct vb_sim *sim, const uint8_t gid[16])
 {
     struct vb_sim_program_group *found = NULL;
@@ -133,7 +133,7 @@ void vb_sim_program_group_leave(struct vb_sim *sim, const uint8_t gid[16], uint3
     place = group ? program_group_place_of(group, sim->host[host]->node) : 0;
     if (place == count)
         return;
-    /* In their order: the first is where the tree begins. */
+    /* The order stays, since the first member is the tree's root. */
     memmove(group->member + place, group->member + place + 1,
             (count - place - 1) * sizeof(*group->member));
     --group->count;

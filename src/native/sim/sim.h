@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Simulated hosts: each an adapter with the packet engine that also runs live, on a port of a
- * simulated fabric (event/world.h); and flows, which post RDMA requests on them without a program.
- * The Python binding calls these functions, from one thread.
+ * Simulated hosts and flows. A host is an adapter with the packet engine of the real device, at a
+ * port of a simulated fabric (event/world.h). A flow posts RDMA requests without a program. The
+ * Python binding calls these functions, from one thread.
  *
- * These adapters are small: what adapters of live processes keep in a segment for their peers
- * (rings, tables for each possible object) is here only as large as it must be, or common to all
- * hosts. Payload is virtual. Every host has one memory region, all addresses, under one key.
+ * These adapters are small: the rings and tables that a real adapter has in its segment are as
+ * small as possible, or common to all hosts. Payload has a length and no bytes. Every host has one
+ * memory region of all addresses, with one key.
  *
- * A flow has a connection of its own while it lasts: two queue pairs, made when it starts and gone
- * when it has ended. A number of a queue pair comes back only after many others, so that what is
- * late on the way does not meet the next connection.
+ * A flow has a connection of its own: two queue pairs, made when it starts and destroyed when it
+ * ends. QP numbers are used again only after many others, so that a late packet does not reach a
+ * later connection.
  */
 #ifndef VB_SIM_SIM_H
 #define VB_SIM_SIM_H
@@ -23,19 +23,19 @@
 
 struct vb_sim;
 
-/* What a packet costs on the wire besides its transport headers, payload and pad. */
+/* The framing of packets on the wire, around transport headers, payload and pad. */
 enum vb_sim_framing {
-    VB_SIM_BARE = 0,   /* payload alone counts; packets without have VB_SIM_BARE_BYTES */
+    VB_SIM_BARE = 0,   /* the payload alone; packets without payload have VB_SIM_BARE_BYTES */
     VB_SIM_ETHERNET,   /* RoCE v2 over IPv4, with preamble and gap */
     VB_SIM_INFINIBAND, /* LRH and both CRCs, GRH of multicast */
 };
 
 enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64, VB_SIM_OWN_LEVEL = 16 };
 
-/* A flow's type besides those of queue pairs; its opcode is an enum vb_tcp_kind then. */
+/* The type of a TCP flow, beside enum ibv_qp_type; its opcode is an enum vb_tcp_kind. */
 enum { VB_SIM_FLOW_TCP = 0x40 };
 
-/* A jitter by the slowest link of the connection's way and its round trip (tcp.c). */
+/* A jitter by the slowest link of the connection's route and its round trip (tcp.c). */
 static const uint64_t VB_SIM_JITTER_AUTO = UINT64_MAX;
 
 struct vb_sim_config {
@@ -45,24 +45,24 @@ struct vb_sim_config {
     uint8_t timeout;                /* local ACK timeout: 4.096 us * 2^timeout; 0: none */
     uint8_t retry_cnt;              /* 0: a lost packet ends the connection */
     uint8_t rd_atomic;              /* READs outstanding on a connection */
-    struct vb_engine_config engine; /* virtual_payload is set anyway */
+    struct vb_engine_config engine; /* virtual_payload is always set */
     struct vb_congestion congestion;
-    uint8_t notice_level; /* of congestion notifications; VB_SIM_OWN_LEVEL: its connection's */
+    uint8_t notice_level; /* of congestion notifications; VB_SIM_OWN_LEVEL: the connection's */
     struct vb_tcp_config tcp;
     /*
-     * Up to so many ps, drawn anew each time, pass before a TCP connection begins, and from an
-     * acknowledgement's arrival until its sender looks at it; 0: none. Without it flows through
-     * queues that drop what does not fit lock in phase (Floyd and Jacobson, 1992).
+     * ps: the most of a random delay before a TCP connection begins, and before each
+     * acknowledgement is processed; 0: none. Without it flows synchronise at drop-tail queues
+     * (Floyd and Jacobson, 1992).
      */
     uint64_t tcp_jitter;
-    uint8_t hop_limit; /* of all packets; 0: none, and loops are refused */
-    /* what a host's memory, bus and adapter add; 0: nothing */
-    uint64_t doorbell;        /* ps from a post to its first packet, unless the QP is at work */
-    uint64_t bus_rate;        /* bits per second at which what is sent comes from memory */
-    uint64_t receive_latency; /* ps from a packet's end to what follows from it */
+    uint8_t hop_limit; /* of all packets; 0: none, and forwarding loops are refused */
+    /* delays of a host; 0: none */
+    uint64_t doorbell;        /* ps from posting to the first packet, if the QP was idle */
+    uint64_t bus_rate;        /* bits per second at which payload is read from memory */
+    uint64_t receive_latency; /* ps from the arrival of a packet to its effect */
 };
 
-/* RoCE v2, MTU 4096, timeout 14 (67 ms), 7 retries, an ACK for each packet, packets in turn. */
+/* RoCE v2, MTU 4096, timeout 14 (67 ms), 7 retries, an ACK for each packet, round robin. */
 struct vb_sim_config vb_sim_defaults(void);
 
 enum vb_flow_state {
@@ -70,47 +70,46 @@ enum vb_flow_state {
     VB_FLOW_RUNNING,
     VB_FLOW_DONE,
     VB_FLOW_FAILED,     /* `status` says how */
-    VB_FLOW_REFUSED,    /* the bandwidth or the buffer that it wants was not there */
-    VB_FLOW_INCOMPLETE, /* UC, UD: it has ended, and some of it was lost */
+    VB_FLOW_REFUSED,    /* its reservation failed */
+    VB_FLOW_INCOMPLETE, /* UC, UD: it has ended, and bytes were lost */
 };
 
 /*
- * A flow that waits for others starts `start` after the last of them was received. RC flows end
- * with the last acknowledgement or the last byte of a READ; UC and UD flows when nothing of them is
- * under way any more, and then `finish` is when the last packet arrived; they are done only if all
- * of it has. TCP flows end with the last acknowledgement. A flow that was refused has no `finish`.
+ * `start` is a time, or of a flow with predecessors a delay after the last of them was received. RC
+ * and TCP flows end with the last acknowledgement, or the last byte of a READ. UC and UD flows end
+ * when no packet is under way, and their `finish` is the last packet's arrival; they are done only
+ * if all bytes have arrived. A refused flow has no `finish`.
  */
 struct vb_sim_flow {
     uint32_t source, target; /* hosts; a READ's data come from the target */
     uint64_t bytes;
     uint64_t start, finish; /* ps */
-    uint64_t done;    /* bytes of the messages that have ended; UC, UD: that were received; of a
-                         running RC flow see vb_sim_flow_done */
-    uint64_t lost;    /* UC, UD: bytes that did not arrive, or are of a message that did not */
-    uint64_t message; /* bytes of one request, at most 1 GiB */
-    uint64_t reserve; /* bits per second, which it is promised and limited to; 0: neither */
-    uint64_t buffer;  /* bytes of each switch, likewise, of what is in flight (RC); 0: neither */
+    uint64_t done; /* bytes of completed messages; UC, UD: bytes received. See vb_sim_flow_done */
+    uint64_t lost; /* UC, UD: bytes that did not arrive, or of incomplete messages */
+    uint64_t message; /* bytes of a request, at most 1 GiB */
+    uint64_t reserve; /* bits per second that it reserves, and is limited to; 0: neither */
+    uint64_t buffer;  /* RC: bytes in each switch that it reserves, and its limit in flight */
     uint32_t resent;  /* packets sent again */
-    uint32_t marked;  /* packets that came with a congestion mark */
-    uint32_t notices; /* congestion notifications, TCP: echoes, that the sender got */
+    uint32_t marked;  /* packets that arrived with a congestion mark */
+    uint32_t notices; /* congestion notifications, or TCP echoes, at the sender */
     uint32_t slot;    /* of its queue pair or connection, while it runs */
     union {
-        uint32_t waits;    /* until it starts: flows that it waits for */
-        uint32_t timeouts; /* TCP: times that its timer expired */
+        uint32_t waits;    /* until it starts: predecessors that were not received yet */
+        uint32_t timeouts; /* TCP: expirations of the timer */
     };
-    uint32_t edge;      /* the first of those that wait for it */
+    uint32_t successor; /* the first of its list; VB_WORLD_NONE */
     uint8_t state;      /* enum vb_flow_state */
     uint8_t status;     /* enum ibv_wc_status */
     uint8_t level;      /* service level, or priority */
-    uint8_t back_level; /* of what comes back: acknowledgements, a READ's data */
+    uint8_t back_level; /* of the other direction: acknowledgements, READ responses */
     uint8_t depth;      /* requests outstanding */
-    uint8_t opcode;     /* IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ (RC), IBV_WR_SEND; or TCP's kind */
-    uint8_t type;       /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD; VB_SIM_FLOW_TCP */
-    bool to_group;      /* UD: the target is a multicast group */
-    bool management;    /* UD: on VL15 */
+    uint8_t opcode; /* IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ (RC), IBV_WR_SEND; or enum vb_tcp_kind */
+    uint8_t type;   /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD; VB_SIM_FLOW_TCP */
+    bool to_group;  /* UD: the target is a multicast group */
+    bool management; /* UD: on VL15 */
 };
 
-/* `then` waits for `first`; both are places in the array that they are given with. */
+/* Flow `then` is a successor of `first`; both are indices of the array of flows. */
 struct vb_sim_dependency {
     uint32_t first, then;
 };
@@ -122,53 +121,53 @@ struct vb_world *vb_sim_world(struct vb_sim *sim);
 /* -EINVAL: 65536 hosts are there. -ENOMEM. */
 int vb_sim_add_host(struct vb_sim *sim, uint32_t *node);
 /*
- * What the host sends has this framing from now on, in place of the configuration's: so one world
- * has Ethernet and InfiniBand. -EINVAL: no such host, or a program's adapter knows it already.
+ * Sets the framing of this host in place of the configuration's, so that a world may have Ethernet
+ * and InfiniBand. -EINVAL: no such host, or a program's HCA is attached to it.
  */
 int vb_sim_set_framing(struct vb_sim *sim, uint32_t host, enum vb_sim_framing framing);
 /*
- * A multicast group: a queue pair of each of these hosts, which are in no other place, is in it.
- * The switches' ports are for vb_world_switch_set_group. Up to VB_MAX_GROUPS of them; -ENOMEM.
+ * Makes a multicast group: each of these hosts gets a queue pair that is a member. The ports of the
+ * switches are set by vb_world_switch_set_group. There are at most VB_MAX_GROUPS groups. -ENOMEM.
  */
 int vb_sim_add_group(struct vb_sim *sim, const uint32_t *hosts, uint32_t count, uint32_t *group);
 const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_t host);
 
 /*
- * Copies of these, whose source, target, bytes, start, message (0: as large as may be), level,
- * depth (0: 1), opcode and type (0: RC) are set. The caller, verbena.sim.World, has checked each of
- * them by itself: here it is checked whether their ways carry them. -EINVAL: packets of a flow that
- * reserves have several ways; -EHOSTUNREACH, -ELOOP: the tables lead one of its ways elsewhere, or
- * round; -EMSGSIZE: `depth` of its messages are more than the buffer that it reserves; -EOPNOTSUPP:
- * there is none to reserve on its way; -ENOSPC: it reserves more than vb_sim_buffer_most; -EDEADLK:
- * it waits for itself, through others. `*bad` is then the flow's place. -ENOMEM.
+ * Adds copies of these flows, of which source, target, bytes, start, message (0: the largest),
+ * level, depth (0: 1), opcode and type (0: RC) are set. The caller, verbena.sim.World, has checked
+ * the values of each; this checks the routes. `*bad` is the index of the flow with the error.
+ * -EINVAL: it reserves, and has several routes; -EHOSTUNREACH, -ELOOP: vb_world_reaches, in either
+ * direction; -EMSGSIZE: `depth` messages are larger than its reserved buffer; -EOPNOTSUPP: a
+ * lossless lane of its route has no buffer to reserve; -ENOSPC: it reserves more than
+ * vb_sim_buffer_most; -EDEADLK: it is its own successor. -ENOMEM.
  */
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                      uint64_t *bad);
-/* Bytes that each switch of a flow's way could promise, if it were empty; UINT64_MAX: any. */
+/* The most buffer that a flow could reserve if all switches were empty; UINT64_MAX: no limit. */
 uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow);
-/* The same with flows that wait for others of them. */
+/* The same with dependencies between these flows. */
 int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                              const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad);
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);
-/* Bytes of it that are done by now, also of a message that has not ended. */
+/* The flow's bytes that are done by now, with those of an incomplete message. */
 uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *flow);
 uint64_t vb_sim_flows_left(const struct vb_sim *sim);
 
-/* A flow's index in its congestion control table came to the trigger of its service level. */
+/* A flow's index in the congestion control table has reached the trigger of its service level. */
 struct vb_sim_cct_event {
     uint64_t at;
     uint32_t flow;
 };
 
 struct vb_sim_cct_log {
-    uint64_t events; /* all that there were; the last VB_CCT_LOG of them, in turn: */
+    uint64_t events; /* the number of events ever; `event` is a ring of the last ones */
     struct vb_sim_cct_event event[VB_CCT_LOG];
 };
 
-/* NULL: it has none. */
+/* NULL: it has logged nothing. */
 const struct vb_sim_cct_log *vb_sim_host_cct_log(const struct vb_sim *sim, uint32_t host);
 
-/* What every host and queue pair needs, in bytes: for the limits of memory. */
+/* Bytes of memory of a host, and of a queue pair of depth 1. */
 uint64_t vb_sim_host_bytes(void);
 uint64_t vb_sim_qp_bytes(void);
 

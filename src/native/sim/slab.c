@@ -12,7 +12,7 @@
 
 enum { BLOCK = 256 << 10 };
 
-#if defined(__SANITIZE_ADDRESS__) /* it is to see each for itself */
+#if defined(__SANITIZE_ADDRESS__) /* so that it checks each piece */
 #define LINES_MOST 0
 #else
 #define LINES_MOST VB_SIM_SLAB_LINES

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Memory for a million queue pairs: whole cache lines out of large blocks, so that none of it is
- * lost between them, and a list for each size of those that are free again.
+ * A slab allocator for up to a million queue pairs: whole cache lines out of large blocks, and a
+ * free list for each size. flow_hca.c uses it.
  */
 #ifndef VB_SIM_SLAB_H
 #define VB_SIM_SLAB_H
@@ -9,20 +9,20 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { VB_SIM_SLAB_LINES = 64 }; /* what is longer is the allocator's */
+enum { VB_SIM_SLAB_LINES = 64 }; /* longer pieces come from posix_memalign */
 
 struct vb_sim_slab {
-    void *free[VB_SIM_SLAB_LINES + 1]; /* by lines */
+    void *free[VB_SIM_SLAB_LINES + 1]; /* by number of lines */
     void *blocks;
-    uint8_t *next; /* of the last block, what nobody has had */
+    uint8_t *next; /* the unused rest of the last block */
     size_t left;
 };
 
-/* Zeros from a cache line's start on, or NULL. */
+/* Returns zeroed memory that begins at a cache line, or NULL. */
 void *vb_sim_slab_take(struct vb_sim_slab *slab, size_t bytes);
-/* `bytes` as it was taken with. */
+/* Gives memory back; `bytes` as in the call that took it. */
 void vb_sim_slab_give(struct vb_sim_slab *slab, void *memory, size_t bytes);
-/* All that was taken has been given back. */
+/* All memory has been given back before. */
 void vb_sim_slab_close(struct vb_sim_slab *slab);
 
 #endif

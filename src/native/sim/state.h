@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Private to sim: the structs of simulated hosts and queue pairs, and the functions that its files
- * call of each other.
+ * The state of simulated hosts, queue pairs and flows, and the functions that the files of sim call
+ * of each other. No other room includes this.
  */
 #ifndef VB_SIM_STATE_H
 #define VB_SIM_STATE_H
@@ -18,29 +18,33 @@
 #include "transport/transport.h"
 #include "wire/bytes.h"
 
-/* What vb_world_call brings back (its `what`, of which the upper bits are the user's). */
+/* The low bits of `what` in vb_world_call; the bits above are an argument. */
 enum vb_sim_call {
     VB_SIM_CALL_TIMER,
     VB_SIM_CALL_RATE,
     VB_SIM_CALL_FLOWS,
-    VB_SIM_CALL_START,    /* a flow that has waited for others */
-    VB_SIM_CALL_DOORBELL, /* a queue pair's requests are seen */
+    VB_SIM_CALL_START,    /* a flow's delay after its predecessors is over */
+    VB_SIM_CALL_DOORBELL, /* the adapter sees a queue pair's doorbell */
     VB_SIM_CALL_BUS,      /* a host's bus is free */
-    VB_SIM_CALL_RECEIVED, /* a packet has got through a host's bus */
-    VB_SIM_CALL_END,      /* an unreliable flow of which nothing is under way any more */
-    VB_SIM_CALL_HCA,      /* a program's HCA asked for this time */
-    VB_SIM_CALL_DEPART,   /* a packet leaves that a program's adapter had held */
-    VB_SIM_CALL_TCP,      /* a timer of a connection */
-    VB_SIM_CALL_TCP_ACK,  /* a host's TCP looks at an acknowledgement */
+    VB_SIM_CALL_RECEIVED, /* the receive latency of a packet is over */
+    VB_SIM_CALL_END,      /* a UC or UD flow has no packet under way */
+    VB_SIM_CALL_HCA,      /* the timer of a program's HCA */
+    VB_SIM_CALL_DEPART,   /* a packet leaves that a fault rule of a program's HCA has held */
+    VB_SIM_CALL_TCP,      /* the timer of a TCP connection */
+    VB_SIM_CALL_TCP_ACK,  /* the jitter of an acknowledgement is over */
     VB_SIM_CALL_BITS = 4
 };
 
-enum { VB_SIM_GENERATIONS = 1 << 20 };
+enum {
+    VB_SIM_GENERATIONS = 1 << 20,
+    VB_SIM_KEY = 1 << 8 | 0x5a, /* of the one memory region */
+    VB_SIM_QKEY = 0x11111111,
+};
 
-/* A sender's reaction to congestion, and what its receiver tells of it. */
+/* A queue pair's congestion control, as a sender and as a receiver. */
 struct vb_sim_reaction {
     struct vb_rate rate;
-    uint64_t noticed_at; /* the last notification sent */
+    uint64_t noticed_at; /* ps: when it last sent a notification */
 };
 
 /*
@@ -76,25 +80,25 @@ struct vb_sim_host {
     struct vb_context context;
     struct vb_sim *sim;
     struct vb_engine *engine;
-    struct vb_sim_qp *held;
+    struct vb_sim_qp *held;                       /* queue pairs whose lane is blocked */
     struct vb_sim_qp *datagrams, *last_datagrams; /* UD queue pairs that have more to send */
-    bool datagram_turn;
-    uint64_t timer_at;    /* of the pending event; VB_WORLD_NEVER */
-    uint64_t bus_free_at; /* while it is busy, nothing is sent */
-    void *groups;         /* the adapter's own tables of multicast groups, if it is in any */
+    bool datagram_turn;   /* datagrams and the engine's packets take turns */
+    uint64_t timer_at;    /* of the pending event; or VB_WORLD_NEVER */
+    uint64_t bus_free_at; /* the end of the bus's transfer, before which no packet is sent */
+    void *groups;         /* the adapter's table of multicast groups; NULL: it is in none */
     uint32_t node, number;
-    enum vb_sim_framing framing; /* of what it sends, and with it its port's link layer */
-    uint32_t generation;         /* upper bits of the last queue pair number */
-    bool ready_planned, bus_planned;
-    struct vb_sim_attachment *attachment; /* of a program's HCA; NULL: there never was one */
-    uint32_t attached_port;               /* the index of this host among that one's ports */
-    struct vb_sim_tcp_host *tcp;          /* tcp.h; NULL: it never sent by TCP */
+    enum vb_sim_framing framing;          /* of its packets, and the link layer of its port */
+    uint32_t generation;                  /* upper bits of the last queue pair number */
+    bool ready_planned, bus_planned;      /* an event is pending */
+    struct vb_sim_attachment *attachment; /* of a program's HCA; or NULL */
+    uint32_t attached_port;               /* the index of this host among the attachment's ports */
+    struct vb_sim_tcp_host *tcp;          /* NULL: it has sent nothing by TCP */
     struct vb_sim_cct_log *log;           /* NULL: no event was logged */
 };
 
-/* A flow that waits for another one, in the list of those that do. */
-struct vb_sim_edge {
-    uint32_t flow, next;
+/* An element of a flow's list of successors: flows that start after it. */
+struct vb_sim_successor {
+    uint32_t flow, next; /* indices in vb_sim.flow and vb_sim.successor */
 };
 
 struct vb_sim {
@@ -102,19 +106,19 @@ struct vb_sim {
     struct vb_sim_config config;
     struct vb_sim_host **host;
     uint32_t hosts;
-    struct vb_packet packet; /* the one that is on its way out of an engine */
-    struct vb_path path;     /* of a datagram among these */
+    struct vb_packet packet; /* the packet that an engine is sending */
+    struct vb_path path;     /* the path of `packet`, if that is a datagram */
     /* common to all adapters */
     struct vb_segment_header *header;
     struct vb_mr_shared *mr;
-    struct vb_recv_wqe *receive; /* the one receive request, posted again and again */
+    struct vb_recv_wqe *receive; /* the one receive request of all receive queues */
     struct vb_evidence *evidence;
     struct vb_pd pd;
     struct vb_adapter cq_adapter;
     struct vb_context cq_context;
     struct vb_cq *cq;
     struct vb_cq_shared *cq_shared;
-    uint32_t completions; /* read */
+    uint32_t completions; /* the number that was read */
     bool barriers;
     /* queue pairs */
     struct vb_sim_slab slab;
@@ -125,13 +129,13 @@ struct vb_sim {
     /* flows */
     struct vb_sim_flow *flow;
     uint64_t flows, flow_room, flows_left;
-    uint32_t *order; /* those that wait, by start */
+    uint32_t *order; /* flows that have not started, by time */
     uint64_t order_next, order_count;
     uint64_t flows_at; /* of the pending event */
-    struct vb_sim_edge *edge;
-    uint64_t edges, edge_room;
+    struct vb_sim_successor *successor;
+    uint64_t successors, successor_room;
     uint32_t groups;
-    uint32_t group_size[VB_MAX_GROUPS]; /* members of each */
+    uint32_t group_size[VB_MAX_GROUPS]; /* the number of members */
     struct vb_sim_capture *captures;
     /* TCP (tcp.c) */
     struct vb_sim_connection **connection; /* by slot; NULL: free */
@@ -140,12 +144,12 @@ struct vb_sim {
     /* programs (attachment.c) */
     struct vb_sim_wire_packet **wire_packet; /* by packet */
     uint32_t wire_packets;
-    struct vb_sim_program_group *program_group; /* groups that programs are in (program_groups.c) */
+    struct vb_sim_program_group *program_group; /* program_groups.c */
     uint32_t program_groups;
-    bool groups_are_split; /* a GID may be that of several groups (program_groups.c) */
-    int *readable_fd;      /* descriptors that became readable */
+    bool groups_are_split; /* several groups may have one GID (program_groups.c) */
+    int *readable_fd;      /* descriptors of programs that became readable */
     uint32_t readable, readable_room;
-    uint32_t patience; /* polls in vain at one instant (vb_sim_set_patience) */
+    uint32_t patience; /* vb_sim_set_patience */
 };
 
 static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapter)
@@ -179,16 +183,16 @@ static inline void vb_sim_write_gid(uint8_t gid[16], uint32_t host)
 static inline void vb_sim_write_group(uint8_t gid[16], uint32_t group)
 {
     memset(gid, 0, 16);
-    gid[0] = 0xff; /* for ever, of this network (RFC 4291) */
+    gid[0] = 0xff; /* a permanent group (RFC 4291) */
     gid[1] = 0x0e;
     vb_wire_put32(gid + 12, group + 1);
 }
 
 /* groups.c */
 void vb_sim_groups_free(struct vb_sim_host *host);
-/* Hosts that get what this one sends to the group: its members, without itself. */
+/* The number of hosts that receive packets from `source`: the group's members without itself. */
 uint32_t vb_sim_group_receivers(const struct vb_sim *sim, uint32_t group, uint32_t source);
-/* A switch has made another packet of a sender's. */
+/* A switch has copied a packet of a UC or UD flow. */
 void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_world_packet *packet);
 
 /* flow_hca.c: what all hosts have in common, and one host's adapter. -ENOMEM. */
@@ -196,90 +200,88 @@ int vb_sim_common_create(struct vb_sim *sim);
 void vb_sim_common_destroy(struct vb_sim *sim);
 int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host);
 void vb_sim_host_destroy(struct vb_sim_host *host);
-/* A queue pair in RTS, but for its connection; `depth` requests, 0: it only answers. */
+/* A queue pair in RTS that is not connected yet; `depth`: of the send queue, 0: a responder. */
 int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
                      struct vb_sim_qp **qp);
 int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level);
-/* It takes what comes: as many receive requests as it used are there again. */
+/* Gives the queue pair receive requests; vb_sim_qp_received posts one again. */
 void vb_sim_qp_receives(struct vb_sim_qp *qp);
 void vb_sim_qp_received(struct vb_sim_qp *qp, const struct vb_cqe *entry);
 void vb_sim_qp_destroy(struct vb_sim_qp *qp);
 extern const struct vb_host_calls vb_sim_port_calls;
-/* The key of the one memory region. */
-uint32_t vb_sim_key(void);
-uint32_t vb_sim_qkey(void);
 
 /* host.c */
 extern const struct vb_world_host_calls vb_sim_host_calls;
 void vb_sim_host_pump(struct vb_sim_host *host);
 void vb_sim_kick(struct vb_qp *qp);
-/* There are new requests: looked at now, or when the doorbell has come. */
-void vb_sim_ring(struct vb_sim_qp *qp);
+/* Requests were posted: the adapter sees them now, or after the doorbell's delay. */
+void vb_sim_doorbell(struct vb_sim_qp *qp);
 
-/* datagrams.c: what UC and UD have of their own */
+/* datagrams.c */
 static inline bool vb_sim_is_unreliable(const struct vb_sim_qp *qp)
 {
     return qp->qp.type != IBV_QPT_RC;
 }
-/* The queue pair has datagrams to send, unless it waits. */
+/* Adds a UD queue pair to the host's list, if it has datagrams to send. */
 void vb_sim_datagrams_add(struct vb_sim_qp *qp);
 void vb_sim_datagrams_remove(struct vb_sim_qp *qp);
-/* The next datagram of the host, in the world's one packet; NULL: there is none. */
+/* Makes the next datagram of the host in vb_sim.packet. NULL: there is none. */
 struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host);
-/* A packet of a flow that is not reliable came to its host, or was lost. */
+/* A packet of a UC or UD flow has arrived, or was lost. */
 void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_packet *packet,
                                uint64_t accepted);
 void vb_sim_unreliable_dropped(struct vb_sim *sim, const struct vb_world_packet *packet);
-/* Everything has left, or nothing is under way any more: has the flow ended? */
-void vb_sim_unreliable_settle(struct vb_sim_qp *qp);
-/* It has: what has not arrived is lost. */
+/* Ends the UC or UD flow if all its packets have left and none is under way. */
+void vb_sim_unreliable_check_end(struct vb_sim_qp *qp);
+/* Ends it: bytes that have not arrived are lost. */
 void vb_sim_unreliable_end(struct vb_sim_qp *qp);
 
 /* flows.c, dependencies.c */
-/* -EDEADLK with `*bad`, -ENOMEM. */
+/* -EDEADLK: flow `*bad` waits for itself; -ENOMEM. */
 int vb_sim_dependencies_check(const struct vb_sim_dependency *after, uint64_t afters,
                               uint64_t count, uint64_t *bad);
-/* The flows begin at number `base`. -ENOMEM. */
+/* Makes room for so many dependencies. -ENOMEM. */
 int vb_sim_dependencies_reserve(struct vb_sim *sim, uint64_t afters);
+/* Adds them; `base` is the number of the first flow. */
 void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency *after,
                              uint64_t afters, uint32_t base);
-/* The flow was received: those that waited for it alone start. */
+/* The flow was received: schedules the successors that have no other predecessor left. */
 void vb_sim_dependencies_release(struct vb_sim *sim, struct vb_sim_flow *flow);
 
 /* Bytes that a packet takes on the wire. */
 uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
-/* Packets go from Ethernet to Ethernet, and from InfiniBand to InfiniBand. */
+/* Hosts reach each other only if their link layers are the same. */
 static inline bool vb_sim_same_link_layer(const struct vb_sim_host *one,
                                           const struct vb_sim_host *other)
 {
     return (one->framing == VB_SIM_INFINIBAND) == (other->framing == VB_SIM_INFINIBAND);
 }
-/* What InfiniBand adds to a packet for a group, which always has a GRH (IBA 9.4, 10.5). */
+/* The GRH that InfiniBand's multicast packets always have (IBA 9.4, 10.5). */
 static inline uint32_t vb_sim_grh_bytes(const struct vb_sim_host *host, uint8_t marks)
 {
     return host->framing == VB_SIM_INFINIBAND && (marks & VB_WORLD_TO_GROUP) ? VB_GRH : 0;
 }
 
-/* attachment.c: what the world has for the host's program; its packets have VB_WORLD_HAS_BYTES. */
+/* attachment.c: events for a host's program, whose packets have VB_WORLD_HAS_BYTES. */
 void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_attachment_ready(struct vb_sim_host *host);
 void vb_sim_attachment_expire(struct vb_sim_host *host);
 void vb_sim_attachments_free(struct vb_sim *sim);
-/* The time of a packet has come (vb_sim_wire_packet.leave_at). */
+/* The time vb_sim_wire_packet.leave_at has come. */
 void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
 
-/* program_groups.c. -EHOSTUNREACH, -ENOMEM: also, no more groups. */
+/* program_groups.c. -EHOSTUNREACH; -ENOMEM: also, there are too many groups. */
 int vb_sim_program_group_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
 void vb_sim_program_group_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
-/* The number of the group that the host can reach, which no switch knows if nobody is in it. */
+/* The number of the group that the host can reach; UINT16_MAX, unknown to switches: none. */
 uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16],
                                      uint32_t host);
 void vb_sim_program_groups_free(struct vb_sim *sim);
 
 void vb_sim_flows_start(struct vb_sim *sim);
 void vb_sim_flow_start(struct vb_sim *sim, uint32_t number);
-/* Completions that the last call of an engine, this host's, left. */
+/* Handles the completions that the last call of this host's engine has written. */
 void vb_sim_flows_complete(struct vb_sim_host *host);
 void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state);
 void vb_sim_flows_free(struct vb_sim *sim);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Flows over TCP: the connections, whose turn it is to send, and the two timers of each. flows.c
- * starts them and host.c brings their packets and events. The rules of TCP are in the room tcp.
+ * Flows over TCP: connections, their round robin, and their timers. flows.c starts connections, and
+ * host.c calls this for packets and events. The room tcp has the protocol.
  */
 #include "sim/tcp.h"
 
@@ -52,7 +52,7 @@ static int tcp_take_slot(struct vb_sim *sim, struct vb_sim_connection *made)
     return 0;
 }
 
-/* NULL: it is gone. */
+/* NULL: the connection has ended. */
 static struct vb_sim_connection *tcp_find(const struct vb_sim *sim, uint32_t slot,
                                           uint32_t generation)
 {
@@ -137,7 +137,7 @@ static void remove_turn(struct vb_sim_host *host, const struct vb_sim_connection
         turns->last[level] = before;
 }
 
-/* A packet that still waits in its lane keeps others from being made for it. */
+/* No segment is made for a lane in which a packet waits. */
 static bool is_open(const struct vb_sim_host *host, uint32_t level)
 {
     const struct vb_world *world = host->sim->world;
@@ -147,7 +147,7 @@ static bool is_open(const struct vb_sim_host *host, uint32_t level)
     return !lanes || !lanes->lane[vb_world_lanes_of(lanes, (uint8_t)(level << 4))].packets;
 }
 
-/* NULL: none may send. */
+/* The connection that sends next; NULL: none may send. */
 static struct vb_sim_connection *tcp_take_turn(struct vb_sim_host *host)
 {
     struct vb_sim_tcp_host *turns = host->tcp;
@@ -244,7 +244,7 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
     vb_world_send(sim->world, sim->host[connection->target]->node, packet);
 }
 
-/* One event for both ends; it may come too early, and never too late. */
+/* Schedules one event for both ends. It may be too early, but not too late. */
 static void tcp_plan(struct vb_sim *sim, struct vb_sim_connection *connection)
 {
     uint64_t due = connection->sender.deadline;
@@ -285,17 +285,17 @@ uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
 /* ---- jitter ---------------------------------------------------------------------------------- */
 
 /*
- * ns-2's overhead_: each acknowledgement waits for a random time of up to that of a packet at the
- * bottleneck, as Floyd and Jacobson ask for (1992). That is not enough for windows of a hundred
- * segments: of two flows the one whose round trip is longer by a part of a packet's time finds
- * queues always shorter by as much, and gets several times the other's rate. So a flow that
- * answers to losses alone also drifts, from one drawn aim to the next: of up to PACKETS such times,
- * but only a PART of the round trip. In so many ACKs' time it drifts by one's, so that no burst
- * comes of it.
+ * Each acknowledgement is delayed by a random time of up to a packet's at the bottleneck: ns-2's
+ * overhead_, recommended by Floyd and Jacobson (1992). That is not enough for windows of a hundred
+ * segments: of two flows, the one whose round trip is longer by a fraction of a packet's time
+ * always finds a shorter queue, and gets several times the other's rate. So a flow that reacts to
+ * losses alone has a second delay, which drifts from one random value to the next: of up to PACKETS
+ * such times, and at most 1/PART of the round trip. It changes by 1/SLOWLY of the time between
+ * acknowledgements, so that it causes no bursts.
  */
 enum { PACKETS = 8, PART = 8, SLOWLY = 64 };
 
-/* A full segment's time on the slowest link of the way, unless it is given; 0: no jitter. */
+/* The time of a full segment on the slowest link of the route, unless configured; 0: no jitter. */
 static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     uint64_t bits = 8ull * tcp_wire_bytes(sim->host[flow->source]->framing, 0, config_of(sim)->mss),
@@ -307,7 +307,7 @@ static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_fl
     return rate ? bits * VB_WORLD_SECOND / rate : 0;
 }
 
-/* Each flow has random numbers of its own, so that one more flow changes those of no other. */
+/* Each flow has a random sequence of its own, so that adding a flow does not change others. */
 static void tcp_jitter_set(const struct vb_sim *sim, struct vb_sim_connection *made)
 {
     const struct vb_sim_flow *flow = &sim->flow[made->flow];
@@ -319,7 +319,7 @@ static void tcp_jitter_set(const struct vb_sim *sim, struct vb_sim_connection *m
     made->jitter.random = vb_world_splitmix(&state);
 }
 
-/* The upper half of the product, on targets without 128 bits, too: below `range`. */
+/* The upper half of random * range: a number below `range`. Without 128-bit integers. */
 static uint64_t tcp_jitter_scale(uint64_t random, uint64_t range)
 {
     uint64_t low = UINT32_MAX, first = (random >> 32) * (range & low);
@@ -347,7 +347,7 @@ static void tcp_jitter_drift(struct vb_sim_jitter *jitter, uint64_t round_trip, 
         jitter->aim = tcp_jitter_draw(jitter, round_trip / PART < most ? round_trip / PART : most);
 }
 
-/* When an acknowledgement that came now is looked at; they stay in order. */
+/* The time at which an acknowledgement that arrives now is processed; the order stays. */
 static uint64_t tcp_jitter_until(struct vb_sim_connection *connection, uint64_t now)
 {
     struct vb_sim_jitter *jitter = &connection->jitter;
@@ -364,7 +364,7 @@ static uint64_t tcp_jitter_until(struct vb_sim_connection *connection, uint64_t 
 
 /* ---- flows ----------------------------------------------------------------------------------- */
 
-/* Its timer, which then finds nothing but segments to send. */
+/* Begins by a timer, whose expiry sends the first segments. */
 static void tcp_begin_later(struct vb_sim *sim, struct vb_sim_connection *made)
 {
     made->timer_at = sim->world->now + tcp_jitter_draw(&made->jitter, made->jitter.most);
@@ -498,8 +498,8 @@ static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
     tcp_plan(sim, connection);
 }
 
-static void tcp_look_later(struct vb_sim_host *host, struct vb_sim_connection *connection,
-                           uint32_t packet)
+static void tcp_delay_ack(struct vb_sim_host *host, struct vb_sim_connection *connection,
+                          uint32_t packet)
 {
     struct vb_world *world = host->sim->world;
 
@@ -514,7 +514,7 @@ void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
     struct vb_sim_connection *connection = find_of(host->sim, came);
 
     if (connection && connection->jitter.most && vb_sim_tcp_is_ack(came))
-        tcp_look_later(host, connection, packet);
+        tcp_delay_ack(host, connection, packet);
     else
         vb_sim_tcp_take(host, packet);
 }
@@ -525,7 +525,7 @@ void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet)
     struct vb_world_packet came = *vb_world_packet_at(sim->world, packet);
     struct vb_sim_connection *connection = find_of(sim, &came);
 
-    vb_world_pool_give(&sim->world->pool, packet); /* the answer is made in its line */
+    vb_world_pool_give(&sim->world->pool, packet); /* the answer gets its cache line */
     if (connection && vb_sim_tcp_is_ack(&came))
         take_ack(sim, connection, &came);
     else if (connection)
@@ -540,7 +540,7 @@ void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation)
     struct vb_tcp_ack ack;
 
     if (!connection || connection->timer_at != now)
-        return; /* an earlier one came in its place */
+        return; /* an earlier event replaced it */
     connection->timer_at = VB_WORLD_NEVER;
     if (vb_tcp_sender_has_more(&connection->sender, config_of(sim)))
         add_turn(sim->host[connection->source], connection);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Flows over TCP (tcp/sender.h, tcp/receiver.h), beside those of queue pairs. A connection has both
- * of its ends here, and lasts as long as its flow. A host's connections that have segments to send
- * take turns, and with the adapter's packets; acknowledgements go at once.
+ * Flows over TCP (tcp/sender.h, tcp/receiver.h). A connection struct has both ends of the
+ * connection, and exists as long as its flow runs. A host serves its connections round robin, in
+ * turns with the adapter's packets; acknowledgements are sent at once.
  *
  * The header of a TCP packet in the fabric has the places of enum vb_world_tcp_field: the slot and
  * the generation of its connection, flags, and the number of the segment, or of the next segment
@@ -17,21 +17,22 @@
 
 enum { VB_SIM_LEVELS = 16 };
 
-/* How much later than it came an acknowledgement is looked at (tcp.c). */
+/* The random delay of acknowledgements at their sender (tcp.c). */
 struct vb_sim_jitter {
-    uint64_t most;   /* ps; 0: there is none */
-    uint64_t random; /* the state of the connection's own random numbers */
-    uint64_t until;  /* when the last acknowledgement is looked at */
-    bool drifts;
-    uint64_t drift, aim; /* ps besides: now, and where it goes to */
-    uint64_t came_at;    /* the last acknowledgement */
+    uint64_t most;       /* ps; 0: no jitter */
+    uint64_t random;     /* the state of the connection's own random numbers */
+    uint64_t until;      /* when the last acknowledgement is processed */
+    bool drifts;         /* it has a slowly changing part, `drift`, too */
+    uint64_t drift, aim; /* ps: its value, and the value that it approaches */
+    uint64_t came_at;    /* when the last acknowledgement arrived */
 };
 
 struct vb_sim_connection {
     struct vb_tcp_sender sender;
     struct vb_tcp_receiver receiver;
-    struct vb_sim_connection *next; /* of those of its host and level that have segments */
-    uint64_t timer_at;              /* of the pending event; VB_WORLD_NEVER */
+    struct vb_sim_connection
+        *next;         /* in vb_sim_tcp_host, the connections of its level that have segments */
+    uint64_t timer_at; /* of the pending event; or VB_WORLD_NEVER */
     struct vb_sim_jitter jitter;
     uint32_t flow, slot, generation;
     uint16_t source, target;   /* hosts */
@@ -39,12 +40,12 @@ struct vb_sim_connection {
     bool has_turn;
 };
 
-/* A host that sends by TCP. */
+/* The connections of a host that have segments to send, by priority. */
 struct vb_sim_tcp_host {
     struct vb_sim_connection *first[VB_SIM_LEVELS], *last[VB_SIM_LEVELS];
-    uint32_t ready; /* set of the levels that have any */
-    uint32_t turn;  /* the level that was last */
-    bool was_last;  /* and not the adapter */
+    uint32_t ready; /* set of the levels that have connections */
+    uint32_t turn;  /* the level that was served last */
+    bool was_last;  /* the last packet of the host was TCP's, and not the adapter's */
 };
 
 static inline bool vb_sim_tcp_has_more(const struct vb_sim_host *host)
@@ -54,14 +55,14 @@ static inline bool vb_sim_tcp_has_more(const struct vb_sim_host *host)
 
 void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number);
 void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet);
-/* A packet that has arrived is looked at: an acknowledgement perhaps only after some time. */
+/* Processes a packet that has arrived, after the jitter of an acknowledgement. */
 void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation);
-/* One segment, if there is one that may leave: its bytes; 0: there is none. */
+/* Sends a segment, if one may leave. Returns its bytes; 0: none. */
 uint32_t vb_sim_tcp_send(struct vb_sim_host *host);
 void vb_sim_tcp_free(struct vb_sim *sim);
 
-/* What a packet says. */
+/* The contents of a TCP packet. */
 bool vb_sim_tcp_is_ack(const struct vb_world_packet *packet);
 struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_world_packet *packet);
 struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_world_packet *packet);

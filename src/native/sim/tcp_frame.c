@@ -23,10 +23,10 @@ enum {
 
 enum { FLAG_PSH = 0x08, FLAG_ACK = 0x10, FLAG_ECE = 0x40, FLAG_CWR = 0x80 };
 
-/* Together they are of one connection of many (VB_SIM_GENERATIONS), and nobody's well known. */
+/* The two ports encode the connection's generation, and are no well-known ports. */
 enum { SOURCE_PORT = 0xc000, SOURCE_BITS = 14, TARGET_PORT = 0xbf80 };
 
-/* RFC 1071: sums of 16 bits; an even number of bytes. */
+/* The sum of RFC 1071; `count` is even. */
 static uint32_t sum_of(const uint8_t *bytes, uint32_t count)
 {
     uint32_t sum = 0;
@@ -51,7 +51,7 @@ static uint32_t tcp_frame_address(uint32_t host)
     return vb_wire_get32(gid + 12);
 }
 
-/* A locally administered address, made of the host's. */
+/* A locally administered address, from the IPv4 address. */
 static void tcp_frame_write_mac(uint8_t *mac, uint32_t host)
 {
     vb_wire_put16(mac, 0x0200);
@@ -60,7 +60,7 @@ static void tcp_frame_write_mac(uint8_t *mac, uint32_t host)
 
 static uint8_t traffic_class(const struct vb_world_packet *packet, bool has_ecn)
 {
-    uint8_t class = (uint8_t)((packet->level_marks >> 4 & 7) << 5); /* a selector (RFC 2474) */
+    uint8_t class = (uint8_t)((packet->level_marks >> 4 & 7) << 5); /* class selector (RFC 2474) */
 
     if (packet->level_marks & VB_WORLD_CE)
         return class | CE;
@@ -82,7 +82,7 @@ static void write_ip(uint8_t *ip, const struct vb_world_packet *packet, uint8_t 
     vb_wire_put16(ip + 10, checksum(sum_of(ip, IPV4)));
 }
 
-/* The byte with which a segment begins, or the stream ends. */
+/* The sequence number at which a segment begins, or the stream ends. */
 static uint32_t tcp_frame_number_of(const struct vb_sim_tcp_stream *stream, uint64_t segment)
 {
     uint64_t byte = segment * stream->mss;
@@ -110,7 +110,7 @@ static void write_ports(uint8_t *tcp, const struct vb_world_packet *packet)
     vb_wire_put16(tcp + 2, is_ack ? source : target);
 }
 
-/* RFC 2018, 3; its length. */
+/* Writes the SACK option (RFC 2018, 3) and returns its length. */
 static uint32_t write_blocks(uint8_t *at, const struct vb_sim_tcp_stream *stream,
                              const struct vb_tcp_ack *ack)
 {
@@ -128,7 +128,7 @@ static uint32_t write_blocks(uint8_t *at, const struct vb_sim_tcp_stream *stream
     return 2u + length;
 }
 
-/* Its length. The other way there is never any data: its next byte is the first. */
+/* Returns the length. The receiver sends no data, so its sequence number is always the first. */
 static uint32_t write_ack(uint8_t *tcp, const struct vb_sim_tcp_stream *stream,
                           const struct vb_world_packet *packet)
 {
@@ -172,7 +172,7 @@ uint32_t vb_sim_tcp_write_front(uint8_t at[VB_SIM_TCP_FRONT],
 {
     uint8_t *ip = at + ETHERNET, *tcp = ip + IPV4;
     uint32_t front = write_tcp(tcp, stream, packet), length = front + packet->payload;
-    uint32_t sum = sum_of(tcp, front) + PROTOCOL_TCP + length; /* zeros add nothing */
+    uint32_t sum = sum_of(tcp, front) + PROTOCOL_TCP + length; /* the payload's zeros add nothing */
 
     tcp_frame_write_mac(at, packet->target);
     tcp_frame_write_mac(at + 6, packet->source);

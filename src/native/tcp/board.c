@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-enum { UNDER_WAY = 1, CAME = 2, LOST = 4, AGAIN = 8 };
+enum { IN_FLIGHT = 1, SACKED = 2, LOST = 4, RESENT = 8 };
 enum { THRESHOLD = 3, FIRST_ROOM = 16 };
 
 static uint8_t *state_of(struct vb_tcp_board *board, uint64_t segment)
@@ -37,21 +37,21 @@ int vb_tcp_board_send(struct vb_tcp_board *board)
 {
     if (board->next - board->first == board->room && board_grow(board))
         return -ENOMEM;
-    *state_of(board, board->next++) = UNDER_WAY;
+    *state_of(board, board->next++) = IN_FLIGHT;
     ++board->pipe;
     return 0;
 }
 
 void vb_tcp_board_resend(struct vb_tcp_board *board, uint64_t segment)
 {
-    *state_of(board, segment) |= UNDER_WAY | AGAIN;
+    *state_of(board, segment) |= IN_FLIGHT | RESENT;
     ++board->pipe;
 }
 
-static void board_arrive(struct vb_tcp_board *board, uint8_t *state)
+static void board_mark_sacked(struct vb_tcp_board *board, uint8_t *state)
 {
-    board->pipe -= *state & UNDER_WAY;
-    *state = CAME;
+    board->pipe -= *state & IN_FLIGHT;
+    *state = SACKED;
 }
 
 uint32_t vb_tcp_board_acked(struct vb_tcp_board *board, uint64_t next)
@@ -63,32 +63,32 @@ uint32_t vb_tcp_board_acked(struct vb_tcp_board *board, uint64_t next)
     for (; board->first < next; ++board->first, ++count) {
         uint8_t *state = state_of(board, board->first);
 
-        if (!(*state & CAME))
-            board_arrive(board, state);
-        else if (board->first >= board->judged)
-            --board->later;
+        if (!(*state & SACKED))
+            board_mark_sacked(board, state);
+        else if (board->first >= board->decided)
+            --board->sacked;
     }
-    if (board->judged < board->first)
-        board->judged = board->first;
-    if (board->again < board->first)
-        board->again = board->first;
+    if (board->decided < board->first)
+        board->decided = board->first;
+    if (board->resend_from < board->first)
+        board->resend_from = board->first;
     return count;
 }
 
-static void board_judge(struct vb_tcp_board *board)
+static void board_find_lost(struct vb_tcp_board *board)
 {
-    while (board->later >= THRESHOLD) {
-        uint8_t *state = state_of(board, board->judged);
+    while (board->sacked >= THRESHOLD) {
+        uint8_t *state = state_of(board, board->decided);
 
-        if (*state & CAME) {
-            if (board->later == THRESHOLD)
+        if (*state & SACKED) {
+            if (board->sacked == THRESHOLD)
                 return;
-            --board->later;
+            --board->sacked;
         } else {
-            board->pipe -= *state & UNDER_WAY;
+            board->pipe -= *state & IN_FLIGHT;
             *state = LOST;
         }
-        ++board->judged;
+        ++board->decided;
     }
 }
 
@@ -101,12 +101,12 @@ void vb_tcp_board_sacked(struct vb_tcp_board *board, uint64_t begin, uint64_t en
     for (uint64_t i = begin; i < end; ++i) {
         uint8_t *state = state_of(board, i);
 
-        if (*state & CAME)
+        if (*state & SACKED)
             continue;
-        board_arrive(board, state);
-        board->later += i >= board->judged;
+        board_mark_sacked(board, state);
+        board->sacked += i >= board->decided;
     }
-    board_judge(board);
+    board_find_lost(board);
 }
 
 void vb_tcp_board_lose_all(struct vb_tcp_board *board)
@@ -114,19 +114,19 @@ void vb_tcp_board_lose_all(struct vb_tcp_board *board)
     for (uint64_t i = board->first; i < board->next; ++i) {
         uint8_t *state = state_of(board, i);
 
-        if (!(*state & CAME))
+        if (!(*state & SACKED))
             *state = LOST;
     }
     board->pipe = 0;
-    board->judged = board->next;
-    board->later = 0;
-    board->again = board->first;
+    board->decided = board->next;
+    board->sacked = 0;
+    board->resend_from = board->first;
 }
 
 uint64_t vb_tcp_board_lost(struct vb_tcp_board *board)
 {
-    for (; board->again < board->judged; ++board->again)
-        if ((*state_of(board, board->again) & (LOST | AGAIN)) == LOST)
-            return board->again;
+    for (; board->resend_from < board->decided; ++board->resend_from)
+        if ((*state_of(board, board->resend_from) & (LOST | RESENT)) == LOST)
+            return board->resend_from;
     return VB_TCP_NONE;
 }

@@ -13,7 +13,7 @@ void vb_tcp_control_open(struct vb_tcp_control *control, enum vb_tcp_kind kind)
         vb_tcp_dctcp_open(&control->dctcp);
 }
 
-/* Reno, and DCTCP: a segment for each round trip (RFC 5681, 3.1). */
+/* Reno and DCTCP grow by a segment for each round trip (RFC 5681, 3.1). */
 double vb_tcp_control_grown(struct vb_tcp_control *control, const struct vb_tcp_growth *growth)
 {
     if (control->kind == VB_TCP_CUBIC)

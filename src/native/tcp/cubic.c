@@ -14,12 +14,12 @@ void vb_tcp_cubic_open(struct vb_tcp_cubic *cubic)
     *cubic = (struct vb_tcp_cubic){.began = VB_TCP_NEVER};
 }
 
-/* By Newton's method, from above: the same on every machine, which the library's is not. */
+/* Newton's method: the same result on every machine, unlike cbrt of C libraries. */
 static double cube_root(double of)
 {
     double root = of > 1 ? of : 1, next;
 
-    if (of <= 0) /* to which the method would come closer for ever */
+    if (of <= 0) /* the loop would converge without end */
         return 0;
     for (;; root = next) {
         next = (2 * root + of / (root * root)) / 3;
@@ -28,7 +28,7 @@ static double cube_root(double of)
     }
 }
 
-/* Congestion avoidance begins: after slow start it does so at the top of the curve (4.10). */
+/* Begins an epoch; after slow start with K = 0 (4.10). */
 static void cubic_begin(struct vb_tcp_cubic *cubic, double window, uint64_t now)
 {
     cubic->began = now;
@@ -82,5 +82,5 @@ double vb_tcp_cubic_reduced(struct vb_tcp_cubic *cubic, double window)
 
 void vb_tcp_cubic_timed_out(struct vb_tcp_cubic *cubic)
 {
-    cubic->most = 0; /* W_max is the window with which congestion avoidance begins: K is 0 */
+    cubic->most = 0; /* W_max becomes the window at the begin of the next epoch, so K is 0 */
 }

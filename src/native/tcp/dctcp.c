@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * DCTCP's estimate of the part of segments that are marked (RFC 8257, 3.3). sender.c calls it for
- * each acknowledgement, and control.c reduces the window by it.
+ * DCTCP's estimate of the fraction of marked segments (RFC 8257, 3.3). sender.c calls it for each
+ * acknowledgement, and control.c reduces the window by it.
  */
 #include "tcp/control.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A TCP receiver: it keeps the blocks of segments that came out of order, and decides when an
- * acknowledgement is due and what it says. sim/tcp.c calls it and sends the acknowledgement.
+ * A TCP receiver: it records the segments that arrive out of order, and decides when an
+ * acknowledgement is sent and what it contains. sim/tcp.c calls it and sends the acknowledgement.
  */
 #include "tcp/receiver.h"
 
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FIRST_ROOM = 4, MOST_SILENT = 2 /* RFC 5681, 4.2 */ };
+enum { FIRST_ROOM = 4, MOST_UNACKED = 2 /* RFC 5681, 4.2 */ };
 
 void vb_tcp_receiver_open(struct vb_tcp_receiver *receiver, enum vb_tcp_kind kind)
 {
@@ -19,19 +19,19 @@ void vb_tcp_receiver_open(struct vb_tcp_receiver *receiver, enum vb_tcp_kind kin
 
 void vb_tcp_receiver_close(struct vb_tcp_receiver *receiver)
 {
-    free(receiver->island);
+    free(receiver->run);
 }
 
 /* ---- acknowledgements ------------------------------------------------------------------------ */
 
-/* The latest of those that changed before `before`; NULL. */
-static const struct vb_tcp_island *receiver_latest(const struct vb_tcp_receiver *receiver,
-                                                   uint64_t before)
+/* The run with the last change before `before`; or NULL. */
+static const struct vb_tcp_run *receiver_latest(const struct vb_tcp_receiver *receiver,
+                                                uint64_t before)
 {
-    const struct vb_tcp_island *found = NULL;
+    const struct vb_tcp_run *found = NULL;
 
-    for (uint32_t i = 0; i < receiver->islands; ++i) {
-        const struct vb_tcp_island *at = &receiver->island[i];
+    for (uint32_t i = 0; i < receiver->runs; ++i) {
+        const struct vb_tcp_run *at = &receiver->run[i];
 
         if (at->touched < before && (!found || at->touched > found->touched))
             found = at;
@@ -45,97 +45,97 @@ static void receiver_fill(const struct vb_tcp_receiver *receiver, struct vb_tcp_
 
     *ack = (struct vb_tcp_ack){.next = receiver->next, .echo = receiver->echo};
     while (ack->blocks < VB_TCP_SACKS) {
-        const struct vb_tcp_island *island = receiver_latest(receiver, before);
+        const struct vb_tcp_run *run = receiver_latest(receiver, before);
 
-        if (!island)
+        if (!run)
             return;
-        ack->block[ack->blocks++] = island->block;
-        before = island->touched;
+        ack->block[ack->blocks++] = run->block;
+        before = run->touched;
     }
 }
 
 void vb_tcp_receiver_expire(struct vb_tcp_receiver *receiver, struct vb_tcp_ack *ack)
 {
-    receiver->silent = 0;
+    receiver->unacked = 0;
     receiver->deadline = VB_TCP_NEVER;
     receiver_fill(receiver, ack);
 }
 
-/* ---- what came ------------------------------------------------------------------------------- */
+/* ---- segments -------------------------------------------------------------------------------- */
 
 static int receiver_make_room(struct vb_tcp_receiver *receiver)
 {
     uint32_t room = receiver->room ? 2 * receiver->room : FIRST_ROOM;
-    struct vb_tcp_island *grown;
+    struct vb_tcp_run *grown;
 
-    if (receiver->islands < receiver->room)
+    if (receiver->runs < receiver->room)
         return 0;
-    grown = realloc(receiver->island, room * sizeof(*grown));
+    grown = realloc(receiver->run, room * sizeof(*grown));
     if (!grown)
         return -ENOMEM;
-    receiver->island = grown;
+    receiver->run = grown;
     receiver->room = room;
     return 0;
 }
 
-static void remove_island(struct vb_tcp_receiver *receiver, uint32_t at)
+static void remove_run(struct vb_tcp_receiver *receiver, uint32_t at)
 {
-    --receiver->islands;
-    memmove(&receiver->island[at], &receiver->island[at + 1],
-            (receiver->islands - at) * sizeof(*receiver->island));
+    --receiver->runs;
+    memmove(&receiver->run[at], &receiver->run[at + 1],
+            (receiver->runs - at) * sizeof(*receiver->run));
 }
 
-/* The first island that ends at or after this segment; they are few, and the last is likely. */
+/* The first run that ends at or after this segment. Runs are few, and it is mostly the last. */
 static uint32_t receiver_place_of(const struct vb_tcp_receiver *receiver, uint64_t segment)
 {
-    uint32_t at = receiver->islands;
+    uint32_t at = receiver->runs;
 
-    while (at && receiver->island[at - 1].block.end >= segment)
+    while (at && receiver->run[at - 1].block.end >= segment)
         --at;
     return at;
 }
 
-static int add_island(struct vb_tcp_receiver *receiver, uint64_t segment)
+static int add_run(struct vb_tcp_receiver *receiver, uint64_t segment)
 {
     uint32_t at = receiver_place_of(receiver, segment);
-    struct vb_tcp_island *island;
+    struct vb_tcp_run *run;
 
     if (receiver_make_room(receiver))
         return -ENOMEM;
-    island = &receiver->island[at];
-    if (at < receiver->islands && island->block.begin <= segment + 1) {
-        if (island->block.begin > segment)
-            island->block.begin = segment;
-        if (island->block.end == segment)
-            ++island->block.end;
-        if (at + 1 < receiver->islands && island[1].block.begin == island->block.end) {
-            island->block.end = island[1].block.end;
-            remove_island(receiver, at + 1);
+    run = &receiver->run[at];
+    if (at < receiver->runs && run->block.begin <= segment + 1) {
+        if (run->block.begin > segment)
+            run->block.begin = segment;
+        if (run->block.end == segment)
+            ++run->block.end;
+        if (at + 1 < receiver->runs && run[1].block.begin == run->block.end) {
+            run->block.end = run[1].block.end;
+            remove_run(receiver, at + 1);
         }
     } else {
-        memmove(island + 1, island, (receiver->islands - at) * sizeof(*island));
-        island->block = (struct vb_tcp_block){segment, segment + 1};
-        ++receiver->islands;
+        memmove(run + 1, run, (receiver->runs - at) * sizeof(*run));
+        run->block = (struct vb_tcp_block){segment, segment + 1};
+        ++receiver->runs;
     }
-    island->touched = receiver->changes++;
+    run->touched = receiver->changes++;
     return 0;
 }
 
 static int receiver_add(struct vb_tcp_receiver *receiver, uint64_t segment)
 {
     if (segment > receiver->next)
-        return add_island(receiver, segment);
+        return add_run(receiver, segment);
     if (segment < receiver->next)
-        return 0; /* it had come */
+        return 0; /* a duplicate */
     ++receiver->next;
-    if (receiver->islands && receiver->island[0].block.begin == receiver->next) {
-        receiver->next = receiver->island[0].block.end;
-        remove_island(receiver, 0);
+    if (receiver->runs && receiver->run[0].block.begin == receiver->next) {
+        receiver->next = receiver->run[0].block.end;
+        remove_run(receiver, 0);
     }
     return 0;
 }
 
-/* RFC 3168, 6.1.3: from a mark on, until the sender says that it has shrunk its window. */
+/* RFC 3168, 6.1.3: ECE from a CE mark until the sender's CWR. */
 static void note_mark(struct vb_tcp_receiver *receiver, const struct vb_tcp_segment *segment,
                       bool marked)
 {
@@ -145,10 +145,10 @@ static void note_mark(struct vb_tcp_receiver *receiver, const struct vb_tcp_segm
         receiver->echo = true;
 }
 
-/* RFC 8257, 3.2: the echo is that of the segments acknowledged; true: there were others. */
+/* RFC 8257, 3.2: ECE is the mark of acknowledged segments. True: `ack` is for earlier ones. */
 static bool change_mark(struct vb_tcp_receiver *receiver, bool marked, struct vb_tcp_ack *ack)
 {
-    bool told = receiver->echo != marked && receiver->silent;
+    bool told = receiver->echo != marked && receiver->unacked;
 
     if (told)
         vb_tcp_receiver_expire(receiver, ack);
@@ -160,7 +160,7 @@ int vb_tcp_receiver_take(struct vb_tcp_receiver *receiver, const struct vb_tcp_c
                          const struct vb_tcp_segment *segment, bool marked, uint64_t now,
                          struct vb_tcp_ack ack[2])
 {
-    bool in_order = segment->number == receiver->next && !receiver->islands;
+    bool in_order = segment->number == receiver->next && !receiver->runs;
     int count = 0;
 
     if (receiver->is_dctcp)
@@ -169,7 +169,7 @@ int vb_tcp_receiver_take(struct vb_tcp_receiver *receiver, const struct vb_tcp_c
         note_mark(receiver, segment, marked);
     if (receiver_add(receiver, segment->number))
         return -ENOMEM;
-    if (!in_order || segment->last || !config->ack_delay || ++receiver->silent == MOST_SILENT) {
+    if (!in_order || segment->last || !config->ack_delay || ++receiver->unacked == MOST_UNACKED) {
         vb_tcp_receiver_expire(receiver, &ack[count]);
         return count + 1;
     }

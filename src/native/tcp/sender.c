@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A TCP sender: which segment may leave, and what acknowledgements and the timer do to window and
- * state. sim/tcp.c calls it.
+ * A TCP sender: it chooses segments, and updates window and state by acknowledgements and the
+ * timer. sim/tcp.c calls it.
  */
 #include "tcp/sender.h"
 
@@ -48,7 +48,7 @@ bool vb_tcp_sender_has_more(struct vb_tcp_sender *sender, const struct vb_tcp_co
 
     if (!lost && !may_send_new(sender, config))
         return false;
-    if (sender_has_room(sender) || (lost && sender->owed))
+    if (sender_has_room(sender) || (lost && sender->resend_first))
         return true;
     sender->full = sender->board.next;
     return false;
@@ -66,17 +66,17 @@ static int send_new(struct vb_tcp_sender *sender, uint64_t now, struct vb_tcp_se
     return vb_tcp_board_send(&sender->board);
 }
 
-/* A measurement that a retransmission might spoil is none (RFC 6298, 3: Karn's algorithm). */
+/* A retransmission ends the measurement of a round trip (RFC 6298, 3: Karn's algorithm). */
 static void sender_send_again(struct vb_tcp_sender *sender, uint64_t lost,
                               struct vb_tcp_segment *segment)
 {
     segment->number = lost;
     segment->again = true;
-    sender->owed = false;
+    sender->resend_first = false;
     sender->timed = VB_TCP_NONE;
     ++sender->resent;
     if (sender->state == VB_TCP_RECOVERY)
-        sender->deadline = VB_TCP_NEVER; /* it begins anew (RFC 6675, 6) */
+        sender->deadline = VB_TCP_NEVER; /* the timer is restarted (RFC 6675, 6) */
     vb_tcp_board_resend(&sender->board, lost);
 }
 
@@ -100,7 +100,7 @@ int vb_tcp_sender_next(struct vb_tcp_sender *sender, const struct vb_tcp_config 
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* FlightSize (RFC 5681) is at most the window, however much a limited transmit has added. */
+/* FlightSize (RFC 5681), without segments of limited transmit. */
 static double in_use(const struct vb_tcp_sender *sender)
 {
     double flight = (double)(sender->board.next - sender->board.first);
@@ -119,13 +119,13 @@ static bool has_ecn(const struct vb_tcp_sender *sender, const struct vb_tcp_conf
     return config->ecn || sender->control.kind == VB_TCP_DCTCP;
 }
 
-/* Whatever the window shrinks for, the receiver is told, once (RFC 3168, 6.1.2). */
-static void recover(struct vb_tcp_sender *sender, const struct vb_tcp_config *config)
+/* Enters recovery. A reduction for a loss also sets CWR, once (RFC 3168, 6.1.2). */
+static void enter_recovery(struct vb_tcp_sender *sender, const struct vb_tcp_config *config)
 {
     if (sender->state == VB_TCP_OPEN)
         sender->window = sender->threshold = vb_tcp_control_lost(&sender->control, in_use(sender));
     sender_enter(sender, VB_TCP_RECOVERY);
-    sender->owed = true;
+    sender->resend_first = true;
     sender->reduced = has_ecn(sender, config);
 }
 
@@ -139,8 +139,8 @@ static void take_mark(struct vb_tcp_sender *sender)
 }
 
 /*
- * Slow start counts bytes, up to two segments for an acknowledgement, after a timeout one (RFC
- * 3465, 2.2 and 2.3). A window that does not hold the sender back does not grow.
+ * Grows the window. Slow start counts bytes, up to two segments for an acknowledgement, or one
+ * after a timeout (RFC 3465, 2.2 and 2.3). The caller knows that the window has limited the sender.
  */
 static void sender_grow(struct vb_tcp_sender *sender, double acked, uint64_t now)
 {
@@ -176,7 +176,7 @@ static void sender_restart_timer(struct vb_tcp_sender *sender, uint64_t now)
     sender->deadline = idle ? VB_TCP_NEVER : now + sender->round_trip.timeout;
 }
 
-/* What was sent before a reduction still tells of the mark; the first segment after it does not. */
+/* The echoes of segments sent before a reduction are ignored: REDUCED ends with one sent after. */
 static bool sender_has_ended(const struct vb_tcp_sender *sender)
 {
     return sender->board.first >= sender->recover + (sender->state == VB_TCP_REDUCED);
@@ -192,7 +192,7 @@ void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_confi
     for (uint32_t i = 0; i < ack->blocks; ++i)
         vb_tcp_board_sacked(&sender->board, ack->block[i].begin, ack->block[i].end);
     if (acked) {
-        sender->in_vain = 0;
+        sender->backoffs = 0;
         sender_measure(sender, config, now);
         sender_restart_timer(sender, now);
     }
@@ -204,7 +204,7 @@ void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_confi
     if (marked)
         take_mark(sender);
     if (sender->state <= VB_TCP_REDUCED && vb_tcp_board_lost(&sender->board) != VB_TCP_NONE)
-        recover(sender, config);
+        enter_recovery(sender, config);
     else if (acked && before < sender->full &&
              (sender->state == VB_TCP_OPEN || sender->state == VB_TCP_LOSS))
         sender_grow(sender, acked, now);
@@ -213,14 +213,14 @@ void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_confi
 bool vb_tcp_sender_expire(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                           uint64_t now)
 {
-    /* Once for what was under way, and not again when the timer backs off (RFC 5681, 3.1). */
+    /* ssthresh is reduced once, and not again when the timer backs off (RFC 5681, 3.1). */
     if (sender->state != VB_TCP_LOSS)
         sender->threshold = vb_tcp_control_timed_out(&sender->control, in_use(sender));
-    if (sender->in_vain++ == config->retries)
+    if (sender->backoffs++ == config->retries)
         return false;
     ++sender->timeouts;
     sender->window = 1;
-    sender->owed = false;
+    sender->resend_first = false;
     sender->reduced = has_ecn(sender, config);
     sender->timed = VB_TCP_NONE;
     vb_tcp_board_lose_all(&sender->board);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A TCP sender of one stream, whose length is known. sim/tcp.c asks it for segments, gives it
+ * A TCP sender of one stream of a known length. sim/tcp.c asks it for segments, gives it
  * acknowledgements, and calls it at its deadline.
  */
 #ifndef VB_TCP_SENDER_H
@@ -12,46 +12,47 @@
 #include "tcp/segment.h"
 
 /*
- *              mark                        all that was sent has come
- *   OPEN ───────────────► REDUCED ─────────────────────────────────────► OPEN
- *   OPEN, REDUCED ──loss──► RECOVERY ──all that was sent then has come──► OPEN
- *   any ──timer──► LOSS ──all that was sent then has come──► OPEN
+ *   OPEN ──ECN echo──► REDUCED ──`recover` is acknowledged──► OPEN
+ *   OPEN, REDUCED ──loss──► RECOVERY ──`recover` is acknowledged──► OPEN
+ *   any ──timer──► LOSS ──`recover` is acknowledged──► OPEN
  */
 enum vb_tcp_state {
     VB_TCP_OPEN = 0,
-    VB_TCP_REDUCED,  /* the window shrank because of a mark, and does so once in a round trip */
-    VB_TCP_RECOVERY, /* what is lost is sent again (RFC 6675) */
-    VB_TCP_LOSS,     /* the timer has expired, and the window begins anew */
+    VB_TCP_REDUCED,  /* the window was reduced by ECN, which happens once for each round trip (CWR)
+                      */
+    VB_TCP_RECOVERY, /* lost segments are retransmitted (RFC 6675) */
+    VB_TCP_LOSS,     /* the timer has expired, and slow start begins again */
 };
 
 struct vb_tcp_sender {
     struct vb_tcp_board board;
     struct vb_tcp_control control;
     struct vb_tcp_round_trip round_trip;
-    uint64_t bytes, segments;  /* of the stream */
-    double window, threshold;  /* cwnd, ssthresh: segments */
-    uint64_t recover;          /* the state ends when all before this segment have come */
-    uint64_t full;             /* when the window was full last, this segment was next */
-    uint64_t timed, timed_at;  /* the segment whose round trip is measured; VB_TCP_NONE */
-    uint64_t deadline;         /* of the timer; VB_TCP_NEVER */
-    uint32_t resent, timeouts; /* segments sent again; times that the timer expired */
-    uint32_t in_vain; /* times that the timer expired since the last acknowledgement of new data */
-    uint8_t state;    /* enum vb_tcp_state */
-    bool owed;        /* one lost segment goes whatever the window is (RFC 6675, 4.3) */
-    bool reduced;     /* the receiver is to be told (CWR) */
+    uint64_t bytes, segments; /* of the stream */
+    double window, threshold; /* cwnd, ssthresh: segments */
+    uint64_t recover; /* the state ends when all segments before this one are acknowledged */
+    uint64_t full;    /* SND.NXT when the window last limited the sender */
+    uint64_t timed,
+        timed_at;      /* the segment whose round trip is measured, or VB_TCP_NONE; when it left */
+    uint64_t deadline; /* of the retransmission timer; or VB_TCP_NEVER */
+    uint32_t resent, timeouts; /* retransmissions, and expirations of the timer */
+    uint32_t backoffs;         /* expirations since the last acknowledgement of new data */
+    uint8_t state;             /* enum vb_tcp_state */
+    bool resend_first;         /* a lost segment leaves whatever the window is (RFC 6675, 4.3) */
+    bool reduced;              /* the next new segment has CWR */
 };
 
 void vb_tcp_sender_open(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                         enum vb_tcp_kind kind, uint64_t bytes);
 void vb_tcp_sender_close(struct vb_tcp_sender *sender);
-/* May a segment leave? */
+/* Is there a segment that may be sent now? */
 bool vb_tcp_sender_has_more(struct vb_tcp_sender *sender, const struct vb_tcp_config *config);
-/* Called after vb_tcp_sender_has_more: the segment is sent now. -ENOMEM. */
+/* Makes the segment that is sent now, after vb_tcp_sender_has_more. -ENOMEM. */
 int vb_tcp_sender_next(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                        uint64_t now, struct vb_tcp_segment *segment);
 void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                          const struct vb_tcp_ack *ack, uint64_t now);
-/* The deadline has come. False: it has given up. */
+/* The deadline has come. False: the sender gives up. */
 bool vb_tcp_sender_expire(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                           uint64_t now);
 
@@ -60,7 +61,7 @@ static inline bool vb_tcp_sender_is_done(const struct vb_tcp_sender *sender)
     return sender->board.first == sender->segments;
 }
 
-/* Bytes that were acknowledged. */
+/* Acknowledged bytes. */
 static inline uint64_t vb_tcp_sender_done(const struct vb_tcp_sender *sender,
                                           const struct vb_tcp_config *config)
 {
