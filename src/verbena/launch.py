@@ -14,16 +14,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from verbena import _fault_rules, _native, fault
+from verbena import _fault_rules, _native, _ports, fault
+from verbena._ports import LinkLayer as LinkLayer
 
 PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
-PORTS_EXAMPLE = "ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001"
-PKEYS_MOST, PORTS_MOST = 32, 2  # hca/layout.h
-DEVICES_MOST = 8  # port/gid.h
-NETDEV_MOST = 15  # bytes of an interface's name: IF_NAMESIZE without the final zero
-NUMBER = re.compile("0[xX][0-9a-fA-F]{1,5}|[0-9]{1,5}")
+SPIN_MOST = 1_000_000  # microseconds: dropin/settings.c
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
 CAPTURE_BYTES = range(64, 4352 + 1)  # wrap/capture.h
 
@@ -31,7 +28,8 @@ CAPTURE_BYTES = range(64, 4352 + 1)  # wrap/capture.h
 OPTION_VARIABLES = frozenset(
     f"VERBENA_{name}"
     for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "PKEYS", "PORTS", "DEVICES",
-                 "FAULT", "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT", "CAPTURE_BYTES")
+                 "PORT_RECORDS", "FAULT", "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT",
+                 "CAPTURE_BYTES")
 )  # fmt: skip
 
 
@@ -42,13 +40,6 @@ class LogLevel(StrEnum):
     INFO = "info"
     COUNTERS = "counters"
     DEBUG = "debug"
-
-
-class LinkLayer(StrEnum):
-    """The values of VERBENA_LINK_LAYER. Ethernet means RoCE."""
-
-    ETHERNET = "ethernet"
-    INFINIBAND = "infiniband"
 
 
 def environment(
@@ -79,7 +70,8 @@ def environment(
     ports in place of `link_layer`: each is "ethernet" or "infiniband" with its settings, as
     "infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001" or "ethernet,netdev=eth0". `devices` is how
     many devices there are, verbena0, verbena1 and so on, all with the same ports; or it is a list
-    with the `ports` of each device, which may be empty for one port of `link_layer`.
+    with the `ports` of each device, which may be empty for one port of `link_layer`. What is given
+    here replaces the variables of an earlier call; `link_layer` replaces `ports`, too.
 
     `part_id` is the vendor_part_id that the device reports, by which some programs choose features.
     `faults` are fault rules (verbena.fault). `capture` is a file for the packets: an earlier
@@ -100,8 +92,8 @@ def environment(
     prepend(changed, "LD_LIBRARY_PATH", [str(folder)], ":")
     prepend(changed, "PATH", [str(programs_dir(folder))], ":")
     changed.update(settings(log, spin_us, part_id))
-    changed.update(port_settings(netdev, link_layer, pkeys, ports, devices))
-    changed.update(packet_settings(faults, capture, capture_direct, capture_bytes))
+    set_ports(changed, netdev, link_layer, pkeys, ports, devices)
+    changed.update(packet_settings(changed, faults, capture, capture_direct, capture_bytes))
     _fault_rules.put_beside(changed)
     return changed
 
@@ -139,8 +131,8 @@ def settings(
     if log is not None:
         found["VERBENA_LOG"] = str(LogLevel(log))
     if spin_us is not None:
-        if spin_us < 0:
-            raise ValueError(f"spin_us is a time of 0 or more microseconds, not {spin_us}")
+        if not 0 <= spin_us <= SPIN_MOST:
+            raise ValueError(f"spin_us is from 0 to {SPIN_MOST} microseconds, not {spin_us}")
         found["VERBENA_SPIN_US"] = str(spin_us)
     if part_id is not None:
         if not 0 <= part_id < 2**32:
@@ -149,142 +141,86 @@ def settings(
     return found
 
 
-def check_pkeys(pkeys: Sequence[int]) -> None:
-    """Raises ValueError when this is no P_Key table."""
-    if not 1 <= len(pkeys) <= PKEYS_MOST:
-        raise ValueError(f"a P_Key table has 1 to {PKEYS_MOST} entries, not {len(pkeys)}")
-    for pkey in pkeys:
-        if not 0 < pkey <= 0xFFFF or pkey == 0x8000:
-            raise ValueError(
-                f"{pkey:#06x} is no P_Key: it is from 0x0001 to 0xffff, and 0x8000 alone is none"
-            )
-
-
-def check_port(port: str) -> None:
-    """Raises ValueError when this describes no port (src/native/port/ports.h)."""
-    layer, *words = port.split(",")
-    if layer not in {each.value for each in LinkLayer}:
-        raise ValueError(f"a port is ethernet or infiniband, not {layer!r}")
-    known = {"pkeys"} | ({"lid", "lmc"} if layer == LinkLayer.INFINIBAND else {"netdev"})
-    for word in words:
-        if not word:
-            raise ValueError(
-                f"{port} is not understood; it may be one port, or two as in {PORTS_EXAMPLE}; "
-                "`verbena run --port` takes one at a time"
-            )
-        name, _, value = word.partition("=")
-        if name not in known:
-            raise ValueError(f"{name!r}: an {layer} port has {', '.join(sorted(known))}")
-        check_port_value(name, value)
-    lid, lmc = (setting_of(port, name) or 0 for name in ("lid", "lmc"))
-    if lid % (1 << lmc):
-        raise ValueError(f"lid={lid}: with lmc={lmc} it is a multiple of {1 << lmc}")
-
-
-def setting_of(port: str, name: str) -> int | None:
-    """Return a numeric setting of a valid port, or None; the last one counts if there are two."""
-    words = [word.partition("=") for word in port.split(",")]
-    return next((number(name, value) for key, _, value in reversed(words) if key == name), None)
-
-
-def check_port_value(name: str, value: str) -> None:
-    """Raises ValueError when a setting of a port cannot have this value."""
-    ranges = {"lid": range(1, 0xBFFF + 1), "lmc": range(8)}
-    if name == "netdev" and not (
-        0 < len(os.fsencode(value)) <= NETDEV_MOST and not {*";/"} & {*value}
-    ):
-        raise ValueError(f"netdev={value!r} is the name of no interface")
-    if name == "pkeys":
-        check_pkeys([number(name, word) for word in value.split("+")])
-    if name in ranges and number(name, value) not in ranges[name]:
-        raise ValueError(f"{name} is from {ranges[name][0]} to {ranges[name][-1]}, not {value}")
-
-
-def number(name: str, value: str) -> int:
-    """Parse a number as the library does (src/native/port/ports.c): decimal, or 0x and
-    hexadecimal."""
-    if not NUMBER.fullmatch(value):
-        raise ValueError(f"{name}={value}: {value!r} is not a number, as 8 or 0x8 is")
-    return int(value, 16 if value[1:2] in ("x", "X") else 10)
-
-
-def check_lids(devices: Sequence[Sequence[str]]) -> None:
-    """Raises ValueError when two InfiniBand ports have a LID in common."""
-    owner: dict[int, str] = {}
-    for number, ports in enumerate(devices):
-        for place, port in enumerate(ports, 1):
-            if port.split(",")[0] != LinkLayer.INFINIBAND:
-                continue
-            name = f"port {place}{f' of verbena{number}' if len(devices) > 1 else ''}"
-            lids = 1 << (setting_of(port, "lmc") or 0)
-            first = setting_of(port, "lid") or (number * PORTS_MOST + place) * lids
-            for lid in range(first, first + lids):
-                if owner.setdefault(lid, name) != name:
-                    raise ValueError(
-                        f"the LID {lid} is of {owner[lid]} and of {name}: give one of them "
-                        "another lid"
-                    )
-
-
-def check_ports(ports: Sequence[str], link_layer: LinkLayer | str | None) -> None:
-    """Raises ValueError when a device cannot have these ports."""
-    if link_layer is not None:
-        raise ValueError("ports have link layers of their own: leave link_layer out")
-    if not 1 <= len(ports) <= PORTS_MOST:
-        raise ValueError(f"an adapter has 1 to {PORTS_MOST} ports, not {len(ports)}")
-    for port in ports:
-        check_port(port)
-
-
-def device_settings(
-    link_layer: LinkLayer | str | None,
-    ports: Sequence[str] | None,
-    devices: int | Sequence[Sequence[str]] | None,
-) -> dict[str, str]:
-    """The variables about the devices and the link layers of their ports."""
-    usual = [LinkLayer(link_layer or LinkLayer.ETHERNET)]
-    count = devices if isinstance(devices, int) else 1 if devices is None else len(devices)
-    if not 1 <= count <= DEVICES_MOST:
-        raise ValueError(f"there are 1 to {DEVICES_MOST} devices, not {count}")
-    found = {} if devices is None else {"VERBENA_DEVICES": str(count)}
-    if devices is None or isinstance(devices, int):
-        described = [] if ports is None else [ports]
-    elif ports is None:
-        described = [*devices]
-    else:
-        raise ValueError("each device has ports of its own: leave ports out")
-    for each in described:
-        if each or ports is not None:
-            check_ports(each, link_layer)
-    every = [each or usual for each in described] or [usual]
-    check_lids([*every, *every[-1:] * (count - len(every))])
-    if link_layer is not None:
-        found["VERBENA_LINK_LAYER"] = usual[0]
-    if described:
-        found["VERBENA_PORTS"] = "/".join(";".join(each) for each in every)
-    return found
-
-
-def port_settings(
+def set_ports(
+    changed: dict[str, str],
     netdev: str | None,
     link_layer: LinkLayer | str | None,
     pkeys: Sequence[int] | None,
     ports: Sequence[str] | None,
     devices: int | Sequence[Sequence[str]] | None,
-) -> dict[str, str]:
-    """Return the variables about the devices and their ports. Raises ValueError."""
-    found = device_settings(link_layer, ports, devices)
+) -> None:
+    """Set the variables about the devices and their ports.
+
+    What is given here replaces what the variables said. Raises ValueError when a value is not
+    valid, or contradicts a variable that it does not replace.
+    """
+    given = device_settings(changed, link_layer, ports, devices)
     if netdev is not None:
         if not netdev:
             raise ValueError("netdev is the name of an interface, not nothing")
-        found["VERBENA_NETDEV"] = netdev
+        given[_ports.NETDEV_VARIABLE] = netdev
     if pkeys is not None:
-        check_pkeys(pkeys)
-        found["VERBENA_PKEYS"] = ",".join(f"{pkey:#06x}" for pkey in pkeys)
+        _ports.check_pkeys(pkeys)
+        given[_ports.PKEYS_VARIABLE] = ",".join(f"{pkey:#06x}" for pkey in pkeys)
+    if link_layer is not None:  # each device has one port, of this link layer
+        changed.pop(_ports.PORTS_VARIABLE, None)
+    changed.update(given)
+    if given:
+        check_together(changed, given)
+    _ports.put_beside(changed)
+
+
+def device_settings(
+    base: Mapping[str, str],
+    link_layer: LinkLayer | str | None,
+    ports: Sequence[str] | None,
+    devices: int | Sequence[Sequence[str]] | None,
+) -> dict[str, str]:
+    """Return the variables about the devices and the link layers of their ports."""
+    found: dict[str, str] = {}
+    described = None if ports is None else [ports]
+    if isinstance(devices, int):
+        found[_ports.DEVICES_VARIABLE] = str(_ports.count_of_devices(str(devices)))
+    elif devices is not None:
+        if ports is not None:
+            raise ValueError("each device has ports of its own: leave ports out")
+        found[_ports.DEVICES_VARIABLE] = str(_ports.count_of_devices(str(len(devices))))
+        usual = str(link_layer or _ports.link_layer(base))
+        described = [each or [usual] for each in devices]
+        ports = [port for each in devices for port in each] or None
+    if link_layer is not None:
+        found[_ports.LAYER_VARIABLE] = LinkLayer(link_layer)
+        if ports is not None:
+            raise ValueError("ports have link layers of their own: leave link_layer out")
+    if described is not None:
+        for each in described:
+            _ports.parse_device(each)
+        found[_ports.PORTS_VARIABLE] = "/".join(";".join(each) for each in described)
     return found
 
 
+def check_together(changed: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Raises ValueError when the options `given` contradict each other or other variables."""
+    inherited = [
+        name
+        for name in (_ports.PORTS_VARIABLE, _ports.DEVICES_VARIABLE)
+        if changed.get(name) and name not in given
+    ]
+    advice = f" ({' and '.join(inherited)} in the environment: unset it)" if inherited else ""
+    found = _ports.find(changed)
+    for name, reason in found.wrong.items():
+        what = "" if name in given else f"{name}={changed[name]}: "
+        raise ValueError(f"{what}{reason}{advice}")
+    for variable, own in ((_ports.NETDEV_VARIABLE, "netdev"), (_ports.PKEYS_VARIABLE, "pkeys")):
+        if variable not in given or _ports.PORTS_VARIABLE not in inherited:
+            continue
+        for _, port_name, port in _ports.numbered(found.devices):
+            if getattr(port, own) is not None:
+                raise ValueError(f"{port_name} has {own} of its own{advice}")
+
+
 def packet_settings(
+    base: Mapping[str, str],
     faults: str | None,
     capture: str | os.PathLike[str] | None,
     capture_direct: bool,
@@ -297,7 +233,7 @@ def packet_settings(
         found[_fault_rules.WORDS_VARIABLE] = faults
     if capture is not None:
         found["VERBENA_CAPTURE"] = os.path.abspath(capture)
-    elif capture_direct or capture_bytes is not None:
+    elif not base.get("VERBENA_CAPTURE") and (capture_direct or capture_bytes is not None):
         raise ValueError("there is no file to capture into")
     if capture_direct:
         found["VERBENA_CAPTURE_DIRECT"] = "yes"

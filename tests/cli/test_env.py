@@ -180,6 +180,8 @@ def test_undo_keeps_options_of_the_user_that_end_as_ours_do(mine: str) -> None:
         (("--capture", "/nosuch/folder/file"), "cannot capture into"),
         (("--capture-direct",), "name the file to capture into"),
         (("--netdev", "nosuch0"), "there is no interface nosuch0, only: "),
+        (("--port", "ethernet,netdev=nosuch0"), "there is no interface nosuch0, only: "),
+        (("--device", "--port", "ethernet,netdev=nosuch0"), "there is no interface nosuch0"),
     ],
 )
 def test_a_mistake_prints_nothing_but_that_it_failed(words: tuple[str, ...], said: str) -> None:

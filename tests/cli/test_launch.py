@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,9 +46,10 @@ def test_unknown_log_level() -> None:
         launch.environment({}, log="loud")
 
 
-def test_negative_spin() -> None:
-    with pytest.raises(ValueError, match="0 or more microseconds"):
-        launch.environment({}, spin_us=-1)
+@pytest.mark.parametrize("spin", [-1, 1000001])
+def test_spin_out_of_range(spin: int) -> None:
+    with pytest.raises(ValueError, match="from 0 to 1000000 microseconds"):
+        launch.environment({}, spin_us=spin)
 
 
 def test_part_id_of_more_than_32_bits() -> None:
@@ -65,6 +67,11 @@ def test_part_id_of_more_than_32_bits() -> None:
         (["infiniband,lid=0b11"], "'0b11' is not a number, as 8 or 0x8 is"),
         (["infiniband,lid=1_0"], "'1_0' is not a number"),
         (["ethernet,pkeys=0xffff+0o7"], "'0o7' is not a number"),
+        (["infiniband,lid=2,lid=3"], "has lid twice"),
+        (["infiniband,pkeys=1,pkeys=1"], "has pkeys twice"),
+        (["ethernet,"], "a comma too many"),
+        (["ethernet;ethernet"], "more than one port; write --port once for each"),
+        (["ethernet,netdev=lo;ethernet"], "more than one port; write --port once for each"),
         (["ethernet,netdev=éééééééé"], "the name of no interface"),
     ],
 )
@@ -79,11 +86,67 @@ def test_ports_that_the_library_would_ignore_are_refused(ports: list[str], compl
         ["infiniband,lid=8,lmc=2", "infiniband,lid=12,lmc=2"],
         ["infiniband,lmc=7", "infiniband,lmc=7"],
         ["ethernet", "infiniband,lid=010"],
-        ["infiniband,lid=2,lid=3", "infiniband,lid=2"],
     ],
 )
 def test_ports_without_a_lid_in_common(ports: list[str]) -> None:
     assert launch.environment({}, ports=ports)["VERBENA_PORTS"] == ";".join(ports)
+
+
+# ---- options and the variables of an environment
+
+
+@pytest.mark.parametrize(
+    ("base", "options", "complaint"),
+    [
+        ({"VERBENA_PORTS": "ethernet/infiniband"}, {"devices": 1},
+         "VERBENA_PORTS describes 2 devices, which is more than 1 .VERBENA_PORTS in the"),
+        ({"VERBENA_PORTS": "ethernet,netdev=lo"}, {"netdev": "eth0"},
+         "port 1 has netdev of its own .VERBENA_PORTS in the environment: unset it"),
+        ({"VERBENA_PORTS": "ethernet;infiniband,pkeys=1"}, {"pkeys": [0xFFFF]},
+         "port 2 has pkeys of its own .VERBENA_PORTS in the environment: unset it"),
+        ({"VERBENA_DEVICES": "2"}, {"ports": ["infiniband,lid=4"]},
+         "leave lid out, or describe each device .VERBENA_DEVICES in the environment: unset it"),
+        ({"VERBENA_PORTS": "token-ring"}, {"devices": 2}, "VERBENA_PORTS=token-ring: a port is"),
+    ],
+)  # fmt: skip
+def test_an_option_that_contradicts_a_variable_is_refused(
+    base: dict[str, str], options: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        launch.environment(base, **options)
+
+
+@pytest.mark.parametrize(
+    ("base", "options", "expected"),
+    [
+        ({"VERBENA_PORTS": "ethernet;infiniband"}, {"link_layer": "infiniband"},
+         {"VERBENA_LINK_LAYER": "infiniband"}),
+        ({"VERBENA_PORTS": "ethernet;infiniband"}, {"ports": ["ethernet"]},
+         {"VERBENA_PORTS": "ethernet"}),
+        ({"VERBENA_LINK_LAYER": "infiniband"}, {"ports": ["ethernet"]},
+         {"VERBENA_PORTS": "ethernet"}),
+        ({"VERBENA_LINK_LAYER": "infiniband"}, {"devices": [["ethernet"], []]},
+         {"VERBENA_PORTS": "ethernet/infiniband", "VERBENA_DEVICES": "2"}),
+        ({"VERBENA_PORTS": "ethernet;infiniband"}, {"devices": 2},
+         {"VERBENA_PORTS": "ethernet;infiniband", "VERBENA_DEVICES": "2"}),
+        ({"VERBENA_PKEYS": "1"}, {"ports": ["ethernet,pkeys=2"], "pkeys": [3]},
+         {"VERBENA_PORTS": "ethernet,pkeys=2", "VERBENA_PKEYS": "0x0003"}),
+        ({"VERBENA_SPIN_US": "1"}, {"spin_us": 2}, {"VERBENA_SPIN_US": "2"}),
+        ({"VERBENA_CAPTURE": "/f"}, {"capture_direct": True}, {"VERBENA_CAPTURE_DIRECT": "yes"}),
+    ],
+)  # fmt: skip
+def test_an_option_replaces_what_variables_say(
+    base: dict[str, str], options: dict[str, Any], expected: dict[str, str]
+) -> None:
+    changed = launch.environment(base, **options)
+    assert expected.items() <= changed.items()
+    if "link_layer" in options:
+        assert "VERBENA_PORTS" not in changed
+
+
+def test_the_same_description_for_two_devices_cannot_have_a_lid() -> None:
+    with pytest.raises(ValueError, match="leave lid out, or describe each device"):
+        launch.environment({}, ports=["infiniband,lid=4"], devices=2)
 
 
 def test_missing_libraries_say_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

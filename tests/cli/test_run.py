@@ -113,6 +113,7 @@ def test_second_double_dash_is_the_programs() -> None:
         ([], "name the program"),
         (["--log", "loud", "true"], "invalid choice: 'loud'"),
         (["--spin", "-1", "true"], "not a whole number of microseconds"),
+        (["--spin", "1000001", "true"], "not a whole number of microseconds up to 1000000"),
         (["--part-id", "4294967296", "true"], "not a number of 32 bits"),
         (["--shared", "--nothing", "true"], "--nothing not recognized"),
         (["--captur", "x", "true"], "(is --capture meant?)"),

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
 import pytest
 
-from tests.support import clean_environment
+from tests.support import ROOT, clean_environment, program_or_skip, verbena_command
+from verbena import _variables, launch
 
 
 @pytest.mark.parametrize(
@@ -34,16 +36,108 @@ def test_an_unknown_word_is_told_with_the_known_ones(name: str, words: str) -> N
     assert f"{name}=rocee is not understood and ignored; it may be {words}\n" in done.stderr
 
 
-def test_wrong_ports_are_told_with_an_example_and_the_command_that_explains_them() -> None:
+def opened(**variables: str) -> str:
+    """What a Python program prints on stderr that opens the device with these variables."""
     program = "from verbena import verbs; verbs.open_device().close()"
     done = subprocess.run(
         [sys.executable, "-c", program],
-        env=clean_environment() | {"VERBENA_PORTS": "infiniband,lid=3,lmc=1"},
+        env=clean_environment() | variables,
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
+    return done.stderr
+
+
+@pytest.mark.parametrize(
+    ("ports", "reason"),
+    [
+        ("infiniband,lid=3,lmc=1", "lid=3: with lmc=1 it is a multiple of 2"),
+        ("ethernet,lid=3", "'lid': an ethernet port has netdev, pkeys"),
+        ("infiniband,lid=2/infiniband,lid=2", "the LID 2 is of port 1 of verbena0 and of port 1"
+         " of verbena1: give one of them another lid"),
+    ],
+)  # fmt: skip
+def test_wrong_ports_are_told_with_the_reason(ports: str, reason: str) -> None:
+    (line,) = opened(VERBENA_PORTS=ports).splitlines()
+    assert line.partition("]: ")[2] == f"VERBENA_PORTS={ports} is ignored: {reason}"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "option"),
+    [
+        ("VERBENA_PORTS", "infiniband", "--port"),
+        ("VERBENA_DEVICES", "2", "--devices"),
+        ("VERBENA_PKEYS", "0xffff,1", "--pkeys"),
+    ],
+)
+def test_a_program_that_nothing_parsed_them_for_names_the_command(
+    variable: str, value: str, option: str
+) -> None:
+    """It is started by LD_PRELOAD alone, and has the default port."""
+    program = program_or_skip("ibv_devices")
+    bare = launch.environment(clean_environment()) | {variable: value}
+    done = subprocess.run([program], env=bare, capture_output=True, text=True, timeout=60)
     (line,) = done.stderr.splitlines()
-    assert "it may be one port, or two as in ethernet,netdev=eth0;infiniband,lid=8," in line
-    assert line.endswith("`verbena run --port`, once for each port, says what is wrong")
+    assert f"{variable} is ignored: this program does not read its words itself" in line
+    assert f"`verbena env {option}`" in line
+    assert re.findall(r"verbena\d+", done.stdout) == ["verbena0"]
+    parsed = launch.environment(bare)
+    done = subprocess.run([program], env=parsed, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+
+
+def test_a_device_keeps_its_interface_from_a_variable_that_was_set_later() -> None:
+    program = program_or_skip("ibv_devices")
+    later = launch.environment(clean_environment(), devices=2) | {"VERBENA_NETDEV": "nowhere0"}
+    done = subprocess.run([program], env=later, capture_output=True, text=True, timeout=60)
+    assert "VERBENA_NETDEV=nowhere0: there is no such interface now" in done.stderr
+    assert re.findall(r"verbena\d+", done.stdout) == ["verbena0", "verbena1"]
+
+
+@pytest.mark.parametrize(
+    "records",
+    ["", "1 ", "2 1 1 0 0 0 1 ffff ,", "1 9 ", "1 1 1 1 0 0 1 ffff ,", "1 1 1 0 0 0 1 0 ,",
+     "1 1 1 0 0 0 21 ffff ,", "1 1 1 0 0 0 1 ffff interface-of-16b,", "1 1 1 0 0 0 1 ffff x"],
+)  # fmt: skip
+def test_damaged_records_are_refused(records: str) -> None:
+    program = program_or_skip("ibv_devices")
+    damaged = launch.environment(clean_environment(), devices=2)
+    damaged["VERBENA_PORT_RECORDS"] = f"{records}||2||"
+    done = subprocess.run([program], env=damaged, capture_output=True, text=True, timeout=60)
+    assert "VERBENA_DEVICES is ignored" in done.stderr
+    assert re.findall(r"verbena\d+", done.stdout) == ["verbena0"]
+
+
+# ---- names that are none
+
+
+def test_the_library_has_the_names_that_the_commands_and_the_page_have() -> None:
+    source = (ROOT / "src/native/dropin/settings.c").read_text()
+    text = source[source.index("known[] =") :].partition(";")[0]
+    listed = {f"VERBENA_{word}" for word in re.findall("[A-Z][A-Z_]+", text)}
+    assert listed == _variables.KNOWN
+    page = (ROOT / "docs/running.md").read_text()
+    described = set(re.findall(r"^\| `(VERBENA_[A-Z_]+)` \|", page, re.MULTILINE))
+    assert described | {"VERBENA_RUN", "VERBENA_SANITIZE"} == listed
+
+
+@pytest.mark.parametrize("command", [("run", "--", "true"), ("env",)])
+def test_the_commands_name_the_nearest_variable(command: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        verbena_command(*command),
+        env=clean_environment() | {"VERBENA_PROT": "ethernet", "VERBENA_OF_A_PROGRAM": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    said = f"verbena {command[0]}: VERBENA_PROT is not known; did you mean VERBENA_PORTS?\n"
+    assert done.stderr == said
+
+
+def test_the_log_tells_a_variable_that_is_not_known() -> None:
+    assert opened(VERBENA_PROT="ethernet") == ""
+    said = opened(VERBENA_PROT="ethernet", VERBENA_LOG="errors")
+    assert "VERBENA_PROT is not known; `verbena run` names the nearest that is" in said

@@ -150,5 +150,5 @@ print([hex(ctx.query_pkey(1, i)) for i in (0, 1, 2, 3, 4, 31)])
 def test_a_table_that_is_none_is_ignored_with_a_line(table: str) -> None:
     program = "from verbena import verbs; print(hex(verbs.open_device().query_pkey(1, 0)))"
     done = child(program, VERBENA_PKEYS=table)
-    assert f"VERBENA_PKEYS={table} is not understood and ignored; it may be up to 32" in done.stderr
+    assert f"VERBENA_PKEYS={table} is ignored: " in done.stderr
     assert done.stdout == "0xffff\n"

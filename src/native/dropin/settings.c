@@ -128,26 +128,30 @@ static void look_at_devices(void)
     }
 }
 
+/* The records are not there, or are of other values: as of a variable that was set by hand. */
+static void settings_refuse_unparsed(void)
+{
+    static const char *const of[][2] = {{"VERBENA_PORTS", "--port"},
+                                        {"VERBENA_DEVICES", "--devices"},
+                                        {"VERBENA_PKEYS", "--pkeys"}};
+
+    for (size_t i = 0; i < sizeof(of) / sizeof(*of); ++i)
+        if (getenv(of[i][0]) && *getenv(of[i][0]))
+            complain("%s is ignored: this program does not read its words itself; start it with "
+                     "`verbena run`, as verbena run %s, or set them by `verbena env %s`",
+                     of[i][0], of[i][1], of[i][1]);
+}
+
 static void read_devices(void)
 {
     static const char *const layers[] = {"ethernet", "infiniband", NULL};
-    unsigned trouble = vb_port_devices_read(&settings.devices);
+    const char *complaint;
 
     choice("VERBENA_LINK_LAYER", layers, 0); /* complains; vb_port_devices_read has read it */
-    if (trouble & VB_BAD_PKEYS)
-        complain("VERBENA_PKEYS=%s is not understood and ignored; it may be up to 32 numbers from "
-                 "0x0001 to 0xffff with commas between, as 0xffff,0x8001: 0x8000 added makes a "
-                 "full member of the partition, and 0x8000 alone is none",
-                 getenv("VERBENA_PKEYS"));
-    if (trouble & VB_BAD_PORTS)
-        complain("VERBENA_PORTS=%s is not understood and ignored; it may be one port, or two as in "
-                 "ethernet,netdev=eth0;infiniband,lid=8,lmc=1,pkeys=0xffff+0x8001, with a slash "
-                 "between devices; `verbena run --port`, once for each port, says what is wrong",
-                 getenv("VERBENA_PORTS"));
-    if (trouble & VB_BAD_DEVICES)
-        complain("VERBENA_DEVICES=%s is not understood and ignored; it may be a number from 1 to "
-                 "%d, and no less than the devices that VERBENA_PORTS describes",
-                 getenv("VERBENA_DEVICES"), VB_MAX_DEVICES);
+    if (!vb_port_devices_read(&settings.devices, &complaint))
+        settings_refuse_unparsed();
+    if (complaint)
+        complain("%s", complaint);
     look_at_devices();
 }
 
@@ -206,6 +210,23 @@ static void forgo_packets(void)
     settings.carrier = VB_CARRIER_DIRECT;
 }
 
+/* Under VERBENA_LOG. The names are those of src/verbena/_variables.py. */
+static void settings_tell_unknown(void)
+{
+    static const char known[] =
+        " LOG CARRIER SPIN_US NETDEV LINK_LAYER PKEYS PORTS DEVICES PORT_RECORDS PART_ID "
+        "SHARED_HEAP_MIN HEAP_SIZE COPY FAULT FAULT_RECORDS CAPTURE CAPTURE_DIRECT CAPTURE_BYTES "
+        "COMMAND LIBRARY RUN SANITIZE ";
+    char name[32], word[34];
+
+    for (char **each = environ; *each; ++each)
+        if (sscanf(*each, "VERBENA_%31[^=]", name) == 1) {
+            snprintf(word, sizeof(word), " %s ", name);
+            if (!strstr(known, word))
+                complain("VERBENA_%s is not known; `verbena run` names the nearest that is", name);
+        }
+}
+
 static void read_settings(void)
 {
     static const char *const levels[] = {"errors", "info", "counters", "debug", NULL};
@@ -217,6 +238,8 @@ static void read_settings(void)
 
     level = choice("VERBENA_LOG", levels, -1);
     settings.explain = level >= 0;
+    if (settings.explain)
+        settings_tell_unknown();
     settings.log = level >= 0 ? (enum vb_log_level)level : VB_LOG_ERRORS;
     settings.pair = choice("VERBENA_COMMAND", commands, 0);
     settings.copy = (enum vb_way)choice("VERBENA_COPY", ways, VB_WAY_ANY);

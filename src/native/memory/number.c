@@ -46,6 +46,19 @@ bool vb_memory_number_parse_size(const char *text, uint64_t *number)
     return true;
 }
 
+uint64_t vb_memory_number_take(struct vb_number_reader *reader, uint64_t least, uint64_t most)
+{
+    size_t digits = strspn(reader->at, "0123456789abcdef");
+    uint64_t value = strtoull(reader->at, NULL, 16);
+
+    reader->damaged |=
+        !digits || digits > 16 || reader->at[digits] != ' ' || value < least || value > most;
+    if (reader->damaged)
+        return least;
+    reader->at += digits + 1;
+    return value;
+}
+
 size_t vb_memory_number_size_of_variable(const char *variable)
 {
     const char *text = getenv(variable);

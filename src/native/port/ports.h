@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which devices and ports the environment asks for. VERBENA_PORTS has the ports of a device, with a
- * semicolon between, and the devices, with a slash between:
+ * Which devices and ports the environment asks for. Python parses VERBENA_PORTS, VERBENA_DEVICES,
+ * VERBENA_PKEYS and VERBENA_LINK_LAYER (src/verbena/_ports.py), and VERBENA_PORT_RECORDS has the
+ * result for this library:
  *
- *   VERBENA_PORTS="ethernet,netdev=eth0;infiniband,lid=8,lmc=2,pkeys=0xffff+0x8001/ethernet"
+ *   1 1 2 0 0 0 1 ffff eth0,1 8 2 2 ffff 8001 ,|ethernet,netdev=eth0;infiniband,...|||
  *
- * Without it a device has one port of VERBENA_LINK_LAYER. VERBENA_DEVICES is the number of devices;
- * those that VERBENA_PORTS does not describe are as the last that it does. VERBENA_NETDEV and
- * VERBENA_PKEYS hold for the ports that have no such setting of their own. libibverbs and the
- * preloaded sysfs files both read the variables here, so that they agree.
+ * that is its version and the number of devices; for each device the number of its ports; for each
+ * port whether it is InfiniBand, its LID, its LMC, the number of its P_Keys, these, and its
+ * interface; behind them the values of the four variables, and "!" and what to complain of, if
+ * anything is wrong in them. libibverbs and the preloaded sysfs files both read this here, so that
+ * they agree.
  */
 #ifndef VB_PORT_PORTS_H
 #define VB_PORT_PORTS_H
@@ -38,17 +40,15 @@ struct vb_device_settings {
     struct vb_port_settings device[VB_MAX_DEVICES];
 };
 
-enum vb_port_trouble { VB_BAD_PORTS = 1 << 0, VB_BAD_PKEYS = 1 << 1, VB_BAD_DEVICES = 1 << 2 };
-
 /* The first device with one Ethernet port that has every interface, in the default partition. */
 void vb_port_ports_usual(struct vb_port_settings *settings);
-/* Reads the variables. One that is not understood is ignored, and returned as a bit. */
-unsigned vb_port_devices_read(struct vb_device_settings *settings);
+/*
+ * Reads the records. Without them, or if they were made of other values, there is one port of
+ * VERBENA_LINK_LAYER, and the result is false. VERBENA_NETDEV holds for the Ethernet ports without
+ * an interface of their own. `complaint` is what is wrong in the variables, or NULL.
+ */
+bool vb_port_devices_read(struct vb_device_settings *settings, const char **complaint);
 /* True: no port of the device sends packets. */
 bool vb_port_ports_are_infiniband(const struct vb_port_settings *settings);
-
-/* Numbers with `between` between them; fills all entries, those without a number with 0. -EINVAL:
- * nothing has changed. NULL and "" stand for the default partition alone. */
-int vb_port_pkeys_parse(const char *text, char between, uint16_t pkeys[VB_MAX_PKEYS]);
 
 #endif

@@ -10,75 +10,54 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "memory/number.h"
 #include "wire/headers.h"
 
 #define ALWAYS  (UINT64_C(1) << 32)
 #define LONGEST UINT64_C(60000000000) /* ns */
 
-enum { LARGEST_PACKET = VB_HEADERS_MAX + 4096 + 3, MOST_COPIES = 16, DIGITS = 16 };
+enum { LARGEST_PACKET = VB_HEADERS_MAX + 4096 + 3, MOST_COPIES = 16 };
 
-struct reader {
-    const char *at; /* the next character */
-    bool damaged;   /* a number was missing or out of bounds; `at` stays there */
-};
-
-/*
- * Reads the next number. If there is none, or it is out of bounds, the record is damaged and the
- * result is `least`.
- */
-static uint64_t fault_rules_take(struct reader *reader, uint64_t least, uint64_t most)
+static bool take_bool(struct vb_number_reader *reader)
 {
-    size_t digits = strspn(reader->at, "0123456789abcdef");
-    uint64_t value = strtoull(reader->at, NULL, 16);
-
-    reader->damaged |=
-        !digits || digits > DIGITS || reader->at[digits] != ' ' || value < least || value > most;
-    if (reader->damaged)
-        return least;
-    reader->at += digits + 1;
-    return value;
+    return vb_memory_number_take(reader, 0, 1);
 }
 
-static bool take_bool(struct reader *reader)
+static uint32_t take_32(struct vb_number_reader *reader, uint32_t least, uint32_t most)
 {
-    return fault_rules_take(reader, 0, 1);
+    return (uint32_t)vb_memory_number_take(reader, least, most);
 }
 
-static uint32_t take_32(struct reader *reader, uint32_t least, uint32_t most)
-{
-    return (uint32_t)fault_rules_take(reader, least, most);
-}
-
-static void read_opcodes(struct reader *reader, struct vb_fault_opcodes *opcodes)
+static void read_opcodes(struct vb_number_reader *reader, struct vb_fault_opcodes *opcodes)
 {
     opcodes->constrained = take_bool(reader);
     for (int i = 0; i < 4; ++i)
-        opcodes->set[i] = fault_rules_take(reader, 0, UINT64_MAX);
+        opcodes->set[i] = vb_memory_number_take(reader, 0, UINT64_MAX);
     opcodes->answers =
-        (uint8_t)fault_rules_take(reader, 0, VB_FAULT_ACK | VB_FAULT_RNR | VB_FAULT_NAK);
+        (uint8_t)vb_memory_number_take(reader, 0, VB_FAULT_ACK | VB_FAULT_RNR | VB_FAULT_NAK);
 }
 
 /* `text`: the length of the text behind all records. */
-static void read_rule(struct reader *reader, uint32_t text, struct vb_fault_rule *rule)
+static void read_rule(struct vb_number_reader *reader, uint32_t text, struct vb_fault_rule *rule)
 {
-    rule->action = (enum vb_fault_action)fault_rules_take(reader, 0, VB_FAULT_ACTIONS - 1);
-    rule->text = (uint16_t)fault_rules_take(reader, 0, text);
-    rule->text_length = (uint16_t)fault_rules_take(reader, 0, text - rule->text);
-    rule->directions = (uint8_t)fault_rules_take(reader, 1, (1 << VB_WRAP_DIRECTIONS) - 1);
+    rule->action = (enum vb_fault_action)vb_memory_number_take(reader, 0, VB_FAULT_ACTIONS - 1);
+    rule->text = (uint16_t)vb_memory_number_take(reader, 0, text);
+    rule->text_length = (uint16_t)vb_memory_number_take(reader, 0, text - rule->text);
+    rule->directions = (uint8_t)vb_memory_number_take(reader, 1, (1 << VB_WRAP_DIRECTIONS) - 1);
     rule->has_qp = take_bool(reader);
     rule->qp = take_32(reader, 0, VB_QPN_MASK);
     rule->has_psn = take_bool(reader);
     rule->psn_first = take_32(reader, 0, VB_PSN_MASK);
     rule->psn_last = take_32(reader, 0, VB_PSN_MASK);
     read_opcodes(reader, &rule->opcodes);
-    rule->chance = fault_rules_take(reader, 0, ALWAYS);
-    rule->nth = fault_rules_take(reader, 0, UINT32_MAX);
-    rule->every = fault_rules_take(reader, 0, UINT32_MAX);
-    rule->limit = fault_rules_take(reader, 0, UINT32_MAX);
-    rule->delay_least = fault_rules_take(reader, 0, LONGEST);
-    rule->delay_most = fault_rules_take(reader, rule->delay_least, LONGEST);
+    rule->chance = vb_memory_number_take(reader, 0, ALWAYS);
+    rule->nth = vb_memory_number_take(reader, 0, UINT32_MAX);
+    rule->every = vb_memory_number_take(reader, 0, UINT32_MAX);
+    rule->limit = vb_memory_number_take(reader, 0, UINT32_MAX);
+    rule->delay_least = vb_memory_number_take(reader, 0, LONGEST);
+    rule->delay_most = vb_memory_number_take(reader, rule->delay_least, LONGEST);
     rule->by = take_32(reader, 1, VB_FAULT_HOLD_MOST);
-    rule->within = fault_rules_take(reader, 0, LONGEST);
+    rule->within = vb_memory_number_take(reader, 0, LONGEST);
     rule->copies = take_32(reader, 1, MOST_COPIES);
     rule->has_offset = take_bool(reader);
     rule->offset = take_32(reader, 0, LARGEST_PACKET - 1);
@@ -91,16 +70,16 @@ int vb_wrap_fault_read(const char *records, struct vb_fault_rules *rules, char *
 {
     const char *words = records ? strchr(records, '|') : NULL;
     uint32_t length = words ? (uint32_t)strnlen(words + 1, VB_FAULT_TEXT) : 0;
-    struct reader reader = {records, !words || length == VB_FAULT_TEXT};
+    struct vb_number_reader reader = {records, !words || length == VB_FAULT_TEXT};
 
     *rules = (struct vb_fault_rules){.seed = 1, .hold = VB_FAULT_HOLD};
     if (!records || !*records)
         return 0;
-    if (fault_rules_take(&reader, 0, UINT64_MAX) != VB_FAULT_VERSION && !reader.damaged) {
+    if (vb_memory_number_take(&reader, 0, UINT64_MAX) != VB_FAULT_VERSION && !reader.damaged) {
         snprintf(error, size, "are of another version of Verbena, which started the program");
         return -EINVAL;
     }
-    rules->seed = fault_rules_take(&reader, 0, UINT64_MAX);
+    rules->seed = vb_memory_number_take(&reader, 0, UINT64_MAX);
     rules->hold = take_32(&reader, 1, VB_FAULT_HOLD_MOST);
     rules->count = take_32(&reader, 0, VB_FAULT_RULES);
     for (uint32_t i = 0; i < rules->count && !reader.damaged; ++i)

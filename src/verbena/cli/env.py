@@ -63,10 +63,10 @@ def print_differences(arguments: list[str]) -> int:
     options, words = run.parse(arguments, made, OPTIONS)
     if words:
         made.error(f"it starts no program; {words[0]!r} belongs to verbena run, or behind {HOW}")
-    if options.netdev and not options.undo:
-        known = [name for _, name in socket.if_nameindex()]
-        if options.netdev not in known:
-            made.error(f"there is no interface {options.netdev}, only: {', '.join(known)}")
+    known = [name for _, name in socket.if_nameindex()]
+    for netdev in () if options.undo else run.netdevs(options):
+        if netdev not in known:
+            made.error(f"there is no interface {netdev}, only: {', '.join(known)}")
     if options.capture and not options.undo:
         try:
             run.begin_capture(options.capture)

@@ -16,7 +16,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from verbena import capture, fault, launch
+from verbena import _ports, _variables, capture, fault, launch
 from verbena.cli import notes
 from verbena.cli.elf import obstacle, sanitizers
 
@@ -199,31 +199,52 @@ def parse(
         options.error(f"{error}{meant_by(error.opt, names)}")
     ours = [word for word in arguments[: len(arguments) - len(words)] if word != "--"]
     parsed = options.parse_args(ours)
-    if not parsed.capture and (parsed.capture_direct or parsed.capture_bytes is not None):
+    for line in _variables.misspelt(os.environ):
+        print(f"{options.prog}: {line}", file=sys.stderr)
+    has_file = parsed.capture or os.environ.get("VERBENA_CAPTURE")
+    if not has_file and (parsed.capture_direct or parsed.capture_bytes is not None):
         options.error("name the file to capture into: --capture FILE")
     if parsed.device and parsed.devices is not None:
         options.error("--devices is how often there is a --device: leave it out")
     try:
-        launch.device_settings(parsed.link_layer, parsed.port, parsed.device or parsed.devices)
+        set_ports(dict(os.environ), parsed)
     except ValueError as error:
         options.error(str(error))
     return parsed, words
 
 
+def set_ports(environment: dict[str, str], parsed: argparse.Namespace) -> None:
+    launch.set_ports(
+        environment,
+        parsed.netdev,
+        parsed.link_layer,
+        parsed.pkeys,
+        parsed.port,
+        parsed.device or parsed.devices,
+    )
+
+
+def netdevs(parsed: argparse.Namespace) -> list[str]:
+    """Return the interfaces that options name."""
+    ports = [*(parsed.port or ()), *(port for each in parsed.device or () for port in each)]
+    named = [parsed.netdev, *(_ports.parse_port(port).netdev for port in ports)]
+    return [name for name in named if name is not None]
+
+
 def microseconds(text: str) -> int:
     value = int(text) if text.isdecimal() else -1
-    if value < 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of microseconds")
+    if not 0 <= value <= launch.SPIN_MOST:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a whole number of microseconds up to {launch.SPIN_MOST}"
+        )
     return value
 
 
 def device_count(text: str) -> int:
-    value = int(text) if text.isdecimal() else 0
-    if not 1 <= value <= launch.DEVICES_MOST:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is not a number of devices from 1 to {launch.DEVICES_MOST}"
-        )
-    return value
+    try:
+        return _ports.count_of_devices(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def part_number(text: str) -> int:
@@ -233,23 +254,16 @@ def part_number(text: str) -> int:
     return value
 
 
-def pkey_table(text: str) -> list[int]:
+def pkey_table(text: str) -> tuple[int, ...]:
     try:
-        pkeys = [int(word, 0) for word in text.split(",")]
+        return _ports.parse_pkeys(text, ",")
     except ValueError as error:
-        raise argparse.ArgumentTypeError(
-            f"{text!r} is no list of P_Keys, as 0xffff,0x8001 is"
-        ) from error
-    try:
-        launch.check_pkeys(pkeys)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    return pkeys
+        raise argparse.ArgumentTypeError(f"{error}; a list is as 0xffff,0x8001") from error
 
 
 def port(text: str) -> str:
     try:
-        launch.check_port(text)
+        _ports.parse_port(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
     return text

@@ -15,7 +15,7 @@ import errno
 import os
 import subprocess
 
-from verbena import _fault_rules, _native
+from verbena import _fault_rules, _native, _ports
 
 from ._verbs import Library, library_in_front
 from .errors import VerbsError
@@ -31,6 +31,7 @@ def load(library: str | None = None) -> Library:
     The same library gives the same object. Raises VerbsError as ``find``.
     """
     _fault_rules.put_beside(os.environ)
+    _ports.put_beside(os.environ)
     return Library.open(find(library))
 
 

@@ -277,8 +277,9 @@ static bool add_classes(struct vb_tree *tree)
 bool vb_preload_contents_add(struct vb_tree *tree)
 {
     struct vb_device_settings settings;
+    const char *complaint;
     bool added = add_classes(tree);
-    vb_port_devices_read(&settings);
+    vb_port_devices_read(&settings, &complaint);
     for (int i = 0; added && i < settings.count; i++)
         added = add_device(tree, &settings.device[i]);
     return added;
