@@ -132,6 +132,9 @@ qp = ctx.alloc_pd().create_qp(send_cq=ctx.create_cq(8))
 """
     done = child(program + "qp.to_init(pkey_index=4)")
     assert "pkey_index is 4, and that entry of port 1's P_Key table is empty" in done.stderr
+    assert (
+        "`verbena run --pkeys`, pkeys= in its --port, or on a simulated host pkeys" in done.stderr
+    )
     done = child(program + "qp.to_init(pkey_index=32)")
     assert "pkey_index is 32 and may be 0 to 31" in done.stderr
 

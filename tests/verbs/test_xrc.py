@@ -182,6 +182,16 @@ def test_handles_of_one_target_qp(ends: Ends) -> None:
     assert raised.value.errno == errno.EOPNOTSUPP
 
 
+def test_a_target_that_does_not_change_its_state_says_why(ends: Ends) -> None:
+    with pytest.raises(
+        verbs.VerbsError, match="INIT does not follow RTS for a QP of type XRC_RECV"
+    ):
+        ends.target.to_init()
+    fresh = ends.domain.create_qp()
+    with pytest.raises(verbs.VerbsError, match="pkey_index is 4, and that entry of port 1's"):
+        fresh.to_init(pkey_index=4)
+
+
 def test_what_is_in_use_is_not_closed(ctx: verbs.Context, ends: Ends) -> None:
     srq = ends.domain.create_srq(ends.pd, ctx.create_cq(8))
     with pytest.raises(verbs.VerbsError) as raised:

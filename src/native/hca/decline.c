@@ -49,6 +49,21 @@ int vb_decline_with(struct vb_context *context, int error, const char *because,
     return error;
 }
 
+void vb_decline_move(struct vb_context *from, struct vb_context *to, int error)
+{
+    struct vb_declined moved = {0}, *entry;
+
+    vb_lock_take(&from->declines.mutex);
+    entry = decline_latest(&from->declines);
+    if (entry && entry->error == -error && !entry->closed) {
+        moved = *entry;
+        entry->closed = true;
+    }
+    vb_lock_release(&from->declines.mutex);
+    if (moved.because)
+        vb_decline_with(to, error, moved.because, moved.number);
+}
+
 void vb_decline_close(struct vb_context *context, int error)
 {
     struct vb_declines *declines = &context->declines;

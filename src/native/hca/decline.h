@@ -50,6 +50,10 @@ struct vb_declines {
 int vb_decline_with(struct vb_context *context, int error, const char *because,
                     const uint64_t number[VB_DECLINE_NUMBERS]) __attribute__((cold, noinline));
 
+/* Moves the reason that the calling thread's call was refused with `error`, if it was kept in
+ * `from`, to the context by which the program called. */
+void vb_decline_move(struct vb_context *from, struct vb_context *to, int error);
+
 /*
  * Ends the calling thread's call, which failed with `error` (negative). From now on vb_decline_text
  * gives the refusal that was kept during this call, or nothing if none was.

@@ -32,7 +32,8 @@ static int check_partition(struct vb_qp *qp, const struct ibv_qp_attr *attr, int
         return 0;
     return vb_decline(qp->context, -EINVAL,
                       "pkey_index is {0}, and that entry of port {1}'s P_Key table is empty: "
-                      "ibv_query_pkey lists them, and VERBENA_PKEYS sets them",
+                      "ibv_query_pkey lists them, and `verbena run --pkeys`, pkeys= in its --port, "
+                      "or on a simulated host pkeys of verbena.sim.run sets them",
                       index, port->number);
 }
 
@@ -360,6 +361,8 @@ int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask)
             vb_qp_show_state(of);
     }
     vb_lock_abi_release(&qp->verbs->ibv.mutex);
+    if (error && of != qp)
+        vb_decline_move(qp->context, of->context, error);
     return error;
 }
 
@@ -370,10 +373,10 @@ int vb_qp_limit_rate(struct vb_qp *of, const struct ibv_qp_rate_limit_attr *limi
     int error;
 
     if (limit->comp_mask)
-        return vb_decline(qp->context, -EINVAL, "comp_mask {0x} has bits that no attribute has",
+        return vb_decline(of->context, -EINVAL, "comp_mask {0x} has bits that no attribute has",
                           limit->comp_mask);
     if (vb_qp_state(qp) != IBV_QPS_RTS)
-        return vb_decline(qp->context, -EINVAL,
+        return vb_decline(of->context, -EINVAL,
                           "QP {0x} is in {1s}: its rate is limited once it is in RTS", qp->number,
                           vb_qp_state(qp));
     error = vb_qp_modify(of, &attr, IBV_QP_RATE_LIMIT);
