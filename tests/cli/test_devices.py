@@ -46,6 +46,22 @@ def test_table_shows_the_device_and_its_gids() -> None:
     assert gids[0][3] in [words[3] for words in gids[2:]]
 
 
+def test_an_infiniband_port_shows_its_lids_and_partitions() -> None:
+    ports = "infiniband,lid=8,lmc=2,pkeys=0xffff+0x8001;ethernet"
+    head, first, second, *_ = verbena("devices", VERBENA_PORTS=ports).stdout.splitlines()
+    assert head.split()[-4:] == ["MTU", "LID", "LMC", "P_Keys"]
+    assert first.split()[-4:] == ["4096", "8", "2", "0xffff,0x8001"]
+    assert second.split()[4] == "Ethernet"
+    assert len(second.split()) == 6
+    (device,) = as_json("devices", VERBENA_PORTS=ports)
+    found = [[port[name] for name in ("lid", "lmc", "pkeys")] for port in device["ports"]]
+    assert found == [[8, 2, [0xFFFF, 0x8001]], [0, 0, [0xFFFF]]]
+
+
+def test_an_ethernet_port_shows_no_lid() -> None:
+    assert verbena("devices").stdout.splitlines()[0].endswith("MTU")
+
+
 def test_device_and_sysfs_agree(verbena_run: Run) -> None:
     """libibverbs.so.1 and the preloaded files are two libraries with one source of values."""
     (device,) = as_json("devices")

@@ -6,10 +6,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
-from verbena.cli.survey import DeviceView, devices
+from verbena.cli.survey import DeviceView, PortView, devices
 from verbena.cli.table import aligned
 
 NONE = """no RDMA device found.
@@ -32,12 +32,28 @@ def parser() -> argparse.ArgumentParser:
     return made
 
 
+# Columns that are shown if a port has something in them.
+Text = Callable[[PortView], str]
+RARE: dict[str, Text] = {
+    "LID": lambda port: str(port.lid or ""),
+    "LMC": lambda port: str(port.lmc) if port.lid else "",
+    "P_Keys": lambda port: pkeys_text(port.pkeys),
+}
+
+
+def pkeys_text(table: list[int]) -> str:
+    """Return the P_Keys, or nothing for the default partition alone."""
+    return "" if table == [0xFFFF] else ",".join(f"{pkey:#06x}" for pkey in table)
+
+
 def device_rows(found: list[DeviceView]) -> Iterator[list[str]]:
-    yield ["device", "node GUID", "port", "state", "link layer", "MTU"]
+    ports = [port for device in found for port in device.ports]
+    shown = {name: text for name, text in RARE.items() if any(map(text, ports))}
+    yield ["device", "node GUID", "port", "state", "link layer", "MTU", *shown]
     for device in found:
         for port in device.ports:
             facts = [str(port.number), port.state, port.link_layer, str(port.mtu)]
-            yield [device.name, device.guid, *facts]
+            yield [device.name, device.guid, *facts, *(text(port) for text in shown.values())]
 
 
 def gid_rows(found: list[DeviceView]) -> Iterator[list[str]]:

@@ -32,13 +32,19 @@ class GidView:
 
 @dataclass(frozen=True)
 class PortView:
-    """A port; `mtu` and `max_message` are in bytes."""
+    """A port; `mtu` and `max_message` are in bytes.
+
+    `lid` is 0 on Ethernet. `pkeys` is the P_Key table up to its last entry that is not empty.
+    """
 
     number: int
     state: str
     link_layer: str
     mtu: int
     max_message: int
+    lid: int
+    lmc: int
+    pkeys: list[int]
     gids: list[GidView]
 
 
@@ -79,6 +85,13 @@ def gid_view(entry: verbs.GidEntry) -> GidView:
     )
 
 
+def pkey_table(context: verbs.Context, number: int, length: int) -> list[int]:
+    table = [context.query_pkey(number, index) for index in range(length)]
+    while table and not table[-1]:
+        table.pop()
+    return table
+
+
 def port_view(context: verbs.Context, number: int) -> PortView:
     port = context.query_port(number)
     table = [entry for entry in context.query_gid_table() if entry.port_num == number]
@@ -88,6 +101,9 @@ def port_view(context: verbs.Context, number: int) -> PortView:
         link_layer=port.link_layer.name.capitalize(),
         mtu=port.active_mtu.nbytes,
         max_message=port.max_msg_sz,
+        lid=port.lid,
+        lmc=port.lmc,
+        pkeys=pkey_table(context, number, port.pkey_tbl_len),
         gids=[gid_view(entry) for entry in table],
     )
 
