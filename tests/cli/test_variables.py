@@ -110,6 +110,18 @@ def test_damaged_records_are_refused(records: str) -> None:
     assert re.findall(r"verbena\d+", done.stdout) == ["verbena0"]
 
 
+def test_an_address_by_lid_with_is_global_says_so() -> None:
+    program = "from verbena import verbs; verbs.open_device().alloc_pd().create_ah(dlid=1)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env=clean_environment() | {"VERBENA_LINK_LAYER": "infiniband"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert "for an address by LID set is_global to 0 (in Python is_global=False)" in done.stderr
+
+
 # ---- names that are none
 
 

@@ -53,6 +53,17 @@ def run_both(programs: list[Any], layers: tuple[str, ...], **options: Any) -> si
     return sim.run(by_name, rails(len(programs), len(layers)), framing=list(layers), **options)
 
 
+def test_a_device_that_is_not_there_is_looked_for_on_the_simulated_host() -> None:
+    async def program() -> str:
+        with pytest.raises(verbs.VerbsError) as raised:
+            verbs.open_device("mlx5_0")
+        return str(raised.value)
+
+    said = sim.run({"h0": program}, rails()).returned["h0"]
+    assert "no RDMA device is called 'mlx5_0'; this simulated host has: h0" in said
+    assert "VERBENA_LIBRARY" not in said
+
+
 @pytest.mark.parametrize("layers", LAYERS, ids="-".join)
 def test_an_adapter_shows_both_ports(layers: tuple[str, str]) -> None:
     async def program() -> list[tuple[Any, ...]]:

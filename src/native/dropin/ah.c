@@ -35,6 +35,12 @@ static int check_destination(const struct ibv_pd *pd, const struct ibv_ah_attr *
 
     if (!attr->is_global || memcmp(&attr->grh.dgid, &none, sizeof(none)) != 0)
         return 0;
+    if (attr->dlid)
+        return vb_decline(vb_dropin_core(pd->context), -EINVAL,
+                          "the address has the LID {0} (dlid), but is_global is 1, which makes it "
+                          "that of its GID (grh.dgid), ::, which is no address: for an address by "
+                          "LID set is_global to 0 (in Python is_global=False)",
+                          attr->dlid);
     return vb_decline(vb_dropin_core(pd->context), -EINVAL,
                       "the address's GID (grh.dgid) is ::, which is no address: the peer chose a "
                       "GID index that is empty there, or told none; `verbena devices` on its host "

@@ -2,6 +2,7 @@
 /* The parser of numbers in VERBENA_* variables (number.h). */
 #include "memory/number.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,9 +70,9 @@ size_t vb_memory_number_size_of_variable(const char *variable)
     if (!text || !*text || (vb_memory_number_parse_size(text, &size) && size && size <= SIZE_MAX))
         return (size_t)size;
     length = snprintf(line, sizeof(line),
-                      "verbena: %s=%.64s is not a size and ignored: write a number of bytes, or of "
-                      "KiB, MiB or GiB with K, M or G behind it, as 64M\n",
-                      variable, text);
+                      "verbena: %.15s[%d]: %s=%.64s is not a size and ignored: write a number of "
+                      "bytes, or of KiB, MiB or GiB with K, M or G behind it, as 64M\n",
+                      program_invocation_short_name, (int)getpid(), variable, text);
     if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0)
         return 0; /* nobody listens, and there is nothing else to do */
     return 0;

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <string.h>
+#include <stdio.h>
 #include <unistd.h>
 
 #include "memory/number.h"
@@ -14,18 +14,14 @@ static struct vb_heap *process_heap;
 static int creation_error;
 static size_t wanted;
 
-static void process_heap_say(const char *text)
-{
-    ssize_t ignored = write(STDERR_FILENO, text, strlen(text));
-    (void)ignored;
-}
-
 static void process_heap_before_fork(void)
 {
     if (vb_memory_heap_fork_prepare(process_heap) == -ENOMEM)
-        process_heap_say(
-            "verbena: not enough memory to copy the shared heap for a forked child: the child "
-            "shares it with its parent (use posix_spawn or vfork, or free memory first)\n");
+        dprintf(STDERR_FILENO,
+                "verbena: %.15s[%d]: not enough memory to copy the shared heap for a forked child: "
+                "the child shares it with its parent (use posix_spawn or vfork, or free memory "
+                "first)\n",
+                program_invocation_short_name, (int)getpid());
 }
 
 static void process_heap_after_fork_in_parent(void)

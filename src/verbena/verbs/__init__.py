@@ -195,6 +195,8 @@ def open_device(name: str | None = None, library: str | None = None) -> Context:
             return device.open()
     found = ", ".join(device.name for device in devices) or "none"
     wanted = f"no RDMA device is called {name!r}" if name else "there is no RDMA device"
+    if place.get():
+        raise VerbsError(errno.ENODEV, f"{wanted}; this simulated host has: {found}")
     raise VerbsError(
         errno.ENODEV, f"{wanted}; {load(library).path} finds: {found} (VERBENA_LIBRARY chooses it)"
     )

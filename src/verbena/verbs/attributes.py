@@ -170,7 +170,7 @@ class AHAttr:
     """The address of an AH, or of the peer of an RC or UC QP.
 
     ``dgid`` is the peer's 16-byte GID, ``sgid_index`` the index of the local GID; on RoCE both are
-    needed.
+    needed. On an InfiniBand port ``dlid`` with ``is_global=False`` is an address, too.
     """
 
     dgid: bytes | Gid = bytes(16)
