@@ -200,7 +200,7 @@ def test_p_keys_are_checked_where_packets_come_in(
             await end.reader.read(1)
             return end.ctx.query_port(2).bad_pkey_cntr
 
-    async def client() -> verbs.WCStatus:
+    async def client() -> tuple[verbs.WCStatus, str]:
         async with calling(
             "h0", TCP_PORT, port=2, pkey_index=1, timeout=8, retry_cnt=1, rnr_retry=1
         ) as end:
@@ -208,13 +208,15 @@ def test_p_keys_are_checked_where_packets_come_in(
             try:
                 await end.qp.send(end.mr, length=64)
             except verbs.CompletionError as error:
-                return error.status
-            return verbs.WCStatus.SUCCESS
+                return error.status, str(error)
+            return verbs.WCStatus.SUCCESS, ""
 
     pkeys = {"h0": [[0xFFFF], [0xFFFF, theirs]], "h1": [[0xFFFF], [0xFFFF, mine]]}
     result = run_both([server, client], (ETHERNET, layer), pkeys=pkeys)
     status = verbs.WCStatus.RETRY_EXC_ERR if is_refused else verbs.WCStatus.SUCCESS
-    assert result.returned["h1"] == status
+    assert result.returned["h1"][0] == status
+    why = f"drops this QP's packets for their P_Key, {mine:#06x}, as its own is {theirs:#06x}: two "
+    assert (why in result.returned["h1"][1]) == bool(is_refused)
     assert (result.returned["h0"] > 0) == bool(is_refused)
 
 

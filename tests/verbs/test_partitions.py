@@ -75,7 +75,7 @@ def test_what_does_not_match_is_dropped_and_counted(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("pair", [(LIMITED, LIMITED), (FULL, OTHER)])
+@pytest.mark.parametrize("pair", [(LIMITED, LIMITED), (FULL, OTHER), (OTHER, FULL), (0, LIMITED)])
 def test_a_reliable_request_across_partitions_is_not_answered(
     way: str, pair: tuple[int, int]
 ) -> None:
@@ -84,8 +84,55 @@ def test_a_reliable_request_across_partitions_is_not_answered(
     assert count >= 3  # retry_cnt is 2
     if way != "by packets":
         assert count == 3
-        assert "drops this QP's packets for their P_Key" in text
-        assert ("limited members" in text) == (pair == (LIMITED, LIMITED))
+    first, second = (PKEYS.split(",")[index] for index in pair)
+    why = "two limited members of one partition" if first == second else "two partitions"
+    assert (
+        f"drops this QP's packets for their P_Key, {first}, as its own is {second}: {why}" in text
+    )
+    assert "Give both QPs a pkey_index of one partition" in text
+
+
+# A process starts another with the second pkey_index, and sends to it: the text of the error.
+TWO_PROCESSES = """
+import pickle, subprocess, sys
+from verbena import verbs
+
+first, *second = sys.argv[1:]
+with verbs.open_device("verbena0") as ctx:
+    pd = ctx.alloc_pd()
+    qp, mr = pd.create_qp(send_cq=ctx.create_cq(8)), pd.alloc(64, 1)
+    qp.to_init(pkey_index=int(first))
+    mine, gid = verbs.local_qp_info(qp)
+    if not second:
+        pickle.dump(mine, sys.stdout.buffer)
+        sys.stdout.flush()
+        verbs.bring_up(qp, mine, pickle.load(sys.stdin.buffer), gid)
+        print(flush=True)
+        sys.exit(len(sys.stdin.buffer.read()))
+    command = [sys.executable, "-c", open(f"/proc/self/cmdline").read().split(chr(0))[2], *second]
+    peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    theirs = pickle.load(peer.stdout)
+    pickle.dump(mine, peer.stdin)
+    peer.stdin.flush()
+    verbs.bring_up(qp, mine, theirs, gid, timeout=8, retry_cnt=2)
+    peer.stdout.readline()
+    qp.send(mr, 0, 8)
+    try:
+        qp.send_cq.wait(1, 5)[0].raise_for_status()
+    except verbs.CompletionError as error:
+        print(error)
+    peer.stdin.close()
+    peer.wait(10)
+"""
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("pair", [(LIMITED, LIMITED), (FULL, OTHER), (OTHER, FULL)])
+def test_the_p_key_of_another_process_is_named(way: str, pair: tuple[int, int]) -> None:
+    done = child(TWO_PROCESSES, *map(str, pair), **WAYS[way])
+    first, second = (PKEYS.split(",")[index] for index in pair)
+    said = f"drops this QP's packets for their P_Key, {first}, as its own is {second}: two "
+    assert said in done.stdout, done.stderr
 
 
 # More datagrams than the counters' 16 bits count, of a partition or with a Q_Key that is another.

@@ -6,8 +6,9 @@
 #include "hca/evidence.h"
 
 /*
- * What the other side kept when it refused the request that `refused` (VB_CHECK_REFUSED) tells of,
- * if that is a process of this host: packets carry no more than a code. May connect to it.
+ * What the other side kept when it refused the request that `refused` tells of (VB_CHECK_REFUSED),
+ * or dropped it (VB_CHECK_NO_ANSWER), if that is a process of this host: packets carry no more than
+ * a code. May connect to it.
  */
 bool vb_direct_find_refusal(struct vb_direct *direct, const struct vb_evidence *refused,
                             struct vb_evidence *seen);

@@ -236,14 +236,20 @@ static bool find_simulated_refusal(const struct vb_evidence *refused, struct vb_
     return found;
 }
 
-/* What the responder has kept about a request that it refused. */
+/* Of a request that was refused, or that was never answered as the responder dropped its packets:
+ * what the responder has kept. */
 static bool find_refusal(struct ibv_context *context, const struct vb_evidence *refused,
                          struct vb_evidence *seen)
 {
     struct vb_host *host = vb_dropin_open_of(context)->host;
+    bool is_unheard = refused->check == VB_CHECK_NO_ANSWER && refused->has_psns &&
+                      refused->silence == VB_HEARD_NOTHING;
 
-    return host ? vb_direct_find_refusal(host->direct, refused, seen)
-                : find_simulated_refusal(refused, seen);
+    if (refused->check != VB_CHECK_REFUSED && !is_unheard)
+        return false;
+    return (host ? vb_direct_find_refusal(host->direct, refused, seen)
+                 : find_simulated_refusal(refused, seen)) &&
+           (seen->check == VB_CHECK_PARTITION) == is_unheard;
 }
 
 int vb_dropin_completion_text(struct ibv_context *context, uint32_t vendor_err, char *text,
@@ -255,7 +261,7 @@ int vb_dropin_completion_text(struct ibv_context *context, uint32_t vendor_err, 
 
     if (!core || !vb_evidence_get(&core->adapter->self, vendor_err, &evidence))
         return 0;
-    found = evidence.check == VB_CHECK_REFUSED && find_refusal(context, &evidence, &seen);
+    found = find_refusal(context, &evidence, &seen);
     return vb_evidence_say(&core->adapter->self, &evidence, found ? &seen : NULL, text, size);
 }
 

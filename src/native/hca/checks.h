@@ -41,6 +41,7 @@ enum vb_check {
     VB_CHECK_BIND = 0x5a, /* `count`: enum vb_bind_problem; `key`: the region's lkey */
     VB_CHECK_PLACEMENT = 0x5b, /* packets only: a FLUSH for nothing, or what is reserved; `count`: FETH */
     VB_CHECK_OTHER_BUILD = 0x5c, /* the peer's process uses another layout: `count`; `addr` is its version (vb_say_version) */
+    VB_CHECK_PARTITION = 0x5d, /* packets only: the P_Keys do not match: `count` has the requester's, and below the responder's */
 };
 
 /* Of sentences.c: a check, and what else has a sentence. */

@@ -93,7 +93,8 @@ bool vb_evidence_get(const struct vb_view *view, uint32_t id, struct vb_evidence
 
 /*
  * Finds, in the responder's segment, the record that it kept when it refused the request of the
- * record `refused` (VB_CHECK_REFUSED). False: there is none, or it is not kept any more.
+ * record `refused` (VB_CHECK_REFUSED), or dropped its packets (VB_CHECK_NO_ANSWER). False: there is
+ * none, or it is not kept any more.
  */
 bool vb_evidence_of_refusal(const struct vb_view *responder, const struct vb_evidence *refused,
                             struct vb_evidence *evidence);

@@ -280,6 +280,8 @@ static const struct vb_sentence_piece vb_sentence_pieces[] = {
     {VB_CHECK_PLACEMENT, 0, 0, "QP {qp_num:x} sent a FLUSH for no placement type, or a reserved one or selectivity (FETH {count:x}, PSN {psn})"},
     {VB_CHECK_OTHER_BUILD, 0, 0, "QP {peer_qp_num:x} belongs to a process of this host with another build of Verbena: {addr:v} with memory layout {count}, while this process has {count:z}"},
     {VB_CHECK_OTHER_BUILD | VB_SENTENCE_ADVICE, 0, 0, ". Install one build for both, or let both send packets (VERBENA_CARRIER=roce)."},
+    {VB_CHECK_PARTITION, 0, 0, "QP {peer_qp_num:x} drops this QP's packets for their P_Key, {count:P}, as its own is {count:p}: {count:d}"},
+    {VB_CHECK_PARTITION | VB_SENTENCE_ADVICE, 0, 0, ". Give both QPs a pkey_index of one partition (the low 15 bits are equal) in INIT, and one of them full membership (0x8000)."},
     {VB_SENTENCE_NUMBERS, 0, 0, " [QP "},
     {VB_SENTENCE_NUMBERS, VB_FACT_RESPONDER, 0, "{peer_qp_num:x}"},
     {VB_SENTENCE_NUMBERS, 0, VB_FACT_RESPONDER, "{qp_num:x}"},

@@ -570,6 +570,26 @@ static VB_COLD void engine_ask_again(const struct vb_incoming *in)
     }
 }
 
+/* The peer's request gets no answer. The record lets the text of its failure name the reason: a
+ * peer on this host, or in this process's simulated fabric, reads it (IBA 10.9.3). */
+static VB_COLD void engine_drop_partition(const struct vb_incoming *in)
+{
+    const struct vb_endpoint *ep = in->endpoint;
+    const struct vb_qp_shared *qp = ep->qp->shared;
+    const struct vb_evidence seen = {
+        .check = VB_CHECK_PARTITION,
+        .side = VB_SIDE_RESPONDER,
+        .count = (uint32_t)in->bth.pkey << 16 | qp->pkey,
+        .qp_num = qp->dest_qp_num,
+        .peer_qp_num = qp->qp_num,
+        .psn = in->bth.psn,
+    };
+
+    vb_engine_drop_pkey(in->engine, ep->qp);
+    if (in->bth.psn == ep->responder.epsn) /* once for each attempt, however long the message */
+        vb_evidence_put(&in->engine->adapter->self, &seen);
+}
+
 static void receive_connected(struct vb_incoming *in)
 {
     struct vb_counters *counters = &in->engine->counters;
@@ -582,7 +602,7 @@ static void receive_connected(struct vb_incoming *in)
     else if (state < IBV_QPS_RTR || state > IBV_QPS_SQE)
         ++counters->drop_state;
     else if (VB_UNLIKELY(!vb_pkeys_match(in->bth.pkey, vb_engine_qp_pkey(in->endpoint->qp))))
-        vb_engine_drop_pkey(in->engine, in->endpoint->qp);
+        engine_drop_partition(in);
     else if (VB_UNLIKELY(in->arrival->doubted) && !is_cnp(in))
         engine_ask_again(in);
     else
