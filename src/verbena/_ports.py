@@ -186,7 +186,9 @@ def check_lids(devices: Sequence[Device]) -> None:
                 continue
             advice = "give one of them another lid"
             if described is port:
-                advice = "one description holds for both: leave lid out, or describe each device"
+                advice = (
+                    "one description holds for both: leave lid out, or describe each (--device)"
+                )
             raise ValueError(f"the LID {lid} is of {other} and of {name}: {advice}")
 
 

@@ -105,7 +105,7 @@ def test_ports_without_a_lid_in_common(ports: list[str]) -> None:
         ({"VERBENA_PORTS": "ethernet;infiniband,pkeys=1"}, {"pkeys": [0xFFFF]},
          "port 2 has pkeys of its own .VERBENA_PORTS in the environment: unset it"),
         ({"VERBENA_DEVICES": "2"}, {"ports": ["infiniband,lid=4"]},
-         "leave lid out, or describe each device .VERBENA_DEVICES in the environment: unset it"),
+         "or describe each .--device. .VERBENA_DEVICES in the environment: unset it"),
         ({"VERBENA_PORTS": "token-ring"}, {"devices": 2}, "VERBENA_PORTS=token-ring: a port is"),
     ],
 )  # fmt: skip
@@ -145,7 +145,7 @@ def test_an_option_replaces_what_variables_say(
 
 
 def test_the_same_description_for_two_devices_cannot_have_a_lid() -> None:
-    with pytest.raises(ValueError, match="leave lid out, or describe each device"):
+    with pytest.raises(ValueError, match="leave lid out, or describe each"):
         launch.environment({}, ports=["infiniband,lid=4"], devices=2)
 
 

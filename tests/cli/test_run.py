@@ -126,6 +126,17 @@ def test_wrong_usage_is_status_2(words: list[str], said: str) -> None:
     assert said in done.stderr
 
 
+def test_fewer_devices_than_the_variable_describes_are_wrong_usage(verbena_run: Run) -> None:
+    done = verbena_run(
+        "true", options=("--devices", "1"), env={"VERBENA_PORTS": "ethernet/ethernet"}
+    )
+    assert done.returncode == USAGE
+    said = (
+        "VERBENA_PORTS describes 2 devices, which is more than 1 (VERBENA_PORTS in the environment"
+    )
+    assert said in " ".join(done.stdout.split())
+
+
 # ---- programs that cannot run over Verbena -----------------------------------------------------
 
 

@@ -113,7 +113,7 @@ def test_one_device_unless_more_are_asked_for(verbena_run: Run) -> None:
         (("--port", "ethernet", "--device"), "put --port behind the --device"),
         (("--device", *("--port", "ethernet") * 3), "an adapter has 1 to 2 ports, not 3"),
         (("--devices", "2", "--port", "infiniband,lid=4"),
-         "one description holds for both: leave lid out, or describe each device"),
+         "one description holds for both: leave lid out, or describe each (--device)"),
         (("--device", "--port", "infiniband,lid=3", "--device", "--port", "infiniband"),
          "the LID 3 is of port 1 of verbena0 and of port 1 of verbena1"),
     ],
