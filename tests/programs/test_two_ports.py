@@ -104,7 +104,7 @@ def test_rdma_and_devices_show_both(verbena_run: Run) -> None:
     assert [link["port"] for link in links] == [1, 2]
     assert ["netdev" in link for link in links] == [True, False]
     (device,) = json.loads(verbena_run(*verbena_command("devices", "--json"), options=ports).stdout)
-    assert [port["link_layer"] for port in device["ports"]] == ["Ethernet", "Infiniband"]
+    assert [port["link_layer"] for port in device["ports"]] == ["Ethernet", "InfiniBand"]
     assert [gid["type"] for gid in device["ports"][1]["gids"]] == ["IB"]
 
 

@@ -13,6 +13,11 @@ from typing import Any
 
 from verbena import verbs
 
+LINK_LAYERS = {
+    verbs.LinkLayer.UNSPECIFIED: "Unspecified",
+    verbs.LinkLayer.INFINIBAND: "InfiniBand",
+    verbs.LinkLayer.ETHERNET: "Ethernet",
+}
 GID_TYPES = {
     verbs.GidType.IB: "IB",
     verbs.GidType.ROCE_V1: "RoCE v1",
@@ -98,7 +103,7 @@ def port_view(context: verbs.Context, number: int) -> PortView:
     return PortView(
         number=number,
         state=port.state.name,
-        link_layer=port.link_layer.name.capitalize(),
+        link_layer=LINK_LAYERS[port.link_layer],
         mtu=port.active_mtu.nbytes,
         max_message=port.max_msg_sz,
         lid=port.lid,
