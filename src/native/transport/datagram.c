@@ -55,13 +55,13 @@ static void make_grh(uint8_t grh[VB_GRH], const struct vb_incoming *in)
 }
 
 /* The `sl` of a RoCE v2 completion as mlx5 adapters fill it: 8, plus 2 for IPv4 or 1 for IPv6. */
-static uint8_t hca_datagram_header_type(const struct vb_arrival *arrival)
+static uint8_t engine_datagram_header_type(const struct vb_arrival *arrival)
 {
     return vb_wire_gid_is_ipv4(arrival->dgid) ? 0xa : 0x9;
 }
 
-static bool hca_datagram_place(const struct vb_incoming *in, struct vb_qp *qp,
-                               const struct vb_recv_wqe *wqe, struct vb_evidence *evidence)
+static bool engine_datagram_place(const struct vb_incoming *in, struct vb_qp *qp,
+                                  const struct vb_recv_wqe *wqe, struct vb_evidence *evidence)
 {
     bool is_virtual = in->engine->config.virtual_payload;
     uint8_t grh[VB_GRH];
@@ -77,7 +77,7 @@ static void name_source(struct vb_cqe *entry, const struct vb_arrival *arrival)
 {
     if (VB_LIKELY(!arrival->slid)) {
         entry->flags |= IBV_WC_GRH;
-        entry->datagram.header_type = hca_datagram_header_type(arrival);
+        entry->datagram.header_type = engine_datagram_header_type(arrival);
         return;
     }
     entry->flags |= arrival->has_grh ? IBV_WC_GRH : 0;
@@ -85,7 +85,8 @@ static void name_source(struct vb_cqe *entry, const struct vb_arrival *arrival)
 }
 
 /* Under rq_lock: senders of this host write to the same queue (direct/datagram.c). */
-static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp, uint32_t source_qp)
+static void engine_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
+                                    uint32_t source_qp)
 {
     bool imm = in->opcode->flags & VB_OPCODE_IMM;
     struct vb_evidence evidence;
@@ -109,7 +110,7 @@ static void hca_datagram_deliver(const struct vb_incoming *in, struct vb_qp *qp,
         evidence = (struct vb_evidence){.check = VB_CHECK_RECV_TOO_SHORT,
                                         .length = entry.byte_len,
                                         .mr_length = taken.wqe->length};
-    } else if (!hca_datagram_place(in, qp, taken.wqe, &evidence)) {
+    } else if (!engine_datagram_place(in, qp, taken.wqe, &evidence)) {
         entry.status = IBV_WC_LOC_PROT_ERR;
     }
     if (entry.status) {
@@ -164,7 +165,7 @@ void vb_engine_datagram_receive(const struct vb_incoming *in, struct vb_qp *qp)
         vb_count_violation(&vb_shared_port(&adapter->self, qp->shared)->qkey_violations);
         tell_lost(qp, VB_LOST_QKEY, deth.source_qp, deth.qkey, qp->shared->qkey);
     } else {
-        hca_datagram_deliver(in, qp, deth.source_qp);
+        engine_datagram_deliver(in, qp, deth.source_qp);
     }
     vb_word_unlock(&qp->shared->rq_lock);
 }

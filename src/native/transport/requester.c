@@ -23,7 +23,7 @@ static bool requester_takes_receive(const struct ibv_send_wr *wr)
            wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM || wr->opcode == IBV_WR_SEND_WITH_INV;
 }
 
-static bool hca_requester_has_imm(const struct ibv_send_wr *wr)
+static bool engine_requester_has_imm(const struct ibv_send_wr *wr)
 {
     return wr->opcode == IBV_WR_SEND_WITH_IMM || wr->opcode == IBV_WR_RDMA_WRITE_WITH_IMM;
 }
@@ -85,7 +85,7 @@ static bool refuse_atomic_length(struct vb_qp *qp, const struct ibv_send_wr *wr,
 }
 
 /* A FLUSH has no payload: its length is that of the peer's range. */
-static bool hca_requester_check_flush(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
+static bool engine_requester_check_flush(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
 {
     if (wr->wr.flush.level == IBV_FLUSH_MR || wr->wr.flush.length <= VB_MESSAGE_MAX)
         return true;
@@ -127,7 +127,7 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe, struct 
     if (!reads || wr->opcode == IBV_WR_RDMA_READ)
         return true;
     if (wr->opcode == IBV_WR_FLUSH)
-        return hca_requester_check_flush(ep, wr);
+        return engine_requester_check_flush(ep, wr);
     if (length < sizeof(uint64_t) || (is_atomic_write(wr) && length != sizeof(uint64_t)))
         return refuse_atomic_length(ep->qp, wr, length, outcome);
     wqe->length = sizeof(uint64_t);
@@ -168,7 +168,7 @@ static uint32_t messages_of(const struct vb_sq_wqe *wqe)
  * A request that makes no packet is carried out at its turn in the queue (IBA 10.8.3.2), and
  * completed when all before it are. False: it failed, and ends at its turn.
  */
-static VB_COLD bool hca_requester_carry_out(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
+static VB_COLD bool engine_requester_carry_out(struct vb_endpoint *ep, struct vb_sq_wqe *wqe)
 {
     struct vb_requester *r = &ep->requester;
     struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
@@ -220,7 +220,7 @@ static bool begin_next(struct vb_endpoint *ep, struct vb_packet *packet)
         if (r->begun == qp->sq_posted || r->failed || vb_qp_state(qp) != IBV_QPS_RTS ||
             must_wait(ep, &wqe->wr))
             return false;
-    } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && hca_requester_carry_out(ep, wqe));
+    } while (VB_UNLIKELY(vb_mw_is_local(wqe->wr.opcode)) && engine_requester_carry_out(ep, wqe));
     if (VB_UNLIKELY(r->failed))
         return false;
     if (VB_UNLIKELY(!check_request(ep, wqe, packet))) {
@@ -400,7 +400,7 @@ static uint8_t message_operation(const struct ibv_send_wr *wr, bool first, bool 
         operation = first ? VB_OP_SEND_ONLY_INVALIDATE : VB_OP_SEND_LAST_INVALIDATE;
     else if (last)
         operation = (uint8_t)(operation + (first ? VB_OP_SEND_ONLY : VB_OP_SEND_LAST) +
-                              hca_requester_has_imm(wr));
+                              engine_requester_has_imm(wr));
     else if (!first)
         operation += VB_OP_SEND_MIDDLE;
     return operation;
@@ -415,7 +415,7 @@ static void add_message_headers(struct vb_packet *packet, const struct vb_sq_wqe
         vb_wire_reth_write(packet->header + packet->header_length, &reth);
         packet->header_length += VB_RETH;
     }
-    if (last && hca_requester_has_imm(&wqe->wr)) { /* it is in network byte order already */
+    if (last && engine_requester_has_imm(&wqe->wr)) { /* it is in network byte order already */
         memcpy(packet->header + packet->header_length, &wqe->wr.imm_data, VB_IMM);
         packet->header_length += VB_IMM;
     } else if (last && VB_UNLIKELY(wqe->wr.opcode == IBV_WR_SEND_WITH_INV)) {
