@@ -126,6 +126,7 @@ RUN: list[Case] = [
     ({"background": None}, ValueError, "background is None, and not a list of hosts"),
     ({"background": [5]}, ValueError, "background.0 is 5, and not a string"),
     ({"background": ["h1"]}, ValueError, "background: there is no program on host 'h1': .* h0"),
+    ({"background": ["h0"]}, ValueError, "background names every host that has a program"),
     ({"seed": -1}, ValueError, "seed is -1, and not a whole number from 0"),
     ({"seed": 1.5}, ValueError, "seed is 1.5, and not a whole number"),
     ({"tcp": []}, ValueError, r"tcp is \[\], and not a dictionary"),

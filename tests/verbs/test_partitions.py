@@ -186,6 +186,17 @@ qp = ctx.alloc_pd().create_qp(send_cq=ctx.create_cq(8))
     assert "pkey_index is 32 and may be 0 to 31" in done.stderr
 
 
+def test_bring_up_ud_takes_the_entry_that_is_named() -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+qp = ctx.alloc_pd().create_qp(send_cq=ctx.create_cq(8), qp_type=verbs.QPType.UD)
+verbs.bring_up_ud(qp, pkey_index=2)
+print(qp.state.name, qp.query().pkey_index)
+"""
+    assert child(program).stdout == "RTS 2\n"
+
+
 def test_the_table_is_shown() -> None:
     program = """
 from verbena import verbs

@@ -80,7 +80,8 @@ def run(
     ``until``: virtual seconds after which all programs are cancelled, at most 9000000; None for no
     limit.
     ``control_delay``: seconds that a message over ``asyncio.open_connection`` takes.
-    ``seed``: a whole number from 0; runs with one seed are equal.
+    ``seed``: a whole number from 0; runs with one seed are equal. A World that is given has its own
+    seed, and this one is only for the random numbers that adapters draw.
 
     Raises an exception of a program, after the other programs were cancelled; Deadlock, which names
     the tasks that wait, if no event is left; Interrupted after Ctrl-C; TypeError and ValueError for
@@ -102,6 +103,11 @@ def run(
         if name not in programs:
             text = unknown_name("program on host", name, programs)
             raise ValueError(f"background: {text}")
+    if programs and not {*programs} - {*given.background}:
+        raise ValueError(
+            "background names every host that has a program, so that no program is waited for:"
+            " leave out those that end by themselves"
+        )
     result = Result(hosts.world, hosts)
     loop = Loop(hosts, given.control_delay)
     try:

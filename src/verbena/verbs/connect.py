@@ -508,9 +508,19 @@ def _check_two(a: QP, b: QP) -> None:
             _check_state(qp)
 
 
-def bring_up_ud(qp: QP, *, port: int = 1, qkey: int = DEFAULT_QKEY, psn: int | None = None) -> None:
-    """Bring a UD QP from RESET to RTS; ``psn`` defaults to a random one. Raises VerbsError."""
-    qp.to_init(port, qkey=qkey)
+def bring_up_ud(
+    qp: QP,
+    *,
+    port: int = 1,
+    qkey: int = DEFAULT_QKEY,
+    psn: int | None = None,
+    pkey_index: int = 0,
+) -> None:
+    """Bring a UD QP from RESET to RTS; ``psn`` defaults to a random one.
+
+    ``pkey_index`` is an entry of the port's P_Key table. Raises VerbsError.
+    """
+    qp.to_init(port, pkey_index=pkey_index, qkey=qkey)
     qp.to_rtr()
     qp.to_rts(sq_psn=_random_psn() if psn is None else psn)
 
