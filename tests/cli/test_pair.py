@@ -120,6 +120,7 @@ def test_a_signal_is_a_status() -> None:
     assert done.returncode == 128 + signal.SIGKILL
 
 
+STILL_RAN = "s after the client's end and was ended"
 LOST = "never looked for a device of Verbena"
 LOOKS = "from verbena import verbs\nverbs.get_device_list()\n"
 
@@ -162,7 +163,9 @@ def test_the_signal_that_ended_one_of_the_two_is_named(number: int) -> None:
     dies = ["sh", "-c", f"kill -{number} $$"]
     client = pair(python(SERVER, port, 0, 0), dies, "--grace", "0.1")
     said = f"ended by {name} (signal {number})"
-    assert client.stderr.splitlines() == [f"verbena pair: the client, sh, {said}"]
+    lines = client.stderr.splitlines()
+    assert lines[0] == f"verbena pair: the client, sh, {said}"
+    assert [STILL_RAN in line for line in lines[1:]] == [True]
     dying = f"{shlex.join(python(SERVER, port, 0, 0))}; kill -{number} $$"
     for status in (0, 4):
         server = pair(
@@ -195,21 +198,29 @@ def test_a_server_for_many_clients_is_ended() -> None:
     assert marked_processes(mark) == []
 
 
-@pytest.mark.parametrize(
-    ("grace", "said"),
-    [
-        (
-            "0.2",
-            ["verbena pair: the server, sh, still ran 0.2 s after the client's end and was ended"],
-        ),
-        ("0", []),
-    ],
-)
-def test_a_server_that_hangs_is_named(grace: str, said: list[str]) -> None:
+@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize("grace", ["0.2", "0"])
+def test_a_server_that_hangs_is_named(grace: str, status: int) -> None:
     port = free_port()
-    hangs = f"{shlex.join(python(SERVER, port, 0, 0))}; exec {shlex.join(python(FOREVER))}"
-    done = pair(["sh", "-c", hangs], python(CLIENT, port, 0), "--grace", grace)
-    assert (done.returncode, done.stderr.splitlines()) == (0, said)
+    hangs = f"{LOOKS}{SERVER.replace('sys.exit(status)', FOREVER)}"
+    done = pair(python(hangs, port, 0, 0), python(CLIENT, port, status), "--grace", grace)
+    assert done.returncode == status
+    assert [f"still ran {grace} s" in line for line in done.stderr.splitlines()] == (
+        [] if grace == "0" else [True]
+    )
+    assert done.stderr.count(STILL_RAN) == (grace != "0")
+
+
+def test_a_server_may_say_why_after_its_client_has_failed() -> None:
+    """And is not waited for once it has ended."""
+    port = free_port()
+    server = f"{shlex.join(python(SERVER, port, 0, 0))}; sleep 0.7; echo late; exit 4"
+    begin = time.monotonic()
+    done = pair(["sh", "-c", server], python(CLIENT, port, 3), "--grace", "30")
+    assert time.monotonic() - begin < 25
+    assert done.returncode == 3
+    assert "server: late" in done.stdout.splitlines()
+    assert STILL_RAN not in done.stderr
 
 
 def test_a_client_of_a_server_that_failed_is_ended() -> None:

@@ -41,8 +41,8 @@ def parser() -> argparse.ArgumentParser:
         "                    [--] SERVER [ARGUMENT ...] -- CLIENT [ARGUMENT ...]",
         description="Start a server over Verbena, and its client as soon as the server listens for "
         "connections (TCP, or a Unix socket). The server's lines are marked with 'server: '. When "
-        "the client has ended, a server that still runs is ended, and so are all processes that "
-        "the two have started.",
+        "the client has ended, a server that still runs after --grace is ended, and so are all "
+        "processes that the two have started.",
         epilog=f"As in: {EXAMPLE}. The exit status is the client's, or the server's if only that "
         f"failed; 128 + N after signal N; 1: the server ended well before it listened; "
         f"{TIMED_OUT}: it did not listen in time.",
@@ -60,8 +60,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=seconds,
         default=GRACE,
-        help=f"how long one side may run when the other has ended ({GRACE:g}): the server always, "
-        "the client if its server failed",
+        help=f"how long one side may run when the other has ended ({GRACE:g}): the server whether "
+        "or not its client failed, the client if its server failed",
     )
     return made
 
@@ -184,8 +184,6 @@ class Pair:
             self.readers.append(self.output.reader(client.stdout))
         status = self.await_client(client, server)
         sides.end(client)
-        if status and server.poll() is None:
-            return status  # main()'s end_all() ends the server
         self.waits_for = "the server to end"
         of_server = self.await_server(server)
         return status or of_server
