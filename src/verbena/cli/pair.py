@@ -80,6 +80,7 @@ def parse(arguments: Words) -> tuple[argparse.Namespace, Words, Words]:
     """The options, the server's words and the client's."""
     made = parser()
     options, words = run.parse(arguments, made, OPTIONS)
+    run.check_netdevs(made, options)
     if "--" not in words:
         made.error(f"name a server and, behind another --, its client, as in: {EXAMPLE}")
     middle = words.index("--")
