@@ -130,9 +130,34 @@ def test_a_side_that_lost_the_environment_is_named() -> None:
     server = ["env", "-i", *python(SERVER, port, 0, 0)]
     done = pair(server, python(LOOKS + CLIENT, port, 3))
     assert done.returncode == 3
-    assert f"the server, env {LOST}" in done.stderr
-    assert "sudo verbena run -- PROGRAM" in done.stderr
+    assert f"the server, env, {LOST}; if it should have, its environment" in done.stderr
+    assert "as in sudo verbena run PROGRAM" in done.stderr
     assert "the client" not in done.stderr
+
+
+def test_both_sides_may_have_lost_the_environment() -> None:
+    port = free_port()
+    server = ["env", "-i", *python(SERVER, port, 0, 4)]
+    done = pair(server, ["env", "-i", *python(CLIENT, port, 3)])
+    said = f"the server, env, and the client, env, {LOST}; if they should have, their environment"
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("way", ["words", "shell", "script"])
+def test_the_advice_gives_the_environment_back(way: str, tmp_path: Path) -> None:
+    """The words stand before the program in a command line of `verbena pair`."""
+    port, script = free_port(), tmp_path / "script"
+    words = [*verbena_command("run"), *python(LOOKS + SERVER, port, 0, 4)]
+    script.write_text(f"{shlex.join(words)}; exit 4")
+    server = {
+        "words": ["env", "-i", f"PATH={os.environ['PATH']}", *words],
+        "shell": ["sh", "-c", f"env -i {shlex.join(words)}; exit 4"],
+        "script": ["sh", str(script)],
+    }[way]
+    done = pair(server, python(CLIENT, port, 3))
+    assert done.returncode == 3
+    assert "server: got a word" in done.stdout
+    assert LOST not in done.stderr
 
 
 def test_sides_that_looked_for_the_device_have_not_lost_the_environment() -> None:
@@ -183,7 +208,7 @@ def test_a_client_that_outlives_its_server_is_ended_with_a_word() -> None:
     client = ["sh", "-c", f"{shlex.join(python(CLIENT, port, 0))}; exec sleep 60"]
     done = pair(python(SERVER, port, 0, 6), client, "--grace", "0.2")
     line, hint = done.stderr.splitlines()
-    assert f"the client, sh {LOST}" in hint
+    assert f"the client, sh, {LOST}" in hint
     assert "ended (exit 6); the client, sh, still runs after 0.2 s and is ended" in line
 
 

@@ -368,8 +368,10 @@ def warn_debugger() -> None:
 def keep_notes(words: list[str], environment: dict[str, str]) -> None:
     """Have the program report at its end if it used the network and never looked for a device.
 
-    An interactive shell is not such a program, and reports nothing.
+    An interactive shell is not such a program, and reports nothing. A `verbena pair` around this
+    process is told that the program has the environment.
     """
+    notes.set_inherited(environment, notes.DEVICE)
     if len(words) == 1 and Path(words[0]).name in shells():
         environment.pop(notes.VARIABLE, None)
         return
