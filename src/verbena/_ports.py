@@ -130,6 +130,9 @@ def parse_port(text: str) -> Port:
         name, _, value = word.partition("=")
         if not word:
             raise ValueError(f"{text} has a comma too many; a port is as those of {EXAMPLE}")
+        if NUMBER.fullmatch(word) and port.pkeys is not None:
+            example = "+".join(f"{pkey:#06x}" for pkey in port.pkeys) + f"+{word}"
+            raise ValueError(f"{word!r}: the P_Keys of a port are joined by +, as pkeys={example}")
         if name not in known:
             raise ValueError(f"{name!r}: an {layer} port has {', '.join(sorted(known))}")
         if getattr(port, name) is not None:

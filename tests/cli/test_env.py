@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 import subprocess
 from pathlib import Path
 
@@ -172,6 +173,13 @@ def test_undo_keeps_options_of_the_user_that_end_as_ours_do(mine: str) -> None:
 # ---- mistakes ---------------------------------------------------------------------------------
 
 
+NO_INTERFACE: list[tuple[str, ...]] = [
+    ("--netdev", "nosuch0"),
+    ("--port", "ethernet,netdev=nosuch0"),
+    ("--device", "--port", "ethernet,netdev=nosuch0"),
+]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -179,15 +187,26 @@ def test_undo_keeps_options_of_the_user_that_end_as_ours_do(mine: str) -> None:
         (("--", "ibv_devices"), "it starts no program"),
         (("--capture", "/nosuch/folder/file"), "cannot capture into"),
         (("--capture-direct",), "name the file to capture into"),
-        (("--netdev", "nosuch0"), "there is no interface nosuch0, only: "),
-        (("--port", "ethernet,netdev=nosuch0"), "there is no interface nosuch0, only: "),
-        (("--device", "--port", "ethernet,netdev=nosuch0"), "there is no interface nosuch0"),
+        *((words, "there is no interface nosuch0, only: ") for words in NO_INTERFACE),
     ],
 )
 def test_a_mistake_prints_nothing_but_that_it_failed(words: tuple[str, ...], said: str) -> None:
     done = env(*words)
     assert (done.returncode, done.stdout) == (2, "" if "--github" in words else "false\n")
     assert said in done.stderr
+
+
+@pytest.mark.parametrize("options", NO_INTERFACE, ids=" ".join)
+@pytest.mark.parametrize("words", [("run", "--", "true"), ("pair", "--", "true", "--", "true")])
+def test_what_starts_programs_refuses_an_interface_likewise(
+    words: tuple[str, ...], options: tuple[str, ...]
+) -> None:
+    command = verbena_command(words[0], *options, *words[1:])
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    known = ", ".join(name for _, name in socket.if_nameindex())
+    said = f"verbena {words[0]}: error: there is no interface nosuch0, only: {known}"
+    assert done.stderr.splitlines()[-1] == said
 
 
 @pytest.mark.parametrize("shell", SHELLS)

@@ -71,6 +71,11 @@ def test_part_id_of_more_than_32_bits() -> None:
         (["infiniband,pkeys=1,pkeys=1"], "has pkeys twice"),
         (["ethernet,"], "a comma too many"),
         (["ethernet;ethernet"], "more than one port; write --port once for each"),
+        (
+            ["ethernet,pkeys=0xffff,0x8001"],
+            "'0x8001': the P_Keys of a port are joined by [+], as pkeys=0xffff[+]0x8001",
+        ),
+        (["ethernet,0x8001"], "'0x8001': an ethernet port has netdev, pkeys"),
         (["ethernet,netdev=lo;ethernet"], "more than one port; write --port once for each"),
         (["ethernet,netdev=éééééééé"], "the name of no interface"),
     ],

@@ -120,6 +120,7 @@ def test_a_signal_is_a_status() -> None:
     assert done.returncode == 128 + signal.SIGKILL
 
 
+STILL_RAN = "s after the client's end and was ended"
 LOST = "never looked for a device of Verbena"
 LOOKS = "from verbena import verbs\nverbs.get_device_list()\n"
 
@@ -129,9 +130,34 @@ def test_a_side_that_lost_the_environment_is_named() -> None:
     server = ["env", "-i", *python(SERVER, port, 0, 0)]
     done = pair(server, python(LOOKS + CLIENT, port, 3))
     assert done.returncode == 3
-    assert f"the server, env {LOST}" in done.stderr
-    assert "sudo verbena run -- PROGRAM" in done.stderr
+    assert f"the server, env, {LOST}; if it should have, its environment" in done.stderr
+    assert "as in sudo verbena run PROGRAM" in done.stderr
     assert "the client" not in done.stderr
+
+
+def test_both_sides_may_have_lost_the_environment() -> None:
+    port = free_port()
+    server = ["env", "-i", *python(SERVER, port, 0, 4)]
+    done = pair(server, ["env", "-i", *python(CLIENT, port, 3)])
+    said = f"the server, env, and the client, env, {LOST}; if they should have, their environment"
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("way", ["words", "shell", "script"])
+def test_the_advice_gives_the_environment_back(way: str, tmp_path: Path) -> None:
+    """The words stand before the program in a command line of `verbena pair`."""
+    port, script = free_port(), tmp_path / "script"
+    words = [*verbena_command("run"), *python(LOOKS + SERVER, port, 0, 4)]
+    script.write_text(f"{shlex.join(words)}; exit 4")
+    server = {
+        "words": ["env", "-i", f"PATH={os.environ['PATH']}", *words],
+        "shell": ["sh", "-c", f"env -i {shlex.join(words)}; exit 4"],
+        "script": ["sh", str(script)],
+    }[way]
+    done = pair(server, python(CLIENT, port, 3))
+    assert done.returncode == 3
+    assert "server: got a word" in done.stdout
+    assert LOST not in done.stderr
 
 
 def test_sides_that_looked_for_the_device_have_not_lost_the_environment() -> None:
@@ -162,7 +188,9 @@ def test_the_signal_that_ended_one_of_the_two_is_named(number: int) -> None:
     dies = ["sh", "-c", f"kill -{number} $$"]
     client = pair(python(SERVER, port, 0, 0), dies, "--grace", "0.1")
     said = f"ended by {name} (signal {number})"
-    assert client.stderr.splitlines() == [f"verbena pair: the client, sh, {said}"]
+    lines = client.stderr.splitlines()
+    assert lines[0] == f"verbena pair: the client, sh, {said}"
+    assert [STILL_RAN in line for line in lines[1:]] == [True]
     dying = f"{shlex.join(python(SERVER, port, 0, 0))}; kill -{number} $$"
     for status in (0, 4):
         server = pair(
@@ -180,7 +208,7 @@ def test_a_client_that_outlives_its_server_is_ended_with_a_word() -> None:
     client = ["sh", "-c", f"{shlex.join(python(CLIENT, port, 0))}; exec sleep 60"]
     done = pair(python(SERVER, port, 0, 6), client, "--grace", "0.2")
     line, hint = done.stderr.splitlines()
-    assert f"the client, sh {LOST}" in hint
+    assert f"the client, sh, {LOST}" in hint
     assert "ended (exit 6); the client, sh, still runs after 0.2 s and is ended" in line
 
 
@@ -195,21 +223,29 @@ def test_a_server_for_many_clients_is_ended() -> None:
     assert marked_processes(mark) == []
 
 
-@pytest.mark.parametrize(
-    ("grace", "said"),
-    [
-        (
-            "0.2",
-            ["verbena pair: the server, sh, still ran 0.2 s after the client's end and was ended"],
-        ),
-        ("0", []),
-    ],
-)
-def test_a_server_that_hangs_is_named(grace: str, said: list[str]) -> None:
+@pytest.mark.parametrize("status", [0, 3])
+@pytest.mark.parametrize("grace", ["0.2", "0"])
+def test_a_server_that_hangs_is_named(grace: str, status: int) -> None:
     port = free_port()
-    hangs = f"{shlex.join(python(SERVER, port, 0, 0))}; exec {shlex.join(python(FOREVER))}"
-    done = pair(["sh", "-c", hangs], python(CLIENT, port, 0), "--grace", grace)
-    assert (done.returncode, done.stderr.splitlines()) == (0, said)
+    hangs = f"{LOOKS}{SERVER.replace('sys.exit(status)', FOREVER)}"
+    done = pair(python(hangs, port, 0, 0), python(CLIENT, port, status), "--grace", grace)
+    assert done.returncode == status
+    assert [f"still ran {grace} s" in line for line in done.stderr.splitlines()] == (
+        [] if grace == "0" else [True]
+    )
+    assert done.stderr.count(STILL_RAN) == (grace != "0")
+
+
+def test_a_server_may_say_why_after_its_client_has_failed() -> None:
+    """And is not waited for once it has ended."""
+    port = free_port()
+    server = f"{shlex.join(python(SERVER, port, 0, 0))}; sleep 0.7; echo late; exit 4"
+    begin = time.monotonic()
+    done = pair(["sh", "-c", server], python(CLIENT, port, 3), "--grace", "30")
+    assert time.monotonic() - begin < 25
+    assert done.returncode == 3
+    assert "server: late" in done.stdout.splitlines()
+    assert STILL_RAN not in done.stderr
 
 
 def test_a_client_of_a_server_that_failed_is_ended() -> None:

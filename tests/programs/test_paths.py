@@ -284,10 +284,10 @@ def test_state_is_what_the_device_says(verbena_run: Run) -> None:
         ("lo", "4: ACTIVE", "5: LinkUp", "PORT_ACTIVE"),
         ("nosuch0", "1: DOWN", "3: Disabled", "PORT_DOWN"),
     ):
-        options = ("--netdev", netdev)
+        env = {"VERBENA_NETDEV": netdev}
         files = [f"{DEVICE}/ports/1/{name}" for name in ("state", "phys_state")]
-        assert verbena_run("cat", *files, options=options).stdout.splitlines() == [state, physical]
-        assert port in verbena_run("ibv_devinfo", options=options).stdout
+        assert verbena_run("cat", *files, env=env).stdout.splitlines() == [state, physical]
+        assert port in verbena_run("ibv_devinfo", env=env).stdout
 
 
 def test_each_gid_has_a_type_and_an_interface(verbena: Callable[..., str]) -> None:

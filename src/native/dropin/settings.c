@@ -128,13 +128,20 @@ static void look_at_devices(void)
     }
 }
 
-/* The records are not there, or are of other values: as of a variable that was set by hand. */
+/* There are no records, or they are of other values: a variable was set by hand. */
 static void settings_refuse_unparsed(void)
 {
     static const char *const of[][2] = {{"VERBENA_PORTS", "--port"},
                                         {"VERBENA_DEVICES", "--devices"},
                                         {"VERBENA_PKEYS", "--pkeys"}};
+    const char *records = getenv("VERBENA_PORT_RECORDS");
 
+    if (records && *records) {
+        complain("the port settings of `verbena env` no longer fit VERBENA_PORTS, VERBENA_DEVICES, "
+                 "VERBENA_PKEYS and VERBENA_LINK_LAYER, so there is one device with the default "
+                 "port; run `verbena env` again, or start the program with `verbena run`");
+        return;
+    }
     for (size_t i = 0; i < sizeof(of) / sizeof(*of); ++i)
         if (getenv(of[i][0]) && *getenv(of[i][0]))
             complain("%s is ignored: this program does not read its words itself; start it with "

@@ -91,7 +91,7 @@ def binary(head: bytes, descriptor: int) -> Obstacle | None:
         return Obstacle(
             "it is statically linked: it carries its own libibverbs, or none",
             "Use a dynamically linked build. If it only starts other programs, "
-            "put `verbena run --` in front of those.",
+            "put `verbena run` in front of those.",
         )
     if "musl" in loader:
         return Obstacle(

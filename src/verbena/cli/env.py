@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import socket
 import sys
 from collections.abc import Callable, Mapping
 
@@ -63,10 +62,8 @@ def print_differences(arguments: list[str]) -> int:
     options, words = run.parse(arguments, made, OPTIONS)
     if words:
         made.error(f"it starts no program; {words[0]!r} belongs to verbena run, or behind {HOW}")
-    known = [name for _, name in socket.if_nameindex()]
-    for netdev in () if options.undo else run.netdevs(options):
-        if netdev not in known:
-            made.error(f"there is no interface {netdev}, only: {', '.join(known)}")
+    if not options.undo:
+        run.check_netdevs(made, options)
     if options.capture and not options.undo:
         try:
             run.begin_capture(options.capture)

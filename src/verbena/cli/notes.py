@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 
 VARIABLE = "VERBENA_RUN"
@@ -33,6 +34,19 @@ def keep(environment: dict[str, str]) -> int | None:
         environment[VARIABLE] = f"{os.getpid()}:{kept}:{os.fstat(kept).st_ino}"
         return kept
     return None
+
+
+def set_inherited(environment: Mapping[str, str], note: int) -> None:
+    """Set a note in the file of the command under which this process runs, if there is one."""
+    with suppress(OSError, ValueError):
+        process, kept, inode = map(int, environment.get(VARIABLE, "").split(":"))
+        how = os.O_WRONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY  # it may be another file now
+        opened = os.open(f"/proc/{process}/fd/{kept}", how)
+        try:
+            if os.fstat(opened).st_ino == inode:
+                os.pwrite(opened, b"1", note)
+        finally:
+            os.close(opened)
 
 
 def is_set(descriptor: int | None, note: int) -> bool | None:

@@ -27,6 +27,7 @@ POLL = 0.01
 EXAMPLE = "verbena pair -- ib_write_bw -- ib_write_bw localhost"
 SERVER, CLIENT = 0, 1
 TIMED_OUT = 124  # what timeout(1) says
+RUN = r"(?<!\S)(\S*/)?verbena run\s"
 STARTERS = r"(?<![\w.-])(sudo|su|doas|env|ssh|runuser|setpriv|chroot|nsenter|docker|podman|srun)\s"
 FIRST_SIGNAL = 128  # the exit status of a program that a signal ended is higher
 OPTIONS = [*run.OPTIONS, "wait=", "grace="]
@@ -41,8 +42,8 @@ def parser() -> argparse.ArgumentParser:
         "                    [--] SERVER [ARGUMENT ...] -- CLIENT [ARGUMENT ...]",
         description="Start a server over Verbena, and its client as soon as the server listens for "
         "connections (TCP, or a Unix socket). The server's lines are marked with 'server: '. When "
-        "the client has ended, a server that still runs is ended, and so are all processes that "
-        "the two have started.",
+        "the client has ended, a server that still runs after --grace is ended, and so are all "
+        "processes that the two have started.",
         epilog=f"As in: {EXAMPLE}. The exit status is the client's, or the server's if only that "
         f"failed; 128 + N after signal N; 1: the server ended well before it listened; "
         f"{TIMED_OUT}: it did not listen in time.",
@@ -60,8 +61,8 @@ def parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         type=seconds,
         default=GRACE,
-        help=f"how long one side may run when the other has ended ({GRACE:g}): the server always, "
-        "the client if its server failed",
+        help=f"how long one side may run when the other has ended ({GRACE:g}): the server whether "
+        "or not its client failed, the client if its server failed",
     )
     return made
 
@@ -80,6 +81,7 @@ def parse(arguments: Words) -> tuple[argparse.Namespace, Words, Words]:
     """The options, the server's words and the client's."""
     made = parser()
     options, words = run.parse(arguments, made, OPTIONS)
+    run.check_netdevs(made, options)
     if "--" not in words:
         made.error(f"name a server and, behind another --, its client, as in: {EXAMPLE}")
     middle = words.index("--")
@@ -122,12 +124,15 @@ def say(text: str) -> None:
         print(f"verbena pair: {text}", file=sys.stderr, flush=True)
 
 
-def starts_others(words: Words) -> bool:
+def may_lose_environment(words: Words) -> bool:
     """Return whether these words start a program that starts others: a shell, sudo and the like.
 
-    A program that looks for the device itself, and fails before, prints the reason itself.
+    A program that looks for the device itself, and fails before, prints the reason itself. One
+    behind `verbena run` has the environment again, but may have lost the file for notes.
     """
     text = " ".join(words)
+    if re.search(RUN, text):
+        return False
     return os.path.basename(words[0]) in run.shells() or re.search(STARTERS, text) is not None
 
 
@@ -184,8 +189,6 @@ class Pair:
             self.readers.append(self.output.reader(client.stdout))
         status = self.await_client(client, server)
         sides.end(client)
-        if status and server.poll() is None:
-            return status  # main()'s end_all() ends the server
         self.waits_for = "the server to end"
         of_server = self.await_server(server)
         return status or of_server
@@ -204,15 +207,16 @@ class Pair:
         environment."""
         both = zip(self.names, self.words, (self.server, self.client), self.notes, strict=True)
         lost = [
-            name.removesuffix(",")
+            name
             for name, words, process, kept in both
-            if process and starts_others(words) and notes.is_set(kept, notes.DEVICE) is False
+            if process and may_lose_environment(words) and notes.is_set(kept, notes.DEVICE) is False
         ]
         if lost:
+            they, their = ("they", "their") if len(lost) > 1 else ("it", "its")
             say(
-                f"{' and '.join(lost)} never looked for a device of Verbena; if it should have, "
-                "its environment was lost on the way (sudo, env -i, ssh): put `verbena run --` "
-                "right before the program, as in sudo verbena run -- PROGRAM"
+                f"{' and '.join(lost)} never looked for a device of Verbena; if {they} should "
+                f"have, {their} environment was lost on the way (sudo, env -i, ssh): put "
+                "`verbena run` right before the program, as in sudo verbena run PROGRAM"
             )
 
     def say_ended_by(self, number: int) -> None:

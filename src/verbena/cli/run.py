@@ -12,6 +12,7 @@ import getopt
 import os
 import re
 import shutil
+import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -225,10 +226,18 @@ def set_ports(environment: dict[str, str], parsed: argparse.Namespace) -> None:
 
 
 def netdevs(parsed: argparse.Namespace) -> list[str]:
-    """Return the interfaces that options name."""
+    """Return the interfaces that options name, not those of variables."""
     ports = [*(parsed.port or ()), *(port for each in parsed.device or () for port in each)]
     named = [parsed.netdev, *(_ports.parse_port(port).netdev for port in ports)]
     return [name for name in named if name is not None]
+
+
+def check_netdevs(options: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
+    """End the process, as wrong usage does, when an option names an interface that is not there."""
+    for netdev in netdevs(parsed):
+        known = [name for _, name in socket.if_nameindex()]
+        if netdev not in known:
+            options.error(f"there is no interface {netdev}, only: {', '.join(known)}")
 
 
 def microseconds(text: str) -> int:
@@ -359,8 +368,10 @@ def warn_debugger() -> None:
 def keep_notes(words: list[str], environment: dict[str, str]) -> None:
     """Have the program report at its end if it used the network and never looked for a device.
 
-    An interactive shell is not such a program, and reports nothing.
+    An interactive shell is not such a program, and reports nothing. A `verbena pair` around this
+    process is told that the program has the environment.
     """
+    notes.set_inherited(environment, notes.DEVICE)
     if len(words) == 1 and Path(words[0]).name in shells():
         environment.pop(notes.VARIABLE, None)
         return
@@ -404,6 +415,7 @@ def main(arguments: list[str]) -> int:
     """Run `verbena run`. Returns an exit status only when the program could not be started."""
     made = parser()
     options, words = parse(arguments, made, OPTIONS)
+    check_netdevs(made, options)
     if not words:
         made.error("name the program to start, as in: verbena run -- ibv_devices")
     environment = environment_of(options)
