@@ -45,6 +45,7 @@ WATCHED = [
     for name in ("faults", "regions", "freed_memory", "reused_memory", "watched_calls")
 ]
 SKIPPED = 77
+COMPILER = "the compiler"
 NETWORK = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$0" "$@"']
 
 Check = Callable[[], str | None]
@@ -93,7 +94,7 @@ def changes_of_line(line: str) -> Iterator[tuple[str, str]]:
         yield "off by one", line[: found.start()] + str(int(found[1]) + 1) + line[found.end() :]
     if branch := BRANCH.match(code.rstrip()):
         yield "branches", f"{branch[1]}!({branch[2]}){branch[3]}"
-    if (value := RETURN.match(code)) and value[2] not in ("NULL", "0"):
+    if (value := RETURN.match(code)) and value[2] not in ("NULL", "0", "false"):
         yield "return value", f"{value[1]}0;"
     elif STATEMENT.match(code) and not line.lstrip().startswith(("return", "case")):
         yield "statement dropped", line[: len(line) - len(line.lstrip())] + ";"
@@ -167,6 +168,24 @@ def python_tests_of(room: str, known: dict[str, list[str]]) -> list[str]:
     return sorted(found, key=lambda one: not one.endswith(".py"))
 
 
+def is_named_after(test: str, path: str) -> bool:
+    """Do the names of a test and of a source file share a word?"""
+    return not set(Path(test).stem.split("_")).isdisjoint(Path(path).stem.split("_"))
+
+
+def likely_first(tests: Sequence[str], path: str) -> list[str]:
+    """The tests named after the source file come first, since they are likely to notice."""
+    return sorted(tests, key=lambda one: not is_named_after(one, path))
+
+
+def pytest_paths(pattern: str, path: str) -> list[str]:
+    """What the table's pattern stands for; a folder's files named after the source file first."""
+    found = sorted(ROOT.glob(pattern))
+    files = [file for folder in found for file in sorted(folder.rglob("test_*.py"))]
+    likely = [file for file in files if is_named_after(file.name, path)]
+    return [str(one.relative_to(ROOT)) for one in [*likely, *found]]
+
+
 def target_of(program: str) -> str:
     return program.replace("/", "_")
 
@@ -196,7 +215,7 @@ def prepare(targets: list[str]) -> None:
     for name in (*copied, "CMakeLists.txt", "pyproject.toml"):
         copy(ROOT / name, TREE / name)
     options = ["-DVERBENA_NATIVE_TESTS=ON", "-DVERBENA_LTO=OFF", "-DCMAKE_BUILD_TYPE=Release"]
-    options += ["-DSKBUILD=ON", f"-DPython_EXECUTABLE={sys.executable}"]
+    options += ["-DVERBENA_LOCK_ORDER=ON", "-DSKBUILD=ON", f"-DPython_EXECUTABLE={sys.executable}"]
     configure = ["cmake", "-S", str(TREE), "-B", str(BUILD), "-G", "Ninja", *options]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
     if not built(targets):
@@ -220,11 +239,13 @@ def plain_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if not k.startswith("VERBENA_")}
 
 
-def pytest_result(python: Path, tree: Path, tests: str, seconds: float) -> tuple[int | None, str]:
+def pytest_result(
+    python: Path, tree: Path, tests: Sequence[str], seconds: float
+) -> tuple[int | None, str]:
     """Return the exit status, None if it did not end in time, and the output."""
-    command = [str(python), "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout=50"]
+    command = [str(python), "-m", "pytest", "-x", "-v", "-p", "no:cacheprovider", "--timeout=50"]
     with subprocess.Popen(
-        [*command, tests],
+        [*command, *tests],
         cwd=tree,
         env=plain_environment(),
         stdin=subprocess.DEVNULL,
@@ -242,23 +263,36 @@ def pytest_result(python: Path, tree: Path, tests: str, seconds: float) -> tuple
     return process.returncode, said
 
 
-def python_failure_of(tests: str, seconds: float) -> str | None:
+def failed_test_in(said: str) -> str | None:
+    """The test that pytest says has failed, or that ran when its process ended."""
+    named = re.search(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", said, re.MULTILINE)
+    begun = re.findall(r"^(\S+::\S+) ", said, re.MULTILINE)
+    return named[1] if named else begun[-1] if begun else None
+
+
+def python_failure_of(pattern: str, path: str, seconds: float) -> str | None:
     """The test that failed, and passes over the sources as they are; None if there is none."""
+    tests = pytest_paths(pattern, path)
     status, said = pytest_result(VENV / "bin" / "python", TREE, tests, seconds)
     if status in (None, 0):
         return None
-    named = re.search(r"^(?:FAILED|ERROR) (\S+?)(?: - .*)?$", said, re.MULTILINE)
-    failed = named[1] if named else tests
-    status, _ = pytest_result(Path(sys.executable), ROOT, failed, SECONDS)
-    return failed if status == 0 else None
+    failed = failed_test_in(said)
+    status, _ = pytest_result(Path(sys.executable), ROOT, [failed] if failed else tests, SECONDS)
+    return (failed or pattern) if status == 0 else None
 
 
-def install() -> None:
+def install() -> bool:
+    """Put the changed libraries and modules where the copy's Python finds them."""
+    if not built([*LIBRARIES, *MODULES]):
+        return False
     command = ["cmake", "--install", str(BUILD), "--component", "python"]
     subprocess.run([*command, "--prefix", str(TREE / "src")], check=True, capture_output=True)
+    return True
 
 
 def watched_failure_of(program: str) -> str | None:
+    if not built(LIBRARIES):
+        return COMPILER
     lib = BUILD / "lib"
     preload = f"{lib}/libverbena_paths.so {lib}/libibverbs.so.1"
     failed = failure_of(program, {"LD_PRELOAD": preload})
@@ -266,7 +300,10 @@ def watched_failure_of(program: str) -> str | None:
 
 
 def failure_of(program: str, settings: dict[str, str] | None = None) -> str | None:
-    """How a test failed, None if it passed or was skipped."""
+    """How a test failed, None if it passed or was skipped. It is built only now: most changes are
+    noticed by one of the first, and a room may have forty."""
+    if not built([target_of(program)]):
+        return COMPILER
     environment = plain_environment() | (settings or {})
     command = [str(BUILD / "tests" / program)]
     prefix = NETWORK if "roce" in program and os.geteuid() == 0 else []
@@ -288,39 +325,40 @@ def failure_of(program: str, settings: dict[str, str] | None = None) -> str | No
 
 
 def targets_of(room: str, known: dict[str, list[str]]) -> list[str]:
-    """All that a room's tests need: one build for each change."""
+    """All that a room's tests need."""
     watched = WATCHED if PROGRAMS_WATCHED in known[room] else []
     programs = [target_of(one) for one in [*programs_of(room, known), *watched]]
     return [*programs, *LIBRARIES, *MODULES]
 
 
-def checks_of(room: str, known: dict[str, list[str]], seconds: float) -> Iterator[Check]:
-    """Yield the checks for a change in the room, the quickest first."""
-    for program in programs_of(room, known):
+def checks_of(path: str, known: dict[str, list[str]], seconds: float) -> Iterator[Check]:
+    """Yield the checks for a change in this file, the quickest first."""
+    room = rooms.room_of(path, known)
+    for program in likely_first(programs_of(room, known), path):
         yield partial(failure_of, program)
     if PROGRAMS_WATCHED in known[room]:
         for program in WATCHED:
             yield partial(watched_failure_of, program)
     tests = python_tests_of(room, known) if seconds else []
-    if tests:
-        install()
+    if tests and not install():
+        yield lambda: COMPILER
     for one in tests:
-        yield partial(python_failure_of, one, seconds)
+        yield partial(python_failure_of, one, path, seconds)
 
 
 def verdict(change: Change, known: dict[str, list[str]], seconds: float) -> str | None:
     """Return what noticed the change, None if nothing did. The file is restored in any case."""
-    room = rooms.room_of(change.path, known)
     path = TREE / change.path
-    lines = (ROOT / change.path).read_text().split("\n")
+    whole = path.read_text()
+    lines = whole.split("\n")
     lines[change.number - 1] = change.after
     path.write_text("\n".join(lines))
     try:
-        if not built(targets_of(room, known)):
-            return "the compiler"
-        return next(filter(None, (check() for check in checks_of(room, known, seconds))), None)
+        return next(
+            filter(None, (check() for check in checks_of(change.path, known, seconds))), None
+        )
     finally:
-        shutil.copyfile(ROOT / change.path, path)
+        path.write_text(whole)
 
 
 def page(

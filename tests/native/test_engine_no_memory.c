@@ -1,63 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A connection for which there is not enough memory leaves none behind. The linker puts the
- * functions here before the C library's: each allocation of vb_engine_connect fails once.
+ * A connection for which there is not enough memory leaves none behind: each allocation of
+ * vb_engine_connect fails once.
  */
-#include <errno.h>
-#include <stdlib.h>
-
 #include "check.h"
 #include "fabric.h"
+#include "starved.h"
 #include "transport/transport.h"
-
-enum { NEVER = -1 };
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t count, size_t size);
-void *__real_realloc(void *at, size_t size);
-void __real_free(void *at);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t count, size_t size);
-void *__wrap_realloc(void *at, size_t size);
-void __wrap_free(void *at);
-
-static int until_failure = NEVER; /* allocations that still succeed */
-static long blocks;               /* that are not freed */
-
-static bool fails(void)
-{
-    return until_failure >= 0 && until_failure-- == 0;
-}
-
-void *__wrap_malloc(size_t size)
-{
-    void *made = fails() ? NULL : __real_malloc(size);
-
-    blocks += made != NULL;
-    return made;
-}
-
-void *__wrap_calloc(size_t count, size_t size)
-{
-    void *made = fails() ? NULL : __real_calloc(count, size);
-
-    blocks += made != NULL;
-    return made;
-}
-
-void *__wrap_realloc(void *at, size_t size)
-{
-    void *made = fails() ? NULL : __real_realloc(at, size);
-
-    blocks += made && !at;
-    return made;
-}
-
-void __wrap_free(void *at)
-{
-    blocks -= at != NULL;
-    __real_free(at);
-}
 
 /* Connects the QP again, with one allocation after the other failing. Returns how many there are.
  */
@@ -65,17 +14,17 @@ static int connect_in_spite(struct vb_engine *engine, struct vb_qp *qp, const st
 {
     for (int allocation = 0;; ++allocation) {
         uint32_t members = engine->timers.members;
-        long before = blocks;
+        long before = starved_blocks();
         int error;
 
-        until_failure = allocation;
+        starved_after(allocation);
         error = vb_engine_connect(engine, qp, path);
-        until_failure = NEVER;
+        starved_end();
         if (!error)
             return allocation;
         CHECK_EQ(error, -ENOMEM);
         CHECK(!qp->endpoint);
-        CHECK_EQ(blocks, before);
+        CHECK_EQ(starved_blocks(), before);
         CHECK_EQ(engine->timers.members, members);
     }
 }

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Memory that is unmapped or made read-only under its region: an error of that request, no more. */
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stddef.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -381,6 +386,22 @@ static void a_copy_stops_at_the_fault(void)
     munmap(memory, PAGES);
 }
 
+static void a_copy_stops_where_the_file_ends(void)
+{
+    int fd = memfd_create("short", MFD_CLOEXEC);
+    uint8_t *memory, byte;
+
+    CHECK_EQ(ftruncate(fd, 4096), 0);
+    memory = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(memory != MAP_FAILED);
+    vb_memory_guard_start();
+    CHECK_EQ(vb_memory_guarded_copy(&byte, memory + 4095, 1), 0);
+    CHECK_EQ(vb_memory_guarded_copy(&byte, memory + 4096, 1), -EFAULT); /* SIGBUS */
+    vb_memory_guard_stop();
+    munmap(memory, 8192);
+    close(fd);
+}
+
 /* What the compiler keeps in registers across the call is still there after a fault in it. */
 static void the_callers_registers_survive(void)
 {
@@ -417,6 +438,102 @@ static int in_child(void (*run)(void))
     return status;
 }
 
+/* ---- where a fault would end the thread, the kernel copies ---- */
+
+static uint8_t large[3 * PAGES + 5], copied[sizeof(large)];
+
+static void copies_without_a_handler(void)
+{
+    uint8_t *memory = map_pages(), *end = memory + PAGES - 4096;
+
+    munmap(end, 4096);
+    for (size_t i = 0; i < sizeof(large); ++i)
+        large[i] = (uint8_t)(i * 31 >> 3);
+    errno = EXDEV;
+    CHECK_EQ(vb_memory_guarded_copy(copied, large, sizeof(large)), 0);
+    CHECK_EQ(memcmp(copied, large, sizeof(large)), 0);
+    CHECK_EQ(vb_memory_guarded_copy(end - 8192, large, 8192), 0);
+    CHECK_EQ(vb_memory_guarded_copy(end - 8192, large, 8193), -EFAULT);
+    CHECK_EQ(vb_memory_guarded_copy(copied, end - 8192, 8193), -EFAULT);
+    CHECK_EQ(vb_memory_guarded_copy(copied, end - 8192, 8192), 0);
+    CHECK_EQ(memcmp(copied, large, 8192), 0);
+    CHECK_EQ(errno, EXDEV);
+}
+
+static void asks_without_a_handler(void)
+{
+    uint8_t *memory = map_pages();
+    char here;
+
+    if (madvise((void *)((uintptr_t)&here & ~(uintptr_t)4095), 4096, 22 /* POPULATE_READ */))
+        return; /* before Linux 5.14 it would touch them */
+    munmap(memory + PAGES - 4096, 4096);
+    mprotect(memory, 4096, PROT_READ);
+    errno = EXDEV;
+    CHECK(vb_memory_is_mapped(memory, PAGES - 4096, false));
+    CHECK(vb_memory_is_mapped(memory + 4096, PAGES - 8192, true));
+    CHECK(vb_memory_is_mapped(memory + PAGES - 4097, 1, true));
+    CHECK(!vb_memory_is_mapped(memory + PAGES - 4097, 2, true));
+    CHECK(!vb_memory_is_mapped(memory + 4095, 1, true));
+    CHECK(vb_memory_is_mapped(memory + 4095, 1, false));
+    CHECK_EQ(errno, EXDEV);
+}
+
+static void block_faults(void)
+{
+    sigset_t faults;
+
+    vb_memory_guard_start();
+    sigemptyset(&faults);
+    sigaddset(&faults, SIGSEGV);
+    pthread_sigmask(SIG_BLOCK, &faults, NULL);
+}
+
+static void with_faults_blocked(void)
+{
+    block_faults();
+    copies_without_a_handler();
+    asks_without_a_handler();
+}
+
+/* A handler that the program installed unseen, and which calls nobody. */
+static void with_a_foreign_handler(void)
+{
+    vb_memory_guard_start();
+    signal(SIGBUS, SIG_DFL);
+    copies_without_a_handler();
+    asks_without_a_handler();
+}
+
+/* As in a container without ptrace. */
+static void without_cross_process_copies(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_process_vm_writev, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(rules) / sizeof(*rules), rules};
+    int next = dup(0);
+
+    close(next);
+    CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+    block_faults();
+    copies_without_a_handler();
+    CHECK_EQ(dup(0), next); /* every descriptor is closed again */
+}
+
+static void the_kernel_copies_where_a_fault_would_end_the_process(void)
+{
+    CHECK_EQ(in_child(with_faults_blocked), 0);
+    CHECK_EQ(in_child(with_a_foreign_handler), 0);
+    CHECK_EQ(in_child(without_cross_process_copies), 0);
+}
+
+/* ---- faults of the program ---- */
+
 static void touch_nothing(void)
 {
     *(volatile uint8_t *)nothing = 1;
@@ -432,6 +549,63 @@ static void fault_with_own_handler(void)
     signal(SIGSEGV, programs_own);
     vb_memory_guard_start();
     touch_nothing();
+}
+
+static void signal_with_own_handler(void)
+{
+    signal(SIGBUS, programs_own);
+    vb_memory_guard_start();
+    raise(SIGBUS);
+}
+
+static void signal_that_is_ignored(void)
+{
+    signal(SIGBUS, SIG_IGN);
+    vb_memory_guard_start();
+    raise(SIGBUS);
+    _exit(44);
+}
+
+static void signal_without_handler(void)
+{
+    signal(SIGBUS, SIG_DFL);
+    vb_memory_guard_start();
+    raise(SIGBUS);
+}
+
+static volatile int runs_once;
+
+static void first_run_only(int number)
+{
+    (void)number;
+    if (runs_once++)
+        _exit(1);
+}
+
+/* SA_RESETHAND: the first fault is the handler's, the second ends the process. */
+static void fault_with_handler_for_one(void)
+{
+    struct sigaction once = {.sa_handler = first_run_only, .sa_flags = SA_RESETHAND};
+
+    sigaction(SIGSEGV, &once, NULL);
+    vb_memory_guard_start();
+    touch_nothing();
+}
+
+static void after_the_last_stop(void)
+{
+    struct sigaction now;
+
+    signal(SIGBUS, programs_own);
+    vb_memory_guard_start();
+    vb_memory_guard_start();
+    vb_memory_guard_stop();
+    sigaction(SIGBUS, NULL, &now);
+    CHECK(now.sa_handler != programs_own);
+    vb_memory_guard_stop();
+    sigaction(SIGBUS, NULL, &now);
+    CHECK(now.sa_handler == programs_own);
+    _exit(45);
 }
 
 static void fault_without_handler(void)
@@ -484,26 +658,40 @@ static void fault_with_handler_that_jumps(void)
     _exit(42);
 }
 
-static void other_faults_are_the_programs(void)
+static void expect_exit(void (*run)(void), int with)
 {
-    int status = in_child(fault_with_own_handler);
+    int status = in_child(run);
 
     CHECK(WIFEXITED(status));
-    CHECK_EQ(WEXITSTATUS(status), 42);
-    status = in_child(fault_with_handler_that_jumps);
-    CHECK(WIFEXITED(status));
-    CHECK_EQ(WEXITSTATUS(status), 42);
-    status = in_child(fault_without_handler);
+    CHECK_EQ(WEXITSTATUS(status), with);
+}
+
+static void expect_end(void (*run)(void), int by)
+{
+    int status = in_child(run);
+
     CHECK(WIFSIGNALED(status));
-    CHECK_EQ(WTERMSIG(status), SIGSEGV);
-    status = in_child(fault_with_later_handler);
-    CHECK(WIFSIGNALED(status));
-    CHECK_EQ(WTERMSIG(status), SIGSEGV);
+    CHECK_EQ(WTERMSIG(status), by);
+}
+
+static void other_faults_are_the_programs(void)
+{
+    expect_exit(fault_with_own_handler, 42);
+    expect_exit(fault_with_handler_that_jumps, 42);
+    expect_exit(signal_with_own_handler, 43);
+    expect_exit(signal_that_is_ignored, 44);
+    expect_exit(after_the_last_stop, 45);
+    expect_end(fault_without_handler, SIGSEGV);
+    expect_end(fault_with_later_handler, SIGSEGV);
+    expect_end(fault_with_handler_for_one, SIGSEGV);
+    expect_end(signal_without_handler, SIGBUS);
 }
 
 int main(void)
 {
     RUN(a_copy_stops_at_the_fault);
+    RUN(a_copy_stops_where_the_file_ends);
+    RUN(the_kernel_copies_where_a_fault_would_end_the_process);
     RUN(the_callers_registers_survive);
     RUN(other_faults_are_the_programs);
     RUN(unmapped_under_a_send);

@@ -13,7 +13,7 @@
 
 #ifdef VERBENA_LOCK_ORDER
 
-enum { INSTANCE = 7 };
+enum { INSTANCE = 7, MOST_HELD = 32 }; /* the latter of lock/order.c */
 
 static struct vb_mutex outer = VB_MUTEX_INITIALIZER(VB_RANK_LIFETIME);
 static struct vb_mutex inner = VB_MUTEX_INITIALIZER(VB_RANK_ADAPTER);
@@ -29,6 +29,7 @@ static void expect_abort(void (*run)(void), const char *says)
     CHECK_EQ(pipe(pipes), 0);
     child = fork();
     if (child == 0) {
+        alarm(10);
         dup2(pipes[1], STDERR_FILENO);
         run();
         _exit(0);
@@ -56,6 +57,36 @@ static void in_order(void)
     vb_word_unlock(&atomic_word);
     vb_lock_release(&inner);
     vb_biased_release(&queue);
+}
+
+/* Lets go of a lock in the middle, of one that it does not hold, and waits for a condition. */
+static void what_was_released_is_forgotten(void)
+{
+    const struct timespec past = {0};
+
+    vb_lock_take(&outer);
+    vb_lock_take(&inner);
+    vb_lock_release(&inner);
+    vb_lock_order_forget(&inner);
+    CHECK_EQ(vb_lock_wait_until(&changed, &outer, &past), ETIMEDOUT);
+    vb_lock_release(&outer);
+}
+
+static void hold_by_attempts(unsigned count)
+{
+    static struct vb_mutex many[MOST_HELD + 1];
+
+    for (unsigned i = 0; i < count; ++i) {
+        vb_lock_init(&many[i], VB_RANK_SQ);
+        CHECK(vb_lock_try(&many[i]));
+    }
+    for (unsigned i = 0; i < count; ++i)
+        vb_lock_release(&many[i]);
+}
+
+static void one_too_many(void)
+{
+    hold_by_attempts(MOST_HELD + 1);
 }
 
 static void mutexes_against_it(void)
@@ -101,6 +132,36 @@ static void one_that_is_not_held(void)
     vb_lock_release(&inner);
 }
 
+static void another_than_is_held(void)
+{
+    vb_lock_take(&outer);
+    vb_lock_release(&inner);
+}
+
+/* The list then still has the lock that was taken last. */
+static void after_a_release_of_the_first(void)
+{
+    struct vb_mutex binding = VB_MUTEX_INITIALIZER(VB_RANK_BINDING);
+
+    vb_lock_take(&outer);
+    vb_lock_take(&inner);
+    vb_lock_release(&outer);
+    vb_lock_take(&binding);
+}
+
+static void a_condition_of_the_last_one(void)
+{
+    vb_lock_take(&inner);
+    CHECK(vb_lock_try(&outer));
+    vb_lock_wait(&changed, &outer);
+}
+
+static void a_condition_of_one_not_held(void)
+{
+    vb_lock_take(&outer);
+    vb_lock_wait(&changed, &inner);
+}
+
 static void a_condition_with_another_held(void)
 {
     vb_lock_take(&outer);
@@ -118,12 +179,19 @@ static void never_initialised(void)
 static void the_order_is_asserted(void)
 {
     in_order();
+    what_was_released_is_forgotten();
+    hold_by_attempts(MOST_HELD);
+    expect_abort(one_too_many, "holds more locks than the check has room for");
     expect_abort(mutexes_against_it, "takes the lock LIFETIME while it holds the lock ADAPTER");
     expect_abort(one_twice, "takes the lock ADAPTER while it holds the lock ADAPTER");
     expect_abort(a_biased_lock_against_it, "takes the lock SQ while it holds the lock ADAPTER");
     expect_abort(a_word_against_it, "takes the lock RECEIVE while it holds the lock ADAPTER");
     expect_abort(after_an_attempt, "takes the lock BINDING while it holds the lock ADAPTER");
     expect_abort(one_that_is_not_held, "releases a lock that it does not hold");
+    expect_abort(another_than_is_held, "releases a lock that it does not hold");
+    expect_abort(after_a_release_of_the_first, "BINDING while it holds the lock ADAPTER");
+    expect_abort(a_condition_of_the_last_one, "a condition of the lock LIFETIME while it holds");
+    expect_abort(a_condition_of_one_not_held, "of a lock that it does not hold");
     expect_abort(a_condition_with_another_held, "a condition of the lock LIFETIME while it holds");
     expect_abort(never_initialised, "takes a lock that was never initialised");
 }

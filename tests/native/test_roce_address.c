@@ -88,6 +88,25 @@ static void test_indices_stay(void)
     CHECK(strcmp(gid.ndev, "va") == 0 && gid.type == VB_GID_ROCE_V2);
 }
 
+/* More addresses than the table has room for: the first ones are in it, and nothing else changes.
+ */
+static void test_a_full_table(void)
+{
+    struct vb_gid gid;
+
+    CHECK(network_run("for i in $(seq 1 254); do echo addr add 10.3.0.$i/24 dev va; "
+                      "echo addr add 10.4.0.$i/24 dev va; done | ip -batch -"));
+    CHECK_EQ(changes_with(VB_GIDS_CHANGED), VB_GIDS_CHANGED);
+    CHECK_EQ(vb_port_addresses_count(table), VB_GID_MAX);
+    for (int i = 0; i < VB_GID_MAX; ++i)
+        CHECK(vb_port_addresses_get(table, i, &gid));
+    CHECK(!vb_port_addresses_get(table, VB_GID_MAX, &gid));
+    CHECK(network_run("ip addr flush dev va scope global"));
+    CHECK_EQ(changes_with(VB_GIDS_CHANGED), VB_GIDS_CHANGED);
+    CHECK(vb_port_addresses_count(table) < 10);
+    CHECK_EQ(index_of("10.3.0.1"), -1);
+}
+
 static void expect_first(const char *address)
 {
     struct vb_gid first;
@@ -248,6 +267,7 @@ int main(void)
     RUN(test_mtu);
     RUN(test_one_interface);
     RUN(test_first_index);
+    RUN(test_a_full_table);
     RUN(test_port_state);
     vb_port_addresses_close(table);
     return 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* A TCP sender and receiver over an array, with a clock that the test sets. */
 #include "check.h"
+#include "starved.h"
 #include "tcp/receiver.h"
 #include "tcp/sender.h"
 
-static const uint64_t MS = 1000000000;
+#define MS 1000000000ull /* picoseconds */
 
 static struct vb_tcp_config config;
 static struct vb_tcp_sender sender;
@@ -238,6 +239,67 @@ static void a_measured_round_trip_sets_the_timer(void)
     close_stream();
 }
 
+/* What has come makes the count of timeouts begin anew. */
+static void the_timer_gives_up_after_so_many_in_a_row(void)
+{
+    struct vb_tcp_segment segment[64];
+
+    config = vb_tcp_defaults();
+    config.retries = 2;
+    open_stream(VB_TCP_RENO, 100);
+    for (int i = 0; i < 5; ++i) {
+        CHECK(send_all(segment) >= 1);
+        for (int expired = 0; expired < 2; ++expired) {
+            now = sender.deadline;
+            CHECK(vb_tcp_sender_expire(&sender, &config, now));
+            CHECK_EQ(send_all(segment), 1);
+        }
+        answer(&segment[0], false);
+    }
+    CHECK_EQ(sender.timeouts, 10);
+    close_stream();
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static void a_board_without_memory_says_so(void)
+{
+    struct vb_tcp_segment segment;
+
+    config = vb_tcp_defaults();
+    open_stream(VB_TCP_RENO, 1000);
+    starved_after(0);
+    CHECK_EQ(vb_tcp_sender_next(&sender, &config, now, &segment), -ENOMEM);
+    CHECK(starved_end());
+    CHECK_EQ(round_trip(0, false), 10);
+    starved_after(0); /* of a board of 16 */
+    for (int i = 0; i < 16; ++i)
+        next_segment();
+    CHECK_EQ(vb_tcp_sender_next(&sender, &config, now, &segment), -ENOMEM);
+    CHECK(starved_end());
+    CHECK_EQ(sender.board.next, 26);
+    CHECK_EQ(next_segment().number, 26);
+    close_stream();
+}
+
+static void a_receiver_without_memory_says_so(void)
+{
+    struct vb_tcp_segment segment = {.length = 1460};
+    struct vb_tcp_ack ack[2];
+
+    config = vb_tcp_defaults();
+    open_stream(VB_TCP_RENO, 1000);
+    for (uint64_t island = 0; island < 5; ++island) {
+        segment.number = 2 + 2 * island;
+        starved_after(0);
+        CHECK_EQ(deliver(&segment, false, ack), island % 4 ? 1 : -ENOMEM);
+        if (starved_end())
+            CHECK_EQ(deliver(&segment, false, ack), 1);
+        CHECK_EQ(receiver.islands, island + 1);
+    }
+    close_stream();
+}
+
 /* ---- acknowledgements ------------------------------------------------------------------------ */
 
 static void every_second_segment_is_acknowledged(void)
@@ -444,6 +506,141 @@ static void cubic_may_begin_at_the_top(void)
     CHECK(cubic.period <= 0);
 }
 
+/* ---- whole streams --------------------------------------------------------------------------- */
+
+/*
+ * A stream of 3000 segments over a path that loses, marks and reorders at random, and what came of
+ * it. A change of any rule of sender or receiver moves these numbers: the test prints what it
+ * found, and a change that is meant puts that here.
+ */
+struct course {
+    enum vb_tcp_kind kind;
+    uint64_t trip, ack_delay;        /* ps */
+    uint32_t lost, marked, late;     /* one segment of so many; 0: none */
+    uint32_t resent, timeouts, acks; /* and what came of it */
+    uint64_t ended, smoothed;        /* microseconds */
+    uint64_t windows;                /* their sum over the rounds, in thousandths */
+};
+
+static const struct course courses[] = {
+    {VB_TCP_RENO, 1 * MS, 0, 0, 0, 0, 0, 0, 3000, 53000, 1000, 3340000},
+    {VB_TCP_RENO, 1 * MS, 0, 150, 0, 20, 29, 1, 3000, 304290, 1000, 3169156},
+    {VB_TCP_RENO, 20 * MS, 5 * MS, 12, 0, 30, 274, 38, 2081, 19061406, 22618, 4224868},
+    {VB_TCP_RENO, 1 * MS, 5 * MS, 400, 60, 0, 10, 1, 1534, 397060, 1005, 3386895},
+    {VB_TCP_RENO, 3 * MS, 0, 4, 8, 8, 1180, 843, 3143, 19853493, 3145, 6079589},
+    {VB_TCP_CUBIC, 1 * MS, 0, 200, 0, 0, 14, 0, 3000, 184140, 1000, 3111822},
+    {VB_TCP_CUBIC, 100 * MS, 0, 300, 500, 50, 12, 2, 3000, 20630120, 100001, 3116833},
+    {VB_TCP_CUBIC, 500 * MS, 40 * MS, 700, 0, 0, 7, 0, 1590, 33030070, 500003, 3183892},
+    {VB_TCP_CUBIC, 2 * MS, 1 * MS, 6, 20, 9, 665, 331, 2332, 8130214, 2506, 5892698},
+    {VB_TCP_DCTCP, 1 * MS, 0, 0, 12, 0, 0, 0, 3000, 257000, 1000, 3122853},
+    {VB_TCP_DCTCP, 2 * MS, 5 * MS, 250, 5, 40, 15, 7, 1881, 1214150, 2006, 3639293},
+};
+
+static bool chance(uint32_t *state, uint32_t of)
+{
+    *state = *state * 1664525 + 1013904223;
+    return of && (*state >> 8) % of == 0;
+}
+
+static void reorder(struct vb_tcp_segment *segment, uint32_t count, uint32_t *state, uint32_t late)
+{
+    for (uint32_t i = 1; i < count; ++i)
+        if (chance(state, late)) {
+            struct vb_tcp_segment before = segment[i - 1];
+
+            segment[i - 1] = segment[i];
+            segment[i] = before;
+        }
+}
+
+static uint32_t take_answers(const struct vb_tcp_segment *segment, bool marked, bool ack_lost)
+{
+    struct vb_tcp_ack ack[2];
+    int acks = deliver(segment, marked, ack);
+
+    CHECK(acks >= 0);
+    for (int i = 0; i < acks && !ack_lost; ++i)
+        vb_tcp_sender_acked(&sender, &config, &ack[i], now);
+    return (uint32_t)acks;
+}
+
+static uint32_t expire_both(bool idle)
+{
+    struct vb_tcp_ack ack;
+    uint32_t acks = 0;
+
+    if (idle && receiver.deadline < sender.deadline)
+        now = receiver.deadline;
+    if (receiver.deadline <= now) {
+        vb_tcp_receiver_expire(&receiver, &ack);
+        vb_tcp_sender_acked(&sender, &config, &ack, now);
+        ++acks;
+    } else if (idle) {
+        now = sender.deadline;
+    }
+    if (sender.deadline <= now)
+        CHECK(vb_tcp_sender_expire(&sender, &config, now));
+    return acks;
+}
+
+static struct course follow(struct course of)
+{
+    struct vb_tcp_segment segment[200];
+    uint32_t state = 1, count;
+    double windows = 0;
+
+    of.acks = 0;
+    while (!vb_tcp_sender_is_done(&sender)) {
+        count = send_all(segment);
+        now += of.trip;
+        reorder(segment, count, &state, of.late);
+        for (uint32_t i = 0; i < count; ++i, now += MS / 100) {
+            bool lost = chance(&state, of.lost), marked = chance(&state, of.marked);
+            bool ack_lost = chance(&state, 2 * of.lost);
+
+            if (!lost)
+                of.acks += take_answers(&segment[i], marked, ack_lost);
+        }
+        if (!vb_tcp_sender_is_done(&sender))
+            of.acks += expire_both(!count);
+        windows += sender.window;
+    }
+    of.resent = sender.resent;
+    of.timeouts = sender.timeouts;
+    of.ended = now * 1000 / MS;
+    of.smoothed = sender.round_trip.smoothed * 1000 / MS;
+    of.windows = (uint64_t)(windows * 1000 + 0.5);
+    return of;
+}
+
+static void streams_go_as_they_went(void)
+{
+    for (size_t i = 0; i < sizeof(courses) / sizeof(courses[0]); ++i) {
+        const struct course *of = &courses[i];
+        struct course went;
+
+        config = vb_tcp_defaults();
+        config.window = 150 * config.mss;
+        config.least_rto = 2 * MS;
+        config.first_rto = 300 * MS;
+        config.most_rto = 700 * MS;
+        config.ack_delay = of->ack_delay;
+        config.ecn = of->marked;
+        open_stream(of->kind, 3000);
+        went = follow(*of);
+        close_stream();
+        printf("stream %zu: %u, %u, %u, %llu, %llu, %llu\n", i, went.resent, went.timeouts,
+               went.acks, (unsigned long long)went.ended, (unsigned long long)went.smoothed,
+               (unsigned long long)went.windows);
+        CHECK_EQ(went.resent, of->resent);
+        CHECK_EQ(went.timeouts, of->timeouts);
+        CHECK_EQ(went.acks, of->acks);
+        CHECK_EQ(went.ended, of->ended);
+        CHECK_EQ(went.smoothed, of->smoothed);
+        CHECK_EQ(went.windows, of->windows);
+    }
+}
+
 int main(void)
 {
     slow_start_doubles_the_window();
@@ -455,6 +652,9 @@ int main(void)
     all_of_it_comes(VB_TCP_CUBIC);
     all_of_it_comes(VB_TCP_DCTCP);
     the_timer_backs_off_and_gives_up();
+    the_timer_gives_up_after_so_many_in_a_row();
+    a_board_without_memory_says_so();
+    a_receiver_without_memory_says_so();
     what_came_is_not_sent_again_after_a_timeout();
     a_measured_round_trip_sets_the_timer();
     every_second_segment_is_acknowledged();
@@ -468,5 +668,6 @@ int main(void)
     dctcp_tells_of_each_change();
     cubic_comes_back_after_its_period();
     cubic_may_begin_at_the_top();
+    streams_go_as_they_went();
     return 0;
 }

@@ -55,6 +55,26 @@ def test_a_room_without_c_tests_is_changed_too(mutate):
     assert mutate.programs_of("src/a", known) == ["test_timer"]
 
 
+def test_tests_named_after_the_file_come_first(mutate):
+    programs = ["test_causes", "test_srq_in_hand", "dropin/test_srq_resize", "test_keys"]
+    ordered = mutate.likely_first(programs, "src/native/hca/srq.c")
+    assert ordered == [*programs[1:3], programs[0], programs[3]]
+    paths = mutate.pytest_paths("tests/sim", "src/native/sim/tcp_frame.c")
+    assert paths[-1] == "tests/sim"
+    assert "tests/sim/test_tcp_export.py" in paths
+    assert "tests/sim/test_cct.py" not in paths
+    assert mutate.pytest_paths("tests/sim/test_tcp.py", "x.c") == ["tests/sim/test_tcp.py"]
+    assert mutate.pytest_paths("tests/*/test_tcp.py", "x.c") == ["tests/sim/test_tcp.py"]
+
+
+def test_a_test_in_which_the_interpreter_ended_has_failed(mutate):
+    said = "tests/a.py::test_x PASSED [ 1%]\ntests/a.py::test_y Fatal Python error: Aborted\n"
+    assert mutate.failed_test_in(said) == "tests/a.py::test_y"
+    said += "FAILED tests/b.py::test_z[1-2] - AssertionError: assert 1 == 2\n"
+    assert mutate.failed_test_in(said) == "tests/b.py::test_z[1-2]"
+    assert mutate.failed_test_in("") is None
+
+
 def test_what_is_left_out_has_a_reason_and_is_not_chosen(mutate):
     (entry,) = mutate.left_out(
         '[[change]]\npath = "src/a/f.c"\nbefore = "return a;"\nafter = "return 0;"\nreason = "So."'

@@ -35,6 +35,11 @@ def test_every_path_exists(room: str, pattern: str) -> None:
     assert any(ROOT.glob(pattern)), f"{room}: nothing is at {pattern}"
 
 
+def test_every_c_test_is_in_the_table() -> None:
+    listed = {path for tests in TABLE.values() for one in tests for path in ROOT.glob(one)}
+    assert set((ROOT / "tests" / "native").rglob("test_*.c")) <= listed
+
+
 def test_a_file_belongs_to_its_innermost_room() -> None:
     room_of = load_script("scripts/rooms.py").room_of
     assert room_of("src/native/roce/reuseport.c", TABLE) == "src/native/roce"

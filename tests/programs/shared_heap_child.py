@@ -116,6 +116,16 @@ def calloc_is_zeroed_after_use() -> None:
         assert get(calloc(1, size), size) == bytes(size)
 
 
+def freed_blocks_are_used_again() -> None:
+    for size in (KIB, 32 * KIB, 64 * KIB, MIB):
+        seen = set()
+        for _ in range(200):
+            at = malloc(size)
+            seen.add(at)
+            free(at)
+        assert len(seen) < 100, (size, len(seen))
+
+
 def realloc_keeps_contents() -> None:
     text = bytes(range(256)) * 16
     at = malloc(len(text))

@@ -28,6 +28,7 @@ OPTIONS = ("--shared-heap",)
         "requests_are_aligned",
         "bad_requests_fail_as_ever",
         "calloc_is_zeroed_after_use",
+        "freed_blocks_are_used_again",
         "realloc_keeps_contents",
         "discarded_pages_read_as_zeros",
         "a_peer_finds_the_bytes",

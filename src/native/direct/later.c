@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
 
@@ -129,8 +130,7 @@ void vb_direct_later_expire(struct vb_direct *direct)
     uint64_t now = vb_direct_now(), count;
     struct vb_due *due;
 
-    if (read(later->timer_fd, &count, sizeof(count)) < 0)
-        return;
+    eventfd_read(later->timer_fd, &count);
     vb_lock_take(&later->mutex);
     while ((due = later_take_due(later, now))) {
         vb_lock_release(&later->mutex);

@@ -264,8 +264,7 @@ static void service_handle(struct vb_direct *direct, struct link *link)
     uint64_t count;
 
     if (!link) {
-        if (read(direct->wake_fd, &count, sizeof(count)) < 0)
-            return;
+        eventfd_read(direct->wake_fd, &count);
     } else if (link->listens) {
         accept_link(direct, link);
     } else {
@@ -275,10 +274,7 @@ static void service_handle(struct vb_direct *direct, struct link *link)
 
 static void service_wake(struct vb_direct *direct)
 {
-    uint64_t one = 1;
-
-    if (write(direct->wake_fd, &one, sizeof(one)) < 0)
-        return;
+    eventfd_write(direct->wake_fd, 1);
 }
 
 enum { EVENTS = 32 };

@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -38,10 +39,7 @@ static struct vb_event *unlink_first(struct vb_event **list, const void *element
 /* Makes the descriptor readable. Under the mutex, as the next function. */
 static void count(const struct vb_context *context)
 {
-    uint64_t one = 1;
-
-    if (write(context->async_fd, &one, sizeof(one)) < 0)
-        return; /* the counter is full: it is readable anyway */
+    eventfd_write(context->async_fd, 1); /* where the counter is full, it is readable anyway */
 }
 
 /*

@@ -66,10 +66,8 @@ void vb_lock_order_forget(const void *lock)
 {
     unsigned at = order_find(lock);
 
-    if (at == held_count)
-        return;
-    for (--held_count; at < held_count; ++at)
-        held[at] = held[at + 1];
+    if (at < held_count)
+        held[at] = held[--held_count];
 }
 
 void vb_lock_order_released(const void *lock)
@@ -83,7 +81,9 @@ void vb_lock_order_waits(const void *lock)
 {
     unsigned at = order_find(lock);
 
-    for (unsigned i = 0; at < held_count && i < held_count; ++i)
+    if (at == held_count)
+        order_end("waits for a condition of a lock that it does not hold");
+    for (unsigned i = 0; i < held_count; ++i)
         if (held[i].rank > held[at].rank)
             order_fail("waits for a condition of", held[at].rank, "while it holds", held[i].rank);
 }

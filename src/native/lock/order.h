@@ -18,7 +18,8 @@ void vb_lock_order_check(enum vb_rank rank);
 void vb_lock_order_took(const void *lock, enum vb_rank rank);
 /* Aborts where the thread does not hold it. */
 void vb_lock_order_released(const void *lock);
-/* The thread releases it while it waits for a condition: aborts where it holds one behind it. */
+/* The thread releases it while it waits for a condition: aborts where it does not hold it, or holds
+ * one behind it. */
 void vb_lock_order_waits(const void *lock);
 /* In a forked child, where the lock begins anew. */
 void vb_lock_order_forget(const void *lock);

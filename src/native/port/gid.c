@@ -8,6 +8,7 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -118,8 +119,8 @@ static bool gid_convert(const char *netdev, const struct ifaddrs *from, struct a
         return false;
     to->gid.type = VB_GID_ROCE_V2;
     to->gid.ndev_ifindex = if_nametoindex(from->ifa_name);
-    size_t name = strcspn(from->ifa_name, ":");
-    memcpy(to->gid.ndev, from->ifa_name, name < IF_NAMESIZE ? name : IF_NAMESIZE - 1);
+    snprintf(to->gid.ndev, sizeof to->gid.ndev, "%.*s", (int)strcspn(from->ifa_name, ":"),
+             from->ifa_name);
     to->loopback = from->ifa_flags & IFF_LOOPBACK;
     return to->gid.ndev_ifindex != 0; /* 0: the interface went away in between */
 }

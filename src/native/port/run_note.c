@@ -34,7 +34,7 @@ static int run_note_open_file(int pid, const struct note_file *file)
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", pid, file->fd);
     int fd = vb_memory_descriptor_raise(open(path, O_RDWR | O_CLOEXEC));
-    if (fd < 0 || is_file(fd, file))
+    if (is_file(fd, file))
         return fd;
     close(fd);
     return -1;

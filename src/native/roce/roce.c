@@ -11,6 +11,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
@@ -557,8 +558,7 @@ struct vb_wrap *vb_roce_wrap(struct vb_roce *roce)
 void vb_roce_wrapped(struct vb_roce *roce)
 {
     atomic_store(&roce->polling.unwatched, true);
-    if (write(roce->wake_fd, &(uint64_t){1}, sizeof(uint64_t)) < 0)
-        return;
+    eventfd_write(roce->wake_fd, 1);
 }
 
 /* ---- open and close ---- */

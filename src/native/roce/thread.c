@@ -63,8 +63,7 @@ static void thread_drain(int fd)
 {
     uint64_t count;
 
-    if (read(fd, &count, sizeof(count)) < 0)
-        return;
+    eventfd_read(fd, &count); /* a timer's is read in the same way */
 }
 
 static void report(struct vb_roce *roce, uint8_t port_num, unsigned changes)
@@ -305,10 +304,8 @@ int vb_roce_thread_start(struct vb_roce *roce)
 
 void vb_roce_thread_stop(struct vb_roce *roce)
 {
-    uint64_t one = 1;
-
     atomic_store(&roce->stopping, true);
-    if (write(roce->wake_fd, &one, sizeof(one)) == sizeof(one))
+    if (!eventfd_write(roce->wake_fd, 1))
         pthread_join(roce->thread, NULL);
     thread_close_descriptors(roce);
 }

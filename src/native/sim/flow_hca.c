@@ -123,8 +123,7 @@ void vb_sim_common_destroy(struct vb_sim *sim)
 {
     if (sim->cq_adapter.calls)
         empty_adapter(&sim->cq_adapter, &sim->cq_context);
-    if (sim->cq)
-        free(sim->cq->ring);
+    free(sim->cq_adapter.self.base); /* the ring */
     free(sim->cq);
     free(sim->cq_shared);
     free(sim->evidence);

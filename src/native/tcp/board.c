@@ -81,8 +81,6 @@ static void board_find_lost(struct vb_tcp_board *board)
         uint8_t *state = state_of(board, board->decided);
 
         if (*state & SACKED) {
-            if (board->sacked == THRESHOLD)
-                return;
             --board->sacked;
         } else {
             board->pipe -= *state & IN_FLIGHT;

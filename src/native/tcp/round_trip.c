@@ -2,6 +2,8 @@
 /* The smoothed round trip and the retransmission timeout of RFC 6298. sender.c calls it. */
 #include "tcp/round_trip.h"
 
+#include <stdlib.h>
+
 static void round_trip_set(struct vb_tcp_round_trip *trip, const struct vb_tcp_config *config,
                            uint64_t to)
 {
@@ -24,8 +26,7 @@ void vb_tcp_round_trip_add(struct vb_tcp_round_trip *trip, const struct vb_tcp_c
         trip->smoothed = measured;
         trip->variation = measured / 2;
     } else {
-        uint64_t off =
-            trip->smoothed > measured ? trip->smoothed - measured : measured - trip->smoothed;
+        uint64_t off = (uint64_t)llabs((int64_t)(trip->smoothed - measured));
 
         trip->variation = trip->variation - trip->variation / 4 + off / 4;
         trip->smoothed = trip->smoothed - trip->smoothed / 8 + measured / 8;
