@@ -20,8 +20,8 @@ void *__wrap_aligned_alloc(size_t align, size_t size);
 int __wrap_posix_memalign(void **made, size_t align, size_t size);
 void __wrap_free(void *at);
 
-static int until_failure = NEVER; /* allocations that still succeed */
-static long blocks;               /* that are not freed */
+static _Thread_local int until_failure = NEVER; /* allocations that still succeed */
+static _Atomic long blocks;                     /* that are not freed */
 
 void starved_after(int allocations)
 {

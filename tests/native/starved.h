@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Allocations that fail when a test says so. The linker puts the functions of starved.c before the
- * C library's in the programs that tests/native/CMakeLists.txt names for it. One thread.
+ * C library's in the programs that tests/native/CMakeLists.txt names for it. They are those of the
+ * thread that says so.
  */
 #ifndef VB_TESTS_STARVED_H
 #define VB_TESTS_STARVED_H

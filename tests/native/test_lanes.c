@@ -323,6 +323,100 @@ static void inputs_take_turns(void)
     vb_world_destroy(fixture.world);
 }
 
+/* ---- what vb_world_check finds -------------------------------------------------------------- */
+
+static void expect_wrong(bool at_rest, const char *says)
+{
+    char text[200] = "";
+    const char *wrong = vb_world_check(fixture.world, at_rest, text, sizeof(text));
+
+    if (!wrong || !strstr(wrong, says))
+        fprintf(stderr, "%s: %s\n", says, wrong ? wrong : "nothing");
+    CHECK(wrong && strstr(wrong, says));
+}
+
+/* While it runs, and at rest alone. */
+static void expect_wrong_always(const char *says)
+{
+    expect_wrong(false, says);
+    expect_wrong(true, says);
+}
+
+static void expect_wrong_at_rest(const char *says)
+{
+    char text[200];
+    const char *wrong = vb_world_check(fixture.world, false, text, sizeof(text));
+
+    if (wrong)
+        fprintf(stderr, "%s: %s\n", says, wrong);
+    CHECK(!wrong);
+    expect_wrong(true, says);
+}
+
+#define WITH(what, value, expect)                                                                  \
+    do {                                                                                           \
+        typeof(what) kept_ = (what);                                                               \
+                                                                                                   \
+        (what) = (value);                                                                          \
+        expect;                                                                                    \
+        (what) = kept_;                                                                            \
+    } while (0)
+
+static void what_is_wrong_with_a_lane_is_told(void)
+{
+    struct vb_world_switch_config config = one_lane(VB_WORLD_CREDITS);
+    struct vb_world_port *port;
+    struct vb_world_lane *lane;
+
+    config.lane[0].flow.room = 2 * FRAME;
+    open_fixture(&fixture, config, 100 * METER);
+    plan(&fixture, 0, 0, 2, 5);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
+    port = &fixture.world->port[fixture.world->node[fixture.host[0]].port[0]];
+    lane = &port->lanes->lane[0]; /* the sending end */
+    WITH(lane->released, lane->sent + 1, expect_wrong_always("given back more credits than it"));
+    WITH(lane->sent, vb_world_lane_limit(lane) + 1,
+         expect_wrong_always("more than it had credits"));
+    WITH(lane->sent, lane->sent - 1, expect_wrong_at_rest("port 0 of node 1 is owed credits"));
+    WITH(lane->packets, 1, expect_wrong_at_rest("still has packets in its queue"));
+    WITH(lane->bytes, 1, expect_wrong_at_rest("still has packets in its queue"));
+    lane = &fixture.world->port[fixture.sw->port[0]].lanes->lane[0]; /* the other end */
+    WITH(lane->held, lane->room,
+         expect_wrong_at_rest("still holds room for packets that are gone"));
+    WITH(lane->held, lane->room + 1, expect_wrong_always("holds more than it gave credits for"));
+    lane->input_flow_control = VB_WORLD_PAUSES;
+    WITH(lane->above, lane->held + 1, expect_wrong_always("more in its headroom than it holds"));
+    vb_world_destroy(fixture.world);
+}
+
+static void what_is_wrong_with_a_port_or_a_switch_is_told(void)
+{
+    struct vb_world_port *port;
+    char text[200];
+
+    open_fixture(&fixture, one_lane(VB_WORLD_LOSSY), 100 * METER);
+    plan(&fixture, 0, 0, 2, 5);
+    CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
+    port = port_to(&fixture, 2);
+    WITH(port->traffic.dropped[VB_WORLD_DROP_HEADROOM], 1, expect_wrong_always("is too small"));
+    WITH(port->reserved, port->rate + 1, expect_wrong_always("has promised more than its rate"));
+    WITH(port->flight_first, 0, expect_wrong_at_rest("still has packets on its link"));
+    fixture.sw->buffer = 1000;
+    WITH(fixture.sw->used, 1001, expect_wrong_always("node 0 holds more than its buffer"));
+    fixture.sw->used = 900;
+    WITH(fixture.sw->kept, 101, expect_wrong_always("node 0 holds more than its buffer"));
+    WITH(fixture.sw->kept, 100, expect_wrong_at_rest("node 0 still keeps room"));
+    fixture.sw->buffer = 0;
+    CHECK(!vb_world_check(fixture.world, true, text, sizeof(text)));
+    WITH(fixture.world->made, 6,
+         expect_wrong_always("of 6 packets 5 arrived, 0 were dropped and 0"));
+    fixture.world->pool.in_use = 1;
+    WITH(fixture.world->made, 6, expect_wrong_at_rest("1 packets are still on their way"));
+    WITH(fixture.world->copied, 1, expect_wrong_at_rest("1 packets are still on their way"));
+    fixture.world->pool.in_use = 0;
+    vb_world_destroy(fixture.world);
+}
+
 int main(void)
 {
     RUN(a_sender_without_credits_waits_for_them);
@@ -334,5 +428,7 @@ int main(void)
     RUN(a_queue_gets_its_part_of_the_shared_buffer);
     RUN(a_lifetime_clears_a_blocked_queue);
     RUN(inputs_take_turns);
+    RUN(what_is_wrong_with_a_lane_is_told);
+    RUN(what_is_wrong_with_a_port_or_a_switch_is_told);
     return 0;
 }

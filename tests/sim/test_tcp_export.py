@@ -206,6 +206,20 @@ def test_what_comes_after_its_connection_ended_has_its_numbers(
     assert max(int(row["ack"]) for row in acks(rows)) == size + 1
 
 
+@pytest.mark.parametrize(
+    ("window", "shown"), [(1460, 1460), (65535, 65535), (65536, 32768), (200_000, 50_000)]
+)
+def test_a_window_is_shown_with_the_smallest_scale(
+    tmp_path: Path, tshark: Rows, window: int, shown: int
+) -> None:
+    world = World(tcp={"window": window})
+    world.connect(world.add_host(), 0, world.add_host(), 0, **TEN)
+    world.capture(0, 0, tmp_path / "cable.pcapng")
+    world.add_flows(0, 1, 10 * MSS, transport="tcp")
+    finish(world)
+    assert {row["window"] for row in tshark(tmp_path / "cable.pcapng")} == {str(shown)}
+
+
 def test_a_capture_changes_nothing(tmp_path: Path) -> None:
     def flows(captured: bool) -> bytes:
         world = World(seed=5)
