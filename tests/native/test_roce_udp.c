@@ -140,6 +140,35 @@ static void fields_arrive(const char *address, uint32_t flow_label)
     CHECK(memcmp(arrival.bytes + VB_BTH, payload + 3, 21) == 0);
 }
 
+/* Packets that are staged until there is no more room; with `apart` each has another source port.
+ */
+static int staged_at_most(uint32_t length, bool apart)
+{
+    struct vb_path path = path_to("10.1.0.1", "10.1.0.1");
+    int count = 0;
+
+    for (; vb_roce_udp_has_room(udp) && count < 1000; ++count) {
+        struct vb_packet packet = packet_on(&path, (uint32_t)count, payload, length);
+
+        vb_roce_udp_stage(udp, &packet);
+        path.source_port ^= apart;
+    }
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
+    CHECK(vb_roce_udp_has_room(udp));
+    for (int i = 0; i < count; ++i)
+        expect((uint32_t)i, payload, length);
+    return count;
+}
+
+static void test_room(void)
+{
+    open_without(0);
+    CHECK_EQ(staged_at_most(8, false), 256);
+    CHECK_EQ(staged_at_most(8, true), 128);
+    CHECK_EQ(staged_at_most(4096, false), ((120 << 10) + 4111) / 4112);
+    vb_roce_udp_close(udp);
+}
+
 static void test_fields(void)
 {
     open_without(0);
@@ -549,6 +578,7 @@ int main(void)
     RUN(test_fields);
     RUN(test_ipv4_alone);
     RUN(test_batches);
+    RUN(test_room);
     RUN(test_source_ports);
     RUN(test_taken_source_port);
     RUN(test_without_lanes);

@@ -178,6 +178,77 @@ static int a_context(void)
     return 0;
 }
 
+/* ---- objects that are there, and change ---- */
+
+static struct vb_cq *changed_cq;
+static struct vb_qp *changed_qp;
+
+static void open_changed(void)
+{
+    struct ibv_qp_init_attr_ex qp = {.qp_type = IBV_QPT_XRC_RECV, .xrcd = &loop.xrcd->ibv};
+
+    CHECK_EQ(vb_cq_create(loop.context, 10, NULL, NULL, &changed_cq), 0);
+    CHECK_EQ(vb_qp_create(loop.context, &qp, &changed_qp), 0);
+}
+
+static void close_changed(void)
+{
+    CHECK_EQ(vb_qp_destroy(changed_qp), 0);
+    CHECK_EQ(vb_cq_destroy(changed_cq), 0);
+}
+
+static int another_size_of_a_completion_queue(void)
+{
+    return vb_cq_resize(changed_cq, changed_cq->mask + 1 < 500 ? 1000 : 10);
+}
+
+static int a_larger_srq(void)
+{
+    struct ibv_srq_init_attr attr = {.attr = {.max_wr = 10, .max_sge = 2}};
+    struct ibv_srq_attr more = {.max_wr = 300};
+    struct vb_srq *srq;
+    int error = vb_srq_create(loop.context, loop.pd, &attr, &srq);
+
+    if (error)
+        return error;
+    error = vb_srq_modify(srq, &more, IBV_SRQ_MAX_WR);
+    CHECK_EQ(vb_srq_destroy(srq), 0);
+    return error;
+}
+
+static int a_handle_of_an_xrc_target(void)
+{
+    const struct ibv_qp_open_attr attr = {.qp_num = changed_qp->number, .xrcd = &loop.xrcd->ibv};
+    struct vb_qp *handle;
+    int error = vb_xrc_open_qp(loop.context, &attr, &handle);
+
+    return error ? error : vb_xrc_close_qp(handle);
+}
+
+static int a_queue_with_stamps(void)
+{
+    struct vb_cq *cq;
+    int error = vb_cq_create(loop.context, 100, NULL, NULL, &cq);
+
+    if (error)
+        return error;
+    error = vb_cq_keep_stamps(cq);
+    CHECK_EQ(vb_cq_destroy(cq), 0);
+    return error;
+}
+
+/* A whole device. Its threads allocate too, and those do not fail. */
+static int a_host(void)
+{
+    const struct vb_host_config config = {.direct_only = true};
+    struct vb_host *host;
+    int error = vb_host_open(&config, &host);
+
+    if (!error)
+        vb_host_close(host);
+    return error;
+}
+
 static const struct {
     const char *name;
     int (*make)(void);
@@ -200,6 +271,11 @@ static const struct {
     {"window of type 2", a_window_of_type_2},
     {"device memory", device_memory},
     {"context", a_context},
+    {"resized completion queue", another_size_of_a_completion_queue},
+    {"larger SRQ", a_larger_srq},
+    {"handle", a_handle_of_an_xrc_target},
+    {"stamps", a_queue_with_stamps},
+    {"host", a_host},
 };
 
 static int open_descriptors(void)
@@ -238,8 +314,10 @@ static int make_in_spite(const char *name, int (*make)(void))
 static void each_allocation_may_fail(void)
 {
     loopback_open(&loop, IBV_QPT_RC);
+    open_changed();
     for (size_t i = 0; i < sizeof(calls) / sizeof(*calls); ++i)
         CHECK(make_in_spite(calls[i].name, calls[i].make) >= 1);
+    close_changed();
     loopback_close(&loop);
 }
 
