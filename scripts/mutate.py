@@ -179,11 +179,11 @@ def likely_first(tests: Sequence[str], path: str) -> list[str]:
 
 
 def pytest_paths(pattern: str, path: str) -> list[str]:
-    """What the table's pattern stands for; a folder's files named after the source file first."""
+    """The test files of the table's pattern; of a folder each, since pytest sorts what is in it."""
     found = sorted(ROOT.glob(pattern))
-    files = [file for folder in found for file in sorted(folder.rglob("test_*.py"))]
-    likely = [file for file in files if is_named_after(file.name, path)]
-    return [str(one.relative_to(ROOT)) for one in [*likely, *found]]
+    inside = [file for folder in found for file in sorted(folder.rglob("test_*.py"))]
+    files = [str(file.relative_to(ROOT)) for file in inside or found]
+    return likely_first(files, path)
 
 
 def target_of(program: str) -> str:
