@@ -73,7 +73,6 @@ size_t vb_memory_number_size_of_variable(const char *variable)
                       "verbena: %.15s[%d]: %s=%.64s is not a size and ignored: write a number of "
                       "bytes, or of KiB, MiB or GiB with K, M or G behind it, as 64M\n",
                       program_invocation_short_name, (int)getpid(), variable, text);
-    if (length > 0 && write(STDERR_FILENO, line, (size_t)length) < 0)
-        return 0; /* nobody listens, and there is nothing else to do */
+    (void)!write(STDERR_FILENO, line, (size_t)length); /* where nobody listens, nothing helps */
     return 0;
 }
