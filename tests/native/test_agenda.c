@@ -2,6 +2,7 @@
 /* The simulation's agenda against a plain sort: by time, and in the order of coming within it. */
 #include "check.h"
 #include "event/agenda.h"
+#include "starved.h"
 
 enum { ENTRIES = 20000 };
 
@@ -106,11 +107,54 @@ static void a_limit_takes_nothing(void)
     vb_world_agenda_free(&agenda);
 }
 
+/* Takes all entries, in their order, though an allocation fails; returns whether one did. */
+static bool all_come_in_spite(int allocation)
+{
+    struct added sorted[500];
+    struct vb_world_agenda agenda = {0};
+    struct vb_world_agenda_entry entry;
+    bool failed = false;
+    int taken = 0;
+
+    random_state = 88172645463325252ull;
+    for (uint64_t i = 0; i < 500; ++i) {
+        sorted[i] = (struct added){random_below(i % 2 ? 40 : 1u << 20), i};
+        CHECK_EQ(vb_world_agenda_add(&agenda, sorted[i].at, i), 0);
+    }
+    qsort(sorted, 500, sizeof(sorted[0]), compare);
+    starved_after(allocation);
+    while (taken < 500) {
+        if (!vb_world_agenda_take(&agenda, UINT64_MAX, &entry)) {
+            CHECK(agenda.starved && !failed);
+            agenda.starved = false;
+            failed = true;
+            continue;
+        }
+        CHECK_EQ(entry.at, sorted[taken].at);
+        CHECK_EQ(entry.what, sorted[taken].what);
+        ++taken;
+    }
+    CHECK_EQ(starved_end(), failed);
+    CHECK_EQ(agenda.count, 0);
+    vb_world_agenda_free(&agenda);
+    return failed;
+}
+
+static void without_memory_nothing_is_moved(void)
+{
+    int allocation = 0;
+
+    while (all_come_in_spite(allocation))
+        ++allocation;
+    CHECK(allocation >= 3);
+}
+
 int main(void)
 {
     RUN(leaves_in_order_of_time_and_coming);
     RUN(stays_in_order_while_it_grows);
     RUN(an_entry_in_the_past_is_refused);
     RUN(a_limit_takes_nothing);
+    RUN(without_memory_nothing_is_moved);
     return 0;
 }
