@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Datagrams by LIDs, between two queue pairs of an adapter with an InfiniBand port of four LIDs. */
+/* Ports with LIDs: datagrams between two queue pairs of a port of four, and what peers read. */
 #include <unistd.h>
 
 #include "check.h"
@@ -148,10 +148,50 @@ static void by_a_gid_there_is_a_grh(void)
     close_port();
 }
 
+static void each_port_is_as_it_was_asked_for(void)
+{
+    struct vb_port_settings settings = {
+        .device = 3,
+        .count = 2,
+        .port = {{.infiniband = true, .lid = LID, .lmc = LMC, .pkeys = {0x8001, 7}},
+                 {.netdev = "lo", .pkeys = {0xffff}}}};
+    const struct vb_host_config config = {.direct_only = true, .ports = &settings};
+    const struct vb_segment_header *header;
+    const struct vb_adapter_port *port;
+    struct vb_gid gid;
+
+    CHECK_EQ(vb_host_open(&config, &host), 0);
+    header = host->adapter.self.header;
+    port = host->adapter.ports;
+    CHECK_EQ(header->device, 3); /* what peers read */
+    CHECK(header->port[0].infiniband && !header->port[1].infiniband);
+    CHECK_EQ(header->port[0].lid, LID);
+    CHECK_EQ(header->port[0].lmc, LMC);
+    CHECK_EQ(header->port[0].netdev[0], 0);
+    CHECK_EQ(header->port[1].lid, 0);
+    CHECK_EQ(strcmp(header->port[1].netdev, "lo"), 0);
+    CHECK_EQ(host->adapter.port_count, 2);
+    CHECK(port[0].infiniband && !port[1].infiniband);
+    CHECK_EQ(port[0].lid, LID);
+    CHECK_EQ(port[0].lmc, LMC);
+    CHECK_EQ(port[0].pkeys[0], 0x8001);
+    CHECK_EQ(port[0].pkeys[1], 7);
+    CHECK_EQ(port[1].pkeys[0], 0xffff);
+    CHECK_EQ(vb_port_addresses_count(port[0].addresses), 1);
+    CHECK_EQ(vb_port_addresses_mtu(port[0].addresses, 0), 4096);
+    CHECK(vb_port_addresses_get(port[0].addresses, 0, &gid));
+    CHECK_EQ(gid.type, VB_GID_ROCE_V1); /* InfiniBand's own has the same number */
+    for (int i = 2; i < vb_port_addresses_count(port[1].addresses); ++i)
+        if (vb_port_addresses_get(port[1].addresses, i, &gid))
+            CHECK_EQ(strcmp(gid.ndev, "lo"), 0);
+    vb_host_close(host);
+}
+
 int main(void)
 {
     alarm(60);
     RUN(each_lid_of_the_port_reaches_it);
     RUN(by_a_gid_there_is_a_grh);
+    RUN(each_port_is_as_it_was_asked_for);
     return 0;
 }
