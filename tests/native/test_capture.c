@@ -67,9 +67,10 @@ static int problem(const char *name)
 }
 
 /* A SEND Only whose PSN counts, from this QP. */
-static void put(struct vb_capture *capture, uint32_t qp_num, uint32_t psn, uint32_t length)
+static void put_on(const struct vb_path *path, struct vb_capture *capture, uint32_t qp_num,
+                   uint32_t psn, uint32_t length)
 {
-    struct vb_packet packet = {.path = &ipv4,
+    struct vb_packet packet = {.path = path,
                                .qp_num = qp_num,
                                .header_length = VB_BTH,
                                .pad = (uint8_t)(-length & 3),
@@ -84,6 +85,11 @@ static void put(struct vb_capture *capture, uint32_t qp_num, uint32_t psn, uint3
                                                       .dest_qp = FIRST_QP + qp_num,
                                                       .psn = psn});
     vb_wrap_capture_packet(capture, &packet, &facts, 0, psn % 5 ? NULL : "every fifth", psn);
+}
+
+static void put(struct vb_capture *capture, uint32_t qp_num, uint32_t psn, uint32_t length)
+{
+    put_on(&ipv4, capture, qp_num, psn, length);
 }
 
 /* ---- reading back ---- */
@@ -607,6 +613,48 @@ static void write_large(const char *name)
     vb_wrap_capture_close(capture);
 }
 
+/* ---- headers --------------------------------------------------------------------------------- */
+
+static const struct {
+    uint8_t dgid[16], mac[6];
+} targets[] = {
+    {{[10] = 0xff, 0xff, 10, 0x85, 3, 2}, {0x02, 0, 10, 0x85, 3, 2}},
+    {{[10] = 0xff, 0xff, 223, 1, 2, 3}, {0x02, 0, 223, 1, 2, 3}},
+    {{[10] = 0xff, 0xff, 239, 0x87, 8, 9}, {0x01, 0, 0x5e, 0x07, 8, 9}}, /* RFC 1112, 6.4 */
+    {{[10] = 0xff, 0xff, 240, 1, 2, 3}, {0x02, 0, 240, 1, 2, 3}},
+    {{0xff, 0x0e, [12] = 1, 2, 3, 4}, {0x33, 0x33, 1, 2, 3, 4}}, /* RFC 2464, 7 */
+    {{0x20, 0x01, [11] = 9, 0xe8, 7, 6, 5}, {0x02, 9, 0xe8, 7, 6, 5}},
+};
+
+static void check_target(const uint8_t *frame, uint32_t captured, uint32_t length, void *argument)
+{
+    unsigned *number = argument;
+
+    CHECK(captured == length && captured > 60);
+    CHECK_EQ(memcmp(frame, targets[*number].mac, 6), 0);
+    CHECK_EQ(frame[6], 0x02); /* from a station's own address */
+    CHECK_EQ(frame[12] << 8 | frame[13], targets[*number].dgid[10] ? 0x0800 : 0x86dd);
+    ++*number;
+}
+
+static void test_addresses_of_each_kind(void)
+{
+    struct vb_capture *capture = opened(FILE_NAME, 0);
+    const unsigned count = sizeof(targets) / sizeof(*targets);
+    unsigned number = 0;
+
+    for (unsigned i = 0; i < count; ++i) {
+        struct vb_path path = targets[i].dgid[10] ? ipv4 : ipv6;
+
+        memcpy(path.dgid, targets[i].dgid, 16);
+        put_on(&path, capture, i, i, 40);
+    }
+    vb_wrap_capture_close(capture);
+    CHECK_EQ(walk(FILE_NAME, check_target, &number), count);
+    CHECK_EQ(number, count);
+    unlink(FILE_NAME);
+}
+
 int main(int argc, char **argv)
 {
     fill_payload();
@@ -620,6 +668,7 @@ int main(int argc, char **argv)
         return 0;
     }
     RUN(test_an_empty_capture);
+    RUN(test_addresses_of_each_kind);
     RUN(test_a_capture_is_continued);
     RUN(test_every_size_of_a_packet);
     RUN(test_bytes_to_keep);
