@@ -155,10 +155,10 @@ def choose(
     return chosen
 
 
-def programs_of(room: str, known: dict[str, list[str]]) -> list[str]:
+def programs_of(room: str, known: dict[str, list[str]], tree: Path = ROOT) -> list[str]:
     """The room's C tests, as `test_NAME` and `dropin/test_NAME`."""
-    native = ROOT / "tests" / "native"
-    found = [path for one in known[room] for path in sorted(ROOT.glob(one)) if path.suffix == ".c"]
+    native = tree / "tests" / "native"
+    found = [path for one in known[room] for path in sorted(tree.glob(one)) if path.suffix == ".c"]
     return list(dict.fromkeys(str(path.relative_to(native).with_suffix("")) for path in found))
 
 
@@ -178,11 +178,11 @@ def likely_first(tests: Sequence[str], path: str) -> list[str]:
     return sorted(tests, key=lambda one: not is_named_after(one, path))
 
 
-def pytest_paths(pattern: str, path: str) -> list[str]:
+def pytest_paths(pattern: str, path: str, tree: Path = ROOT) -> list[str]:
     """The test files of the table's pattern; of a folder each, since pytest sorts what is in it."""
-    found = sorted(ROOT.glob(pattern))
+    found = sorted(tree.glob(pattern))
     inside = [file for folder in found for file in sorted(folder.rglob("test_*.py"))]
-    files = [str(file.relative_to(ROOT)) for file in inside or found]
+    files = [str(file.relative_to(tree)) for file in inside or found]
     return likely_first(files, path)
 
 
@@ -272,7 +272,7 @@ def failed_test_in(said: str) -> str | None:
 
 def python_failure_of(pattern: str, path: str, seconds: float) -> str | None:
     """The test that failed, and passes over the sources as they are; None if there is none."""
-    tests = pytest_paths(pattern, path)
+    tests = pytest_paths(pattern, path, TREE)
     status, said = pytest_result(VENV / "bin" / "python", TREE, tests, seconds)
     if status in (None, 0):
         return None
@@ -334,7 +334,7 @@ def targets_of(room: str, known: dict[str, list[str]]) -> list[str]:
 def checks_of(path: str, known: dict[str, list[str]], seconds: float) -> Iterator[Check]:
     """Yield the checks for a change in this file, the quickest first."""
     room = rooms.room_of(path, known)
-    for program in likely_first(programs_of(room, known), path):
+    for program in likely_first(programs_of(room, known, TREE), path):
         yield partial(failure_of, program)
     if PROGRAMS_WATCHED in known[room]:
         for program in WATCHED:
