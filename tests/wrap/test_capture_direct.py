@@ -156,3 +156,28 @@ def test_direct_requests_are_captured_as_packets_would_be(tmp_path: Path, kind: 
         for one, other in zip(mine, theirs, strict=False):
             assert one == other
         assert len(mine) == len(theirs)
+
+
+UNANSWERED = """
+from verbena import verbs
+
+with verbs.open_device() as context:
+    pd, cq = context.alloc_pd(), context.create_cq(16)
+    near, far = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+    verbs.connect_pair(near, far, timeout=8, retry_cnt=1)
+    memory = pd.alloc(64, 7)
+    far.modify(qp_state=verbs.QPState.RESET)
+    near.write(memory, memory.addr, memory.rkey, length=8)
+    assert cq.wait()[0].status.name == "RETRY_EXC_ERR"
+"""
+
+
+def test_a_direct_request_that_is_not_answered_says_so(tmp_path: Path) -> None:
+    file = tmp_path / "direct.pcapng"
+    capture.begin(file)
+    settings = {"VERBENA_CAPTURE": str(file), "VERBENA_CAPTURE_DIRECT": "yes"}
+    command = [sys.executable, "-c", UNANSWERED]
+    subprocess.run(command, env=clean_environment() | settings, check=True, timeout=60)
+    (request,) = frames(file)
+    assert wire.parse(request).opcode_name == "RC_WRITE_ONLY"
+    assert b"not answered within the retries" in file.read_bytes()
