@@ -62,6 +62,8 @@ def test_tests_named_after_the_file_come_first(mutate):
     paths = mutate.pytest_paths("tests/sim", "src/native/sim/tcp_frame.c")
     assert paths[:2] == ["tests/sim/test_tcp.py", "tests/sim/test_tcp_export.py"]
     assert paths.index("tests/sim/test_cct.py") > 2
+    assert mutate.COMPILING_TEST not in paths
+    assert (ROOT / mutate.COMPILING_TEST).exists()
     assert mutate.pytest_paths("tests/sim/test_tcp.py", "x.c") == ["tests/sim/test_tcp.py"]
     assert mutate.pytest_paths("tests/*/test_tcp.py", "x.c") == ["tests/sim/test_tcp.py"]
 
