@@ -44,7 +44,7 @@ WATCHED = [
     f"dropin/test_{name}"
     for name in ("faults", "regions", "freed_memory", "reused_memory", "watched_calls")
 ]
-# It compiles the sources with -Werror: what it notices may be a warning, and not what the code does.
+# It compiles the sources with -Werror: what it notices may be a warning alone.
 COMPILING_TEST = "tests/sim/test_arithmetic.py"
 SKIPPED = 77
 COMPILER = "the compiler"

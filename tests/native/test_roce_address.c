@@ -57,6 +57,22 @@ static void test_begins_like_the_host(void)
     CHECK(vb_port_addresses_active(table));
 }
 
+/* A new table has the addresses of each interface together, by their bytes, and loopback's last. */
+static void expect_new_table_in_order(void)
+{
+    static struct vb_gid fresh[VB_GID_MAX];
+    int count = vb_port_gid_table(NULL, 1, fresh, VB_GID_MAX);
+
+    CHECK(count >= 6);
+    CHECK_EQ(strcmp(fresh[2].ndev, "va"), 0);
+    CHECK_EQ(strcmp(fresh[count - 1].ndev, "lo"), 0);
+    for (int i = 3; i < count; ++i) {
+        if (fresh[i].ndev_ifindex == fresh[i - 1].ndev_ifindex)
+            CHECK(memcmp(fresh[i].raw, fresh[i - 1].raw, 16) > 0);
+        CHECK(strcmp(fresh[i - 1].ndev, "lo") != 0 || strcmp(fresh[i].ndev, "lo") == 0);
+    }
+}
+
 static void test_indices_stay(void)
 {
     struct vb_gid gid;
@@ -71,6 +87,7 @@ static void test_indices_stay(void)
     third = index_of("fd02::1");
     CHECK(first > 2 && second > 2 && third > 2);
     CHECK_EQ(index_of("127.0.0.1"), 2);
+    expect_new_table_in_order();
 
     /* One goes: the others stay where they are, and its entry is empty. */
     CHECK(network_run("ip addr del 10.2.0.2/24 dev va"));
