@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "fabric.h"
+#include "starved.h"
 
 enum { SOME = 1000, MANY = 1 << 20 };
 
@@ -240,6 +241,32 @@ static void the_generator_is_siphash(void)
     CHECK(vb_random_next(&random) != 0x93f5f5799a932462ull);
 }
 
+/* The window that is there goes on to give out entries, up to its last. */
+static void without_memory_the_window_stays(void)
+{
+    struct vb_random random = {.key = {7}};
+    struct vb_keys keys = {.entries = 8 * VB_MR_WINDOW};
+    uint32_t index;
+
+    for (int allocation = 0; allocation < 2; ++allocation) {
+        starved_after(allocation);
+        CHECK_EQ(vb_keys_take(&keys, &random, &index), -ENOMEM);
+        CHECK(starved_end());
+    }
+    for (uint32_t i = 1; i < VB_MR_WINDOW; ++i) {
+        starved_after(i == 1 ? 9 : 0);
+        CHECK_EQ(vb_keys_take(&keys, &random, &index), 0);
+        starved_end();
+        CHECK_EQ(keys.window, VB_MR_WINDOW);
+    }
+    starved_after(0);
+    CHECK_EQ(vb_keys_take(&keys, &random, &index), -ENOMEM);
+    CHECK(starved_end());
+    CHECK_EQ(vb_keys_take(&keys, &random, &index), 0);
+    CHECK_EQ(keys.window, 2 * VB_MR_WINDOW);
+    vb_keys_free(&keys);
+}
+
 int main(void)
 {
     RUN(the_generator_is_siphash);
@@ -250,6 +277,7 @@ int main(void)
     RUN(key_zero_names_nothing);
     RUN(entries_are_given_out_once);
     RUN(half_of_a_small_table_is_given_out);
+    RUN(without_memory_the_window_stays);
     RUN(a_million_registrations);
     return 0;
 }
