@@ -2,6 +2,7 @@
 /* What may be under way at the same time: window, READ resources, fence, credits, coalescing. */
 #include "check.h"
 #include "fabric.h"
+#include "transport/transport.h"
 #include "transport/credits.h"
 #include "wire/opcode.h"
 
@@ -103,6 +104,29 @@ static void replies_leave_in_the_order_of_requests(void)
     }
     CHECK_EQ(fabric_counters(&fabric, 0)->lost_responses, 0);
     fabric_close(&fabric);
+}
+
+/* At least one packet, and at most half of what PSNs tell apart: a READ may need as much again. */
+static void the_window_is_what_its_bytes_hold(void)
+{
+    static const struct {
+        uint32_t bytes, packets;
+    } cases[] = {{1, 1},
+                 {1023, 1},
+                 {1024, 1},
+                 {2048, 2},
+                 {1 << 20, 1 << 10},
+                 {(1u << 31) - 1, (1 << 21) - 1},
+                 {1u << 31, 1 << 21},
+                 {UINT32_MAX, 1 << 21}};
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); ++i) {
+        struct fabric_options faults = {.seed = 1, .engine = {.window_bytes = cases[i].bytes}};
+
+        begin_with(faults, fabric_defaults());
+        CHECK_EQ(qp[0]->endpoint->window, cases[i].packets);
+        fabric_close(&fabric);
+    }
 }
 
 static void the_window_bounds_what_is_in_flight(void)
@@ -348,6 +372,7 @@ int main(void)
     RUN(never_more_reads_than_agreed);
     RUN(a_fenced_request_waits_for_reads);
     RUN(replies_leave_in_the_order_of_requests);
+    RUN(the_window_is_what_its_bytes_hold);
     RUN(the_window_bounds_what_is_in_flight);
     RUN(acknowledgements_are_coalesced);
     RUN(a_message_number_counts_messages);
