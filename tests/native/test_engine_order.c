@@ -2,8 +2,8 @@
 /* What may be under way at the same time: window, READ resources, fence, credits, coalescing. */
 #include "check.h"
 #include "fabric.h"
-#include "transport/transport.h"
 #include "transport/credits.h"
+#include "transport/transport.h"
 #include "wire/opcode.h"
 
 static struct fabric fabric;
