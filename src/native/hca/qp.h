@@ -127,8 +127,7 @@ struct vb_verbs_qp {
 
     struct vb_biased_lock rq_lock; /* held by who posts receives or flushes them */
     struct vb_mr_seen rq_region;   /* the region that posted buffers were last in; under rq_lock */
-    uint8_t *rq_ring;
-    uint8_t *rq_stage;
+    uint32_t rq_ring, rq_stage;    /* places in the segment, in lines of VB_LINE bytes; 0: none */
     void *sq_store;
 
     struct vb_qp *real; /* of a handle of an XRC target QP (struct vb_xrc_handle): that target QP */
