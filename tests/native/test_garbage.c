@@ -329,6 +329,8 @@ static void restore(struct vb_segment_header *header, const struct vb_segment_he
     memcpy(header, was, offsetof(__typeof__(*was), evidence_next));
     memcpy(header->port, was->port, sizeof(header->port));
     header->mr_mask = was->mr_mask;
+    header->watched = was->watched;
+    header->device = was->device;
 }
 
 static void is_hostile(int socket)
