@@ -399,7 +399,8 @@ static void what_is_wrong_with_a_port_or_a_switch_is_told(void)
     CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     port = port_to(&fixture, 2);
     WITH(port->traffic.dropped[VB_WORLD_DROP_HEADROOM], 1, expect_wrong_always("is too small"));
-    WITH(port->reserved_rate, port->rate + 1, expect_wrong_always("has promised more than its rate"));
+    WITH(port->reserved_rate, port->rate + 1,
+         expect_wrong_always("has promised more than its rate"));
     WITH(port->flight_first, 0, expect_wrong_at_rest("still has packets on its link"));
     fixture.sw->buffer = 1000;
     WITH(fixture.sw->used, 1001, expect_wrong_always("node 0 holds more than its buffer"));
