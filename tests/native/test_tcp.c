@@ -289,13 +289,13 @@ static void a_receiver_without_memory_says_so(void)
 
     config = vb_tcp_defaults();
     open_stream(VB_TCP_RENO, 1000);
-    for (uint64_t island = 0; island < 5; ++island) {
-        segment.number = 2 + 2 * island;
+    for (uint64_t run = 0; run < 5; ++run) {
+        segment.number = 2 + 2 * run;
         starved_after(0);
-        CHECK_EQ(deliver(&segment, false, ack), island % 4 ? 1 : -ENOMEM);
+        CHECK_EQ(deliver(&segment, false, ack), run % 4 ? 1 : -ENOMEM);
         if (starved_end())
             CHECK_EQ(deliver(&segment, false, ack), 1);
-        CHECK_EQ(receiver.islands, island + 1);
+        CHECK_EQ(receiver.runs, run + 1);
     }
     close_stream();
 }

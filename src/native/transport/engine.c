@@ -579,8 +579,8 @@ static VB_COLD void engine_drop_partition(const struct vb_incoming *in)
     const struct vb_evidence seen = {
         .check = VB_CHECK_PARTITION,
         .side = VB_SIDE_RESPONDER,
-        .count = (uint32_t)in->bth.pkey << 16 | qp->pkey,
-        .qp_num = qp->dest_qp_num,
+        .count = (uint32_t)in->bth.pkey << 16 | vb_qp_pkey(qp),
+        .qp_num = vb_qp_dest(qp),
         .peer_qp_num = qp->qp_num,
         .psn = in->bth.psn,
     };
