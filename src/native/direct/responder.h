@@ -84,8 +84,6 @@ static inline enum ibv_wc_status vb_direct_deliver_end(struct vb_connection *to,
     struct vb_qp_shared *remote = to->remote;
     unsigned pushed = vb_cqe_publish(to->qp->context->adapter, taken->cq, entry, solicited);
 
-    /* It is the wrong line at the ring's end, which costs little. */
-    atomic_store_explicit(&vb_verbs_qp_of(to->qp)->next_line, entry + 1, memory_order_relaxed);
     if (remote->srq)
         atomic_store_explicit(&remote->srq_inflight, 0, memory_order_release);
     else

@@ -154,28 +154,12 @@ static int alloc_send_queue(struct vb_qp *qp)
     return 0;
 }
 
-/* Takes memory of the segment: the place in lines, or 0 where there is none. */
-static uint32_t qp_alloc_lines(const struct vb_qp *qp, size_t size)
-{
-    struct vb_heap *segment = qp->context->adapter->segment;
-    const void *at = vb_memory_heap_alloc(segment, size, VB_LINE);
-
-    return at ? (uint32_t)(vb_memory_heap_offset(segment, at) / VB_LINE) : 0;
-}
-
-static void qp_free_lines(const struct vb_qp *qp, uint32_t lines)
-{
-    const struct vb_adapter *adapter = qp->context->adapter;
-
-    if (lines)
-        vb_memory_heap_free(adapter->segment, adapter->self.base + (size_t)lines * VB_LINE);
-}
-
 static int alloc_recv_ring(struct vb_qp *qp)
 {
     size_t count = vb_round_up_pow2(qp->cap.max_recv_wr);
 
-    qp->verbs->rq_ring = qp_alloc_lines(qp, count << vb_recv_stride_log2(qp->cap.max_recv_sge));
+    qp->verbs->rq_ring = vb_memory_heap_alloc(
+        qp->context->adapter->segment, count << vb_recv_stride_log2(qp->cap.max_recv_sge), VB_LINE);
     return qp->verbs->rq_ring ? 0 : -ENOMEM;
 }
 
@@ -188,8 +172,9 @@ void vb_qp_stage(struct vb_qp *qp)
     if (vb_memory_heap_used(segment) >
         vb_memory_heap_size(segment) / 2) /* the rest is for what must be had */
         return;
-    qp->verbs->rq_stage = qp_alloc_lines(qp, VB_STAGE_SLOTS * VB_STAGE_BYTES);
-    qp->shared->rq_stage = (uint64_t)qp->verbs->rq_stage * VB_LINE;
+    qp->verbs->rq_stage = vb_memory_heap_alloc(segment, VB_STAGE_SLOTS * VB_STAGE_BYTES, VB_LINE);
+    qp->shared->rq_stage =
+        qp->verbs->rq_stage ? vb_memory_heap_offset(segment, qp->verbs->rq_stage) : 0;
 }
 
 /*
@@ -231,7 +216,7 @@ static void qp_share(struct vb_qp *qp)
     shared->recv_cq = (uint16_t)(qp->recv_cq ? qp->recv_cq->index : 0);
     shared->srq = (uint16_t)(qp->srq ? qp->srq->index + 1 : 0);
     shared->rq_mask = vb_round_up_pow2(qp->cap.max_recv_wr) - 1;
-    shared->rq_ring = (uint64_t)qp->verbs->rq_ring * VB_LINE;
+    shared->rq_ring = vb_memory_heap_offset(adapter->segment, qp->verbs->rq_ring);
     shared->rq_stride_log2 = (uint8_t)vb_recv_stride_log2(qp->cap.max_recv_sge);
     qp->shared = shared;
     qp->carrier = &vb_uncarried;
@@ -271,8 +256,8 @@ static void qp_use(struct vb_qp *qp, int by)
 
 static void qp_free_qp(struct vb_qp *qp)
 {
-    qp_free_lines(qp, qp->verbs->rq_ring);
-    qp_free_lines(qp, qp->verbs->rq_stage);
+    vb_memory_heap_free(qp->context->adapter->segment, qp->verbs->rq_ring);
+    vb_memory_heap_free(qp->context->adapter->segment, qp->verbs->rq_stage);
     vb_pd_memory_free(qp->pd, qp->sq, VB_RESOURCE_SEND_QUEUE, qp->sq_own);
     vb_pd_memory_free(qp->pd, qp->verbs->sq_store, VB_RESOURCE_SEND_QUEUE, qp->sq_store_own);
     free(qp->verbs->pace);

@@ -15,7 +15,6 @@
 #include "hca/mr.h"
 #include "hca/pace.h"
 #include "hca/srq.h"
-#include "memory/prefetch.h"
 
 struct vb_connection;
 struct vb_endpoint;
@@ -114,11 +113,7 @@ struct vb_verbs_qp {
 
     /* written by the carriers: */
     struct vb_connection *connection; /* of the direct carrier; NULL before it has had the QP */
-    /* Another process's cache line that the next request is expected to write first, or NULL. It is
-     * asked for as soon as a request is posted, or a receive, since an answer often follows that.
-     */
-    _Atomic(const void *) next_line;
-    uint32_t rounds_seen; /* send_cq->rounds when the retry thread last looked */
+    uint32_t rounds_seen;             /* send_cq->rounds when the retry thread last looked */
     atomic_bool attended;
     atomic_bool polls_port;       /* both CQs' `waiting` count it: polls make progress for it */
     _Atomic uint16_t logged_lost; /* UD: causes of lost datagrams that the log has (lost.h) */
@@ -127,7 +122,8 @@ struct vb_verbs_qp {
 
     struct vb_biased_lock rq_lock; /* held by who posts receives or flushes them */
     struct vb_mr_seen rq_region;   /* the region that posted buffers were last in; under rq_lock */
-    uint32_t rq_ring, rq_stage;    /* places in the segment, in lines of VB_LINE bytes; 0: none */
+    uint8_t *rq_ring;
+    uint8_t *rq_stage;
     void *sq_store;
 
     struct vb_qp *real; /* of a handle of an XRC target QP (struct vb_xrc_handle): that target QP */
@@ -152,12 +148,6 @@ static inline struct vb_qp *vb_qp_of(const struct ibv_qp *ibv)
 static inline struct vb_verbs_qp *vb_verbs_qp_of(const struct vb_qp *qp)
 {
     return (struct vb_verbs_qp *)((char *)(uintptr_t)qp - offsetof(struct vb_verbs_qp, qp));
-}
-
-static inline void vb_qp_expect_line(const struct vb_qp *qp)
-{
-    vb_memory_prefetch_to_write(
-        atomic_load_explicit(&vb_verbs_qp_of(qp)->next_line, memory_order_relaxed));
 }
 
 /* Makes, and destroys, a QP that is in no context's list of objects. */

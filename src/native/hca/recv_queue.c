@@ -221,7 +221,6 @@ int vb_post_recv(struct vb_qp *qp, struct ibv_recv_wr *wr, struct ibv_recv_wr **
         *bad = wr;
         return recv_queue_decline_state(qp);
     }
-    vb_qp_expect_line(qp);
     vb_biased_acquire(lock, VB_RANK_RQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = recv_queue_post_one(qp, wr);

@@ -520,7 +520,6 @@ static inline __attribute__((always_inline)) int post_list(struct vb_qp *qp, str
 {
     int error = 0;
 
-    vb_qp_expect_line(qp);
     vb_biased_acquire(&qp->shared->sq_lock, VB_RANK_SQ, qp->context->adapter->instance, true);
     for (; wr; wr = wr->next) {
         error = send_queue_post_one(qp, wr, staged);
