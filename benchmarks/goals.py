@@ -300,7 +300,7 @@ def fabric() -> Iterator[Goal]:
     ours = FabricRun("packets", "packet_bytes", "sim.World", Unit.BYTES)
     yield Goal(section, "memory for each packet on its way", ours, None, 64.0, Better.LOWER)
     ours = FabricRun("connections", "qp_bytes", "sim.World", Unit.BYTES)
-    yield Goal(section, "memory for each queue pair", ours, None, 1100.0, Better.LOWER)
+    yield Goal(section, "memory for each queue pair", ours, None, 1024.0, Better.LOWER)
     for value, what in (("ping_pong", "each answered"), ("stream", "a stream")):
         ours = FabricRun("programs", value, "aio.AsyncQP", Unit.MILLIONS, scale=1e-6)
         yield Goal(section, f"messages of Python programs, {what}", ours, None, 0.1, quick=True)

@@ -130,7 +130,7 @@ void vb_direct_later_expire(struct vb_direct *direct)
     uint64_t now = vb_direct_now(), count;
     struct vb_due *due;
 
-    eventfd_read(later->timer_fd, &count);
+    eventfd_read(later->timer_fd, &count); /* a timer's is read in the same way */
     vb_lock_take(&later->mutex);
     while ((due = later_take_due(later, now))) {
         vb_lock_release(&later->mutex);

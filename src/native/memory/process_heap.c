@@ -16,12 +16,17 @@ static size_t wanted;
 
 static void process_heap_before_fork(void)
 {
-    if (vb_memory_heap_fork_prepare(process_heap) == -ENOMEM)
-        dprintf(STDERR_FILENO,
-                "verbena: %.15s[%d]: not enough memory to copy the shared heap for a forked child: "
-                "the child shares it with its parent (use posix_spawn or vfork, or free memory "
-                "first)\n",
-                program_invocation_short_name, (int)getpid());
+    char line[256]; /* without dprintf, which may allocate: there is no memory */
+    int length;
+
+    if (vb_memory_heap_fork_prepare(process_heap) != -ENOMEM)
+        return;
+    length = snprintf(line, sizeof(line),
+                      "verbena: %.15s[%d]: not enough memory to copy the shared heap for a forked "
+                      "child: the child shares it with its parent (use posix_spawn or vfork, or "
+                      "free memory first)\n",
+                      program_invocation_short_name, (int)getpid());
+    (void)!write(STDERR_FILENO, line, (size_t)length); /* where nobody listens, nothing helps */
 }
 
 static void process_heap_after_fork_in_parent(void)

@@ -188,11 +188,12 @@ static bool address_drain(int fd)
 {
     uint8_t message[8192];
     bool any = false;
+    ssize_t length;
 
-    while (recv(fd, message, sizeof(message), MSG_DONTWAIT) > 0 || errno == ENOBUFS) {
-        any = true;
-        errno = 0;
-    }
+    do {
+        length = recv(fd, message, sizeof(message), MSG_DONTWAIT);
+        any |= length > 0 || (length < 0 && errno == ENOBUFS);
+    } while (length > 0 || (length < 0 && (errno == ENOBUFS || errno == EINTR)));
     return any;
 }
 
