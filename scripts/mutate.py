@@ -363,6 +363,17 @@ def verdict(change: Change, known: dict[str, list[str]], seconds: float) -> str 
         path.write_text(whole)
 
 
+def sources_in(only: Sequence[str] | None, known: dict[str, list[str]]) -> dict[str, str]:
+    """The text of each C file by its path; of these rooms, or of all without a list.
+
+    Raises SystemExit, if the table of docs/development.md has no such room."""
+    if unknown := set(only or ()) - set(known):
+        sys.exit(f"No such room in docs/development.md: {', '.join(sorted(unknown))}")
+    paths = [str(path.relative_to(ROOT)) for path in (ROOT / "src/native").rglob("*.c")]
+    wanted = [one for one in paths if not only or rooms.room_of(one, known) in only]
+    return {one: (ROOT / one).read_text() for one in wanted}
+
+
 def page(
     seed: int,
     results: list[tuple[Change, str | None]],
@@ -407,6 +418,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-n", type=int, default=60, help="how many changes (default: 60)")
     parser.add_argument("--seed", type=int, default=1, help="which ones (default: 1)")
+    parser.add_argument(
+        "--room", action="append", help="only there, as in src/native/event; may be repeated"
+    )
     parser.add_argument("--minutes", type=float, help="begin no change after that time")
     parser.add_argument(
         "--seconds",
@@ -418,7 +432,7 @@ def main() -> None:
     given = parser.parse_args()
     known = rooms.rooms()
     without = left_out(LEFT_OUT.read_text())
-    sources = {str(p.relative_to(ROOT)): p.read_text() for p in (ROOT / "src/native").rglob("*.c")}
+    sources = sources_in(given.room, known)
     chosen = choose(sources, given.n, given.seed, known, without)
     TREE.mkdir(parents=True, exist_ok=True)
     begun = time.monotonic()
