@@ -106,7 +106,8 @@ def test_survivors_stand_apart_from_what_was_noticed(mutate):
 def test_a_run_can_be_for_single_rooms(mutate):
     everything = mutate.rooms.rooms()
     paths = mutate.sources_in(["src/native/lock"], everything)
-    assert paths and all(one.startswith("src/native/lock/") for one in paths)
+    assert paths
+    assert all(one.startswith("src/native/lock/") for one in paths)
     assert len(mutate.sources_in(None, everything)) > len(paths)
-    with pytest.raises(SystemExit, match="No such room.*: src/native/nowhere"):
+    with pytest.raises(SystemExit, match=r"No such room.*: src/native/nowhere"):
         mutate.sources_in(["src/native/nowhere"], everything)
