@@ -24,6 +24,7 @@ import sysconfig
 import time
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -321,8 +322,10 @@ def failure_of(program: str, settings: dict[str, str] | None = None) -> str | No
         try:
             status = process.wait(SECONDS)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
             return f"{program} did not end"
+        finally:  # a test that failed may leave children behind, which would run for ever
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
     return None if status in (0, SKIPPED) else program
 
 
