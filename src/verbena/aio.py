@@ -171,7 +171,8 @@ class AsyncCQ:
             self._sends -= 1
         else:
             self._receives -= 1
-        self._post_queued()
+        if self._queued:
+            self._post_queued()
 
     def __enter__(self) -> Self:
         return self
@@ -289,7 +290,6 @@ class _Next(Step):
     __slots__ = ("_acq",)
 
     def __init__(self, acq: AsyncCQ) -> None:
-        super().__init__()
         self._acq = acq
 
     def __await__(self) -> Steps:
@@ -312,7 +312,6 @@ class Operation(Step):
     )
 
     def __init__(self, acq: AsyncCQ, aqp: AsyncQP | None, kept: object, length: int | None) -> None:
-        super().__init__()
         self.token = next(_tokens)  # its wr_id
         self.posted = False
         self._acq = acq
@@ -510,9 +509,11 @@ class AsyncQP:
         if self.send_cq._reader.loop is not None:
             self.send_cq._reader.check()
         operation = Operation(self.send_cq, self, kept, length)
-        if not self._has_room():
+        has_room = self._has_room()
+        if not has_room:
             self.send_cq.poll()
-        if self._backlog or not self._has_room():
+            has_room = self._has_room()
+        if self._backlog or not has_room:
             return operation, self._later(operation, post)
         self.send_cq._check()
         return operation, post

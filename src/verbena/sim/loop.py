@@ -157,7 +157,9 @@ class Loop(Duties):
             self._turns = 0
             self._pass_time()
         until = 0 if self._stopping else timers.first() if timers.heap else None
-        self._pass_until(until)
+        why = self._attachments.gather(ready, until)
+        if why != "readable" and why != "time":
+            self._pass_further(why, until)
         if timers.heap:
             ready.extend(timers.take(self._attachments.now))
         for _ in range(len(ready)):
@@ -178,15 +180,17 @@ class Loop(Duties):
 
     # ---- time ----
 
-    def _pass_until(self, until: int | None) -> None:
-        """Let the world run until a callback is ready or until a time in ps. None: no timer is set.
+    def _pass_further(self, why: str, until: int | None) -> None:
+        """Let the world run on until a callback is ready or until a time in ps, if it can.
 
-        Raises Deadlock if neither can happen.
+        ``why`` it ended is "events" if it can. Raises Deadlock if it cannot, and if nothing comes
+        of it.
         """
         since = self._attachments.now
-        while (why := self._attachments.gather(self._ready, until)) == "events":
+        while why == "events":
             if self._attachments.now - since >= PATIENCE and (endless := endless_waits(self.hosts)):
                 raise Deadlock(deadlock_text(self, self.hosts, "endless") + endless)
+            why = self._attachments.gather(self._ready, until)
         if why != "readable" and why != "time":
             raise Deadlock(deadlock_text(self, self.hosts, why))
 
