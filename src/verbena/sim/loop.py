@@ -157,11 +157,13 @@ class Loop(Duties):
             self._turns = 0
             self._pass_time()
         until = 0 if self._stopping else timers.first() if timers.heap else None
-        why = self._attachments.gather(ready, until)
+        attachments = self._attachments
+        since = attachments.now
+        why = attachments.gather(ready, until)
         if why != "readable" and why != "time":
-            self._pass_further(why, until)
+            self._pass_further(since, why, until)
         if timers.heap:
-            ready.extend(timers.take(self._attachments.now))
+            ready.extend(timers.take(attachments.now))
         for _ in range(len(ready)):
             callback = ready.popleft()
             if callback.function is not None:
@@ -180,13 +182,12 @@ class Loop(Duties):
 
     # ---- time ----
 
-    def _pass_further(self, why: str, until: int | None) -> None:
+    def _pass_further(self, since: int, why: str, until: int | None) -> None:
         """Let the world run on until a callback is ready or until a time in ps, if it can.
 
-        ``why`` it ended is "events" if it can. Raises Deadlock if it cannot, and if nothing comes
-        of it.
+        It has run from ``since``, and ended for the reason ``why``: "events" if it can run on.
+        Raises Deadlock if it cannot, and if nothing comes of it.
         """
-        since = self._attachments.now
         while why == "events":
             if self._attachments.now - since >= PATIENCE and (endless := endless_waits(self.hosts)):
                 raise Deadlock(deadlock_text(self, self.hosts, "endless") + endless)
