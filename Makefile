@@ -22,6 +22,8 @@ TESTS ?=
 SOAK ?=
 # make validate VALIDATE="--only V3 P7", or "--seed 2"
 VALIDATE ?=
+# Interpreters for make pythons: make pythons PYTHONS="python3.12 python3.13"
+PYTHONS ?=
 # Arguments for pytest, of `make model`: make model MODEL="--hypothesis-seed=7 -k roce"
 MODEL ?=
 # Arguments of scripts/mutate.py: make mutation MUTATION="-n 10 --seed 2"
@@ -40,7 +42,7 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test model validate bench lint format generated compatibility latest docs worlds soak mutation sanitize sanitize-threads wheel wheel-portable clean FORCE
+.PHONY: help setup demo test model pythons validate bench lint format generated compatibility latest docs worlds soak mutation sanitize sanitize-threads wheel wheel-portable clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -57,6 +59,9 @@ test: setup lint build/stamps/docs-venv ## Lint, then the whole test-suite
 model: setup ## Hundreds of random programs, in the model of verbs and in the core
 	seed=$$RANDOM; echo "make model MODEL=--hypothesis-seed=$$seed"; \
 	VERBENA_MODEL_EXAMPLES=$${VERBENA_MODEL_EXAMPLES:-300} $(PYTEST) tests/model --hypothesis-seed=$$seed $(MODEL)
+
+pythons: ## The tests of asyncio programs with other interpreters: PYTHONS="python3.12 python3.13"
+	scripts/pythons.sh $(PYTHONS)
 
 validate: build/stamps/installed ## Compare the simulated fabric with laws and published results; writes docs/validation.md
 	$(VENV)/bin/python -m tests.validation $(VALIDATE)

@@ -171,7 +171,8 @@ class AsyncCQ:
             self._sends -= 1
         else:
             self._receives -= 1
-        self._post_queued()
+        if self._queued:
+            self._post_queued()
 
     def __enter__(self) -> Self:
         return self
@@ -192,6 +193,11 @@ class AsyncCQ:
         """
         if self._reader.loop is not None:
             self._reader.check()
+        return self._take()
+
+    def _take(self) -> bool:
+        """Do as ``poll``, in the thread of the loop that uses this: the check is a system call in
+        Python 3.11, and a fifth of a message's time."""
         found = False
         while True:
             try:
@@ -215,7 +221,7 @@ class AsyncCQ:
     def _on_event(self) -> None:
         try:
             self._channel.drain()
-            self.poll()
+            self._take()
             if self._awaited or self._arrivals:
                 self._arm()
         except VerbsError as error:
@@ -224,7 +230,7 @@ class AsyncCQ:
     def _arm(self) -> None:
         """Arm the CQ. After this every completion that was not taken yet makes an event."""
         self.cq.req_notify()
-        while self.poll():  # a completion from before the arming makes no event
+        while self._take():  # a completion from before the arming makes no event
             self.cq.req_notify()
 
     def _start_waiting(self) -> asyncio.AbstractEventLoop:
@@ -284,7 +290,6 @@ class _Next(Step):
     __slots__ = ("_acq",)
 
     def __init__(self, acq: AsyncCQ) -> None:
-        super().__init__()
         self._acq = acq
 
     def __await__(self) -> Steps:
@@ -307,7 +312,6 @@ class Operation(Step):
     )
 
     def __init__(self, acq: AsyncCQ, aqp: AsyncQP | None, kept: object, length: int | None) -> None:
-        super().__init__()
         self.token = next(_tokens)  # its wr_id
         self.posted = False
         self._acq = acq
@@ -505,9 +509,11 @@ class AsyncQP:
         if self.send_cq._reader.loop is not None:
             self.send_cq._reader.check()
         operation = Operation(self.send_cq, self, kept, length)
-        if not self._has_room():
+        has_room = self._has_room()
+        if not has_room:
             self.send_cq.poll()
-        if self._backlog or not self._has_room():
+            has_room = self._has_room()
+        if self._backlog or not has_room:
             return operation, self._later(operation, post)
         self.send_cq._check()
         return operation, post

@@ -112,8 +112,8 @@ class Step(Coroutine[asyncio.Future[None] | None, None, WC]):
 
     __slots__ = ("_stepping",)
 
-    def __init__(self) -> None:
-        self._stepping: dict[object, Steps] = {}  # by task
+    # By task. It is made with the first of them: most are awaited, and never stepped.
+    _stepping: dict[object, Steps]
 
     def send(self, value: None, /) -> asyncio.Future[None] | None:
         """Start or continue, as a task does."""
@@ -129,6 +129,8 @@ class Step(Coroutine[asyncio.Future[None] | None, None, WC]):
         """Step the running task. Several tasks may await one Step; each has a generator of its
         own."""
         task = _current_task()
+        if not hasattr(self, "_stepping"):
+            self._stepping = {}
         if task not in self._stepping:
             self._stepping[task] = self.__await__()
         try:
@@ -139,7 +141,7 @@ class Step(Coroutine[asyncio.Future[None] | None, None, WC]):
 
     def close(self) -> None:
         """End the waits of the tasks that step it. A request that was posted stays posted."""
-        while self._stepping:
+        while getattr(self, "_stepping", None):
             self._stepping.popitem()[1].close()
 
 

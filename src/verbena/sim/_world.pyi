@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
 
-from asyncio import Handle
 from collections.abc import Callable, Iterable, Mapping, MutableSequence, Sequence
 from os import PathLike
 from typing import Any
@@ -9,6 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verbena.verbs import CompChannel
+
+from .callbacks import Callback
 
 EVENT: np.dtype[np.void]
 """Dtype of an event of a flow: its time in ps, and the flow's number (``congestion_log``)."""
@@ -503,16 +504,16 @@ class Attachments:
         """
     def set_looped(self, looped: bool) -> None:
         """Say whether an event loop lets time pass. If none does, polling lets time pass."""
-    def watch(self, fd: int, reader: Handle) -> None:
+    def watch(self, fd: int, reader: Callback) -> None:
         """Have ``gather`` return ``reader`` when this descriptor becomes readable.
 
         Raises KeyError for a descriptor that programs may not wait for, and VerbsError (ENOMEM).
         """
-    def unwatch(self, fd: int) -> Handle | None:
+    def unwatch(self, fd: int) -> Callback | None:
         """Stop to watch a descriptor. Returns its reader, or None."""
     def watched(self) -> list[int]:
         """Return the descriptors that are watched."""
-    def gather(self, ready: MutableSequence[Handle], until: int | None = None) -> str:
+    def gather(self, ready: MutableSequence[Callback], until: int | None = None) -> str:
         """Append to ``ready`` the readers of descriptors that are readable.
 
         If there are none, process the world's events until there is one, or until the time

@@ -20,6 +20,7 @@ from .arguments import check_programs, require, run_settings, unknown_name
 from .build import build, host_ports
 from .errors import Deadlock, Interrupted
 from .hosts import Host, Hosts, PKeys
+from .lacking import running_loop
 from .loop import PS, Loop
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ def run(
     check_programs(programs)
     _check_keywords(world)
     given = run_settings(until=until, control_delay=control_delay, background=background, seed=seed)
-    if asyncio._get_running_loop() is not None:
+    if running_loop() is not None:
         raise RuntimeError(
             "sim.run has an event loop of its own, and one runs here already: in a notebook,"
             " await asyncio.to_thread(sim.run, programs, fabric)"

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The text of ``Deadlock``: which tasks of an event loop wait, and where in their programs.
+
+``loop.Loop`` asks when nothing is left to happen. Tasks of ``sim.run`` itself are left out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+from .hosts import Hosts
+
+__all__ = ["deadlock_text", "endless_waits"]
+
+
+def deadlock_text(loop: asyncio.AbstractEventLoop, hosts: Hosts, why: str) -> str:
+    """Return why nothing happens any more, and a line for each task that waits."""
+    lines = [f"nothing is left to happen at {loop.time():.9f} s, and these tasks wait:"]
+    if why == "deadlock":
+        ports = ", ".join(f"port {port} of node {node}" for node, port in hosts.world.blocked())
+        lines[0] = f"at {loop.time():.9f} s packets wait for each other for ever ({ports}); tasks:"
+    elif why == "endless":
+        lines[0] = f"at {loop.time():.9f} s no request has completed for a minute; tasks:"
+    waiting = [task for task in asyncio.all_tasks(loop) if not _is_own(task)]
+    waiting.sort(key=asyncio.Task.get_name)
+    lines += [f"  {task.get_name()}: {_where(task)}" for task in waiting]
+    return "\n".join(lines)
+
+
+def endless_waits(hosts: Hosts) -> str:
+    """Return what the requests wait for, if every request in flight is retried for ever; or ""."""
+    if hosts.world.flows_left:
+        return ""
+    waits = [wait for one in hosts.contexts() for wait in (one.describe() or {}).get("waiting", ())]
+    if not waits or not all(wait["endless"] for wait in waits):
+        return ""
+    return "".join(f"\n  {wait['why']}" for wait in waits)
+
+
+def _is_own(task: asyncio.Task[Any]) -> bool:
+    """Return whether a task is one of ``sim.run`` itself, which runs the programs and waits for
+    them."""
+    return task.done() or task.get_name().startswith("world/")
+
+
+_LIBRARIES = (str(Path(asyncio.__file__).parent), str(Path(__file__).parent.parent))
+
+
+def _where(task: asyncio.Task[Any]) -> str:
+    """Return where in the program a task waits: the innermost frame that is not a library's."""
+    awaited: Any = task.get_coro()
+    found: FrameType | None = None
+    while awaited is not None:
+        frame = getattr(awaited, "cr_frame", None) or getattr(awaited, "gi_frame", None)
+        if frame is not None and (found is None or not _is_library(frame.f_code)):
+            found = frame
+        awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
+    if found is None:
+        return "it has not begun"
+    return f"{found.f_code.co_filename}:{found.f_lineno}, in {found.f_code.co_name}"
+
+
+def _is_library(code: CodeType) -> bool:
+    return code.co_filename.startswith(_LIBRARIES)
