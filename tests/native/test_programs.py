@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 SKIP_STATUS = 77
 SOURCES = sorted(
     str(path.relative_to(HERE).with_suffix(""))
-    for pattern in ("test_*.c", "dropin/test_*.c")
+    for pattern in ("test_*.c", "dropin/test_*.c", "preload/test_*.c")
     for path in HERE.glob(pattern)
 )
 
@@ -44,8 +44,10 @@ CORE_WATCHED = ["test_processes", "test_srq_in_hand"]  # which end.c then says t
 
 
 def elsewhere() -> list[str]:
-    """Programs that would only skip here: of a sanitized build none can measure its own memory."""
-    return [*ALONE_WATCHED, *(["test_roce_idle"] if SANITIZED else [])]
+    """Programs that would only skip here: of a sanitized build none can measure its own memory, and
+    malloc and dlsym are the sanitizer's."""
+    heap = [f"preload/test_{name}" for name in ("heap_calls", "parts_early", "parts_heap")]
+    return [*ALONE_WATCHED, *(["test_roce_idle", *heap] if SANITIZED else [])]
 
 
 @pytest.mark.timeout(600)  # the first one builds the core too
