@@ -286,11 +286,10 @@ static enum vb_dissect_error read_infiniband(struct reader *reader)
         return dissect_fail(reader, VB_DISSECT_LRH_NEXT, 1);
     if (packet->lrh.length * 4u + VB_VCRC != reader->end)
         return dissect_fail(reader, VB_DISSECT_LRH_LENGTH, 4);
-    packet->stack = VB_STACK_IB_LOCAL;
-    if (packet->lrh.next == VB_LRH_GRH_IS_NEXT) {
-        packet->stack = VB_STACK_IB_GLOBAL;
+    const bool is_global = packet->lrh.next == VB_LRH_GRH_IS_NEXT;
+    packet->stack = is_global ? VB_STACK_IB_GLOBAL : VB_STACK_IB_LOCAL;
+    if (is_global)
         TRY(read_grh(reader));
-    }
     reader->end -= VB_VCRC;
     TRY(read_transport(reader));
     memcpy(packet->vcrc, reader->bytes + reader->end, VB_VCRC);
