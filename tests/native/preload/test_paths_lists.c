@@ -383,6 +383,25 @@ static void test_files_without_proc(void)
     }
 }
 
+/* Descriptor 0 is one like others: a program may have closed its input. */
+static void test_the_first_descriptor(void)
+{
+    FILE *stream;
+    DIR *directory;
+
+    CHECK_EQ(close(STDIN_FILENO), 0);
+    CHECK_EQ(open(TREE_DEVICE "/node_type", O_RDONLY), 0);
+    CHECK_EQ(close(0), 0);
+    stream = fopen(TREE_DEVICE "/node_type", "r");
+    CHECK(stream && fileno(stream) == 0);
+    CHECK_EQ(fclose(stream), 0);
+    directory = opendir(TREE_DEVICE);
+    CHECK(directory && dirfd(directory) == 0);
+    CHECK(strcmp(readdir(directory)->d_name, ".") == 0);
+    CHECK(openat(0, "ports", O_RDONLY | O_DIRECTORY) > 0);
+    CHECK_EQ(closedir(directory), 0);
+}
+
 int main(void)
 {
     tree_begin();
@@ -396,5 +415,6 @@ int main(void)
     RUN(test_glob);
     RUN(test_entries_of_the_host);
     RUN(test_files_without_proc);
+    RUN(test_the_first_descriptor);
     return 0;
 }
