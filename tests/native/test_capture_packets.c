@@ -4,9 +4,11 @@
  * any, those that pass, and what becomes of those that cannot be written.
  */
 #include "check.h"
+#include "rules.h"
 #include "wire/dissect.h"
 #include "wire/icrc.h"
 #include "wrap/capture_message.h"
+#include "wrap/wrap.h"
 
 #include <stdio.h>
 #include <sys/resource.h>
@@ -534,6 +536,55 @@ static void test_arrivals(void)
     }
 }
 
+/* What a rule did stands before why the packet was refused; a packet of no rule has neither. */
+static void test_arrivals_that_pass_rules(void)
+{
+    static const struct {
+        const char *rules, *refused, *comment;
+        bool passes;
+    } all[] = {
+        {"", NULL, "", true},
+        {"", "dropped: unknown QP", "dropped: unknown QP", true},
+        {"corrupt dir=in icrc=good", NULL, "corrupted by the fault rule: corrupt dir=in icrc=good",
+         true},
+        {"corrupt dir=in icrc=good", "dropped: unknown QP",
+         "corrupted by the fault rule: corrupt dir=in icrc=good; dropped: unknown QP", true},
+        {"corrupt dir=in", NULL, "corrupted by the fault rule: corrupt dir=in", false},
+        {"drop dir=in", NULL, "dropped by the fault rule: drop dir=in", false},
+    };
+    const struct vb_capture_config config = {.path = FILE_NAME, .epoch = EPOCH};
+    const struct vb_wrap_frame facts = {.source_port = 5, .ip_id = 6, .may_fragment = true};
+
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        uint8_t bytes[VB_BTH + 8] = {0}, icrc[4];
+        struct vb_arrival arrival = {.bytes = bytes, .length = sizeof bytes};
+        struct vb_wrap_in in;
+        struct vb_wrap wrap;
+
+        vb_wire_bth_write(bytes, &(struct vb_bth){.opcode = VB_OP_SEND_ONLY, .psn = 9});
+        memcpy(arrival.sgid, ipv4.dgid, 16);
+        memcpy(arrival.dgid, ipv4.sgid, 16);
+        vb_wrap_init(&wrap);
+        unlink(FILE_NAME);
+        CHECK_EQ(vb_wrap_set_capture(&wrap, &config), 0);
+        CHECK_EQ(vb_wrap_set_fault(&wrap, rules_records(all[i].rules), NULL, 0), 0);
+        CHECK_EQ(vb_wrap_incoming(&wrap, &arrival, &facts, 7, &in), all[i].passes);
+        if (all[i].passes)
+            vb_wrap_received(&wrap, &in, all[i].refused, 7);
+        vb_wrap_refused(&wrap, &arrival, &facts, "wrong", 8);
+        vb_wrap_fini(&wrap);
+        read_file();
+        CHECK_EQ(got_count, 2);
+        CHECK(strcmp(got[0].comment, all[i].comment) == 0);
+        CHECK(strcmp(got[1].comment, "wrong") == 0 && got[1].time == EPOCH + 8);
+        CHECK(got[0].flags == 1 && got[0].time == EPOCH + 7);
+        CHECK(got[0].packet.udp.source_port == 5 && got[0].packet.ipv4.id == 6);
+        CHECK_EQ(got[0].packet.ipv4.fragment, 0);
+        vb_wire_dissect_icrc(&got[0].packet, got[0].bytes, icrc);
+        CHECK_EQ(memcmp(icrc, got[0].packet.icrc, 4) == 0, i != 4);
+    }
+}
+
 static void test_frames_that_are_given_as_bytes(void)
 {
     struct vb_capture *capture = opened(VB_CAPTURE_BYTES_LEAST);
@@ -643,6 +694,7 @@ int main(void)
     RUN(test_a_message_without_its_bytes);
     RUN(test_notes_stand_behind_reasons);
     RUN(test_arrivals);
+    RUN(test_arrivals_that_pass_rules);
     RUN(test_frames_that_are_given_as_bytes);
     RUN(test_who_hears_of_a_failure);
     RUN(test_problems_have_words);

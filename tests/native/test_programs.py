@@ -45,9 +45,10 @@ CORE_WATCHED = ["test_processes", "test_srq_in_hand"]  # which end.c then says t
 
 def elsewhere() -> list[str]:
     """Programs that would only skip here: of a sanitized build none can measure its own memory, and
-    malloc and dlsym are the sanitizer's."""
-    heap = [f"preload/test_{name}" for name in ("heap_calls", "parts_early", "parts_heap")]
-    return [*ALONE_WATCHED, *(["test_roce_idle", *heap] if SANITIZED else [])]
+    the functions that these stand in front of are the sanitizer's."""
+    in_front = ["heap_calls", "freed_blocks", "parts_early", "parts_heap", "parts_watch"]
+    sanitized = ["test_roce_idle", *(f"preload/test_{name}" for name in in_front)]
+    return [*ALONE_WATCHED, *(sanitized if SANITIZED else [])]
 
 
 @pytest.mark.timeout(600)  # the first one builds the core too
