@@ -273,6 +273,150 @@ static void test_refused_files(void)
     CHECK_EQ(problem("/dev/null"), -EINVAL);
 }
 
+/* A file's first page, and a second one whose words are given by their place. */
+static int problem_of(const uint32_t (*words)[2], size_t count)
+{
+    static uint8_t pages[2 * VB_CAPTURE_PAGE];
+    struct vb_capture_config config = {.path = "made"};
+    struct vb_capture *capture = NULL;
+    int error;
+
+    vb_wrap_capture_file_begin(pages);
+    vb_wrap_pcapng_filler(pages + VB_CAPTURE_PAGE, VB_CAPTURE_PAGE, 0);
+    for (size_t i = 0; i < count; ++i)
+        memcpy(pages + VB_CAPTURE_PAGE + words[i][0], &words[i][1], 4);
+    write_file("made", pages, sizeof(pages));
+    error = vb_wrap_capture_open(&config, &capture);
+    vb_wrap_capture_close(capture);
+    return error;
+}
+
+/* What a second page says of its block and of the filler at its end, and whether it is a capture's;
+ * the first half of a large packet is cut off. */
+static void test_second_pages(void)
+{
+    enum { LAST = VB_CAPTURE_PAGE - 4, PACKET = VB_PCAPNG_PACKET };
+    static const struct {
+        uint32_t words[3][2];
+        int error;
+        off_t pages;
+    } cases[] = {
+        {{{0, VB_PCAPNG_FILLER}}, 0, 2},
+        {{{0, PACKET}}, 0, 1},                     /* of a whole page */
+        {{{4, VB_CAPTURE_PAGE - 4}}, -EBADMSG, 2}, /* of another length */
+        {{{LAST, 12}}, -EBADMSG, 2},               /* too short */
+        {{{LAST, 0}}, -EBADMSG, 2},
+        {{{LAST - 15, VB_PCAPNG_FILLER}, {LAST, 15}}, -EBADMSG, 2}, /* no multiple of four */
+        {{{VB_CAPTURE_PAGE - 16, VB_PCAPNG_FILLER}, {VB_CAPTURE_PAGE - 12, 16}, {LAST, 16}}, 0, 2},
+        {{{LAST, VB_CAPTURE_PAIR + 4}}, -EBADMSG, 2}, /* before the file */
+        {{{LAST, 4 * VB_CAPTURE_PAGE}}, -EBADMSG, 2},
+        {{{0, PACKET}, {4, VB_CAPTURE_PAGE - 16}, {LAST, 0}}, -EBADMSG, 2}, /* it fits a page */
+        {{{0, PACKET}, {4, VB_CAPTURE_PAGE - 12}, {LAST, 0}}, 0, 1},
+        {{{0, PACKET}, {4, VB_CAPTURE_BLOCK}, {LAST, 0}}, 0, 1},
+        {{{0, PACKET}, {4, VB_CAPTURE_BLOCK + 4}, {LAST, 0}}, -EBADMSG, 2},
+        {{{0, VB_PCAPNG_INTERFACE}, {4, VB_CAPTURE_PAGE}, {LAST, 0}}, -EBADMSG, 2},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); ++i) {
+        size_t count = 1, size;
+
+        while (count < 3 && cases[i].words[count][0])
+            ++count;
+        if (problem_of(cases[i].words, count) != cases[i].error)
+            fprintf(stderr, "second page %zu\n", i);
+        CHECK_EQ(problem_of(cases[i].words, count), cases[i].error);
+        free(contents("made", &size));
+        CHECK_EQ(size, (size_t)cases[i].pages * VB_CAPTURE_PAGE);
+    }
+}
+
+/* The first page as the draft has it (draft-ietf-opsawg-pcapng), in this machine's byte order. */
+static void test_the_first_page(void)
+{
+    static const uint32_t words[] = {
+        0x0a0d0d0a,  44,         0x1a2b3c4d, 1,  UINT32_MAX,
+        UINT32_MAX,                                  /* section, of unknown length */
+        7 << 16 | 4, 0x62726556, 0x00616e65, 0,  44, /* by "Verbena" */
+        1,           44,         1,          0,      /* Ethernet, whole packets */
+        8 << 16 | 2, 0x62726576, 0x30616e65,         /* "verbena0" */
+        1 << 16 | 9, 9,          0,          44,     /* nanoseconds */
+    };
+    uint8_t page[VB_CAPTURE_PAGE];
+
+    vb_wrap_capture_file_begin(page);
+    for (size_t i = 0; i < sizeof(words) / sizeof(*words); ++i) {
+        if (u32(page + 4 * i) != words[i])
+            fprintf(stderr, "word %zu: %x\n", i, u32(page + 4 * i));
+        CHECK_EQ(u32(page + 4 * i), words[i]);
+    }
+    CHECK_EQ(u32(page + sizeof(words)), VB_PCAPNG_FILLER);
+    CHECK_EQ(u32(page + sizeof(words) + 4), VB_CAPTURE_PAGE - sizeof(words));
+    for (size_t i = sizeof(words) + 8; i < VB_CAPTURE_PAGE - 4; ++i)
+        CHECK_EQ(page[i], 0);
+}
+
+/* Back to its first page, if it is a capture of ours and nobody keeps it. */
+static void test_a_capture_is_renewed(void)
+{
+    struct vb_capture *capture;
+    uint8_t zeros[VB_CAPTURE_PAGE] = {0};
+    size_t size;
+    int fd;
+
+    unlink(FILE_NAME);
+    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME), 0); /* made */
+    capture = opened(FILE_NAME, 0);
+    for (uint32_t i = 0; i < 100; ++i)
+        put(capture, 1, i, 1000);
+    CHECK_EQ(walk(FILE_NAME, NULL, NULL), 100);
+    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME), 0);
+    CHECK_EQ(walk(FILE_NAME, NULL, NULL), 0);
+    free(contents(FILE_NAME, &size));
+    CHECK_EQ(size, VB_CAPTURE_PAGE);
+    put(capture, 1, 0, 10);
+    CHECK_EQ(walk(FILE_NAME, NULL, NULL), 1);
+    fd = open(FILE_NAME, O_RDWR | O_CLOEXEC);
+    CHECK_EQ(fcntl(fd, F_OFD_SETLK, &(struct flock){.l_type = F_WRLCK}), 0);
+    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME), -ETIMEDOUT);
+    close(fd);
+    CHECK_EQ(walk(FILE_NAME, NULL, NULL), 1);
+    vb_wrap_capture_close(capture);
+    write_file("foreign", zeros, sizeof(zeros));
+    CHECK_EQ(vb_wrap_capture_file_renew("foreign"), -EBADMSG);
+    free(contents("foreign", &size));
+    CHECK_EQ(size, sizeof(zeros));
+    CHECK_EQ(vb_wrap_capture_file_renew("."), -EISDIR);
+    for (int i = 0; i < 200; ++i) /* no descriptor stays open */
+        CHECK(vb_wrap_capture_file_renew(FILE_NAME) == 0 &&
+              vb_wrap_capture_file_renew("foreign") == -EBADMSG);
+    fd = open(FILE_NAME, O_RDONLY | O_CLOEXEC);
+    CHECK(fd >= 0 && fd < 100);
+    close(fd);
+}
+
+/* The number of a packet counts all that stand before it, whoever wrote them. */
+static void test_packets_are_numbered(void)
+{
+    static uint8_t block[VB_CAPTURE_PAIR];
+    uint32_t number;
+
+    unlink(FILE_NAME);
+    for (uint32_t i = 1; i < 60; ++i) {
+        struct vb_pcapng_packet packet = {.captured = i * 67 % 4200, .length = 5000};
+        int fd = vb_wrap_capture_file_open(FILE_NAME);
+
+        CHECK(fd >= 0);
+        CHECK_EQ(vb_wrap_capture_file_add(fd, block, vb_wrap_pcapng_packet(block, &packet), 100,
+                                          &number),
+                 0);
+        CHECK_EQ(number, i);
+        CHECK_EQ(vb_wrap_capture_file_add(fd, block, VB_CAPTURE_BLOCK + 1, 100, &number),
+                 -EMSGSIZE);
+        close(fd);
+        CHECK_EQ(walk(FILE_NAME, NULL, NULL), i);
+    }
+}
+
 /* The file stays whole, the program goes on, and what is missing is counted. */
 static void test_a_file_that_may_not_grow(void)
 {
@@ -674,6 +818,10 @@ int main(int argc, char **argv)
     RUN(test_bytes_to_keep);
     RUN(test_a_virtual_payload_is_a_length);
     RUN(test_refused_files);
+    RUN(test_second_pages);
+    RUN(test_the_first_page);
+    RUN(test_a_capture_is_renewed);
+    RUN(test_packets_are_numbered);
     RUN(test_a_file_that_may_not_grow);
     RUN(test_a_lock_that_is_never_released);
     RUN(test_a_forked_child_does_not_write);

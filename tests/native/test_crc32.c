@@ -3,6 +3,7 @@
 #include "check.h"
 #include "wire/crc32.h"
 
+#include <stdbool.h>
 #include <sys/mman.h>
 
 enum { SPACE = 1 << 14, GUARD = 64, GUARD_BYTE = 0xa5, ALIGNMENTS = 64 };
@@ -107,9 +108,68 @@ static void test_the_last_way_is_the_table(void)
     CHECK(strcmp(vb_wire_crc32_way(count - 1)->name, "table") == 0);
 }
 
+#if defined(__x86_64__)
+
+/* Is this word in the line of /proc/cpuinfo that begins so? */
+static bool cpu_says(const char *begin, const char *word)
+{
+    FILE *cpus = fopen("/proc/cpuinfo", "re");
+    char line[8192], spaced[32];
+    bool found = false;
+
+    CHECK(cpus);
+    snprintf(spaced, sizeof(spaced), " %s ", word);
+    while (!found && fgets(line, sizeof(line) - 1, cpus))
+        if (strncmp(line, begin, strlen(begin)) == 0) {
+            line[strcspn(line, "\n")] = ' ';
+            found = strstr(line, spaced) != NULL;
+        }
+    fclose(cpus);
+    return found;
+}
+
+static bool cpu_has(const char *const flags[])
+{
+    bool all = true;
+
+    for (; *flags; ++flags)
+        all &= cpu_says("flags", *flags);
+    return all;
+}
+
+/* The ways that the kernel's flags of the CPU allow, the fastest first. */
+static void test_the_ways_of_this_cpu(void)
+{
+    static const char *const with_16[] = {"pclmulqdq", "sse4_1", NULL};
+    static const char *const with_32[] = {"avx2", "vpclmulqdq", NULL};
+    static const char *const with_64[] = {"avx512bw", "avx512vl", "bmi2", NULL};
+    static const char *const with_affine[] = {"gfni", NULL};
+    const bool x16 = cpu_has(with_16), x32 = x16 && cpu_has(with_32);
+    const bool x64 = x32 && cpu_has(with_64), affine = x64 && cpu_has(with_affine);
+    const bool amd = cpu_says("vendor_id", "AuthenticAMD");
+    char expected[64] = "", found[64] = "";
+
+    strcat(expected, affine && amd ? "gfni " : "");
+    strcat(expected, x64 ? "avx512 " : "");
+    strcat(expected, affine && !amd ? "gfni " : "");
+    strcat(expected, x32 ? "avx2 " : "");
+    strcat(expected, x16 ? "pclmul " : "");
+    strcat(expected, "table ");
+    for (size_t i = 0; vb_wire_crc32_way(i); i++)
+        strcat(strcat(found, vb_wire_crc32_way(i)->name), " ");
+    if (strcmp(found, expected) != 0)
+        fprintf(stderr, "%s, not %s\n", found, expected);
+    CHECK(strcmp(found, expected) == 0);
+}
+
+#endif
+
 int main(void)
 {
     fill(3);
+#if defined(__x86_64__)
+    RUN(test_the_ways_of_this_cpu);
+#endif
     RUN(test_known_sums);
     RUN(test_the_last_way_is_the_table);
     for (size_t i = 0; vb_wire_crc32_way(i); i++) {

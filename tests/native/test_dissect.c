@@ -250,6 +250,250 @@ static void test_noise(void)
     }
 }
 
+/* ---- what is wrong, and where --------------------------------------------------------------- */
+
+enum { AT_IP = 14, AT_UDP = AT_IP + 20, PAYLOAD = 5 };
+
+/* Without VLANs and options, so that each header has one place. */
+static struct vb_dissection plain_packet(enum vb_stack stack, uint8_t opcode, uint32_t content)
+{
+    struct vb_dissection packet = any_packet(stack, opcode, content);
+
+    packet.ethernet.vlans = 0;
+    packet.ipv4.length -= (uint16_t)packet.ipv4.options.length;
+    packet.ipv4.options.length = packet.trailer.length = 0;
+    return packet;
+}
+
+static void expect_at(enum vb_stack stack, const uint8_t *bytes, uint32_t n,
+                      enum vb_dissect_error error, uint32_t offset)
+{
+    struct vb_dissection packet;
+    enum vb_dissect_error found = vb_wire_dissect(&packet, layer_of(stack), bytes, n);
+
+    if (found != error || packet.error_offset != offset)
+        fprintf(stderr, "%u bytes of stack %d: %s at %u, not %s at %u\n", n, stack,
+                vb_wire_dissect_error_name(found), packet.error_offset,
+                vb_wire_dissect_error_name(error), offset);
+    CHECK_EQ(found, error);
+    CHECK_EQ(packet.error_offset, offset);
+}
+
+/* A byte that becomes another, and what is found then. */
+static const struct {
+    enum vb_stack stack;
+    uint32_t at;
+    uint8_t byte;
+    enum vb_dissect_error error;
+    uint32_t offset;
+} damages[] = {
+    {VB_STACK_ROCE2_IPV4, 12, 0x12, VB_DISSECT_ETHERNET_TYPE, 12},
+    {VB_STACK_ROCE2_IPV4, AT_IP, 0x55, VB_DISSECT_IPV4_VERSION, AT_IP},
+    {VB_STACK_ROCE2_IPV4, AT_IP, 0x65, VB_DISSECT_IPV4_VERSION, AT_IP},
+    {VB_STACK_ROCE2_IPV4, AT_IP, 0x44, VB_DISSECT_IPV4_HEADER_LENGTH, AT_IP},
+    {VB_STACK_ROCE2_IPV4, AT_IP, 0x40, VB_DISSECT_IPV4_HEADER_LENGTH, AT_IP},
+    {VB_STACK_ROCE2_IPV4, AT_IP, 0x4f, VB_DISSECT_IPV4_SHORT, AT_IP},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 3, 19, VB_DISSECT_IPV4_LENGTH, AT_IP + 2},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 3, 53, VB_DISSECT_IPV4_LENGTH, AT_IP + 2},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 2, 1, VB_DISSECT_IPV4_LENGTH, AT_IP + 2},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 3, 20, VB_DISSECT_UDP_SHORT, AT_UDP},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 3, 27, VB_DISSECT_UDP_SHORT, AT_UDP},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 3, 28, VB_DISSECT_UDP_LENGTH, AT_UDP + 4},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 6, 0x20, VB_DISSECT_IPV4_FRAGMENT, AT_IP + 6},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 7, 1, VB_DISSECT_IPV4_FRAGMENT, AT_IP + 6},
+    {VB_STACK_ROCE2_IPV4, AT_IP + 9, 6, VB_DISSECT_IPV4_PROTOCOL, AT_IP + 9},
+    {VB_STACK_ROCE2_IPV4, AT_UDP + 3, 0xb8, VB_DISSECT_UDP_PORT, AT_UDP + 2},
+    {VB_STACK_ROCE2_IPV4, AT_UDP + 5, 31, VB_DISSECT_UDP_LENGTH, AT_UDP + 4},
+    {VB_STACK_ROCE2_IPV4, AT_UDP + 5, 33, VB_DISSECT_UDP_LENGTH, AT_UDP + 4},
+    {VB_STACK_ROCE2_IPV4, AT_UDP + 8, 0xff, VB_DISSECT_BTH_OPCODE, AT_UDP + 8},
+    {VB_STACK_ROCE2_IPV6, AT_IP, 0x45, VB_DISSECT_IPV6_VERSION, AT_IP},
+    {VB_STACK_ROCE2_IPV6, AT_IP + 5, 33, VB_DISSECT_IPV6_LENGTH, AT_IP + 4},
+    {VB_STACK_ROCE2_IPV6, AT_IP + 5, 7, VB_DISSECT_UDP_SHORT, AT_IP + 40},
+    {VB_STACK_ROCE2_IPV6, AT_IP + 5, 31, VB_DISSECT_UDP_LENGTH, AT_IP + 44},
+    {VB_STACK_ROCE2_IPV6, AT_IP + 6, 0x1b, VB_DISSECT_IPV6_NEXT_HEADER, AT_IP + 6},
+    {VB_STACK_ROCE2_IPV6, AT_IP + 43, 0xb8, VB_DISSECT_UDP_PORT, AT_IP + 42},
+    {VB_STACK_ROCE1, AT_IP, 0x45, VB_DISSECT_GRH_VERSION, AT_IP},
+    {VB_STACK_ROCE1, AT_IP + 5, 25, VB_DISSECT_GRH_LENGTH, AT_IP + 4},
+    {VB_STACK_ROCE1, AT_IP + 6, 17, VB_DISSECT_GRH_NEXT_HEADER, AT_IP + 6},
+    {VB_STACK_ROCE1, AT_IP + 5, 11, VB_DISSECT_BTH_SHORT, AT_IP + 40},
+    {VB_STACK_ROCE1, AT_IP + 5, 15, VB_DISSECT_ICRC_SHORT, AT_IP + 52},
+    {VB_STACK_ROCE1, AT_IP + 5, 18, VB_DISSECT_PAD, AT_IP + 41},
+    {VB_STACK_IB_LOCAL, 1, 0x50, VB_DISSECT_LRH_NEXT, 1},
+    {VB_STACK_IB_LOCAL, 1, 0x51, VB_DISSECT_LRH_NEXT, 1},
+    {VB_STACK_IB_LOCAL, 5, 7, VB_DISSECT_LRH_LENGTH, 4},
+    {VB_STACK_IB_LOCAL, 5, 9, VB_DISSECT_LRH_LENGTH, 4},
+    {VB_STACK_IB_LOCAL, 8, 0xff, VB_DISSECT_BTH_OPCODE, 8},
+    {VB_STACK_IB_GLOBAL, 8, 0x45, VB_DISSECT_GRH_VERSION, 8},
+    {VB_STACK_IB_GLOBAL, 48, 0xff, VB_DISSECT_BTH_OPCODE, 48},
+};
+
+static void test_each_error_has_its_place(void)
+{
+    for (size_t i = 0; i < sizeof damages / sizeof *damages; i++) {
+        struct vb_dissection packet = plain_packet(damages[i].stack, 0x04, PAYLOAD);
+        uint8_t bytes[ROOM];
+        int n = vb_wire_dissect_write(&packet, bytes, sizeof bytes);
+
+        expect_at(damages[i].stack, bytes, (uint32_t)n, VB_DISSECT_OK, 0);
+        bytes[damages[i].at] = damages[i].byte;
+        expect_at(damages[i].stack, bytes, (uint32_t)n, damages[i].error, damages[i].offset);
+    }
+}
+
+/* The headers below the transport, cut off at each byte. */
+static void test_each_cut_has_its_place(void)
+{
+    static const struct {
+        enum vb_stack stack;
+        uint32_t header;
+        enum vb_dissect_error error, behind; /* within this header, and behind it */
+        uint32_t offset;
+    } cuts[] = {
+        {VB_STACK_ROCE2_IPV4, 20, VB_DISSECT_IPV4_SHORT, VB_DISSECT_IPV4_LENGTH, 2},
+        {VB_STACK_ROCE2_IPV6, 40, VB_DISSECT_IPV6_SHORT, VB_DISSECT_IPV6_LENGTH, 4},
+        {VB_STACK_ROCE1, 40, VB_DISSECT_GRH_SHORT, VB_DISSECT_GRH_LENGTH, 4},
+    };
+
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        struct vb_dissection packet = plain_packet(cuts[i].stack, 0x04, PAYLOAD);
+        uint8_t bytes[ROOM];
+        uint32_t n = (uint32_t)vb_wire_dissect_write(&packet, bytes, sizeof bytes);
+
+        for (uint32_t cut = 0; cut < n; cut++)
+            if (cut < AT_IP)
+                expect_at(cuts[i].stack, bytes, cut, VB_DISSECT_ETHERNET_SHORT, 0);
+            else if (cut < AT_IP + cuts[i].header)
+                expect_at(cuts[i].stack, bytes, cut, cuts[i].error, AT_IP);
+            else
+                expect_at(cuts[i].stack, bytes, cut, cuts[i].behind, AT_IP + cuts[i].offset);
+    }
+}
+
+/* Within the transport, in a datagram of fitting length: an ACK, with an AETH and two pad bytes. */
+static void test_each_cut_of_the_transport(void)
+{
+    struct vb_dissection packet = plain_packet(VB_STACK_ROCE2_IPV4, 0x10, 2);
+    const uint32_t bth = AT_UDP + 8;
+    uint8_t bytes[ROOM];
+    int whole = vb_wire_dissect_write(&packet, bytes, sizeof bytes);
+
+    CHECK_EQ(whole, bth + 12 + 4 + 2 + 2 + 4);
+    for (uint32_t n = 0; n <= (uint32_t)whole - AT_UDP; n++) {
+        vb_wire_put16(bytes + AT_IP + 2, (uint16_t)(20 + n));
+        vb_wire_put16(bytes + AT_UDP + 4, (uint16_t)n);
+        if (n < 8)
+            expect_at(packet.stack, bytes, (uint32_t)whole, VB_DISSECT_UDP_SHORT, AT_UDP);
+        else if (n < 8 + 12)
+            expect_at(packet.stack, bytes, (uint32_t)whole, VB_DISSECT_BTH_SHORT, bth);
+        else if (n < 8 + 12 + 4)
+            expect_at(packet.stack, bytes, (uint32_t)whole, VB_DISSECT_EXTENDED_SHORT, bth + 12);
+        else if (n < 8 + 12 + 4 + 4)
+            expect_at(packet.stack, bytes, (uint32_t)whole, VB_DISSECT_ICRC_SHORT, bth + 16);
+        else if (n < 8 + 12 + 4 + 2 + 4)
+            expect_at(packet.stack, bytes, (uint32_t)whole, VB_DISSECT_PAD, bth + 1);
+        else
+            expect_at(packet.stack, bytes, (uint32_t)whole, VB_DISSECT_OK, 0);
+    }
+}
+
+static void test_cuts_of_infiniband(void)
+{
+    struct vb_dissection packet = plain_packet(VB_STACK_IB_GLOBAL, 0x04, PAYLOAD);
+    uint8_t bytes[ROOM];
+    int n = vb_wire_dissect_write(&packet, bytes, sizeof bytes);
+
+    for (uint32_t cut = 0; cut < (uint32_t)n; cut++) {
+        bool fits = cut > 8 && cut % 4 == 2; /* what the length in words can say */
+
+        vb_wire_put16(bytes + 4, (uint16_t)(cut / 4));
+        if (cut < 8)
+            expect_at(packet.stack, bytes, cut, VB_DISSECT_LRH_SHORT, 0);
+        else if (!fits)
+            expect_at(packet.stack, bytes, cut, VB_DISSECT_LRH_LENGTH, 4);
+        else if (cut < 8 + 40)
+            expect_at(packet.stack, bytes, cut, VB_DISSECT_GRH_SHORT, 8);
+        else if (cut < 8 + 40 + 12 + 2)
+            expect_at(packet.stack, bytes, cut, VB_DISSECT_BTH_SHORT, 48);
+        else if (cut < 8 + 40 + 12 + 4 + 2)
+            expect_at(packet.stack, bytes, cut, VB_DISSECT_ICRC_SHORT, 60);
+    }
+}
+
+static void test_vlans(void)
+{
+    struct vb_dissection packet = plain_packet(VB_STACK_ROCE2_IPV6, 0x04, PAYLOAD);
+    uint8_t bytes[ROOM], tagged[ROOM];
+    uint32_t n = (uint32_t)vb_wire_dissect_write(&packet, bytes, sizeof bytes);
+
+    for (uint32_t vlans = 1; vlans < 5; vlans++) {
+        memcpy(tagged, bytes, 12);
+        for (uint32_t i = 0; i < vlans; i++)
+            memcpy(tagged + 12 + 4 * i, i % 2 ? "\x81\x00\x12\x34" : "\x88\xa8\x56\x78", 4);
+        memcpy(tagged + 12 + 4 * vlans, bytes + 12, n - 12);
+        if (vlans > 2)
+            expect_at(packet.stack, tagged, n + 4 * vlans, VB_DISSECT_ETHERNET_VLANS, 14 + 8);
+        else
+            expect_at(packet.stack, tagged, n + 4 * vlans, VB_DISSECT_OK, 0);
+        for (uint32_t cut = 14; cut < 14 + 4 * vlans && vlans < 3; cut++)
+            expect_at(packet.stack, tagged, cut, VB_DISSECT_ETHERNET_SHORT,
+                      14 + (cut - 14) / 4 * 4);
+        tagged[12 + 4 * vlans] ^= 0x10;
+        if (vlans < 3)
+            expect_at(packet.stack, tagged, n + 4 * vlans, VB_DISSECT_ETHERNET_TYPE,
+                      12 + 4 * vlans);
+    }
+}
+
+/* ---- the ICRC ------------------------------------------------------------------------------- */
+
+static uint32_t by_bits(uint32_t crc, const uint8_t *at, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        crc ^= at[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ 0xedb88320u : crc >> 1;
+    }
+    return crc;
+}
+
+/* Of the bytes from `begin`, in which what a switch or a router may change counts as ones. */
+static void check_icrc(const struct vb_dissection *packet, uint8_t *bytes)
+{
+    static const uint8_t ones[8] = {0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff};
+    const bool local = packet->stack == VB_STACK_IB_LOCAL;
+    uint32_t ip = packet->stack == VB_STACK_IB_GLOBAL ? 8 : 14 + 4 * packet->ethernet.vlans;
+    uint8_t icrc[4];
+
+    vb_wire_dissect_icrc(packet, bytes, icrc);
+    if (local) {
+        ip = 0;
+        bytes[0] |= 0xf0;
+    } else if (packet->stack == VB_STACK_ROCE2_IPV4) {
+        bytes[ip + 1] = bytes[ip + 8] = bytes[ip + 10] = bytes[ip + 11] = 0xff;
+    } else {
+        bytes[ip] |= 0x0f;
+        bytes[ip + 1] = bytes[ip + 2] = bytes[ip + 3] = bytes[ip + 7] = 0xff;
+    }
+    if (packet->stack >= VB_STACK_ROCE2_IPV4)
+        bytes[packet->bth_offset - 1] = bytes[packet->bth_offset - 2] = 0xff;
+    bytes[packet->bth_offset + 4] = 0xff;
+    const uint32_t expected =
+        ~by_bits(by_bits(0xffffffff, ones, local ? 0 : 8), bytes + ip, packet->icrc_offset - ip);
+    CHECK_EQ((uint32_t)icrc[3] << 24 | icrc[2] << 16 | icrc[1] << 8 | icrc[0], expected);
+}
+
+static void test_the_icrc_of_each_stack(void)
+{
+    for (int round = 0; round < 2000; round++) {
+        struct vb_dissection packet = any_packet(round % STACKS, 0x04, any() % 26), read;
+        uint8_t bytes[ROOM];
+        int n = vb_wire_dissect_write(&packet, bytes, sizeof bytes);
+
+        CHECK_EQ(vb_wire_dissect(&read, layer_of(packet.stack), bytes, (uint32_t)n), 0);
+        check_icrc(&read, bytes);
+    }
+}
+
 static void test_what_cannot_be_written(void)
 {
     uint8_t bytes[ROOM];
@@ -266,12 +510,34 @@ static void test_what_cannot_be_written(void)
         CHECK_EQ(vb_wire_dissect_write(&bad[i], bytes, sizeof bytes), -EINVAL);
 }
 
+/* As many options as IPv4 may have, and more; and a length that no int has. */
+static void test_the_most_that_can_be_written(void)
+{
+    static const uint8_t most[44] = {1, 1, 1};
+    struct vb_dissection packet = plain_packet(VB_STACK_ROCE2_IPV4, 0x04, 6);
+    uint8_t bytes[ROOM];
+
+    for (uint32_t length = 0; length <= 44; length++) {
+        packet.ipv4.options = (struct vb_span){most, length};
+        CHECK_EQ(vb_wire_dissect_write(&packet, bytes, sizeof bytes),
+                 length > 40 || length % 4 ? -EINVAL
+                                           : (int)(14 + 20 + length + 8 + 12 + 8 + VB_ICRC));
+    }
+    packet.ipv4.options.length = 0;
+    packet.payload.length = INT32_MAX;
+    CHECK_EQ(vb_wire_dissect_write(&packet, bytes, UINT32_MAX), -ENOSPC);
+    packet.payload.length = UINT32_MAX;
+    CHECK_EQ(vb_wire_dissect_write(&packet, bytes, UINT32_MAX), -ENOSPC);
+}
+
 static void test_errors_have_names(void)
 {
     CHECK(strcmp(vb_wire_dissect_error_name(VB_DISSECT_PAD), "PAD") == 0);
     CHECK(strcmp(vb_wire_dissect_error_name(VB_DISSECT_OK), "OK") == 0);
     CHECK(strstr(vb_wire_dissect_error_text(VB_DISSECT_UDP_PORT), "4791"));
     CHECK(strcmp(vb_wire_dissect_error_name(VB_DISSECT_ERROR_COUNT), "UNKNOWN") == 0);
+    CHECK(strcmp(vb_wire_dissect_error_text(VB_DISSECT_ERROR_COUNT), "unknown error") == 0);
+    CHECK(strcmp(vb_wire_dissect_error_text(VB_DISSECT_OK), "no error") == 0);
 }
 
 int main(void)
@@ -280,7 +546,14 @@ int main(void)
     RUN(test_any_cut_is_an_error);
     RUN(test_damage_is_an_error_or_another_packet);
     RUN(test_noise);
+    RUN(test_each_error_has_its_place);
+    RUN(test_each_cut_has_its_place);
+    RUN(test_each_cut_of_the_transport);
+    RUN(test_cuts_of_infiniband);
+    RUN(test_vlans);
+    RUN(test_the_icrc_of_each_stack);
     RUN(test_what_cannot_be_written);
+    RUN(test_the_most_that_can_be_written);
     RUN(test_errors_have_names);
     return 0;
 }

@@ -140,6 +140,69 @@ static void test_headers_as_they_came(void)
     }
 }
 
+/* With as many options as IPv4 may have. */
+static void test_options_of_ipv4(void)
+{
+    for (uint32_t length = 20; length <= 60; length += 4) {
+        uint8_t ip[60], udp[8], all[8 + 60 + 8];
+
+        for (uint32_t i = 0; i < length; i++)
+            ip[i] = (uint8_t)any();
+        for (int i = 0; i < 8; i++)
+            udp[i] = (uint8_t)any();
+        memset(all, 0xff, 8);
+        memcpy(all + 8, ip, length);
+        all[8 + 1] = all[8 + 8] = all[8 + 10] = all[8 + 11] = 0xff;
+        memcpy(all + 8 + length, udp, 6);
+        memset(all + 8 + length + 6, 0xff, 2);
+        CHECK_EQ(vb_wire_icrc_start_ipv4(ip, length, udp),
+                 by_bits(0xffffffff, 0xedb88320, all, length + 16) ^ vb_wire_icrc_mask(0, 0xff));
+    }
+}
+
+/* InfiniBand within a subnet and beyond it, and RoCE v1, over a BTH whose byte 4 counts as ones. */
+static void test_headers_of_infiniband(void)
+{
+    for (int round = 0; round < 100; round++) {
+        uint8_t lrh[8], grh[40], all[8 + 40 + VB_BTH], bth[VB_BTH];
+        uint32_t length = 8;
+
+        for (int i = 0; i < 40; i++)
+            grh[i] = (uint8_t)any(), lrh[i % 8] = (uint8_t)any();
+        for (uint32_t i = 0; i < VB_BTH; i++)
+            bth[i] = (uint8_t)any();
+        memcpy(all, lrh, 8);
+        all[0] |= 0xf0; /* the virtual lane */
+        memcpy(all + length, bth, VB_BTH);
+        all[length + 4] = 0xff;
+        CHECK_EQ(vb_wire_icrc_transport(vb_wire_icrc_start_lrh(lrh, NULL), bth, VB_BTH),
+                 by_bits(0xffffffff, 0xedb88320, all, length + VB_BTH));
+        memset(all, 0xff, 8); /* routers replace the LRH */
+        memcpy(all + 8, grh, 40);
+        all[8] |= 0x0f; /* traffic class, flow label, hop limit */
+        memset(all + 9, 0xff, 3);
+        all[8 + 7] = 0xff;
+        length = 8 + 40;
+        memcpy(all + length, bth, VB_BTH);
+        all[length + 4] = 0xff;
+        CHECK_EQ(vb_wire_icrc_transport(vb_wire_icrc_start_grh(grh), bth, VB_BTH),
+                 by_bits(0xffffffff, 0xedb88320, all, length + VB_BTH));
+        CHECK_EQ(vb_wire_icrc_start_lrh(lrh, grh), vb_wire_icrc_start_grh(grh));
+    }
+}
+
+static void test_which_flows_are_of_ipv4(void)
+{
+    struct vb_icrc_flow flow = any_flow(true);
+
+    CHECK(vb_wire_icrc_is_ipv4(&flow));
+    for (int i = 0; i < 16; i++) {
+        flow.target[i] ^= 1;
+        CHECK_EQ(vb_wire_icrc_is_ipv4(&flow), i >= 12);
+        flow.target[i] ^= 1;
+    }
+}
+
 static void test_the_mask_of_every_byte(void)
 {
     const uint32_t masked = by_bits(77, 0xedb88320, (const uint8_t *)"\1\2\3\4\xff\6", 6);
@@ -206,6 +269,30 @@ static void test_a_length_beyond_ip_is_not_explained(void)
     CHECK_EQ(vb_wire_icrc_explain(1, 2, 65535, &unseen), -EBADMSG);
     CHECK_EQ(vb_wire_icrc_explain(1, 2, UINT32_MAX, &unseen), -EBADMSG);
     CHECK_EQ(vb_wire_icrc_explain(2, 2, 65535, &unseen), 0);
+    CHECK(unseen.id == 0 && unseen.dont_fragment);
+}
+
+/* Each bit that may differ is found in a register, and no other is, up to the longest packet. */
+static void test_each_bit_is_explained(void)
+{
+    static const uint32_t lengths[] = {VB_BTH, 100, 231, 232, 233, 488, 65510, 65511, 65512};
+
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++)
+        for (int bit = 0; bit < 32; bit++) {
+            static uint8_t change[24 + 65512]; /* from the identification on */
+            struct vb_icrc_unseen unseen = {0x5a5a, false};
+            bool expected = (bit < 16 || bit == 22) && lengths[i] <= 65511;
+            uint32_t difference;
+
+            change[bit / 8] = (uint8_t)(1 << bit % 8);
+            difference = by_bits(0, 0xedb88320, change, 24 + lengths[i]);
+            change[bit / 8] = 0;
+            CHECK_EQ(vb_wire_icrc_explain(77, 77 ^ difference, lengths[i], &unseen),
+                     expected ? 0 : -EBADMSG);
+            CHECK_EQ(unseen.id ^ 0x5a5a,
+                     expected && bit < 16 ? 1 << (bit < 8 ? bit + 8 : bit - 8) : 0);
+            CHECK_EQ(unseen.dont_fragment, expected && bit == 22);
+        }
 }
 
 static void test_vcrc(void)
@@ -221,10 +308,14 @@ int main(void)
     fill();
     RUN(test_a_flow_and_what_follows);
     RUN(test_headers_as_they_came);
+    RUN(test_options_of_ipv4);
+    RUN(test_headers_of_infiniband);
+    RUN(test_which_flows_are_of_ipv4);
     RUN(test_the_mask_of_every_byte);
     RUN(test_the_identification_is_found);
     RUN(test_damage_is_not_explained);
     RUN(test_a_length_beyond_ip_is_not_explained);
+    RUN(test_each_bit_is_explained);
     RUN(test_vcrc);
     return 0;
 }

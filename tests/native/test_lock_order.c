@@ -42,6 +42,7 @@ static void expect_abort(void (*run)(void), const char *says)
     if (!strstr(said, says))
         fprintf(stderr, "%s is not in: %s\n", says, said);
     CHECK(strstr(said, says) != NULL);
+    CHECK(strchr(said, '\n') == said + strlen(said) - 1); /* it says no more */
 }
 
 static void in_order(void)

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 SKIP_STATUS = 77
 SOURCES = sorted(
     str(path.relative_to(HERE).with_suffix(""))
-    for pattern in ("test_*.c", "dropin/test_*.c")
+    for pattern in ("test_*.c", "dropin/test_*.c", "preload/test_*.c")
     for path in HERE.glob(pattern)
 )
 
@@ -44,8 +44,11 @@ CORE_WATCHED = ["test_processes", "test_srq_in_hand"]  # which end.c then says t
 
 
 def elsewhere() -> list[str]:
-    """Programs that would only skip here: of a sanitized build none can measure its own memory."""
-    return [*ALONE_WATCHED, *(["test_roce_idle"] if SANITIZED else [])]
+    """Programs that would only skip here: of a sanitized build none can measure its own memory, and
+    the functions that these stand in front of are the sanitizer's."""
+    in_front = ["heap_calls", "freed_blocks", "parts_early", "parts_heap", "parts_watch"]
+    sanitized = ["test_roce_idle", *(f"preload/test_{name}" for name in in_front)]
+    return [*ALONE_WATCHED, *(sanitized if SANITIZED else [])]
 
 
 @pytest.mark.timeout(600)  # the first one builds the core too

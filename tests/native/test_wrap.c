@@ -105,6 +105,18 @@ static void expect_order(const char *rules, uint32_t count, const char *expected
     vb_wrap_fini(&wrap);
 }
 
+static struct vb_arrival arrival_of(uint8_t *bytes, uint32_t psn, const uint8_t *grh)
+{
+    struct vb_arrival arrival = {.bytes = bytes, .length = VB_BTH + PAYLOAD, .grh = grh};
+
+    vb_wire_bth_write(bytes,
+                      &(struct vb_bth){.opcode = VB_OP_SEND_ONLY, .psn = psn, .dest_qp = 18});
+    memcpy(bytes + VB_BTH, payload, PAYLOAD);
+    memcpy(arrival.sgid, path.dgid, 16);
+    memcpy(arrival.dgid, path.sgid, 16);
+    return arrival;
+}
+
 /* ---- out ---- */
 
 static void test_nothing_configured_is_the_same_packet(void)
@@ -325,6 +337,166 @@ static void test_corrupt_flips_a_bit_and_leaves_the_icrc(void)
     vb_wrap_fini(&wrap);
 }
 
+/* Each byte may be the one, but for byte 4 of the BTH, which the ICRC does not cover. */
+static void test_corrupt_reaches_each_byte(void)
+{
+    for (uint32_t length = 0; length < 9; ++length) {
+        bool reached[9] = {false};
+        struct vb_wrap wrap;
+
+        setup(&wrap, "corrupt dir=in icrc=good");
+        for (int round = 0; round < 500; ++round) {
+            const uint8_t bytes[9] = {0};
+            struct vb_arrival arrival = {.bytes = bytes, .length = length};
+            struct vb_wrap_in in;
+            int bits = 0;
+
+            CHECK(vb_wrap_incoming(&wrap, &arrival, &facts, 0, &in));
+            CHECK_EQ(in.arrival->length, length);
+            for (uint32_t i = 0; i < length; ++i) {
+                bits += __builtin_popcount(in.arrival->bytes[i]);
+                reached[i] |= in.arrival->bytes[i];
+            }
+            CHECK_EQ(bits, length > 0);
+            vb_wrap_received(&wrap, &in, NULL, 0);
+        }
+        for (uint32_t i = 0; i < length; ++i)
+            CHECK_EQ(reached[i], i != 4);
+        vb_wrap_fini(&wrap);
+    }
+}
+
+/* What is left is anything from the BTH to one byte less than there was. */
+static void test_truncate_leaves_each_length(void)
+{
+    bool left[VB_BTH + 9] = {false};
+    struct vb_wrap wrap;
+
+    setup(&wrap, "truncate dir=in icrc=good");
+    for (uint32_t length = 0; length < VB_BTH + 9; ++length)
+        for (int round = 0; round < 300; ++round) {
+            const uint8_t bytes[VB_BTH + 9] = {0};
+            struct vb_arrival arrival = {.bytes = bytes, .length = length};
+            struct vb_wrap_in in;
+
+            CHECK(vb_wrap_incoming(&wrap, &arrival, &facts, 0, &in));
+            if (length <= VB_BTH)
+                CHECK_EQ(in.arrival->length, length);
+            else
+                CHECK(in.arrival->length >= VB_BTH && in.arrival->length < length);
+            if (length == VB_BTH + 8)
+                left[in.arrival->length] = true;
+            vb_wrap_received(&wrap, &in, NULL, 0);
+        }
+    for (uint32_t i = VB_BTH; i < VB_BTH + 8; ++i)
+        CHECK(left[i]);
+    vb_wrap_fini(&wrap);
+}
+
+/* A packet that no copy has room for passes unharmed, is counted, and takes no room. */
+static void test_a_packet_that_is_too_long(void)
+{
+    static const uint8_t bytes[VB_HEADERS_MAX + 4096 + 9];
+    struct vb_arrival arrival = {.bytes = bytes, .length = sizeof(bytes)};
+    struct vb_packet packet = packet_of(1, 0);
+    struct vb_wrap_out out;
+    struct vb_wrap_in in;
+    struct vb_wrap wrap;
+    char text[256];
+
+    setup(&wrap, "hold 1; corrupt dir=both");
+    for (int i = 0; i < 3; ++i) {
+        CHECK(vb_wrap_incoming(&wrap, &arrival, &facts, 0, &in));
+        CHECK(in.arrival == &arrival && !in.held);
+        vb_wrap_received(&wrap, &in, NULL, 0);
+    }
+    packet.payload_length = VB_HEADERS_MAX + 4096 + 9;
+    packet.piece[1] = (struct vb_piece){bytes, packet.payload_length - 60};
+    CHECK(vb_wrap_outgoing(&wrap, &packet, 0, &out));
+    CHECK(out.packet == &packet && !out.held);
+    vb_wrap_sent(&wrap, &out, 0, 0, 0);
+    CHECK(vb_wrap_fault_text(&wrap, text, sizeof(text)) > 0);
+    CHECK(strstr(text, "acted 4\n") && strstr(text, "passed unharmed: 4\n"));
+    packet = packet_of(1, 0);
+    CHECK(vb_wrap_outgoing(&wrap, &packet, 0, &out)); /* there is room */
+    CHECK(out.held);
+    vb_wrap_sent(&wrap, &out, 0, 0, 0);
+    vb_wrap_fini(&wrap);
+}
+
+/* The longest that a copy has room for. */
+static void test_a_packet_that_just_fits(void)
+{
+    static const uint8_t bytes[VB_HEADERS_MAX + 4096 + 8];
+    struct vb_arrival arrival = {.bytes = bytes, .length = sizeof(bytes)};
+    struct vb_packet packet = packet_of(1, 0);
+    struct vb_wrap_out out;
+    struct vb_wrap_in in;
+    struct vb_wrap wrap;
+
+    setup(&wrap, "corrupt dir=both icrc=good");
+    CHECK(vb_wrap_incoming(&wrap, &arrival, &facts, 0, &in));
+    CHECK(in.held && in.arrival->length == sizeof(bytes));
+    vb_wrap_received(&wrap, &in, NULL, 0);
+    packet.pad = 2;
+    packet.payload_length = (uint32_t)sizeof(bytes) - VB_BTH - packet.pad;
+    packet.piece_count = 1;
+    packet.piece[0] = (struct vb_piece){bytes, packet.payload_length};
+    CHECK(vb_wrap_outgoing(&wrap, &packet, 0, &out));
+    CHECK(out.held && out.packet->payload_length == packet.payload_length);
+    CHECK(out.packet->pad == 2);
+    vb_wrap_sent(&wrap, &out, 0, 0, 0);
+    vb_wrap_fini(&wrap);
+}
+
+/* When the last of what is held on its way out leaves, whatever waits on its way in. */
+static void test_when_the_last_leaves(void)
+{
+    uint8_t bytes[VB_BTH + PAYLOAD];
+    struct vb_arrival arrival;
+    struct vb_wrap_in in;
+    struct vb_wrap wrap;
+    uint32_t psns[8];
+
+    setup(&wrap, "delay 2ms nth=1; delay 6ms nth=2; delay 4ms nth=3; delay 9ms dir=in");
+    CHECK_EQ(vb_wrap_last_out(&wrap), 0);
+    arrival = arrival_of(bytes, 1, NULL);
+    CHECK(!vb_wrap_incoming(&wrap, &arrival, &facts, 0, &in));
+    CHECK_EQ(vb_wrap_last_out(&wrap), 0);
+    CHECK_EQ(vb_wrap_deadline(&wrap), 9 * MS);
+    for (uint32_t psn = 0; psn < 3; ++psn)
+        CHECK_EQ(offer(&wrap, 1, psn, 0, psns), 0);
+    CHECK_EQ(vb_wrap_last_out(&wrap) | 1, 6 * MS | 1);
+    CHECK_EQ(vb_wrap_deadline(&wrap), 2 * MS);
+    vb_wrap_release(&wrap);
+    CHECK_EQ(vb_wrap_last_out(&wrap), 1);
+    CHECK_EQ(vb_wrap_deadline(&wrap), 0);
+    CHECK_EQ(drain(&wrap, 0, psns), 3);
+    CHECK(psns[0] == 0 && psns[1] == 1 && psns[2] == 2); /* as they came */
+    CHECK_EQ(vb_wrap_last_out(&wrap), 0);
+    CHECK(vb_wrap_due_in(&wrap, 0, &in));
+    vb_wrap_received(&wrap, &in, NULL, 0);
+    CHECK_EQ(vb_wrap_deadline(&wrap), UINT64_MAX);
+    vb_wrap_fini(&wrap);
+}
+
+static void test_text_without_room(void)
+{
+    static const char whole[] = "drop every=3: matched 0, acted 0\n";
+    struct vb_wrap wrap;
+    char text[8] = "before";
+
+    setup(&wrap, "");
+    CHECK_EQ(vb_wrap_fault_text(&wrap, text, sizeof(text)), 0);
+    CHECK(strcmp(text, "") == 0);
+    vb_wrap_fini(&wrap);
+    setup(&wrap, "drop every=3");
+    CHECK_EQ(vb_wrap_fault_text(&wrap, NULL, 0), strlen(whole));
+    CHECK_EQ(vb_wrap_fault_text(&wrap, text, sizeof(text)), strlen(whole));
+    CHECK(strcmp(text, "drop ev") == 0);
+    vb_wrap_fini(&wrap);
+}
+
 static void test_corrupt_at_a_place_with_a_good_icrc(void)
 {
     struct vb_packet packet = packet_of(1, 0);
@@ -408,18 +580,6 @@ static void test_a_virtual_payload(void)
 }
 
 /* ---- in ---- */
-
-static struct vb_arrival arrival_of(uint8_t *bytes, uint32_t psn, const uint8_t *grh)
-{
-    struct vb_arrival arrival = {.bytes = bytes, .length = VB_BTH + PAYLOAD, .grh = grh};
-
-    vb_wire_bth_write(bytes,
-                      &(struct vb_bth){.opcode = VB_OP_SEND_ONLY, .psn = psn, .dest_qp = 18});
-    memcpy(bytes + VB_BTH, payload, PAYLOAD);
-    memcpy(arrival.sgid, path.dgid, 16);
-    memcpy(arrival.dgid, path.sgid, 16);
-    return arrival;
-}
 
 static void test_incoming_delayed(void)
 {
@@ -597,6 +757,12 @@ int main(void)
     RUN(test_a_duplicate_keeps_its_reason);
     RUN(test_no_room);
     RUN(test_corrupt_flips_a_bit_and_leaves_the_icrc);
+    RUN(test_corrupt_reaches_each_byte);
+    RUN(test_truncate_leaves_each_length);
+    RUN(test_a_packet_that_is_too_long);
+    RUN(test_a_packet_that_just_fits);
+    RUN(test_when_the_last_leaves);
+    RUN(test_text_without_room);
     RUN(test_corrupt_at_a_place_with_a_good_icrc);
     RUN(test_truncate);
     RUN(test_truncate_somewhere);

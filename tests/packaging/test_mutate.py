@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.support import ROOT, load_script
@@ -35,6 +37,17 @@ def test_each_kind_of_change_is_found(mutate):
         (6, "statement dropped", "(void)0;"),
         (7, "return value", "return 0;"),
     }
+
+
+def test_what_the_compiler_is_to_expect_stays(mutate):
+    code = "int f(void)\n{\n    if (__builtin_expect(g(1), 0))\n        h(2);\n}\n"
+    numbers = [one.after for one in mutate.changes_of("f.c", code) if one.kind == "off by one"]
+    assert numbers == ["    if (__builtin_expect(g(2), 0))", "        h(3);"]
+
+
+def test_code_for_another_machine_stays(mutate):
+    names = {Path(path).name for path in mutate.sources_in(None, mutate.rooms.rooms())}
+    assert len(names & {"crc32_arm.c", "crc32_x86.c"}) == 1
 
 
 def test_a_seed_chooses_the_same_changes_in_every_room(mutate):

@@ -373,31 +373,39 @@ DEFINE_WAY(avx2, "avx2,vpclmulqdq,pclmul")
 DEFINE_WAY(avx512, AVX512)
 DEFINE_WAY(gfni, GFNI)
 
-static bool has_avx512(void)
-{
-    return __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
-           __builtin_cpu_supports("bmi2");
-}
+enum { PCLMUL = 1, SSE41 = 2, AVX2 = 4, VPCLMUL = 8, BW = 16, VL = 32, BMI2 = 64, AFFINE = 128 };
+enum { AMD = 256, OTHERS = 512 }; /* which of the two with 64 bytes is the faster */
+enum {
+    FOR_16 = PCLMUL | SSE41,
+    FOR_32 = FOR_16 | AVX2 | VPCLMUL,
+    FOR_64 = FOR_32 | BW | VL | BMI2
+};
+
+static const struct {
+    const struct vb_crc32_way *way;
+    unsigned needs;
+} x86_ways[] = {
+    {&gfni_way, FOR_64 | AFFINE | AMD},
+    {&avx512_way, FOR_64},
+    {&gfni_way, FOR_64 | AFFINE | OTHERS},
+    {&avx2_way, FOR_32},
+    {&pclmul_way, FOR_16},
+};
+
+#define HAS(name, bit) (__builtin_cpu_supports(name) ? (bit) : 0u)
 
 size_t vb_wire_crc32_cpu_ways(const struct vb_crc32_way *ways[])
 {
     size_t count = 0;
 
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("pclmul") || !__builtin_cpu_supports("sse4.1"))
-        return 0;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("vpclmulqdq")) {
-        if (has_avx512()) {
-            bool affine_first = __builtin_cpu_is("amd");
-            ways[count++] = &avx512_way;
-            if (__builtin_cpu_supports("gfni")) {
-                ways[count++] = affine_first ? &avx512_way : &gfni_way;
-                ways[0] = affine_first ? &gfni_way : &avx512_way;
-            }
-        }
-        ways[count++] = &avx2_way;
-    }
-    ways[count++] = &pclmul_way;
+    const unsigned has = HAS("pclmul", PCLMUL) | HAS("sse4.1", SSE41) | HAS("avx2", AVX2) |
+                         HAS("vpclmulqdq", VPCLMUL) | HAS("avx512bw", BW) | HAS("avx512vl", VL) |
+                         HAS("bmi2", BMI2) | HAS("gfni", AFFINE) |
+                         (__builtin_cpu_is("amd") ? AMD : OTHERS);
+    for (size_t i = 0; i < sizeof(x86_ways) / sizeof(*x86_ways); i++)
+        if ((x86_ways[i].needs & ~has) == 0)
+            ways[count++] = x86_ways[i].way;
     return count;
 }
 

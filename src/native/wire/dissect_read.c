@@ -71,10 +71,8 @@ static const uint8_t *read_request_headers(struct vb_dissection *packet, uint32_
         packet->reth = vb_wire_reth_read(at);
         at += VB_RETH;
     }
-    if (flags & VB_OPCODE_ATOMICETH) {
+    if (flags & VB_OPCODE_ATOMICETH) /* no other header follows it */
         packet->atomic = vb_wire_atomiceth_read(at);
-        at += VB_ATOMICETH;
-    }
     return at;
 }
 
@@ -85,14 +83,11 @@ static void read_extended(struct vb_dissection *packet, uint32_t flags, const ui
         packet->aeth = vb_wire_aeth_read(at);
         at += VB_AETH;
     }
-    if (flags & VB_OPCODE_ATOMICACKETH) {
+    /* At most one of these is there, behind all others. */
+    if (flags & VB_OPCODE_ATOMICACKETH)
         packet->atomic_ack = vb_wire_get64(at);
-        at += VB_ATOMICACKETH;
-    }
-    if (flags & VB_OPCODE_IMM) {
+    if (flags & VB_OPCODE_IMM)
         packet->immediate = vb_wire_get32(at);
-        at += VB_IMM;
-    }
     if (flags & VB_OPCODE_IETH)
         packet->invalidate_rkey = vb_wire_get32(at);
 }
@@ -286,11 +281,10 @@ static enum vb_dissect_error read_infiniband(struct reader *reader)
         return dissect_fail(reader, VB_DISSECT_LRH_NEXT, 1);
     if (packet->lrh.length * 4u + VB_VCRC != reader->end)
         return dissect_fail(reader, VB_DISSECT_LRH_LENGTH, 4);
-    packet->stack = VB_STACK_IB_LOCAL;
-    if (packet->lrh.next == VB_LRH_GRH_IS_NEXT) {
-        packet->stack = VB_STACK_IB_GLOBAL;
+    const bool is_global = packet->lrh.next == VB_LRH_GRH_IS_NEXT;
+    packet->stack = is_global ? VB_STACK_IB_GLOBAL : VB_STACK_IB_LOCAL;
+    if (is_global)
         TRY(read_grh(reader));
-    }
     reader->end -= VB_VCRC;
     TRY(read_transport(reader));
     memcpy(packet->vcrc, reader->bytes + reader->end, VB_VCRC);

@@ -31,9 +31,9 @@ static uint32_t icrc_start(const uint8_t *bytes, uint32_t length)
 
 static void mask_ipv4(uint8_t *ip)
 {
-    ip[1] = 0xff; /* type of service */
-    ip[8] = 0xff; /* time to live */
-    memset(ip + 10, 0xff, 2);
+    ip[1] = 0xff;                   /* type of service */
+    ip[8] = 0xff;                   /* time to live */
+    vb_wire_put16(ip + 10, 0xffff); /* checksum */
 }
 
 /* Traffic class, flow label and hop limit, of IPv6 and of a GRH. */
@@ -46,7 +46,7 @@ static void mask_ipv6(uint8_t *ip)
 
 static void mask_udp(uint8_t *udp)
 {
-    memset(udp + 6, 0xff, 2);
+    vb_wire_put16(udp + 6, 0xffff); /* checksum */
 }
 
 static void write_udp(uint8_t *at, const struct vb_icrc_flow *flow, uint32_t udp_length)

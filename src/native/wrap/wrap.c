@@ -180,7 +180,8 @@ static bool copy_subject(const struct subject *subject, struct vb_held *held)
 /* The offset of a random byte, but not of BTH byte 4, which the ICRC does not cover. */
 static uint32_t any_offset(const struct vb_held *held, uint64_t random)
 {
-    uint32_t offset = (uint32_t)(random % (held->length > 5 ? held->length - 1 : 1));
+    uint32_t others = held->length > 4 ? held->length - 1 : held->length;
+    uint32_t offset = others ? (uint32_t)(random % others) : 0;
 
     return offset < 4 ? offset : offset + 1;
 }

@@ -15,10 +15,9 @@ typedef long system_call(long number, long a, long b, long c, long d, long e, lo
 
 VB_EXPORT system_call verbena_syscall __asm__("syscall");
 
-static long next_call(long number, long a, long b, long c, long d, long e, long f)
-{
-    return VB_NEXT_AS(system_call, syscall)(number, a, b, c, d, e, f);
-}
+/* As the C library declares it. */
+typedef long bare_call(long number, ...);
+#define NEXT_CALL(...) VB_NEXT_AS(bare_call, syscall)(__VA_ARGS__)
 
 static void *bare_at(long address)
 {
@@ -27,23 +26,23 @@ static void *bare_at(long address)
 
 static int bare_munmap(void *low, size_t length)
 {
-    return (int)next_call(SYS_munmap, (long)low, (long)length, 0, 0, 0, 0);
+    return (int)NEXT_CALL(SYS_munmap, low, length);
 }
 
 static int bare_shmdt(const void *low)
 {
-    return (int)next_call(SYS_shmdt, (long)low, 0, 0, 0, 0, 0);
+    return (int)NEXT_CALL(SYS_shmdt, low);
 }
 
 static void *bare_mmap(void *low, size_t length, int protection, int flags, int fd, off_t offset)
 {
-    return bare_at(next_call(SYS_mmap, (long)low, (long)length, protection, flags, fd, offset));
+    return bare_at(
+        NEXT_CALL(SYS_mmap, low, length, (long)protection, (long)flags, (long)fd, offset));
 }
 
 static void *bare_mremap(void *low, size_t length, size_t wanted, int flags, void *target)
 {
-    return bare_at(
-        next_call(SYS_mremap, (long)low, (long)length, (long)wanted, flags, (long)target, 0));
+    return bare_at(NEXT_CALL(SYS_mremap, low, length, wanted, (long)flags, target));
 }
 
 long verbena_syscall(long number, long a, long b, long c, long d, long e, long f)
