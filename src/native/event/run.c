@@ -158,8 +158,6 @@ static bool is_over(const struct vb_world *world, uint64_t until)
 /* Called when no event is left up to `until`. */
 static int end_of_time(struct vb_world *world, uint64_t until)
 {
-    if (world->agenda.starved)
-        return -ENOMEM;
     if (until != VB_WORLD_NEVER)
         world->now = until;
     return world->agenda.count > world->watching ? VB_WORLD_END_TIME : VB_WORLD_END_EMPTY;
