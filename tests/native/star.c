@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "event/table.h"
 #include "sim/attachment.h"
 #include "sim/sim.h"
 
@@ -25,7 +26,7 @@ void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
         CHECK_EQ(vb_sim_add_host(star->sim, &node), 0);
         CHECK_EQ(vb_world_connect(vb_sim_world(star->sim), node, 0, center, i, &link), 0);
     }
-    CHECK_EQ(vb_world_switch_set_routes(sw, ports, hosts, 1), 0);
+    CHECK_EQ(vb_world_set_routes(vb_sim_world(star->sim), sw, ports, hosts, 1), 0);
     free(ports);
 }
 

@@ -107,46 +107,117 @@ static void a_limit_takes_nothing(void)
     vb_world_agenda_free(&agenda);
 }
 
-/* Takes all entries, in their order, though an allocation fails; returns whether one did. */
+/* Adds and takes as a simulation does, at delays of every size, against a plain list; an allocation
+ * may fail, and then the entry is not added. Returns whether one did. */
 static bool all_come_in_spite(int allocation)
 {
-    struct added sorted[500];
+    enum { KEPT = 400 };
+    static struct added kept[KEPT];
     struct vb_world_agenda agenda = {0};
     struct vb_world_agenda_entry entry;
-    bool failed = false;
-    int taken = 0;
+    uint64_t now = 0, number = 0;
+    int count = 0;
+    bool failed;
 
     random_state = 88172645463325252ull;
-    for (uint64_t i = 0; i < 500; ++i) {
-        sorted[i] = (struct added){random_below(i % 2 ? 40 : 1u << 20), i};
-        CHECK_EQ(vb_world_agenda_add(&agenda, sorted[i].at, i), 0);
-    }
-    qsort(sorted, 500, sizeof(sorted[0]), compare);
     starved_after(allocation);
-    while (taken < 500) {
-        if (!vb_world_agenda_take(&agenda, UINT64_MAX, &entry)) {
-            CHECK(agenda.starved && !failed);
-            agenda.starved = false;
-            failed = true;
+    for (int step = 0; step < 20000; ++step) {
+        bool adds = count < KEPT && random_below(KEPT) >= (uint64_t)count;
+        int first = 0;
+
+        if (adds) {
+            uint64_t at = now + random_below(1ull << random_below(26));
+
+            if (vb_world_agenda_add(&agenda, at, number) == 0)
+                kept[count++] = (struct added){at, number};
+            ++number;
+            CHECK_EQ(agenda.count, count);
             continue;
         }
-        CHECK_EQ(entry.at, sorted[taken].at);
-        CHECK_EQ(entry.what, sorted[taken].what);
-        ++taken;
+        for (int i = 1; i < count; ++i)
+            first = compare(&kept[i], &kept[first]) < 0 ? i : first;
+        if (!count)
+            continue;
+        if (kept[first].at) /* a limit takes nothing, and changes nothing */
+            CHECK(!vb_world_agenda_take(&agenda, kept[first].at - 1, &entry));
+        CHECK(vb_world_agenda_take(&agenda, random_below(2) ? kept[first].at : UINT64_MAX, &entry));
+        CHECK_EQ(entry.at, kept[first].at);
+        CHECK_EQ(entry.what, kept[first].what);
+        now = entry.at;
+        kept[first] = kept[--count];
     }
-    CHECK_EQ(starved_end(), failed);
-    CHECK_EQ(agenda.count, 0);
+    failed = starved_end();
     vb_world_agenda_free(&agenda);
+    CHECK_EQ(starved_blocks(), 0);
     return failed;
 }
 
-static void without_memory_nothing_is_moved(void)
+static void without_memory_an_entry_is_not_added(void)
 {
     int allocation = 0;
 
     while (all_come_in_spite(allocation))
         ++allocation;
-    CHECK(allocation >= 3);
+    CHECK(allocation >= 10);
+}
+
+/* The time does not go on where a limit was reached: entries before the next one still fit. */
+static void entries_fit_between_a_limit_and_the_next(void)
+{
+    static const uint64_t gaps[] = {100, 5000, 1 << 14, 1 << 20, 1ull << 24, 1ull << 40};
+
+    for (size_t i = 0; i < sizeof(gaps) / sizeof(gaps[0]); ++i) {
+        struct vb_world_agenda agenda = {0};
+        struct vb_world_agenda_entry entry;
+        uint64_t at = 3 * gaps[i];
+
+        CHECK_EQ(vb_world_agenda_add(&agenda, at, 1), 0);
+        CHECK(!vb_world_agenda_take(&agenda, at - 1, &entry));
+        CHECK_EQ(vb_world_agenda_add(&agenda, at - 1, 2), 0);
+        CHECK_EQ(vb_world_agenda_add(&agenda, gaps[i], 3), 0);
+        CHECK_EQ(vb_world_agenda_add(&agenda, at, 4), 0);
+        CHECK_EQ(vb_world_agenda_add(&agenda, 0, 5), 0);
+        for (int k = 0; k < 5; ++k) {
+            static const uint64_t order[] = {5, 3, 2, 1, 4};
+
+            CHECK(vb_world_agenda_take(&agenda, at, &entry));
+            CHECK_EQ(entry.what, order[k]);
+        }
+        CHECK_EQ(agenda.count, 0);
+        vb_world_agenda_free(&agenda);
+    }
+}
+
+/* ---- what is prefetched ---------------------------------------------------------------------- */
+
+static uint64_t seen_near[1000];
+static int seen;
+
+static void note_near(const void *context, uint64_t what)
+{
+    CHECK(context == seen_near);
+    seen_near[seen++] = what;
+}
+
+/* All but the first entries of a slot are reported some entries before they are taken. */
+static void an_entry_is_near_before_it_is_taken(void)
+{
+    static char array[1000];
+    struct vb_world_agenda agenda = {0};
+    struct vb_world_agenda_entry entry;
+
+    vb_world_agenda_watch(&agenda, note_near, seen_near);
+    vb_world_agenda_hint(&agenda, array, 1);
+    for (uint64_t i = 0; i < 1000; ++i)
+        CHECK_EQ(vb_world_agenda_add(&agenda, (1 << 14) + i * 8, i), 0);
+    for (int i = 0; i < 1000; ++i) {
+        CHECK(vb_world_agenda_take(&agenda, UINT64_MAX, &entry));
+        CHECK_EQ(entry.what, i);
+    }
+    CHECK_EQ(seen, 1000 - VB_AGENDA_NEAR);
+    for (int i = 0; i < seen; ++i)
+        CHECK_EQ(seen_near[i], i + VB_AGENDA_NEAR);
+    vb_world_agenda_free(&agenda);
 }
 
 int main(void)
@@ -155,6 +226,8 @@ int main(void)
     RUN(stays_in_order_while_it_grows);
     RUN(an_entry_in_the_past_is_refused);
     RUN(a_limit_takes_nothing);
-    RUN(without_memory_nothing_is_moved);
+    RUN(entries_fit_between_a_limit_and_the_next);
+    RUN(without_memory_an_entry_is_not_added);
+    RUN(an_entry_is_near_before_it_is_taken);
     return 0;
 }

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "event/link.h"
 #include "event/switch.h"
+#include "event/table.h"
 
 enum { FRAME = 4096, FRAMES = 4096, HOSTS = 3 };
 
@@ -96,7 +97,7 @@ static void open_fixture(struct fixture *fixture, struct vb_world_switch_config 
         CHECK_EQ(vb_world_connect(fixture->world, fixture->host[i], 0, node, i, &link), 0);
         fixture->bytes[i] = FRAME;
     }
-    CHECK_EQ(vb_world_switch_set_routes(fixture->sw, routes, HOSTS, 1), 0);
+    CHECK_EQ(vb_world_set_routes(fixture->world, fixture->sw, routes, HOSTS, 1), 0);
 }
 
 static void plan(struct fixture *fixture, uint64_t at, uint32_t from, uint32_t to, uint32_t frames)

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "event/sample.h"
+#include "event/table.h"
 #include "hca/counters.h"
 #include "sim/state.h"
 
@@ -28,7 +29,7 @@ static void open_star(struct vb_sim_config config, struct vb_world_switch_config
         CHECK_EQ(vb_world_connect(world, host, 0, node, i, &cable), 0);
         routes[i] = (int32_t)i;
     }
-    CHECK_EQ(vb_world_switch_set_routes(sw, routes, hosts, 1), 0);
+    CHECK_EQ(vb_world_set_routes(world, sw, routes, hosts, 1), 0);
 }
 
 static struct vb_sim_flow flow(uint32_t source, uint32_t target, uint64_t bytes)
@@ -300,14 +301,14 @@ static void open_two_tiers(void)
         CHECK_EQ(vb_world_add_switch(world, sw, &spines[i]), 0);
         for (uint32_t h = 0; h < HOSTS; ++h)
             routes[h] = (int32_t)(h / SPINES);
-        CHECK_EQ(vb_world_switch_set_routes(sw, routes, HOSTS, 1), 0);
+        CHECK_EQ(vb_world_set_routes(world, sw, routes, HOSTS, 1), 0);
     }
     for (uint32_t i = 0; i < LEAVES; ++i) {
         CHECK_EQ(vb_world_switch_create(&leaf, &sw), 0);
         CHECK_EQ(vb_world_add_switch(world, sw, &leaves[i]), 0);
         for (uint32_t h = 0; h < HOSTS; ++h)
             routes[h] = (int32_t)(h / SPINES == i ? h % SPINES : SPINES + h % SPINES);
-        CHECK_EQ(vb_world_switch_set_routes(sw, routes, HOSTS, 1), 0);
+        CHECK_EQ(vb_world_set_routes(world, sw, routes, HOSTS, 1), 0);
         for (uint32_t s = 0; s < SPINES; ++s) {
             CHECK_EQ(vb_sim_add_host(sim, &host), 0);
             CHECK_EQ(vb_world_connect(world, host, 0, leaves[i], s, &cable), 0);

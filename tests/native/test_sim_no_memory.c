@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include "event/sample.h"
+#include "event/table.h"
 #include "sim/state.h"
 #include "starved.h"
 
@@ -31,7 +32,7 @@ static int add_switch(struct vb_world *world, struct vb_world_switch **sw)
         return error;
     error = vb_world_add_switch(world, *sw, &node);
     if (!error)
-        error = vb_world_switch_set_routes(*sw, routes, HOSTS, 2);
+        error = vb_world_set_routes(world, *sw, routes, HOSTS, 2);
     if (!error)
         error = vb_world_switch_set_lanes(*sw, lanes, false);
     if (!error)

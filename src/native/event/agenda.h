@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The queue of pending events: a radix heap (Ahuja, Mehlhorn, Orlin and Tarjan, 1990). Simulated
- * time never goes back, so an entry's bucket is the highest bit in which its time differs from the
- * time taken last: adding an entry compares nothing, and entries move to lower buckets only.
- * Entries of the same time are taken in the order in which they were added.
+ * The queue of pending events: a timing wheel (Varghese and Lauck, 1987) whose slots are sorted
+ * when their time comes. Most events of a fabric are a link's delay ahead, so that adding one
+ * writes it behind the others of its slot. Events of the slot whose time it is, and those that are
+ * beyond the wheel, are in two heaps. run.c takes events, and every part of the room adds them
+ * through vb_world_add. Events of the same time are taken in the order in which they were added.
  */
 #ifndef VB_EVENT_AGENDA_H
 #define VB_EVENT_AGENDA_H
@@ -13,29 +14,49 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { VB_AGENDA_BUCKETS = 65 };
+enum {
+    VB_AGENDA_WIDTH = 13, /* a slot is 2^13 ps, 8 ns, and the wheel 4 microseconds */
+    VB_AGENDA_SLOTS = 512,
+    VB_AGENDA_NEAR = 8, /* vb_world_agenda_watch reports an entry so many before it is taken */
+};
 
 struct vb_world_agenda_entry {
     uint64_t at;
     uint64_t what; /* the event; its low half is the index that vb_world_agenda_hint is about */
 };
 
-struct vb_world_agenda_bucket {
-    struct vb_world_agenda_entry *entry;
+struct vb_world_agenda_slot {
+    struct vb_world_agenda_entry *entry; /* in the order of adding; of the current slot, of time */
+    uint32_t count, room;
+};
+
+struct vb_world_agenda_ordered {
+    struct vb_world_agenda_entry entry;
+    uint64_t order;
+};
+
+struct vb_world_agenda_heap {
+    struct vb_world_agenda_ordered *entry; /* a binary heap */
     uint32_t count, room;
 };
 
 struct vb_world_agenda {
-    uint64_t last;   /* the time taken last */
-    uint64_t filled; /* bit b - 1: bucket b has entries */
-    uint32_t taken;  /* entries of bucket 0, whose time is `last`, that were taken */
-    bool starved;    /* vb_world_agenda_take had no memory; it may be called again */
-    uintptr_t hint;  /* vb_world_agenda_hint */
+    uint64_t last;                        /* the time taken last */
+    uint64_t slot;                        /* the number of the current slot */
+    struct vb_world_agenda_entry *sorted; /* its entries; NULL: it has none */
+    uint32_t next, end;                   /* those that were not taken */
+    uint64_t count;
+    struct vb_world_agenda_heap soon; /* added since their slot is the current one */
+    struct vb_world_agenda_heap far;  /* the slot was beyond the wheel when they were added */
+    uint64_t order;                   /* entries that were ever added to a heap */
+    uint64_t filled[VB_AGENDA_SLOTS / 64];
+    struct vb_world_agenda_entry *scratch; /* as much room as the largest slot */
+    uint32_t scratch_room;
+    const char *hint; /* vb_world_agenda_hint */
     size_t hint_size;
     void (*near)(const void *context, uint64_t what); /* vb_world_agenda_watch */
     const void *near_context;
-    uint64_t count;
-    struct vb_world_agenda_bucket bucket[VB_AGENDA_BUCKETS];
+    struct vb_world_agenda_slot wheel[VB_AGENDA_SLOTS];
 };
 
 void vb_world_agenda_free(struct vb_world_agenda *agenda);
@@ -47,61 +68,73 @@ void vb_world_agenda_free(struct vb_world_agenda *agenda);
 void vb_world_agenda_hint(struct vb_world_agenda *agenda, const void *array, size_t size);
 
 /*
- * `near` is called, perhaps more than once, for entries that will be taken within nanoseconds, so
- * that it can prefetch what they need. The element of the hint is in the cache by then.
+ * `near` is called for entries that will be taken soon, so that it can prefetch what they need. The
+ * element of the hint is in the cache by then.
  */
 void vb_world_agenda_watch(struct vb_world_agenda *agenda,
                            void (*near)(const void *context, uint64_t what), const void *context);
 
-int vb_world_agenda_grow(struct vb_world_agenda_bucket *bucket);
-/* vb_world_agenda_take, when no entry of `last` is left. */
+/* Makes room for one more entry in the slot. -ENOMEM. */
+int vb_world_agenda_grow(struct vb_world_agenda *agenda, struct vb_world_agenda_slot *slot);
+/* Adds an entry to one of the heaps. -ENOMEM. */
+int vb_world_agenda_push(struct vb_world_agenda *agenda, const struct vb_world_agenda_entry *entry);
+/* vb_world_agenda_take where a heap may have the first entry, or the slot has none left. */
 bool vb_world_agenda_advance(struct vb_world_agenda *agenda, uint64_t limit,
                              struct vb_world_agenda_entry *entry);
-
-static inline int vb_world_agenda_put(struct vb_world_agenda *agenda,
-                                      const struct vb_world_agenda_entry *entry)
-{
-    uint64_t differs = entry->at ^ agenda->last;
-    unsigned number = differs ? 64 - (unsigned)__builtin_clzll(differs) : 0;
-    struct vb_world_agenda_bucket *bucket = &agenda->bucket[number];
-
-    if (__builtin_expect(bucket->count == bucket->room, 0)) {
-        int error = vb_world_agenda_grow(bucket);
-
-        if (error)
-            return error;
-    }
-    bucket->entry[bucket->count++] = *entry;
-    if (number)
-        agenda->filled |= 1ull << (number - 1);
-    return 0;
-}
 
 /* -EINVAL: `at` is before the time taken last. -ENOMEM. */
 static inline int vb_world_agenda_add(struct vb_world_agenda *agenda, uint64_t at, uint64_t what)
 {
     struct vb_world_agenda_entry entry = {at, what};
-    int error;
+    uint64_t number = at >> VB_AGENDA_WIDTH, place = number % VB_AGENDA_SLOTS;
+    struct vb_world_agenda_slot *slot = &agenda->wheel[place];
+    int error = 0;
 
     if (__builtin_expect(at < agenda->last, 0))
         return -EINVAL;
-    error = vb_world_agenda_put(agenda, &entry);
-    if (__builtin_expect(!error, 1))
-        ++agenda->count;
+    if (number <= agenda->slot || number - agenda->slot >= VB_AGENDA_SLOTS) {
+        error = vb_world_agenda_push(agenda, &entry);
+    } else {
+        if (__builtin_expect(slot->count == slot->room, 0))
+            error = vb_world_agenda_grow(agenda, slot);
+        if (__builtin_expect(error, 0))
+            return error;
+        slot->entry[slot->count++] = entry;
+        agenda->filled[place / 64] |= 1ull << place % 64;
+    }
+    agenda->count += !error;
     return error;
+}
+
+/* Prefetches for entries that follow `first` in its slot, of which `left` are left. */
+static inline void vb_world_agenda_prefetch(const struct vb_world_agenda *agenda,
+                                            const struct vb_world_agenda_entry *first,
+                                            uint32_t left)
+{
+    if (left <= VB_AGENDA_NEAR || !agenda->near)
+        return;
+    agenda->near(agenda->near_context, first[VB_AGENDA_NEAR].what);
+    if (left > 2 * VB_AGENDA_NEAR)
+        __builtin_prefetch(
+            agenda->hint + (uint32_t)first[2 * VB_AGENDA_NEAR].what * agenda->hint_size, 1);
 }
 
 /* Takes the first entry. False: there is none, or its time is after `limit`. */
 static inline bool vb_world_agenda_take(struct vb_world_agenda *agenda, uint64_t limit,
                                         struct vb_world_agenda_entry *entry)
 {
-    struct vb_world_agenda_bucket *now = &agenda->bucket[0];
+    const struct vb_world_agenda_entry *first = agenda->sorted + agenda->next;
 
-    if (agenda->taken == now->count)
+    if (agenda->next == agenda->end ||
+        (agenda->soon.count && agenda->soon.entry[0].entry.at < first->at) ||
+        (agenda->far.count && agenda->far.entry[0].entry.at <= first->at))
         return vb_world_agenda_advance(agenda, limit, entry);
-    if (agenda->last > limit)
+    if (first->at > limit)
         return false;
-    *entry = now->entry[agenda->taken++];
+    vb_world_agenda_prefetch(agenda, first, agenda->end - agenda->next);
+    *entry = *first;
+    ++agenda->next;
+    agenda->last = entry->at;
     --agenda->count;
     return true;
 }

@@ -13,15 +13,14 @@
 #include "event/lanes.h"
 #include "event/sample.h"
 #include "event/switch.h"
+#include "event/table.h"
 #include "event/watchdog.h"
-
-enum { HOSTS_MAX = 1 << 16 };
 
 /* Prefetches the cache lines that a coming event needs besides its port's. */
 static void prefetch_event(const void *context, uint64_t what)
 {
     const struct vb_world *world = context;
-    enum vb_world_event event = what >> 56;
+    enum vb_world_event event = vb_world_event_of(what);
     const struct vb_world_port *port;
 
     if (event > VB_WORLD_WAKE)
@@ -65,6 +64,7 @@ void vb_world_destroy(struct vb_world *world)
             vb_world_switch_destroy(world->node[i].sw);
         free(world->node[i].port);
     }
+    vb_world_blocks_free(world);
     vb_world_samplers_free(world);
     free(world->storm);
     free(world->telemetry);
@@ -111,7 +111,7 @@ static int world_add_node(struct vb_world *world, uint32_t ports, struct vb_worl
 int vb_world_add_host(struct vb_world *world, uint32_t *number)
 {
     struct vb_world_node *node;
-    int error = world->hosts == HOSTS_MAX ? -EINVAL : world_add_node(world, 1, &node);
+    int error = world->hosts == VB_WORLD_HOSTS ? -EINVAL : world_add_node(world, 1, &node);
 
     if (error)
         return error;

@@ -5,6 +5,7 @@
  * overtake another (a flowlet).
  */
 #include "event/detour.h"
+#include "event/table.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -17,6 +18,7 @@ enum {
     FIRST_ROOM = 64,    /* flows; a power of two */
 };
 
+/* Of vb_world_flowlet.ends. */
 #define USED    (1ull << 63)
 #define DETOURS (1ull << 62)
 
@@ -31,9 +33,10 @@ struct vb_world_detours {
 
 /* ---- which group ----------------------------------------------------------------------------- */
 
+/* For a hash: flows of more than 65,536 hosts may share one number. */
 static uint64_t detour_flow_of(const struct vb_world_packet *packet)
 {
-    return (uint64_t)packet->source << 40 | (uint64_t)packet->target << 24 |
+    return (uint64_t)packet->source << 40 ^ (uint64_t)packet->target << 24 ^
            vb_wire_get24(packet->header + 5);
 }
 
@@ -139,12 +142,16 @@ static bool is_better(struct vb_world *world, struct vb_world_switch *sw,
 
 /* ---- flows ----------------------------------------------------------------------------------- */
 
-static struct vb_world_flowlet *detour_place_of(const struct vb_world_detour *detour, uint64_t key)
+static struct vb_world_flowlet *detour_place_of(const struct vb_world_detour *detour, uint64_t ends,
+                                                uint32_t qp)
 {
-    uint32_t at = (uint32_t)vb_world_mix(key) & (detour->room - 1);
+    uint32_t at = (uint32_t)vb_world_mix(ends ^ (uint64_t)qp << 32) & (detour->room - 1);
+    const struct vb_world_flowlet *flow = &detour->flow[at];
 
-    while (detour->flow[at].key && (detour->flow[at].key & ~DETOURS) != key)
+    while (flow->ends && ((flow->ends & ~DETOURS) != ends || flow->qp != qp)) {
         at = (at + 1) & (detour->room - 1);
+        flow = &detour->flow[at];
+    }
     return &detour->flow[at];
 }
 
@@ -161,8 +168,8 @@ static int detour_grow(struct vb_world_detour *detour, uint64_t now)
     for (uint32_t i = 0; i < detour->room; ++i) {
         const struct vb_world_flowlet *flow = &detour->flow[i];
 
-        if (flow->key && now - flow->seen <= detour->all->config.gap) {
-            *detour_place_of(&grown, flow->key & ~DETOURS) = *flow;
+        if (flow->ends && now - flow->seen <= detour->all->config.gap) {
+            *detour_place_of(&grown, flow->ends & ~DETOURS, flow->qp) = *flow;
             ++grown.flows;
         }
     }
@@ -176,20 +183,22 @@ static bool flowlet_detours(struct vb_world *world, struct vb_world_switch *sw,
                             const struct vb_world_packet *packet)
 {
     struct vb_world_detour *detour = sw->detour;
-    uint64_t key = detour_flow_of(packet) | USED;
+    uint64_t ends = USED | (uint64_t)packet->source << 24 | packet->target;
+    uint32_t qp = vb_wire_get24(packet->header + 5);
     struct vb_world_flowlet *flow;
 
     if (2 * detour->flows >= detour->room && detour_grow(detour, world->now)) {
         world->error = -ENOMEM;
         return false;
     }
-    flow = detour_place_of(detour, key);
-    if (!flow->key || world->now - flow->seen > detour->all->config.gap) {
-        detour->flows += !flow->key;
-        flow->key = key | (is_better(world, sw, packet) ? DETOURS : 0);
+    flow = detour_place_of(detour, ends, qp);
+    if (!flow->ends || world->now - flow->seen > detour->all->config.gap) {
+        detour->flows += !flow->ends;
+        flow->ends = ends | (is_better(world, sw, packet) ? DETOURS : 0);
+        flow->qp = qp;
     }
     flow->seen = world->now;
-    return flow->key & DETOURS;
+    return flow->ends & DETOURS;
 }
 
 static void detour_choose(struct vb_world *world, struct vb_world_switch *sw,

@@ -22,7 +22,8 @@ struct vb_world_detour_config {
 
 /* The choice of a flow's last packet. */
 struct vb_world_flowlet {
-    uint64_t key;  /* 0: free */
+    uint64_t ends; /* source, target, and two bits of detour.c; 0: free */
+    uint32_t qp;
     uint64_t seen; /* ps: the last packet */
 };
 

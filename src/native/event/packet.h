@@ -13,6 +13,7 @@
 enum {
     VB_WORLD_HEADER = 38, /* bytes: those of a TCP acknowledgement with three SACK blocks */
     VB_WORLD_LANES = 16,  /* virtual lanes, or traffic classes */
+    VB_WORLD_HOSTS = (1 << 24) - 2, /* the addresses of 10.0.0.0/8 (sim/attachment.h) */
 };
 
 _Static_assert((int)VB_WORLD_HEADER >= (int)(VB_BTH + VB_RETH + VB_IMM),
@@ -47,19 +48,22 @@ enum vb_world_flag {
 
 struct vb_world_packet {
     union {
-        uint64_t at;     /* on a link: when it arrives at the end */
-        uint32_t keeper; /* of a copy (VB_WORLD_COPY): the packet that keeps its room */
+        uint64_t at;         /* on a link: when it arrives at the end */
+        struct {             /* in a queue of a switch with lanes, or a keeper */
+            uint32_t keeper; /* of a copy (VB_WORLD_COPY): the packet that keeps its room */
+            uint16_t input;  /* the port by which it entered its switch */
+        };
     };
     union {
         uint32_t next;   /* in its list */
         uint32_t copies; /* of a keeper, which is in no list: the number that has not left */
     };
-    uint16_t source, target; /* hosts */
-    uint16_t bytes;          /* on the wire, with preamble and gap */
+    uint32_t source : 24;     /* a host */
+    uint32_t lane : 8;        /* of the link by which it came */
+    uint32_t target : 24;     /* a host, or a multicast group */
+    uint32_t level_marks : 8; /* service level or priority in the high half, enum vb_world_mark */
+    uint16_t bytes;           /* on the wire, with preamble and gap */
     uint16_t payload;
-    uint16_t input;      /* the port by which it entered its switch */
-    uint8_t lane;        /* of the link by which it came */
-    uint8_t level_marks; /* service level or priority in the high half, enum vb_world_mark */
     uint8_t header[VB_WORLD_HEADER]; /* a BTH and what follows it, or enum vb_world_tcp_field */
     uint8_t flags;                   /* enum vb_world_flag */
     uint8_t hops;                    /* the hop limit that is left; 0: the world has none */

@@ -63,9 +63,9 @@ bool vb_world_may_send(const struct vb_world *world, uint32_t node)
 
 static void dispatch_event(struct vb_world *world, uint64_t what)
 {
-    uint32_t index = (uint32_t)what, detail = what >> 32 & 0xffffff;
+    uint32_t index = (uint32_t)what, detail = vb_world_detail_of(what);
 
-    switch ((enum vb_world_event)(what >> 56)) {
+    switch (vb_world_event_of(what)) {
     case VB_WORLD_ARRIVE:
         vb_world_link_arrive(world, index);
         break;
@@ -83,7 +83,7 @@ static void dispatch_event(struct vb_world *world, uint64_t what)
     case VB_WORLD_LINK_UP:
     case VB_WORLD_LINK_DOWN:
         --world->idle;
-        vb_world_link_set(world, index, what >> 56 == VB_WORLD_LINK_UP);
+        vb_world_link_set(world, index, vb_world_event_of(what) == VB_WORLD_LINK_UP);
         break;
     case VB_WORLD_CALL:
         --world->idle;
@@ -158,8 +158,6 @@ static bool is_over(const struct vb_world *world, uint64_t until)
 /* Called when no event is left up to `until`. */
 static int end_of_time(struct vb_world *world, uint64_t until)
 {
-    if (world->agenda.starved)
-        return -ENOMEM;
     if (until != VB_WORLD_NEVER)
         world->now = until;
     return world->agenda.count > world->watching ? VB_WORLD_END_TIME : VB_WORLD_END_EMPTY;

@@ -12,6 +12,7 @@
 
 #include "event/detour.h"
 #include "event/link.h"
+#include "event/table.h"
 #include "event/telemetry.h"
 #include "wire/bytes.h"
 
@@ -63,87 +64,8 @@ void vb_world_switch_destroy(struct vb_world_switch *sw)
     free(sw);
 }
 
-/* ---- tables --------------------------------------------------------------------------------- */
-
-static uint32_t row_length(const int32_t *row, uint32_t width)
-{
-    uint32_t n = 0;
-
-    while (n < width && row[n] >= 0)
-        ++n;
-    return n;
-}
-
-static bool switch_is_set(const struct vb_world_switch *sw, uint32_t set, const int32_t *row,
-                          uint32_t n)
-{
-    if (sw->set[set + 1] - sw->set[set] != n)
-        return false;
-    for (uint32_t i = 0; i < n; ++i)
-        if (sw->member[sw->set[set] + i] != (uint32_t)row[i])
-            return false;
-    return true;
-}
-
-/* Neighbouring hosts often have equal rows, so the last sets are searched first. */
-static int find_set(struct vb_world_switch *sw, const int32_t *row, uint32_t n, uint32_t *set)
-{
-    uint16_t *member;
-    uint32_t *begin;
-
-    for (*set = sw->sets; (*set)-- > 0;)
-        if (switch_is_set(sw, *set, row, n))
-            return 0;
-    if (sw->sets >= VB_WORLD_PORT_SET - 1)
-        return -EINVAL;
-    begin = realloc(sw->set, (sw->sets + 2) * sizeof(*begin));
-    if (!begin)
-        return -ENOMEM;
-    sw->set = begin;
-    if (!sw->sets)
-        begin[0] = 0;
-    member = realloc(sw->member, (begin[sw->sets] + n) * sizeof(*member));
-    if (!member)
-        return -ENOMEM;
-    sw->member = member;
-    for (uint32_t i = 0; i < n; ++i)
-        member[begin[sw->sets] + i] = (uint16_t)row[i];
-    begin[sw->sets + 1] = begin[sw->sets] + n;
-    *set = sw->sets++;
-    return 0;
-}
-
-static int set_row(struct vb_world_switch *sw, uint32_t target, const int32_t *row, uint32_t width)
-{
-    uint32_t n = row_length(row, width), set;
-    int error;
-
-    if (n < 2) {
-        sw->table[target] = n ? (uint16_t)row[0] : VB_WORLD_NO_PORT;
-        return 0;
-    }
-    error = find_set(sw, row, n, &set);
-    sw->table[target] = (uint16_t)(VB_WORLD_PORT_SET + set);
-    return error;
-}
-
-int vb_world_switch_set_routes(struct vb_world_switch *sw, const int32_t *ports, uint32_t targets,
-                               uint32_t width)
-{
-    uint16_t *table = realloc(sw->table, (targets ? targets : 1) * sizeof(*table));
-    int error = 0;
-
-    if (!table)
-        return -ENOMEM;
-    sw->table = table;
-    sw->targets = 0; /* no route until the whole table is valid */
-    sw->sets = 0;
-    for (uint32_t i = 0; i < targets && !error; ++i)
-        error = set_row(sw, i, ports + (size_t)i * width, width);
-    if (!error)
-        sw->targets = targets;
-    return error;
-}
+/* ---- lanes and ports --------------------------------------------------------------------------
+ */
 
 int vb_world_switch_set_lanes(struct vb_world_switch *sw, const uint8_t *lanes, bool by_lane)
 {
@@ -173,11 +95,18 @@ int vb_world_switch_set_victim(struct vb_world_switch *sw, uint32_t port)
     return 0;
 }
 
-/* What ECMP hashes; the QP number stands for the UDP source port, or the flow label. */
+/*
+ * What ECMP hashes; the QP number stands for the UDP source port, or the flow label. Numbers of
+ * hosts may have more than 16 bits, and the upper ones go where no others are.
+ */
 static uint64_t switch_flow(const struct vb_world_packet *packet)
 {
-    return (uint64_t)packet->source << 48 | (uint64_t)packet->target << 32 |
-           vb_wire_get24(packet->header + 5);
+    uint64_t upper = (uint64_t)(packet->source >> 16) << 28 ^ (uint64_t)(packet->target >> 16)
+                                                                  << 24;
+
+    return ((uint64_t)packet->source << 48 | (uint64_t)(packet->target & 0xffff) << 32 |
+            vb_wire_get24(packet->header + 5)) ^
+           upper;
 }
 
 /*
@@ -199,7 +128,7 @@ static uint32_t choose_port(struct vb_world_switch *sw, uint32_t set,
 static inline uint32_t route(struct vb_world_switch *sw, const struct vb_world_packet *packet,
                              uint32_t target)
 {
-    uint32_t port = target < sw->targets ? sw->table[target] : VB_WORLD_NO_PORT;
+    uint32_t port = vb_world_table_entry(sw, target);
 
     if (port != VB_WORLD_NO_PORT && port >= VB_WORLD_PORT_SET)
         port = choose_port(sw, port - VB_WORLD_PORT_SET, packet);

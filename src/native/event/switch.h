@@ -9,6 +9,7 @@
 
 #include "event/lanes.h"
 
+struct vb_world_block;
 struct vb_world_detour;
 
 enum vb_world_balance {
@@ -80,8 +81,8 @@ struct vb_world_group {
 };
 
 struct vb_world_switch {
-    uint16_t *table; /* by host: a port, VB_WORLD_NO_PORT, or VB_WORLD_PORT_SET + a set of ports */
-    uint32_t *port;  /* by number: index in vb_world.port (vb_world_node.port) */
+    struct vb_world_block **table;  /* table.h */
+    uint32_t *port;                 /* by number: index in vb_world.port (vb_world_node.port) */
     struct vb_world_detour *detour; /* NULL: all packets follow the table */
     uint32_t targets;               /* length of the table */
     uint32_t lanes, fecn;
@@ -111,12 +112,6 @@ int vb_world_switch_create(const struct vb_world_switch_config *config,
 void vb_world_switch_destroy(struct vb_world_switch *sw);
 
 /*
- * Row h of `ports` has up to `width` ports for packets to host h; -1 ends it. -EINVAL: more than
- * 32767 different rows with several ports; -ENOMEM.
- */
-int vb_world_switch_set_routes(struct vb_world_switch *sw, const int32_t *ports, uint32_t targets,
-                               uint32_t width);
-/*
  * `lanes` is [input][output][16]: the output lane by service level, or with `by_lane` by the input
  * lane. -EINVAL: no such lane; -ENOMEM.
  */
@@ -142,18 +137,6 @@ static inline uint32_t vb_world_switch_lane(const struct vb_world_switch *sw, ui
  */
 uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_world_switch *sw,
                                uint32_t in, const struct vb_world_packet *packet);
-
-/* The first port for packets to a host, as an index of vb_world.port; or VB_WORLD_NONE. */
-static inline uint32_t vb_world_switch_first_port(const struct vb_world_switch *sw, uint32_t host)
-{
-    uint32_t port = host < sw->targets ? sw->table[host] : VB_WORLD_NO_PORT;
-
-    if (port == VB_WORLD_NO_PORT)
-        return VB_WORLD_NONE;
-    if (port >= VB_WORLD_PORT_SET)
-        port = sw->member[sw->set[port - VB_WORLD_PORT_SET]];
-    return sw->port[port];
-}
 
 /* The other port of a range extender; VB_WORLD_NONE: it is a switch. */
 static inline uint32_t vb_world_switch_through(const struct vb_world *world,

@@ -26,6 +26,7 @@
 #define VB_WORLD_NEVER  UINT64_MAX
 #define VB_WORLD_SECOND 1000000000000ull
 
+struct vb_world_block;
 struct vb_world_switch;
 struct vb_world_lanes;
 struct vb_world_tap;
@@ -128,6 +129,8 @@ struct vb_world {
     struct vb_world_storm *storm;
     struct vb_world_telemetry *telemetry; /* by packet */
     uint32_t samplers, storms, telemetry_room;
+    struct vb_world_block **block;     /* of forwarding tables, by hash (table.h) */
+    uint32_t blocks, block_chains;     /* a power of two */
     struct vb_world_detours *detours;  /* NULL: all packets follow the forwarding tables */
     uint64_t made, delivered, dropped; /* packets */
     uint64_t copied;                   /* further packets that switches have made */
@@ -140,7 +143,7 @@ int vb_world_create(uint64_t seed, const struct vb_world_host_calls *hosts, void
                     struct vb_world **world);
 void vb_world_destroy(struct vb_world *world);
 
-/* Nodes are numbered from 0. -EINVAL: 65536 hosts exist; -ENOMEM. */
+/* Nodes are numbered from 0. -EINVAL: VB_WORLD_HOSTS hosts exist; -ENOMEM. */
 int vb_world_add_host(struct vb_world *world, uint32_t *node);
 /* The world owns `sw` from now on, and frees it on failure. -ENOMEM. */
 int vb_world_add_switch(struct vb_world *world, struct vb_world_switch *sw, uint32_t *node);
@@ -268,19 +271,33 @@ enum vb_world_event {
     VB_WORLD_HALT,   /* vb_world_halt */
 };
 
+/* An event in the agenda: its kind in 4 bits, a detail in 28, and an index in 32. */
+enum { VB_WORLD_KIND_SHIFT = 60, VB_WORLD_DETAIL_SHIFT = 32 };
+
+static inline enum vb_world_event vb_world_event_of(uint64_t what)
+{
+    return (enum vb_world_event)(what >> VB_WORLD_KIND_SHIFT);
+}
+
+static inline uint32_t vb_world_detail_of(uint64_t what)
+{
+    return what >> VB_WORLD_DETAIL_SHIFT & 0xfffffff;
+}
+
 static inline void vb_world_add(struct vb_world *world, uint64_t at, enum vb_world_event event,
                                 uint32_t detail, uint32_t index)
 {
-    int error = vb_world_agenda_add(
-        &world->agenda, at, (uint64_t)event << 56 | (uint64_t)(detail & 0xffffff) << 32 | index);
+    int error = vb_world_agenda_add(&world->agenda, at,
+                                    (uint64_t)event << VB_WORLD_KIND_SHIFT |
+                                        (uint64_t)detail << VB_WORLD_DETAIL_SHIFT | index);
 
     if (__builtin_expect(error, 0))
         world->error = error;
 }
 
 /*
- * Schedules a call of vb_world_host_calls.call. It counts as an event that lets no packet go on
- * (vb_world.idle).
+ * Schedules a call of vb_world_host_calls.call; `what` has 28 bits. It counts as an event that lets
+ * no packet go on (vb_world.idle).
  */
 static inline void vb_world_call(struct vb_world *world, uint64_t at, uint32_t what, uint32_t index)
 {

@@ -211,7 +211,7 @@ void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet)
 }
 
 /* Fills the fields of the packet that switches read, and sends it. */
-static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uint16_t target,
+static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uint32_t target,
                         uint8_t marks)
 {
     struct vb_sim *sim = attachment_state_of(attachment)->sim;
@@ -229,7 +229,7 @@ static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uin
     memcpy(at->header, wire->bytes, seen);
     at->payload = (uint16_t)wire->payload;
     at->bytes = (uint16_t)bytes;
-    at->source = (uint16_t)host->number;
+    at->source = host->number;
     at->target = target;
     at->flags = VB_WORLD_HAS_BYTES;
     at->hops = (uint8_t)sim->world->hop_limit;
@@ -242,7 +242,7 @@ static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uin
 
 static uint32_t attachment_send(struct vb_sim_attachment *attachment, uint32_t port, uint32_t host)
 {
-    return send_to(attachment, port, (uint16_t)host, 0);
+    return send_to(attachment, port, host, 0);
 }
 
 static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment, uint32_t port,

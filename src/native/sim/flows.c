@@ -48,9 +48,8 @@ static bool fits_its_buffer(const struct vb_sim *sim, const struct vb_sim_flow *
 /* A packet with the route of the flow, where there is one. */
 static struct vb_world_packet flow_like_packet(const struct vb_sim_flow *flow)
 {
-    return (struct vb_world_packet){.source = (uint16_t)flow->source,
-                                    .target = (uint16_t)flow->target,
-                                    .level_marks = (uint8_t)(flow->level << 4)};
+    return (struct vb_world_packet){
+        .source = flow->source, .target = flow->target, .level_marks = (uint8_t)(flow->level << 4)};
 }
 
 uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
@@ -298,7 +297,7 @@ static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct
     (*source)->marks = marks_of(flow);
     if (flow->to_group) {
         (*source)->shared.dest_qp_num = VB_MULTICAST_QPN;
-        (*source)->peer = (uint16_t)flow->target;
+        (*source)->peer = flow->target;
         return 0;
     }
     if (vb_sim_qp_create(sim->host[flow->target], flow->type, 0, target))

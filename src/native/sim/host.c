@@ -175,7 +175,7 @@ static void host_fill(struct vb_sim_host *host, struct vb_world_packet *to,
     to->hops = (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
     to->bytes = (uint16_t)vb_sim_wire_bytes(host->framing, headers, from->payload_length);
-    to->source = (uint16_t)host->number;
+    to->source = host->number;
     to->level_marks = (uint8_t)(from->path->sl << 4);
 }
 
@@ -402,7 +402,7 @@ static struct vb_world_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *pac
     at = vb_world_packet_at(sim->world, *packet);
     at->payload = 0;
     at->bytes = (uint16_t)vb_sim_wire_bytes(vb_sim_qp_host(qp)->framing, VB_CNP, 0);
-    at->source = (uint16_t)vb_sim_qp_host(qp)->number;
+    at->source = vb_sim_qp_host(qp)->number;
     at->target = qp->peer;
     at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
     at->flags = 0;

@@ -62,7 +62,7 @@ struct vb_sim_qp {
     uint32_t slot;                    /* index in vb_sim.qp */
     uint32_t generation;              /* tells apart the queue pairs that have the same slot */
     uint32_t in_flight;               /* UC and UD: the number of packets under way */
-    uint16_t peer;                    /* the other end's host, or the multicast group */
+    uint32_t peer;                    /* the other end's host, or the multicast group */
     uint8_t lane;                     /* if waits_for_lane: which */
     uint8_t marks;                    /* enum vb_world_mark of its packets */
     bool waits_for_lane : 1;          /* it is in vb_sim_host.held */

@@ -383,8 +383,8 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
         return;
     }
     made->flow = number;
-    made->source = (uint16_t)flow->source;
-    made->target = (uint16_t)flow->target;
+    made->source = flow->source;
+    made->target = flow->target;
     made->level = flow->level;
     made->back_level = flow->back_level;
     made->timer_at = VB_WORLD_NEVER;

@@ -35,7 +35,7 @@ struct vb_sim_connection {
     uint64_t timer_at; /* of the pending event; or VB_WORLD_NEVER */
     struct vb_sim_jitter jitter;
     uint32_t flow, slot, generation;
-    uint16_t source, target;   /* hosts */
+    uint32_t source, target;   /* hosts */
     uint8_t level, back_level; /* of segments, of acknowledgements */
     bool has_turn;
 };

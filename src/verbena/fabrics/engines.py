@@ -179,12 +179,15 @@ def fat_tree(fabric: Fabric) -> Routes:
     most = int(tables.hosts_at.max(initial=0))
     first = np.zeros(len(tables.leaves), np.int64)
     first[np.argsort(guids[tables.leaves])] = most * np.arange(len(tables.leaves))
+    above = len(port) + 1  # every count is below
     for leaf, ends in ends_by_leaf(tables):
         can = by_parent[candidates.edges_to(leaf)[by_parent]]
         rows, start, count = np.unique(source[can], return_index=True, return_counts=True)
         number = first[leaf] + np.arange(len(ends))
-        which = (number[None, :] // divisor[rows][:, None]) % count[:, None]
-        out[rows[:, None], ends[None, :]] = port[can][start[:, None] + which]
+        # Few pairs of divisor and count are different: each is divided once.
+        kinds, kind = np.unique(divisor[rows] * above + count, return_inverse=True)
+        which = number // (kinds // above)[:, None] % (kinds % above)[:, None]
+        out[rows[:, None], ends[None, :]] = port[can][start[:, None] + which[kind]]
     return Routes(fabric, tables, "ftree", out, None, identity(tables))
 
 

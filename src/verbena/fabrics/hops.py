@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -112,14 +113,25 @@ class UpDownHops:
                 hops[switch] = np.where(stuck, best, hops[switch])
         return cls(tables, up, down_hops, hops)
 
-    def edges_to(self, leaf: int) -> NDArray[np.bool_]:
+    @cached_property
+    def _ends(self) -> tuple[NDArray[Any], ...]:
+        """The edges up, and those down: for each kind their numbers, sources and targets."""
         source, _, target = self.tables.switch_edges
+        climbing, falling = np.nonzero(self.up)[0], np.nonzero(~self.up)[0]
+        return (
+            *(climbing, source[climbing], target[climbing]),
+            *(falling, source[falling], target[falling]),
+        )
+
+    def edges_to(self, leaf: int) -> NDArray[np.bool_]:
+        climbing, below, above, falling, higher, lower = self._ends
         down = self.down_hops[:, leaf].astype(np.int32)
         hops = self.hops[:, leaf].astype(np.int32)
-        falls = ~self.up & (down[source] != FAR) & (down[source] == down[target] + 1)
-        climbs = self.up & (down[source] == FAR) & (hops[source] != FAR)
-        either: NDArray[np.bool_] = falls | (climbs & (hops[source] == hops[target] + 1))
-        return either
+        may = np.empty(len(self.up), bool)
+        # No number of hops is FAR - 1, so FAR equals none that is one more.
+        may[falling] = down[higher] == down[lower] + 1
+        may[climbing] = (down == FAR)[below] & (hops[below] == hops[above] + 1)
+        return may
 
     def hops_to(self, leaf: int) -> NDArray[np.uint16]:
         return self.hops[:, leaf]

@@ -392,7 +392,8 @@ cdef class World:
             raise ValueError(f"routes of switch {switch}: it has no port {table.max()}")
         table = np.maximum(table, -1) if table.dtype.kind == "i" else table
         rows = np.ascontiguousarray(table, dtype=np.int32).reshape(len(table), -1)
-        _check(vb_world_switch_set_routes(sw, &rows[0, 0], rows.shape[0], rows.shape[1]), "routes")
+        _check(vb_world_set_routes(self._world, sw, &rows[0, 0], rows.shape[0], rows.shape[1]),
+               "routes")
 
     def set_lanes(self, switch, lanes, by="level"):
         """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).

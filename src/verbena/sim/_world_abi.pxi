@@ -176,8 +176,6 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t pause_response
 
     int vb_world_switch_create(const vb_world_switch_config *config, vb_world_switch **sw)
-    int vb_world_switch_set_routes(vb_world_switch *sw, const int32_t *ports, uint32_t targets,
-                                   uint32_t width)
     int vb_world_switch_set_lanes(vb_world_switch *sw, const uint8_t *lanes, bint by_lane)
     int vb_world_switch_set_victim(vb_world_switch *sw, uint32_t port)
     int vb_world_switch_set_group(vb_world_switch *sw, uint32_t group, const uint16_t *ports,
@@ -191,8 +189,8 @@ cdef extern from "sim/sim.h" nogil:
     uint32_t vb_world_blocked(const vb_world *world, uint32_t *port, uint32_t room)
     vb_world_port_counters vb_world_traffic(const vb_world *world, const vb_world_port *port)
     struct vb_world_packet:
-        uint16_t source
-        uint16_t target
+        uint32_t source
+        uint32_t target
         uint8_t level_marks
     struct vb_world_route:
         uint32_t count
@@ -322,6 +320,10 @@ cdef extern from "event/sample.h" nogil:
     int vb_world_add_sampler(vb_world *world, const vb_world_sampled_queue *queues, uint32_t count,
                              uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
     void vb_world_sampler_stop(vb_world_sampler *sampler)
+
+cdef extern from "event/table.h" nogil:
+    int vb_world_set_routes(vb_world *world, vb_world_switch *sw, const int32_t *ports,
+                            uint32_t targets, uint32_t width)
 
 cdef extern from "event/watchdog.h" nogil:
     int vb_world_add_storm(vb_world *world, uint32_t node, uint32_t lane, uint64_t start,

@@ -36,7 +36,7 @@ __all__ = [
     "read_routing",
 ]
 
-MAX_HOSTS = 1 << 16  # a limit of the simulator: a packet has 16 bits for its source
+MAX_HOSTS = (1 << 24) - 2  # a limit of the simulator: the addresses of 10.0.0.0/8
 MAX_NODES = 1 << 18
 Count = Annotated[int, Meta(ge=1, le=1 << 20)]
 NoneOrMore = Annotated[int, Meta(ge=0, le=1 << 20)]

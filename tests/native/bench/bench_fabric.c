@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "check.h"
+#include "event/table.h"
 #include "sim/sim.h"
 
 struct tree {
@@ -75,7 +76,7 @@ static void open_world(void)
 
 static void set_routes(uint32_t node, const int32_t *ports, uint32_t hosts)
 {
-    CHECK_EQ(vb_world_switch_set_routes(world->node[node].sw, ports, hosts, 1), 0);
+    CHECK_EQ(vb_world_set_routes(world, world->node[node].sw, ports, hosts, 1), 0);
 }
 
 static void one_switch(uint32_t hosts)

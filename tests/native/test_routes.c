@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Forwarding tables of simulated switches (event/table.h): what a table says against the rows that
+ * it was set from, equal blocks of several switches, tables that change, and numbers of hosts with
+ * more than 16 bits.
+ */
+#include "check.h"
+#include "event/table.h"
+#include "starved.h"
+
+enum { PORTS = 48, TARGETS = 1000, WIDTH = 3, SWITCHES = 4 };
+
+static const struct vb_world_host_calls no_hosts;
+
+struct fixture {
+    struct vb_world *world;
+    struct vb_world_switch *sw[SWITCHES];
+};
+
+static void routes_open(struct fixture *fixture)
+{
+    struct vb_world_switch_config config = {.ports = PORTS};
+    uint32_t node;
+
+    CHECK_EQ(vb_world_create(1, &no_hosts, NULL, &fixture->world), 0);
+    for (int i = 0; i < SWITCHES; ++i) {
+        CHECK_EQ(vb_world_switch_create(&config, &fixture->sw[i]), 0);
+        CHECK_EQ(vb_world_add_switch(fixture->world, fixture->sw[i], &node), 0);
+    }
+}
+
+/* Up to WIDTH ports of a target; `salt` makes different tables. */
+static void fill(int32_t rows[][WIDTH], uint32_t targets, uint32_t salt)
+{
+    for (uint32_t i = 0; i < targets; ++i)
+        for (uint32_t k = 0; k < WIDTH; ++k)
+            rows[i][k] = k < (i + salt) % (WIDTH + 1) ? (int32_t)((i * 7 + k + salt) % PORTS) : -1;
+}
+
+static void table_is(const struct vb_world_switch *sw, int32_t rows[][WIDTH], uint32_t targets)
+{
+    for (uint32_t i = 0; i < targets; ++i) {
+        uint32_t entry = vb_world_table_entry(sw, i), set = entry - VB_WORLD_PORT_SET, n = 0;
+
+        while (n < WIDTH && rows[i][n] >= 0)
+            ++n;
+        if (n < 2) {
+            CHECK_EQ(entry, n ? rows[i][0] : VB_WORLD_NO_PORT);
+            continue;
+        }
+        CHECK_EQ(sw->set[set + 1] - sw->set[set], n);
+        for (uint32_t k = 0; k < n; ++k)
+            CHECK_EQ(sw->member[sw->set[set] + k], rows[i][k]);
+    }
+    CHECK_EQ(vb_world_table_entry(sw, targets), VB_WORLD_NO_PORT);
+    CHECK_EQ(vb_world_table_entry(sw, UINT32_MAX), VB_WORLD_NO_PORT);
+}
+
+static void a_table_has_what_was_set(void)
+{
+    static int32_t rows[TARGETS][WIDTH];
+    static const uint32_t lengths[] = {
+        0, 1, VB_WORLD_BLOCK - 1, VB_WORLD_BLOCK, VB_WORLD_BLOCK + 1, TARGETS};
+    struct fixture fixture;
+
+    routes_open(&fixture);
+    for (uint32_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
+        fill(rows, lengths[i], i);
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], lengths[i], WIDTH), 0);
+        table_is(fixture.sw[0], rows, lengths[i]);
+    }
+    vb_world_destroy(fixture.world);
+}
+
+static void equal_blocks_are_stored_once(void)
+{
+    static int32_t rows[TARGETS][WIDTH];
+    const uint32_t blocks = (TARGETS + VB_WORLD_BLOCK - 1) / VB_WORLD_BLOCK;
+    struct fixture fixture;
+
+    routes_open(&fixture);
+    fill(rows, TARGETS, 0);
+    for (int i = 0; i < SWITCHES; ++i)
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[i], rows[0], TARGETS, WIDTH), 0);
+    CHECK(fixture.world->blocks <= blocks);
+    fill(rows, TARGETS, 1);
+    CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], TARGETS, WIDTH), 0);
+    table_is(fixture.sw[0], rows, TARGETS);
+    fill(rows, TARGETS, 0);
+    table_is(fixture.sw[1], rows, TARGETS); /* the others keep theirs */
+    for (int i = 0; i < SWITCHES; ++i)
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[i], rows[0], 0, WIDTH), 0);
+    CHECK_EQ(fixture.world->blocks, 0);
+    vb_world_destroy(fixture.world);
+}
+
+/* Many different blocks, so that the chains grow; then half of them go. */
+static void changing_tables_leave_nothing_behind(void)
+{
+    static int32_t row[64 * VB_WORLD_BLOCK];
+    struct fixture fixture;
+
+    routes_open(&fixture);
+    for (uint32_t round = 0; round < 40; ++round) {
+        for (uint32_t i = 0; i < 64 * VB_WORLD_BLOCK; ++i)
+            row[i] = (int32_t)(vb_world_mix(i + (uint64_t)round % 10 * 1000000) % PORTS);
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[round % SWITCHES], row,
+                                     64 * VB_WORLD_BLOCK, 1),
+                 0);
+        for (uint32_t i = 0; i < 64 * VB_WORLD_BLOCK; ++i)
+            CHECK_EQ(vb_world_table_entry(fixture.sw[round % SWITCHES], i), row[i]);
+    }
+    CHECK(fixture.world->blocks <= SWITCHES * 64);
+    CHECK(fixture.world->blocks > 64);
+    vb_world_destroy(fixture.world);
+    CHECK_EQ(starved_blocks(), 0);
+}
+
+static void without_memory_there_is_no_route_and_no_leak(void)
+{
+    static int32_t rows[TARGETS][WIDTH];
+    int failed = 0;
+
+    fill(rows, TARGETS, 0);
+    for (int allocations = 0;; ++allocations) {
+        struct fixture fixture;
+        int error;
+
+        routes_open(&fixture);
+        starved_after(allocations);
+        error = vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], TARGETS, WIDTH);
+        if (!starved_end()) {
+            CHECK_EQ(error, 0);
+            vb_world_destroy(fixture.world);
+            break;
+        }
+        CHECK_EQ(error, -ENOMEM);
+        CHECK_EQ(vb_world_table_entry(fixture.sw[0], 0), VB_WORLD_NO_PORT);
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], TARGETS, WIDTH), 0);
+        table_is(fixture.sw[0], rows, TARGETS);
+        vb_world_destroy(fixture.world);
+        ++failed;
+    }
+    CHECK(failed > 10);
+    CHECK_EQ(starved_blocks(), 0);
+}
+
+static void too_many_sets_are_refused(void)
+{
+    static int32_t rows[VB_WORLD_PORT_SET + 100][WIDTH];
+    struct fixture fixture;
+
+    routes_open(&fixture);
+    for (uint32_t i = 0; i < VB_WORLD_PORT_SET + 100; ++i) {
+        rows[i][0] = (int32_t)(i % PORTS);
+        rows[i][1] = (int32_t)(i / PORTS % PORTS);
+        rows[i][2] = (int32_t)(i / PORTS / PORTS);
+    }
+    CHECK_EQ(
+        vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], VB_WORLD_PORT_SET - 1, WIDTH),
+        0);
+    CHECK_EQ(
+        vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], VB_WORLD_PORT_SET + 100, WIDTH),
+        -EINVAL);
+    CHECK_EQ(vb_world_table_entry(fixture.sw[0], 0), VB_WORLD_NO_PORT);
+    vb_world_destroy(fixture.world);
+}
+
+/* ---- hosts beyond 65,536 --------------------------------------------------------------------- */
+
+struct seen {
+    struct vb_world *world;
+    uint32_t host, source, count;
+};
+
+static void take(void *context, uint32_t host, uint32_t packet)
+{
+    struct seen *seen = context;
+
+    seen->host = host;
+    seen->source = vb_world_packet_at(seen->world, packet)->source;
+    ++seen->count;
+    vb_world_pool_give(&seen->world->pool, packet);
+}
+
+static void ignore(void *context, uint32_t host)
+{
+    (void)context;
+    (void)host;
+}
+
+/* One switch whose table has 200,000 destinations; a few of them have hosts. */
+static void a_packet_finds_a_host_beyond_16_bits(void)
+{
+    static const uint32_t linked[] = {0, 65535, 65536, 131071, 199999};
+    enum { HOSTS = 200000, LINKED = sizeof(linked) / sizeof(linked[0]) };
+    static const struct vb_world_host_calls calls = {.arrive = take, .ready = ignore};
+    static int32_t row[HOSTS];
+    struct vb_world_link link = {.rate = 100000000000, .delay = 1000};
+    struct vb_world_switch_config config = {.ports = LINKED};
+    struct vb_world_switch *sw;
+    struct seen seen = {0};
+    uint32_t node[LINKED], any, center;
+
+    CHECK_EQ(vb_world_create(1, &calls, &seen, &seen.world), 0);
+    for (uint32_t i = 0; i < HOSTS; ++i)
+        CHECK_EQ(vb_world_add_host(seen.world, &any), 0);
+    CHECK_EQ(vb_world_switch_create(&config, &sw), 0);
+    CHECK_EQ(vb_world_add_switch(seen.world, sw, &center), 0);
+    memset(row, 0xff, sizeof(row));
+    for (uint32_t i = 0; i < LINKED; ++i) {
+        node[i] = linked[i]; /* hosts were added first */
+        row[linked[i]] = (int32_t)i;
+        CHECK_EQ(vb_world_connect(seen.world, node[i], 0, center, i, &link), 0);
+    }
+    CHECK_EQ(vb_world_set_routes(seen.world, sw, row, HOSTS, 1), 0);
+    for (uint32_t from = 0; from < LINKED; ++from)
+        for (uint32_t to = 0; to < LINKED; ++to) {
+            uint32_t packet = vb_world_pool_take(&seen.world->pool), before = seen.count;
+
+            *vb_world_packet_at(seen.world, packet) = (struct vb_world_packet){
+                .source = linked[from], .target = linked[to], .bytes = 100};
+            vb_world_send(seen.world, node[from], packet);
+            CHECK_EQ(vb_world_run(seen.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
+            CHECK_EQ(seen.count, before + 1);
+            CHECK_EQ(seen.host, linked[to]);
+            CHECK_EQ(seen.source, linked[from]);
+        }
+    vb_world_destroy(seen.world);
+}
+
+int main(void)
+{
+    RUN(a_table_has_what_was_set);
+    RUN(equal_blocks_are_stored_once);
+    RUN(changing_tables_leave_nothing_behind);
+    RUN(without_memory_there_is_no_route_and_no_leak);
+    RUN(too_many_sets_are_refused);
+    RUN(a_packet_finds_a_host_beyond_16_bits);
+    return 0;
+}
