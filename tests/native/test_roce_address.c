@@ -329,9 +329,12 @@ static void test_mtu(void)
     int index = index_of("10.2.0.1");
 
     CHECK_EQ(vb_port_addresses_mtu(table, index), 1024);
+    CHECK_EQ(vb_port_addresses_mtu(table, 0), 4096); /* loopback's */
+    CHECK_EQ(vb_port_addresses_mtu(table, 1), 1024); /* of the GUID, on the first interface */
     CHECK(network_run("ip link set va mtu 4200"));
     CHECK_EQ(changes(), 0);
     CHECK_EQ(vb_port_addresses_mtu(table, index), 4096);
+    CHECK_EQ(vb_port_addresses_mtu(table, 1), 4096);
     CHECK(network_run("ip link set va mtu 576"));
     changes(); /* so little that Linux takes away IPv6 */
     CHECK_EQ(vb_port_addresses_mtu(table, index), 256);
@@ -339,6 +342,26 @@ static void test_mtu(void)
     changes();
     CHECK_EQ(vb_port_addresses_mtu(table, index_of("127.0.0.1")), 4096);
     CHECK_EQ(vb_port_addresses_mtu(table, 200), 0);
+}
+
+/* Where no other interface carries packets, loopback's MTU counts: that of addresses it has. */
+static void test_loopbacks_mtu(void)
+{
+    struct vb_addresses *all;
+
+    CHECK(network_run("ip addr add 127.9.0.2/32 dev lo"));
+    CHECK_EQ(vb_port_addresses_open(NULL, 1, &all), 0);
+    CHECK(network_run("ip addr add 10.6.1.1/24 dev va"));
+    CHECK_EQ(vb_port_addresses_update(all), VB_GIDS_CHANGED);
+    CHECK_EQ(vb_port_addresses_port_mtu(all), 1024);
+    CHECK(network_run("ip addr del 127.9.0.2/32 dev lo && ip link set lo mtu 1300 && "
+                      "ip link set va mtu 300"));
+    CHECK_EQ(vb_port_addresses_update(all), VB_GIDS_CHANGED);
+    CHECK_EQ(vb_port_addresses_port_mtu(all), 1024);
+    CHECK(network_run("ip addr del 10.6.1.1/24 dev va && ip link set lo mtu 65536 && "
+                      "ip link set va mtu 1500"));
+    vb_port_addresses_close(all);
+    changes();
 }
 
 /* A device that stands for one interface. */
@@ -417,6 +440,7 @@ int main(void)
     RUN(test_no_change);
     RUN(test_routes);
     RUN(test_mtu);
+    RUN(test_loopbacks_mtu);
     RUN(test_one_interface);
     RUN(test_first_index);
     RUN(test_news_that_is_lost);

@@ -405,7 +405,7 @@ uint16_t vb_port_addresses_port_mtu(struct vb_addresses *addresses)
     for (int i = FIRST_ADDRESS; i < addresses->count; ++i) {
         uint16_t mtu = addresses->used[i] ? addresses->mtus[i] : 0;
 
-        if (is_loopback(&addresses->gids[i]))
+        if (mtu && is_loopback(&addresses->gids[i]))
             loopback = mtu;
         else if (mtu && (!least || mtu < least))
             least = mtu;
