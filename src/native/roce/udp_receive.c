@@ -390,7 +390,7 @@ static enum holds icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t len
     uint32_t computed;
 
     cursor->doubted = false;
-    cursor->id = cursor->ipv4 ? vb_roce_ids_segment(at) : 0;
+    cursor->id = vb_roce_ids_segment(at); /* over IPv6 nothing depends on it */
     computed = vb_wire_icrc_transport(
         vb_roce_icrc_start(&in->starts, &cursor->flow, cursor->id, length), at, length);
     if (VB_UNLIKELY(computed != vb_wire_icrc_read(at + length)))

@@ -218,8 +218,49 @@ static void completion_queues(void)
     CHECK_EQ(ibv_dealloc_td(td), 0);
 }
 
+/* The usual call makes the same, and says what the queue pair can do. */
+static void the_usual_queue_pair(void)
+{
+    struct ibv_qp_init_attr attr = {.send_cq = ibv_cq_ex_to_cq(pair.cq),
+                                    .recv_cq = ibv_cq_ex_to_cq(pair.cq),
+                                    .cap = {3, 5, 1, 2, 7},
+                                    .qp_type = IBV_QPT_RC,
+                                    .qp_context = &attr,
+                                    .sq_sig_all = 1},
+                            asked = attr, found;
+    struct ibv_qp *qp = ibv_create_qp(pair.pd, &attr);
+    struct ibv_qp_attr state;
+
+    CHECK(qp && qp->qp_context == &attr && qp->pd == pair.pd);
+    CHECK(attr.cap.max_send_wr >= 3 && attr.cap.max_recv_wr >= 5);
+    CHECK(attr.cap.max_send_sge >= 1 && attr.cap.max_recv_sge >= 2);
+    CHECK(attr.cap.max_inline_data >= 7);
+    CHECK_EQ(ibv_query_qp(qp, &state, IBV_QP_CAP | IBV_QP_STATE, &found), 0);
+    CHECK_EQ(memcmp(&found.cap, &attr.cap, sizeof(found.cap)), 0);
+    CHECK_EQ(memcmp(&state.cap, &attr.cap, sizeof(state.cap)), 0);
+    CHECK(found.sq_sig_all == 1 && found.qp_context == &attr && found.send_cq == asked.send_cq);
+    CHECK_EQ(state.qp_state, IBV_QPS_RESET);
+    CHECK_EQ(ibv_destroy_qp(qp), 0);
+}
+
 /* ---- numbers of the device and its port -------------------------------------------------------
  */
+
+static void the_device(void)
+{
+    struct ibv_device_attr device;
+    struct ibv_device_attr_ex extended;
+
+    CHECK_EQ(ibv_query_device(pair.context, &device), 0);
+    CHECK_EQ(ibv_query_device_ex(pair.context, NULL, &extended), 0);
+    CHECK_EQ(memcmp(&device, &extended.orig_attr, sizeof(device)), 0);
+    CHECK_EQ(device.phys_port_cnt, 1);
+    CHECK_EQ(device.max_mr, device.max_mw); /* they share a table */
+    CHECK(device.max_mr >= 1 << 16 && (device.max_mr & (device.max_mr - 1)) == 0);
+    CHECK(device.max_qp > 0 && device.max_cq > 0 && device.max_pd > 0 && device.max_srq > 0);
+    CHECK_EQ(device.node_guid, ibv_get_device_guid(pair.context->device));
+    CHECK_EQ(device.node_guid, device.sys_image_guid);
+}
 
 static void the_port(void)
 {
@@ -276,6 +317,8 @@ int main(void)
     RUN(parts_of_another_context);
     RUN(queue_pairs);
     RUN(completion_queues);
+    RUN(the_usual_queue_pair);
+    RUN(the_device);
     RUN(the_port);
     RUN(the_table_of_gids);
     return 0;
