@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check.h"
 #include "memory/buddy.h"
+#include "memory/descriptor.h"
 #include "memory/heap.h"
 #include "memory/kept.h"
 
@@ -655,6 +656,51 @@ static void test_no_descriptor_left_is_an_error(void)
     wait_for(child);
 }
 
+// ---- descriptors ------------------------------------------------------------------------------
+
+/* In a child without standard streams, whose numbers come first; it cannot print. */
+static void without_streams(void)
+{
+    const struct rlimit none_beyond = {4, 4};
+    int ends[2];
+    char byte = 0;
+
+    for (int fd = 0; fd < 64; fd++)
+        close(fd);
+    CHECK_EQ(vb_memory_descriptor_raise(-1), -1);
+    CHECK_EQ(vb_memory_descriptor_pipe(ends), 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(ends[i] > STDERR_FILENO);
+        CHECK_EQ(fcntl(ends[i], F_GETFD), FD_CLOEXEC);
+    }
+    CHECK_EQ(write(ends[1], "x", 1), 1);
+    CHECK(read(ends[0], &byte, 1) == 1 && byte == 'x');
+    CHECK_EQ(dup(ends[0]), 0); /* the streams' numbers are free */
+    CHECK_EQ(vb_memory_descriptor_raise(0), 5);
+    CHECK_EQ(vb_memory_descriptor_raise(ends[0]), ends[0]);
+    for (int fd = 0; fd < 64; fd++)
+        close(fd);
+    for (int fd = 0; fd < 4; fd++)
+        CHECK_EQ(open("/dev/null", O_RDONLY), fd);
+    for (int fd = 0; fd < 3; fd++)
+        close(fd);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none_beyond), 0);
+    CHECK_EQ(vb_memory_descriptor_pipe(ends), -EMFILE);
+    CHECK_EQ(open("/dev/null", O_RDONLY), 0);
+    CHECK(vb_memory_descriptor_raise(0) < 0 && errno == EMFILE);
+    CHECK_EQ(open("/dev/null", O_RDONLY), 0);
+    _exit(0);
+}
+
+static void test_descriptors_leave_the_standard_streams_alone(void)
+{
+    pid_t child = fork();
+
+    if (child == 0)
+        without_streams();
+    wait_for(child);
+}
+
 int main(void)
 {
     RUN(test_a_block_is_zeroed_aligned_and_known);
@@ -682,5 +728,6 @@ int main(void)
     RUN(test_a_call_within_fork_is_refused_and_does_not_hang);
     RUN(test_limits_of_the_process_make_it_smaller);
     RUN(test_no_descriptor_left_is_an_error);
+    RUN(test_descriptors_leave_the_standard_streams_alone);
     return 0;
 }
