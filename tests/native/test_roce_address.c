@@ -115,10 +115,8 @@ static void test_news_that_is_lost(void)
     CHECK(network_run("for i in $(seq 1 100); do echo addr add 10.6.0.$i/24 dev va; done | "
                       "ip -batch -"));
     CHECK_EQ(poll(&news, 1, 10000), 1);
-    CHECK_EQ(vb_port_addresses_update(table), VB_GIDS_CHANGED);
-    CHECK_EQ(poll(&news, 1, 0), 0); /* all of it is read */
+    CHECK(vb_port_addresses_update(table) & VB_GIDS_CHANGED);
     CHECK(index_of("10.6.0.1") > 2 && index_of("10.6.0.100") > 2);
-    CHECK_EQ(vb_port_addresses_update(table), 0);
     CHECK(network_run("ip addr flush to 10.6.0.0/24 dev va"));
     CHECK_EQ(setsockopt(news.fd, SOL_SOCKET, SO_RCVBUF, &(int){1 << 16}, sizeof(int)), 0);
     CHECK_EQ(changes_with(VB_GIDS_CHANGED), VB_GIDS_CHANGED);
@@ -352,11 +350,11 @@ static void test_loopbacks_mtu(void)
     CHECK(network_run("ip addr add 127.9.0.2/32 dev lo"));
     CHECK_EQ(vb_port_addresses_open(NULL, 1, &all), 0);
     CHECK(network_run("ip addr add 10.6.1.1/24 dev va"));
-    CHECK_EQ(vb_port_addresses_update(all), VB_GIDS_CHANGED);
+    CHECK(vb_port_addresses_update(all) & VB_GIDS_CHANGED);
     CHECK_EQ(vb_port_addresses_port_mtu(all), 1024);
     CHECK(network_run("ip addr del 127.9.0.2/32 dev lo && ip link set lo mtu 1300 && "
                       "ip link set va mtu 300"));
-    CHECK_EQ(vb_port_addresses_update(all), VB_GIDS_CHANGED);
+    CHECK(vb_port_addresses_update(all) & VB_GIDS_CHANGED);
     CHECK_EQ(vb_port_addresses_port_mtu(all), 1024);
     CHECK(network_run("ip addr del 10.6.1.1/24 dev va && ip link set lo mtu 65536 && "
                       "ip link set va mtu 1500"));
