@@ -50,6 +50,35 @@ def opened(**variables: str) -> str:
     return done.stderr
 
 
+def test_what_is_right_is_not_told() -> None:
+    largest = {"VERBENA_SPIN_US": "1000000", "VERBENA_PART_ID": "4294967295"}
+    words = {"VERBENA_CARRIER": "direct", "VERBENA_COPY": "cma", "VERBENA_COMMAND": "run"}
+    assert not opened(VERBENA_NETDEV="lo", **largest, **words)
+    assert not opened(VERBENA_SPIN_US="0", VERBENA_PART_ID="0", VERBENA_NETDEV="")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("VERBENA_SPIN_US", "1000001", "microseconds from 0 to 1000000"),
+        ("VERBENA_SPIN_US", "1us", "microseconds from 0 to 1000000"),
+        ("VERBENA_PART_ID", "4294967296", "a part from 0 to 4294967295"),
+        ("VERBENA_PART_ID", "-1", "a part from 0 to 4294967295"),
+        ("VERBENA_CAPTURE_BYTES", "0", "bytes from "),
+        ("VERBENA_CAPTURE_BYTES", "99999999", "bytes from "),
+    ],
+)
+def test_a_number_out_of_bounds_is_told_with_the_bounds(name: str, value: str, what: str) -> None:
+    assert f"{name}={value} is not a number of {what}" in opened(**{name: value})
+
+
+def test_an_interface_of_a_port_that_does_not_exist_is_told() -> None:
+    ports = ["ethernet,netdev=lo", "ethernet,netdev=no0"]
+    said = opened(**launch.environment(clean_environment(), ports=ports))
+    assert said.count("there is no such interface now") == 1
+    assert "VERBENA_PORTS: netdev=no0: there is no such interface now" in said
+
+
 @pytest.mark.parametrize(
     ("ports", "reason"),
     [

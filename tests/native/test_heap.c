@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check.h"
+#include "memory/buddy.h"
+#include "memory/descriptor.h"
 #include "memory/heap.h"
+#include "memory/kept.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -396,6 +399,141 @@ static void test_blocks_never_overlap_under_threads(void)
     vb_memory_heap_destroy(heap);
 }
 
+// ---- the tree of pages against a list of them ---------------------------------------------------
+
+enum { TOP = 6, PAGES = 1 << TOP };
+
+struct model {
+    unsigned char lacks[VB_BUDDY_BYTES(TOP)];
+    struct vb_buddy buddy;
+    int order[PAGES]; /* of the block that begins there; -1: none does */
+};
+
+static bool is_free(const struct model *model, size_t page)
+{
+    for (size_t at = 0; at < PAGES; at++)
+        if (model->order[at] >= 0 && page >= at && page < at + ((size_t)1 << model->order[at]))
+            return false;
+    return true;
+}
+
+static bool are_free(const struct model *model, size_t page, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        if (!is_free(model, page + i))
+            return false;
+    return true;
+}
+
+/* The order of the largest free block in the 2^order pages from `page` on; -1: there is none. */
+static int largest_in(const struct model *model, size_t page, unsigned order)
+{
+    int left, right;
+
+    if (are_free(model, page, (size_t)1 << order))
+        return (int)order;
+    if (order == 0)
+        return -1;
+    left = largest_in(model, page, order - 1);
+    right = largest_in(model, page + ((size_t)1 << (order - 1)), order - 1);
+    return left > right ? left : right;
+}
+
+/* Of two halves that both have room, the one whose largest free block is smaller; then the first.
+ */
+static size_t place_for(const struct model *model, unsigned wanted)
+{
+    size_t page = 0;
+
+    if (largest_in(model, 0, TOP) < (int)wanted)
+        return VB_BUDDY_NONE;
+    for (unsigned order = TOP; order-- > wanted;) {
+        size_t half = page + ((size_t)1 << order);
+        int left = largest_in(model, page, order), right = largest_in(model, half, order);
+
+        if (left < (int)wanted || (right >= (int)wanted && right < left))
+            page = half;
+    }
+    return page;
+}
+
+static void resize_in_model(struct model *model, size_t page, unsigned wanted)
+{
+    unsigned order = (unsigned)model->order[page];
+    size_t behind = page + ((size_t)1 << order), end = page + ((size_t)1 << wanted);
+
+    if (wanted > order) {
+        bool room = page % ((size_t)1 << wanted) == 0 && wanted <= TOP &&
+                    are_free(model, behind, end - behind);
+
+        CHECK_EQ(vb_memory_buddy_grow(&model->buddy, page, order, wanted), room);
+        wanted = room ? wanted : order;
+    } else if (wanted < order) {
+        vb_memory_buddy_shrink(&model->buddy, page, wanted);
+    }
+    model->order[page] = (int)wanted;
+}
+
+static void change_model(struct model *model, unsigned random)
+{
+    size_t page = random % PAGES;
+    unsigned order = random / PAGES % (TOP + 2), way = random / 1024 % 4;
+
+    if (model->order[page] >= 0 && way == 0) {
+        resize_in_model(model, page, order);
+    } else if (model->order[page] >= 0 && way < 3) {
+        vb_memory_buddy_give(&model->buddy, page, (unsigned)model->order[page]);
+        model->order[page] = -1;
+    } else {
+        page = place_for(model, order);
+        CHECK(vb_memory_buddy_take(&model->buddy, order) == page);
+        if (page != VB_BUDDY_NONE)
+            model->order[page] = (int)order;
+    }
+}
+
+static void test_blocks_of_pages_are_where_a_search_would_put_them(void)
+{
+    static struct model model = {.buddy.top = TOP};
+    unsigned random = 1;
+
+    model.buddy.lacks = model.lacks;
+    memset(model.order, -1, sizeof model.order);
+    for (int i = 0; i < 20000; i++) {
+        change_model(&model, next_random(&random));
+        for (size_t page = 0; page < PAGES; page++)
+            CHECK_EQ(vb_memory_buddy_order_at(&model.buddy, page), model.order[page]);
+    }
+}
+
+/* As many as there are slots, the oldest of which goes first, and the youngest of an order. */
+static void test_kept_blocks_go_in_turn(void)
+{
+    struct vb_kept kept = {.limit = 1000};
+    struct vb_kept_block block;
+
+    CHECK(!vb_memory_kept_expel(&kept, 0, &block));
+    for (unsigned i = 0; i < VB_KEPT_SLOTS; i++) {
+        block = (struct vb_kept_block){.page = 100 + i, .pages = i + 1, .order = i % 2};
+        CHECK(vb_memory_kept_push(&kept, &block));
+    }
+    CHECK(!vb_memory_kept_push(&kept, &block));
+    CHECK_EQ(kept.pages, VB_KEPT_SLOTS * (VB_KEPT_SLOTS + 1) / 2);
+    CHECK(vb_memory_kept_expel(&kept, kept.pages, &block)); /* no slot is free */
+    CHECK_EQ(block.page, 100);
+    CHECK(!vb_memory_kept_expel(&kept, kept.pages, &block));
+    CHECK(vb_memory_kept_take(&kept, 0, &block));
+    CHECK_EQ(block.page, 100 + VB_KEPT_SLOTS - 2);
+    CHECK(!vb_memory_kept_take(&kept, 2, &block));
+    CHECK(vb_memory_kept_expel(&kept, kept.pages - 1, &block));
+    CHECK_EQ(block.page, 101);
+    CHECK(vb_memory_kept_wants(&kept, 500) && !vb_memory_kept_wants(&kept, 501));
+    while (vb_memory_kept_expel(&kept, 0, &block))
+        ;
+    CHECK_EQ(kept.pages, 0);
+    CHECK_EQ(kept.count, 0);
+}
+
 // ---- fork and limits --------------------------------------------------------------------------
 
 static void wait_for(pid_t child)
@@ -518,6 +656,51 @@ static void test_no_descriptor_left_is_an_error(void)
     wait_for(child);
 }
 
+// ---- descriptors ------------------------------------------------------------------------------
+
+/* In a child without standard streams, whose numbers come first; it cannot print. */
+static void without_streams(void)
+{
+    const struct rlimit none_beyond = {4, 4};
+    int ends[2];
+    char byte = 0;
+
+    for (int fd = 0; fd < 64; fd++)
+        close(fd);
+    CHECK_EQ(vb_memory_descriptor_raise(-1), -1);
+    CHECK_EQ(vb_memory_descriptor_pipe(ends), 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(ends[i] > STDERR_FILENO);
+        CHECK_EQ(fcntl(ends[i], F_GETFD), FD_CLOEXEC);
+    }
+    CHECK_EQ(write(ends[1], "x", 1), 1);
+    CHECK(read(ends[0], &byte, 1) == 1 && byte == 'x');
+    CHECK_EQ(dup(ends[0]), 0); /* the streams' numbers are free */
+    CHECK_EQ(vb_memory_descriptor_raise(0), 5);
+    CHECK_EQ(vb_memory_descriptor_raise(ends[0]), ends[0]);
+    for (int fd = 0; fd < 64; fd++)
+        close(fd);
+    for (int fd = 0; fd < 4; fd++)
+        CHECK_EQ(open("/dev/null", O_RDONLY), fd);
+    for (int fd = 0; fd < 3; fd++)
+        close(fd);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none_beyond), 0);
+    CHECK_EQ(vb_memory_descriptor_pipe(ends), -EMFILE);
+    CHECK_EQ(open("/dev/null", O_RDONLY), 0);
+    CHECK(vb_memory_descriptor_raise(0) < 0 && errno == EMFILE);
+    CHECK_EQ(open("/dev/null", O_RDONLY), 0);
+    _exit(0);
+}
+
+static void test_descriptors_leave_the_standard_streams_alone(void)
+{
+    pid_t child = fork();
+
+    if (child == 0)
+        without_streams();
+    wait_for(child);
+}
+
 int main(void)
 {
     RUN(test_a_block_is_zeroed_aligned_and_known);
@@ -537,11 +720,14 @@ int main(void)
     RUN(test_a_descriptor_that_the_program_closed_is_noticed);
     RUN(test_resize_in_place);
     RUN(test_resize_refuses_what_would_have_to_move);
+    RUN(test_blocks_of_pages_are_where_a_search_would_put_them);
+    RUN(test_kept_blocks_go_in_turn);
     RUN(test_blocks_never_overlap_under_threads);
     RUN(test_a_forked_child_has_a_heap_of_its_own);
     RUN(test_a_child_that_was_not_announced_leaves_the_heap_alone);
     RUN(test_a_call_within_fork_is_refused_and_does_not_hang);
     RUN(test_limits_of_the_process_make_it_smaller);
     RUN(test_no_descriptor_left_is_an_error);
+    RUN(test_descriptors_leave_the_standard_streams_alone);
     return 0;
 }

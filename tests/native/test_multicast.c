@@ -443,7 +443,7 @@ int main(int argc, char **argv)
     /* The far end of the wire has no address of its own: what comes out there is nobody's. */
     CHECK(network_run("ip link add va type veth peer name vb && "
                       "ip link set vb addrgenmode none && ip link set vb up && ip link set va up "
-                      "&& ip addr add 10.5.0.1/24 dev va && "
+                      "&& ip addr add 10.5.0.1/24 dev va && ip addr add 10.5.0.2/24 dev va && "
                       "ip addr add fd05::1/64 dev va nodad"));
     network_await("fd05::1");
     RUN(packets_loop_to_this_hosts_members);

@@ -60,6 +60,42 @@ static void sizes_may_have_a_unit(void)
     }
 }
 
+static void numbers_of_records_are_hexadecimal(void)
+{
+    static const struct {
+        const char *record;
+        uint64_t least, most, number;
+        size_t length; /* that was read; 0: the record is damaged */
+    } cases[] = {
+        {"0 9 ", 0, 0, 0, 2},
+        {"1f ", 0, 0x1f, 0x1f, 3},
+        {"a0 ", 0xa0, 0xa0, 0xa0, 3},
+        {"ffffffffffffffff ", 1, UINT64_MAX, UINT64_MAX, 17},
+        {"000000000000000b ", 1, UINT64_MAX, 11, 17},
+        {"0000000000000000b ", 1, UINT64_MAX, 1, 0}, /* more digits than any number has */
+        {"20 ", 3, 0x1f, 3, 0},
+        {"2 ", 3, 0x1f, 3, 0},
+        {"5", 3, 9, 3, 0},
+        {"5,", 3, 9, 3, 0},
+        {"", 3, 9, 3, 0},
+        {" ", 0, 9, 0, 0},
+        {"A ", 0, 99, 0, 0},
+        {"g ", 0, 99, 0, 0},
+        {"0x1 ", 0, 99, 0, 0},
+        {"-1 ", 0, UINT64_MAX, 0, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); ++i) {
+        struct vb_number_reader reader = {.at = cases[i].record};
+
+        CHECK(vb_memory_number_take(&reader, cases[i].least, cases[i].most) == cases[i].number);
+        CHECK_EQ(reader.damaged, cases[i].length == 0);
+        CHECK_EQ(reader.at - cases[i].record, cases[i].length);
+        CHECK_EQ(vb_memory_number_take(&reader, 77, 77), 77); /* it stays damaged, or is so now */
+        CHECK(reader.damaged);
+    }
+}
+
 /* What is written to stderr while the variable is read. */
 static size_t read_variable(const char *value, char said[300])
 {
@@ -89,6 +125,8 @@ static void a_variable_that_is_no_size_is_told(void)
     CHECK_EQ(read_variable("", said), 0);
     CHECK_EQ(said[0], 0);
     CHECK_EQ(read_variable("3M", said), 3 << 20);
+    CHECK_EQ(said[0], 0);
+    CHECK(read_variable("18446744073709551615", said) == SIZE_MAX);
     CHECK_EQ(said[0], 0);
     CHECK_EQ(read_variable("0", said), 0);
     CHECK(strstr(said, "VERBENA_TEST_SIZE=0 is not a size and ignored"));
@@ -129,6 +167,7 @@ int main(void)
 {
     RUN(numbers_are_whole_and_decimal);
     RUN(sizes_may_have_a_unit);
+    RUN(numbers_of_records_are_hexadecimal);
     RUN(a_variable_that_is_no_size_is_told);
     RUN(there_is_one_heap_and_a_child_has_its_own);
     return 0;

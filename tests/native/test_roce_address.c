@@ -2,6 +2,7 @@
 /* The GID table follows the host's addresses, and each address keeps its index while it is there.
  */
 #include <poll.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -105,6 +106,22 @@ static void test_indices_stay(void)
     CHECK(strcmp(gid.ndev, "va") == 0 && gid.type == VB_GID_ROCE_V2);
 }
 
+/* More news at once than the socket holds: none of it is needed, as the table is read anew. */
+static void test_news_that_is_lost(void)
+{
+    struct pollfd news = {.fd = vb_port_addresses_fd(table), .events = POLLIN};
+
+    CHECK_EQ(setsockopt(news.fd, SOL_SOCKET, SO_RCVBUF, &(int){1}, sizeof(int)), 0);
+    CHECK(network_run("for i in $(seq 1 100); do echo addr add 10.6.0.$i/24 dev va; done | "
+                      "ip -batch -"));
+    CHECK_EQ(poll(&news, 1, 10000), 1);
+    CHECK(vb_port_addresses_update(table) & VB_GIDS_CHANGED);
+    CHECK(index_of("10.6.0.1") > 2 && index_of("10.6.0.100") > 2);
+    CHECK(network_run("ip addr flush to 10.6.0.0/24 dev va"));
+    CHECK_EQ(setsockopt(news.fd, SOL_SOCKET, SO_RCVBUF, &(int){1 << 16}, sizeof(int)), 0);
+    CHECK_EQ(changes_with(VB_GIDS_CHANGED), VB_GIDS_CHANGED);
+}
+
 /* More addresses than the table has room for: the first ones are in it, and nothing else changes.
  */
 static void test_a_full_table(void)
@@ -186,6 +203,118 @@ static void test_port_state(void)
     CHECK(changes_with(VB_PORT_CAME_UP) & VB_PORT_CAME_UP);
 }
 
+/* ---- a new table, entry by entry ---- */
+
+static struct vb_gid entry_of(const char *address, const char *ndev)
+{
+    struct vb_gid gid = {.type = VB_GID_ROCE_V2, .ndev_ifindex = if_nametoindex(ndev)};
+
+    network_gid(address, gid.raw);
+    strcpy(gid.ndev, ndev);
+    return gid;
+}
+
+/* What the third port of the host has with the netdev, or of all, in tables of each length. */
+static void expect_table(const char *netdev, const struct vb_gid *wanted, int count)
+{
+    static struct vb_gid fresh[8];
+
+    CHECK(count < 8);
+    for (int capacity = 0; capacity < 8; ++capacity) {
+        int filled = capacity < count ? capacity : count;
+
+        memset(fresh, 0xa5, sizeof(fresh));
+        CHECK_EQ(vb_port_gid_table(netdev, 3, fresh, capacity), filled);
+        for (int i = 0; i < filled; ++i)
+            CHECK(memcmp(&fresh[i], &wanted[i], sizeof(fresh[i])) == 0);
+        CHECK_EQ(fresh[filled].raw[0], 0xa5);
+    }
+}
+
+/* Entry 0 is `first`, 1 is made of the GUID, and then follow all, in this order. */
+static void expect_addresses(const char *netdev, const struct vb_gid *first,
+                             const struct vb_gid *all, int count)
+{
+    struct vb_gid wanted[8] = {*first, vb_port_gid_infiniband(3)};
+
+    wanted[1].type = VB_GID_ROCE_V2;
+    wanted[1].ndev_ifindex = all[0].ndev_ifindex;
+    strcpy(wanted[1].ndev, all[0].ndev);
+    memcpy(wanted + 2, all, (size_t)count * sizeof(*all));
+    expect_table(netdev, wanted, count + 2);
+}
+
+/* By interface, and then by their bytes; those of interfaces that are down are none, and neither is
+ * ::1. An address whose label is another name is its interface's. */
+static void test_the_order_of_a_table(void)
+{
+    struct vb_gid nothing[2] = {vb_port_gid_infiniband(3), vb_port_gid_infiniband(3)}, all[5];
+
+    CHECK(network_run("ip link add wa type veth peer name wb && "
+                      "ip link set wa addrgenmode none && ip link set wb addrgenmode none && "
+                      "ip link set wa up && ip link set wb up && ip addr add 10.9.0.2/24 dev wa && "
+                      "ip addr add 10.9.0.1/32 dev wa label wa:x && "
+                      "ip addr add fd09::1/64 dev wa nodad && ip addr add 10.8.0.1/24 dev wb && "
+                      "ip link add wc type veth peer name wd && ip addr add 10.7.0.1/24 dev wc"));
+    network_await("fd09::1");
+    all[0] = entry_of("10.9.0.1", "wa");
+    all[1] = entry_of("10.9.0.2", "wa");
+    all[2] = entry_of("fd09::1", "wa");
+    expect_addresses("wa", &all[0], all, 3);
+    all[if_nametoindex("wa") < if_nametoindex("wb") ? 3 : 0] = entry_of("10.8.0.1", "wb");
+    if (if_nametoindex("wb") < if_nametoindex("wa")) {
+        all[1] = entry_of("10.9.0.1", "wa");
+        all[2] = entry_of("10.9.0.2", "wa");
+        all[3] = entry_of("fd09::1", "wa");
+    }
+    all[4] = entry_of("127.0.0.1", "lo");
+    expect_addresses(NULL, &all[0], all, 5);
+    nothing[0].type = nothing[1].type = VB_GID_ROCE_V2;
+    expect_table("wc", nothing, 2); /* it is down */
+    expect_table("w", nothing, 2);
+    expect_table("waa", nothing, 2);
+    CHECK(network_run("ip link del wc"));
+}
+
+/* Entry 0: IPv4 before IPv6 before link-local before loopback, and the first of those alike. */
+static void test_the_first_entry_of_a_table(void)
+{
+    static const char *const removals[] = {"10.8.0.1/24 dev wb", "10.9.0.2/24 dev wa",
+                                           "10.9.0.1/32 dev wa", "fd09::1/64 dev wa",
+                                           "fe80::5/64 dev wa"};
+    static const char *const firsts[] = {"10.9.0.1", "10.9.0.1", "fd09::1", "fe80::5", "127.0.0.1"};
+    struct vb_gid fresh[8];
+    uint8_t gid[16];
+
+    CHECK(network_run("ip addr add fe80::5/64 dev wa nodad scope link"));
+    for (int i = 0; i < 5; ++i) {
+        CHECK(network_run("ip addr del %s", removals[i]));
+        CHECK(vb_port_gid_table(NULL, 1, fresh, 8) >= 2);
+        network_gid(firsts[i], gid);
+        CHECK(memcmp(fresh[0].raw, gid, 16) == 0);
+    }
+    CHECK(network_run("ip link del wa"));
+}
+
+/* Up and with a carrier, of those that count; with nothing else loopback's state counts. */
+static void test_an_active_port(void)
+{
+    CHECK(network_run("ip link add wa type veth peer name wb && ip link set wa up"));
+    CHECK(!vb_port_is_active("wa") && vb_port_is_active(NULL)); /* it has no address */
+    CHECK(network_run("ip addr add 10.9.0.1/24 dev wa"));
+    CHECK(!vb_port_is_active("wa") && !vb_port_is_active(NULL) && vb_port_is_active("lo"));
+    CHECK(network_run("ip link set wb up"));
+    for (int i = 0; i < 500 && !vb_port_is_active("wa"); ++i)
+        usleep(10000);
+    CHECK(vb_port_is_active("wa") && vb_port_is_active(NULL) && !vb_port_is_active("none"));
+    CHECK(network_run("ip link set lo down"));
+    CHECK(!vb_port_is_active("lo") && vb_port_is_active(NULL));
+    CHECK(network_run("ip link set wa down"));
+    CHECK(!vb_port_is_active("wa") && !vb_port_is_active(NULL));
+    CHECK(network_run("ip link del wa && ip link set lo up"));
+    CHECK(vb_port_is_active(NULL));
+}
+
 static void make_veth(void)
 {
     CHECK(network_run("ip link add va type veth peer name vb && "
@@ -198,9 +327,12 @@ static void test_mtu(void)
     int index = index_of("10.2.0.1");
 
     CHECK_EQ(vb_port_addresses_mtu(table, index), 1024);
+    CHECK_EQ(vb_port_addresses_mtu(table, 0), 4096); /* loopback's */
+    CHECK_EQ(vb_port_addresses_mtu(table, 1), 1024); /* of the GUID, on the first interface */
     CHECK(network_run("ip link set va mtu 4200"));
     CHECK_EQ(changes(), 0);
     CHECK_EQ(vb_port_addresses_mtu(table, index), 4096);
+    CHECK_EQ(vb_port_addresses_mtu(table, 1), 4096);
     CHECK(network_run("ip link set va mtu 576"));
     changes(); /* so little that Linux takes away IPv6 */
     CHECK_EQ(vb_port_addresses_mtu(table, index), 256);
@@ -208,6 +340,26 @@ static void test_mtu(void)
     changes();
     CHECK_EQ(vb_port_addresses_mtu(table, index_of("127.0.0.1")), 4096);
     CHECK_EQ(vb_port_addresses_mtu(table, 200), 0);
+}
+
+/* Where no other interface carries packets, loopback's MTU counts: that of addresses it has. */
+static void test_loopbacks_mtu(void)
+{
+    struct vb_addresses *all;
+
+    CHECK(network_run("ip addr add 127.9.0.2/32 dev lo"));
+    CHECK_EQ(vb_port_addresses_open(NULL, 1, &all), 0);
+    CHECK(network_run("ip addr add 10.6.1.1/24 dev va"));
+    CHECK(vb_port_addresses_update(all) & VB_GIDS_CHANGED);
+    CHECK_EQ(vb_port_addresses_port_mtu(all), 1024);
+    CHECK(network_run("ip addr del 127.9.0.2/32 dev lo && ip link set lo mtu 1300 && "
+                      "ip link set va mtu 300"));
+    CHECK(vb_port_addresses_update(all) & VB_GIDS_CHANGED);
+    CHECK_EQ(vb_port_addresses_port_mtu(all), 1024);
+    CHECK(network_run("ip addr del 10.6.1.1/24 dev va && ip link set lo mtu 65536 && "
+                      "ip link set va mtu 1500"));
+    vb_port_addresses_close(all);
+    changes();
 }
 
 /* A device that stands for one interface. */
@@ -273,8 +425,12 @@ static void test_routes(void)
 
 int main(void)
 {
+    int next;
+
     network_enter();
     make_veth();
+    next = dup(STDERR_FILENO);
+    close(next);
     CHECK_EQ(vb_port_addresses_open(NULL, 1, &table), 0);
     CHECK(vb_port_addresses_fd(table) >= 0);
     RUN(test_begins_like_the_host);
@@ -282,10 +438,16 @@ int main(void)
     RUN(test_no_change);
     RUN(test_routes);
     RUN(test_mtu);
+    RUN(test_loopbacks_mtu);
     RUN(test_one_interface);
     RUN(test_first_index);
+    RUN(test_news_that_is_lost);
     RUN(test_a_full_table);
     RUN(test_port_state);
     vb_port_addresses_close(table);
+    CHECK_EQ(dup(STDERR_FILENO), next); /* no descriptor is left over */
+    RUN(test_the_order_of_a_table);
+    RUN(test_the_first_entry_of_a_table);
+    RUN(test_an_active_port);
     return 0;
 }

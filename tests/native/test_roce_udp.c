@@ -482,6 +482,24 @@ static void test_multicast(void)
     outgoing = 0;
 }
 
+/* Of fe80::/10, which says nothing of the interface; packets to all others go as routes say. */
+static void test_link_local(void)
+{
+    CHECK(network_run("ip addr add fe80::5/64 dev va nodad && ip addr add febf::5/64 dev va nodad "
+                      "&& ip addr add fec0::5/64 dev va nodad"));
+    network_await("fec0::5");
+    open_without(0);
+    outgoing = if_nametoindex("va");
+    fields_arrive("fe80::5", 0x12345);
+    fields_arrive("febf::5", 0x12345);
+    outgoing = 0x7777; /* no interface's */
+    fields_arrive("fec0::5", 0x12345);
+    fields_arrive("fd05::1", 0x12345);
+    fields_arrive("10.5.0.1", 0);
+    outgoing = 0;
+    vb_roce_udp_close(udp);
+}
+
 /* What a capture or a fault says of packets. */
 static void test_spoiled(void)
 {
@@ -589,6 +607,7 @@ int main(void)
     RUN(test_forget);
     RUN(test_garbage);
     RUN(test_multicast);
+    RUN(test_link_local);
     RUN(test_spoiled);
     RUN(test_postponed);
     RUN(test_path_mtu);

@@ -181,3 +181,45 @@ def test_a_direct_request_that_is_not_answered_says_so(tmp_path: Path) -> None:
     (request,) = frames(file)
     assert wire.parse(request).opcode_name == "RC_WRITE_ONLY"
     assert b"not answered within the retries" in file.read_bytes()
+
+
+WAITING = """
+import time
+from verbena import verbs
+
+with verbs.open_device() as context:
+    pd, cq = context.alloc_pd(), context.create_cq(16)
+    near, far = pd.create_qp(send_cq=cq), pd.create_qp(send_cq=cq)
+    verbs.connect_pair(near, far)
+    memory = pd.alloc(64, 7)
+    for polls in (True, False, True):
+        near.send(memory, 0, 8)
+        deadline = time.monotonic() + 0.1
+        while time.monotonic() < deadline:
+            assert not polls or not cq.poll()
+        far.recv(memory, 8, 8)
+        for wc in cq.wait(2):
+            wc.raise_for_status()
+    far.recv(memory, 8, 8)
+    near.send(memory, 0, 8)
+    for wc in cq.wait(2):
+        wc.raise_for_status()
+"""
+
+
+def test_a_direct_request_that_waits_for_a_receive_is_captured_twice(tmp_path: Path) -> None:
+    """Once with the RNR NAK that it would have got, however often it was tried, and once when it
+    was carried out."""
+    file = tmp_path / "direct.pcapng"
+    capture.begin(file)
+    settings = {"VERBENA_CAPTURE": str(file), "VERBENA_CAPTURE_DIRECT": "yes"}
+    command = [sys.executable, "-c", WAITING]
+    subprocess.run(command, env=clean_environment() | settings, check=True, timeout=60)
+    found = [wire.parse(frame) for frame in frames(file)]
+    first = found[0].psn
+    answers = [None if one.aeth is None else one.aeth.syndrome >> 5 for one in found]
+    psns = [(one.psn - first) % (1 << 24) for one in found]
+    rnr_nak, ack = 1, 0
+    waited = [None, rnr_nak, None, ack]
+    assert answers == 3 * waited + [None, ack]
+    assert psns == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 2

@@ -89,13 +89,6 @@ static int set_source(struct vb_addresses *addresses, const uint8_t raw[16], enu
     return 0;
 }
 
-static void ah_map_ipv4(uint32_t address, uint8_t raw[16])
-{
-    memset(raw, 0, 10);
-    memset(raw + 10, 0xff, 2);
-    memcpy(raw + 12, &address, 4);
-}
-
 /* RoCE v2 over IPv4: the header fills the last 20 of the 40 bytes (IBA annex A17.4.5.2). */
 static int answer_ipv4(struct vb_addresses *addresses, const struct ibv_grh *grh,
                        struct ibv_ah_attr *attr)
@@ -104,8 +97,8 @@ static int answer_ipv4(struct vb_addresses *addresses, const struct ibv_grh *grh
     struct iphdr ip;
 
     memcpy(&ip, (const uint8_t *)grh + 20, sizeof(ip));
-    ah_map_ipv4(ip.saddr, attr->grh.dgid.raw);
-    ah_map_ipv4(ip.daddr, ours);
+    vb_wire_gid_of_ipv4(&ip.saddr, attr->grh.dgid.raw);
+    vb_wire_gid_of_ipv4(&ip.daddr, ours);
     attr->grh.hop_limit = ip.ttl;
     attr->grh.traffic_class = ip.tos;
     return set_source(addresses, ours, VB_GID_ROCE_V2, attr);

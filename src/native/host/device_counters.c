@@ -14,7 +14,7 @@
 #include "direct/query.h"
 #include "hca/counters.h"
 
-enum { TERMS = 11 };
+enum { TERMS = 11 }; /* one more than the longest sum has: NULL ends each */
 
 #define DIRECT_PACKETS                                                                             \
     "direct.sends", "direct.writes", "direct.datagrams", "direct.reads", "direct.reads",           \
@@ -118,7 +118,7 @@ static void add_answer(void *with, uint32_t device, const char *json)
 {
     struct summing *summing = with;
 
-    for (size_t i = 0; device == summing->device && i < TERMS && summing->of->terms[i]; ++i)
+    for (size_t i = 0; device == summing->device && summing->of->terms[i]; ++i)
         summing->sum += term_in(json, summing->of->terms[i]);
 }
 

@@ -76,9 +76,8 @@ void vb_memory_buddy_give(struct vb_buddy *buddy, size_t page, unsigned order)
     update_above(buddy, node, order);
 }
 
-void vb_memory_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned order, unsigned smaller)
+void vb_memory_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned smaller)
 {
-    buddy->lacks[node_of(buddy, page, order)] = 0;
     size_t node = node_of(buddy, page, smaller);
     set_largest_free(buddy, node, smaller, -1);
     update_above(buddy, node, smaller);

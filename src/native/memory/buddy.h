@@ -25,7 +25,8 @@ size_t vb_memory_buddy_take(struct vb_buddy *buddy, unsigned order);
 int vb_memory_buddy_order_at(const struct vb_buddy *buddy, size_t page);
 /* These expect a block of this order at `page`. */
 void vb_memory_buddy_give(struct vb_buddy *buddy, size_t page, unsigned order);
-void vb_memory_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned order, unsigned smaller);
+/* Expects a larger block there. */
+void vb_memory_buddy_shrink(struct vb_buddy *buddy, size_t page, unsigned smaller);
 /* False, and nothing is changed, if the pages that follow are not free or not of the same block. */
 _Bool vb_memory_buddy_grow(struct vb_buddy *buddy, size_t page, unsigned order, unsigned larger);
 

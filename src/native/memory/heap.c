@@ -448,7 +448,7 @@ static bool reorder(struct vb_heap *heap, size_t page, unsigned order, unsigned 
     if (wanted > order)
         return vb_memory_buddy_grow(&heap->buddy, page, order, wanted);
     if (wanted < order)
-        vb_memory_buddy_shrink(&heap->buddy, page, order, wanted);
+        vb_memory_buddy_shrink(&heap->buddy, page, wanted);
     return true;
 }
 

@@ -58,12 +58,12 @@ static bool is_same(const struct vb_gid *left, const struct vb_gid *right)
            memcmp(left->raw, right->raw, sizeof(left->raw)) == 0;
 }
 
-static int find_entry(const struct vb_addresses *addresses, const struct vb_gid *gid)
+static bool has_entry(const struct vb_addresses *addresses, const struct vb_gid *gid)
 {
-    for (int i = FIRST_ADDRESS; i < addresses->count; ++i)
+    for (int i = FIRST_ADDRESS; i < VB_GID_MAX; ++i)
         if (addresses->used[i] && is_same(&addresses->gids[i], gid))
-            return i;
-    return -1;
+            return true;
+    return false;
 }
 
 static bool address_is_in(const struct vb_gid *gid, const struct vb_gid *table, int count)
@@ -97,8 +97,6 @@ static void address_add_entry(struct vb_addresses *addresses, const struct vb_gi
         return;
     addresses->used[index] = true;
     addresses->gids[index] = *gid;
-    if (index >= addresses->count)
-        addresses->count = index + 1;
 }
 
 static bool merge(struct vb_addresses *addresses, const struct vb_gid *fresh, int count)
@@ -110,15 +108,14 @@ static bool merge(struct vb_addresses *addresses, const struct vb_gid *fresh, in
         addresses->gids[CHOSEN] = fresh[CHOSEN];
     addresses->gids[OF_GUID] = fresh[OF_GUID]; /* its interface may be another now */
     addresses->used[CHOSEN] = addresses->used[OF_GUID] = true;
-    if (addresses->count < FIRST_ADDRESS)
-        addresses->count = FIRST_ADDRESS;
     for (int i = FIRST_ADDRESS; i < count; ++i) {
-        if (find_entry(addresses, &fresh[i]) >= 0)
+        if (has_entry(addresses, &fresh[i]))
             continue;
         address_add_entry(addresses, &fresh[i]);
         changed = true;
     }
-    while (addresses->count > FIRST_ADDRESS && !addresses->used[addresses->count - 1])
+    addresses->count = VB_GID_MAX;
+    while (!addresses->used[addresses->count - 1])
         --addresses->count;
     return changed;
 }
@@ -176,33 +173,27 @@ static int open_netlink(void)
     int fd = vb_memory_descriptor_raise(
         socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
 
-    if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address))) {
-        close(fd);
-        fd = -1;
-    }
+    bind(fd, (struct sockaddr *)&address, sizeof(address)); /* if it fails, no news comes */
     return fd;
 }
 
-/* What a message says does not matter: the table is read anew. True: there was one. */
-static bool address_drain(int fd)
+/* What the messages say does not matter: the table is read anew. */
+static void address_drain(int fd)
 {
-    uint8_t message[8192];
-    bool any = false;
-    ssize_t length;
+    char byte;
 
-    do {
-        length = recv(fd, message, sizeof(message), MSG_DONTWAIT);
-        any |= length > 0 || (length < 0 && errno == ENOBUFS);
-    } while (length > 0 || (length < 0 && (errno == ENOBUFS || errno == EINTR)));
-    return any;
+    while (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT) > 0 || errno == ENOBUFS || errno == EINTR)
+        ;
 }
 
 unsigned vb_port_addresses_update(struct vb_addresses *addresses)
 {
     unsigned changes = 0;
 
-    if (addresses->netlink_fd >= 0 && address_drain(addresses->netlink_fd))
+    if (addresses->netlink_fd >= 0) {
+        address_drain(addresses->netlink_fd);
         read_host(addresses, &changes);
+    }
     return changes;
 }
 
@@ -414,7 +405,7 @@ uint16_t vb_port_addresses_port_mtu(struct vb_addresses *addresses)
     for (int i = FIRST_ADDRESS; i < addresses->count; ++i) {
         uint16_t mtu = addresses->used[i] ? addresses->mtus[i] : 0;
 
-        if (is_loopback(&addresses->gids[i]))
+        if (mtu && is_loopback(&addresses->gids[i]))
             loopback = mtu;
         else if (mtu && (!least || mtu < least))
             least = mtu;

@@ -81,26 +81,19 @@ struct address {
     bool loopback;
 };
 
-static void gid_map_ipv4(const struct sockaddr_in *from, uint8_t raw[16])
-{
-    memset(raw, 0, 10);
-    memset(raw + 10, 0xff, 2);
-    memcpy(raw + 12, &from->sin_addr, 4);
-}
-
 /* Whether `from` can be a GID. ::1 cannot: InfiniBand reserves it (IBTA 1, 4.1.1). */
 static bool gid_from_address(const struct sockaddr *from, uint8_t raw[16])
 {
     if (!from)
         return false;
     if (from->sa_family == AF_INET) {
-        gid_map_ipv4((const struct sockaddr_in *)from, raw);
+        vb_wire_gid_of_ipv4(&((const struct sockaddr_in *)from)->sin_addr, raw);
         return true;
     }
     if (from->sa_family != AF_INET6)
         return false;
     const struct in6_addr *ipv6 = &((const struct sockaddr_in6 *)from)->sin6_addr;
-    memcpy(raw, ipv6, 16);
+    memcpy(raw, ipv6, sizeof *ipv6);
     return !IN6_IS_ADDR_LOOPBACK(ipv6) && !IN6_IS_ADDR_UNSPECIFIED(ipv6);
 }
 
@@ -129,7 +122,7 @@ static int by_interface_then_address(const void *left, const void *right)
 {
     const struct address *a = left, *b = right;
     if (a->loopback != b->loopback)
-        return a->loopback ? 1 : -1;
+        return a->loopback - b->loopback;
     if (a->gid.ndev_ifindex != b->gid.ndev_ifindex)
         return a->gid.ndev_ifindex < b->gid.ndev_ifindex ? -1 : 1;
     return memcmp(a->gid.raw, b->gid.raw, sizeof a->gid.raw);

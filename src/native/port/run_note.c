@@ -65,7 +65,7 @@ bool vb_port_run_note_is_first(void)
 bool vb_port_run_note_is_set(enum vb_run_note note)
 {
     struct note_file file;
-    char byte = 0;
+    char byte;
     return vb_port_run_note_is_first() && read_name(&file) && pread(file.fd, &byte, 1, note) == 1 &&
            byte;
 }

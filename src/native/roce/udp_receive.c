@@ -160,13 +160,6 @@ int vb_roce_udp_receive(struct vb_udp *udp)
 
 /* ---- what came with a datagram ---- */
 
-static void udp_receive_map_ipv4(const void *address, uint8_t gid[16])
-{
-    memset(gid, 0, 10);
-    memset(gid + 10, 0xff, 2);
-    memcpy(gid + 12, address, 4);
-}
-
 static int udp_receive_number(const struct cmsghdr *field)
 {
     int value;
@@ -181,7 +174,7 @@ static void read_ipv4_field(const struct cmsghdr *field, struct cursor *cursor)
 
     if (field->cmsg_type == IP_PKTINFO) {
         memcpy(&info, CMSG_DATA(field), sizeof(info));
-        udp_receive_map_ipv4(&info.ipi_addr, cursor->flow.target);
+        vb_wire_gid_of_ipv4(&info.ipi_addr, cursor->flow.target);
     } else if (field->cmsg_type == IP_TOS) {
         cursor->common.traffic_class = *CMSG_DATA(field);
     } else if (field->cmsg_type == IP_TTL) {
@@ -221,7 +214,7 @@ static void read_source(const union vb_socket_address *from, struct vb_icrc_flow
 {
     flow->source_port = ntohs(from->ipv4.sin_port);
     if (from->any.sa_family == AF_INET)
-        udp_receive_map_ipv4(&from->ipv4.sin_addr, flow->source);
+        vb_wire_gid_of_ipv4(&from->ipv4.sin_addr, flow->source);
     else
         memcpy(flow->source, &from->ipv6.sin6_addr, 16);
 }
@@ -397,7 +390,7 @@ static enum holds icrc_holds(struct vb_udp *udp, const uint8_t *at, uint32_t len
     uint32_t computed;
 
     cursor->doubted = false;
-    cursor->id = cursor->ipv4 ? vb_roce_ids_segment(at) : 0;
+    cursor->id = vb_roce_ids_segment(at); /* over IPv6 nothing depends on it */
     computed = vb_wire_icrc_transport(
         vb_roce_icrc_start(&in->starts, &cursor->flow, cursor->id, length), at, length);
     if (VB_UNLIKELY(computed != vb_wire_icrc_read(at + length)))

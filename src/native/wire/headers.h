@@ -202,6 +202,13 @@ static inline bool vb_wire_gid_is_ipv4(const uint8_t gid[16])
     return memcmp(gid, prefix, sizeof(prefix)) == 0;
 }
 
+static inline void vb_wire_gid_of_ipv4(const void *address, uint8_t gid[16])
+{
+    memset(gid, 0, 16);
+    gid[10] = gid[11] = 0xff;
+    memcpy(gid + 12, address, sizeof(uint32_t));
+}
+
 /* Is it a group's: ff00::/8, or an IPv4 multicast address (annex A17)? */
 static inline bool vb_wire_gid_is_multicast(const uint8_t gid[16])
 {

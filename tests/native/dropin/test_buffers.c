@@ -60,14 +60,31 @@ static void a_buffer_registers_within_its_bounds(void)
 {
     struct ibv_buf *buffer;
     uint8_t *memory = ibv_alloc_buf(pd, 8192, &buffer);
+    static const struct {
+        ptrdiff_t at;
+        size_t length;
+        bool inside;
+    } cases[] = {{0, 8192, true},     {0, 8193, false},    {1, 8191, true},  {1, 8192, false},
+                 {4096, 4097, false}, {8191, 1, true},     {8191, 2, false}, {8192, 0, false},
+                 {8192, 1, false},    {8193, 0, false},    {-1, 1, false},   {-1, 2, false},
+                 {-1, 0, false},      {0, SIZE_MAX, false}};
+    struct ibv_pd *other = ibv_alloc_pd(context);
     struct ibv_mr *mr;
 
-    CHECK(memory);
+    CHECK(memory && other);
     mr = ibv_reg_buf_mr(pd, buffer, memory + 4096, 4096, IBV_ACCESS_LOCAL_WRITE);
     CHECK(mr && mr->addr == memory + 4096 && mr->length == 4096);
     CHECK_EQ(ibv_dereg_mr(mr), 0);
-    CHECK(!ibv_reg_buf_mr(pd, buffer, memory + 4096, 4097, 0) && errno == EINVAL);
-    CHECK(!ibv_reg_buf_mr(pd, buffer, memory - 1, 2, 0) && errno == EINVAL);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); ++i) {
+        errno = 0;
+        mr = ibv_reg_buf_mr(pd, buffer, memory + cases[i].at, cases[i].length, 0);
+        CHECK_EQ(mr != NULL, cases[i].inside);
+        CHECK_EQ(errno, cases[i].inside ? 0 : EINVAL);
+        if (mr)
+            CHECK_EQ(ibv_dereg_mr(mr), 0);
+    }
+    CHECK(!ibv_reg_buf_mr(other, buffer, memory, 1, 0) && errno == EINVAL);
+    CHECK_EQ(ibv_dealloc_pd(other), 0);
     ibv_free_buf(buffer);
 }
 

@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include "dropin/verbena.h"
 #include "pair.h"
 
 /* One of each kind beside the pair. */
@@ -142,6 +143,43 @@ static void calls_fail(struct all *all)
     CHECK_EQ(ibv_memcpy_to_dm(all->dm, 0, text, 8), EINVAL);
 }
 
+/* Those that ask or change something, and Verbena's own. */
+static void questions_fail(struct all *all)
+{
+    struct ibv_context *context = all->pair.context;
+    struct ibv_values_ex values = {.comp_mask = IBV_VALUES_MASK_RAW_CLOCK};
+    struct ibv_modify_cq_attr moderate = {.attr_mask = IBV_CQ_ATTR_MODERATE};
+    struct ibv_qp_attr attr = {.qp_state = IBV_QPS_ERR};
+    struct ibv_srq_attr srq = {.max_wr = 4};
+    struct ibv_gid_entry entry;
+    struct ibv_port_attr port;
+    uint32_t number;
+    union ibv_gid gid = {0};
+    char text[256];
+    __be16 pkey;
+
+    CHECK_EQ(ibv_query_srq(all->srq, &srq), ENODEV);
+    CHECK_EQ(ibv_modify_srq(all->srq, &srq, IBV_SRQ_LIMIT), ENODEV);
+    CHECK_EQ(ibv_get_srq_num(all->xrc_srq, &number), ENODEV);
+    CHECK_EQ(ibv_resize_cq(all->cq, 8), ENODEV);
+    CHECK_EQ(ibv_modify_cq(all->cq, &moderate), ENODEV);
+    CHECK_EQ(ibv_req_notify_cq(all->cq, 0), ENODEV);
+    CHECK_EQ(ibv_modify_qp(all->ud, &attr, IBV_QP_STATE), ENODEV);
+    CHECK_EQ(ibv_attach_mcast(all->ud, &gid, 0), ENODEV);
+    CHECK_EQ(ibv_detach_mcast(all->ud, &gid, 0), 0); /* nothing of a closed device is in a group */
+    CHECK_EQ(ibv_query_port(context, 1, &port), ENODEV);
+    CHECK_EQ(ibv_query_rt_values_ex(context, &values), ENODEV);
+    CHECK(ibv_query_gid(context, 1, 0, &gid) == -1 && errno == ENODEV);
+    CHECK_EQ(ibv_query_gid_ex(context, 1, 0, &entry, 0), ENODEV);
+    CHECK_EQ(ibv_query_gid_table(context, &entry, 1, 0), -ENODEV);
+    CHECK(ibv_query_pkey(context, 1, 0, &pkey) == -1 && errno == ENODEV);
+    CHECK_EQ(verbena_describe(context, text, sizeof(text)), -ENODEV);
+    CHECK_EQ(verbena_counters(context, text, sizeof(text)), -ENODEV);
+    CHECK_EQ(verbena_set_fault(context, "", text, sizeof(text)), -ENODEV);
+    CHECK_EQ(verbena_fault_counters(context, text, sizeof(text)), -ENODEV);
+    CHECK_EQ(verbena_keep_events(all->channel, 1), -ENODEV);
+}
+
 static void unimport(struct all *all)
 {
     ibv_unimport_pd(all->pair.pd); /* which was not imported: it stays */
@@ -184,6 +222,7 @@ static void each_kind_outlives_the_context(void)
     make(&all);
     CHECK_EQ(ibv_close_device(all.pair.context), 0);
     calls_fail(&all);
+    questions_fail(&all);
     destroy_oldest_first(&all);
 }
 
