@@ -1,0 +1,472 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Random requests of several connections over channels with faults, and what came of them: the
+ * courses of the packet engine. A course is the hash of every packet with its time, every
+ * completion, the memory of both sides and all counters. A change of any rule moves it: the test
+ * prints what it found, and a change that is meant puts that into the table.
+ */
+#include <malloc.h>
+
+#include "check.h"
+#include "event/mix.h"
+#include "fabric.h"
+#include "wire/opcode.h"
+
+enum { QPS_MOST = 6, REGION = 1 << 18, ELEMENTS = 3, RECEIVES = 8, BTH = 12 };
+
+#define MS 1000000ull
+
+#define OP(opcode) (1u << (opcode))
+
+enum {
+    WRITES = OP(IBV_WR_RDMA_WRITE),
+    SENDS = OP(IBV_WR_SEND) | OP(IBV_WR_SEND_WITH_IMM) | OP(IBV_WR_RDMA_WRITE_WITH_IMM),
+    READS = OP(IBV_WR_RDMA_READ),
+    ATOMICS = OP(IBV_WR_ATOMIC_FETCH_AND_ADD) | OP(IBV_WR_ATOMIC_CMP_AND_SWP) |
+        OP(IBV_WR_ATOMIC_WRITE),
+    ALL = WRITES | SENDS | READS | ATOMICS | OP(IBV_WR_FLUSH),
+};
+
+struct course {
+    const char *name;
+    struct fabric_options faults;
+    enum ibv_qp_type type;
+    int mtu;
+    uint32_t qps, requests, under_way; /* of each side of each connection */
+    uint32_t opcodes, longest;
+    uint32_t patience;  /* a receive is posted before each so many-th event; 0: soon enough */
+    uint64_t cut, mend; /* ns: between the two, all packets are lost; 0: never */
+    uint8_t timeout, retry_cnt, rnr_retry;
+    bool srq, damages; /* some packets arrive with a wrong bit in the BTH */
+    /* what came of it: */
+    uint64_t ended; /* microseconds */
+    uint32_t packets, failed;
+    uint64_t hash;
+};
+
+struct end {
+    struct vb_qp *qp;
+    uint32_t posted, completed, receives;
+};
+
+static struct fabric fabric;
+static struct course course;
+static struct end end[QPS_MOST][2];
+static uint64_t hash;
+static uint32_t failed;
+
+static void see(uint64_t value)
+{
+    hash = vb_world_mix(hash * 31 + value);
+}
+
+static uint32_t draw(uint32_t below)
+{
+    return (uint32_t)((uint64_t)fabric_random(&fabric) * below >> 32);
+}
+
+/* Sees each packet as it enters the channel, without addresses and keys, which runs differ in. */
+static enum verdict rule(struct fabric *of, struct flight *flight)
+{
+    struct vb_bth bth = vb_wire_bth_read(flight->bytes);
+    uint64_t since = of->now - MS;
+
+    see(of->now);
+    see((uint64_t)flight->from << 63 | (uint64_t)bth.opcode << 48 | bth.psn);
+    see(bth.dest_qp | (uint64_t)bth.ack_request << 32 | (uint64_t)flight->reason << 40 |
+        (uint64_t)bth.solicited << 48 | (uint64_t)bth.pad << 52);
+    see(flight->length | (uint64_t)flight->virtual_payload << 32);
+    if (vb_opcodes[bth.opcode].flags & VB_OPCODE_AETH)
+        see(flight->bytes[VB_BTH] | (uint64_t)flight->bytes[VB_BTH + 3] << 8);
+    if (course.damages && draw(40) == 0)
+        flight->bytes[draw(BTH)] ^= (uint8_t)(1 << draw(8));
+    return course.cut && since >= course.cut && since < course.mend ? LOSE : PASS;
+}
+
+/* ---- posting --------------------------------------------------------------------------------- */
+
+static enum ibv_wr_opcode draw_opcode(void)
+{
+    for (;;) {
+        uint32_t opcode = draw(16);
+
+        if (course.opcodes & 1u << opcode)
+            return opcode;
+    }
+}
+
+static uint32_t fill_elements(int side, struct ibv_sge *sge, uint32_t length)
+{
+    uint32_t count = 0;
+
+    for (; length || !count; ++count) {
+        uint32_t part = count == ELEMENTS - 1 ? length : draw(length + 1);
+
+        sge[count] = (struct ibv_sge){(uintptr_t)fabric.side[side].memory + draw(REGION / 2), part,
+                                      fabric.side[side].mr->ibv.lkey};
+        length -= part;
+    }
+    return count;
+}
+
+static uint32_t draw_length(enum ibv_wr_opcode opcode)
+{
+    if (OP(opcode) & ATOMICS)
+        return 8;
+    return draw(3) ? draw(course.longest) : draw(64);
+}
+
+static void post(int side, struct end *at)
+{
+    struct ibv_sge sge[ELEMENTS];
+    enum ibv_wr_opcode opcode = draw_opcode();
+    uint32_t length = draw_length(opcode);
+    struct ibv_send_wr wr = fabric_request(&fabric, side, opcode,
+                                           REGION / 2 + draw(REGION / 4) / 8 * 8),
+                       *bad;
+
+    wr.wr_id = at->posted++;
+    wr.imm_data = draw(1000);
+    if (draw(4) == 0 && opcode != IBV_WR_RDMA_WRITE)
+        wr.send_flags |= IBV_SEND_SOLICITED;
+    if (draw(6) == 0 && course.type == IBV_QPT_RC)
+        wr.send_flags |= IBV_SEND_FENCE;
+    wr.sg_list = sge;
+    wr.num_sge = (int)fill_elements(side, sge, length);
+    if (OP(opcode) & ATOMICS) {
+        sge[0].length = 8;
+        wr.num_sge = 1;
+    }
+    if (opcode == IBV_WR_ATOMIC_FETCH_AND_ADD || opcode == IBV_WR_ATOMIC_CMP_AND_SWP)
+        wr.wr.atomic.compare_add = draw(4);
+    if (opcode == IBV_WR_FLUSH)
+        wr.wr.flush.length = length;
+    CHECK_EQ(vb_post_staged(at->qp, &wr, &bad), 0);
+}
+
+static void post_receive(int side, struct end *at)
+{
+    struct ibv_sge sge[ELEMENTS];
+    struct ibv_recv_wr wr = {.wr_id = at->receives++, .sg_list = sge}, *bad;
+
+    wr.num_sge = (int)fill_elements(side, sge, course.longest);
+    CHECK_EQ(at->qp->srq ? vb_srq_post_recv(at->qp->srq, &wr, &bad)
+                         : vb_post_recv(at->qp, &wr, &bad),
+             0);
+}
+
+static bool is_lost(const struct end *at)
+{
+    struct ibv_qp_attr attr;
+    struct ibv_qp_init_attr init;
+
+    CHECK_EQ(vb_qp_query(at->qp, &attr, IBV_QP_STATE, &init), 0);
+    return attr.qp_state == IBV_QPS_ERR;
+}
+
+static void post_more(uint64_t event)
+{
+    for (uint32_t i = 0; i < course.qps; ++i)
+        for (int side = 0; side < 2; ++side) {
+            struct end *at = &end[i][side];
+
+            if (is_lost(at))
+                continue;
+            while (at->posted < course.requests && at->posted - at->completed < course.under_way)
+                post(side, at);
+            if (course.patience && event % course.patience == 0)
+                post_receive(side, at);
+        }
+}
+
+/* ---- completions ----------------------------------------------------------------------------- */
+
+static struct end *end_of(int side, uint32_t number)
+{
+    for (uint32_t i = 0; i < course.qps; ++i)
+        if (end[i][side].qp->number == number)
+            return &end[i][side];
+    CHECK(false);
+    return NULL;
+}
+
+static void see_completion(const struct ibv_wc *wc)
+{
+    see(fabric.now);
+    see(wc->wr_id | (uint64_t)wc->status << 32 | (uint64_t)wc->qp_num << 40);
+    if (wc->status) {
+        ++failed;
+        return;
+    }
+    see(wc->opcode | (uint64_t)wc->byte_len << 32);
+    see(wc->wc_flags & IBV_WC_WITH_IMM ? wc->imm_data : 0);
+}
+
+static void poll_all(void)
+{
+    struct ibv_wc wc;
+
+    for (int side = 0; side < 2; ++side) {
+        while (fabric_poll(fabric.side[side].send_cq, &wc)) {
+            ++end_of(side, wc.qp_num)->completed;
+            see_completion(&wc);
+        }
+        while (fabric_poll(fabric.side[side].recv_cq, &wc)) {
+            see_completion(&wc);
+            if (!course.patience && !wc.status)
+                post_receive(side, end_of(side, wc.qp_num));
+        }
+    }
+}
+
+static bool is_over(void)
+{
+    for (uint32_t i = 0; i < course.qps; ++i)
+        for (int side = 0; side < 2; ++side)
+            if (end[i][side].completed < course.requests && !is_lost(&end[i][side]))
+                return false;
+    return true;
+}
+
+/* ---- one course ------------------------------------------------------------------------------ */
+
+static void open_course(void)
+{
+    struct fabric_options faults = course.faults;
+    struct qp_options options = fabric_defaults();
+    struct vb_qp *qp[2];
+
+    faults.memory = REGION;
+    fabric_open(&fabric, faults);
+    fabric.rule = rule;
+    hash = failed = 0;
+    memset(end, 0, sizeof(end));
+    options.type = course.type;
+    options.mtu = course.mtu;
+    options.timeout = course.timeout;
+    options.retry_cnt = course.retry_cnt;
+    options.rnr_retry = course.rnr_retry;
+    options.srq[1] = course.srq;
+    for (uint32_t i = 0; i < course.qps; ++i) {
+        options.psn[0] -= 1000 * i;
+        fabric_pair(&fabric, options, qp);
+        end[i][0].qp = qp[0];
+        end[i][1].qp = qp[1];
+        for (int j = 0; j < 2 * RECEIVES; ++j)
+            post_receive(j % 2, &end[i][j % 2]);
+    }
+    for (int side = 0; side < 2; ++side)
+        for (uint32_t i = 0; i < REGION; ++i)
+            fabric.side[side].memory[i] = (uint8_t)vb_world_mix(i + (uint64_t)side * REGION);
+}
+
+static void see_memory_and_counters(void)
+{
+    for (int side = 0; side < 2; ++side) {
+        const uint64_t *counter = (const uint64_t *)fabric_counters(&fabric, side);
+
+        for (uint32_t i = 0; i < REGION; i += 8) {
+            uint64_t word;
+
+            memcpy(&word, fabric.side[side].memory + i, 8);
+            see(word);
+        }
+        for (uint32_t i = 0; i < VB_COUNTER_COUNT; ++i)
+            see(counter[i]);
+        while (fabric_has_event(&fabric, side)) {
+            struct ibv_async_event event;
+
+            CHECK_EQ(vb_event_get(fabric.side[side].context, &event), 0);
+            see(event.event_type);
+            vb_event_ack(fabric.side[side].context, &event);
+        }
+    }
+}
+
+/* What a course does not say: three connections that are busy both ways, with all opcodes. */
+static struct course filled_in(struct course of)
+{
+    of.type = of.type ? of.type : IBV_QPT_RC;
+    of.mtu = of.mtu ? of.mtu : 1024;
+    of.qps = of.qps ? of.qps : 3;
+    of.requests = of.requests ? of.requests : 100;
+    of.under_way = of.under_way ? of.under_way : 10;
+    of.opcodes = of.opcodes ? of.opcodes : ALL;
+    of.longest = of.longest ? of.longest : 9000;
+    of.timeout = of.timeout ? of.timeout : 8;
+    of.retry_cnt = of.retry_cnt ? of.retry_cnt : 7;
+    of.rnr_retry = of.rnr_retry ? of.rnr_retry : 7;
+    return of;
+}
+
+static bool goes_as_it_went(const struct course *of)
+{
+    uint32_t packets;
+    uint64_t ended;
+    bool same;
+
+    course = filled_in(*of);
+    open_course();
+    for (uint64_t event = 0; !is_over(); ++event) {
+        post_more(event);
+        if (!fabric_step(&fabric) && !course.patience)
+            break;
+        poll_all();
+        CHECK(fabric.now < 100000 * MS);
+    }
+    fabric_run(&fabric, 3000 * MS); /* timers that are kept for a while */
+    poll_all();
+    see_memory_and_counters();
+    packets = fabric.logged;
+    ended = fabric.now / 1000;
+    same = hash == of->hash && ended == of->ended && packets == of->packets && failed == of->failed;
+    if (!same)
+        printf("%s: .ended = %llu, .packets = %u, .failed = %u, .hash = 0x%llx\n", of->name,
+               (unsigned long long)ended, packets, failed, (unsigned long long)hash);
+    fabric_close(&fabric);
+    return same;
+}
+
+#define RESULT(ended_, packets_, failed_, hash_)                                                   \
+    .ended = ended_, .packets = packets_, .failed = failed_, .hash = hash_
+
+#define LOSES  .loss = 0.03, .duplicate = 0.02, .reorder = 0.03
+#define ADAPTS .engine = {.adapts = true}
+
+static const struct course courses[] = {
+    {.name = "nothing is lost",
+     .faults = {.seed = 1, .gbps = 10},
+     RESULT(3001550, 1901, 0, 0x7d119163a25d8028)},
+    {.name = "packets are lost",
+     .faults = {.seed = 2, LOSES},
+     RESULT(3003240, 2722, 0, 0x4ba3db1e48e4caef)},
+    {.name = "both adapt",
+     .faults = {.seed = 3, LOSES, ADAPTS},
+     RESULT(3001386, 2285, 0, 0xfc2c22671c7e1941)},
+    {.name = "both adapt on a longer way",
+     .faults = {.seed = 4, LOSES, ADAPTS, .latency = 300000, .gbps = 5},
+     RESULT(3126131, 3038, 0, 0x7d682ca9dbcb6db3)},
+    {.name = "a peer that keeps nothing",
+     .faults = {.seed = 5, LOSES, ADAPTS, .plain_peer = true},
+     RESULT(3003239, 2759, 0, 0x167ae857ccc89f1e)},
+    {.name = "a bottleneck",
+     .faults = {.seed = 6, ADAPTS, .bottleneck_mbps = 200, .queue = 30000},
+     RESULT(3034628, 2747, 0, 0x6dcc3423c244e2bf)},
+    {.name = "a bottleneck that marks",
+     .faults = {.seed = 7, ADAPTS, .bottleneck_mbps = 500, .queue = 60000, .mark_at = 10000},
+     RESULT(3013118, 2786, 0, 0xf022167e6b2da5e5)},
+    {.name = "much is late",
+     .faults = {.seed = 8, ADAPTS, .reorder = 0.3, .late = 30000, .duplicate = 0.1},
+     RESULT(3001918, 2289, 0, 0xe3fd1d179a4bd5e8)},
+    {.name = "messages begin anew",
+     .faults = {.seed = 9, .loss = 0.01, .engine = {.restart = true}},
+     RESULT(3001104, 2185, 0, 0xda2a76184e4e0ceb)},
+    {.name = "small windows",
+     .faults = {.seed = 10, LOSES, .engine = {.window_bytes = 8192, .ack_bytes = 3000, .burst = 2}},
+     RESULT(3005406, 2622, 0, 0x209741b18316d9bb)},
+    {.name = "small windows that adapt",
+     .faults = {.seed = 11,
+                LOSES,
+                .engine = {.window_bytes = 9000, .ack_bytes = 4000, .burst = 3, .adapts = true}},
+     RESULT(3001247, 2116, 0, 0xff40acf9ab666a67)},
+    {.name = "receives that come late",
+     .opcodes = SENDS | READS,
+     .patience = 40,
+     .faults = {.seed = 12, .loss = 0.01},
+     RESULT(3005759, 4317, 0, 0xb1b42f52a827c542)},
+    {.name = "receives that come late to a shared queue, both adapt",
+     .opcodes = SENDS | WRITES,
+     .patience = 30,
+     .srq = true,
+     .faults = {.seed = 13, .loss = 0.01, ADAPTS},
+     RESULT(3002639, 3546, 0, 0x30dd39b7bdf09343)},
+    {.name = "receives that come too late",
+     .opcodes = SENDS | WRITES,
+     .patience = 300,
+     .rnr_retry = 2,
+     .faults = {.seed = 14},
+     RESULT(3009428, 360, 60, 0x9f133400125cbcc2)},
+    {.name = "an outage without end",
+     .retry_cnt = 3,
+     .cut = MS / 50,
+     .mend = 1000000 * MS,
+     .faults = {.seed = 15},
+     RESULT(3005214, 563, 108, 0xbf03253c85986d71)},
+    {.name = "an outage without end, both adapt",
+     .retry_cnt = 2,
+     .cut = MS / 50,
+     .mend = 1000000 * MS,
+     .faults = {.seed = 16, ADAPTS},
+     RESULT(3005214, 559, 108, 0xec479fea49fa60da)},
+    {.name = "an outage, both adapt",
+     .timeout = 14,
+     .cut = MS / 5,
+     .mend = 90 * MS,
+     .faults = {.seed = 17, ADAPTS, .latency = 30000, .gbps = 10},
+     RESULT(3137404, 2561, 0, 0x40aec20abecbeedb)},
+    {.name = "a short outage",
+     .cut = MS / 8,
+     .mend = MS / 2,
+     .faults = {.seed = 18, ADAPTS, .gbps = 10},
+     RESULT(3003092, 2295, 0, 0x83c5915ade525005)},
+    {.name = "wrong bits",
+     .damages = true,
+     .faults = {.seed = 19},
+     RESULT(3002164, 1407, 35, 0x1d564c925cb95fae)},
+    {.name = "wrong bits, both adapt",
+     .damages = true,
+     .faults = {.seed = 20, ADAPTS},
+     RESULT(3001157, 1368, 35, 0x5f941d67b46e633c)},
+    {.name = "READs and atomics in small packets",
+     .mtu = 256,
+     .opcodes = READS | ATOMICS,
+     .faults = {.seed = 21, LOSES},
+     RESULT(3004419, 7650, 0, 0x5ddb4cef523fb839)},
+    {.name = "READs and atomics in small packets, both adapt",
+     .mtu = 256,
+     .opcodes = READS | ATOMICS,
+     .faults = {.seed = 22, LOSES, ADAPTS},
+     RESULT(3001662, 3768, 0, 0x338b8ae5e6f86733)},
+    {.name = "long messages, both adapt",
+     .mtu = 4096,
+     .opcodes = ALL,
+     .longest = 50000,
+     .faults = {.seed = 23, LOSES, ADAPTS, .gbps = 20},
+     RESULT(3003200, 3273, 0, 0xa696353820c38593)},
+    {.name = "no bytes, a short queue",
+     .qps = 6,
+     .opcodes = WRITES | READS,
+     .longest = 50000,
+     .faults = {.seed = 24,
+                .bottleneck_mbps = 1000,
+                .queue = 20000,
+                .engine = {.virtual_payload = true, .adapts = true}},
+     RESULT(3122332, 33955, 0, 0x5959b9c76f9700d1)},
+    {.name = "unreliable connections",
+     .type = IBV_QPT_UC,
+     .opcodes = WRITES | SENDS,
+     .faults = {.seed = 25, LOSES},
+     RESULT(3001000, 2164, 0, 0xad32f99afbca0392)},
+    {.name = "unreliable connections without receives",
+     .type = IBV_QPT_UC,
+     .opcodes = SENDS,
+     .patience = 50,
+     .faults = {.seed = 26, LOSES, ADAPTS},
+     RESULT(3001000, 2187, 0, 0xf060a11359740457)},
+};
+
+static void connections_go_as_they_went(void)
+{
+    bool same = true;
+
+    for (size_t i = 0; i < sizeof(courses) / sizeof(courses[0]); ++i)
+        same &= goes_as_it_went(&courses[i]);
+    CHECK(same);
+}
+
+int main(void)
+{
+    mallopt(M_PERTURB, 0x5a); /* what was not written is not 0 */
+    RUN(connections_go_as_they_went);
+    return 0;
+}
