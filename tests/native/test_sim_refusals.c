@@ -8,6 +8,7 @@
 #include "event/sample.h"
 #include "event/tap.h"
 #include "event/watchdog.h"
+#include "starved.h"
 #include "yard.h"
 
 static const uint64_t GBPS = 1000000000;
@@ -191,12 +192,96 @@ static void a_sampler_stops_when_it_is_told(void)
     vb_world_destroy(world);
 }
 
+/* More hosts than there may be sets of ports; neighbours and others have equal rows. */
+static void equal_rows_share_a_set_of_ports(void)
+{
+    enum { TARGETS = 40000 };
+    static int32_t routes[TARGETS][3];
+    const struct vb_world_switch_config config = {.ports = 16};
+    struct vb_world_switch *sw;
+
+    CHECK_EQ(vb_world_switch_create(&config, &sw), 0);
+    for (int32_t i = 0; i < TARGETS; ++i) {
+        routes[i][0] = i % 5;
+        routes[i][1] = i % 7 ? 5 + i % 2 : -1;
+        routes[i][2] = i % 3 ? 7 : -1;
+    }
+    CHECK_EQ(vb_world_switch_set_routes(sw, routes[0], TARGETS, 3), 0);
+    CHECK_EQ(sw->sets, 5 * 2 * 2);
+    CHECK_EQ(sw->targets, TARGETS);
+    for (int32_t i = 0; i < TARGETS; ++i) {
+        uint32_t set = sw->table[i] - VB_WORLD_PORT_SET;
+
+        if (i % 7 == 0) { /* -1 ends a row */
+            CHECK_EQ(sw->table[i], i % 5);
+            continue;
+        }
+        CHECK_EQ(sw->set[set + 1] - sw->set[set], i % 3 ? 3 : 2);
+        for (uint32_t j = 0; j < sw->set[set + 1] - sw->set[set]; ++j)
+            CHECK_EQ(sw->member[sw->set[set] + j], routes[i][j]);
+    }
+    vb_world_switch_destroy(sw);
+}
+
+static void too_many_sets_are_refused(void)
+{
+    enum { SETS = VB_WORLD_PORT_SET - 1, PORTS = 400 };
+    static int32_t routes[SETS + 1][2];
+    const struct vb_world_switch_config config = {.ports = PORTS};
+    struct vb_world_switch *sw;
+
+    CHECK_EQ(vb_world_switch_create(&config, &sw), 0);
+    for (int32_t i = 0; i <= SETS; ++i) {
+        routes[i][0] = i / PORTS;
+        routes[i][1] = i % PORTS;
+    }
+    CHECK_EQ(vb_world_switch_set_routes(sw, routes[0], SETS, 2), 0);
+    CHECK_EQ(sw->targets, SETS);
+    CHECK_EQ(vb_world_switch_set_routes(sw, routes[0], SETS + 1, 2), -EINVAL);
+    CHECK_EQ(sw->targets, 0);
+    vb_world_switch_destroy(sw);
+}
+
+/* The pool's first 1024 packets are in use when a switch has to copy one. */
+static void a_copy_without_memory_ends_the_run(bool with_credits)
+{
+    struct vb_world_switch_config config = yard_lanes(with_credits, VB_WORLD_CREDITS, 8192);
+    const uint16_t all[] = {0, 1, 2};
+    struct vb_world_packet *at;
+    uint32_t packet;
+
+    open_world();
+    star(config, 3, GBPS);
+    CHECK_EQ(vb_world_switch_set_group(world_switch(0), 0, all, 3), 0);
+    packet = vb_world_pool_take(&world->pool);
+    at = vb_world_packet_at(world, packet);
+    memset(at, 0, sizeof(*at));
+    at->bytes = 100;
+    at->level_marks = VB_WORLD_TO_GROUP;
+    while (world->pool.made < world->pool.room)
+        vb_world_pool_take(&world->pool);
+    vb_world_send(world, host[0], packet);
+    starved_after(0);
+    CHECK_EQ(vb_world_run(world, VB_WORLD_NEVER, UINT64_MAX), -ENOMEM);
+    CHECK(starved_end());
+    vb_world_destroy(world);
+}
+
+static void copies_without_memory_end_the_run(void)
+{
+    a_copy_without_memory_ends_the_run(false);
+    a_copy_without_memory_ends_the_run(true);
+}
+
 int main(void)
 {
     RUN(links_that_cannot_be_are_refused);
     RUN(tables_that_cannot_be_are_refused);
     RUN(loops_and_dead_ends_are_told);
     RUN(a_route_with_several_ways_or_pauses_is_not_reserved);
+    RUN(equal_rows_share_a_set_of_ports);
+    RUN(too_many_sets_are_refused);
+    RUN(copies_without_memory_end_the_run);
     RUN(a_sampler_stops_when_it_is_told);
     return 0;
 }

@@ -415,6 +415,21 @@ static void a_packet_is_passed_on_before_it_is_whole(void)
     sample_all();
 }
 
+/* Nothing is passed on early, since a packet might leave faster than it comes. */
+static void cut_through_between_unequal_links(void)
+{
+    struct vb_world_switch_config config = {.cut_through = 200, .ports = 4};
+    const int32_t routes[] = {0, 1, 2};
+
+    open_yard(1);
+    add_switch(&config);
+    for (uint32_t i = 0; i < 3; ++i)
+        add_host(0, i, (i + 3) * 20 * GBPS, US / 2);
+    CHECK_EQ(vb_world_switch_set_routes(switch_at(0), routes, 3, 1), 0);
+    plan(100, US / 3);
+    sample_all();
+}
+
 static void routes_by_flow_and_hops_that_end(void)
 {
     open_yard(1);
@@ -730,6 +745,7 @@ struct course {
 static const struct course courses[] = {
     COURSE(queues_that_mark_and_drop, 2, 597, 415, 0xf5aef2b4f7cea96e),
     COURSE(a_packet_is_passed_on_before_it_is_whole, 2, 766, 0, 0x9db8eaa8d819d0b6),
+    COURSE(cut_through_between_unequal_links, 2, 307, 0, 0x60339e2c96c5ce17),
     COURSE(routes_by_flow_and_hops_that_end, 2, 270, 832, 0xa5ef91490007f924),
     COURSE(routes_by_packet, 2, 1102, 0, 0xa45c59be01443746),
     COURSE(a_switch_without_a_route_floods, 2, 512, 0, 0x30c6defa4183e7d3),
