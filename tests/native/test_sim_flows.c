@@ -12,6 +12,7 @@
 #include "hca/counters.h"
 #include "sim/capture.h"
 #include "sim/state.h"
+#include "starved.h"
 #include "yard.h"
 
 enum { HOSTS = 5, STEPS = 40, CAPTURES = 2, FLOWS_MOST = 64, SNAP = 200 };
@@ -486,6 +487,7 @@ static void flows_go_as_they_went(void)
     CHECK(mkdtemp(folder));
     for (size_t i = 0; i < sizeof(courses) / sizeof(courses[0]); ++i) {
         const struct course *of = &courses[i];
+        long blocks = starved_blocks();
         uint64_t events;
         int end;
 
@@ -494,6 +496,7 @@ static void flows_go_as_they_went(void)
         end = run();
         events = world->events;
         vb_sim_destroy(sim);
+        CHECK_EQ(starved_blocks(), blocks);
         for (uint32_t j = 0; j < captures; ++j)
             see_capture(path[j]);
         if (end != of->end || events != of->events || hash != of->hash) {

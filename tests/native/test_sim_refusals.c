@@ -173,6 +173,77 @@ static void a_route_with_several_ways_or_pauses_is_not_reserved(void)
     vb_world_destroy(world);
 }
 
+/* Each link of a route has its own rate, the host's own one too. */
+static void a_host_s_own_link_is_reserved_too(void)
+{
+    struct vb_world_packet packet = {.target = 1};
+    const struct vb_world_reservation more = {GBPS * 6 / 10, 0}, rest = {GBPS * 4 / 10, 0};
+    struct vb_world_route *route[3];
+
+    open_world();
+    star((struct vb_world_switch_config){0}, 3, GBPS);
+    CHECK_EQ(vb_world_reserve(world, host[0], &packet, &more, &route[0]), 0);
+    packet.target = 2;
+    CHECK_EQ(vb_world_reserve(world, host[0], &packet, &more, &route[1]), -EBUSY);
+    CHECK_EQ(vb_world_reserve(world, host[0], &packet, &rest, &route[1]), 0);
+    CHECK_EQ(vb_world_reserve(world, host[1], &packet, &more, &route[2]), 0);
+    vb_world_release(world, route[0], &more);
+    vb_world_release(world, route[1], &rest);
+    vb_world_release(world, route[2], &more);
+    for (uint32_t i = 0; i < world->ports; ++i)
+        CHECK_EQ(world->port[i].reserved_rate, 0);
+    vb_world_destroy(world);
+}
+
+/* Two answers of 140 bytes for each link, or as many as a lossy lane's alpha has to admit; and what
+ * lanes with pauses may hold. */
+static void answers_and_pauses_limit_what_can_be_reserved(void)
+{
+    static const struct {
+        double lossy, other;
+        enum vb_world_flow_control flow;
+        uint64_t most;
+    } cases[] = {
+        {0, 0, VB_WORLD_LOSSY, 60000 - 2 * 140 * 3},
+        {1, 0.01, VB_WORLD_LOSSY, 60000 - 28000},
+        {0.02, 0.01, VB_WORLD_CREDITS, 60000 - 14000},
+        {0.001, 1, VB_WORLD_LOSSY, 0},
+        {1, 0.01, VB_WORLD_PAUSES, 60000 - 2 * 140 * 3 - 3 * 5000},
+        {0.02, 0.01, VB_WORLD_PAUSES, 60000 - 14000 - 3 * 5000},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        struct vb_world_switch_config config = yard_lanes(2, VB_WORLD_LOSSY, 8192);
+        struct vb_world_packet packet = {.target = 1};
+
+        config.buffer = 60000;
+        config.lane[0].alpha = cases[i].lossy;
+        config.lane[1].alpha = cases[i].other;
+        config.lane[1].flow.flow_control = cases[i].flow;
+        config.lane[1].stop = 5000;
+        open_world();
+        star(config, 3, GBPS);
+        CHECK_EQ(vb_world_buffer_most(world, host[0], &packet), cases[i].most);
+        vb_world_destroy(world);
+    }
+}
+
+static void a_sampler_stops_at_its_limit(void)
+{
+    const struct vb_world_sampled_queue queue = {0};
+    uint32_t number;
+
+    open_world();
+    star((struct vb_world_switch_config){0}, 2, GBPS);
+    CHECK_EQ(vb_world_add_sampler(world, &queue, 1, 10, 5, 2, &number), 0);
+    CHECK_EQ(vb_world_run(world, 14, UINT64_MAX), VB_WORLD_END_EMPTY);
+    CHECK(!world->sampler[number]->stopped && world->sampler[number]->planned);
+    CHECK_EQ(vb_world_run(world, 100, UINT64_MAX), VB_WORLD_END_EMPTY);
+    CHECK(world->sampler[number]->stopped && !world->sampler[number]->planned);
+    CHECK_EQ(world->sampler[number]->rows, 2);
+    vb_world_destroy(world);
+}
+
 static void a_sampler_stops_when_it_is_told(void)
 {
     const struct vb_world_sampled_queue queue = {0};
@@ -282,6 +353,9 @@ int main(void)
     RUN(equal_rows_share_a_set_of_ports);
     RUN(too_many_sets_are_refused);
     RUN(copies_without_memory_end_the_run);
+    RUN(a_host_s_own_link_is_reserved_too);
+    RUN(answers_and_pauses_limit_what_can_be_reserved);
+    RUN(a_sampler_stops_at_its_limit);
     RUN(a_sampler_stops_when_it_is_told);
     return 0;
 }

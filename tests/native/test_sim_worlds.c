@@ -16,6 +16,7 @@
 #include "event/tap.h"
 #include "event/telemetry.h"
 #include "event/watchdog.h"
+#include "starved.h"
 #include "wire/bytes.h"
 #include "yard.h"
 
@@ -553,6 +554,18 @@ static void a_window_of_credits_and_a_lifetime(void)
     sample_all();
 }
 
+/* What has no route gives its credits back, though the buffers are larger than the window. */
+static void credits_of_packets_without_a_route(void)
+{
+    const int32_t routes[] = {0, -1, 2, -1};
+
+    open_yard(2);
+    star(yard_lanes(2, VB_WORLD_CREDITS, 400000), 4, 100 * GBPS);
+    CHECK_EQ(vb_world_switch_set_routes(switch_at(0), routes, 4, 1), 0);
+    plan(400, US / 8);
+    sample_all();
+}
+
 static void pauses_and_a_storm(bool forward, uint64_t end)
 {
     open_yard(3);
@@ -754,6 +767,7 @@ static const struct course courses[] = {
     COURSE(credits_by_arrival, 2, 916, 4, 0xd0d16a8d4ef288e5),
     COURSE(credits_with_marks_at_outputs, 2, 913, 7, 0xed703017ffaf2d61),
     COURSE(a_window_of_credits_and_a_lifetime, 2, 1304, 70, 0xaf3b29af85a1fc2f),
+    COURSE(credits_of_packets_without_a_route, 2, 989, 616, 0x3633fa6ce15a0eb6),
     COURSE(a_watchdog_drops, 2, 719, 47, 0x1fc02b62cc41a676),
     COURSE(a_watchdog_forwards, 2, 744, 22, 0xaeb49b0782dfe789),
     COURSE(a_storm_without_end, 2, 744, 22, 0xfebb4196b20639f2),
@@ -780,6 +794,7 @@ static void worlds_go_as_they_went(void)
     for (size_t i = 0; i < sizeof(courses) / sizeof(courses[0]); ++i) {
         const struct course *of = &courses[i];
         const struct vb_world *world;
+        long blocks = starved_blocks();
         int end;
 
         of->make();
@@ -793,6 +808,7 @@ static void worlds_go_as_they_went(void)
             differs = true;
         }
         vb_world_destroy(yard.world);
+        CHECK_EQ(starved_blocks(), blocks);
     }
     CHECK(!differs);
 }
