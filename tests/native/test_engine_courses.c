@@ -10,9 +10,10 @@
 #include "check.h"
 #include "event/mix.h"
 #include "fabric.h"
+#include "starved.h"
 #include "wire/opcode.h"
 
-enum { QPS_MOST = 6, REGION = 1 << 18, ELEMENTS = 3, RECEIVES = 8, BTH = 12 };
+enum { QPS_MOST = 6, REGION = 1 << 18, ELEMENTS = 3, RECEIVES = 8, BTH = 12, SEEDS = 3 };
 
 #define MS 1000000ull
 
@@ -37,9 +38,10 @@ struct course {
     uint32_t patience;  /* a receive is posted before each so many-th event; 0: soon enough */
     uint64_t cut, mend; /* ns: between the two, all packets are lost; 0: never */
     uint8_t timeout, retry_cnt, rnr_retry;
+    uint32_t resets;   /* a connection is made anew before each so many-th event; 0: none is */
     bool srq, damages; /* some packets arrive with a wrong bit in the BTH */
     /* what came of it: */
-    uint64_t ended; /* microseconds */
+    uint64_t ended; /* microseconds, of all seeds together */
     uint32_t packets, failed;
     uint64_t hash;
 };
@@ -230,23 +232,47 @@ static bool is_over(void)
 
 /* ---- one course ------------------------------------------------------------------------------ */
 
-static void open_course(void)
+static struct qp_options options_of_course(void)
 {
-    struct fabric_options faults = course.faults;
     struct qp_options options = fabric_defaults();
-    struct vb_qp *qp[2];
 
-    faults.memory = REGION;
-    fabric_open(&fabric, faults);
-    fabric.rule = rule;
-    hash = failed = 0;
-    memset(end, 0, sizeof(end));
     options.type = course.type;
     options.mtu = course.mtu;
     options.timeout = course.timeout;
     options.retry_cnt = course.retry_cnt;
     options.rnr_retry = course.rnr_retry;
     options.srq[1] = course.srq;
+    return options;
+}
+
+/* Whatever is under way, and with other PSNs. */
+static void make_anew(uint64_t event)
+{
+    struct qp_options options = options_of_course();
+    struct end *pair = end[draw(course.qps)];
+
+    options.psn[0] = (uint32_t)(event * 7919 & 0xffffff);
+    options.psn[1] = (uint32_t)(event * 104729 & 0xffffff);
+    for (int side = 0; side < 2; ++side) {
+        fabric_set_state(pair[side].qp, IBV_QPS_RESET);
+        pair[side].completed = pair[side].posted;
+    }
+    for (int side = 0; side < 2; ++side)
+        fabric_ready(&fabric, pair[side].qp, pair[!side].qp->number, &options);
+    for (int i = 0; i < 2 * RECEIVES; ++i)
+        post_receive(i % 2, &pair[i % 2]);
+}
+
+static void open_course(void)
+{
+    struct fabric_options faults = course.faults;
+    struct qp_options options = options_of_course();
+    struct vb_qp *qp[2];
+
+    faults.memory = REGION;
+    fabric_open(&fabric, faults);
+    fabric.rule = rule;
+    memset(end, 0, sizeof(end));
     for (uint32_t i = 0; i < course.qps; ++i) {
         options.psn[0] -= 1000 * i;
         fabric_pair(&fabric, options, qp);
@@ -299,15 +325,13 @@ static struct course filled_in(struct course of)
     return of;
 }
 
-static bool goes_as_it_went(const struct course *of)
+/* One run with this seed; the hash goes on from the last run's. */
+static void run_course(void)
 {
-    uint32_t packets;
-    uint64_t ended;
-    bool same;
-
-    course = filled_in(*of);
     open_course();
     for (uint64_t event = 0; !is_over(); ++event) {
+        if (course.resets && event % course.resets == course.resets - 1)
+            make_anew(event);
         post_more(event);
         if (!fabric_step(&fabric) && !course.patience)
             break;
@@ -317,13 +341,28 @@ static bool goes_as_it_went(const struct course *of)
     fabric_run(&fabric, 3000 * MS); /* timers that are kept for a while */
     poll_all();
     see_memory_and_counters();
-    packets = fabric.logged;
-    ended = fabric.now / 1000;
+}
+
+static bool goes_as_it_went(const struct course *of)
+{
+    uint32_t packets = 0;
+    uint64_t ended = 0;
+    long blocks = starved_blocks();
+    bool same;
+
+    hash = failed = 0;
+    course = filled_in(*of);
+    for (int i = 0; i < SEEDS; ++i, course.faults.seed += 1000) {
+        run_course();
+        packets += fabric.logged;
+        ended += fabric.now / 1000;
+        fabric_close(&fabric);
+        CHECK_EQ(starved_blocks(), blocks);
+    }
     same = hash == of->hash && ended == of->ended && packets == of->packets && failed == of->failed;
     if (!same)
         printf("%s: .ended = %llu, .packets = %u, .failed = %u, .hash = 0x%llx\n", of->name,
                (unsigned long long)ended, packets, failed, (unsigned long long)hash);
-    fabric_close(&fabric);
     return same;
 }
 
@@ -336,103 +375,103 @@ static bool goes_as_it_went(const struct course *of)
 static const struct course courses[] = {
     {.name = "nothing is lost",
      .faults = {.seed = 1, .gbps = 10},
-     RESULT(3001550, 1901, 0, 0x7d119163a25d8028)},
+     RESULT(9004652, 5660, 0, 0x725db95a46891fe)},
     {.name = "packets are lost",
      .faults = {.seed = 2, LOSES},
-     RESULT(3003240, 2722, 0, 0x4ba3db1e48e4caef)},
+     RESULT(9010769, 9404, 0, 0x1b826bb596e4e746)},
     {.name = "both adapt",
      .faults = {.seed = 3, LOSES, ADAPTS},
-     RESULT(3001386, 2285, 0, 0xfc2c22671c7e1941)},
+     RESULT(9004909, 6454, 0, 0x814a9603940abda4)},
     {.name = "both adapt on a longer way",
      .faults = {.seed = 4, LOSES, ADAPTS, .latency = 300000, .gbps = 5},
-     RESULT(3126131, 3038, 0, 0x7d682ca9dbcb6db3)},
+     RESULT(9347610, 8762, 0, 0xb754bb625b037743)},
     {.name = "a peer that keeps nothing",
      .faults = {.seed = 5, LOSES, ADAPTS, .plain_peer = true},
-     RESULT(3003239, 2759, 0, 0x167ae857ccc89f1e)},
+     RESULT(9008110, 8229, 0, 0x322aa6075900fc48)},
     {.name = "a bottleneck",
      .faults = {.seed = 6, ADAPTS, .bottleneck_mbps = 200, .queue = 30000},
-     RESULT(3034628, 2747, 0, 0x6dcc3423c244e2bf)},
+     RESULT(9099861, 8269, 0, 0xc67b0cb9d64a6587)},
     {.name = "a bottleneck that marks",
      .faults = {.seed = 7, ADAPTS, .bottleneck_mbps = 500, .queue = 60000, .mark_at = 10000},
-     RESULT(3013118, 2786, 0, 0xf022167e6b2da5e5)},
+     RESULT(9042455, 8732, 0, 0xac0bc3e995ca38f6)},
     {.name = "much is late",
      .faults = {.seed = 8, ADAPTS, .reorder = 0.3, .late = 30000, .duplicate = 0.1},
-     RESULT(3001918, 2289, 0, 0xe3fd1d179a4bd5e8)},
+     RESULT(9005699, 7837, 0, 0xc327a238ec5dadee)},
     {.name = "messages begin anew",
      .faults = {.seed = 9, .loss = 0.01, .engine = {.restart = true}},
-     RESULT(3001104, 2185, 0, 0xda2a76184e4e0ceb)},
+     RESULT(9004344, 6463, 0, 0x8aece1e4ac0303cb)},
     {.name = "small windows",
      .faults = {.seed = 10, LOSES, .engine = {.window_bytes = 8192, .ack_bytes = 3000, .burst = 2}},
-     RESULT(3005406, 2622, 0, 0x209741b18316d9bb)},
+     RESULT(9011987, 7965, 0, 0x331032e89b6b3f2d)},
     {.name = "small windows that adapt",
      .faults = {.seed = 11,
                 LOSES,
                 .engine = {.window_bytes = 9000, .ack_bytes = 4000, .burst = 3, .adapts = true}},
-     RESULT(3001247, 2116, 0, 0xff40acf9ab666a67)},
+     RESULT(9003905, 6428, 0, 0x1db821b919a78718)},
     {.name = "receives that come late",
      .opcodes = SENDS | READS,
      .patience = 40,
      .faults = {.seed = 12, .loss = 0.01},
-     RESULT(3005759, 4317, 0, 0xb1b42f52a827c542)},
+     RESULT(9020725, 12935, 0, 0xceeae38f03cd12f3)},
     {.name = "receives that come late to a shared queue, both adapt",
      .opcodes = SENDS | WRITES,
      .patience = 30,
      .srq = true,
      .faults = {.seed = 13, .loss = 0.01, ADAPTS},
-     RESULT(3002639, 3546, 0, 0x30dd39b7bdf09343)},
+     RESULT(9007210, 10590, 0, 0xcafc21a627fec2de)},
     {.name = "receives that come too late",
      .opcodes = SENDS | WRITES,
      .patience = 300,
      .rnr_retry = 2,
      .faults = {.seed = 14},
-     RESULT(3009428, 360, 60, 0x9f133400125cbcc2)},
+     RESULT(9028284, 1196, 180, 0x554446b8041f4d3e)},
     {.name = "an outage without end",
      .retry_cnt = 3,
      .cut = MS / 50,
      .mend = 1000000 * MS,
      .faults = {.seed = 15},
-     RESULT(3005214, 563, 108, 0xbf03253c85986d71)},
+     RESULT(9015642, 1712, 324, 0x4080d79203638924)},
     {.name = "an outage without end, both adapt",
      .retry_cnt = 2,
      .cut = MS / 50,
      .mend = 1000000 * MS,
      .faults = {.seed = 16, ADAPTS},
-     RESULT(3005214, 559, 108, 0xec479fea49fa60da)},
+     RESULT(9015642, 1651, 324, 0xffcef41a5723ea25)},
     {.name = "an outage, both adapt",
      .timeout = 14,
      .cut = MS / 5,
      .mend = 90 * MS,
      .faults = {.seed = 17, ADAPTS, .latency = 30000, .gbps = 10},
-     RESULT(3137404, 2561, 0, 0x40aec20abecbeedb)},
+     RESULT(9419163, 7788, 0, 0x739ccc98dd986411)},
     {.name = "a short outage",
      .cut = MS / 8,
      .mend = MS / 2,
      .faults = {.seed = 18, ADAPTS, .gbps = 10},
-     RESULT(3003092, 2295, 0, 0x83c5915ade525005)},
+     RESULT(9008518, 6599, 0, 0x82f265bf94d5c150)},
     {.name = "wrong bits",
      .damages = true,
      .faults = {.seed = 19},
-     RESULT(3002164, 1407, 35, 0x1d564c925cb95fae)},
+     RESULT(9006473, 4677, 127, 0x7f413ff6d43848ab)},
     {.name = "wrong bits, both adapt",
      .damages = true,
      .faults = {.seed = 20, ADAPTS},
-     RESULT(3001157, 1368, 35, 0x5f941d67b46e633c)},
+     RESULT(9070395, 3439, 211, 0xf43ab57cfd6214a2)},
     {.name = "READs and atomics in small packets",
      .mtu = 256,
      .opcodes = READS | ATOMICS,
      .faults = {.seed = 21, LOSES},
-     RESULT(3004419, 7650, 0, 0x5ddb4cef523fb839)},
+     RESULT(9013157, 22033, 0, 0xed559e6ce0b25823)},
     {.name = "READs and atomics in small packets, both adapt",
      .mtu = 256,
      .opcodes = READS | ATOMICS,
      .faults = {.seed = 22, LOSES, ADAPTS},
-     RESULT(3001662, 3768, 0, 0x338b8ae5e6f86733)},
+     RESULT(9004723, 10560, 0, 0x3cd94a5099e4694c)},
     {.name = "long messages, both adapt",
      .mtu = 4096,
      .opcodes = ALL,
      .longest = 50000,
      .faults = {.seed = 23, LOSES, ADAPTS, .gbps = 20},
-     RESULT(3003200, 3273, 0, 0xa696353820c38593)},
+     RESULT(9008820, 10177, 0, 0x139817c6cfe0ac0)},
     {.name = "no bytes, a short queue",
      .qps = 6,
      .opcodes = WRITES | READS,
@@ -441,27 +480,27 @@ static const struct course courses[] = {
                 .bottleneck_mbps = 1000,
                 .queue = 20000,
                 .engine = {.virtual_payload = true, .adapts = true}},
-     RESULT(3122332, 33955, 0, 0x5959b9c76f9700d1)},
+     RESULT(9368373, 102202, 0, 0x90702ec862efd899)},
     {.name = "READs that are asked for again and again",
      .mtu = 256,
      .opcodes = READS | ATOMICS,
      .longest = 20000,
      .requests = 200,
      .faults = {.seed = 31, .loss = 0.08, .duplicate = 0.3, .reorder = 0.2, .late = 40000},
-     RESULT(3009449, 19517, 108, 0x4b717ba0bf17c84a)},
+     RESULT(9031697, 89019, 324, 0x8bdc1af34d0316e7)},
     {.name = "READs that are asked for again and again, both adapt",
      .mtu = 256,
      .opcodes = READS | ATOMICS,
      .longest = 20000,
      .requests = 200,
      .faults = {.seed = 32, .loss = 0.08, .duplicate = 0.3, .reorder = 0.2, .late = 40000, ADAPTS},
-     RESULT(3010669, 19621, 0, 0xba1af793407cd9a5)},
+     RESULT(9037083, 58858, 0, 0xc07cae854cb0e5a4)},
     {.name = "one connection that loses much",
      .qps = 1,
      .requests = 300,
      .under_way = 30,
      .faults = {.seed = 33, .loss = 0.15, .duplicate = 0.1, .reorder = 0.1, ADAPTS},
-     RESULT(3007609, 2875, 0, 0x49b6ce718621413f)},
+     RESULT(9027909, 8539, 0, 0xbfc25aabcd0f7105)},
     {.name = "six connections to a peer that keeps nothing",
      .qps = 6,
      .requests = 150,
@@ -472,30 +511,51 @@ static const struct course courses[] = {
                 .queue = 40000,
                 .plain_peer = true,
                 ADAPTS},
-     RESULT(3116998, 9111, 0, 0x67225e9520b9e314)},
+     RESULT(9350695, 26923, 0, 0xd6b6c9123e2cf724)},
     {.name = "few retries and many losses",
      .retry_cnt = 1,
      .rnr_retry = 1,
      .patience = 12,
      .faults = {.seed = 35, .loss = 0.2, .latency = 100000},
-     RESULT(3003897, 298, 125, 0x221c0ae9c519b70a)},
+     RESULT(9012339, 791, 369, 0xbe3abbbfe5c73bfb)},
     {.name = "few retries and many losses, both adapt",
      .retry_cnt = 1,
      .rnr_retry = 1,
      .patience = 12,
      .faults = {.seed = 36, .loss = 0.25, .latency = 100000, ADAPTS},
-     RESULT(3011930, 257, 157, 0x2914a3120321baf1)},
+     RESULT(9028960, 525, 474, 0xd76c42ac3e09bc4a)},
+    {.name = "connections that are made anew",
+     .requests = 300,
+     .resets = 150,
+     .faults = {.seed = 41, LOSES},
+     RESULT(9010674, 25413, 0, 0x6b2d42114cb99eb4)},
+    {.name = "connections that are made anew, both adapt",
+     .requests = 300,
+     .resets = 100,
+     .faults = {.seed = 42, LOSES, ADAPTS},
+     RESULT(9057237, 14959, 36, 0x51f987db0903c81)},
+    {.name = "connections that are made anew at a bottleneck",
+     .qps = 5,
+     .requests = 400,
+     .resets = 80,
+     .faults = {.seed = 43,
+                .loss = 0.05,
+                .latency = 50000,
+                .bottleneck_mbps = 300,
+                .queue = 20000,
+                ADAPTS},
+     RESULT(9305225, 20599, 0, 0x8fa0830c8c8527b5)},
     {.name = "unreliable connections",
      .type = IBV_QPT_UC,
      .opcodes = WRITES | SENDS,
      .faults = {.seed = 25, LOSES},
-     RESULT(3001000, 2164, 0, 0xad32f99afbca0392)},
+     RESULT(9003000, 6622, 0, 0xf4ed48c0844e7cc6)},
     {.name = "unreliable connections without receives",
      .type = IBV_QPT_UC,
      .opcodes = SENDS,
      .patience = 50,
      .faults = {.seed = 26, LOSES, ADAPTS},
-     RESULT(3001000, 2187, 0, 0xf060a11359740457)},
+     RESULT(9003000, 6507, 0, 0x7ae41bff9edea532)},
 };
 
 static void connections_go_as_they_went(void)
