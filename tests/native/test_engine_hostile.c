@@ -69,6 +69,47 @@ static void forge(const struct forged *forged)
     free(exact);
 }
 
+/* A READ or atomic that is refused ends the connection, and uses no receive request. */
+static void a_refused_read_or_atomic_takes_no_receive(void)
+{
+    static const struct {
+        uint8_t opcode;
+        uint64_t offset;
+        uint32_t length;
+    } cases[] = {
+        {VB_OP_READ_REQUEST, 0, 1u << 31 | 1},
+        {VB_OP_READ_REQUEST, 0, UINT32_MAX},
+        {VB_OP_READ_REQUEST, 1 << 20, 1},
+        {VB_OP_FETCH_ADD, 4, 0},
+        {VB_OP_COMPARE_SWAP, 1, 0},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        uint8_t bytes[VB_BTH + VB_ATOMICETH] = {0};
+        struct vb_bth bth = {.opcode = cases[i].opcode, .pkey = 0xffff, .psn = 0xfffff0};
+        struct vb_reth reth = {.length = cases[i].length};
+        struct ibv_wc wc;
+
+        begin();
+        bth.dest_qp = qp[1]->number;
+        reth.addr = (uintptr_t)fabric.side[1].memory + cases[i].offset;
+        reth.rkey = fabric.side[1].mr->ibv.rkey;
+        fabric_post_recv(&fabric, qp[1], 3, 0, 100);
+        vb_wire_bth_write(bytes, &bth);
+        vb_wire_reth_write(bytes + VB_BTH, &reth);
+        fabric_inject(&fabric, 1, bytes, vb_opcodes[bth.opcode].header_length);
+        fabric_run(&fabric, 100000);
+        wc = fabric_wait(&fabric, fabric.side[1].recv_cq);
+        CHECK_EQ(wc.wr_id, 3);
+        CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+        CHECK(fabric_has_event(&fabric, 1));
+        CHECK_EQ(fabric_counters(&fabric, 1)->nak_invalid_sent +
+                     fabric_counters(&fabric, 1)->nak_access_sent,
+                 1);
+        fabric_close(&fabric);
+    }
+}
+
 static void what_is_not_for_this_connection_is_counted_and_dropped(void)
 {
     const struct vb_counters *counters;
@@ -290,6 +331,7 @@ static void keys_cannot_be_guessed(void)
 
 int main(void)
 {
+    RUN(a_refused_read_or_atomic_takes_no_receive);
     RUN(what_is_not_for_this_connection_is_counted_and_dropped);
     RUN(limited_members_do_not_talk_to_each_other);
     RUN(keys_cannot_be_guessed);

@@ -91,6 +91,64 @@ static void a_segment_that_could_be_taken_away_is_refused(void)
     end_close(&end);
 }
 
+/* ---- whose memory is written to ---- */
+
+/* What the adapter thinks of the peer with this number, which has just said hello. */
+static int error_of_copies(struct vb_direct *direct, uint32_t instance)
+{
+    int error = 1;
+
+    vb_lock_take(&direct->peers_mutex);
+    for (const struct vb_peer *peer = direct->peers; peer; peer = peer->next)
+        if (peer->instance == instance) {
+            error = peer->cma_error;
+            CHECK_EQ(peer->cma, !error);
+        }
+    vb_lock_release(&direct->peers_mutex);
+    return error;
+}
+
+/* A hello whose probe holds `found`, and says `told`; returns what came of the probe. */
+static int probed(struct vb_direct *direct, uint32_t instance, uint64_t found, uint64_t told)
+{
+    static uint64_t probe[2];
+    struct vb_message message = {.type = VB_MSG_HELLO};
+    int socket = vb_direct_slot_connect(direct->slots[0]), fd = offered_file(SOUND);
+    int fds[VB_MESSAGE_FDS], error;
+
+    probe[0] = found;
+    probe[1] = 5;
+    message.hello.magic = VB_SEGMENT_MAGIC;
+    message.hello.version = VB_LAYOUT_VERSION;
+    message.hello.instance = instance;
+    message.hello.segment_size = told_bytes;
+    message.hello.probe_addr = (uintptr_t)probe;
+    message.hello.probe_value = told;
+    CHECK_EQ(vb_direct_message_send(socket, &message, &fd, 1, true), 0);
+    CHECK_EQ(vb_direct_message_receive(socket, &message, fds), 0);
+    error = error_of_copies(direct, instance);
+    CHECK_EQ(probe[1], error ? 5 : (long long)found);
+    for (int i = 0; i < VB_MESSAGE_FDS; ++i)
+        if (fds[i] >= 0)
+            close(fds[i]);
+    close(socket);
+    close(fd);
+    return error;
+}
+
+/* In a namespace of its own a peer's process may have the number of another one here. */
+static void a_process_that_does_not_hold_the_probe_is_not_written_to(void)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_add_qp(&end);
+    CHECK_EQ(probed(end.direct, 77, 0x123456789, 0x123456789), 0);
+    CHECK_EQ(probed(end.direct, 78, 0x123456789, 0x12345678a), -ESRCH);
+    CHECK_EQ(probed(end.direct, 79, 0, 1ull << 63), -ESRCH);
+    end_close(&end);
+}
+
 /* ---- an offset in a table of the peer's ---- */
 
 static void stands_by(int socket)
@@ -253,6 +311,7 @@ int main(int argc, char **argv)
         return 0;
     alarm(90); /* a hang is a failure */
     RUN(a_segment_that_could_be_taken_away_is_refused);
+    RUN(a_process_that_does_not_hold_the_probe_is_not_written_to);
     RUN(an_offset_beyond_the_peers_heap_is_not_followed);
     RUN(a_bystander_is_not_harmed);
     return 0;

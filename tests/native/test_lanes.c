@@ -7,6 +7,7 @@
 #include "event/link.h"
 #include "event/switch.h"
 #include "event/table.h"
+#include "event/watchdog.h"
 
 enum { FRAME = 4096, FRAMES = 4096, HOSTS = 3 };
 
@@ -324,6 +325,35 @@ static void inputs_take_turns(void)
     vb_world_destroy(fixture.world);
 }
 
+/* A storm is due `detect` after the pause began, or after the first packet became the first. */
+static void a_watchdog_is_due_while_a_pause_lasts(void)
+{
+    static const struct {
+        uint64_t from, to, head;
+        bool is_active;
+        uint64_t due;
+    } cases[] = {
+        {100, 1001, 0, false, 150},           {100, 1001, 100, false, 150},
+        {100, 1001, 101, false, 151},         {100, 1001, 990, false, 1040},
+        {100, 1001, 0, true, VB_WORLD_NEVER}, {100, 1000, 0, false, VB_WORLD_NEVER},
+        {100, 999, 0, false, VB_WORLD_NEVER}, {VB_WORLD_NEVER, 1001, 0, false, VB_WORLD_NEVER},
+    };
+    struct vb_world_switch_config config = one_lane(VB_WORLD_PAUSES);
+    struct vb_world_lanes *lanes;
+
+    config.watchdog.detect = 50;
+    open_fixture(&fixture, config, METER);
+    lanes = port_to(&fixture, 1)->lanes;
+    fixture.world->now = 1000;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        lanes->watchdog->lane[0] =
+            (struct vb_world_watched_lane){cases[i].from, cases[i].to, cases[i].is_active};
+        lanes->lane[0].head_since = cases[i].head;
+        CHECK_EQ(vb_world_watchdog_due(fixture.world, lanes, 0), cases[i].due);
+    }
+    close_fixture(&fixture, true);
+}
+
 /* ---- what vb_world_check finds -------------------------------------------------------------- */
 
 static void expect_wrong(bool at_rest, const char *says)
@@ -430,6 +460,7 @@ int main(void)
     RUN(a_queue_gets_its_part_of_the_shared_buffer);
     RUN(a_lifetime_clears_a_blocked_queue);
     RUN(inputs_take_turns);
+    RUN(a_watchdog_is_due_while_a_pause_lasts);
     RUN(what_is_wrong_with_a_lane_is_told);
     RUN(what_is_wrong_with_a_port_or_a_switch_is_told);
     return 0;

@@ -150,11 +150,13 @@ static inline uint32_t vb_engine_cwnd_turn(const struct vb_endpoint *ep)
 /* With a scarce window: is the packet that is being made the last one of the turn? */
 static inline bool vb_engine_cwnd_ends_turn(const struct vb_endpoint *ep)
 {
-    const struct vb_cwnd *cwnd = ep->share->cwnd;
+    const struct vb_cwnd *cwnd;
 
-    return vb_engine_endpoint_adapts(ep) && vb_engine_cwnd_is_scarce(ep) &&
-           ((cwnd->served == ep ? cwnd->turn : 0) + 1 >= vb_engine_cwnd_turn(ep) ||
-            cwnd->in_flight + ep->path.mtu >= cwnd->window);
+    if (!vb_engine_endpoint_adapts(ep) || !vb_engine_cwnd_is_scarce(ep))
+        return false; /* a simulated flow has no `share` */
+    cwnd = ep->share->cwnd;
+    return (cwnd->served == ep ? cwnd->turn : 0) + 1 >= vb_engine_cwnd_turn(ep) ||
+           cwnd->in_flight + ep->path.mtu >= cwnd->window;
 }
 
 #endif
