@@ -237,9 +237,6 @@ void vb_sim_unreliable_check_end(struct vb_sim_qp *qp);
 void vb_sim_unreliable_end(struct vb_sim_qp *qp);
 
 /* flows.c, dependencies.c */
-/* -EDEADLK: flow `*bad` waits for itself; -ENOMEM. */
-int vb_sim_dependencies_check(const struct vb_sim_dependency *after, uint64_t afters,
-                              uint64_t count, uint64_t *bad);
 /* Makes room for so many dependencies. -ENOMEM. */
 int vb_sim_dependencies_reserve(struct vb_sim *sim, uint64_t afters);
 /* Adds them; `base` is the number of the first flow. */

@@ -508,10 +508,9 @@ cdef class World:
 
         Returns the number of the first flow. Raises ValueError, which names the flow.
         """
-        cdef uint64_t before, count, bad = 0
-        cdef vb_sim_flow *flows
-        cdef vb_sim_dependency *waits
-        cdef int error
+        cdef uint64_t before, count
+        cdef vb_sim_flow *flows = NULL
+        cdef vb_sim_dependency *waits = NULL
         self._idle()
         pairs = self._after(after)
         kind = _codes("transport", transport, TRANSPORTS)
@@ -538,15 +537,15 @@ cdef class World:
         columns[7] = np.where(columns[8] == VB_SIM_FLOW_TCP, controls, columns[7])
         count = len(columns[0])
         vb_sim_flows(self._sim, &before)
-        flows = _flow_array(columns, count)
-        waits = _after_array(pairs, len(pairs))
-        error = vb_sim_add_waiting_flows(self._sim, flows, count, waits, len(pairs), &bad)
-        most = vb_sim_buffer_most(self._sim, &flows[bad]) if error == -ENOSPC else 0
-        free(flows)
-        free(waits)
-        if error and error != -ENOMEM:
-            _refuse_flow(error, bad, columns, most)
-        _check(error, "flows")
+        try:
+            flows = _flow_array(columns, count)
+            _check_routes(self, flows, columns)
+            _check_order(pairs, count)
+            waits = _after_array(pairs, len(pairs))
+            _check(vb_sim_add_flows(self._sim, flows, count, waits, len(pairs)), "flows")
+        finally:
+            free(flows)
+            free(waits)
         return before
 
     def _after(self, after):
@@ -778,12 +777,9 @@ cdef class World:
     def blocked(self):
         """Return (node, port) of ports that wait for each other, which is a cycle if there is
         one."""
-        cdef uint32_t[256] port
-        cdef uint32_t count
+        from verbena.sim.waits import waiting_ports
         self._idle()
-        count = vb_world_blocked(self._world, port, 256)
-        return [(self._world.port[port[i]].node, self._world.port[port[i]].number)
-                for i in range(count)]
+        return waiting_ports(_blocked_ports(self._world))
 
     def advice(self):
         """Return sentences about settings that probably are not meant; none if there is nothing to
@@ -824,6 +820,7 @@ cdef int _check(int error, str what) except -1:
 
 
 include "_world_advice.pxi"
+include "_world_groups.pxi"
 include "_world_programs.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"

@@ -129,9 +129,54 @@ cdef object _link_rows(vb_world *world):
     return made
 
 
+cdef list _blocked_ports(const vb_world *world):
+    """Return the ports that have packets and may not send, as waits.Blocked."""
+    from verbena.sim.waits import Blocked
+    cdef const vb_world_port *port
+    cdef const vb_world_port *peer
+    cdef uint32_t i, queue, packet
+    found = []
+    for i in range(world.ports):
+        port = &world.port[i]
+        if port.lanes is NULL or not port.lanes.waiting or port.flight_first != VB_WORLD_NONE:
+            continue
+        inputs = set()
+        for queue in range(port.lanes.count * port.lanes.inputs):
+            packet = port.lanes.input_queue[queue].first
+            while packet != VB_WORLD_NONE:
+                inputs.add(vb_world_packet_at(world, packet).input)
+                packet = vb_world_packet_at(world, packet).next
+        peer = &world.port[port.peer]
+        if world.node[port.node].kind == VB_WORLD_HOST:
+            inputs.clear()
+        found.append(Blocked(port.node, port.number, peer.node, peer.number, frozenset(inputs)))
+    return found
+
+
+cdef int _check_routes(World world, const vb_sim_flow *flows, list columns) except -1:
+    """Raise the ValueError for the first flow whose routes do not allow it."""
+    cdef uint64_t bad = 0
+    cdef int error = vb_sim_check_flows(world._sim, flows, len(columns[0]), &bad)
+    most = vb_sim_buffer_most(world._sim, &flows[bad]) if error == -ENOSPC else 0
+    if columns[9].any():
+        first, why = _group_error(world, columns)
+        if first < bad:
+            bad, error = first, why
+    if error:
+        _refuse_flow(error, bad, columns, most)
+    return _check(error, "flows")
+
+
+cdef int _check_order(object after, uint64_t count) except -1:
+    from verbena.sim.order import never_start
+    bad = never_start(after, count) if len(after) else None
+    if bad is not None:
+        raise ValueError(f"flow {bad} waits for itself, through others")
+    return 0
+
+
 def _refuse_flow(int error, uint64_t bad, list columns, uint64_t most):
-    """Raise the ValueError for an error of vb_sim_add_waiting_flows about this flow, if it has
-    one."""
+    """Raise the ValueError for an error of vb_sim_check_flows about this flow, if it has one."""
     if error == -ENOSPC:
         raise ValueError(f"flow {bad}: reserve_buffer is {columns[13][bad]}, and of a buffer on "
                          f"its way at most {most} bytes can be promised: the rest is kept for "
@@ -145,8 +190,6 @@ def _refuse_flow(int error, uint64_t bad, list columns, uint64_t most):
     if error == -EINVAL and (columns[11][bad] or columns[13][bad]):
         raise ValueError(f"flow {bad}: switches on its way balance by packet: there is no one "
                          "way to reserve")
-    if error == -EDEADLK:
-        raise ValueError(f"flow {bad} waits for itself, through others")
     if error in (-EHOSTUNREACH, -ELOOP):
         how = "no way leads" if error == -EHOSTUNREACH else "the routes go round"
         if columns[9][bad]:
