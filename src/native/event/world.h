@@ -192,14 +192,6 @@ int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
 /* The lowest rate on that route, in bits per second; 0: the first port has no link. */
 uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t host);
 
-/*
- * Sets the group's ports in all switches: a tree to these members (hosts, given as nodes), which
- * any host may send to. -EHOSTUNREACH: the members are not connected, and nothing is changed;
- * -ENOMEM.
- */
-int vb_world_set_tree(struct vb_world *world, uint32_t group, const uint32_t *members,
-                      uint32_t count);
-
 /* The route of a flow: the ports by which its packets leave, in order. */
 struct vb_world_route {
     uint32_t count;

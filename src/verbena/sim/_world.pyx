@@ -9,7 +9,7 @@ _world_*.pxi are parts of this module.
 """
 
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetInterrupt
 from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, ENOSPC, EOPNOTSUPP
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -131,6 +131,7 @@ cdef class World:
     cdef list _calls  # a heap of (time, number, function)
     cdef uint64_t _called
     cdef int _framing
+    cdef object _programs  # ProgramGroups; None: no program has joined a group
     cdef list _infiniband  # the hosts with this framing
     cdef uint64_t _window, _tcp_window, _mss  # bytes; _window is 0 for HPCC, which computes its own
 
@@ -820,7 +821,7 @@ cdef int _check(int error, str what) except -1:
 
 
 include "_world_advice.pxi"
-include "_world_groups.pxi"
 include "_world_programs.pxi"
+include "_world_groups.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"
