@@ -214,13 +214,6 @@ int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_worl
 void vb_world_release(struct vb_world *world, struct vb_world_route *route,
                       const struct vb_world_reservation *reservation);
 /*
- * The most bytes that could be reserved along that route if all its switches were empty;
- * UINT64_MAX: no limit, or there is not one route.
- */
-uint64_t vb_world_buffer_most(struct vb_world *world, uint32_t node,
-                              const struct vb_world_packet *packet);
-
-/*
  * The port's counters as of now. (port->traffic of a port without lanes counts packets when they
  * enter the queue; here only those are counted whose transmission has begun.)
  */

@@ -53,41 +53,17 @@ static struct vb_world_packet flow_like_packet(const struct vb_sim_flow *flow)
                                     .level_marks = (uint8_t)(flow->level << 4)};
 }
 
-uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
-{
-    struct vb_world_packet like = flow_like_packet(flow);
-
-    return vb_world_buffer_most(sim->world, sim->host[flow->source]->node, &like);
-}
-
-/* Is there one route, on which so much could be reserved if it were free? */
-static int check_reservation(const struct vb_sim *sim, const struct vb_sim_flow *flow)
-{
-    struct vb_world_packet like = flow_like_packet(flow);
-    struct vb_world_route *route;
-    struct vb_world_reservation some = {.buffer = flow->buffer != 0};
-    int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, &some, &route);
-
-    if (!error)
-        vb_world_release(sim->world, route, &some);
-    if (error && error != -EBUSY)
-        return error;
-    return flow->buffer > vb_sim_buffer_most(sim, flow) ? -ENOSPC : 0;
-}
-
-/* Checks the routes in both directions. */
+/* Checks the routes in both directions. Those of groups are checked in Python (groups.py). */
 static int check_routes(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     uint32_t from = sim->host[flow->source]->node;
     int error;
 
     if (flow->to_group)
-        return 0; /* the Python binding checks groups (groups.py) */
+        return 0;
     if (!vb_sim_same_link_layer(sim->host[flow->source], sim->host[flow->target]))
         return -EHOSTUNREACH;
     error = vb_world_reaches(sim->world, from, flow->target);
-    if (!error && (flow->reserve || flow->buffer))
-        error = check_reservation(sim, flow);
     return error ? error
                  : vb_world_reaches(sim->world, sim->host[flow->target]->node, flow->source);
 }

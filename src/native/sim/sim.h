@@ -134,20 +134,16 @@ const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_
 
 /*
  * Flows are given by source, target, bytes, start, message (0: the largest), level, depth (0: 1),
- * opcode and type (0: RC). The caller, verbena.sim.World, has checked the values of each, flows to
- * groups, and that none waits for itself. vb_sim_check_flows checks the other routes: `*bad` is the
- * index of the flow with the error. -EINVAL: it reserves, and has several routes; -EHOSTUNREACH,
- * -ELOOP: vb_world_reaches, in either direction; -EMSGSIZE: `depth` messages are larger than its
- * reserved buffer; -EOPNOTSUPP: a lossless lane of its route has no buffer to reserve; -ENOSPC: it
- * reserves more than vb_sim_buffer_most. -ENOMEM.
+ * opcode and type (0: RC). The caller, verbena.sim.World, checks the values of each, flows to
+ * groups, what flows reserve, and that none waits for itself. vb_sim_check_flows checks the other
+ * routes: `*bad` is the index of the flow with the error. -EHOSTUNREACH, -ELOOP: vb_world_reaches,
+ * in either direction; -EMSGSIZE: `depth` messages are larger than its reserved buffer.
  */
 int vb_sim_check_flows(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                        uint64_t *bad);
 /* Adds copies of these flows, with dependencies between them. -ENOMEM. */
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                      const struct vb_sim_dependency *after, uint64_t afters);
-/* The most buffer that a flow could reserve if all switches were empty; UINT64_MAX: no limit. */
-uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow);
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);
 /* The flow's bytes that are done by now, with those of an incomplete message. */
 uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *flow);

@@ -127,7 +127,7 @@ cdef class World:
     cdef vb_world *_world
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
-    cdef bint _waits, _detours_packets, _goes_down
+    cdef bint _waits, _detours_packets, _goes_down, _promises
     cdef list _calls  # a heap of (time, number, function)
     cdef uint64_t _called
     cdef int _framing
@@ -291,7 +291,8 @@ cdef class World:
         if error == -EINVAL:
             raise ValueError(f"node {a} and node {b} do not go together: one node, or switches "
                              "with different numbers of lanes")
-        return _check(error, "a link")
+        _check(error, "a link")
+        return _set_reservable(self._world) if self._promises else 0
 
     cdef int _port_of(self, object node, object port) except -1:
         _number("node", node, self._world.nodes)

@@ -128,6 +128,7 @@ cdef extern from "sim/sim.h" nogil:
         uint32_t *port
         vb_world_group *group
         uint32_t groups
+        uint64_t reservable
         uint32_t sets
         uint8_t *lane_of
     struct vb_world_port_counters:
@@ -198,6 +199,7 @@ cdef extern from "sim/sim.h" nogil:
     int vb_world_set_link(vb_world *world, uint32_t node, uint32_t port, bint up, uint64_t at)
     int vb_world_halt(vb_world *world, uint64_t at, bint looks)
     int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
+    int vb_world_reaches(const vb_world *world, uint32_t node, uint32_t host)
     vb_world_port_counters vb_world_traffic(const vb_world *world, const vb_world_port *port)
     struct vb_world_packet:
         uint32_t next
@@ -210,7 +212,8 @@ cdef extern from "sim/sim.h" nogil:
         uint32_t count
         uint32_t *port
     struct vb_world_reservation:
-        pass
+        uint64_t rate
+        uint64_t buffer
     int vb_world_reserve(vb_world *world, uint32_t node, const vb_world_packet *packet,
                          const vb_world_reservation *reservation, vb_world_route **route)
     void vb_world_release(vb_world *world, vb_world_route *route,
@@ -326,7 +329,6 @@ cdef extern from "sim/sim.h" nogil:
                          const vb_sim_dependency *after, uint64_t afters)
     const vb_sim_flow *vb_sim_flows(const vb_sim *sim, uint64_t *count)
     const vb_sim_cct_log *vb_sim_host_cct_log(const vb_sim *sim, uint32_t host)
-    uint64_t vb_sim_buffer_most(const vb_sim *sim, const vb_sim_flow *flow)
     uint64_t vb_sim_flow_done(const vb_sim *sim, const vb_sim_flow *flow)
     uint64_t vb_sim_flows_left(const vb_sim *sim)
     uint64_t vb_sim_host_bytes()
