@@ -27,24 +27,6 @@ static uint64_t message_max(const struct vb_sim *sim, const struct vb_sim_flow *
     return flows_type_of(flow) == IBV_QPT_UD ? sim->config.mtu : MESSAGE_MAX;
 }
 
-/* The largest message of which `depth` fit the reserved buffer with all headers. */
-static uint64_t message_in_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
-{
-    uint32_t mtu = sim->config.mtu, headers = VB_BTH + VB_RETH + VB_IMM;
-    uint64_t packets = flow->buffer / (flow->depth ? flow->depth : 1) /
-                       vb_sim_wire_bytes(sim->host[flow->source]->framing, headers, mtu);
-    uint64_t most = packets * mtu;
-
-    return most < MESSAGE_MAX ? most : MESSAGE_MAX;
-}
-
-static bool fits_its_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
-{
-    uint64_t most = message_in_buffer(sim, flow);
-
-    return !flow->buffer || (most && flow->message <= most);
-}
-
 /* A packet with the route of the flow, where there is one. */
 static struct vb_world_packet flow_like_packet(const struct vb_sim_flow *flow)
 {
@@ -138,9 +120,7 @@ static void flows_append(struct vb_sim *sim, const struct vb_sim_flow *given)
         .finish = VB_WORLD_NEVER,
         .reserve = given->reserve,
         .buffer = given->buffer,
-        .message = given->message  ? given->message
-                   : given->buffer ? message_in_buffer(sim, given)
-                                   : message_max(sim, given),
+        .message = given->message ? given->message : message_max(sim, given),
         .level = given->level,
         .back_level = given->back_level,
         .depth = given->depth ? given->depth : 1,
@@ -160,8 +140,6 @@ int vb_sim_check_flows(const struct vb_sim *sim, const struct vb_sim_flow *flows
     for (*bad = 0; *bad < count; ++*bad) {
         int error = check_routes(sim, &flows[*bad]);
 
-        if (!error && !fits_its_buffer(sim, &flows[*bad]))
-            error = -EMSGSIZE;
         if (error)
             return error;
     }

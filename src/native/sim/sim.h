@@ -137,7 +137,7 @@ const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_
  * opcode and type (0: RC). The caller, verbena.sim.World, checks the values of each, flows to
  * groups, what flows reserve, and that none waits for itself. vb_sim_check_flows checks the other
  * routes: `*bad` is the index of the flow with the error. -EHOSTUNREACH, -ELOOP: vb_world_reaches,
- * in either direction; -EMSGSIZE: `depth` messages are larger than its reserved buffer.
+ * in either direction.
  */
 int vb_sim_check_flows(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
                        uint64_t *bad);
@@ -163,6 +163,8 @@ struct vb_sim_cct_log {
 /* NULL: it has logged nothing. */
 const struct vb_sim_cct_log *vb_sim_host_cct_log(const struct vb_sim *sim, uint32_t host);
 
+/* Bytes that a packet takes on the wire. */
+uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
 /* Bytes of memory of a host, and of a queue pair of depth 1. */
 uint64_t vb_sim_host_bytes(void);
 uint64_t vb_sim_qp_bytes(void);

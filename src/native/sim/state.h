@@ -253,8 +253,6 @@ void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency 
 /* The flow was received: schedules the successors that have no other predecessor left. */
 void vb_sim_dependencies_release(struct vb_sim *sim, struct vb_sim_flow *flow);
 
-/* Bytes that a packet takes on the wire. */
-uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
 /* Hosts reach each other only if their link layers are the same. */
 static inline bool vb_sim_same_link_layer(const struct vb_sim_host *one,
                                           const struct vb_sim_host *other)

@@ -133,6 +133,7 @@ cdef class World:
     cdef int _framing
     cdef object _programs  # ProgramGroups; None: no program has joined a group
     cdef list _infiniband  # the hosts with this framing
+    cdef list _wire  # by host: the bytes of a link that a packet of an MTU takes at most
     cdef uint64_t _window, _tcp_window, _mss  # bytes; _window is 0 for HPCC, which computes its own
 
     def __cinit__(self, seed=0, **keywords):
@@ -140,7 +141,7 @@ cdef class World:
         given = _settings_of("world_settings", keywords)
         config.seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = self._framing = FRAMINGS[given.framing]
-        self._infiniband = []
+        self._infiniband, self._wire = [], []
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -202,6 +203,7 @@ cdef class World:
         _check(vb_sim_set_framing(self._sim, self._world.hosts - 1, chosen), "framing")
         if chosen == VB_SIM_INFINIBAND:
             self._infiniband.append(self._world.hosts - 1)
+        self._wire.append(vb_sim_wire_bytes(chosen, VB_BTH + VB_RETH + VB_IMM, self._mtu))
         return node
 
     def add_switch(self, ports, **keywords):
@@ -537,11 +539,12 @@ cdef class World:
         controls = columns.pop()
         self._check_flows(*columns, pairs)
         columns[7] = np.where(columns[8] == VB_SIM_FLOW_TCP, controls, columns[7])
+        large = _fill_messages(self, columns) if columns[13].any() else len(columns[0])
         count = len(columns[0])
         vb_sim_flows(self._sim, &before)
         try:
             flows = _flow_array(columns, count)
-            _check_routes(self, flows, columns)
+            _check_routes(self, flows, columns, large)
             _check_order(pairs, count)
             waits = _after_array(pairs, len(pairs))
             _check(vb_sim_add_flows(self._sim, flows, count, waits, len(pairs)), "flows")

@@ -68,6 +68,9 @@ cdef extern from "sim/sim.h" nogil:
         IBV_QPT_UC
         IBV_QPT_UD
         VB_SIM_FLOW_TCP
+        VB_BTH
+        VB_RETH
+        VB_IMM
         VB_FLOW_WAITING
     const uint64_t VB_WORLD_NEVER
     const uint64_t VB_SIM_JITTER_AUTO
@@ -331,6 +334,7 @@ cdef extern from "sim/sim.h" nogil:
     const vb_sim_cct_log *vb_sim_host_cct_log(const vb_sim *sim, uint32_t host)
     uint64_t vb_sim_flow_done(const vb_sim *sim, const vb_sim_flow *flow)
     uint64_t vb_sim_flows_left(const vb_sim *sim)
+    uint32_t vb_sim_wire_bytes(int framing, uint32_t headers, uint32_t payload)
     uint64_t vb_sim_host_bytes()
     uint64_t vb_sim_qp_bytes()
 

@@ -153,8 +153,23 @@ cdef list _blocked_ports(const vb_world *world):
     return found
 
 
-cdef int _check_routes(World world, const vb_sim_flow *flows, list columns) except -1:
-    """Raise the ValueError for the first flow whose routes do not allow it."""
+cdef object _fill_messages(World world, list columns):
+    """Make the messages of flows with a reserved buffer as large as it allows, where they are 0.
+
+    Returns the first flow whose messages are larger; or the number of flows.
+    """
+    source, message, depth, buffer = columns[0], columns[4], columns[6], columns[13]
+    packets = buffer // depth // np.array(world._wire, np.uint64)[source]
+    most = np.minimum(packets * np.uint64(world._mtu), np.uint64(1 << 30))
+    columns[4] = np.where((buffer != 0) & (message == 0), most, message)
+    large = (buffer != 0) & ((most == 0) | (message > most))
+    return int(large.argmax()) if large.any() else len(large)
+
+
+cdef int _check_routes(World world, const vb_sim_flow *flows, list columns,
+                       uint64_t large) except -1:
+    """Raise the ValueError for the first flow whose routes do not allow it, or whose messages are
+    too ``large``."""
     cdef uint64_t bad = 0
     cdef int error = vb_sim_check_flows(world._sim, flows, len(columns[0]), &bad)
     most = 0
@@ -170,6 +185,8 @@ cdef int _check_routes(World world, const vb_sim_flow *flows, list columns) exce
         if first < bad or (why and first == bad and
                            _is_there(world, flows[bad].source, flows[bad].target)):
             bad, error = first, why
+    if large < bad:
+        bad, error = large, -EMSGSIZE
     if error:
         _refuse_flow(error, bad, columns, most)
     return _check(error, "flows")
