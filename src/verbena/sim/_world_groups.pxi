@@ -51,7 +51,7 @@ cdef tuple _group_error(World world, object columns):
     return len(source), 0
 
 
-cdef class GroupTables:
+cdef class _GroupTables:
     """What ProgramGroups reads and sets of a world."""
 
     cdef World _world
@@ -107,7 +107,7 @@ cdef int _change_group(void *context, const uint8_t *gid, uint32_t host, bint jo
 
 cdef int _changed_group(World world, const uint8_t *gid, uint32_t host, bint joins) noexcept:
     from verbena.sim.groups import ProgramGroups, UnreachableError
-    cdef GroupTables tables = GroupTables.__new__(GroupTables)
+    cdef _GroupTables tables = _GroupTables.__new__(_GroupTables)
     try:
         if world._programs is None:  # also when the garbage collector takes the world
             if not joins:
