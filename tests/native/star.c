@@ -4,9 +4,24 @@
 #include <stdlib.h>
 
 #include "check.h"
+#include "event/switch.h"
 #include "event/table.h"
+#include "hca/layout.h"
 #include "sim/attachment.h"
 #include "sim/sim.h"
+
+/* The star's one group, whichever its GID: packets go to all hosts of the switch. */
+static int star_group(void *context, const uint8_t gid[16], uint32_t host, bool joins)
+{
+    const struct star *star = context;
+    struct vb_world_switch *sw = vb_sim_world(star->sim)->node[0].sw;
+    uint16_t ports[64];
+
+    for (uint16_t i = 0; i < sw->config.ports; ++i)
+        ports[i] = i;
+    vb_sim_program_group_name(star->sim, VB_MAX_GROUPS, gid, joins ? host : VB_WORLD_NONE);
+    return vb_world_switch_set_group(sw, VB_MAX_GROUPS, ports, sw->config.ports);
+}
 
 void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
 {
@@ -28,6 +43,8 @@ void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
     }
     CHECK_EQ(vb_world_set_routes(vb_sim_world(star->sim), sw, ports, hosts, 1), 0);
     free(ports);
+    CHECK(hosts <= 64);
+    vb_sim_on_groups(star->sim, star_group, star);
 }
 
 void star_close(struct star *star)

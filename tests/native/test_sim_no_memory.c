@@ -74,9 +74,11 @@ static int add_all_kinds(struct vb_sim *sim)
         made(0, 0, IBV_QPT_UD, IBV_WR_SEND),       made(3, 1, VB_SIM_FLOW_TCP, VB_TCP_CUBIC),
         made(3, 0, VB_SIM_FLOW_TCP, VB_TCP_DCTCP)};
     uint64_t bad;
+    int error;
 
     given[4].to_group = true;
-    return vb_sim_add_waiting_flows(sim, given, sizeof(given) / sizeof(*given), after, 4, &bad);
+    error = vb_sim_check_flows(sim, given, sizeof(given) / sizeof(*given), &bad);
+    return error ? error : vb_sim_add_flows(sim, given, sizeof(given) / sizeof(*given), after, 4);
 }
 
 static int build_and_run(struct vb_sim *sim)

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import ipaddress
+import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -213,3 +215,34 @@ def test_flows_to_groups_and_programs_in_groups_do_not_meet() -> None:
     assert all(result.returned[f"h{n}"] == list(range(5)) for n in (1, 2, 15))
     assert world.flows()["done"][0] == 3 * 100_000
     assert world.check(at_rest=True) is None
+
+
+class Cycle:
+    """Only the garbage collector destroys it."""
+
+    def __init__(self, qp: verbs.QP) -> None:
+        self.qp, self.me = qp, self
+
+
+def test_a_queue_pair_that_is_garbage_does_not_disturb_who_joins() -> None:
+    """Nothing is collected while the tree of a group is made, which allocates a lot: the queue pair
+    would leave its group, under a lock that the joining one holds."""
+
+    async def member() -> bool:
+        async with station() as here:
+            lost = here.qp.pd.create_qp(send_cq=here.acq.cq, qp_type=verbs.QPType.UD)
+            verbs.bring_up_ud(lost)
+            lost.attach_mcast(gid(GROUP))
+            world.connect(*spare, rate=10**9, delay=0)  # so that all links are listed again
+            gc.collect()
+            cycle = Cycle(lost)
+            gone = weakref.ref(cycle)
+            del lost, cycle
+            here.qp.attach_mcast(gid(GROUP + 1))
+            gc.collect()
+            return gone() is None
+
+    world = sim.World()
+    sim.build(world, fabrics.route(fabrics.fat_tree(16)))
+    spare = (world.add_switch(1), 0, world.add_switch(1), 0)
+    assert sim.run({"h0": member}, world).returned["h0"]

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Inspects a world without changing it: counters, conservation of packets and credits, deadlocks,
- * and routes. The Python binding and the hosts call this, mostly once per run.
+ * Inspects a world without changing it: counters, conservation of packets and credits, and routes.
+ * The Python binding calls this, mostly once per run, and the hosts for routes. Who waits for whom
+ * in a deadlock, and what a group's packets reach, is for Python (waits.py, groups.py).
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -45,82 +46,6 @@ struct vb_world_port_counters vb_world_traffic(const struct vb_world *world,
     if (port->lanes && port->lanes->stalled_since != VB_WORLD_NEVER)
         traffic.stalled += world->now - port->lanes->stalled_since;
     return traffic;
-}
-
-static bool inspect_is_blocked(const struct vb_world_port *port)
-{
-    return port->lanes && port->lanes->waiting && port->flight_first == VB_WORLD_NONE;
-}
-
-/* Is a packet that came by `input` in this lane's queue? */
-static bool has_packet_of(const struct vb_world *world, const struct vb_world_switch *sw,
-                          const struct vb_world_lanes *lanes, uint32_t lane, uint32_t input)
-{
-    bool by_input = sw->config.turns == VB_WORLD_BY_INPUT;
-    uint32_t packet = lanes->input_queue[lane * lanes->inputs + (by_input ? input : 0)].first;
-
-    while (!by_input && packet != VB_WORLD_NONE &&
-           vb_world_packet_at(world, packet)->input != input)
-        packet = vb_world_packet_at(world, packet)->next;
-    return packet != VB_WORLD_NONE;
-}
-
-/* The first blocked port of `node` with a packet that came by `input`; or VB_WORLD_NONE. */
-static uint32_t waits_at(const struct vb_world *world, const struct vb_world_node *node,
-                         uint32_t input)
-{
-    for (uint32_t i = 0; i < node->ports; ++i) {
-        const struct vb_world_lanes *lanes;
-
-        if (node->port[i] == VB_WORLD_NONE || !inspect_is_blocked(&world->port[node->port[i]]))
-            continue;
-        lanes = world->port[node->port[i]].lanes;
-        for (uint32_t lane = 0; lane < lanes->count; ++lane)
-            if (has_packet_of(world, node->sw, lanes, lane, input))
-                return node->port[i];
-    }
-    return VB_WORLD_NONE;
-}
-
-static uint32_t waits_for(const struct vb_world *world, uint32_t number)
-{
-    const struct vb_world_port *peer = &world->port[world->port[number].peer];
-    const struct vb_world_node *node = &world->node[peer->node];
-
-    return node->kind == VB_WORLD_SWITCH ? waits_at(world, node, peer->number) : VB_WORLD_NONE;
-}
-
-/* Follows the ports that each wait for the next. True: they are a cycle. */
-static bool inspect_follow(const struct vb_world *world, uint32_t from, uint32_t *port,
-                           uint32_t room, uint32_t *count)
-{
-    *count = 0;
-    for (uint32_t at = from; at != VB_WORLD_NONE && *count < room; at = waits_for(world, at)) {
-        for (uint32_t i = 0; i < *count; ++i)
-            if (port[i] == at) { /* only the cycle, without the ports before it */
-                for (uint32_t j = i; j < *count; ++j)
-                    port[j - i] = port[j];
-                *count -= i;
-                return true;
-            }
-        port[(*count)++] = at;
-    }
-    return false;
-}
-
-uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t room)
-{
-    uint32_t count = 0;
-
-    for (uint32_t i = 0; i < world->ports; ++i)
-        if (inspect_is_blocked(&world->port[i]) && inspect_follow(world, i, port, room, &count))
-            return count;
-    for (uint32_t i = 0; i < world->ports; ++i)
-        if (inspect_is_blocked(&world->port[i])) {
-            inspect_follow(world, i, port, room, &count);
-            return count;
-        }
-    return 0;
 }
 
 /* Blocks that the other end has released, with the records that have not arrived yet. */
@@ -264,67 +189,4 @@ uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t 
 
     inspect_walk(world, node, host, &rate);
     return rate;
-}
-
-/* ---- multicast ------------------------------------------------------------------------------- */
-
-/* A queue of the ports by which a group's packets come into switches. */
-struct walk {
-    uint32_t *port;
-    uint32_t count, next;
-    bool *seen; /* switches, by node */
-};
-
-/* Follows a link. False: the packet comes into a switch a second time. */
-static bool inspect_enter(const struct vb_world *world, struct walk *walk, uint32_t port,
-                          uint32_t *hosts)
-{
-    const struct vb_world_port *peer = &world->port[world->port[port].peer];
-
-    if (world->node[peer->node].kind == VB_WORLD_HOST) {
-        ++*hosts;
-        return true;
-    }
-    if (walk->seen[peer->node])
-        return false;
-    walk->seen[peer->node] = true;
-    walk->port[walk->count++] = world->port[port].peer;
-    return true;
-}
-
-static bool follow_group(const struct vb_world *world, struct walk *walk, uint32_t group,
-                         uint32_t *hosts)
-{
-    while (walk->next < walk->count) {
-        uint32_t in = walk->port[walk->next++];
-        const struct vb_world_switch *sw = world->node[world->port[in].node].sw;
-        uint32_t through = vb_world_switch_through(world, sw, in);
-
-        if (through != VB_WORLD_NONE && !inspect_enter(world, walk, through, hosts))
-            return false;
-        for (uint32_t i = 0; group < sw->groups && i < sw->group[group].count; ++i) {
-            uint32_t out = sw->port[sw->group[group].port[i]];
-
-            if (out != VB_WORLD_NONE && out != in && !inspect_enter(world, walk, out, hosts))
-                return false;
-        }
-    }
-    return true;
-}
-
-int vb_world_group_reaches(const struct vb_world *world, uint32_t node, uint32_t group)
-{
-    struct walk walk = {.port = malloc(world->nodes * sizeof(*walk.port)),
-                        .seen = calloc(world->nodes, sizeof(*walk.seen))};
-    uint32_t hosts = 0, port = world->node[node].port[0];
-    int error = walk.port && walk.seen ? 0 : -ENOMEM;
-
-    if (!error && port != VB_WORLD_NONE &&
-        !(inspect_enter(world, &walk, port, &hosts) && follow_group(world, &walk, group, &hosts)))
-        error = -ELOOP;
-    free(walk.port);
-    free(walk.seen);
-    if (error)
-        return error;
-    return hosts ? 0 : -EHOSTUNREACH;
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Reservations of flows: bandwidth on each link of the route, and buffer in each switch. A flow has
- * no more bytes in flight than it has reserved, so it loses no packet, whatever others send. A part
- * of each buffer cannot be reserved, so that acknowledgements find room. sim/flows.c calls this.
+ * no more bytes in flight than it has reserved, so it loses no packet, whatever others send. How
+ * much of a buffer can be reserved is decided in Python (promises.py). sim/flows.c calls this when
+ * a flow starts, and the Python binding for the route of a flow.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -42,54 +43,10 @@ static int reserve_find_route(struct vb_world *world, uint32_t node,
 
 /* ---- buffer ---------------------------------------------------------------------------------- */
 
-/* Bytes that lanes with pauses may hold before they send a pause frame. */
-static uint64_t before_pauses(const struct vb_world_switch *sw)
-{
-    uint64_t each = 0, ports = 0;
-
-    for (uint32_t i = 0; i < sw->lanes; ++i)
-        if (sw->config.lane[i].flow.flow_control == VB_WORLD_PAUSES)
-            each += sw->config.lane[i].stop;
-    for (uint32_t i = 0; each && i < sw->config.ports; ++i)
-        ports += sw->port[i] != VB_WORLD_NONE;
-    return each * ports;
-}
-
-/* An acknowledgement, a NAK or a notification on Ethernet, with HPCC's telemetry. */
-enum { ANSWER_BYTES = 98 + 42 };
-
-/*
- * Buffer for acknowledgements: two of each link, which may arrive while their output sends a
- * packet; and enough that a lane's `alpha` admits two of them.
- */
-static uint64_t reserve_for_answers(const struct vb_world_switch *sw)
-{
-    uint64_t ports = 0, most;
-
-    for (uint32_t i = 0; i < sw->config.ports; ++i)
-        ports += sw->port[i] != VB_WORLD_NONE;
-    most = 2 * ANSWER_BYTES * ports;
-    for (uint32_t i = 0; i < sw->lanes; ++i) {
-        const struct vb_world_class_config *lane = &sw->config.lane[i];
-        double least = lane->alpha > 0 ? 2 * ANSWER_BYTES / lane->alpha : 0;
-
-        if (lane->flow.flow_control == VB_WORLD_LOSSY && least > (double)most)
-            most = least < (double)sw->buffer ? (uint64_t)least : sw->buffer;
-    }
-    return most;
-}
-
 /* has - less, or 0. */
 static uint64_t difference(uint64_t has, uint64_t less)
 {
     return has > less ? has - less : 0;
-}
-
-/* The most that can be reserved in the switch while it is empty. */
-static uint64_t reserve_buffer_most(const struct vb_world_switch *sw)
-{
-    return sw->buffer ? difference(sw->buffer, reserve_for_answers(sw) + before_pauses(sw))
-                      : UINT64_MAX;
 }
 
 /* What can still be reserved at this port: buffer that is not in use now. */
@@ -99,10 +56,9 @@ static uint64_t buffer_left(const struct vb_world *world, const struct vb_world_
     if (!sw->buffer)
         return UINT64_MAX;
     if (!sw->lanes)
-        return difference(reserve_buffer_most(sw),
+        return difference(sw->reservable,
                           port->reserved_buffer + vb_world_switch_others_queue(world, port));
-    return difference(reserve_buffer_most(sw),
-                      sw->buffer - vb_world_switch_unreserved(sw) + sw->used);
+    return difference(sw->reservable, sw->buffer - vb_world_switch_unreserved(sw) + sw->used);
 }
 
 /* Can so many bytes be reserved in each switch of the route? */
@@ -127,22 +83,6 @@ static int check_buffer(const struct vb_world *world, const struct vb_world_rout
                 vb_world_switch_lane(sw, in->number, out->number, lane, packet->level_marks >> 4);
     }
     return error;
-}
-
-uint64_t vb_world_buffer_most(struct vb_world *world, uint32_t node,
-                              const struct vb_world_packet *packet)
-{
-    struct vb_world_route *route = malloc(sizeof(*route) + world->nodes * sizeof(route->port[0]));
-    uint64_t most = UINT64_MAX;
-
-    if (route && !reserve_find_route(world, node, packet, route))
-        for (uint32_t i = 1; i < route->count; ++i) {
-            uint64_t has = reserve_buffer_most(world->node[world->port[route->port[i]].node].sw);
-
-            most = has < most ? has : most;
-        }
-    free(route);
-    return most;
 }
 
 static void hold_buffer(struct vb_world *world, const struct vb_world_route *route, uint64_t bytes)

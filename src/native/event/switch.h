@@ -92,6 +92,7 @@ struct vb_world_switch {
     uint64_t used;          /* bytes of the shared buffer, without headroom */
     uint64_t reserved;      /* bytes that flows have reserved, at all ports together */
     uint64_t reserved_used; /* with lanes: bytes of packets in the reserved buffer */
+    uint64_t reservable;    /* bytes that flows may reserve while it is empty, if it has a buffer */
     uint32_t *set; /* the begin of each set of ports in `member`, and the end of the last */
     uint16_t *member;
     uint32_t sets;

@@ -188,32 +188,12 @@ int vb_world_halt(struct vb_world *world, uint64_t at, bool looks);
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events);
 
 /*
- * Writes a chain of blocked ports, each of which waits for the next one, until a port comes twice
- * or a host is reached. Returns their number.
- */
-uint32_t vb_world_blocked(const struct vb_world *world, uint32_t *port, uint32_t room);
-
-/*
  * Follows the forwarding tables from a host, given as a node, to another host; of several ports the
  * first. 0; -EHOSTUNREACH; -ELOOP: a forwarding loop, and packets have no hop limit.
  */
 int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host);
 /* The lowest rate on that route, in bits per second; 0: the first port has no link. */
 uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t host);
-
-/*
- * Follows a packet for a multicast group along all its branches. 0; -ELOOP: it comes into a switch
- * twice; -EHOSTUNREACH: it reaches no host; -ENOMEM.
- */
-int vb_world_group_reaches(const struct vb_world *world, uint32_t node, uint32_t group);
-
-/*
- * Sets the group's ports in all switches: a tree to these members (hosts, given as nodes), which
- * any host may send to. -EHOSTUNREACH: the members are not connected, and nothing is changed;
- * -ENOMEM.
- */
-int vb_world_set_tree(struct vb_world *world, uint32_t group, const uint32_t *members,
-                      uint32_t count);
 
 /* The route of a flow: the ports by which its packets leave, in order. */
 struct vb_world_route {
@@ -236,13 +216,6 @@ int vb_world_reserve(struct vb_world *world, uint32_t node, const struct vb_worl
                      const struct vb_world_reservation *reservation, struct vb_world_route **route);
 void vb_world_release(struct vb_world *world, struct vb_world_route *route,
                       const struct vb_world_reservation *reservation);
-/*
- * The most bytes that could be reserved along that route if all its switches were empty;
- * UINT64_MAX: no limit, or there is not one route.
- */
-uint64_t vb_world_buffer_most(struct vb_world *world, uint32_t node,
-                              const struct vb_world_packet *packet);
-
 /*
  * The port's counters as of now. (port->traffic of a port without lanes counts packets when they
  * enter the queue; here only those are counted whose transmission has begun.)

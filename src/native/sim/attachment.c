@@ -257,15 +257,18 @@ static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment, u
 static int attachment_join(struct vb_sim_attachment *attachment, uint32_t port,
                            const uint8_t gid[16])
 {
-    return vb_sim_program_group_join(attachment_state_of(attachment)->sim, gid,
-                                     attachment->port[port].host);
+    struct vb_sim *sim = attachment_state_of(attachment)->sim;
+
+    return sim->on_group(sim->on_group_context, gid, attachment->port[port].host, true);
 }
 
 static void attachment_leave(struct vb_sim_attachment *attachment, const uint8_t gid[16])
 {
+    struct vb_sim *sim = attachment_state_of(attachment)->sim;
+
     for (uint32_t i = 0; i < attachment->ports; ++i)
-        vb_sim_program_group_leave(attachment_state_of(attachment)->sim, gid,
-                                   attachment->port[i].host);
+        if (sim->on_group(sim->on_group_context, gid, attachment->port[i].host, false))
+            sim->world->error = -ENOMEM;
 }
 
 /* A free port of an HCA with two has no event, which would be repeated without end. */
@@ -593,5 +596,4 @@ void vb_sim_attachments_free(struct vb_sim *sim)
         free(sim->wire_packet[i]);
     free(sim->wire_packet);
     free(sim->readable_fd);
-    vb_sim_program_groups_free(sim);
 }

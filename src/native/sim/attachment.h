@@ -143,6 +143,29 @@ int vb_sim_attach(struct vb_sim *sim, const uint32_t *hosts, uint32_t ports,
 void vb_sim_set_patience(struct vb_sim *sim, uint32_t polls);
 
 /*
+ * Called when a program's port joins a multicast group or leaves it. It sets the switches' ports of
+ * the group (vb_world_switch_set_group) and names the group. -EHOSTUNREACH: the port cannot reach
+ * another member; -ENOMEM: also, there are too many groups. Leaving a group that the port is not in
+ * does nothing.
+ */
+typedef int vb_sim_group_change(void *context, const uint8_t gid[16], uint32_t host, bool joins);
+/* Programs can join groups from now on. */
+void vb_sim_on_groups(struct vb_sim *sim, vb_sim_group_change *change, void *context);
+/*
+ * Names group `number`, one of VB_MAX_GROUPS from VB_MAX_GROUPS on, by its GID and a host that is a
+ * member; VB_WORLD_NONE: it has no member any more.
+ */
+void vb_sim_program_group_name(struct vb_sim *sim, uint16_t number, const uint8_t gid[16],
+                               uint32_t first);
+/*
+ * The number of the group of this GID that the host can reach; UINT16_MAX, unknown to switches:
+ * none. If it reaches none, a host with one port gets the first group of the GID, since joining
+ * that says why it fails.
+ */
+uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16],
+                                     uint32_t host);
+
+/*
  * vb_world_run, which also ends, with VB_WORLD_END_EVENTS, when a descriptor has become readable.
  * With VB_WORLD_NEVER the time stays that of the last event.
  */

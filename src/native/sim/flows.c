@@ -27,24 +27,6 @@ static uint64_t message_max(const struct vb_sim *sim, const struct vb_sim_flow *
     return flows_type_of(flow) == IBV_QPT_UD ? sim->config.mtu : MESSAGE_MAX;
 }
 
-/* The largest message of which `depth` fit the reserved buffer with all headers. */
-static uint64_t message_in_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
-{
-    uint32_t mtu = sim->config.mtu, headers = VB_BTH + VB_RETH + VB_IMM;
-    uint64_t packets = flow->buffer / (flow->depth ? flow->depth : 1) /
-                       vb_sim_wire_bytes(sim->host[flow->source]->framing, headers, mtu);
-    uint64_t most = packets * mtu;
-
-    return most < MESSAGE_MAX ? most : MESSAGE_MAX;
-}
-
-static bool fits_its_buffer(const struct vb_sim *sim, const struct vb_sim_flow *flow)
-{
-    uint64_t most = message_in_buffer(sim, flow);
-
-    return !flow->buffer || (most && flow->message <= most);
-}
-
 /* A packet with the route of the flow, where there is one. */
 static struct vb_world_packet flow_like_packet(const struct vb_sim_flow *flow)
 {
@@ -52,41 +34,17 @@ static struct vb_world_packet flow_like_packet(const struct vb_sim_flow *flow)
         .source = flow->source, .target = flow->target, .level_marks = (uint8_t)(flow->level << 4)};
 }
 
-uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
-{
-    struct vb_world_packet like = flow_like_packet(flow);
-
-    return vb_world_buffer_most(sim->world, sim->host[flow->source]->node, &like);
-}
-
-/* Is there one route, on which so much could be reserved if it were free? */
-static int check_reservation(const struct vb_sim *sim, const struct vb_sim_flow *flow)
-{
-    struct vb_world_packet like = flow_like_packet(flow);
-    struct vb_world_route *route;
-    struct vb_world_reservation some = {.buffer = flow->buffer != 0};
-    int error = vb_world_reserve(sim->world, sim->host[flow->source]->node, &like, &some, &route);
-
-    if (!error)
-        vb_world_release(sim->world, route, &some);
-    if (error && error != -EBUSY)
-        return error;
-    return flow->buffer > vb_sim_buffer_most(sim, flow) ? -ENOSPC : 0;
-}
-
-/* Checks the routes in both directions. */
+/* Checks the routes in both directions. Those of groups are checked in Python (groups.py). */
 static int check_routes(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
     uint32_t from = sim->host[flow->source]->node;
     int error;
 
     if (flow->to_group)
-        return vb_world_group_reaches(sim->world, from, flow->target);
+        return 0;
     if (!vb_sim_same_link_layer(sim->host[flow->source], sim->host[flow->target]))
         return -EHOSTUNREACH;
     error = vb_world_reaches(sim->world, from, flow->target);
-    if (!error && (flow->reserve || flow->buffer))
-        error = check_reservation(sim, flow);
     return error ? error
                  : vb_world_reaches(sim->world, sim->host[flow->target]->node, flow->source);
 }
@@ -161,9 +119,7 @@ static void flows_append(struct vb_sim *sim, const struct vb_sim_flow *given)
         .finish = VB_WORLD_NEVER,
         .reserve = given->reserve,
         .buffer = given->buffer,
-        .message = given->message  ? given->message
-                   : given->buffer ? message_in_buffer(sim, given)
-                                   : message_max(sim, given),
+        .message = given->message ? given->message : message_max(sim, given),
         .level = given->level,
         .back_level = given->back_level,
         .depth = given->depth ? given->depth : 1,
@@ -177,18 +133,16 @@ static void flows_append(struct vb_sim *sim, const struct vb_sim_flow *given)
     ++sim->flows_left;
 }
 
-static int flows_check(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                       const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad)
+int vb_sim_check_flows(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                       uint64_t *bad)
 {
     for (*bad = 0; *bad < count; ++*bad) {
         int error = check_routes(sim, &flows[*bad]);
 
-        if (!error && !fits_its_buffer(sim, &flows[*bad]))
-            error = -EMSGSIZE;
         if (error)
             return error;
     }
-    return afters ? vb_sim_dependencies_check(after, afters, count, bad) : 0;
+    return 0;
 }
 
 /* Sorts the flows without predecessors by the time of their start. */
@@ -203,14 +157,11 @@ static void put_in_order(struct vb_sim *sim, uint64_t first)
     sort(sim);
 }
 
-int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                             const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad)
+int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                     const struct vb_sim_dependency *after, uint64_t afters)
 {
     uint64_t first = sim->flows;
-    int error = flows_check(sim, flows, count, after, afters, bad);
 
-    if (error)
-        return error;
     if (flows_reserve(sim, count) || vb_sim_dependencies_reserve(sim, afters))
         return -ENOMEM;
     for (uint64_t i = 0; i < count; ++i)
@@ -221,12 +172,6 @@ int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows
     put_in_order(sim, first);
     flows_plan(sim);
     return sim->world->error;
-}
-
-int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                     uint64_t *bad)
-{
-    return vb_sim_add_waiting_flows(sim, flows, count, NULL, 0, bad);
 }
 
 /* ---- running flows --------------------------------------------------------------------------- */

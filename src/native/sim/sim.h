@@ -133,21 +133,17 @@ int vb_sim_add_group(struct vb_sim *sim, const uint32_t *hosts, uint32_t count, 
 const struct vb_counters *vb_sim_host_counters(const struct vb_sim *sim, uint32_t host);
 
 /*
- * Adds copies of these flows, of which source, target, bytes, start, message (0: the largest),
- * level, depth (0: 1), opcode and type (0: RC) are set. The caller, verbena.sim.World, has checked
- * the values of each; this checks the routes. `*bad` is the index of the flow with the error.
- * -EINVAL: it reserves, and has several routes; -EHOSTUNREACH, -ELOOP: vb_world_reaches, in either
- * direction; -EMSGSIZE: `depth` messages are larger than its reserved buffer; -EOPNOTSUPP: a
- * lossless lane of its route has no buffer to reserve; -ENOSPC: it reserves more than
- * vb_sim_buffer_most; -EDEADLK: it is its own successor. -ENOMEM.
+ * Flows are given by source, target, bytes, start, message (0: the largest), level, depth (0: 1),
+ * opcode and type (0: RC). The caller, verbena.sim.World, checks the values of each, flows to
+ * groups, what flows reserve, and that none waits for itself. vb_sim_check_flows checks the other
+ * routes: `*bad` is the index of the flow with the error. -EHOSTUNREACH, -ELOOP: vb_world_reaches,
+ * in either direction.
  */
+int vb_sim_check_flows(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
+                       uint64_t *bad);
+/* Adds copies of these flows, with dependencies between them. -ENOMEM. */
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                     uint64_t *bad);
-/* The most buffer that a flow could reserve if all switches were empty; UINT64_MAX: no limit. */
-uint64_t vb_sim_buffer_most(const struct vb_sim *sim, const struct vb_sim_flow *flow);
-/* The same with dependencies between these flows. */
-int vb_sim_add_waiting_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
-                             const struct vb_sim_dependency *after, uint64_t afters, uint64_t *bad);
+                     const struct vb_sim_dependency *after, uint64_t afters);
 const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count);
 /* The flow's bytes that are done by now, with those of an incomplete message. */
 uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *flow);
@@ -167,6 +163,8 @@ struct vb_sim_cct_log {
 /* NULL: it has logged nothing. */
 const struct vb_sim_cct_log *vb_sim_host_cct_log(const struct vb_sim *sim, uint32_t host);
 
+/* Bytes that a packet takes on the wire. */
+uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
 /* Bytes of memory of a host, and of a queue pair of depth 1. */
 uint64_t vb_sim_host_bytes(void);
 uint64_t vb_sim_qp_bytes(void);

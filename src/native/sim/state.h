@@ -101,6 +101,12 @@ struct vb_sim_successor {
     uint32_t flow, next; /* indices in vb_sim.flow and vb_sim.successor */
 };
 
+/* A multicast group of programs. */
+struct vb_sim_program_group {
+    uint8_t gid[16];
+    uint32_t first; /* the host that is its first member; VB_WORLD_NONE: it has none */
+};
+
 struct vb_sim {
     struct vb_world *world;
     struct vb_sim_config config;
@@ -144,8 +150,10 @@ struct vb_sim {
     /* programs (attachment.c) */
     struct vb_sim_wire_packet **wire_packet; /* by packet */
     uint32_t wire_packets;
-    struct vb_sim_program_group *program_group; /* program_groups.c */
+    struct vb_sim_program_group program_group[VB_MAX_GROUPS]; /* program_groups.c */
     uint32_t program_groups;
+    vb_sim_group_change *on_group;
+    void *on_group_context;
     bool groups_are_split; /* several groups may have one GID (program_groups.c) */
     int *readable_fd;      /* descriptors of programs that became readable */
     uint32_t readable, readable_room;
@@ -237,9 +245,6 @@ void vb_sim_unreliable_check_end(struct vb_sim_qp *qp);
 void vb_sim_unreliable_end(struct vb_sim_qp *qp);
 
 /* flows.c, dependencies.c */
-/* -EDEADLK: flow `*bad` waits for itself; -ENOMEM. */
-int vb_sim_dependencies_check(const struct vb_sim_dependency *after, uint64_t afters,
-                              uint64_t count, uint64_t *bad);
 /* Makes room for so many dependencies. -ENOMEM. */
 int vb_sim_dependencies_reserve(struct vb_sim *sim, uint64_t afters);
 /* Adds them; `base` is the number of the first flow. */
@@ -248,8 +253,6 @@ void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency 
 /* The flow was received: schedules the successors that have no other predecessor left. */
 void vb_sim_dependencies_release(struct vb_sim *sim, struct vb_sim_flow *flow);
 
-/* Bytes that a packet takes on the wire. */
-uint32_t vb_sim_wire_bytes(enum vb_sim_framing framing, uint32_t headers, uint32_t payload);
 /* Hosts reach each other only if their link layers are the same. */
 static inline bool vb_sim_same_link_layer(const struct vb_sim_host *one,
                                           const struct vb_sim_host *other)
@@ -270,14 +273,6 @@ void vb_sim_attachments_free(struct vb_sim *sim);
 /* The time vb_sim_wire_packet.leave_at has come. */
 void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
-
-/* program_groups.c. -EHOSTUNREACH; -ENOMEM: also, there are too many groups. */
-int vb_sim_program_group_join(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
-void vb_sim_program_group_leave(struct vb_sim *sim, const uint8_t gid[16], uint32_t host);
-/* The number of the group that the host can reach; UINT16_MAX, unknown to switches: none. */
-uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16],
-                                     uint32_t host);
-void vb_sim_program_groups_free(struct vb_sim *sim);
 
 void vb_sim_flows_start(struct vb_sim *sim);
 void vb_sim_flow_start(struct vb_sim *sim, uint32_t number);

@@ -9,7 +9,7 @@ _world_*.pxi are parts of this module.
 """
 
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetInterrupt
 from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, ENOSPC, EOPNOTSUPP
 from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
@@ -127,11 +127,13 @@ cdef class World:
     cdef vb_world *_world
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
-    cdef bint _waits, _detours_packets, _goes_down
+    cdef bint _waits, _detours_packets, _goes_down, _promises
     cdef list _calls  # a heap of (time, number, function)
     cdef uint64_t _called
     cdef int _framing
+    cdef object _programs  # ProgramGroups; None: no program has joined a group
     cdef list _infiniband  # the hosts with this framing
+    cdef list _wire  # by host: the bytes of a link that a packet of an MTU takes at most
     cdef uint64_t _window, _tcp_window, _mss  # bytes; _window is 0 for HPCC, which computes its own
 
     def __cinit__(self, seed=0, **keywords):
@@ -139,7 +141,7 @@ cdef class World:
         given = _settings_of("world_settings", keywords)
         config.seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = self._framing = FRAMINGS[given.framing]
-        self._infiniband = []
+        self._infiniband, self._wire = [], []
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -201,6 +203,7 @@ cdef class World:
         _check(vb_sim_set_framing(self._sim, self._world.hosts - 1, chosen), "framing")
         if chosen == VB_SIM_INFINIBAND:
             self._infiniband.append(self._world.hosts - 1)
+        self._wire.append(vb_sim_wire_bytes(chosen, VB_BTH + VB_RETH + VB_IMM, self._mtu))
         return node
 
     def add_switch(self, ports, **keywords):
@@ -290,7 +293,8 @@ cdef class World:
         if error == -EINVAL:
             raise ValueError(f"node {a} and node {b} do not go together: one node, or switches "
                              "with different numbers of lanes")
-        return _check(error, "a link")
+        _check(error, "a link")
+        return _set_reservable(self._world) if self._promises else 0
 
     cdef int _port_of(self, object node, object port) except -1:
         _number("node", node, self._world.nodes)
@@ -509,10 +513,9 @@ cdef class World:
 
         Returns the number of the first flow. Raises ValueError, which names the flow.
         """
-        cdef uint64_t before, count, bad = 0
-        cdef vb_sim_flow *flows
-        cdef vb_sim_dependency *waits
-        cdef int error
+        cdef uint64_t before, count
+        cdef vb_sim_flow *flows = NULL
+        cdef vb_sim_dependency *waits = NULL
         self._idle()
         pairs = self._after(after)
         kind = _codes("transport", transport, TRANSPORTS)
@@ -537,17 +540,18 @@ cdef class World:
         controls = columns.pop()
         self._check_flows(*columns, pairs)
         columns[7] = np.where(columns[8] == VB_SIM_FLOW_TCP, controls, columns[7])
+        large = _fill_messages(self, columns) if columns[13].any() else len(columns[0])
         count = len(columns[0])
         vb_sim_flows(self._sim, &before)
-        flows = _flow_array(columns, count)
-        waits = _after_array(pairs, len(pairs))
-        error = vb_sim_add_waiting_flows(self._sim, flows, count, waits, len(pairs), &bad)
-        most = vb_sim_buffer_most(self._sim, &flows[bad]) if error == -ENOSPC else 0
-        free(flows)
-        free(waits)
-        if error and error != -ENOMEM:
-            _refuse_flow(error, bad, columns, most)
-        _check(error, "flows")
+        try:
+            flows = _flow_array(columns, count)
+            _check_routes(self, flows, columns, large)
+            _check_order(pairs, count)
+            waits = _after_array(pairs, len(pairs))
+            _check(vb_sim_add_flows(self._sim, flows, count, waits, len(pairs)), "flows")
+        finally:
+            free(flows)
+            free(waits)
         return before
 
     def _after(self, after):
@@ -779,12 +783,9 @@ cdef class World:
     def blocked(self):
         """Return (node, port) of ports that wait for each other, which is a cycle if there is
         one."""
-        cdef uint32_t[256] port
-        cdef uint32_t count
+        from verbena.sim.blocked import waiting_ports
         self._idle()
-        count = vb_world_blocked(self._world, port, 256)
-        return [(self._world.port[port[i]].node, self._world.port[port[i]].number)
-                for i in range(count)]
+        return waiting_ports(_blocked_ports(self._world))
 
     def advice(self):
         """Return sentences about settings that probably are not meant; none if there is nothing to
@@ -826,5 +827,6 @@ cdef int _check(int error, str what) except -1:
 
 include "_world_advice.pxi"
 include "_world_programs.pxi"
+include "_world_groups.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"

@@ -1,10 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # Part of _world.pyx: the declarations of sim/sim.h, and of headers that it includes, that are used.
 
-cdef extern from "<errno.h>" nogil:
-    enum:
-        EDEADLK
-
 cdef extern from "event/sample.h" nogil:
     struct vb_world_sample:
         uint32_t bytes
@@ -72,6 +68,9 @@ cdef extern from "sim/sim.h" nogil:
         IBV_QPT_UC
         IBV_QPT_UD
         VB_SIM_FLOW_TCP
+        VB_BTH
+        VB_RETH
+        VB_IMM
         VB_FLOW_WAITING
     const uint64_t VB_WORLD_NEVER
     const uint64_t VB_SIM_JITTER_AUTO
@@ -124,8 +123,15 @@ cdef extern from "sim/sim.h" nogil:
         bint floods
         uint32_t management
         vb_world_watchdog_config watchdog
+    struct vb_world_group:
+        uint16_t *port
+        uint32_t count
     struct vb_world_switch:
         vb_world_switch_config config
+        uint32_t *port
+        vb_world_group *group
+        uint32_t groups
+        uint64_t reservable
         uint32_t sets
         uint8_t *lane_of
     struct vb_world_port_counters:
@@ -138,9 +144,15 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t pauses
         uint64_t storms
         uint64_t *dropped
+    struct vb_world_input_queue:
+        uint32_t first
     struct vb_world_lanes:
         uint32_t count
+        uint32_t inputs
+        uint32_t waiting
+        vb_world_input_queue *input_queue
     struct vb_world_port:
+        uint32_t flight_first
         uint32_t peer
         uint32_t node
         uint16_t number
@@ -180,23 +192,29 @@ cdef extern from "sim/sim.h" nogil:
     int vb_world_switch_set_victim(vb_world_switch *sw, uint32_t port)
     int vb_world_switch_set_group(vb_world_switch *sw, uint32_t group, const uint16_t *ports,
                                   uint32_t count)
+    uint32_t vb_world_switch_through(const vb_world *world, const vb_world_switch *sw,
+                                     uint32_t port)
     int vb_world_add_switch(vb_world *world, vb_world_switch *sw, uint32_t *node)
     int vb_world_connect(vb_world *world, uint32_t a, uint32_t a_port, uint32_t b,
                          uint32_t b_port, const vb_world_link *link)
     int vb_world_set_link(vb_world *world, uint32_t node, uint32_t port, bint up, uint64_t at)
     int vb_world_halt(vb_world *world, uint64_t at, bint looks)
     int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
-    uint32_t vb_world_blocked(const vb_world *world, uint32_t *port, uint32_t room)
+    int vb_world_reaches(const vb_world *world, uint32_t node, uint32_t host)
     vb_world_port_counters vb_world_traffic(const vb_world *world, const vb_world_port *port)
     struct vb_world_packet:
+        uint32_t next
         uint32_t source
         uint32_t target
+        uint16_t input
         uint8_t level_marks
+    const vb_world_packet *vb_world_packet_at(const vb_world *world, uint32_t number)
     struct vb_world_route:
         uint32_t count
         uint32_t *port
     struct vb_world_reservation:
-        pass
+        uint64_t rate
+        uint64_t buffer
     int vb_world_reserve(vb_world *world, uint32_t node, const vb_world_packet *packet,
                          const vb_world_reservation *reservation, vb_world_route **route)
     void vb_world_release(vb_world *world, vb_world_route *route,
@@ -306,13 +324,15 @@ cdef extern from "sim/sim.h" nogil:
     int vb_sim_set_framing(vb_sim *sim, uint32_t host, int framing)
     int vb_sim_add_group(vb_sim *sim, const uint32_t *hosts, uint32_t count, uint32_t *group)
     const vb_counters *vb_sim_host_counters(const vb_sim *sim, uint32_t host)
-    int vb_sim_add_waiting_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count,
-                                 const vb_sim_dependency *after, uint64_t afters, uint64_t *bad)
+    int vb_sim_check_flows(const vb_sim *sim, const vb_sim_flow *flows, uint64_t count,
+                           uint64_t *bad)
+    int vb_sim_add_flows(vb_sim *sim, const vb_sim_flow *flows, uint64_t count,
+                         const vb_sim_dependency *after, uint64_t afters)
     const vb_sim_flow *vb_sim_flows(const vb_sim *sim, uint64_t *count)
     const vb_sim_cct_log *vb_sim_host_cct_log(const vb_sim *sim, uint32_t host)
-    uint64_t vb_sim_buffer_most(const vb_sim *sim, const vb_sim_flow *flow)
     uint64_t vb_sim_flow_done(const vb_sim *sim, const vb_sim_flow *flow)
     uint64_t vb_sim_flows_left(const vb_sim *sim)
+    uint32_t vb_sim_wire_bytes(int framing, uint32_t headers, uint32_t payload)
     uint64_t vb_sim_host_bytes()
     uint64_t vb_sim_qp_bytes()
 

@@ -165,7 +165,7 @@ cdef list _window_advice(World world):
     """Return a sentence about the flow of each transport that its window limits most."""
     from verbena.sim.windows import window_text
     cdef vb_world *of = world._world
-    nodes = [i for i in range(of.nodes) if of.node[i].sw is NULL]
+    nodes = _host_nodes(of)
     said = []
     for kind, window, size, key, remedy in (
         (IBV_QPT_RC, world._window, world._mtu, "window", "window={} << 20"),

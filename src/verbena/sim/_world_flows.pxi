@@ -129,9 +129,146 @@ cdef object _link_rows(vb_world *world):
     return made
 
 
+cdef list _blocked_ports(const vb_world *world):
+    """Return the ports that have packets and may not send, as waits.Blocked."""
+    from verbena.sim.blocked import Blocked
+    cdef const vb_world_port *port
+    cdef const vb_world_port *peer
+    cdef uint32_t i, queue, packet
+    found = []
+    for i in range(world.ports):
+        port = &world.port[i]
+        if port.lanes is NULL or not port.lanes.waiting or port.flight_first != VB_WORLD_NONE:
+            continue
+        inputs = set()
+        for queue in range(port.lanes.count * port.lanes.inputs):
+            packet = port.lanes.input_queue[queue].first
+            while packet != VB_WORLD_NONE:
+                inputs.add(vb_world_packet_at(world, packet).input)
+                packet = vb_world_packet_at(world, packet).next
+        peer = &world.port[port.peer]
+        if world.node[port.node].kind == VB_WORLD_HOST:
+            inputs.clear()
+        found.append(Blocked(port.node, port.number, peer.node, peer.number, frozenset(inputs)))
+    return found
+
+
+cdef object _fill_messages(World world, list columns):
+    """Make the messages of flows with a reserved buffer as large as it allows, where they are 0.
+
+    Returns the first flow whose messages are larger; or the number of flows.
+    """
+    source, message, depth, buffer = columns[0], columns[4], columns[6], columns[13]
+    packets = buffer // depth // np.array(world._wire, np.uint64)[source]
+    most = np.minimum(packets * np.uint64(world._mtu), np.uint64(1 << 30))
+    columns[4] = np.where((buffer != 0) & (message == 0), most, message)
+    large = (buffer != 0) & ((most == 0) | (message > most))
+    return int(large.argmax()) if large.any() else len(large)
+
+
+cdef int _check_routes(World world, const vb_sim_flow *flows, list columns,
+                       uint64_t large) except -1:
+    """Raise the ValueError for the first flow whose routes do not allow it, or whose messages are
+    too ``large``."""
+    cdef uint64_t bad = 0
+    cdef int error = vb_sim_check_flows(world._sim, flows, len(columns[0]), &bad)
+    most = 0
+    if columns[9].any():
+        first, why = _group_error(world, columns)
+        if first < bad:
+            bad, error = first, why
+    if columns[11].any() or columns[13].any():
+        if columns[13].any() and not world._promises:
+            world._promises = True
+            _set_reservable(world._world)
+        first, why, most = _promise_error(world, flows, len(columns[0]))
+        if first < bad or (why and first == bad and
+                           _is_there(world, flows[bad].source, flows[bad].target)):
+            bad, error = first, why
+    if large < bad:
+        bad, error = large, -EMSGSIZE
+    if error:
+        _refuse_flow(error, bad, columns, most)
+    return _check(error, "flows")
+
+
+cdef int _set_reservable(vb_world *world) except -1:
+    """Set how much can be reserved in each switch that has a buffer."""
+    from verbena.sim.promises import reservable
+    cdef vb_world_switch *sw
+    cdef uint32_t node, i
+    for node in range(world.nodes):
+        sw = world.node[node].sw
+        if sw is NULL or not sw.config.buffer:
+            continue
+        links = sum([sw.port[i] != VB_WORLD_NONE for i in range(sw.config.ports)])
+        stops, alphas = [], []
+        for i in range(sw.config.lanes):
+            if sw.config.lane[i].flow.flow_control == VB_WORLD_PAUSES:
+                stops.append(sw.config.lane[i].stop)
+            elif sw.config.lane[i].flow.flow_control == VB_WORLD_LOSSY:
+                alphas.append(sw.config.lane[i].alpha)
+        sw.reservable = reservable(sw.config.buffer, links, stops, alphas)
+    return 0
+
+
+cdef bint _is_there(World world, uint32_t source, uint32_t target):
+    """Return whether the routes lead from a host to another, of the same link layer."""
+    there = (source in world._infiniband) == (target in world._infiniband)
+    node = _host_nodes(world._world)[source]
+    return there and not vb_world_reaches(world._world, node, target)
+
+
+cdef tuple _promise_error(World world, const vb_sim_flow *flows, uint64_t count):
+    """Return the first flow whose reservation can never be made, why, and how much buffer can be
+    reserved on its route.
+
+    Without such a flow it is (``count``, 0, 0). The other reasons than -ENOSPC are those of
+    vb_world_reserve. A flow starts only if there is room for it then.
+    """
+    cdef vb_world_packet like
+    cdef vb_world_reservation some
+    cdef vb_world_route *route
+    cdef uint64_t i, most
+    cdef uint32_t hop, node
+    cdef const vb_world_switch *sw
+    cdef list nodes = _host_nodes(world._world)
+    memset(&like, 0, sizeof(like))
+    some.rate = 0
+    for i in range(count):
+        if not flows[i].reserve and not flows[i].buffer:
+            continue
+        like.source, like.target = flows[i].source, flows[i].target
+        like.level_marks = flows[i].level << 4
+        node = nodes[flows[i].source]
+        some.buffer = flows[i].buffer != 0
+        error = vb_world_reserve(world._world, node, &like, &some, &route)
+        if error == -EBUSY:  # at present
+            some.buffer = 0
+            error = vb_world_reserve(world._world, node, &like, &some, &route)
+        if error:
+            return i, error, 0
+        most = VB_WORLD_NEVER
+        for hop in range(1, route.count):
+            sw = world._world.node[world._world.port[route.port[hop]].node].sw
+            if sw.config.buffer:
+                most = min(most, sw.reservable)
+        vb_world_release(world._world, route, &some)
+        if flows[i].buffer > most:
+            return i, -ENOSPC, most
+    return count, 0, 0
+
+
+cdef int _check_order(object after, uint64_t count) except -1:
+    from verbena.sim.order import never_start
+    bad = never_start(after, count) if len(after) else None
+    if bad is not None:
+        raise ValueError(f"flow {bad} waits for itself, through others")
+    return 0
+
+
 def _refuse_flow(int error, uint64_t bad, list columns, uint64_t most):
-    """Raise the ValueError for an error of vb_sim_add_waiting_flows about this flow, if it has
-    one."""
+    """Raise the ValueError for an error of _check_routes about this flow, if it has one."""
     if error == -ENOSPC:
         raise ValueError(f"flow {bad}: reserve_buffer is {columns[13][bad]}, and of a buffer on "
                          f"its way at most {most} bytes can be promised: the rest is kept for "
@@ -145,8 +282,6 @@ def _refuse_flow(int error, uint64_t bad, list columns, uint64_t most):
     if error == -EINVAL and (columns[11][bad] or columns[13][bad]):
         raise ValueError(f"flow {bad}: switches on its way balance by packet: there is no one "
                          "way to reserve")
-    if error == -EDEADLK:
-        raise ValueError(f"flow {bad} waits for itself, through others")
     if error in (-EHOSTUNREACH, -ELOOP):
         how = "no way leads" if error == -EHOSTUNREACH else "the routes go round"
         if columns[9][bad]:

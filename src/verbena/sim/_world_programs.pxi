@@ -18,6 +18,11 @@ cdef extern from "sim/attachment.h" nogil:
     int vb_sim_advance(vb_sim *sim, uint64_t until, uint64_t events)
     uint32_t vb_sim_readable(const vb_sim *sim)
     uint32_t vb_sim_take_readable(vb_sim *sim, int *fd, uint32_t room)
+    ctypedef int vb_sim_group_change(void *context, const uint8_t *gid, uint32_t host,
+                                     bint joins) noexcept
+    void vb_sim_on_groups(vb_sim *sim, vb_sim_group_change *change, void *context)
+    void vb_sim_program_group_name(vb_sim *sim, uint16_t number, const uint8_t *gid, uint32_t first)
+    uint16_t vb_sim_program_group_number(const vb_sim *sim, const uint8_t *gid, uint32_t host)
 
 cdef extern from "poll.h" nogil:
     struct pollfd:
@@ -112,6 +117,7 @@ cdef class Attachments:
         self._descriptors = {}
         self._doubtful = []
         vb_sim_set_patience(world._sim, ALONE)
+        vb_sim_on_groups(world._sim, _change_group, <void *>world)
 
     def at(self, *hosts, pkeys=()):
         """Return an Attachment whose ports are the hosts with these numbers, at most two.
