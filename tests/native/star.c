@@ -5,7 +5,6 @@
 
 #include "check.h"
 #include "event/switch.h"
-#include "event/table.h"
 #include "hca/layout.h"
 #include "sim/attachment.h"
 #include "sim/sim.h"

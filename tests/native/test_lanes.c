@@ -6,7 +6,6 @@
 #include "check.h"
 #include "event/link.h"
 #include "event/switch.h"
-#include "event/table.h"
 #include "event/watchdog.h"
 
 enum { FRAME = 4096, FRAMES = 4096, HOSTS = 3 };

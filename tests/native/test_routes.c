@@ -5,7 +5,7 @@
  * more than 16 bits.
  */
 #include "check.h"
-#include "event/table.h"
+#include "event/switch.h"
 #include "starved.h"
 
 enum { PORTS = 48, TARGETS = 1000, WIDTH = 3, SWITCHES = 4 };
@@ -40,7 +40,8 @@ static void fill(int32_t rows[][WIDTH], uint32_t targets, uint32_t salt)
 static void table_is(const struct vb_world_switch *sw, int32_t rows[][WIDTH], uint32_t targets)
 {
     for (uint32_t i = 0; i < targets; ++i) {
-        uint32_t entry = vb_world_table_entry(sw, i), set = entry - VB_WORLD_PORT_SET, n = 0;
+        uint32_t entry = vb_world_table_entry(&sw->table, i), set = entry - VB_WORLD_PORT_SET,
+                 n = 0;
 
         while (n < WIDTH && rows[i][n] >= 0)
             ++n;
@@ -48,12 +49,12 @@ static void table_is(const struct vb_world_switch *sw, int32_t rows[][WIDTH], ui
             CHECK_EQ(entry, n ? rows[i][0] : VB_WORLD_NO_PORT);
             continue;
         }
-        CHECK_EQ(sw->set[set + 1] - sw->set[set], n);
+        CHECK_EQ(sw->table.set[set + 1] - sw->table.set[set], n);
         for (uint32_t k = 0; k < n; ++k)
-            CHECK_EQ(sw->member[sw->set[set] + k], rows[i][k]);
+            CHECK_EQ(sw->table.member[sw->table.set[set] + k], rows[i][k]);
     }
-    CHECK_EQ(vb_world_table_entry(sw, targets), VB_WORLD_NO_PORT);
-    CHECK_EQ(vb_world_table_entry(sw, UINT32_MAX), VB_WORLD_NO_PORT);
+    CHECK_EQ(vb_world_table_entry(&sw->table, targets), VB_WORLD_NO_PORT);
+    CHECK_EQ(vb_world_table_entry(&sw->table, UINT32_MAX), VB_WORLD_NO_PORT);
 }
 
 static void a_table_has_what_was_set(void)
@@ -82,7 +83,7 @@ static void equal_blocks_are_stored_once(void)
     fill(rows, TARGETS, 0);
     for (int i = 0; i < SWITCHES; ++i)
         CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[i], rows[0], TARGETS, WIDTH), 0);
-    CHECK(fixture.world->blocks <= blocks);
+    CHECK(fixture.world->blocks.count <= blocks);
     fill(rows, TARGETS, 1);
     CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], TARGETS, WIDTH), 0);
     table_is(fixture.sw[0], rows, TARGETS);
@@ -90,7 +91,7 @@ static void equal_blocks_are_stored_once(void)
     table_is(fixture.sw[1], rows, TARGETS); /* the others keep theirs */
     for (int i = 0; i < SWITCHES; ++i)
         CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[i], rows[0], 0, WIDTH), 0);
-    CHECK_EQ(fixture.world->blocks, 0);
+    CHECK_EQ(fixture.world->blocks.count, 0);
     vb_world_destroy(fixture.world);
 }
 
@@ -108,10 +109,10 @@ static void changing_tables_leave_nothing_behind(void)
                                      64 * VB_WORLD_BLOCK, 1),
                  0);
         for (uint32_t i = 0; i < 64 * VB_WORLD_BLOCK; ++i)
-            CHECK_EQ(vb_world_table_entry(fixture.sw[round % SWITCHES], i), row[i]);
+            CHECK_EQ(vb_world_table_entry(&fixture.sw[round % SWITCHES]->table, i), row[i]);
     }
-    CHECK(fixture.world->blocks <= SWITCHES * 64);
-    CHECK(fixture.world->blocks > 64);
+    CHECK(fixture.world->blocks.count <= SWITCHES * 64);
+    CHECK(fixture.world->blocks.count > 64);
     vb_world_destroy(fixture.world);
     CHECK_EQ(starved_blocks(), 0);
 }
@@ -135,7 +136,7 @@ static void without_memory_there_is_no_route_and_no_leak(void)
             break;
         }
         CHECK_EQ(error, -ENOMEM);
-        CHECK_EQ(vb_world_table_entry(fixture.sw[0], 0), VB_WORLD_NO_PORT);
+        CHECK_EQ(vb_world_table_entry(&fixture.sw[0]->table, 0), VB_WORLD_NO_PORT);
         CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], TARGETS, WIDTH), 0);
         table_is(fixture.sw[0], rows, TARGETS);
         vb_world_destroy(fixture.world);
@@ -162,7 +163,7 @@ static void too_many_sets_are_refused(void)
     CHECK_EQ(
         vb_world_set_routes(fixture.world, fixture.sw[0], rows[0], VB_WORLD_PORT_SET + 100, WIDTH),
         -EINVAL);
-    CHECK_EQ(vb_world_table_entry(fixture.sw[0], 0), VB_WORLD_NO_PORT);
+    CHECK_EQ(vb_world_table_entry(&fixture.sw[0]->table, 0), VB_WORLD_NO_PORT);
     vb_world_destroy(fixture.world);
 }
 

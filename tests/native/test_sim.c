@@ -4,7 +4,7 @@
 
 #include "check.h"
 #include "event/sample.h"
-#include "event/table.h"
+#include "event/switch.h"
 #include "hca/counters.h"
 #include "sim/state.h"
 

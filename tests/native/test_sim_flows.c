@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "check.h"
-#include "event/table.h"
+#include "event/switch.h"
 #include "hca/counters.h"
 #include "sim/capture.h"
 #include "sim/state.h"

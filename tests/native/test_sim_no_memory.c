@@ -5,7 +5,7 @@
  */
 #include "check.h"
 #include "event/sample.h"
-#include "event/table.h"
+#include "event/switch.h"
 #include "sim/state.h"
 #include "starved.h"
 

@@ -6,7 +6,7 @@
 #include "check.h"
 #include "event/detour.h"
 #include "event/sample.h"
-#include "event/table.h"
+#include "event/switch.h"
 #include "event/tap.h"
 #include "event/watchdog.h"
 #include "starved.h"
@@ -279,8 +279,8 @@ static void equal_rows_share_a_set_of_ports(void)
         routes[i][2] = i % 3 ? 7 : -1;
     }
     CHECK_EQ(vb_world_set_routes(world, sw, routes[0], TARGETS, 3), 0);
-    CHECK_EQ(sw->sets, 5 * 2 * 2);
-    CHECK_EQ(sw->targets, TARGETS);
+    CHECK_EQ(sw->table.sets, 5 * 2 * 2);
+    CHECK_EQ(sw->table.targets, TARGETS);
     for (int32_t i = 0; i < TARGETS; ++i) {
         uint32_t set = sw->table[i] - VB_WORLD_PORT_SET;
 
@@ -288,9 +288,9 @@ static void equal_rows_share_a_set_of_ports(void)
             CHECK_EQ(sw->table[i], i % 5);
             continue;
         }
-        CHECK_EQ(sw->set[set + 1] - sw->set[set], i % 3 ? 3 : 2);
-        for (uint32_t j = 0; j < sw->set[set + 1] - sw->set[set]; ++j)
-            CHECK_EQ(sw->member[sw->set[set] + j], routes[i][j]);
+        CHECK_EQ(sw->table.set[set + 1] - sw->table.set[set], i % 3 ? 3 : 2);
+        for (uint32_t j = 0; j < sw->table.set[set + 1] - sw->table.set[set]; ++j)
+            CHECK_EQ(sw->table.member[sw->table.set[set] + j], routes[i][j]);
     }
     vb_world_switch_destroy(sw);
 }
@@ -308,9 +308,9 @@ static void too_many_sets_are_refused(void)
         routes[i][1] = i % PORTS;
     }
     CHECK_EQ(vb_world_set_routes(world, sw, routes[0], SETS, 2), 0);
-    CHECK_EQ(sw->targets, SETS);
+    CHECK_EQ(sw->table.targets, SETS);
     CHECK_EQ(vb_world_set_routes(world, sw, routes[0], SETS + 1, 2), -EINVAL);
-    CHECK_EQ(sw->targets, 0);
+    CHECK_EQ(sw->table.targets, 0);
     vb_world_switch_destroy(sw);
 }
 

@@ -13,7 +13,6 @@
 #include "event/link.h"
 #include "event/sample.h"
 #include "event/switch.h"
-#include "event/table.h"
 #include "event/tap.h"
 #include "event/telemetry.h"
 #include "event/watchdog.h"

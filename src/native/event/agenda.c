@@ -53,7 +53,7 @@ static bool precedes(const struct vb_world_agenda_ordered *one,
     return one->order < other->order;
 }
 
-static int heap_grow(struct vb_world_agenda_heap *heap)
+static int agenda_heap_grow(struct vb_world_agenda_heap *heap)
 {
     uint32_t room = heap->room ? 2 * heap->room : FIRST_ROOM;
     struct vb_world_agenda_ordered *grown = realloc(heap->entry, room * sizeof(*grown));
@@ -72,7 +72,7 @@ int vb_world_agenda_push(struct vb_world_agenda *agenda, const struct vb_world_a
     struct vb_world_agenda_ordered added = {*entry, agenda->order++};
     uint32_t at;
 
-    if (heap->count == heap->room && heap_grow(heap))
+    if (heap->count == heap->room && agenda_heap_grow(heap))
         return -ENOMEM;
     for (at = heap->count++; at && precedes(&added, &heap->entry[(at - 1) / 2]); at = (at - 1) / 2)
         heap->entry[at] = heap->entry[(at - 1) / 2];
@@ -80,7 +80,7 @@ int vb_world_agenda_push(struct vb_world_agenda *agenda, const struct vb_world_a
     return 0;
 }
 
-static struct vb_world_agenda_entry heap_take(struct vb_world_agenda_heap *heap)
+static struct vb_world_agenda_entry agenda_heap_take(struct vb_world_agenda_heap *heap)
 {
     struct vb_world_agenda_entry first = heap->entry[0].entry;
     struct vb_world_agenda_ordered moved = heap->entry[--heap->count];
@@ -178,7 +178,7 @@ static uint64_t next_slot(const struct vb_world_agenda *agenda)
 }
 
 /* Empties the current slot, all of whose entries were taken. */
-static void leave_slot(struct vb_world_agenda *agenda)
+static void agenda_leave_slot(struct vb_world_agenda *agenda)
 {
     uint32_t place = agenda->slot % VB_AGENDA_SLOTS;
 
@@ -191,7 +191,7 @@ static void leave_slot(struct vb_world_agenda *agenda)
 }
 
 /* Makes the slot the current one. Its entries, if it has any, are in order then. */
-static void enter_slot(struct vb_world_agenda *agenda, uint64_t number)
+static void agenda_enter_slot(struct vb_world_agenda *agenda, uint64_t number)
 {
     struct vb_world_agenda_slot *slot = &agenda->wheel[number % VB_AGENDA_SLOTS];
 
@@ -219,8 +219,8 @@ static bool find_slot(struct vb_world_agenda *agenda, uint64_t limit)
         number = far;
     if (number == UINT64_MAX || number > limit >> VB_AGENDA_WIDTH)
         return false;
-    leave_slot(agenda);
-    enter_slot(agenda, number);
+    agenda_leave_slot(agenda);
+    agenda_enter_slot(agenda, number);
     return true;
 }
 
@@ -240,7 +240,7 @@ bool vb_world_agenda_advance(struct vb_world_agenda *agenda, uint64_t limit,
     if (!first || first->at > limit)
         return false;
     if (from) {
-        *entry = heap_take(from);
+        *entry = agenda_heap_take(from);
     } else {
         vb_world_agenda_prefetch(agenda, first, agenda->end - agenda->next);
         *entry = *first;

@@ -13,7 +13,6 @@
 #include "event/lanes.h"
 #include "event/sample.h"
 #include "event/switch.h"
-#include "event/table.h"
 #include "event/watchdog.h"
 
 /* Prefetches the cache lines that a coming event needs besides its port's. */
@@ -64,7 +63,7 @@ void vb_world_destroy(struct vb_world *world)
             vb_world_switch_destroy(world->node[i].sw);
         free(world->node[i].port);
     }
-    vb_world_blocks_free(world);
+    vb_world_blocks_free(&world->blocks);
     vb_world_samplers_free(world);
     free(world->storm);
     free(world->telemetry);

@@ -5,7 +5,6 @@
  * overtake another (a flowlet).
  */
 #include "event/detour.h"
-#include "event/table.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -11,7 +11,6 @@
 
 #include "event/lanes.h"
 #include "event/switch.h"
-#include "event/table.h"
 
 /* A port without lanes counts packets when it gets them: subtracts those whose transmission has not
  * begun. */

@@ -10,14 +10,13 @@
 
 #include "event/lanes.h"
 #include "event/switch.h"
-#include "event/table.h"
 
 /* Does the switch forward all packets of a flow by one port? */
 static bool reserve_is_steady(const struct vb_world_switch *sw,
                               const struct vb_world_packet *packet)
 {
-    return !sw->detour && (sw->balance == VB_WORLD_BY_FLOW || packet->target >= sw->targets ||
-                           vb_world_table_entry(sw, packet->target) < VB_WORLD_PORT_SET);
+    return !sw->detour && (sw->balance == VB_WORLD_BY_FLOW || packet->target >= sw->table.targets ||
+                           vb_world_table_entry(&sw->table, packet->target) < VB_WORLD_PORT_SET);
 }
 
 static int reserve_find_route(struct vb_world *world, uint32_t node,

@@ -12,7 +12,6 @@
 
 #include "event/detour.h"
 #include "event/link.h"
-#include "event/table.h"
 #include "event/telemetry.h"
 #include "wire/bytes.h"
 
@@ -52,9 +51,7 @@ int vb_world_switch_create(const struct vb_world_switch_config *config, struct v
 
 void vb_world_switch_destroy(struct vb_world_switch *sw)
 {
-    free(sw->table);
-    free(sw->set);
-    free(sw->member);
+    vb_world_table_free(&sw->table);
     free(sw->lane_of);
     free(sw->victim);
     for (uint32_t i = 0; i < sw->groups; ++i)
@@ -118,17 +115,17 @@ static uint32_t choose_port(struct vb_world_switch *sw, uint32_t set,
                             const struct vb_world_packet *packet)
 {
     bool sprays = sw->balance == VB_WORLD_BY_PACKET;
-    uint32_t first = sw->set[set], n = sw->set[set + 1] - first;
+    uint32_t first = sw->table.set[set], n = sw->table.set[set + 1] - first;
     uint64_t key =
         sprays ? sw->salt + VB_WORLD_GOLDEN * ++sw->sprayed : switch_flow(packet) ^ sw->salt;
 
-    return sw->member[first + (uint32_t)((vb_world_mix(key) >> 32) * n >> 32)];
+    return sw->table.member[first + (uint32_t)((vb_world_mix(key) >> 32) * n >> 32)];
 }
 
 static inline uint32_t route(struct vb_world_switch *sw, const struct vb_world_packet *packet,
                              uint32_t target)
 {
-    uint32_t port = vb_world_table_entry(sw, target);
+    uint32_t port = vb_world_table_entry(&sw->table, target);
 
     if (port != VB_WORLD_NO_PORT && port >= VB_WORLD_PORT_SET)
         port = choose_port(sw, port - VB_WORLD_PORT_SET, packet);

@@ -9,7 +9,6 @@
 
 #include "event/lanes.h"
 
-struct vb_world_block;
 struct vb_world_detour;
 
 enum vb_world_balance {
@@ -72,8 +71,6 @@ struct vb_world_switch_config {
     struct vb_world_watchdog_config watchdog; /* of lanes with pauses; detect 0: none */
 };
 
-enum { VB_WORLD_NO_PORT = 0xffff, VB_WORLD_PORT_SET = 0x8000 };
-
 /* The ports of a multicast group. A packet leaves by all of them but the one by which it came. */
 struct vb_world_group {
     uint16_t *port;
@@ -81,10 +78,9 @@ struct vb_world_group {
 };
 
 struct vb_world_switch {
-    struct vb_world_block **table;  /* table.h */
+    struct vb_world_table table;
     uint32_t *port;                 /* by number: index in vb_world.port (vb_world_node.port) */
     struct vb_world_detour *detour; /* NULL: all packets follow the table */
-    uint32_t targets;               /* length of the table */
     uint32_t lanes, fecn;
     enum vb_world_balance balance;
     uint64_t buffer;
@@ -93,9 +89,6 @@ struct vb_world_switch {
     uint64_t reserved;      /* bytes that flows have reserved, at all ports together */
     uint64_t reserved_used; /* with lanes: bytes of packets in the reserved buffer */
     uint64_t reservable;    /* bytes that flows may reserve while it is empty, if it has a buffer */
-    uint32_t *set; /* the begin of each set of ports in `member`, and the end of the last */
-    uint16_t *member;
-    uint32_t sets;
     uint64_t salt;
     uint64_t sprayed; /* packets that chose one of several ports at random */
     uint8_t *lane_of; /* SL to VL: [(input * ports + output) * 16 + level]; NULL: as it came */
@@ -112,6 +105,12 @@ int vb_world_switch_create(const struct vb_world_switch_config *config,
                            struct vb_world_switch **sw);
 void vb_world_switch_destroy(struct vb_world_switch *sw);
 
+/* vb_world_table_set for this switch, whose destinations are hosts. */
+static inline int vb_world_set_routes(struct vb_world *world, struct vb_world_switch *sw,
+                                      const int32_t *ports, uint32_t targets, uint32_t width)
+{
+    return vb_world_table_set(&sw->table, &world->blocks, ports, targets, width);
+}
 /*
  * `lanes` is [input][output][16]: the output lane by service level, or with `by_lane` by the input
  * lane. -EINVAL: no such lane; -ENOMEM.
@@ -138,6 +137,18 @@ static inline uint32_t vb_world_switch_lane(const struct vb_world_switch *sw, ui
  */
 uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_world_switch *sw,
                                uint32_t in, const struct vb_world_packet *packet);
+
+/* The first port for packets to a host, as an index of vb_world.port; or VB_WORLD_NONE. */
+static inline uint32_t vb_world_switch_first_port(const struct vb_world_switch *sw, uint32_t host)
+{
+    uint32_t port = vb_world_table_entry(&sw->table, host);
+
+    if (port == VB_WORLD_NO_PORT)
+        return VB_WORLD_NONE;
+    if (port >= VB_WORLD_PORT_SET)
+        port = sw->table.member[sw->table.set[port - VB_WORLD_PORT_SET]];
+    return sw->port[port];
+}
 
 /* The other port of a range extender; VB_WORLD_NONE: it is a switch. */
 static inline uint32_t vb_world_switch_through(const struct vb_world *world,

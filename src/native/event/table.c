@@ -6,8 +6,11 @@
 #include "event/table.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include "event/mix.h"
 
 enum { FIRST_CHAINS = 256 };
 
@@ -23,36 +26,36 @@ static uint64_t block_hash(const uint16_t *entry)
     return hash;
 }
 
-static int blocks_grow(struct vb_world *world)
+static int blocks_grow(struct vb_world_blocks *blocks)
 {
-    uint32_t room = world->block_chains ? 2 * world->block_chains : FIRST_CHAINS;
+    uint32_t room = blocks->chains ? 2 * blocks->chains : FIRST_CHAINS;
     struct vb_world_block **grown = calloc(room, sizeof(*grown));
 
     if (!grown)
         return -ENOMEM;
-    for (uint32_t i = 0; i < world->block_chains; ++i)
-        while (world->block[i]) {
-            struct vb_world_block *moved = world->block[i];
+    for (uint32_t i = 0; i < blocks->chains; ++i)
+        while (blocks->chain[i]) {
+            struct vb_world_block *moved = blocks->chain[i];
             struct vb_world_block **chain = &grown[block_hash(moved->entry) & (room - 1)];
 
-            world->block[i] = moved->next;
+            blocks->chain[i] = moved->next;
             moved->next = *chain;
             *chain = moved;
         }
-    free(world->block);
-    world->block = grown;
-    world->block_chains = room;
+    free(blocks->chain);
+    blocks->chain = grown;
+    blocks->chains = room;
     return 0;
 }
 
 /* The block with these entries, which gets one more user. NULL: no memory. */
-static struct vb_world_block *block_take(struct vb_world *world, const uint16_t *entry)
+static struct vb_world_block *block_take(struct vb_world_blocks *blocks, const uint16_t *entry)
 {
     struct vb_world_block **chain, *found;
 
-    if (world->blocks == world->block_chains && blocks_grow(world))
+    if (blocks->count == blocks->chains && blocks_grow(blocks))
         return NULL;
-    chain = &world->block[block_hash(entry) & (world->block_chains - 1)];
+    chain = &blocks->chain[block_hash(entry) & (blocks->chains - 1)];
     for (found = *chain; found; found = found->next)
         if (memcmp(found->entry, entry, sizeof(found->entry)) == 0)
             break;
@@ -63,36 +66,36 @@ static struct vb_world_block *block_take(struct vb_world *world, const uint16_t 
         memcpy(found->entry, entry, sizeof(found->entry));
         found->next = *chain;
         *chain = found;
-        ++world->blocks;
+        ++blocks->count;
     }
     ++found->users;
     return found;
 }
 
-static void block_give(struct vb_world *world, struct vb_world_block *block)
+static void block_give(struct vb_world_blocks *blocks, struct vb_world_block *block)
 {
     struct vb_world_block **at;
 
     if (--block->users)
         return;
-    at = &world->block[block_hash(block->entry) & (world->block_chains - 1)];
+    at = &blocks->chain[block_hash(block->entry) & (blocks->chains - 1)];
     while (*at != block)
         at = &(*at)->next;
     *at = block->next;
-    --world->blocks;
+    --blocks->count;
     free(block);
 }
 
-void vb_world_blocks_free(struct vb_world *world)
+void vb_world_blocks_free(struct vb_world_blocks *blocks)
 {
-    for (uint32_t i = 0; i < world->block_chains; ++i)
-        while (world->block[i]) {
-            struct vb_world_block *next = world->block[i]->next;
+    for (uint32_t i = 0; i < blocks->chains; ++i)
+        while (blocks->chain[i]) {
+            struct vb_world_block *next = blocks->chain[i]->next;
 
-            free(world->block[i]);
-            world->block[i] = next;
+            free(blocks->chain[i]);
+            blocks->chain[i] = next;
         }
-    free(world->block);
+    free(blocks->chain);
 }
 
 /* ---- sets of ports --------------------------------------------------------------------------- */
@@ -106,48 +109,48 @@ static uint32_t row_length(const int32_t *row, uint32_t width)
     return n;
 }
 
-static bool switch_is_set(const struct vb_world_switch *sw, uint32_t set, const int32_t *row,
+static bool table_has_set(const struct vb_world_table *table, uint32_t set, const int32_t *row,
                           uint32_t n)
 {
-    if (sw->set[set + 1] - sw->set[set] != n)
+    if (table->set[set + 1] - table->set[set] != n)
         return false;
     for (uint32_t i = 0; i < n; ++i)
-        if (sw->member[sw->set[set] + i] != (uint32_t)row[i])
+        if (table->member[table->set[set] + i] != (uint32_t)row[i])
             return false;
     return true;
 }
 
 /* Neighbouring hosts often have equal rows, so the last sets are searched first. */
-static int find_set(struct vb_world_switch *sw, const int32_t *row, uint32_t n, uint32_t *set)
+static int find_set(struct vb_world_table *table, const int32_t *row, uint32_t n, uint32_t *set)
 {
     uint16_t *member;
     uint32_t *begin;
 
-    for (*set = sw->sets; (*set)-- > 0;)
-        if (switch_is_set(sw, *set, row, n))
+    for (*set = table->sets; (*set)-- > 0;)
+        if (table_has_set(table, *set, row, n))
             return 0;
-    if (sw->sets >= VB_WORLD_PORT_SET - 1)
+    if (table->sets >= VB_WORLD_PORT_SET - 1)
         return -EINVAL;
-    begin = realloc(sw->set, (sw->sets + 2) * sizeof(*begin));
+    begin = realloc(table->set, (table->sets + 2) * sizeof(*begin));
     if (!begin)
         return -ENOMEM;
-    sw->set = begin;
-    if (!sw->sets)
+    table->set = begin;
+    if (!table->sets)
         begin[0] = 0;
-    member = realloc(sw->member, (begin[sw->sets] + n) * sizeof(*member));
+    member = realloc(table->member, (begin[table->sets] + n) * sizeof(*member));
     if (!member)
         return -ENOMEM;
-    sw->member = member;
+    table->member = member;
     for (uint32_t i = 0; i < n; ++i)
-        member[begin[sw->sets] + i] = (uint16_t)row[i];
-    begin[sw->sets + 1] = begin[sw->sets] + n;
-    *set = sw->sets++;
+        member[begin[table->sets] + i] = (uint16_t)row[i];
+    begin[table->sets + 1] = begin[table->sets] + n;
+    *set = table->sets++;
     return 0;
 }
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-static int set_entry(struct vb_world_switch *sw, uint16_t *entry, const int32_t *row,
+static int set_entry(struct vb_world_table *table, uint16_t *entry, const int32_t *row,
                      uint32_t width)
 {
     uint32_t n = row_length(row, width), set;
@@ -157,7 +160,7 @@ static int set_entry(struct vb_world_switch *sw, uint16_t *entry, const int32_t 
         *entry = n ? (uint16_t)row[0] : VB_WORLD_NO_PORT;
         return 0;
     }
-    error = find_set(sw, row, n, &set);
+    error = find_set(table, row, n, &set);
     *entry = (uint16_t)(VB_WORLD_PORT_SET + set);
     return error;
 }
@@ -167,56 +170,60 @@ static uint32_t blocks_of(uint32_t targets)
     return (targets + VB_WORLD_BLOCK - 1) / VB_WORLD_BLOCK;
 }
 
-static void table_give(struct vb_world *world, struct vb_world_block **table, uint32_t blocks)
+static void give_all(struct vb_world_blocks *blocks, struct vb_world_block **block, uint32_t count)
 {
-    for (uint32_t i = 0; i < blocks; ++i)
-        block_give(world, table[i]);
-    free(table);
+    for (uint32_t i = 0; i < count; ++i)
+        block_give(blocks, block[i]);
+    free(block);
 }
 
-/* Fills `table` with blocks. After an error it has `*made` of them. */
-static int table_make(struct vb_world *world, struct vb_world_switch *sw, const int32_t *ports,
-                      uint32_t targets, uint32_t width, struct vb_world_block **table,
-                      uint32_t *made)
+/* Makes the block whose rows begin at `ports`, of which there are `rows`. */
+static int make_block(struct vb_world_table *table, struct vb_world_blocks *blocks,
+                      const int32_t *ports, uint32_t rows, uint32_t width,
+                      struct vb_world_block **made)
 {
-    for (*made = 0; *made < blocks_of(targets); ++*made) {
-        uint32_t first = *made * VB_WORLD_BLOCK;
-        uint16_t entry[VB_WORLD_BLOCK];
+    uint16_t entry[VB_WORLD_BLOCK];
 
-        for (uint32_t i = 0; i < VB_WORLD_BLOCK; ++i) {
-            int error = 0;
+    for (uint32_t i = 0; i < VB_WORLD_BLOCK; ++i) {
+        int error = 0;
 
-            entry[i] = VB_WORLD_NO_PORT;
-            if (first + i < targets)
-                error = set_entry(sw, &entry[i], ports + (size_t)(first + i) * width, width);
-            if (error)
-                return error;
-        }
-        table[*made] = block_take(world, entry);
-        if (!table[*made])
-            return -ENOMEM;
+        entry[i] = VB_WORLD_NO_PORT;
+        if (i < rows)
+            error = set_entry(table, &entry[i], ports + (size_t)i * width, width);
+        if (error)
+            return error;
     }
-    return 0;
+    *made = block_take(blocks, entry);
+    return *made ? 0 : -ENOMEM;
 }
 
-int vb_world_set_routes(struct vb_world *world, struct vb_world_switch *sw, const int32_t *ports,
-                        uint32_t targets, uint32_t width)
+int vb_world_table_set(struct vb_world_table *table, struct vb_world_blocks *blocks,
+                       const int32_t *ports, uint32_t targets, uint32_t width)
 {
-    struct vb_world_block **table =
-        malloc((blocks_of(targets) + 1) * sizeof(struct vb_world_block *));
-    uint32_t made;
-    int error;
+    struct vb_world_block **made = calloc(blocks_of(targets) + 1, sizeof(struct vb_world_block *));
+    uint32_t count;
+    int error = 0;
 
-    if (!table)
+    if (!made)
         return -ENOMEM;
-    sw->sets = 0; /* the old table's sets are overwritten */
-    error = table_make(world, sw, ports, targets, width, table, &made);
-    table_give(world, sw->table, blocks_of(sw->targets));
-    sw->table = table;
-    sw->targets = error ? 0 : targets;
-    if (error) {
-        table_give(world, table, made);
-        sw->table = NULL;
+    table->sets = 0; /* the old table's sets are overwritten */
+    for (count = 0; count < blocks_of(targets) && !error; count += !error) {
+        uint32_t first = count * VB_WORLD_BLOCK;
+
+        error = make_block(table, blocks, ports + (size_t)first * width, targets - first, width,
+                           &made[count]);
     }
+    give_all(blocks, table->block, blocks_of(table->targets));
+    table->block = error ? NULL : made;
+    table->targets = error ? 0 : targets;
+    if (error)
+        give_all(blocks, made, count);
     return error;
+}
+
+void vb_world_table_free(struct vb_world_table *table)
+{
+    free(table->block);
+    free(table->set);
+    free(table->member);
 }

@@ -22,11 +22,11 @@
 #include "event/agenda.h"
 #include "event/mix.h"
 #include "event/packet.h"
+#include "event/table.h"
 
 #define VB_WORLD_NEVER  UINT64_MAX
 #define VB_WORLD_SECOND 1000000000000ull
 
-struct vb_world_block;
 struct vb_world_switch;
 struct vb_world_lanes;
 struct vb_world_tap;
@@ -129,8 +129,7 @@ struct vb_world {
     struct vb_world_storm *storm;
     struct vb_world_telemetry *telemetry; /* by packet */
     uint32_t samplers, storms, telemetry_room;
-    struct vb_world_block **block;     /* of forwarding tables, by hash (table.h) */
-    uint32_t blocks, block_chains;     /* a power of two */
+    struct vb_world_blocks blocks;     /* of all switches' tables */
     struct vb_world_detours *detours;  /* NULL: all packets follow the forwarding tables */
     uint64_t made, delivered, dropped; /* packets */
     uint64_t copied;                   /* further packets that switches have made */

@@ -126,13 +126,15 @@ cdef extern from "sim/sim.h" nogil:
     struct vb_world_group:
         uint16_t *port
         uint32_t count
+    struct vb_world_table:
+        uint32_t sets
     struct vb_world_switch:
         vb_world_switch_config config
         uint32_t *port
         vb_world_group *group
         uint32_t groups
         uint64_t reservable
-        uint32_t sets
+        vb_world_table table
         uint8_t *lane_of
     struct vb_world_port_counters:
         uint64_t packets
@@ -341,7 +343,7 @@ cdef extern from "event/sample.h" nogil:
                              uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
     void vb_world_sampler_stop(vb_world_sampler *sampler)
 
-cdef extern from "event/table.h" nogil:
+cdef extern from "event/switch.h" nogil:
     int vb_world_set_routes(vb_world *world, vb_world_switch *sw, const int32_t *ports,
                             uint32_t targets, uint32_t width)
 

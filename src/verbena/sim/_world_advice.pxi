@@ -75,7 +75,7 @@ cdef list _losses(World world, set levels):
         sw = of.node[i].sw
         if sw is NULL:
             continue
-        if sw.config.balance == VB_WORLD_BY_PACKET and sw.sets:
+        if sw.config.balance == VB_WORLD_BY_PACKET and sw.table.sets:
             found.setdefault("ways", f"node {i} balances by packet, so that packets are overtaken")
         if _may_overflow(sw, levels):
             found.setdefault("room", f"node {i} drops what does not fit into its buffer")

@@ -91,7 +91,7 @@ cdef extern from "Python.h":
     int PyGC_Enable()
 
 
-cdef int _change_group(void *context, const uint8_t *gid, uint32_t host, bint joins) noexcept \
+cdef int _change_group(void *context, const uint8_t *gid, uint32_t host, c_bool joins) noexcept \
         with gil:
     """Let a host join a group or leave it. The core calls this while the world does not run.
 
@@ -105,7 +105,7 @@ cdef int _change_group(void *context, const uint8_t *gid, uint32_t host, bint jo
     return error
 
 
-cdef int _changed_group(World world, const uint8_t *gid, uint32_t host, bint joins) noexcept:
+cdef int _changed_group(World world, const uint8_t *gid, uint32_t host, c_bool joins) noexcept:
     from verbena.sim.groups import ProgramGroups, UnreachableError
     cdef _GroupTables tables = _GroupTables.__new__(_GroupTables)
     try:

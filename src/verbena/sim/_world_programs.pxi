@@ -19,7 +19,7 @@ cdef extern from "sim/attachment.h" nogil:
     uint32_t vb_sim_readable(const vb_sim *sim)
     uint32_t vb_sim_take_readable(vb_sim *sim, int *fd, uint32_t room)
     ctypedef int vb_sim_group_change(void *context, const uint8_t *gid, uint32_t host,
-                                     bint joins) noexcept
+                                     c_bool joins) noexcept
     void vb_sim_on_groups(vb_sim *sim, vb_sim_group_change *change, void *context)
     void vb_sim_program_group_name(vb_sim *sim, uint16_t number, const uint8_t *gid, uint32_t first)
     uint16_t vb_sim_program_group_number(const vb_sim *sim, const uint8_t *gid, uint32_t host)

@@ -12,7 +12,7 @@
 #include <time.h>
 
 #include "check.h"
-#include "event/table.h"
+#include "event/switch.h"
 #include "sim/sim.h"
 
 struct tree {
