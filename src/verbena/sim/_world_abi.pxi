@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Part of _world.pyx: the declarations of sim/sim.h, and of headers that it includes, that are used.
 
+cdef extern from "<stdbool.h>" nogil:
+    ctypedef bint c_bool "bool"
+
 cdef extern from "event/sample.h" nogil:
     struct vb_world_sample:
         uint32_t bytes
