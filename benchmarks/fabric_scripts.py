@@ -4,7 +4,8 @@
 W1: 64 hosts send to one through one switch. W2, W3, W4: a random permutation on a k-ary fat-tree,
 k = 8, 16, 32, with d-mod-k routes. 1 MiB for each flow, 100 Gb/s, 1 µs a link, MTU 4096. A hop is
 one packet, data or acknowledgement, over one link. Programs are in fabric_programs. ARGUMENTS is
-a JSON object; the result is printed as one line of JSON.
+a JSON object; the result is printed as one line of JSON. W2P and W3P are W2 and W3 as people run
+them: framed as RoCE v2, with equal-cost routes, pauses, marks, and DCQCN.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import statistics
 import sys
 import time
@@ -21,9 +23,14 @@ import numpy as np
 
 from benchmarks import fabric_programs
 from verbena import fabrics, sim
-from verbena.measure.case import MIB
+from verbena.measure.case import KIB, MIB
 
 ARITY = {"W2": 8, "W3": 16, "W4": 32}
+LOSSLESS = {"flow": "pauses", "stop": 512 * KIB, "go": 384 * KIB, "spare": 256 * KIB}
+PAUSES = {"lanes": [{**LOSSLESS, "mark": (100 * KIB, 400 * KIB, 0.2)}], "buffer": 32 * MIB}
+DCQCN = {"kind": "dcqcn", "set": "adapter"}
+# Fat-trees of three tiers: children and parents of each.
+LARGE = {65536: ((32, 32, 64), (1, 32, 32)), 131072: ((32, 64, 64), (1, 32, 32))}
 # The exact time of W1: 64 MiB, one more packet, four delays and two acknowledgements.
 W1_END = 64 * MIB * 80 + 4096 * 80 + 4 * 1_000_000 + 2 * 64 * 80
 PACKETS = 1_000_000
@@ -35,13 +42,20 @@ def prepared(name: str) -> tuple[fabrics.Routes, fabrics.Workload]:
     if name == "W1":
         fabric = fabrics.one_switch(65, rate="100GbE", delay_ns=1000)
         return fabrics.route(fabric, "minhop"), fabrics.incast(64, MIB)
-    fabric = fabrics.fat_tree(ARITY[name], rate="100GbE", delay_ns=1000)
-    return fabrics.route(fabric, "ftree"), fabrics.permutation(ARITY[name] ** 3 // 4, MIB)
+    arity = ARITY[name.removesuffix("P")]
+    fabric = fabrics.fat_tree(arity, rate="100GbE", delay_ns=1000)
+    engine = "ecmp" if name.endswith("P") else "ftree"
+    return fabrics.route(fabric, engine), fabrics.permutation(arity**3 // 4, MIB)
 
 
 def filled(routes: fabrics.Routes, work: fabrics.Workload) -> sim.World:
-    world = sim.World(framing="bare")
-    sim.build(world, routes)
+    """A world with these flows; with pauses and DCQCN where routes have equal-cost sets."""
+    if routes.groups is None:
+        world = sim.World(framing="bare")
+        sim.build(world, routes)
+    else:
+        world = sim.World(framing="ethernet", congestion=DCQCN)
+        sim.build(world, routes, switch=PAUSES)
     flows = work.flows
     world.add_flows(flows["src"], flows["dst"], flows["bytes"], flows["start"])
     return world
@@ -83,6 +97,28 @@ def must_be_right(name: str, world: sim.World, end: str) -> None:
     last = int(world.flows()["finish"].max())
     if end != "done" or wrong or (name == "W1" and last != W1_END):
         raise RuntimeError(f"{name} ended with {end!r} at {last} ps: {wrong}")
+
+
+def large(seconds: float, hosts: int) -> dict[str, float]:
+    """Seconds until a fat-tree of so many hosts has its routes and runs, and bytes of memory.
+
+    Raises RuntimeError when flows between its ends do not arrive.
+    """
+    del seconds
+    start = time.perf_counter()
+    fabric = fabrics.xgft(*LARGE[hosts], rate="100GbE", delay_ns=1000)
+    world = sim.World(framing="ethernet")
+    sim.build(world, fabrics.route(fabric, "ftree"))
+    world.add_flows([0, hosts - 1, hosts // 2], [hosts - 1, 1, hosts // 3], MIB)
+    end = world.run()
+    if world.hosts != hosts or end != "done":
+        raise RuntimeError(f"{world.hosts} hosts ended with {end!r}")
+    return {"set_up": time.perf_counter() - start, "memory": peak()}
+
+
+def peak() -> int:
+    """The most bytes of this process that were in memory."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KIB
 
 
 def simpy(seconds: float, name: str) -> dict[str, float]:
@@ -147,7 +183,8 @@ def programs(seconds: float) -> dict[str, float]:
 
 
 SCRIPTS: dict[str, Callable[..., dict[str, float]]] = {
-    function.__name__: function for function in (workload, simpy, packets, connections, programs)
+    function.__name__: function
+    for function in (workload, large, simpy, packets, connections, programs)
 }
 
 

@@ -99,3 +99,23 @@ def test_simpy_s_model_simulates_the_same(made: fabrics.Fabric) -> None:
     ours = world.flows()["finish"]
     assert sum(model.finish) == pytest.approx(float(ours.sum()), rel=0.02)
     assert max(model.finish) == pytest.approx(float(ours.max()), rel=0.02)
+
+
+def test_a_workload_with_pauses_is_marked_and_arrives() -> None:
+    (row,) = goals.select(False, "W2P, packet-hops")
+    assert row.ours.measure(Effort(0.01), cores.choose()).value > 0
+    routes, work = fabric_scripts.prepared("W2P")
+    world = fabric_scripts.filled(routes, work)
+    assert world.run() == "done"
+    assert world.links()["pauses"].sum() > 0
+    assert world.links()["marked"].sum() > 0
+    assert world.flows()["notices"].sum() > 0
+
+
+def test_a_large_fabric_gives_time_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(fabric_scripts.LARGE, 32, ((2, 4, 4), (1, 2, 2)))
+    found = fabric_scripts.large(0, 32)
+    assert 0 < found["set_up"] < 10
+    assert found["memory"] > 1 << 20
+    rows = goals.select(False, "hosts, set-up with routing") + goals.select(False, "memory in all")
+    assert [row.bound for row in rows] == [15.0, 60.0, 1.5 * 2**20, 3 * 2**20]
