@@ -53,10 +53,10 @@ static uint32_t draw(uint32_t below)
 static void fill(struct vb_world_packet *at, uint32_t from)
 {
     memset(at, 0, sizeof(*at));
-    at->source = (uint16_t)from;
-    at->target = (uint16_t)((from + 1 + draw(yard.hosts - 1)) % yard.hosts);
+    at->source = from;
+    at->target = (from + 1 + draw(yard.hosts - 1)) % yard.hosts;
     if (from != yard.hosts / 2 && draw(3) == 0)
-        at->target = (uint16_t)(yard.hosts / 2); /* which many send to */
+        at->target = yard.hosts / 2; /* which many send to */
     at->payload = (uint16_t)draw(4097);
     at->bytes = (uint16_t)(at->payload + 84);
     at->level_marks = (uint8_t)(draw(yard.levels) << 4);
@@ -65,7 +65,7 @@ static void fill(struct vb_world_packet *at, uint32_t from)
     at->hops = (uint8_t)yard.world->hop_limit;
     if (yard.groups && draw(2)) {
         at->level_marks |= VB_WORLD_TO_GROUP;
-        at->target = (uint16_t)draw(yard.groups);
+        at->target = draw(yard.groups);
     } else if (yard.reserving && from == yard.reserving && at->target == from + 1) {
         at->flags |= VB_WORLD_RESERVED;
     } else if (draw(8) == 0) {
@@ -212,13 +212,15 @@ static void star(struct vb_world_switch_config config, uint32_t hosts, uint64_t 
         add_host(0, i, rate, US / 2 + i * 1000);
         routes[i] = (int32_t)i;
     }
-    CHECK_EQ(vb_world_set_routes(world, switch_at(0), routes, hosts, 1), 0);
+    CHECK_EQ(vb_world_set_routes(yard.world, switch_at(0), routes, hosts, 1), 0);
 }
+
+enum { EACH = 3, LEAVES = 3, SPINES = 2 }; /* hosts of a switch; switches of leaves() */
 
 /* Three leaves with three hosts each, and two spines: each leaf has two ways to the others. */
 static void leaves(struct vb_world_switch_config config)
 {
-    enum { LEAVES = 3, SPINES = 2, EACH = 3, ALL = LEAVES * EACH };
+    enum { ALL = LEAVES * EACH };
     int32_t routes[ALL * SPINES];
 
     config.ports = EACH + SPINES;
@@ -235,14 +237,47 @@ static void leaves(struct vb_world_switch_config config)
             routes[SPINES * i] = (int32_t)(is_own ? i % EACH : node < LEAVES ? EACH : i / EACH);
             routes[SPINES * i + 1] = is_own || node >= LEAVES ? -1 : EACH + 1;
         }
-        CHECK_EQ(vb_world_set_routes(world, switch_at(node), routes, ALL, SPINES), 0);
+        CHECK_EQ(vb_world_set_routes(yard.world, switch_at(node), routes, ALL, SPINES), 0);
     }
+}
+
+static void set_group(uint32_t node, uint32_t group, const uint16_t *ports, uint32_t count)
+{
+    CHECK_EQ(vb_world_switch_set_group(switch_at(node), group, ports, count), 0);
+}
+
+/*
+ * A group of leaves() whose tree goes over the first spine: bit i of `members` is host i, and
+ * `root` is a leaf that has members. A switch outside of the tree has the port that leads there.
+ */
+static void set_tree(uint32_t group, uint32_t members, uint32_t root)
+{
+    const uint32_t of_leaf = (1 << EACH) - 1;
+    bool others = members & ~(of_leaf << EACH * root);
+    uint16_t port[EACH + SPINES], spine[LEAVES];
+    uint32_t leads = 0;
+
+    for (uint32_t leaf = 0; leaf < LEAVES; ++leaf) {
+        uint32_t own = members >> EACH * leaf & of_leaf, count = 0;
+
+        for (uint16_t i = 0; i < EACH; ++i)
+            if (own & 1u << i)
+                port[count++] = i;
+        if (own)
+            spine[leads++] = (uint16_t)leaf;
+        if (others || leaf != root)
+            port[count++] = EACH;
+        set_group(leaf, group, port, count);
+    }
+    set_group(LEAVES, group, spine, leads);
+    port[0] = (uint16_t)root;
+    set_group(LEAVES + 1, group, port, 1);
 }
 
 /* Four groups of one switch with three hosts, each linked to each; one link has two extenders. */
 static void groups(struct vb_world_switch_config config, struct vb_world_detour_config detours)
 {
-    enum { GROUPS = 4, EACH = 3, ALL = GROUPS * EACH };
+    enum { GROUPS = 4, ALL = GROUPS * EACH };
     struct vb_world_switch_config extender = {
         .ports = 2, .lanes = config.lanes, .extender = 1 << 20, .tables = config.tables};
     uint16_t group[GROUPS + ALL];
@@ -266,7 +301,7 @@ static void groups(struct vb_world_switch_config config, struct vb_world_detour_
     for (uint32_t node = 0; node < GROUPS; ++node) {
         for (uint32_t i = 0; i < ALL; ++i)
             routes[i] = (int32_t)(i / EACH == node ? i % EACH : EACH + i / EACH);
-        CHECK_EQ(vb_world_set_routes(world, switch_at(node), routes, ALL, 1), 0);
+        CHECK_EQ(vb_world_set_routes(yard.world, switch_at(node), routes, ALL, 1), 0);
     }
     CHECK_EQ(vb_world_set_detours(yard.world, &detours, group, GROUPS + ALL), 0);
     CHECK_EQ(vb_world_set_detours(yard.world, &detours, group, GROUPS + ALL), -EBUSY);
@@ -315,16 +350,12 @@ static void see_samples(void)
 
 static void see_ports(void)
 {
-    uint32_t blocked[HOSTS_MOST], count = vb_world_blocked(yard.world, blocked, HOSTS_MOST);
     char text[200];
     const char *wrong = vb_world_check(yard.world, false, text, sizeof(text));
 
     if (wrong)
         fprintf(stderr, "%s\n", wrong);
     CHECK(!wrong);
-    see(count);
-    for (uint32_t i = 0; i < count; ++i)
-        see(blocked[i]);
     for (uint32_t i = 0; i < yard.world->ports; ++i) {
         const struct vb_world_port *port = &yard.world->port[i];
         struct vb_world_port_counters traffic = vb_world_traffic(yard.world, port);
@@ -345,17 +376,11 @@ static void see_ports(void)
 
 static void see_routes(void)
 {
-    for (uint32_t i = 0; i < yard.hosts; ++i) {
+    for (uint32_t i = 0; i < yard.hosts; ++i)
         for (uint32_t j = 0; j < yard.hosts; ++j) {
-            struct vb_world_packet packet = {.source = (uint16_t)i, .target = (uint16_t)j};
-
             see((uint64_t)vb_world_reaches(yard.world, yard.host[i], j));
             see(vb_world_slowest(yard.world, yard.host[i], j));
-            see(vb_world_buffer_most(yard.world, yard.host[i], &packet));
         }
-        for (uint32_t group = 0; group <= yard.groups; ++group)
-            see((uint64_t)vb_world_group_reaches(yard.world, yard.host[i], group));
-    }
 }
 
 /* Step by step, and then to the end. */
@@ -426,7 +451,7 @@ static void cut_through_between_unequal_links(void)
     add_switch(&config);
     for (uint32_t i = 0; i < 3; ++i)
         add_host(0, i, (i + 3) * 20 * GBPS, US / 2);
-    CHECK_EQ(vb_world_set_routes(world, switch_at(0), routes, 3, 1), 0);
+    CHECK_EQ(vb_world_set_routes(yard.world, switch_at(0), routes, 3, 1), 0);
     plan(100, US / 3);
     sample_all();
 }
@@ -455,7 +480,7 @@ static void a_switch_without_a_route_floods(void)
 
     open_yard(1);
     star((struct vb_world_switch_config){.floods = true, .buffer = 30000}, 5, 100 * GBPS);
-    CHECK_EQ(vb_world_set_routes(world, switch_at(0), routes, 5, 1), 0);
+    CHECK_EQ(vb_world_set_routes(yard.world, switch_at(0), routes, 5, 1), 0);
     yard.world->traces = true;
     plan(50, US);
     sample_all();
@@ -463,8 +488,7 @@ static void a_switch_without_a_route_floods(void)
 
 static void reserve(uint64_t rate, uint64_t buffer, int expect)
 {
-    struct vb_world_packet packet = {.source = (uint16_t)yard.reserving,
-                                     .target = (uint16_t)(yard.reserving + 1)};
+    struct vb_world_packet packet = {.source = yard.reserving, .target = yard.reserving + 1};
     struct vb_world_reservation wanted = {rate, buffer};
     struct vb_world_route *route;
     uint32_t from = yard.host[yard.reserving];
@@ -484,6 +508,7 @@ static void a_reserved_queue(void)
 {
     open_yard(1);
     star((struct vb_world_switch_config){.buffer = 30000}, 4, 50 * GBPS);
+    switch_at(0)->reservable = 30000 - 8 * 140;
     yard.reserving = 1;
     reserve(20 * GBPS, 10000, 0);
     reserve(30 * GBPS, 8000, 0);
@@ -561,7 +586,7 @@ static void credits_of_packets_without_a_route(void)
 
     open_yard(2);
     star(yard_lanes(2, VB_WORLD_CREDITS, 400000), 4, 100 * GBPS);
-    CHECK_EQ(vb_world_set_routes(world, switch_at(0), routes, 4, 1), 0);
+    CHECK_EQ(vb_world_set_routes(yard.world, switch_at(0), routes, 4, 1), 0);
     plan(400, US / 8);
     sample_all();
 }
@@ -601,6 +626,7 @@ static void lanes_with_a_reservation(void)
     config.watchdog.detect = 0;
     open_yard(3);
     star(config, 4, 100 * GBPS);
+    switch_at(0)->reservable = 60000 - 8 * 140;
     yard.reserving = 2;
     reserve(20 * GBPS, 9000, 0);
     reserve(80 * GBPS + 1, 0, -EBUSY);
@@ -625,7 +651,7 @@ static void ring(struct vb_world_switch_config config)
     for (uint32_t node = 0; node < 4; ++node) {
         for (uint32_t i = 0; i < 4; ++i)
             routes[i] = i == node ? 0 : 1;
-        CHECK_EQ(vb_world_set_routes(world, switch_at(node), routes, 4, 1), 0);
+        CHECK_EQ(vb_world_set_routes(yard.world, switch_at(node), routes, 4, 1), 0);
     }
     plan(150, US / 4);
     sample_all();
@@ -669,15 +695,13 @@ static void a_ring_with_a_watchdog_goes_on(void)
 
 static void to_groups(struct vb_world_switch_config config, bool traces)
 {
-    const uint32_t few[] = {5, 9, 12}, all[] = {5, 6, 7, 8, 9, 10, 11, 12, 13}, own[] = {5, 6};
-
     open_yard(config.lanes ? config.lanes : 1);
     leaves(config);
     yard.world->traces = traces;
     yard.groups = 4;
-    CHECK_EQ(vb_world_set_tree(yard.world, 0, few, 3), 0);
-    CHECK_EQ(vb_world_set_tree(yard.world, 1, all, 9), 0);
-    CHECK_EQ(vb_world_set_tree(yard.world, 2, own, 2), 0);
+    set_tree(0, 1 << 0 | 1 << 4 | 1 << 7, 0);
+    set_tree(1, (1 << LEAVES * EACH) - 1, 0);
+    set_tree(2, 1 << 0 | 1 << 1, 0);
     plan(60, US / 4);
     sample_all();
 }
@@ -709,12 +733,19 @@ static void copies_whose_time_ends(void)
 
 static void all_packets_take_a_detour(void)
 {
-    const uint32_t members[] = {5, 8, 14};
+    /* The tree of hosts 1, 4 and 10, with the ports of extenders that lead there. */
+    const uint16_t first[] = {1, EACH + 2, EACH + 3}, second[] = {1, EACH + 2};
+    const uint16_t between[] = {EACH, EACH + 1}, last[] = {1, EACH}, far[] = {0, 1};
 
     open_yard(1);
     groups((struct vb_world_switch_config){0}, (struct vb_world_detour_config){0});
     yard.groups = 1;
-    CHECK_EQ(vb_world_set_tree(yard.world, 0, members, 3), 0);
+    set_group(0, 0, first, 3);
+    set_group(1, 0, second, 2);
+    set_group(2, 0, between, 2);
+    set_group(3, 0, last, 2);
+    set_group(16, 0, &far[0], 1);
+    set_group(17, 0, &far[1], 1);
     plan(120, US / 5);
     sample_all();
 }
@@ -756,35 +787,35 @@ struct course {
 #define COURSE(make, end, delivered, dropped, hash) {#make, make, end, delivered, dropped, hash}
 
 static const struct course courses[] = {
-    COURSE(queues_that_mark_and_drop, 2, 597, 415, 0xf5aef2b4f7cea96e),
-    COURSE(a_packet_is_passed_on_before_it_is_whole, 2, 766, 0, 0x9db8eaa8d819d0b6),
-    COURSE(cut_through_between_unequal_links, 2, 307, 0, 0x60339e2c96c5ce17),
-    COURSE(routes_by_flow_and_hops_that_end, 2, 270, 832, 0xa5ef91490007f924),
-    COURSE(routes_by_packet, 2, 1102, 0, 0xa45c59be01443746),
-    COURSE(a_switch_without_a_route_floods, 2, 512, 0, 0x30c6defa4183e7d3),
-    COURSE(a_reserved_queue, 2, 440, 172, 0x94de4c907cc73cda),
-    COURSE(credits_of_inputs_in_turn, 2, 913, 7, 0x6d5d6cac3813a1a),
-    COURSE(credits_by_arrival, 2, 916, 4, 0xd0d16a8d4ef288e5),
-    COURSE(credits_with_marks_at_outputs, 2, 913, 7, 0xed703017ffaf2d61),
-    COURSE(a_window_of_credits_and_a_lifetime, 2, 1304, 70, 0xaf3b29af85a1fc2f),
-    COURSE(credits_of_packets_without_a_route, 2, 989, 616, 0x3633fa6ce15a0eb6),
-    COURSE(a_watchdog_drops, 2, 719, 47, 0x1fc02b62cc41a676),
-    COURSE(a_watchdog_forwards, 2, 744, 22, 0xaeb49b0782dfe789),
-    COURSE(a_storm_without_end, 2, 744, 22, 0xfebb4196b20639f2),
-    COURSE(lanes_with_a_reservation, 2, 575, 37, 0x5cbdfff5d1dc0f7f),
-    COURSE(a_ring_of_credits_blocks_itself, 3, 71, 0, 0x2a268acef423b13c),
-    COURSE(a_ring_of_queues_by_arrival, 3, 55, 0, 0x769571409441b662),
-    COURSE(a_ring_of_pauses_blocks_itself, 3, 299, 4, 0xc34b31e28e617c86),
-    COURSE(a_ring_with_a_lifetime_goes_on, 2, 546, 66, 0x5347eba68482af7a),
-    COURSE(a_ring_with_a_watchdog_goes_on, 2, 536, 76, 0x3853941090f561df),
-    COURSE(copies_in_queues, 2, 942, 220, 0x6f405cf2e05d8674),
-    COURSE(copies_with_credits, 2, 1146, 62, 0x7d213264150d655f),
-    COURSE(copies_with_pauses, 2, 1093, 114, 0x197204afd8c63d06),
-    COURSE(copies_whose_time_ends, 2, 720, 228, 0xdb31c3e9b3164321),
-    COURSE(all_packets_take_a_detour, 2, 2700, 0, 0xdf367a3e5623240b),
-    COURSE(packets_choose_by_queues, 2, 1467, 0, 0x913a76fea62ef5fe),
-    COURSE(flows_choose_by_queues, 2, 1467, 0, 0x8aa33a355b12c3a7),
-    COURSE(flows_choose_by_credits, 2, 747, 0, 0xef90177a0fbed4ef),
+    COURSE(queues_that_mark_and_drop, 2, 597, 415, 0x6bef4fb68c558fd5),
+    COURSE(a_packet_is_passed_on_before_it_is_whole, 2, 766, 0, 0x15f7142d4827589f),
+    COURSE(cut_through_between_unequal_links, 2, 307, 0, 0xb18f082d042edff3),
+    COURSE(routes_by_flow_and_hops_that_end, 2, 270, 832, 0x13699242657ec500),
+    COURSE(routes_by_packet, 2, 1102, 0, 0x58220b9c6c5d3ab1),
+    COURSE(a_switch_without_a_route_floods, 2, 512, 0, 0x10f285b842d34f07),
+    COURSE(a_reserved_queue, 2, 440, 172, 0x3ca7ae7570680c0e),
+    COURSE(credits_of_inputs_in_turn, 2, 913, 7, 0x9d5e7b5e450533b0),
+    COURSE(credits_by_arrival, 2, 916, 4, 0xa3fa88040b187df5),
+    COURSE(credits_with_marks_at_outputs, 2, 913, 7, 0x4b5f652768cdfc56),
+    COURSE(a_window_of_credits_and_a_lifetime, 2, 1304, 70, 0xfc3e2dd6892998d7),
+    COURSE(credits_of_packets_without_a_route, 2, 989, 616, 0xb688bc2e078b159b),
+    COURSE(a_watchdog_drops, 2, 719, 47, 0x31a2adf3322bb546),
+    COURSE(a_watchdog_forwards, 2, 744, 22, 0xd6fa5cab958e7550),
+    COURSE(a_storm_without_end, 2, 744, 22, 0xfd2a677c042bd8dd),
+    COURSE(lanes_with_a_reservation, 2, 575, 37, 0xb50f002241c93e98),
+    COURSE(a_ring_of_credits_blocks_itself, 3, 71, 0, 0x4e81d201dfade449),
+    COURSE(a_ring_of_queues_by_arrival, 3, 55, 0, 0x1d038deec5245048),
+    COURSE(a_ring_of_pauses_blocks_itself, 3, 299, 4, 0xc3cffc91155f2ba8),
+    COURSE(a_ring_with_a_lifetime_goes_on, 2, 546, 66, 0xea999dc50f00009f),
+    COURSE(a_ring_with_a_watchdog_goes_on, 2, 536, 76, 0x8825658be732354a),
+    COURSE(copies_in_queues, 2, 942, 220, 0x4d7d79a97f0931ef),
+    COURSE(copies_with_credits, 2, 1146, 62, 0xef91d015ed260c21),
+    COURSE(copies_with_pauses, 2, 1093, 114, 0xe295e3bbead6b1fa),
+    COURSE(copies_whose_time_ends, 2, 720, 228, 0x797cc30175a2686c),
+    COURSE(all_packets_take_a_detour, 2, 2700, 0, 0x548ae1798f57785f),
+    COURSE(packets_choose_by_queues, 2, 1467, 0, 0x9fcc39a15a266beb),
+    COURSE(flows_choose_by_queues, 2, 1467, 0, 0x85290eca68db0240),
+    COURSE(flows_choose_by_credits, 2, 747, 0, 0xbe53e3bdf8a42894),
 };
 
 static void worlds_go_as_they_went(void)

@@ -111,6 +111,7 @@ def test_members_that_are_not_connected_have_no_tree() -> None:
 def test_members_without_a_switch_are_passed_over() -> None:
     wire = links_of((0, 0, 1, 0), (2, 0, 3, 0), hosts={1, 2, 3})
     assert Trees([*wire, []]).ports([2, 4, 1]) == {0: [0]}
+    assert Trees([*wire, []]).ports([4]) == {}
 
 
 class Fabric:

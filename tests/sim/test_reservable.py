@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import pytest
 
-from tests.sim.fabrics import MIB, World
+from tests.sim.fabrics import MIB, World, star
 from verbena.sim.promises import ANSWER, reservable
 
 
@@ -31,6 +32,23 @@ def most(world: World) -> int:
     with pytest.raises(ValueError, match=r"at most [0-9]+ bytes can be promised") as caught:
         world.add_flows(0, 1, MIB, reserve_buffer=MIB)
     return int(str(caught.value).split("at most ")[1].split()[0])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept"),
+    [
+        ({"flow": "lossy"}, {"flow": "lossy", "alpha": 0.01}, 28_000),
+        ({"flow": "lossy", "alpha": 0.02}, {"flow": "credits", "room": 8192}, 14_000),
+        ({"flow": "lossy", "alpha": 0.02}, {"flow": "pauses", "alpha": 0.01}, 14_000),
+        ({"flow": "lossy"}, {"flow": "pauses", "stop": 5000, "go": 2500}, 6 * ANSWER + 3 * 5000),
+    ],
+)
+def test_shares_of_lossy_lanes_and_thresholds_of_pauses_count(
+    first: dict[str, Any], second: dict[str, Any], kept: int
+) -> None:
+    world = World()
+    star(world, 3, lanes=[first, second], buffer=MIB)
+    assert most(world) == MIB - kept
 
 
 def test_links_that_are_added_after_a_reservation_count() -> None:
