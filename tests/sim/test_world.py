@@ -385,3 +385,13 @@ def test_an_event_in_the_past_is_refused() -> None:
 def test_worlds_that_cannot_be_are_refused(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         World(**given)
+
+
+def test_an_infiniband_subnet_ends_with_its_lids():
+    world = World(framing="infiniband")
+    for _ in range(0xBFFF):
+        world.add_host()
+    with pytest.raises(ValueError, match=r"host 49151 of an InfiniBand subnet would need LID 49152"):
+        world.add_host()
+    assert world.add_host(framing="ethernet") == 0xBFFF
+    assert world.hosts == 0xC000

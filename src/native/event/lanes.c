@@ -170,17 +170,16 @@ static void count_stall(struct vb_world *world, struct vb_world_port *port)
     lanes->stalled_since = VB_WORLD_NEVER;
 }
 
-static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane)
+/* Sends a packet that is in no queue any more. */
+static void lanes_send(struct vb_world *world, uint32_t number, uint32_t lane, uint32_t packet)
 {
     struct vb_world_port *port = &world->port[number];
     struct vb_world_node *node = &world->node[port->node];
-    uint32_t packet = lanes_take(world, port->lanes, lane);
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
     uint32_t input = at->input, input_lane = at->lane, bytes = at->bytes;
     uint32_t keeper = at->level_marks & VB_WORLD_COPY ? at->keeper : VB_WORLD_NONE;
     bool reserved = at->flags & VB_WORLD_RESERVED;
 
-    count_stall(world, port);
     at->lane = (uint8_t)lane;
     at->level_marks &= (uint8_t)~VB_WORLD_COPY;
     if (port->lanes->lane[lane].flow_control == VB_WORLD_CREDITS)
@@ -308,7 +307,8 @@ static void lanes_serve(struct vb_world *world, uint32_t number)
         check_waiting(world, number);
     lane = lanes->waiting ? lanes_choose(world, port) : VB_WORLD_ARBITER_NONE;
     if (lane != VB_WORLD_ARBITER_NONE) {
-        lanes_send(world, number, (uint32_t)lane);
+        count_stall(world, port);
+        lanes_send(world, number, (uint32_t)lane, lanes_take(world, lanes, (uint32_t)lane));
         if (lanes->waiting || lanes->wants_ready)
             vb_world_lanes_plan(world, number, port->free_at, false);
         return;
@@ -340,12 +340,41 @@ void vb_world_lanes_want_ready(struct vb_world *world, uint32_t port)
         vb_world_lanes_plan(world, port, at->free_at, false);
 }
 
+/*
+ * Sends a packet at once if the port is free, no other waits, and its lane may send: the same as to
+ * queue and choose it. False: it has to be queued.
+ */
+static bool lanes_pass(struct vb_world *world, uint32_t number, uint32_t lane, uint32_t packet)
+{
+    struct vb_world_port *port = &world->port[number];
+    struct vb_world_lanes *lanes = port->lanes;
+    uint32_t bytes[VB_WORLD_LANES];
+
+    if (lanes->waiting || port->free_at > world->now || lanes->is_guarded)
+        return false;
+    bytes[lane] = vb_world_packet_at(world, packet)->bytes;
+    vb_world_lanes_apply_control(world, port);
+    if (!vb_world_lane_is_open(world, &lanes->lane[lane], bytes[lane]))
+        return false;
+    if (!(lanes->first >> lane & 1) &&
+        vb_world_arbiter_pick(&lanes->arbiter, 1u << lane, bytes) == VB_WORLD_ARBITER_NONE)
+        return false;
+    if (bytes[lane] > port->traffic.queued_max)
+        port->traffic.queued_max = bytes[lane];
+    lanes_send(world, number, lane, packet);
+    if (lanes->wants_ready)
+        vb_world_lanes_plan(world, number, port->free_at, false);
+    return true;
+}
+
 void vb_world_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
                         uint32_t packet)
 {
     struct vb_world_lanes *lanes = world->port[port].lanes;
     struct vb_world_port_counters *traffic = &world->port[port].traffic;
 
+    if (lanes_pass(world, port, lane, packet))
+        return;
     lanes_append(world, lanes, lane, input, packet);
     if (lanes->lane[lane].bytes > traffic->queued_max)
         traffic->queued_max = lanes->lane[lane].bytes;

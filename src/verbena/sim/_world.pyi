@@ -160,7 +160,7 @@ class World:
 
         Hosts are also numbered by themselves, from 0. ``framing``: that of the host's packets, in
         place of the world's. Flows and programs reach a host with "infiniband" only from such a
-        host.
+        host. Raises ValueError for an InfiniBand host beyond the 49,151 unicast LIDs.
         """
     def add_switch(
         self,

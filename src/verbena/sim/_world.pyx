@@ -193,12 +193,16 @@ cdef class World:
 
         Hosts are also numbered by themselves, from 0. ``framing``: that of the host's packets, in
         place of the world's. Flows and programs reach a host with "infiniband" only from such a
-        host.
+        host. Raises ValueError for an InfiniBand host beyond the 49,151 unicast LIDs.
         """
         cdef uint32_t node
         cdef int chosen = self._framing if framing is None else \
             _choice(FRAMINGS, "framing", framing)
         self._idle()
+        if chosen == VB_SIM_INFINIBAND and self._world.hosts >= VB_SIM_LID_MOST:
+            raise ValueError(f"host {self._world.hosts} of an InfiniBand subnet would need LID "
+                             f"{self._world.hosts + 1}, and unicast LIDs end at {VB_SIM_LID_MOST}: "
+                             "fewer hosts, or framing=\"ethernet\"")
         _check(vb_sim_add_host(self._sim, &node), "a host")
         _check(vb_sim_set_framing(self._sim, self._world.hosts - 1, chosen), "framing")
         if chosen == VB_SIM_INFINIBAND:
