@@ -391,7 +391,7 @@ def test_an_infiniband_subnet_ends_with_its_lids():
     world = World(framing="infiniband")
     for _ in range(0xBFFF):
         world.add_host()
-    with pytest.raises(ValueError, match=r"host 49151 of an InfiniBand subnet would need LID 49152"):
+    with pytest.raises(ValueError, match=r"host 49151 .* would need LID 49152"):
         world.add_host()
     assert world.add_host(framing="ethernet") == 0xBFFF
     assert world.hosts == 0xC000
