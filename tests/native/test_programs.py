@@ -45,9 +45,8 @@ CORE_WATCHED = ["test_processes", "test_srq_in_hand"]  # which end.c then says t
 
 def elsewhere() -> list[str]:
     """Programs that would only skip here: of a sanitized build none can measure its own memory, and
-    the functions that these stand in front of are the sanitizer's."""
-    in_front = ["heap_calls", "freed_blocks", "parts_early", "parts_heap", "parts_watch"]
-    sanitized = ["test_roce_idle", *(f"preload/test_{name}" for name in in_front)]
+    those of preload stand in front of functions, malloc's among them, that are the sanitizer's."""
+    sanitized = ["test_roce_idle", *(name for name in SOURCES if name.startswith("preload/"))]
     return [*ALONE_WATCHED, *(sanitized if SANITIZED else [])]
 
 

@@ -108,6 +108,9 @@ static void parts_of_another_context(void)
     CHECK_EQ(refusal_of_srq(xrcd), EINVAL);
     CHECK_EQ(refusal_of_srq(cq), EINVAL);
     CHECK_EQ(ibv_close_xrcd(own.xrcd), 0);
+    CHECK_EQ(ibv_close_xrcd(xrcd.xrcd), 0);
+    CHECK_EQ(ibv_destroy_cq(cq.cq), 0);
+    CHECK_EQ(ibv_dealloc_pd(pd.pd), 0);
     CHECK_EQ(ibv_close_device(context), 0);
 }
 
