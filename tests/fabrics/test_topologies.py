@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
+from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 
 from tests.fabrics.support import routed
@@ -121,3 +124,48 @@ def test_places_are_given_and_distinct(made: Fabric) -> None:
 def test_a_size_that_makes_no_sense_is_refused(make: Callable[[], Fabric], message: str) -> None:
     with pytest.raises(FabricError, match=message):
         make()
+
+
+def end_port(routes: fabrics.Routes, host: int, port: int) -> int:
+    tables = routes.tables
+    (found,) = np.nonzero((tables.end_node == host) & (tables.end_port == port))[0]
+    return int(found)
+
+
+def test_rails_have_a_leaf_for_each_port() -> None:
+    fabric = fabrics.rails(6, rails=3, leaf_servers=4, spines=2)
+    tables = fabric.tables()
+    assert (tables.host_count, tables.switch_count, tables.end_count) == (6, 3 * 2 + 2, 18)
+    for server in range(6):
+        for rail in (1, 2, 3):
+            leaf = f"r{rail}l{server // 4}"
+            assert str(fabric.cable(f"h{server}", rail)).startswith(f"h{server}[{rail}]-{leaf}[")
+    routes = fabrics.route(fabric, "minhop")
+    for to, links in (((1, 1), 2), ((5, 1), 4), ((1, 2), 4), ((5, 3), 4)):
+        way = routes.links([end_port(routes, 0, 1)], [end_port(routes, *to)])
+        assert np.count_nonzero(way >= 0) == links
+
+
+def test_rails_without_spines_are_networks_of_their_own() -> None:
+    routes = fabrics.route(fabrics.rails(4, rails=2), "minhop")
+    for port in (1, 2):
+        ends = [end_port(routes, host, port) for host in range(4)]
+        links = routes.links(ends[:3], ends[1:])
+        assert (np.count_nonzero(links >= 0, axis=1) == 2).all()
+    with pytest.raises(FabricError, match="no way from h0 to h1"):
+        routes.links([end_port(routes, 0, 1)], [end_port(routes, 1, 2)])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"servers": 0}, "servers is 0, which is less than 1"),
+        ({"servers": 4, "rails": 0}, "rails is 0, which is less than 1"),
+        ({"servers": 4, "spines": -1}, "spines is -1, which is less than 0"),
+        ({"servers": 4, "leaf_servers": 0}, "leaf_servers is 0, which is less than 1"),
+        ({"servers": 5, "leaf_servers": 2}, "5 servers are on 3 leaves of a rail, which no spine"),
+    ],
+)
+def test_impossible_rails(arguments: dict[str, Any], text: str) -> None:
+    with pytest.raises(FabricError, match=re.escape(text)):
+        fabrics.rails(**arguments)

@@ -212,3 +212,54 @@ def test_a_distribution_is_read_from_a_file(tmp_path: Path) -> None:
     path.write_text("100 20\n200\n")
     with pytest.raises(FabricError, match=r"mine.txt, line 2: '200' is not bytes and a percentage"):
         fabrics.read_distribution(path)
+
+
+def ports_of(tables: fabrics.Tables, end: int) -> tuple[int, int]:
+    return int(tables.end_node[end]), int(tables.end_port[end])
+
+
+def test_a_flow_is_shared_out_over_the_ports() -> None:
+    tables = fabrics.rails(4, rails=3).tables()
+    work = Workload("two", fabrics.flows([0, 3], [1, 2], [100, 8], [0, 5]), np.array([[0, 1]]))
+    made = fabrics.by_ports(work, tables)
+    assert made.flows["bytes"].tolist() == [34, 33, 33, 3, 3, 2]
+    assert made.flows["start"].tolist() == [0, 0, 0, 5, 5, 5]
+    assert [ports_of(tables, end) for end in made.flows["src"]] == [
+        *((0, port) for port in (1, 2, 3)),
+        *((3, port) for port in (1, 2, 3)),
+    ]
+    assert [ports_of(tables, end) for end in made.flows["dst"]] == [
+        *((1, port) for port in (1, 2, 3)),
+        *((2, port) for port in (1, 2, 3)),
+    ]
+    assert made.after.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert made.bytes == work.bytes
+
+
+def test_a_flow_goes_by_one_port() -> None:
+    tables = fabrics.rails(4, rails=3).tables()
+    made = fabrics.by_ports(fabrics.shift(4, 1, 2), tables, port=2)
+    assert len(made) == 4
+    assert made.flows["bytes"].tolist() == [2] * 4
+    assert [ports_of(tables, end) for end in made.flows["src"]] == [(host, 2) for host in range(4)]
+
+
+def test_what_has_no_ports_to_go_by_is_refused() -> None:
+    tables = fabrics.rails(4, rails=3).tables()
+    with pytest.raises(FabricError, match="a flow of 2 bytes has no share for 3 ports"):
+        fabrics.by_ports(fabrics.shift(4, 1, 2), tables)
+    for port in (0, 4):
+        with pytest.raises(
+            FabricError, match=f"port {port} is none of the ports of a host, 1 to 3"
+        ):
+            fabrics.by_ports(fabrics.shift(4, 1, 100), tables, port=port)
+    with pytest.raises(FabricError, match="no such host"):
+        fabrics.by_ports(fabrics.shift(5, 1, 100), tables)
+    fabric = fabrics.Fabric("uneven")
+    fabric.add_switch("s0", ports=3)
+    for host, ports in (("one", 1), ("two", 2)):
+        fabric.add_host(host, ports=ports)
+        for _ in range(ports):
+            fabric.connect(host, "s0")
+    with pytest.raises(FabricError, match="some hosts have 1 ports in use, and some 2"):
+        fabrics.by_ports(fabrics.shift(2, 1, 100), fabric.tables())

@@ -53,6 +53,7 @@ from .lanes import LaneMap
 from .multicast import MulticastTree, multicast_tree
 from .patterns import (
     all_to_all,
+    by_ports,
     incast,
     permutation,
     poisson,
@@ -75,6 +76,7 @@ from .topologies import (
     one_switch,
     pair,
     parking_lot,
+    rails,
     ring,
     torus,
     xgft,
@@ -103,6 +105,7 @@ __all__ = [
     "Workload",
     "all_to_all",
     "binomial_broadcast",
+    "by_ports",
     "centre",
     "chain",
     "chain_broadcast",
@@ -132,6 +135,7 @@ __all__ = [
     "permutation",
     "poisson",
     "positions",
+    "rails",
     "rate",
     "read_csv",
     "read_distribution",

@@ -14,9 +14,11 @@ from .errors import FabricError
 from .flows import MAX_FLOWS, Workload, few, flows, need
 from .rates import Rate, rate
 from .sizes import Distribution, distribution
+from .tables import Tables
 
 __all__ = [
     "all_to_all",
+    "by_ports",
     "incast",
     "permutation",
     "poisson",
@@ -81,6 +83,44 @@ def all_to_all(hosts: int, size: int, *, in_turn: bool = True) -> Workload:
     number = np.arange(len(made))
     after = np.stack([number[:-hosts], number[hosts:]], axis=1) if in_turn else number[:0, None]
     return Workload(f"all to all of {hosts}", made, after.reshape(-1, 2))
+
+
+def by_ports(work: Workload, tables: Tables, port: int | None = None) -> Workload:
+    """Return flows between hosts of several ports as flows between their end ports.
+
+    The hosts of ``work`` are numbered as those of the fabric, from 0, and all of them have the same
+    number of ports. A flow leaves and arrives by the ports of one number: by ``port`` (from 1), or
+    else an equal share of it by each, of which the first get the bytes that are left. A share waits
+    for the shares by the same port alone, as each port has its own part of the data.
+    Flow f by the p-th of P ports has the number f * P + p - 1.
+
+    Raises FabricError for a host or port that there is not, hosts with different numbers of ports,
+    and flows of fewer bytes than ports.
+    """
+    order = np.lexsort((tables.end_port, tables.end_node))
+    counts = np.bincount(tables.end_node, minlength=tables.host_count)
+    if len(np.unique(counts)) != 1:
+        few_, many = counts.min(), counts.max()
+        raise FabricError(f"{work.name}: some hosts have {few_} ports in use, and some {many}")
+    ends = order.reshape(tables.host_count, -1)
+    work.check(tables.host_count, tables.names)
+    ports = ends.shape[1]
+    if port is None and len(work) and work.flows["bytes"].min() < ports:
+        least = work.flows["bytes"].min()
+        raise FabricError(f"{work.name}: a flow of {least} bytes has no share for {ports} ports")
+    if port is not None and not 1 <= port <= ports:
+        raise FabricError(f"{work.name}: port {port} is none of the ports of a host, 1 to {ports}")
+    chosen = ends if port is None else ends[:, port - 1 : port]
+    count = chosen.shape[1]
+    few(work.name, len(work) * count)
+    made = np.repeat(work.flows, count)
+    each = np.arange(len(made)) % count
+    made["src"] = chosen[work.flows["src"]].ravel()
+    made["dst"] = chosen[work.flows["dst"]].ravel()
+    size = made["bytes"]
+    made["bytes"] = size // np.uint64(count) + (each < size % np.uint64(count))
+    after = work.after[:, None, :] * count + np.arange(count)[None, :, None]
+    return Workload(work.name, made, after.reshape(-1, 2))
 
 
 def poisson(

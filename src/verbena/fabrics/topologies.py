@@ -29,6 +29,7 @@ __all__ = [
     "one_switch",
     "pair",
     "parking_lot",
+    "rails",
     "ring",
     "torus",
     "xgft",
@@ -73,6 +74,14 @@ class _Builder:
         self._hosts += 1
         if switch is not None:
             self.fabric.connect(name, switch, b_port=port, **self._outer)  # type: ignore[arg-type]
+        return name
+
+    def server(self, x: float, y: float, switches: Sequence[str]) -> str:
+        """A host with a port for each of these switches, in their order."""
+        name = self.fabric.add_host(f"h{self._hosts}", ports=len(switches), pos=(x, y))
+        self._hosts += 1
+        for port, switch in enumerate(switches, 1):
+            self.fabric.connect(name, switch, a_port=port, **self._outer)  # type: ignore[arg-type]
         return name
 
     def switch(self, name: str, ports: int, x: float, y: float, **more: Any) -> str:
@@ -311,6 +320,47 @@ def fat_tree(k: int, **wiring: Unpack[Wiring]) -> Fabric:
         raise FabricError(f"fat-tree: k is {k}, which is not an even number from 2 on")
     half = k // 2
     return xgft([half, half, k], [1, half, half], name=f"fat-tree of k={k}", **wiring)
+
+
+def rails(
+    servers: int,
+    rails: int = 8,
+    *,
+    leaf_servers: int | None = None,
+    spines: int = 0,
+    **wiring: Unpack[Wiring],
+) -> Fabric:
+    """Servers of ``rails`` ports, as machines with a network card for each GPU have them.
+
+    Port r of every server is on a leaf of rail r: r1l0, r1l1, ... for the first port. A leaf has
+    ``leaf_servers`` servers (default: all of them). Each leaf reaches all of the ``spines`` s0, s1,
+    ..., which join the rails. Without spines each rail is a network of its own (Wang and others,
+    "Rail-only", 2023), and has one leaf.
+    """
+    leaf_servers = servers if leaf_servers is None else leaf_servers
+    _at_least("rails", servers=(servers, 1), rails=(rails, 1), leaf_servers=(leaf_servers, 1))
+    _at_least("rails", spines=(spines, 0))
+    leaves = math.ceil(servers / leaf_servers)
+    if leaves > 1 and not spines:
+        raise FabricError(
+            f"rails: {servers} servers are on {leaves} leaves of a rail, which no spine joins: give"
+            f" spines, or leaf_servers={servers}"
+        )
+    build = _Builder(f"{servers} servers on {rails} rails", wiring)
+    names = [[f"r{rail}l{leaf}" for leaf in range(leaves)] for rail in range(1, rails + 1)]
+    width = max(servers, rails * leaves)
+    for rail, row in enumerate(names):
+        for leaf, name in enumerate(row):
+            place = (leaf * rails + rail + 0.5) * width / (rails * leaves)
+            build.switch(name, leaf_servers + spines, place, 1)
+    for server in range(servers):
+        place = (server + 0.5) * width / servers
+        build.server(place, 0, [row[server // leaf_servers] for row in names])
+    for spine in range(spines):
+        name = build.switch(f"s{spine}", rails * leaves, (spine + 0.5) * width / spines, 2)
+        for leaf_name in itertools.chain.from_iterable(names):
+            build.link(leaf_name, name)
+    return build.fabric
 
 
 def clos2(
