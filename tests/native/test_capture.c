@@ -259,6 +259,8 @@ static void test_refused_files(void)
 
     write_file("foreign", zeros, sizeof(zeros));
     CHECK_EQ(problem("foreign"), -EBADMSG);
+    write_file("empty", zeros, 0);
+    CHECK_EQ(vb_wrap_capture_file_renew("empty"), 0); /* nothing was in it that could be lost */
     free(contents("foreign", &size));
     CHECK_EQ(size, sizeof(zeros));
     vb_wrap_capture_file_begin(page);

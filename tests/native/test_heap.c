@@ -701,8 +701,29 @@ static void test_descriptors_leave_the_standard_streams_alone(void)
     wait_for(child);
 }
 
+/* The address space that a process may have is shared out; without a limit all is as wanted. */
+static void test_address_space_is_shared_out(void)
+{
+    const size_t wanted = (size_t)1 << 40;
+    struct rlimit before, space;
+
+    CHECK_EQ(getrlimit(RLIMIT_AS, &before), 0);
+    space = before;
+    if (before.rlim_cur == RLIM_INFINITY)
+        CHECK_EQ(vb_memory_heap_within_space(wanted, 4), wanted);
+    if (before.rlim_max < (rlim_t)1 << 46)
+        return;
+    space.rlim_cur = (rlim_t)1 << 46; /* more than a sanitizer has of its own */
+    CHECK_EQ(setrlimit(RLIMIT_AS, &space), 0);
+    CHECK_EQ(vb_memory_heap_within_space(wanted, 64), wanted);
+    CHECK_EQ(vb_memory_heap_within_space(wanted, 65), wanted / 2);
+    CHECK_EQ(vb_memory_heap_within_space(wanted, 256), wanted / 4);
+    CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
+}
+
 int main(void)
 {
+    RUN(test_address_space_is_shared_out);
     RUN(test_a_block_is_zeroed_aligned_and_known);
     RUN(test_every_alignment_up_to_the_largest);
     RUN(test_untouched_memory_costs_nothing_and_freed_memory_returns);

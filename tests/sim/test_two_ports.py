@@ -318,3 +318,15 @@ def test_p_keys_that_cannot_be_are_refused(given: Any, message: str) -> None:
 
     with pytest.raises(ValueError, match=message):
         sim.run({"h0": program}, rails(), pkeys=given)
+
+
+def test_keys_of_a_run_do_not_stay_with_the_world() -> None:
+    async def keys() -> list[int]:
+        with verbs.open_device() as ctx:
+            return [ctx.query_pkey(1, index) for index in range(3)]
+
+    routes = fabrics.route(fabrics.one_switch(2))
+    world = sim.World()
+    sim.build(world, routes)
+    for given, found in (({"h0": [0x8001, 0x7FFF]}, [0x8001, 0x7FFF, 0]), (None, [0xFFFF, 0, 0])):
+        assert sim.run({"h0": keys}, world, pkeys=given).returned["h0"] == found

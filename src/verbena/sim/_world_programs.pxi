@@ -36,6 +36,7 @@ cdef enum:
     READABLE_ROOM = 64
     ALONE = 16  # polls without a completion after which time passes, without an event loop
     LOOPED = 1000  # the same with an event loop (vb_sim_set_patience)
+    DEFAULT_PKEY = 0xffff  # full membership in the default partition
 
 cdef str READABLE = "readable"
 
@@ -142,7 +143,8 @@ cdef class Attachments:
             raise ValueError(f"hosts {hosts} are no ports: one stands there twice, or is beyond "
                              f"the {VB_SIM_LID_MOST} unicast LIDs of InfiniBand")
         _check(error, "an attachment")
-        for i, table in enumerate(pkeys):
+        for i in range(len(hosts)):  # those of an earlier run of this world do not count
+            table = pkeys[i] if i < len(pkeys) else [DEFAULT_PKEY]
             _fill_pkeys(made._attachment.port[i].pkeys, table)
         return made
 
