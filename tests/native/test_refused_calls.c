@@ -15,6 +15,7 @@
 
 #include "check.h"
 #include "end.h"
+#include "starved.h"
 
 enum call { THREAD, EPOLL, WATCH, EVENT, TIMER, SOCKET, BIND, LISTEN, CALLS, NONE = -1 };
 
@@ -125,11 +126,13 @@ static int refuse_each(enum call call)
 {
     const struct vb_host_config config = {.direct_only = true};
     int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task"), failures = 0;
+    long blocks;
 
     for (int n = 0, error = -1; error || left < 0; ++n) {
         struct vb_host *host;
 
         left = n;
+        blocks = starved_blocks();
         refused = call;
         error = vb_host_open(&config, &host);
         refused = NONE;
@@ -142,6 +145,7 @@ static int refuse_each(enum call call)
             vb_host_close(host);
         }
         CHECK(are_left(descriptors, threads));
+        CHECK_EQ(starved_blocks(), blocks);
     }
     return failures;
 }
