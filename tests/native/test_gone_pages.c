@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "end.h"
 #include "hca/gone.h"
 #include "loopback.h"
 #include "memory/heap.h"
@@ -335,6 +336,19 @@ static void regions_that_are_not_watched_keep_their_pages(void)
     close_all();
 }
 
+static void memory_of_the_shared_heap_keeps_its_pages(void)
+{
+    const struct vb_mr_shared *entry;
+    struct end end;
+
+    end_open(&end, (struct end_options){.in_heap = true});
+    CHECK(!vb_gone_mapping(&end.host->adapter, (uintptr_t)end.memory, END_BYTES, VB_MAPPING_LOST));
+    CHECK_EQ(vb_mr_check(&end.host->adapter.self, end.pd->number, end.mr->ibv.lkey,
+                         (uintptr_t)end.memory, END_BYTES, 0, &entry),
+             VB_CHECK_OK);
+    end_close(&end);
+}
+
 /* A forked child's mappings are its own. */
 static void a_childs_changes_take_nothing_away(void)
 {
@@ -517,6 +531,7 @@ int main(void)
     RUN(protecting_and_freeing_take_no_page_away);
     RUN(other_faults_of_a_request_come_first);
     RUN(regions_that_are_not_watched_keep_their_pages);
+    RUN(memory_of_the_shared_heap_keeps_its_pages);
     RUN(a_childs_changes_take_nothing_away);
     RUN(all_memory_may_go);
     RUN(who_unmaps_waits_for_requests_once);

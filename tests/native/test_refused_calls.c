@@ -6,7 +6,9 @@
  */
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -112,6 +114,20 @@ static int entries(const char *path)
     return count;
 }
 
+/* Of those that a fault of memory sends. */
+static uint64_t caught_signals(void)
+{
+    const uint64_t faults = 1ull << (SIGSEGV - 1) | 1ull << (SIGBUS - 1);
+    FILE *status = fopen("/proc/self/status", "re");
+    uint64_t mask = 0;
+    char line[256];
+
+    while (fgets(line, sizeof(line), status) && sscanf(line, "SigCgt: %" SCNx64, &mask) != 1)
+        ;
+    fclose(status);
+    return mask & faults;
+}
+
 /* The system removes a thread from its list a little after the thread was joined. */
 static bool are_left(int descriptors, int threads)
 {
@@ -126,6 +142,7 @@ static int refuse_each(enum call call)
 {
     const struct vb_host_config config = {.direct_only = true};
     int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task"), failures = 0;
+    uint64_t caught = caught_signals();
     long blocks;
 
     for (int n = 0, error = -1; error || left < 0; ++n) {
@@ -146,6 +163,7 @@ static int refuse_each(enum call call)
         }
         CHECK(are_left(descriptors, threads));
         CHECK_EQ(starved_blocks(), blocks);
+        CHECK_EQ(caught_signals(), caught); /* faults are the program's again */
     }
     return failures;
 }

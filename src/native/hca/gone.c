@@ -276,7 +276,6 @@ static bool gone_lose(struct change *change)
     gone_visit(change, gone_mark);
     vb_mr_changed(&change->adapter->self);
     gone_visit(change, gone_went);
-    gone_visit(change, unmark);
     return true;
 }
 
