@@ -11,6 +11,8 @@
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/timerfd.h>
 #include <unistd.h>
@@ -185,6 +187,64 @@ static void nothing_is_left_of_an_open_that_was_refused(void)
         }
 }
 
+/* ---- who may copy ---------------------------------------------------------------------------- */
+
+static const char *scope; /* what the file says; NULL: there is none */
+static int permissions;   /* asked for */
+
+int __real_open(const char *path, int flags, ...);
+int __wrap_open(const char *path, int flags, ...);
+int __real_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+int __wrap_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+
+int __wrap_open(const char *path, int flags, ...)
+{
+    int fd;
+
+    if (strcmp(path, "/proc/sys/kernel/yama/ptrace_scope") != 0)
+        return __real_open(path, flags); /* none of those creates a file */
+    if (!scope) {
+        errno = ENOENT;
+        return -1;
+    }
+    fd = memfd_create("scope", MFD_CLOEXEC);
+    CHECK_EQ(pwrite(fd, scope, strlen(scope), 0), strlen(scope));
+    return fd;
+}
+
+int __wrap_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+{
+    if (option == PR_SET_PTRACER) {
+        CHECK_EQ(a, PR_SET_PTRACER_ANY);
+        ++permissions;
+        return 0;
+    }
+    return __real_prctl(option, a, b, c, d);
+}
+
+/* Yama's scope 1 alone is one in which a process may let others in; 0 needs nothing. */
+static void others_are_let_in_where_they_would_be_kept_out(void)
+{
+    static const struct {
+        const char *scope;
+        int permissions;
+    } cases[] = {{NULL, 0}, {"", 0}, {"0\n", 0}, {"1\n", 1}, {"2\n", 0}, {"3\n", 0}};
+    const struct vb_host_config config = {.direct_only = true};
+    int descriptors = entries("/proc/self/fd");
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        struct vb_host *host;
+
+        scope = cases[i].scope;
+        permissions = 0;
+        CHECK_EQ(vb_host_open(&config, &host), 0);
+        vb_host_close(host);
+        CHECK_EQ(permissions, cases[i].permissions);
+        CHECK_EQ(entries("/proc/self/fd"), descriptors);
+    }
+    scope = NULL;
+}
+
 /* ---- a peer ---------------------------------------------------------------------------------- */
 
 static void knocks(int socket)
@@ -235,6 +295,7 @@ int main(int argc, char **argv)
         return 0;
     alarm(60);
     RUN(nothing_is_left_of_an_open_that_was_refused);
+    RUN(others_are_let_in_where_they_would_be_kept_out);
     RUN(a_peer_that_cannot_be_watched_is_refused);
     return 0;
 }
