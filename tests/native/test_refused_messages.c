@@ -244,12 +244,52 @@ static void so_many_channels_of_a_peer_are_kept(void)
     finish();
 }
 
+/* ---- the header of a peer's segment ---------------------------------------------------------- */
+
+/* Each table lies in the segment, which ends where the last one that fits does. */
+static void a_table_outside_the_segment_is_refused(void)
+{
+    static _Alignas(VB_LINE) uint8_t bytes[1 << 16]; /* the header, and what nothing leads to */
+    struct vb_segment_header *header = (struct vb_segment_header *)(void *)bytes;
+    const struct {
+        uint64_t *offset, length;
+    } tables[] = {
+        {&header->mr, sizeof(struct vb_mr_shared)},
+        {&header->qp, sizeof(struct vb_qp_shared) * VB_MAX_QP},
+        {&header->cq, sizeof(struct vb_cq_shared) * VB_MAX_CQ},
+        {&header->srq, sizeof(struct vb_srq_shared) * VB_MAX_SRQ},
+        {&header->evidence, sizeof(struct vb_evidence) * VB_EVIDENCE_RECORDS},
+        {&header->group, sizeof(struct vb_group_shared) * VB_MAX_GROUPS},
+    };
+    struct vb_view view;
+
+    header->magic = VB_SEGMENT_MAGIC;
+    header->version = VB_LAYOUT_VERSION;
+    header->header_size = sizeof(*header);
+    header->mr_entries = 1;
+    CHECK_EQ(vb_view_open(&view, bytes, segment_bytes, 0), 0);
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); ++i) {
+        uint64_t last = (segment_bytes - tables[i].length) & -(uint64_t)VB_LINE;
+        const uint64_t wrong[] = {last + VB_LINE, last - 8, segment_bytes, segment_bytes + VB_LINE,
+                                  -(uint64_t)VB_LINE};
+
+        *tables[i].offset = last;
+        CHECK_EQ(vb_view_open(&view, bytes, segment_bytes, 0), 0);
+        for (size_t j = 0; j < sizeof(wrong) / sizeof(wrong[0]); ++j) {
+            *tables[i].offset = wrong[j];
+            CHECK_EQ(vb_view_open(&view, bytes, segment_bytes, 0), -EPROTO);
+        }
+        *tables[i].offset = 0;
+    }
+}
+
 int main(void)
 {
     alarm(100);
     RUN(strangers_are_told_their_counters_at_most);
     RUN(a_peer_goes_with_its_last_connection);
     RUN(numbers_of_no_object_are_passed_over);
+    RUN(a_table_outside_the_segment_is_refused);
     RUN(so_many_channels_of_a_peer_are_kept);
     return 0;
 }
