@@ -47,8 +47,36 @@ static void a_connection_that_cannot_be_made_leaves_nothing(bool adapts, int all
     fabric_close(&fabric);
 }
 
+/* Another path that cannot be had leaves the connection on the one that it has. */
+static void a_path_that_cannot_be_changed_stays(void)
+{
+    static struct fabric fabric;
+    struct vb_qp *qp[2];
+    struct vb_path path;
+    struct vb_cwnd *before;
+
+    fabric_open(&fabric, (struct fabric_options){.seed = 1, .engine = {.adapts = true}});
+    fabric_pair(&fabric, fabric_defaults(), qp);
+    before = qp[0]->endpoint->share->cwnd;
+    path = qp[0]->endpoint->path;
+    path.dgid[15] = (uint8_t)(path.dgid[15] + 7);
+    path.hop_limit = (uint8_t)(path.hop_limit + 1);
+    starved_after(0);
+    CHECK_EQ(vb_engine_connect(fabric.side[0].engine, qp[0], &path), -ENOMEM);
+    CHECK(starved_end());
+    CHECK(qp[0]->endpoint->share->cwnd == before);
+    CHECK(memcmp(&qp[0]->endpoint->path, &path, sizeof(path)) != 0);
+    path.mtu = (uint16_t)(path.mtu / 2); /* which stays, too */
+    CHECK_EQ(vb_engine_connect(fabric.side[0].engine, qp[0], &path), 0);
+    CHECK(qp[0]->endpoint->share->cwnd != before);
+    path.mtu = (uint16_t)(path.mtu * 2);
+    CHECK_EQ(memcmp(&qp[0]->endpoint->path, &path, sizeof(path)), 0);
+    fabric_close(&fabric);
+}
+
 int main(void)
 {
+    a_path_that_cannot_be_changed_stays();
     /* The endpoint, its replies and room for timers; the window that peers share. */
     a_connection_that_cannot_be_made_leaves_nothing(false, 3);
     a_connection_that_cannot_be_made_leaves_nothing(true, 4);

@@ -209,6 +209,32 @@ static void a_way_that_becomes_slow_is_learnt(void)
     fabric_close(&fabric);
 }
 
+/* A round trip is measured with one packet at a time; if its connection goes meanwhile, with the
+ * next one. */
+static void a_connection_that_goes_leaves_the_measuring_to_others(void)
+{
+    struct qp_options options = fabric_defaults();
+    struct vb_qp *other[2];
+
+    open_with(14);
+    fabric_pair(&fabric, options, other);
+    CHECK(other[0]->endpoint->share->cwnd == cwnd());
+    write_one();
+    while (!cwnd()->timed)
+        CHECK(fabric_step(&fabric));
+    CHECK(cwnd()->timed == qp[0]->endpoint);
+    fabric_set_state(qp[0], IBV_QPS_RESET);
+    qp[0] = other[0];
+    qp[1] = other[1];
+    CHECK(!cwnd()->timed && !cwnd()->round_trip);
+    for (int i = 0; i < 4; ++i) {
+        write_one();
+        expect_one();
+    }
+    CHECK(cwnd()->round_trip >= 2 * fabric.options.latency);
+    fabric_close(&fabric);
+}
+
 int main(void)
 {
     RUN(a_needless_one_makes_the_next_later);
@@ -216,5 +242,6 @@ int main(void)
     RUN(every_outage_is_soon_over);
     RUN(the_first_outages_too);
     RUN(a_way_that_becomes_slow_is_learnt);
+    RUN(a_connection_that_goes_leaves_the_measuring_to_others);
     return 0;
 }

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "fabric.h"
+#include "memory/heap.h"
 #include "starved.h"
 
 enum { SOME = 1000, MANY = 1 << 20 };
@@ -267,6 +268,33 @@ static void without_memory_the_window_stays(void)
     vb_keys_free(&keys);
 }
 
+/* A receive request that was looked at in one process's epoch is of no other process's: they are
+ * far from each other, and none is 0, which stands for a request that was not looked at. */
+static void the_epochs_of_adapters_are_apart(void)
+{
+    static const uint32_t instances[] = {1, 2, 3, 1u << 16, 1u << 31, (1u << 31) + 1, UINT32_MAX};
+    enum { COUNT = sizeof(instances) / sizeof(instances[0]) };
+    uint64_t epochs[COUNT];
+
+    for (int i = 0; i < COUNT; ++i) {
+        static struct hand_port port;
+        static struct vb_adapter adapter;
+        struct vb_heap *segment;
+
+        CHECK_EQ(vb_memory_heap_create(4ull << 30, &segment), 0);
+        CHECK_EQ(vb_adapter_create(segment, NULL, &port.port, instances[i], 7, &adapter), 0);
+        epochs[i] = vb_mr_epoch(&adapter.self);
+        CHECK(epochs[i] != 0);
+        for (int j = 0; j < i; ++j) {
+            uint64_t apart = epochs[i] > epochs[j] ? epochs[i] - epochs[j] : epochs[j] - epochs[i];
+
+            CHECK(apart >= 1ull << 32);
+        }
+        vb_adapter_destroy(&adapter);
+        vb_memory_heap_destroy(segment);
+    }
+}
+
 int main(void)
 {
     RUN(the_generator_is_siphash);
@@ -279,5 +307,6 @@ int main(void)
     RUN(half_of_a_small_table_is_given_out);
     RUN(without_memory_the_window_stays);
     RUN(a_million_registrations);
+    RUN(the_epochs_of_adapters_are_apart);
     return 0;
 }

@@ -256,6 +256,38 @@ static void peers_and_their_ends_are_described(void)
     peers_are_described(VB_WAY_BOUNCE);
 }
 
+/* What is said of a request without a peer has nothing of the peer that the QP had before. */
+static void an_earlier_peer_is_not_told_of(void)
+{
+    struct vb_evidence seen;
+    struct vb_qp *qp[2];
+    struct ibv_wc wc;
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    for (int i = 0; i < 2; ++i)
+        qp[i] = end_add_qp(&end);
+    end_ready(qp[0], qp[1]);
+    end_ready(qp[1], qp[0]);
+    end.peer = (struct end_card){qp[1]->number, end.mr->ibv.rkey, (uintptr_t)end.memory};
+    finish(&end, qp[0], IBV_WR_RDMA_WRITE, 64);
+    end_post_recv(&end, qp[1], 1);
+    end.peer.rkey += 1;
+    for (int life = 0; life < 2; ++life) {
+        CHECK_EQ(end_post(&end, qp[0], IBV_WR_RDMA_WRITE, 64), 0);
+        do
+            wc = end_wait(end.cq, 20);
+        while (wc.qp_num != qp[0]->number); /* the other one's receive request is flushed */
+        CHECK_EQ(wc.status, life ? IBV_WC_RETRY_EXC_ERR : IBV_WC_REM_ACCESS_ERR);
+        CHECK(vb_evidence_get(&end.host->adapter.self, wc.vendor_err, &seen));
+        CHECK_EQ(seen.rq_room, life ? 0 : END_DEPTH);
+        CHECK_EQ(seen.rq_used, !life);
+        vb_qp_reset(qp[0]);
+        end_ready(qp[0], &(struct vb_qp){.number = qp[0]->number ^ 0xfff000}); /* nobody's */
+    }
+    end_close(&end);
+}
+
 int main(int argc, char **argv)
 {
     static const struct end_play plays[] = {
@@ -268,6 +300,7 @@ int main(int argc, char **argv)
     alarm(60); /* a hang is a failure */
     RUN(queue_pairs_that_are_gone_stay_counted);
     RUN(processes_are_asked_for_their_counters);
+    RUN(an_earlier_peer_is_not_told_of);
     RUN(peers_and_their_ends_are_described);
     return 0;
 }

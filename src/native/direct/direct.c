@@ -220,7 +220,6 @@ static void close_locks(struct vb_direct *direct)
 
 static void direct_forget(struct vb_direct *direct)
 {
-    direct->adapter->direct = NULL;
     vb_memory_guard_stop();
     close_locks(direct);
     free(direct);

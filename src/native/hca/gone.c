@@ -146,12 +146,10 @@ void vb_gone_leave(struct vb_mr *mr)
 void vb_gone_forget(struct vb_mr *mr)
 {
     struct vb_adapter *adapter = mr->pd->context->adapter;
-    struct vb_mr_shared *entry = gone_entry_of(mr);
+    const struct vb_mr_shared *entry = gone_entry_of(mr);
 
-    if (!entry->in_heap && entry->heap_offset) {
+    if (!entry->in_heap && entry->heap_offset)
         vb_memory_heap_free(adapter->segment, adapter->self.base + entry->heap_offset);
-        entry->heap_offset = 0;
-    }
 }
 
 /* ---- what happens to them ---- */
@@ -278,7 +276,6 @@ static bool gone_lose(struct change *change)
     gone_visit(change, gone_mark);
     vb_mr_changed(&change->adapter->self);
     gone_visit(change, gone_went);
-    gone_visit(change, unmark);
     return true;
 }
 
