@@ -165,7 +165,7 @@ static void with_packets(void)
 /* Each new set of rules sends what the last one held, without a poll. */
 static void what_is_held_leaves(void)
 {
-    const struct timespec pause = {.tv_nsec = 10000000};
+    const struct timespec pause = {.tv_nsec = 50000000};
     uint8_t *to = pair.memory + 64;
 
     pair_open(&pair);
@@ -175,9 +175,10 @@ static void what_is_held_leaves(void)
         pair.memory[0] = round;
         post_write();
         CHECK(!completes_within(100));
+        nanosleep(&pause, NULL); /* the port's thread has gone to sleep */
         CHECK(*to != round);
         CHECK_EQ(set(round == 1 ? NONE : FAR_OFF), 0);
-        for (int i = 0; i < 2000 && *(volatile uint8_t *)to != round; ++i)
+        for (int i = 0; i < 400 && *(volatile uint8_t *)to != round; ++i)
             nanosleep(&pause, NULL);
         CHECK_EQ(*to, round);
         CHECK(completes_within(10000));
