@@ -658,37 +658,98 @@ static void test_no_descriptor_left_is_an_error(void)
 
 // ---- descriptors ------------------------------------------------------------------------------
 
-/* In a child without standard streams, whose numbers come first; it cannot print. */
-static void without_streams(void)
+/* Only these numbers are in use from now on, each by /dev/null, and none but those below `limit`
+ * can be; -1 ends the list. */
+static void have_open(const int *numbers, rlim_t limit)
 {
-    const struct rlimit none_beyond = {4, 4};
+    const struct rlimit rest = {limit, 64};
+
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &(struct rlimit){64, 64}), 0);
+    for (int fd = 0; fd < 64; fd++)
+        close(fd);
+    for (int fd = 0; fd < (int)limit; fd++)
+        CHECK_EQ(open("/dev/null", O_RDONLY), fd);
+    for (int fd = 0; fd < (int)limit; fd++) {
+        if (*numbers == fd)
+            numbers++;
+        else
+            close(fd);
+    }
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &rest), 0);
+}
+
+static unsigned open_numbers(void)
+{
+    unsigned numbers = 0;
+
+    for (int fd = 0; fd < 16; fd++)
+        numbers |= fcntl(fd, F_GETFD) >= 0 ? 1u << fd : 0;
+    return numbers;
+}
+
+/* Those of the standard streams move to the first free number from 3 on, others stay. */
+static void raise_each(void)
+{
+    static const int all[] = {0, 1, 2, 3, 5, -1}, streams[] = {0, 1, 2, -1};
+    static const int full[] = {0, 1, 2, 3, -1};
+
+    CHECK_EQ(vb_memory_descriptor_raise(-1), -1);
+    for (int fd = 0; fd < 6; fd++) {
+        have_open(all, 16);
+        if (fd == 4)
+            continue;
+        CHECK_EQ(vb_memory_descriptor_raise(fd), fd < 3 ? 4 : fd);
+        CHECK_EQ(open_numbers(), fd < 3 ? (0x2fu & ~(1u << fd)) | 0x10 : 0x2f);
+        CHECK_EQ(fcntl(4, F_GETFD), fd < 3 ? FD_CLOEXEC : -1);
+        have_open(streams, 16);
+        CHECK_EQ(vb_memory_descriptor_raise(fd), fd < 3 ? 3 : fd);
+        have_open(full, 4);
+        errno = 0;
+        CHECK_EQ(vb_memory_descriptor_raise(fd), fd < 3 ? -1 : fd);
+        CHECK_EQ(errno, fd < 3 ? EMFILE : 0);
+        CHECK_EQ(open_numbers(), fd < 3 ? 0xfu & ~(1u << fd) : 0xf);
+    }
+}
+
+/* In a child without standard streams, whose numbers come first; it cannot print. */
+static void make_pipes(void)
+{
+    static const struct {
+        int open[5];
+        rlim_t limit;
+        int error;
+        unsigned after;
+    } cases[] = {
+        {{-1}, 16, 0, 0x18},                 /* 0 and 1, which move to 3 and 4 */
+        {{0, 2, -1}, 16, 0, 0x1d},           /* 1 and 3: only the first one moves */
+        {{0, 1, 2, -1}, 16, 0, 0x1f},        /* neither does */
+        {{-1}, 5, 0, 0x18},                  /* 3 and 4 are the last numbers */
+        {{-1}, 4, -EMFILE, 0},               /* 3 is the last, for the first one alone */
+        {{3, -1}, 4, -EMFILE, 8},            /* for neither */
+        {{1, 2, -1}, 4, -EMFILE, 6},         /* the second one has it, and the first cannot move */
+        {{0, 1, 2, -1}, 4, -EMFILE, 7},      /* one end alone */
+        {{0, 1, 2, 3, -1}, 4, -EMFILE, 0xf}, /* none */
+    };
     int ends[2];
     char byte = 0;
 
-    for (int fd = 0; fd < 64; fd++)
-        close(fd);
-    CHECK_EQ(vb_memory_descriptor_raise(-1), -1);
-    CHECK_EQ(vb_memory_descriptor_pipe(ends), 0);
-    for (int i = 0; i < 2; i++) {
-        CHECK(ends[i] > STDERR_FILENO);
-        CHECK_EQ(fcntl(ends[i], F_GETFD), FD_CLOEXEC);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++) {
+        have_open(cases[i].open, cases[i].limit);
+        CHECK_EQ(vb_memory_descriptor_pipe(ends), cases[i].error);
+        CHECK_EQ(open_numbers(), cases[i].after);
+        if (cases[i].error)
+            continue;
+        CHECK(fcntl(ends[0], F_GETFD) == FD_CLOEXEC && fcntl(ends[1], F_GETFD) == FD_CLOEXEC);
+        CHECK(ends[0] > STDERR_FILENO && ends[1] > STDERR_FILENO);
+        CHECK_EQ(write(ends[1], "x", 1), 1);
+        CHECK(read(ends[0], &byte, 1) == 1 && byte == 'x');
     }
-    CHECK_EQ(write(ends[1], "x", 1), 1);
-    CHECK(read(ends[0], &byte, 1) == 1 && byte == 'x');
-    CHECK_EQ(dup(ends[0]), 0); /* the streams' numbers are free */
-    CHECK_EQ(vb_memory_descriptor_raise(0), 5);
-    CHECK_EQ(vb_memory_descriptor_raise(ends[0]), ends[0]);
-    for (int fd = 0; fd < 64; fd++)
-        close(fd);
-    for (int fd = 0; fd < 4; fd++)
-        CHECK_EQ(open("/dev/null", O_RDONLY), fd);
-    for (int fd = 0; fd < 3; fd++)
-        close(fd);
-    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none_beyond), 0);
-    CHECK_EQ(vb_memory_descriptor_pipe(ends), -EMFILE);
-    CHECK_EQ(open("/dev/null", O_RDONLY), 0);
-    CHECK(vb_memory_descriptor_raise(0) < 0 && errno == EMFILE);
-    CHECK_EQ(open("/dev/null", O_RDONLY), 0);
+}
+
+static void without_streams(void)
+{
+    raise_each();
+    make_pipes();
     _exit(0);
 }
 

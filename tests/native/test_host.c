@@ -393,6 +393,32 @@ static void a_carrier_is_quiet_while_nobody_works_in_it(void)
     }
 }
 
+/* Who arms a CQ may sleep: it counts as one that does not poll, and the thread receives. */
+static void who_arms_a_queue_leaves_packets_to_the_thread(void)
+{
+    struct vb_host_config config = {.packets_only = true};
+    struct vb_roce_polling *polling;
+    struct station station;
+    struct station_card cards[2];
+    struct vb_qp *pair[2];
+    struct ibv_wc wc;
+
+    open_pair(&station, &config, pair, cards);
+    polling = &station.host->roce->polling;
+    for (int polls = 0; polls < 100; ++polls)
+        CHECK_EQ(vb_cq_poll(station.cq, 1, &wc), 0);
+    CHECK(polling->polls - polling->armed_at >= 100);
+    atomic_store(&polling->unwatched, true);
+    vb_cq_arm(station.cq, false);
+    CHECK_EQ(polling->armed_at, polling->polls);
+    CHECK(!atomic_load(&polling->unwatched));
+    station_close(&station);
+    config = (struct vb_host_config){.direct_only = true}; /* there is none */
+    open_pair(&station, &config, pair, cards);
+    vb_cq_arm(station.cq, false);
+    station_close(&station);
+}
+
 /* ---- without memory ---------------------------------------------------------------------------
  */
 
@@ -459,6 +485,7 @@ int main(void)
     RUN(each_listener_is_told_once_of_what_goes_directly);
     RUN(the_receives_of_a_failed_connection_are_flushed);
     RUN(a_carrier_is_quiet_while_nobody_works_in_it);
+    RUN(who_arms_a_queue_leaves_packets_to_the_thread);
     RUN(nothing_is_left_of_a_device_without_memory);
     return 0;
 }

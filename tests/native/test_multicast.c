@@ -390,8 +390,11 @@ static void a_group_is_joined_on_interfaces_that_come_later(void)
     qp = station_qp(&station, IBV_QPT_UD);
     ready(&station, qp);
     CHECK_EQ(vb_multicast_attach(qp, group), 0);
-    CHECK(network_run("ip link add vc type veth peer name vd && ip link set vc up && "
-                      "ip link set vd up && ip addr add 10.6.0.1/24 dev vc"));
+    CHECK(network_run("ip link add vc type veth peer name vd && ip link set vc addrgenmode none && "
+                      "ip link set vd addrgenmode none && ip link set vc up && "
+                      "ip link set vd up"));
+    usleep(100000); /* what the kernel tells of the links is over: the address alone is news */
+    CHECK(network_run("ip addr add 10.6.0.1/24 dev vc"));
     while (vb_port_addresses_find(station.host->adapter.ports[0].addresses, address) < 0)
         CHECK(vb_roce_now() < end);
     station_post_recv(&station, qp, 8192, 4096);

@@ -115,8 +115,10 @@ static void test_news_that_is_lost(void)
     CHECK(network_run("for i in $(seq 1 100); do echo addr add 10.6.0.$i/24 dev va; done | "
                       "ip -batch -"));
     CHECK_EQ(poll(&news, 1, 10000), 1);
-    CHECK(vb_port_addresses_update(table) & VB_GIDS_CHANGED);
+    CHECK_EQ(vb_port_addresses_update(table), VB_GIDS_CHANGED);
+    CHECK_EQ(poll(&news, 1, 0), 0); /* all of it is read */
     CHECK(index_of("10.6.0.1") > 2 && index_of("10.6.0.100") > 2);
+    CHECK_EQ(vb_port_addresses_update(table), 0);
     CHECK(network_run("ip addr flush to 10.6.0.0/24 dev va"));
     CHECK_EQ(setsockopt(news.fd, SOL_SOCKET, SO_RCVBUF, &(int){1 << 16}, sizeof(int)), 0);
     CHECK_EQ(changes_with(VB_GIDS_CHANGED), VB_GIDS_CHANGED);
@@ -184,6 +186,8 @@ static void test_port_state(void)
     int loopback = index_of("127.0.0.1");
 
     CHECK(vb_port_addresses_active(table));
+    CHECK(network_run("ip addr add 10.2.0.1/24 dev va"));
+    CHECK_EQ(changes_with(VB_GIDS_CHANGED), VB_GIDS_CHANGED);
     CHECK(network_run("ip link set vb down"));
     CHECK(changes_with(VB_PORT_WENT_DOWN) & VB_PORT_WENT_DOWN);
     CHECK(!vb_port_addresses_active(table));
@@ -251,7 +255,6 @@ static void test_the_order_of_a_table(void)
     struct vb_gid nothing[2] = {vb_port_gid_infiniband(3), vb_port_gid_infiniband(3)}, all[5];
 
     CHECK(network_run("ip link add wa type veth peer name wb && "
-                      "ip link set wa addrgenmode none && ip link set wb addrgenmode none && "
                       "ip link set wa up && ip link set wb up && ip addr add 10.9.0.2/24 dev wa && "
                       "ip addr add 10.9.0.1/32 dev wa label wa:x && "
                       "ip addr add fd09::1/64 dev wa nodad && ip addr add 10.8.0.1/24 dev wb && "
@@ -315,10 +318,14 @@ static void test_an_active_port(void)
     CHECK(vb_port_is_active(NULL));
 }
 
+/*
+ * The kernel gives no interface a link-local address of its own, here and when an MTU of 1280 or
+ * more brings IPv6 back: it would be news a second later, when no other host has answered for it.
+ */
 static void make_veth(void)
 {
-    CHECK(network_run("ip link add va type veth peer name vb && "
-                      "ip link set va addrgenmode none && ip link set vb addrgenmode none && "
+    CHECK(network_run("echo 1 > /proc/sys/net/ipv6/conf/default/addr_gen_mode && "
+                      "ip link add va type veth peer name vb && "
                       "ip link set vb up && ip link set va up"));
 }
 
@@ -350,11 +357,11 @@ static void test_loopbacks_mtu(void)
     CHECK(network_run("ip addr add 127.9.0.2/32 dev lo"));
     CHECK_EQ(vb_port_addresses_open(NULL, 1, &all), 0);
     CHECK(network_run("ip addr add 10.6.1.1/24 dev va"));
-    CHECK(vb_port_addresses_update(all) & VB_GIDS_CHANGED);
+    CHECK_EQ(vb_port_addresses_update(all), VB_GIDS_CHANGED);
     CHECK_EQ(vb_port_addresses_port_mtu(all), 1024);
     CHECK(network_run("ip addr del 127.9.0.2/32 dev lo && ip link set lo mtu 1300 && "
                       "ip link set va mtu 300"));
-    CHECK(vb_port_addresses_update(all) & VB_GIDS_CHANGED);
+    CHECK_EQ(vb_port_addresses_update(all), VB_GIDS_CHANGED);
     CHECK_EQ(vb_port_addresses_port_mtu(all), 1024);
     CHECK(network_run("ip addr del 10.6.1.1/24 dev va && ip link set lo mtu 65536 && "
                       "ip link set va mtu 1500"));

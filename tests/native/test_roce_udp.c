@@ -12,6 +12,7 @@
 #include "network.h"
 #include "port/address.h"
 #include "roce/udp.h"
+#include "roce/udp_state.h"
 
 enum { QP = 0x123456, SENDER = 0x654321, PATIENCE_MS = 10000 };
 
@@ -325,9 +326,65 @@ static void test_drops(void)
         expect(i, payload, 1024);
     expect_nothing();
     /* None of that was the fault of batches. */
+    CHECK(!vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GSO));
     many_arrive("10.1.0.1");
     CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 7);
     vb_roce_udp_close(udp);
+}
+
+static void expect_counters(uint64_t calls, uint64_t sent, uint64_t split)
+{
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SENT_CALLS), calls);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SENT), sent);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SPLIT), split);
+}
+
+/* Packets of these lengths leave from the path's port. */
+static void send_lengths(const struct vb_path *path, const uint32_t *lengths, uint32_t count)
+{
+    for (uint32_t i = 0; i < count; ++i) {
+        struct vb_packet packet = packet_on(path, i, payload + i, lengths[i]);
+
+        stage(&packet);
+    }
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
+    for (uint32_t i = 0; i < count; ++i)
+        expect(i, payload + i, lengths[i]);
+    expect_nothing();
+}
+
+/*
+ * Linux refuses batches of a socket that sends no checksums, as older kernels refuse them on an
+ * interface that computes none. The packets are then sent one by one, and no batch is made again.
+ */
+static void refused_batches(const char *address)
+{
+    static const uint32_t lengths[] = {64, 64, 64, 64, 8};
+    struct vb_path path;
+
+    open_without(0);
+    path = path_to(address, address);
+    send_lengths(&path, lengths, 5);
+    expect_counters(1, 5, 0);
+    CHECK_EQ(setsockopt(vb_roce_udp_sender(udp, path.source_port).fd, SOL_SOCKET, SO_NO_CHECK,
+                        &(int){1}, sizeof(int)),
+             0);
+    send_lengths(&path, lengths, 1);
+    expect_counters(2, 6, 0);
+    CHECK(!vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GSO));
+    send_lengths(&path, lengths, 5);
+    expect_counters(2 + 6, 11, 1);
+    CHECK(vb_roce_udp_lacks(udp, VB_UDP_WITHOUT_GSO));
+    send_lengths(&path, lengths, 5);
+    expect_counters(8 + 1, 16, 1); /* in one sendmmsg */
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_NO_ROUTE), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    vb_roce_udp_close(udp);
+}
+
+static void test_refused_batches(void)
+{
+    refused_batches("10.1.0.1");
 }
 
 /* Memory that is gone fails its own packet alone. */
@@ -601,6 +658,7 @@ int main(void)
     RUN(test_taken_source_port);
     RUN(test_without_lanes);
     RUN(test_drops);
+    RUN(test_refused_batches);
     RUN(test_fault);
     RUN(test_copy);
     RUN(test_alone);

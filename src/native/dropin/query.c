@@ -124,8 +124,6 @@ int vb_dropin_query_rt_values(struct ibv_context *context, struct ibv_values_ex 
         return vb_dropin_failed(context, "ibv_query_rt_values", -VB_ERROR_FORKED);
     if (values->comp_mask & ~(uint32_t)IBV_VALUES_MASK_RAW_CLOCK)
         return EINVAL;
-    if (!core->adapter->calls->now)
-        return EOPNOTSUPP;
     if (values->comp_mask & IBV_VALUES_MASK_RAW_CLOCK)
         values->raw_clock =
             (struct timespec){.tv_nsec = (long)core->adapter->calls->now(core->adapter)};
@@ -267,7 +265,7 @@ static int minus_one(int error)
 VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int index,
                             union ibv_gid *gid)
 {
-    struct vb_gid found = {0};
+    struct vb_gid found;
     int error = query_find_gid(context, port_num, (uint32_t)index, &found);
 
     if (error && error != ENODATA)
@@ -282,7 +280,7 @@ VB_EXPORT int ibv_query_gid(struct ibv_context *context, uint8_t port_num, int i
 int vb_dropin_query_gid_type(struct ibv_context *context, uint8_t port_num, unsigned int index,
                              unsigned int *type)
 {
-    struct vb_gid found = {0};
+    struct vb_gid found;
     int error = query_find_gid(context, port_num, index, &found);
 
     if (error) {

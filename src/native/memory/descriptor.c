@@ -8,14 +8,12 @@
 
 int vb_memory_descriptor_raise(int fd)
 {
-    int raised, error;
+    int raised;
 
     if (fd < 0 || fd > STDERR_FILENO)
         return fd;
     raised = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    error = errno;
-    close(fd);
-    errno = error;
+    close(fd); /* of an open descriptor: errno stays */
     return raised;
 }
 
@@ -26,12 +24,13 @@ int vb_memory_descriptor_pipe(int ends[2])
     if (pipe2(ends, O_CLOEXEC))
         return -errno;
     ends[0] = vb_memory_descriptor_raise(ends[0]);
-    error = ends[0] < 0 ? -errno : 0;
+    error = ends[0] == -1 ? -errno : 0;
     ends[1] = vb_memory_descriptor_raise(ends[1]);
-    if (ends[1] < 0 && !error)
+    if (ends[1] == -1 && !error)
         error = -errno;
-    for (int i = 0; i < 2 && error; ++i)
-        if (ends[i] >= 0)
-            close(ends[i]);
+    if (error) { /* one of them is -1 */
+        close(ends[0]);
+        close(ends[1]);
+    }
     return error;
 }

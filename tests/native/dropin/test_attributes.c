@@ -186,6 +186,8 @@ static void completion_queues(void)
         {4, last + 1, 0, 0, 0, NULL, EINVAL},
         {4, 0x80000000u, 0, 0, 0, NULL, EINVAL},
         {0x80000000u, 0, 0, 0, 0, NULL, EINVAL},
+        {0xffffffffu, 0, 0, 0, 0, NULL, EINVAL},
+        {0, 0, 0, 0, IBV_WC_EX_WITH_COMPLETION_TIMESTAMP, NULL, EINVAL},
         {4, 0, 0, 0, IBV_WC_EX_WITH_CVLAN, NULL, EOPNOTSUPP},
         {4, 0, 1 << 4, 0, 0, NULL, EOPNOTSUPP},
         {4, 0, IBV_CQ_INIT_ATTR_MASK_FLAGS, IBV_CREATE_CQ_ATTR_SINGLE_THREADED, 0, NULL, 0},

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /* ibv_start_poll, ibv_next_poll, ibv_end_poll and the readers. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <unistd.h>
+
 #include "pair.h"
 
 static struct pair pair;
@@ -85,6 +89,46 @@ static void an_error_carries_its_evidence(void)
     ibv_end_poll(pair.cq);
 }
 
+static _Atomic int begun; /* the other thread's polls */
+
+static void *poll_twice(void *argument)
+{
+    (void)argument;
+    CHECK_EQ(start(), ENOENT);
+    begun = 1;
+    while (begun == 1) /* until the main thread has the CQ */
+        usleep(100);
+    CHECK_EQ(start(), 0);
+    begun = 3;
+    CHECK_EQ(pair.cq->wr_id, 6);
+    ibv_end_poll(pair.cq);
+    return NULL;
+}
+
+/* From start_poll, if it finds a completion, to end_poll. */
+static void the_cq_belongs_to_one_thread_at_a_time(void)
+{
+    pthread_t thread;
+
+    CHECK_EQ(start(), ENOENT); /* after which any other thread may poll */
+    CHECK_EQ(pthread_create(&thread, NULL, poll_twice, NULL), 0);
+    while (!begun)
+        usleep(100);
+    for (uint64_t wr_id = 4; wr_id <= 6; ++wr_id)
+        post_write(wr_id, pair.mr->rkey);
+    CHECK_EQ(start(), 0);
+    begun = 2;
+    usleep(50000);
+    CHECK(begun == 2 && pair.cq->wr_id == 4);
+    CHECK_EQ(ibv_next_poll(pair.cq), 0);
+    usleep(10000);
+    CHECK(begun == 2 && pair.cq->wr_id == 5);
+    ibv_end_poll(pair.cq);
+    CHECK_EQ(pthread_join(thread, NULL), 0);
+    CHECK_EQ(begun, 3);
+    CHECK_EQ(start(), ENOENT);
+}
+
 static void what_is_not_offered_is_refused_at_creation(void)
 {
     struct ibv_cq_init_attr_ex attr = {.cqe = 1, .wc_flags = IBV_WC_EX_WITH_FLOW_TAG};
@@ -99,12 +143,14 @@ static void what_is_not_offered_is_refused_at_creation(void)
 
 int main(void)
 {
+    alarm(60);
     pair_open(&pair);
     RUN(empty_is_enoent);
     RUN(unknown_attributes_are_refused);
     RUN(completions_come_one_after_the_other);
     RUN(a_receive_is_read_in_full);
     RUN(an_error_carries_its_evidence);
+    RUN(the_cq_belongs_to_one_thread_at_a_time);
     RUN(what_is_not_offered_is_refused_at_creation);
     pair_close(&pair);
     return 0;

@@ -2,6 +2,7 @@
 /* Queries, with the struct sizes of older and newer callers, and their errors. */
 #include <infiniband/verbs.h>
 
+#include "dropin/verbena.h"
 #include "pair.h"
 
 static struct ibv_context *context;
@@ -59,10 +60,13 @@ static void other_ports_are_refused(void)
 {
     struct ibv_port_attr attr;
     union ibv_gid gid;
+    char why[256];
     __be16 pkey;
 
     CHECK_EQ(ibv_query_port(context, 0, &attr), EINVAL);
     CHECK_EQ(ibv_query_port(context, 2, &attr), EINVAL);
+    CHECK(verbena_why(context, EINVAL, why, sizeof(why)) > 0);
+    CHECK_EQ(strcmp(why, "ports count from 1 and the device has one: 2 is none"), 0);
     CHECK_EQ(ibv_query_gid(context, 2, 0, &gid), -1);
     CHECK_EQ(ibv_query_pkey(context, 2, 0, &pkey), -1);
 }

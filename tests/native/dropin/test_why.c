@@ -273,6 +273,44 @@ static void test_completions(void)
     CHECK(strstr(text, "what failed first: rkey 0x5eed"));
 }
 
+/* What ibv_start_poll and ibv_next_poll find is told of like that: the request that failed and the
+ * one behind it. */
+static void test_completions_one_by_one(void)
+{
+    struct ibv_qp_attr reset = {.qp_state = IBV_QPS_RESET};
+    struct ibv_sge sge = pair_sge(&pair);
+    struct ibv_send_wr last = pair_write(&pair, &sge), first = last, *bad;
+    struct ibv_poll_cq_attr attr = {0};
+    struct ibv_wc wc;
+    const char *text;
+    int got;
+
+    while (ibv_poll_cq(pair.qp[0]->send_cq, 1, &wc) > 0)
+        ;
+    for (int i = 0; i < 2; ++i) {
+        CHECK_EQ(ibv_modify_qp(pair.qp[i], &reset, IBV_QP_STATE), 0);
+        pair_connect(&pair, pair.qp[i], pair.qp[1 - i]->qp_num);
+    }
+    show_the_rest();
+    first.wr_id = 78;
+    first.wr.rdma.rkey = 0x5eed;
+    first.next = &last;
+    CHECK_EQ(ibv_post_send(pair.qp[0], &first, &bad), 0);
+    while ((got = ibv_start_poll(pair.cq, &attr)) == ENOENT)
+        ;
+    CHECK_EQ(got, 0);
+    text = heard();
+    CHECK_EQ(lines_in(text), 1);
+    CHECK(strstr(text, "wr_id 0x4e: remote access error: rkey 0x5eed names no memory region"));
+    while ((got = ibv_next_poll(pair.cq)) == ENOENT)
+        ;
+    CHECK(got == 0 && pair.cq->status == IBV_WC_WR_FLUSH_ERR);
+    ibv_end_poll(pair.cq);
+    text = heard();
+    CHECK_EQ(lines_in(text), 1);
+    CHECK(strstr(text, "work request flushed"));
+}
+
 /* As libfabric looks for the most inline data; another mistake in between is shown. */
 static void test_a_search_for_a_limit_is_brief(void)
 {
@@ -328,6 +366,8 @@ int main(void)
     test_each_thread_has_its_own();
     test_no_stale_reason();
     test_completions();
+    sleep(1);
+    test_completions_one_by_one();
     sleep(1);
     test_a_search_for_a_limit_is_brief();
     test_few_lines_a_second();
