@@ -2,7 +2,7 @@
 /*
  * Inspects a world without changing it: counters, conservation of packets and credits, and routes.
  * The Python binding calls this, mostly once per run, and the hosts for routes. Who waits for whom
- * in a deadlock, and what a group's packets reach, is for Python (waits.py, groups.py).
+ * in a deadlock, and what a group's packets reach, is for Python (blocked.py, groups.py).
  */
 #include <errno.h>
 #include <inttypes.h>
