@@ -118,7 +118,7 @@ static void add_answer(void *with, uint32_t device, const char *json)
 {
     struct summing *summing = with;
 
-    for (size_t i = 0; device == summing->device && summing->of->terms[i]; ++i)
+    for (size_t i = 0; device == summing->device && i < TERMS && summing->of->terms[i]; ++i)
         summing->sum += term_in(json, summing->of->terms[i]);
 }
 

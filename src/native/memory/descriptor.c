@@ -8,12 +8,14 @@
 
 int vb_memory_descriptor_raise(int fd)
 {
-    int raised;
+    int raised, error;
 
     if (fd < 0 || fd > STDERR_FILENO)
         return fd;
     raised = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-    close(fd); /* of an open descriptor: errno stays */
+    error = errno;
+    close(fd);
+    errno = error;
     return raised;
 }
 

@@ -173,27 +173,33 @@ static int open_netlink(void)
     int fd = vb_memory_descriptor_raise(
         socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
 
-    bind(fd, (struct sockaddr *)&address, sizeof(address)); /* if it fails, no news comes */
+    if (fd >= 0 && bind(fd, (struct sockaddr *)&address, sizeof(address))) {
+        close(fd);
+        fd = -1;
+    }
     return fd;
 }
 
-/* What the messages say does not matter: the table is read anew. */
-static void address_drain(int fd)
+/* What a message says does not matter: the table is read anew. True: there was one. */
+static bool address_drain(int fd)
 {
-    char byte;
+    uint8_t message[8192];
+    bool any = false;
+    ssize_t length;
 
-    while (recv(fd, &byte, sizeof(byte), MSG_DONTWAIT) > 0 || errno == ENOBUFS || errno == EINTR)
-        ;
+    do {
+        length = recv(fd, message, sizeof(message), MSG_DONTWAIT);
+        any |= length > 0 || (length < 0 && errno == ENOBUFS);
+    } while (length > 0 || (length < 0 && (errno == ENOBUFS || errno == EINTR)));
+    return any;
 }
 
 unsigned vb_port_addresses_update(struct vb_addresses *addresses)
 {
     unsigned changes = 0;
 
-    if (addresses->netlink_fd >= 0) {
-        address_drain(addresses->netlink_fd);
+    if (addresses->netlink_fd >= 0 && address_drain(addresses->netlink_fd))
         read_host(addresses, &changes);
-    }
     return changes;
 }
 

@@ -130,7 +130,7 @@ cdef object _link_rows(vb_world *world):
 
 
 cdef list _blocked_ports(const vb_world *world):
-    """Return the ports that have packets and may not send, as waits.Blocked."""
+    """Return the ports that have packets and may not send, as blocked.Blocked."""
     from verbena.sim.blocked import Blocked
     cdef const vb_world_port *port
     cdef const vb_world_port *peer
