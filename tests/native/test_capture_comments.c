@@ -3,27 +3,12 @@
  * The comments of captured packets: why a packet is sent again, which frame it was first, and what
  * a NAK means.
  */
+#include "bare_packet.h"
 #include "check.h"
 #include "wire/opcode.h"
 #include "wrap/capture_comment.h"
 
 enum { QP = 0x111, PSN = 0xfffffe };
-
-static const struct vb_path ipv4 = {.mtu = 256};
-
-static struct vb_packet packet_of(uint32_t qp, uint8_t opcode, uint32_t psn,
-                                  enum vb_packet_reason reason)
-{
-    struct vb_packet packet = {.path = &ipv4,
-                               .qp_num = qp,
-                               .header_length = VB_BTH,
-                               .reason = (uint8_t)reason,
-                               .missing_psn = 40};
-
-    vb_wire_bth_write(packet.header,
-                      &(struct vb_bth){.opcode = opcode, .pkey = 0xffff, .psn = psn});
-    return packet;
-}
 
 static struct vb_capture_sent sent[VB_CAPTURE_SENT];
 

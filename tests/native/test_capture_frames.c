@@ -3,35 +3,16 @@
  * Frames that a capture has, byte by byte: each field, the checksums and the ICRC of random
  * packets, cut at each length.
  */
+#include "bare_packet.h"
 #include "check.h"
 #include "wire/dissect.h"
 #include "wire/icrc.h"
 #include "wire/opcode.h"
 #include "wrap/frame.h"
 
-enum { MTU = 256, MOST = 1024, ROOM = 5000 };
-
-static uint64_t seed = 17;
-
-static uint32_t any(void)
-{
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed >> 32);
-}
+enum { MTU = PATH_MTU, MOST = 1024, ROOM = 5000 };
 
 static uint8_t payload[MOST + 64];
-
-static const struct vb_path ipv4 = {.sgid = {[10] = 0xff, 0xff, 10, 0, 0, 1},
-                                    .dgid = {[10] = 0xff, 0xff, 10, 0, 0, 2},
-                                    .source_port = 0xc0de,
-                                    .traffic_class = 0x6a,
-                                    .mtu = MTU,
-                                    .hop_limit = 17};
-static const struct vb_path ipv6 = {.sgid = {0xfe, 0x80, [14] = 1, 1},
-                                    .dgid = {0x20, 0x01, 0x0d, 0xb8, [15] = 2},
-                                    .flow_label = 0x54321,
-                                    .traffic_class = 0x03,
-                                    .mtu = MTU};
 
 static uint32_t sum_16(const uint8_t *at, size_t n)
 {

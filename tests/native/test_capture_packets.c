@@ -3,6 +3,7 @@
  * The packets in a capture file, byte by byte: those of each request that was carried out without
  * any, those that pass, and what becomes of those that cannot be written.
  */
+#include "bare_packet.h"
 #include "check.h"
 #include "rules.h"
 #include "wire/dissect.h"
@@ -18,7 +19,7 @@
 #define FILE_NAME "packets.pcapng"
 
 enum {
-    MTU = 256,
+    MTU = PATH_MTU,
     MOST = 1024,
     ROOM = 5000,
     PACKETS = 32,
@@ -27,27 +28,7 @@ enum {
     PSN = 0xfffffe
 };
 
-static uint64_t seed = 17;
-
-static uint32_t any(void)
-{
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)(seed >> 32);
-}
-
 static uint8_t payload[MOST + 64];
-
-static const struct vb_path ipv4 = {.sgid = {[10] = 0xff, 0xff, 10, 0, 0, 1},
-                                    .dgid = {[10] = 0xff, 0xff, 10, 0, 0, 2},
-                                    .source_port = 0xc0de,
-                                    .traffic_class = 0x6a,
-                                    .mtu = MTU,
-                                    .hop_limit = 17};
-static const struct vb_path ipv6 = {.sgid = {0xfe, 0x80, [14] = 1, 1},
-                                    .dgid = {0x20, 0x01, 0x0d, 0xb8, [15] = 2},
-                                    .flow_label = 0x54321,
-                                    .traffic_class = 0x03,
-                                    .mtu = MTU};
 
 /* ---- what a file has ------------------------------------------------------------------------- */
 
@@ -437,20 +418,6 @@ static void test_a_message_without_its_bytes(void)
 }
 
 /* ---- packets that are captured as they pass -------------------------------------------------- */
-
-static struct vb_packet packet_of(uint32_t qp, uint8_t opcode, uint32_t psn,
-                                  enum vb_packet_reason reason)
-{
-    struct vb_packet packet = {.path = &ipv4,
-                               .qp_num = qp,
-                               .header_length = VB_BTH,
-                               .reason = (uint8_t)reason,
-                               .missing_psn = 40};
-
-    vb_wire_bth_write(packet.header,
-                      &(struct vb_bth){.opcode = opcode, .pkey = 0xffff, .psn = psn});
-    return packet;
-}
 
 static void test_notes_stand_behind_reasons(void)
 {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Processes that lack descriptors, that are stopped, or whose memory is gone. */
-#include <dirent.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -10,26 +9,8 @@
 #include "check.h"
 #include "direct/slot.h"
 #include "end.h"
+#include "entries.h"
 #include "memory/heap.h"
-
-static int open_descriptors(void)
-{
-    DIR *list = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (readdir(list))
-        ++count;
-    closedir(list);
-    return count;
-}
-
-/* As many as that, when the service thread has got round to what it has to close. */
-static bool has_soon(int count)
-{
-    for (int i = 0; i < 500 && open_descriptors() != count; ++i)
-        usleep(10000);
-    return open_descriptors() == count;
-}
 
 static void limit_descriptors(rlim_t count)
 {
@@ -46,7 +27,7 @@ static void an_open_that_fails_leaves_nothing_open(void)
 {
     const struct vb_host_config config = {.direct_only = true};
     struct vb_host *host;
-    int before = open_descriptors(), first = dup(0), error = -EMFILE, failures = 0;
+    int before = entries(DESCRIPTORS), first = dup(0), error = -EMFILE, failures = 0;
 
     close(first);
     for (rlim_t room = 0; error; ++room) {
@@ -56,12 +37,12 @@ static void an_open_that_fails_leaves_nothing_open(void)
         if (!error)
             break;
         CHECK_EQ(error, -EMFILE);
-        CHECK_EQ(open_descriptors(), before);
+        CHECK_EQ(entries(DESCRIPTORS), before);
         ++failures;
     }
     CHECK(failures >= 4);
     vb_host_close(host);
-    CHECK_EQ(open_descriptors(), before);
+    CHECK_EQ(entries(DESCRIPTORS), before);
 }
 
 /* ---- as many queue pairs as there are ---- */
@@ -226,13 +207,13 @@ static void another_user_takes_no_descriptors(void)
     end_open(&end, (struct end_options){0});
     end_add_qp(&end);
     CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
-    before = open_descriptors();
+    before = entries(DESCRIPTORS);
     child = fork();
     if (!child)
         connect_and_stay(slot_of(&end), ends[1]);
     end_meet(ends[0]);
     usleep(50000); /* the service thread sees them all */
-    CHECK(has_soon(before));
+    CHECK(has_entries_soon(DESCRIPTORS, before));
     close(ends[1]);
     end_kill(child, ends[0]);
     end_close(&end);

@@ -4,7 +4,6 @@
  * with that call's error, nothing is left of it, and the next one succeeds. The linker puts the
  * functions here before the C library's (tests/native/CMakeLists.txt).
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -19,6 +18,7 @@
 
 #include "check.h"
 #include "end.h"
+#include "entries.h"
 #include "starved.h"
 
 enum call { THREAD, EPOLL, WATCH, EVENT, TIMER, SOCKET, BIND, LISTEN, CALLS, NONE = -1 };
@@ -105,17 +105,6 @@ int __wrap_listen(int fd, int backlog)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static int entries(const char *path)
-{
-    DIR *list = opendir(path);
-    int count = 0;
-
-    while (readdir(list))
-        ++count;
-    closedir(list);
-    return count;
-}
-
 /* Of those that a fault of memory sends. */
 static uint64_t caught_signals(void)
 {
@@ -135,7 +124,7 @@ static bool are_left(int descriptors, int threads)
 {
     for (int i = 0; i < 500 && entries("/proc/self/task") != threads; ++i)
         usleep(1000);
-    return entries("/proc/self/fd") == descriptors && entries("/proc/self/task") == threads;
+    return entries(DESCRIPTORS) == descriptors && entries("/proc/self/task") == threads;
 }
 
 /* Each call of this kind that an open makes is refused once. Returns how many opens failed by it:
@@ -143,7 +132,7 @@ static bool are_left(int descriptors, int threads)
 static int refuse_each(enum call call)
 {
     const struct vb_host_config config = {.direct_only = true};
-    int descriptors = entries("/proc/self/fd"), threads = entries("/proc/self/task"), failures = 0;
+    int descriptors = entries(DESCRIPTORS), threads = entries("/proc/self/task"), failures = 0;
     uint64_t caught = caught_signals();
     long blocks;
 
@@ -230,7 +219,7 @@ static void others_are_let_in_where_they_would_be_kept_out(void)
         int permissions;
     } cases[] = {{NULL, 0}, {"", 0}, {"0\n", 0}, {"1\n", 1}, {"2\n", 0}, {"3\n", 0}};
     const struct vb_host_config config = {.direct_only = true};
-    int descriptors = entries("/proc/self/fd");
+    int descriptors = entries(DESCRIPTORS);
 
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
         struct vb_host *host;
@@ -240,7 +229,7 @@ static void others_are_let_in_where_they_would_be_kept_out(void)
         CHECK_EQ(vb_host_open(&config, &host), 0);
         vb_host_close(host);
         CHECK_EQ(permissions, cases[i].permissions);
-        CHECK_EQ(entries("/proc/self/fd"), descriptors);
+        CHECK_EQ(entries(DESCRIPTORS), descriptors);
     }
     scope = NULL;
 }
@@ -268,7 +257,7 @@ static void a_peer_that_cannot_be_watched_is_refused(void)
     pid_t child;
 
     end_open(&end, (struct end_options){0});
-    descriptors = entries("/proc/self/fd");
+    descriptors = entries(DESCRIPTORS);
     child = end_spawn("knocks", &socket);
     left = 0;
     refuses = ENOSPC;
@@ -281,7 +270,7 @@ static void a_peer_that_cannot_be_watched_is_refused(void)
     CHECK_EQ(read(socket, &left, 1), 0); /* the child has ended */
     CHECK_EQ(vb_qp_destroy(end.qp), 0);
     end_kill(child, socket);
-    for (int i = 0; i < 500 && entries("/proc/self/fd") != descriptors; ++i)
+    for (int i = 0; i < 500 && entries(DESCRIPTORS) != descriptors; ++i)
         usleep(10000);
     CHECK(are_left(descriptors, threads + 2));
     end_close(&end);

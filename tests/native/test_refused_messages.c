@@ -3,7 +3,6 @@
  * What the service thread does with each message of a peer that a test plays by hand: which first
  * messages end the connection, which objects are looked up, and whose descriptors are closed when.
  */
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "direct/peer.h"
 #include "direct/slot.h"
 #include "end.h"
+#include "entries.h"
 #include "memory/heap_state.h"
 
 enum { UNKNOWN_MESSAGE = 11, LINKS = 4 };
@@ -21,34 +21,16 @@ static const uint64_t segment_bytes = 8ull << 30;
 static struct end end;
 static int before; /* descriptors without any connection */
 
-static int descriptors(void)
-{
-    DIR *list = opendir("/proc/self/fd");
-    int count = 0;
-
-    while (readdir(list))
-        ++count;
-    closedir(list);
-    return count;
-}
-
-static void expect_descriptors(int count)
-{
-    for (int i = 0; i < 500 && descriptors() != count; ++i)
-        usleep(10000);
-    CHECK_EQ(descriptors(), count);
-}
-
 static void begin(bool channel)
 {
     end_open(&end, (struct end_options){.channel = channel});
     end_add_qp(&end);
-    before = descriptors();
+    before = entries(DESCRIPTORS);
 }
 
 static void finish(void)
 {
-    expect_descriptors(before);
+    CHECK(has_entries_soon(DESCRIPTORS, before));
     end_close(&end);
 }
 
@@ -152,7 +134,7 @@ static void a_peer_goes_with_its_last_connection(void)
             CHECK(the_peer() != NULL);
             CHECK_EQ(atomic_load(&the_peer()->links), i + 1);
         }
-        expect_descriptors(before + 2 * LINKS);
+        CHECK(has_entries_soon(DESCRIPTORS, before + 2 * LINKS));
         for (uint32_t i = 0, left = LINKS; i < LINKS; ++i) {
             if ((int)i == last)
                 continue;
@@ -164,7 +146,7 @@ static void a_peer_goes_with_its_last_connection(void)
             CHECK(!atomic_load(&the_peer()->gone));
         }
         /* the one that is left, both its ends, and the one that has just ended */
-        expect_descriptors(before + 3);
+        CHECK(has_entries_soon(DESCRIPTORS, before + 3));
         close(fds[last]);
         finish();
     }
@@ -224,11 +206,11 @@ static void so_many_channels_of_a_peer_are_kept(void)
         int kept = given < VB_PEER_CHANNELS ? given : VB_PEER_CHANNELS;
 
         wait_for_answer(fd);
-        CHECK_EQ(descriptors(), before + 4 + 2 * kept);
+        CHECK_EQ(entries(DESCRIPTORS), before + 4 + 2 * kept);
         for (int few = 0; few < 2; ++few) /* one alone is none */
             say(fd, (struct vb_message){.type = VB_MSG_CHANNEL, .value = 1}, pipes, few);
         wait_for_answer(fd);
-        CHECK_EQ(descriptors(), before + 4 + 2 * kept);
+        CHECK_EQ(entries(DESCRIPTORS), before + 4 + 2 * kept);
         say(fd, (struct vb_message){.type = VB_MSG_CHANNEL, .value = 100u + (uint32_t)given}, pipes,
             2);
     }

@@ -1,28 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Processes that come, write and go leave nothing in the one that they visited. */
-#include <dirent.h>
 #include <unistd.h>
 
 #include "check.h"
 #include "end.h"
+#include "entries.h"
 
 enum { VISITS = 200, FIRST = 10 };
 
 struct traces {
     int descriptors, mappings;
 };
-
-static int entries(const char *folder)
-{
-    DIR *list = opendir(folder);
-    int count = 0;
-
-    CHECK(list != NULL);
-    while (readdir(list))
-        ++count;
-    closedir(list);
-    return count;
-}
 
 /* Of files in memory: the allocator's own come and go. */
 static int shared_mappings(void)
@@ -40,7 +28,7 @@ static int shared_mappings(void)
 
 static struct traces look(void)
 {
-    return (struct traces){entries("/proc/self/fd"), shared_mappings()};
+    return (struct traces){entries(DESCRIPTORS), shared_mappings()};
 }
 
 static void visit(int socket)
