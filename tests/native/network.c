@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <net/if.h>
+#include <poll.h>
 #include <sched.h>
 #include <stdarg.h>
 #include <sys/ioctl.h>
@@ -72,22 +73,26 @@ bool network_run(const char *format, ...)
     return system(command) == 0;
 }
 
+/* Does a datagram from the address to itself arrive? */
 static bool is_usable(const struct sockaddr_in6 *address)
 {
     int fd = socket(AF_INET6, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
     bool usable = bind(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 &&
-                  connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0;
+                  connect(fd, (const struct sockaddr *)address, sizeof(*address)) == 0 &&
+                  send(fd, "", 1, 0) == 1 && poll(&readable, 1, 100) == 1;
 
     close(fd);
     return usable;
 }
 
-void network_await(const char *ipv6)
+void network_await(const char *ipv6, const char *interface)
 {
     struct sockaddr_in6 address = {.sin6_family = AF_INET6, .sin6_port = htons(40000)};
     int waits = 0;
 
     CHECK_EQ(inet_pton(AF_INET6, ipv6, &address.sin6_addr), 1);
+    address.sin6_scope_id = interface ? if_nametoindex(interface) : 0;
     for (; !is_usable(&address); ++waits) {
         CHECK(waits < 200);
         usleep(10000);

@@ -448,7 +448,7 @@ int main(int argc, char **argv)
                       "ip link set vb addrgenmode none && ip link set vb up && ip link set va up "
                       "&& ip addr add 10.5.0.1/24 dev va && ip addr add 10.5.0.2/24 dev va && "
                       "ip addr add fd05::1/64 dev va nodad"));
-    network_await("fd05::1");
+    network_await("fd05::1", NULL);
     RUN(packets_loop_to_this_hosts_members);
     RUN(direct_and_packets_together_deliver_once);
     RUN(a_group_is_joined_on_interfaces_that_come_later);

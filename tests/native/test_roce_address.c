@@ -81,7 +81,7 @@ static void test_indices_stay(void)
 
     CHECK(network_run("ip addr add 10.2.0.1/24 dev va && ip addr add 10.2.0.2/24 dev va && "
                       "ip addr add fd02::1/64 dev va nodad"));
-    network_await("fd02::1");
+    network_await("fd02::1", NULL);
     CHECK(changes_with(VB_GIDS_CHANGED) & VB_GIDS_CHANGED);
     first = index_of("10.2.0.1");
     second = index_of("10.2.0.2");
@@ -165,7 +165,7 @@ static void test_first_index(void)
     expect_first("10.2.0.1");
     /* another MTU has taken the IPv6 addresses away */
     CHECK(network_run("ip addr replace fd02::1/64 dev va nodad"));
-    network_await("fd02::1");
+    network_await("fd02::1", NULL);
     CHECK(network_run("ip -4 addr flush dev va"));
     changes_with(VB_GIDS_CHANGED);
     expect_first("fd02::1");
@@ -259,7 +259,7 @@ static void test_the_order_of_a_table(void)
                       "ip addr add 10.9.0.1/32 dev wa label wa:x && "
                       "ip addr add fd09::1/64 dev wa nodad && ip addr add 10.8.0.1/24 dev wb && "
                       "ip link add wc type veth peer name wd && ip addr add 10.7.0.1/24 dev wc"));
-    network_await("fd09::1");
+    network_await("fd09::1", NULL);
     all[0] = entry_of("10.9.0.1", "wa");
     all[1] = entry_of("10.9.0.2", "wa");
     all[2] = entry_of("fd09::1", "wa");

@@ -366,7 +366,7 @@ int main(void)
 {
     network_enter();
     CHECK(network_run("ip addr add 10.1.0.1/24 dev lo && ip addr add fd00::1/64 dev lo nodad"));
-    network_await("fd00::1");
+    network_await("fd00::1", NULL);
     RUN(test_one_bit_of_ours);
     RUN(test_one_bit_over_ipv6);
     RUN(test_one_bit_of_one_that_counts);

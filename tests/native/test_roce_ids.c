@@ -273,41 +273,118 @@ static void test_silence(void)
     CHECK(believes(18 + 101, 100 * ms)); /* which comes instead */
 }
 
-/* Nobody sends a datagram again. */
+/* ---- datagrams, which nobody sends again ---- */
+
+enum { UNSPENT = 1024, MOST = 4096 };
+
+static unsigned datagram_arrives(uint16_t id, uint64_t now, uint64_t earliest)
+{
+    static uint32_t content;
+    struct vb_ids_doubt doubt = datagram(id, ++content, now);
+
+    doubt.earliest = earliest;
+    return delivered(&doubt);
+}
+
+/* A sender whose counter is at 11 and has moved by all that its clock allowed: it has jumped from
+ * far away. */
+static void spend_all(void)
+{
+    ids = (struct vb_ids){0};
+    CHECK_EQ(datagram_arrives(11 - UNSPENT - 2, 0, 0), 1);
+    CHECK_EQ(datagram_arrives(10, 0, 0), 1);
+    CHECK_EQ(datagram_arrives(11, 0, 0), 1);
+}
+
+/* With the next one that follows, and the one that was lost. */
 static void test_silence_before_a_datagram(void)
 {
-    struct vb_ids_doubt first = datagram(10, 1, 0), late = datagram(11 + 100, 2, 100 * ms),
-                        beyond = datagram(11 + 100 + 200, 3, 200 * ms);
+    spend_all();
+    CHECK_EQ(datagram_arrives(11 + 8, 0, 0), 0);
+    spend_all();
+    CHECK_EQ(datagram_arrives(11 + 2 + 100, 100 * ms, 100 * ms), 1);
+    CHECK_EQ(datagram_arrives(113 + 2 + 200 + 1, 300 * ms, 300 * ms), 0);
+    spend_all();
+    CHECK_EQ(datagram_arrives(11 + 2 + 4095, 4095 * ms, 4095 * ms), 1);
+}
 
+/* The first datagram may have been delayed by any time. */
+static void test_a_jump_behind_the_first_datagram(void)
+{
     ids = (struct vb_ids){0};
-    delivered(&first);
-    first.unseen.id = 11;
-    CHECK(delivered(&first));
-    CHECK_EQ(delivered(&late), 1);
-    CHECK_EQ(delivered(&beyond), 0);
+    CHECK_EQ(datagram_arrives(10, 0, 0), 1);
+    CHECK_EQ(datagram_arrives(10 + 2 + UNSPENT, 0, 0), 1);
+    ids = (struct vb_ids){0};
+    CHECK_EQ(datagram_arrives(10, 0, 0), 1);
+    CHECK_EQ(datagram_arrives(10 + 2 + UNSPENT + 1, 0, 0), 0);
+}
+
+/*
+ * As a Linux guest on a busy machine sent them: an emulator delayed the second by 223 ms. The
+ * counter's clock ran meanwhile, which the third shows at once.
+ */
+static void test_a_jump_behind_a_delayed_datagram(void)
+{
+    spend_all();
+    CHECK_EQ(datagram_arrives(12, 223 * ms, 223 * ms), 1);
+    CHECK_EQ(datagram_arrives(13 + 58, 224 * ms, 224 * ms), 1);
+    CHECK_EQ(datagram_arrives(72 + 164, 225 * ms, 225 * ms), 1);
+    CHECK_EQ(datagram_arrives(237 + 10, 225 * ms, 225 * ms), 0);
+}
+
+/* What is not used up counts for a second; a packet that comes late takes nothing. */
+static void test_ticks_that_are_left(void)
+{
+    spend_all();
+    for (uint16_t i = 1; i <= 4; ++i)
+        CHECK_EQ(datagram_arrives(11 + i, i * 900 * ms, i * 900 * ms), 1);
+    CHECK_EQ(datagram_arrives(14, 3600 * ms, 3600 * ms), 1);
+    CHECK_EQ(datagram_arrives(15 + 2 + UNSPENT + 1, 3600 * ms, 3600 * ms), 0);
+    CHECK_EQ(datagram_arrives(15 + 2 + UNSPENT, 3600 * ms, 3600 * ms), 1);
+}
+
+static unsigned count_datagrams_believed(uint64_t now)
+{
+    static struct vb_ids kept;
+    unsigned count = 0;
+
+    kept = ids;
+    for (uint32_t id = 0; id < 1 << 16; ++id) {
+        struct vb_ids_doubt doubt = datagram((uint16_t)id, ~id, now);
+
+        count += delivered(&doubt);
+        restore(&kept, &doubt);
+    }
+    return count;
+}
+
+/* So many of 2^16 as docs/roce.md says; behind the last one there may be one more, of its flow. */
+static void test_how_many_datagrams_are_believed(void)
+{
+    spend_all();
+    CHECK(count_datagrams_believed(0) < 16);
+    CHECK_EQ(datagram_arrives(12, 1500 * ms, 1500 * ms), 1);
+    CHECK_EQ(count_datagrams_believed(1500 * ms), UNSPENT + 2 + 1);
+    CHECK_EQ(count_datagrams_believed(5500 * ms), MOST + 2 + 1);
+    CHECK_EQ(count_datagrams_believed(5596 * ms), 1 << 16);
 }
 
 /* Two datagrams, 40 ms apart: the first was read that late, and so its sender was not silent for
  * what the reader takes for no time at all. */
 static unsigned behind_one_read_late(uint64_t earliest)
 {
-    struct vb_ids_doubt doubt = datagram(10, 1, 0);
-
-    ids = (struct vb_ids){0};
-    delivered(&doubt);
-    doubt.unseen.id = 11;
-    CHECK_EQ(delivered(&doubt), 1);
-    doubt = datagram(12, 2, 40 * ms);
-    doubt.earliest = earliest;
-    CHECK_EQ(delivered(&doubt), 1);
-    doubt = datagram(12 + 40, 3, 40 * ms + ms / 10);
-    return delivered(&doubt);
+    spend_all();
+    CHECK_EQ(datagram_arrives(12, 40 * ms, earliest), 1);
+    CHECK_EQ(datagram_arrives(13, 40 * ms, earliest), 1);
+    return datagram_arrives(13 + 40, 40 * ms + ms / 10, 40 * ms);
 }
 
 static void test_a_datagram_behind_one_that_was_read_late(void)
 {
     CHECK_EQ(behind_one_read_late(0), 1);
-    CHECK_EQ(behind_one_read_late(40 * ms), 0);
+    CHECK_EQ(behind_one_read_late(40 * ms), 1);
+    spend_all();
+    CHECK_EQ(datagram_arrives(11 + 2 + 40, 40 * ms + ms / 10, ms), 1);
 }
 
 static void test_the_same_again(void)
@@ -517,6 +594,10 @@ int main(void)
     RUN(test_a_run_that_begins_with_zero);
     RUN(test_silence);
     RUN(test_silence_before_a_datagram);
+    RUN(test_a_jump_behind_the_first_datagram);
+    RUN(test_a_jump_behind_a_delayed_datagram);
+    RUN(test_ticks_that_are_left);
+    RUN(test_how_many_datagrams_are_believed);
     RUN(test_a_datagram_behind_one_that_was_read_late);
     RUN(test_the_same_again);
     RUN(test_a_doubled_one);

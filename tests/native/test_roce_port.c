@@ -673,7 +673,7 @@ int main(void)
     CHECK(network_run("ip addr add fd00::1/64 dev lo nodad && "
                       "ip link add va type veth peer name vb && ip link set vb up && "
                       "ip link set va up && ip addr add 10.3.0.1/24 dev va"));
-    network_await("fd00::1");
+    network_await("fd00::1", NULL);
     setlinebuf(stdout);
     RUN(test_requests);
     RUN(test_unreliable);

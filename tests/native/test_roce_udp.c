@@ -532,7 +532,7 @@ static void test_multicast(void)
     CHECK(network_run("ip link add va type veth peer name vb && ip link set vb up && "
                       "ip link set va up && ip addr add 10.5.0.1/24 dev va && "
                       "ip addr add fd05::1/64 dev va nodad"));
-    network_await("fd05::1");
+    network_await("fd05::1", NULL);
     outgoing = if_nametoindex("va");
     multicast("10.5.0.1", "239.1.2.3");
     multicast("fd05::1", "ff05::1:3");
@@ -544,7 +544,9 @@ static void test_link_local(void)
 {
     CHECK(network_run("ip addr add fe80::5/64 dev va nodad && ip addr add febf::5/64 dev va nodad "
                       "&& ip addr add fec0::5/64 dev va nodad"));
-    network_await("fec0::5");
+    network_await("fe80::5", "va");
+    network_await("febf::5", "va");
+    network_await("fec0::5", NULL);
     open_without(0);
     outgoing = if_nametoindex("va");
     fields_arrive("fe80::5", 0x12345);
@@ -647,7 +649,7 @@ int main(void)
 {
     network_enter();
     CHECK(network_run("ip addr add 10.1.0.1/24 dev lo && ip addr add fd00::1/64 dev lo nodad"));
-    network_await("fd00::1");
+    network_await("fd00::1", NULL);
     for (size_t i = 0; i < sizeof(payload); ++i)
         payload[i] = (uint8_t)(i * 2654435761u >> 24);
     RUN(test_fields);

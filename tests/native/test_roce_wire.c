@@ -188,7 +188,7 @@ int main(void)
                       "ip link set vb up && ip link set va up && "
                       "ip neigh add 10.4.0.2 lladdr 02:00:00:00:00:02 dev va && "
                       "ip neigh add fd04::2 lladdr 02:00:00:00:00:02 dev va"));
-    network_await("fd04::1");
+    network_await("fd04::1", NULL);
     for (size_t i = 0; i < sizeof(payload); ++i)
         payload[i] = (uint8_t)(i * 13);
     open_tap();

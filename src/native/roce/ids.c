@@ -17,6 +17,9 @@
 enum { FLOW_BEHIND = 1, FLOW_AHEAD = 7, SENDER_AHEAD = 2, UNCONFIRMED_AHEAD = 2 };
 /* Linux' counter moves by less than one per timer tick of silence, at most 1000 a second. */
 enum { TICK_NS = 1000000, TICKS_MAX = 4096 };
+/* Of the ticks by which it could have moved and did not, so many still count: a packet that the
+ * network delays makes the silence behind it look shorter than it was. */
+enum { UNSPENT_MAX = 1024 };
 /* So many packets in a row must be wrong as they say before a sender's habit has changed. */
 enum { CHANGE = 4, DOUBTS_MAX = 255 };
 /* Flows that overtake each other are not further apart: else the counter has jumped. */
@@ -88,10 +91,17 @@ static bool ids_is_near(const struct vb_ids_sender *sender, const struct vb_ids_
            (flow->is_known && ids_follows(flow->believed, unseen, FLOW_BEHIND, FLOW_AHEAD));
 }
 
-/* A connection's packet that comes after a pause is asked for again, so that few are believed. */
+/*
+ * By how much more than its packets the counter can have moved. A connection's packet that comes
+ * after a pause is asked for again, so that few are believed.
+ */
 static uint32_t ids_pause(const struct vb_ids_sender *sender, const struct vb_ids_doubt *doubt)
 {
-    return doubt->reliable ? 0 : ids_ticks(sender->believed.when, doubt->now);
+    uint32_t ticks = sender->unspent + ids_ticks(sender->believed.when, doubt->now);
+
+    if (doubt->reliable)
+        return 0;
+    return ticks < TICKS_MAX ? ticks : TICKS_MAX;
 }
 
 /*
@@ -115,9 +125,26 @@ static bool ids_is_behind(struct vb_icrc_unseen seen, struct vb_icrc_unseen unse
     return step < 0 && step >= -most;
 }
 
+/* What is left of its ticks when it has moved to `unseen`. */
+static uint32_t ids_unspent(const struct vb_ids_sender *sender, struct vb_icrc_unseen unseen,
+                            uint64_t arrived)
+{
+    uint32_t steps = (uint16_t)(unseen.id - sender->believed.unseen.id - 1);
+    uint32_t ticks = sender->unspent;
+
+    if (sender->kind != VB_IDS_COUNTS)
+        return UNSPENT_MAX;
+    if (arrived > sender->believed.when)
+        ticks += ids_ticks(sender->believed.when, arrived);
+    if (!ids_is_behind(sender->believed.unseen, unseen, APART_MOST))
+        ticks -= steps < ticks ? steps : ticks;
+    return ticks < UNSPENT_MAX ? ticks : UNSPENT_MAX;
+}
+
 static void ids_believe(struct vb_ids_sender *sender, struct vb_ids_flow *flow,
                         struct vb_icrc_unseen unseen, uint64_t arrived)
 {
+    sender->unspent = (uint16_t)ids_unspent(sender, unseen, arrived);
     if (sender->kind != VB_IDS_COUNTS ||
         !ids_is_behind(sender->believed.unseen, unseen, APART_MOST))
         sender->believed.unseen = unseen;

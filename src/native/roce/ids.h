@@ -15,9 +15,10 @@
  * overtake each other, as Linux' fq_codel gives each its turn after the packets have their
  * identifications; within a flow the order holds. So what was believed last is kept here of each
  * sender and of each flow, and believed are the few of the 2^16 identifications that follow either
- * (ids.c), and of datagrams one more for each millisecond of the sender's silence. With DF set no
- * single flipped bit of a packet up to 4,500 bytes looks like another identification; two or more
- * pass as random damage does.
+ * (ids.c), and of datagrams one more for each millisecond in which the counter could have moved and
+ * did not, since the network may have delayed the packet before. With DF set no single flipped bit
+ * of a packet up to 4,500 bytes looks like another identification; two or more pass as random
+ * damage does.
  *
  * A packet that has an identification, but none that is expected, is unconfirmed: its reader keeps
  * it (unconfirmed.h). If the flow's next packet follows it, both are right, since two
@@ -57,6 +58,7 @@ struct vb_ids_seen {
 struct vb_ids_sender {
     struct vb_ids_pair pair;
     struct vb_ids_seen believed; /* the highest that was believed, and when the last packet came */
+    uint16_t unspent;            /* ticks of its clock by which the counter did not move */
     uint8_t kind;                /* enum vb_ids_kind */
     uint8_t doubts;              /* packets that were not believed since one was */
     uint8_t placed; /* of a sender that counts: packets in a row whose ICRC held as they say */
