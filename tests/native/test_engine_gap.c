@@ -47,7 +47,7 @@ static bool hold(uint32_t psn, uint32_t length, uint64_t now)
                              .now = now};
 
     memset(bytes, (int)psn, sizeof(bytes));
-    return vb_engine_gap_hold(&endpoint, &gap, &in);
+    return vb_engine_gap_hold(&endpoint, &gap, psn - 1, &in);
 }
 
 /* Takes out the packet and gives its room back. */
@@ -136,6 +136,60 @@ static void the_longest_packet_is_kept(void)
     hold(8, VB_HEADERS_MAX + 4096 + 1, 5);
     CHECK_EQ(gap.count, 1);
     CHECK(take(7) && !take(8));
+    end();
+}
+
+static bool hold_behind(uint32_t missing, uint32_t psn)
+{
+    static uint8_t bytes[16];
+    struct vb_arrival arrival = {.bytes = bytes, .length = sizeof(bytes)};
+    struct vb_incoming in = {.engine = &engine,
+                             .endpoint = &endpoint,
+                             .arrival = &arrival,
+                             .bth = {.psn = psn % PSNS},
+                             .now = 5};
+
+    return vb_engine_gap_hold(&endpoint, &gap, missing, &in);
+}
+
+/* It is asked for all the same: what a stranger sends may be the first that shows a loss. */
+static void what_is_far_ahead_is_not_kept(void)
+{
+    const uint32_t missing = PSNS - 10;
+
+    begin();
+    CHECK(hold_behind(missing, missing + (1 << 16)));
+    CHECK(!hold_behind(missing, missing + (1 << 16) + 1));
+    CHECK_EQ(gap.count, 1);
+    end();
+    begin();
+    CHECK(hold_behind(missing, missing + (1 << 16) + 1));
+    CHECK_EQ(gap.count, 0);
+    CHECK(!vb_engine_gap_closed(&endpoint, &gap, missing, 6));
+    CHECK(!gap.open);
+    end();
+}
+
+/* After a second nobody sends what comes before it. */
+static void what_is_old_is_forgotten(void)
+{
+    const uint64_t second = 1000000000;
+
+    begin();
+    hold(9, 10, 5);
+    hold(5, 10, 7);
+    hold(7, 10, 9);
+    vb_engine_gap_forget_old(&engine, &gap, 7 + second);
+    CHECK_EQ(gap.count, 3);
+    CHECK(gap.open);
+    vb_engine_gap_forget_old(&engine, &gap, 7 + second + 1);
+    CHECK_EQ(gap.count, 0);
+    CHECK(!gap.open);
+    vb_engine_gap_forget_old(&engine, &gap, 9 * second);
+    hold(5, 10, 7);
+    CHECK(vb_engine_gap_closed(&endpoint, &gap, 3, 7 + second));
+    CHECK(!vb_engine_gap_closed(&endpoint, &gap, 3, 7 + second + 1));
+    CHECK(!gap.open && !gap.first);
     end();
 }
 
@@ -308,6 +362,8 @@ int main(void)
     RUN(each_packet_is_kept_once);
     RUN(the_room_is_used_again);
     RUN(the_longest_packet_is_kept);
+    RUN(what_is_far_ahead_is_not_kept);
+    RUN(what_is_old_is_forgotten);
     RUN(the_missing_packet_is_asked_for_once);
     RUN(an_earlier_timer_stays);
     RUN(at_first_there_is_no_wait);

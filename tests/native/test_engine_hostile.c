@@ -329,6 +329,39 @@ static void keys_cannot_be_guessed(void)
     fabric_close(&fabric);
 }
 
+/*
+ * A packet of an earlier connection, far ahead or near, of which the responder thinks that others
+ * before it are missing. The requester has nothing more to send, and takes the responder's NAK for
+ * the acknowledgement that it is, so no timer expires.
+ */
+static void a_stray_packet_that_is_ahead_stops_nobody(void)
+{
+    static const uint32_t ahead[] = {100, 5000, 1 << 16, (1 << 16) + 1, 1 << 22};
+
+    for (int adapts = 0; adapts < 2; ++adapts)
+        for (size_t i = 0; i < sizeof(ahead) / sizeof(ahead[0]); ++i) {
+            struct forged stray;
+
+            fabric_open(&fabric, (struct fabric_options){.seed = 5, .engine = {.adapts = adapts}});
+            fabric_pair(&fabric, fabric_defaults(), qp);
+            stray = good_write();
+            stray.bth.psn = (stray.bth.psn + ahead[i]) & VB_PSN_MASK;
+            forge(&stray);
+            CHECK_EQ(fabric_counters(&fabric, 1)->packets_held, adapts && ahead[i] <= 1 << 16);
+            fabric_run(&fabric, fabric.now + 100000);
+            it_still_works();
+            for (int message = 0; message < 3; ++message) {
+                fabric_post_recv(&fabric, qp[1], 1, 0, 100);
+                CHECK_EQ(
+                    fabric_post(&fabric, qp[0], fabric_request(&fabric, 0, IBV_WR_SEND, 0), 0, 100),
+                    0);
+                CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_SUCCESS);
+            }
+            CHECK_EQ(fabric_counters(&fabric, 0)->timeouts, 0);
+            fabric_close(&fabric);
+        }
+}
+
 int main(void)
 {
     RUN(a_refused_read_or_atomic_takes_no_receive);
@@ -336,6 +369,7 @@ int main(void)
     RUN(limited_members_do_not_talk_to_each_other);
     RUN(keys_cannot_be_guessed);
     RUN(noise_from_strangers);
+    RUN(a_stray_packet_that_is_ahead_stops_nobody);
     RUN(a_peer_that_sends_nonsense_ends_its_own_connection_only);
     return 0;
 }

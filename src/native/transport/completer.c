@@ -94,6 +94,17 @@ static bool is_sequence_nak(const struct vb_incoming *in)
 }
 
 /*
+ * A NAK that asks for the packet which was not sent yet: all before it have arrived. A responder
+ * that got a stray packet, of an earlier connection or from a stranger, asks for that one in vain.
+ */
+static bool asks_for_the_next(const struct vb_incoming *in)
+{
+    const struct vb_requester *r = &in->endpoint->requester;
+
+    return in->bth.psn == r->sent_psn && r->una != r->sent_psn && is_sequence_nak(in);
+}
+
+/*
  * Keeps a response until those before it have come; of an acknowledgement only its PSN is kept. The
  * timer starts again, because the packet shows that the responder is at work.
  */
@@ -108,7 +119,7 @@ static void wait_for_missing(const struct vb_incoming *in)
     if (is_lost_again(ep, in->bth.psn))
         vb_engine_gap_lost_again(&recovery->early_answer, in->now);
     if ((in->bth.opcode & VB_OP_MASK) != VB_OP_ACKNOWLEDGE) {
-        over = vb_engine_gap_hold(ep, &recovery->early_answer, in);
+        over = vb_engine_gap_hold(ep, &recovery->early_answer, ep->requester.una, in);
     } else {
         if (vb_wire_aeth_read(in->extended).kind != VB_AETH_ACK)
             note_ahead(recovery, vb_engine_psn_add(in->bth.psn, VB_PSN_MASK));
@@ -200,6 +211,12 @@ static VB_COLD void on_nak(const struct vb_incoming *in, uint8_t code)
     }
 }
 
+static void has_arrived(struct vb_endpoint *ep, uint64_t now)
+{
+    if (VB_UNLIKELY(vb_engine_recovery_of(ep) != NULL))
+        vb_engine_retry_acknowledged(ep, now);
+}
+
 /*
  * A NAK: all packets before its PSN have arrived. The packet with that PSN is sent again, or its
  * request ends in error.
@@ -210,6 +227,11 @@ static VB_COLD void on_refusal(const struct vb_incoming *in, const struct vb_aet
 
     if (!completer_acknowledge(ep, vb_engine_psn_add(in->bth.psn, VB_PSN_MASK), in->now)) {
         lost(in);
+        return;
+    }
+    if (in->bth.psn == ep->requester.sent_psn) {
+        ++in->engine->counters.nak_sequence_received;
+        has_arrived(ep, in->now);
         return;
     }
     if (aeth->kind == VB_AETH_NAK) {
@@ -235,8 +257,8 @@ static void on_acknowledge(const struct vb_incoming *in)
     take_credits(in->endpoint, &aeth);
     if (!completer_acknowledge(in->endpoint, in->bth.psn, in->now))
         lost(in);
-    else if (VB_UNLIKELY(vb_engine_recovery_of(in->endpoint) != NULL))
-        vb_engine_retry_acknowledged(in->endpoint, in->now);
+    else
+        has_arrived(in->endpoint, in->now);
 }
 
 /* Is this the first response that is missing? If not, one before it is lost. */
@@ -370,7 +392,7 @@ static bool is_outstanding(const struct vb_incoming *in)
     const struct vb_requester *r = &in->endpoint->requester;
 
     return r->started && vb_wire_psn_diff(in->bth.psn, r->una) >= 0 &&
-           vb_wire_psn_diff(in->bth.psn, r->sent_psn) < 0;
+           (vb_wire_psn_diff(in->bth.psn, r->sent_psn) < 0 || asks_for_the_next(in));
 }
 
 /* Is it the last acknowledgement once more? It may bring credits (IBA 9.7.7.2.5). */

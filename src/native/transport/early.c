@@ -20,7 +20,7 @@ void vb_engine_early_keep(const struct vb_incoming *in)
 
     if (!recovery || (ep->responder.nak_sent && !recovery->early.told))
         ++in->engine->counters.drop_after_nak;
-    else if (vb_engine_gap_hold(ep, &recovery->early, in))
+    else if (vb_engine_gap_hold(ep, &recovery->early, ep->responder.epsn, in))
         vb_engine_replies_owe_sequence_nak(ep);
 }
 

@@ -12,6 +12,7 @@
 #include "transport/cwnd.h"
 
 enum { STORE = 1024, PATIENCE_MOST = 8000000 /* ns */ };
+enum { FARTHEST = 1 << 16, OLDEST = 1000000000 /* ns */ };
 
 int vb_engine_gap_open_store(struct vb_engine *engine)
 {
@@ -114,9 +115,11 @@ void vb_engine_gap_lost_again(struct vb_gap *gap, uint64_t now)
     gap->since = now;
 }
 
-bool vb_engine_gap_hold(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb_incoming *in)
+bool vb_engine_gap_hold(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t missing,
+                        const struct vb_incoming *in)
 {
-    gap_keep(ep, gap, in);
+    if (vb_engine_psn_count(missing, in->bth.psn) <= FARTHEST)
+        gap_keep(ep, gap, in);
     return vb_engine_gap_seen(ep, gap, in->now);
 }
 
@@ -173,6 +176,7 @@ bool vb_engine_gap_closed(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t p
         learn(cwnd, now - gap->since);
     }
     gap->told = false;
+    vb_engine_gap_forget_old(ep->engine, gap, now);
     gap->open = gap->first != NULL;
     if (!gap->open)
         return false;
@@ -209,4 +213,10 @@ void vb_engine_gap_forget(struct vb_engine *engine, struct vb_gap *gap)
     }
     gap->count = 0;
     gap->open = gap->told = false;
+}
+
+void vb_engine_gap_forget_old(struct vb_engine *engine, struct vb_gap *gap, uint64_t now)
+{
+    if (gap->first && now > gap->first->at + OLDEST)
+        vb_engine_gap_forget(engine, gap);
 }

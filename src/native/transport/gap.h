@@ -23,10 +23,14 @@ int vb_engine_gap_open_store(struct vb_engine *engine);
 void vb_engine_gap_close_store(struct vb_engine *engine);
 
 /*
- * Keeps a packet that came before the missing one. True: the wait for the missing one is over, and
- * the caller asks for it. That is returned only once.
+ * Keeps a packet that came before the one that is missing at `missing`. True: the wait for the
+ * missing one is over, and the caller asks for it. That is returned only once. A packet that is far
+ * ahead is not kept: it is more likely of an earlier connection of the same queue pairs.
  */
-bool vb_engine_gap_hold(struct vb_endpoint *ep, struct vb_gap *gap, const struct vb_incoming *in);
+bool vb_engine_gap_hold(struct vb_endpoint *ep, struct vb_gap *gap, uint32_t missing,
+                        const struct vb_incoming *in);
+/* Drops all kept packets if one is there for so long that what is before it no longer comes. */
+void vb_engine_gap_forget_old(struct vb_engine *engine, struct vb_gap *gap, uint64_t now);
 /* The same, without keeping a packet. */
 bool vb_engine_gap_seen(struct vb_endpoint *ep, struct vb_gap *gap, uint64_t now);
 /* The packet that was asked for was lost again: one that was sent later has been answered. */

@@ -38,10 +38,9 @@ static bool is_atomic_write(const struct ibv_send_wr *wr)
     return wr->opcode == IBV_WR_ATOMIC_WRITE;
 }
 
-/* How far a message is beyond the responder's credits; 1: it may go as a limited request. */
-static int32_t beyond_credits(const struct vb_requester *r, uint32_t ssn)
+static bool is_beyond_credits(const struct vb_requester *r, uint32_t ssn)
 {
-    return r->unlimited ? 0 : vb_wire_psn_diff(ssn, r->lsn);
+    return !r->unlimited && vb_wire_psn_diff(ssn, r->lsn) > 0;
 }
 
 /*
@@ -51,8 +50,7 @@ static int32_t beyond_credits(const struct vb_requester *r, uint32_t ssn)
 static bool lacks_credit(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
-    int32_t beyond = beyond_credits(r, r->ssn + 1);
-    bool lacks = beyond > 1 || (beyond == 1 && vb_engine_requester_outstanding(r));
+    bool lacks = is_beyond_credits(r, r->ssn + 1) && vb_engine_requester_outstanding(r);
 
     if (lacks && !r->stalled)
         ++ep->engine->counters.credit_stalls;
@@ -319,7 +317,7 @@ static bool asks(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe, bool first
     bool ask = r->ask || r->unasked >= ep->engine->config.ack_bytes ||
                in_flight(r) >= requester_window_of(ep);
 
-    if (first && requester_takes_receive(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0)
+    if (first && requester_takes_receive(&wqe->wr) && is_beyond_credits(r, wqe->ssn))
         ask = true;
     if (VB_UNLIKELY(ep->qp->paced) && pace_asks(ep))
         ask = true;
@@ -578,7 +576,7 @@ static bool is_held(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
         return r->rd_outstanding >= reads_of(ep);
     /* The first packet of a limited message goes alone until it is acknowledged. */
     return r->index == 1 && r->una == wqe->first_psn && requester_takes_receive(&wqe->wr) &&
-           !is_write(&wqe->wr) && beyond_credits(r, wqe->ssn) > 0;
+           !is_write(&wqe->wr) && is_beyond_credits(r, wqe->ssn);
 }
 
 /* The request at `begun` cannot go: it ends if all before it have ended. */

@@ -692,6 +692,9 @@ static enum vb_responder_state duplicate(struct work *work)
         if (!work->in->bth
                  .ack_request) /* the requester goes back, and will come to the missing packet */
             return VB_RESPONDER_DONE;
+        if (vb_engine_recovery_of(work->ep))
+            vb_engine_gap_forget_old(work->in->engine, &work->ep->share->recovery->early,
+                                     work->in->now);
         if (vb_engine_recovery_of(work->ep) && work->ep->share->recovery->early.told)
             vb_engine_replies_owe_sequence_nak(work->ep); /* the first NAK was lost */
         else
