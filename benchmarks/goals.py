@@ -90,7 +90,7 @@ class Goal:
         if self.bound is None:
             return f"beside {self.peer.label}" if self.peer else ""
         times = f" {TIMES} {self.peer.label}" if self.peer else f" {self.ours.unit}"
-        return f"{self.better.value} {self.bound:g}{times}"
+        return f"{self.better.value} {self.bound:,.9g}{times}"
 
     def matches(self, pattern: str) -> bool:
         """Whether `pattern`, a part of it or a shell pattern, is the row's section and name."""

@@ -174,7 +174,8 @@ ALIGNED(pvalloc, (size_t size), VB_SHARED_PAGE, size, size)
 EXPORT int posix_memalign(void **out, size_t align, size_t size)
 {
     int error = errno; /* posix_memalign() returns its error and does not change errno */
-    void *block = align % sizeof(void *) == 0 ? shared_aligned(align, size) : NULL;
+    bool possible = align && align % sizeof(void *) == 0;
+    void *block = possible ? shared_aligned(align, size) : NULL;
     const struct vb_next *next = block ? NULL : vb_preload_next();
 
     errno = error;
