@@ -7,6 +7,7 @@
 #define VB_TESTS_ENTRIES_H
 
 #include <dirent.h>
+#include <stdbool.h>
 #include <unistd.h>
 
 #include "check.h"

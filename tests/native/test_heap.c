@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "check.h"
+#include "entries.h"
 #include "memory/buddy.h"
 #include "memory/descriptor.h"
 #include "memory/heap.h"
@@ -545,7 +546,6 @@ static void wait_for(pid_t child)
 
 static void in_own_child(struct vb_heap *heap, unsigned char *block, unsigned char *sparse)
 {
-    vb_memory_heap_fork_child(heap);
     CHECK(vb_memory_heap_is_own(heap));
     CHECK(all_are(block, MIB, 1));
     CHECK_EQ(resident(heap), MIB + VB_HEAP_PAGE);
@@ -566,16 +566,53 @@ static void test_a_forked_child_has_a_heap_of_its_own(void)
 
     memset(block, 1, MIB);
     sparse[8 * MIB] = 9;
+    int descriptors = entries(DESCRIPTORS);
     CHECK_EQ(vb_memory_heap_fork_prepare(heap), 0);
     pid_t child = fork();
-    if (child == 0)
+    if (child == 0) {
+        vb_memory_heap_fork_child(heap);
+        CHECK_EQ(entries(DESCRIPTORS), descriptors); /* its file in its parent's place */
         in_own_child(heap, block, sparse);
+    }
     vb_memory_heap_fork_parent(heap);
+    CHECK_EQ(entries(DESCRIPTORS), descriptors);
     wait_for(child);
     CHECK(all_are(block, MIB, 1));
     CHECK_EQ(sparse[8 * MIB], 9);
     CHECK_EQ(vb_memory_heap_used(heap), 33 * MIB);
     CHECK_EQ(vb_memory_heap_free(heap, block), 0);
+    vb_memory_heap_destroy(heap);
+}
+
+/* Without a descriptor for the copy the child has no heap, and its parent's is as before. */
+static void test_a_fork_without_a_copy_leaves_the_heap_to_the_parent(void)
+{
+    struct vb_heap *heap = heap_of(16 * MIB);
+    unsigned char *block = vb_memory_heap_alloc(heap, MIB, 1);
+    int descriptors = entries(DESCRIPTORS);
+    struct rlimit many, none;
+
+    memset(block, 1, MIB);
+    CHECK_EQ(getrlimit(RLIMIT_NOFILE, &many), 0);
+    none = (struct rlimit){0, many.rlim_max};
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+    CHECK_EQ(vb_memory_heap_fork_prepare(heap), -EMFILE);
+    pid_t child = fork();
+    if (child == 0) {
+        vb_memory_heap_fork_child(heap);
+        CHECK(!vb_memory_heap_is_own(heap));
+        CHECK(vb_memory_heap_alloc(heap, 1, 1) == NULL);
+        _exit(0);
+    }
+    vb_memory_heap_fork_parent(heap);
+    CHECK_EQ(setrlimit(RLIMIT_NOFILE, &many), 0);
+    wait_for(child);
+    CHECK_EQ(entries(DESCRIPTORS), descriptors);
+    CHECK(all_are(block, MIB, 1));
+    CHECK(vb_memory_heap_alloc(heap, MIB, 1) != NULL);
+    CHECK_EQ(vb_memory_heap_fork_prepare(heap), 0);
+    vb_memory_heap_fork_parent(heap);
+    CHECK_EQ(entries(DESCRIPTORS), descriptors);
     vb_memory_heap_destroy(heap);
 }
 
@@ -807,6 +844,7 @@ int main(void)
     RUN(test_blocks_never_overlap_under_threads);
     RUN(test_a_forked_child_has_a_heap_of_its_own);
     RUN(test_a_child_that_was_not_announced_leaves_the_heap_alone);
+    RUN(test_a_fork_without_a_copy_leaves_the_heap_to_the_parent);
     RUN(test_a_call_within_fork_is_refused_and_does_not_hang);
     RUN(test_limits_of_the_process_make_it_smaller);
     RUN(test_no_descriptor_left_is_an_error);

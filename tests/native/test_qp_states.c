@@ -257,12 +257,27 @@ static void fail(const struct attempt *attempt, const char *what)
     exit(1);
 }
 
-static void must_be_refused(const struct attempt *attempt)
+/* Of several mistakes the first of these is told. */
+static const char *reason_of(const struct attempt *attempt, const struct expected *expected)
+{
+    if ((attempt->mask & IBV_QP_CUR_STATE) &&
+        (attempt->from < IBV_QPS_RTR || attempt->from > IBV_QPS_SQE))
+        return "cur_qp_state is ";
+    if (!expected->allowed)
+        return " does not follow ";
+    return expected->required & ~attempt->mask ? ", which the mask lacks" : ", which the mask has";
+}
+
+static void must_be_refused(const struct attempt *attempt, const struct expected *expected)
 {
     struct ibv_qp_attr before = queried(), after;
+    char why[400] = "";
 
     if (modify(attempt->from, attempt->to, attempt->mask) != -EINVAL)
         fail(attempt, "was not refused with EINVAL");
+    vb_decline_text(loop.context, -EINVAL, why, sizeof(why));
+    if (!strstr(why, reason_of(attempt, expected)))
+        fail(attempt, why);
     after = queried();
     if (memcmp(&before, &after, sizeof(before)) != 0)
         fail(attempt, "was refused and yet changed something");
@@ -326,7 +341,7 @@ static void attempt(struct attempt made, const struct expected *expected)
         must_be_taken(&made);
         reach(made.from);
     } else {
-        must_be_refused(&made);
+        must_be_refused(&made, expected);
     }
 }
 

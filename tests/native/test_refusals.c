@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "direct/connection.h"
+#include "direct/requester.h"
 #include "hca/sentences.h"
 #include "loopback.h"
 
@@ -211,6 +213,91 @@ static void no_receive(struct ibv_send_wr *wr)
     (void)wr;
 }
 
+/* A page of a region whose memory was unmapped, or has other rights, since it was registered. */
+static struct vb_mr *changed_page(uint8_t **page, int protection)
+{
+    struct vb_mr *mr;
+
+    *page = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(*page != MAP_FAILED);
+    CHECK_EQ(vb_mr_reg(loop.pd, *page, 4096, (uintptr_t)*page,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+                           IBV_ACCESS_REMOTE_ATOMIC,
+                       &mr),
+             0);
+    CHECK_EQ(mprotect(*page, 4096, protection), 0);
+    return mr;
+}
+
+static void local_page(struct ibv_send_wr *wr, int protection)
+{
+    uint8_t *page;
+
+    wr->sg_list[0].lkey = changed_page(&page, protection)->ibv.lkey;
+    wr->sg_list[0].addr = (uintptr_t)page;
+    if (wr->opcode == IBV_WR_SEND)
+        post_recv((uintptr_t)loop.memory[1], 64, loop.mr[1]->ibv.lkey);
+}
+
+static void local_memory_gone(struct ibv_send_wr *wr)
+{
+    local_page(wr, PROT_NONE);
+}
+
+static void local_memory_for_reading(struct ibv_send_wr *wr)
+{
+    local_page(wr, PROT_READ);
+}
+
+static void second_local_element_gone(struct ibv_send_wr *wr)
+{
+    uint8_t *page;
+
+    sge[0].length = 3;
+    sge[1] = (struct ibv_sge){0, 5, changed_page(&page, PROT_NONE)->ibv.lkey};
+    sge[1].addr = (uintptr_t)page;
+    wr->num_sge = 2;
+}
+
+static void remote_page(struct ibv_send_wr *wr, int protection)
+{
+    uint8_t *page;
+    struct vb_mr *mr = changed_page(&page, protection);
+
+    if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        wr->wr.atomic.rkey = mr->ibv.rkey;
+        wr->wr.atomic.remote_addr = (uintptr_t)page + 8;
+    } else {
+        wr->wr.rdma.rkey = mr->ibv.rkey;
+        wr->wr.rdma.remote_addr = (uintptr_t)page + 8;
+    }
+}
+
+static void remote_memory_gone(struct ibv_send_wr *wr)
+{
+    remote_page(wr, PROT_NONE);
+}
+
+static void remote_memory_for_reading(struct ibv_send_wr *wr)
+{
+    remote_page(wr, PROT_READ);
+}
+
+static void receive_memory_gone(struct ibv_send_wr *wr)
+{
+    uint8_t *page;
+    uint32_t lkey = changed_page(&page, PROT_NONE)->ibv.lkey;
+
+    (void)wr;
+    post_recv((uintptr_t)page, 64, lkey);
+}
+
+#define LOCAL_GONE  "own buffer"
+#define REMOTE_GONE "can no longer be reached"
+#define PEER_DIED   "ended, or closed its device"
+#define NO_HELP     "did not do its part of the copy in time"
+#define NO_ROOM     "no memory is left for the WRITE"
+
 static const struct refusal {
     const char *name;
     enum ibv_wr_opcode opcode;
@@ -286,6 +373,32 @@ static const struct refusal {
      "the receive request's lkey", IBV_EVENT_QP_REQ_ERR, IBV_WC_LOC_PROT_ERR},
     {"receive's range", IBV_WR_SEND, receive_beyond_its_region, IBV_WC_REM_OP_ERR,
      "the receive request's lkey", IBV_EVENT_QP_REQ_ERR, IBV_WC_LOC_PROT_ERR},
+    {"local memory, WRITE", IBV_WR_RDMA_WRITE, local_memory_gone, IBV_WC_LOC_PROT_ERR, LOCAL_GONE,
+     NO_EVENT, 0},
+    {"local memory, READ", IBV_WR_RDMA_READ, local_memory_gone, IBV_WC_LOC_PROT_ERR, LOCAL_GONE,
+     NO_EVENT, 0},
+    {"local memory for reading, READ", IBV_WR_RDMA_READ, local_memory_for_reading,
+     IBV_WC_LOC_PROT_ERR, LOCAL_GONE, NO_EVENT, 0},
+    {"local memory, SEND", IBV_WR_SEND, local_memory_gone, IBV_WC_LOC_PROT_ERR, LOCAL_GONE,
+     NO_EVENT, 0},
+    {"local memory, atomic write", IBV_WR_ATOMIC_WRITE, local_memory_gone, IBV_WC_LOC_PROT_ERR,
+     LOCAL_GONE, NO_EVENT, 0},
+    {"local memory, atomic write in two", IBV_WR_ATOMIC_WRITE, second_local_element_gone,
+     IBV_WC_LOC_PROT_ERR, LOCAL_GONE, NO_EVENT, 0},
+    {"remote memory, WRITE", IBV_WR_RDMA_WRITE, remote_memory_gone, IBV_WC_REM_OP_ERR, REMOTE_GONE,
+     IBV_EVENT_QP_FATAL, 0},
+    {"remote memory for reading, WRITE", IBV_WR_RDMA_WRITE, remote_memory_for_reading,
+     IBV_WC_REM_OP_ERR, REMOTE_GONE, IBV_EVENT_QP_FATAL, 0},
+    {"remote memory, READ", IBV_WR_RDMA_READ, remote_memory_gone, IBV_WC_REM_OP_ERR, REMOTE_GONE,
+     IBV_EVENT_QP_FATAL, 0},
+    {"remote memory, atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, remote_memory_gone, IBV_WC_REM_OP_ERR,
+     REMOTE_GONE, IBV_EVENT_QP_FATAL, 0},
+    {"remote memory for reading, atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, remote_memory_for_reading,
+     IBV_WC_REM_OP_ERR, REMOTE_GONE, IBV_EVENT_QP_FATAL, 0},
+    {"remote memory, atomic write", IBV_WR_ATOMIC_WRITE, remote_memory_gone, IBV_WC_REM_OP_ERR,
+     REMOTE_GONE, IBV_EVENT_QP_FATAL, 0},
+    {"receive's memory", IBV_WR_SEND, receive_memory_gone, IBV_WC_REM_OP_ERR, REMOTE_GONE,
+     IBV_EVENT_QP_FATAL, IBV_WC_LOC_PROT_ERR},
     {"no receive", IBV_WR_SEND, no_receive, IBV_WC_RNR_RETRY_EXC_ERR, "Post receives", NO_EVENT, 0},
 };
 
@@ -392,6 +505,51 @@ static void an_unreliable_connection_drops_in_silence(void)
     }
 }
 
+/* A copy that the far process did not help with. UC does not hear of it (IBA 9.8.3), and hears
+ * only that this process has no room for the copy. */
+static void a_copy_that_fails_is_explained(void)
+{
+    static const struct {
+        int error;
+        enum ibv_wc_status rc, uc;
+        const char *words; /* NULL: RC waits */
+        bool by_death;
+    } rows[] = {
+        {-EAGAIN, IBV_WC_SUCCESS, IBV_WC_SUCCESS, NULL, false},
+        {-EPIPE, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, PEER_DIED, true},
+        {-ECONNRESET, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, PEER_DIED, true},
+        {-ETIMEDOUT, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, NO_HELP, false},
+        {-ENOMEM, IBV_WC_GENERAL_ERR, IBV_WC_GENERAL_ERR, NO_ROOM, false},
+    };
+
+    for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); ++i) {
+        bool is_uc = i % 2;
+        enum ibv_wc_status status = is_uc ? rows[i / 2].uc : rows[i / 2].rc;
+        struct ibv_send_wr wr;
+        struct vb_outcome outcome = {.status = IBV_WC_SUCCESS};
+        struct vb_connection *to;
+        struct vb_spans none = {0};
+        struct ibv_wc wc = {0};
+        int returned;
+
+        begin(is_uc ? IBV_QPT_UC : IBV_QPT_RC);
+        to = loop.qp[0]->verbs->connection;
+        CHECK(vb_direct_connection_attach_peer(loop.qp[0]));
+        wr = request(IBV_WR_RDMA_WRITE);
+        vb_sq_lock(loop.qp[0]);
+        returned = vb_direct_copy_failed(to, &wr, rows[i / 2].error, &none, &none, &outcome);
+        vb_sq_unlock(loop.qp[0]);
+        CHECK_EQ(returned, !rows[i / 2].words && !is_uc ? -EAGAIN : 0);
+        CHECK_EQ(outcome.status, status);
+        CHECK_EQ(to->failed_by_death, rows[i / 2].by_death && !is_uc);
+        wc.vendor_err = outcome.evidence;
+        if (status)
+            check_explained(&wc, rows[i / 2].words);
+        CHECK_EQ(vb_qp_state(loop.qp[1]), IBV_QPS_RTS);
+        loopback_close(&loop);
+    }
+}
+
 /* Lengths of zero: no byte moves, so no key is looked at (IBA 9.7.4.1.5). */
 static void a_request_for_no_byte_needs_no_key(void)
 {
@@ -413,6 +571,7 @@ int main(void)
 {
     RUN(each_refusal_is_complete);
     RUN(an_unreliable_connection_drops_in_silence);
+    RUN(a_copy_that_fails_is_explained);
     RUN(a_request_for_no_byte_needs_no_key);
     return 0;
 }

@@ -72,42 +72,6 @@ int vb_direct_refuse_local_gone(struct vb_qp *qp, const struct ibv_send_wr *wr,
     return vb_refuse(qp, wr, IBV_WC_LOC_PROT_ERR, &evidence, outcome);
 }
 
-static int memory_gone(struct vb_connection *to, const struct ibv_send_wr *wr,
-                       const struct vb_spans *local, const struct vb_spans *remote,
-                       struct vb_outcome *outcome)
-{
-    struct vb_evidence evidence = {.check = VB_CHECK_MEMORY_GONE};
-    const struct vb_span *gone = vb_direct_local_gone(wr, local);
-
-    if (gone)
-        return vb_direct_refuse_local_gone(to->qp, wr, gone, outcome);
-    evidence.addr = remote->span[0].addr;
-    evidence.length = remote->total;
-    evidence.wr_opcode = (uint16_t)wr->opcode;
-    vb_blame_responder(&to->peer->view, to->remote, &evidence);
-    vb_direct_fail_remote(to, IBV_EVENT_QP_FATAL);
-    return vb_refuse(to->qp, wr, IBV_WC_REM_OP_ERR, &evidence, outcome);
-}
-
-VB_COLD int vb_direct_copy_failed(struct vb_connection *to, const struct ibv_send_wr *wr, int error,
-                                  const struct vb_spans *local, const struct vb_spans *remote,
-                                  struct vb_outcome *outcome)
-{
-    struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER, .silence = VB_SILENCE_NO_HELP};
-
-    if (error == -EFAULT)
-        return memory_gone(to, wr, local, remote, outcome);
-    if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
-        return to->qp->type == IBV_QPT_UC ? 0 : vb_direct_wait_for_peer(to, wr, outcome);
-    if (error == -EPIPE || error == -ECONNRESET) {
-        evidence.check = VB_CHECK_PEER_DIED;
-        to->failed_by_death = true;
-    } else if (error == -ENOMEM)
-        evidence.check = VB_CHECK_NO_ROOM;
-    return vb_refuse(to->qp, wr, error == -ENOMEM ? IBV_WC_GENERAL_ERR : IBV_WC_RETRY_EXC_ERR,
-                     &evidence, outcome);
-}
-
 /* A remote check failed: RC answers with a NAK and both sides fail; UC drops in silence. */
 static VB_COLD int nak(struct vb_connection *to, const struct ibv_send_wr *wr,
                        enum ibv_wc_status status, struct vb_evidence *evidence,
@@ -122,6 +86,41 @@ static VB_COLD int nak(struct vb_connection *to, const struct ibv_send_wr *wr,
                               : status == IBV_WC_REM_ACCESS_ERR       ? IBV_EVENT_QP_ACCESS_ERR
                                                                       : IBV_EVENT_QP_REQ_ERR);
     return vb_refuse(to->qp, wr, status, evidence, outcome);
+}
+
+static int memory_gone(struct vb_connection *to, const struct ibv_send_wr *wr,
+                       const struct vb_spans *local, const struct vb_spans *remote,
+                       struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_MEMORY_GONE};
+    const struct vb_span *gone = vb_direct_local_gone(wr, local);
+
+    if (gone)
+        return vb_direct_refuse_local_gone(to->qp, wr, gone, outcome);
+    evidence.addr = remote->span[0].addr;
+    evidence.length = remote->total;
+    return nak(to, wr, IBV_WC_REM_OP_ERR, &evidence, outcome);
+}
+
+VB_COLD int vb_direct_copy_failed(struct vb_connection *to, const struct ibv_send_wr *wr, int error,
+                                  const struct vb_spans *local, const struct vb_spans *remote,
+                                  struct vb_outcome *outcome)
+{
+    struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER, .silence = VB_SILENCE_NO_HELP};
+
+    if (error == -EFAULT)
+        return memory_gone(to, wr, local, remote, outcome);
+    if (to->qp->type == IBV_QPT_UC && error != -ENOMEM)
+        return 0;
+    if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
+        return vb_direct_wait_for_peer(to, wr, outcome);
+    if (error == -EPIPE || error == -ECONNRESET) {
+        evidence.check = VB_CHECK_PEER_DIED;
+        to->failed_by_death = true;
+    } else if (error == -ENOMEM)
+        evidence.check = VB_CHECK_NO_ROOM;
+    return vb_refuse(to->qp, wr, error == -ENOMEM ? IBV_WC_GENERAL_ERR : IBV_WC_RETRY_EXC_ERR,
+                     &evidence, outcome);
 }
 
 static VB_COLD int nak_key(struct vb_connection *to, const struct ibv_send_wr *wr,
