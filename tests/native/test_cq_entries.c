@@ -8,9 +8,11 @@
 
 #include "check.h"
 #include "end.h"
+#include "hca/sentences.h"
 #include "hca/srq.h"
 #include "hca/xrc.h"
 #include "loopback.h"
+#include "memory/watch.h"
 
 #define KINDS (VB_CQE_RECV_XRC + 1)
 enum { OWNERS = 3, REQUESTS = 3, PAGE = 4096, BYTES = 24 };
@@ -83,6 +85,8 @@ static void a_request_is_in_the_queue_until_it_is_polled(void)
 
                 push_kind(loop.cq[0], VB_CQE_SEND, of, request)->kind = VB_CQE_VOID;
                 entry = push_kind(loop.cq[0], kind, of, request);
+                CHECK(vb_cq_has_entry_at(loop.cq[0], vb_cq_taken(loop.cq[0]) + 1));
+                CHECK(!vb_cq_has_entry_at(loop.cq[0], vb_cq_taken(loop.cq[0]) + 2));
                 push_kind(loop.cq[0], VB_CQE_VOID, of, request);
                 expect_held(loop.cq[0], kind, of, request);
                 expect_held(loop.cq[1], VB_CQE_VOID, of, request);
@@ -170,37 +174,79 @@ static void an_srqs_requests_are_free_again(void)
     }
 }
 
+/* And one is when its completion is polled. */
+static void an_srqs_request_is_free_once_it_is_polled(void)
+{
+    struct end end;
+    uint32_t free_before, wqe = 0;
+    struct ibv_wc wc;
+
+    end_open(&end, (struct end_options){.srq_wr = 8});
+    end_add_qp(&end);
+    for (uint64_t i = 0; i < 4; ++i)
+        end_post_recv(&end, NULL, i);
+    free_before = end.srq->free_count;
+    while (end.srq->position[wqe] < 0)
+        ++wqe;
+    push_kind(end.cq, VB_CQE_RECV, end.qp->index, wqe);
+    CHECK_EQ(end.srq->free_count, free_before);
+    CHECK_EQ(vb_cq_poll(end.cq, 1, &wc), 1);
+    CHECK_EQ(end.srq->free_count, free_before + 1);
+    CHECK_EQ(end.srq->position[wqe], -1);
+    end_close(&end);
+}
+
 /* ---- payloads that wait in their entries ---- */
 
-static uint8_t *buffer; /* a page of its own, which the receive requests of qp[0] name */
+/* Between the elements of a request and between requests, and of them all. */
+enum { APART = 2 * VB_STAGE_BYTES, BUFFER = 6 * APART };
 
-static void post_recvs(uint32_t count, uint32_t first_element)
+static uint8_t *buffer; /* pages of their own, which the receive requests of qp[0] name */
+static struct vb_mr *region;
+
+/* The sizes of a request's one or two elements. */
+struct shape {
+    uint32_t first, second;
+};
+
+static void post_recvs(uint32_t count, struct shape shape)
 {
-    struct vb_mr *mr;
-
-    buffer = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    buffer = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(buffer != MAP_FAILED);
-    CHECK_EQ(vb_mr_reg(loop.pd, buffer, PAGE, (uintptr_t)buffer, IBV_ACCESS_LOCAL_WRITE, &mr), 0);
+    CHECK_EQ(vb_mr_reg(loop.pd, buffer, BUFFER, (uintptr_t)buffer, IBV_ACCESS_LOCAL_WRITE,
+                       &region),
+             0);
     for (uint32_t i = 0; i < count; ++i) {
-        uintptr_t at = (uintptr_t)buffer + i * 2 * BYTES;
-        struct ibv_sge elements[] = {{at, first_element, mr->ibv.lkey},
-                                     {at + BYTES, BYTES, mr->ibv.lkey}};
-        struct ibv_recv_wr wr = {.wr_id = i, .sg_list = elements, .num_sge = 2}, *bad;
+        uintptr_t at = (uintptr_t)buffer + i * 2 * APART;
+        struct ibv_sge elements[] = {{at, shape.first, region->ibv.lkey},
+                                     {at + APART, shape.second, region->ibv.lkey}};
+        struct ibv_recv_wr wr = {
+            .wr_id = i, .sg_list = elements, .num_sge = shape.second ? 2 : 1}, *bad;
 
         CHECK_EQ(vb_post_recv(loop.qp[0], &wr, &bad), 0);
     }
 }
 
+static uint8_t payload_byte(uint32_t wqe, uint32_t at)
+{
+    return (uint8_t)(1 + 50 * wqe + at % 49);
+}
+
+/* The payload is where its kind says; what is in the other place is another's. */
 static struct vb_cqe *push_payload(enum vb_cqe_kind kind, uint32_t wqe, uint32_t length)
 {
+    bool staged = kind == VB_CQE_RECV_STAGED;
     struct vb_cqe fields = {.kind = (uint8_t)kind,
                             .qp = loop.qp[0]->index,
                             .wqe = wqe,
                             .byte_len = length,
                             .status = IBV_WC_SUCCESS};
+    uint8_t *stage = vb_rq_stage(&adapter()->self, loop.qp[0]->shared, wqe);
 
-    memset(fields.data, 0x60 + (int)wqe, sizeof(fields.data));
-    memset(vb_rq_stage(&adapter()->self, loop.qp[0]->shared, wqe), 0x60 + (int)wqe, BYTES);
+    for (uint32_t i = 0; i < VB_CQE_INLINE; ++i)
+        fields.data[i] = staged ? 0xfe : payload_byte(wqe, i);
+    for (uint32_t i = 0; i < VB_STAGE_BYTES; ++i)
+        stage[i] = staged ? payload_byte(wqe, i) : 0xfe;
     return push(loop.cq[0], fields);
 }
 
@@ -218,10 +264,17 @@ static void make_receiving(void)
     loopback_connect(loop.qp[0], loop.qp[1], 0);
 }
 
+static void close_receiving(void)
+{
+    munmap(buffer, BUFFER);
+    loopback_close(&loop);
+}
+
 static const enum vb_cqe_kind waiting_kinds[] = {VB_CQE_RECV_INLINE, VB_CQE_RECV_STAGED};
+static const uint32_t most_bytes[] = {VB_CQE_INLINE, VB_STAGE_BYTES};
 
 /* By whom: poll, vb_cq_place, or vb_cqs_place of all CQs. */
-enum placer { BY_POLL, BY_PLACE, BY_ALL, PLACERS };
+enum placer { BY_POLL, BY_PLACE, BY_ALL };
 
 static void place_by(enum placer placer)
 {
@@ -231,27 +284,30 @@ static void place_by(enum placer placer)
         vb_cqs_place(adapter());
 }
 
-/* A payload goes over its request's elements, and nothing is written behind it. */
-static void expect_placed(uint32_t wqe, uint32_t first, uint32_t length)
+/* A payload goes over its request's elements, and nothing is written behind them. */
+static void expect_placed(uint32_t wqe, struct shape shape, uint32_t length)
 {
-    const uint8_t *at = buffer + wqe * 2 * BYTES;
-    uint32_t in_first = length < first ? length : first;
+    const uint8_t *at = buffer + wqe * 2 * APART;
+    uint32_t first = length < shape.first ? length : shape.first;
+    uint32_t second = length - first < shape.second ? length - first : shape.second;
 
-    CHECK(has(at, in_first, 0x60 + (int)wqe));
-    CHECK(has(at + in_first, BYTES - in_first, 0));
-    CHECK(has(at + BYTES, length - in_first, 0x60 + (int)wqe));
-    CHECK(has(at + BYTES + (length - in_first), BYTES - (length - in_first), 0));
+    for (uint32_t i = 0; i < first; ++i)
+        CHECK_EQ(at[i], payload_byte(wqe, i));
+    CHECK(has(at + first, APART - first, 0));
+    for (uint32_t i = 0; i < second; ++i)
+        CHECK_EQ(at[APART + i], payload_byte(wqe, first + i));
+    CHECK(has(at + APART + second, APART - second, 0));
 }
 
 /* Before poll too, each once: what the program writes there after that stays. */
-static void each_payload_is_placed_once(enum vb_cqe_kind kind, enum placer placer, uint32_t first,
-                                        uint32_t length)
+static void each_is_placed_once(enum vb_cqe_kind kind, enum placer placer, struct shape shape,
+                                uint32_t length)
 {
     struct vb_cqe *entries[3];
     struct ibv_wc wc[4];
 
     make_receiving();
-    post_recvs(3, first);
+    post_recvs(3, shape);
     for (uint32_t i = 0; i < 3; ++i) {
         entries[i] = push_payload(kind, i, length);
         push_kind(loop.cq[0], VB_CQE_VOID, loop.qp[0]->index, i);
@@ -259,72 +315,144 @@ static void each_payload_is_placed_once(enum vb_cqe_kind kind, enum placer place
     place_by(placer);
     for (uint32_t i = 0; i < 3 && placer != BY_POLL; ++i) {
         CHECK_EQ(entries[i]->kind, VB_CQE_RECV);
-        expect_placed(i, first, length);
+        expect_placed(i, shape, length);
     }
     if (placer != BY_POLL) {
         CHECK_EQ(atomic_load(&loop.cq[0]->shared->placed), vb_cq_taken(loop.cq[0]) + 6);
-        memset(buffer, 0x11, PAGE);
+        memset(buffer, 0xf1, BUFFER);
     }
     CHECK_EQ(vb_cq_poll(loop.cq[0], 2, wc), 2); /* as many as it was asked for */
+    CHECK_EQ(atomic_load(&loop.qp[0]->shared->rq_polled), 2);
     CHECK_EQ(vb_cq_poll(loop.cq[0], 4, wc + 2), 1);
     for (uint32_t i = 0; i < 3; ++i) {
         CHECK_EQ(wc[i].status, IBV_WC_SUCCESS);
         CHECK_EQ(wc[i].byte_len, length);
         if (placer == BY_POLL)
-            expect_placed(i, first, length);
+            expect_placed(i, shape, length);
     }
-    CHECK(placer == BY_POLL || has(buffer, PAGE, 0x11));
+    CHECK(placer == BY_POLL || has(buffer, BUFFER, 0xf1));
     CHECK_EQ(atomic_load(&loop.qp[0]->shared->rq_polled), 3);
-    munmap(buffer, PAGE);
-    loopback_close(&loop);
+    CHECK_EQ(vb_qp_state(loop.qp[0]), IBV_QPS_RTS);
+    close_receiving();
 }
 
+/* A peer may write a length beyond the elements: what has room is placed. */
 static void payloads_are_placed_before_a_poll_too(void)
 {
     for (int i = 0; i < 2; ++i)
-        for (enum placer placer = 0; placer < PLACERS; ++placer) {
-            each_payload_is_placed_once(waiting_kinds[i], placer, BYTES, BYTES);
-            each_payload_is_placed_once(waiting_kinds[i], placer, BYTES, 0);
-            each_payload_is_placed_once(waiting_kinds[i], placer, BYTES, 5);
-            each_payload_is_placed_once(waiting_kinds[i], placer, 7, BYTES);
+        for (enum placer placer = BY_POLL; placer <= BY_ALL; ++placer) {
+            uint32_t most = most_bytes[i];
+            const struct {
+                struct shape shape;
+                uint32_t length;
+            } cases[] = {
+                {{APART, 0}, 0},           {{APART, 0}, 5},        {{APART, 0}, most},
+                {{5, 0}, 5},               {{7, APART}, 7},        {{7, APART}, most},
+                {{most - 1, APART}, most}, {{3, most - 4}, most},  {{most - 1, 0}, most},
+            };
+
+            for (size_t j = 0; j < sizeof(cases) / sizeof(cases[0]); ++j)
+                each_is_placed_once(waiting_kinds[i], placer, cases[j].shape, cases[j].length);
         }
 }
 
 static void expect_failed(struct vb_cqe *entry, enum vb_cqe_kind kind, enum placer placer)
 {
-    struct ibv_wc wc;
+    char text[400] = "", range[40];
+    struct ibv_wc wc[2];
 
+    snprintf(range, sizeof(range), "[%p, +%u)", (void *)buffer, entry->byte_len);
     place_by(placer);
     CHECK_EQ(entry->kind, kind); /* the poll says what came of it */
-    CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 1);
-    CHECK_EQ(wc.status, IBV_WC_LOC_PROT_ERR);
-    CHECK(wc.vendor_err != 0);
+    CHECK_EQ(vb_cq_poll(loop.cq[0], 1, wc), 1);
+    CHECK_EQ(wc->status, IBV_WC_LOC_PROT_ERR);
+    CHECK(vb_evidence_text(&adapter()->self, wc->vendor_err, text, sizeof(text)) > 0);
+    CHECK(strstr(text, range) != NULL);
     CHECK_EQ(vb_qp_state(loop.qp[0]), IBV_QPS_ERR);
-    CHECK_EQ(atomic_load(&loop.qp[0]->shared->rq_polled), 1);
+    CHECK(atomic_load(&loop.qp[0]->shared->rq_polled) >= 1);
 }
 
-/* One whose buffer is gone, or that is longer than an entry or a stage holds. */
+/* One whose buffer is gone, or that is longer than an entry or a stage holds. The next request is
+ * flushed. */
 static void a_payload_that_cannot_be_placed_ends_its_qp(void)
 {
-    static const uint32_t most[] = {VB_CQE_INLINE, VB_STAGE_BYTES};
-
     for (int i = 0; i < 2; ++i)
-        for (enum placer placer = 0; placer < PLACERS; ++placer) {
+        for (enum placer placer = BY_POLL; placer <= BY_ALL; ++placer) {
             make_receiving();
-            post_recvs(1, BYTES);
-            munmap(buffer, PAGE);
+            post_recvs(1, (struct shape){BYTES, BYTES});
+            CHECK_EQ(mprotect(buffer, PAGE, PROT_NONE), 0);
             expect_failed(push_payload(waiting_kinds[i], 0, 8), waiting_kinds[i], placer);
-            loopback_close(&loop);
+            close_receiving();
             make_receiving();
-            post_recvs(1, BYTES);
-            expect_failed(push_payload(waiting_kinds[i], 0, most[i] + 1), waiting_kinds[i], placer);
-            CHECK(has(buffer, PAGE, 0));
-            munmap(buffer, PAGE);
-            loopback_close(&loop);
+            post_recvs(1, (struct shape){APART, 0});
+            expect_failed(push_payload(waiting_kinds[i], 0, most_bytes[i] + 1), waiting_kinds[i],
+                          placer);
+            CHECK(has(buffer, BUFFER, 0));
+            close_receiving();
+        }
+}
+
+/* In every state, of which RTR to SQE lead to ERR by this. What is posted is flushed then. */
+static void it_ends_a_qp_that_receives(void)
+{
+    for (uint32_t state = IBV_QPS_RESET; state <= IBV_QPS_ERR; ++state) {
+        bool receives = state >= IBV_QPS_RTR && state <= IBV_QPS_SQE;
+        struct ibv_wc wc;
+
+        make_receiving();
+        post_recvs(2, (struct shape){BYTES, 0});
+        CHECK_EQ(mprotect(buffer, PAGE, PROT_NONE), 0);
+        atomic_store(&loop.qp[0]->shared->rq_taken, 1);
+        push_payload(VB_CQE_RECV_INLINE, 0, 8);
+        atomic_store(&loop.qp[0]->shared->state, state);
+        CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 1);
+        CHECK_EQ(wc.status, IBV_WC_LOC_PROT_ERR);
+        CHECK_EQ(vb_qp_state(loop.qp[0]), receives ? IBV_QPS_ERR : state);
+        if (receives) {
+            CHECK_EQ(loopback_poll(loop.cq[0], &wc), 0);
+            CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
+            CHECK_EQ(wc.wr_id, 1);
+        }
+        close_receiving();
+    }
+}
+
+/* A region that is being deregistered takes what arrived before, and another domain's does not. */
+static void a_region_that_is_leaving_takes_its_payloads(void)
+{
+    static const uint32_t marks[] = {0, VB_PD_LEAVING, 1};
+
+    for (int i = 0; i < 3; ++i)
+        for (enum placer placer = BY_POLL; placer <= BY_ALL; ++placer) {
+            struct vb_mr_shared *entry;
+            struct ibv_wc wc;
+
+            make_receiving();
+            post_recvs(1, (struct shape){7, APART});
+            entry = &adapter()->self.mr[region->index];
+            atomic_store(&entry->pd, marks[i] == 1 ? loop.pd->number + 1
+                                                   : loop.pd->number | marks[i]);
+            push_payload(VB_CQE_RECV_STAGED, 0, BYTES);
+            place_by(placer);
+            CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 1);
+            CHECK_EQ(wc.status, marks[i] == 1 ? IBV_WC_LOC_PROT_ERR : IBV_WC_SUCCESS);
+            if (marks[i] == 1)
+                CHECK(has(buffer, BUFFER, 0));
+            else
+                expect_placed(0, (struct shape){7, APART}, BYTES);
+            atomic_store(&entry->pd, loop.pd->number);
+            close_receiving();
         }
 }
 
 /* ---- what poll makes of the fields ---- */
+
+static int errors; /* that the program was told of */
+
+static void count_error(void)
+{
+    ++errors;
+}
 
 static struct ibv_wc polled(struct vb_cqe fields)
 {
@@ -332,7 +460,10 @@ static struct ibv_wc polled(struct vb_cqe fields)
 
     memset(&wc, 0xee, sizeof(wc));
     push(loop.cq[0], fields);
+    errors = 0;
+    loop.context->on_error = count_error;
     CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 1);
+    CHECK_EQ(errors, fields.status != IBV_WC_SUCCESS);
     CHECK_EQ(wc.wr_id, fields.wr_id);
     CHECK_EQ(wc.status, fields.status);
     CHECK_EQ(wc.byte_len, fields.byte_len);
@@ -351,6 +482,7 @@ static void expect_fields(enum ibv_qp_type type, enum vb_cqe_kind kind, uint8_t 
         .kind = (uint8_t)kind,
         .qp = loop.qp[0]->index,
         .wr_id = 0x123456789abc,
+        .wqe = 6,
         .byte_len = 77,
         .imm = 0x87654321,
         .extra = 0xabcdef,
@@ -362,7 +494,11 @@ static void expect_fields(enum ibv_qp_type type, enum vb_cqe_kind kind, uint8_t 
     struct ibv_wc wc;
 
     vb_cqe_name_lids(&fields, 0xa1b2, 5);
+    atomic_store(&loop.qp[0]->sq_retired, 3);
+    atomic_store(&loop.qp[0]->shared->rq_polled, 3);
     wc = polled(fields);
+    CHECK_EQ(atomic_load(&loop.qp[0]->sq_retired), kind == VB_CQE_SEND ? 7 : 3);
+    CHECK_EQ(atomic_load(&loop.qp[0]->shared->rq_polled), kind == VB_CQE_SEND ? 3 : 7);
     CHECK_EQ(wc.opcode, fields.opcode);
     CHECK_EQ(wc.qp_num, loop.qp[0]->number);
     CHECK_EQ(wc.sl, kind == VB_CQE_RECV && (flags & IBV_WC_GRH) ? 2 : 0);
@@ -418,6 +554,12 @@ int main(void)
     RUN(a_request_is_in_the_queue_until_it_is_polled);
     RUN(an_end_makes_its_own_entries_void);
     RUN(an_srqs_requests_are_free_again);
+    RUN(an_srqs_request_is_free_once_it_is_polled);
+    RUN(payloads_are_placed_before_a_poll_too);
+    RUN(a_payload_that_cannot_be_placed_ends_its_qp);
+    RUN(it_ends_a_qp_that_receives);
+    RUN(a_region_that_is_leaving_takes_its_payloads);
+    vb_memory_watch_begin(); /* now a request's key is looked up when it is posted */
     RUN(payloads_are_placed_before_a_poll_too);
     RUN(a_payload_that_cannot_be_placed_ends_its_qp);
     RUN(each_field_is_the_entrys);

@@ -142,6 +142,43 @@ static void who_comes_late_catches_up(void)
     CHECK(bytes <= 100ull * MBIT * VB_PACE_LATE / 8 / 1000 / 1000 + 1000);
 }
 
+/* The n-th packet of the sender that asks for an acknowledgement, by its place among its packets. */
+static uint32_t asking_packet(uint32_t n)
+{
+    uint32_t place = 0;
+
+    for (uint32_t i = 0; i < fabric.logged; ++i)
+        if (!fabric.log[i].from) {
+            if (fabric.log[i].bth.ack_request && !n--)
+                return place;
+            ++place;
+        }
+    return UINT32_MAX;
+}
+
+/*
+ * A quarter of the local ACK timeout is what a sender may take at its rate for the payload that it
+ * sends without asking, so that its timer does not expire. Many rates, since the packet at which it
+ * asks differs for nearly equal ones at a few of them alone.
+ */
+static void who_sends_slowly_asks_in_time(void)
+{
+    const uint64_t quarter = (4096ull << 14) / 4; /* ns */
+
+    for (uint32_t rate = 7 * MBIT; rate < 40 * MBIT; rate += rate / 97) {
+        uint64_t kbit_ns = rate * quarter; /* bits in millionths */
+        uint32_t packets = (uint32_t)((kbit_ns + MTU * 8000000ull - 1) / (MTU * 8000000ull));
+
+        begin(IBV_QPT_RC);
+        limit(rate, 0);
+        post(IBV_WR_RDMA_WRITE, LENGTH);
+        done();
+        for (uint32_t n = 0; (n + 1) * packets < LENGTH / MTU; ++n)
+            CHECK_EQ(asking_packet(n), (n + 1) * packets - 1);
+        fabric_close(&fabric);
+    }
+}
+
 static void a_limit_changes_and_goes(void)
 {
     uint64_t began;
@@ -238,6 +275,7 @@ int main(void)
     RUN(a_burst_leaves_at_once);
     RUN(silence_earns_nothing);
     RUN(who_comes_late_catches_up);
+    RUN(who_sends_slowly_asks_in_time);
     RUN(a_limit_changes_and_goes);
     RUN(nothing_else_is_held);
     RUN(every_type_and_operation);

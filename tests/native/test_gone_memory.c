@@ -602,9 +602,14 @@ static void after_the_last_stop(void)
     vb_memory_guard_stop();
     sigaction(SIGBUS, NULL, &now);
     CHECK(now.sa_handler != programs_own);
+    CHECK_EQ(vb_memory_guard_action(SIGBUS, NULL, &now), 0); /* told as the program's */
+    CHECK(now.sa_handler == programs_own);
+    CHECK_EQ(vb_memory_guard_action(SIGUSR1, NULL, NULL), -1);
     vb_memory_guard_stop();
     sigaction(SIGBUS, NULL, &now);
     CHECK(now.sa_handler == programs_own);
+    for (int number = 1; number < 32; ++number) /* the system knows all now */
+        CHECK_EQ(vb_memory_guard_action(number, NULL, NULL), -1);
     _exit(45);
 }
 

@@ -294,6 +294,39 @@ static void test_resize_in_place(void)
     vb_memory_heap_destroy(heap);
 }
 
+/* Blocks of this size until there is no room for one more. */
+static int count_that_fit(struct vb_heap *heap, size_t size)
+{
+    int count = 0;
+
+    while (vb_memory_heap_alloc(heap, size, 1))
+        ++count;
+    return count;
+}
+
+/* What a block no longer needs is given to others, and only that. */
+static void test_a_smaller_block_makes_room(void)
+{
+    for (size_t half = VB_HEAP_PAGE; half <= 4 * MIB; half *= 2) {
+        struct vb_heap *heap = heap_of(16 * MIB);
+        unsigned char *block = vb_memory_heap_alloc(heap, 2 * half, 1);
+
+        CHECK(block != NULL);
+        memset(block, 1, 2 * half);
+        while (vb_memory_heap_alloc(heap, 2 * half, 1))
+            ;
+        CHECK_EQ(count_that_fit(heap, half), 0);
+        CHECK_EQ(vb_memory_heap_resize(heap, block, half + 1), 0);
+        CHECK_EQ(count_that_fit(heap, half), 0);
+        CHECK_EQ(vb_memory_heap_resize(heap, block, half), 0);
+        CHECK_EQ(vb_memory_heap_resize(heap, block, half), 0);
+        CHECK_EQ(count_that_fit(heap, half), 1);
+        CHECK(all_are(block, half, 1));
+        CHECK_EQ(vb_memory_heap_resize(heap, block, half + 1), -ENOMEM);
+        vb_memory_heap_destroy(heap);
+    }
+}
+
 static void test_resize_refuses_what_would_have_to_move(void)
 {
     struct vb_heap *heap = heap_of(16 * MIB);
@@ -838,6 +871,7 @@ int main(void)
     RUN(test_a_peer_cannot_shorten_the_file);
     RUN(test_a_descriptor_that_the_program_closed_is_noticed);
     RUN(test_resize_in_place);
+    RUN(test_a_smaller_block_makes_room);
     RUN(test_resize_refuses_what_would_have_to_move);
     RUN(test_blocks_of_pages_are_where_a_search_would_put_them);
     RUN(test_kept_blocks_go_in_turn);

@@ -3,6 +3,7 @@
  * What the direct carrier tells of itself: counters, here and asked of other processes, its peers
  * and how it copies to them, connections whose other end is not there, and why a peer refused.
  */
+#include <pthread.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -89,6 +90,62 @@ static void queue_pairs_that_are_gone_stay_counted(void)
     vb_direct_tell_counters(end.direct, note_number);
     CHECK_EQ(names, sizeof(told_numbers) / sizeof(told_numbers[0]));
     CHECK_EQ(memcmp(numbers, told_numbers, sizeof(told_numbers)), 0);
+    end_close(&end);
+}
+
+/* A thread in which a queue pair is made or ends, for so long. */
+struct holder {
+    struct vb_adapter *adapter;
+    atomic_int holds;
+    int milliseconds;
+};
+
+static void *hold_lifetime(void *of)
+{
+    struct holder *holder = of;
+
+    vb_lock_take(&holder->adapter->lifetime);
+    atomic_store(&holder->holds, 1);
+    usleep(1000u * (unsigned)holder->milliseconds);
+    vb_lock_release(&holder->adapter->lifetime);
+    return NULL;
+}
+
+static uint64_t counted_while_held(struct end *end, int milliseconds)
+{
+    struct holder holder = {.adapter = end->direct->adapter, .milliseconds = milliseconds};
+    pthread_t thread;
+
+    CHECK_EQ(pthread_create(&thread, NULL, hold_lifetime, &holder), 0);
+    while (!atomic_load(&holder.holds))
+        usleep(100);
+    names = 0;
+    memset(numbers, 0, sizeof(numbers));
+    vb_direct_tell_counters(end->direct, note_number);
+    pthread_join(thread, NULL);
+    return numbers[0];
+}
+
+/* Whoever asks waits for the sum, a second at most: then it is that of the queue pairs that ended.
+ */
+static void the_sum_is_waited_for(void)
+{
+    struct vb_qp *qp[2];
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    qp[0] = end_add_qp(&end);
+    qp[1] = end_add_qp(&end);
+    end_ready(qp[0], qp[1]);
+    end_ready(qp[1], qp[0]);
+    end.peer = (struct end_card){qp[1]->number, end.mr->ibv.rkey, (uintptr_t)end.memory};
+    for (int i = 0; i < 3; ++i)
+        finish(&end, qp[0], IBV_WR_RDMA_WRITE, 64);
+    finish(&end, qp[1], IBV_WR_RDMA_WRITE, 64);
+    CHECK_EQ(vb_qp_destroy(qp[1]), 0);
+    CHECK_EQ(counted_while_held(&end, 150), 4);
+    CHECK_EQ(counted_while_held(&end, 1500), 1);
+    CHECK_EQ(counted_while_held(&end, 0), 4);
     end_close(&end);
 }
 
@@ -299,6 +356,7 @@ int main(int argc, char **argv)
         return 0;
     alarm(60); /* a hang is a failure */
     RUN(queue_pairs_that_are_gone_stay_counted);
+    RUN(the_sum_is_waited_for);
     RUN(processes_are_asked_for_their_counters);
     RUN(an_earlier_peer_is_not_told_of);
     RUN(peers_and_their_ends_are_described);
