@@ -4,13 +4,16 @@
  * SRQs: which of them a QP's or an SRQ's end makes void, which receive requests are still in the
  * queue, which payloads are placed and when, and what poll makes of each field.
  */
+#include <pthread.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "check.h"
 #include "end.h"
 #include "hca/sentences.h"
 #include "hca/srq.h"
 #include "hca/xrc.h"
+#include "hca/yield.h"
 #include "loopback.h"
 #include "memory/watch.h"
 
@@ -118,8 +121,8 @@ static void expect_void(struct vb_cq *cq, struct vb_cqe *entries[KINDS][OWNERS][
         for (uint32_t of = 0; of < OWNERS; ++of)
             for (uint32_t request = 0; request < REQUESTS; ++request) {
                 struct vb_cqe *entry = entries[kind][of][request];
-                bool is_meant = of == index && (of_srq ? kind == VB_CQE_RECV_XRC
-                                                       : kind < VB_CQE_VOID);
+                bool is_meant =
+                    of == index && (of_srq ? kind == VB_CQE_RECV_XRC : kind < VB_CQE_VOID);
 
                 CHECK_EQ(entry->kind, is_meant ? VB_CQE_VOID : kind);
                 CHECK_EQ(entry->qp, of);
@@ -213,15 +216,14 @@ static void post_recvs(uint32_t count, struct shape shape)
 {
     buffer = mmap(NULL, BUFFER, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(buffer != MAP_FAILED);
-    CHECK_EQ(vb_mr_reg(loop.pd, buffer, BUFFER, (uintptr_t)buffer, IBV_ACCESS_LOCAL_WRITE,
-                       &region),
+    CHECK_EQ(vb_mr_reg(loop.pd, buffer, BUFFER, (uintptr_t)buffer, IBV_ACCESS_LOCAL_WRITE, &region),
              0);
     for (uint32_t i = 0; i < count; ++i) {
         uintptr_t at = (uintptr_t)buffer + i * 2 * APART;
         struct ibv_sge elements[] = {{at, shape.first, region->ibv.lkey},
                                      {at + APART, shape.second, region->ibv.lkey}};
-        struct ibv_recv_wr wr = {
-            .wr_id = i, .sg_list = elements, .num_sge = shape.second ? 2 : 1}, *bad;
+        struct ibv_recv_wr wr = {.wr_id = i, .sg_list = elements, .num_sge = shape.second ? 2 : 1},
+                           *bad;
 
         CHECK_EQ(vb_post_recv(loop.qp[0], &wr, &bad), 0);
     }
@@ -346,14 +348,45 @@ static void payloads_are_placed_before_a_poll_too(void)
                 struct shape shape;
                 uint32_t length;
             } cases[] = {
-                {{APART, 0}, 0},           {{APART, 0}, 5},        {{APART, 0}, most},
-                {{5, 0}, 5},               {{7, APART}, 7},        {{7, APART}, most},
-                {{most - 1, APART}, most}, {{3, most - 4}, most},  {{most - 1, 0}, most},
+                {{APART, 0}, 0},           {{APART, 0}, 5},
+                {{APART, 0}, most},        {{5, 0}, 5},
+                {{7, APART}, 7},           {{7, APART}, most},
+                {{most - 1, APART}, most}, {{3, most - 4}, most},
+                {{most - 1, 0}, most},
             };
 
             for (size_t j = 0; j < sizeof(cases) / sizeof(cases[0]); ++j)
                 each_is_placed_once(waiting_kinds[i], placer, cases[j].shape, cases[j].length);
         }
+}
+
+/* vb_cqs_place goes to the CQs of all QPs in which a payload waits, and to no others. */
+static void only_where_payloads_wait(void)
+{
+    struct vb_cq_shared *shared[2];
+    struct vb_cqe *entry;
+
+    make_receiving();
+    loopback_connect(loop.qp[1], loop.qp[0], 0);
+    post_recvs(1, (struct shape){BYTES, 0});
+    for (int i = 0; i < 2; ++i) {
+        shared[i] = loop.cq[i]->shared;
+        atomic_store(&shared[i]->placed, 77);
+    }
+    push_kind(loop.cq[0], VB_CQE_SEND, loop.qp[0]->index, 0);
+    push_kind(loop.cq[1], VB_CQE_RECV, loop.qp[1]->index, 0);
+    vb_cqs_place(adapter());
+    CHECK_EQ(atomic_load(&shared[0]->placed), 77);
+    CHECK_EQ(atomic_load(&shared[1]->placed), 77);
+    for (int i = 0; i < 2; ++i) {
+        entry = push_payload(VB_CQE_RECV_INLINE, 0, 0);
+        entry->kind = VB_CQE_VOID;
+        push(loop.cq[1 - i], *entry)->kind = VB_CQE_RECV_INLINE;
+        vb_cqs_place(adapter());
+        CHECK_EQ(atomic_load(&shared[1 - i]->placed) != 77, true);
+        CHECK_EQ(atomic_load(&shared[i]->placed) == 77, i == 0);
+    }
+    close_receiving();
 }
 
 static void expect_failed(struct vb_cqe *entry, enum vb_cqe_kind kind, enum placer placer)
@@ -430,8 +463,8 @@ static void a_region_that_is_leaving_takes_its_payloads(void)
             make_receiving();
             post_recvs(1, (struct shape){7, APART});
             entry = &adapter()->self.mr[region->index];
-            atomic_store(&entry->pd, marks[i] == 1 ? loop.pd->number + 1
-                                                   : loop.pd->number | marks[i]);
+            atomic_store(&entry->pd,
+                         marks[i] == 1 ? loop.pd->number + 1 : loop.pd->number | marks[i]);
             push_payload(VB_CQE_RECV_STAGED, 0, BYTES);
             place_by(placer);
             CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 1);
@@ -548,6 +581,152 @@ static void an_entry_of_an_xrc_srq_names_its_target(void)
     loopback_close(&loop);
 }
 
+/* ---- polls in vain --------------------------------------------------------------------------- */
+
+static uint64_t clock_ns;
+static uint64_t yield_takes; /* ns */
+static int clock_reads, yields, progresses;
+static struct vb_host_calls calls;
+
+/* In place of the C library's. */
+int sched_yield(void)
+{
+    ++yields;
+    clock_ns += yield_takes;
+    return 0;
+}
+
+static uint64_t read_clock(const struct vb_adapter *of)
+{
+    (void)of;
+    ++clock_reads;
+    return clock_ns;
+}
+
+static void count_progress(struct vb_cq *cq)
+{
+    CHECK(cq == loop.cq[0]);
+    ++progresses;
+}
+
+static void polls_in_vain(int count)
+{
+    struct ibv_wc wc;
+
+    clock_reads = yields = progresses = 0;
+    while (count--)
+        CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 0);
+}
+
+static void poll_one(void)
+{
+    struct ibv_wc wc;
+
+    push_kind(loop.cq[0], VB_CQE_SEND, loop.qp[0]->index, 0);
+    CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 1);
+}
+
+/* The clock is read at every period of polls, and as often again where it yields (yield.h). */
+static void *polls_in_vain_yield(void *unused)
+{
+    polls_in_vain(VB_YIELD_PERIOD - 1);
+    CHECK_EQ(clock_reads, 0);
+    polls_in_vain(1);
+    CHECK_EQ(clock_reads, 1);
+    CHECK_EQ(yields, 0);
+    polls_in_vain(VB_YIELD_PERIOD - 1);
+    CHECK_EQ(clock_reads, 0);
+    clock_ns += VB_YIELD_AFTER_NS;
+    yield_takes = VB_YIELD_SWITCH_NS;
+    polls_in_vain(1);
+    CHECK_EQ(clock_reads, 2);
+    CHECK_EQ(yields, 1);
+    polls_in_vain(VB_YIELD_PERIOD - 1);
+    yield_takes = VB_YIELD_SLICE_NS;
+    polls_in_vain(1); /* another thread had the processor for a little: at once again */
+    CHECK_EQ(yields, 1);
+    clock_ns += VB_YIELD_AFTER_NS;
+    polls_in_vain(VB_YIELD_PERIOD); /* and for a whole slice: it sleeps */
+    CHECK_EQ(clock_reads, 2);
+    CHECK_EQ(yields, 0);
+    polls_in_vain(VB_YIELD_PERIOD - 1);
+    poll_one(); /* it was not in vain */
+    clock_ns += VB_YIELD_AFTER_NS;
+    polls_in_vain(VB_YIELD_PERIOD - 1);
+    CHECK_EQ(clock_reads, 0);
+    polls_in_vain(1);
+    CHECK_EQ(clock_reads, 1);
+    return unused;
+}
+
+/* QPs wait: each poll that finds nothing makes progress for them and counts as a quarter period. */
+static void *polls_make_progress(void *unused)
+{
+    uint32_t rounds = loop.cq[0]->rounds;
+
+    loop.cq[0]->waiting = 1;
+    polls_in_vain(3);
+    CHECK_EQ(progresses, 3);
+    CHECK_EQ(clock_reads, 0);
+    CHECK_EQ(loop.cq[0]->rounds, rounds + 3);
+    polls_in_vain(1);
+    CHECK_EQ(clock_reads, 1);
+    progresses = 0;
+    poll_one();
+    CHECK_EQ(progresses, 0);
+    CHECK_EQ(loop.cq[0]->rounds, rounds + 5);
+    loop.cq[0]->waiting = 0;
+    polls_in_vain(5);
+    CHECK_EQ(progresses, 0);
+    CHECK_EQ(loop.cq[0]->rounds, rounds + 5);
+    return unused;
+}
+
+/* In a thread of its own, whose count of polls is 0 at first. */
+static void in_a_thread(void *(*run)(void *))
+{
+    const struct vb_host_calls *real;
+    pthread_t thread;
+
+    begin(IBV_QPT_RC);
+    real = adapter()->calls;
+    calls = *real;
+    calls.now = read_clock;
+    calls.progress = count_progress;
+    adapter()->calls = &calls;
+    clock_ns = 1 << 20;
+    CHECK_EQ(pthread_create(&thread, NULL, run, NULL), 0);
+    pthread_join(thread, NULL);
+    adapter()->calls = real;
+    loopback_close(&loop);
+}
+
+static void a_thread_that_polls_in_vain_yields(void)
+{
+    in_a_thread(polls_in_vain_yield);
+}
+
+static void polls_serve_queue_pairs_that_wait(void)
+{
+    in_a_thread(polls_make_progress);
+}
+
+static void a_cq_in_error_says_so(void)
+{
+    char why[400] = "";
+    struct ibv_wc wc;
+
+    begin(IBV_QPT_RC);
+    poll_one();
+    push_kind(loop.cq[0], VB_CQE_SEND, loop.qp[0]->index, 0);
+    atomic_store(&loop.cq[0]->shared->error, 1);
+    CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 1); /* what it has is still given out */
+    CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), -EIO);
+    CHECK(vb_decline_text(loop.context, -EIO, why, sizeof(why)) > 0);
+    CHECK(strstr(why, "it has room for 64 completions") != NULL);
+    loopback_close(&loop);
+}
+
 int main(void)
 {
     alarm(100);
@@ -559,6 +738,10 @@ int main(void)
     RUN(a_payload_that_cannot_be_placed_ends_its_qp);
     RUN(it_ends_a_qp_that_receives);
     RUN(a_region_that_is_leaving_takes_its_payloads);
+    RUN(only_where_payloads_wait);
+    RUN(a_thread_that_polls_in_vain_yields);
+    RUN(polls_serve_queue_pairs_that_wait);
+    RUN(a_cq_in_error_says_so);
     vb_memory_watch_begin(); /* now a request's key is looked up when it is posted */
     RUN(payloads_are_placed_before_a_poll_too);
     RUN(a_payload_that_cannot_be_placed_ends_its_qp);

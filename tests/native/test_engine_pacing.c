@@ -142,7 +142,8 @@ static void who_comes_late_catches_up(void)
     CHECK(bytes <= 100ull * MBIT * VB_PACE_LATE / 8 / 1000 / 1000 + 1000);
 }
 
-/* The n-th packet of the sender that asks for an acknowledgement, by its place among its packets. */
+/* The n-th packet of the sender that asks for an acknowledgement, by its place among its packets.
+ */
 static uint32_t asking_packet(uint32_t n)
 {
     uint32_t place = 0;

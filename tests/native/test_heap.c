@@ -686,9 +686,11 @@ static void limit_and_create(int resource, rlim_t limit)
 {
     const struct rlimit limits = {limit, limit};
     struct vb_heap *heap = NULL;
+    int descriptors = entries(DESCRIPTORS);
 
     CHECK_EQ(setrlimit(resource, &limits), 0);
     CHECK_EQ(vb_memory_heap_create(0, &heap), 0);
+    CHECK_EQ(entries(DESCRIPTORS), descriptors + 1); /* those of sizes that were tried are closed */
     CHECK(vb_memory_heap_size(heap) <= limit);
     CHECK(vb_memory_heap_alloc(heap, 8 * MIB, 1) != NULL);
     _exit(0);
