@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "hca/qp.h"
+#include "starved.h"
 #include "transport/cwnd.h"
 #include "transport/recovery.h"
 
@@ -140,7 +141,26 @@ static void who_leaves_takes_its_bytes_along(void)
     vb_engine_ready_remove(&member(2)->requesting);
     vb_engine_cwnd_leave(member(0));
     CHECK(cwnd->served == member(2));
+    CHECK_EQ(vb_engine_cwnd_join(member(0), addresses[0]), 0);
+    vb_engine_cwnd_leave(member(2)); /* nobody waits */
+    CHECK(cwnd->served == NULL);
     finish();
+}
+
+static void a_window_that_has_no_memory_is_not_joined(void)
+{
+    long blocks = starved_blocks();
+    struct vb_cwnd *cwnd = begin(2);
+
+    starved_after(0);
+    CHECK_EQ(vb_engine_cwnd_join(member(2), addresses[0]), 0); /* it is there */
+    CHECK_EQ(vb_engine_cwnd_join(member(2), addresses[1]), -ENOMEM);
+    CHECK(starved_end());
+    CHECK(cwnd_of(2) == cwnd); /* it has the one that it had */
+    CHECK_EQ(cwnd->members, 3);
+    CHECK(engine.cwnds == cwnd && !cwnd->next);
+    finish();
+    CHECK_EQ(starved_blocks(), blocks);
 }
 
 /* ---- bytes in flight ------------------------------------------------------------------------- */
@@ -713,6 +733,7 @@ int main(void)
     alarm(60);
     RUN(connections_to_one_address_share_a_window);
     RUN(who_leaves_takes_its_bytes_along);
+    RUN(a_window_that_has_no_memory_is_not_joined);
     RUN(bytes_in_flight_are_whole_packets);
     RUN(what_was_in_flight_is_drained_when_it_is_answered);
     RUN(the_window_grows_by_what_is_acknowledged);
