@@ -640,6 +640,10 @@ static void one_waits_for_another(void)
     CHECK(is_ready(2) && cwnd->served == member(2));
     vb_engine_cwnd_rest(member(1)); /* it is not its turn */
     CHECK(cwnd->served == member(2));
+    vb_engine_cwnd_rest(member(2));
+    CHECK(cwnd->served == NULL); /* nobody is left */
+    wait(1);                     /* and there is room */
+    CHECK(is_ready(1) && cwnd->served == member(1));
     leave_all();
 }
 
@@ -690,6 +694,8 @@ static void a_turn_ends_after_its_packets(void)
     }
     CHECK(!is_ready(0) && is_ready(1) && !is_ready(2));
     CHECK(cwnd->served == member(1) && is_first_to_wait(cwnd, 2));
+    vb_engine_ready_remove(&member(2)->requesting);
+    CHECK(is_first_to_wait(cwnd, 0));
     leave_all();
 }
 
