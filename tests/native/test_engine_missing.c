@@ -4,8 +4,11 @@
  * responders. Some answer a READ again only to its old end (qib), some begin and end such an answer
  * with other opcodes and go no further back (Linux' soft-RoCE).
  */
+#include <sys/mman.h>
+
 #include "check.h"
 #include "fabric.h"
+#include "memory/guard.h"
 #include "transport/cwnd.h"
 #include "wire/opcode.h"
 
@@ -260,6 +263,61 @@ static void short_requests_are_not_counted_as_long_ones(void)
     fabric_close(&fabric);
 }
 
+/* ---- a packet that cannot be made again ---- */
+
+static enum verdict lose_packet(struct fabric *f, struct flight *flight)
+{
+    (void)f;
+    if (flight->from || vb_wire_bth_read(flight->bytes).psn != lost || !times)
+        return PASS;
+    --times;
+    return LOSE;
+}
+
+static uint32_t packets_of(int side)
+{
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < fabric.logged; ++i)
+        count += fabric.log[i].from == side;
+    return count;
+}
+
+/* The request ends with that, and nothing is sent in the packet's place. */
+static void a_lost_packet_whose_memory_is_gone_ends_its_request(void)
+{
+    for (uint32_t psn = 0; psn < 8; ++psn) {
+        struct ibv_send_wr wr, *bad;
+        struct ibv_sge sge;
+        struct vb_mr *mr;
+        uint8_t *pages;
+
+        open_for(4, 7);
+        vb_memory_guard_start();
+        pages = mmap(NULL, 2 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(pages != MAP_FAILED);
+        CHECK_EQ(vb_mr_reg(fabric.side[0].pd, pages, 2 * 4096, (uintptr_t)pages, 0, &mr), 0);
+        fabric.rule = lose_packet;
+        lost = psn;
+        times = 1;
+        wr = fabric_request(&fabric, 0, IBV_WR_RDMA_WRITE, 0);
+        sge = (struct ibv_sge){(uintptr_t)pages, 8 * MTU, mr->ibv.lkey};
+        wr.sg_list = &sge;
+        wr.num_sge = 1;
+        CHECK_EQ(vb_post_staged(qp[0], &wr, &bad), 0);
+        fabric_run(&fabric, 4500); /* all have left, and none has arrived */
+        CHECK_EQ(packets_of(0), 8);
+        CHECK_EQ(times, 0);
+        CHECK_EQ(mprotect(pages + psn / 4 * 4096, 4096, PROT_NONE), 0);
+        CHECK_EQ(fabric_wait(&fabric, fabric.side[0].send_cq).status, IBV_WC_LOC_PROT_ERR);
+        fabric_run(&fabric, 100 * MS);
+        CHECK_EQ(packets_of(0), 8);
+        munmap(pages, 2 * 4096);
+        vb_memory_guard_stop();
+        fabric_close(&fabric);
+    }
+}
+
 int main(void)
 {
     RUN(one_lost_response_is_asked_for_alone);
@@ -269,5 +327,6 @@ int main(void)
     RUN(who_answers_only_to_the_old_end_is_asked_for_that);
     RUN(who_goes_no_further_back_is_not_asked_to);
     RUN(short_requests_are_not_counted_as_long_ones);
+    RUN(a_lost_packet_whose_memory_is_gone_ends_its_request);
     return 0;
 }
