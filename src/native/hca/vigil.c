@@ -6,7 +6,6 @@
  */
 #include "hca/vigil.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
 
@@ -34,7 +33,6 @@ void vb_vigil_begin(struct vb_vigil *vigil, const struct vb_channel *channel)
 void vb_vigil_end(struct vb_vigil *vigil)
 {
     struct vb_adapter *adapter;
-    int saved = errno;
 
     if (!vigil->channel)
         return;
@@ -46,7 +44,6 @@ void vb_vigil_end(struct vb_vigil *vigil)
             break;
         }
     vb_lock_release(&adapter->mutex);
-    errno = saved;
 }
 
 /* Counts the channel's CQs, and those of them that are armed. Under the mutex. */
