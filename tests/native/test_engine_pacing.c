@@ -162,22 +162,25 @@ static uint32_t asking_packet(uint32_t n)
  * sends without asking, so that its timer does not expire. Many rates, since the packet at which it
  * asks differs for nearly equal ones at a few of them alone.
  */
+static void asks_at_rate(uint32_t rate)
+{
+    const uint64_t quarter = (4096ull << 14) / 4, packet = MTU * 8000000ull; /* ns, and bits */
+    uint32_t packets = (uint32_t)((rate * quarter + packet - 1) / packet);
+
+    begin(IBV_QPT_RC);
+    limit(rate, 0);
+    post(IBV_WR_RDMA_WRITE, LENGTH);
+    done();
+    for (uint32_t n = 0; (n + 1) * packets < LENGTH / MTU; ++n)
+        CHECK_EQ(asking_packet(n), (n + 1) * packets - 1);
+    fabric_close(&fabric);
+}
+
 static void who_sends_slowly_asks_in_time(void)
 {
-    const uint64_t quarter = (4096ull << 14) / 4; /* ns */
-
-    for (uint32_t rate = 7 * MBIT; rate < 40 * MBIT; rate += rate / 97) {
-        uint64_t kbit_ns = rate * quarter; /* bits in millionths */
-        uint32_t packets = (uint32_t)((kbit_ns + MTU * 8000000ull - 1) / (MTU * 8000000ull));
-
-        begin(IBV_QPT_RC);
-        limit(rate, 0);
-        post(IBV_WR_RDMA_WRITE, LENGTH);
-        done();
-        for (uint32_t n = 0; (n + 1) * packets < LENGTH / MTU; ++n)
-            CHECK_EQ(asking_packet(n), (n + 1) * packets - 1);
-        fabric_close(&fabric);
-    }
+    for (uint32_t rate = 7 * MBIT; rate < 40 * MBIT; rate += rate / 97)
+        asks_at_rate(rate);
+    asks_at_rate(15625); /* 32 packets take the quarter to the nanosecond */
 }
 
 static void a_limit_changes_and_goes(void)

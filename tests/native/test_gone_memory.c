@@ -592,22 +592,33 @@ static void fault_with_handler_for_one(void)
     touch_nothing();
 }
 
-static void after_the_last_stop(void)
+static bool has_programs_own(int number)
 {
     struct sigaction now;
 
-    signal(SIGBUS, programs_own);
+    sigaction(number, NULL, &now);
+    return now.sa_handler == programs_own;
+}
+
+static void after_the_last_stop(void)
+{
+    static const int faults[] = {SIGSEGV, SIGBUS};
+    struct sigaction told;
+
+    for (int i = 0; i < 2; ++i)
+        signal(faults[i], programs_own);
     vb_memory_guard_start();
     vb_memory_guard_start();
     vb_memory_guard_stop();
-    sigaction(SIGBUS, NULL, &now);
-    CHECK(now.sa_handler != programs_own);
-    CHECK_EQ(vb_memory_guard_action(SIGBUS, NULL, &now), 0); /* told as the program's */
-    CHECK(now.sa_handler == programs_own);
+    for (int i = 0; i < 2; ++i) {
+        CHECK(!has_programs_own(faults[i]));
+        CHECK_EQ(vb_memory_guard_action(faults[i], NULL, &told), 0); /* told as the program's */
+        CHECK(told.sa_handler == programs_own);
+    }
     CHECK_EQ(vb_memory_guard_action(SIGUSR1, NULL, NULL), -1);
     vb_memory_guard_stop();
-    sigaction(SIGBUS, NULL, &now);
-    CHECK(now.sa_handler == programs_own);
+    for (int i = 0; i < 2; ++i)
+        CHECK(has_programs_own(faults[i]));
     for (int number = 1; number < 32; ++number) /* the system knows all now */
         CHECK_EQ(vb_memory_guard_action(number, NULL, NULL), -1);
     _exit(45);

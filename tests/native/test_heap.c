@@ -646,6 +646,10 @@ static void test_a_fork_without_a_copy_leaves_the_heap_to_the_parent(void)
     CHECK_EQ(vb_memory_heap_fork_prepare(heap), 0);
     vb_memory_heap_fork_parent(heap);
     CHECK_EQ(entries(DESCRIPTORS), descriptors);
+    close(vb_memory_heap_fd(heap)); /* nor one of the heap itself */
+    CHECK_EQ(vb_memory_heap_fork_prepare(heap), -EBADF);
+    vb_memory_heap_fork_parent(heap);
+    CHECK_EQ(entries(DESCRIPTORS), descriptors - 1);
     vb_memory_heap_destroy(heap);
 }
 

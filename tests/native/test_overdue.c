@@ -180,8 +180,8 @@ static void the_list_has_what_waits(void)
         {VB_OVERDUE_NS, VB_WAIT_PEER, 1, 0, true, false},
         {VB_OVERDUE_NS / 2, VB_WAIT_RNR, 1, 0, false, true},
         {VB_OVERDUE_NS / 2, VB_WAIT_PEER, 1, 0, false, false},
-        {VB_OVERDUE_NS, VB_WAIT_RNR, 0, 0, false, false},  /* nothing is posted */
-        {VB_OVERDUE_NS, VB_WAIT_RNR, 1, 1, false, false},  /* that was another request */
+        {VB_OVERDUE_NS, VB_WAIT_RNR, 0, 0, false, false}, /* nothing is posted */
+        {VB_OVERDUE_NS, VB_WAIT_RNR, 1, 1, false, false}, /* that was another request */
         {VB_OVERDUE_NS, VB_WAIT_NONE, 1, 0, false, false},
     };
     char first[64], second[64];
