@@ -166,6 +166,30 @@ static void another_reason_is_another_wait(void)
     finish();
 }
 
+/* Each attempt of a request with another P_Key is a packet that the peer's port would drop. */
+static void each_attempt_with_another_partition_is_counted(void)
+{
+    struct vb_port_shared *port;
+    uint32_t before;
+
+    begin();
+    port = vb_shared_port(&to->peer->view, to->remote);
+    before = atomic_load(&port->pkey_violations);
+    to->epoch = to->remote->epoch; /* it has sent to this queue before */
+    to->remote->pkey = 0x8123;
+    loop.qp[0]->terms.retry_cnt = 2;
+    for (uint32_t turn = 0; turn < 3; ++turn) {
+        for (int i = 0; i < 3; ++i)
+            CHECK_EQ(vb_direct_wait_for_peer(to, &wr, &outcome), -EAGAIN);
+        CHECK_EQ(atomic_load(&port->pkey_violations), before + turn + 1);
+        pass(TIMEOUT_UNITS);
+    }
+    CHECK_EQ(vb_direct_wait_for_peer(to, &wr, &outcome), 0);
+    CHECK_EQ(atomic_load(&port->pkey_violations), before + 3); /* that is no attempt */
+    expect_end(IBV_WC_RETRY_EXC_ERR, "8123");
+    finish();
+}
+
 /* ---- a peer that is gone ---- */
 
 static void a_peer_that_ended_is_named(void)
@@ -291,6 +315,7 @@ int main(void)
     RUN(a_peer_is_waited_for_in_turns);
     RUN(timeout_0_is_for_ever);
     RUN(another_reason_is_another_wait);
+    RUN(each_attempt_with_another_partition_is_counted);
     RUN(a_peer_that_ended_is_named);
     RUN(the_hull_of_what_is_under_way_grows);
     RUN(a_request_waits_for_its_own_target);
