@@ -47,16 +47,28 @@ static struct ibv_wc receive_is(enum ibv_wc_status status, uint64_t id)
     return wc;
 }
 
+/* What the responder has kept of the packet that it refused. */
+static void kept_is(enum ibv_wr_opcode opcode)
+{
+    struct vb_evidence kept;
+    uint32_t id = atomic_load(&qp[1]->shared->failed);
+
+    CHECK(vb_evidence_get(&fabric.side[1].adapter.self, id, &kept));
+    CHECK_EQ(kept.wr_opcode, opcode);
+    CHECK(kept.has_psns);
+    CHECK_EQ(kept.psn, fabric.log[0].bth.psn);
+}
+
 static void what_the_qp_does_not_allow_is_an_invalid_request(void)
 {
-    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ,
-                                                 IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_ATOMIC_WRITE,
-                                                 IBV_WR_FLUSH};
-    static const unsigned bits[] = {IBV_ACCESS_REMOTE_WRITE, IBV_ACCESS_REMOTE_READ,
+    static const enum ibv_wr_opcode opcodes[] = {
+        IBV_WR_RDMA_WRITE,   IBV_WR_RDMA_READ, IBV_WR_ATOMIC_FETCH_AND_ADD,
+        IBV_WR_ATOMIC_WRITE, IBV_WR_FLUSH,     IBV_WR_ATOMIC_CMP_AND_SWP};
+    static const unsigned bits[] = {IBV_ACCESS_REMOTE_WRITE,  IBV_ACCESS_REMOTE_READ,
                                     IBV_ACCESS_REMOTE_ATOMIC, IBV_ACCESS_REMOTE_WRITE,
-                                    IBV_ACCESS_FLUSH_GLOBAL};
+                                    IBV_ACCESS_FLUSH_GLOBAL,  IBV_ACCESS_REMOTE_ATOMIC};
 
-    for (int i = 0; i < 5; ++i) {
+    for (int i = 0; i < 6; ++i) {
         struct qp_options options = fabric_defaults();
         struct ibv_wc wc;
 
@@ -67,6 +79,7 @@ static void what_the_qp_does_not_allow_is_an_invalid_request(void)
         wc = fails_both(IBV_WC_REM_INV_REQ_ERR, IBV_EVENT_QP_REQ_ERR);
         fabric_expect_text(&fabric, 0, wc.vendor_err, "invalid request");
         nak_is(0x61);
+        kept_is(opcodes[i]);
         receive_is(IBV_WC_WR_FLUSH_ERR, 50);
         CHECK_EQ(fabric_counters(&fabric, 1)->refused_qp_access, 1);
         fabric_close(&fabric);
@@ -254,6 +267,7 @@ static void a_receive_with_a_wrong_key_of_its_own(void)
     nak_is(0x63);
     wc = receive_is(IBV_WC_LOC_PROT_ERR, 50);
     fabric_expect_text(&fabric, 1, wc.vendor_err, "receive request's lkey 0x3039");
+    kept_is(IBV_WR_SEND);
     fabric_close(&fabric);
 }
 

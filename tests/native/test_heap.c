@@ -597,6 +597,9 @@ static void test_a_forked_child_has_a_heap_of_its_own(void)
     unsigned char *block = vb_memory_heap_alloc(heap, MIB, 1),
                   *sparse = vb_memory_heap_alloc(heap, 32 * MIB, 1);
 
+    unsigned char *kept = vb_memory_heap_alloc(heap, MIB, 1); /* and not copied: it is free */
+    memset(kept, 1, MIB);
+    CHECK_EQ(vb_memory_heap_free(heap, kept), 0);
     memset(block, 1, MIB);
     sparse[8 * MIB] = 9;
     int descriptors = entries(DESCRIPTORS);
@@ -662,6 +665,10 @@ static void test_a_child_that_was_not_announced_leaves_the_heap_alone(void)
     pid_t child = fork();
     if (child == 0) {
         CHECK(!vb_memory_heap_is_own(heap));
+        CHECK_EQ(vb_memory_heap_fork_prepare(heap), 0); /* its children have none either */
+        vb_memory_heap_fork_parent(heap);
+        vb_memory_heap_fork_child(heap);
+        CHECK(!vb_memory_heap_is_own(heap));
         CHECK(vb_memory_heap_alloc(heap, 1, 1) == NULL);
         CHECK_EQ(vb_memory_heap_usable(heap, block), MIB);
         CHECK(!vb_memory_heap_contains(heap, block, MIB));
@@ -681,8 +688,12 @@ static void test_a_call_within_fork_is_refused_and_does_not_hang(void)
 
     CHECK_EQ(vb_memory_heap_fork_prepare(heap), 0);
     CHECK(vb_memory_heap_alloc(heap, 1, 1) == NULL);
+    CHECK_EQ(vb_memory_heap_fork_prepare(heap), -EDEADLK);
     vb_memory_heap_fork_parent(heap);
     CHECK(vb_memory_heap_alloc(heap, 1, 1) != NULL);
+    int other = dup(vb_memory_heap_fd(heap)); /* the number that the copy had */
+    vb_memory_heap_fork_parent(heap);         /* nobody forks any more */
+    CHECK_EQ(close(other), 0);
     vb_memory_heap_destroy(heap);
 }
 
