@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* Answering a datagram by what it arrived with, over each GID of the port. */
+#include <endian.h>
 #include <sys/mman.h>
 
 #include "pair.h"
 
-enum { GRH = 40, QKEY = 0x1234 };
+enum { GRH = 40, QKEY = 0x1234, NEXT_IS_UDP = 17, NEXT_IS_BTH = 27 };
 
 static struct pair pair;
 static struct ibv_qp *ud[2];
@@ -108,6 +109,55 @@ static void every_gid_leads_back(void)
     CHECK(count >= 2);
     for (ssize_t i = 0; i < count; ++i)
         a_datagram_is_answered((uint8_t)table[i].gid_index);
+}
+
+/* The first entry with that address and type. */
+static uint32_t first_like(const struct ibv_gid_entry *table, ssize_t i)
+{
+    for (ssize_t j = 0; j < i; ++j)
+        if (table[j].gid_type == table[i].gid_type &&
+            memcmp(&table[j].gid, &table[i].gid, sizeof(table[i].gid)) == 0)
+            return table[j].gid_index;
+    return table[i].gid_index;
+}
+
+/* Of the entries with one address that which speaks the datagram's version of RoCE is the source.
+ * Each field of the header goes into the answer's address. */
+static void a_header_is_answered_in_its_own_version(void)
+{
+    struct ibv_gid_entry table[256];
+    ssize_t count = ibv_query_gid_table(pair.context, table, 256, 0);
+
+    for (ssize_t i = 0; i < count; ++i) {
+        bool is_v2 = table[i].gid_type == IBV_GID_TYPE_ROCE_V2;
+        struct ibv_grh grh = {
+            .version_tclass_flow = htobe32(6u << 28 | 0xa5u << 20 | 0xb1234),
+            .next_hdr = is_v2 ? NEXT_IS_UDP : NEXT_IS_BTH,
+            .hop_limit = 33,
+            .sgid.raw = {0xfe, 0x80, [15] = 7},
+            .dgid = table[i].gid,
+        };
+        struct ibv_wc wc = {.wc_flags = IBV_WC_GRH, .slid = 3, .sl = 4, .dlid_path_bits = 5};
+        struct ibv_ah_attr attr;
+
+        memset(&attr, 0xee, sizeof(attr));
+        CHECK_EQ(ibv_init_ah_from_wc(pair.context, 1, &wc, &grh, &attr), 0);
+        CHECK_EQ(attr.grh.sgid_index, first_like(table, i));
+        CHECK_EQ(memcmp(&attr.grh.dgid, &grh.sgid, 16), 0);
+        CHECK_EQ(attr.grh.traffic_class, 0xa5);
+        CHECK_EQ(attr.grh.flow_label, 0xb1234);
+        CHECK_EQ(attr.grh.hop_limit, 33);
+        CHECK_EQ(attr.is_global, 1);
+        CHECK_EQ(attr.port_num, 1);
+        CHECK_EQ(attr.dlid, 3);
+        CHECK_EQ(attr.sl, 4);
+        CHECK_EQ(attr.src_path_bits, 5);
+        wc.wc_flags = 0; /* no header: by its LID alone */
+        CHECK_EQ(ibv_init_ah_from_wc(pair.context, 1, &wc, &grh, &attr), 0);
+        CHECK_EQ(attr.is_global, 0);
+        CHECK_EQ(attr.dlid, 3);
+        CHECK_EQ(attr.grh.hop_limit, 0);
+    }
 }
 
 static void an_address_that_is_not_ours_is_refused(void)
@@ -253,6 +303,7 @@ int main(void)
     ud[0] = new_ud();
     ud[1] = new_ud();
     RUN(every_gid_leads_back);
+    RUN(a_header_is_answered_in_its_own_version);
     RUN(an_address_that_is_not_ours_is_refused);
     RUN(an_address_without_a_grh_is_refused);
     RUN(an_address_from_an_empty_gid_is_refused);
