@@ -75,12 +75,12 @@ static void a_receive_request_is_waited_for_in_turns(void)
         loop.qp[0]->terms.rnr_retry = retries & 7;
         for (uint32_t turn = 0; turn < retries; ++turn) {
             CHECK_EQ(vb_direct_wait_for_receive(to, &wr, &outcome), -EAGAIN);
-            pass(RNR_UNITS / 2);
+            pass(RNR_UNITS / 4);
             CHECK_EQ(vb_direct_wait_for_receive(to, &wr, &outcome), -EAGAIN);
             CHECK_EQ(wait->reason, VB_WAIT_RNR);
             CHECK_EQ(wait->turns, turn);
             CHECK_EQ(outcome.evidence, 0);
-            pass(turn % 2 ? RNR_UNITS / 2 + 1 : 5 * RNR_UNITS); /* however long, it is one */
+            pass(turn % 2 ? RNR_UNITS : 5 * RNR_UNITS); /* however long, it is one */
         }
         CHECK_EQ(vb_direct_wait_for_receive(to, &wr, &outcome), 0);
         CHECK_EQ(wait->turns, retries);
@@ -114,11 +114,11 @@ static void a_peer_is_waited_for_in_turns(void)
         loop.qp[0]->terms.retry_cnt = retries & 7;
         for (uint32_t turn = 0; turn <= retries; ++turn) {
             CHECK_EQ(vb_direct_wait_for_peer(to, &wr, &outcome), -EAGAIN);
-            pass(TIMEOUT_UNITS / 2);
+            pass(TIMEOUT_UNITS / 4);
             CHECK_EQ(vb_direct_wait_for_peer(to, &wr, &outcome), -EAGAIN);
             CHECK_EQ(wait->reason, VB_WAIT_PEER);
             CHECK_EQ(wait->turns, turn);
-            pass(TIMEOUT_UNITS / 2 + 1);
+            pass(TIMEOUT_UNITS);
         }
         CHECK_EQ(vb_direct_wait_for_peer(to, &wr, &outcome), 0);
         expect_end(IBV_WC_RETRY_EXC_ERR, "did not answer");
