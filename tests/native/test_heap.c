@@ -323,6 +323,10 @@ static void test_a_smaller_block_makes_room(void)
         CHECK_EQ(count_that_fit(heap, half), 1);
         CHECK(all_are(block, half, 1));
         CHECK_EQ(vb_memory_heap_resize(heap, block, half + 1), -ENOMEM);
+        CHECK_EQ(vb_memory_heap_resize(heap, block, (size_t)1 << 50), -ENOMEM);
+        CHECK_EQ(vb_memory_heap_usable(heap, block), half);
+        CHECK_EQ(vb_memory_heap_resize(heap, block, 1), 0);
+        CHECK_EQ(vb_memory_heap_usable(heap, block), VB_HEAP_PAGE);
         vb_memory_heap_destroy(heap);
     }
 }
@@ -704,6 +708,9 @@ static void limit_and_create(int resource, rlim_t limit)
     int descriptors = entries(DESCRIPTORS);
 
     CHECK_EQ(setrlimit(resource, &limits), 0);
+    if (resource == RLIMIT_AS) /* most of it is in use, so that the first sizes do not fit */
+        CHECK(mmap(NULL, limit - 128ull * MIB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) !=
+              MAP_FAILED);
     CHECK_EQ(vb_memory_heap_create(0, &heap), 0);
     CHECK_EQ(entries(DESCRIPTORS), descriptors + 1); /* those of sizes that were tried are closed */
     CHECK(vb_memory_heap_size(heap) <= limit);

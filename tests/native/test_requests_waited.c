@@ -13,6 +13,7 @@
 #include "direct/unplaced.h"
 #include "hca/sentences.h"
 #include "loopback.h"
+#include "memory/watch.h"
 
 enum {
     RNR_CODE = 31,
@@ -307,6 +308,42 @@ static void a_request_waits_for_its_own_target(void)
     }
 }
 
+/* A payload of 28 bytes is within its completion, and waits for a poll there; a longer one is put
+ * into its buffer at once, which this process reaches. */
+static void a_short_payload_is_within_its_completion(void)
+{
+    static const uint32_t lengths[] = {0, 1, VB_CQE_INLINE - 1, VB_CQE_INLINE, VB_CQE_INLINE + 1,
+                                       99};
+
+    begin();
+    vb_sq_unlock(loop.qp[0]);
+    for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i) {
+        struct ibv_sge from = {(uintptr_t)loop.memory[0], lengths[i], loop.mr[0]->ibv.lkey};
+        struct ibv_sge into = {(uintptr_t)loop.memory[1], 100, loop.mr[1]->ibv.lkey};
+        struct ibv_send_wr send = {.opcode = IBV_WR_SEND, .sg_list = &from, .num_sge = 1};
+        struct ibv_recv_wr recv = {.sg_list = &into, .num_sge = 1}, *bad_recv;
+        bool is_short = lengths[i] <= VB_CQE_INLINE;
+        struct ibv_send_wr *bad_send;
+        struct ibv_wc wc;
+
+        memset(loop.memory[0], 0x77, 100);
+        memset(loop.memory[1], 0, 100);
+        CHECK_EQ(vb_post_recv(loop.qp[1], &recv, &bad_recv), 0);
+        CHECK_EQ(vb_post_send(loop.qp[0], &send, &bad_send), 0);
+        CHECK_EQ(vb_cqe_at(&to->peer->view, far_cq(), far_cq()->tail - 1)->kind,
+                 is_short ? VB_CQE_RECV_INLINE : VB_CQE_RECV);
+        CHECK_EQ(loop.memory[1][0], is_short ? 0 : 0x77);
+        CHECK_EQ(to->unplaced_high, is_short && lengths[i] ? into.addr + lengths[i] : 0);
+        CHECK_EQ(loopback_poll(loop.cq[1], &wc), 0);
+        CHECK_EQ(wc.byte_len, lengths[i]);
+        for (uint32_t j = 0; j < 100; ++j)
+            CHECK_EQ(loop.memory[1][j], j < lengths[i] ? 0x77 : 0);
+        to->unplaced_high = 0;
+    }
+    vb_sq_lock(loop.qp[0]);
+    finish();
+}
+
 int main(void)
 {
     alarm(100);
@@ -319,5 +356,7 @@ int main(void)
     RUN(a_peer_that_ended_is_named);
     RUN(the_hull_of_what_is_under_way_grows);
     RUN(a_request_waits_for_its_own_target);
+    vb_memory_watch_begin(); /* so that payloads may wait */
+    RUN(a_short_payload_is_within_its_completion);
     return 0;
 }
