@@ -237,15 +237,24 @@ static void the_first_lost_datagram_has_a_line(void)
 
 /* ---- channels -------------------------------------------------------------------------------- */
 
+static void look_later(struct vb_adapter *adapter)
+{
+    (void)adapter; /* the test looks */
+}
+
 /* Each of several that wait has one line after a second, unless one of its channel's CQs is armed.
  * Those that have ended are not looked at. */
 static void each_channel_has_one_line(void)
 {
     struct vb_adapter *adapter = loop.direct->adapter;
+    const struct vb_host_calls *real = adapter->calls;
+    struct vb_host_calls calls = *real;
     struct vb_channel *channels[3];
     struct vb_vigil vigils[3];
     struct vb_cq *cqs[3];
 
+    calls.look = look_later;
+    adapter->calls = &calls;
     for (int i = 0; i < 3; ++i) {
         CHECK_EQ(vb_channel_create(loop.context, &channels[i]), 0);
         vb_vigil_begin(&vigils[i], channels[i]);
@@ -283,6 +292,7 @@ static void each_channel_has_one_line(void)
         CHECK_EQ(vb_cq_destroy(cqs[i]), 0);
     for (int i = 0; i < 3; ++i)
         CHECK_EQ(vb_channel_destroy(channels[i]), 0);
+    adapter->calls = real;
 }
 
 static void events_that_are_not_acknowledged_have_a_line(void)

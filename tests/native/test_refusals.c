@@ -213,6 +213,8 @@ static void no_receive(struct ibv_send_wr *wr)
     (void)wr;
 }
 
+static uintptr_t gone; /* the buffer that the explanation names; 0: another one */
+
 /* A page of a region whose memory was unmapped, or has other rights, since it was registered. */
 static struct vb_mr *changed_page(uint8_t **page, int protection)
 {
@@ -234,7 +236,7 @@ static void local_page(struct ibv_send_wr *wr, int protection)
     uint8_t *page;
 
     wr->sg_list[0].lkey = changed_page(&page, protection)->ibv.lkey;
-    wr->sg_list[0].addr = (uintptr_t)page;
+    gone = wr->sg_list[0].addr = (uintptr_t)page;
     if (wr->opcode == IBV_WR_SEND)
         post_recv((uintptr_t)loop.memory[1], 64, loop.mr[1]->ibv.lkey);
 }
@@ -255,7 +257,7 @@ static void second_local_element_gone(struct ibv_send_wr *wr)
 
     sge[0].length = 3;
     sge[1] = (struct ibv_sge){0, 5, changed_page(&page, PROT_NONE)->ibv.lkey};
-    sge[1].addr = (uintptr_t)page;
+    gone = sge[1].addr = (uintptr_t)page;
     wr->num_sge = 2;
 }
 
@@ -264,6 +266,7 @@ static void remote_page(struct ibv_send_wr *wr, int protection)
     uint8_t *page;
     struct vb_mr *mr = changed_page(&page, protection);
 
+    gone = (uintptr_t)page + 8;
     if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
         wr->wr.atomic.rkey = mr->ibv.rkey;
         wr->wr.atomic.remote_addr = (uintptr_t)page + 8;
@@ -289,6 +292,7 @@ static void receive_memory_gone(struct ibv_send_wr *wr)
     uint32_t lkey = changed_page(&page, PROT_NONE)->ibv.lkey;
 
     (void)wr;
+    gone = (uintptr_t)page;
     post_recv((uintptr_t)page, 64, lkey);
 }
 
@@ -421,12 +425,15 @@ static int next_event(void)
 
 static void check_explained(const struct ibv_wc *wc, const char *words)
 {
-    char text[400] = "";
+    char text[400] = "", range[40] = "";
 
     CHECK(vb_evidence_text(&loop.direct->adapter->self, wc->vendor_err, text, sizeof(text)) > 0);
     if (!strstr(text, words))
         printf("  \"%s\" is not in: %s\n", words, text);
     CHECK(strstr(text, words) != NULL);
+    if (gone)
+        snprintf(range, sizeof(range), "[%p, +", (void *)gone);
+    CHECK(strstr(text, range) != NULL);
 }
 
 static bool untouched(const uint8_t *memory, uint8_t pattern)
@@ -459,6 +466,7 @@ static void check_refusal(const struct refusal *row)
     printf("  %s\n", row->name);
     begin(IBV_QPT_RC);
     wr = request(row->opcode);
+    gone = 0;
     row->spoil(&wr);
     CHECK_EQ(vb_post_send(loop.qp[0], &wr, &bad), 0);
     CHECK_EQ(loopback_poll(loop.cq[0], &wc),
@@ -533,6 +541,7 @@ static void a_copy_that_fails_is_explained(void)
         int returned;
 
         begin(is_uc ? IBV_QPT_UC : IBV_QPT_RC);
+        gone = 0;
         to = loop.qp[0]->verbs->connection;
         CHECK(vb_direct_connection_attach_peer(loop.qp[0]));
         wr = request(IBV_WR_RDMA_WRITE);
