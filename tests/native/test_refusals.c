@@ -286,6 +286,25 @@ static void remote_memory_for_reading(struct ibv_send_wr *wr)
     remote_page(wr, PROT_READ);
 }
 
+/* Its multiples of 8 are none in memory. */
+static void displaced_region(struct ibv_send_wr *wr)
+{
+    uint8_t *at = loop.memory[1] + 4;
+    struct vb_mr *mr;
+
+    CHECK_EQ(vb_mr_reg(loop.pd, at, 64, (uintptr_t)at + 4,
+                       IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC,
+                       &mr),
+             0);
+    if (wr->opcode == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+        wr->wr.atomic.rkey = mr->ibv.rkey;
+        wr->wr.atomic.remote_addr = (uintptr_t)at + 4;
+    } else {
+        wr->wr.rdma.rkey = mr->ibv.rkey;
+        wr->wr.rdma.remote_addr = (uintptr_t)at + 4;
+    }
+}
+
 static void receive_memory_gone(struct ibv_send_wr *wr)
 {
     uint8_t *page;
@@ -338,6 +357,10 @@ static const struct refusal {
     {"QP's access, atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, qp_without_access, IBV_WC_REM_INV_REQ_ERR,
      "qp_access_flags", IBV_EVENT_QP_REQ_ERR, 0},
     {"alignment", IBV_WR_ATOMIC_FETCH_AND_ADD, not_aligned, IBV_WC_REM_INV_REQ_ERR,
+     "not a multiple of 8", IBV_EVENT_QP_REQ_ERR, 0},
+    {"place, atomic", IBV_WR_ATOMIC_FETCH_AND_ADD, displaced_region, IBV_WC_REM_INV_REQ_ERR,
+     "not a multiple of 8", IBV_EVENT_QP_REQ_ERR, 0},
+    {"place, atomic write", IBV_WR_ATOMIC_WRITE, displaced_region, IBV_WC_REM_INV_REQ_ERR,
      "not a multiple of 8", IBV_EVENT_QP_REQ_ERR, 0},
     {"access, atomic write", IBV_WR_ATOMIC_WRITE, region_for_reading, IBV_WC_REM_ACCESS_ERR,
      "needs REMOTE_WRITE", IBV_EVENT_QP_ACCESS_ERR, 0},
@@ -444,9 +467,28 @@ static bool untouched(const uint8_t *memory, uint8_t pattern)
     return true;
 }
 
+/* What the far QP has kept says whose request it refused, and which. */
+static void check_kept(const struct refusal *row)
+{
+    uint32_t id = atomic_load(&loop.qp[1]->shared->failed);
+    struct vb_evidence kept;
+
+    CHECK_EQ(id != 0, row->event != NO_EVENT);
+    if (!id)
+        return;
+    CHECK(vb_evidence_get(&loop.direct->adapter->self, id, &kept));
+    CHECK_EQ(kept.wr_opcode, row->opcode);
+    if (gone) {
+        CHECK_EQ(kept.addr, gone);
+        CHECK_EQ(kept.length, 8);
+    }
+}
+
 static void check_far(const struct refusal *row)
 {
     struct ibv_wc wc;
+
+    check_kept(row);
 
     CHECK_EQ(next_event(), row->event);
     CHECK_EQ(vb_qp_state(loop.qp[1]), row->event == NO_EVENT ? IBV_QPS_RTS : IBV_QPS_ERR);
@@ -506,6 +548,7 @@ static void an_unreliable_connection_drops_in_silence(void)
         CHECK_EQ(loopback_poll(loop.cq[0], &wc), 0);
         CHECK_EQ(wc.status, IBV_WC_SUCCESS);
         CHECK_EQ(next_event(), NO_EVENT);
+        CHECK_EQ(atomic_load(&loop.qp[1]->shared->failed), 0);
         CHECK_EQ(vb_qp_state(loop.qp[0]), IBV_QPS_RTS);
         CHECK_EQ(vb_qp_state(loop.qp[1]), IBV_QPS_RTS);
         CHECK(untouched(loop.memory[1], 0xb1));

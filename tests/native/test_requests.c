@@ -25,7 +25,7 @@ static struct ibv_wc post(struct ibv_send_wr wr, struct ibv_sge *sge)
     struct ibv_wc wc;
 
     wr.sg_list = sge;
-    wr.num_sge = sge ? 1 : 0;
+    wr.num_sge = !sge ? 0 : wr.num_sge ? wr.num_sge : 1;
     wr.send_flags |= IBV_SEND_SIGNALED;
     CHECK_EQ(vb_post_send(loop.qp[0], &wr, &bad), 0);
     CHECK_EQ(loopback_poll(loop.cq[0], &wc), 0);
@@ -129,6 +129,45 @@ static void atomic_writes(void)
     loopback_close(&loop);
 }
 
+/* A value in several elements, of which the middle one may have no byte. */
+static void atomics_of_several_elements(void)
+{
+    struct ibv_sge sge[3];
+    struct ibv_send_wr wr;
+
+    for (uint32_t first = 0; first <= 8; ++first) {
+        begin(IBV_QPT_RC);
+        for (int i = 0; i < 64; ++i) {
+            loop.memory[0][i] = (uint8_t)(i + 1);
+            loop.memory[1][i] = (uint8_t)(i + 101);
+        }
+        sge[0] = element(0, 8, first);
+        sge[1] = element(0, 30, 0);
+        sge[2] = element(0, 40, 8 - first);
+        wr = rdma(IBV_WR_ATOMIC_WRITE, 16);
+        wr.num_sge = 3;
+        CHECK_EQ(post(wr, sge).status, IBV_WC_SUCCESS);
+        for (uint32_t i = 0; i < 32; ++i) {
+            uint32_t at = i - 16, from = at < first ? 8 + at : 40 + at - first;
+
+            CHECK_EQ(loop.memory[1][i], at < 8 ? from + 1 : i + 101);
+        }
+        wr.opcode = IBV_WR_ATOMIC_FETCH_AND_ADD; /* the old value goes into them */
+        wr.wr.atomic.remote_addr = (uintptr_t)loop.memory[1] + 48;
+        wr.wr.atomic.rkey = loop.mr[1]->ibv.rkey;
+        wr.wr.atomic.compare_add = 0;
+        CHECK_EQ(post(wr, sge).status, IBV_WC_SUCCESS);
+        for (uint32_t i = 0; i < 64; ++i) {
+            uint32_t one = i - 8, two = i - 40;
+
+            CHECK_EQ(loop.memory[0][i], one < first       ? 149 + one
+                                        : two < 8 - first ? 149 + first + two
+                                                          : i + 1);
+        }
+        loopback_close(&loop);
+    }
+}
+
 static void a_read_after_a_small_send_sees_it(void)
 {
     struct ibv_sge sge;
@@ -229,6 +268,7 @@ int main(void)
     RUN(sends_of_all_sizes);
     RUN(write_read_and_atomics);
     RUN(atomic_writes);
+    RUN(atomics_of_several_elements);
     RUN(a_read_after_a_small_send_sees_it);
     RUN(a_write_outside_the_region_fails_both_sides);
     RUN(a_send_without_a_receive_ends_after_its_retries);
