@@ -3,6 +3,7 @@
 #include "check.h"
 #include "hca/sentences.h"
 #include "loopback.h"
+#include "memory/watch.h"
 
 static struct loopback loop;
 
@@ -27,7 +28,9 @@ static struct ibv_wc post(struct ibv_send_wr wr, struct ibv_sge *sge)
     wr.sg_list = sge;
     wr.num_sge = !sge ? 0 : wr.num_sge ? wr.num_sge : 1;
     wr.send_flags |= IBV_SEND_SIGNALED;
-    CHECK_EQ(vb_post_send(loop.qp[0], &wr, &bad), 0);
+    CHECK_EQ(wr.opcode == IBV_WR_FLUSH ? vb_post_staged(loop.qp[0], &wr, &bad)
+                                       : vb_post_send(loop.qp[0], &wr, &bad),
+             0);
     CHECK_EQ(loopback_poll(loop.cq[0], &wc), 0);
     CHECK_EQ(wc.wr_id, wr.wr_id);
     return wc;
@@ -48,6 +51,18 @@ static struct ibv_send_wr rdma(enum ibv_wr_opcode opcode, uint32_t offset)
 
     wr.wr.rdma.remote_addr = (uintptr_t)loop.memory[1] + offset;
     wr.wr.rdma.rkey = loop.mr[1]->ibv.rkey;
+    return wr;
+}
+
+static struct ibv_send_wr flush_of(uint32_t offset, uint32_t length)
+{
+    struct ibv_send_wr wr = {.wr_id = 5, .opcode = IBV_WR_FLUSH};
+
+    wr.wr.flush.remote_addr = (uintptr_t)loop.memory[1] + offset;
+    wr.wr.flush.rkey = loop.mr[1]->ibv.rkey;
+    wr.wr.flush.length = length;
+    wr.wr.flush.type = IBV_FLUSH_GLOBAL;
+    wr.wr.flush.level = IBV_FLUSH_RANGE;
     return wr;
 }
 
@@ -184,6 +199,48 @@ static void a_read_after_a_small_send_sees_it(void)
     loopback_close(&loop);
 }
 
+/* The SEND's payload is in its buffer before a later request changes that, though nobody polls. */
+static void a_request_after_a_small_send_comes_second(void)
+{
+    static const enum ibv_wr_opcode opcodes[] = {IBV_WR_RDMA_WRITE, IBV_WR_ATOMIC_WRITE,
+                                                 IBV_WR_ATOMIC_FETCH_AND_ADD, IBV_WR_FLUSH};
+
+    for (int i = 0; i < 4; ++i) {
+        uint64_t payload = 0x1111111111111111, value = 0x2222222222222222, found;
+        struct ibv_sge sge[1];
+        struct ibv_send_wr wr;
+        struct ibv_wc wc;
+
+        begin(IBV_QPT_RC);
+        memcpy(loop.memory[0], &payload, 8);
+        memcpy(loop.memory[0] + 64, &value, 8);
+        sge[0] = element(0, 0, 8);
+        post_recv(200, 64, 1);
+        CHECK_EQ(post((struct ibv_send_wr){.wr_id = 1, .opcode = IBV_WR_SEND}, sge).status, 0);
+        sge[0] = element(0, 64, 8);
+        wr = rdma(opcodes[i], 200);
+        if (opcodes[i] == IBV_WR_ATOMIC_FETCH_AND_ADD) {
+            wr.wr.atomic.remote_addr = (uintptr_t)loop.memory[1] + 200;
+            wr.wr.atomic.rkey = loop.mr[1]->ibv.rkey;
+            wr.wr.atomic.compare_add = 3;
+            value = payload + 3;
+        } else if (opcodes[i] == IBV_WR_FLUSH) {
+            wr = flush_of(200, 8);
+            value = payload;
+        }
+        CHECK_EQ(post(wr, opcodes[i] == IBV_WR_FLUSH ? NULL : sge).status, IBV_WC_SUCCESS);
+        memcpy(&found, loop.memory[1] + 200, 8);
+        CHECK_EQ(found, value);
+        if (opcodes[i] == IBV_WR_ATOMIC_FETCH_AND_ADD)
+            CHECK_EQ(memcmp(loop.memory[0] + 64, &payload, 8), 0);
+        CHECK_EQ(loopback_poll(loop.cq[1], &wc), 0); /* the SEND's receive request */
+        CHECK_EQ(wc.status, IBV_WC_SUCCESS);
+        memcpy(&found, loop.memory[1] + 200, 8);
+        CHECK_EQ(found, value);
+        loopback_close(&loop);
+    }
+}
+
 static void expect_text(uint32_t vendor_err, const char *part)
 {
     char text[400];
@@ -270,9 +327,13 @@ int main(void)
     RUN(atomic_writes);
     RUN(atomics_of_several_elements);
     RUN(a_read_after_a_small_send_sees_it);
+    RUN(a_request_after_a_small_send_comes_second);
     RUN(a_write_outside_the_region_fails_both_sides);
     RUN(a_send_without_a_receive_ends_after_its_retries);
     RUN(a_reset_peer_does_not_answer_its_old_connection);
     RUN(a_send_to_nobody_ends_after_its_timeout);
+    vb_memory_watch_begin(); /* now payloads wait for a poll */
+    RUN(a_read_after_a_small_send_sees_it);
+    RUN(a_request_after_a_small_send_comes_second);
     return 0;
 }
