@@ -418,6 +418,36 @@ static void the_table_is_the_rules(void)
     }
 }
 
+/* What a program asks for is rounded up: queues to powers of two, inline data to 64 bytes. */
+static void capabilities_are_rounded_up(void)
+{
+    static const struct {
+        struct ibv_qp_cap wanted, made;
+        uint32_t mask;
+    } rows[] = {
+        {{1, 1, 1, 1, 0}, {1, 1, 1, 1, 64}, 0},         {{2, 3, 1, 2, 63}, {2, 4, 1, 2, 64}, 1},
+        {{3, 4, 2, 1, 64}, {4, 4, 2, 1, 64}, 3},        {{5, 9, 3, 3, 65}, {8, 16, 3, 3, 65}, 7},
+        {{16, 17, 4, 4, 100}, {16, 32, 4, 4, 100}, 15}, {{0, 5, 1, 1, 1}, {0, 8, 1, 1, 64}, 0},
+    };
+
+    loopback_open(&loop, IBV_QPT_RC);
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
+        struct ibv_qp_init_attr_ex attr = {.qp_type = IBV_QPT_RC,
+                                           .pd = &loop.pd->ibv,
+                                           .send_cq = &loop.cq[0]->ibv,
+                                           .recv_cq = &loop.cq[0]->ibv,
+                                           .cap = rows[i].wanted};
+        struct vb_qp *made;
+
+        CHECK_EQ(vb_qp_create(loop.context, &attr, &made), 0);
+        CHECK_EQ(memcmp(&made->cap, &rows[i].made, sizeof(made->cap)), 0);
+        if (rows[i].wanted.max_send_wr)
+            CHECK_EQ(made->sq_mask, rows[i].mask);
+        CHECK_EQ(vb_qp_destroy(made), 0);
+    }
+    loopback_close(&loop);
+}
+
 static void refused(int from, int to, int mask, struct ibv_qp_attr attr)
 {
     struct ibv_qp_attr before, after;
@@ -472,5 +502,6 @@ int main(void)
     RUN(xrc_recv);
     RUN(ud);
     RUN(values_out_of_range);
+    RUN(capabilities_are_rounded_up);
     return 0;
 }

@@ -422,6 +422,11 @@ static void test_other_files_are_described_as_ever(void)
     check_same(&stat_of, &kernels);
     CHECK_EQ(fstatat(fd, "", &stat_of, AT_EMPTY_PATH), 0);
     check_same(&stat_of, &kernels);
+    CHECK_EQ(dup2(fd, STDIN_FILENO), STDIN_FILENO); /* 0 is a descriptor like any other */
+    CHECK_EQ(fstat(STDIN_FILENO, &stat_of), 0);
+    check_same(&stat_of, &kernels);
+    CHECK_EQ(fstatat(STDIN_FILENO, "", &stat_of, AT_EMPTY_PATH), 0);
+    check_same(&stat_of, &kernels);
     CHECK_EQ(lstat("/proc/self", &stat_of), 0);
     CHECK(S_ISLNK(stat_of.st_mode));
     CHECK_EQ(stat("/proc/self", &stat_of), 0);
