@@ -198,30 +198,46 @@ static void no_job_is_looked_for_elsewhere(void)
 
 /* What the played owner does with its messages. */
 static struct {
-    int serves;     /* so many jobs as they are; then */
-    int answers[4]; /* these errors, one for each job, */
+    int serves;      /* so many jobs as they are; then */
+    int answers[64]; /* these errors, one for each job, */
     int answer_count;
-    bool takes;   /* and then it takes one and does not end it, or does not look at it */
-    int delay_ms; /* between taking it and answering it */
+    bool takes;    /* and then it takes one and does not end it, or does not look at it */
+    bool by_chunk; /* the place of the job in the copy counts, and not the number of jobs */
+    int delay_ms;  /* between taking it and answering it */
     atomic_int messages;
     uint64_t longest; /* of the jobs */
 } owner;
+
+/* As the real one: a job that was taken back meanwhile is free. */
+static bool owner_takes(struct vb_bounce_job *job)
+{
+    uint32_t asked = VB_BOUNCE_ASKED, cancelled = VB_BOUNCE_CANCELLED;
+
+    if (atomic_compare_exchange_strong(&job->state, &asked, VB_BOUNCE_SERVED))
+        return true;
+    atomic_compare_exchange_strong(&job->state, &cancelled, VB_BOUNCE_FREE);
+    atomic_fetch_sub(&owner.messages, 1);
+    return false;
+}
 
 static void play_owner(struct vb_bounce_job *job, uint64_t offset)
 {
     int nth = atomic_fetch_add(&owner.messages, 1);
 
+    if (owner.by_chunk)
+        nth = (int)((job->addr - (uintptr_t)far) / CHUNK);
     if (job->length > owner.longest)
         owner.longest = job->length;
     if (nth < owner.serves) {
         vb_direct_bounce_serve(end.direct, &peer, offset);
     } else if (nth - owner.serves < owner.answer_count) {
-        atomic_store(&job->state, VB_BOUNCE_SERVED);
+        if (!owner_takes(job))
+            return;
         usleep(1000u * (unsigned)owner.delay_ms);
         job->error = owner.answers[nth - owner.serves];
         atomic_store(&job->state, VB_BOUNCE_DONE);
     } else if (owner.takes) {
-        atomic_store(&job->state, VB_BOUNCE_SERVED);
+        owner_takes(job);
     }
 }
 
@@ -323,6 +339,16 @@ static int add_one(uint64_t *old)
     return vb_direct_bounce_atomic(end.direct, &peer, VB_ATOMIC_ADD, (uintptr_t)far, 1, 0, old);
 }
 
+/* The same while the owner's thread does not run, as in copy_far. */
+static int add_patiently(uint64_t *old)
+{
+    int error = -EAGAIN;
+
+    for (int i = 0; i < 50 && error == -EAGAIN; ++i)
+        error = add_one(old);
+    return error;
+}
+
 /* The first error of a chunk is the copy's, and the next copy has all its jobs. */
 static void an_error_ends_a_copy(void)
 {
@@ -331,11 +357,13 @@ static void an_error_ends_a_copy(void)
     owner.answer_count = 2;
     owner.answers[0] = -EFAULT;
     owner.answers[1] = -EINVAL;
+    owner.by_chunk = true;
     start_owner();
     CHECK_EQ(copy(4 * CHUNK), -EFAULT);
     owner.serves = 1000;
     CHECK_EQ(copy(4 * CHUNK), 0);
     stop_owner();
+    owner.by_chunk = false;
     finish();
 }
 
@@ -346,7 +374,7 @@ static void a_buffer_that_is_gone_ends_a_copy(void)
     start_owner();
     CHECK_EQ(mprotect(near + CHUNK, 4096, PROT_NONE), 0);
     CHECK_EQ(copy(2 * CHUNK), -EFAULT);
-    CHECK_EQ(atomic_load(&owner.messages), 1); /* none of what cannot be read */
+    CHECK(atomic_load(&owner.messages) <= 1 + retries); /* none of what cannot be read */
     CHECK_EQ(copy_far(VB_BOUNCE_READ, 0, 2 * CHUNK), -EFAULT);
     CHECK_EQ(mprotect(near + CHUNK, 4096, PROT_READ | PROT_WRITE), 0);
     copy_both_ways(2 * CHUNK);
@@ -382,18 +410,22 @@ static void a_job_is_taken_back_and_asked_for_again(void)
 static void a_job_that_does_not_end_is_left_to_its_owner(void)
 {
     uint64_t old;
+    int error;
 
     begin();
     memset(&owner, 0, sizeof(owner));
     owner.takes = true;
     start_owner();
-    CHECK_EQ(copy(10), -ETIMEDOUT);
+    do
+        error = copy(10);
+    while (error == -EAGAIN);
+    CHECK_EQ(error, -ETIMEDOUT);
     CHECK(peer.bounce.jobs[0] == NULL);
-    CHECK_EQ(add_one(&old), -ETIMEDOUT);
+    CHECK_EQ(add_patiently(&old), -ETIMEDOUT);
     CHECK(peer.bounce.jobs[0] == NULL);
     owner.serves = 1000;
     memset(far, 0, 8);
-    CHECK_EQ(add_one(&old), 0);
+    CHECK_EQ(add_patiently(&old), 0);
     CHECK_EQ(old, 0);
     CHECK_EQ(far[0], 1);
     CHECK(peer.bounce.jobs[0] != NULL);
@@ -412,12 +444,12 @@ static void an_atomic_is_asked_for_while_the_owner_is_busy(void)
     owner.answer_count = 3;
     owner.answers[0] = owner.answers[1] = -EBUSY;
     start_owner();
-    CHECK_EQ(add_one(&old), 0);
+    CHECK_EQ(add_patiently(&old), 0);
     CHECK_EQ(atomic_load(&owner.messages), 3);
     for (int i = 0; i < 2; ++i) {
         atomic_store(&owner.messages, 0);
         owner.answers[0] = other_errors[i];
-        CHECK_EQ(add_one(&old), other_errors[i]);
+        CHECK_EQ(add_patiently(&old), other_errors[i]);
         CHECK_EQ(atomic_load(&owner.messages), 1);
     }
     stop_owner();

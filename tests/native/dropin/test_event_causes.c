@@ -15,15 +15,9 @@
 enum { PAGE = 4096 };
 
 static struct pair pair;
-static int told; /* what the library wrote to the log */
+static struct ibv_mr *region; /* besides the pair's */
+static int told;              /* what the library wrote to the log */
 static int stderr_copy;
-
-static void listen_to_stderr(void)
-{
-    stderr_copy = dup(STDERR_FILENO);
-    told = memfd_create("told", MFD_CLOEXEC);
-    CHECK(told >= 0 && dup2(told, STDERR_FILENO) >= 0);
-}
 
 /* All that was written since the last call. */
 static const char *heard(void)
@@ -36,6 +30,20 @@ static const char *heard(void)
     CHECK_EQ(ftruncate(told, 0), 0);
     CHECK_EQ(lseek(told, 0, SEEK_SET), 0);
     return text;
+}
+
+/* What this program itself complains of, too. */
+static void show_the_rest(void)
+{
+    dprintf(stderr_copy, "%s", heard());
+}
+
+static void listen_to_stderr(void)
+{
+    stderr_copy = dup(STDERR_FILENO);
+    told = memfd_create("told", MFD_CLOEXEC);
+    CHECK(told >= 0 && dup2(told, STDERR_FILENO) >= 0);
+    CHECK_EQ(atexit(show_the_rest), 0);
 }
 
 static void must_hear(const char *words)
@@ -64,13 +72,12 @@ static void odd_address(struct ibv_send_wr *wr)
 static void page_is_gone(struct ibv_send_wr *wr)
 {
     void *page = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    struct ibv_mr *mr;
 
     CHECK(page != MAP_FAILED);
-    mr = ibv_reg_mr(pair.pd, page, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
-    CHECK(mr);
+    region = ibv_reg_mr(pair.pd, page, PAGE, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    CHECK(region);
     CHECK_EQ(mprotect(page, PAGE, PROT_NONE), 0);
-    pair_aim(wr, (uintptr_t)page, mr->rkey);
+    pair_aim(wr, (uintptr_t)page, region->rkey);
 }
 
 static const struct {
@@ -141,9 +148,10 @@ static void an_event_of_a_failure_has_its_cause(void)
         CHECK(strstr(text, failures[i].words) != NULL);
         other_events_have_none(pair.qp[1]);
         ibv_ack_async_event(&event);
-        CHECK_EQ(ibv_destroy_qp(pair.qp[0]), 0);
-        CHECK_EQ(ibv_destroy_qp(pair.qp[1]), 0);
-        CHECK_EQ(ibv_close_device(pair.context), 0);
+        if (region)
+            CHECK_EQ(ibv_dereg_mr(region), 0);
+        region = NULL;
+        pair_close(&pair);
     }
 }
 
