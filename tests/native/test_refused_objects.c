@@ -13,6 +13,8 @@
 #include "memory/heap.h"
 #include "starved.h"
 
+enum { MANY = 200 };
+
 static struct loopback loop;
 
 /* Makes an object, and ends it again if that worked. */
@@ -163,7 +165,11 @@ static const struct {
 static void each_allocation_may_fail(void)
 {
     struct vb_heap *segment;
+    long before;
 
+    loopback_open(&loop, IBV_QPT_RC); /* once, for what a process keeps */
+    loopback_close(&loop);
+    before = starved_blocks();
     loopback_open(&loop, IBV_QPT_RC);
     segment = loop.direct->adapter->segment;
     for (size_t i = 0; i < sizeof(makers) / sizeof(makers[0]); ++i) {
@@ -191,11 +197,34 @@ static void each_allocation_may_fail(void)
         CHECK(makers[i].grows || starved_blocks() == blocks);
     }
     loopback_close(&loop);
+    CHECK_EQ(starved_blocks(), before);
+}
+
+/* The numbers of objects that have ended are kept in a list, which grows and goes with its adapter.
+ */
+static void so_many_objects_leave_nothing_behind(void)
+{
+    struct vb_cq *cqs[MANY];
+    long before = starved_blocks();
+
+    loopback_open(&loop, IBV_QPT_RC);
+    for (int round = 0; round < 2; ++round) {
+        for (int i = 0; i < MANY; ++i)
+            CHECK_EQ(vb_cq_create(loop.context, 1, NULL, NULL, &cqs[i]), 0);
+        for (int i = 0; i < MANY; ++i)
+            for (int j = 0; j < i; ++j)
+                CHECK(cqs[i]->index != cqs[j]->index);
+        for (int i = 0; i < MANY; ++i)
+            CHECK_EQ(vb_cq_destroy(cqs[i]), 0);
+    }
+    loopback_close(&loop);
+    CHECK_EQ(starved_blocks(), before);
 }
 
 int main(void)
 {
     alarm(100);
     RUN(each_allocation_may_fail);
+    RUN(so_many_objects_leave_nothing_behind);
     return 0;
 }
