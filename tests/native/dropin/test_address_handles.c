@@ -3,6 +3,7 @@
 #include <endian.h>
 #include <sys/mman.h>
 
+#include "dropin/verbena.h"
 #include "pair.h"
 
 enum { GRH = 40, QKEY = 0x1234, NEXT_IS_UDP = 17, NEXT_IS_BTH = 27 };
@@ -184,12 +185,15 @@ static void an_address_from_an_empty_gid_is_refused(void)
     struct ibv_ah_attr attr = pair_address(&pair);
     struct ibv_qp_attr sqd = {.qp_state = IBV_QPS_SQD};
     union ibv_gid gid, none = {0};
+    char why[200] = "";
 
     attr.grh.sgid_index = 255;
     CHECK_EQ(ibv_query_gid(pair.context, 1, 255, &gid), 0);
     CHECK_EQ(memcmp(&gid, &none, sizeof(gid)), 0);
     CHECK(!ibv_create_ah(pair.pd, &attr));
     CHECK_EQ(errno, ENODATA);
+    CHECK(verbena_why(pair.context, ENODATA, why, sizeof(why)) > 0);
+    CHECK(strstr(why, "sgid_index is 255") != NULL);
     CHECK_EQ(ibv_modify_qp(pair.qp[0], &sqd, IBV_QP_STATE), 0);
     sqd.ah_attr = attr;
     CHECK_EQ(ibv_modify_qp(pair.qp[0], &sqd, IBV_QP_STATE | IBV_QP_AV), ENODATA);
