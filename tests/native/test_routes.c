@@ -117,6 +117,31 @@ static void changing_tables_leave_nothing_behind(void)
     CHECK_EQ(starved_blocks(), 0);
 }
 
+/*
+ * However often the chains grow, each block is found again, and freed with its last user. With
+ * these numbers the first and the last chain have blocks whenever they grow.
+ */
+static void many_blocks_are_found_again(void)
+{
+    enum { BLOCKS = 2000 };
+    static int32_t row[BLOCKS * VB_WORLD_BLOCK];
+    struct fixture fixture;
+
+    routes_open(&fixture);
+    for (uint32_t i = 0; i < BLOCKS * VB_WORLD_BLOCK; ++i)
+        row[i] = (int32_t)(vb_world_mix(i + 5000000) % PORTS);
+    for (int i = 0; i < 2; ++i) {
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[i], row, BLOCKS * VB_WORLD_BLOCK, 1),
+                 0);
+        CHECK_EQ(fixture.world->blocks.count, BLOCKS);
+    }
+    for (int i = 0; i < 2; ++i)
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[i], row, 0, 1), 0);
+    CHECK_EQ(fixture.world->blocks.count, 0);
+    vb_world_destroy(fixture.world);
+    CHECK_EQ(starved_blocks(), 0);
+}
+
 static void without_memory_there_is_no_route_and_no_leak(void)
 {
     static int32_t rows[TARGETS][WIDTH];
@@ -253,6 +278,7 @@ int main(void)
     RUN(a_table_has_what_was_set);
     RUN(equal_blocks_are_stored_once);
     RUN(changing_tables_leave_nothing_behind);
+    RUN(many_blocks_are_found_again);
     RUN(without_memory_there_is_no_route_and_no_leak);
     RUN(equal_rows_share_a_set_of_ports);
     RUN(too_many_sets_are_refused);
