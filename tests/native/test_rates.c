@@ -285,6 +285,7 @@ static void only_the_same_route_is_compared(void)
         vb_sim_hpcc_acknowledged(&state, &hpcc, LINE, &first, 0);
         vb_sim_hpcc_acknowledged(&state, &hpcc, LINE, &next, 0);
         CHECK_EQ(state.window < 125000, cases[i].counts);
+        CHECK(cases[i].counts ? state.used > 0 : state.used == 0);
         next = first = (struct vb_world_telemetry){0};
         vb_sim_hpcc_acknowledged(&state, &hpcc, LINE, &first, 0);
         vb_sim_hpcc_acknowledged(&state, &hpcc, LINE, &next, 0);
