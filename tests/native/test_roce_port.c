@@ -216,6 +216,68 @@ static void test_polling_program(void)
     CHECK(quiet);
 }
 
+/* ---- what was refused ---- */
+
+static uint64_t told_lines, told_packets, told_at;
+
+static void tell_line(void *argument, const char *line)
+{
+    static const char name[] = "receive_bad_icrc +";
+    const char *at = strstr(line, name);
+
+    (void)argument;
+    CHECK(!told_lines || vb_roce_now() - told_at >= 1000000000);
+    told_at = vb_roce_now();
+    told_packets += at ? strtoul(at + strlen(name), NULL, 10) : 0;
+    ++told_lines;
+}
+
+/* Packets but for their ICRC. */
+static void throw_garbage(unsigned count)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(VB_ROCE_PORT),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    uint8_t bytes[32] = {4};
+
+    CHECK(fd >= 0);
+    while (count--)
+        CHECK_EQ(sendto(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&to, sizeof(to)),
+                 sizeof(bytes));
+    close(fd);
+}
+
+/* Once a second at most, whether this program polls or not, the log has a line. */
+static void refusals_are_told(bool polls)
+{
+    const struct vb_host_config config = {.packets_only = true, .roce = {.log = tell_line}};
+    uint64_t end;
+
+    told_lines = told_packets = 0;
+    open_pair_as(&config, IBV_QPT_RC, home);
+    for (unsigned thrown = 3; thrown <= 4; ++thrown) {
+        throw_garbage(thrown == 3 ? 3 : 1);
+        for (end = vb_roce_now() + 10000000000; told_packets < thrown;) {
+            CHECK(vb_roce_now() < end);
+            station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 64, &cards[1]);
+            if (polls)
+                station_wait(here.cq, 5);
+            else
+                station_sleep(&here, 5);
+        }
+    }
+    CHECK_EQ(told_packets, 4);
+    CHECK(told_lines >= 2);
+    station_close(&here);
+}
+
+static void test_a_log(void)
+{
+    refusals_are_told(true);
+    refusals_are_told(false);
+}
+
 /* ---- two processes ---- */
 
 struct other {
@@ -686,6 +748,7 @@ int main(void)
     (void)test_idle;
     (void)test_polling_program;
 #endif
+    RUN(test_a_log);
     RUN(test_passive_target);
     RUN(test_memory_that_is_gone);
     RUN(test_takeover);
