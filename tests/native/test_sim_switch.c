@@ -327,6 +327,35 @@ static void marks_begin_at_their_limits(void)
     }
 }
 
+/* ---- cut-through ------------------------------------------------------------------------------
+ */
+
+/* Packets are passed on early between links of one rate whose bytes take whole picoseconds. */
+static void packets_cut_through_between_links_of_one_rate(void)
+{
+    static const uint64_t rates[][3] = {
+        {100, 100, 100}, {50, 100, 100}, {100, 50, 100}, {100, 100, 50}, {100, 0, 100},
+        {50, 0, 100},    {0, 50, 50},    {0, 100, 50},   {3, 3, 3},
+    };
+    static const bool cuts[] = {true, false, false, false, true, false, true, false, false};
+
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); ++i) {
+        const struct vb_world_switch_config config = {.ports = 3, .cut_through = 300};
+
+        open_world();
+        yard_switch(world, &config);
+        for (uint32_t port = 0; port < 3; ++port)
+            if (rates[i][port]) /* others have no link */
+                yard_host(world, 0, port, rates[i][port] * 1000000000, DELAY);
+        for (uint32_t number = 0; number < world->ports; ++number) {
+            const struct vb_world_port *port = &world->port[number];
+
+            CHECK_EQ(port->early, port->to_switch && cuts[i] ? 300 : 0); /* hosts wait for all */
+        }
+        vb_world_destroy(world);
+    }
+}
+
 /* ---- FECN of lanes --------------------------------------------------------------------------- */
 
 enum { TO_HOST = 1, TO_SWITCH = 2 }; /* ports of the first switch */
@@ -557,6 +586,7 @@ int main(void)
     RUN(a_pause_ends_with_the_headroom);
     RUN(a_queue_without_lanes_has_its_limit);
     RUN(marks_begin_at_their_limits);
+    RUN(packets_cut_through_between_links_of_one_rate);
     RUN(fecn_tells_roots_from_victims);
     RUN(fecn_of_an_input_with_pauses_counts_bytes);
     RUN(each_entry_of_a_table_of_lanes_is_checked);
