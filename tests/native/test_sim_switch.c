@@ -327,6 +327,90 @@ static void marks_begin_at_their_limits(void)
     }
 }
 
+/* ---- times ------------------------------------------------------------------------------------
+ */
+
+enum { SENDING = BYTES * 80 }; /* ps of a packet at 100 Gb/s */
+
+/* A packet is lost if its transmission began before the link was up again, be it by a picosecond.
+ */
+static void a_link_loses_what_was_on_it(void)
+{
+    const uint64_t down = 5 * DELAY, up = 10 * DELAY;
+    const struct {
+        uint64_t sent;
+        bool lost;
+    } cases[] = {
+        {0, false},           {down - DELAY - SENDING - 1, false},
+        {down - DELAY, true}, {up - 1, true},
+        {up, false},          {up + 1, false},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        open_pair((struct vb_world_switch_config){0});
+        CHECK_EQ(vb_world_set_link(world, host[0], 0, false, down), 0);
+        CHECK_EQ(vb_world_set_link(world, host[0], 0, true, up), 0);
+        vb_world_call(world, cases[i].sent, 0, 1);
+        CHECK_EQ(run_on(), VB_WORLD_END_EMPTY);
+        CHECK_EQ(arrived[1], !cases[i].lost);
+        CHECK_EQ(world->port[world->node[host[0]].port[0]].traffic.dropped[VB_WORLD_DROP_DOWN],
+                 cases[i].lost);
+        vb_world_destroy(world);
+    }
+}
+
+/* A packet counts as sent from the picosecond on in which its transmission begins. */
+static void a_packet_counts_when_it_begins(void)
+{
+    for (uint32_t cut_through = 0; cut_through <= 300; cut_through += 300) {
+        const struct vb_world_port *port;
+        struct vb_world_port_counters traffic;
+
+        open_pair((struct vb_world_switch_config){.cut_through = cut_through});
+        port = &world->port[world->node[host[0]].port[0]];
+        for (int i = 0; i < 3; ++i)
+            vb_world_send(world, host[0], packet_of(0, 1));
+        for (uint64_t sent = 1; sent <= 3; ++sent)
+            for (uint64_t now = (sent - 1) * SENDING; now < sent * SENDING; now += SENDING - 1) {
+                CHECK_EQ(vb_world_run(world, now, UINT64_MAX), VB_WORLD_END_TIME);
+                traffic = vb_world_traffic(world, port);
+                CHECK_EQ(traffic.packets, sent);
+                CHECK_EQ(traffic.bytes, sent * BYTES);
+                CHECK_EQ(traffic.busy, now);
+            }
+        vb_world_destroy(world);
+    }
+}
+
+/* What is being sent is in nobody's reserved buffer, and what waits is in that of its flow. */
+static void what_waits_in_reserved_buffer_is_not_others(void)
+{
+    static const struct {
+        uint64_t now;
+        uint32_t reserved, others;
+    } cases[] = {
+        {0, 5000, 1000},         {SENDING - 1, 5000, 0}, {SENDING, 5000, 1000},
+        {SENDING - 1, 400, 600}, {SENDING - 1, 0, 1000}, {0, 900, 1100},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        uint32_t number;
+
+        open_pair((struct vb_world_switch_config){.buffer = 9000});
+        number = world->node[0].port[1];
+        for (int n = 0; n < 2; ++n) {
+            uint32_t packet = packet_of(0, 1);
+
+            vb_world_packet_at(world, packet)->flags = VB_WORLD_RESERVED;
+            vb_world_link_send(world, number, packet, world->port[number].free_at);
+        }
+        world->port[number].reserved_buffer = cases[i].reserved;
+        world->now = cases[i].now;
+        CHECK_EQ(vb_world_switch_others_queue(world, &world->port[number]), cases[i].others);
+        vb_world_destroy(world);
+    }
+}
+
 /* ---- cut-through ------------------------------------------------------------------------------
  */
 
@@ -586,6 +670,9 @@ int main(void)
     RUN(a_pause_ends_with_the_headroom);
     RUN(a_queue_without_lanes_has_its_limit);
     RUN(marks_begin_at_their_limits);
+    RUN(a_link_loses_what_was_on_it);
+    RUN(a_packet_counts_when_it_begins);
+    RUN(what_waits_in_reserved_buffer_is_not_others);
     RUN(packets_cut_through_between_links_of_one_rate);
     RUN(fecn_tells_roots_from_victims);
     RUN(fecn_of_an_input_with_pauses_counts_bytes);
