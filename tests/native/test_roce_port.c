@@ -216,6 +216,44 @@ static void test_polling_program(void)
     CHECK(quiet);
 }
 
+/* ---- counters ---- */
+
+static char description[1 << 14];
+static unsigned counters_told;
+
+static void expect_in_its_part(const char *part, const char *name, uint64_t value)
+{
+    char member[96];
+    const char *at, *end;
+
+    snprintf(member, sizeof(member), "\"%s\":{", part);
+    at = strstr(description, member);
+    CHECK(at && value);
+    end = strchr(at, '}');
+    snprintf(member, sizeof(member), "\"%s\":", name);
+    at = strstr(at, member);
+    CHECK(at && at < end);
+    ++counters_told;
+}
+
+/* Each counter that is not 0 is told once, with the part that it belongs to. */
+static void test_counters(void)
+{
+    unsigned described = 0;
+
+    open_pair(IBV_QPT_RC, home);
+    station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 3000, &cards[1]);
+    station_wait(here.cq, 5);
+    CHECK(vb_roce_describe(here.host->roce, description, sizeof(description)) > 0);
+    for (const char *at = description; (at = strstr(at, "\":")); at += 2)
+        described += at[2] >= '1' && at[2] <= '9';
+    counters_told = 0;
+    vb_roce_tell_counters(here.host->roce, &here.host->adapter, expect_in_its_part);
+    CHECK(described > 4);
+    CHECK_EQ(counters_told, described);
+    station_close(&here);
+}
+
 /* ---- what was refused ---- */
 
 static uint64_t told_lines, told_packets;
@@ -746,6 +784,7 @@ int main(void)
     (void)test_idle;
     (void)test_polling_program;
 #endif
+    RUN(test_counters);
     RUN(test_a_log);
     RUN(test_passive_target);
     RUN(test_memory_that_is_gone);
