@@ -50,8 +50,8 @@ static void leaves_in_order_of_time_and_coming(void)
     vb_world_agenda_free(&agenda);
 }
 
-/* As a simulation does it: what is taken leads to more, some of it at the same time. */
-static void stays_in_order_while_it_grows(void)
+/* As a simulation does it: what is taken leads to more, up to `most` steps later. */
+static void grows_in_order(uint64_t most, uint64_t step)
 {
     struct vb_world_agenda agenda = {0};
     struct vb_world_agenda_entry entry, last = {0};
@@ -67,11 +67,21 @@ static void stays_in_order_while_it_grows(void)
         ++taken;
         for (uint64_t more = random_below(3); more && number < ENTRIES; --more, ++number)
             CHECK_EQ(vb_world_agenda_add(
-                         &agenda, entry.at + random_below(4) * random_below(1u << 20), number),
+                         &agenda, entry.at + random_below(4) * random_below(most) * step, number),
                      0);
     }
     CHECK_EQ(taken, number);
     vb_world_agenda_free(&agenda);
+}
+
+/* Some of it at the same time; with few steps, most of it: within a slot, and across a few. */
+static void stays_in_order_while_it_grows(void)
+{
+    grows_in_order(1u << 20, 1);
+    grows_in_order(12, 1);
+    grows_in_order(12, 1000);
+    grows_in_order(12, 1u << 14);
+    grows_in_order(12, 1u << 24);
 }
 
 static void an_entry_in_the_past_is_refused(void)

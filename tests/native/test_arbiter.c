@@ -75,6 +75,43 @@ static void the_limit_gives_the_low_table_its_chance(void)
     CHECK_EQ(run(&tables, 3, PACKET).of[0], ROUNDS / 2); /* after each packet */
 }
 
+/* Whoever is served for the limit's sake pays as all do: each table keeps its own shares. */
+static void each_table_keeps_its_shares_beside_the_other(void)
+{
+    struct vb_world_arbiter_tables tables = {
+        .high = {{0, 64}, {1, 128}}, .high_count = 2, .low = {{2, 64}, {3, 192}}, .low_count = 2};
+    struct shares shares = run(&tables, 0xf, PACKET);
+
+    CHECK_EQ(shares.of[0], ROUNDS / 6);
+    CHECK_EQ(shares.of[1], ROUNDS / 3);
+    CHECK_EQ(shares.of[2], ROUNDS / 8);
+    CHECK_EQ(shares.of[3], ROUNDS * 3 / 8);
+    tables.high_limit = 5; /* after five packets of the high one */
+    shares = run(&tables, 0xf, PACKET);
+    CHECK_EQ(shares.of[2] + shares.of[3], ROUNDS / 6);
+    CHECK_EQ(shares.of[2], ROUNDS / 24);
+    shares = run(&tables, 0xc, PACKET); /* the low one alone */
+    CHECK_EQ(shares.of[2], ROUNDS / 4);
+}
+
+/* While the high table has nothing its limit is whole again. */
+static void the_limit_begins_anew_with_each_low_packet(void)
+{
+    struct vb_world_arbiter_tables tables = {
+        .high = {{1, 255}}, .high_count = 1, .low = {{0, 64}}, .low_count = 1, .high_limit = 2};
+    static const uint8_t ready[] = {3, 1, 3, 3, 3, 3, 3}, picked[] = {1, 0, 1, 1, 0, 1, 1};
+    struct vb_world_arbiter arbiter;
+    uint32_t bytes[16] = {PACKET, PACKET};
+
+    CHECK_EQ(vb_world_arbiter_init(&arbiter, &tables), 0);
+    for (size_t i = 0; i < sizeof(ready); ++i)
+        CHECK_EQ(vb_world_arbiter_pick(&arbiter, ready[i], bytes), picked[i]);
+    /* With nothing in the low one, the high one goes on beyond it, and the limit begins anew. */
+    for (int i = 0; i < 5; ++i)
+        CHECK_EQ(vb_world_arbiter_pick(&arbiter, 2, bytes), 1);
+    vb_world_arbiter_free(&arbiter);
+}
+
 static void an_entry_without_weight_is_skipped(void)
 {
     struct vb_world_arbiter_tables tables = {.low = {{0, 0}, {1, 1}}, .low_count = 2};
@@ -93,6 +130,8 @@ int main(void)
     RUN(a_memory_makes_small_weights_exact);
     RUN(without_limit_the_high_table_takes_all);
     RUN(the_limit_gives_the_low_table_its_chance);
+    RUN(each_table_keeps_its_shares_beside_the_other);
+    RUN(the_limit_begins_anew_with_each_low_packet);
     RUN(an_entry_without_weight_is_skipped);
     return 0;
 }

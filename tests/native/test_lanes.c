@@ -164,6 +164,54 @@ static void a_part_of_a_block_takes_a_block(void)
     close_fixture(&fixture, true);
 }
 
+/*
+ * A sender goes up to what has room, and, where the buffer is larger than the window of FCCL, at
+ * most a window beyond what has arrived (IBA 7.9.4.4).
+ */
+static void credits_end_with_the_room_or_the_window(void)
+{
+    enum { WINDOW = VB_WORLD_CREDIT_WINDOW };
+    static const struct {
+        uint32_t room;
+        uint64_t released, arrived, limit;
+    } cases[] = {
+        {10, 0, 0, 10},
+        {10, 7, 0, 17},
+        {WINDOW, 50, 0, WINDOW + 50}, /* nobody tells of arrivals */
+        {WINDOW + 1, 0, 0, WINDOW},
+        {WINDOW + 1, 0, 1, WINDOW + 1},
+        {WINDOW + 1, 0, 2, WINDOW + 1},
+        {WINDOW + 1, 9, 9, WINDOW + 9},
+        {2 * WINDOW, 0, 5, WINDOW + 5},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        struct vb_world_lane lane = {.flow_control = VB_WORLD_CREDITS,
+                                     .peer_room = cases[i].room,
+                                     .released = cases[i].released,
+                                     .arrived = cases[i].arrived};
+
+        CHECK_EQ(vb_world_lane_limit(&lane), cases[i].limit);
+        lane.sent = cases[i].limit - 2;
+        CHECK(vb_world_lane_is_open(NULL, &lane, 2 * VB_WORLD_CREDIT_BLOCK));
+        CHECK(!vb_world_lane_is_open(NULL, &lane, 2 * VB_WORLD_CREDIT_BLOCK + 1));
+    }
+}
+
+/* A pause ends at its time, and at once when the frame says so. */
+static void a_lane_is_open_when_no_pause_lasts(void)
+{
+    struct vb_world world = {.now = 1000};
+    struct vb_world_lane lane = {.flow_control = VB_WORLD_PAUSES};
+
+    for (int paused = 0; paused < 2; ++paused)
+        for (uint64_t until = 999; until <= 1001; ++until) {
+            lane.paused = paused;
+            lane.paused_until = until;
+            CHECK_EQ(vb_world_lane_is_open(&world, &lane, 5000), !paused || until <= 1000);
+        }
+}
+
 /* The fourth frame crosses the threshold, by so many bytes. */
 static struct vb_world_switch_config crossed_by(uint32_t bytes, uint32_t spare)
 {
@@ -452,6 +500,8 @@ int main(void)
 {
     RUN(a_sender_without_credits_waits_for_them);
     RUN(a_part_of_a_block_takes_a_block);
+    RUN(credits_end_with_the_room_or_the_window);
+    RUN(a_lane_is_open_when_no_pause_lasts);
     RUN(headroom_is_a_round_trip_and_two_frames);
     RUN(a_pause_ends_when_enough_has_left);
     RUN(a_pause_lasts_as_long_as_its_quanta);

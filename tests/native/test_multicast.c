@@ -265,22 +265,28 @@ static void ready(struct station *station, struct vb_qp *qp)
     station_connect(station, qp, NULL, (struct station_route){0});
 }
 
-static void send_packet(struct station *station, struct vb_qp *qp, const char *from,
-                        const char *group)
+static void send_by(struct station *station, struct vb_qp *qp, struct ibv_ah_attr attr,
+                    uint32_t qpn)
 {
-    struct ibv_ah_attr attr =
-        station_address(station, (struct station_route){.from = from, .to = group});
     struct ibv_sge sge = {(uintptr_t)station->memory, LENGTH, station->mr->ibv.lkey};
     struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
     struct vb_ah *ah;
 
     CHECK_EQ(vb_ah_create(station->pd, &attr, &ah), 0);
     wr.wr.ud.ah = &ah->ibv;
-    wr.wr.ud.remote_qpn = VB_MULTICAST_QPN;
+    wr.wr.ud.remote_qpn = qpn;
     wr.wr.ud.remote_qkey = 0x1234;
     memset(station->memory, 0x77, LENGTH);
     CHECK_EQ(vb_post_send(qp, &wr, &bad), 0);
     CHECK_EQ(vb_ah_destroy(ah), 0);
+}
+
+static void send_packet(struct station *station, struct vb_qp *qp, const char *from,
+                        const char *group)
+{
+    send_by(station, qp,
+            station_address(station, (struct station_route){.from = from, .to = group}),
+            VB_MULTICAST_QPN);
 }
 
 static void check_received(struct station *station, struct ibv_wc wc)
@@ -376,6 +382,44 @@ static void direct_and_packets_together_deliver_once(void)
     station_close(&station[1]);
 }
 
+/* An InfiniBand port sends no packets, whatever another port of its device does. */
+static void group_of_infiniband(bool packets_only)
+{
+    const struct vb_port_settings ports = {
+        .count = 2,
+        .port = {{.infiniband = true, .lid = 1, .pkeys = {0xffff}}, {.pkeys = {0xffff}}}};
+    const struct vb_host_config both = {.ports = &ports, .packets_only = packets_only};
+    struct ibv_ah_attr attr = {.is_global = 1, .port_num = 1};
+    static struct station station;
+    struct vb_gid gid;
+    struct vb_qp *qp;
+
+    gid_of(ipv6_group, attr.grh.dgid.raw);
+    station_open(&station, &both);
+    CHECK(station.host->roce);
+    CHECK(vb_port_addresses_get(station.host->adapter.ports[0].addresses, 0, &gid));
+    qp = station_qp(&station, IBV_QPT_UD);
+    ready(&station, qp);
+    CHECK_EQ(vb_multicast_attach(qp, attr.grh.dgid.raw), 0);
+    for (int n = 0; n < 3; ++n)
+        station_post_recv(&station, qp, 8192, 4096);
+    send_by(&station, qp, attr, VB_MULTICAST_QPN);
+    expect(&station);
+    expect_nothing(&station);
+    memcpy(attr.grh.dgid.raw, gid.raw, 16); /* to itself alone */
+    send_by(&station, qp, attr, qp->number);
+    expect(&station);
+    expect_nothing(&station);
+    CHECK_EQ(vb_roce_udp_counter(vb_roce_udp(station.host->roce), VB_UDP_SENT), 0);
+    station_close(&station);
+}
+
+static void a_group_of_an_infiniband_port_is_reached_directly(void)
+{
+    group_of_infiniband(false);
+    group_of_infiniband(true);
+}
+
 static void a_group_is_joined_on_interfaces_that_come_later(void)
 {
     static struct station station;
@@ -451,6 +495,7 @@ int main(int argc, char **argv)
     network_await("fd05::1", NULL);
     RUN(packets_loop_to_this_hosts_members);
     RUN(direct_and_packets_together_deliver_once);
+    RUN(a_group_of_an_infiniband_port_is_reached_directly);
     RUN(a_group_is_joined_on_interfaces_that_come_later);
     RUN(a_group_too_many_for_the_system_is_refused);
     return 0;

@@ -221,10 +221,10 @@ static struct vb_gid entry_of(const char *address, const char *ndev)
 /* What the third port of the host has with the netdev, or of all, in tables of each length. */
 static void expect_table(const char *netdev, const struct vb_gid *wanted, int count)
 {
-    static struct vb_gid fresh[8];
+    static struct vb_gid fresh[10];
 
-    CHECK(count < 8);
-    for (int capacity = 0; capacity < 8; ++capacity) {
+    CHECK(count < 10);
+    for (int capacity = 0; capacity < 10; ++capacity) {
         int filled = capacity < count ? capacity : count;
 
         memset(fresh, 0xa5, sizeof(fresh));
@@ -239,7 +239,7 @@ static void expect_table(const char *netdev, const struct vb_gid *wanted, int co
 static void expect_addresses(const char *netdev, const struct vb_gid *first,
                              const struct vb_gid *all, int count)
 {
-    struct vb_gid wanted[8] = {*first, vb_port_gid_infiniband(3)};
+    struct vb_gid wanted[10] = {*first, vb_port_gid_infiniband(3)};
 
     wanted[1].type = VB_GID_ROCE_V2;
     wanted[1].ndev_ifindex = all[0].ndev_ifindex;
@@ -252,26 +252,26 @@ static void expect_addresses(const char *netdev, const struct vb_gid *first,
  * ::1. An address whose label is another name is its interface's. */
 static void test_the_order_of_a_table(void)
 {
-    struct vb_gid nothing[2] = {vb_port_gid_infiniband(3), vb_port_gid_infiniband(3)}, all[5];
+    struct vb_gid nothing[2] = {vb_port_gid_infiniband(3), vb_port_gid_infiniband(3)}, all[6];
+    bool first; /* is wa, which has as many of both families as wb */
 
     CHECK(network_run("ip link add wa type veth peer name wb && "
                       "ip link set wa up && ip link set wb up && ip addr add 10.9.0.2/24 dev wa && "
                       "ip addr add 10.9.0.1/32 dev wa label wa:x && "
                       "ip addr add fd09::1/64 dev wa nodad && ip addr add 10.8.0.1/24 dev wb && "
+                      "ip addr add fd08::1/64 dev wb nodad && "
                       "ip link add wc type veth peer name wd && ip addr add 10.7.0.1/24 dev wc"));
     network_await("fd09::1", NULL);
-    all[0] = entry_of("10.9.0.1", "wa");
-    all[1] = entry_of("10.9.0.2", "wa");
-    all[2] = entry_of("fd09::1", "wa");
-    expect_addresses("wa", &all[0], all, 3);
-    all[if_nametoindex("wa") < if_nametoindex("wb") ? 3 : 0] = entry_of("10.8.0.1", "wb");
-    if (if_nametoindex("wb") < if_nametoindex("wa")) {
-        all[1] = entry_of("10.9.0.1", "wa");
-        all[2] = entry_of("10.9.0.2", "wa");
-        all[3] = entry_of("fd09::1", "wa");
-    }
-    all[4] = entry_of("127.0.0.1", "lo");
-    expect_addresses(NULL, &all[0], all, 5);
+    network_await("fd08::1", NULL);
+    first = if_nametoindex("wa") < if_nametoindex("wb");
+    all[first ? 0 : 2] = entry_of("10.9.0.1", "wa");
+    all[first ? 1 : 3] = entry_of("10.9.0.2", "wa");
+    all[first ? 2 : 4] = entry_of("fd09::1", "wa");
+    expect_addresses("wa", &all[first ? 0 : 2], &all[first ? 0 : 2], 3);
+    all[first ? 3 : 0] = entry_of("10.8.0.1", "wb");
+    all[first ? 4 : 1] = entry_of("fd08::1", "wb");
+    all[5] = entry_of("127.0.0.1", "lo");
+    expect_addresses(NULL, &all[0], all, 6);
     nothing[0].type = nothing[1].type = VB_GID_ROCE_V2;
     expect_table("wc", nothing, 2); /* it is down */
     expect_table("w", nothing, 2);
@@ -289,7 +289,8 @@ static void test_the_first_entry_of_a_table(void)
     struct vb_gid fresh[8];
     uint8_t gid[16];
 
-    CHECK(network_run("ip addr add fe80::5/64 dev wa nodad scope link"));
+    CHECK(network_run("ip addr del fd08::1/64 dev wb && "
+                      "ip addr add fe80::5/64 dev wa nodad scope link"));
     for (int i = 0; i < 5; ++i) {
         CHECK(network_run("ip addr del %s", removals[i]));
         CHECK(vb_port_gid_table(NULL, 1, fresh, 8) >= 2);

@@ -281,6 +281,31 @@ static void test_datagrams_of_one_that_counts(void)
     close(sender.fd);
 }
 
+/*
+ * A reader that comes late does not know when a datagram came, but not before the socket was empty
+ * the last time: the counter can have moved for all of that time.
+ */
+static void test_a_datagram_that_is_read_late(void)
+{
+    enum { MS = 1000000, UNSPENT = 1024 };
+    struct sender sender = open_sender("10.1.0.1", "10.1.0.1");
+    uint8_t opcode = VB_TRANSPORT_UD | VB_OP_SEND_ONLY, bytes[LONGEST + VB_ICRC];
+    const uint32_t length = VB_BTH + VB_DETH + 8;
+    uint16_t id = 400;
+
+    open_port();
+    for (int i = 0; i < 3; ++i)
+        CHECK_EQ(delivered(&sender, opcode, 1, length, ++id), 1);
+    CHECK_EQ(delivered(&sender, opcode, 1, length, id += UNSPENT), 1); /* what it had not spent */
+    make(&sender, bytes, opcode, 2, length, ++id);
+    throw(&sender, bytes, length + VB_ICRC);
+    time_now += 3000ull * MS; /* more than is kept of what it has not spent */
+    CHECK_EQ(flow_count(udp), 1);
+    CHECK_EQ(delivered(&sender, opcode, 3, length, id += 2990), 1);
+    vb_roce_udp_close(udp);
+    close(sender.fd);
+}
+
 /* ---- batches that are cut on the way ---- */
 
 static int open_tap(void)
@@ -374,6 +399,7 @@ int main(void)
     RUN(test_one_that_is_confirmed);
     RUN(test_one_that_is_not_confirmed);
     RUN(test_datagrams_of_one_that_counts);
+    RUN(test_a_datagram_that_is_read_late);
     RUN(test_a_batch_is_cut);
     return 0;
 }

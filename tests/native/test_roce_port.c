@@ -216,6 +216,104 @@ static void test_polling_program(void)
     CHECK(quiet);
 }
 
+/* ---- counters ---- */
+
+static char description[1 << 14];
+static unsigned counters_told;
+
+static void expect_in_its_part(const char *part, const char *name, uint64_t value)
+{
+    char member[96];
+    const char *at, *end;
+
+    snprintf(member, sizeof(member), "\"%s\":{", part);
+    at = strstr(description, member);
+    CHECK(at && value);
+    end = strchr(at, '}');
+    snprintf(member, sizeof(member), "\"%s\":", name);
+    at = strstr(at, member);
+    CHECK(at && at < end);
+    ++counters_told;
+}
+
+/* Each counter that is not 0 is told once, with the part that it belongs to. */
+static void test_counters(void)
+{
+    unsigned described = 0;
+
+    open_pair(IBV_QPT_RC, home);
+    station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 3000, &cards[1]);
+    station_wait(here.cq, 5);
+    CHECK(vb_roce_describe(here.host->roce, description, sizeof(description)) > 0);
+    for (const char *at = description; (at = strstr(at, "\":")); at += 2)
+        described += at[2] >= '1' && at[2] <= '9';
+    counters_told = 0;
+    vb_roce_tell_counters(here.host->roce, &here.host->adapter, expect_in_its_part);
+    CHECK(described > 4);
+    CHECK_EQ(counters_told, described);
+    station_close(&here);
+}
+
+/* ---- what was refused ---- */
+
+static uint64_t told_lines, told_packets;
+
+static void tell_line(void *argument, const char *line)
+{
+    static const char name[] = "receive_bad_icrc +";
+    const char *at = strstr(line, name);
+
+    (void)argument;
+    told_packets += at ? strtoul(at + strlen(name), NULL, 10) : 0;
+    ++told_lines;
+}
+
+/* Packets but for their ICRC. */
+static void throw_garbage(unsigned count)
+{
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(VB_ROCE_PORT),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    uint8_t bytes[32] = {4};
+
+    CHECK(fd >= 0);
+    while (count--)
+        CHECK_EQ(sendto(fd, bytes, sizeof(bytes), 0, (struct sockaddr *)&to, sizeof(to)),
+                 sizeof(bytes));
+    close(fd);
+}
+
+/* Once a second at most, whether this program polls or not, the log has a line. */
+static void refusals_are_told(bool polls)
+{
+    const struct vb_host_config config = {.packets_only = true, .roce = {.log = tell_line}};
+    uint64_t begun = vb_roce_now(), end;
+
+    told_lines = told_packets = 0;
+    open_pair_as(&config, IBV_QPT_RC, home);
+    for (unsigned thrown = 3; thrown <= 4; ++thrown) {
+        throw_garbage(thrown == 3 ? 3 : 1);
+        for (end = vb_roce_now() + 10000000000; told_packets < thrown;) {
+            CHECK(vb_roce_now() < end);
+            station_post(&here, pair[0], IBV_WR_RDMA_WRITE, 64, &cards[1]);
+            if (polls)
+                station_wait(here.cq, 5);
+            else
+                station_sleep(&here, 5);
+        }
+    }
+    CHECK_EQ(told_packets, 4);
+    CHECK(told_lines >= 2 && (told_lines - 1) * 1000000000 <= vb_roce_now() - begun);
+    station_close(&here);
+}
+
+static void test_a_log(void)
+{
+    refusals_are_told(true);
+    refusals_are_told(false);
+}
+
 /* ---- two processes ---- */
 
 struct other {
@@ -686,6 +784,8 @@ int main(void)
     (void)test_idle;
     (void)test_polling_program;
 #endif
+    RUN(test_counters);
+    RUN(test_a_log);
     RUN(test_passive_target);
     RUN(test_memory_that_is_gone);
     RUN(test_takeover);

@@ -613,6 +613,7 @@ static void test_postponed(void)
 {
     struct vb_path path;
     uint32_t waited = 0;
+    uint64_t calls;
 
     if (!network_run("tc qdisc add dev lo root tbf rate 400mbit burst 100kb limit 100mb")) {
         printf("no slow link here: tc knows no tbf\n");
@@ -631,6 +632,15 @@ static void test_postponed(void)
     CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_DROP_OTHER), 0);
     drain();
     CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_BAD_ICRC), 0);
+    /* What waits of a QP that goes keeps the room of no other. */
+    CHECK(is_postponed(&path));
+    vb_roce_udp_forget(udp, SENDER + 1);
+    CHECK(!vb_roce_udp_has_room(udp));
+    vb_roce_udp_forget(udp, SENDER);
+    CHECK(vb_roce_udp_has_room(udp));
+    calls = vb_roce_udp_counter(udp, VB_UDP_SENT_CALLS);
+    CHECK_EQ(vb_roce_udp_flush(udp), 0);
+    CHECK_EQ(vb_roce_udp_counter(udp, VB_UDP_SENT_CALLS), calls);
     vb_roce_udp_close(udp);
     CHECK(network_run("tc qdisc del dev lo root"));
 }

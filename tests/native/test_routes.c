@@ -7,6 +7,7 @@
 #include "check.h"
 #include "event/switch.h"
 #include "starved.h"
+#include "wire/bytes.h"
 
 enum { PORTS = 48, TARGETS = 1000, WIDTH = 3, SWITCHES = 4 };
 
@@ -113,6 +114,31 @@ static void changing_tables_leave_nothing_behind(void)
     }
     CHECK(fixture.world->blocks.count <= SWITCHES * 64);
     CHECK(fixture.world->blocks.count > 64);
+    vb_world_destroy(fixture.world);
+    CHECK_EQ(starved_blocks(), 0);
+}
+
+/*
+ * However often the chains grow, each block is found again, and freed with its last user. With
+ * these numbers the first and the last chain have blocks whenever they grow.
+ */
+static void many_blocks_are_found_again(void)
+{
+    enum { BLOCKS = 2000 };
+    static int32_t row[BLOCKS * VB_WORLD_BLOCK];
+    struct fixture fixture;
+
+    routes_open(&fixture);
+    for (uint32_t i = 0; i < BLOCKS * VB_WORLD_BLOCK; ++i)
+        row[i] = (int32_t)(vb_world_mix(i + 5000000) % PORTS);
+    for (int i = 0; i < 2; ++i) {
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[i], row, BLOCKS * VB_WORLD_BLOCK, 1),
+                 0);
+        CHECK_EQ(fixture.world->blocks.count, BLOCKS);
+    }
+    for (int i = 0; i < 2; ++i)
+        CHECK_EQ(vb_world_set_routes(fixture.world, fixture.sw[i], row, 0, 1), 0);
+    CHECK_EQ(fixture.world->blocks.count, 0);
     vb_world_destroy(fixture.world);
     CHECK_EQ(starved_blocks(), 0);
 }
@@ -248,14 +274,61 @@ static void a_packet_finds_a_host_beyond_16_bits(void)
     vb_world_destroy(seen.world);
 }
 
+/* The port of two by which the switch forwards; `qp` is what else distinguishes a flow. */
+static uint32_t way_of(struct seen *seen, uint32_t source, uint32_t target, uint32_t qp)
+{
+    struct vb_world_packet packet = {.source = source, .target = target};
+
+    vb_wire_put24(packet.header + 5, qp);
+    return vb_world_switch_route(seen->world, seen->world->node[0].sw, 0, &packet);
+}
+
+/* Each bit of a flow's numbers decides: of flows that differ in it some go another way. */
+static void each_bit_of_a_flow_chooses_its_way(void)
+{
+    enum { TARGETS_MANY = 1 << 18, FLOWS = 64 };
+    static int32_t rows[TARGETS_MANY][2];
+    const struct vb_world_switch_config config = {.ports = 2};
+    struct vb_world_link link = {.rate = 100000000000, .delay = 1000};
+    struct vb_world_switch *sw;
+    struct seen seen = {0};
+    uint32_t node;
+
+    CHECK_EQ(vb_world_create(1, &no_hosts, NULL, &seen.world), 0);
+    CHECK_EQ(vb_world_switch_create(&config, &sw), 0);
+    CHECK_EQ(vb_world_add_switch(seen.world, sw, &node), 0);
+    for (uint32_t i = 0; i < 2; ++i) {
+        CHECK_EQ(vb_world_add_host(seen.world, &node), 0);
+        CHECK_EQ(vb_world_connect(seen.world, node, 0, 0, i, &link), 0);
+    }
+    for (uint32_t i = 0; i < TARGETS_MANY; ++i)
+        rows[i][1] = 1;
+    CHECK_EQ(vb_world_set_routes(seen.world, sw, rows[0], TARGETS_MANY, 2), 0);
+    for (uint32_t bit = 0; bit < 24; ++bit) {
+        uint32_t other[3] = {0}; /* ways of flows that differ in source, target, QP number */
+
+        for (uint32_t flow = 0; flow < FLOWS; ++flow) {
+            uint32_t qp = flow * 1000003 % (1 << 24), way = way_of(&seen, 5, 9, qp);
+
+            other[0] += way_of(&seen, 5 ^ 1u << bit, 9, qp) != way;
+            other[1] += bit >= 18 || way_of(&seen, 5, 9 ^ 1u << bit, qp) != way;
+            other[2] += way_of(&seen, 5, 9, qp ^ 1u << bit) != way;
+        }
+        CHECK(other[0] > FLOWS / 8 && other[1] > FLOWS / 8 && other[2] > FLOWS / 8);
+    }
+    vb_world_destroy(seen.world);
+}
+
 int main(void)
 {
     RUN(a_table_has_what_was_set);
     RUN(equal_blocks_are_stored_once);
     RUN(changing_tables_leave_nothing_behind);
+    RUN(many_blocks_are_found_again);
     RUN(without_memory_there_is_no_route_and_no_leak);
     RUN(equal_rows_share_a_set_of_ports);
     RUN(too_many_sets_are_refused);
     RUN(a_packet_finds_a_host_beyond_16_bits);
+    RUN(each_bit_of_a_flow_chooses_its_way);
     return 0;
 }

@@ -138,7 +138,7 @@ static void a_route_with_several_ways_or_pauses_is_not_reserved(void)
     const int32_t routes[] = {0, -1, 1, 2};
     struct vb_world_packet packet = {.target = 1, .level_marks = 1 << 4};
     struct vb_world_reservation wanted = {1, 1};
-    struct vb_world_route *route;
+    struct vb_world_route *route, *other;
 
     open_world();
     star(yard_pauses(false), 3, GBPS);
@@ -146,6 +146,7 @@ static void a_route_with_several_ways_or_pauses_is_not_reserved(void)
     CHECK_EQ(vb_world_reserve(world, host[0], &packet, &wanted, &route), -EOPNOTSUPP);
     packet.level_marks = 2 << 4;
     CHECK_EQ(vb_world_reserve(world, host[0], &packet, &wanted, &route), 0);
+    CHECK_EQ(vb_world_reserve(world, host[0], &packet, &wanted, &other), -EBUSY); /* none left */
     vb_world_release(world, route, &wanted);
     CHECK_EQ(vb_world_set_routes(world, world_switch(0), routes, 2, 2), 0);
     CHECK_EQ(vb_world_reserve(world, host[0], &packet, &wanted, &route), 0);

@@ -21,6 +21,7 @@
 #include "yard.h"
 
 enum { HOSTS_MOST = 16, QUEUES_MOST = 64, STEPS = 60, ROUTES_MOST = 8 };
+enum { EVEN_BYTES = 1250 }; /* 100 ns at 100 Gb/s */
 
 static const uint64_t US = 1000000, GBPS = 1000000000;
 
@@ -33,6 +34,7 @@ struct yard {
     uint32_t
         reserving; /* this host's frames to the next one may use reserved buffer; 0: nobody's */
     bool manages;  /* some frames are for VL15 */
+    bool is_even;  /* all times are multiples of the time of one frame */
     uint64_t chance, hash;
 };
 
@@ -58,6 +60,8 @@ static void fill(struct vb_world_packet *at, uint32_t from)
     if (from != yard.hosts / 2 && draw(3) == 0)
         at->target = yard.hosts / 2; /* which many send to */
     at->payload = (uint16_t)draw(4097);
+    if (yard.is_even)
+        at->payload = EVEN_BYTES - 84;
     at->bytes = (uint16_t)(at->payload + 84);
     at->level_marks = (uint8_t)(draw(yard.levels) << 4);
     vb_wire_put24(at->header + 5, draw(4));
@@ -209,7 +213,7 @@ static void star(struct vb_world_switch_config config, uint32_t hosts, uint64_t 
     config.ports = hosts + 1;
     add_switch(&config);
     for (uint32_t i = 0; i < hosts; ++i) {
-        add_host(0, i, rate, US / 2 + i * 1000);
+        add_host(0, i, rate, US / 2 + (yard.is_even ? 0 : i * 1000));
         routes[i] = (int32_t)i;
     }
     CHECK_EQ(vb_world_set_routes(yard.world, switch_at(0), routes, hosts, 1), 0);
@@ -315,7 +319,9 @@ static void plan(uint32_t frames, uint64_t apart)
     for (uint32_t host = 0; host < yard.hosts; ++host)
         for (uint32_t sent = 0, burst = 1; sent < frames; sent += burst) {
             burst = 1 + draw(8);
-            vb_world_call(yard.world, sent * apart + draw(1000) * 1000ull, host, burst);
+            vb_world_call(yard.world,
+                          sent * apart + (yard.is_even ? draw(10) * 100 : draw(1000)) * 1000ull,
+                          host, burst);
         }
 }
 
@@ -691,6 +697,40 @@ static void a_ring_with_a_watchdog_goes_on(void)
     ring(yard_pauses(false));
 }
 
+/* Frames come, leave and are paid back at the same moments. */
+static void even_frames(struct vb_world_switch_config config)
+{
+    open_yard(config.lanes ? config.lanes : 1);
+    yard.is_even = true;
+    star(config, 5, 100 * GBPS);
+    plan(150, US / 5);
+    sample_all();
+}
+
+static void even_frames_in_queues(void)
+{
+    even_frames((struct vb_world_switch_config){.buffer = 8 * EVEN_BYTES,
+                                                .mark = {2 * EVEN_BYTES, 5 * EVEN_BYTES, 0.5}});
+}
+
+static void even_frames_with_few_credits(void)
+{
+    even_frames(yard_lanes(2, VB_WORLD_CREDITS, 3 * 1280));
+}
+
+static void even_frames_with_credits_for_the_link(void)
+{
+    struct vb_world_switch_config config = yard_lanes(1, VB_WORLD_CREDITS, 12 * 1280);
+
+    config.lifetime = 4 * US;
+    even_frames(config);
+}
+
+static void even_frames_with_pauses(void)
+{
+    even_frames(yard_pauses(false));
+}
+
 /* ---- courses: groups ------------------------------------------------------------------------- */
 
 static void to_groups(struct vb_world_switch_config config, bool traces)
@@ -808,6 +848,10 @@ static const struct course courses[] = {
     COURSE(a_ring_of_pauses_blocks_itself, 3, 299, 4, 0xc3cffc91155f2ba8),
     COURSE(a_ring_with_a_lifetime_goes_on, 2, 546, 66, 0xea999dc50f00009f),
     COURSE(a_ring_with_a_watchdog_goes_on, 2, 536, 76, 0x8825658be732354a),
+    COURSE(even_frames_in_queues, 2, 747, 19, 0x97c60b7f969ab88),
+    COURSE(even_frames_with_few_credits, 2, 766, 0, 0x234418a273fe913d),
+    COURSE(even_frames_with_credits_for_the_link, 2, 766, 0, 0xcdb66b6439e2875a),
+    COURSE(even_frames_with_pauses, 2, 766, 0, 0xf05b9400e48a09ca),
     COURSE(copies_in_queues, 2, 942, 220, 0x4d7d79a97f0931ef),
     COURSE(copies_with_credits, 2, 1146, 62, 0xef91d015ed260c21),
     COURSE(copies_with_pauses, 2, 1093, 114, 0xe295e3bbead6b1fa),

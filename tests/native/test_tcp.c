@@ -74,6 +74,16 @@ static uint32_t round_trip(uint64_t lost, bool marked)
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
+static void the_settings_are_those_documented(void)
+{
+    const struct vb_tcp_config usual = vb_tcp_defaults();
+
+    CHECK(usual.mss == 1460 && usual.initial_window == 10 && usual.window == 16 << 20);
+    CHECK(usual.first_rto == 0 && usual.least_rto == 200 * MS && usual.most_rto == 60000 * MS);
+    CHECK(usual.retries == 15 && usual.ack_delay == 0 && usual.dctcp_gain == 1.0 / 16);
+    CHECK(!usual.ecn);
+}
+
 static void slow_start_doubles_the_window(void)
 {
     config = vb_tcp_defaults();
@@ -643,6 +653,7 @@ static void streams_go_as_they_went(void)
 
 int main(void)
 {
+    the_settings_are_those_documented();
     slow_start_doubles_the_window();
     a_window_that_is_not_used_does_not_grow();
     the_receiver_s_window_is_kept_to();

@@ -223,3 +223,83 @@ def test_a_direct_request_that_waits_for_a_receive_is_captured_twice(tmp_path: P
     waited = [None, rnr_nak, None, ack]
     assert answers == 3 * waited + [None, ack]
     assert psns == [0] * 4 + [1] * 4 + [2] * 4 + [3] * 2
+
+
+# A datagram to each address handle that the arguments say.
+ADDRESSES = """
+import json, sys
+from verbena import verbs
+
+with verbs.open_device() as context:
+    pd, cq = context.alloc_pd(), context.create_cq(16)
+    near, far = (pd.create_qp(send_cq=cq, qp_type=verbs.QPType.UD) for _ in range(2))
+    verbs.connect_pair(near, far)
+    memory = pd.alloc(16384, 7)
+    table = {entry.gid_index: entry.gid for entry in context.query_gid_table()}
+    ipv4 = next((i for i in table if i > 1 and table[i].raw.hex().endswith("ffff7f000001")), 0)
+    for fields in json.loads(sys.argv[1]):
+        if fields.pop("to_ipv4", False):
+            fields["dgid"] = table[ipv4]
+        elif fields.get("is_global", True):
+            fields["dgid"] = table[1]
+        index = {"own": ipv4, "other": 1}[fields.pop("source")] if "source" in fields else 0
+        far.recv(memory, 8192, 4136)
+        near.send(memory, 0, 8, ah=pd.create_ah(sgid_index=index, **fields),
+                  remote_qpn=far.qp_num, remote_qkey=0x11111111)
+        for wc in cq.wait(2):
+            wc.raise_for_status()
+"""
+
+
+def addressed(
+    file: Path, settings: dict[str, str], addresses: list[dict[str, Any]]
+) -> list[wire.Packet]:
+    """Return the packets of datagrams to these address handles."""
+    capture.begin(file)
+    subprocess.run(
+        [sys.executable, "-c", ADDRESSES, json.dumps(addresses)],
+        env=clean_environment()
+        | {"VERBENA_CAPTURE": str(file), "VERBENA_CAPTURE_DIRECT": "yes"}
+        | settings,
+        check=True,
+        timeout=60,
+    )
+    return [wire.parse(frame) for frame in frames(file)]
+
+
+def test_a_datagram_has_the_source_that_its_header_can_hold(tmp_path: Path) -> None:
+    """The GID of the handle's index is the source if it is of the target's family. Hop limits that
+    a router would not pass on are the usual one."""
+    ipv4 = {"to_ipv4": True, "source": "own"}
+    packets = addressed(
+        tmp_path / "direct.pcapng",
+        {},
+        [
+            ipv4 | {"hop_limit": 0},
+            ipv4 | {"hop_limit": 1},
+            ipv4 | {"hop_limit": 2},
+            {"to_ipv4": True, "source": "other", "hop_limit": 9},
+            {"source": "other", "hop_limit": 9, "traffic_class": 5, "flow_label": 0xABCDE},
+        ],
+    )
+    loopback = bytes([127, 0, 0, 1])
+    assert [one.ipv4.ttl for one in packets if one.ipv4] == [64, 64, 2, 9]
+    for one in packets[:4]:
+        assert one.ipv4 is not None
+        assert (one.ipv4.src, one.ipv4.dst) == (loopback, loopback)
+    ipv6 = packets[4].ipv6
+    assert ipv6 is not None
+    assert ipv6.sgid == ipv6.dgid
+    assert ipv6.sgid.startswith(b"\xfe\x80")
+    assert (ipv6.hoplmt, ipv6.tclass, ipv6.flow) == (9, 5, 0xABCDE)
+
+
+def test_a_datagram_to_a_lid_has_the_port_s_gid(tmp_path: Path) -> None:
+    (packet,) = addressed(
+        tmp_path / "direct.pcapng",
+        {"VERBENA_LINK_LAYER": "infiniband"},
+        [{"dlid": 1, "is_global": False}],
+    )
+    assert packet.ipv6 is not None
+    assert packet.ipv6.sgid == packet.ipv6.dgid
+    assert packet.ipv6.sgid.startswith(b"\xfe\x80")
