@@ -368,19 +368,23 @@ static void an_answer_after_a_probe_is_doubtful(void)
     finish();
 }
 
-/* A quarter of the local ACK timeout is late, and half of it too much for the window. */
+/*
+ * What a packet waits in queues beyond the way's own time counts, beside what the way leaves of the
+ * local ACK timeout, or beside the way where that is longer: a quarter of it is late, and half of
+ * it too much for the window.
+ */
 static void long_delays_are_heeded(void)
 {
     const uint64_t timeout = 4096ull << TIMEOUT;
     const struct {
-        uint64_t sample;
-        bool late;
-        int cuts;
-    } rows[] = {
-        {timeout / 4, false, 0},    {timeout / 4 + 1, true, 0}, {timeout / 2, true, 0},
-        {timeout / 2 + 1, true, 1}, {timeout * 2, true, 1},
+        uint64_t way, most;
+    } lengths[] = {
+        {8, timeout - 8},
+        {timeout / 4, timeout / 4 * 3},
+        {timeout / 2 - 8, timeout / 2 + 8},
+        {timeout / 2, timeout / 2},
+        {timeout * 2, timeout * 2},
     };
-
     static const struct {
         bool in_doubt;
         uint8_t probes, code;
@@ -392,16 +396,57 @@ static void long_delays_are_heeded(void)
     };
 
     for (size_t way = 0; way < sizeof(ways) / sizeof(ways[0]); ++way)
-        for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
-            struct vb_cwnd *cwnd = begin(1);
+        for (size_t i = 0; i < sizeof(lengths) / sizeof(lengths[0]); ++i)
+            for (int part = 0; part < 5; ++part) {
+                const uint64_t most = lengths[i].most;
+                const uint64_t queued[] = {0, most / 4, most / 4 + 1, most / 2, most / 2 + 1};
+                struct vb_cwnd *cwnd = begin(1);
 
+                cwnd->shortest = cwnd->round_trip = lengths[i].way;
+                cwnd->timed = member(0);
+                cwnd->timed_in_doubt = ways[way].in_doubt;
+                member(0)->probes = ways[way].probes & 15;
+                qp.terms.timeout = ways[way].code;
+                vb_engine_cwnd_acknowledged(member(0), 0, lengths[i].way + queued[part]);
+                CHECK_EQ(cwnd->late, ways[way].heeds && part > 1);
+                CHECK_EQ(engine.counters.window_cuts, ways[way].heeds && part > 3);
+                CHECK_EQ(cwnd->shortest, lengths[i].way);
+                finish();
+            }
+}
+
+/* A first answer that is in doubt tells nothing, and one that is not tells the way. */
+static void a_first_answer_is_never_late(void)
+{
+    for (int in_doubt = 0; in_doubt < 2; ++in_doubt) {
+        struct vb_cwnd *cwnd = begin(1);
+
+        cwnd->timed = member(0);
+        cwnd->timed_in_doubt = in_doubt;
+        member(0)->probes = 3;
+        vb_engine_cwnd_acknowledged(member(0), 0, 4096ull << (TIMEOUT + 2));
+        CHECK(!cwnd->late);
+        CHECK_EQ(engine.counters.window_cuts, 0);
+        CHECK_EQ(cwnd->shortest, in_doubt ? 0 : 4096ull << (TIMEOUT + 2));
+        finish();
+    }
+}
+
+/* A window that cannot be smaller makes no queue, so that the way itself has become longer. */
+static void a_way_becomes_longer(void)
+{
+    for (uint32_t more = 0; more < 2; ++more)
+        for (int in_doubt = 0; in_doubt < 2; ++in_doubt) {
+            struct vb_cwnd *cwnd = begin(1);
+            bool longer = !more && !in_doubt;
+
+            cwnd->window = 4 * MTU + more;
+            cwnd->shortest = cwnd->round_trip = 8;
             cwnd->timed = member(0);
-            cwnd->timed_in_doubt = ways[way].in_doubt;
-            member(0)->probes = ways[way].probes & 15;
-            qp.terms.timeout = ways[way].code;
-            vb_engine_cwnd_acknowledged(member(0), 0, rows[i].sample);
-            CHECK_EQ(cwnd->late, ways[way].heeds && rows[i].late);
-            CHECK_EQ(engine.counters.window_cuts, ways[way].heeds ? rows[i].cuts : 0);
+            cwnd->timed_in_doubt = in_doubt;
+            member(0)->probes = 2;
+            vb_engine_cwnd_acknowledged(member(0), 0, 4096ull << TIMEOUT);
+            CHECK_EQ(cwnd->shortest, longer ? 4096ull << TIMEOUT : 8);
             finish();
         }
 }
@@ -478,6 +523,9 @@ static void an_expired_timeout_is_one_cut_in_its_time(void)
 {
     struct vb_cwnd *cwnd = begin(1);
 
+    vb_engine_cwnd_expired(member(0), 2 * MS, 1000); /* the way may be that long */
+    CHECK_EQ(engine.counters.window_cuts, 0);
+    cwnd->round_trip = 10 * US;
     vb_engine_cwnd_expired(member(0), 2 * MS, 1000);
     CHECK_EQ(engine.counters.window_cuts, 1);
     CHECK_EQ(cwnd->cut_until, 1000 + 2 * MS);
@@ -497,6 +545,9 @@ static void a_silence_is_taken_back(void)
 
     cwnd->heard_at = 7;
     cwnd->acked = 3;
+    vb_engine_cwnd_silence(member(0), 7 + 20 * MS); /* the way may be that long */
+    CHECK_EQ(cwnd->window, 64 << 10);
+    cwnd->round_trip = 1;
     vb_engine_cwnd_silence(member(0), 7 + 20 * MS - 1);
     CHECK_EQ(cwnd->window, 64 << 10);
     vb_engine_cwnd_silence(member(0), 7 + 20 * MS);
@@ -555,6 +606,34 @@ static void the_timeout_follows_the_round_trip(void)
         };
 
         CHECK_EQ(vb_engine_cwnd_timeout(&cwnd), rows[i].timeout);
+    }
+}
+
+/* The window may fill queues with half a round trip where that is long (longest_queue). */
+static void the_time_of_an_answer_is_what_was_measured(void)
+{
+    static const struct {
+        uint64_t round_trip, shortest;
+        uint8_t doubtful;
+        uint64_t time;
+    } rows[] = {
+        {0, 0, 0, 0}, /* nothing is known */
+        {0, 0, 1, 100 * MS},
+        {0, 0, 3, 400 * MS},
+        {90 * US, 20 * US, 0, 30 * US},
+        {80 * MS, 80 * MS, 0, 120 * MS},
+        {90 * MS, 80 * MS, 11, 120 * MS},
+        {90 * MS, 80 * MS, 12, 204800ull * MS}, /* it may be longer than the timeout by now */
+    };
+
+    for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); ++i) {
+        struct vb_cwnd cwnd = {
+            .round_trip = rows[i].round_trip,
+            .shortest = rows[i].shortest,
+            .doubtful = rows[i].doubtful,
+        };
+
+        CHECK_EQ(vb_engine_cwnd_answer_time(&cwnd), rows[i].time);
     }
 }
 
@@ -748,11 +827,14 @@ int main(void)
     RUN(one_packet_is_timed_at_once);
     RUN(an_answer_after_a_probe_is_doubtful);
     RUN(long_delays_are_heeded);
+    RUN(a_first_answer_is_never_late);
+    RUN(a_way_becomes_longer);
     RUN(a_cut_leaves_a_part);
     RUN(one_cut_follows_from_one_round_trip);
     RUN(an_expired_timeout_is_one_cut_in_its_time);
     RUN(a_silence_is_taken_back);
     RUN(the_timeout_follows_the_round_trip);
+    RUN(the_time_of_an_answer_is_what_was_measured);
     RUN(a_needless_probe_makes_the_next_one_later);
     RUN(one_waits_for_another);
     RUN(who_is_amid_its_turn_waits_as_the_first);

@@ -209,6 +209,51 @@ static void a_way_that_becomes_slow_is_learnt(void)
     fabric_close(&fabric);
 }
 
+enum { SLOW_TIMEOUT = 8, SLOW_BYTES = 1 << 20, SLOW_MESSAGES = 4 };
+
+/* How many round trips these messages take, of which none is lost. */
+static uint64_t round_trips_of(uint64_t there_and_back)
+{
+    struct qp_options options = fabric_defaults();
+    uint64_t before;
+
+    options.timeout = SLOW_TIMEOUT;
+    fabric_open(&fabric, (struct fabric_options){.seed = 5,
+                                                 .gbps = 100,
+                                                 .latency = there_and_back / 2,
+                                                 .engine = {.adapts = true}});
+    fabric_pair(&fabric, options, qp);
+    before = fabric.now;
+    for (int i = 0; i < SLOW_MESSAGES; ++i)
+        post_one(IBV_WR_RDMA_WRITE, SLOW_BYTES);
+    for (int i = 0; i < SLOW_MESSAGES; ++i)
+        expect_one();
+    return (fabric.now - before) / there_and_back;
+}
+
+/*
+ * The local ACK timeout is 1 ms, and the timer may take four of it. The window doubles until it has
+ * all four messages in about six round trips, however long these are; only at first, as long as
+ * nothing is known, is the timeout too short.
+ */
+static void a_way_may_be_longer_than_the_timeout(void)
+{
+    static const uint32_t microseconds[] = {100, 250, 400, 500, 600, 800, 1000, 1200, 2000, 3000};
+
+    for (size_t i = 0; i < sizeof(microseconds) / sizeof(microseconds[0]); ++i) {
+        uint64_t trips = round_trips_of(microseconds[i] * 1000ull);
+        const struct vb_counters *counters = fabric_counters(&fabric, 0);
+
+        printf("  %u us: %llu round trips, %llu cuts, %llu timeouts\n", microseconds[i],
+               (unsigned long long)trips, (unsigned long long)counters->window_cuts,
+               (unsigned long long)counters->timeouts);
+        CHECK(trips <= 10);
+        CHECK_EQ(counters->window_cuts, 0);
+        CHECK(counters->timeouts <= microseconds[i] / 1000);
+        fabric_close(&fabric);
+    }
+}
+
 /* A round trip is measured with one packet at a time; if its connection goes meanwhile, with the
  * next one. */
 static void a_connection_that_goes_leaves_the_measuring_to_others(void)
@@ -242,6 +287,7 @@ int main(void)
     RUN(every_outage_is_soon_over);
     RUN(the_first_outages_too);
     RUN(a_way_that_becomes_slow_is_learnt);
+    RUN(a_way_may_be_longer_than_the_timeout);
     RUN(a_connection_that_goes_leaves_the_measuring_to_others);
     return 0;
 }

@@ -221,17 +221,34 @@ static void cwnd_measure(struct vb_cwnd *cwnd, uint64_t sample)
 }
 
 /*
+ * How long packets may wait in queues: what the way itself leaves of the local ACK timeout, which
+ * is longer where the way is (vb_engine_cwnd_answer_time).
+ */
+static uint64_t longest_queue(const struct vb_endpoint *ep)
+{
+    uint8_t code = ep->qp->terms.timeout;
+    uint64_t timeout = code ? vb_ack_timeout(code) : VB_CWND_MOST, way = ep->share->cwnd->shortest;
+
+    return timeout > 2 * way ? timeout - way : way;
+}
+
+/*
  * A packet that waits in queues for a good part of the local ACK timeout will be taken for lost. So
- * a window that fills such long queues is too large, even if no packet is dropped.
+ * a window that fills such long queues is too large, even if no packet is dropped. A window that
+ * cannot be smaller fills none: the way has become longer.
  */
 static void heed_delay(struct vb_endpoint *ep, uint64_t sample, uint64_t now)
 {
-    uint8_t code = ep->qp->terms.timeout;
-    uint64_t timeout = code ? vb_ack_timeout(code) : VB_CWND_MOST;
+    struct vb_cwnd *cwnd = ep->share->cwnd;
+    uint64_t most = longest_queue(ep);
+    uint64_t queued = sample > cwnd->shortest ? sample - cwnd->shortest : 0;
 
-    ep->share->cwnd->late = sample > timeout / 4;
-    if (sample > timeout / 2)
-        vb_engine_cwnd_cut(ep, now);
+    cwnd->late = queued > most / 4;
+    if (queued <= most / 2)
+        return;
+    if (cwnd->window <= (uint64_t)LEAST_PACKETS * ep->path.mtu && !cwnd->doubtful)
+        cwnd->shortest = sample;
+    vb_engine_cwnd_cut(ep, now);
 }
 
 /*
@@ -264,7 +281,7 @@ void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t 
         return;
     }
     doubt(cwnd);
-    if (ep->probes >= PROBES_IN_VAIN)
+    if (ep->probes >= PROBES_IN_VAIN && cwnd->round_trip)
         heed_delay(ep, sample, now);
 }
 
@@ -332,7 +349,7 @@ void vb_engine_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t n
 {
     struct vb_cwnd *cwnd = ep->share->cwnd;
 
-    if (now < cwnd->cut_until)
+    if (now < cwnd->cut_until || !cwnd->round_trip)
         return;
     vb_engine_cwnd_cut(ep, now);
     if (cwnd->cut_until < now + timeout)
@@ -344,7 +361,7 @@ void vb_engine_cwnd_silence(struct vb_endpoint *ep, uint64_t now)
     struct vb_cwnd *cwnd = ep->share->cwnd;
     uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
 
-    if (now < cwnd->heard_at + SILENCE || cwnd->window <= least)
+    if (now < cwnd->heard_at + SILENCE || cwnd->window <= least || !cwnd->round_trip)
         return;
     cwnd->before = cwnd->window;
     cwnd->threshold = cwnd->window / 2;
@@ -371,6 +388,13 @@ void vb_engine_cwnd_late(struct vb_cwnd *cwnd, uint64_t waited)
 bool vb_engine_cwnd_is_draining(const struct vb_cwnd *cwnd, uint64_t behind, uint64_t now)
 {
     return cwnd->answered < behind && now < cwnd->heard_at + vb_engine_cwnd_timeout(cwnd);
+}
+
+uint64_t vb_engine_cwnd_answer_time(const struct vb_cwnd *cwnd)
+{
+    if (cwnd->doubtful == DOUBTFUL_MOST || (!cwnd->round_trip && cwnd->doubtful))
+        return (uint64_t)TIMEOUT_FIRST << cwnd->doubtful;
+    return cwnd->shortest + cwnd->shortest / 2;
 }
 
 uint64_t vb_engine_cwnd_timeout(const struct vb_cwnd *cwnd)

@@ -33,17 +33,30 @@ static void set_probe(struct vb_endpoint *ep, uint64_t now)
     vb_engine_timer_set(&ep->engine->timers, &ep->timer, probe < due ? probe : due);
 }
 
+enum { EXTENDED_MOST = 3 };
+
+/*
+ * How often the local ACK timeout is added to itself because answers take longer. The timer may
+ * take one to four times what the attribute says (IBA 9.7.6.1.3).
+ */
+static uint8_t extended_for_way(const struct vb_endpoint *ep, uint64_t timeout)
+{
+    uint64_t times = vb_engine_cwnd_answer_time(ep->share->cwnd) / timeout;
+
+    return times < EXTENDED_MOST ? (uint8_t)times : EXTENDED_MOST;
+}
+
 void vb_engine_retry_start_timer(struct vb_endpoint *ep, uint64_t now)
 {
     uint8_t code = ep->qp->terms.timeout;
-    uint64_t due = code ? now + vb_ack_timeout(code) : VB_NEVER;
+    uint64_t timeout = code ? vb_ack_timeout(code) : 0;
 
     if (!vb_engine_endpoint_adapts(ep)) {
-        vb_engine_timer_set(&ep->engine->timers, &ep->timer, due);
+        vb_engine_timer_set(&ep->engine->timers, &ep->timer, code ? now + timeout : VB_NEVER);
         return;
     }
-    ep->share->due = due;
-    ep->extended = 0;
+    ep->extended = code ? extended_for_way(ep, timeout) : 0;
+    ep->share->due = code ? now + (1 + ep->extended) * timeout : VB_NEVER;
     set_probe(ep, now);
 }
 
@@ -473,11 +486,9 @@ static void retry_ask_again(struct vb_endpoint *ep, enum vb_packet_reason reason
     vb_engine_mend_first(ep, 1, reason, now);
 }
 
-enum { EXTENDED_MOST = 3 };
-
 /*
- * The timer may take one to four times what the attribute says (IBA 9.7.6.1.3). It takes longer
- * while packets come from the peer's address, which then is busy and not gone.
+ * The timer takes longer, too, while packets come from the peer's address, which then is busy and
+ * not gone.
  */
 static bool retry_extend(struct vb_endpoint *ep, uint64_t now)
 {
