@@ -112,6 +112,7 @@ static void each_lid_of_the_port_reaches_it(void)
 
             check_payload(&wc);
             CHECK_EQ(wc.slid, LID + from);
+            CHECK_EQ(wc.sl, 3);
             CHECK_EQ(wc.dlid_path_bits, to);
             CHECK_EQ(wc.src_qp, qp[0]->number);
             CHECK_EQ(wc.wc_flags & IBV_WC_GRH, 0);

@@ -236,12 +236,12 @@ static void direct_datagram_deliver(const struct datagram *datagram, struct dest
         .imm = wr->imm_data,
         .byte_len = (uint32_t)message->total,
         .extra = qp->number,
-        .datagram.header_type =
-            datagram->source ? direct_datagram_header_type(datagram->source) : 0,
     };
     const struct vb_port_shared *port = vb_shared_port(&to->to.peer->view, to->to.remote);
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
 
+    entry.datagram.header_type =
+        datagram->source ? direct_datagram_header_type(datagram->source) : ah->sl;
     vb_cqe_name_lids(&entry, vb_qp_lid(qp, ah), ah->dlid & ((1u << (port->lmc & 7)) - 1));
     to->to.rq_seen = atomic_load(&to->to.remote->rq_taken);
     if (vb_direct_take_recv(&to->to, &taken)) {

@@ -149,8 +149,7 @@ static void to_wc(const struct vb_cqe *entry, uint32_t qp_num, struct ibv_wc *wc
     wc->wc_flags = entry->flags;
     wc->pkey_index = 0;
     wc->slid = 0;
-    wc->sl =
-        entry->kind != VB_CQE_SEND && (entry->flags & IBV_WC_GRH) ? entry->datagram.header_type : 0;
+    wc->sl = 0;
     wc->dlid_path_bits = 0;
 }
 
@@ -176,8 +175,10 @@ static VB_COLD bool take_without_qp(struct vb_cq *cq, const struct vb_cqe *entry
     return true;
 }
 
-static void read_lids(const struct vb_cqe *entry, struct ibv_wc *wc)
+/* Of a datagram. `sl` is the service level of one without a GRH. */
+static void cq_poll_read_source(const struct vb_cqe *entry, struct ibv_wc *wc)
 {
+    wc->sl = entry->datagram.header_type;
     wc->slid = (uint16_t)(entry->datagram.slid[0] << 8 | entry->datagram.slid[1]);
     wc->dlid_path_bits = entry->datagram.path_bits;
 }
@@ -199,7 +200,7 @@ static inline bool cq_poll_take(struct vb_cq *cq, struct vb_cqe *entry, struct i
     }
     to_wc(entry, qp->number, wc);
     if (qp->type == IBV_QPT_UD && kind == VB_CQE_RECV)
-        read_lids(entry, wc);
+        cq_poll_read_source(entry, wc);
     if (VB_UNLIKELY(error))
         fail_receive(qp, entry, wc);
     if (kind != VB_CQE_SEND)
