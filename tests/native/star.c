@@ -6,6 +6,7 @@
 #include "check.h"
 #include "event/switch.h"
 #include "hca/layout.h"
+#include "routes.h"
 #include "sim/attachment.h"
 #include "sim/sim.h"
 

@@ -260,10 +260,11 @@ static void test_refused_files(void)
     write_file("foreign", zeros, sizeof(zeros));
     CHECK_EQ(problem("foreign"), -EBADMSG);
     write_file("empty", zeros, 0);
-    CHECK_EQ(vb_wrap_capture_file_renew("empty"), 0); /* nothing was in it that could be lost */
+    CHECK_EQ(vb_wrap_capture_file_renew("empty", VB_PCAPNG_ETHERNET),
+             0); /* nothing was in it that could be lost */
     free(contents("foreign", &size));
     CHECK_EQ(size, sizeof(zeros));
-    vb_wrap_capture_file_begin(page);
+    vb_wrap_capture_file_begin(page, VB_PCAPNG_ETHERNET);
     write_file("odd", page, sizeof(page));
     CHECK_EQ(problem("odd"), -EBADMSG);
     write_file("short", page, 100);
@@ -283,7 +284,7 @@ static int problem_of(const uint32_t (*words)[2], size_t count)
     struct vb_capture *capture = NULL;
     int error;
 
-    vb_wrap_capture_file_begin(pages);
+    vb_wrap_capture_file_begin(pages, VB_PCAPNG_ETHERNET);
     vb_wrap_pcapng_filler(pages + VB_CAPTURE_PAGE, VB_CAPTURE_PAGE, 0);
     for (size_t i = 0; i < count; ++i)
         memcpy(pages + VB_CAPTURE_PAGE + words[i][0], &words[i][1], 4);
@@ -345,7 +346,7 @@ static void test_the_first_page(void)
     };
     uint8_t page[VB_CAPTURE_PAGE];
 
-    vb_wrap_capture_file_begin(page);
+    vb_wrap_capture_file_begin(page, VB_PCAPNG_ETHERNET);
     for (size_t i = 0; i < sizeof(words) / sizeof(*words); ++i) {
         if (u32(page + 4 * i) != words[i])
             fprintf(stderr, "word %zu: %x\n", i, u32(page + 4 * i));
@@ -366,12 +367,12 @@ static void test_a_capture_is_renewed(void)
     int fd;
 
     unlink(FILE_NAME);
-    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME), 0); /* made */
+    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME, VB_PCAPNG_ETHERNET), 0); /* made */
     capture = opened(FILE_NAME, 0);
     for (uint32_t i = 0; i < 100; ++i)
         put(capture, 1, i, 1000);
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 100);
-    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME), 0);
+    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME, VB_PCAPNG_ETHERNET), 0);
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 0);
     free(contents(FILE_NAME, &size));
     CHECK_EQ(size, VB_CAPTURE_PAGE);
@@ -379,18 +380,18 @@ static void test_a_capture_is_renewed(void)
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 1);
     fd = open(FILE_NAME, O_RDWR | O_CLOEXEC);
     CHECK_EQ(fcntl(fd, F_OFD_SETLK, &(struct flock){.l_type = F_WRLCK}), 0);
-    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME), -ETIMEDOUT);
+    CHECK_EQ(vb_wrap_capture_file_renew(FILE_NAME, VB_PCAPNG_ETHERNET), -ETIMEDOUT);
     close(fd);
     CHECK_EQ(walk(FILE_NAME, NULL, NULL), 1);
     vb_wrap_capture_close(capture);
     write_file("foreign", zeros, sizeof(zeros));
-    CHECK_EQ(vb_wrap_capture_file_renew("foreign"), -EBADMSG);
+    CHECK_EQ(vb_wrap_capture_file_renew("foreign", VB_PCAPNG_ETHERNET), -EBADMSG);
     free(contents("foreign", &size));
     CHECK_EQ(size, sizeof(zeros));
-    CHECK_EQ(vb_wrap_capture_file_renew("."), -EISDIR);
+    CHECK_EQ(vb_wrap_capture_file_renew(".", VB_PCAPNG_ETHERNET), -EISDIR);
     for (int i = 0; i < 200; ++i) /* no descriptor stays open */
-        CHECK(vb_wrap_capture_file_renew(FILE_NAME) == 0 &&
-              vb_wrap_capture_file_renew("foreign") == -EBADMSG);
+        CHECK(vb_wrap_capture_file_renew(FILE_NAME, VB_PCAPNG_ETHERNET) == 0 &&
+              vb_wrap_capture_file_renew("foreign", VB_PCAPNG_ETHERNET) == -EBADMSG);
     fd = open(FILE_NAME, O_RDONLY | O_CLOEXEC);
     CHECK(fd >= 0 && fd < 100);
     close(fd);

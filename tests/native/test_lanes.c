@@ -7,6 +7,7 @@
 #include "event/link.h"
 #include "event/switch.h"
 #include "event/watchdog.h"
+#include "routes.h"
 
 enum { FRAME = 4096, FRAMES = 4096, HOSTS = 3 };
 
@@ -29,8 +30,8 @@ static void send(struct fixture *fixture, uint32_t from, uint32_t to, uint32_t b
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
     memset(at, 0, sizeof(*at));
-    at->source = (uint16_t)from;
-    at->target = (uint16_t)to;
+    at->source = from + 1;
+    at->target = to + 1;
     at->bytes = (uint16_t)bytes;
     vb_world_send(world, fixture->host[from], packet);
 }
@@ -42,7 +43,8 @@ static void arrive(void *context, uint32_t host, uint32_t packet)
     (void)host;
     CHECK(fixture->arrived < FRAMES);
     fixture->arrived_at[fixture->arrived] = fixture->world->now;
-    fixture->arrived_from[fixture->arrived++] = vb_world_packet_at(fixture->world, packet)->source;
+    fixture->arrived_from[fixture->arrived++] =
+        vb_world_packet_at(fixture->world, packet)->source - 1;
     vb_world_pool_give(&fixture->world->pool, packet);
 }
 

@@ -6,6 +6,7 @@
 #include "event/sample.h"
 #include "event/switch.h"
 #include "hca/counters.h"
+#include "routes.h"
 #include "sim/state.h"
 
 static const struct vb_world_link cable = {.rate = 100000000000, .delay = 1000000};

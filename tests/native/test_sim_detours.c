@@ -6,6 +6,7 @@
  */
 #include "check.h"
 #include "event/detour.h"
+#include "routes.h"
 #include "starved.h"
 #include "wire/bytes.h"
 #include "yard.h"
@@ -67,7 +68,8 @@ static void open_groups(const struct vb_world_detour_config *config,
 
 static struct vb_world_packet packet_of(uint32_t from, uint32_t to)
 {
-    return (struct vb_world_packet){.source = from, .target = to, .bytes = 1000, .payload = 900};
+    return (struct vb_world_packet){
+        .source = from + 1, .target = to + 1, .bytes = 1000, .payload = 900};
 }
 
 /* So many bytes wait at a port without lanes. */
@@ -82,7 +84,7 @@ static bool detours(uint32_t qp)
     struct vb_world_packet packet = packet_of(0, 1);
 
     vb_wire_put24(packet.header + 5, qp);
-    return vb_world_detour_target(world, group_switch(0), in, &packet) != 1;
+    return vb_world_detour_target(world, group_switch(0), in, &packet) != 2;
 }
 
 /* ---- queues ---------------------------------------------------------------------------------- */
@@ -168,21 +170,21 @@ static void only_packets_to_another_group_take_a_detour(void)
 
     open_groups(&always, (struct vb_world_switch_config){0});
     packet = packet_of(0, 1);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 2);
+    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 3);
     CHECK_EQ(packet.flags, VB_WORLD_DETOUR);
     between = world->node[2].port[1]; /* it comes to the intermediate group, and goes on */
-    CHECK_EQ(vb_world_detour_target(world, group_switch(2), between, &packet), 1);
+    CHECK_EQ(vb_world_detour_target(world, group_switch(2), between, &packet), 2);
     CHECK_EQ(packet.flags, 0);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(1), between, &packet), 1);
+    CHECK_EQ(vb_world_detour_target(world, group_switch(1), between, &packet), 2);
     CHECK_EQ(packet.flags, 0); /* one from another switch does not begin a detour */
 
     packet = packet_of(0, 1);
     packet.level_marks = VB_WORLD_MANAGEMENT;
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 1);
+    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 2);
     packet = packet_of(0, 0);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 0);
+    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 1);
     packet = packet_of(0, GROUPS); /* which is no host */
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), GROUPS);
+    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), GROUPS + 1);
     CHECK_EQ(packet.flags, 0);
     vb_world_destroy(world);
 }
@@ -199,7 +201,7 @@ static void two_groups_have_no_detour(void)
     CHECK(!group_switch(0)->detour && !world->detours);
     CHECK_EQ(vb_world_set_detours(world, &always, group, 2 * GROUPS), 0);
     packet = packet_of(0, 1);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 1);
+    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 2);
     vb_world_destroy(world);
 }
 
@@ -267,7 +269,7 @@ static void a_flow_is_source_target_and_qp(void)
     set_queue(port_to(0, 1), 1000000);
     CHECK(detours(0));
     set_queue(port_to(0, 1), 0);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &other), 2);
+    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &other), 3);
     CHECK(detours(0));
     CHECK_EQ(group_switch(0)->detour->flows, 2);
     for (uint32_t bit = 0; bit < 24; ++bit)

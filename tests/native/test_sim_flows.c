@@ -11,6 +11,7 @@
 #include "check.h"
 #include "event/switch.h"
 #include "hca/counters.h"
+#include "routes.h"
 #include "sim/capture.h"
 #include "sim/state.h"
 #include "starved.h"
@@ -44,7 +45,7 @@ static uint32_t draw(uint32_t below)
 static void capture(uint32_t node, uint32_t port, uint32_t bytes)
 {
     snprintf(path[captures], sizeof(path[0]), "%s/%u.pcapng", folder, captures);
-    CHECK_EQ(vb_sim_capture(sim, node, port, path[captures++], bytes), 0);
+    CHECK_EQ(vb_sim_capture(sim, node, port, path[captures++], bytes, false), 0);
 }
 
 /* A switch is node 0, and host i is at its port i; the links of the last host are slow, and lose

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "event/sample.h"
 #include "event/switch.h"
+#include "routes.h"
 #include "sim/state.h"
 #include "starved.h"
 

@@ -9,6 +9,7 @@
 #include "event/switch.h"
 #include "event/tap.h"
 #include "event/watchdog.h"
+#include "routes.h"
 #include "starved.h"
 #include "yard.h"
 
@@ -104,7 +105,7 @@ static void loops_and_dead_ends_are_told(void)
     const struct vb_world_switch_config config = {.ports = 3};
     const int32_t routes[] = {0, 1, -1, 2};
     uint32_t lone_host;
-    struct vb_world_packet packet = {.target = 1};
+    struct vb_world_packet packet = {.target = 2};
     struct vb_world_reservation wanted = {1, 0};
     struct vb_world_route *route;
 
@@ -117,26 +118,26 @@ static void loops_and_dead_ends_are_told(void)
     yard_connect(world, 0, 1, 1, 1, 3 * GBPS, 1);
     for (uint32_t i = 0; i < 2; ++i)
         CHECK_EQ(vb_world_set_routes(world, world_switch(i), routes, 4, 1), 0);
-    CHECK_EQ(vb_world_reaches(world, 2, 0), 0);
-    CHECK_EQ(vb_world_reaches(world, 3, 0), -EHOSTUNREACH); /* another host */
-    CHECK_EQ(vb_world_reaches(world, 2, 1), -ELOOP);
-    CHECK_EQ(vb_world_reaches(world, 2, 2), -EHOSTUNREACH);
+    CHECK_EQ(vb_world_reaches(world, 2, 1), 0);
+    CHECK_EQ(vb_world_reaches(world, 3, 1), -EHOSTUNREACH); /* another host */
+    CHECK_EQ(vb_world_reaches(world, 2, 2), -ELOOP);
     CHECK_EQ(vb_world_reaches(world, 2, 3), -EHOSTUNREACH);
     CHECK_EQ(vb_world_reaches(world, 2, 4), -EHOSTUNREACH);
-    CHECK_EQ(vb_world_reaches(world, 4, 0), -EHOSTUNREACH);
-    CHECK_EQ(vb_world_slowest(world, 2, 0), 2 * GBPS);
-    CHECK_EQ(vb_world_slowest(world, 4, 0), 0);
+    CHECK_EQ(vb_world_reaches(world, 2, 5), -EHOSTUNREACH);
+    CHECK_EQ(vb_world_reaches(world, 4, 1), -EHOSTUNREACH);
+    CHECK_EQ(vb_world_slowest(world, 2, 1), 2 * GBPS);
+    CHECK_EQ(vb_world_slowest(world, 4, 1), 0);
     CHECK_EQ(vb_world_reserve(world, 2, &packet, &wanted, &route), -EHOSTUNREACH);
     world->hop_limit = 5;
-    CHECK_EQ(vb_world_reaches(world, 2, 1), 0);
-    CHECK_EQ(vb_world_slowest(world, 2, 1), 2 * GBPS);
+    CHECK_EQ(vb_world_reaches(world, 2, 2), 0);
+    CHECK_EQ(vb_world_slowest(world, 2, 2), 2 * GBPS);
     vb_world_destroy(world);
 }
 
 static void a_route_with_several_ways_or_pauses_is_not_reserved(void)
 {
     const int32_t routes[] = {0, -1, 1, 2};
-    struct vb_world_packet packet = {.target = 1, .level_marks = 1 << 4};
+    struct vb_world_packet packet = {.target = 2, .level_marks = 1 << 4};
     struct vb_world_reservation wanted = {1, 1};
     struct vb_world_route *route, *other;
 
@@ -153,7 +154,7 @@ static void a_route_with_several_ways_or_pauses_is_not_reserved(void)
     vb_world_release(world, route, &wanted);
     world_switch(0)->balance = VB_WORLD_BY_PACKET;
     CHECK_EQ(vb_world_reserve(world, host[0], &packet, &wanted, &route), -EINVAL);
-    packet.target = 0;
+    packet.target = 1;
     CHECK_EQ(vb_world_reserve(world, host[1], &packet, &wanted, &route), 0);
     vb_world_release(world, route, &wanted);
     CHECK_EQ(world_switch(0)->reserved, 0);
@@ -163,14 +164,14 @@ static void a_route_with_several_ways_or_pauses_is_not_reserved(void)
 /* Each link of a route has its own rate, the host's own one too. */
 static void a_host_s_own_link_is_reserved_too(void)
 {
-    struct vb_world_packet packet = {.target = 1};
+    struct vb_world_packet packet = {.target = 2};
     const struct vb_world_reservation more = {GBPS * 6 / 10, 0}, rest = {GBPS * 4 / 10, 0};
     struct vb_world_route *route[3];
 
     open_world();
     star((struct vb_world_switch_config){0}, 3, GBPS);
     CHECK_EQ(vb_world_reserve(world, host[0], &packet, &more, &route[0]), 0);
-    packet.target = 2;
+    packet.target = 3;
     CHECK_EQ(vb_world_reserve(world, host[0], &packet, &more, &route[1]), -EBUSY);
     CHECK_EQ(vb_world_reserve(world, host[0], &packet, &rest, &route[1]), 0);
     CHECK_EQ(vb_world_reserve(world, host[1], &packet, &more, &route[2]), 0);

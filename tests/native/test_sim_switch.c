@@ -12,6 +12,7 @@
 #include "event/tap.h"
 #include "event/telemetry.h"
 #include "event/watchdog.h"
+#include "routes.h"
 #include "starved.h"
 #include "yard.h"
 
@@ -28,8 +29,8 @@ static uint32_t packet_of(uint32_t from, uint32_t to)
     struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
     memset(at, 0, sizeof(*at));
-    at->source = from;
-    at->target = to;
+    at->source = from + 1;
+    at->target = to + 1;
     at->bytes = at->payload = BYTES;
     at->hops = (uint8_t)world->hop_limit;
     return packet;

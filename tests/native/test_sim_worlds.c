@@ -16,6 +16,7 @@
 #include "event/tap.h"
 #include "event/telemetry.h"
 #include "event/watchdog.h"
+#include "routes.h"
 #include "starved.h"
 #include "wire/bytes.h"
 #include "yard.h"
@@ -55,10 +56,10 @@ static uint32_t draw(uint32_t below)
 static void fill(struct vb_world_packet *at, uint32_t from)
 {
     memset(at, 0, sizeof(*at));
-    at->source = from;
-    at->target = (from + 1 + draw(yard.hosts - 1)) % yard.hosts;
+    at->source = from + 1;
+    at->target = (from + 1 + draw(yard.hosts - 1)) % yard.hosts + 1;
     if (from != yard.hosts / 2 && draw(3) == 0)
-        at->target = yard.hosts / 2; /* which many send to */
+        at->target = yard.hosts / 2 + 1; /* which many send to */
     at->payload = (uint16_t)draw(4097);
     if (yard.is_even)
         at->payload = EVEN_BYTES - 84;
@@ -70,7 +71,7 @@ static void fill(struct vb_world_packet *at, uint32_t from)
     if (yard.groups && draw(2)) {
         at->level_marks |= VB_WORLD_TO_GROUP;
         at->target = draw(yard.groups);
-    } else if (yard.reserving && from == yard.reserving && at->target == from + 1) {
+    } else if (yard.reserving && from == yard.reserving && at->target == from + 2) {
         at->flags |= VB_WORLD_RESERVED;
     } else if (draw(8) == 0) {
         at->flags |= VB_WORLD_TCP;
@@ -124,7 +125,9 @@ static void see_packet(uint32_t packet)
 {
     const struct vb_world_packet *at = vb_world_packet_at(yard.world, packet);
 
-    see(at->source | (uint64_t)at->target << 16 | (uint64_t)at->bytes << 32);
+    /* by the numbers of hosts */
+    see((at->source - 1u) | (uint64_t)(at->target - !(at->level_marks & VB_WORLD_TO_GROUP)) << 16 |
+        (uint64_t)at->bytes << 32);
     see(at->level_marks | (uint64_t)at->flags << 8 | (uint64_t)at->hops << 16 |
         (uint64_t)at->header[4] << 24 | (uint64_t)at->lane << 32);
     if (!yard.world->traces)
@@ -384,8 +387,8 @@ static void see_routes(void)
 {
     for (uint32_t i = 0; i < yard.hosts; ++i)
         for (uint32_t j = 0; j < yard.hosts; ++j) {
-            see((uint64_t)vb_world_reaches(yard.world, yard.host[i], j));
-            see(vb_world_slowest(yard.world, yard.host[i], j));
+            see((uint64_t)vb_world_reaches(yard.world, yard.host[i], j + 1));
+            see(vb_world_slowest(yard.world, yard.host[i], j + 1));
         }
 }
 
@@ -494,7 +497,7 @@ static void a_switch_without_a_route_floods(void)
 
 static void reserve(uint64_t rate, uint64_t buffer, int expect)
 {
-    struct vb_world_packet packet = {.source = yard.reserving, .target = yard.reserving + 1};
+    struct vb_world_packet packet = {.source = yard.reserving + 1, .target = yard.reserving + 2};
     struct vb_world_reservation wanted = {rate, buffer};
     struct vb_world_route *route;
     uint32_t from = yard.host[yard.reserving];

@@ -86,7 +86,7 @@ VB_EXPORT int verbena_fault_counters(struct ibv_context *context, char *text, si
 
 VB_EXPORT int verbena_begin_capture(const char *path, char *error, size_t size)
 {
-    int result = vb_wrap_capture_file_renew(path);
+    int result = vb_wrap_capture_file_renew(path, VB_PCAPNG_ETHERNET);
 
     if (result)
         snprintf(error, size, "%s", vb_wrap_capture_problem(result));

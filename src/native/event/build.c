@@ -63,7 +63,6 @@ void vb_world_destroy(struct vb_world *world)
             vb_world_switch_destroy(world->node[i].sw);
         free(world->node[i].port);
     }
-    vb_world_blocks_free(&world->blocks);
     vb_world_samplers_free(world);
     free(world->storm);
     free(world->telemetry);
@@ -116,6 +115,7 @@ int vb_world_add_host(struct vb_world *world, uint32_t *number)
         return error;
     node->kind = VB_WORLD_HOST;
     node->host = world->hosts++;
+    node->address = node->host + 1;
     *number = world->nodes - 1;
     return 0;
 }

@@ -8,11 +8,13 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "wire/bytes.h"
 
 enum {
     FEWEST_GROUPS = 3,
+    NO_GROUP = 0xffff,
     LONGEST_ROUTE = 64, /* links that are counted */
     FIRST_ROOM = 64,    /* flows; a power of two */
 };
@@ -25,17 +27,17 @@ enum {
 struct vb_world_detours {
     struct vb_world_detour_config config;
     uint64_t salt;
-    uint16_t *group;   /* of each host */
-    uint32_t *gateway; /* a host of each group, whose route packets to the group follow */
-    uint32_t groups, hosts;
+    uint16_t *group;   /* by address; NO_GROUP: nobody has it */
+    uint32_t *gateway; /* the address of a host of each group, whose route packets to it follow */
+    uint32_t groups, addresses;
 };
 
 /* ---- which group ----------------------------------------------------------------------------- */
 
-/* For a hash: flows of more than 65,536 hosts may share one number. */
+/* For a hash of numbers from 0: flows of more than 65,536 hosts may share one number. */
 static uint64_t detour_flow_of(const struct vb_world_packet *packet)
 {
-    return (uint64_t)packet->source << 40 ^ (uint64_t)packet->target << 24 ^
+    return (uint64_t)(packet->source - 1u) << 40 ^ (uint64_t)(packet->target - 1u) << 24 ^
            vb_wire_get24(packet->header + 5);
 }
 
@@ -62,8 +64,14 @@ static uint32_t intermediate_of(const struct vb_world_detours *all,
 
 static bool may_detour(const struct vb_world_detours *all, const struct vb_world_packet *packet)
 {
-    return all->groups >= FEWEST_GROUPS && !(packet->level_marks & VB_WORLD_MANAGEMENT) &&
-           packet->target < all->hosts && all->group[packet->source] != all->group[packet->target];
+    uint32_t from, to;
+
+    if (all->groups < FEWEST_GROUPS || (packet->level_marks & VB_WORLD_MANAGEMENT) ||
+        packet->source >= all->addresses || packet->target >= all->addresses)
+        return false;
+    from = all->group[packet->source];
+    to = all->group[packet->target];
+    return from != to && from != NO_GROUP && to != NO_GROUP;
 }
 
 /* ---- by queues ------------------------------------------------------------------------------- */
@@ -83,12 +91,12 @@ static const struct vb_world_switch *next_switch(const struct vb_world *world, u
 /* The number of links from *sw to the host's switch, or to the first switch in `group`. That switch
  * is *sw then. */
 static uint32_t links_to(const struct vb_world *world, const struct vb_world_switch **sw,
-                         uint32_t host, uint32_t group)
+                         uint32_t address, uint32_t group)
 {
     uint32_t links = 0;
 
     while (links < LONGEST_ROUTE && (*sw)->detour->group != group) {
-        uint32_t port = vb_world_switch_first_port(*sw, host);
+        uint32_t port = vb_world_switch_first_port(world, *sw, address);
         const struct vb_world_switch *next =
             port == VB_WORLD_NONE ? NULL : next_switch(world, port);
 
@@ -125,8 +133,8 @@ static bool is_better(struct vb_world *world, struct vb_world_switch *sw,
 {
     const struct vb_world_detours *all = sw->detour->all;
     uint32_t intermediate = intermediate_of(all, packet), near, far, links;
-    uint32_t minimal = vb_world_switch_first_port(sw, packet->target),
-             detoured = vb_world_switch_first_port(sw, all->gateway[intermediate]);
+    uint32_t minimal = vb_world_switch_first_port(world, sw, packet->target),
+             detoured = vb_world_switch_first_port(world, sw, all->gateway[intermediate]);
     const struct vb_world_switch *at = sw;
 
     if (minimal == VB_WORLD_NONE || detoured == VB_WORLD_NONE || minimal == detoured)
@@ -241,18 +249,20 @@ static void free_all(struct vb_world_detours *all)
     free(all);
 }
 
-static struct vb_world_detours *detour_make(uint32_t hosts, uint32_t groups)
+static struct vb_world_detours *detour_make(uint32_t addresses, uint32_t groups)
 {
     struct vb_world_detours *all = calloc(1, sizeof(*all));
 
     if (!all)
         return NULL;
-    all->hosts = hosts;
+    all->addresses = addresses;
     all->groups = groups;
-    all->group = malloc((hosts + 1) * sizeof(*all->group));
+    all->group = malloc(addresses * sizeof(*all->group));
     all->gateway = malloc((groups + 1) * sizeof(*all->gateway));
-    if (all->group && all->gateway)
+    if (all->group && all->gateway) {
+        memset(all->group, 0xff, addresses * sizeof(*all->group));
         return all;
+    }
     free_all(all);
     return NULL;
 }
@@ -265,8 +275,9 @@ static bool find_gateways(const struct vb_world *world, struct vb_world_detours 
         all->gateway[i] = VB_WORLD_NONE;
     for (uint32_t i = count; i-- > 0;)
         if (world->node[i].kind == VB_WORLD_HOST) {
-            all->group[world->node[i].host] = group[i];
-            all->gateway[group[i]] = world->node[i].host;
+            for (uint32_t bits = 0; bits >> world->node[i].lmc == 0; ++bits)
+                all->group[world->node[i].address + bits] = group[i];
+            all->gateway[group[i]] = world->node[i].address;
         }
     for (uint32_t i = 0; i < all->groups; ++i)
         if (all->gateway[i] == VB_WORLD_NONE)
@@ -291,17 +302,22 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_world_detour_co
                          const uint16_t *group, uint32_t count)
 {
     struct vb_world_detours *all;
-    uint32_t groups = 0;
+    uint32_t groups = 0, addresses = 1;
     int error = 0;
 
     if (world->detours)
         return -EBUSY;
     for (uint32_t i = 0; i < count; ++i)
         groups = group[i] >= groups ? group[i] + 1u : groups;
+    for (uint32_t i = 0; i < world->nodes; ++i) {
+        uint32_t end = world->node[i].address + (1u << world->node[i].lmc);
+
+        addresses = end > addresses ? end : addresses;
+    }
     for (uint32_t i = count; i < world->nodes; ++i)
         if (world->node[i].kind == VB_WORLD_HOST || !world->node[i].sw->config.extender)
             return -EINVAL;
-    all = count <= world->nodes ? detour_make(world->hosts, groups) : NULL;
+    all = count <= world->nodes ? detour_make(addresses, groups) : NULL;
     if (!all)
         return count <= world->nodes ? -ENOMEM : -EINVAL;
     world->detours = all;

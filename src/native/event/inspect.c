@@ -144,17 +144,18 @@ const char *vb_world_check(const struct vb_world *world, bool at_rest, char *tex
     return NULL;
 }
 
-/* The port by which the switch at the end of this port's link forwards to a host. */
-static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t host)
+/* The port by which the switch at the end of this port's link forwards to an address. */
+static uint32_t next_port(const struct vb_world *world, uint32_t port, uint32_t address)
 {
     const struct vb_world_switch *sw = world->node[world->port[world->port[port].peer].node].sw;
 
     return sw->config.extender ? vb_world_switch_through(world, sw, world->port[port].peer)
-                               : vb_world_switch_first_port(sw, host);
+                               : vb_world_switch_first_port(world, sw, address);
 }
 
 /* vb_world_reaches; `*rate` is the lowest rate of the route. */
-static int inspect_walk(const struct vb_world *world, uint32_t node, uint32_t host, uint64_t *rate)
+static int inspect_walk(const struct vb_world *world, uint32_t node, uint32_t address,
+                        uint64_t *rate)
 {
     uint32_t port = world->node[node].port[0];
 
@@ -167,25 +168,25 @@ static int inspect_walk(const struct vb_world *world, uint32_t node, uint32_t ho
             *rate = world->port[port].rate;
         end = &world->node[world->port[world->port[port].peer].node];
         if (end->kind == VB_WORLD_HOST)
-            return end->host == host ? 0 : -EHOSTUNREACH;
-        if (next_port(world, port, host) == VB_WORLD_NONE && end->sw->config.floods)
+            return vb_world_has_address(end, address) ? 0 : -EHOSTUNREACH;
+        if (next_port(world, port, address) == VB_WORLD_NONE && end->sw->config.floods)
             return 0; /* it may be anywhere */
-        port = next_port(world, port, host);
+        port = next_port(world, port, address);
     }
     return world->hop_limit ? 0 : -ELOOP;
 }
 
-int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host)
+int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t address)
 {
     uint64_t rate = 0;
 
-    return inspect_walk(world, node, host, &rate);
+    return inspect_walk(world, node, address, &rate);
 }
 
-uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t host)
+uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t address)
 {
     uint64_t rate = 0;
 
-    inspect_walk(world, node, host, &rate);
+    inspect_walk(world, node, address, &rate);
     return rate;
 }

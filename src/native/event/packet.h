@@ -2,6 +2,10 @@
 /*
  * A packet of the simulated fabric. Packets lie in one growing array, a cache line each, and are
  * named by their index in it. All files of event and sim use them.
+ *
+ * An address is a LID on InfiniBand, and on Ethernet the lower 24 bits of an address of 10.0.0.0/8,
+ * which are also the last three bytes of the port's MAC address. Unless Python has assigned others,
+ * a host's address is its number + 1 on both. Group n has the multicast LID 0xc000 + n.
  */
 #ifndef VB_EVENT_PACKET_H
 #define VB_EVENT_PACKET_H
@@ -14,6 +18,7 @@ enum {
     VB_WORLD_HEADER = 38, /* bytes: those of a TCP acknowledgement with three SACK blocks */
     VB_WORLD_LANES = 16,  /* virtual lanes, or traffic classes */
     VB_WORLD_HOSTS = (1 << 24) - 2, /* the addresses of 10.0.0.0/8 (sim/attachment.h) */
+    VB_WORLD_PERMISSIVE = 0xffff,   /* the LID of directed-route SMPs (IBA 4.1.3) */
 };
 
 _Static_assert((int)VB_WORLD_HEADER >= (int)(VB_BTH + VB_RETH + VB_IMM),
@@ -58,9 +63,9 @@ struct vb_world_packet {
         uint32_t next;   /* in its list */
         uint32_t copies; /* of a keeper, which is in no list: the number that has not left */
     };
-    uint32_t source : 24;     /* a host */
+    uint32_t source : 24;     /* an address */
     uint32_t lane : 8;        /* of the link by which it came */
-    uint32_t target : 24;     /* a host, or a multicast group */
+    uint32_t target : 24;     /* an address, or a multicast group */
     uint32_t level_marks : 8; /* service level or priority in the high half, enum vb_world_mark */
     uint16_t bytes;           /* on the wire, with preamble and gap */
     uint16_t payload;

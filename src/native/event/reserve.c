@@ -12,11 +12,12 @@
 #include "event/switch.h"
 
 /* Does the switch forward all packets of a flow by one port? */
-static bool reserve_is_steady(const struct vb_world_switch *sw,
+static bool reserve_is_steady(const struct vb_world *world, const struct vb_world_switch *sw,
                               const struct vb_world_packet *packet)
 {
-    return !sw->detour && (sw->balance == VB_WORLD_BY_FLOW || packet->target >= sw->table.targets ||
-                           vb_world_table_entry(&sw->table, packet->target) < VB_WORLD_PORT_SET);
+    return !sw->detour &&
+           (sw->balance == VB_WORLD_BY_FLOW || packet->target >= sw->table.targets ||
+            vb_world_table_entry(world->blocks, &sw->table, packet->target) < VB_WORLD_PORT_SET);
 }
 
 static int reserve_find_route(struct vb_world *world, uint32_t node,
@@ -33,7 +34,7 @@ static int reserve_find_route(struct vb_world *world, uint32_t node,
         end = &world->node[world->port[world->port[port].peer].node];
         if (end->kind == VB_WORLD_HOST)
             return 0;
-        if (!reserve_is_steady(end->sw, packet))
+        if (!reserve_is_steady(world, end->sw, packet))
             return -EINVAL;
         port = vb_world_switch_route(world, end->sw, world->port[port].peer, packet);
     }

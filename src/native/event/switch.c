@@ -51,7 +51,6 @@ int vb_world_switch_create(const struct vb_world_switch_config *config, struct v
 
 void vb_world_switch_destroy(struct vb_world_switch *sw)
 {
-    vb_world_table_free(&sw->table);
     free(sw->lane_of);
     free(sw->victim);
     for (uint32_t i = 0; i < sw->groups; ++i)
@@ -93,17 +92,15 @@ int vb_world_switch_set_victim(struct vb_world_switch *sw, uint32_t port)
 }
 
 /*
- * What ECMP hashes; the QP number stands for the UDP source port, or the flow label. Numbers of
- * hosts may have more than 16 bits, and the upper ones go where no others are.
+ * What ECMP hashes; the QP number stands for the UDP source port, or the flow label. Addresses, the
+ * first of which is 1, may have more than 16 bits, and the upper ones go where no others are.
  */
 static uint64_t switch_flow(const struct vb_world_packet *packet)
 {
-    uint64_t upper = (uint64_t)(packet->source >> 16) << 28 ^ (uint64_t)(packet->target >> 16)
-                                                                  << 24;
+    uint64_t source = packet->source - 1u, target = packet->target - 1u;
 
-    return ((uint64_t)packet->source << 48 | (uint64_t)(packet->target & 0xffff) << 32 |
-            vb_wire_get24(packet->header + 5)) ^
-           upper;
+    return (source << 48 | (target & 0xffff) << 32 | vb_wire_get24(packet->header + 5)) ^
+           (source >> 16) << 28 ^ (target >> 16) << 24;
 }
 
 /*
@@ -122,10 +119,10 @@ static uint32_t choose_port(struct vb_world_switch *sw, uint32_t set,
     return sw->table.member[first + (uint32_t)((vb_world_mix(key) >> 32) * n >> 32)];
 }
 
-static inline uint32_t route(struct vb_world_switch *sw, const struct vb_world_packet *packet,
-                             uint32_t target)
+static inline uint32_t route(const struct vb_world *world, struct vb_world_switch *sw,
+                             const struct vb_world_packet *packet, uint32_t target)
 {
-    uint32_t port = vb_world_table_entry(&sw->table, target);
+    uint32_t port = vb_world_table_entry(world->blocks, &sw->table, target);
 
     if (port != VB_WORLD_NO_PORT && port >= VB_WORLD_PORT_SET)
         port = choose_port(sw, port - VB_WORLD_PORT_SET, packet);
@@ -137,7 +134,7 @@ uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_world_swi
                                uint32_t in, const struct vb_world_packet *packet)
 {
     return sw->config.extender ? vb_world_switch_through(world, sw, in)
-                               : route(sw, packet, packet->target);
+                               : route(world, sw, packet, packet->target);
 }
 
 /* ---- congestion ----------------------------------------------------------------------------- */
@@ -401,8 +398,8 @@ static void queue_packet(struct vb_world *world, struct vb_world_switch *sw,
                        packet);
 }
 
-void vb_world_switch_discard(struct vb_world *world, struct vb_world_port *in, uint32_t packet,
-                             enum vb_world_drop_reason reason)
+/* Returns the credits of a packet that goes no further. */
+static void return_credits(struct vb_world *world, struct vb_world_port *in, uint32_t packet)
 {
     const struct vb_world_packet *at = vb_world_packet_at(world, packet);
 
@@ -410,6 +407,12 @@ void vb_world_switch_discard(struct vb_world *world, struct vb_world_port *in, u
         vb_world_lanes_arrived(world, in, at->lane, at->bytes);
         vb_world_lanes_released(world, in, at->lane, at->bytes, world->now);
     }
+}
+
+void vb_world_switch_discard(struct vb_world *world, struct vb_world_port *in, uint32_t packet,
+                             enum vb_world_drop_reason reason)
+{
+    return_credits(world, in, packet);
     vb_world_drop(world, in, packet, reason);
 }
 
@@ -420,6 +423,23 @@ void vb_world_switch_forward(struct vb_world *world, struct vb_world_switch *sw,
         queue_packet(world, sw, &world->port[in], out, packet);
     else
         forward(world, sw, out, packet);
+}
+
+/* The packet is as one that came on VL15, so that its departure frees no room of an input. */
+void vb_world_switch_send(struct vb_world *world, struct vb_world_switch *sw, uint32_t out,
+                          uint32_t packet)
+{
+    const struct vb_world_port *port = &world->port[out];
+    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+
+    ++world->made;
+    at->lane = port->lanes ? (uint8_t)port->lanes->data : 0;
+    at->input = port->number;
+    if (!port->lanes || (at->level_marks & VB_WORLD_MANAGEMENT))
+        vb_world_switch_forward(world, sw, out, out, packet);
+    else
+        vb_world_lanes_put(world, out, vb_world_lanes_of(port->lanes, at->level_marks),
+                           sw->config.turns == VB_WORLD_BY_INPUT ? port->number : 0, packet);
 }
 
 /* Decrements the hop limit. False: it is 0 now, and the packet is dropped (RFC 1812). */
@@ -438,7 +458,13 @@ static void forward_unknown(struct vb_world *world, struct vb_world_switch *sw, 
                             uint32_t packet)
 {
     const struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    uint32_t node = world->port[in].node;
 
+    if (vb_world_is_served(&world->node[node], at)) {
+        return_credits(world, &world->port[in], packet);
+        world->on_host->managed(world->hosts_context, node, world->port[in].number, packet);
+        return;
+    }
     if (sw->config.floods && !(at->flags & VB_WORLD_HAS_BYTES))
         vb_world_switch_flood(world, sw, in, packet);
     else
@@ -477,7 +503,7 @@ void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, 
     }
     if (__builtin_expect(sw->detour != NULL, 0))
         target = vb_world_detour_target(world, sw, in, at);
-    out = route(sw, at, target);
+    out = route(world, sw, at, target);
     if (__builtin_expect(out == VB_WORLD_NONE, 0)) /* an extender has no table */
         out = vb_world_switch_through(world, sw, in);
     if (__builtin_expect(out == VB_WORLD_NONE, 0))

@@ -105,12 +105,6 @@ int vb_world_switch_create(const struct vb_world_switch_config *config,
                            struct vb_world_switch **sw);
 void vb_world_switch_destroy(struct vb_world_switch *sw);
 
-/* vb_world_table_set for this switch, whose destinations are hosts. */
-static inline int vb_world_set_routes(struct vb_world *world, struct vb_world_switch *sw,
-                                      const int32_t *ports, uint32_t targets, uint32_t width)
-{
-    return vb_world_table_set(&sw->table, &world->blocks, ports, targets, width);
-}
 /*
  * `lanes` is [input][output][16]: the output lane by service level, or with `by_lane` by the input
  * lane. -EINVAL: no such lane; -ENOMEM.
@@ -138,10 +132,12 @@ static inline uint32_t vb_world_switch_lane(const struct vb_world_switch *sw, ui
 uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_world_switch *sw,
                                uint32_t in, const struct vb_world_packet *packet);
 
-/* The first port for packets to a host, as an index of vb_world.port; or VB_WORLD_NONE. */
-static inline uint32_t vb_world_switch_first_port(const struct vb_world_switch *sw, uint32_t host)
+/* The first port for packets to an address, as an index of vb_world.port; or VB_WORLD_NONE. */
+static inline uint32_t vb_world_switch_first_port(const struct vb_world *world,
+                                                  const struct vb_world_switch *sw,
+                                                  uint32_t address)
 {
-    uint32_t port = vb_world_table_entry(&sw->table, host);
+    uint32_t port = vb_world_table_entry(world->blocks, &sw->table, address);
 
     if (port == VB_WORLD_NO_PORT)
         return VB_WORLD_NONE;
@@ -161,6 +157,9 @@ static inline uint32_t vb_world_switch_through(const struct vb_world *world,
 int vb_world_switch_set_group(struct vb_world_switch *sw, uint32_t group, const uint16_t *ports,
                               uint32_t count);
 
+/* Sends a packet of the switch itself, which is in no input's buffer, by `out`. */
+void vb_world_switch_send(struct vb_world *world, struct vb_world_switch *sw, uint32_t out,
+                          uint32_t packet);
 void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
                             uint32_t packet);
 /*

@@ -48,6 +48,8 @@ struct vb_world_host_calls {
     void (*dropped)(void *context, uint32_t packet);
     /* May be NULL. A switch has copied a packet; not `another`: the original goes no further. */
     void (*copied)(void *context, uint32_t packet, uint32_t copy, bool another);
+    /* May be NULL where no switch is served. The packet is for a switch, and came by that port. */
+    void (*managed)(void *context, uint32_t node, uint32_t port, uint32_t packet);
 };
 
 enum vb_world_drop_reason {
@@ -107,6 +109,9 @@ struct vb_world_node {
     struct vb_world_switch *sw;
     uint32_t *port; /* index in vb_world.port, or VB_WORLD_NONE: no link */
     uint32_t ports;
+    uint32_t address : 24; /* the first of 2^lmc addresses (packet.h); 0: a switch without one */
+    uint32_t lmc : 7;
+    uint32_t is_served : 1; /* Python takes its management packets */
 };
 
 struct vb_world {
@@ -129,7 +134,8 @@ struct vb_world {
     struct vb_world_storm *storm;
     struct vb_world_telemetry *telemetry; /* by packet */
     uint32_t samplers, storms, telemetry_room;
-    struct vb_world_blocks blocks;     /* of all switches' tables */
+    const uint16_t (*blocks)[VB_WORLD_BLOCK]; /* of all switches' tables */
+    const uint32_t *lid_host;          /* the host with each LID; NULL: all have their number + 1 */
     struct vb_world_detours *detours;  /* NULL: all packets follow the forwarding tables */
     uint64_t made, delivered, dropped; /* packets */
     uint64_t copied;                   /* further packets that switches have made */
@@ -187,12 +193,13 @@ int vb_world_halt(struct vb_world *world, uint64_t at, bool looks);
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events);
 
 /*
- * Follows the forwarding tables from a host, given as a node, to another host; of several ports the
- * first. 0; -EHOSTUNREACH; -ELOOP: a forwarding loop, and packets have no hop limit.
+ * Follows the forwarding tables from a host, given as a node, to the host with that address; of
+ * several ports the first. 0; -EHOSTUNREACH; -ELOOP: a forwarding loop, and packets have no hop
+ * limit.
  */
-int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t host);
+int vb_world_reaches(const struct vb_world *world, uint32_t node, uint32_t address);
 /* The lowest rate on that route, in bits per second; 0: the first port has no link. */
-uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t host);
+uint64_t vb_world_slowest(const struct vb_world *world, uint32_t node, uint32_t address);
 
 /* The route of a flow: the ports by which its packets leave, in order. */
 struct vb_world_route {
@@ -281,6 +288,30 @@ static inline struct vb_world_packet *vb_world_packet_at(const struct vb_world *
                                                          uint32_t number)
 {
     return &world->pool.packet[number];
+}
+
+static inline bool vb_world_has_address(const struct vb_world_node *node, uint32_t address)
+{
+    return (node->address ^ address) >> node->lmc == 0;
+}
+
+/*
+ * Is this a management packet (QP0 or QP1) for a node that takes such packets: to one of its LIDs,
+ * or a directed-route SMP?
+ */
+static inline bool vb_world_is_served(const struct vb_world_node *node,
+                                      const struct vb_world_packet *packet)
+{
+    return node->is_served && (packet->flags & VB_WORLD_HAS_BYTES) &&
+           vb_wire_get24(packet->header + 5) < 2 &&
+           (packet->target == VB_WORLD_PERMISSIVE ||
+            (packet->target && vb_world_has_address(node, packet->target)));
+}
+
+/* The host with this address; VB_WORLD_NONE: there is none. */
+static inline uint32_t vb_world_host_of(const struct vb_world *world, uint32_t address)
+{
+    return __builtin_expect(!world->lid_host, 1) ? address - 1 : world->lid_host[address & 0xffff];
 }
 
 static inline uint64_t vb_world_splitmix(uint64_t *state)

@@ -17,10 +17,16 @@
 struct vb_path {
     uint8_t sgid[16], dgid[16];
     uint32_t flow_label : 24;
-    uint32_t port : 8;    /* the number of the RDMA port that sends */
-    uint16_t source_port; /* the UDP source port: one per flow, so that networks spread flows */
-    uint16_t mtu;         /* path MTU in bytes: 256 to 4096 */
-    uint8_t sgid_index;
+    uint32_t port : 8; /* the number of the RDMA port that sends */
+    union {
+        uint16_t source_port; /* the UDP source port: one per flow, so that networks spread flows */
+        uint16_t dlid;        /* InfiniBand */
+    };
+    uint16_t mtu; /* path MTU in bytes: 256 to 4096 */
+    union {
+        uint8_t sgid_index;
+        uint8_t path_bits; /* InfiniBand: which of its LIDs the port sends from */
+    };
     uint8_t traffic_class;
     uint8_t hop_limit;
     uint8_t sl;
@@ -69,9 +75,10 @@ struct vb_arrival {
     const uint8_t *grh; /* the 40 bytes for a datagram's buffer (IPv4: in the last 20); NULL: they
                            are made from the fields above */
     uint16_t slid;      /* InfiniBand: the LID that it came from; 0: Ethernet */
-    bool has_grh;       /* of such a packet; one of Ethernet always has addresses in its place */
-    uint8_t port;       /* the number of the port that it came to; 0: each port may take it */
-    bool doubted;       /* it may be damaged: a connection only asks for it again */
+    uint8_t sl, path_bits; /* InfiniBand: the service level; of the LID that it came to */
+    bool has_grh;          /* of such a packet; one of Ethernet always has addresses in its place */
+    uint8_t port;          /* the number of the port that it came to; 0: each port may take it */
+    bool doubted;          /* it may be damaged: a connection only asks for it again */
 };
 
 #endif

@@ -15,7 +15,6 @@
 
 enum {
     WIRE_HEADERS = VB_HEADERS_MAX + 4,
-    IPV4_NETWORK = 10,
     ARMS = 4 /* a program may arm without sleeping patience * ARMS times at one time */
 };
 
@@ -76,7 +75,7 @@ void vb_sim_gid_ipv4(uint32_t host, uint8_t gid[16])
 {
     memset(gid, 0, 16);
     gid[10] = gid[11] = 0xff;
-    vb_wire_put32(gid + 12, (uint32_t)IPV4_NETWORK << 24 | (host + 1));
+    vb_wire_put32(gid + 12, (uint32_t)VB_SIM_IPV4_NETWORK << 24 | (host + 1));
 }
 
 uint32_t vb_sim_gid_host(const uint8_t gid[16])
@@ -99,18 +98,23 @@ static uint64_t attachment_now(const struct vb_sim_attachment *attachment)
 }
 
 static int attachment_route(const struct vb_sim_attachment *attachment, uint32_t port,
-                            uint32_t host)
+                            struct vb_sim_peer *peer)
 {
     const struct vb_sim *sim = attachment_state_of(attachment)->sim;
-    const struct vb_sim_host *own = host_of(attachment, port);
+    const struct vb_sim_host *own = host_of(attachment, port), *other;
     int error;
 
-    if (host >= sim->hosts)
-        return -EHOSTUNREACH;
-    if (!vb_sim_same_link_layer(own, sim->host[host]))
+    if (peer->address)
+        peer->host = vb_world_host_of(sim->world, peer->address);
+    if (peer->host >= sim->hosts)
+        return peer->address ? -ENETUNREACH : -EHOSTUNREACH;
+    other = sim->host[peer->host];
+    if (!peer->address)
+        peer->address = vb_sim_address(other, 0);
+    if (!vb_sim_same_link_layer(own, other))
         return -EPROTONOSUPPORT;
-    error = vb_world_reaches(sim->world, own->node, host);
-    return error ? error : vb_world_reaches(sim->world, sim->host[host]->node, own->number);
+    error = vb_world_reaches(sim->world, own->node, peer->address);
+    return error ? error : vb_world_reaches(sim->world, other->node, vb_sim_address(own, 0));
 }
 
 static bool attachment_may_send(const struct vb_sim_attachment *attachment, uint32_t port)
@@ -127,8 +131,7 @@ static bool is_blocked(const struct vb_sim_attachment *attachment, uint32_t port
            at->lanes->lane[vb_world_lanes_of(at->lanes, (uint8_t)(level << 4))].packets;
 }
 
-/* The memory for a packet's bytes; NULL: no memory. */
-static struct vb_sim_wire_packet *wire_packet_for(struct vb_sim *sim, uint32_t packet)
+struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t packet)
 {
     if (packet >= sim->wire_packets) {
         uint32_t room = sim->world->pool.room;
@@ -154,7 +157,7 @@ static struct vb_sim_wire_packet *attachment_begin(struct vb_sim_attachment *att
     uint32_t packet = vb_world_pool_take(&sim->world->pool);
 
     if (packet != VB_WORLD_NONE) {
-        wire = wire_packet_for(sim, packet);
+        wire = vb_sim_wire_packet_for(sim, packet);
         if (!wire)
             vb_world_pool_give(&sim->world->pool, packet);
     }
@@ -229,7 +232,7 @@ static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uin
     memcpy(at->header, wire->bytes, seen);
     at->payload = (uint16_t)wire->payload;
     at->bytes = (uint16_t)bytes;
-    at->source = host->number;
+    at->source = wire->slid ? wire->slid : host->number + 1;
     at->target = target;
     at->flags = VB_WORLD_HAS_BYTES;
     at->hops = (uint8_t)sim->world->hop_limit;
@@ -240,9 +243,10 @@ static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uin
     return bytes;
 }
 
-static uint32_t attachment_send(struct vb_sim_attachment *attachment, uint32_t port, uint32_t host)
+static uint32_t attachment_send(struct vb_sim_attachment *attachment, uint32_t port,
+                                uint32_t address)
 {
-    return send_to(attachment, port, host, 0);
+    return send_to(attachment, port, address, 0);
 }
 
 static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment, uint32_t port,
@@ -317,6 +321,8 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
         .hop_limit = wire->hop_limit,
         .flow_label = wire->flow_label,
         .slid = wire->slid,
+        .sl = at->level_marks >> 4,
+        .path_bits = (uint8_t)(at->target & ((1u << sim->world->node[host->node].lmc) - 1)),
         .port = (uint8_t)(host->attached_port + 1),
         .has_grh = wire->global,
     };
@@ -361,7 +367,7 @@ void vb_sim_attachment_expire(struct vb_sim_host *host)
 
 void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy)
 {
-    struct vb_sim_wire_packet *to = wire_packet_for(sim, copy);
+    struct vb_sim_wire_packet *to = vb_sim_wire_packet_for(sim, copy);
     const struct vb_sim_wire_packet *from = sim->wire_packet[packet];
 
     if (to)
@@ -410,7 +416,8 @@ uint32_t vb_sim_take_readable(struct vb_sim *sim, int *fd, uint32_t room)
 
 static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
 {
-    struct vb_world *world = attachment_state_of(attachment)->sim->world;
+    const struct vb_sim *sim = attachment_state_of(attachment)->sim;
+    struct vb_world *world = sim->world;
     int why;
 
     attachment_state_of(attachment)->polls = 0;
@@ -418,6 +425,8 @@ static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
         return -EDEADLK;
     /* With VB_WORLD_NEVER a run would end before the last timers. */
     why = vb_world_run(world, until == VB_WORLD_NEVER ? until - 1 : until, 1);
+    if (why == VB_WORLD_END_HALT && sim->door_first != VB_WORLD_NONE)
+        sim->on_door(sim->on_door_context);
     switch (why) {
     case VB_WORLD_END_EVENTS:
     case VB_WORLD_END_HALT: /* the caller of vb_world_halt looks at the time itself */
@@ -543,11 +552,6 @@ static int make_attachment(struct vb_sim *sim, const uint32_t *hosts, uint32_t p
     return 0;
 }
 
-static bool may_have_lid(const struct vb_sim_host *host)
-{
-    return host->framing != VB_SIM_INFINIBAND || host->number < VB_SIM_LID_MOST;
-}
-
 /* 1: these hosts are the ports of an attachment already, in this order. 0: they are free. */
 static int check_hosts(const struct vb_sim *sim, const uint32_t *hosts, uint32_t ports)
 {
@@ -556,8 +560,7 @@ static int check_hosts(const struct vb_sim *sim, const uint32_t *hosts, uint32_t
     if (!ports || ports > VB_MAX_PORTS)
         return -EINVAL;
     for (uint32_t i = 0; i < ports; ++i)
-        if (hosts[i] >= sim->hosts || (i && hosts[i] == hosts[0]) ||
-            !may_have_lid(sim->host[hosts[i]]))
+        if (hosts[i] >= sim->hosts || (i && hosts[i] == hosts[0]))
             return -EINVAL;
     found = sim->host[hosts[0]]->attachment;
     for (uint32_t i = 0; i < ports; ++i)
@@ -582,6 +585,10 @@ int vb_sim_attach(struct vb_sim *sim, const uint32_t *hosts, uint32_t ports,
         const struct vb_world_port *port = port_of(of, i);
 
         of->port[i].rate = port ? port->rate : 0;
+        if (of->port[i].infiniband) {
+            of->port[i].lid = (uint16_t)vb_sim_address(sim->host[hosts[i]], 0);
+            of->port[i].lmc = (uint8_t)sim->world->node[sim->host[hosts[i]]->node].lmc;
+        }
     }
     *attachment = of;
     return 0;

@@ -29,7 +29,7 @@ enum vb_sim_telemetry_mode {
                               */
 };
 
-enum { VB_SIM_ATTACHMENT_VERSION = 5 };
+enum { VB_SIM_ATTACHMENT_VERSION = 6 };
 
 /*
  * The bytes and addresses of a packet. This memory belongs to the index of the packet in the pool,
@@ -51,6 +51,11 @@ struct vb_sim_wire_packet {
     uint8_t bytes[];
 };
 
+/* The other end of a path: its number as a host, and its address (event/packet.h). */
+struct vb_sim_peer {
+    uint32_t host, address;
+};
+
 /* Calls from the fabric to the HCA. */
 struct vb_sim_hca_calls {
     void *argument;
@@ -67,17 +72,21 @@ struct vb_sim_hca_calls {
 /* Calls from the HCA to the fabric. */
 struct vb_sim_attachment_calls {
     uint64_t (*now)(const struct vb_sim_attachment *attachment);
-    /* Checks the routes from the port to that host and back. 0; -EHOSTUNREACH; -ELOOP;
-     * -EPROTONOSUPPORT: one is Ethernet and the other is InfiniBand. */
-    int (*route)(const struct vb_sim_attachment *attachment, uint32_t port, uint32_t host);
+    /*
+     * Finds the peer's host by its address, or its address by its host if that is 0, and checks the
+     * routes from the port to it and back. 0; -ENETUNREACH: no host has the address; -EHOSTUNREACH;
+     * -ELOOP; -EPROTONOSUPPORT: one is Ethernet and the other is InfiniBand.
+     */
+    int (*route)(const struct vb_sim_attachment *attachment, uint32_t port,
+                 struct vb_sim_peer *peer);
     bool (*may_send)(const struct vb_sim_attachment *attachment, uint32_t port);
     /* Packets of this service level wait at the port. */
     bool (*is_blocked)(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level);
     /* Makes a packet of so many bytes; the HCA fills it and calls one of the next three. NULL: no
      * memory. */
     struct vb_sim_wire_packet *(*begin)(struct vb_sim_attachment *attachment, uint32_t length);
-    /* Sends the packet by the port. Both return its length on the wire. */
-    uint32_t (*send)(struct vb_sim_attachment *attachment, uint32_t port, uint32_t host);
+    /* Sends the packet by the port to an address. Both return its length on the wire. */
+    uint32_t (*send)(struct vb_sim_attachment *attachment, uint32_t port, uint32_t address);
     uint32_t (*send_to_group)(struct vb_sim_attachment *attachment, uint32_t port,
                               const uint8_t gid[16]);
     void (*discard)(struct vb_sim_attachment *attachment);
@@ -108,6 +117,8 @@ struct vb_sim_attachment_calls {
 struct vb_sim_attachment_port {
     uint32_t host;                /* the number of the host in the fabric */
     bool infiniband;              /* the link layer; false: Ethernet */
+    uint8_t lmc;                  /* of `lid`: there are 2^lmc */
+    uint16_t lid;                 /* the first LID; 0: Ethernet */
     uint16_t frame;               /* bytes on the wire of a packet of an MTU, with telemetry */
     uint16_t pkeys[VB_MAX_PKEYS]; /* as vb_adapter_port.pkeys */
     uint64_t rate;                /* bits per second; 0: the port has no link */
@@ -129,8 +140,7 @@ struct vb_sim_attachment {
 /*
  * Returns the attachment with these hosts as its ports. The first call makes it, and it is freed
  * with the fabric. Its P_Keys may be changed before the HCA is opened. -EINVAL: no such host, too
- * many hosts, or an InfiniBand host beyond the 49,151 unicast LIDs; -EBUSY: a host is a port of
- * another attachment; -ENOMEM.
+ * many hosts; -EBUSY: a host is a port of another attachment; -ENOMEM.
  */
 int vb_sim_attach(struct vb_sim *sim, const uint32_t *hosts, uint32_t ports,
                   struct vb_sim_attachment **attachment);
@@ -176,19 +186,17 @@ uint32_t vb_sim_readable(const struct vb_sim *sim);
 uint32_t vb_sim_take_readable(struct vb_sim *sim, int *fd, uint32_t room);
 
 /*
- * The addresses of a host: its number + 1 is its LID, and is in the last bytes of its GUID, its
- * link-local GID and its IPv4 address in 10.0.0.0/8.
+ * The addresses of a host: its number + 1 is in the last bytes of its GUID, its link-local GID and
+ * its IPv4 address in 10.0.0.0/8, and is its LID unless it was given another.
  */
-enum { VB_SIM_LID_MOST = 0xbfff }; /* IBA 4.1.3: the last unicast LID */
+enum {
+    VB_SIM_LID_MOST = 0xbfff, /* IBA 4.1.3: the last unicast LID */
+    VB_SIM_IPV4_NETWORK = 10,
+};
 uint64_t vb_sim_host_guid(uint32_t host);
 void vb_sim_gid_link_local(uint32_t host, uint8_t gid[16]);
 void vb_sim_gid_ipv4(uint32_t host, uint8_t gid[16]);
 /* The host with this GID; UINT32_MAX: none. */
 uint32_t vb_sim_gid_host(const uint8_t gid[16]);
-
-static inline uint16_t vb_sim_host_lid(uint32_t host)
-{
-    return (uint16_t)(host + 1);
-}
 
 #endif

@@ -13,11 +13,23 @@
 #include "sim/attachment.h"
 #include "sim/state.h"
 #include "sim/tcp_frame.h"
+#include "wire/icrc.h"
 #include "wire/opcode.h"
+#include "wire/vcrc.h"
 #include "wrap/capture.h"
 #include "wrap/capture_file.h"
 
-enum { MTU_MAX = 4096, PAD_MAX = 3, FLOW_PORTS = 0xc000, FIRST_KNOWN = 16 };
+enum {
+    MTU_MAX = 4096,
+    PAD_MAX = 3,
+    FLOW_PORTS = 0xc000,
+    FIRST_KNOWN = 16,
+    FIRST_MULTICAST_LID = 0xc000,
+    GRH_NEXT_BTH = 0x1b,
+    ERF = 16, /* bytes */
+    ERF_INFINIBAND = 21,
+    ERF_VARYING_LENGTH = 4,
+};
 
 /* The flow of a TCP connection, whose packets may still arrive when it has ended. */
 struct known {
@@ -30,6 +42,7 @@ struct vb_sim_capture {
     struct vb_capture *file;
     struct vb_sim_capture *next;
     uint32_t out;        /* port */
+    bool infiniband;     /* the link layer */
     struct known *known; /* TCP connections, by slot */
     uint32_t known_room;
 };
@@ -71,11 +84,11 @@ static void capture_fill(struct vb_frame *frame, const struct vb_world_packet *p
     /* The level as a class selector (RFC 2474), then ECN. */
     frame->traffic_class = (uint8_t)((packet->level_marks >> 4 & 7) << 5 | 2);
     frame->source_port = (uint16_t)(FLOW_PORTS | vb_wire_get24(packet->header + 5) % (1 << 14));
-    vb_sim_gid_ipv4(packet->source, frame->sgid);
+    vb_sim_gid_ipv4(packet->source - 1, frame->sgid);
     if (packet->level_marks & VB_WORLD_TO_GROUP)
         write_group(frame->dgid, packet->target);
     else
-        vb_sim_gid_ipv4(packet->target, frame->dgid);
+        vb_sim_gid_ipv4(packet->target - 1, frame->dgid);
     frame->hop_limit = packet->hops;
     vb_wrap_frame_add(frame, packet->header, header_length(packet));
     vb_wrap_frame_add(frame, ZEROS, packet->payload + pad);
@@ -90,6 +103,79 @@ static void fill_wire_packet(struct vb_frame *frame, const struct vb_sim_wire_pa
     frame->hop_limit = wire->hop_limit;
     frame->source_port = (uint16_t)(FLOW_PORTS | vb_wire_get24(wire->bytes + 5) % (1 << 14));
     vb_wrap_frame_add(frame, wire->bytes, wire->length);
+}
+
+/* ---- InfiniBand ------------------------------------------------------------------------------ */
+
+/* Writes a GRH (IBA 8.3), before `length` bytes up to the ICRC's end. */
+static void capture_write_grh(uint8_t *grh, const struct vb_frame *frame, uint32_t length)
+{
+    vb_wire_put32(grh, 6u << 28 | (uint32_t)frame->traffic_class << 20 | frame->flow_label);
+    vb_wire_put16(grh + 4, (uint16_t)length);
+    grh[6] = GRH_NEXT_BTH;
+    grh[7] = frame->hop_limit;
+    memcpy(grh + 8, frame->sgid, 16);
+    memcpy(grh + 24, frame->dgid, 16);
+}
+
+/* Writes the LRH (IBA 7.7) of a packet of `length` bytes from the LRH to the ICRC. */
+static void capture_write_lrh(uint8_t *lrh, const struct vb_world_packet *packet, bool global,
+                              uint32_t length)
+{
+    uint32_t lane = packet->level_marks & VB_WORLD_MANAGEMENT ? 15 : packet->lane;
+    bool to_group = packet->level_marks & VB_WORLD_TO_GROUP;
+
+    lrh[0] = (uint8_t)(lane << 4);
+    lrh[1] = (uint8_t)((packet->level_marks & 0xf0) | (global ? 3 : 2)); /* LNH */
+    vb_wire_put16(lrh + 2, (uint16_t)(packet->target + (to_group ? FIRST_MULTICAST_LID : 0)));
+    vb_wire_put16(lrh + 4, (uint16_t)(length / 4));
+    vb_wire_put16(lrh + 6, (uint16_t)packet->source);
+}
+
+/* The header of a record of ERF, with no time of its own, before `length` bytes of InfiniBand. */
+static void capture_write_erf(uint8_t *erf, uint32_t length)
+{
+    memset(erf, 0, ERF);
+    erf[8] = ERF_INFINIBAND;
+    erf[9] = ERF_VARYING_LENGTH;
+    vb_wire_put16(erf + 10, (uint16_t)(ERF + length));
+    vb_wire_put16(erf + 14, (uint16_t)length);
+}
+
+/* A packet from its LRH to its VCRC. */
+static void see_infiniband(struct vb_sim_capture *capture, uint32_t port,
+                           const struct vb_world_packet *packet, struct vb_frame *frame,
+                           bool global, enum vb_world_drop_reason loss)
+{
+    uint8_t bytes[VB_CAPTURE_BYTES_MOST], *lrh = bytes + ERF, *grh = lrh + VB_LRH;
+    uint8_t *bth = grh + (global ? VB_GRH : 0), *at = bth;
+    struct vb_capture_bytes seen = {.bytes = bytes};
+    uint32_t crc;
+
+    for (uint32_t i = 0; i < frame->piece_count; at += frame->piece[i++].length)
+        memcpy(at, frame->piece[i].bytes, frame->piece[i].length);
+    capture_write_lrh(lrh, packet, global, (uint32_t)(at + VB_ICRC - lrh));
+    if (global)
+        capture_write_grh(grh, frame, (uint32_t)(at + VB_ICRC - bth));
+    crc = vb_wire_icrc_transport(vb_wire_icrc_start_lrh(lrh, global ? grh : NULL), bth,
+                                 (uint32_t)(at - bth));
+    vb_wire_icrc_write(at, crc ^ frame->icrc_flip);
+    at += VB_ICRC;
+    crc = vb_wire_vcrc(lrh, (size_t)(at - lrh));
+    *at++ = (uint8_t)crc; /* the low byte first */
+    *at++ = (uint8_t)(crc >> 8);
+    capture_write_erf(bytes, (uint32_t)(at - lrh));
+    seen.count = seen.length = (uint32_t)(at - bytes);
+    vb_wrap_capture_bytes(capture->file, &seen, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
+                          loss_text(loss), vb_sim_ns(capture->sim));
+}
+
+/* The GIDs of a flow's packet to a group, which has a GRH. */
+static void capture_fill_gids(struct vb_frame *frame, const struct vb_sim *sim,
+                              const struct vb_world_packet *packet)
+{
+    vb_sim_gid_link_local(vb_world_host_of(sim->world, packet->source), frame->sgid);
+    vb_sim_write_group(frame->dgid, packet->target);
 }
 
 /* ---- TCP ------------------------------------------------------------------------------------- */
@@ -161,32 +247,43 @@ static void see(void *context, uint32_t port, const struct vb_world_packet *pack
 {
     struct vb_sim_capture *capture = context;
     const struct vb_sim *sim = capture->sim;
+    const struct vb_sim_wire_packet *wire = packet->flags & VB_WORLD_HAS_BYTES
+                                                ? sim->wire_packet[packet - sim->world->pool.packet]
+                                                : NULL;
     struct vb_frame frame = {.icrc_flip = loss == VB_WORLD_DROP_DAMAGED};
 
     if (packet->flags & VB_WORLD_TCP) {
         see_tcp(capture, port, packet, loss);
         return;
     }
-    if (packet->flags & VB_WORLD_HAS_BYTES)
-        fill_wire_packet(&frame, sim->wire_packet[packet - sim->world->pool.packet]);
+    if (wire)
+        fill_wire_packet(&frame, wire);
     else
         capture_fill(&frame, packet);
+    if (capture->infiniband) {
+        if (!wire)
+            capture_fill_gids(&frame, sim, packet);
+        see_infiniband(capture, port, packet, &frame,
+                       wire ? wire->global : packet->level_marks & VB_WORLD_TO_GROUP, loss);
+        return;
+    }
     if (packet->level_marks & VB_WORLD_CE)
         frame.traffic_class |= 3;
     vb_wrap_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
                           loss_text(loss), vb_sim_ns(sim));
 }
 
-static int capture_open_file(const char *path, uint32_t bytes, struct vb_capture **file)
+static int capture_open_file(const char *path, uint32_t bytes, bool infiniband,
+                             struct vb_capture **file)
 {
     const struct vb_capture_config config = {.path = path, .bytes = bytes};
-    int error = vb_wrap_capture_file_renew(path);
+    int error = vb_wrap_capture_file_renew(path, infiniband ? VB_PCAPNG_ERF : VB_PCAPNG_ETHERNET);
 
     return error ? error : vb_wrap_capture_open(&config, file);
 }
 
 int vb_sim_capture(struct vb_sim *sim, uint32_t node, uint32_t port, const char *path,
-                   uint32_t bytes)
+                   uint32_t bytes, bool infiniband)
 {
     struct vb_sim_capture *made = calloc(1, sizeof(*made));
     int error;
@@ -195,7 +292,8 @@ int vb_sim_capture(struct vb_sim *sim, uint32_t node, uint32_t port, const char 
         return -ENOMEM;
     made->sim = sim;
     made->tap = (struct vb_world_tap){see, made};
-    error = capture_open_file(path, bytes, &made->file);
+    made->infiniband = infiniband;
+    error = capture_open_file(path, bytes, infiniband, &made->file);
     if (!error)
         error = vb_world_add_tap(sim->world, node, port, &made->tap);
     if (error) {

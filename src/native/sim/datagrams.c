@@ -89,15 +89,17 @@ struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host)
 static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_world_packet *packet)
 {
     struct vb_qp *found;
+    uint32_t host;
 
     switch (packet->header[0] & VB_TRANSPORT_MASK) {
     case VB_TRANSPORT_UD:
-        found = vb_engine_find(sim->host[packet->source]->engine,
+        host = vb_world_host_of(sim->world, packet->source);
+        found = vb_engine_find(sim->host[host]->engine,
                                vb_wire_deth_read(packet->header + VB_BTH).source_qp);
         return found ? vb_sim_qp_of(found) : NULL;
     case VB_TRANSPORT_UC:
-        found =
-            vb_engine_find(sim->host[packet->target]->engine, vb_wire_get24(packet->header + 5));
+        host = vb_world_host_of(sim->world, packet->target);
+        found = vb_engine_find(sim->host[host]->engine, vb_wire_get24(packet->header + 5));
         return found ? vb_sim_qp_of(found)->other : NULL;
     default:
         return NULL; /* a congestion notification */

@@ -366,7 +366,7 @@ int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t lev
     vb_sim_write_gid(path.sgid, vb_sim_qp_host(qp)->number);
     vb_sim_write_gid(path.dgid, vb_sim_qp_host(other)->number);
     qp->shared.dest_qp_num = other->qp.number;
-    qp->peer = vb_sim_qp_host(other)->number;
+    qp->peer = vb_sim_address(vb_sim_qp_host(other), qp->path);
     qp->other = other;
     if (!vb_qp_connected_type(qp->qp.type))
         return 0;

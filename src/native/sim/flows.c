@@ -28,10 +28,12 @@ static uint64_t message_max(const struct vb_sim *sim, const struct vb_sim_flow *
 }
 
 /* A packet with the route of the flow, where there is one. */
-static struct vb_world_packet flow_like_packet(const struct vb_sim_flow *flow)
+static struct vb_world_packet flow_like_packet(const struct vb_sim *sim,
+                                               const struct vb_sim_flow *flow)
 {
-    return (struct vb_world_packet){
-        .source = flow->source, .target = flow->target, .level_marks = (uint8_t)(flow->level << 4)};
+    return (struct vb_world_packet){.source = vb_sim_address(sim->host[flow->source], flow->path),
+                                    .target = vb_sim_address(sim->host[flow->target], flow->path),
+                                    .level_marks = (uint8_t)(flow->level << 4)};
 }
 
 /* Checks the routes in both directions. Those of groups are checked in Python (groups.py). */
@@ -44,9 +46,10 @@ static int check_routes(const struct vb_sim *sim, const struct vb_sim_flow *flow
         return 0;
     if (!vb_sim_same_link_layer(sim->host[flow->source], sim->host[flow->target]))
         return -EHOSTUNREACH;
-    error = vb_world_reaches(sim->world, from, flow->target);
+    error = vb_world_reaches(sim->world, from, vb_sim_address(sim->host[flow->target], flow->path));
     return error ? error
-                 : vb_world_reaches(sim->world, sim->host[flow->target]->node, flow->source);
+                 : vb_world_reaches(sim->world, sim->host[flow->target]->node,
+                                    vb_sim_address(sim->host[flow->source], flow->path));
 }
 
 static int flows_reserve(struct vb_sim *sim, uint64_t count)
@@ -127,6 +130,7 @@ static void flows_append(struct vb_sim *sim, const struct vb_sim_flow *given)
         .type = (uint8_t)flows_type_of(given),
         .to_group = given->to_group,
         .management = given->management,
+        .path = given->path,
         .successor = VB_WORLD_NONE,
     };
     ++sim->flows;
@@ -243,10 +247,12 @@ static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct
     if (flow->to_group) {
         (*source)->shared.dest_qp_num = VB_MULTICAST_QPN;
         (*source)->peer = flow->target;
+        (*source)->path = flow->path;
         return 0;
     }
     if (vb_sim_qp_create(sim->host[flow->target], flow->type, 0, target))
         return -ENOMEM;
+    (*source)->path = (*target)->path = flow->path;
     if (flow->opcode == IBV_WR_RDMA_READ)
         allow_reads(sim, *source, *target);
     if (flow->opcode == IBV_WR_SEND || flow->successor != VB_WORLD_NONE)
@@ -265,7 +271,7 @@ static struct vb_world_reservation reservation_of(const struct vb_sim_flow *flow
 /* False: the flow does not start. */
 static bool reserve_route(struct vb_sim *sim, struct vb_sim_flow *flow, struct vb_sim_qp *qp)
 {
-    struct vb_world_packet like = flow_like_packet(flow);
+    struct vb_world_packet like = flow_like_packet(sim, flow);
     struct vb_world_reservation reservation = reservation_of(flow);
     int error;
 

@@ -173,6 +173,7 @@ static uint32_t hca_send_to_group(struct vb_sim_hca *hca, uint32_t port,
         .hop_limit = wire->hop_limit,
         .flow_label = wire->flow_label,
         .slid = wire->slid,
+        .sl = wire->level,
         .has_grh = wire->global,
         .port = (uint8_t)(port + 1),
     };
@@ -199,7 +200,7 @@ static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
         return -ENOMEM;
     hca_address(wire, packet->path);
     wire->payload = packet->payload_length;
-    wire->slid = hca->adapter.ports[port].lid;
+    wire->slid = (uint16_t)(hca->adapter.ports[port].lid | packet->path->path_bits);
     wire->damaged = out->icrc_flip;
     wire->telemetry_mode = hca->telemetry_mode;
     wire->telemetry = hca->telemetry;
@@ -210,7 +211,10 @@ static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
     }
     if (VB_UNLIKELY(vb_wire_gid_is_multicast(packet->path->dgid)))
         return (int)hca_send_to_group(hca, port, wire);
-    return (int)attachment->calls->send(attachment, port, vb_sim_gid_host(packet->path->dgid));
+    return (int)attachment->calls->send(attachment, port,
+                                        attachment->port[port].infiniband
+                                            ? packet->path->dlid
+                                            : vb_sim_gid_host(packet->path->dgid) + 1);
 }
 
 static int send_wrapped(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
@@ -428,17 +432,17 @@ static VB_COLD int hca_decline_route(struct vb_qp *qp, int error)
 
 /* The address is a GID: RoCE's, or InfiniBand's with a GRH. -EINVAL, -ENETUNREACH. */
 static int fill_global_path(const struct vb_adapter_port *port, const struct ibv_ah_attr *attr,
-                            struct vb_path *path, uint32_t *host)
+                            struct vb_path *path, struct vb_sim_peer *peer)
 {
     struct vb_gid source;
 
-    *host = vb_sim_gid_host(attr->grh.dgid.raw);
+    peer->host = vb_sim_gid_host(attr->grh.dgid.raw);
+    peer->address = port->infiniband ? attr->dlid : 0; /* 0: the port's first LID */
     if (!vb_port_addresses_get(port->addresses, attr->grh.sgid_index, &source))
         return -EINVAL;
-    if (*host == UINT32_MAX && !vb_wire_gid_is_multicast(attr->grh.dgid.raw))
+    if (peer->host == UINT32_MAX && !vb_wire_gid_is_multicast(attr->grh.dgid.raw))
         return -ENETUNREACH;
     path->flow_label = attr->grh.flow_label & 0xfffff;
-    path->sgid_index = attr->grh.sgid_index;
     path->traffic_class = attr->grh.traffic_class;
     path->hop_limit = attr->grh.hop_limit > 1 ? attr->grh.hop_limit : HOP_LIMIT;
     memcpy(path->sgid, source.raw, sizeof(path->sgid));
@@ -446,17 +450,12 @@ static int fill_global_path(const struct vb_adapter_port *port, const struct ibv
     return 0;
 }
 
-/* The address is a LID. The engine identifies peers by GIDs, so it gets those of a GRH; a hop limit
- * of 0 means that there is no GRH. -ENETUNREACH. */
-static int fill_local_path(const struct vb_sim_attachment_port *port,
-                           const struct ibv_ah_attr *attr, struct vb_path *path, uint32_t *host)
+/* The engine identifies the peer of a path without a GRH, whose hop limit is 0, by the GIDs that
+ * the two ports have. */
+static void fill_local_path(uint32_t own, uint32_t host, struct vb_path *path)
 {
-    *host = attr->dlid - 1u;
-    if (!attr->dlid || attr->dlid > VB_SIM_LID_MOST)
-        return -ENETUNREACH;
-    vb_sim_gid_link_local(port->host, path->sgid);
-    vb_sim_gid_link_local(*host, path->dgid);
-    return 0;
+    vb_sim_gid_link_local(own, path->sgid);
+    vb_sim_gid_link_local(host, path->dgid);
 }
 
 /* -EINVAL; -ENETUNREACH; the errors of vb_sim_attachment_calls.route. */
@@ -465,15 +464,24 @@ static int hca_find_route(const struct vb_qp *qp, const struct ibv_ah_attr *attr
 {
     const struct vb_sim_attachment *attachment = hca_of_qp(qp)->attachment;
     const struct vb_adapter_port *port = vb_qp_port(qp);
-    uint32_t index = port->number - 1u, host;
-    int error;
+    struct vb_sim_peer peer = {.address = attr->dlid};
+    uint32_t index = port->number - 1u;
+    int error = 0;
 
-    *path = (struct vb_path){.port = port->number, .sl = attr->sl, .mtu = attachment->mtu};
-    error = attr->is_global ? fill_global_path(port, attr, path, &host)
-                            : fill_local_path(&attachment->port[index], attr, path, &host);
-    if (error || host == UINT32_MAX)
+    *path = (struct vb_path){.port = port->number,
+                             .sl = attr->sl,
+                             .mtu = attachment->mtu,
+                             .path_bits = attr->src_path_bits & ((1u << port->lmc) - 1)};
+    if (attr->is_global)
+        error = fill_global_path(port, attr, path, &peer);
+    if (error || (attr->is_global && vb_wire_gid_is_multicast(path->dgid)))
         return error;
-    return attachment->calls->route(attachment, index, host);
+    error = attachment->calls->route(attachment, index, &peer);
+    if (port->infiniband)
+        path->dlid = (uint16_t)peer.address;
+    if (!error && !attr->is_global)
+        fill_local_path(attachment->port[index].host, peer.host, path);
+    return error;
 }
 
 static int make_path(struct vb_sim_hca *hca, struct vb_qp *qp, struct vb_path *path)
@@ -717,7 +725,8 @@ static int hca_open_port(const struct vb_sim_attachment *attachment,
     shared->infiniband = port->infiniband = from->infiniband;
     if (!port->infiniband)
         return open_ethernet(attachment, from->host, &port->addresses);
-    shared->lid = port->lid = vb_sim_host_lid(from->host);
+    shared->lid = port->lid = from->lid;
+    shared->lmc = port->lmc = from->lmc;
     return open_infiniband(attachment, from->host, &port->addresses);
 }
 

@@ -175,7 +175,6 @@ static void host_fill(struct vb_sim_host *host, struct vb_world_packet *to,
     to->hops = (uint8_t)host->sim->world->hop_limit;
     to->payload = (uint16_t)from->payload_length;
     to->bytes = (uint16_t)vb_sim_wire_bytes(host->framing, headers, from->payload_length);
-    to->source = host->number;
     to->level_marks = (uint8_t)(from->path->sl << 4);
 }
 
@@ -202,6 +201,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
     }
     at = vb_world_packet_at(world, packet);
     host_fill(host, at, made);
+    at->source = vb_sim_address(host, qp->path);
     at->target = qp->peer;
     at->level_marks |= qp->marks;
     if (VB_UNLIKELY(world->traces))
@@ -402,7 +402,7 @@ static struct vb_world_packet *host_make_cnp(struct vb_sim_qp *qp, uint32_t *pac
     at = vb_world_packet_at(sim->world, *packet);
     at->payload = 0;
     at->bytes = (uint16_t)vb_sim_wire_bytes(vb_sim_qp_host(qp)->framing, VB_CNP, 0);
-    at->source = vb_sim_qp_host(qp)->number;
+    at->source = vb_sim_address(vb_sim_qp_host(qp), qp->path);
     at->target = qp->peer;
     at->level_marks = (uint8_t)(notice_level(sim, qp) << 4);
     at->flags = 0;
@@ -550,10 +550,11 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 
     if (__builtin_expect(at->flags & (VB_WORLD_HAS_BYTES | VB_WORLD_FLOODED | VB_WORLD_TCP), 0)) {
         if (at->flags & VB_WORLD_HAS_BYTES) {
-            vb_sim_attachment_arrive(host, packet);
+            if (!vb_sim_door_arrive(host, packet))
+                vb_sim_attachment_arrive(host, packet);
             return;
         }
-        if (at->target != number) {
+        if (!vb_world_has_address(&sim->world->node[host->node], at->target)) {
             host_discard(sim, packet);
             return;
         }
@@ -562,11 +563,11 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
             return;
         }
     }
-    vb_sim_write_gid(arrival.sgid, at->source);
+    vb_sim_write_gid(arrival.sgid, vb_world_host_of(sim->world, at->source));
     if (__builtin_expect(at->level_marks & VB_WORLD_TO_GROUP, 0))
         vb_sim_write_group(arrival.dgid, at->target);
     else
-        vb_sim_write_gid(arrival.dgid, at->target);
+        vb_sim_write_gid(arrival.dgid, vb_world_host_of(sim->world, at->target));
     accepted = vb_engine_counters(host->engine)->payload_received;
     vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
     if (VB_UNLIKELY(sim->world->traces)) {
@@ -708,5 +709,5 @@ static void call(void *context, uint32_t what, uint32_t index)
     }
 }
 
-const struct vb_world_host_calls vb_sim_host_calls = {host_arrive, host_ready, call, dropped,
-                                                      copied};
+const struct vb_world_host_calls vb_sim_host_calls = {host_arrive, host_ready, call,
+                                                      dropped,     copied,     vb_sim_door_take};

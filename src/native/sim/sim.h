@@ -107,6 +107,7 @@ struct vb_sim_flow {
     uint8_t type;   /* IBV_QPT_RC, IBV_QPT_UC or IBV_QPT_UD; VB_SIM_FLOW_TCP */
     bool to_group;  /* UD: the target is a multicast group */
     bool management; /* UD: on VL15 */
+    uint8_t path;    /* the path bits of both ends' LIDs, as far as the ports' LMCs allow */
 };
 
 /* Flow `then` is a successor of `first`; both are indices of the array of flows. */

@@ -62,9 +62,10 @@ struct vb_sim_qp {
     uint32_t slot;                    /* index in vb_sim.qp */
     uint32_t generation;              /* tells apart the queue pairs that have the same slot */
     uint32_t in_flight;               /* UC and UD: the number of packets under way */
-    uint32_t peer;                    /* the other end's host, or the multicast group */
+    uint32_t peer;                    /* the other end's address, or the multicast group */
     uint8_t lane;                     /* if waits_for_lane: which */
     uint8_t marks;                    /* enum vb_world_mark of its packets */
+    uint8_t path;                     /* path bits: which of its port's addresses it sends from */
     bool waits_for_lane : 1;          /* it is in vb_sim_host.held */
     bool waits_for_rate : 1;
     bool waits_for_bell : 1; /* the adapter has not seen the doorbell yet */
@@ -158,6 +159,10 @@ struct vb_sim {
     int *readable_fd;      /* descriptors of programs that became readable */
     uint32_t readable, readable_room;
     uint32_t patience; /* vb_sim_set_patience */
+    /* management packets that wait for Python (door.c) */
+    uint32_t door_first, door_last; /* VB_WORLD_NONE: none */
+    void (*on_door)(void *context);
+    void *on_door_context;
 };
 
 static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapter)
@@ -174,6 +179,14 @@ static inline struct vb_sim_qp *vb_sim_qp_of(const struct vb_qp *qp)
 static inline struct vb_sim_host *vb_sim_qp_host(const struct vb_sim_qp *qp)
 {
     return (struct vb_sim_host *)((char *)qp->qp.context - offsetof(struct vb_sim_host, context));
+}
+
+/* The address of a host (event/packet.h) with these path bits, as far as it has them. */
+static inline uint32_t vb_sim_address(const struct vb_sim_host *host, uint32_t path)
+{
+    const struct vb_world_node *node = &host->sim->world->node[host->node];
+
+    return VB_LIKELY(!path) ? node->address : node->address | (path & ((1u << node->lmc) - 1));
 }
 
 static inline uint64_t vb_sim_ns(const struct vb_sim *sim)
@@ -265,6 +278,14 @@ static inline uint32_t vb_sim_grh_bytes(const struct vb_sim_host *host, uint8_t 
     return host->framing == VB_SIM_INFINIBAND && (marks & VB_WORLD_TO_GROUP) ? VB_GRH : 0;
 }
 
+/* door.c: takes a management packet that came to a node by this port. */
+void vb_sim_door_take(void *context, uint32_t node, uint32_t port, uint32_t packet);
+
+/* The same for a host. False: the packet is for the program's adapter. */
+bool vb_sim_door_arrive(struct vb_sim_host *host, uint32_t packet);
+
+/* attachment.c: the memory for a packet's bytes; NULL: no memory. */
+struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t packet);
 /* attachment.c: events for a host's program, whose packets have VB_WORLD_HAS_BYTES. */
 void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_attachment_ready(struct vb_sim_host *host);

@@ -214,10 +214,11 @@ static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *con
 
     if (!made)
         return;
-    made->source = connection->source;
-    made->target = connection->target;
+    made->source = vb_sim_address(sim->host[connection->source], 0);
+    made->target = vb_sim_address(sim->host[connection->target], 0);
     made->payload = (uint16_t)segment->length;
-    made->bytes = (uint16_t)tcp_wire_bytes(sim->host[made->source]->framing, 0, segment->length);
+    made->bytes =
+        (uint16_t)tcp_wire_bytes(sim->host[connection->source]->framing, 0, segment->length);
     sim->flow[connection->flow].resent += segment->again;
     vb_world_send(sim->world, sim->host[connection->source]->node, packet);
 }
@@ -237,10 +238,10 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
         vb_wire_put32(at, (uint32_t)(ack->block[i].begin - ack->next));
         vb_wire_put32(at + 4, (uint32_t)(ack->block[i].end - ack->next));
     }
-    made->source = connection->target;
-    made->target = connection->source;
+    made->source = vb_sim_address(sim->host[connection->target], 0);
+    made->target = vb_sim_address(sim->host[connection->source], 0);
     made->payload = 0;
-    made->bytes = (uint16_t)tcp_wire_bytes(sim->host[made->source]->framing, options, 0);
+    made->bytes = (uint16_t)tcp_wire_bytes(sim->host[connection->target]->framing, options, 0);
     vb_world_send(sim->world, sim->host[connection->target]->node, packet);
 }
 
@@ -303,7 +304,8 @@ static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_fl
 
     if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
         return sim->config.tcp_jitter;
-    rate = vb_world_slowest(sim->world, sim->host[flow->source]->node, flow->target);
+    rate = vb_world_slowest(sim->world, sim->host[flow->source]->node,
+                            vb_sim_address(sim->host[flow->target], 0));
     return rate ? bits * VB_WORLD_SECOND / rate : 0;
 }
 

@@ -43,19 +43,16 @@ static uint16_t checksum(uint32_t sum)
     return (uint16_t)~sum;
 }
 
-static uint32_t tcp_frame_address(uint32_t host)
+static uint32_t tcp_frame_address(uint32_t address)
 {
-    uint8_t gid[16];
-
-    vb_sim_gid_ipv4(host, gid);
-    return vb_wire_get32(gid + 12);
+    return (uint32_t)VB_SIM_IPV4_NETWORK << 24 | address;
 }
 
 /* A locally administered address, from the IPv4 address. */
-static void tcp_frame_write_mac(uint8_t *mac, uint32_t host)
+static void tcp_frame_write_mac(uint8_t *mac, uint32_t address)
 {
     vb_wire_put16(mac, 0x0200);
-    vb_wire_put32(mac + 2, tcp_frame_address(host));
+    vb_wire_put32(mac + 2, tcp_frame_address(address));
 }
 
 static uint8_t traffic_class(const struct vb_world_packet *packet, bool has_ecn)

@@ -72,7 +72,7 @@ static bool engine_datagram_place(const struct vb_incoming *in, struct vb_qp *qp
 }
 
 /* What a completion says of where a datagram came from. Path bits are those of the LID that it came
- * to: with LMC 0 there are none. */
+ * to. */
 static void name_source(struct vb_cqe *entry, const struct vb_arrival *arrival)
 {
     if (VB_LIKELY(!arrival->slid)) {
@@ -81,7 +81,8 @@ static void name_source(struct vb_cqe *entry, const struct vb_arrival *arrival)
         return;
     }
     entry->flags |= arrival->has_grh ? IBV_WC_GRH : 0;
-    vb_cqe_name_lids(entry, arrival->slid, 0);
+    entry->datagram.header_type = arrival->sl;
+    vb_cqe_name_lids(entry, arrival->slid, arrival->path_bits);
 }
 
 /* Under rq_lock: senders of this host write to the same queue (direct/datagram.c). */

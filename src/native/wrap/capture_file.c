@@ -16,15 +16,14 @@
 
 #include "memory/descriptor.h"
 #include "port/gid.h"
-#include "wrap/pcapng.h"
 
 enum { OPEN_PATIENCE = 2000, RETRY_NS = 50000 };
 
-void vb_wrap_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE])
+void vb_wrap_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE], enum vb_pcapng_link link)
 {
     size_t used = vb_wrap_pcapng_section(page, "Verbena");
 
-    used += vb_wrap_pcapng_interface(page + used, VB_DEVICE_NAME "0");
+    used += vb_wrap_pcapng_interface(page + used, link, VB_DEVICE_NAME "0");
     vb_wrap_pcapng_filler(page + used, VB_CAPTURE_PAGE - used, 0);
 }
 
@@ -139,14 +138,20 @@ static int find_filler(int fd, off_t *end, uint8_t page[VB_CAPTURE_PAGE])
     return ftruncate(fd, *end) ? -errno : read_filler(fd, *end, page);
 }
 
-static bool capture_file_is_ours(const uint8_t page[VB_CAPTURE_PAGE])
+static bool capture_file_begins_as(const uint8_t page[VB_CAPTURE_PAGE], enum vb_pcapng_link link)
 {
     uint8_t begin[VB_CAPTURE_PAGE];
     uint32_t filler;
 
-    vb_wrap_capture_file_begin(begin);
+    vb_wrap_capture_file_begin(begin, link);
     memcpy(&filler, begin + VB_CAPTURE_PAGE - sizeof(filler), sizeof(filler));
     return memcmp(page, begin, VB_CAPTURE_PAGE - filler) == 0;
+}
+
+static bool capture_file_is_ours(const uint8_t page[VB_CAPTURE_PAGE])
+{
+    return capture_file_begins_as(page, VB_PCAPNG_ETHERNET) ||
+           capture_file_begins_as(page, VB_PCAPNG_ERF);
 }
 
 /* ---- opening ---- */
@@ -160,7 +165,7 @@ static int capture_file_begin(int fd)
     if (end < 0)
         return -errno;
     if (end == 0) {
-        vb_wrap_capture_file_begin(page);
+        vb_wrap_capture_file_begin(page, VB_PCAPNG_ETHERNET);
         return capture_file_append(fd, page, sizeof(page), 0);
     }
     error = read_at(fd, page, sizeof(page), 0);
@@ -204,21 +209,21 @@ int vb_wrap_capture_file_open(const char *path)
     return error ? error : fd;
 }
 
-static int empty(int fd)
+static int empty(int fd, enum vb_pcapng_link link)
 {
     uint8_t page[VB_CAPTURE_PAGE];
 
-    vb_wrap_capture_file_begin(page);
+    vb_wrap_capture_file_begin(page, link);
     return ftruncate(fd, 0) ? -errno : capture_file_append(fd, page, sizeof(page), 0);
 }
 
-int vb_wrap_capture_file_renew(const char *path)
+int vb_wrap_capture_file_renew(const char *path, enum vb_pcapng_link link)
 {
     int fd = vb_wrap_capture_file_open(path);
     int error = fd < 0 ? fd : take_lock(fd, OPEN_PATIENCE);
 
     if (!error)
-        error = empty(fd);
+        error = empty(fd, link);
     if (fd >= 0)
         close(fd);
     return error;

@@ -24,6 +24,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "wrap/pcapng.h"
+
 enum {
     VB_CAPTURE_PAGE = 4096,
     VB_CAPTURE_PAIR = 2 * VB_CAPTURE_PAGE,
@@ -31,14 +33,14 @@ enum {
 };
 
 /*
- * Opens the file, makes it if it is missing, and writes its first page if it is empty. Returns the
- * descriptor; -EINVAL: it is not a regular file; -EBADMSG: it has a content, and not a capture's
- * of ours; -ETIMEDOUT: somebody keeps it locked; or what the system said.
+ * Opens the file, makes it if it is missing, and writes its first page, for Ethernet, if it is
+ * empty. Returns the descriptor; -EINVAL: it is not a regular file; -EBADMSG: it has a content, and
+ * not a capture's of ours; -ETIMEDOUT: somebody keeps it locked; or what the system said.
  */
 int vb_wrap_capture_file_open(const char *path);
 
 /* Empties the file but for its first page; errors as above, and then nothing is changed. */
-int vb_wrap_capture_file_renew(const char *path);
+int vb_wrap_capture_file_renew(const char *path, enum vb_pcapng_link link);
 
 /*
  * Adds one packet's block; `*number` is the packet's in the file, from 1 on. Calls with one
@@ -49,6 +51,6 @@ int vb_wrap_capture_file_add(int fd, const void *block, size_t size, unsigned pa
                              uint32_t *number);
 
 /* Writes a file's first page: section, interface and filler block. */
-void vb_wrap_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE]);
+void vb_wrap_capture_file_begin(uint8_t page[VB_CAPTURE_PAGE], enum vb_pcapng_link link);
 
 #endif

@@ -12,7 +12,6 @@ enum {
     IDB_RESOLUTION = 9,
     EPB_FLAGS = 2,
     NANOSECONDS = 9,
-    ETHERNET = 1,
     OPTION_HEADER = 4,
 };
 
@@ -66,10 +65,10 @@ size_t vb_wrap_pcapng_section(uint8_t *at, const char *application)
     return close_block(at, VB_PCAPNG_SECTION, put_pair(p, OPTION_END, 0));
 }
 
-size_t vb_wrap_pcapng_interface(uint8_t *at, const char *name)
+size_t vb_wrap_pcapng_interface(uint8_t *at, enum vb_pcapng_link link, const char *name)
 {
     static const uint8_t resolution = NANOSECONDS;
-    uint8_t *p = put_u32(put_pair(at + 8, ETHERNET, 0), 0); /* no limit of length */
+    uint8_t *p = put_u32(put_pair(at + 8, (uint16_t)link, 0), 0); /* no limit of length */
 
     p = put_option(p, IDB_NAME, name, strlen(name));
     p = put_option(p, IDB_RESOLUTION, &resolution, sizeof(resolution));

@@ -24,6 +24,12 @@ enum {
 /* epb_flags, bits 1:0. */
 enum vb_pcapng_direction { VB_PCAPNG_INBOUND = 1, VB_PCAPNG_OUTBOUND = 2 };
 
+/*
+ * Link types of tcpdump.org. Wireshark reads InfiniBand packets, from the LRH to the VCRC, as
+ * records of ERF (Endace's format), whose header has 16 bytes.
+ */
+enum vb_pcapng_link { VB_PCAPNG_ETHERNET = 1, VB_PCAPNG_ERF = 197 };
+
 struct vb_pcapng_packet {
     uint64_t time; /* ns since 1970 */
     uint32_t captured, length;
@@ -32,8 +38,8 @@ struct vb_pcapng_packet {
 };
 
 size_t vb_wrap_pcapng_section(uint8_t *at, const char *application);
-/* Ethernet; times in nanoseconds. */
-size_t vb_wrap_pcapng_interface(uint8_t *at, const char *name);
+/* Times are in nanoseconds. */
+size_t vb_wrap_pcapng_interface(uint8_t *at, enum vb_pcapng_link link, const char *name);
 /* The captured bytes must be at `at` + 28 already. */
 size_t vb_wrap_pcapng_packet(uint8_t *at, const struct vb_pcapng_packet *packet);
 /*

@@ -33,16 +33,21 @@ class Candidates(Protocol):
         ...
 
 
-def hop_table(tables: Tables, allowed: NDArray[np.bool_] | None = None) -> NDArray[np.uint16]:
+def hop_table(
+    tables: Tables,
+    allowed: NDArray[np.bool_] | None = None,
+    leaves: NDArray[np.int32] | None = None,
+) -> NDArray[np.uint16]:
     """Return [S, leaves]: the number of edges from each switch to each leaf, FAR without a path.
 
-    ``allowed`` [E] says which edges may be used. All leaves are searched at once, a bit for each,
+    ``allowed`` [E] says which edges may be used. ``leaves`` are switches in place of those that
+    have hosts. All leaves are searched at once, a bit for each,
     breadth first.
     """
     source, _, target = tables.switch_edges
     if allowed is not None:
         source, target = source[allowed], target[allowed]
-    leaves = tables.leaves
+    leaves = tables.leaves if leaves is None else leaves
     hops = np.full((tables.switch_count, len(leaves)), FAR, np.uint16)
     hops[leaves, np.arange(len(leaves))] = 0
     reached = np.packbits(hops == 0, axis=1)

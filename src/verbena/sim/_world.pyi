@@ -9,7 +9,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from verbena.verbs import CompChannel
 
+from .addresses import Address
 from .callbacks import Callback
+from .doors import Mad, Server
 
 EVENT: np.dtype[np.void]
 """Dtype of an event of a flow: its time in ps, and the flow's number (``congestion_log``)."""
@@ -255,24 +257,80 @@ class World:
         """Write what crosses the link at this port, in both directions, to a pcapng file from now
         on.
 
-        Packets are RoCE v2 frames, and those of TCP flows TCP segments without a handshake. Their
-        time is that of the arrival at the link's end, and payloads are zeros. The first ``size``
-        bytes of each packet are kept, 64 to 4352, which is all. 128 bytes have all headers and make
-        a small file; Wireshark reports packets with a payload as malformed then. Packets that leave
-        by this port are outbound. Programs that read the file during the run find it consistent. An
-        earlier capture is overwritten. Raises TypeError, ValueError, and OSError, also if the path
-        has another kind of file.
+        Packets are RoCE v2 frames, and those of TCP flows TCP segments without a handshake.
+        InfiniBand's are packets from the LRH to the VCRC, in records of ERF. Their time is that of
+        the arrival at the link's end, and payloads are zeros. The first ``size`` bytes of each
+        packet are kept, 64 to 4352, which is all. 128 bytes have all headers and make a small file;
+        Wireshark reports packets with a payload as malformed then. Packets that leave by this port
+        are outbound. Programs that read the file during the run find it consistent. An earlier
+        capture is overwritten. Raises TypeError, ValueError, and OSError, also if the path has
+        another kind of file.
         """
     @property
     def captures_lost(self) -> int:
         """The number of packets that could not be written to captures."""
-    def set_routes(self, switch: int, ports: ArrayLike) -> None:
+    def set_lids(self, nodes: ArrayLike, lids: ArrayLike, lmc: int = 0) -> None:
+        """Give hosts 2**``lmc`` LIDs each, or switches one, from these on, in place of their own.
+
+        ``nodes`` and ``lids`` are numbers, or lists of one length. Without this, host h has LID
+        h + 1, and a switch none. Connections that exist keep the LIDs with which they were made,
+        and a program's adapter those that it was opened with. Forwarding tables do not change.
+        Raises ValueError for LIDs that are not unicast, not aligned, or in use, for nodes that have
+        none, and after ``set_detours``.
+        """
+    def address(self, node: int) -> Address:
+        """Return the Address of a host's port, or of a switch's port 0. Raises ValueError."""
+    def linear_block(self, switch: int, block: int) -> bytes:
+        """Return 64 entries of a switch's table, for the LIDs from 64 * ``block`` on, as bytes.
+
+        They are as in a LinearForwardingTable (IBA 14.2.5.6): a port, or 255 for none. Of several
+        ports it is the first. Raises ValueError.
+        """
+    def set_linear_block(self, switch: int, block: int, ports: bytes | ArrayLike) -> None:
+        """Set 64 entries of a switch's table, as bytes or numbers; see ``linear_block``.
+
+        Port 0 is the switch itself. The entry of LID 0 stays empty. Raises ValueError.
+        """
+    def set_lid_ports(self, switch: int, lids: ArrayLike, ports: ArrayLike) -> None:
+        """Set the port of a switch for each of these LIDs; -1 for none. Raises ValueError."""
+    def multicast_block(self, switch: int, block: int, position: int) -> list[int]:
+        """Return masks of ports for 32 multicast LIDs, from 0xc000 + 32 * ``block`` on.
+
+        Bit k of a mask is port 16 * ``position`` + k, as in a MulticastForwardingTable (IBA
+        14.2.5.9). Group n of ``add_group`` has LID 0xc000 + n. Raises ValueError.
+        """
+    def set_multicast_block(
+        self, switch: int, block: int, position: int, masks: Sequence[int]
+    ) -> None:
+        """Set masks of ports for 32 multicast LIDs; see ``multicast_block``. Raises ValueError."""
+    def serve(self, node: int, function: Server | None) -> None:
+        """Have ``function(world, node, packet)`` called for each management packet of a node.
+
+        These are packets to QP 0 and QP 1 of one of its LIDs, and directed-route SMPs that come to
+        it, as doors.Mad. The function is called at the time of the arrival, before the next event,
+        and what it returns is sent: a Mad, a list of them, or None. Without a function, or with
+        None, such packets are dropped and counted by links(): ``dropped_route``. An exception ends
+        the run, which can be continued. Raises TypeError, and ValueError for a node of Ethernet.
+        """
+    def send_mad(self, node: int, packet: Mad) -> None:
+        """Send a management packet (doors.Mad) of a node now. Raises TypeError, ValueError.
+
+        A host sends by its port. A switch sends by ``packet.port``, or with port 0 by that of its
+        table for the LID. SMPs are on VL15. A packet for which there is no link is counted by
+        ``mads_lost``.
+        """
+    @property
+    def mads_lost(self) -> int:
+        """The number of management packets that their own node could not send."""
+    def set_routes(self, switch: int, ports: ArrayLike, path: int | None = None) -> None:
         """Set the forwarding table of a switch. Row h of ``ports`` has the ports to host h.
 
         ``ports``: int32 of shape (hosts,) or (hosts, ways). -1 ends a row. A host whose row has no
-        port cannot be reached from here, and packets to it are dropped. Routes may change between
-        two runs or in a ``call_at``: packets that wait in a queue keep it, and later ones take the
-        new path. Reservations of flows (``reserve``) keep their path. Raises ValueError.
+        port cannot be reached from here, and packets to it are dropped. ``path``: the entries are
+        those of this LID of each host, counted from its first; None for all of its LIDs. Entries
+        for other LIDs stay. Routes may change between two runs or in a ``call_at``: packets that
+        wait in a queue keep it, and later ones take the new path. Reservations of flows
+        (``reserve``) keep their path. Raises ValueError.
         """
     def set_lanes(self, switch: int, lanes: ArrayLike, by: str = "level") -> None:
         """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).
@@ -331,6 +389,7 @@ class World:
         back_level: ArrayLike | None = None,
         reserve_buffer: ArrayLike = 0,
         control: ArrayLike = "cubic",
+        path: ArrayLike = 0,
     ) -> int:
         """Add flows between hosts, one for each element of the arguments, which are broadcast
         together.
@@ -351,6 +410,8 @@ class World:
         be larger than that, and with ``message`` 0 they are as large as that allows.
         ``level``: the service level, or priority. ``back_level``: that of the opposite direction,
         which carries acknowledgements and the data of READs; default: ``level`` (see build.levels).
+        ``path``: path bits, 0 to 127: which of their LIDs the two hosts use, as far as the LMC of
+        each allows.
 
         Returns the number of the first flow. Raises ValueError, which names the flow.
         """

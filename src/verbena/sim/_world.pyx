@@ -11,7 +11,7 @@ _world_*.pxi are parts of this module.
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetInterrupt
 from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, ENOSPC, EOPNOTSUPP
-from libc.stdint cimport int32_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
@@ -75,6 +75,7 @@ include "_world_switches.pxi"
 include "_world_congestion.pxi"
 include "_world_flows.pxi"
 include "_world_samples.pxi"
+include "_world_addresses.pxi"
 
 
 cdef class World:
@@ -132,7 +133,15 @@ cdef class World:
     cdef uint64_t _called
     cdef int _framing
     cdef object _programs  # ProgramGroups; None: no program has joined a group
-    cdef list _infiniband  # the hosts with this framing
+    cdef set _infiniband  # the hosts with this framing
+    cdef object _lids  # Lids; None: all hosts have their number + 1
+    cdef object _shared  # Blocks; None: there are no routes yet
+    cdef dict _tables  # by switch: its Table
+    cdef tuple _addresses  # of all hosts; None: to be read again
+    cdef bint _has_detours, _serving
+    cdef dict _served  # by node: the function that takes its management packets
+    cdef uint64_t _mads_lost
+    cdef object _raised  # an exception of such a function, for the next run
     cdef list _wire  # by host: the bytes of a link that a packet of an MTU takes at most
     cdef uint64_t _window, _tcp_window, _mss  # bytes; _window is 0 for HPCC, which computes its own
 
@@ -141,7 +150,7 @@ cdef class World:
         given = _settings_of("world_settings", keywords)
         config.seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = self._framing = FRAMINGS[given.framing]
-        self._infiniband, self._wire = [], []
+        self._infiniband, self._wire, self._tables, self._served = set(), [], {}, {}
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -199,15 +208,14 @@ cdef class World:
         cdef int chosen = self._framing if framing is None else \
             _choice(FRAMINGS, "framing", framing)
         self._idle()
-        if chosen == VB_SIM_INFINIBAND and self._world.hosts >= VB_SIM_LID_MOST:
-            raise ValueError(f"host {self._world.hosts} of an InfiniBand subnet would need LID "
-                             f"{self._world.hosts + 1}, and unicast LIDs end at {VB_SIM_LID_MOST}: "
-                             "fewer hosts, or framing=\"ethernet\"")
+        if chosen == VB_SIM_INFINIBAND:
+            _refuse_lid(self)
         _check(vb_sim_add_host(self._sim, &node), "a host")
         _check(vb_sim_set_framing(self._sim, self._world.hosts - 1, chosen), "framing")
         if chosen == VB_SIM_INFINIBAND:
-            self._infiniband.append(self._world.hosts - 1)
+            self._infiniband.add(self._world.hosts - 1)
         self._wire.append(vb_sim_wire_bytes(chosen, VB_BTH + VB_RETH + VB_IMM, self._mtu))
+        _add_default_lid(self, node)
         return node
 
     def add_switch(self, ports, **keywords):
@@ -334,6 +342,10 @@ cdef class World:
         _check(vb_world_halt(self._world, time, looks), "a call")
 
     cdef int _call_due(self) except -1:
+        if self._raised is not None:
+            error, self._raised = self._raised, None
+            raise error
+        _serve_waiting(self)
         while self._calls and self._calls[0][0] <= self._world.now:
             heappop(self._calls)[2](self)
         return 0
@@ -342,13 +354,14 @@ cdef class World:
         """Write what crosses the link at this port, in both directions, to a pcapng file from now
         on.
 
-        Packets are RoCE v2 frames, and those of TCP flows TCP segments without a handshake. Their
-        time is that of the arrival at the link's end, and payloads are zeros. The first ``size``
-        bytes of each packet are kept, 64 to 4352, which is all. 128 bytes have all headers and make
-        a small file; Wireshark reports packets with a payload as malformed then. Packets that leave
-        by this port are outbound. Programs that read the file during the run find it consistent. An
-        earlier capture is overwritten. Raises TypeError, ValueError, and OSError, also if the path
-        has another kind of file.
+        Packets are RoCE v2 frames, and those of TCP flows TCP segments without a handshake.
+        InfiniBand's are packets from the LRH to the VCRC, in records of ERF. Their time is that of
+        the arrival at the link's end, and payloads are zeros. The first ``size`` bytes of each
+        packet are kept, 64 to 4352, which is all. 128 bytes have all headers and make a small file;
+        Wireshark reports packets with a payload as malformed then. Packets that leave by this port
+        are outbound. Programs that read the file during the run find it consistent. An earlier
+        capture is overwritten. Raises TypeError, ValueError, and OSError, also if the path has
+        another kind of file.
         """
         cdef int error
         name = _path(path)
@@ -357,7 +370,7 @@ cdef class World:
         _count("size", size, VB_CAPTURE_BYTES_LEAST, VB_CAPTURE_BYTES_MOST)
         if self._world.node[<uint32_t>node].port[<uint32_t>port] == VB_WORLD_NONE:
             raise ValueError(f"nothing is plugged into port {port} of node {node}")
-        error = vb_sim_capture(self._sim, node, port, name, size)
+        error = vb_sim_capture(self._sim, node, port, name, size, _is_infiniband_link(self, node))
         if error == -EBUSY:
             raise ValueError(f"the link at port {port} of node {node} is captured already")
         if error:
@@ -375,33 +388,89 @@ cdef class World:
             raise ValueError(f"node {node} is not a switch")
         return self._world.node[<uint32_t>node].sw
 
-    def set_routes(self, switch, ports):
+    def set_routes(self, switch, ports, path=None):
         """Set the forwarding table of a switch. Row h of ``ports`` has the ports to host h.
 
         ``ports``: int32 of shape (hosts,) or (hosts, ways). -1 ends a row. A host whose row has no
-        port cannot be reached from here, and packets to it are dropped. Routes may change between
-        two runs or in a ``call_at``: packets that wait in a queue keep it, and later ones take the
-        new path. Reservations of flows (``reserve``) keep their path. Raises ValueError.
+        port cannot be reached from here, and packets to it are dropped. ``path``: the entries are
+        those of this LID of each host, counted from its first; None for all of its LIDs. Entries
+        for other LIDs stay. Routes may change between two runs or in a ``call_at``: packets that
+        wait in a queue keep it, and later ones take the new path. Reservations of flows
+        (``reserve``) keep their path. Raises ValueError.
         """
-        cdef vb_world_switch *sw = self._switch_of(switch)
-        if sw.config.extender:
-            raise ValueError(f"node {switch} is a range extender: it has no routes")
-        table = np.asarray(ports)
-        cdef const int32_t[:, ::1] rows
-        if table.dtype.kind not in "iu":
-            raise ValueError(f"routes of switch {switch} are to be whole numbers, and are "
-                             f"{_shown(ports)}")
-        if table.ndim not in (1, 2) or len(table) != self._world.hosts:
-            raise ValueError(f"routes of switch {switch} are to be {self._world.hosts} rows, "
-                             f"one for each host, and have the shape {table.shape}")
-        if not table.size:
-            return
-        if table.max() >= sw.config.ports:
-            raise ValueError(f"routes of switch {switch}: it has no port {table.max()}")
-        table = np.maximum(table, -1) if table.dtype.kind == "i" else table
-        rows = np.ascontiguousarray(table, dtype=np.int32).reshape(len(table), -1)
-        _check(vb_world_set_routes(self._world, sw, &rows[0, 0], rows.shape[0], rows.shape[1]),
-               "routes")
+        _set_routes(self, switch, self._switch_of(switch), ports, path)
+
+    def set_lids(self, nodes, lids, lmc=0):
+        """Give hosts 2**``lmc`` LIDs each, or switches one, from these on, in place of their own.
+
+        ``nodes`` and ``lids`` are numbers, or lists of one length. Without this, host h has LID
+        h + 1, and a switch none. Connections that exist keep the LIDs with which they were made,
+        and a program's adapter those that it was opened with. Forwarding tables do not change.
+        Raises ValueError for LIDs that are not unicast, not aligned, or in use, for nodes that have
+        none, and after ``set_detours``.
+        """
+        _set_lids(self, nodes, lids, lmc)
+
+    def linear_block(self, switch, block):
+        """Return 64 entries of a switch's table, for the LIDs from 64 * ``block`` on, as bytes.
+
+        They are as in a LinearForwardingTable (IBA 14.2.5.6): a port, or 255 for none. Of several
+        ports it is the first. Raises ValueError.
+        """
+        return _linear_block(self, switch, block)
+
+    def set_linear_block(self, switch, block, ports):
+        """Set 64 entries of a switch's table, as bytes or numbers; see ``linear_block``.
+
+        Port 0 is the switch itself. The entry of LID 0 stays empty. Raises ValueError.
+        """
+        _set_linear_block(self, switch, block, ports)
+
+    def set_lid_ports(self, switch, lids, ports):
+        """Set the port of a switch for each of these LIDs; -1 for none. Raises ValueError."""
+        _set_lid_ports(self, switch, lids, ports)
+
+    def multicast_block(self, switch, block, position):
+        """Return masks of ports for 32 multicast LIDs, from 0xc000 + 32 * ``block`` on.
+
+        Bit k of a mask is port 16 * ``position`` + k, as in a MulticastForwardingTable (IBA
+        14.2.5.9). Group n of ``add_group`` has LID 0xc000 + n. Raises ValueError.
+        """
+        return _multicast_block(self, switch, block, position)
+
+    def set_multicast_block(self, switch, block, position, masks):
+        """Set masks of ports for 32 multicast LIDs; see ``multicast_block``. Raises ValueError."""
+        _set_multicast_block(self, switch, block, position, masks)
+
+    def serve(self, node, function):
+        """Have ``function(world, node, packet)`` called for each management packet of a node.
+
+        These are packets to QP 0 and QP 1 of one of its LIDs, and directed-route SMPs that come to
+        it, as doors.Mad. The function is called at the time of the arrival, before the next event,
+        and what it returns is sent: a Mad, a list of them, or None. Without a function, or with
+        None, such packets are dropped and counted by links(): ``dropped_route``. An exception ends
+        the run, which can be continued. Raises TypeError, and ValueError for a node of Ethernet.
+        """
+        _serve(self, node, function)
+
+    def send_mad(self, node, packet):
+        """Send a management packet (doors.Mad) of a node now. Raises TypeError, ValueError.
+
+        A host sends by its port. A switch sends by ``packet.port``, or with port 0 by that of its
+        table for the LID. SMPs are on VL15. A packet for which there is no link is counted by
+        ``mads_lost``.
+        """
+        self._idle()
+        _send_mad(self, node, packet, False)
+
+    @property
+    def mads_lost(self):
+        """The number of management packets that their own node could not send."""
+        return self._mads_lost
+
+    def address(self, node):
+        """Return the Address of a host's port, or of a switch's port 0. Raises ValueError."""
+        return _address_of(self, node)
 
     def set_lanes(self, switch, lanes, by="level"):
         """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).
@@ -440,7 +509,7 @@ cdef class World:
         """
         self._idle()
         _set_detours(self._world, group, adaptive, per, threshold, gap)
-        self._detours_packets = per == "packet"
+        self._detours_packets, self._has_detours = per == "packet", True
 
     def add_group(self, members, ports):
         """Add a multicast group and return its number, which is the target of flows with
@@ -494,7 +563,7 @@ cdef class World:
     def add_flows(self, source, target, size, start=0, *, message=0, level=0, depth=1,
                   read=False, operation=None, transport="rc", after=None, multicast=False,
                   management=False, reserve=0, back_level=None, reserve_buffer=0,
-                  control="cubic"):
+                  control="cubic", path=0):
         """Add flows between hosts, one for each element of the arguments, which are broadcast
         together.
 
@@ -514,6 +583,8 @@ cdef class World:
         be larger than that, and with ``message`` 0 they are as large as that allows.
         ``level``: the service level, or priority. ``back_level``: that of the opposite direction,
         which carries acknowledgements and the data of READs; default: ``level`` (see build.levels).
+        ``path``: path bits, 0 to 127: which of their LIDs the two hosts use, as far as the LMC of
+        each allows.
 
         Returns the number of the first flow. Raises ValueError, which names the flow.
         """
@@ -532,17 +603,17 @@ cdef class World:
             opcode = _codes("operation", operation, OPERATIONS)
         given = (source, target, size, start, message, level, depth, opcode, kind, multicast,
                  management, reserve, level if back_level is None else back_level,
-                 reserve_buffer, _codes("control", control, CONTROLS))
+                 reserve_buffer, path, _codes("control", control, CONTROLS))
         names = ("source", "target", "size", "start", "message", "level", "depth", "operation",
                  "transport", "multicast", "management", "reserve", "back_level",
-                 "reserve_buffer", "control")
+                 "reserve_buffer", "path", "control")
         signed = _columns(names, given)
         for name, part in zip(names, signed, strict=True):
             if part.size and part.min() < 0:
                 raise ValueError(f"flow {part.argmin()}: {name} is {part.min()}")
         columns = [np.ascontiguousarray(part, dtype=np.uint64) for part in signed]
         controls = columns.pop()
-        self._check_flows(*columns, pairs)
+        _check_flows(self, *columns, pairs)
         columns[7] = np.where(columns[8] == VB_SIM_FLOW_TCP, controls, columns[7])
         large = _fill_messages(self, columns) if columns[13].any() else len(columns[0])
         count = len(columns[0])
@@ -568,46 +639,6 @@ cdef class World:
         if pairs.size and pairs.min() < 0:
             raise ValueError(f"after: there is no flow {pairs.min()}")
         return np.ascontiguousarray(pairs.reshape(-1, 2), dtype=np.uint64)
-
-    def _check_flows(self, source, target, size, start, message, level, depth, opcode, kind,
-                     multicast, management, reserve, back_level, buffer, after):
-        hosts, group, tcp = self._world.hosts, multicast != 0, kind == VB_SIM_FLOW_TCP
-        now = self._world.now
-        if after.size and after.max() >= len(source):
-            raise ValueError(f"after: there is no flow {after.max()}")
-        waits = np.zeros(len(source), bool)
-        waits[after[:, 1]] = True
-        rules = (
-            (source >= hosts, "there is no such source host"),
-            (~group & (target >= hosts), "there is no such target host"),
-            (group & (target >= self._groups), "there is no such group"),
-            (~group & (source == target), "a host sends to itself"),
-            (size == 0, "it has no bytes"),
-            ((start < now) & ~waits, f"it starts in the past: it is {now} ps"),
-            (start > 2**62, "it starts too late"),
-            (message > 1 << 30, "a message is longer than 1 GiB"),
-            ((level > 15) | (back_level > 15), "its level is above 15"),
-            ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
-            ((kind == IBV_QPT_UD) & (opcode != IBV_WR_SEND), "UD only sends"),
-            (tcp & (opcode != IBV_WR_RDMA_WRITE), "TCP has no operation"),
-            (tcp & (message != 0), "TCP has no message: it is a stream"),
-            (tcp & (reserve != 0), "TCP cannot reserve"),
-            (tcp & np.isin(source, self._infiniband), "TCP is not for InfiniBand's framing"),
-            (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
-            ((buffer != 0) & (kind != IBV_QPT_RC), "reserve_buffer is for RC: only RC knows what "
-             "is in flight"),
-            (buffer > 2**62, "it reserves more than any switch has"),
-            (group & (reserve != 0), "a group has no one way to reserve"),
-            ((reserve + buffer != 0) & (opcode == IBV_WR_RDMA_READ),
-             "the data of a READ come the other way: that cannot be reserved"),
-            (reserve > 10**15, "it reserves more than any link has"),
-            ((management != 0) & (kind != IBV_QPT_UD), "management is UD"),
-            ((kind == IBV_QPT_UC) & (opcode == IBV_WR_RDMA_READ), "UC does not read"),
-            ((kind == IBV_QPT_UD) & (message > self._mtu), "a datagram is longer than the MTU"),
-        )
-        for wrong, why in rules:
-            if wrong.any():
-                raise ValueError(f"flow {int(wrong.argmax())}: {why}")
 
     def sample(self, interval, queues=None, *, start=None, limit=None):
         """Sample queues every ``interval`` ps from ``start`` (default: now) on, and return the
@@ -676,6 +707,8 @@ cdef class World:
         """
         cdef uint64_t limit = VB_WORLD_NEVER
         cdef int why = VB_WORLD_END_EVENTS
+        if self._serving:
+            raise RuntimeError("a function that serves a node cannot run the world")
         if until is not None:
             limit = _time("until", until, self._world.now, 2**63)
         if progress is not None:
@@ -834,3 +867,4 @@ include "_world_programs.pxi"
 include "_world_groups.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"
+include "_world_doors.pxi"

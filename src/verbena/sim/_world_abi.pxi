@@ -130,7 +130,11 @@ cdef extern from "sim/sim.h" nogil:
         uint16_t *port
         uint32_t count
     struct vb_world_table:
+        const uint32_t *block
+        uint32_t targets
         uint32_t sets
+        const uint32_t *set
+        const uint16_t *member
     struct vb_world_switch:
         vb_world_switch_config config
         uint32_t *port
@@ -153,6 +157,7 @@ cdef extern from "sim/sim.h" nogil:
         uint32_t first
     struct vb_world_lanes:
         uint32_t count
+        uint32_t data
         uint32_t inputs
         uint32_t waiting
         vb_world_input_queue *input_queue
@@ -173,7 +178,12 @@ cdef extern from "sim/sim.h" nogil:
         vb_world_switch *sw
         uint32_t *port
         uint32_t ports
+        uint32_t address
+        uint32_t lmc
+        uint32_t is_served
     struct vb_world:
+        const uint32_t *lid_host
+        int error
         uint64_t now
         vb_world_port *port
         vb_world_node *node
@@ -205,7 +215,7 @@ cdef extern from "sim/sim.h" nogil:
     int vb_world_set_link(vb_world *world, uint32_t node, uint32_t port, bint up, uint64_t at)
     int vb_world_halt(vb_world *world, uint64_t at, bint looks)
     int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
-    int vb_world_reaches(const vb_world *world, uint32_t node, uint32_t host)
+    int vb_world_reaches(const vb_world *world, uint32_t node, uint32_t address)
     vb_world_port_counters vb_world_traffic(const vb_world *world, const vb_world_port *port)
     struct vb_world_packet:
         uint32_t next
@@ -309,6 +319,7 @@ cdef extern from "sim/sim.h" nogil:
         uint8_t type
         bint to_group
         bint management
+        uint8_t path
     struct vb_sim_dependency:
         uint32_t first
         uint32_t then
@@ -346,10 +357,6 @@ cdef extern from "event/sample.h" nogil:
                              uint64_t interval, uint64_t start, uint64_t limit, uint32_t *number)
     void vb_world_sampler_stop(vb_world_sampler *sampler)
 
-cdef extern from "event/switch.h" nogil:
-    int vb_world_set_routes(vb_world *world, vb_world_switch *sw, const int32_t *ports,
-                            uint32_t targets, uint32_t width)
-
 cdef extern from "event/watchdog.h" nogil:
     int vb_world_add_storm(vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
                            uint64_t end)
@@ -359,7 +366,7 @@ cdef extern from "hca/counters.h" nogil:
 
 cdef extern from "sim/capture.h" nogil:
     int vb_sim_capture(vb_sim *sim, uint32_t node, uint32_t port, const char *path,
-                       uint32_t bytes)
+                       uint32_t bytes, c_bool infiniband)
     uint64_t vb_sim_captures_lost(const vb_sim *sim)
 
 cdef extern from "wrap/capture.h" nogil:

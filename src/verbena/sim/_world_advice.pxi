@@ -138,26 +138,29 @@ cdef tuple _trip(World world, list nodes, tuple kind, uint64_t size):
     """Return the round trip of a packet in ps without queues, and the least rate on the way to the
     target.
 
-    ``kind``: (source, target, level, back_level) of the flows. Returns None if there is no single
-    path.
+    ``kind``: (source, target, level, back_level, path) of the flows. Returns None if there is no
+    single path.
     """
     cdef vb_world_packet like
     memset(&like, 0, sizeof(like))
-    like.source, like.target, like.level_marks = kind[0], kind[1], kind[2] << 4
+    source, target = [_flow_address(world, nodes, host, kind[4]) for host in kind[:2]]
+    like.source, like.target, like.level_marks = source, target, kind[2] << 4
     there = _way(world, nodes[kind[0]], &like, size)
-    like.source, like.target, like.level_marks = kind[1], kind[0], kind[3] << 4
+    like.source, like.target, like.level_marks = target, source, kind[3] << 4
     back = _way(world, nodes[kind[1]], &like, size)
     return None if there is None or back is None else (there[0] + back[0] + there[1], there[2])
 
 
 cdef set _kinds_above(World world, int kind, uint64_t window):
-    """Return (source, target, level, back_level) of flows of a transport that exceed a window."""
+    """Return (source, target, level, back_level, path) of flows of a transport that exceed a
+    window."""
     cdef uint64_t count, i
     cdef const vb_sim_flow *flow = vb_sim_flows(world._sim, &count)
     found = set()
     for i in range(count):
         if flow[i].type == kind and flow[i].bytes > window:
-            found.add((flow[i].source, flow[i].target, flow[i].level, flow[i].back_level))
+            found.add((flow[i].source, flow[i].target, flow[i].level, flow[i].back_level,
+                       flow[i].path))
     return found
 
 

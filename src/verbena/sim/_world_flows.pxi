@@ -45,12 +45,12 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
     """Return a C structure for each row of the columns; the caller frees them."""
     cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
     cdef const uint64_t[:] source, target, size, start, message, level, depth, opcode, kind
-    cdef const uint64_t[:] multicast, management, reserve, back_level, buffer
+    cdef const uint64_t[:] multicast, management, reserve, back_level, buffer, path
     cdef uint64_t i
     if flows is NULL:
         raise MemoryError
     source, target, size, start, message, level, depth, opcode, kind = columns[:9]
-    multicast, management, reserve, back_level, buffer = columns[9:]
+    multicast, management, reserve, back_level, buffer, path = columns[9:]
     for i in range(count):
         flows[i].source = <uint32_t>source[i]
         flows[i].target = <uint32_t>target[i]
@@ -63,6 +63,7 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
         flows[i].type = <uint8_t>kind[i]
         flows[i].to_group, flows[i].management = multicast[i] != 0, management[i] != 0
         flows[i].reserve, flows[i].buffer = reserve[i], buffer[i]
+        flows[i].path = <uint8_t>path[i]
     return flows
 
 
@@ -183,7 +184,7 @@ cdef int _check_routes(World world, const vb_sim_flow *flows, list columns,
             _set_reservable(world._world)
         first, why, most = _promise_error(world, flows, len(columns[0]))
         if first < bad or (why and first == bad and
-                           _is_there(world, flows[bad].source, flows[bad].target)):
+                           _is_there(world, flows[bad].source, flows[bad].target, flows[bad].path)):
             bad, error = first, why
     if large < bad:
         bad, error = large, -EMSGSIZE
@@ -212,11 +213,12 @@ cdef int _set_reservable(vb_world *world) except -1:
     return 0
 
 
-cdef bint _is_there(World world, uint32_t source, uint32_t target):
+cdef bint _is_there(World world, uint32_t source, uint32_t target, uint8_t path):
     """Return whether the routes lead from a host to another, of the same link layer."""
     there = (source in world._infiniband) == (target in world._infiniband)
-    node = _host_nodes(world._world)[source]
-    return there and not vb_world_reaches(world._world, node, target)
+    nodes = _host_nodes(world._world)
+    address = _flow_address(world, nodes, target, path)
+    return there and not vb_world_reaches(world._world, nodes[source], address)
 
 
 cdef tuple _promise_error(World world, const vb_sim_flow *flows, uint64_t count):
@@ -238,7 +240,8 @@ cdef tuple _promise_error(World world, const vb_sim_flow *flows, uint64_t count)
     for i in range(count):
         if not flows[i].reserve and not flows[i].buffer:
             continue
-        like.source, like.target = flows[i].source, flows[i].target
+        like.source = _flow_address(world, nodes, flows[i].source, flows[i].path)
+        like.target = _flow_address(world, nodes, flows[i].target, flows[i].path)
         like.level_marks = flows[i].level << 4
         node = nodes[flows[i].source]
         some.buffer = flows[i].buffer != 0
@@ -289,3 +292,46 @@ def _refuse_flow(int error, uint64_t bad, list columns, uint64_t most):
                              f"{columns[1][bad]}")
         raise ValueError(f"flow {bad}: {how} from host {columns[0][bad]} to host "
                          f"{columns[1][bad]}, or back")
+
+
+def _check_flows(World world, source, target, size, start, message, level, depth, opcode, kind,
+                 multicast, management, reserve, back_level, buffer, path, after):
+    """Raise the ValueError for the first flow that no world allows."""
+    hosts, group, tcp = world._world.hosts, multicast != 0, kind == VB_SIM_FLOW_TCP
+    now = world._world.now
+    if after.size and after.max() >= len(source):
+        raise ValueError(f"after: there is no flow {after.max()}")
+    waits = np.zeros(len(source), bool)
+    waits[after[:, 1]] = True
+    rules = (
+        (source >= hosts, "there is no such source host"),
+        (~group & (target >= hosts), "there is no such target host"),
+        (group & (target >= world._groups), "there is no such group"),
+        (~group & (source == target), "a host sends to itself"),
+        (size == 0, "it has no bytes"),
+        ((start < now) & ~waits, f"it starts in the past: it is {now} ps"),
+        (start > 2**62, "it starts too late"),
+        (message > 1 << 30, "a message is longer than 1 GiB"),
+        ((level > 15) | (back_level > 15), "its level is above 15"),
+        ((depth > 64) | (depth < 1), "its depth is not from 1 to 64"),
+        ((kind == IBV_QPT_UD) & (opcode != IBV_WR_SEND), "UD only sends"),
+        (tcp & (opcode != IBV_WR_RDMA_WRITE), "TCP has no operation"),
+        (tcp & (message != 0), "TCP has no message: it is a stream"),
+        (tcp & (reserve != 0), "TCP cannot reserve"),
+        (tcp & np.isin(source, list(world._infiniband)), "TCP is not for InfiniBand's framing"),
+        (group & (kind != IBV_QPT_UD), "only UD goes to groups"),
+        ((buffer != 0) & (kind != IBV_QPT_RC), "reserve_buffer is for RC: only RC knows what "
+         "is in flight"),
+        (path > 127, "its path is above 127"),
+        (buffer > 2**62, "it reserves more than any switch has"),
+        (group & (reserve != 0), "a group has no one way to reserve"),
+        ((reserve + buffer != 0) & (opcode == IBV_WR_RDMA_READ),
+         "the data of a READ come the other way: that cannot be reserved"),
+        (reserve > 10**15, "it reserves more than any link has"),
+        ((management != 0) & (kind != IBV_QPT_UD), "management is UD"),
+        ((kind == IBV_QPT_UC) & (opcode == IBV_WR_RDMA_READ), "UC does not read"),
+        ((kind == IBV_QPT_UD) & (message > world._mtu), "a datagram is longer than the MTU"),
+    )
+    for wrong, why in rules:
+        if wrong.any():
+            raise ValueError(f"flow {int(wrong.argmax())}: {why}")

@@ -119,6 +119,7 @@ cdef class Attachments:
         self._doubtful = []
         vb_sim_set_patience(world._sim, ALONE)
         vb_sim_on_groups(world._sim, _change_group, <void *>world)
+        vb_sim_on_door(world._sim, _waiting_at_door, <void *>world)
 
     def at(self, *hosts, pkeys=()):
         """Return an Attachment whose ports are the hosts with these numbers, at most two.
@@ -140,8 +141,7 @@ cdef class Attachments:
         if error == -EBUSY:
             raise ValueError(f"of hosts {hosts} one is a port of another adapter")
         if error == -EINVAL:
-            raise ValueError(f"hosts {hosts} are no ports: one stands there twice, or is beyond "
-                             f"the {VB_SIM_LID_MOST} unicast LIDs of InfiniBand")
+            raise ValueError(f"hosts {hosts} are no ports: one stands there twice")
         _check(error, "an attachment")
         for i in range(len(hosts)):  # those of an earlier run of this world do not count
             table = pkeys[i] if i < len(pkeys) else [DEFAULT_PKEY]

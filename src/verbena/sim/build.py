@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from verbena.sim._world import World
+from verbena.sim.addresses import LID_MOST
 from verbena.sim.arguments import (
     framing_list,
     require,
@@ -34,7 +35,7 @@ __all__ = ["add_group", "build", "host_ports", "levels"]
 
 def build(
     world: World,
-    routes: Routes,
+    routes: Routes | Sequence[Routes],
     switch: Mapping[str, Any] | None = None,
     bit_error_rate: ArrayLike = 0.0,
     extender: ArrayLike = 0,
@@ -48,6 +49,12 @@ def build(
     cables is therefore several hosts of the world, which send and receive independently of each
     other; ``tables.end_port`` says which port of the fabric's host each of them is. The switches
     follow, with the ports' numbers that they have in the fabric.
+
+    InfiniBand's ports have the LIDs of ``routes.tables``, and its switches, too, whose tables have
+    the shortest way to each other switch. ``routes`` may be a list of 2, 4 or more routes of one
+    fabric: then each host's port has as many LIDs, and the routes to each of them are those of the
+    list (``add_flows``: path). These routes have one port for each destination, and the lanes of
+    the first.
 
     ``switch``: the keywords of ``World.add_switch`` for all switches. Where the routes use several
     lanes, the SL to VL tables of the switches are set; otherwise a packet's lane is its service
@@ -63,10 +70,11 @@ def build(
 
     Raises TypeError for an argument of another type (a Fabric needs ``fabrics.route`` first), and
     ValueError for a world that is not empty, a host without a cable, switches with fewer lanes than
-    the routes need, and any value that World refuses.
+    the routes need, more LIDs than a subnet has, and any value that World refuses.
     """
     require("world", world, World, "a World")
-    _require_routes("build", routes)
+    paths = _paths(routes)
+    routes = paths[0]
     tables, settings = routes.tables, switch_keywords("switch", switch)
     ports = tables.out_link.shape[1]
     lanes = _lane_count(settings, ports)
@@ -95,8 +103,15 @@ def build(
         a, a_port, b, b_port, rate, _, _, delay = cable
         settings = {"rate": rate, "delay": delay, "bit_error_rate": wrong, "extender": box}
         world.connect(*place(a, a_port), *place(b, b_port), **settings)
+    if any(world.address(node).lid for node in range(tables.end_count)):
+        _set_lids(world, tables, len(paths))
+    elif len(paths) > 1:
+        raise ValueError("several routes are for LIDs, which only InfiniBand has")
     for number in range(tables.switch_count):
-        world.set_routes(tables.end_count + number, ways(routes, number))
+        node = tables.end_count + number
+        world.set_routes(node, ways(routes, number))
+        for path, other in enumerate(paths[1:], 1):
+            world.set_routes(node, ways(other, number), path)
     if routes.detours is not None:
         _detour(world, routes, routes.detours)
 
@@ -157,6 +172,60 @@ def _own(
         )
         for number, keywords in (given or {}).items()
     }
+
+
+def _paths(given: Routes | Sequence[Routes]) -> list[Routes]:
+    """Return the routes of each path. Raises TypeError, ValueError."""
+    paths: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    for one in paths:
+        _require_routes("build", one)
+    first = paths[0] if paths else None
+    if first is None or len(paths) not in (1 << lmc for lmc in range(8)):
+        raise ValueError(f"there are {len(paths)} routes, and a port has 1, 2, 4, ... 128 LIDs")
+    for one in paths[1:]:
+        if not np.array_equal(one.tables.links, first.tables.links):
+            raise ValueError("the routes are those of different fabrics")
+        if one.lanes.lanes > first.lanes.lanes or one.groups is not None:
+            raise ValueError("each further path has one port, and the lanes of the first")
+    return paths
+
+
+def _set_lids(world: World, tables: Tables, paths: int) -> None:
+    """Give the ports of InfiniBand their LIDs, and the switches, and routes to the switches."""
+    ends, switches = tables.end_count, tables.switch_count
+    chosen = [node for node in range(ends) if world.address(node).lid]
+    lids, switch_lids = tables.lid.astype(np.int64), tables.switch_lid.astype(np.int64)
+    if paths > 1 and np.array_equal(lids, np.arange(1, ends + 1)):  # the default, but aligned
+        lids, switch_lids = paths * lids, paths * (ends + 1) + np.arange(switches)
+    need = len(chosen) * paths + switches
+    if (
+        need > LID_MOST
+        or max(lids[chosen].max() + paths - 1, switch_lids.max(initial=0)) > LID_MOST
+    ):
+        raise ValueError(
+            f"an InfiniBand subnet has {LID_MOST} unicast LIDs, and {len(chosen)} ports of hosts "
+            f"with {paths} each and {switches} switches need {need}"
+        )
+    if paths > 1 or (lids[chosen] != np.array(chosen) + 1).any():
+        world.set_lids(chosen, lids[chosen], paths.bit_length() - 1)
+    has = np.flatnonzero(switch_lids)
+    world.set_lids(ends + has, switch_lids[has])
+    for switch, ports in enumerate(_switch_ports(tables)):
+        world.set_lid_ports(ends + switch, switch_lids[has], ports[has])
+
+
+def _switch_ports(tables: Tables) -> NDArray[np.int16]:
+    """Return [S, S]: the first port of each switch on a shortest path to another; 0 to itself."""
+    from verbena.fabrics.hops import FAR, hop_table
+
+    every = np.arange(tables.switch_count, dtype=np.int32)
+    hops = hop_table(tables, leaves=every).astype(np.int32)
+    ports = np.full(hops.shape, -1, np.int16)
+    for source, port, target in zip(*(part[::-1] for part in tables.switch_edges), strict=True):
+        nearer = (hops[source] == hops[target] + 1) & (hops[source] != FAR)
+        ports[source, nearer] = port
+    np.fill_diagonal(ports, 0)
+    return ports
 
 
 def _places(tables: Tables) -> Callable[[int, int], tuple[int, int]]:

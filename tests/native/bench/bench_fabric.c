@@ -13,6 +13,7 @@
 
 #include "check.h"
 #include "event/switch.h"
+#include "routes.h"
 #include "sim/sim.h"
 
 struct tree {
