@@ -11,7 +11,8 @@
 static bool is_in_reach(const struct vb_sim *sim, const struct vb_sim_program_group *group,
                         const struct vb_sim_host *host)
 {
-    return group->first == host->number || !vb_world_reaches(sim->world, host->node, group->first);
+    return group->first == host->nic.number ||
+           !vb_world_reaches(sim->world, host->nic.node, group->first);
 }
 
 uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
