@@ -54,7 +54,6 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         named("attachment capture sim state tcp tcp_frame"): (
             "a state that only the simulated host's files see"
         ),
-        named("hca hca_state"): "a state that only the adapter's files see",
     },
     "preload/paths": {
         named("contents tree"): "a file's contents list its folder's files",

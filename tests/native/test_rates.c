@@ -3,6 +3,7 @@
 #include <stdbool.h>
 
 #include "check.h"
+#include "dcqcn_sets.h"
 #include "sim/congestion.h"
 #include "sim/sim.h"
 #include "wire/opcode.h"
@@ -21,7 +22,7 @@ static bool near(double got, double wanted)
 
 static void without_a_notification_the_rate_is_the_lines(void)
 {
-    struct vb_dcqcn_config config = vb_sim_dcqcn_paper();
+    struct vb_dcqcn_config config = dcqcn_paper();
     struct vb_dcqcn state = {0};
 
     vb_sim_dcqcn_sent(&state, &config, LINE, 1 << 30, 1000 * US);
@@ -31,7 +32,7 @@ static void without_a_notification_the_rate_is_the_lines(void)
 /* Alpha begins at 1: a half at the first, and so at each that follows before alpha has fallen. */
 static void a_notification_cuts_by_half_of_alpha(void)
 {
-    struct vb_dcqcn_config config = vb_sim_dcqcn_paper();
+    struct vb_dcqcn_config config = dcqcn_paper();
     struct vb_dcqcn state = {0};
 
     vb_sim_dcqcn_notice(&state, &config, LINE, 100 * US);
@@ -45,7 +46,7 @@ static void a_notification_cuts_by_half_of_alpha(void)
 
 static void alpha_falls_with_each_interval(void)
 {
-    struct vb_dcqcn_config config = vb_sim_dcqcn_paper();
+    struct vb_dcqcn_config config = dcqcn_paper();
     struct vb_dcqcn state = {0};
     double alpha = 1;
 
@@ -61,7 +62,7 @@ static void alpha_falls_with_each_interval(void)
 /* Five steps halve the way to the target, whoever asks for the rate when; then that rises. */
 static void time_recovers_and_then_adds(void)
 {
-    struct vb_dcqcn_config config = vb_sim_dcqcn_paper();
+    struct vb_dcqcn_config config = dcqcn_paper();
     struct vb_dcqcn state = {0}, asked = {0};
     double rate = LINE / 4, target = LINE / 2;
 
@@ -83,7 +84,7 @@ static void time_recovers_and_then_adds(void)
 
 static void bytes_count_as_time_does_and_both_together_for_more(void)
 {
-    struct vb_dcqcn_config config = vb_sim_dcqcn_paper();
+    struct vb_dcqcn_config config = dcqcn_paper();
     struct vb_dcqcn state = {0};
     double rate = LINE / 4, target = LINE / 2;
 
@@ -104,7 +105,7 @@ static void bytes_count_as_time_does_and_both_together_for_more(void)
 
 static void cuts_keep_their_distance_and_a_least_rate(void)
 {
-    struct vb_dcqcn_config config = vb_sim_dcqcn_adapter();
+    struct vb_dcqcn_config config = dcqcn_adapter();
     struct vb_dcqcn state = {0};
 
     vb_sim_dcqcn_notice(&state, &config, LINE, 10 * US);
@@ -118,7 +119,7 @@ static void cuts_keep_their_distance_and_a_least_rate(void)
 
 static void in_the_end_the_line_is_free_again(void)
 {
-    struct vb_dcqcn_config config = vb_sim_dcqcn_paper();
+    struct vb_dcqcn_config config = dcqcn_paper();
     struct vb_dcqcn state = {0};
 
     vb_sim_dcqcn_notice(&state, &config, LINE, US);
@@ -347,13 +348,13 @@ static void a_notification_is_a_cnp(void)
     struct vb_bth bth;
 
     memset(bytes, 0xff, sizeof(bytes));
-    vb_sim_congestion_write_notice(bytes, 0x8001, 0x123456);
+    vb_sim_congestion_write_cnp(bytes, 0x8001, 0x123456, VB_CONGESTION_NOTICE);
     bth = vb_wire_bth_read(bytes);
     CHECK(bth.opcode == 0x81 && bth.becn && !bth.fecn && bth.pkey == 0x8001);
     CHECK(bth.dest_qp == 0x123456 && bth.psn == 0);
     for (uint32_t i = VB_BTH; i < VB_CNP; ++i)
         CHECK_EQ(bytes[i], 0);
-    vb_sim_congestion_write_telemetry(bytes, 0x8001, 0x123456, 0xabcdef);
+    vb_sim_congestion_write_cnp(bytes, 0x8001, 0x123456, 0xabcdef);
     bth = vb_wire_bth_read(bytes);
     CHECK(bth.opcode == 0x81 && !bth.becn && bth.psn == 0xabcdef);
 }
@@ -362,7 +363,7 @@ static void a_notification_is_a_cnp(void)
 
 static void the_settings_are_those_documented(void)
 {
-    const struct vb_dcqcn_config paper = vb_sim_dcqcn_paper(), adapter = vb_sim_dcqcn_adapter();
+    const struct vb_dcqcn_config paper = dcqcn_paper(), adapter = dcqcn_adapter();
     const struct vb_sim_config all = vb_sim_defaults();
 
     CHECK(paper.gain == 1.0 / 256 && paper.alpha_interval == 55 * US);
@@ -378,9 +379,9 @@ static void the_settings_are_those_documented(void)
     CHECK(all.framing == VB_SIM_ETHERNET && all.mtu == 4096 && all.timeout == 14);
     CHECK(all.retry_cnt == 7 && all.rd_atomic == 16 && all.hop_limit == 0);
     CHECK(all.engine.ack_bytes == 1 && all.engine.burst == 1);
-    CHECK(all.congestion.kind == 0 && all.congestion.notice_interval == 50 * US);
+    CHECK(all.nic.congestion.kind == 0 && all.nic.congestion.notice_interval == 50 * US);
     CHECK(all.tcp.mss == 1460 && all.tcp_jitter == VB_SIM_JITTER_AUTO);
-    CHECK_EQ(all.doorbell + all.bus_rate + all.receive_latency, 0);
+    CHECK_EQ(all.nic.doorbell + all.nic.bus_rate + all.nic.receive_latency, 0);
 }
 
 int main(void)

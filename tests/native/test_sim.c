@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "check.h"
+#include "dcqcn_sets.h"
 #include "event/sample.h"
 #include "event/switch.h"
 #include "hca/counters.h"
@@ -84,8 +85,8 @@ static void queue_pairs_are_gone_with_their_flows(void)
     finish();
     for (uint32_t i = 0; i < 20000; ++i)
         CHECK_EQ(flow_at(i)->state, VB_FLOW_DONE);
-    CHECK_EQ(sim->free_slots, sim->slots);
-    CHECK(sim->slots < 64);
+    CHECK_EQ(sim->table.free_slots, sim->table.slots);
+    CHECK(sim->table.slots < 64);
     for (uint32_t i = 0; i < 4; ++i) {
         CHECK_EQ(vb_sim_host_counters(sim, i)->drop_no_qp, 0);
         CHECK(sim->host[i]->adapter.qp_pool.limit < 64);
@@ -104,7 +105,7 @@ static void five_thousand_connections_at_once(void)
         add(flow(0, 1, 10000));
     finish();
     CHECK_EQ(vb_sim_host_counters(sim, 1)->payload_received, 50000000);
-    CHECK_EQ(sim->slots, 10000);
+    CHECK_EQ(sim->table.slots, 10000);
     vb_sim_destroy(sim);
 }
 
@@ -131,7 +132,7 @@ static void a_flow_whose_peer_is_cut_off_fails_with_its_reason(void)
     }
     CHECK_EQ(flow_at(30)->state, VB_FLOW_DONE);
     CHECK_EQ(vb_sim_host_counters(sim, 0)->retries_exhausted, 30);
-    CHECK_EQ(sim->free_slots, sim->slots);
+    CHECK_EQ(sim->table.free_slots, sim->table.slots);
     vb_sim_destroy(sim);
 }
 
@@ -177,8 +178,8 @@ static void a_world_may_end_while_all_is_under_way(void)
     struct vb_sim_config config = vb_sim_defaults();
     struct vb_world_switch_config switch_config = {.buffer = 32 << 10, .mark = {1000, 20000, 1}};
 
-    config.congestion.kind = VB_CONGESTION_DCQCN;
-    config.congestion.dcqcn = vb_sim_dcqcn_paper();
+    config.nic.congestion.kind = VB_CONGESTION_DCQCN;
+    config.nic.congestion.dcqcn = dcqcn_paper();
     open_star(config, switch_config, 8);
     for (uint32_t i = 1; i < 8; ++i)
         add(flow(i, 0, 1 << 24));
@@ -212,8 +213,8 @@ static void run_all_kinds(uint64_t at)
     uint32_t group, sampler;
     uint64_t bad;
 
-    config.doorbell = config.receive_latency = 100000;
-    config.bus_rate = 200000000000;
+    config.nic.doorbell = config.nic.receive_latency = 100000;
+    config.nic.bus_rate = 200000000000;
     switch_config.lane[0].flow = (struct vb_world_lane_config){VB_WORLD_CREDITS, 32 << 10};
     switch_config.tables.low[0] = (struct vb_world_arbiter_entry){0, 64};
     switch_config.tables.low_count = 1;
@@ -252,7 +253,7 @@ static void run_all_kinds(uint64_t at)
 static void all_kinds_end_and_leave_nothing(void)
 {
     run_all_kinds(0);
-    CHECK_EQ(sim->free_slots + 3, sim->slots); /* the group's members stay */
+    CHECK_EQ(sim->table.free_slots + 3, sim->table.slots); /* the group's members stay */
     vb_sim_destroy(sim);
     for (uint64_t at = 3000000; at < 30000000; at += 3000000) {
         run_all_kinds(at);
@@ -331,7 +332,7 @@ static void a_thousand_hosts_fit(void)
 static void hosts_and_packets_are_small(void)
 {
     CHECK(vb_sim_host_bytes() <= 4096);
-    CHECK(vb_sim_qp_bytes() <= 1088 + sizeof(struct vb_sim_reaction));
+    CHECK(vb_sim_qp_bytes() <= 1024 + sizeof(struct vb_nic_reaction));
     CHECK_EQ(sizeof(struct vb_world_packet), 64);
 }
 

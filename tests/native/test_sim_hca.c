@@ -3,7 +3,7 @@
  */
 #include "check.h"
 #include "memory/process_heap.h"
-#include "sim/hca_state.h"
+#include "sim/hca.h"
 #include "star.h"
 
 enum { HOSTS = 24 };

@@ -4,6 +4,7 @@
  * of flows fails once. What failed says so, and nothing is left when the world is gone.
  */
 #include "check.h"
+#include "dcqcn_sets.h"
 #include "event/sample.h"
 #include "event/switch.h"
 #include "routes.h"
@@ -110,8 +111,8 @@ static int in_spite(int allocation)
     struct vb_sim *sim;
     int error;
 
-    config.congestion.kind = VB_CONGESTION_DCQCN;
-    config.congestion.dcqcn = vb_sim_dcqcn_paper();
+    config.nic.congestion.kind = VB_CONGESTION_DCQCN;
+    config.nic.congestion.dcqcn = dcqcn_paper();
     starved_after(allocation);
     error = vb_sim_create(&config, &sim);
     if (error)

@@ -23,10 +23,11 @@ static const uint64_t GUIDS = 0x5642000000000000ull;
 struct vb_sim_attachment_state {
     struct vb_sim_attachment attachment;
     struct vb_sim *sim;
-    uint32_t packet;      /* the one that `begin` has made */
-    uint64_t expire_at;   /* of the pending event; or VB_WORLD_NEVER */
-    uint64_t looked_at;   /* the time at which `polls` and `arms` are valid */
-    uint32_t polls, arms; /* empty polls since a CQ was armed; how often one was armed */
+    struct vb_nic_user user; /* of the hosts' adapters */
+    uint32_t packet;         /* the one that `begin` has made */
+    uint64_t expire_at;      /* of the pending event; or VB_WORLD_NEVER */
+    uint64_t looked_at;      /* the time at which `polls` and `arms` are valid */
+    uint32_t polls, arms;    /* empty polls since a CQ was armed; how often one was armed */
 };
 
 static struct vb_sim_attachment_state *
@@ -43,7 +44,7 @@ static struct vb_sim_host *host_of(const struct vb_sim_attachment *attachment, u
 static uint32_t port_number(const struct vb_sim_attachment *attachment, uint32_t port)
 {
     return attachment_state_of(attachment)
-        ->sim->world->node[host_of(attachment, port)->node]
+        ->sim->world->node[host_of(attachment, port)->nic.node]
         .port[0];
 }
 
@@ -113,22 +114,18 @@ static int attachment_route(const struct vb_sim_attachment *attachment, uint32_t
         peer->address = vb_sim_address(other, 0);
     if (!vb_sim_same_link_layer(own, other))
         return -EPROTONOSUPPORT;
-    error = vb_world_reaches(sim->world, own->node, peer->address);
-    return error ? error : vb_world_reaches(sim->world, other->node, vb_sim_address(own, 0));
+    error = vb_world_reaches(sim->world, own->nic.node, peer->address);
+    return error ? error : vb_world_reaches(sim->world, other->nic.node, vb_sim_address(own, 0));
 }
 
 static bool attachment_may_send(const struct vb_sim_attachment *attachment, uint32_t port)
 {
-    return vb_world_may_send(attachment_state_of(attachment)->sim->world,
-                             host_of(attachment, port)->node);
+    return vb_sim_nic_may_send(&host_of(attachment, port)->nic);
 }
 
 static bool is_blocked(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
 {
-    const struct vb_world_port *at = port_of(attachment, port);
-
-    return at && at->lanes &&
-           at->lanes->lane[vb_world_lanes_of(at->lanes, (uint8_t)(level << 4))].packets;
+    return vb_sim_nic_is_blocked(&host_of(attachment, port)->nic, (uint8_t)(level << 4));
 }
 
 struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t packet)
@@ -177,49 +174,38 @@ static void attachment_give_up(struct vb_sim_attachment *attachment)
                        attachment_state_of(attachment)->packet);
 }
 
-/* Returns the bytes that the packet takes on the wire with its telemetry. */
-static uint32_t add_telemetry(struct vb_sim *sim, uint32_t packet)
-{
-    const struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
-    struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
-    struct vb_world_telemetry *telemetry = vb_world_telemetry_of(sim->world, packet);
-
-    at->bytes += VB_HPCC_BYTES;
-    if (telemetry && wire->telemetry_mode == VB_SIM_TELEMETRY_COLLECT) {
-        telemetry->hops = 0;
-        telemetry->sent_at = sim->world->now;
-    } else if (telemetry && wire->telemetry) {
-        *telemetry = *wire->telemetry;
-    }
-    return at->bytes;
-}
-
-/* Until it leaves, the packet counts as kept by the host. */
-static void dispatch(const struct vb_sim_host *host, uint32_t packet, uint64_t at)
+/* Until it leaves, the packet counts as kept by the host. Returns its bytes on the wire. */
+static uint32_t dispatch(struct vb_sim_host *host, uint32_t packet, struct vb_nic_qp *sender)
 {
     struct vb_world *world = host->sim->world;
+    struct vb_sim_wire_packet *wire = host->sim->wire_packet[packet];
+    uint32_t bytes = vb_world_packet_at(world, packet)->bytes, sent;
 
-    if (VB_LIKELY(at <= world->now)) {
-        vb_world_send(world, host->node, packet);
-        return;
+    if (VB_LIKELY(wire->leave_at <= world->now)) {
+        sent = vb_sim_nic_send(&host->nic, sender, packet);
+        host->sim->wire_packet[packet]->traced = sent != bytes;
+        return sent;
     }
+    wire->traced = false;
     ++world->kept;
-    vb_world_call(world, at, VB_SIM_CALL_DEPART | host->number << VB_SIM_CALL_BITS, packet);
+    vb_world_call(world, wire->leave_at, VB_SIM_CALL_DEPART | host->nic.number << VB_SIM_CALL_BITS,
+                  packet);
+    return bytes;
 }
 
 void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet)
 {
     --host->sim->world->kept;
-    vb_world_send(host->sim->world, host->node, packet);
+    vb_sim_nic_send(&host->nic, NULL, packet);
 }
 
 /* Fills the fields of the packet that switches read, and sends it. */
 static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uint32_t target,
-                        uint8_t marks)
+                        uint8_t marks, struct vb_nic_qp *sender)
 {
     struct vb_sim *sim = attachment_state_of(attachment)->sim;
     uint32_t packet = attachment_state_of(attachment)->packet;
-    const struct vb_sim_host *host = host_of(attachment, port);
+    struct vb_sim_host *host = host_of(attachment, port);
     struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
     const struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
     uint32_t headers = wire->length - wire->payload;
@@ -232,21 +218,18 @@ static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uin
     memcpy(at->header, wire->bytes, seen);
     at->payload = (uint16_t)wire->payload;
     at->bytes = (uint16_t)bytes;
-    at->source = wire->slid ? wire->slid : host->number + 1;
+    at->source = wire->slid ? wire->slid : host->nic.number + 1;
     at->target = target;
     at->flags = VB_WORLD_HAS_BYTES;
     at->hops = (uint8_t)sim->world->hop_limit;
     at->level_marks = (uint8_t)((wire->level & 15) << 4 | marks);
-    if (VB_UNLIKELY(wire->telemetry_mode))
-        bytes = add_telemetry(sim, packet);
-    dispatch(host, packet, wire->leave_at);
-    return bytes;
+    return dispatch(host, packet, sender);
 }
 
 static uint32_t attachment_send(struct vb_sim_attachment *attachment, uint32_t port,
-                                uint32_t address)
+                                uint32_t address, struct vb_nic_qp *sender)
 {
-    return send_to(attachment, port, address, 0);
+    return send_to(attachment, port, address, 0, sender);
 }
 
 static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment, uint32_t port,
@@ -255,7 +238,7 @@ static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment, u
     return send_to(attachment, port,
                    vb_sim_program_group_number(attachment_state_of(attachment)->sim, gid,
                                                attachment->port[port].host),
-                   VB_WORLD_TO_GROUP);
+                   VB_WORLD_TO_GROUP, NULL);
 }
 
 static int attachment_join(struct vb_sim_attachment *attachment, uint32_t port,
@@ -275,22 +258,48 @@ static void attachment_leave(struct vb_sim_attachment *attachment, const uint8_t
             sim->world->error = -ENOMEM;
 }
 
-/* A free port of an HCA with two has no event, which would be repeated without end. */
-static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t port)
+static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t port,
+                                  bool has_more)
 {
-    struct vb_world *world = attachment_state_of(attachment)->sim->world;
-    struct vb_sim_host *host = host_of(attachment, port);
-    const struct vb_world_port *at = port_of(attachment, port);
+    struct vb_nic *nic = &host_of(attachment, port)->nic;
 
-    if (!at)
-        return;
-    if (at->lanes) {
-        vb_world_lanes_want_ready(world, port_number(attachment, port));
-    } else if (!host->ready_planned && (attachment->ports == 1 || at->free_at > world->now)) {
-        host->ready_planned = true;
-        vb_world_add(world, at->free_at > world->now ? at->free_at : world->now, VB_WORLD_READY, 0,
-                     port_number(attachment, port));
-    }
+    if (has_more || nic->user[1]->held)
+        vb_sim_nic_want_ready(nic);
+}
+
+static struct vb_sim_program_qp *attachment_connect(struct vb_sim_attachment *attachment,
+                                                    uint32_t port,
+                                                    const struct vb_nic_calls *nic_calls,
+                                                    struct vb_qp *qp)
+{
+    struct vb_sim_program_qp *made = calloc(1, sizeof(*made));
+    struct vb_nic *nic = &host_of(attachment, port)->nic;
+
+    if (!made)
+        return NULL;
+    nic->user[1]->calls = nic_calls;
+    made->qp = qp;
+    made->nic.nic = nic;
+    made->nic.is_program = true;
+    if (nic->config->congestion.kind)
+        made->nic.reaction_at = offsetof(struct vb_sim_program_qp, reaction);
+    if (!vb_sim_nic_join(&attachment_state_of(attachment)->sim->table, &made->nic,
+                         vb_qp_reliable_type(qp->type)))
+        return made;
+    free(made);
+    return NULL;
+}
+
+static void attachment_disconnect(struct vb_sim_attachment *attachment,
+                                  struct vb_sim_program_qp *qp)
+{
+    vb_sim_nic_leave(&attachment_state_of(attachment)->sim->table, &qp->nic);
+    free(qp);
+}
+
+static void attachment_release(struct vb_sim_attachment *attachment)
+{
+    vb_sim_nic_release(&attachment_state_of(attachment)->user);
 }
 
 static void expire_at(struct vb_sim_attachment *attachment, uint64_t at)
@@ -322,7 +331,7 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
         .flow_label = wire->flow_label,
         .slid = wire->slid,
         .sl = at->level_marks >> 4,
-        .path_bits = (uint8_t)(at->target & ((1u << sim->world->node[host->node].lmc) - 1)),
+        .path_bits = (uint8_t)(at->target & ((1u << sim->world->node[host->nic.node].lmc) - 1)),
         .port = (uint8_t)(host->attached_port + 1),
         .has_grh = wire->global,
     };
@@ -331,14 +340,13 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
         memcpy(arrival.sgid, wire->sgid, sizeof(arrival.sgid));
         memcpy(arrival.dgid, wire->dgid, sizeof(arrival.dgid));
         wire->bytes[4] |= at->header[4] & 0x80; /* FECN */
-        if (VB_UNLIKELY(wire->telemetry_mode))
+        if (VB_UNLIKELY(wire->traced))
             host->attachment->telemetry = vb_world_telemetry_of(sim->world, packet);
         if (VB_UNLIKELY(wire->damaged))
             hca_calls->drop_damaged(hca_calls->argument);
         else
             hca_calls->arrive(hca_calls->argument, &arrival);
-        if (VB_UNLIKELY(wire->telemetry_mode))
-            host->attachment->telemetry = NULL;
+        host->attachment->telemetry = NULL;
     }
     vb_world_pool_give(&sim->world->pool, packet);
     if (hca_calls)
@@ -507,6 +515,12 @@ static const struct vb_sim_attachment_calls calls = {
     .leave = attachment_leave,
     .discard = attachment_give_up,
     .want_ready = attachment_want_ready,
+    .connect = attachment_connect,
+    .disconnect = attachment_disconnect,
+    .release = attachment_release,
+    .ring = vb_sim_nic_ring,
+    .sent = vb_sim_nic_sent,
+    .received = vb_sim_nic_received,
     .expire_at = expire_at,
     .readable = attachment_readable,
     .polled = polled,
@@ -520,7 +534,7 @@ static void fill_attachment_port(const struct vb_sim_host *host,
     uint16_t mtu = host->sim->config.mtu;
 
     *port = (struct vb_sim_attachment_port){
-        .host = host->number,
+        .host = host->nic.number,
         .infiniband = host->framing == VB_SIM_INFINIBAND,
         .frame = (uint16_t)(vb_sim_wire_bytes(host->framing, VB_BTH, mtu) + VB_HPCC_BYTES),
         .pkeys = {VB_PKEY_DEFAULT},
@@ -539,8 +553,7 @@ static int make_attachment(struct vb_sim *sim, const uint32_t *hosts, uint32_t p
                                                   .ports = ports,
                                                   .seed = sim->config.seed << 16 ^ hosts[0],
                                                   .mtu = sim->config.mtu,
-                                                  .notice_level = sim->config.notice_level,
-                                                  .congestion = &sim->config.congestion,
+                                                  .traces = sim->world->traces,
                                                   .calls = &calls};
     for (uint32_t i = 0; i < ports; ++i) {
         struct vb_sim_host *host = sim->host[hosts[i]];
@@ -548,6 +561,9 @@ static int make_attachment(struct vb_sim *sim, const uint32_t *hosts, uint32_t p
         fill_attachment_port(host, &made->attachment.port[i]);
         host->attachment = &made->attachment;
         host->attached_port = i;
+        host->nic.is_one_of_two = ports > 1;
+        host->nic.user[1] = &made->user;
+        made->attachment.reacts |= host->nic.config->congestion.kind != VB_CONGESTION_NONE;
     }
     return 0;
 }
@@ -587,7 +603,7 @@ int vb_sim_attach(struct vb_sim *sim, const uint32_t *hosts, uint32_t ports,
         of->port[i].rate = port ? port->rate : 0;
         if (of->port[i].infiniband) {
             of->port[i].lid = (uint16_t)vb_sim_address(sim->host[hosts[i]], 0);
-            of->port[i].lmc = (uint8_t)sim->world->node[sim->host[hosts[i]]->node].lmc;
+            of->port[i].lmc = (uint8_t)sim->world->node[sim->host[hosts[i]]->nic.node].lmc;
         }
     }
     *attachment = of;

@@ -14,22 +14,12 @@
 #include <stdint.h>
 
 #include "hca/layout.h"
+#include "sim/nic.h"
 
-struct vb_arrival;
-struct vb_congestion;
 struct vb_sim;
 struct vb_sim_attachment;
-struct vb_world_telemetry;
 
-/* The role of a packet for HPCC's telemetry (event/telemetry.h). */
-enum vb_sim_telemetry_mode {
-    VB_SIM_TELEMETRY_NONE = 0,
-    VB_SIM_TELEMETRY_COLLECT, /* switches add hops to the packet's record */
-    VB_SIM_TELEMETRY_RETURN, /* the packet carries `telemetry` back to the sender, if it is not NULL
-                              */
-};
-
-enum { VB_SIM_ATTACHMENT_VERSION = 6 };
+enum { VB_SIM_ATTACHMENT_VERSION = 7 };
 
 /*
  * The bytes and addresses of a packet. This memory belongs to the index of the packet in the pool,
@@ -42,11 +32,10 @@ struct vb_sim_wire_packet {
     uint32_t payload;
     uint16_t slid; /* of the sending InfiniBand port; 0: Ethernet */
     uint8_t traffic_class, hop_limit;
-    uint8_t level;                              /* service level */
-    bool global;                                /* InfiniBand: the packet has a GRH */
-    bool damaged;                               /* the ICRC is wrong */
-    uint8_t telemetry_mode;                     /* enum vb_sim_telemetry_mode */
-    const struct vb_world_telemetry *telemetry; /* read while the packet is sent */
+    uint8_t level;     /* service level */
+    bool global;       /* InfiniBand: the packet has a GRH */
+    bool damaged;      /* the ICRC is wrong */
+    bool traced;       /* it has HPCC's telemetry */
     uint64_t leave_at; /* ps: when the fabric sends it, even without its HCA; 0: at once */
     uint8_t bytes[];
 };
@@ -56,7 +45,14 @@ struct vb_sim_peer {
     uint32_t host, address;
 };
 
-/* Calls from the fabric to the HCA. */
+/* The connection of a program's queue pair to the adapter of its host. */
+struct vb_sim_program_qp {
+    struct vb_nic_qp nic;
+    struct vb_qp *qp;
+    struct vb_nic_reaction reaction;
+};
+
+/* Calls from the fabric to the HCA; those of struct vb_nic_calls come beside them. */
 struct vb_sim_hca_calls {
     void *argument;
     /* A packet arrived; it names the port. */
@@ -85,8 +81,11 @@ struct vb_sim_attachment_calls {
     /* Makes a packet of so many bytes; the HCA fills it and calls one of the next three. NULL: no
      * memory. */
     struct vb_sim_wire_packet *(*begin)(struct vb_sim_attachment *attachment, uint32_t length);
-    /* Sends the packet by the port to an address. Both return its length on the wire. */
-    uint32_t (*send)(struct vb_sim_attachment *attachment, uint32_t port, uint32_t address);
+    /* Sends the packet by the port to an address; `sender` as of vb_sim_nic_send. Both return its
+     * length on the wire.
+     */
+    uint32_t (*send)(struct vb_sim_attachment *attachment, uint32_t port, uint32_t address,
+                     struct vb_nic_qp *sender);
     uint32_t (*send_to_group)(struct vb_sim_attachment *attachment, uint32_t port,
                               const uint8_t gid[16]);
     void (*discard)(struct vb_sim_attachment *attachment);
@@ -97,8 +96,19 @@ struct vb_sim_attachment_calls {
     int (*join)(struct vb_sim_attachment *attachment, uint32_t port, const uint8_t gid[16]);
     /* Removes all ports from the group. */
     void (*leave)(struct vb_sim_attachment *attachment, const uint8_t gid[16]);
-    /* Has `ready` called when the port is free. */
-    void (*want_ready)(struct vb_sim_attachment *attachment, uint32_t port);
+    /* Has `ready` called when the port is free, if the HCA or another user `has_more` to send. */
+    void (*want_ready)(struct vb_sim_attachment *attachment, uint32_t port, bool has_more);
+    /* Connects a queue pair to the port's adapter. NULL: no memory. */
+    struct vb_sim_program_qp *(*connect)(struct vb_sim_attachment *attachment, uint32_t port,
+                                         const struct vb_nic_calls *nic_calls, struct vb_qp *qp);
+    void (*disconnect)(struct vb_sim_attachment *attachment, struct vb_sim_program_qp *qp);
+    /* vb_sim_nic_release */
+    void (*release)(struct vb_sim_attachment *attachment);
+    bool (*ring)(struct vb_nic_qp *qp);
+    void (*sent)(struct vb_nic_qp *qp, uint32_t level, uint32_t payload, uint32_t bytes,
+                 uint64_t limit);
+    bool (*received)(struct vb_nic_qp *qp, const struct vb_arrival *arrival, uint32_t level,
+                     const struct vb_world_telemetry *telemetry, bool is_notice);
     /* Has `expire` called then, or earlier if that was asked for before; UINT64_MAX: not at all. */
     void (*expire_at)(struct vb_sim_attachment *attachment, uint64_t at);
     /* This descriptor of the program has become readable. */
@@ -130,8 +140,8 @@ struct vb_sim_attachment {
     struct vb_sim_attachment_port port[VB_MAX_PORTS];
     uint64_t seed; /* of the HCA's keys */
     uint16_t mtu;
-    uint8_t notice_level; /* service level of congestion notifications */
-    const struct vb_congestion *congestion;
+    bool reacts; /* one of its ports has congestion control */
+    bool traces; /* which is HPCC */
     const struct vb_sim_attachment_calls *calls;
     const struct vb_sim_hca_calls *hca_calls;   /* NULL: no HCA is attached */
     const struct vb_world_telemetry *telemetry; /* of the arriving packet; NULL: none */

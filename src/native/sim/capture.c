@@ -154,6 +154,7 @@ static void see_infiniband(struct vb_sim_capture *capture, uint32_t port,
 
     for (uint32_t i = 0; i < frame->piece_count; at += frame->piece[i++].length)
         memcpy(at, frame->piece[i].bytes, frame->piece[i].length);
+    bth[4] = packet->header[4]; /* FECN, which switches set, and BECN */
     capture_write_lrh(lrh, packet, global, (uint32_t)(at + VB_ICRC - lrh));
     if (global)
         capture_write_grh(grh, frame, (uint32_t)(at + VB_ICRC - bth));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Calls the algorithm that the fabric was made with: DCQCN, InfiniBand's table or HPCC. host.c
- * calls it for flows and hca_pacing.c for programs. It also writes the packets that carry
- * notifications and telemetry back.
+ * Calls the algorithm that the adapter was made with: DCQCN, InfiniBand's table or HPCC. nic.c
+ * calls it. It also writes the packets that carry notifications and telemetry back.
  */
 #include "sim/congestion.h"
 
@@ -41,33 +40,19 @@ bool vb_sim_congestion_is_notice_due(const struct vb_congestion *congestion, uin
     return true;
 }
 
-static struct vb_bth cnp(uint16_t pkey, uint32_t dest_qp)
+void vb_sim_congestion_write_cnp(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
+                                 uint32_t psn)
 {
-    return (struct vb_bth){
-        .opcode = VB_TRANSPORT_CNP | 1, .migrated = true, .pkey = pkey, .dest_qp = dest_qp};
-}
+    const bool is_notice = psn == VB_CONGESTION_NOTICE;
+    const struct vb_bth bth = {.opcode = VB_TRANSPORT_CNP | 1,
+                               .becn = is_notice,
+                               .migrated = true,
+                               .pkey = pkey,
+                               .dest_qp = dest_qp,
+                               .psn = is_notice ? 0 : psn};
 
-static void write_cnp(uint8_t bytes[VB_CNP], const struct vb_bth *bth)
-{
     memset(bytes, 0, VB_CNP);
-    vb_wire_bth_write(bytes, bth);
-}
-
-void vb_sim_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp)
-{
-    struct vb_bth bth = cnp(pkey, dest_qp);
-
-    bth.becn = true;
-    write_cnp(bytes, &bth);
-}
-
-void vb_sim_congestion_write_telemetry(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
-                                       uint32_t psn)
-{
-    struct vb_bth bth = cnp(pkey, dest_qp);
-
-    bth.psn = psn;
-    write_cnp(bytes, &bth);
+    vb_wire_bth_write(bytes, &bth);
 }
 
 static bool congestion_is_reliable(uint8_t opcode)

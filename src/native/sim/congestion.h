@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Congestion control of a sender. Each connection has a struct vb_rate. host.c, for flows, and
- * hca_pacing.c, for programs, call this for packets and notifications; it returns the rate at which
- * the connection may send.
+ * Congestion control of a sender. Each connection has a struct vb_rate. nic.c calls this for
+ * packets and notifications; it returns the rate at which the connection may send.
  */
 #ifndef VB_SIM_CONGESTION_H
 #define VB_SIM_CONGESTION_H
@@ -38,6 +37,7 @@ struct vb_rate {
 };
 
 enum { VB_CNP = VB_BTH + VB_CNP_RESERVED };
+static const uint32_t VB_CONGESTION_NOTICE = UINT32_MAX;
 
 /*
  * A packet of this service level was sent. Returns the connection's rate in bits/s. Not for
@@ -51,13 +51,13 @@ bool vb_sim_congestion_notice(const struct vb_congestion *congestion, struct vb_
 /* A marked packet arrived: is a notification due? `noticed_at` is the time of the last one. */
 bool vb_sim_congestion_is_notice_due(const struct vb_congestion *congestion, uint64_t *noticed_at,
                                      uint64_t now);
-void vb_sim_congestion_write_notice(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp);
 /*
- * READ responses are not acknowledged, so HPCC's telemetry of them returns to the responder in a
- * CNP for each packet. It is no congestion notification.
+ * Writes a CNP: a notification if `psn` is VB_CONGESTION_NOTICE. READ responses are not
+ * acknowledged, so HPCC's telemetry of the packet with this PSN returns to the responder in a CNP,
+ * too, which is no congestion notification.
  */
-void vb_sim_congestion_write_telemetry(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
-                                       uint32_t psn);
+void vb_sim_congestion_write_cnp(uint8_t bytes[VB_CNP], uint16_t pkey, uint32_t dest_qp,
+                                 uint32_t psn);
 bool vb_sim_congestion_is_read_data(uint8_t opcode);
 /* Does a packet carry telemetry back: an acknowledgement, or such a CNP? */
 bool vb_sim_congestion_brings_telemetry(uint8_t opcode);

@@ -14,35 +14,8 @@ static const uint64_t BASE = 1 << 20; /* an address, for all datagrams */
 
 void vb_sim_datagrams_add(struct vb_sim_qp *qp)
 {
-    struct vb_sim_host *host = vb_sim_qp_host(qp);
-
-    if (qp->has_turn || !qp->unposted)
-        return;
-    qp->has_turn = true;
-    qp->next = NULL;
-    if (host->datagrams)
-        host->last_datagrams->next = qp;
-    else
-        host->datagrams = qp;
-    host->last_datagrams = qp;
-}
-
-void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
-{
-    struct vb_sim_host *host = vb_sim_qp_host(qp);
-    struct vb_sim_qp *before = NULL;
-
-    if (!qp->has_turn)
-        return;
-    qp->has_turn = false;
-    for (struct vb_sim_qp *at = host->datagrams; at != qp; at = at->next)
-        before = at;
-    if (before)
-        before->next = qp->next;
-    else
-        host->datagrams = qp->next;
-    if (host->last_datagrams == qp)
-        host->last_datagrams = before;
+    if (qp->unposted)
+        vb_sim_nic_queue_add(&vb_sim_qp_host(qp)->datagrams, &qp->nic);
 }
 
 /* False: the engine refuses it, which does not happen for a flow that was checked. */
@@ -66,11 +39,12 @@ static bool datagrams_make(struct vb_sim_qp *qp, uint32_t length)
 struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host)
 {
     struct vb_sim *sim = host->sim;
-    struct vb_sim_qp *qp = host->datagrams;
+    struct vb_sim_qp *qp;
     uint64_t message, length;
 
-    if (!qp)
+    if (!host->datagrams)
         return NULL;
+    qp = vb_sim_qp_of_nic(host->datagrams->next);
     vb_sim_datagrams_remove(qp);
     message = sim->flow[qp->flow].message;
     length = message < qp->unposted ? message : qp->unposted;
@@ -112,8 +86,8 @@ void vb_sim_unreliable_check_end(struct vb_sim_qp *qp)
 
     /* In an event of its own, since the caller may still use the queue pair. */
     if (qp->sent && !qp->in_flight)
-        vb_world_call(world, world->now, VB_SIM_CALL_END | qp->generation << VB_SIM_CALL_BITS,
-                      qp->slot);
+        vb_world_call(world, world->now, VB_SIM_CALL_END | qp->nic.generation << VB_SIM_CALL_BITS,
+                      qp->nic.slot);
 }
 
 /* Losses of multicast and flooded packets are computed at the flow's end: a lost copy may have been

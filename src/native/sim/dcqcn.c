@@ -5,42 +5,6 @@
  */
 #include "sim/dcqcn.h"
 
-static const uint64_t MICROSECOND = 1000000;
-
-struct vb_dcqcn_config vb_sim_dcqcn_paper(void)
-{
-    return (struct vb_dcqcn_config){
-        .gain = 1.0 / 256,
-        .alpha_interval = 55 * MICROSECOND,
-        .raise_interval = 55 * MICROSECOND,
-        .raise_bytes = 10000000,
-        .fast_steps = 5,
-        .add_rate = 40e6,
-        .fast_add_rate = 200e6,
-        .least_rate = 40e6,
-        .least_factor = 0.5,
-        .cut_interval = 0,
-        .target_clamped = true,
-    };
-}
-
-struct vb_dcqcn_config vb_sim_dcqcn_adapter(void)
-{
-    return (struct vb_dcqcn_config){
-        .gain = 5.0 / 1024, /* DCE_TCP_G 1019 of 1024 */
-        .alpha_interval = MICROSECOND,
-        .raise_interval = 300 * MICROSECOND,
-        .raise_bytes = 32767 * 64,
-        .fast_steps = 1,
-        .add_rate = 5e6,
-        .fast_add_rate = 50e6,
-        .least_rate = 1e6,
-        .least_factor = 0.5,
-        .cut_interval = 4 * MICROSECOND,
-        .target_clamped = false,
-    };
-}
-
 static uint32_t dcqcn_smaller(uint32_t a, uint32_t b)
 {
     return a < b ? a : b;

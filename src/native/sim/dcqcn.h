@@ -24,10 +24,6 @@ struct vb_dcqcn_config {
     bool target_clamped;     /* each cut sets the target, and not only the first after a raise */
 };
 
-/* The values of the paper, and the defaults of ConnectX adapters. */
-struct vb_dcqcn_config vb_sim_dcqcn_paper(void);
-struct vb_dcqcn_config vb_sim_dcqcn_adapter(void);
-
 struct vb_dcqcn {
     double rate, target; /* bits/s; rate 0: the line's rate */
     double alpha;

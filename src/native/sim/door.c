@@ -31,11 +31,11 @@ bool vb_sim_door_arrive(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_world *world = host->sim->world;
     const struct vb_world_packet *at = vb_world_packet_at(world, packet);
-    const struct vb_world_node *node = &world->node[host->node];
+    const struct vb_world_node *node = &world->node[host->nic.node];
 
     if (vb_world_is_served(node, at)) {
         ++world->kept; /* until it was read */
-        vb_sim_door_take(host->sim, host->node, 0, packet);
+        vb_sim_door_take(host->sim, host->nic.node, 0, packet);
         return true;
     }
     if (host->attachment || vb_wire_get24(at->header + 5) > 1)

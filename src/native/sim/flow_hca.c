@@ -15,7 +15,6 @@ enum {
     COMPLETIONS = 1 << 14, /* room for the completions of one call of an engine */
     RECEIVES = 256,        /* of a queue pair: more than a flow's depth */
     FIRST_QPS = 8,
-    FIRST_SLOTS = 64,
 };
 
 /* ---- common to all hosts --------------------------------------------------------------------- */
@@ -130,8 +129,8 @@ void vb_sim_common_destroy(struct vb_sim *sim)
     free(sim->receive);
     free(sim->mr);
     free(sim->header);
-    free(sim->qp);
-    free(sim->free_slot);
+    free(sim->table.qp);
+    free(sim->table.free_slot);
     vb_sim_slab_close(&sim->slab);
 }
 
@@ -147,6 +146,10 @@ int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host)
     config.virtual_payload = true;
     made->sim = sim;
     made->timer_at = VB_WORLD_NEVER;
+    made->nic.world = sim->world;
+    made->nic.config = &sim->config.nic;
+    made->flows.calls = &vb_sim_flow_calls;
+    made->nic.user[0] = &made->flows;
     fill_adapter(sim, &made->adapter);
     fill_context(&made->context, &made->adapter);
     if (vb_engine_create(&made->adapter, &config, &made->engine)) {
@@ -166,6 +169,7 @@ void vb_sim_host_destroy(struct vb_sim_host *host)
     free(host->adapter.qp_pool.free);
     free(host->adapter.qps);
     free(host->log);
+    free(host->own_config);
     free(host);
 }
 
@@ -201,36 +205,6 @@ static int flow_hca_take_number(struct vb_sim_host *host, struct vb_qp *qp)
     } while (vb_engine_find(host->engine, qp->number));
     adapter->qps[qp->index] = qp;
     return 0;
-}
-
-static int flow_hca_take_slot(struct vb_sim *sim, struct vb_sim_qp *qp)
-{
-    if (!sim->free_slots && sim->slots == sim->slot_room) {
-        uint32_t room = sim->slot_room ? 2 * sim->slot_room : FIRST_SLOTS;
-        struct vb_sim_qp **grown = realloc(sim->qp, room * sizeof(*grown));
-        uint32_t *numbers;
-
-        if (!grown)
-            return -ENOMEM;
-        sim->qp = grown;
-        numbers = realloc(sim->free_slot, room * sizeof(*numbers));
-        if (!numbers)
-            return -ENOMEM;
-        sim->free_slot = numbers;
-        sim->slot_room = room;
-    }
-    qp->slot = sim->free_slots ? sim->free_slot[--sim->free_slots] : sim->slots++;
-    qp->generation = sim->generation++ % VB_SIM_GENERATIONS;
-    sim->qp[qp->slot] = qp;
-    return 0;
-}
-
-static void leave_slot(struct vb_sim_qp *qp)
-{
-    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
-
-    sim->qp[qp->slot] = NULL;
-    sim->free_slot[sim->free_slots++] = qp->slot;
 }
 
 /* The carrier of connected flows; datagrams have no send queue (datagrams.c). */
@@ -270,9 +244,9 @@ struct parts {
     size_t endpoint, queue, reaction, bytes;
 };
 
-static bool has_reaction(const struct vb_sim *sim)
+static bool has_reaction(const struct vb_sim_host *host)
 {
-    return sim->config.congestion.kind != VB_CONGESTION_NONE;
+    return host->nic.config->congestion.kind != VB_CONGESTION_NONE;
 }
 
 static struct parts parts_of(enum ibv_qp_type type, uint32_t depth, bool reaction)
@@ -281,7 +255,7 @@ static struct parts parts_of(enum ibv_qp_type type, uint32_t depth, bool reactio
 
     parts.queue = parts.endpoint + (vb_qp_connected_type(type) ? sizeof(struct vb_endpoint) : 0);
     parts.reaction = parts.queue + depth * (sizeof(struct vb_sq_wqe) + sizeof(struct ibv_sge));
-    parts.bytes = parts.reaction + (reaction ? sizeof(struct vb_sim_reaction) : 0);
+    parts.bytes = parts.reaction + (reaction ? sizeof(struct vb_nic_reaction) : 0);
     return parts;
 }
 
@@ -305,30 +279,17 @@ static void place_send_queue(struct vb_qp *qp, uint32_t depth, void *room)
 
 static void flow_hca_free_qp(struct vb_sim_qp *qp)
 {
-    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    const struct vb_sim_host *host = vb_sim_qp_host(qp);
 
-    if (sim->config.congestion.kind == VB_CONGESTION_HPCC)
-        free(qp->reaction->rate.hpcc);
-    vb_sim_slab_give(&sim->slab, qp,
-                     parts_of(qp->qp.type, qp->qp.cap.max_send_wr, has_reaction(sim)).bytes);
-}
-
-static int place_reaction(const struct vb_sim *sim, struct vb_sim_qp *qp, void *room)
-{
-    if (!has_reaction(sim))
-        return 0;
-    qp->reaction = room;
-    if (sim->config.congestion.kind != VB_CONGESTION_HPCC)
-        return 0;
-    qp->reaction->rate.hpcc = calloc(1, sizeof(*qp->reaction->rate.hpcc));
-    return qp->reaction->rate.hpcc ? 0 : -ENOMEM;
+    vb_sim_slab_give(&host->sim->slab, qp,
+                     parts_of(qp->qp.type, qp->qp.cap.max_send_wr, has_reaction(host)).bytes);
 }
 
 int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
                      struct vb_sim_qp **qp)
 {
     uint32_t places = depth ? vb_round_up_pow2(depth) : 0;
-    struct parts parts = parts_of(type, places, has_reaction(host->sim));
+    struct parts parts = parts_of(type, places, has_reaction(host));
     uint8_t *room = vb_sim_slab_take(&host->sim->slab, parts.bytes);
     struct vb_sim_qp *made = (struct vb_sim_qp *)room;
 
@@ -337,13 +298,14 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
     fill_qp(made, host, type);
     if (places)
         place_send_queue(&made->qp, places, room + parts.queue);
-    if (place_reaction(host->sim, made, room + parts.reaction) ||
-        flow_hca_take_slot(host->sim, made)) {
+    made->nic.nic = &host->nic;
+    made->nic.reaction_at = has_reaction(host) ? (uint16_t)parts.reaction : 0;
+    if (vb_sim_nic_join(&host->sim->table, &made->nic, type == IBV_QPT_RC)) {
         flow_hca_free_qp(made);
         return -ENOMEM;
     }
     if (flow_hca_take_number(host, &made->qp)) {
-        leave_slot(made);
+        vb_sim_nic_leave(&host->sim->table, &made->nic);
         flow_hca_free_qp(made);
         return -ENOMEM;
     }
@@ -363,10 +325,10 @@ int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t lev
     struct vb_path path = {
         .mtu = vb_sim_qp_host(qp)->sim->config.mtu, .hop_limit = 64, .sl = level};
 
-    vb_sim_write_gid(path.sgid, vb_sim_qp_host(qp)->number);
-    vb_sim_write_gid(path.dgid, vb_sim_qp_host(other)->number);
+    vb_sim_write_gid(path.sgid, vb_sim_qp_host(qp)->nic.number);
+    vb_sim_write_gid(path.dgid, vb_sim_qp_host(other)->nic.number);
     qp->shared.dest_qp_num = other->qp.number;
-    qp->peer = vb_sim_address(vb_sim_qp_host(other), qp->path);
+    qp->nic.peer = vb_sim_address(vb_sim_qp_host(other), qp->path);
     qp->other = other;
     if (!vb_qp_connected_type(qp->qp.type))
         return 0;
@@ -389,26 +351,15 @@ void vb_sim_qp_received(struct vb_sim_qp *qp, const struct vb_cqe *entry)
     atomic_store_explicit(&qp->shared.rq_posted, ++qp->qp.rq_posted, memory_order_relaxed);
 }
 
-static void leave_held(struct vb_sim_qp *qp)
-{
-    for (struct vb_sim_qp **at = &vb_sim_qp_host(qp)->held; *at; at = &(*at)->next)
-        if (*at == qp) {
-            *at = qp->next;
-            return;
-        }
-}
-
 void vb_sim_qp_destroy(struct vb_sim_qp *qp)
 {
     struct vb_sim_host *host = vb_sim_qp_host(qp);
 
-    if (qp->waits_for_lane)
-        leave_held(qp);
     vb_sim_datagrams_remove(qp);
     vb_engine_disconnect(host->engine, &qp->qp);
     host->adapter.qps[qp->qp.index] = NULL;
     vb_pool_return(&host->adapter.qp_pool, qp->qp.index);
-    leave_slot(qp);
+    vb_sim_nic_leave(&host->sim->table, &qp->nic);
     flow_hca_free_qp(qp);
 }
 

@@ -39,7 +39,7 @@ static struct vb_world_packet flow_like_packet(const struct vb_sim *sim,
 /* Checks the routes in both directions. Those of groups are checked in Python (groups.py). */
 static int check_routes(const struct vb_sim *sim, const struct vb_sim_flow *flow)
 {
-    uint32_t from = sim->host[flow->source]->node;
+    uint32_t from = sim->host[flow->source]->nic.node;
     int error;
 
     if (flow->to_group)
@@ -48,7 +48,7 @@ static int check_routes(const struct vb_sim *sim, const struct vb_sim_flow *flow
         return -EHOSTUNREACH;
     error = vb_world_reaches(sim->world, from, vb_sim_address(sim->host[flow->target], flow->path));
     return error ? error
-                 : vb_world_reaches(sim->world, sim->host[flow->target]->node,
+                 : vb_world_reaches(sim->world, sim->host[flow->target]->nic.node,
                                     vb_sim_address(sim->host[flow->source], flow->path));
 }
 
@@ -243,16 +243,16 @@ static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct
 
     if (vb_sim_qp_create(sim->host[flow->source], flow->type, depth, source))
         return -ENOMEM;
-    (*source)->marks = marks_of(flow);
+    (*source)->nic.marks = marks_of(flow) & 15;
     if (flow->to_group) {
         (*source)->shared.dest_qp_num = VB_MULTICAST_QPN;
-        (*source)->peer = flow->target;
-        (*source)->path = flow->path;
+        (*source)->nic.peer = flow->target;
+        (*source)->path = flow->path & 127;
         return 0;
     }
     if (vb_sim_qp_create(sim->host[flow->target], flow->type, 0, target))
         return -ENOMEM;
-    (*source)->path = (*target)->path = flow->path;
+    (*source)->path = (*target)->path = flow->path & 127;
     if (flow->opcode == IBV_WR_RDMA_READ)
         allow_reads(sim, *source, *target);
     if (flow->opcode == IBV_WR_SEND || flow->successor != VB_WORLD_NONE)
@@ -276,7 +276,8 @@ static bool reserve_route(struct vb_sim *sim, struct vb_sim_flow *flow, struct v
     int error;
 
     vb_wire_put24(like.header + 5, qp->shared.dest_qp_num);
-    error = vb_world_reserve(sim->world, vb_sim_qp_host(qp)->node, &like, &reservation, &qp->route);
+    error =
+        vb_world_reserve(sim->world, vb_sim_qp_host(qp)->nic.node, &like, &reservation, &qp->route);
     qp->has_buffer = flow->buffer != 0;
     if (error == -ENOMEM)
         sim->world->error = error;
@@ -302,7 +303,7 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
     if (target)
         target->flow = number;
     source->unposted = flow->bytes;
-    flow->slot = source->slot;
+    flow->slot = source->nic.slot;
     if ((flow->reserve || flow->buffer) && !reserve_route(sim, flow, source))
         return;
     flow->state = VB_FLOW_RUNNING;
@@ -333,7 +334,7 @@ void vb_sim_flows_start(struct vb_sim *sim)
 
 void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
 {
-    struct vb_sim_qp *qp = sim->qp[flow->slot];
+    struct vb_sim_qp *qp = vb_sim_flow_qp(sim, flow);
     struct vb_world_reservation reservation = reservation_of(flow);
 
     flow->state = (uint8_t)state;
@@ -368,7 +369,7 @@ uint64_t vb_sim_flow_done(const struct vb_sim *sim, const struct vb_sim_flow *fl
 
     if (flow->state != VB_FLOW_RUNNING || flow->type != IBV_QPT_RC)
         return flow->done;
-    part = acknowledged(sim->qp[flow->slot]);
+    part = acknowledged(vb_sim_flow_qp(sim, flow));
     return part < flow->bytes - flow->done ? flow->done + part : flow->bytes;
 }
 
@@ -425,7 +426,7 @@ static void flows_complete(struct vb_sim_host *host, const struct vb_cqe *entry)
         vb_sim_flow_end(sim, flow, VB_FLOW_FAILED);
         return;
     }
-    qp = sim->qp[flow->slot];
+    qp = vb_sim_flow_qp(sim, flow);
     atomic_store_explicit(&qp->qp.sq_retired, entry->wqe + 1, memory_order_relaxed);
     proceed(sim, number, qp);
 }
@@ -446,11 +447,17 @@ void vb_sim_flows_complete(struct vb_sim_host *host)
 
 void vb_sim_flows_free(struct vb_sim *sim)
 {
-    for (uint32_t i = 0; i < sim->slots; ++i)
-        if (sim->qp[i]) {
-            free(sim->qp[i]->route);
-            vb_sim_qp_destroy(sim->qp[i]);
+    for (uint32_t i = 0; i < sim->table.slots; ++i) {
+        struct vb_nic_qp *nic = sim->table.qp[i];
+
+        if (nic && nic->is_program) {
+            vb_sim_nic_leave(&sim->table, nic);
+            free(nic); /* struct vb_sim_program_qp */
+        } else if (nic) {
+            free(vb_sim_qp_of_nic(nic)->route);
+            vb_sim_qp_destroy(vb_sim_qp_of_nic(nic));
         }
+    }
     free(sim->flow);
     free(sim->successor);
     free(sim->order);

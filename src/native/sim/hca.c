@@ -19,7 +19,6 @@
 #include "memory/guard.h"
 #include "memory/heap.h"
 #include "port/packet.h"
-#include "sim/hca_state.h"
 #include "transport/engine.h"
 #include "transport/replies.h"
 #include "transport/transport.h"
@@ -41,11 +40,17 @@ static uint32_t port_of_path(const struct vb_path *path)
     return path->port - 1u;
 }
 
-/* An HCA with one port makes no packet before the port is free, so it waits for lanes only. */
-static bool hca_is_stopped(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
+/* vb_verbs_qp.port_data, while the QP has a carrier. */
+static struct vb_sim_program_qp *program_qp_of(const struct vb_qp *qp)
 {
-    return attachment->calls->is_blocked(attachment, port, level) ||
-           (attachment->ports > 1 && !attachment->calls->may_send(attachment, port));
+    return qp->verbs->port_data;
+}
+
+static struct vb_qp *hca_sender(const struct vb_packet *packet)
+{
+    return ((struct vb_endpoint *)((char *)(uintptr_t)packet->path -
+                                   offsetof(struct vb_endpoint, path)))
+        ->qp;
 }
 
 static bool may_send(const struct vb_sim_attachment *attachment)
@@ -74,39 +79,11 @@ int vb_sim_hca_step(struct vb_sim_hca *hca, uint64_t until)
     return 0;
 }
 
-/* ---- lists of QPs: held, and attended -------------------------------------------------------- */
+/* ---- QPs that are attended ------------------------------------------------------------------- */
 
-static void hca_hold(struct vb_sim_hca *hca, struct vb_qp *qp, uint8_t level)
+static bool waits_for_bell(const struct vb_qp *qp)
 {
-    struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
-
-    if (state->waits_for_port)
-        return;
-    state->waits_for_port = true;
-    state->level = level;
-    state->next_held = hca->held;
-    hca->held = qp;
-    vb_sim_hca_hold(qp);
-}
-
-/* Releases the QPs whose port and lane are free, and `gone` in any case. */
-static void hca_release_held(struct vb_sim_hca *hca, const struct vb_qp *gone)
-{
-    struct vb_sim_attachment *attachment = hca->attachment;
-    struct vb_qp **at = &hca->held;
-
-    while (*at) {
-        struct vb_qp *qp = *at;
-        struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
-
-        if (qp != gone && hca_is_stopped(attachment, state->port, state->level)) {
-            at = &state->next_held;
-            continue;
-        }
-        *at = state->next_held;
-        state->waits_for_port = false;
-        vb_sim_hca_hold(qp);
-    }
+    return program_qp_of(qp) && program_qp_of(qp)->nic.waits_for_bell;
 }
 
 /* The caller may hold the QP's sq_lock, so the QP is attended in an event. */
@@ -130,6 +107,15 @@ static void unattend(struct vb_sim_hca *hca, struct vb_qp *gone)
             atomic_store(&gone->verbs->attended, false);
             return;
         }
+}
+
+/* A datagram that waits for the doorbell is served by an event of its own. */
+static bool may_serve_attended(const struct vb_sim_hca *hca)
+{
+    for (const struct vb_qp *qp = hca->attended; qp; qp = qp->verbs->attend_next)
+        if (!waits_for_bell(qp))
+            return true;
+    return false;
 }
 
 /* A QP whose datagrams wait for the port stays in the list. */
@@ -186,9 +172,10 @@ static uint32_t hca_send_to_group(struct vb_sim_hca *hca, uint32_t port,
     return hca->attachment->calls->send_to_group(hca->attachment, port, wire->dgid);
 }
 
-/* Returns the length on the wire; -EFAULT: the payload could not be read, and the packet is lost;
- * -ENOMEM. */
-static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
+/* `sender` as of vb_sim_nic_send. Returns the length on the wire; -EFAULT: the payload could not be
+ * read, and the packet is lost; -ENOMEM. */
+static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out,
+                       struct vb_nic_qp *sender)
 {
     const struct vb_packet *packet = out->packet;
     struct vb_sim_attachment *attachment = hca->attachment;
@@ -202,8 +189,6 @@ static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
     wire->payload = packet->payload_length;
     wire->slid = (uint16_t)(hca->adapter.ports[port].lid | packet->path->path_bits);
     wire->damaged = out->icrc_flip;
-    wire->telemetry_mode = hca->telemetry_mode;
-    wire->telemetry = hca->telemetry;
     wire->leave_at = hca->leave_at;
     if (vb_port_packet_write(packet, wire->bytes) < 0) {
         attachment->calls->discard(attachment);
@@ -214,38 +199,29 @@ static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
     return (int)attachment->calls->send(attachment, port,
                                         attachment->port[port].infiniband
                                             ? packet->path->dlid
-                                            : vb_sim_gid_host(packet->path->dgid) + 1);
+                                            : vb_sim_gid_host(packet->path->dgid) + 1,
+                                        sender);
 }
 
-static int send_wrapped(struct vb_sim_hca *hca, const struct vb_wrap_out *out)
+static int send_wrapped(struct vb_sim_hca *hca, const struct vb_wrap_out *out,
+                        struct vb_nic_qp *sender)
 {
-    int sent = send_packet(hca, out);
+    int sent = send_packet(hca, out, sender);
 
     vb_wrap_sent(&hca->wrap, out, 0, 0, now_ns(hca));
     return sent;
 }
 
-uint32_t vb_sim_hca_emit(struct vb_sim_hca *hca, const struct vb_packet *packet, int *error)
+/* Sends a packet, unless a fault rule holds it. Returns as send_packet; 0: it has not left. */
+static int hca_emit(struct vb_sim_hca *hca, const struct vb_packet *packet,
+                    struct vb_nic_qp *sender)
 {
     struct vb_wrap_out out = {.packet = packet};
-    int sent = 0;
 
     if (VB_LIKELY(!vb_wrap_is_active(&hca->wrap)))
-        sent = send_packet(hca, &out);
-    else if (vb_wrap_outgoing(&hca->wrap, packet, now_ns(hca), &out))
-        sent = send_wrapped(hca, &out);
-    if (error)
-        *error = sent < 0 ? sent : 0;
-    return sent < 0 ? 0 : (uint32_t)sent;
-}
-
-/* Holds the connection while its packet waits. */
-static void hold_sender(struct vb_sim_hca *hca, const struct vb_packet *packet)
-{
-    uint8_t level = packet->path->sl;
-
-    if (hca_is_stopped(hca->attachment, port_of_path(packet->path), level))
-        hca_hold(hca, vb_sim_hca_sender(packet), level);
+        return send_packet(hca, &out, sender);
+    return vb_wrap_outgoing(&hca->wrap, packet, now_ns(hca), &out) ? send_wrapped(hca, &out, sender)
+                                                                   : 0;
 }
 
 static void hca_arm(struct vb_sim_hca *hca)
@@ -254,7 +230,6 @@ static void hca_arm(struct vb_sim_hca *hca)
 
     if (due < UINT64_MAX / PS_IN_NS)
         hca->attachment->calls->expire_at(hca->attachment, due * PS_IN_NS);
-    hca->attachment->calls->expire_at(hca->attachment, vb_engine_timers_next(&hca->paced));
     due = vb_wrap_deadline(&hca->wrap);
     /* A packet that is due waits for the port, and not for a time. */
     if (VB_UNLIKELY(due != UINT64_MAX) && due > now_ns(hca))
@@ -264,7 +239,7 @@ static void hca_arm(struct vb_sim_hca *hca)
 static bool hca_has_more(struct vb_sim_hca *hca)
 {
     return vb_engine_ready_first(&hca->engine->replying) ||
-           vb_engine_ready_first(&hca->engine->requesting) || hca->held || hca->attended ||
+           vb_engine_ready_first(&hca->engine->requesting) || may_serve_attended(hca) ||
            (vb_wrap_is_active(&hca->wrap) && vb_wrap_deadline(&hca->wrap) <= now_ns(hca));
 }
 
@@ -275,24 +250,22 @@ static bool hca_send_due(struct vb_sim_hca *hca)
 
     if (!vb_wrap_is_active(&hca->wrap) || !vb_wrap_due_out(&hca->wrap, now_ns(hca), &out))
         return false;
-    send_wrapped(hca, &out);
+    send_wrapped(hca, &out, NULL);
     return true;
 }
 
 static bool hca_send_next(struct vb_sim_hca *hca)
 {
     struct vb_packet packet;
-    uint32_t bytes;
+    struct vb_nic_qp *sender;
+    int bytes;
 
     if (!vb_engine_next(hca->engine, &packet, now_ns(hca)))
         return false;
-    if (VB_UNLIKELY(hca->attachment->congestion->kind == VB_CONGESTION_HPCC))
-        vb_sim_hca_trace(hca, &packet);
-    bytes = vb_sim_hca_emit(hca, &packet, NULL);
-    hca->telemetry_mode = VB_SIM_TELEMETRY_NONE;
-    hold_sender(hca, &packet);
-    if (hca->attachment->congestion->kind && bytes)
-        vb_sim_hca_pace(hca, &packet, bytes);
+    sender = &program_qp_of(hca_sender(&packet))->nic;
+    bytes = hca_emit(hca, &packet, sender);
+    hca->attachment->calls->sent(sender, packet.path->sl, packet.payload_length,
+                                 bytes < 0 ? 0 : (uint32_t)bytes, 0);
     return true;
 }
 
@@ -300,16 +273,30 @@ static void pump(struct vb_sim_hca *hca)
 {
     struct vb_sim_attachment *attachment = hca->attachment;
 
-    if (hca->held)
-        hca_release_held(hca, NULL);
+    attachment->calls->release(attachment);
     while (may_send(attachment) && (hca_send_due(hca) || hca_send_next(hca)))
         ;
-    for (uint32_t i = 0; i < attachment->ports && hca_has_more(hca); ++i)
-        attachment->calls->want_ready(attachment, i);
+    for (uint32_t i = 0; i < attachment->ports; ++i)
+        attachment->calls->want_ready(attachment, i, hca_has_more(hca));
     hca_arm(hca);
 }
 
 /* ---- what the fabric calls ------------------------------------------------------------------- */
+
+/* The engine has handled the packet: the adapter may have to react to it. Datagrams are no part of
+ * congestion control. */
+static void hca_react(struct vb_sim_hca *hca, const struct vb_arrival *arrival, bool is_notice)
+{
+    const struct vb_sim_attachment *attachment = hca->attachment;
+    struct vb_qp *qp;
+
+    if (!attachment->telemetry && !is_notice && !vb_sim_nic_is_marked(arrival))
+        return;
+    qp = vb_engine_find(hca->engine, vb_wire_get24(arrival->bytes + 5));
+    if (qp && qp->endpoint)
+        attachment->calls->received(&program_qp_of(qp)->nic, arrival, qp->endpoint->path.sl,
+                                    attachment->telemetry, is_notice);
+}
 
 static void hca_receive(struct vb_sim_hca *hca, const struct vb_arrival *arrival)
 {
@@ -317,8 +304,8 @@ static void hca_receive(struct vb_sim_hca *hca, const struct vb_arrival *arrival
     uint64_t notices = counters->cnp_received;
 
     vb_engine_receive(hca->engine, arrival, now_ns(hca));
-    if (hca->attachment->congestion->kind)
-        vb_sim_hca_congested(hca, arrival, counters->cnp_received != notices);
+    if (hca->attachment->reacts)
+        hca_react(hca, arrival, counters->cnp_received != notices);
 }
 
 static void receive_wrapped(struct vb_sim_hca *hca, const struct vb_wrap_in *in)
@@ -369,7 +356,6 @@ static void hca_expire(void *argument)
     struct vb_sim_hca *hca = argument;
 
     vb_engine_expire(hca->engine, now_ns(hca));
-    vb_sim_hca_pace_expire(hca);
     hca_ready(hca);
 }
 
@@ -377,6 +363,55 @@ void vb_sim_hca_wrapped(struct vb_sim_hca *hca)
 {
     hca->attachment->calls->expire_at(hca->attachment, vb_sim_hca_now(hca));
 }
+
+/* ---- what the adapter calls ------------------------------------------------------------------ */
+
+static struct vb_qp *hca_qp_of_nic(struct vb_nic_qp *nic)
+{
+    return ((struct vb_sim_program_qp *)nic)->qp; /* its first member */
+}
+
+static void hca_hold(struct vb_nic_qp *nic, bool held)
+{
+    struct vb_qp *qp = hca_qp_of_nic(nic);
+
+    if (qp->endpoint)
+        vb_engine_hold(qp, held);
+    else if (!held)
+        hca_attend(qp);
+}
+
+static void hca_set_window(struct vb_nic_qp *nic, const struct vb_hpcc *hpcc)
+{
+    const struct vb_qp *qp = hca_qp_of_nic(nic);
+    const struct vb_sim_hca *hca = hca_of_qp(qp);
+    uint32_t mtu = qp->endpoint->path.mtu;
+    uint32_t frame = hca->attachment->port[port_of_path(&qp->endpoint->path)].frame;
+
+    qp->endpoint->window = vb_sim_hpcc_packets(hpcc, frame - hca->attachment->mtu + mtu,
+                                               hca->engine->config.window_bytes / mtu);
+}
+
+static void hca_send_cnp(struct vb_nic_qp *nic, uint32_t psn)
+{
+    const struct vb_qp *qp = hca_qp_of_nic(nic);
+    struct vb_path path = qp->endpoint->path;
+    struct vb_packet packet = {
+        .reason = VB_PACKET_NEW, .path = &path, .qp_num = qp->number, .header_length = VB_CNP};
+
+    _Static_assert((int)VB_CNP <= (int)VB_HEADERS_MAX, "a notification is all header");
+    if (nic->nic->config->notice_level != VB_NIC_OWN_LEVEL)
+        path.sl = nic->nic->config->notice_level;
+    vb_sim_congestion_write_cnp(packet.header, vb_engine_qp_pkey(qp), qp->shared->dest_qp_num, psn);
+    hca_emit(hca_of_qp(qp), &packet, nic);
+}
+
+static void hca_pump(struct vb_nic_qp *nic)
+{
+    hca_ready(hca_of_qp(hca_qp_of_nic(nic)));
+}
+
+static const struct vb_nic_calls hca_calls = {hca_hold, hca_set_window, hca_send_cnp, hca_pump};
 
 /* ---- a port's calls -------------------------------------------------------------------------- */
 
@@ -509,18 +544,24 @@ static int join_engine(struct vb_sim_hca *hca, struct vb_qp *qp)
     return error ? error : vb_engine_connect(hca->engine, qp, &path);
 }
 
-static int make_state(struct vb_qp *qp)
+static int join_adapter(struct vb_qp *qp)
 {
-    struct vb_sim_hca_qp *made = calloc(1, sizeof(*made));
+    struct vb_sim_attachment *attachment = hca_of_qp(qp)->attachment;
 
-    if (!made || vb_engine_timer_join(&hca_of_qp(qp)->paced, &made->at_rate, 0)) {
-        free(made);
-        return -ENOMEM;
-    }
-    made->qp = qp;
-    made->port = (uint8_t)(vb_qp_port(qp)->number - 1);
-    qp->verbs->port_data = made;
-    return 0;
+    qp->verbs->port_data =
+        attachment->calls->connect(attachment, vb_qp_port(qp)->number - 1u, &hca_calls, qp);
+    return qp->verbs->port_data ? 0 : -ENOMEM;
+}
+
+/* Has a datagram to wait for the doorbell: the first one, after the QP had none to send? */
+static bool has_to_ring(struct vb_qp *qp)
+{
+    struct vb_nic_qp *nic = &program_qp_of(qp)->nic;
+
+    if (!nic->saw_bell && hca_of_qp(qp)->attachment->calls->ring(nic))
+        return true;
+    nic->saw_bell &= qp->sq_posted - qp->sq_next > 1;
+    return false;
 }
 
 /* For datagrams only. A datagram without a route is lost. */
@@ -532,19 +573,16 @@ static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     uint32_t port = vb_qp_port(qp)->number - 1u;
     struct vb_packet packet;
     struct vb_path path;
-    int error = 0;
 
     if (!attachment->calls->may_send(attachment, port) ||
-        attachment->calls->is_blocked(attachment, port, ah->attr.sl)) {
+        attachment->calls->is_blocked(attachment, port, ah->attr.sl) || has_to_ring(qp)) {
         qp->wait.reason = VB_WAIT_PEER;
         return -EAGAIN;
     }
     if (hca_find_route(qp, &ah->attr, &path))
         return 0;
     vb_engine_datagram(qp, wr, &path, &packet, outcome);
-    if (packet.header_length)
-        vb_sim_hca_emit(hca, &packet, &error);
-    if (error == -EFAULT)
+    if (packet.header_length && hca_emit(hca, &packet, NULL) == -EFAULT)
         outcome->status = IBV_WC_LOC_PROT_ERR;
     if (VB_UNLIKELY(vb_wrap_is_active(&hca->wrap)))
         vb_sim_hca_wrapped(hca);
@@ -554,7 +592,10 @@ static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
 static void hca_kick(struct vb_qp *qp)
 {
     struct vb_sim_hca *hca = hca_of_qp(qp);
+    const struct vb_endpoint *ep = qp->endpoint;
 
+    if (ep && ep->requester.begun == qp->sq_next && qp->sq_posted != qp->sq_next)
+        hca->attachment->calls->ring(&program_qp_of(qp)->nic);
     vb_engine_attend(hca->engine, qp, now_ns(hca));
     pump(hca);
 }
@@ -583,7 +624,7 @@ static const struct vb_carrier datagrams = {
 static int hca_connect(struct vb_qp *qp)
 {
     bool connected = vb_qp_connected_type(qp->type);
-    int error = qp->verbs->port_data ? 0 : make_state(qp);
+    int error = qp->verbs->port_data ? 0 : join_adapter(qp);
 
     if (!error && connected)
         error = hca_move(qp);
@@ -602,24 +643,20 @@ static void send_owed(struct vb_sim_hca *hca, const struct vb_qp *qp)
 
     for (int i = 0; ep && i < LAST_PACKETS && vb_engine_replies_owed(&ep->replies); ++i)
         if (vb_engine_replies_next(ep, &packet))
-            vb_sim_hca_emit(hca, &packet, NULL);
+            hca_emit(hca, &packet, NULL);
 }
 
 static void hca_disconnect(struct vb_qp *qp)
 {
     struct vb_sim_hca *hca = hca_of_qp(qp);
-    struct vb_sim_hca_qp *state = vb_sim_hca_qp_of(qp);
 
     send_owed(hca, qp);
     unattend(hca, qp);
-    if (state && state->waits_for_port)
-        hca_release_held(hca, qp);
     vb_engine_disconnect(hca->engine, qp);
     vb_qp_set_carrier(qp, &vb_uncarried);
     vb_qp_count_poller(qp, false);
-    if (state)
-        vb_sim_hca_pace_leave(hca, state);
-    free(state);
+    if (program_qp_of(qp))
+        hca->attachment->calls->disconnect(hca->attachment, program_qp_of(qp));
     qp->verbs->port_data = NULL;
 }
 
@@ -769,7 +806,7 @@ static void hca_close_adapter(struct vb_sim_hca *hca)
 
 static int hca_open_parts(struct vb_sim_hca *hca, struct vb_heap *heap)
 {
-    bool needs_acks = hca->attachment->congestion->kind == VB_CONGESTION_HPCC;
+    bool needs_acks = hca->attachment->traces;
     struct vb_engine_config config = {.burst = 1, .ack_bytes = needs_acks}; /* each: telemetry */
     int error = hca_open_adapter(hca, heap);
 
@@ -821,7 +858,7 @@ static void send_held(struct vb_sim_hca *hca)
 
     while (vb_wrap_due_out(&hca->wrap, UINT64_MAX, &out)) {
         hca->leave_at = out.held->due * PS_IN_NS;
-        send_wrapped(hca, &out);
+        send_wrapped(hca, &out, NULL);
     }
 }
 
@@ -832,7 +869,6 @@ void vb_sim_hca_close(struct vb_sim_hca *hca)
     vb_memory_guard_stop();
     vb_engine_destroy(hca->engine);
     hca_close_adapter(hca);
-    vb_engine_timers_free(&hca->paced);
     vb_wrap_fini(&hca->wrap);
     free(hca);
 }

@@ -14,8 +14,6 @@
 #include "hca/adapter.h"
 #include "port/address.h"
 #include "sim/attachment.h"
-#include "sim/congestion.h"
-#include "transport/timer.h"
 #include "wrap/wrap.h"
 
 struct vb_sim_hca {
@@ -23,14 +21,10 @@ struct vb_sim_hca {
     struct vb_sim_attachment *attachment;
     struct vb_sim_hca_calls calls;
     struct vb_engine *engine;
-    struct vb_qp *held;     /* QPs whose last packet waits for its lane or port */
     struct vb_qp *attended; /* QPs with requests that wait, or queues to flush */
-    struct vb_timers paced; /* vb_sim_hca_qp.at_rate of all connections */
-    uint8_t telemetry_mode; /* enum vb_sim_telemetry_mode of the packet that is sent */
-    const struct vb_world_telemetry *telemetry; /* what the packet that is sent carries back */
-    struct vb_wrap wrap; /* fault rules; vb_sim_hca_wrapped is called after a change */
-    uint64_t leave_at;   /* of the packet that is sent (vb_sim_wire_packet) */
-    uint64_t damaged;    /* packets that arrived with a wrong ICRC */
+    struct vb_wrap wrap;    /* fault rules; vb_sim_hca_wrapped is called after a change */
+    uint64_t leave_at;      /* of the packet that is sent (vb_sim_wire_packet) */
+    uint64_t damaged;       /* packets that arrived with a wrong ICRC */
 };
 
 /*

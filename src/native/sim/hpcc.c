@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * HPCC's window. host.c and hca_pacing.c call it. Two successive acknowledgements whose packets had
- * the same route give the utilisation of its busiest link.
+ * HPCC's window. nic.c calls it. Two successive acknowledgements whose packets had the same route
+ * give the utilisation of its busiest link.
  */
 #include "sim/hpcc.h"
 

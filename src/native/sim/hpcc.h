@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * HPCC's sender (Li et al., SIGCOMM 2019): each acknowledgement carries the telemetry of a packet's
- * route, and the window follows the utilisation of the busiest link. host.c and hca_pacing.c call
- * this.
+ * route, and the window follows the utilisation of the busiest link. nic.c calls this.
  */
 #ifndef VB_SIM_HPCC_H
 #define VB_SIM_HPCC_H

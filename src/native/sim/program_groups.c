@@ -11,8 +11,9 @@
 static bool is_in_reach(const struct vb_sim *sim, const struct vb_sim_program_group *group,
                         const struct vb_sim_host *host)
 {
-    return group->first == host->number ||
-           !vb_world_reaches(sim->world, host->node, vb_sim_address(sim->host[group->first], 0));
+    return group->first == host->nic.number ||
+           !vb_world_reaches(sim->world, host->nic.node,
+                             vb_sim_address(sim->host[group->first], 0));
 }
 
 uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16], uint32_t host)

@@ -21,7 +21,7 @@ struct vb_sim_config vb_sim_defaults(void)
         .retry_cnt = 7,
         .rd_atomic = 16,
         .engine = {.ack_bytes = 1, .burst = 1},
-        .congestion = {.notice_interval = 50000000},
+        .nic = {.congestion = {.notice_interval = 50000000}},
         .tcp = vb_tcp_defaults(),
         .tcp_jitter = VB_SIM_JITTER_AUTO,
     };
@@ -35,6 +35,7 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
     if (!made)
         return -ENOMEM;
     made->config = *config;
+    made->table.generations = made->streams.generations = &made->generations;
     made->flows_at = VB_WORLD_NEVER;
     made->patience = 1; /* vb_sim_set_patience */
     made->door_first = VB_WORLD_NONE;
@@ -44,7 +45,7 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
     if (!error)
         made->world->hop_limit = config->hop_limit;
     if (!error)
-        made->world->traces = config->congestion.kind == VB_CONGESTION_HPCC;
+        made->world->traces = config->nic.congestion.kind == VB_CONGESTION_HPCC;
     if (error) {
         vb_sim_destroy(made);
         return error;
@@ -100,8 +101,8 @@ int vb_sim_add_host(struct vb_sim *sim, uint32_t *node)
         vb_sim_host_destroy(host);
         return error;
     }
-    host->node = *node;
-    host->number = sim->hosts;
+    host->nic.node = *node;
+    host->nic.number = sim->hosts;
     host->framing = sim->config.framing;
     sim->host[sim->hosts++] = host;
     return 0;
@@ -112,6 +113,18 @@ int vb_sim_set_framing(struct vb_sim *sim, uint32_t host, enum vb_sim_framing fr
     if (host >= sim->hosts || sim->host[host]->attachment)
         return -EINVAL;
     sim->host[host]->framing = framing;
+    return 0;
+}
+
+int vb_sim_set_nic(struct vb_sim *sim, uint32_t host, const struct vb_nic_config *config)
+{
+    struct vb_nic_config *made = malloc(sizeof(*made));
+
+    if (!made)
+        return -ENOMEM;
+    *made = *config;
+    sim->host[host]->own_config = made;
+    sim->host[host]->nic.config = made;
     return 0;
 }
 

@@ -17,7 +17,7 @@
 
 #include "event/switch.h"
 #include "event/world.h"
-#include "sim/congestion.h"
+#include "sim/nic.h"
 #include "tcp/config.h"
 #include "transport/engine.h"
 
@@ -30,7 +30,7 @@ enum vb_sim_framing {
     VB_SIM_INFINIBAND, /* LRH and both CRCs, GRH of multicast */
 };
 
-enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64, VB_SIM_OWN_LEVEL = 16 };
+enum { VB_SIM_BARE_BYTES = 64, VB_SIM_FLOW_DEPTH_MAX = 64 };
 
 /* The type of a TCP flow, beside enum ibv_qp_type; its opcode is an enum vb_tcp_kind. */
 enum { VB_SIM_FLOW_TCP = 0x40 };
@@ -46,8 +46,7 @@ struct vb_sim_config {
     uint8_t retry_cnt;              /* 0: a lost packet ends the connection */
     uint8_t rd_atomic;              /* READs outstanding on a connection */
     struct vb_engine_config engine; /* virtual_payload is always set */
-    struct vb_congestion congestion;
-    uint8_t notice_level; /* of congestion notifications; VB_SIM_OWN_LEVEL: the connection's */
+    struct vb_nic_config nic;       /* of each host (vb_sim_set_nic) */
     struct vb_tcp_config tcp;
     /*
      * ps: the most of a random delay before a TCP connection begins, and before each
@@ -56,10 +55,6 @@ struct vb_sim_config {
      */
     uint64_t tcp_jitter;
     uint8_t hop_limit; /* of all packets; 0: none, and forwarding loops are refused */
-    /* delays of a host; 0: none */
-    uint64_t doorbell;        /* ps from posting to the first packet, if the QP was idle */
-    uint64_t bus_rate;        /* bits per second at which payload is read from memory */
-    uint64_t receive_latency; /* ps from the arrival of a packet to its effect */
 };
 
 /* RoCE v2, MTU 4096, timeout 14 (67 ms), 7 retries, an ACK for each packet, round robin. */
@@ -126,6 +121,11 @@ int vb_sim_add_host(struct vb_sim *sim, uint32_t *node);
  * and InfiniBand. -EINVAL: no such host, or a program's HCA is attached to it.
  */
 int vb_sim_set_framing(struct vb_sim *sim, uint32_t host, enum vb_sim_framing framing);
+/*
+ * Gives the host's adapter settings of its own, before it has flows or a program. With HPCC as
+ * congestion control in one of them, all hosts have it. -ENOMEM.
+ */
+int vb_sim_set_nic(struct vb_sim *sim, uint32_t host, const struct vb_nic_config *config);
 /*
  * Makes a multicast group: each of these hosts gets a queue pair that is a member. The ports of the
  * switches are set by vb_world_switch_set_group. There are at most VB_MAX_GROUPS groups. -ENOMEM.

@@ -18,60 +18,41 @@
 #include "transport/transport.h"
 #include "wire/bytes.h"
 
-/* The low bits of `what` in vb_world_call; the bits above are an argument. */
+/* The low bits of `what` in vb_world_call, beside enum vb_nic_event; the bits above are an
+ * argument. */
 enum vb_sim_call {
-    VB_SIM_CALL_TIMER,
-    VB_SIM_CALL_RATE,
+    VB_SIM_CALL_TIMER = VB_NIC_EVENTS,
     VB_SIM_CALL_FLOWS,
     VB_SIM_CALL_START,    /* a flow's delay after its predecessors is over */
-    VB_SIM_CALL_DOORBELL, /* the adapter sees a queue pair's doorbell */
-    VB_SIM_CALL_BUS,      /* a host's bus is free */
     VB_SIM_CALL_RECEIVED, /* the receive latency of a packet is over */
     VB_SIM_CALL_END,      /* a UC or UD flow has no packet under way */
     VB_SIM_CALL_HCA,      /* the timer of a program's HCA */
     VB_SIM_CALL_DEPART,   /* a packet leaves that a fault rule of a program's HCA has held */
     VB_SIM_CALL_TCP,      /* the timer of a TCP connection */
     VB_SIM_CALL_TCP_ACK,  /* the jitter of an acknowledgement is over */
-    VB_SIM_CALL_BITS = 4
+    VB_SIM_CALL_BITS = VB_NIC_EVENT_BITS
 };
 
 enum {
-    VB_SIM_GENERATIONS = 1 << 20,
     VB_SIM_KEY = 1 << 8 | 0x5a, /* of the one memory region */
     VB_SIM_QKEY = 0x11111111,
 };
 
-/* A queue pair's congestion control, as a sender and as a receiver. */
-struct vb_sim_reaction {
-    struct vb_rate rate;
-    uint64_t noticed_at; /* ps: when it last sent a notification */
-};
-
 /*
- * One end of a flow: the simulation's own fields, which are one cache line, and the queue pair. The
- * endpoint of the packet engine, the send queue and the reaction follow in the same piece of memory
- * (flow_hca.c).
+ * One end of a flow: its connection to the adapter and the simulation's own fields, which are one
+ * cache line, and the queue pair. The endpoint of the packet engine, the send queue and the
+ * reaction follow in the same piece of memory (flow_hca.c).
  */
 struct vb_sim_qp {
-    struct vb_sim_qp *next;           /* in vb_sim_host.held or vb_sim_host.datagrams */
-    struct vb_sim_qp *other;          /* the flow's other end */
-    struct vb_world_route *route;     /* of a flow that has reserved bandwidth or buffer; or NULL */
-    struct vb_sim_reaction *reaction; /* NULL: the world has no congestion control */
-    uint64_t unposted;                /* bytes of the flow that are not in the send queue yet */
-    uint32_t flow;                    /* index in vb_sim.flow */
-    uint32_t slot;                    /* index in vb_sim.qp */
-    uint32_t generation;              /* tells apart the queue pairs that have the same slot */
-    uint32_t in_flight;               /* UC and UD: the number of packets under way */
-    uint32_t peer;                    /* the other end's address, or the multicast group */
-    uint8_t lane;                     /* if waits_for_lane: which */
-    uint8_t marks;                    /* enum vb_world_mark of its packets */
-    uint8_t path;                     /* path bits: which of its port's addresses it sends from */
-    bool waits_for_lane : 1;          /* it is in vb_sim_host.held */
-    bool waits_for_rate : 1;
-    bool waits_for_bell : 1; /* the adapter has not seen the doorbell yet */
-    bool has_turn : 1;       /* it is in vb_sim_host.datagrams */
-    bool sent : 1;           /* UC and UD: the last packet has left */
-    bool has_buffer : 1;     /* the flow has reserved buffer */
+    struct vb_nic_qp nic;         /* of UD: in vb_sim_host.datagrams */
+    struct vb_sim_qp *other;      /* the flow's other end */
+    struct vb_world_route *route; /* of a flow that has reserved bandwidth or buffer; or NULL */
+    uint64_t unposted;            /* bytes of the flow that are not in the send queue yet */
+    uint32_t flow;                /* index in vb_sim.flow */
+    uint32_t in_flight : 23;      /* UC and UD: the number of packets under way */
+    uint32_t path : 7;            /* path bits: which of its port's addresses it sends from */
+    uint32_t sent : 1;            /* UC and UD: the last packet has left */
+    uint32_t has_buffer : 1;      /* the flow has reserved buffer */
     struct vb_qp_shared shared;
     struct vb_qp qp;
 };
@@ -81,16 +62,15 @@ struct vb_sim_host {
     struct vb_context context;
     struct vb_sim *sim;
     struct vb_engine *engine;
-    struct vb_sim_qp *held;                       /* queue pairs whose lane is blocked */
-    struct vb_sim_qp *datagrams, *last_datagrams; /* UD queue pairs that have more to send */
-    bool datagram_turn;   /* datagrams and the engine's packets take turns */
-    uint64_t timer_at;    /* of the pending event; or VB_WORLD_NEVER */
-    uint64_t bus_free_at; /* the end of the bus's transfer, before which no packet is sent */
-    void *groups;         /* the adapter's table of multicast groups; NULL: it is in none */
-    uint32_t node, number;
-    enum vb_sim_framing framing;          /* of its packets, and the link layer of its port */
-    uint32_t generation;                  /* upper bits of the last queue pair number */
-    bool ready_planned, bus_planned;      /* an event is pending */
+    struct vb_nic nic;
+    struct vb_nic_user flows;
+    struct vb_nic_config *own_config; /* of nic.config; NULL: it has the world's */
+    struct vb_nic_qp *datagrams;      /* the last of the UD queue pairs that have more to send */
+    bool datagram_turn;               /* datagrams and the engine's packets take turns */
+    uint64_t timer_at;                /* of the pending event; or VB_WORLD_NEVER */
+    void *groups;                /* the adapter's table of multicast groups; NULL: it is in none */
+    enum vb_sim_framing framing; /* of its packets, and the link layer of its port */
+    uint32_t generation;         /* upper bits of the last queue pair number */
     struct vb_sim_attachment *attachment; /* of a program's HCA; or NULL */
     uint32_t attached_port;               /* the index of this host among the attachment's ports */
     struct vb_sim_tcp_host *tcp;          /* NULL: it has sent nothing by TCP */
@@ -129,10 +109,7 @@ struct vb_sim {
     bool barriers;
     /* queue pairs */
     struct vb_sim_slab slab;
-    struct vb_sim_qp **qp; /* by slot; NULL: free */
-    uint32_t *free_slot;
-    uint32_t slots, free_slots, slot_room;
-    uint32_t generation;
+    struct vb_nic_table table;
     /* flows */
     struct vb_sim_flow *flow;
     uint64_t flows, flow_room, flows_left;
@@ -145,9 +122,8 @@ struct vb_sim {
     uint32_t group_size[VB_MAX_GROUPS]; /* the number of members */
     struct vb_sim_capture *captures;
     /* TCP (tcp.c) */
-    struct vb_sim_connection **connection; /* by slot; NULL: free */
-    uint32_t *free_connection;
-    uint32_t connections, free_connections, connection_room;
+    struct vb_nic_table streams; /* the connections */
+    uint32_t generations;
     /* programs (attachment.c) */
     struct vb_sim_wire_packet **wire_packet; /* by packet */
     uint32_t wire_packets;
@@ -176,6 +152,18 @@ static inline struct vb_sim_qp *vb_sim_qp_of(const struct vb_qp *qp)
     return (struct vb_sim_qp *)((char *)(uintptr_t)qp - offsetof(struct vb_sim_qp, qp));
 }
 
+static inline struct vb_sim_qp *vb_sim_qp_of_nic(const struct vb_nic_qp *qp)
+{
+    return (struct vb_sim_qp *)(uintptr_t)qp; /* its first member */
+}
+
+/* The source's queue pair of a flow that runs. */
+static inline struct vb_sim_qp *vb_sim_flow_qp(const struct vb_sim *sim,
+                                               const struct vb_sim_flow *flow)
+{
+    return vb_sim_qp_of_nic(sim->table.qp[flow->slot]);
+}
+
 static inline struct vb_sim_host *vb_sim_qp_host(const struct vb_sim_qp *qp)
 {
     return (struct vb_sim_host *)((char *)qp->qp.context - offsetof(struct vb_sim_host, context));
@@ -184,7 +172,7 @@ static inline struct vb_sim_host *vb_sim_qp_host(const struct vb_sim_qp *qp)
 /* The address of a host (event/packet.h) with these path bits, as far as it has them. */
 static inline uint32_t vb_sim_address(const struct vb_sim_host *host, uint32_t path)
 {
-    const struct vb_world_node *node = &host->sim->world->node[host->node];
+    const struct vb_world_node *node = &host->sim->world->node[host->nic.node];
 
     return VB_LIKELY(!path) ? node->address : node->address | (path & ((1u << node->lmc) - 1));
 }
@@ -233,6 +221,7 @@ extern const struct vb_host_calls vb_sim_port_calls;
 
 /* host.c */
 extern const struct vb_world_host_calls vb_sim_host_calls;
+extern const struct vb_nic_calls vb_sim_flow_calls;
 void vb_sim_host_pump(struct vb_sim_host *host);
 void vb_sim_kick(struct vb_qp *qp);
 /* Requests were posted: the adapter sees them now, or after the doorbell's delay. */
@@ -245,7 +234,10 @@ static inline bool vb_sim_is_unreliable(const struct vb_sim_qp *qp)
 }
 /* Adds a UD queue pair to the host's list, if it has datagrams to send. */
 void vb_sim_datagrams_add(struct vb_sim_qp *qp);
-void vb_sim_datagrams_remove(struct vb_sim_qp *qp);
+static inline void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
+{
+    vb_sim_nic_queue_remove(&vb_sim_qp_host(qp)->datagrams, &qp->nic);
+}
 /* Makes the next datagram of the host in vb_sim.packet. NULL: there is none. */
 struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host);
 /* A packet of a UC or UD flow has arrived, or was lost. */

@@ -13,7 +13,6 @@ enum {
     ETHERNET_MIN = 64 + 8 + 12,
     SACK_BYTES = 4, /* the option's head, with its padding */
     BLOCK_BYTES = 8,
-    FIRST_SLOTS = 16,
 };
 
 /* The flags of a packet's header; two bits from BLOCKS_SHIFT on are the number of SACK blocks. */
@@ -29,36 +28,11 @@ static const struct vb_tcp_config *config_of(const struct vb_sim *sim)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
-static int tcp_take_slot(struct vb_sim *sim, struct vb_sim_connection *made)
-{
-    if (!sim->free_connections && sim->connections == sim->connection_room) {
-        uint32_t room = sim->connection_room ? 2 * sim->connection_room : FIRST_SLOTS;
-        struct vb_sim_connection **grown = realloc(sim->connection, room * sizeof(*grown));
-        uint32_t *numbers;
-
-        if (!grown)
-            return -ENOMEM;
-        sim->connection = grown;
-        numbers = realloc(sim->free_connection, room * sizeof(*numbers));
-        if (!numbers)
-            return -ENOMEM;
-        sim->free_connection = numbers;
-        sim->connection_room = room;
-    }
-    made->slot =
-        sim->free_connections ? sim->free_connection[--sim->free_connections] : sim->connections++;
-    made->generation = sim->generation++ % VB_SIM_GENERATIONS;
-    sim->connection[made->slot] = made;
-    return 0;
-}
-
 /* NULL: the connection has ended. */
 static struct vb_sim_connection *tcp_find(const struct vb_sim *sim, uint32_t slot,
                                           uint32_t generation)
 {
-    struct vb_sim_connection *found = slot < sim->connections ? sim->connection[slot] : NULL;
-
-    return found && found->generation == generation ? found : NULL;
+    return (struct vb_sim_connection *)vb_sim_nic_find(&sim->streams, slot, generation);
 }
 
 static struct vb_sim_connection *find_of(const struct vb_sim *sim,
@@ -92,62 +66,21 @@ static void close_connection(struct vb_sim_connection *connection)
 
 static void add_turn(struct vb_sim_host *host, struct vb_sim_connection *connection)
 {
-    struct vb_sim_tcp_host *turns = host->tcp;
-    uint8_t level = connection->level;
-
-    if (connection->has_turn)
-        return;
-    connection->has_turn = true;
-    connection->next = NULL;
-    if (turns->ready & 1u << level)
-        turns->last[level]->next = connection;
-    else
-        turns->first[level] = connection;
-    turns->last[level] = connection;
-    turns->ready |= 1u << level;
+    vb_sim_nic_queue_add(&host->tcp->last[connection->level], &connection->nic);
+    host->tcp->ready |= 1u << connection->level;
 }
 
-static struct vb_sim_connection *take_first(struct vb_sim_tcp_host *turns, uint32_t level)
+static void remove_turn(struct vb_sim_host *host, struct vb_sim_connection *connection)
 {
-    struct vb_sim_connection *first = turns->first[level];
+    struct vb_nic_qp **last = &host->tcp->last[connection->level];
 
-    first->has_turn = false;
-    turns->first[level] = first->next;
-    if (!first->next)
-        turns->ready &= ~(1u << level);
-    return first;
+    vb_sim_nic_queue_remove(last, &connection->nic);
+    if (!*last)
+        host->tcp->ready &= ~(1u << connection->level);
 }
 
-static void remove_turn(struct vb_sim_host *host, const struct vb_sim_connection *connection)
-{
-    struct vb_sim_tcp_host *turns = host->tcp;
-    struct vb_sim_connection *before = NULL;
-    uint8_t level = connection->level;
-
-    if (!connection->has_turn)
-        return;
-    for (struct vb_sim_connection *at = turns->first[level]; at != connection; at = at->next)
-        before = at;
-    if (!before) {
-        take_first(turns, level);
-        return;
-    }
-    before->next = connection->next;
-    if (turns->last[level] == connection)
-        turns->last[level] = before;
-}
-
-/* No segment is made for a lane in which a packet waits. */
-static bool is_open(const struct vb_sim_host *host, uint32_t level)
-{
-    const struct vb_world *world = host->sim->world;
-    uint32_t number = world->node[host->node].port[0];
-    const struct vb_world_lanes *lanes = world->port[number].lanes;
-
-    return !lanes || !lanes->lane[vb_world_lanes_of(lanes, (uint8_t)(level << 4))].packets;
-}
-
-/* The connection that sends next; NULL: none may send. */
+/* The connection that sends next; NULL: none may send. No segment is made for a lane in which a
+ * packet waits. */
 static struct vb_sim_connection *tcp_take_turn(struct vb_sim_host *host)
 {
     struct vb_sim_tcp_host *turns = host->tcp;
@@ -155,9 +88,13 @@ static struct vb_sim_connection *tcp_take_turn(struct vb_sim_host *host)
     for (uint32_t i = 1; turns->ready && i <= VB_SIM_LEVELS; ++i) {
         uint32_t level = (turns->turn + i) % VB_SIM_LEVELS;
 
-        if ((turns->ready & 1u << level) && is_open(host, level)) {
+        if ((turns->ready & 1u << level) &&
+            !vb_sim_nic_is_blocked(&host->nic, (uint8_t)(level << 4))) {
+            struct vb_sim_connection *first = (struct vb_sim_connection *)turns->last[level]->next;
+
             turns->turn = level;
-            return take_first(turns, level);
+            remove_turn(host, first);
+            return first;
         }
     }
     return NULL;
@@ -187,9 +124,9 @@ static struct vb_world_packet *tcp_make(struct vb_sim *sim,
     }
     made = vb_world_packet_at(sim->world, *packet);
     memset(made->header, 0, sizeof(made->header));
-    vb_wire_put24(made->header + VB_WORLD_TCP_GENERATION, connection->generation);
+    vb_wire_put24(made->header + VB_WORLD_TCP_GENERATION, connection->nic.generation);
     made->header[VB_WORLD_TCP_FLAGS] = (uint8_t)flags;
-    vb_wire_put24(made->header + VB_WORLD_TCP_SLOT, connection->slot);
+    vb_wire_put24(made->header + VB_WORLD_TCP_SLOT, connection->nic.slot);
     vb_wire_put16(made->header + VB_WORLD_TCP_NUMBER, (uint16_t)(number >> 32));
     vb_wire_put32(made->header + VB_WORLD_TCP_NUMBER + 2, (uint32_t)number);
     made->flags = VB_WORLD_TCP;
@@ -220,7 +157,7 @@ static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *con
     made->bytes =
         (uint16_t)tcp_wire_bytes(sim->host[connection->source]->framing, 0, segment->length);
     sim->flow[connection->flow].resent += segment->again;
-    vb_world_send(sim->world, sim->host[connection->source]->node, packet);
+    vb_sim_nic_send(&sim->host[connection->source]->nic, NULL, packet);
 }
 
 static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connection,
@@ -242,7 +179,7 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
     made->target = vb_sim_address(sim->host[connection->source], 0);
     made->payload = 0;
     made->bytes = (uint16_t)tcp_wire_bytes(sim->host[connection->target]->framing, options, 0);
-    vb_world_send(sim->world, sim->host[connection->target]->node, packet);
+    vb_world_send(sim->world, sim->host[connection->target]->nic.node, packet);
 }
 
 /* Schedules one event for both ends. It may be too early, but not too late. */
@@ -255,8 +192,8 @@ static void tcp_plan(struct vb_sim *sim, struct vb_sim_connection *connection)
     if (due >= connection->timer_at)
         return;
     connection->timer_at = due;
-    vb_world_call(sim->world, due, VB_SIM_CALL_TCP | connection->generation << VB_SIM_CALL_BITS,
-                  connection->slot);
+    vb_world_call(sim->world, due, VB_SIM_CALL_TCP | connection->nic.generation << VB_SIM_CALL_BITS,
+                  connection->nic.slot);
 }
 
 uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
@@ -304,7 +241,7 @@ static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_fl
 
     if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
         return sim->config.tcp_jitter;
-    rate = vb_world_slowest(sim->world, sim->host[flow->source]->node,
+    rate = vb_world_slowest(sim->world, sim->host[flow->source]->nic.node,
                             vb_sim_address(sim->host[flow->target], 0));
     return rate ? bits * VB_WORLD_SECOND / rate : 0;
 }
@@ -371,7 +308,7 @@ static void tcp_begin_later(struct vb_sim *sim, struct vb_sim_connection *made)
 {
     made->timer_at = sim->world->now + tcp_jitter_draw(&made->jitter, made->jitter.most);
     vb_world_call(sim->world, made->timer_at,
-                  VB_SIM_CALL_TCP | made->generation << VB_SIM_CALL_BITS, made->slot);
+                  VB_SIM_CALL_TCP | made->nic.generation << VB_SIM_CALL_BITS, made->nic.slot);
 }
 
 void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
@@ -379,7 +316,10 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     struct vb_sim_flow *flow = &sim->flow[number];
     struct vb_sim_connection *made = calloc(1, sizeof(*made));
 
-    if (!made || open_host(sim->host[flow->source]) || tcp_take_slot(sim, made)) {
+    if (made)
+        made->nic.nic = &sim->host[flow->source]->nic;
+    if (!made || open_host(sim->host[flow->source]) ||
+        vb_sim_nic_join(&sim->streams, &made->nic, false)) {
         free(made);
         sim->world->error = -ENOMEM;
         return;
@@ -392,7 +332,7 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     made->timer_at = VB_WORLD_NEVER;
     vb_tcp_sender_open(&made->sender, config_of(sim), flow->opcode, flow->bytes);
     vb_tcp_receiver_open(&made->receiver, flow->opcode);
-    flow->slot = made->slot;
+    flow->slot = made->nic.slot;
     flow->state = VB_FLOW_RUNNING;
     tcp_jitter_set(sim, made);
     if (made->jitter.most) {
@@ -412,20 +352,19 @@ static void tcp_end(struct vb_sim *sim, struct vb_sim_connection *connection,
     flow->finish = sim->world->now;
     sim->world->is_quiet = --sim->flows_left == 0;
     remove_turn(sim->host[connection->source], connection);
-    sim->connection[connection->slot] = NULL;
-    sim->free_connection[sim->free_connections++] = connection->slot;
+    vb_sim_nic_leave(&sim->streams, &connection->nic);
     close_connection(connection);
 }
 
 void vb_sim_tcp_free(struct vb_sim *sim)
 {
-    for (uint32_t i = 0; i < sim->connections; ++i)
-        if (sim->connection[i])
-            close_connection(sim->connection[i]);
+    for (uint32_t i = 0; i < sim->streams.slots; ++i)
+        if (sim->streams.qp[i])
+            close_connection((struct vb_sim_connection *)sim->streams.qp[i]);
     for (uint32_t i = 0; i < sim->hosts; ++i)
         free(sim->host[i]->tcp);
-    free(sim->connection);
-    free(sim->free_connection);
+    free(sim->streams.qp);
+    free(sim->streams.free_slot);
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
@@ -507,7 +446,7 @@ static void tcp_delay_ack(struct vb_sim_host *host, struct vb_sim_connection *co
 
     ++world->kept;
     vb_world_call(world, tcp_jitter_until(connection, world->now),
-                  VB_SIM_CALL_TCP_ACK | host->number << VB_SIM_CALL_BITS, packet);
+                  VB_SIM_CALL_TCP_ACK | host->nic.number << VB_SIM_CALL_BITS, packet);
 }
 
 void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)

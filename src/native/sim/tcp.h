@@ -28,24 +28,22 @@ struct vb_sim_jitter {
 };
 
 struct vb_sim_connection {
+    struct vb_nic_qp nic; /* in vb_sim_tcp_host, with those of its level that have segments */
     struct vb_tcp_sender sender;
     struct vb_tcp_receiver receiver;
-    struct vb_sim_connection
-        *next;         /* in vb_sim_tcp_host, the connections of its level that have segments */
     uint64_t timer_at; /* of the pending event; or VB_WORLD_NEVER */
     struct vb_sim_jitter jitter;
-    uint32_t flow, slot, generation;
+    uint32_t flow;
     uint32_t source, target;   /* hosts */
     uint8_t level, back_level; /* of segments, of acknowledgements */
-    bool has_turn;
 };
 
 /* The connections of a host that have segments to send, by priority. */
 struct vb_sim_tcp_host {
-    struct vb_sim_connection *first[VB_SIM_LEVELS], *last[VB_SIM_LEVELS];
-    uint32_t ready; /* set of the levels that have connections */
-    uint32_t turn;  /* the level that was served last */
-    bool was_last;  /* the last packet of the host was TCP's, and not the adapter's */
+    struct vb_nic_qp *last[VB_SIM_LEVELS]; /* vb_sim_nic_queue_add */
+    uint32_t ready;                        /* set of the levels that have connections */
+    uint32_t turn;                         /* the level that was served last */
+    bool was_last; /* the last packet of the host was TCP's, and not the adapter's */
 };
 
 static inline bool vb_sim_tcp_has_more(const struct vb_sim_host *host)

@@ -82,13 +82,29 @@ static bool refuse_atomic_length(struct vb_qp *qp, const struct ibv_send_wr *wr,
     return false;
 }
 
+/* The request at `begun`, or the one whose packets are sent, fails. Returns false. */
+static VB_COLD bool requester_fails(struct vb_endpoint *ep, const struct vb_outcome *outcome)
+{
+    ep->requester.failure = (uint8_t)outcome->status & 31;
+    ep->requester.failure_evidence = outcome->evidence;
+    return false;
+}
+
+static struct vb_outcome requester_failure(const struct vb_requester *r)
+{
+    return (struct vb_outcome){.status = (enum ibv_wc_status)r->failure,
+                               .evidence = r->failure_evidence};
+}
+
 /* A FLUSH has no payload: its length is that of the peer's range. */
 static bool engine_requester_check_flush(struct vb_endpoint *ep, const struct ibv_send_wr *wr)
 {
+    struct vb_outcome outcome = {0};
+
     if (wr->wr.flush.level == IBV_FLUSH_MR || wr->wr.flush.length <= VB_MESSAGE_MAX)
         return true;
-    vb_refuse_length(ep->qp, wr, wr->wr.flush.length, VB_MESSAGE_MAX, &ep->requester.failure);
-    return false;
+    vb_refuse_length(ep->qp, wr, wr->wr.flush.length, VB_MESSAGE_MAX, &outcome);
+    return requester_fails(ep, &outcome);
 }
 
 /* The packet that may leave at once with all of a message, whose keys are then checked only once.
@@ -103,23 +119,23 @@ static struct vb_packet *packet_of_all(const struct vb_endpoint *ep, const struc
 
 static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe, struct vb_packet *packet)
 {
-    struct vb_outcome *outcome = &ep->requester.failure;
+    struct vb_outcome outcome = {0};
     const struct ibv_send_wr *wr = &wqe->wr;
     bool reads = vb_engine_is_read_or_atomic(wr);
     struct vb_evidence evidence = {.check = VB_CHECK_RD_ATOMIC};
     uint64_t length = vb_engine_elements_length(wr);
 
     if (reads && !ep->qp->terms.max_rd_atomic) {
-        vb_refuse(ep->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, outcome);
-        return false;
+        vb_refuse(ep->qp, wr, IBV_WC_LOC_QP_OP_ERR, &evidence, &outcome);
+        return requester_fails(ep, &outcome);
     }
     if (!vb_engine_elements_check(ep->qp, wr,
                                   reads && !is_atomic_write(wr) ? IBV_ACCESS_LOCAL_WRITE : 0,
-                                  packet_of_all(ep, wr, length, packet), outcome))
-        return false;
+                                  packet_of_all(ep, wr, length, packet), &outcome))
+        return requester_fails(ep, &outcome);
     if (VB_UNLIKELY(length > VB_MESSAGE_MAX)) {
-        vb_refuse_length(ep->qp, wr, length, VB_MESSAGE_MAX, outcome);
-        return false;
+        vb_refuse_length(ep->qp, wr, length, VB_MESSAGE_MAX, &outcome);
+        return requester_fails(ep, &outcome);
     }
     wqe->length = (uint32_t)length;
     if (!reads || wr->opcode == IBV_WR_RDMA_READ)
@@ -127,7 +143,7 @@ static bool check_request(struct vb_endpoint *ep, struct vb_sq_wqe *wqe, struct 
     if (wr->opcode == IBV_WR_FLUSH)
         return engine_requester_check_flush(ep, wr);
     if (length < sizeof(uint64_t) || (is_atomic_write(wr) && length != sizeof(uint64_t)))
-        return refuse_atomic_length(ep->qp, wr, length, outcome);
+        return refuse_atomic_length(ep->qp, wr, length, &outcome) || requester_fails(ep, &outcome);
     wqe->length = sizeof(uint64_t);
     return true;
 }
@@ -173,9 +189,8 @@ static VB_COLD bool engine_requester_carry_out(struct vb_endpoint *ep, struct vb
 
     vb_mw_execute(ep->qp, &wqe->wr, &outcome); /* under the engine's lock no peer is at work */
     if (outcome.status != IBV_WC_SUCCESS) {
-        r->failure = outcome;
         r->failed = true;
-        return false;
+        return requester_fails(ep, &outcome);
     }
     wqe->first_psn = r->fresh_psn;
     wqe->packets = wqe->length = 0;
@@ -425,10 +440,12 @@ static void add_message_headers(struct vb_packet *packet, const struct vb_sq_wqe
 static bool requester_add_payload(struct vb_endpoint *ep, const struct vb_sq_wqe *wqe,
                                   uint32_t offset, uint32_t length, struct vb_packet *packet)
 {
+    struct vb_outcome outcome = {0};
+
     packet->pad = -length & 3;
     if (!ep->engine->config.virtual_payload)
-        return vb_engine_elements_gather(ep->qp, &wqe->wr, offset, length, packet,
-                                         &ep->requester.failure);
+        return vb_engine_elements_gather(ep->qp, &wqe->wr, offset, length, packet, &outcome) ||
+               requester_fails(ep, &outcome);
     if (length)
         vb_engine_packet_add(packet, NULL, length);
     return true;
@@ -583,7 +600,7 @@ static bool is_held(const struct vb_endpoint *ep, const struct vb_sq_wqe *wqe)
 static void fail_if_first(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
-    struct vb_outcome failure = r->failure;
+    struct vb_outcome failure = requester_failure(r);
 
     if (!r->failed || ep->qp->sq_next != r->begun)
         return;
@@ -597,7 +614,8 @@ static void fail_if_first(struct vb_endpoint *ep)
  */
 static VB_COLD void fail_under_way(struct vb_endpoint *ep)
 {
-    struct vb_outcome failure = ep->requester.failure, flushed = {.status = IBV_WC_WR_FLUSH_ERR};
+    struct vb_outcome failure = requester_failure(&ep->requester),
+                      flushed = {.status = IBV_WC_WR_FLUSH_ERR};
     struct vb_qp *qp = ep->qp;
     uint32_t none = 0;
 

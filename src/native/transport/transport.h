@@ -51,18 +51,19 @@ struct vb_requester {
     uint32_t heard_syndrome : 8; /* its AETH syndrome; VB_HEARD_NO_SYNDROME: it was no ACK or NAK */
     uint64_t heard_at;           /* when it came; 0: no response ever came */
     uint64_t since;              /* the last progress, or the first packet after a pause */
-    uint8_t reason;              /* enum vb_packet_reason of packets that are sent again */
+    uint8_t reason : 3;          /* enum vb_packet_reason of packets that are sent again */
+    uint8_t failure : 5;         /* enum ibv_wc_status, if failed */
     uint8_t retry_left : 4, rnr_left : 4;
-    bool started;    /* the QP has been in RTS, so the PSNs are set */
-    bool unlimited;  /* the responder reports no credits */
-    bool stalled;    /* waits for credits */
-    bool ask;        /* the next packet asks for an acknowledgement */
-    bool rnr_wait;   /* sends nothing until the RNR timer expires */
-    bool implied;    /* went back for a lost response, and has made no progress since */
-    bool probing;    /* a timeout expired, and no progress was made since: the window is small */
-    bool failed;     /* the request at `begun` ends with `failure` once it is the first */
-    bool flush_owed; /* the QP has failed, and its receive queue is to be flushed */
-    struct vb_outcome failure;
+    bool started : 1;   /* the QP has been in RTS, so the PSNs are set */
+    bool unlimited : 1; /* the responder reports no credits */
+    bool stalled : 1;   /* waits for credits */
+    bool ask : 1;       /* the next packet asks for an acknowledgement */
+    bool rnr_wait : 1;  /* sends nothing until the RNR timer expires */
+    bool implied : 1;   /* went back for a lost response, and has made no progress since */
+    bool probing : 1;   /* a timeout expired, and no progress was made since: the window is small */
+    bool failed : 1;    /* the request at `begun` ends with `failure` once it is the first */
+    bool flush_owed : 1;       /* the QP has failed, and its receive queue is to be flushed */
+    uint32_t failure_evidence; /* vb_outcome.evidence of that failure */
 };
 
 enum vb_record_kind {

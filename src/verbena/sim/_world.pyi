@@ -133,6 +133,8 @@ class World:
     reads payload from memory (0: at once). ``receive_latency``: ps from a packet's arrival to its
     processing.
 
+    A host may have its own ``congestion``, ``notice_level`` and these three (``add_host``).
+
     Raises ValueError for values that are not allowed, and TypeError for an unknown keyword.
     """
 
@@ -157,12 +159,14 @@ class World:
         hop_limit: int = 0,
         recovery: str = "go-back-n",
     ) -> None: ...
-    def add_host(self, framing: str | None = None) -> int:
+    def add_host(self, framing: str | None = None, **adapter: Any) -> int:
         """Add a host with one port, number 0, and return its node.
 
         Hosts are also numbered by themselves, from 0. ``framing``: that of the host's packets, in
         place of the world's. Flows and programs reach a host with "infiniband" only from such a
-        host. Raises ValueError for an InfiniBand host beyond the 49,151 unicast LIDs.
+        host. ``adapter``: what the host's adapter has in place of the world's ``congestion``,
+        ``notice_level``, ``doorbell``, ``bus_rate`` or ``receive_latency``. Raises TypeError for
+        another keyword, and ValueError, also for an InfiniBand host beyond the 49,151 unicast LIDs.
         """
     def add_switch(
         self,

@@ -28,6 +28,7 @@ FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_S
 GATES = {"lossy": VB_WORLD_LOSSY, "credits": VB_WORLD_CREDITS, "pauses": VB_WORLD_PAUSES}
 TURNS = {"input": VB_WORLD_BY_INPUT, "arrival": VB_WORLD_BY_ARRIVAL}
 BALANCES = {"flow": VB_WORLD_BY_FLOW, "packet": VB_WORLD_BY_PACKET}
+ADAPTER = ("congestion", "notice_level", "doorbell", "bus_rate", "receive_latency")
 RECOVERIES = {"go-back-n": 0, "go-back-0": 1}
 FECN_AT = {"root": VB_WORLD_FECN_ROOT, "output": VB_WORLD_FECN_OUTPUT, "input": VB_WORLD_FECN_INPUT}
 LANES_BY = {"level": 0, "lane": 1}
@@ -121,6 +122,8 @@ cdef class World:
     reads payload from memory (0: at once). ``receive_latency``: ps from a packet's arrival to its
     processing.
 
+    A host may have its own ``congestion``, ``notice_level`` and these three (``add_host``).
+
     Raises ValueError for values that are not allowed, and TypeError for an unknown keyword.
     """
 
@@ -129,6 +132,7 @@ cdef class World:
     cdef bint _busy
     cdef uint32_t _frame, _mtu, _groups
     cdef bint _waits, _detours_packets, _goes_down, _promises
+    cdef dict _adapter  # the settings of hosts that have none of their own
     cdef list _calls  # a heap of (time, number, function)
     cdef uint64_t _called
     cdef int _framing
@@ -161,16 +165,12 @@ cdef class World:
         config.engine.ack_bytes = given.ack_bytes
         config.engine.burst = given.burst
         config.engine.restart = RECOVERIES[given.recovery]
-        config.notice_level = VB_SIM_OWN_LEVEL if given.notice_level is None else given.notice_level
         config.hop_limit = given.hop_limit
-        config.doorbell = given.doorbell
-        config.bus_rate = given.bus_rate
-        config.receive_latency = given.receive_latency
-        if given.congestion is not None:
-            _fill_congestion(&config.congestion, given.congestion)
-            if config.congestion.kind == VB_CONGESTION_HPCC:
-                self._frame += VB_HPCC_BYTES
-                self._window = 0
+        self._adapter = {name: getattr(given, name) for name in ADAPTER}
+        _fill_nic(&config.nic, given)
+        if config.nic.congestion.kind == VB_CONGESTION_HPCC:
+            self._frame += VB_HPCC_BYTES
+            self._window = 0
         if given.tcp.jitter is not None:
             config.tcp_jitter = given.tcp.jitter
         _fill_tcp(&config.tcp, given.tcp, given.mtu)
@@ -197,21 +197,30 @@ cdef class World:
 
     # ---- what there is ----------------------------------------------------------------------
 
-    def add_host(self, framing=None):
+    def add_host(self, framing=None, **adapter):
         """Add a host with one port, number 0, and return its node.
 
         Hosts are also numbered by themselves, from 0. ``framing``: that of the host's packets, in
         place of the world's. Flows and programs reach a host with "infiniband" only from such a
-        host. Raises ValueError for an InfiniBand host beyond the 49,151 unicast LIDs.
+        host. ``adapter``: what the host's adapter has in place of the world's ``congestion``,
+        ``notice_level``, ``doorbell``, ``bus_rate`` or ``receive_latency``. Raises TypeError for
+        another keyword, and ValueError, also for an InfiniBand host beyond the 49,151 unicast LIDs.
         """
         cdef uint32_t node
+        cdef vb_nic_config config
         cdef int chosen = self._framing if framing is None else \
             _choice(FRAMINGS, "framing", framing)
         self._idle()
+        if adapter:
+            own = _settings_of("host_settings", {**self._adapter, **adapter})
+            _check_hpcc(self._adapter["congestion"], own.congestion)
+            _fill_nic(&config, own)
         if chosen == VB_SIM_INFINIBAND:
             _refuse_lid(self)
         _check(vb_sim_add_host(self._sim, &node), "a host")
         _check(vb_sim_set_framing(self._sim, self._world.hosts - 1, chosen), "framing")
+        if adapter:
+            _check(vb_sim_set_nic(self._sim, self._world.hosts - 1, &config), "a host")
         if chosen == VB_SIM_INFINIBAND:
             self._infiniband.add(self._world.hosts - 1)
         self._wire.append(vb_sim_wire_bytes(chosen, VB_BTH + VB_RETH + VB_IMM, self._mtu))

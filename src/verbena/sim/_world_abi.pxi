@@ -30,7 +30,7 @@ cdef extern from "sim/sim.h" nogil:
         VB_SIM_BARE
         VB_SIM_ETHERNET
         VB_SIM_INFINIBAND
-        VB_SIM_OWN_LEVEL
+        VB_NIC_OWN_LEVEL
         VB_WORLD_LOSSY
         VB_WORLD_CREDITS
         VB_WORLD_PAUSES
@@ -273,6 +273,12 @@ cdef extern from "sim/sim.h" nogil:
         vb_dcqcn_config dcqcn
         vb_cct_config cct
         vb_hpcc_config hpcc
+    struct vb_nic_config:
+        vb_congestion congestion
+        uint8_t notice_level
+        uint64_t doorbell
+        uint64_t bus_rate
+        uint64_t receive_latency
     struct vb_sim_config:
         uint64_t seed
         int framing
@@ -281,12 +287,8 @@ cdef extern from "sim/sim.h" nogil:
         uint8_t retry_cnt
         uint8_t rd_atomic
         vb_engine_config engine
-        vb_congestion congestion
-        uint8_t notice_level
+        vb_nic_config nic
         uint8_t hop_limit
-        uint64_t doorbell
-        uint64_t bus_rate
-        uint64_t receive_latency
         vb_tcp_config tcp
         uint64_t tcp_jitter
     struct vb_sim_cct_event:
@@ -331,13 +333,12 @@ cdef extern from "sim/sim.h" nogil:
         const char *name
 
     vb_sim_config vb_sim_defaults()
-    vb_dcqcn_config vb_sim_dcqcn_paper()
-    vb_dcqcn_config vb_sim_dcqcn_adapter()
     int vb_sim_create(const vb_sim_config *config, vb_sim **sim)
     void vb_sim_destroy(vb_sim *sim)
     vb_world *vb_sim_world(vb_sim *sim)
     int vb_sim_add_host(vb_sim *sim, uint32_t *node)
     int vb_sim_set_framing(vb_sim *sim, uint32_t host, int framing)
+    int vb_sim_set_nic(vb_sim *sim, uint32_t host, const vb_nic_config *config)
     int vb_sim_add_group(vb_sim *sim, const uint32_t *hosts, uint32_t count, uint32_t *group)
     const vb_counters *vb_sim_host_counters(const vb_sim *sim, uint32_t host)
     int vb_sim_check_flows(const vb_sim *sim, const vb_sim_flow *flows, uint64_t count,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Part of _world.pyx: passes World(congestion=...) to the core. world_settings.py has checked it.
+# Part of _world.pyx: passes the settings of adapters to the core, congestion control among them.
+# world_settings.py has checked them.
 
 cdef uint16_t _cct_entry(double gap):
     """Return the nearest value that a shift of 2 bits and a multiplier of 14 bits express."""
@@ -10,13 +11,33 @@ cdef uint16_t _cct_entry(double gap):
     return <uint32_t>round(gap)
 
 
+cdef int _fill_nic(vb_nic_config *to, object given) except -1:
+    memset(to, 0, sizeof(to[0]))
+    to.notice_level = VB_NIC_OWN_LEVEL if given.notice_level is None else given.notice_level
+    to.doorbell = given.doorbell
+    to.bus_rate = given.bus_rate
+    to.receive_latency = given.receive_latency
+    if given.congestion is not None:
+        _fill_congestion(&to.congestion, given.congestion)
+    return 0
+
+
+cdef int _check_hpcc(object common, object own) except -1:
+    """Raise ValueError if one of the two is HPCC and the other is not."""
+    kinds = [type(given).__name__.lower() for given in (common, own)]
+    if kinds[0] != kinds[1] and "hpcc" in kinds:
+        raise ValueError("congestion: hpcc is for all hosts of a world or for none, since each "
+                         "packet carries telemetry")
+    return 0
+
+
 cdef int _fill_congestion(vb_congestion *to, object given) except -1:
     kind = type(given).__name__
     to.notice_interval = given.notice_interval
     if kind == "Dcqcn":
         to.kind = VB_CONGESTION_DCQCN
-        to.dcqcn = vb_sim_dcqcn_paper() if given.set == "paper" else vb_sim_dcqcn_adapter()
-        to.dcqcn = _changed(to.dcqcn, given)
+        to.dcqcn = {name: _first(getattr(given, name), value)
+                    for name, value in DCQCN_SETS[given.set].items()}
     elif kind == "Cct":
         to.kind = VB_CONGESTION_CCT
         _fill_cct(&to.cct, given)
@@ -26,10 +47,20 @@ cdef int _fill_congestion(vb_congestion *to, object given) except -1:
     return 0
 
 
-cdef dict _changed(dict config, object given):
-    """The fields of a C structure, with those that were given."""
-    return {name: value if (own := getattr(given, name, None)) is None else own
-            for name, value in config.items()}
+# The paper's values, and the defaults of ConnectX adapters (DCE_TCP_G is 1019 of 1024). Times are
+# in ps, rates in bits/s.
+DCQCN_SETS = {
+    "paper": {
+        "gain": 1.0 / 256, "alpha_interval": 55_000_000, "raise_interval": 55_000_000,
+        "raise_bytes": 10_000_000, "fast_steps": 5, "add_rate": 40e6, "fast_add_rate": 200e6,
+        "least_rate": 40e6, "least_factor": 0.5, "cut_interval": 0, "target_clamped": True,
+    },
+    "adapter": {
+        "gain": 5.0 / 1024, "alpha_interval": 1_000_000, "raise_interval": 300_000_000,
+        "raise_bytes": 32767 * 64, "fast_steps": 1, "add_rate": 5e6, "fast_add_rate": 50e6,
+        "least_rate": 1e6, "least_factor": 0.5, "cut_interval": 4_000_000, "target_clamped": False,
+    },
+}
 
 
 cdef int _fill_cct(vb_cct_config *to, object given) except -1:

@@ -24,6 +24,7 @@ from verbena.sim.world_settings import checked
 __all__ = [
     "MOST_SECONDS",
     "RunSettings",
+    "adapter_keywords",
     "check_programs",
     "framing_list",
     "path_of",
@@ -120,6 +121,24 @@ def switch_keywords(name: str, given: object) -> dict[str, Any]:
             f"{name}: leave ports out: a switch has the ports that the fabric gives it"
         )
     return dict(given)
+
+
+def adapter_keywords(given: object, names: Sequence[str]) -> dict[int, dict[str, Any]]:
+    """Return keywords of World.add_host by the number of a host; the given keys are names.
+
+    Raises TypeError, ValueError.
+    """
+    example = "a dictionary by the name of a host, as {'h0': {'bus_rate': 10**10}}"
+    require("adapters", {} if given is None else given, Mapping, example)
+    found: dict[int, dict[str, Any]] = {}
+    for name, keywords in (given or {}).items():  # type: ignore[attr-defined]
+        if name not in names:
+            raise ValueError(f"adapters: {unknown_name('host', name, names)}")
+        require(f"adapters[{name!r}]", keywords, Mapping, "a dictionary of keywords of add_host")
+        if "framing" in keywords:
+            raise ValueError(f"adapters[{name!r}]: framing is a keyword of its own")
+        found[names.index(name)] = dict(keywords)
+    return found
 
 
 def framing_list(given: object, ports: int, widest: str) -> list[str] | None:

@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from verbena.sim._world import World
 from verbena.sim.addresses import LID_MOST
 from verbena.sim.arguments import (
+    adapter_keywords,
     framing_list,
     require,
     switch_keywords,
@@ -41,6 +42,7 @@ def build(
     extender: ArrayLike = 0,
     own: Mapping[int, Mapping[str, Any]] | None = None,
     framing: Sequence[str] | None = None,
+    adapters: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> None:
     """Fill an empty world with the hosts, switches, links and forwarding tables of a routed fabric.
 
@@ -67,6 +69,7 @@ def build(
     ``World.links()`` has their links.
     ``framing``: a list with the framing of each host's first port, second port and so on, which
     replaces the world's. It has as many entries as the host with the most ports has ports.
+    ``adapters``: by the name of a host, the keywords of ``World.add_host`` for each of its ports.
 
     Raises TypeError for an argument of another type (a Fabric needs ``fabrics.route`` first), and
     ValueError for a world that is not empty, a host without a cable, switches with fewer lanes than
@@ -88,8 +91,10 @@ def build(
     own = _own(own, tables)
     ranks = _ranks(tables)
     kinds = framing_list(framing, max(ranks) + 1, _widest(tables, ranks))
-    for port in ranks:
-        world.add_host(None if kinds is None else kinds[port])
+    settings_of = adapter_keywords(adapters, tables.names[: tables.host_count])
+    for port, host in zip(ranks, tables.end_node.tolist(), strict=True):
+        kind = None if kinds is None else kinds[port]
+        _add_host(world, tables.names[host], kind, settings_of.get(host, {}))
     for number in range(tables.switch_count):
         node = world.add_switch(ports, **own.get(number, settings))
         if lanes and routes.lanes.lanes > 1:
@@ -114,6 +119,13 @@ def build(
             world.set_routes(node, ways(other, number), path)
     if routes.detours is not None:
         _detour(world, routes, routes.detours)
+
+
+def _add_host(world: World, name: str, framing: str | None, adapter: Mapping[str, Any]) -> None:
+    try:
+        world.add_host(framing, **adapter)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"adapters[{name!r}]: {error}" if adapter else str(error)) from None
 
 
 def host_ports(tables: Tables) -> list[tuple[int, ...]]:

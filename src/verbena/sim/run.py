@@ -64,6 +64,7 @@ def run(
     control_delay: float = 10e-6,
     switch: Mapping[str, Any] | None = None,
     pkeys: Mapping[str, PKeys] | None = None,
+    adapters: Mapping[str, Mapping[str, Any]] | None = None,
     seed: int = 0,
     **world: Any,
 ) -> Result:
@@ -77,6 +78,8 @@ def run(
     ``framing``: one of the World's keywords. It may also be a list with one entry for each port of
     a host: a port with "infiniband" has LIDs, and any other is an Ethernet port.
     ``pkeys``: by host, the P_Key table of all its ports, or a list with a table for each port.
+    ``adapters``: by host, what its adapter has in place of the World's ``doorbell``, ``bus_rate``,
+    ``receive_latency``, ``congestion`` or ``notice_level``.
     ``background``: hosts whose programs are cancelled once all others have returned.
     ``until``: virtual seconds after which all programs are cancelled, at most 9000000; None for no
     limit.
@@ -98,7 +101,7 @@ def run(
             "sim.run has an event loop of its own, and one runs here already: in a notebook,"
             " await asyncio.to_thread(sim.run, programs, fabric)"
         )
-    hosts = _hosts(fabric, switch, seed, pkeys, world)
+    hosts = _hosts(fabric, switch, adapters, seed, pkeys, world)
     plan = {hosts[name]: program for name, program in programs.items()}
     for name in given.background:
         if name not in programs:
@@ -131,12 +134,14 @@ def _check_keywords(options: Mapping[str, Any]) -> None:
 def _hosts(
     fabric: World | Fabric | Routes,
     switch: Mapping[str, Any] | None,
+    adapters: Mapping[str, Mapping[str, Any]] | None,
     seed: int,
     pkeys: Mapping[str, PKeys] | None,
     options: dict[str, Any],
 ) -> Hosts:
     if isinstance(fabric, World):
-        if late := [*(["switch"] if switch is not None else []), *options]:
+        given = {"switch": switch, "adapters": adapters}
+        if late := [*(name for name, value in given.items() if value is not None), *options]:
             raise ValueError(
                 f"the fabric is a World, whose settings were given when it was made: leave out "
                 f"{', '.join(late)}"
@@ -151,7 +156,7 @@ def _hosts(
     if not isinstance(options.get("framing"), str | None):
         framing = options.pop("framing")
     world = World(seed, **options)
-    build(world, routes, switch, framing=framing)
+    build(world, routes, switch, framing=framing, adapters=adapters)
     tables = routes.tables
     return Hosts(world, tables.names[: tables.host_count], seed, host_ports(tables), pkeys)
 

@@ -17,8 +17,9 @@ from msgspec import Meta, field
 from verbena.sim.settings import SIZE, TIME, Bytes, Refused, Settings, Units, meant, read, unit
 
 __all__ = [
-    "Adapter", "Cct", "CctLevel", "Congestion", "Dcqcn", "Flow", "Hpcc", "Lane", "Switch",
-    "SwitchKeys", "Tcp", "WorldSettings", "checked", "switch_settings", "world_settings",
+    "Adapter", "Cct", "CctLevel", "Congestion", "Dcqcn", "Flow", "HostSettings", "Hpcc", "Lane",
+    "Switch", "SwitchKeys", "Tcp", "WorldSettings", "checked", "host_settings", "switch_settings",
+    "world_settings",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -154,6 +155,16 @@ class Adapter(Settings):
 
 
 Congestion = Dcqcn | Cct | Hpcc
+
+
+class HostSettings(Settings):
+    """What each host's adapter may have of its own. World passes its own values for the others."""
+
+    congestion: Congestion | None = None
+    notice_level: Level | None = 0
+    doorbell: _Delay = 0
+    bus_rate: Annotated[int, Meta(ge=0, le=10**15)] = 0
+    receive_latency: _Delay = 0
 
 
 class WorldSettings(Adapter):
@@ -296,6 +307,11 @@ def world_settings(given: Mapping[str, Any]) -> WorldSettings:
     keyword."""
     tcp = given.get("tcp")
     return checked({**given, "tcp": {} if tcp is None else tcp}, WorldSettings)
+
+
+def host_settings(given: Mapping[str, Any]) -> HostSettings:
+    """Return those of World.add_host. Raises ValueError; TypeError for an unknown keyword."""
+    return checked(given, HostSettings)
 
 
 def switch_settings(given: Mapping[str, Any]) -> Switch:
