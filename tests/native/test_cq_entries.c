@@ -534,7 +534,7 @@ static void expect_fields(enum ibv_qp_type type, enum vb_cqe_kind kind, uint8_t 
     CHECK_EQ(atomic_load(&loop.qp[0]->shared->rq_polled), kind == VB_CQE_SEND ? 3 : 7);
     CHECK_EQ(wc.opcode, fields.opcode);
     CHECK_EQ(wc.qp_num, loop.qp[0]->number);
-    CHECK_EQ(wc.sl, kind == VB_CQE_RECV && (flags & IBV_WC_GRH) ? 2 : 0);
+    CHECK_EQ(wc.sl, type == IBV_QPT_UD && kind == VB_CQE_RECV ? 2 : 0);
     CHECK_EQ(wc.slid, type == IBV_QPT_UD && kind == VB_CQE_RECV ? 0xa1b2 : 0);
     CHECK_EQ(wc.dlid_path_bits, type == IBV_QPT_UD && kind == VB_CQE_RECV ? 5 : 0);
 }
