@@ -197,6 +197,42 @@ print(qp.state.name, qp.query().pkey_index)
     assert child(program).stdout == "RTS 2\n"
 
 
+BRING_UP = {
+    "bring_up_ud": "for qp in qps: verbs.bring_up_ud(qp)",
+    "connect_pair": "verbs.connect_pair(*qps)",
+}
+
+
+@pytest.mark.parametrize("how", BRING_UP)
+@pytest.mark.parametrize("link_layer", ["ethernet", "infiniband"])
+def test_a_ud_qp_keeps_what_to_init_has_set(how: str, link_layer: str) -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+pd, cq = ctx.alloc_pd(), ctx.create_cq(8)
+qps = [pd.create_qp(send_cq=cq, qp_type=verbs.QPType.UD) for _ in range(2)]
+for qp in qps:
+    qp.to_init(port=2, pkey_index=1, qkey=5)
+"""
+    program += BRING_UP[how] + "\nfor qp in qps:\n    a = qp.query()\n"
+    program += "    print(a.port_num, a.pkey_index, a.qkey, qp.state.name)\n"
+    ports = f"ethernet;{link_layer},pkeys=0xffff+0x2"
+    assert child(program, VERBENA_PORTS=ports, VERBENA_PKEYS="").stdout == "2 1 5 RTS\n" * 2
+
+
+def test_connect_pair_takes_the_entry_that_is_named_for_datagrams() -> None:
+    program = """
+from verbena import verbs
+ctx = verbs.open_device()
+pd, cq = ctx.alloc_pd(), ctx.create_cq(8)
+qps = [pd.create_qp(send_cq=cq, qp_type=verbs.QPType.UD) for _ in range(2)]
+qps[0].to_init(pkey_index=1)
+verbs.connect_pair(*qps, pkey_index=2)
+print(*(qp.query().pkey_index for qp in qps))
+"""
+    assert child(program).stdout == "2 2\n"
+
+
 def test_the_table_is_shown() -> None:
     program = """
 from verbena import verbs

@@ -481,11 +481,11 @@ def connect_pair(
     """
     check_options(options)
     _check_two(a, b)
-    port_a, port_b = (_with_those_of_init(qp, options).get("port", 1) for qp in (a, b))
     if a.qp_type == QPType.UD:
-        bring_up_ud(a, port=port_a)
-        bring_up_ud(b, port=port_b)
+        for qp in (a, b):
+            bring_up_ud(qp, port=options.get("port"), pkey_index=options.get("pkey_index"))
         return
+    port_a, port_b = (_with_those_of_init(qp, options).get("port", 1) for qp in (a, b))
     info_a, index_a = local_qp_info(a, port=port_a, gid_index=gid_index)
     info_b, index_b = local_qp_info(b, port=port_b, gid_index=gid_index)
     bring_up(a, info_a, info_b, index_a, **options)
@@ -511,15 +511,25 @@ def _check_two(a: QP, b: QP) -> None:
 def bring_up_ud(
     qp: QP,
     *,
-    port: int = 1,
-    qkey: int = DEFAULT_QKEY,
+    port: int | None = None,
+    qkey: int | None = None,
     psn: int | None = None,
-    pkey_index: int = 0,
+    pkey_index: int | None = None,
 ) -> None:
-    """Bring a UD QP from RESET to RTS; ``psn`` defaults to a random one.
+    """Bring a UD QP from RESET or INIT to RTS; ``psn`` defaults to a random one.
 
-    ``pkey_index`` is an entry of the port's P_Key table. Raises VerbsError.
+    ``port``, ``qkey`` and ``pkey_index`` (an entry of the port's P_Key table) are by default those
+    that ``QP.to_init`` has set, else 1, 0x11111111 and 0. Raises VerbsError.
     """
+    if qp.state == QPState.INIT:
+        attr = qp.query()
+        before = attr.port_num, attr.pkey_index, attr.qkey
+    else:
+        before = 1, 0, DEFAULT_QKEY
+    chosen = (port, pkey_index, qkey)
+    port, pkey_index, qkey = (
+        old if new is None else new for old, new in zip(before, chosen, strict=True)
+    )
     qp.to_init(port, pkey_index=pkey_index, qkey=qkey)
     qp.to_rtr()
     qp.to_rts(sq_psn=_random_psn() if psn is None else psn)
