@@ -407,7 +407,7 @@ CALLS = (
                 "short = ctx.create_cq(2)\nhere, there = pair(cq=short)\n"
                 "for _ in range(3):\n"
                 "    here.write(mine, theirs.addr, theirs.rkey, length=64)\n\n"
-                "short.wait(3, 30)",
+                "short.wait(3, 30)  # the two that fit\nshort.wait(1, 30)",
             ),
         ),
     ),

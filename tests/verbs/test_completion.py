@@ -222,6 +222,17 @@ def test_an_overrun_is_an_event_and_an_error_queue() -> None:
             poll_often(near.cq)
 
 
+def test_a_wait_returns_what_came_before_the_overrun() -> None:
+    near, far = Side(cqe=4, max_send_wr=64), Side()
+    Pair(near, far).connect()
+    with near.ctx, far.ctx:
+        write(near, far, near.cq.cqe + 3)
+        assert near.ctx.get_async_event(10) is not None
+        assert len(near.cq.wait(near.cq.cqe + 3, 10)) == near.cq.cqe
+        with pytest.raises(verbs.VerbsError, match="CQ is in error"):
+            near.cq.wait(1, 10)
+
+
 def test_no_event_is_none(ctx: verbs.Context) -> None:
     assert ctx.get_async_event(0) is None
 

@@ -432,8 +432,8 @@ cdef class CQ(Resource):
         Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
         their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
         sleeps; ``float("inf")`` only spins. The GIL is released meanwhile. Raises VerbsError:
-        ECANCELED when another thread ends the wait (``cancel_wait``) and nothing has come yet,
-        EIO when the CQ is in error.
+        ECANCELED when another thread ends the wait (``cancel_wait``), EIO when the CQ is in error.
+        If some had come before, it returns those, and the next call raises EIO.
         """
         cdef Py_buffer view
         cdef int count = <int>vb_number_to(n, "n", INT_LIMIT, _wanted_room)
@@ -509,19 +509,24 @@ cdef class CQ(Resource):
     cdef int _wait_really(self, int n, int count, ibv_wc *wcs, uint64_t deadline,
                           uint64_t spin_ns, Waits waits, uint64_t since) except -1:
         cdef int found
-        while True:
-            found = self._spin_poll(n - count, wcs + count, deadline, spin_ns, waits, since)
-            if found == 0 and vb_now_ns() < deadline:
-                found = self._sleep(n - count, wcs + count, deadline, waits, since)
-            elif found == 0:
-                return count
-            if found > 0:
-                _complete_all(self, wcs + count, found)
-            count += found
-            if count >= n or (count and waits.endings != since):
-                return count
-            waits._check(since)
-            self._check()  # a signal's handler may have forked
+        try:
+            while True:
+                found = self._spin_poll(n - count, wcs + count, deadline, spin_ns, waits, since)
+                if found == 0 and vb_now_ns() < deadline:
+                    found = self._sleep(n - count, wcs + count, deadline, waits, since)
+                elif found == 0:
+                    return count
+                if found > 0:
+                    _complete_all(self, wcs + count, found)
+                count += found
+                if count >= n or (count and waits.endings != since):
+                    return count
+                waits._check(since)
+                self._check()  # a signal's handler may have forked
+        except VerbsError:
+            if count == 0:
+                raise
+            return count  # what was taken is not lost: the next call raises the error
 
     cdef int _poll_now(self, int n, ibv_wc *wcs) except -1:
         cdef int found

@@ -76,6 +76,8 @@ cdef Py_ssize_t _wait_simulated(CQ cq, Py_ssize_t n, ibv_wc *wcs, uint64_t deadl
     while True:
         found = cq.cq.context.ops.poll_cq(cq.cq, <int>(n - count), wcs + count)
         if found < 0:
+            if count:
+                return count  # what was taken is not lost: the next call raises the error
             raise cq.context._failed("poll_cq", _poll_error(found))
         if found:
             _complete_all(cq, wcs + count, found)

@@ -769,8 +769,8 @@ class CQ(Resource):
         Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
         their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
         sleeps; ``float("inf")`` only spins. The GIL is released meanwhile. Raises VerbsError:
-        ECANCELED when another thread ends the wait (``cancel_wait``) and nothing has come yet,
-        EIO when the CQ is in error.
+        ECANCELED when another thread ends the wait (``cancel_wait``), EIO when the CQ is in error.
+        If some had come before, it returns those, and the next call raises EIO.
         """
     @overload
     def wait(
@@ -786,8 +786,8 @@ class CQ(Resource):
         Returns a list of WC, or with ``out`` (an array of ``verbs.wc_dtype`` with room for ``n``)
         their number. Spins for ``spin`` seconds (default: 50 µs) after each completion, then
         sleeps; ``float("inf")`` only spins. The GIL is released meanwhile. Raises VerbsError:
-        ECANCELED when another thread ends the wait (``cancel_wait``) and nothing has come yet,
-        EIO when the CQ is in error.
+        ECANCELED when another thread ends the wait (``cancel_wait``), EIO when the CQ is in error.
+        If some had come before, it returns those, and the next call raises EIO.
         """
 
     def wait_one(self, timeout: float | None = None, *, spin: float | None = None) -> WC:
