@@ -501,7 +501,7 @@ cdef class CQ(Resource):
         waits = self.waits
         try:
             if self.context.simulated:
-                return count + _wait_simulated(self, n - count, wcs + count, deadline)
+                return _wait_simulated(self, n, count, wcs, deadline)
             return self._wait_really(n, count, wcs, deadline, spin_ns, waits, since)
         finally:
             self._end_wait(waits)

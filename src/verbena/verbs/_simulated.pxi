@@ -70,8 +70,8 @@ cdef str _NOTHING_LEFT = (
 )
 
 
-cdef Py_ssize_t _wait_simulated(CQ cq, Py_ssize_t n, ibv_wc *wcs, uint64_t deadline) except -1:
-    cdef Py_ssize_t count = 0
+cdef Py_ssize_t _wait_simulated(CQ cq, Py_ssize_t n, Py_ssize_t count, ibv_wc *wcs,
+                                uint64_t deadline) except -1:
     cdef int found
     while True:
         found = cq.cq.context.ops.poll_cq(cq.cq, <int>(n - count), wcs + count)
