@@ -398,7 +398,7 @@ CALLS = (
         "poll_cq",
         "`EIO`: the CQ overran. It takes no further entry. Its QPs stay in their state, but the"
         " completions of their own requests are lost from then on, and a send queue that is full"
-        " stays full (`ENOMEM`). A QP whose receive finds no entry goes to ERR.",
+        " stays full (`ENOMEM`). An RC or XRC QP whose receive finds no entry goes to ERR.",
         "a CQ with fewer entries than requests can complete between two polls.",
         "create it with as many entries as the queues of its QPs have together.",
         (

@@ -8,11 +8,13 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.verbs.conftest import Pair
+from tests.verbs.conftest import Carrier, Pair
 from tests.verbs.side import Side
 from verbena import verbs
 from verbena.verbs import SendFlags
@@ -209,23 +211,75 @@ def poll_often(cq: verbs.CQ) -> None:
         cq.poll()
 
 
-def test_an_overrun_is_an_event_and_an_error_queue() -> None:
-    near, far = Side(cqe=2, max_send_wr=64), Side()
+@contextmanager
+def two_sides(
+    carrier: Carrier, near_cqe: int = 32, far_cqe: int = 32, qp_type: str = "RC"
+) -> Iterator[tuple[Side, Side]]:
+    near = Side(cqe=near_cqe, max_send_wr=64, qp_type=qp_type)
+    with carrier.far():
+        far = Side(cqe=far_cqe, qp_type=qp_type)
     Pair(near, far).connect()
     with near.ctx, far.ctx:
+        yield near, far
+
+
+def lost(ctx: verbs.Context) -> int:
+    """What the device has counted so far, of all tests of this process."""
+    return int(ctx.counters()["engine"]["completions_lost"])
+
+
+def test_an_overrun_is_an_event_and_an_error_queue(carrier: Carrier) -> None:
+    with two_sides(carrier, near_cqe=2) as (near, far):
+        before = lost(near.ctx)
         write(near, far, near.cq.cqe + 1)
         event = near.ctx.get_async_event(10)
         assert event is not None
         assert event.event_type == verbs.EventType.CQ_ERR
         assert event.element is near.cq
+        assert event.text.startswith(f"it overran: it has room for {near.cq.cqe} completions")
+        assert lost(near.ctx) - before == 1
+        assert near.qp.query().qp_state == verbs.QPState.RTS
         with pytest.raises(verbs.VerbsError, match="CQ is in error"):
             poll_often(near.cq)
 
 
-def test_a_wait_returns_what_came_before_the_overrun() -> None:
-    near, far = Side(cqe=4, max_send_wr=64), Side()
-    Pair(near, far).connect()
-    with near.ctx, far.ctx:
+def test_a_receive_without_an_entry_ends_the_connection_and_says_why(carrier: Carrier) -> None:
+    with two_sides(carrier, far_cqe=2) as (near, far):
+        before = lost(far.ctx)
+        for _ in range(far.cq.cqe + 1):
+            far.post_recv()
+            near.qp.send(near.mr, 0, 8)
+        assert near.wait(far.cq.cqe + 1)[-1].status == "REM_OP_ERR"
+        events = [far.ctx.get_async_event(10) for _ in range(2)]
+        texts = {event.event_type: event.text for event in events if event}
+        assert set(texts) == {verbs.EventType.CQ_ERR, verbs.EventType.QP_FATAL}
+        why = f"the completion queue of QP {far.qp.qp_num:#x} was full"
+        assert why in texts[verbs.EventType.QP_FATAL]
+        assert lost(far.ctx) - before == 1
+
+
+@pytest.mark.parametrize("kind", ["UC", "UD"])
+def test_an_unreliable_qp_whose_receive_finds_no_entry_stays(carrier: Carrier, kind: str) -> None:
+    with two_sides(carrier, far_cqe=2, qp_type=kind) as (near, far):
+        before = lost(far.ctx)
+        how: dict[str, Any] = {}
+        if kind == "UD":
+            how = {"ah": near.pd.create_ah(verbs.address_of(far.info(), near.gid_index))}
+            how |= {"remote_qpn": far.qp.qp_num, "remote_qkey": 0x11111111}
+        for _ in range(far.cq.cqe + 1):
+            far.post_recv()
+            near.qp.send(near.mr, 0, 8, **how)
+        assert [done.status for done in near.wait(far.cq.cqe + 1)] == ["SUCCESS"] * 3
+        event = far.ctx.get_async_event(10)
+        assert event is not None
+        assert event.event_type == verbs.EventType.CQ_ERR
+        assert far.ctx.get_async_event(0.2) is None
+        assert far.qp.query().qp_state == verbs.QPState.RTS
+        assert lost(far.ctx) - before == 1
+
+
+def test_a_wait_returns_what_came_before_the_overrun(carrier: Carrier) -> None:
+    with two_sides(carrier, near_cqe=4) as (near, far):
         write(near, far, near.cq.cqe + 3)
         assert near.ctx.get_async_event(10) is not None
         assert len(near.cq.wait(near.cq.cqe + 3, 10)) == near.cq.cqe

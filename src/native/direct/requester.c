@@ -82,9 +82,11 @@ static VB_COLD int nak(struct vb_connection *to, const struct ibv_send_wr *wr,
     evidence->wr_opcode = (uint16_t)wr->opcode;
     if (!atomic_load(&to->remote->failed))
         vb_blame_responder(&to->peer->view, to->remote, evidence);
-    vb_direct_fail_remote(to, evidence->check == VB_CHECK_MEMORY_GONE ? IBV_EVENT_QP_FATAL
-                              : status == IBV_WC_REM_ACCESS_ERR       ? IBV_EVENT_QP_ACCESS_ERR
-                                                                      : IBV_EVENT_QP_REQ_ERR);
+    vb_direct_fail_remote(to, evidence->check == VB_CHECK_MEMORY_GONE ||
+                                      evidence->check == VB_CHECK_CQ_OVERRUN
+                                  ? IBV_EVENT_QP_FATAL
+                              : status == IBV_WC_REM_ACCESS_ERR ? IBV_EVENT_QP_ACCESS_ERR
+                                                                : IBV_EVENT_QP_REQ_ERR);
     return vb_refuse(to->qp, wr, status, evidence, outcome);
 }
 
@@ -173,9 +175,7 @@ static VB_COLD int deliver_failed(struct vb_connection *to, const struct ibv_sen
 {
     struct vb_evidence evidence = {.check = VB_CHECK_CQ_OVERRUN};
 
-    if (to->qp->type == IBV_QPT_UC)
-        return 0;
-    return vb_refuse(to->qp, wr, status, &evidence, outcome);
+    return nak(to->target, wr, status, &evidence, outcome);
 }
 
 /* Inline data is the caller's to have there, and was copied already if the request waited. */

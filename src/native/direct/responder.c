@@ -111,7 +111,7 @@ VB_COLD enum ibv_wc_status vb_direct_delivered(struct vb_connection *to, unsigne
                                 pushed);
     if (!(pushed & VB_PUSH_REFUSED))
         return IBV_WC_SUCCESS;
-    vb_direct_fail_remote(to, IBV_EVENT_QP_FATAL);
+    atomic_fetch_add(&to->qp->context->adapter->completions_lost, 1);
     return IBV_WC_REM_OP_ERR;
 }
 

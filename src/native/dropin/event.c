@@ -3,6 +3,8 @@
  * The calls about completion channels and asynchronous events. The core queues the events; this
  * adds the reason of a QP's error to the log.
  */
+#include <stdio.h>
+
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
@@ -60,23 +62,28 @@ static uint32_t cause_of(const struct ibv_async_event *event)
                             ->shared->failed); /* `real`: the XRC target QP behind a handle of it */
 }
 
-/* Logs the reason. The event is not acknowledged yet, so that its QP still exists. */
-static void log_cause(struct ibv_context *context, const struct ibv_async_event *event)
-{
-    uint32_t cause = cause_of(event);
-    char text[1024];
-
-    if (vb_dropin_settings()->explain &&
-        vb_dropin_completion_text(context, cause, text, sizeof(text)))
-        vb_dropin_log(VB_LOG_ERRORS, "QP 0x%x: event: %s: %s", event->element.qp->qp_num,
-                      ibv_event_type_str(event->event_type), text);
-}
-
 VB_EXPORT int verbena_event_text(const struct ibv_async_event *event, char *text, size_t size)
 {
     uint32_t cause = cause_of(event);
 
+    if (event->event_type == IBV_EVENT_CQ_ERR)
+        return snprintf(text, size,
+                        "it overran: it has room for %d completions and one more came; create it "
+                        "as long as all that can complete between two polls",
+                        event->element.cq->cqe);
     return cause ? vb_dropin_completion_text(event->element.qp->context, cause, text, size) : 0;
+}
+
+/* Logs the reason. The event is not acknowledged yet, so that its element still exists. */
+static void log_cause(const struct ibv_async_event *event)
+{
+    bool of_cq = event->event_type == IBV_EVENT_CQ_ERR;
+    char text[1024];
+
+    if (vb_dropin_settings()->explain && verbena_event_text(event, text, sizeof(text)))
+        vb_dropin_log(VB_LOG_ERRORS, "%s 0x%x: event: %s: %s", of_cq ? "CQ" : "QP",
+                      of_cq ? event->element.cq->handle : event->element.qp->qp_num,
+                      ibv_event_type_str(event->event_type), text);
 }
 
 VB_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_event *event)
@@ -85,7 +92,7 @@ VB_EXPORT int ibv_get_async_event(struct ibv_context *context, struct ibv_async_
     int error = core ? vb_event_get(core, event) : -VB_ERROR_FORKED;
 
     if (!error) {
-        log_cause(context, event);
+        log_cause(event);
         return 0;
     }
     errno = -error;

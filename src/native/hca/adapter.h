@@ -81,9 +81,10 @@ struct vb_adapter {
     struct vb_srq **srqs;
     struct vb_adapter_port ports[VB_MAX_PORTS];
     uint8_t port_count;
-    void (*tell)(const char *line); /* writes a line of the log; NULL: there is no log */
-    struct vb_vigil *vigils;        /* threads that wait in a call (vigil.h); under `mutex` */
-    atomic_bool logged_datagram;    /* the log has a line about a datagram without a receive */
+    void (*tell)(const char *line);    /* writes a line of the log; NULL: there is no log */
+    struct vb_vigil *vigils;           /* threads that wait in a call (vigil.h); under `mutex` */
+    atomic_bool logged_datagram;       /* the log has a line about a datagram without a receive */
+    _Atomic uint64_t completions_lost; /* but those that the packet engine counts */
     _Atomic uint64_t lost[VB_LOST_KINDS]; /* lost datagrams by cause, of the direct carrier */
     uint32_t channel_serial;
     struct vb_random random; /* makes keys; under `mutex` */

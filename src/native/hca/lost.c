@@ -73,7 +73,7 @@ void vb_lost_direct(struct vb_qp *qp, const struct vb_lost *lost)
 
 uint64_t vb_lost_counted(const struct vb_adapter *adapter, uint32_t counter)
 {
-    uint64_t sum = 0;
+    uint64_t sum = counter == AT(completions_lost) ? atomic_load(&adapter->completions_lost) : 0;
 
     for (int cause = 0; cause < VB_LOST_CAUSES; ++cause)
         if (counters[cause] == counter)

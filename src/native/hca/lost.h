@@ -25,8 +25,8 @@ void vb_lost_log(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((co
 /* The same, and counts it, for the direct carrier; a packet engine counts by itself. */
 void vb_lost_direct(struct vb_qp *qp, const struct vb_lost *lost) __attribute__((cold, noinline));
 
-/* The number of losses by vb_lost_direct that belong to the counter at this place of struct
- * vb_counters. */
+/* The number of losses, by vb_lost_direct or of completions, that belong to the counter at this
+ * place of struct vb_counters. */
 uint64_t vb_lost_counted(const struct vb_adapter *adapter, uint32_t counter);
 
 #endif

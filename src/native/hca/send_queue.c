@@ -176,8 +176,10 @@ static void push_send_entry(struct vb_qp *qp, const struct ibv_send_wr *wr, uint
 {
     struct vb_cqe *entry = vb_cq_begin(qp->send_cq);
 
-    if (VB_UNLIKELY(!entry))
+    if (VB_UNLIKELY(!entry)) {
+        atomic_fetch_add(&qp->context->adapter->completions_lost, 1);
         return;
+    }
     entry->wr_id = wr->wr_id;
     entry->qp = qp->index;
     entry->byte_len = outcome->byte_len;

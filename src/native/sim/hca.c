@@ -12,6 +12,7 @@
 
 #include "hca/ah.h"
 #include "hca/counters.h"
+#include "hca/lost.h"
 #include "hca/multicast.h"
 #include "hca/overdue.h"
 #include "hca/qp.h"
@@ -300,12 +301,11 @@ static void hca_react(struct vb_sim_hca *hca, const struct vb_arrival *arrival, 
 
 static void hca_receive(struct vb_sim_hca *hca, const struct vb_arrival *arrival)
 {
-    const struct vb_counters *counters = vb_engine_counters(hca->engine);
-    uint64_t notices = counters->cnp_received;
+    uint64_t notices = vb_engine_counters(hca->engine)->cnp_received;
 
     vb_engine_receive(hca->engine, arrival, now_ns(hca));
     if (hca->attachment->reacts)
-        hca_react(hca, arrival, counters->cnp_received != notices);
+        hca_react(hca, arrival, vb_engine_counters(hca->engine)->cnp_received != notices);
 }
 
 static void receive_wrapped(struct vb_sim_hca *hca, const struct vb_wrap_in *in)
@@ -806,8 +806,7 @@ static void hca_close_adapter(struct vb_sim_hca *hca)
 
 static int hca_open_parts(struct vb_sim_hca *hca, struct vb_heap *heap)
 {
-    bool needs_acks = hca->attachment->traces;
-    struct vb_engine_config config = {.burst = 1, .ack_bytes = needs_acks}; /* each: telemetry */
+    struct vb_engine_config config = {.burst = 1, .ack_bytes = hca->attachment->traces}; /* each */
     int error = hca_open_adapter(hca, heap);
 
     if (error)
@@ -883,7 +882,7 @@ int vb_sim_hca_counters(const struct vb_sim_hca *hca, char *json, size_t size)
     vb_text_add(&text, "{\"engine\":{");
     for (uint32_t i = 0; i < VB_COUNTER_COUNT; ++i)
         vb_text_add(&text, "%s\"%s\":%llu", i ? "," : "", vb_counter_names[i].name,
-                    (unsigned long long)value[i]);
+                    (unsigned long long)(value[i] + vb_lost_counted(&hca->adapter, i)));
     vb_text_add(&text, "},\"port\":{\"drop_icrc\":%llu}}", (unsigned long long)hca->damaged);
     return text.length;
 }
