@@ -372,7 +372,12 @@ CALLS = (
             ),
             Example(
                 "A full queue",
-                "for _ in range(17):\n"
+                "here, there = pair()\nfor _ in range(17):\n"
+                "    here.write(mine, theirs.addr, theirs.rkey, length=64)",
+            ),
+            Example(
+                "A queue full of requests none of which is signalled",
+                "here, there = pair(cq=ctx.create_cq(16))\nfor _ in range(17):\n"
                 "    here.write(mine, theirs.addr, theirs.rkey, length=64, flags=0)",
             ),
         ),

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.verbs.conftest import MakePair, Pair
+from tests.verbs.conftest import Carrier, MakePair, Pair
+from tests.verbs.side import Side
 from verbena import verbs
 from verbena.verbs import SendFlags, WROpcode
 
@@ -185,6 +186,19 @@ def test_unsignalled_requests_do_not_complete(pair: Pair) -> None:
         near.qp.write(near.mr, *pair.far.region(), offset, 1, flags=0, wr_id=offset)
     near.qp.write(near.mr, *pair.far.region(), 3, 1, wr_id=3)
     assert [one.wr_id for one in near.wait(2, timeout=0.1)] == [3]
+
+
+def test_a_queue_full_of_unsignalled_requests_says_that_it_stays_so(carrier: Carrier) -> None:
+    near = Side(max_send_wr=8)
+    with carrier.far():
+        far = Side()
+    Pair(near, far).connect()
+    with near.ctx, far.ctx:
+        for _ in range(near.qp.cap.max_send_wr):
+            near.qp.write(near.mr, *far.region(), 0, 8, flags=0)
+        assert near.wait(1, timeout=0.3) == []
+        with pytest.raises(verbs.VerbsError, match=r"full and stays so.*reset the QP, and signal"):
+            near.qp.write(near.mr, *far.region(), 0, 8)
 
 
 def test_sq_sig_all_completes_unsignalled_requests(make_pair: MakePair) -> None:

@@ -417,6 +417,14 @@ static VB_COLD int decline_full(const struct vb_qp *qp)
                           "further one; close both, and create the CQ as long as the queues of "
                           "its QPs together",
                           qp->number, qp->send_cq->mask + 1);
+    if (qp->send_cq && qp->sq_posted == qp->sq_next &&
+        !vb_cq_has_entry_at(qp->send_cq, vb_cq_taken(qp->send_cq)) &&
+        qp->sq_posted - atomic_load(&qp->sq_retired) >= qp->cap.max_send_wr)
+        return vb_decline(qp->context, -ENOMEM,
+                          "the send queue of QP {0x} is full and stays so: it has room for {1} "
+                          "requests, all are done, and none was signalled, so that no completion "
+                          "will free them; reset the QP, and signal at least one request in {1}",
+                          qp->number, qp->cap.max_send_wr);
     return vb_decline(
         qp->context, -ENOMEM,
         "the send queue is full: QP {0x} has room for {1} requests, of which {2} wait "
