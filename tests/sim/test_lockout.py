@@ -28,6 +28,15 @@ def notes(result: ScenarioResult) -> list[str]:
     return [note for note in result.notes if "keep others out" in note]
 
 
+def test_a_buffer_without_room_for_a_packet_is_noted() -> None:
+    result = run({"switch.buffer": "4 KiB", "duration": "10 us"})
+    assert notes(result) == []
+    (note,) = [note for note in result.notes if "switch.buffer" in note]
+    assert "is 4 KiB, and no packet of 4 KiB fits" in note
+    fits = run({"switch.buffer": "5 KiB", "duration": "10 us"})
+    assert not [note for note in fits.notes if "switch.buffer" in note]
+
+
 def shares(result: ScenarioResult) -> Any:
     done = result.flows["done"].astype(float)
     return np.sort(done / done.sum())

@@ -44,7 +44,7 @@ from verbena.sim.scenario_overtaken import overtaken_note
 from verbena.sim.scenario_promises import promises_note, slow_link
 from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
 from verbena.sim.scenario_storms import read_storms
-from verbena.sim.scenario_switch import overflows, read_adapter, read_switch, world_of
+from verbena.sim.scenario_switch import is_too_small, overflows, read_adapter, read_switch, world_of
 from verbena.sim.scenario_traffic import Traffic, count_flows, read_groups, read_traffic
 from verbena.sim.settings import MANY, SIZE, TIME, Settings, given, unit
 from verbena.sim.throughput import Recorder, rows_for
@@ -646,9 +646,10 @@ class Scenario:
 
     def _lockout_notes(self, flows: NDArray[np.void], links: NDArray[np.void]) -> tuple[str, ...]:
         """Note queues at which flows locked each other out. After new routes, paths are others."""
-        if self.reroutes:
+        kinds = self.switching.kinds
+        if self.reroutes or any(is_too_small(one, self.adapter) for one in kinds):
             return ()
-        known, kinds = np.unique(self.traffic.level).tolist(), self.switching.kinds
+        known = np.unique(self.traffic.level).tolist()
         lossy = [level for level in known if any(overflows(one, {level}) for one in kinds)]
         reacts = isinstance(self.adapter.congestion, Hpcc)
         dropped = links["dropped_full"]

@@ -21,6 +21,7 @@ from verbena.fabrics import Routes
 from verbena.sim._world import World
 from verbena.sim.document import Section, toml_text
 from verbena.sim.settings import fields_of, given, unit
+from verbena.sim.units import size_text
 from verbena.sim.world_settings import (
     LANES_MOST,
     Adapter,
@@ -216,13 +217,28 @@ def _switching(
         _check_class(part, one)
     made = _lanes(section, keys, classes, balance, routes, adapter)
     _try(section, parts, made.settings, adapter)
-    notes: list[str] = []
+    notes = _no_room(made.settings, adapter)
     for part, lane in zip(parts, classes, strict=True):
         if lane.flow == "pauses":
             _check_pauses(part, lane, made.settings, routes, adapter, may_lose)
         elif lane.flow == "credits":
             notes += _slow_links(lane, routes, adapter, extenders)
     return replace(made, notes=tuple(notes), lanes=tuple(map(_lane, classes)))
+
+
+def is_too_small(settings: Switch, adapter: WorldSettings) -> bool:
+    """Return whether the switch's buffer has no room for one packet of the MTU."""
+    return 0 < settings.buffer < world_of(0, adapter).frame_bytes
+
+
+def _no_room(settings: Switch, adapter: WorldSettings) -> list[str]:
+    if not is_too_small(settings, adapter):
+        return []
+    frame = size_text(world_of(0, adapter).frame_bytes)
+    return [
+        f"switch.buffer is {size_text(settings.buffer)}, and no packet of {size_text(adapter.mtu)} "
+        f"fits, which takes {frame} on the wire: the switch drops all that are as long"
+    ]
 
 
 def _only_class(section: Section, keys: SwitchKeys) -> _Class:
