@@ -194,6 +194,30 @@ assert verbs._ibv_query_gid_ex(device, 1, 256, entry, 0, ctypes.c_size_t(32)) ==
 """
 
 
+# Beyond the one GID of an InfiniBand port, and into a table that is too small.
+BEYOND = f"""{OPEN}
+gid = ctypes.create_string_buffer(16)
+print([verbs.ibv_query_gid(device, 1, i, gid) for i in (0, 1)])
+print(verbs._ibv_query_gid_ex(device, 1, 1, entry, 0, ctypes.c_size_t(32)))
+verbs._ibv_query_gid_table.restype = ctypes.c_ssize_t
+print(verbs._ibv_query_gid_table(device, entry, ctypes.c_size_t(0), 0, ctypes.c_size_t(32)))
+"""
+
+
+def test_an_infiniband_port_has_no_second_gid(verbena_run: Run) -> None:
+    options = (*TOLD, "--link-layer", "infiniband")
+    done = verbena_run(sys.executable, "-c", BEYOND, options=options)
+    assert done.returncode == 0, done.stdout
+    assert [line for line in done.stdout.splitlines() if line[0] in "[-0123456789"] == [
+        "[0, -1]", "22", "-22"
+    ]  # fmt: skip
+    beyond, again, table = told(done.stdout)
+    assert "port 1 has no GID index 1: it has 1 entries" in beyond
+    assert "port 1 has no GID index 1: it has 1 entries" in again
+    assert "ibv_query_gid_table failed" in table
+    assert "max_entries is 0, and more entries are in use" in table
+
+
 def test_a_scan_of_the_gid_table_is_one_line(verbena_run: Run) -> None:
     done = verbena_run(sys.executable, "-c", SCAN, options=TOLD)
     assert done.returncode == 0, done.stdout

@@ -142,6 +142,12 @@ static enum ibv_mtu mtu_of(uint16_t bytes)
     return (enum ibv_mtu)(__builtin_ctz(bytes) - 7);
 }
 
+/* Ethernet: with room for addresses that come. */
+static uint32_t gid_count(const struct vb_adapter_port *port)
+{
+    return port->infiniband ? 1 : VB_GID_MAX;
+}
+
 static void query_fill_port(const struct vb_adapter *adapter, const struct vb_adapter_port *port,
                             struct ibv_port_attr *attr)
 {
@@ -152,8 +158,8 @@ static void query_fill_port(const struct vb_adapter *adapter, const struct vb_ad
         .state = active ? IBV_PORT_ACTIVE : IBV_PORT_DOWN,
         .max_mtu = IBV_MTU_4096,
         .active_mtu = mtu_of(vb_port_addresses_port_mtu(port->addresses)),
-        .gid_tbl_len = port->infiniband ? 1 : VB_GID_MAX, /* with room for addresses that come */
-        .port_cap_flags = IBV_PORT_CM_SUP,                /* VB_PORT_CAP_MASK */
+        .gid_tbl_len = (int)gid_count(port),
+        .port_cap_flags = IBV_PORT_CM_SUP, /* VB_PORT_CAP_MASK */
         .max_msg_sz = INT32_MAX,
         .qkey_viol_cntr = atomic_load(&counters->qkey_violations),
         .bad_pkey_cntr = atomic_load(&counters->pkey_violations),
@@ -231,11 +237,13 @@ static int query_find_gid(struct ibv_context *context, uint32_t port_num, uint32
     if (!vb_dropin_core(context))
         return VB_ERROR_FORKED;
     port = vb_dropin_port_of(context, port_num);
-    if (!port || index >= VB_GID_MAX) {
+    if (!port)
+        return -vb_dropin_no_port(context, port_num);
+    if (index >= gid_count(port)) {
         vb_decline(vb_dropin_core(context), -EINVAL,
-                   "port {0} has no GID index {1}: port 1 has {2} entries (gid_tbl_len), and "
-                   "`verbena devices` lists those in use",
-                   port_num, index, (unsigned)VB_GID_MAX);
+                   "port {0} has no GID index {1}: it has {2} entries (gid_tbl_len), and `verbena "
+                   "devices` lists those in use",
+                   port_num, index, gid_count(port));
         return EINVAL;
     }
     return vb_port_addresses_get(port->addresses, (int)index, gid) ? 0 : ENODATA;
@@ -361,14 +369,15 @@ VB_EXPORT ssize_t _ibv_query_gid_table(struct ibv_context *context, struct ibv_g
 
     if (!vb_dropin_core(context))
         return -VB_ERROR_FORKED;
-    if (flags)
-        return -EOPNOTSUPP;
-    if (entry_size < sizeof(*entries))
-        return -EINVAL;
+    if (flags || entry_size < sizeof(*entries))
+        return -vb_dropin_failed(context, "ibv_query_gid_table", flags ? -EOPNOTSUPP : -EINVAL);
     for (uint32_t number = 1; (port = vb_dropin_port_of(context, number)) != NULL; ++number) {
         filled = put_entries(port, at, max_entries - (size_t)sum, entry_size);
         if (filled < 0)
-            return filled;
+            return -vb_dropin_failed(context, "ibv_query_gid_table",
+                                     vb_decline(vb_dropin_core(context), -EINVAL,
+                                                "max_entries is {0}, and more entries are in use",
+                                                max_entries));
         sum += filled;
         at += (size_t)filled * entry_size;
     }
