@@ -136,6 +136,16 @@ def test_info_shows_the_ways_to_peers(carrier: str, roce: dict[str, object], wor
     assert "active MTU" in done.stdout
 
 
+def test_info_says_which_port_a_gid_a_lid_and_a_partition_is_of() -> None:
+    ports = "ethernet;infiniband,lid=8,pkeys=0xffff+0x8001"
+    lines = verbena("info", VERBENA_PORTS=ports).stdout.splitlines()
+    (port,) = [line for line in lines if line.startswith("port 2")]
+    assert port.endswith(", LID 8, LMC 0, P_Keys 0xffff,0x8001")
+    table = lines[lines.index("GIDs:") + 1 :]
+    assert table[0].split()[:2] == ["port", "GID"]
+    assert [line.split()[:2] for line in table[: table.index("")]][-1] == ["2", "0"]
+
+
 def test_info_tells_a_forced_way() -> None:
     reached = as_json("info", VERBENA_COPY="bounce")["peer_memory"]
     assert reached["own_memory"] == "bounce ring"

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from verbena import verbs
-from verbena.cli.devices import gid_rows
+from verbena.cli.devices import RARE, gid_rows
 from verbena.cli.probe import ProbeError, Reach, probe
 from verbena.cli.running import Counters, Running, running, total
 from verbena.cli.survey import DeviceView, devices
@@ -59,9 +59,9 @@ def device_text(device: DeviceView, path: str) -> str:
         ["library", path],
     ]
     for port in device.ports:
-        rows.append(
-            [f"port {port.number}", f"{port.state}, {port.link_layer}, active MTU {port.mtu} B"]
-        )
+        rare = [f"{name} {text(port)}" for name, text in RARE.items() if text(port)]
+        facts = [port.state, port.link_layer, f"active MTU {port.mtu} B", *rare]
+        rows.append([f"port {port.number}", ", ".join(facts)])
         rows.append(["longest message", f"{port.max_message} B"])
     return aligned(rows)
 
@@ -157,7 +157,8 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(as_json(found, path, ways, reach, processes), indent=2))
         return 0
     for device, way in zip(found, ways, strict=True):
-        gids = "GIDs:\n" + aligned([row[2:] for row in gid_rows([device])], "  ")
+        first = 2 if len(device.ports) == 1 else 1  # the column before is the port's number
+        gids = "GIDs:\n" + aligned([row[first:] for row in gid_rows([device])], "  ")
         parts = (device_text(device, path), gids, limits_text(device), roce_text(way))
         print(*parts, sep="\n\n", end="\n\n")
     print(running_text(processes), reach_text(reach), sep="\n\n")
