@@ -215,6 +215,7 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
         return VB_SILENCE_OTHER_QP;
     if (to->epoch && to->epoch != remote->epoch)
         return VB_SILENCE_OTHER_LIFE;
+    *value = qp->verbs->attr.ah_attr.is_global ? 0 : qp->verbs->attr.ah_attr.dlid;
     if (!to->epoch &&
         !vb_direct_connection_leads_to(qp, &qp->verbs->attr.ah_attr, to->peer, remote))
         return VB_SILENCE_PORT;
