@@ -191,7 +191,9 @@ def device_settings(
     if link_layer is not None:
         found[_ports.LAYER_VARIABLE] = LinkLayer(link_layer)
         if ports is not None:
-            raise ValueError("ports have link layers of their own: leave link_layer out")
+            raise ValueError(
+                "ports have link layers of their own: leave link_layer (--link-layer) out"
+            )
     if described is not None:
         for each in described:
             _ports.parse_device(each)
@@ -211,12 +213,17 @@ def check_together(changed: Mapping[str, str], given: Mapping[str, str]) -> None
     for name, reason in found.wrong.items():
         what = "" if name in given else f"{name}={changed[name]}: "
         raise ValueError(f"{what}{reason}{advice}")
+    ports = list(_ports.numbered(found.devices))
     for variable, own in ((_ports.NETDEV_VARIABLE, "netdev"), (_ports.PKEYS_VARIABLE, "pkeys")):
         if variable not in given or _ports.PORTS_VARIABLE not in inherited:
             continue
-        for _, port_name, port in _ports.numbered(found.devices):
+        for _, port_name, port in ports:
             if getattr(port, own) is not None:
                 raise ValueError(f"{port_name} has {own} of its own{advice}")
+    ethernet = [port for _, _, port in ports if port.layer != LinkLayer.INFINIBAND]
+    if _ports.NETDEV_VARIABLE in given and all(port.netdev for port in ethernet):
+        why = "each Ethernet port has one of its own" if ethernet else "no port is an Ethernet one"
+        raise ValueError(f"netdev (--netdev) has no effect: {why}{advice}")
 
 
 def packet_settings(

@@ -105,6 +105,12 @@ def test_ports_without_a_lid_in_common(ports: list[str]) -> None:
     [
         ({"VERBENA_PORTS": "ethernet/infiniband"}, {"devices": 1},
          "VERBENA_PORTS describes 2 devices, which is more than 1 .VERBENA_PORTS in the"),
+        ({}, {"netdev": "eth0", "ports": ["ethernet,netdev=lo"]},
+         "netdev .--netdev. has no effect: each Ethernet port has one of its own$"),
+        ({}, {"netdev": "eth0", "ports": ["infiniband"]},
+         "netdev .--netdev. has no effect: no port is an Ethernet one$"),
+        ({}, {"netdev": "eth0", "link_layer": "infiniband"},
+         "netdev .--netdev. has no effect: no port is an Ethernet one$"),
         ({"VERBENA_PORTS": "ethernet,netdev=lo"}, {"netdev": "eth0"},
          "port 1 has netdev of its own .VERBENA_PORTS in the environment: unset it"),
         ({"VERBENA_PORTS": "ethernet;infiniband,pkeys=1"}, {"pkeys": [0xFFFF]},

@@ -50,9 +50,9 @@ def test_program_finds_the_libraries_first(verbena_run: Run) -> None:
 
 def test_options_become_variables(verbena_run: Run) -> None:
     options = ("--shared-heap", "--log", "errors", "--spin", "25", "--netdev", "lo")
-    options += ("--link-layer", "infiniband", "--pkeys", "0xffff,1")
+    options += ("--link-layer", "ethernet", "--pkeys", "0xffff,1")
     found = variables(verbena_run("env", options=options).stdout)
-    assert (found["VERBENA_NETDEV"], found["VERBENA_LINK_LAYER"]) == ("lo", "infiniband")
+    assert (found["VERBENA_NETDEV"], found["VERBENA_LINK_LAYER"]) == ("lo", "ethernet")
     assert found["VERBENA_PKEYS"] == "0xffff,0x0001"
     assert (found["VERBENA_LOG"], found["VERBENA_SPIN_US"]) == ("errors", "25")
     assert preloaded(found)[-1] == "libverbena_heap.so"

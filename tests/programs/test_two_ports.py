@@ -460,7 +460,10 @@ print(second - first, hex(ctx.query_pkey(2, 0)), hex(ctx.query_pkey(1, 0)))
         (("--port", "infiniband,lid=3,lmc=1"), "with lmc=1 it is a multiple of 2"),
         (("--port", "infiniband,lid=x"), "'x' is not a number"),
         (("--port", "ethernet") * 3, "an adapter has 1 to 2 ports, not 3"),
-        (("--port", "ethernet", "--link-layer", "infiniband"), "leave link_layer out"),
+        (
+            ("--port", "ethernet", "--link-layer", "infiniband"),
+            "leave link_layer (--link-layer) out",
+        ),
     ],
 )
 def test_a_port_that_is_none_is_refused(
