@@ -135,6 +135,12 @@ def test_a_side_that_lost_the_environment_is_named() -> None:
     assert "the client" not in done.stderr
 
 
+def test_a_side_whose_program_is_missing_lost_nothing() -> None:
+    done = pair(["env", "A=1", "./missing"], ["true"])
+    assert "env ended before it listened (exit 127)" in done.stderr
+    assert LOST not in done.stderr
+
+
 def test_both_sides_may_have_lost_the_environment() -> None:
     port = free_port()
     server = ["env", "-i", *python(SERVER, port, 0, 4)]

@@ -209,7 +209,10 @@ class Pair:
         lost = [
             name
             for name, words, process, kept in both
-            if process and may_lose_environment(words) and notes.is_set(kept, notes.DEVICE) is False
+            if process
+            and process.returncode not in (run.CANNOT_RUN, run.NOT_FOUND)
+            and may_lose_environment(words)
+            and notes.is_set(kept, notes.DEVICE) is False
         ]
         if lost:
             they, their = ("they", "their") if len(lost) > 1 else ("it", "its")
