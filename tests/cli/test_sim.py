@@ -363,7 +363,9 @@ def test_mistakes_are_said_without_a_traceback(scenario: Path, tmp_path: Path) -
     assert "from 64 to 4352" in sim(scenario, "--pcapng-bytes", "63").stderr
     twice = sim(scenario, "--pcapng", "s0-h1=a", "--pcapng", "s0-h1=b")
     assert (twice.returncode, "s0-h1 has the file a already" in twice.stderr) == (2, True)
-    assert "no such link" in sim(scenario, "--pcapng", "h0-h1=x").stderr
+    said = sim(scenario, "--pcapng", "h0-h1=x").stderr
+    assert "a capture of h0-h1: there is no such link" in said
+    assert ", and each in the other direction" in said
     assert sim().returncode == 2
     (tmp_path / "file").write_text("")
     before = sim(scenario, "--parquet", tmp_path / "file")

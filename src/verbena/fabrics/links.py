@@ -110,4 +110,5 @@ class LinkNames:
 
     def _some(self) -> str:
         names = [self.name(link) for link in range(0, min(len(self._ends), 2 * SHOWN), 2)]
-        return ", ".join(names) + ", ..." * (len(self._ends) > 2 * SHOWN)
+        more = ", ..." * (len(self._ends) > 2 * SHOWN)
+        return ", ".join(names) + more + ", and each in the other direction"

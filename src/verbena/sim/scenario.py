@@ -582,7 +582,11 @@ class Scenario:
         cables: dict[int, str] = {}
         files: dict[Path, str] = {}
         for link, path in captures.items():
-            cable, file = Cables(self.fabric).link(link) // 2, Path(path).resolve()
+            try:
+                cable = Cables(self.fabric).link(link) // 2
+            except ValueError as error:
+                raise ValueError(f"a capture of {link}: {error}") from None
+            file = Path(path).resolve()
             other = cables.setdefault(cable, link)
             if other != link:
                 raise ValueError(f"{link} is captured already: {other} has both directions of it")
