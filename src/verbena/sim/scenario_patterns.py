@@ -21,6 +21,7 @@ from msgspec.inspect import Metadata
 from verbena import fabrics
 from verbena.fabrics import Fabric, FabricError, Rate, Workload
 from verbena.fabrics.collectives import BROADCASTS, COLLECTIVES, PIPELINES
+from verbena.fabrics.flows import need
 from verbena.sim.document import Section
 from verbena.sim.settings import MANY, SIZE, TIME, Settings, Units, fields_of, meant, unit
 from verbena.sim.units import time_text
@@ -241,6 +242,7 @@ class Incast(Pattern, tag="incast", kw_only=True):
     ] = 0
 
     def workload(self, place: Place) -> Workload:
+        need("incast", hosts=len(place.numbers) - 1)
         senders = len(place.numbers) - 1 if self.senders is None else self.senders
         return fabrics.incast(
             senders, self.size, receiver=self.receiver, within_ps=self.within, seed=place.seed
