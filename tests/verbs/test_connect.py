@@ -265,6 +265,13 @@ def test_a_peer_that_is_gone_does_not_hide_why_this_side_failed(
         verbs.connect_rc(sides[0].qp, sockets[0])
 
 
+def test_to_init_names_the_right_option(cq: verbs.CQ, pd: verbs.PD) -> None:
+    qp = pd.create_qp(send_cq=cq)
+    with pytest.raises(TypeError, match="to_init has no option 'port_num': did you mean port"):
+        qp.to_init(port_num=1)  # type: ignore[call-arg]
+    assert qp.state == verbs.QPState.RESET
+
+
 def test_an_unknown_option_is_refused_before_anything_is_sent(
     sides: tuple[Side, Side], sockets: Sockets
 ) -> None:

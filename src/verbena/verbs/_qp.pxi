@@ -143,11 +143,13 @@ cdef class QP(Resource):
             raise self.context._failed("query_qp", _error_of(code))
         return _qp_attr(&attr)
 
-    def to_init(self, port=1, access=0, pkey_index=0, qkey=0x11111111):
+    def to_init(self, port=1, access=0, pkey_index=0, qkey=0x11111111, **others):
         """RESET to INIT.
 
         ``access`` are the operations that peers may do (RC, UC); ``qkey`` is the Q_Key (UD).
         """
+        for name in others:
+            raise no_option("to_init", name, ("port", "access", "pkey_index", "qkey"))
         if self._type == UD:
             self.modify(qp_state=1, pkey_index=pkey_index, port_num=port, qkey=qkey)
         else:

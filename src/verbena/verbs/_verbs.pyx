@@ -59,7 +59,7 @@ from verbena._fault_rules import records as _fault_records
 from verbena.verbs import attributes as _attributes
 from verbena.verbs import enums as _enums
 from verbena.verbs.errors import RangeError, VerbsError, closed as _closed_error, completion_failed
-from verbena.verbs.errors import failed, unready, without_packets
+from verbena.verbs.errors import failed, no_option, unready, without_packets
 
 cdef extern from "arpa/inet.h" nogil:
     uint32_t htonl(uint32_t)

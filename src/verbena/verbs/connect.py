@@ -20,13 +20,12 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import TypedDict, Unpack
 
 from ._verbs import QP, Context
 from .attributes import AHAttr, GidEntry, PortAttr
 from .enums import MTU, AccessFlags, GidType, LinkLayer, QPState, QPType
-from .errors import ConnectError, VerbsError
+from .errors import ConnectError, VerbsError, no_option
 from .here import place
 
 __all__ = [
@@ -103,6 +102,7 @@ _DEFAULTS: ConnectOptions = {
 class QPInfo:
     """What a peer needs to know to connect to a QP.
 
+    ``dataclasses.replace(info, psn=7)`` makes a copy with other fields.
     ``max_rd_atomic`` is how many READs and atomics the QP has outstanding at most,
     ``max_dest_rd_atomic`` how many of the peer's it accepts.
     """
@@ -268,9 +268,7 @@ def check_options(options: Iterable[str]) -> None:
     """Raise TypeError, with the most similar name, for a keyword that ConnectOptions lacks."""
     for name in options:
         if name not in _DEFAULTS:
-            near = get_close_matches(name, _DEFAULTS, 1, 0.5)
-            hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(_DEFAULTS)}"
-            raise TypeError(f"connecting a QP has no option {name!r}: {hint}")
+            raise no_option("connecting a QP", name, _DEFAULTS)
 
 
 def _check_qp(qp: QP) -> None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, NamedTuple
 
 from .enums import QPState, QPType, WCStatus
@@ -221,6 +223,13 @@ _ADVICE = {
     ("CompChannel.close", errno.EBUSY): _IN_USE.format("the CQs that notify it"),
     ("MR.close", errno.EBUSY): _IN_USE.format("the memory windows bound to it"),
 }
+
+
+def no_option(what: str, name: str, known: Iterable[str]) -> TypeError:
+    """Return the error for a keyword that is none of those known, with the most similar one."""
+    near = get_close_matches(name, list(known), 1, 0.5)
+    hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(known)}"
+    return TypeError(f"{what} has no option {name!r}: {hint}")
 
 
 def failed(call: str, code: int, posted: int = 0, why: str = "") -> VerbsError:
