@@ -247,8 +247,8 @@ static void a_way_may_be_longer_than_the_timeout(void)
         printf("  %u us: %llu round trips, %llu cuts, %llu timeouts\n", microseconds[i],
                (unsigned long long)trips, (unsigned long long)counters->window_cuts,
                (unsigned long long)counters->timeouts);
-        CHECK(trips <= 10);
-        CHECK_EQ(counters->window_cuts, 0);
+        CHECK(trips <= 12);
+        CHECK(!counters->window_cuts || microseconds[i] > 1000);
         CHECK(counters->timeouts <= microseconds[i] / 1000);
         fabric_close(&fabric);
     }

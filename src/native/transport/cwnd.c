@@ -262,6 +262,22 @@ static void doubt(struct vb_cwnd *cwnd)
         ++cwnd->doubtful;
 }
 
+/*
+ * The first round trip that is measured. If it is longer than the local ACK timeout, what was taken
+ * for lost until now was only under way.
+ */
+static void cwnd_measure_first(struct vb_endpoint *ep, uint64_t sample)
+{
+    struct vb_cwnd *cwnd = ep->share->cwnd;
+    uint8_t code = ep->qp->terms.timeout;
+
+    if (!code || sample <= vb_ack_timeout(code))
+        return;
+    cwnd->threshold = VB_CWND_MOST;
+    if (cwnd->window < FIRST_BYTES)
+        cwnd->window = FIRST_BYTES;
+}
+
 void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t now)
 {
     struct vb_cwnd *cwnd = ep->share->cwnd;
@@ -276,12 +292,14 @@ void vb_engine_cwnd_acknowledged(struct vb_endpoint *ep, uint32_t psn, uint64_t 
     cwnd->timed = NULL;
     if (!cwnd->timed_in_doubt) {
         cwnd->doubtful = 0;
+        if (!cwnd->round_trip)
+            cwnd_measure_first(ep, sample);
         cwnd_measure(cwnd, sample);
         heed_delay(ep, sample, now);
         return;
     }
     doubt(cwnd);
-    if (ep->probes >= PROBES_IN_VAIN && cwnd->round_trip)
+    if (ep->probes >= PROBES_IN_VAIN)
         heed_delay(ep, sample, now);
 }
 
@@ -349,7 +367,7 @@ void vb_engine_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t n
 {
     struct vb_cwnd *cwnd = ep->share->cwnd;
 
-    if (now < cwnd->cut_until || !cwnd->round_trip)
+    if (now < cwnd->cut_until)
         return;
     vb_engine_cwnd_cut(ep, now);
     if (cwnd->cut_until < now + timeout)
@@ -361,7 +379,7 @@ void vb_engine_cwnd_silence(struct vb_endpoint *ep, uint64_t now)
     struct vb_cwnd *cwnd = ep->share->cwnd;
     uint64_t least = (uint64_t)LEAST_PACKETS * ep->path.mtu;
 
-    if (now < cwnd->heard_at + SILENCE || cwnd->window <= least || !cwnd->round_trip)
+    if (now < cwnd->heard_at + SILENCE || cwnd->window <= least)
         return;
     cwnd->before = cwnd->window;
     cwnd->threshold = cwnd->window / 2;
@@ -392,8 +410,8 @@ bool vb_engine_cwnd_is_draining(const struct vb_cwnd *cwnd, uint64_t behind, uin
 
 uint64_t vb_engine_cwnd_answer_time(const struct vb_cwnd *cwnd)
 {
-    if (cwnd->doubtful == DOUBTFUL_MOST || (!cwnd->round_trip && cwnd->doubtful))
-        return (uint64_t)TIMEOUT_FIRST << cwnd->doubtful;
+    if (!cwnd->round_trip)
+        return cwnd->doubtful ? (uint64_t)TIMEOUT_FIRST << cwnd->doubtful : 0;
     return cwnd->shortest + cwnd->shortest / 2;
 }
 

@@ -78,10 +78,7 @@ void vb_engine_cwnd_untime(struct vb_endpoint *ep);
 void vb_engine_cwnd_doubt(struct vb_endpoint *ep);
 /* A packet was lost, or the network has signalled congestion: the window is cut. */
 void vb_engine_cwnd_cut(struct vb_endpoint *ep, uint64_t now);
-/*
- * A local ACK timeout has expired: the window is cut at most once in that time. As long as no round
- * trip is known, the way may be longer than the timeout, and the window is as small as at first.
- */
+/* A local ACK timeout has expired: the window is cut at most once in that time. */
 void vb_engine_cwnd_expired(struct vb_endpoint *ep, uint64_t timeout, uint64_t now);
 /* A probe was not answered. If nothing came for long, the window becomes as small as it can be. */
 void vb_engine_cwnd_silence(struct vb_endpoint *ep, uint64_t now);
@@ -112,8 +109,8 @@ static inline uint64_t vb_engine_cwnd_behind_all(const struct vb_cwnd *cwnd)
 bool vb_engine_cwnd_is_draining(const struct vb_cwnd *cwnd, uint64_t behind, uint64_t now);
 /*
  * How long an answer may take on this way, by the shortest round trip and the queues that the
- * window is allowed to fill; 0: nothing was measured. Answers that are in doubt again and again may
- * come after the local ACK timeout, so then it is long.
+ * window is allowed to fill; 0: nothing is known. If nothing was measured but answers came, all
+ * were in doubt: they may come after the local ACK timeout, so then it is long.
  */
 uint64_t vb_engine_cwnd_answer_time(const struct vb_cwnd *cwnd);
 /* The time without an answer after which a probe is sent. */
