@@ -202,6 +202,26 @@ static void test_full_queue(void)
     expect("ibv_post_recv", ENOMEM, "room for 8 requests");
 }
 
+/* The queue's room is named, and the QP. */
+static void test_a_list_that_is_too_long(void)
+{
+    struct ibv_qp *qp = fresh_qp(IBV_QPT_UC);
+    struct ibv_qp_ex *ex = ibv_qp_to_qp_ex(qp);
+    struct ibv_qp_init_attr init;
+    struct ibv_qp_attr attr;
+    char words[80];
+
+    CHECK_EQ(ibv_query_qp(qp, &attr, IBV_QP_CAP, &init), 0);
+    ibv_wr_start(ex);
+    for (uint32_t i = 0; i <= attr.cap.max_send_wr; ++i)
+        ibv_wr_rdma_write(ex, 0, 0);
+    CHECK_EQ(ibv_wr_complete(ex), ENOMEM);
+    snprintf(words, sizeof(words), "more requests than the send queue's %u of QP 0x%x",
+             attr.cap.max_send_wr, qp->qp_num);
+    expect("ibv_wr_complete", ENOMEM, words);
+    CHECK_EQ(ibv_destroy_qp(qp), 0);
+}
+
 static void test_in_use(void)
 {
     char first[32];
@@ -362,6 +382,7 @@ int main(void)
     sleep(1);
     test_registration_of_what_cannot_be_written();
     test_full_queue();
+    test_a_list_that_is_too_long();
     test_in_use();
     test_each_thread_has_its_own();
     test_no_stale_reason();
