@@ -4,6 +4,7 @@
 #include "memory/buddy.h"
 #include "memory/descriptor.h"
 #include "memory/heap.h"
+#include "memory/heap_state.h"
 #include "memory/kept.h"
 
 #include <fcntl.h>
@@ -756,6 +757,17 @@ static void test_address_space_is_shared_out(void)
     CHECK_EQ(setrlimit(RLIMIT_AS, &before), 0);
 }
 
+/* Of a size that the system does not give: the error, and no descriptor is left. */
+static void test_a_file_that_cannot_be(void)
+{
+    int before = dup(0);
+
+    CHECK_EQ(vb_memory_heap_file((size_t)1 << 63), -EINVAL);
+    CHECK_EQ(close(before), 0);
+    CHECK_EQ(dup(0), before);
+    CHECK_EQ(close(before), 0);
+}
+
 int main(void)
 {
     RUN(test_address_space_is_shared_out);
@@ -783,5 +795,6 @@ int main(void)
     RUN(test_limits_of_the_process_make_it_smaller);
     RUN(test_no_descriptor_left_is_an_error);
     RUN(test_descriptors_leave_the_standard_streams_alone);
+    RUN(test_a_file_that_cannot_be);
     return 0;
 }
