@@ -237,8 +237,10 @@ static int query_find_gid(struct ibv_context *context, uint32_t port_num, uint32
     if (!vb_dropin_core(context))
         return VB_ERROR_FORKED;
     port = vb_dropin_port_of(context, port_num);
-    if (!port)
-        return -vb_dropin_no_port(context, port_num);
+    if (!port) {
+        vb_dropin_no_port(context, port_num);
+        return EINVAL;
+    }
     if (index >= gid_count(port)) {
         vb_decline(vb_dropin_core(context), -EINVAL,
                    "port {0} has no GID index {1}: it has {2} entries (gid_tbl_len), and `verbena "

@@ -47,6 +47,10 @@ OPERATIONS: dict[str, int]
 """The opcodes of a flow's requests by name."""
 TRANSPORTS: dict[str, int]
 """The types of a flow's queue pairs, and TCP, by name."""
+ADAPTER: tuple[str, ...]
+"""The settings that each host's adapter may have of its own."""
+DCQCN_SETS: dict[str, dict[str, float]]
+"""The values of DCQCN's ready-made sets: times in ps, rates in bits/s."""
 CONTROLS: dict[str, int]
 """The congestion controls of TCP, by name."""
 ENDS: dict[int, str]
