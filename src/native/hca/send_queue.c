@@ -174,14 +174,10 @@ static uint8_t wc_opcode(unsigned opcode)
 static void push_send_entry(struct vb_qp *qp, const struct ibv_send_wr *wr, uint32_t position,
                             const struct vb_outcome *outcome)
 {
-    struct vb_adapter *adapter = qp->context->adapter;
-    unsigned refused;
-    struct vb_cqe *entry =
-        vb_cqe_reserve(adapter, &adapter->self, qp->send_cq->shared, &adapter->gone, &refused);
+    struct vb_cqe *entry = vb_cq_begin(qp->send_cq);
 
-    if (VB_UNLIKELY(!entry)) { /* it is counted before its event can be seen */
-        atomic_fetch_add(&adapter->completions_lost, 1);
-        vb_cq_after_push(qp->send_cq, refused);
+    if (VB_UNLIKELY(!entry)) {
+        atomic_fetch_add(&qp->context->adapter->completions_lost, 1);
         return;
     }
     entry->wr_id = wr->wr_id;
