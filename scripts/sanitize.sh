@@ -5,7 +5,7 @@
 # Neither Python nor Debian's programs are built with the sanitizer, so its runtime has to be
 # preloaded, and libstdc++ with it: the libraries that draw throw exceptions, which the runtime
 # finds only where they are there from the start. Leaks are looked for in our own C test programs
-# only (tests/native/conftest.py).
+# only (tests/native/test_programs.py).
 set -eu
 cd "$(dirname "$0")/.."
 venv=$1
