@@ -29,6 +29,21 @@ static void *room(size_t size)
     return taken;
 }
 
+/* Whether the last set of the table has these `n` ports. */
+static bool last_set_is(const struct vb_world_table *table, const int32_t *row, uint32_t n)
+{
+    const uint32_t *last = table->set + table->sets;
+
+    if (!table->sets || last[0] - last[-1] != n)
+        return false;
+    for (uint32_t i = 0; i < n; ++i)
+        if (table->member[last[-1] + i] != row[i])
+            return false;
+    return true;
+}
+
+/* Equal rows that follow one another share a set, since an entry has 15 bits for the set's number.
+ */
 static uint16_t entry_of(struct vb_world_table *table, uint32_t *set, uint16_t *member,
                          const int32_t *row, uint32_t width)
 {
@@ -38,6 +53,9 @@ static uint16_t entry_of(struct vb_world_table *table, uint32_t *set, uint16_t *
         ++n;
     if (n < 2)
         return n ? (uint16_t)row[0] : VB_WORLD_NO_PORT;
+    if (last_set_is(table, row, n))
+        return (uint16_t)(VB_WORLD_PORT_SET + table->sets - 1);
+    CHECK(VB_WORLD_PORT_SET + table->sets < VB_WORLD_NO_PORT);
     for (uint32_t i = 0; i < n; ++i)
         member[set[table->sets] + i] = (uint16_t)row[i];
     set[table->sets + 1] = set[table->sets] + n;
