@@ -140,8 +140,15 @@ class Core:
     def end(
         self, process: str, kill: bool, probes: tuple[tuple[str, int], ...], bound: list[str]
     ) -> None:
-        """One of the two processes ends; ``bound`` were connected to it, and go to ERR."""
+        """One of the two processes ends; ``bound`` were connected to it, and go to ERR.
+
+        A process that ends by itself closes its queue pairs before. After a kill, a request that is
+        carried out directly may still succeed, as one from before it, until the other process's
+        service thread has noticed. So this waits for that.
+        """
         self.workers[process].end(kill=kill)
+        if kill and self.setting.carrier == "direct":
+            self.must("B" if process == "A" else "A", "await_end")
         for name, wr_id in probes:
             error, _ = self.post_send(name, (Send(wr_id, "SEND"),), process)
             if error:

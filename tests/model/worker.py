@@ -30,6 +30,7 @@ MASK = 2**64 - 1
 # path_mtu is 256 bytes, so that short messages have several packets. Both sides count from PSN.
 MTU_256, PSN = 1, 77
 FLUSH_SECONDS = 10
+END_SECONDS = 20
 FLUSH_FIELDS = ("extent", "placement")
 
 
@@ -72,6 +73,15 @@ class Party:
         for wc in self.line_cq.wait(1, 20) or [None]:
             if wc is None or not wc.is_success:
                 raise RuntimeError(f"the idle connection failed: {wc}")
+
+    def await_end(self) -> None:
+        """Wait until this process knows that the peer was killed: its connections go to ERR."""
+        assert self.line is not None
+        deadline = time.monotonic() + END_SECONDS
+        while self.line.state is not verbs.QPState.ERR:
+            if time.monotonic() > deadline:
+                raise RuntimeError("the peer was killed, and the line is not in ERR")
+            time.sleep(0.0005)
 
     # ---- objects ----
 
