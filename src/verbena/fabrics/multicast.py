@@ -45,7 +45,7 @@ def multicast_tree(
     centre = _centre(fabric, ends) if root is None else root
     if centre not in fabric.graph or fabric.graph.nodes[centre]["kind"] != "switch":
         raise FabricError(f"{centre}: no switch to be the root of a multicast tree")
-    parents = dict(nx.bfs_predecessors(_switch_graph(fabric), centre))
+    parents = {below: above for above, below in nx.bfs_edges(_switch_graph(fabric), centre)}
     ports = np.zeros(tables.out_link.shape, bool)
     ports[tables.end_switch[ends], tables.end_switch_port[ends]] = True
     for switch in dict.fromkeys(tables.switch_name(int(at)) for at in tables.end_switch[ends]):
