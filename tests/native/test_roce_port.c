@@ -256,7 +256,7 @@ static void test_counters(void)
 
 /* ---- what was refused ---- */
 
-static uint64_t told_lines, told_packets;
+static _Atomic uint64_t told_lines, told_packets; /* the device's thread tells, too */
 
 static void tell_line(void *argument, const char *line)
 {
