@@ -53,7 +53,7 @@ async def write_for(ends: AsyncEnds, seconds: float, length: int = 8) -> None:
 def test_a_timeout_ends_awaits_that_never_wait(run: Run, ends: AsyncEnds) -> None:
     async def program() -> None:
         async with asyncio.timeout(0.002):
-            await write_for(ends, 10)
+            await write_for(ends, 60)  # OtherClock's 2 ms are a hundred thousand WRITEs
 
     with pytest.raises(TimeoutError):
         run(program())
