@@ -21,6 +21,7 @@ from tests.soak.traces import KIB, named_sockets, shared_files, sockets_of
 from tests.support import ROOT
 
 AT_ONCE = 6  # talks
+SETTLING = 5.0  # seconds, on a busy machine
 TALK_SECONDS = 150.0  # longer than any wait within a talk
 REST_EVERY = 200  # talks: then all workers are idle for a moment, and are looked at
 GROWTH_KIB = 6 * KIB  # of a survivor's memory after its first rest: what the C library keeps
@@ -236,22 +237,13 @@ class Soak:
             self._look_at(worker)
 
     def _look_at(self, worker: Worker) -> None:
-        found = self._settled(worker)
-        base = worker.opened
         name = f"worker {worker.number} (process {worker.process.pid})"
-        if found["threads"] > base["threads"]:
-            raise SoakFailed(f"{name}: {found['threads']} threads, {base['threads']} at first")
-        if found["memory_files"] > base["memory_files"] + 2 * found["peers"]:
-            raise SoakFailed(f"{name}: mappings stay: {base}, now {found}")
-        allowed = base["descriptors"] + PEER_DESCRIPTORS * found["peers"]
-        if not self.shape.is_direct(worker.number):
-            allowed += PORT_DESCRIPTORS
-        if found["descriptors"] > allowed:
-            raise SoakFailed(
-                f"{name}: descriptors stay: {base}, now {found}: {worker.ask(files=True)}"
-            )
+        found, stays = self._settled(worker)
+        if stays:
+            files = worker.ask(files=True) if stays == "descriptors" else ""
+            raise SoakFailed(f"{name}: {stays} stay: {worker.opened}, now {found} {files}")
         if found["file_kib"] > FILES_KIB:
-            raise SoakFailed(f"{name}: the heap or the segment grows: {base}, now {found}")
+            raise SoakFailed(f"{name}: the heap or the segment grows: {worker.opened}, now {found}")
         if worker.rested:
             growth = found["anonymous_kib"] - worker.rested["anonymous_kib"]
             self.counts.growth_kib = max(self.counts.growth_kib, growth)
@@ -259,17 +251,27 @@ class Soak:
                 raise SoakFailed(f"{name}: memory grows: {worker.rested}, now {found}")
         worker.rested = worker.rested or found
 
-    def _settled(self, worker: Worker) -> dict[str, int]:
-        """When the threads of the last talks have ended and the dead are noticed."""
-        for _ in range(20):
+    def _settled(self, worker: Worker) -> tuple[dict[str, int], str]:
+        """What the worker holds when the threads of the last talks have ended and the dead are
+        noticed and released; and what of it is too much after `SETTLING` seconds."""
+        until = time.monotonic() + SETTLING
+        while True:
             found: dict[str, int] = worker.ask(traces=True)
-            if (
-                found["threads"] <= worker.opened["threads"]
-                and found["peers"] < self.shape.processes
-            ):
-                break
+            stays = self._too_much(worker, found)
+            if not stays or time.monotonic() > until:
+                return found, stays
             time.sleep(0.1)
-        return found
+
+    def _too_much(self, worker: Worker, found: dict[str, int]) -> str:
+        """What a worker holds besides what its peers that live account for; or nothing."""
+        descriptors = PEER_DESCRIPTORS * found["peers"]
+        if not self.shape.is_direct(worker.number):
+            descriptors += PORT_DESCRIPTORS
+        if found["peers"] >= self.shape.processes:
+            return "peers"
+        allowed = {"threads": 0, "memory_files": 2 * found["peers"], "descriptors": descriptors}
+        over = [what for what, more in allowed.items() if found[what] > worker.opened[what] + more]
+        return over[0] if over else ""
 
     def end(self) -> None:
         """All close their devices, and hold what they held before they opened one."""
