@@ -17,6 +17,7 @@ from verbena.cli.elf import sanitizers
 pytestmark = pytest.mark.not_sanitized("the runtime of Verbena's own build is there already")
 
 SOURCE = r"""
+#include <dirent.h>
 #include <infiniband/verbs.h>
 #include <limits.h>
 #include <pthread.h>
@@ -51,6 +52,19 @@ static int mistake(const char *which)
     return strcmp(which, "late") == 0 ? late[5] & 1 : most == 0;
 }
 
+/* How many names the folder has that Verbena shows. */
+static int listed(void)
+{
+    struct dirent **found;
+    int count = scandir("/sys/class/infiniband", &found, NULL, NULL);
+
+    for (int i = 0; i < count; ++i)
+        free(found[i]);
+    if (count >= 0)
+        free(found);
+    return count;
+}
+
 int main(int words, char **word)
 {
     struct ibv_device **list = ibv_get_device_list(NULL);
@@ -59,7 +73,7 @@ int main(int words, char **word)
     struct ibv_cq *cq = ibv_create_cq(context, 16, NULL, NULL, 0);
     char *memory = malloc(1 << 20);
     struct ibv_mr *mr = ibv_reg_mr(pd, memory, 1 << 20, IBV_ACCESS_LOCAL_WRITE);
-    int result = mistake(words > 1 ? word[1] : "none");
+    int result = listed() > 2 ? mistake(words > 1 ? word[1] : "none") : 3;
 
     if (words > 1 && strcmp(word[1], "leave") == 0)
         return puts("left") < 0;

@@ -285,6 +285,17 @@ __attribute__((noinline, cold)) static void free_reported(void *at, const void *
     after(&block);
 }
 
+/*
+ * This library's own calls of free() (the linker's --wrap). Its blocks are of the first allocator
+ * of the process, which malloc() is bound to: the program's own perhaps, or a sanitizer's. The next
+ * one after this library is not that.
+ */
+void __wrap_free(void *block);
+void __wrap_free(void *block)
+{
+    ((free_function *)dlsym(RTLD_DEFAULT, "free"))(block);
+}
+
 VB_EXPORT void free(void *block)
 {
     if (__builtin_expect(may_concern(block), 0))
