@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+/* Preloaded by test_perftest.py: a clock that goes ten times as fast, for perftest alone.
+ *
+ * perftest has no other use of gettimeofday() than to find out the processor's frequency: it spins
+ * for 0.22 s on it, and does so again for each size of message. Its figures then are wrong by that
+ * factor, so no test may compare them with a time.
+ */
+#define _GNU_SOURCE
+#include <sys/time.h>
+#include <time.h>
+
+enum { FASTER = 10 };
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone)
+{
+    struct timespec real;
+    unsigned long long ns;
+
+    (void)zone;
+    clock_gettime(CLOCK_MONOTONIC, &real);
+    ns = ((unsigned long long)real.tv_sec * 1000000000 + (unsigned long long)real.tv_nsec) * FASTER;
+    now->tv_sec = (time_t)(ns / 1000000000);
+    now->tv_usec = (suseconds_t)(ns % 1000000000 / 1000);
+    return 0;
+}
