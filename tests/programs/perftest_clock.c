@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Preloaded by test_perftest.py: a clock that goes ten times as fast, for perftest alone.
+/* Preloaded by the fixture `fast_clock`: a clock that goes ten times as fast, for perftest alone.
  *
  * perftest has no other use of gettimeofday() than to find out the processor's frequency: it spins
  * for 0.22 s on it, and does so again for each size of message. Its figures then are wrong by that

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,7 @@ from tests.conftest import Start
 from tests.programs import results
 from tests.programs.pairs import Pair, assert_good, leaves_nothing, start_pair
 from tests.programs.results import rows
-from tests.support import device_mtu, program_or_skip, run_tool
+from tests.support import device_mtu
 
 pytestmark = pytest.mark.debian
 
@@ -48,16 +46,6 @@ def default_size(program: str) -> int:
     if "atomic" in program:
         return 8
     return 65_536 if program.endswith("_bw") else 2
-
-
-@pytest.fixture(scope="module")
-def fast_clock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which perftest measures the CPU's frequency in a tenth of the time."""
-    library = tmp_path_factory.mktemp("clock") / "perftest_clock.so"
-    source = Path(__file__).with_name("perftest_clock.c")
-    compiler = program_or_skip("gcc")
-    run_tool(compiler, "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source)
-    return {"LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()}
 
 
 @pytest.fixture
