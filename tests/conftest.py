@@ -93,7 +93,7 @@ def debian_program() -> Callable[[str], str]:
 
 @pytest.fixture(scope="session")
 def fast_clock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The environment in which perftest measures the CPU's frequency in a tenth of the time."""
+    """The environment in which perftest waits for a tenth of the time: perftest_clock.c."""
     library = tmp_path_factory.mktemp("clock") / "perftest_clock.so"
     source = ROOT / "tests" / "programs" / "perftest_clock.c"
     compiler = program_or_skip("gcc")
