@@ -276,9 +276,10 @@ async def main() -> None:
         verbs.connect_pair(plain, other)
         mr = pd.alloc(64, verbs.AccessFlags(0xF) | verbs.AccessFlags.FLUSH_GLOBAL)
         far.recv(mr)
+        other.recv(mr)
         for operation in use(mr, plain, aio.AsyncQP(near, acq)):
             await operation
-        assert all(wc.is_success for wc in cq.wait(5, 10))
+        assert [wc.is_success for wc in cq.wait(6, 10)] == [True] * 6
 
 
 asyncio.run(main())
