@@ -54,9 +54,14 @@ void star_close(struct star *star)
 
 struct vb_sim_attachment *star_attachment(struct star *star, uint32_t host)
 {
+    struct vb_sim_page *page = calloc(1, sizeof(*page));
     struct vb_sim_attachment *made;
 
-    CHECK_EQ(vb_sim_attach(star->sim, &host, 1, &made), 0);
+    CHECK(page);
+    *page = (struct vb_sim_page){.ports = 1, .mtu = 4096, .at_once = true, .patience = 1};
+    page->port[0] = (struct vb_sim_page_port){
+        .host = host, .notice_level = VB_NIC_OWN_LEVEL, .pkeys = {VB_PKEY_DEFAULT}, .rate = 1};
+    CHECK_EQ(vb_sim_attach(star->sim, page, &made), 0);
     return made;
 }
 

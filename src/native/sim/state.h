@@ -134,7 +134,6 @@ struct vb_sim {
     bool groups_are_split; /* several groups may have one GID (program_groups.c) */
     int *readable_fd;      /* descriptors of programs that became readable */
     uint32_t readable, readable_room;
-    uint32_t patience; /* vb_sim_set_patience */
     /* management packets that wait for Python (door.c) */
     uint32_t door_first, door_last; /* VB_WORLD_NONE: none */
     void (*on_door)(void *context);
