@@ -13,8 +13,6 @@
 #include "event/lanes.h"
 #include "sim/state.h"
 
-enum { WIRE_HEADERS = VB_HEADERS_MAX + 4 };
-
 /* A queue pair of a program. */
 struct attachment_qp {
     struct vb_nic_qp nic;
@@ -27,6 +25,7 @@ struct vb_sim_attachment_state {
     struct vb_sim *sim;
     struct vb_nic_user user;                    /* of the hosts' adapters */
     const struct vb_world_telemetry *telemetry; /* of the arriving packet; NULL: none */
+    struct vb_sim_page *own_page;               /* to be freed; NULL: it is in a segment */
 };
 
 static struct vb_sim_attachment_state *
@@ -88,11 +87,6 @@ static int attachment_route(const struct vb_sim_attachment_state *own,
     return error ? error : vb_world_reaches(sim->world, other->nic.node, vb_sim_address(from, 0));
 }
 
-static struct vb_sim_wire_packet *make_wire_packet(uint32_t mtu)
-{
-    return malloc(sizeof(struct vb_sim_wire_packet) + WIRE_HEADERS + mtu);
-}
-
 struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t packet)
 {
     if (packet >= sim->wire_packets) {
@@ -106,7 +100,7 @@ struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t p
         sim->wire_packets = room;
     }
     if (!sim->wire_packet[packet])
-        sim->wire_packet[packet] = make_wire_packet(sim->config.mtu);
+        sim->wire_packet[packet] = malloc(vb_sim_wire_packet_size(sim->config.mtu));
     return sim->wire_packet[packet];
 }
 
@@ -314,7 +308,7 @@ static void take_message(struct vb_sim_attachment_state *own, const struct vb_si
 }
 
 /* A descriptor may be in the list twice. */
-static void note_readable(struct vb_sim *sim, int fd)
+void vb_sim_note_readable(struct vb_sim *sim, int fd)
 {
     if (sim->readable && sim->readable_fd[sim->readable - 1] == fd)
         return;
@@ -339,8 +333,13 @@ static void take_all(struct vb_sim_attachment_state *own)
     for (uint32_t i = 0; i < page->outs; ++i)
         take_message(own, &page->out[i]);
     page->outs = page->spares = 0;
+    if (!page->at_once) {
+        if (page->readables)
+            vb_sim_note_readable(own->sim, ~(int)page->port[0].host);
+        return;
+    }
     for (uint32_t i = 0; i < page->readables; ++i)
-        note_readable(own->sim, page->readable[i]);
+        vb_sim_note_readable(own->sim, page->readable[i]);
     page->readables = 0;
 }
 
@@ -462,6 +461,13 @@ static void program_pump(struct vb_nic_qp *nic)
 static const struct vb_nic_calls program_calls = {program_hold, program_set_window,
                                                   program_send_cnp, program_pump};
 
+/* Copies an arriving packet to where another process sees it. */
+static int64_t give_copy(const struct vb_sim_page *page, const struct vb_sim_wire_packet *wire)
+{
+    memcpy(vb_sim_page_at(page, page->arrived), wire, sizeof(*wire) + wire->length);
+    return page->arrived;
+}
+
 void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
@@ -475,6 +481,8 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
         message = attachment_post(own, VB_SIM_ARRIVE);
         message->port = (uint8_t)host->attached_port;
         message->at = (uint64_t)((char *)wire - (char *)own->attachment.page);
+        if (!own->attachment.page->at_once)
+            message->at = (uint64_t)give_copy(own->attachment.page, wire);
         message->level = at->level_marks >> 4;
         message->path_bits =
             (uint8_t)(at->target & ((1u << sim->world->node[host->nic.node].lmc) - 1));
@@ -557,16 +565,13 @@ int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
 
 /* ---- making attachments ---------------------------------------------------------------------- */
 
-/* A page of this process is freed with it. */
 static void free_attachment(struct vb_sim_attachment_state *own, struct vb_sim_page *page)
 {
-    free(own);
-    if (!page->at_once)
-        return;
-    for (int i = 0; i < VB_SIM_SPARES; ++i)
+    for (int i = 0; page && i < VB_SIM_SPARES; ++i)
         if (page->spare[i])
             free(vb_sim_page_at(page, page->spare[i]));
     free(page);
+    free(own);
 }
 
 int vb_sim_attach(struct vb_sim *sim, struct vb_sim_page *page,
@@ -576,13 +581,13 @@ int vb_sim_attach(struct vb_sim *sim, struct vb_sim_page *page,
     int error = made ? 0 : -ENOMEM;
 
     for (int i = 0; page->at_once && i < VB_SIM_SPARES && !error; ++i) {
-        struct vb_sim_wire_packet *spare = make_wire_packet(page->mtu);
+        struct vb_sim_wire_packet *spare = malloc(vb_sim_wire_packet_size(page->mtu));
 
         page->spare[i] = spare ? (char *)spare - (char *)page : 0;
         error = spare ? 0 : -ENOMEM;
     }
     if (error) {
-        free_attachment(made, page);
+        free_attachment(made, page->at_once ? page : NULL);
         return error;
     }
     made->sim = sim;
@@ -590,8 +595,10 @@ int vb_sim_attach(struct vb_sim *sim, struct vb_sim_page *page,
     made->attachment = (struct vb_sim_attachment){.page = page, .turn = attachment_turn};
     page->version = VB_SIM_PROTOCOL_VERSION;
     page->expire_at = VB_WORLD_NEVER;
-    if (page->at_once)
+    if (page->at_once) {
+        made->own_page = page;
         page->clock = (char *)&sim->world->now - (char *)page;
+    }
     for (uint32_t i = 0; i < page->ports; ++i) {
         struct vb_sim_host *host = sim->host[page->port[i].host];
 
@@ -609,7 +616,7 @@ void vb_sim_attachments_free(struct vb_sim *sim)
     for (uint32_t i = 0; i < sim->hosts; ++i)
         if (sim->host[i]->attachment && !sim->host[i]->attached_port)
             free_attachment(attachment_state_of(sim->host[i]->attachment),
-                            sim->host[i]->attachment->page);
+                            attachment_state_of(sim->host[i]->attachment)->own_page);
     for (uint32_t i = 0; i < sim->wire_packets; ++i)
         free(sim->wire_packet[i]);
     free(sim->wire_packet);

@@ -38,9 +38,11 @@
 #define VB_SIM_PROTOCOL_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "hca/layout.h"
+#include "wire/headers.h"
 
 enum {
     VB_SIM_PROTOCOL_VERSION = 8,
@@ -160,11 +162,10 @@ struct vb_sim_question {
 
 /* A port of the HCA is a host of the world. The world writes this once, before the HCA opens. */
 struct vb_sim_page_port {
-    uint32_t host;   /* the number of the host in the world */
-    bool infiniband; /* the link layer; false: Ethernet */
-    bool rings;      /* the adapter sees new requests later (RING) */
-    uint8_t lmc;     /* of `lid`: there are 2^lmc */
-
+    uint32_t host;                /* the number of the host in the world */
+    bool infiniband;              /* the link layer; false: Ethernet */
+    bool rings;                   /* the adapter sees new requests later (RING) */
+    uint8_t lmc;                  /* of `lid`: there are 2^lmc */
     uint8_t notice_level;         /* of congestion notifications; VB_NIC_OWN_LEVEL: the QP's */
     uint16_t lid;                 /* the first LID; 0: Ethernet */
     uint16_t frame;               /* bytes on the wire of a packet of an MTU, with telemetry */
@@ -190,6 +191,7 @@ struct vb_sim_page {
     bool at_once;                 /* each call of the program ends with a turn */
     bool is_open;                 /* the program writes it: there is an HCA */
     int64_t clock;                /* where the time in ps is */
+    int64_t arrived;              /* in two processes: where the packet of ARRIVE is */
     int64_t spare[VB_SIM_SPARES]; /* where memory for packets is */
     struct vb_sim_port_state port_state[VB_MAX_PORTS];
     bool has_held;      /* a connection waits for its lane or port */
@@ -213,11 +215,18 @@ struct vb_sim_attachment {
     int (*turn)(struct vb_sim_attachment *attachment);
     void (*serve)(void *argument); /* NULL: no HCA is open */
     void *argument;
+    struct vb_sim_crossing *crossing; /* of `turn`, in two processes */
 };
 
 static inline void *vb_sim_page_at(const struct vb_sim_page *page, int64_t distance)
 {
     return (char *)(uintptr_t)page + distance;
+}
+
+/* The memory of a packet with this MTU. */
+static inline size_t vb_sim_wire_packet_size(uint32_t mtu)
+{
+    return sizeof(struct vb_sim_wire_packet) + VB_HEADERS_MAX + 4 + mtu;
 }
 
 static inline uint64_t vb_sim_page_now(const struct vb_sim_page *page)

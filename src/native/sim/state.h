@@ -282,6 +282,9 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_attachment_ready(struct vb_sim_host *host);
 void vb_sim_attachment_expire(struct vb_sim_host *host);
 void vb_sim_attachments_free(struct vb_sim *sim);
+/* attachment.c: a program may run, since this descriptor has become readable; or, in another
+ * process, that of a host: ~fd. */
+void vb_sim_note_readable(struct vb_sim *sim, int fd);
 /* The time vb_sim_wire_packet.leave_at has come. */
 void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);

@@ -10,10 +10,11 @@ _world_*.pxi are parts of this module.
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetInterrupt
-from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, ENOSPC, EOPNOTSUPP
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, ENOSPC, \
+    EOPNOTSUPP, EPROTO, errno
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 import os
 import weakref
@@ -152,6 +153,7 @@ cdef class World:
     cdef object _nic  # the settings of hosts' adapters
     cdef dict _adapters  # by host that has its own: its framing, and the settings of its adapter
     cdef object _nodes  # by host: its node
+    cdef list _crossings  # to programs in other processes
     cdef dict _attached  # by host: the ports of the adapter that it is a port of, and where that is
     cdef list _wire  # by host: the bytes of a link that a packet of an MTU takes at most
     cdef uint64_t _window, _tcp_window, _mss  # bytes; _window is 0 for HPCC, which computes its own
@@ -163,6 +165,7 @@ cdef class World:
         config.framing = self._framing = FRAMINGS[given.framing]
         self._infiniband, self._wire, self._tables, self._served = set(), [], {}, {}
         self._adapters, self._attached, self._nodes = {}, {}, array("I")
+        self._crossings = []
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -886,6 +889,7 @@ cdef int _check(int error, str what) except -1:
 
 include "_world_advice.pxi"
 include "_world_programs.pxi"
+include "_world_crossing.pxi"
 include "_world_groups.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"

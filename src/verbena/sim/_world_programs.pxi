@@ -6,6 +6,9 @@ cdef extern from "sim/attachment.h" nogil:
     enum:
         VB_MAX_PKEYS
         VB_MAX_PORTS
+        VB_SIM_PROTOCOL_VERSION
+        VB_SIM_SPARES
+        VB_SIM_READABLES
     struct vb_sim_page_port:
         uint32_t host
         c_bool infiniband
@@ -25,8 +28,20 @@ cdef extern from "sim/attachment.h" nogil:
         c_bool traces
         c_bool at_once
         uint32_t patience
+        c_bool is_open
+        int64_t clock
+        int64_t arrived
+        int64_t *spare
+        uint32_t readables
+        int *readable
+    struct vb_sim_crossing
     struct vb_sim_attachment:
         vb_sim_page *page
+        int (*turn)(vb_sim_attachment *attachment) noexcept nogil
+        void (*serve)(void *argument) noexcept nogil
+        void *argument
+        vb_sim_crossing *crossing
+    size_t vb_sim_wire_packet_size(uint32_t mtu)
 
     int vb_sim_attach(vb_sim *sim, vb_sim_page *page, vb_sim_attachment **attachment)
     int vb_sim_advance(vb_sim *sim, uint64_t until, uint64_t events)
@@ -146,13 +161,7 @@ cdef class Attachments:
         Raises ValueError for a host that does not exist or belongs to another attachment.
         """
         cdef Attachment made = Attachment.__new__(Attachment)
-        self.world._idle()
-        if not 0 < len(hosts) <= VB_MAX_PORTS:
-            raise ValueError(f"an adapter has 1 to {VB_MAX_PORTS} ports, and not {len(hosts)}")
-        for host in hosts:
-            _number("host", host, self.world._world.hosts, "host")
-        if len(set(hosts)) < len(hosts):
-            raise ValueError(f"hosts {hosts} are no ports: one stands there twice")
+        _refuse_ports(self, hosts)
         made.attachments = self
         made.hosts = hosts
         made._attachment = _attached(self.world, hosts)
@@ -166,7 +175,7 @@ cdef class Attachments:
     @property
     def now(self):
         """The world's time in ps."""
-        return self.world._world.now
+        return self._now()
 
     def watch(self, int fd, reader):
         """Have ``gather`` return ``reader`` when this descriptor becomes readable.
@@ -207,25 +216,47 @@ cdef class Attachments:
         "events", after many of them. Ctrl-C ends it between two events.
         """
         cdef uint64_t limit = VB_WORLD_NEVER if until is None else until
-        if self._doubtful or vb_sim_readable(self.world._sim):
+        if self._doubtful or self._has_readable():
             self._append_readable(ready)
-        while not ready and limit > self.world._world.now:
+        while not ready and limit > self._now():
             why = self._advance(limit)
             if why is not READABLE:
                 return why
             self._append_readable(ready)
         return READABLE if ready else "time"
 
-    cdef int _append_readable(self, ready) except -1:
+    cdef uint64_t _now(self) noexcept:
+        return self.world._world.now
+
+    cdef bint _has_readable(self) noexcept:
+        return vb_sim_readable(self.world._sim) > 0
+
+    cdef int _doubt_readable(self) except -1:
         cdef int[READABLE_ROOM] numbers
         cdef uint32_t count = READABLE_ROOM
         cdef uint32_t i
-        cdef Descriptor one
-        cdef list doubtful
         while count == READABLE_ROOM:
             count = vb_sim_take_readable(self.world._sim, numbers, READABLE_ROOM)
             for i in range(count):
                 self._doubt(self._descriptors.get(numbers[i]))
+        return 0
+
+    def pass_time(self, until=None):
+        """Process events until a program in another process has something to do, or until a time.
+
+        Returns why it ended, as ``gather`` does, and the numbers of the programs' hosts.
+        """
+        cdef int[READABLE_ROOM] numbers
+        cdef uint32_t i, count
+        cdef uint64_t limit = VB_WORLD_NEVER if until is None else until
+        why = READABLE if self._has_readable() else self._advance(limit)
+        count = vb_sim_take_readable(self.world._sim, numbers, READABLE_ROOM)
+        return why, [~numbers[i] for i in range(count)]
+
+    cdef int _append_readable(self, ready) except -1:
+        cdef Descriptor one
+        cdef list doubtful
+        self._doubt_readable()
         doubtful, self._doubtful = self._doubtful, []
         for one in doubtful:
             one.doubtful = False
@@ -266,13 +297,25 @@ cdef int _set_patience(World world, uint32_t polls) except -1:
     return 0
 
 
+cdef int _refuse_ports(Attachments attachments, tuple hosts) except -1:
+    """Raise ValueError for hosts that cannot be the ports of one adapter."""
+    cdef World world = attachments.world
+    world._idle()
+    if not 0 < len(hosts) <= VB_MAX_PORTS:
+        raise ValueError(f"an adapter has 1 to {VB_MAX_PORTS} ports, and not {len(hosts)}")
+    for host in hosts:
+        _number("host", host, world._world.hosts, "host")
+        if world._attached.get(host, (hosts,))[0] != hosts:
+            raise ValueError(f"of hosts {hosts} one is a port of another adapter")
+    if len(set(hosts)) < len(hosts):
+        raise ValueError(f"hosts {hosts} are no ports: one stands there twice")
+    return 0
+
+
 cdef vb_sim_attachment *_attached(World world, tuple hosts) except NULL:
     """Return the attachment whose ports are these hosts, and make it the first time."""
     cdef vb_sim_attachment *made
     cdef vb_sim_page *page
-    for host in hosts:
-        if world._attached.get(host, (hosts,))[0] != hosts:
-            raise ValueError(f"of hosts {hosts} one is a port of another adapter")
     if hosts[0] in world._attached:
         return <vb_sim_attachment *><size_t>world._attached[hosts[0]][1]
     page = <vb_sim_page *>calloc(1, sizeof(vb_sim_page))
