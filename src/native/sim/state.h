@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The state of simulated hosts, queue pairs and flows, and the functions that the files of sim call
- * of each other. No other room includes this.
+ * of each other. No other room includes this, but the Python binding does for packets' bytes.
  */
 #ifndef VB_SIM_STATE_H
 #define VB_SIM_STATE_H
@@ -274,6 +274,8 @@ void vb_sim_door_take(void *context, uint32_t node, uint32_t port, uint32_t pack
 
 /* The same for a host. False: the packet is for the program's adapter. */
 bool vb_sim_door_arrive(struct vb_sim_host *host, uint32_t packet);
+/* Called where packets wait and the run does not end, since a program waits for the time. */
+void vb_sim_on_door(struct vb_sim *sim, void (*waiting)(void *context), void *context);
 
 /* attachment.c: the memory for a packet's bytes; NULL: no memory. */
 struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t packet);
