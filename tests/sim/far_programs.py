@@ -47,6 +47,19 @@ async def echo_and_die(port: int, count: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+async def is_killed(port: int) -> None:
+    async with programs.called(port) as end:
+        end.writer.write(os.getpid().to_bytes(4, "big"))
+        await asyncio.Event().wait()
+
+
+async def kills(host: str, port: int) -> None:
+    """Kills the other end's process, which waits, and sends it a message."""
+    async with programs.calling(host, port) as end:
+        os.kill(int.from_bytes(await end.reader.readexactly(4), "big"), signal.SIGKILL)
+        await end.qp.send(end.mr, length=64)
+
+
 async def kills_its_parent(seconds: float) -> None:
     await asyncio.sleep(seconds)
     os.kill(os.getppid(), signal.SIGKILL)

@@ -116,6 +116,12 @@ def test_a_peer_that_is_killed_ends_the_run() -> None:
         sim.run_processes(commands, world({}, {}))
 
 
+def test_a_process_that_is_killed_while_it_waits_is_named() -> None:
+    commands = {"h0": far("is_killed", PORT), "h1": far("kills", "h0", PORT)}
+    with pytest.raises(sim.ProgramEnded, match="the process of h0 was killed by signal 9"):
+        sim.run_processes(commands, world({}, {}))
+
+
 def test_a_command_that_runs_no_program_is_named() -> None:
     with pytest.raises(sim.ProgramEnded, match="the process of h1 ended with status 3"):
         sim.run_processes(

@@ -478,20 +478,18 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
 
     if (own && own->attachment.page->is_open) {
         wire->bytes[4] |= at->header[4] & 0x80; /* FECN */
+        wire->level = at->level_marks >> 4;
+        wire->path_bits =
+            (uint8_t)(at->target & ((1u << sim->world->node[host->nic.node].lmc) - 1));
+        wire->traffic_class =
+            (uint8_t)((wire->traffic_class & ~3) | (at->level_marks & VB_WORLD_CE ? 3 : 2));
         message = attachment_post(own, VB_SIM_ARRIVE);
         message->port = (uint8_t)host->attached_port;
         message->at = (uint64_t)((char *)wire - (char *)own->attachment.page);
         if (!own->attachment.page->at_once)
             message->at = (uint64_t)give_copy(own->attachment.page, wire);
-        message->level = at->level_marks >> 4;
-        message->path_bits =
-            (uint8_t)(at->target & ((1u << sim->world->node[host->nic.node].lmc) - 1));
-        message->traffic_class =
-            (uint8_t)((wire->traffic_class & ~3) | (at->level_marks & VB_WORLD_CE ? 3 : 2));
-        if (VB_UNLIKELY(wire->traced)) {
-            message->flags = VB_SIM_TRACED;
+        if (VB_UNLIKELY(wire->traced))
             own->telemetry = vb_world_telemetry_of(sim->world, packet);
-        }
         attachment_serve(own);
     }
     vb_world_pool_give(&sim->world->pool, packet);

@@ -94,13 +94,15 @@ int vb_sim_crossing_turn(struct vb_sim_attachment *attachment)
     struct vb_sim_crossing *crossing = attachment->crossing;
     struct vb_sim_question *question = &attachment->page->question;
     bool steps = question->kind == VB_SIM_STEP;
-    int error;
+    int (*interrupted)(void) = crossing->interrupted, error;
 
+    crossing->interrupted = NULL; /* the HCA's locks may be held */
     if (steps) {
         crossing->segment->until = question->until;
         question->kind = VB_SIM_NOTHING;
     }
     error = vb_sim_crossing_give(crossing, steps ? VB_SIM_WANT_STEP : VB_SIM_WANT_ANSWER);
+    crossing->interrupted = interrupted;
     if (steps)
         question->answer = crossing->segment->why;
     return error;

@@ -59,7 +59,8 @@ struct vb_sim_crossing {
     bool steps;         /* the world's side: the program waits for VB_SIM_WANT_STEP */
     struct vb_sim *sim; /* the world's side */
     struct vb_sim_attachment *attachment[VB_SIM_PAGES]; /* by page */
-    int (*interrupted)(void); /* called while it waits; not 0: it waits no longer */
+    int (*interrupted)(void); /* called while it waits, but not for an answer; not 0: it waits no
+                                 longer */
 };
 
 /*

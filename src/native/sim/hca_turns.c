@@ -255,9 +255,8 @@ static void hca_address(struct vb_sim_wire_packet *wire, const struct vb_path *p
     wire->global = path->hop_limit != 0;
 }
 
-/* Switches return no copy to the sender, so members on this host get theirs here, at once. */
-static void hca_receive_own(struct vb_sim_hca *hca, uint32_t port,
-                            const struct vb_sim_wire_packet *wire)
+/* A packet as the engine takes it; `wire` has to last as long. */
+static struct vb_arrival hca_arrival_of(const struct vb_sim_wire_packet *wire, uint32_t port)
 {
     struct vb_arrival arrival = {
         .bytes = wire->bytes,
@@ -267,13 +266,23 @@ static void hca_receive_own(struct vb_sim_hca *hca, uint32_t port,
         .flow_label = wire->flow_label,
         .slid = wire->slid,
         .sl = wire->level,
+        .path_bits = wire->path_bits,
         .has_grh = wire->global,
         .port = (uint8_t)(port + 1),
     };
-    uint32_t members[VB_GROUP_QPS];
 
     memcpy(arrival.sgid, wire->sgid, sizeof(arrival.sgid));
     memcpy(arrival.dgid, wire->dgid, sizeof(arrival.dgid));
+    return arrival;
+}
+
+/* Switches return no copy to the sender, so members on this host get theirs here, at once. */
+static void hca_receive_own(struct vb_sim_hca *hca, uint32_t port,
+                            const struct vb_sim_wire_packet *wire)
+{
+    const struct vb_arrival arrival = hca_arrival_of(wire, port);
+    uint32_t members[VB_GROUP_QPS];
+
     if (!wire->damaged && vb_multicast_members(&hca->adapter.self, arrival.dgid, members))
         vb_engine_receive(hca->engine, &arrival, now_ns(hca));
 }
@@ -317,6 +326,7 @@ static int send_packet(struct vb_sim_hca *hca, const struct vb_wrap_out *out,
     wire->length = packet->header_length + packet->payload_length + packet->pad;
     wire->payload = packet->payload_length;
     wire->slid = (uint16_t)(hca->adapter.ports[port].lid | packet->path->path_bits);
+    wire->path_bits = 0;
     wire->damaged = out->icrc_flip;
     wire->leave_at = hca->leave_at;
     if (vb_port_packet_write(packet, wire->bytes) < 0)
@@ -464,27 +474,14 @@ static void hca_arrive(struct vb_sim_hca *hca, const struct vb_sim_message *mess
 {
     static const struct vb_wrap_frame frame;
     const struct vb_sim_wire_packet *wire = vb_sim_page_at(hca->page, (int64_t)message->at);
-    struct vb_arrival arrival = {
-        .bytes = wire->bytes,
-        .length = wire->length,
-        .traffic_class = message->traffic_class,
-        .hop_limit = wire->hop_limit,
-        .flow_label = wire->flow_label,
-        .slid = wire->slid,
-        .sl = message->level,
-        .path_bits = message->path_bits,
-        .port = (uint8_t)(message->port + 1),
-        .has_grh = wire->global,
-    };
+    struct vb_arrival arrival = hca_arrival_of(wire, message->port);
     struct vb_wrap_in in;
 
     if (VB_UNLIKELY(wire->damaged)) {
         ++hca->damaged;
         return;
     }
-    memcpy(arrival.sgid, wire->sgid, sizeof(arrival.sgid));
-    memcpy(arrival.dgid, wire->dgid, sizeof(arrival.dgid));
-    hca->traced = message->flags & VB_SIM_TRACED;
+    hca->traced = wire->traced;
     if (VB_LIKELY(!vb_wrap_is_active(&hca->wrap)))
         hca_receive(hca, &arrival);
     else if (vb_wrap_incoming(&hca->wrap, &arrival, &frame, now_ns(hca), &in))

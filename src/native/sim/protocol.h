@@ -60,6 +60,7 @@ struct vb_sim_wire_packet {
     uint16_t slid; /* of the sending InfiniBand port; 0: Ethernet */
     uint8_t traffic_class, hop_limit;
     uint8_t level;     /* service level */
+    uint8_t path_bits; /* of the LID that it came to */
     bool global;       /* InfiniBand: the packet has a GRH */
     bool damaged;      /* the ICRC is wrong */
     bool traced;       /* it has HPCC's telemetry */
@@ -83,7 +84,7 @@ enum vb_sim_message_kind {
     VB_SIM_WINDOW, /* token, window: the limit of the bytes in flight */
     VB_SIM_CNP,    /* token, psn: send a CNP (vb_sim_congestion_write_cnp) */
     /* From the world: events. Those of one turn end with one of these. */
-    VB_SIM_ARRIVE, /* port, at, level, path_bits, traffic_class, flags: a packet; then as READY */
+    VB_SIM_ARRIVE, /* port, at: a packet; then as READY */
     VB_SIM_READY,  /* send what may be sent */
     VB_SIM_EXPIRE, /* the time of EXPIRE_AT has come */
     VB_SIM_PUMP,   /* token, flags: its rate allows a packet, or the doorbell was seen unless
@@ -93,7 +94,7 @@ enum vb_sim_message_kind {
 enum vb_sim_message_flag {
     VB_SIM_PACED = 1 << 0,    /* SEND: the packet counts for the rate of its connection */
     VB_SIM_TO_GROUP = 1 << 1, /* SEND: to the group of the packet's DGID */
-    VB_SIM_TRACED = 1 << 2,   /* ARRIVE, RECEIVED: the packet in hand has telemetry */
+    VB_SIM_TRACED = 1 << 2,   /* RECEIVED: the packet in hand has telemetry */
     VB_SIM_NOTICE = 1 << 3,   /* RECEIVED: it was a CNP, and accepted */
     VB_SIM_MORE = 1 << 4,
     VB_SIM_HELD = 1 << 5,
@@ -110,7 +111,7 @@ struct vb_sim_message {
     uint8_t port; /* an index from 0 */
     uint8_t level;
     uint8_t flags;
-    uint8_t spare, traffic_class, path_bits;
+    uint8_t spare, traffic_class;
     struct vb_sim_qp_number qp;
     union {
         uint32_t address; /* event/packet.h */
