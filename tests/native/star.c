@@ -7,8 +7,7 @@
 #include "event/switch.h"
 #include "hca/layout.h"
 #include "routes.h"
-#include "sim/attachment.h"
-#include "sim/sim.h"
+#include "sim/state.h"
 
 /* The star's one group, whichever its GID: packets go to all hosts of the switch. */
 static int star_group(void *context, const uint8_t gid[16], uint32_t host, bool joins)
@@ -19,7 +18,9 @@ static int star_group(void *context, const uint8_t gid[16], uint32_t host, bool 
 
     for (uint16_t i = 0; i < sw->config.ports; ++i)
         ports[i] = i;
-    vb_sim_program_group_name(star->sim, VB_MAX_GROUPS, gid, joins ? host : VB_WORLD_NONE);
+    memcpy(star->sim->program_group[0].gid, gid, 16);
+    star->sim->program_group[0].first = joins ? host : VB_WORLD_NONE;
+    star->sim->program_groups = 1;
     return vb_world_switch_set_group(sw, VB_MAX_GROUPS, ports, sw->config.ports);
 }
 
@@ -44,7 +45,8 @@ void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
     CHECK_EQ(vb_world_set_routes(vb_sim_world(star->sim), sw, ports, hosts, 1), 0);
     free(ports);
     CHECK(hosts <= 64);
-    vb_sim_on_groups(star->sim, star_group, star);
+    star->sim->on_group = star_group;
+    star->sim->on_group_context = star;
 }
 
 void star_close(struct star *star)

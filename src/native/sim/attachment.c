@@ -25,6 +25,7 @@ struct vb_sim_attachment_state {
     struct vb_sim *sim;
     struct vb_nic_user user;                    /* of the hosts' adapters */
     const struct vb_world_telemetry *telemetry; /* of the arriving packet; NULL: none */
+    uint32_t taken;                             /* of `out` */
     struct vb_sim_page *own_page;               /* to be freed; NULL: it is in a segment */
 };
 
@@ -326,13 +327,19 @@ void vb_sim_note_readable(struct vb_sim *sim, int fd)
     sim->readable_fd[sim->readable++] = fd;
 }
 
+/* A packet that is sent may make the port ready, and the turn for that event ends with this, too.
+ */
 static void take_all(struct vb_sim_attachment_state *own)
 {
     struct vb_sim_page *page = own->attachment.page;
 
-    for (uint32_t i = 0; i < page->outs; ++i)
-        take_message(own, &page->out[i]);
-    page->outs = page->spares = 0;
+    while (own->taken < page->outs) {
+        const struct vb_sim_message message = page->out[own->taken++];
+
+        if (own->taken == page->outs)
+            own->taken = page->outs = page->spares = 0;
+        take_message(own, &message);
+    }
     if (!page->at_once) {
         if (page->readables)
             vb_sim_note_readable(own->sim, ~(int)page->port[0].host);
@@ -365,29 +372,28 @@ static void write_state(const struct vb_sim_attachment_state *own)
 
 static void attachment_answer(struct vb_sim_attachment_state *own)
 {
-    struct vb_sim_question question = own->attachment.page->question;
+    struct vb_sim_question *question = &own->attachment.page->question;
+    uint8_t kind = question->kind;
 
-    own->attachment.page->question.kind = VB_SIM_NOTHING;
-    switch (question.kind) {
+    question->kind = VB_SIM_NOTHING;
+    switch (kind) {
     case VB_SIM_NOTHING:
-        return;
+        break;
     case VB_SIM_ROUTE:
-        question.answer = attachment_route(own, &question);
+        question->answer = attachment_route(own, question);
         break;
     case VB_SIM_CONNECT:
-        question.answer = attachment_connect(own, &question);
+        question->answer = attachment_connect(own, question);
         break;
     case VB_SIM_JOIN:
-        question.answer = attachment_group(own, question.port, question.gid, true);
+        question->answer = attachment_group(own, question->port, question->gid, true);
         break;
     case VB_SIM_LEAVE:
-        question.answer = attachment_leave(own, question.gid);
+        question->answer = attachment_leave(own, question->gid);
         break;
-    default:
-        question.answer = attachment_step(own->sim, question.until);
+    default: /* meanwhile the HCA may ask other questions */
+        question->answer = attachment_step(own->sim, question->until);
     }
-    question.kind = VB_SIM_NOTHING;
-    own->attachment.page->question = question;
 }
 
 /* The turn of a program in this process. */
@@ -531,21 +537,6 @@ void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t cop
 }
 
 /* ---- programs and time ----------------------------------------------------------------------- */
-
-uint32_t vb_sim_readable(const struct vb_sim *sim)
-{
-    return sim->readable;
-}
-
-uint32_t vb_sim_take_readable(struct vb_sim *sim, int *fd, uint32_t room)
-{
-    uint32_t count = sim->readable < room ? sim->readable : room;
-
-    sim->readable -= count;
-    if (count)
-        memcpy(fd, sim->readable_fd + sim->readable, count * sizeof(*fd));
-    return count;
-}
 
 int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
 {

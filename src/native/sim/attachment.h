@@ -28,14 +28,7 @@ int vb_sim_attach(struct vb_sim *sim, struct vb_sim_page *page,
  * does nothing.
  */
 typedef int vb_sim_group_change(void *context, const uint8_t gid[16], uint32_t host, bool joins);
-/* Programs can join groups from now on. */
-void vb_sim_on_groups(struct vb_sim *sim, vb_sim_group_change *change, void *context);
-/*
- * Names group `number`, one of VB_MAX_GROUPS from VB_MAX_GROUPS on, by its GID and a host that is a
- * member; VB_WORLD_NONE: it has no member any more.
- */
-void vb_sim_program_group_name(struct vb_sim *sim, uint16_t number, const uint8_t gid[16],
-                               uint32_t first);
+
 /*
  * The number of the group of this GID that the host can reach; UINT16_MAX, unknown to switches:
  * none. If it reaches none, a host with one port gets the first group of the GID, since joining
@@ -49,9 +42,5 @@ uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid
  * With VB_WORLD_NEVER the time stays that of the last event.
  */
 int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events);
-/* The number of descriptors that have become readable and were not taken. */
-uint32_t vb_sim_readable(const struct vb_sim *sim);
-/* Takes at most `room` of them, and returns their number. */
-uint32_t vb_sim_take_readable(struct vb_sim *sim, int *fd, uint32_t room);
 
 #endif

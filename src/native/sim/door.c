@@ -42,9 +42,3 @@ bool vb_sim_door_arrive(struct vb_sim_host *host, uint32_t packet)
     vb_world_pool_give(&world->pool, packet);
     return true;
 }
-
-void vb_sim_on_door(struct vb_sim *sim, void (*waiting)(void *context), void *context)
-{
-    sim->on_door = waiting;
-    sim->on_door_context = context;
-}

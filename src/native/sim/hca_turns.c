@@ -410,6 +410,7 @@ static bool hca_send_next(struct vb_sim_hca *hca)
 void vb_sim_hca_pump(struct vb_sim_hca *hca)
 {
     struct vb_sim_page *page = hca->page;
+    bool has_more;
 
     if (hca->is_stale || page->has_held || (page->at_once && !hca->serving)) {
         vb_sim_hca_post(hca, VB_SIM_RELEASE);
@@ -418,7 +419,11 @@ void vb_sim_hca_pump(struct vb_sim_hca *hca)
     while (may_send(page) && (hca_send_due(hca) || hca_send_next(hca)))
         if (may_send(page))
             hca_turn(hca);
-    vb_sim_hca_post(hca, VB_SIM_PUMPED)->flags = hca_has_more(hca) ? VB_SIM_MORE : 0;
+    has_more = hca_has_more(hca);
+    /* Without more to send, a port is asked for only if what was sent may have held a connection.
+     */
+    if (has_more || hca->is_stale || page->has_held || page->ports > 1)
+        vb_sim_hca_post(hca, VB_SIM_PUMPED)->flags = has_more ? VB_SIM_MORE : 0;
     hca_arm(hca);
     vb_sim_hca_end_call(hca);
 }
@@ -564,17 +569,17 @@ static void hca_take(struct vb_sim_hca *hca, const struct vb_sim_message *messag
 }
 
 /* Takes the messages of `in` before the first event, or all of them. A turn meanwhile may append
- * more, and take them. */
+ * more in their place, and take them. */
 void vb_sim_hca_take(struct vb_sim_hca *hca, enum vb_sim_message_kind end)
 {
     struct vb_sim_page *page = hca->page;
 
     while (page->taken < page->ins && page->in[page->taken].kind < end) {
-        struct vb_sim_message message = page->in[page->taken++];
+        const struct vb_sim_message *message = &page->in[page->taken++];
 
         if (page->taken == page->ins)
             page->taken = page->ins = 0;
-        hca_take(hca, &message);
+        hca_take(hca, message);
     }
 }
 

@@ -14,12 +14,15 @@
  * * The world has the turn while time passes. For an event of the program's adapter it appends
  *   ARRIVE, READY, EXPIRE or PUMP to `in` and gives the turn to the HCA (vb_sim_attachment.serve),
  *   which takes all of `in`; when it has the turn back it takes `out`.
- * * A question that lets time pass (STEP) contains such turns. A turn for an event may contain
- *   questions, but no STEP.
+ * * Turns nest. A question that lets time pass (STEP) contains such turns. A packet that the world
+ *   takes may make a port ready at once, and the turn for that comes before the next message is
+ *   taken. A turn for an event may contain questions, but no STEP. So each side takes a message off
+ *   its list before it handles it.
  *
- * `out` and `in` are emptied by the side that reads them before it gives the turn back, so a list
- * needs no head and tail. A side that finds its list full gives the turn away first. With
- * `at_once` each call of the program ends with a turn; without, its messages wait until it blocks.
+ * `out` and `in` are emptied by the side that reads them before it gives the turn back, so they are
+ * lists that begin again at their first place, and no rings. A side that finds its list full gives
+ * the turn away first. With `at_once` each call of the program ends with a turn; without, its
+ * messages wait until it blocks.
  *
  * MIRRORS. `port_state`, `has_held` and the clock change only by what the world writes before a
  * turn, and by what the program itself sends: a packet makes a port busy that `is_plain`. After a

@@ -82,7 +82,10 @@ struct vb_sim_successor {
     uint32_t flow, next; /* indices in vb_sim.flow and vb_sim.successor */
 };
 
-/* A multicast group of programs. */
+/*
+ * A multicast group of programs, one of VB_MAX_GROUPS from VB_MAX_GROUPS on. The Python binding
+ * names it whenever a port joins or leaves.
+ */
 struct vb_sim_program_group {
     uint8_t gid[16];
     uint32_t first; /* the host that is its first member; VB_WORLD_NONE: it has none */
@@ -129,14 +132,14 @@ struct vb_sim {
     uint32_t wire_packets;
     struct vb_sim_program_group program_group[VB_MAX_GROUPS]; /* program_groups.c */
     uint32_t program_groups;
-    vb_sim_group_change *on_group;
+    vb_sim_group_change *on_group; /* set before programs join groups */
     void *on_group_context;
     bool groups_are_split; /* several groups may have one GID (program_groups.c) */
     int *readable_fd;      /* descriptors of programs that became readable */
     uint32_t readable, readable_room;
     /* management packets that wait for Python (door.c) */
     uint32_t door_first, door_last; /* VB_WORLD_NONE: none */
-    void (*on_door)(void *context);
+    void (*on_door)(void *context); /* called where the run does not end, since a program waits */
     void *on_door_context;
 };
 
@@ -274,8 +277,6 @@ void vb_sim_door_take(void *context, uint32_t node, uint32_t port, uint32_t pack
 
 /* The same for a host. False: the packet is for the program's adapter. */
 bool vb_sim_door_arrive(struct vb_sim_host *host, uint32_t packet);
-/* Called where packets wait and the run does not end, since a program waits for the time. */
-void vb_sim_on_door(struct vb_sim *sim, void (*waiting)(void *context), void *context);
 
 /* attachment.c: the memory for a packet's bytes; NULL: no memory. */
 struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t packet);

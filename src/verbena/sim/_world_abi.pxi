@@ -31,9 +31,23 @@ cdef extern from "sim/state.h" nogil:
         uint16_t slid
         uint8_t level
         uint8_t *bytes
+    ctypedef int vb_sim_group_change(void *context, const uint8_t *gid, uint32_t host,
+                                     c_bool joins) noexcept
+    struct vb_sim_program_group:
+        uint8_t *gid
+        uint32_t first
     struct vb_sim:
         uint32_t door_first
+        void (*on_door)(void *) noexcept
+        void *on_door_context
         vb_sim_wire_packet **wire_packet
+        vb_sim_program_group *program_group
+        uint32_t program_groups
+        vb_sim_group_change *on_group
+        void *on_group_context
+        c_bool groups_are_split
+        int *readable_fd
+        uint32_t readable
 
 cdef extern from "sim/sim.h" nogil:
     enum:

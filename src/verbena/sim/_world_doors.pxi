@@ -19,7 +19,6 @@ cdef extern from "sim/state.h" nogil:
     void vb_world_pool_give(vb_world_pool *pool, uint32_t number)
     void vb_world_send(vb_world *world, uint32_t node, uint32_t packet)
     vb_sim_wire_packet *vb_sim_wire_packet_for(vb_sim *sim, uint32_t packet)
-    void vb_sim_on_door(vb_sim *sim, void (*waiting)(void *) noexcept, void *context)
 
 
 cdef int _serve(World world, object node, object function) except -1:

@@ -45,12 +45,6 @@ cdef extern from "sim/attachment.h" nogil:
 
     int vb_sim_attach(vb_sim *sim, vb_sim_page *page, vb_sim_attachment **attachment)
     int vb_sim_advance(vb_sim *sim, uint64_t until, uint64_t events)
-    uint32_t vb_sim_readable(const vb_sim *sim)
-    uint32_t vb_sim_take_readable(vb_sim *sim, int *fd, uint32_t room)
-    ctypedef int vb_sim_group_change(void *context, const uint8_t *gid, uint32_t host,
-                                     c_bool joins) noexcept
-    void vb_sim_on_groups(vb_sim *sim, vb_sim_group_change *change, void *context)
-    void vb_sim_program_group_name(vb_sim *sim, uint16_t number, const uint8_t *gid, uint32_t first)
     uint16_t vb_sim_program_group_number(const vb_sim *sim, const uint8_t *gid, uint32_t host)
 
 cdef extern from "sim/addresses.h" nogil:
@@ -66,7 +60,6 @@ cdef extern from "poll.h" nogil:
     short POLLIN
 
 cdef enum:
-    READABLE_ROOM = 64
     ALONE = 16  # polls without a completion after which each is an event, without an event loop
     LOOPED = 1000  # the same with an event loop (vb_sim_page.patience)
     DEFAULT_PKEY = 0xffff  # full membership in the default partition
@@ -151,8 +144,8 @@ cdef class Attachments:
         self._descriptors = {}
         self._doubtful = []
         _set_patience(world, ALONE)
-        vb_sim_on_groups(world._sim, _change_group, <void *>world)
-        vb_sim_on_door(world._sim, _waiting_at_door, <void *>world)
+        world._sim.on_group, world._sim.on_group_context = _change_group, <void *>world
+        world._sim.on_door, world._sim.on_door_context = _waiting_at_door, <void *>world
 
     def at(self, *hosts, pkeys=()):
         """Return an Attachment whose ports are the hosts with these numbers, at most two.
@@ -229,16 +222,14 @@ cdef class Attachments:
         return self.world._world.now
 
     cdef bint _has_readable(self) noexcept:
-        return vb_sim_readable(self.world._sim) > 0
+        return self.world._sim.readable > 0
 
     cdef int _doubt_readable(self) except -1:
-        cdef int[READABLE_ROOM] numbers
-        cdef uint32_t count = READABLE_ROOM
+        cdef vb_sim *sim = self.world._sim
         cdef uint32_t i
-        while count == READABLE_ROOM:
-            count = vb_sim_take_readable(self.world._sim, numbers, READABLE_ROOM)
-            for i in range(count):
-                self._doubt(self._descriptors.get(numbers[i]))
+        for i in range(sim.readable):
+            self._doubt(self._descriptors.get(sim.readable_fd[i]))
+        sim.readable = 0
         return 0
 
     def pass_time(self, until=None):
@@ -246,12 +237,13 @@ cdef class Attachments:
 
         Returns why it ended, as ``gather`` does, and the numbers of the programs' hosts.
         """
-        cdef int[READABLE_ROOM] numbers
-        cdef uint32_t i, count
+        cdef vb_sim *sim = self.world._sim
+        cdef uint32_t i
         cdef uint64_t limit = VB_WORLD_NEVER if until is None else until
         why = READABLE if self._has_readable() else self._advance(limit)
-        count = vb_sim_take_readable(self.world._sim, numbers, READABLE_ROOM)
-        return why, [~numbers[i] for i in range(count)]
+        found = [~sim.readable_fd[i] for i in range(sim.readable)]
+        sim.readable = 0
+        return why, found
 
     cdef int _append_readable(self, ready) except -1:
         cdef Descriptor one
@@ -276,7 +268,7 @@ cdef class Attachments:
                 why = vb_sim_advance(sim, until, SLICE)
             self.world._busy = False
             PyErr_CheckSignals()
-            if vb_sim_readable(sim):
+            if sim.readable:
                 return READABLE
             if why == VB_WORLD_END_EVENTS and until == VB_WORLD_NEVER:
                 return "events"
