@@ -12,6 +12,8 @@ function(verbena_add_cython_module name source_dir package_dir)
     OUTPUT "${generated}"
     COMMAND Python::Interpreter -m cython -3 --fast-fail
             --depfile --output-file "${generated}" "${pyx}"
+    COMMAND "${CMAKE_COMMAND}" "-DDEPFILE=${generated}.dep" "-DBASE=${PROJECT_SOURCE_DIR}/src"
+            -P "${PROJECT_SOURCE_DIR}/cmake/VerbenaDepfile.cmake"
     DEPENDS "${pyx}"
     DEPFILE "${generated}.dep"
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}/src"

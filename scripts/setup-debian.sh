@@ -19,7 +19,7 @@ test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibve
     qemu-system-x86 busybox-static cpio kmod) # the Linux guest of tests/roce
 # Libraries whose symbols tests/abi reads; not every release has them under these names.
 library_packages=(libfabric1 libgloo0)
-compatibility_packages=(openmpi-bin libopenmpi-dev)
+compatibility_packages=(openmpi-bin libopenmpi-dev mpich libmpich-dev)
 rdma_core_packages=(libnl-3-dev libnl-route-3-dev pkg-config python3-dev)
 # One program or file of each package, to check systems that are not Debian.
 declare -A evidence=(
@@ -30,7 +30,8 @@ declare -A evidence=(
     [qperf]=qperf [infiniband-diags]=ibstatus [rdmacm-utils]=rping [gdb]=gdb [valgrind]=valgrind
     [chromium]=chromium [chromium-driver]=chromedriver
     [clang]=clang [libclang-rt-dev]=clang [zsh]=zsh [fish]=fish
-    [openmpi-bin]=mpirun [libopenmpi-dev]=mpicc [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
+    [openmpi-bin]=mpirun [libopenmpi-dev]=mpicc [mpich]=mpiexec.mpich [libmpich-dev]=mpicc.mpich
+    [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
     [libnl-route-3-dev]=/usr/include/libnl3/netlink/route
     [pkg-config]=pkg-config [python3-dev]=python3-config)
 

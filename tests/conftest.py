@@ -13,7 +13,7 @@ import pytest
 
 from tests import over_roce
 from tests.suite import processes
-from tests.support import SANITIZED, end_group, load_script
+from tests.support import ROOT, SANITIZED, end_group, load_script, program_or_skip, run_tool
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -89,6 +89,16 @@ def debian_program() -> Callable[[str], str]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="session")
+def fast_clock(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The environment in which perftest waits for a tenth of the time: perftest_clock.c."""
+    library = tmp_path_factory.mktemp("clock") / "perftest_clock.so"
+    source = ROOT / "tests" / "programs" / "perftest_clock.c"
+    compiler = program_or_skip("gcc")
+    run_tool(compiler, "-O2", "-Wall", "-Werror", "-shared", "-fPIC", "-o", library, source)
+    return {"LD_PRELOAD": f"{os.environ.get('LD_PRELOAD', '')} {library}".strip()}
 
 
 @pytest.fixture

@@ -103,11 +103,11 @@ def native_build_folder() -> Path:
     return build
 
 
-def native_build(target: str) -> Path:
-    """Builds one target of the C test programs; returns the build folder."""
+def native_build(*targets: str) -> Path:
+    """Builds these targets of the C test programs; returns the build folder."""
     build = native_build_folder()
     with building(build):
-        cmake("--build", str(build), "--target", target)
+        cmake("--build", str(build), "--target", *targets)
     return build
 
 

@@ -31,7 +31,8 @@ def ended(qp):
     wc.raise_for_status()
 """
 PAIR = "here, there = pair()\n"
-BY_PACKETS = "# Python started with VERBENA_CARRIER=roce, and the lines of the beginning\n"
+STARTED = "# Python started with {variable}, and the lines of the beginning\n"
+BY_PACKETS = "VERBENA_CARRIER=roce"
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,14 @@ class Example:
     title: str
     code: str = ""
     command: str = ""
-    packets: bool = False  # VERBENA_CARRIER=roce
+    variable: str = ""  # of the environment in which Python has to be started
 
     @property
     def lines(self) -> str:
         """What is shown and run."""
         made = "here, there" in self.code or not re.search(r"\b(here|there)\b", self.code)
-        return f"{BY_PACKETS if self.packets else ''}{'' if made else PAIR}{self.code}"
+        started = STARTED.format(variable=self.variable) if self.variable else ""
+        return f"{started}{'' if made else PAIR}{self.code}"
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ STATUSES = (
                 "The same by packets, to a process of this host",
                 "here, there = pair(timeout=16)\n"
                 "there.recv(theirs, length=16)\nhere.send(mine, length=64)\nended(here)",
-                packets=True,
+                variable=BY_PACKETS,
             ),
         ),
     ),
@@ -216,7 +218,7 @@ STATUSES = (
                 "here, there = pair(timeout=16)\n"
                 "readable = pd.alloc(4096, AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ)\n"
                 "here.write(mine, readable.addr, readable.rkey, length=64)\nended(here)",
-                packets=True,
+                variable=BY_PACKETS,
             ),
         ),
     ),
@@ -238,8 +240,9 @@ STATUSES = (
         "RETRY_EXC_ERR",
         "The request was not answered: 4.096 µs · 2^`timeout`, 1 + `retry_cnt` times.",
         "the peer does not exist, has ended, is not in RTR or RTS, or is connected to another QP; "
-        "on a network also a GID of another host, a firewall (UDP port 4791), or loss. The text "
-        "says which: for a peer on this host the states of its process and QP, over RoCE the "
+        "on a network also a GID of another host, a firewall (UDP port 4791), or loss; or the two "
+        "QPs have no partition in common. The text says "
+        "which: for a peer on this host the states of its process and QP, over RoCE the "
         "packets that came from the peer, last and since the request began, which distinguishes a "
         "peer that answers from one that does not. A Python program closes its QP when it ends, or"
         " when no reference to the QP is left ([Lives](python.md#lives)).",
@@ -256,7 +259,15 @@ STATUSES = (
                 "here.write(mine, theirs.addr, theirs.rkey, length=64)\ncq.wait()\n"
                 "there.close()\n"
                 "here.write(mine, theirs.addr, theirs.rkey, length=4096)\nended(here)",
-                packets=True,
+                variable=BY_PACKETS,
+            ),
+            Example(
+                "A peer of another partition",
+                "here, there = (pd.create_qp(send_cq=cq) for _ in range(2))\n"
+                "there.to_init(pkey_index=1)\n"
+                "verbs.connect_pair(here, there, timeout=8, retry_cnt=1)\n"
+                "here.write(mine, theirs.addr, theirs.rkey, length=64)\nended(here)",
+                variable="VERBENA_PKEYS=0xffff,0x8002",
             ),
         ),
     ),

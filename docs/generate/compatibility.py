@@ -186,7 +186,7 @@ def other_programs() -> Made:
         if outcome.status != "passed":
             say(f"{program.name}: {outcome}")
         groups[program.group].append((code(program.name), outcome.status, outcome.reason))
-    made = conditions(versions("ibverbs-utils", "ucx-utils", "libfabric-bin", "qperf"))
+    made = conditions(versions("ibverbs-utils", "ucx-utils", "mpich", "libfabric-bin", "qperf"))
     for group, rows in groups.items():
         head = ("run", "outcome", "because")
         made += f"### {group}\n\n" + table(head, ("---", "---", "---"), rows) + "\n"

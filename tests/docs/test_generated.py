@@ -58,19 +58,24 @@ def test_the_goodput_is_what_it_was() -> None:
 
 @pytest.mark.timeout(300)
 def test_the_catalogue_of_errors_is_current() -> None:
-    """Each of its examples is run."""
+    """Each of its examples is run. Numbers that differ from run to run stay as they are there."""
     errors = load("errors")
     page = (DOCS / "errors.md").read_text()
-    assert normal(page) == normal(errors.replaced(page, errors.made())), "run: make generated"
+    assert page == errors.replaced(page, errors.made()), "run: make generated"
+
+
+def test_output_that_differs_in_more_than_numbers_is_taken() -> None:
+    page = "```text\nQP 0x1 ended\n```\n```text\nQP 0x2 ended\n```\n```text\nQP 0x3 is new\n```"
+    made = "```text\nQP 0x7 ended\n```\n```text\nQP 0x8 failed\n```\n```text\nQP 0x9 ended\n```"
+    assert load("marks").settled(page, made) == (
+        "```text\nQP 0x1 ended\n```\n```text\nQP 0x8 failed\n```\n```text\nQP 0x2 ended\n```"
+    )
 
 
 def test_the_page_of_errors_has_every_status() -> None:
     page = (DOCS / "errors.md").read_text()
     failures = {status.name for status in verbs.WCStatus if status is not verbs.WCStatus.SUCCESS}
     assert failures <= set(re.findall(r"\b[A-Z][A-Z_]+\b", page))
-
-
-VARYING = re.compile(r"\[\d+\]:|0x[0-9a-f]+|\b\d+ us|PSN \d+|\d+ next|has \d+ entries")
 
 
 def test_the_picture_and_the_table_of_fabrics_are_current() -> None:
@@ -127,11 +132,6 @@ def test_the_model_is_current() -> None:
     model = load("model")
     page = (DOCS / "model.md").read_text()
     assert page == model.replaced(page, model.pages()), "run: make generated"
-
-
-def normal(text: str) -> str:
-    """Without what differs from run to run: addresses, keys, times, and so the ends of lines."""
-    return " ".join(VARYING.sub("N", " ".join(text.split())).split())
 
 
 def test_every_part_of_compatibility_has_its_place() -> None:

@@ -23,8 +23,10 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import Block, blocks, pages
-from tests.docs.test_generated import normal
+from tests.docs.test_generated import load
 from tests.support import ROOT, clean_environment, own_network
+
+normal = load("marks").normal
 
 SYNOPSIS = "a synopsis, with placeholders"
 INSTALLS = "installs into the environment that runs the tests; its words are looked at below"
@@ -60,7 +62,7 @@ WHOLE_PAGES = {
 # A step of the tutorial that goes on in the folder of an earlier one, with the files saved there.
 GOES_ON_FROM = {"docs/learn/packets.md": "docs/learn/write.md"}
 PRINTED = re.compile(r"^print\(.*\)  # (.*)$", re.MULTILINE)
-BY_PACKETS = "# Python started with VERBENA_CARRIER=roce, and the lines of the beginning"
+STARTED = re.compile(r"# Python started with (\w+)=(\S+), and the lines of the beginning")
 
 
 def exceptions(block: Block) -> list[tuple[str, str]]:
@@ -142,8 +144,8 @@ class Reader:
         if self.python is None:
             self.python = Prompt(self.folder)
             self.beginning = block.text
-        if block.first == BY_PACKETS:
-            error, printed = self.paste_by_packets(block.text)
+        if started := STARTED.fullmatch(block.first):
+            error, printed = self.paste_with(block.text, **{started[1]: started[2]})
         else:
             error, printed = self.python.paste(block.text)
         said = {normal(error), normal(f"{printed}\n{error}")}
@@ -151,8 +153,8 @@ class Reader:
         for comment in PRINTED.findall(block.text):
             assert comment in printed, f"{block}: {printed}"
 
-    def paste_by_packets(self, text: str) -> tuple[str, str]:
-        prompt = Prompt(self.folder, VERBENA_CARRIER="roce")
+    def paste_with(self, text: str, **variables: str) -> tuple[str, str]:
+        prompt = Prompt(self.folder, **variables)
         try:
             prompt.paste(self.beginning)
             return prompt.paste(text)

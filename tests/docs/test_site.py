@@ -200,8 +200,11 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def looks(browser: Any, address: str, site: Path) -> dict[str, dict[int, tuple[list[str], int]]]:
-    """For each page and width: lines of code that are cut, and pixels beyond the window."""
+    """For each page and width: lines of code that are cut, and pixels beyond the window. Without
+    the index of the search, which each page reads for longer than all else takes."""
     found: dict[str, dict[int, tuple[list[str], int]]] = {}
+    browser.execute_cdp_cmd("Network.enable", {})
+    browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": ["*/search_index.json*"]})
     for page in read(site):
         for width in (WIDE, NARROW):
             size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -210,6 +213,7 @@ def looks(browser: Any, address: str, site: Path) -> dict[str, dict[int, tuple[l
                 browser.get(address + page)
             cut, beyond = browser.execute_script(LOOK)
             found.setdefault(page, {})[width] = (cut, beyond)
+    browser.execute_cdp_cmd("Network.setBlockedURLs", {"urls": []})
     return found
 
 

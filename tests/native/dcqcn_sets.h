@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * DCQCN's settings, for tests of simulated hosts: those of the paper, and an adapter's defaults.
- * They are the values of _world_congestion.pxi, which has them for worlds.
+ * They are the values of _world_congestion.pxi, which has them for worlds: test_dcqcn_sets.py.
  */
 #ifndef VB_TESTS_DCQCN_SETS_H
 #define VB_TESTS_DCQCN_SETS_H

@@ -12,30 +12,8 @@
 
 #include "check.h"
 #include "entries.h"
-#include "memory/heap.h"
+#include "heap_blocks.h"
 #include "memory/heap_state.h"
-
-enum { MIB = 1 << 20 };
-
-static struct vb_heap *heap_of(size_t size)
-{
-    struct vb_heap *heap = NULL;
-    CHECK_EQ(vb_memory_heap_create(size, &heap), 0);
-    return heap;
-}
-
-/* Bytes of memory behind the heap's file. */
-static size_t resident(const struct vb_heap *heap)
-{
-    struct stat status;
-    CHECK_EQ(fstat(vb_memory_heap_fd(heap), &status), 0);
-    return (size_t)status.st_blocks * 512;
-}
-
-static bool all_are(const unsigned char *at, size_t n, int value)
-{
-    return n == 0 || (at[0] == value && memcmp(at, at + 1, n - 1) == 0);
-}
 
 static void wait_for(pid_t child)
 {

@@ -11,7 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import SANITIZED, native_build, own_network, plain_environment
+from tests.support import (
+    SANITIZED,
+    native_build,
+    native_build_folder,
+    own_network,
+    plain_environment,
+)
 from verbena._native import sanitizer_preload
 
 HERE = Path(__file__).parent
@@ -50,35 +56,58 @@ def elsewhere() -> list[str]:
     return [*ALONE_WATCHED, *(sanitized if SANITIZED else [])]
 
 
+def target_of(name: str) -> str:
+    return name.replace("/", "_")
+
+
+@pytest.fixture(scope="module")
+def built(request: pytest.FixtureRequest) -> frozenset[str]:
+    """The targets of all tests that run, built at once: a build that finds nothing to do takes as
+    long as most programs. It is empty if one does not compile; then each test builds its own."""
+    params = [
+        item.callspec.params
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and item.module is request.module
+    ]
+    targets = frozenset(target_of(each["name"]) for each in params)
+    try:
+        native_build(*sorted(targets))
+    except pytest.fail.Exception:
+        return frozenset()
+    return targets
+
+
 @pytest.mark.timeout(600)  # the first one builds the core too
 @pytest.mark.parametrize("name", [name for name in SOURCES if name not in elsewhere()])
-def test_program(tmp_path: Path, name: str) -> None:
-    run(tmp_path, name, {})
+def test_program(tmp_path: Path, built: frozenset[str], name: str) -> None:
+    run(tmp_path, built, name, {})
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", BY_PACKETS)
-def test_program_by_packets(tmp_path: Path, name: str) -> None:
-    run(tmp_path, name, {"VERBENA_CARRIER": "roce"})
+def test_program_by_packets(tmp_path: Path, built: frozenset[str], name: str) -> None:
+    run(tmp_path, built, name, {"VERBENA_CARRIER": "roce"})
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", WATCHED)
 @pytest.mark.parametrize("carrier", ["direct", "roce"])
-def test_program_watched(tmp_path: Path, name: str, carrier: str) -> None:
+def test_program_watched(tmp_path: Path, built: frozenset[str], name: str, carrier: str) -> None:
     lib = native_build("verbena_paths") / "lib"
     preload = [*sanitizer_preload(), lib / "libverbena_paths.so", lib / "libibverbs.so.1"]
-    run(tmp_path, name, {"LD_PRELOAD": " ".join(map(str, preload)), "VERBENA_CARRIER": carrier})
+    settings = {"LD_PRELOAD": " ".join(map(str, preload)), "VERBENA_CARRIER": carrier}
+    run(tmp_path, built, name, settings)
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CORE_WATCHED)
-def test_core_watched(tmp_path: Path, name: str) -> None:
-    run(tmp_path, name, {"VERBENA_TEST_WATCHED": "1"})
+def test_core_watched(tmp_path: Path, built: frozenset[str], name: str) -> None:
+    run(tmp_path, built, name, {"VERBENA_TEST_WATCHED": "1"})
 
 
-def run(tmp_path: Path, name: str, settings: dict[str, str]) -> None:
-    build = native_build(name.replace("/", "_"))
+def run(tmp_path: Path, built: frozenset[str], name: str, settings: dict[str, str]) -> None:
+    there = target_of(name) in built
+    build = native_build_folder() if there else native_build(target_of(name))
     # Who shares port 4791 forwards for others, as late as it is itself.
     prefix = own_network() if "VERBENA_CARRIER" in settings or "roce" in name else []
     environment = plain_environment()

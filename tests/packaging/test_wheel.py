@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
+BUILD = "build/wheel"
 CONTENTS = [
     "verbena/__init__.py",
     "verbena/py.typed",
@@ -36,10 +37,12 @@ CONTENTS = [
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    path = f"{Path(sys.executable).parent}:{plain_environment()['PATH']}"
-    command = ["pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
-    options = ["-Cbuild-dir=build/wheel", "--wheel-dir", folder]
-    run_tool(sys.executable, "-m", *command, *options, ".", env={"PATH": path})
+    programs = Path(sys.executable).parent
+    path = f"{programs}:{plain_environment()['PATH']}"
+    # As test_workflows.py, which builds in that folder again: `python -m pip` would be an
+    # interpreter of another name, with which CMake compiles the extension modules anew.
+    command = [programs / "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
+    run_tool(*command, f"-Cbuild-dir={BUILD}", "--wheel-dir", folder, ".", env={"PATH": path})
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -54,6 +57,11 @@ def test_wheel_is_tagged_for_the_platform(wheel: Path) -> None:
     tag = wheel.stem.split("-", 2)[2]
     version = f"cp{sys.version_info.major}{sys.version_info.minor}"
     assert tag.startswith(f"{version}-{version}-linux_")
+
+
+def test_a_second_build_redoes_nothing(wheel: Path) -> None:
+    cmake = Path(sys.executable).with_name("cmake")
+    assert "no work to do" in run_tool(cmake, "--build", BUILD)
 
 
 def test_wheel_contains_all_parts_and_no_sources(wheel: Path) -> None:

@@ -49,7 +49,7 @@ def default_size(program: str) -> int:
 
 
 @pytest.fixture
-def perftest(verbena_start: Start, debian_program: Find) -> Perftest:
+def perftest(verbena_start: Start, debian_program: Find, fast_clock: dict[str, str]) -> Perftest:
     """perftest(program, *arguments, options=(), env={}): both sides of 200 iterations."""
 
     def run(
@@ -59,7 +59,8 @@ def perftest(verbena_start: Start, debian_program: Find) -> Perftest:
         env: dict[str, str] | None = None,
     ) -> Pair:
         command = (debian_program(name), *COMMON, "-n", str(ITERATIONS), *arguments)
-        return start_pair(verbena_start, *command, options=options, env=env).finish()
+        given = fast_clock | (env or {})
+        return start_pair(verbena_start, *command, options=options, env=given).finish()
 
     return run
 
@@ -68,10 +69,12 @@ def perftest(verbena_start: Start, debian_program: Find) -> Perftest:
 
 
 @pytest.mark.parametrize(("name", "transport"), TRANSPORTS)
-def test_transport(perftest: Perftest, name: str, transport: str) -> None:
+def test_transport(verbena_start: Start, debian_program: Find, name: str, transport: str) -> None:
+    """With nothing of these tests in its process."""
     size = 1024 if transport == "UD" else default_size(name)
     chosen = () if "atomic" in name else ("-s", str(size))
-    pair = perftest(name, "-c", transport, *chosen)
+    command = (debian_program(name), *COMMON, "-n", str(ITERATIONS), "-c", transport, *chosen)
+    pair = start_pair(verbena_start, *command).finish()
     assert_measured(pair, [size])
     assert f"Connection type : {transport}" in pair.client.output
     assert "Device         : verbena0" in pair.client.output
@@ -86,7 +89,6 @@ def test_transport(perftest: Perftest, name: str, transport: str) -> None:
     ],
 )
 def test_all_sizes(perftest: Perftest, name: str, transport: str) -> None:
-    """Slow because perftest measures the CPU's frequency anew for each size."""
     largest = device_mtu() if transport == "UD" else ALL_SIZES[-1]
     sizes = [size for size in ALL_SIZES if size <= largest]
     assert_measured(perftest(name, "-c", transport, "-a", "-n", "20"), sizes, 20)

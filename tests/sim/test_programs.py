@@ -583,31 +583,31 @@ async def shell() -> None:
 
 
 async def serve_on_a_socket() -> None:
-    await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=MADE_BEFORE)
+    await asyncio.get_running_loop().create_server(asyncio.Protocol, sock=MADE_BEFORE[0])
 
 
 async def socket_accept() -> None:
-    await asyncio.get_running_loop().sock_accept(MADE_BEFORE)
+    await asyncio.get_running_loop().sock_accept(MADE_BEFORE[0])
 
 
 async def socket_connect() -> None:
-    await asyncio.get_running_loop().sock_connect(MADE_BEFORE, ("127.0.0.1", 1))
+    await asyncio.get_running_loop().sock_connect(MADE_BEFORE[0], ("127.0.0.1", 1))
 
 
 async def socket_receive() -> None:
-    await asyncio.get_running_loop().sock_recv(MADE_BEFORE, 1)
+    await asyncio.get_running_loop().sock_recv(MADE_BEFORE[0], 1)
 
 
 async def socket_send() -> None:
-    await asyncio.get_running_loop().sock_sendall(MADE_BEFORE, b"!")
+    await asyncio.get_running_loop().sock_sendall(MADE_BEFORE[0], b"!")
 
 
 async def read_socket() -> None:
-    asyncio.get_running_loop().add_reader(MADE_BEFORE, print)
+    asyncio.get_running_loop().add_reader(MADE_BEFORE[0], print)
 
 
 async def write_socket() -> None:
-    asyncio.get_running_loop().add_writer(MADE_BEFORE, print)
+    asyncio.get_running_loop().add_writer(MADE_BEFORE[0], print)
 
 
 async def fork() -> None:
@@ -615,7 +615,8 @@ async def fork() -> None:
         os._exit(0)
 
 
-MADE_BEFORE = socket.socket()
+MADE_BEFORE: list[socket.socket] = []
+"""A socket that is older than the programs that are given it, while their test runs."""
 
 
 @pytest.mark.parametrize(
@@ -629,8 +630,10 @@ MADE_BEFORE = socket.socket()
     ids=lambda program: program.__name__,
 )
 def test_what_needs_a_machine_is_refused(program: Callable[[], Any]) -> None:
-    with pytest.raises(sim.NotSimulated, match="simulated"):
-        sim.run({"h1": program}, FABRIC)
+    with socket.socket() as made:
+        MADE_BEFORE[:] = [made]
+        with pytest.raises(sim.NotSimulated, match="simulated"):
+            sim.run({"h1": program}, FABRIC)
 
 
 def test_what_is_refused_to_programs_is_not_refused_to_others() -> None:

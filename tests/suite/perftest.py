@@ -215,14 +215,14 @@ FAULTS = {
 }
 
 
-def outcome(mode: Mode) -> Outcome:
+def outcome(mode: Mode, env: dict[str, str] | None = None) -> Outcome:
     """What becomes of a run."""
     fault = FAULTS.get((str(mode.option), mode.program))
-    return Outcome("skipped", fault) if fault else judge(mode, run(mode))
+    return Outcome("skipped", fault) if fault else judge(mode, run(mode, env))
 
 
-def run(mode: Mode) -> Pair:
-    """Both sides of one run."""
+def run(mode: Mode, env: dict[str, str] | None = None) -> Pair:
+    """Both sides of one run, with `env` on top of this environment."""
     program = shutil.which(mode.program)
     if program is None:
         raise FileNotFoundError(f"{mode.program} is not installed")
@@ -230,7 +230,7 @@ def run(mode: Mode) -> Pair:
     options = (*(KNOWN if chosen.known else ()), *(INFINIBAND if chosen.infiniband else ()))
     address = () if chosen.infiniband else ROCE
     command = (program, *COMMON, *address, "-c", mode.transport, *chosen.arguments)
-    running = start_pair(start, *command, options=options)
+    running = start_pair(start, *command, options=options, env=env)
     try:
         return running.finish(LIMIT)
     finally:

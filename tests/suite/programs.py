@@ -4,11 +4,14 @@ of runs, and each run once."""
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.programs.pairs import (
     HOST,
@@ -134,6 +137,9 @@ UCX_TESTS = (
 )
 
 
+UCX_TRANSPORTS = ("rc_verbs,ud_verbs:aux", "ud_verbs")
+
+
 def ucx(transports: str, test: str) -> Callable[[], Outcome]:
     env = {"UCX_TLS": transports, "UCX_NET_DEVICES": "verbena0:1"}
 
@@ -142,6 +148,37 @@ def ucx(transports: str, test: str) -> Callable[[], Outcome]:
         ran = pair("ucx_perftest", client_only=client, env=env)
         final = re.search(r"^Final: +200 ", ran.client.output, re.MULTILINE)
         return of_pair(ran, "" if final else "it did not count 200 iterations")
+
+    return run
+
+
+# ---- MPICH, which goes over UCX ----------------------------------------------------------------
+
+RANKS = "3"
+RING = Path(__file__).with_name("mpi_ring.c")
+
+
+def mpich(transports: str) -> Callable[[], Outcome]:
+    """A ring of processes, compiled with MPICH, which may use these transports alone."""
+    env = {"UCX_TLS": transports, "UCX_NET_DEVICES": "verbena0:1"}
+
+    def run() -> Outcome:
+        with tempfile.TemporaryDirectory() as folder:
+            program = f"{folder}/ring"
+            subprocess.run(["mpicc.mpich", "-o", program, str(RING)], check=True)
+            done = subprocess.run(
+                verbena_command("run", "--", "mpiexec.mpich", "-n", RANKS, program),
+                env=os.environ | env,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                timeout=LIMIT,
+            )
+        said = f"{RANKS} processes have sent, written and added\n"
+        if done.returncode or done.stdout != said:
+            return Outcome("failed", f"exit status {done.returncode}", done.stdout)
+        return passed()
 
     return run
 
@@ -228,8 +265,17 @@ def programs() -> list[Program]:
     made.append(Program("libfabric", words, "fi_pingpong", fabric_pingpong))
     made += [
         Program("UCX", f"ucx_perftest -t {test}, {tls}", "ucx_perftest", ucx(tls, test))
-        for tls in ("rc_verbs,ud_verbs:aux", "ud_verbs")
+        for tls in UCX_TRANSPORTS
         for test in UCX_TESTS
+    ]
+    made += [
+        Program(
+            "MPICH, over UCX",
+            f"mpiexec.mpich -n {RANKS} {RING.stem}, {tls}",
+            "mpiexec.mpich",
+            mpich(f"{tls},self"),
+        )
+        for tls in UCX_TRANSPORTS
     ]
     made += [
         Program("qperf, on an InfiniBand port", f"qperf {test}", "qperf", qperf(test))

@@ -7,7 +7,7 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -36,6 +36,15 @@ class Regions:
         """The numbers, in the order of their making, of those that are there."""
         gc.collect()
         return [number for number, mr in enumerate(self._made) if mr() is not None]
+
+
+@pytest.fixture(autouse=True)
+def collected() -> Iterator[None]:
+    """The collector looks at the objects of the test alone, and not at all that pytest has."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

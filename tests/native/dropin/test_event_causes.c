@@ -11,47 +11,19 @@
 
 #include "dropin/verbena.h"
 #include "pair.h"
+#include "told.h"
 
 enum { PAGE = 4096 };
 
 static struct pair pair;
 static struct ibv_mr *region; /* besides the pair's */
-static int told;              /* what the library wrote to the log */
-static int stderr_copy;
-
-/* All that was written since the last call. */
-static const char *heard(void)
-{
-    static char text[1 << 14];
-    ssize_t got = pread(told, text, sizeof(text) - 1, 0);
-
-    CHECK(got >= 0);
-    text[got] = '\0';
-    CHECK_EQ(ftruncate(told, 0), 0);
-    CHECK_EQ(lseek(told, 0, SEEK_SET), 0);
-    return text;
-}
-
-/* What this program itself complains of, too. */
-static void show_the_rest(void)
-{
-    dprintf(stderr_copy, "%s", heard());
-}
-
-static void listen_to_stderr(void)
-{
-    stderr_copy = dup(STDERR_FILENO);
-    told = memfd_create("told", MFD_CLOEXEC);
-    CHECK(told >= 0 && dup2(told, STDERR_FILENO) >= 0);
-    CHECK_EQ(atexit(show_the_rest), 0);
-}
 
 static void must_hear(const char *words)
 {
-    const char *text = heard();
+    const char *text = told_heard();
 
     if (!strstr(text, words))
-        dprintf(stderr_copy, "%s is not in: %s\n", words, text);
+        dprintf(told.stderr_copy, "%s is not in: %s\n", words, text);
     CHECK(strstr(text, words) != NULL);
 }
 
@@ -134,7 +106,7 @@ static void an_event_of_a_failure_has_its_cause(void)
         sge = pair_sge(&pair);
         wr = pair_write(&pair, &sge);
         failures[i].spoil(&wr);
-        heard();
+        told_heard();
         CHECK_EQ(ibv_post_send(pair.qp[0], &wr, &bad), 0);
         pair_poll(&pair, &wc);
         CHECK_EQ(wc.status, failures[i].status);
@@ -159,7 +131,7 @@ int main(void)
 {
     alarm(60);
     setenv("VERBENA_LOG", "errors", 1);
-    listen_to_stderr();
+    told_listen();
     RUN(an_event_of_a_failure_has_its_cause);
     return 0;
 }

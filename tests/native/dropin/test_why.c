@@ -14,37 +14,9 @@
 #include "dropin/verbena.h"
 #include "own_address.h"
 #include "pair.h"
+#include "told.h"
 
-static int stderr_copy; /* where this program's own complaints go */
-static int told;        /* what the library wrote */
 static struct pair pair;
-
-/* All that was written since the last call. */
-static const char *heard(void)
-{
-    static char text[1 << 16];
-    ssize_t got = pread(told, text, sizeof(text) - 1, 0);
-
-    CHECK(got >= 0);
-    text[got] = '\0';
-    CHECK_EQ(ftruncate(told, 0), 0);
-    CHECK_EQ(lseek(told, 0, SEEK_SET), 0);
-    return text;
-}
-
-/* What this program itself complains of, and whatever else was not asked for. */
-static void show_the_rest(void)
-{
-    dprintf(stderr_copy, "%s", heard());
-}
-
-static void listen_to_stderr(void)
-{
-    stderr_copy = dup(STDERR_FILENO);
-    told = memfd_create("told", MFD_CLOEXEC);
-    CHECK(told >= 0 && dup2(told, STDERR_FILENO) >= 0);
-    CHECK_EQ(atexit(show_the_rest), 0);
-}
 
 static int lines_in(const char *text)
 {
@@ -58,12 +30,13 @@ static int lines_in(const char *text)
 /* One line, with all of these words; and the same reason for who asks. */
 static void expect(const char *call, int error, const char *words)
 {
-    const char *text = heard();
+    const char *text = told_heard();
     char why[512];
 
     if (lines_in(text) != 1 || !strstr(text, call) || !strstr(text, strerror(error)) ||
         !strstr(text, words)) {
-        dprintf(stderr_copy, "expected %s, %s, %s; got: %s\n", call, strerror(error), words, text);
+        dprintf(told.stderr_copy, "expected %s, %s, %s; got: %s\n", call, strerror(error), words,
+                text);
         exit(1);
     }
     CHECK(verbena_why(pair.context, error, why, sizeof(why)) > 0);
@@ -250,7 +223,7 @@ static void test_each_thread_has_its_own(void)
     CHECK_EQ(pthread_join(thread, NULL), 0);
     CHECK(verbena_why(pair.context, EINVAL, why, sizeof(why)) > 0);
     CHECK(strstr(why, "max_cqe"));
-    CHECK_EQ(lines_in(heard()), 2);
+    CHECK_EQ(lines_in(told_heard()), 2);
 }
 
 /* A failure without a reason must not borrow an earlier one's. */
@@ -264,7 +237,7 @@ static void test_no_stale_reason(void)
     CHECK(verbena_why(pair.context, EOPNOTSUPP, why, sizeof(why)) > 0);
     CHECK_EQ(ibv_query_gid_ex(pair.context, 1, 0, &entry, 1), EOPNOTSUPP);
     CHECK_EQ(verbena_why(pair.context, EOPNOTSUPP, why, sizeof(why)), 0);
-    text = heard();
+    text = told_heard();
     CHECK_EQ(lines_in(text), 2);
     CHECK(strstr(text, "ibv_query_gid_ex failed: Operation not supported; this device does not"));
 }
@@ -286,7 +259,7 @@ static void test_completions(void)
     for (int i = 0; i < 1 + PAIR_DEPTH; ++i)
         pair_poll(&pair, &wc);
     CHECK_EQ(wc.status, IBV_WC_WR_FLUSH_ERR);
-    text = heard();
+    text = told_heard();
     CHECK_EQ(lines_in(text), 2);
     CHECK(strstr(text, "wr_id 0x4d: remote access error: rkey 0x5eed names no memory region"));
     CHECK(strstr(text, "work request flushed"));
@@ -311,7 +284,7 @@ static void test_completions_one_by_one(void)
         CHECK_EQ(ibv_modify_qp(pair.qp[i], &reset, IBV_QP_STATE), 0);
         pair_connect(&pair, pair.qp[i], pair.qp[1 - i]->qp_num);
     }
-    show_the_rest();
+    told_show_the_rest();
     first.wr_id = 78;
     first.wr.rdma.rkey = 0x5eed;
     first.next = &last;
@@ -319,14 +292,14 @@ static void test_completions_one_by_one(void)
     while ((got = ibv_start_poll(pair.cq, &attr)) == ENOENT)
         ;
     CHECK_EQ(got, 0);
-    text = heard();
+    text = told_heard();
     CHECK_EQ(lines_in(text), 1);
     CHECK(strstr(text, "wr_id 0x4e: remote access error: rkey 0x5eed names no memory region"));
     while ((got = ibv_next_poll(pair.cq)) == ENOENT)
         ;
     CHECK(got == 0 && pair.cq->status == IBV_WC_WR_FLUSH_ERR);
     ibv_end_poll(pair.cq);
-    text = heard();
+    text = told_heard();
     CHECK_EQ(lines_in(text), 1);
     CHECK(strstr(text, "work request flushed"));
 }
@@ -343,12 +316,12 @@ static void test_a_search_for_a_limit_is_brief(void)
     for (init.cap.max_inline_data = 4096; init.cap.max_inline_data > 1024;
          init.cap.max_inline_data -= 64)
         CHECK(!ibv_create_qp(pair.pd, &init));
-    text = heard();
+    text = told_heard();
     CHECK_EQ(lines_in(text), 1);
     CHECK(strstr(text, "max_inline_data is 4096"));
     init.cap.max_recv_wr = 40000;
     CHECK(!ibv_create_qp(pair.pd, &init));
-    text = heard();
+    text = told_heard();
     CHECK_EQ(lines_in(text), 2);
     CHECK(strstr(text, "47 more failures were not shown: like the last one, but for numbers"));
     CHECK(strstr(text, "max_recv_wr is 40000"));
@@ -361,19 +334,19 @@ static void test_few_lines_a_second(void)
 
     for (int i = 0; i < 1000; ++i)
         CHECK(!ibv_create_cq(pair.context, 0, NULL, NULL, 0));
-    lines = lines_in(heard());
+    lines = lines_in(told_heard());
     CHECK(lines > 0 && lines < 200); /* of some seconds, where the machine is slow */
     pair_close(&pair);
-    text = heard();
+    text = told_heard();
     CHECK(strstr(text, "more failures were not shown"));
 }
 
 int main(void)
 {
     setenv("VERBENA_LOG", "errors", 1);
-    listen_to_stderr();
+    told_listen();
     pair_open(&pair);
-    CHECK_EQ(lines_in(heard()), 0);
+    CHECK_EQ(lines_in(told_heard()), 0);
     test_creation();
     test_registration();
     sleep(1); /* not more lines in a second than are shown */
