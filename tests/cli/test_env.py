@@ -129,10 +129,14 @@ def test_the_next_steps_of_a_job_run_over_verbena_until_it_is_undone(tmp_path: P
     assert of_verbena(of_job(undone.stdout, job)) == of_verbena(before)
 
 
+KEEPS_RUNTIME = pytest.mark.not_sanitized(
+    "the variable LD_PRELOAD keeps the runtime of the sanitizer"
+)
+
 # ---- out --------------------------------------------------------------------------------------
 
 
-@pytest.mark.not_sanitized("the variable LD_PRELOAD keeps the runtime of the sanitizer")
+@KEEPS_RUNTIME
 @pytest.mark.parametrize("shell", SHELLS)
 def test_undo_leaves_the_shell_as_it_was(shell: str) -> None:
     mine = {"PATH": PATH, "LD_LIBRARY_PATH": "/mine", "VERBENA_CARRIER": "roce"}
@@ -142,12 +146,14 @@ def test_undo_leaves_the_shell_as_it_was(shell: str) -> None:
     assert after | {"_": ""} == before | {"_": ""}
 
 
+@KEEPS_RUNTIME
 def test_undo_keeps_what_is_not_ours() -> None:
     base = {"PATH": "/bin", "LD_PRELOAD": "/mine.so", "LD_LIBRARY_PATH": "/mine"}
     assert launch.without(launch.environment(base, shared_heap=True, log="info")) == base
     assert launch.without(base) == base
 
 
+@KEEPS_RUNTIME
 def test_undo_leaves_lists_as_they_were_written() -> None:
     base = {
         "PATH": "/bin:/usr/bin:/bin::",
@@ -160,6 +166,7 @@ def test_undo_leaves_lists_as_they_were_written() -> None:
     assert launch.without(launch.environment(changed)) == base
 
 
+@KEEPS_RUNTIME
 @pytest.mark.parametrize(
     "mine", ["verify_asan_link_order=0", "a=1:verify_asan_link_order=0", "verify_asan_link_order=1"]
 )

@@ -148,6 +148,7 @@ def test_missing_program(verbena_run: Run) -> None:
     )
 
 
+@pytest.mark.not_sanitized("gcc, which PATH must have, says where the sanitizer's runtime is")
 def test_missing_program_of_a_known_package(verbena_run: Run) -> None:
     for name, package in (("ib_write_bw", "perftest"), ("ibv_devinfo", "ibverbs-utils")):
         done = verbena_run(name, env={"PATH": "/no/such/folder"})
