@@ -7,8 +7,7 @@
 #include "event/switch.h"
 #include "hca/layout.h"
 #include "routes.h"
-#include "sim/attachment.h"
-#include "sim/sim.h"
+#include "sim/state.h"
 
 /* The star's one group, whichever its GID: packets go to all hosts of the switch. */
 static int star_group(void *context, const uint8_t gid[16], uint32_t host, bool joins)
@@ -19,7 +18,9 @@ static int star_group(void *context, const uint8_t gid[16], uint32_t host, bool 
 
     for (uint16_t i = 0; i < sw->config.ports; ++i)
         ports[i] = i;
-    vb_sim_program_group_name(star->sim, VB_MAX_GROUPS, gid, joins ? host : VB_WORLD_NONE);
+    memcpy(star->sim->program_group[0].gid, gid, 16);
+    star->sim->program_group[0].first = joins ? host : VB_WORLD_NONE;
+    star->sim->program_groups = 1;
     return vb_world_switch_set_group(sw, VB_MAX_GROUPS, ports, sw->config.ports);
 }
 
@@ -44,7 +45,8 @@ void star_open(struct star *star, uint32_t hosts, uint64_t rate, uint64_t delay)
     CHECK_EQ(vb_world_set_routes(vb_sim_world(star->sim), sw, ports, hosts, 1), 0);
     free(ports);
     CHECK(hosts <= 64);
-    vb_sim_on_groups(star->sim, star_group, star);
+    star->sim->on_group = star_group;
+    star->sim->on_group_context = star;
 }
 
 void star_close(struct star *star)
@@ -54,9 +56,14 @@ void star_close(struct star *star)
 
 struct vb_sim_attachment *star_attachment(struct star *star, uint32_t host)
 {
+    struct vb_sim_page *page = calloc(1, sizeof(*page));
     struct vb_sim_attachment *made;
 
-    CHECK_EQ(vb_sim_attach(star->sim, &host, 1, &made), 0);
+    CHECK(page);
+    *page = (struct vb_sim_page){.ports = 1, .mtu = 4096, .at_once = true, .patience = 1};
+    page->port[0] = (struct vb_sim_page_port){
+        .host = host, .notice_level = VB_NIC_OWN_LEVEL, .pkeys = {VB_PKEY_DEFAULT}, .rate = 1};
+    CHECK_EQ(vb_sim_attach(star->sim, page, &made), 0);
     return made;
 }
 

@@ -5,6 +5,7 @@
  */
 #include "check.h"
 #include "hca/layout.h"
+#include "sim/addresses.h"
 #include "sim/attachment.h"
 #include "sim/slab.h"
 #include "sim/tcp_frame.h"

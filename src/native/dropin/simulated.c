@@ -13,6 +13,7 @@
 #include "dropin/verbena.h"
 #include "dropin/verbs_device.h"
 #include "memory/process_heap.h"
+#include "sim/addresses.h"
 #include "sim/hca.h"
 
 struct vb_simulated {
@@ -33,7 +34,7 @@ struct vb_simulated *vb_dropin_simulated_of(const struct ibv_device *device)
 
 uint64_t vb_dropin_simulated_guid(const struct vb_simulated *simulated)
 {
-    return vb_sim_host_guid(simulated->attachment->port[0].host);
+    return vb_sim_host_guid(simulated->attachment->page->port[0].host);
 }
 
 int vb_dropin_simulated_open(struct vb_simulated *simulated, struct vb_sim_hca **hca)
@@ -62,7 +63,7 @@ VB_EXPORT int verbena_attach(struct vb_sim_attachment *attachment, const char *n
 {
     struct vb_simulated *made;
 
-    if (attachment->version != VB_SIM_ATTACHMENT_VERSION)
+    if (attachment->page->version != VB_SIM_PROTOCOL_VERSION)
         return -EPROTO;
     if (strlen(name) >= sizeof(made->device.device.name))
         return -ENAMETOOLONG;

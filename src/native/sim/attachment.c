@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The fabric's side of an attachment: packets and events of programs' HCAs, and how time passes
- * while a program waits. The HCA calls the table at the end, host.c the functions in state.h, and
- * the Python binding those in attachment.h.
+ * The world's side of a program's page (protocol.h): takes the messages of its HCA, answers its
+ * questions, and gives it turns for events. In process the HCA calls attachment_turn; host.c calls
+ * the functions in state.h, and the Python binding those in attachment.h.
  */
 #include "sim/attachment.h"
 
@@ -13,21 +13,20 @@
 #include "event/lanes.h"
 #include "sim/state.h"
 
-enum {
-    WIRE_HEADERS = VB_HEADERS_MAX + 4,
-    ARMS = 4 /* a program may arm without sleeping patience * ARMS times at one time */
+/* A queue pair of a program. */
+struct attachment_qp {
+    struct vb_nic_qp nic;
+    struct vb_nic_reaction reaction;
+    uint64_t token; /* of the program */
 };
-
-static const uint64_t GUIDS = 0x5642000000000000ull;
 
 struct vb_sim_attachment_state {
     struct vb_sim_attachment attachment;
     struct vb_sim *sim;
-    struct vb_nic_user user; /* of the hosts' adapters */
-    uint32_t packet;         /* the one that `begin` has made */
-    uint64_t expire_at;      /* of the pending event; or VB_WORLD_NEVER */
-    uint64_t looked_at;      /* the time at which `polls` and `arms` are valid */
-    uint32_t polls, arms;    /* empty polls since a CQ was armed; how often one was armed */
+    struct vb_nic_user user;                    /* of the hosts' adapters */
+    const struct vb_world_telemetry *telemetry; /* of the arriving packet; NULL: none */
+    uint32_t taken;                             /* of `out` */
+    struct vb_sim_page *own_page;               /* to be freed; NULL: it is in a segment */
 };
 
 static struct vb_sim_attachment_state *
@@ -36,96 +35,57 @@ attachment_state_of(const struct vb_sim_attachment *attachment)
     return (struct vb_sim_attachment_state *)(uintptr_t)attachment;
 }
 
-static struct vb_sim_host *host_of(const struct vb_sim_attachment *attachment, uint32_t port)
+static struct vb_sim_host *host_of(const struct vb_sim_attachment_state *own, uint32_t port)
 {
-    return attachment_state_of(attachment)->sim->host[attachment->port[port].host];
+    return own->sim->host[own->attachment.page->port[port].host];
 }
 
-static uint32_t port_number(const struct vb_sim_attachment *attachment, uint32_t port)
+static struct vb_world *world_of(const struct vb_sim_attachment_state *own)
 {
-    return attachment_state_of(attachment)
-        ->sim->world->node[host_of(attachment, port)->nic.node]
-        .port[0];
+    return own->sim->world;
 }
 
-/* NULL: the port has no link. */
-static struct vb_world_port *port_of(const struct vb_sim_attachment *attachment, uint32_t port)
+/* NULL: the host has no link. */
+static struct vb_world_port *link_of(const struct vb_sim_host *host)
 {
-    uint32_t number = port_number(attachment, port);
+    struct vb_world *world = host->sim->world;
+    uint32_t number = world->node[host->nic.node].port[0];
 
-    return number == VB_WORLD_NONE ? NULL
-                                   : &attachment_state_of(attachment)->sim->world->port[number];
+    return number == VB_WORLD_NONE ? NULL : &world->port[number];
 }
 
-/* ---- addresses ------------------------------------------------------------------------------- */
-
-uint64_t vb_sim_host_guid(uint32_t host)
+static struct attachment_qp *attachment_qp_of(struct vb_nic_qp *nic)
 {
-    return GUIDS | (host + 1);
+    return (struct attachment_qp *)nic; /* its first member */
 }
 
-void vb_sim_gid_link_local(uint32_t host, uint8_t gid[16])
+static struct vb_sim_attachment_state *attachment_of_nic(const struct vb_nic *nic)
 {
-    memset(gid, 0, 16);
-    gid[0] = 0xfe;
-    gid[1] = 0x80;
-    vb_wire_put64(gid + 8, vb_sim_host_guid(host));
-}
+    const struct vb_sim *sim = nic->world->hosts_context;
 
-void vb_sim_gid_ipv4(uint32_t host, uint8_t gid[16])
-{
-    memset(gid, 0, 16);
-    gid[10] = gid[11] = 0xff;
-    vb_wire_put32(gid + 12, (uint32_t)VB_SIM_IPV4_NETWORK << 24 | (host + 1));
-}
-
-uint32_t vb_sim_gid_host(const uint8_t gid[16])
-{
-    uint32_t host = (vb_wire_get32(gid + 12) & 0xffffff) - 1;
-    uint8_t own[16];
-
-    vb_sim_gid_ipv4(host, own);
-    if (memcmp(gid, own, 16) == 0)
-        return host;
-    vb_sim_gid_link_local(host, own);
-    return memcmp(gid, own, 16) == 0 ? host : UINT32_MAX;
+    return attachment_state_of(sim->host[nic->number]->attachment);
 }
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-static uint64_t attachment_now(const struct vb_sim_attachment *attachment)
+static int attachment_route(const struct vb_sim_attachment_state *own,
+                            struct vb_sim_question *question)
 {
-    return attachment_state_of(attachment)->sim->world->now;
-}
-
-static int attachment_route(const struct vb_sim_attachment *attachment, uint32_t port,
-                            struct vb_sim_peer *peer)
-{
-    const struct vb_sim *sim = attachment_state_of(attachment)->sim;
-    const struct vb_sim_host *own = host_of(attachment, port), *other;
+    const struct vb_sim *sim = own->sim;
+    const struct vb_sim_host *from = host_of(own, question->port), *other;
     int error;
 
-    if (peer->address)
-        peer->host = vb_world_host_of(sim->world, peer->address);
-    if (peer->host >= sim->hosts)
-        return peer->address ? -ENETUNREACH : -EHOSTUNREACH;
-    other = sim->host[peer->host];
-    if (!peer->address)
-        peer->address = vb_sim_address(other, 0);
-    if (!vb_sim_same_link_layer(own, other))
+    if (question->address)
+        question->host = vb_world_host_of(sim->world, question->address);
+    if (question->host >= sim->hosts)
+        return question->address ? -ENETUNREACH : -EHOSTUNREACH;
+    other = sim->host[question->host];
+    if (!question->address)
+        question->address = vb_sim_address(other, 0);
+    if (!vb_sim_same_link_layer(from, other))
         return -EPROTONOSUPPORT;
-    error = vb_world_reaches(sim->world, own->nic.node, peer->address);
-    return error ? error : vb_world_reaches(sim->world, other->nic.node, vb_sim_address(own, 0));
-}
-
-static bool attachment_may_send(const struct vb_sim_attachment *attachment, uint32_t port)
-{
-    return vb_sim_nic_may_send(&host_of(attachment, port)->nic);
-}
-
-static bool is_blocked(const struct vb_sim_attachment *attachment, uint32_t port, uint8_t level)
-{
-    return vb_sim_nic_is_blocked(&host_of(attachment, port)->nic, (uint8_t)(level << 4));
+    error = vb_world_reaches(sim->world, from->nic.node, question->address);
+    return error ? error : vb_world_reaches(sim->world, other->nic.node, vb_sim_address(from, 0));
 }
 
 struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t packet)
@@ -141,37 +101,24 @@ struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t p
         sim->wire_packets = room;
     }
     if (!sim->wire_packet[packet])
-        sim->wire_packet[packet] =
-            malloc(sizeof(struct vb_sim_wire_packet) + WIRE_HEADERS + sim->config.mtu);
+        sim->wire_packet[packet] = malloc(vb_sim_wire_packet_size(sim->config.mtu));
     return sim->wire_packet[packet];
 }
 
-static struct vb_sim_wire_packet *attachment_begin(struct vb_sim_attachment *attachment,
-                                                   uint32_t length)
+/* Gives the packet the bytes of a spare, which gets the memory that the packet had. */
+static struct vb_sim_wire_packet *take_spare(struct vb_sim_attachment_state *own, uint32_t packet,
+                                             uint32_t spare)
 {
-    struct vb_sim *sim = attachment_state_of(attachment)->sim;
-    struct vb_sim_wire_packet *wire = NULL;
-    uint32_t packet = vb_world_pool_take(&sim->world->pool);
+    struct vb_sim_page *page = own->attachment.page;
+    struct vb_sim_wire_packet *had = vb_sim_wire_packet_for(own->sim, packet);
+    struct vb_sim_wire_packet *wire = vb_sim_page_at(page, page->spare[spare]);
 
-    if (packet != VB_WORLD_NONE) {
-        wire = vb_sim_wire_packet_for(sim, packet);
-        if (!wire)
-            vb_world_pool_give(&sim->world->pool, packet);
-    }
-    if (!wire) {
-        sim->world->error = -ENOMEM;
+    if (!had)
         return NULL;
-    }
-    wire->length = length;
-    wire->leave_at = 0;
-    attachment_state_of(attachment)->packet = packet;
-    return wire;
-}
-
-static void attachment_give_up(struct vb_sim_attachment *attachment)
-{
-    vb_world_pool_give(&attachment_state_of(attachment)->sim->world->pool,
-                       attachment_state_of(attachment)->packet);
+    if (!page->at_once)
+        return memcpy(had, wire, sizeof(*wire) + wire->length);
+    page->spare[spare] = (char *)had - (char *)page;
+    return own->sim->wire_packet[packet] = wire;
 }
 
 /* Until it leaves, the packet counts as kept by the host. Returns its bytes on the wire. */
@@ -199,236 +146,96 @@ void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet)
     vb_sim_nic_send(&host->nic, NULL, packet);
 }
 
-/* Fills the fields of the packet that switches read, and sends it. */
-static uint32_t send_to(struct vb_sim_attachment *attachment, uint32_t port, uint32_t target,
-                        uint8_t marks, struct vb_nic_qp *sender)
+/* Fills the fields of the packet that switches read. */
+static void fill_packet(const struct vb_sim_host *host, const struct vb_sim_wire_packet *wire,
+                        struct vb_world_packet *at)
 {
-    struct vb_sim *sim = attachment_state_of(attachment)->sim;
-    uint32_t packet = attachment_state_of(attachment)->packet;
-    struct vb_sim_host *host = host_of(attachment, port);
-    struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
-    const struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
     uint32_t headers = wire->length - wire->payload;
     uint32_t seen = headers < VB_WORLD_HEADER ? headers : VB_WORLD_HEADER;
     bool has_grh = host->framing == VB_SIM_INFINIBAND && wire->global;
-    uint32_t bytes =
-        vb_sim_wire_bytes(host->framing, headers, wire->payload) + (has_grh ? VB_GRH : 0);
 
     memset(at->header, 0, sizeof(at->header));
     memcpy(at->header, wire->bytes, seen);
     at->payload = (uint16_t)wire->payload;
-    at->bytes = (uint16_t)bytes;
+    at->bytes = (uint16_t)(vb_sim_wire_bytes(host->framing, headers, wire->payload) +
+                           (has_grh ? VB_GRH : 0));
     at->source = wire->slid ? wire->slid : host->nic.number + 1;
-    at->target = target;
     at->flags = VB_WORLD_HAS_BYTES;
-    at->hops = (uint8_t)sim->world->hop_limit;
-    at->level_marks = (uint8_t)((wire->level & 15) << 4 | marks);
-    return dispatch(host, packet, sender);
+    at->hops = (uint8_t)host->sim->world->hop_limit;
+    at->level_marks = (uint8_t)((wire->level & 15) << 4);
 }
 
-static uint32_t attachment_send(struct vb_sim_attachment *attachment, uint32_t port,
-                                uint32_t address, struct vb_nic_qp *sender)
+static void take_send(struct vb_sim_attachment_state *own, const struct vb_sim_message *message,
+                      struct vb_nic_qp *sender)
 {
-    return send_to(attachment, port, address, 0, sender);
+    struct vb_sim_host *host = host_of(own, message->port);
+    uint32_t packet = vb_world_pool_take(&world_of(own)->pool), bytes;
+    const struct vb_sim_wire_packet *wire = NULL;
+    struct vb_world_packet *at;
+
+    if (packet != VB_WORLD_NONE) {
+        wire = take_spare(own, packet, message->spare);
+        if (!wire)
+            vb_world_pool_give(&world_of(own)->pool, packet);
+    }
+    if (!wire) {
+        world_of(own)->error = -ENOMEM;
+        return;
+    }
+    at = vb_world_packet_at(world_of(own), packet);
+    fill_packet(host, wire, at);
+    at->target = message->address;
+    if (VB_UNLIKELY(message->flags & VB_SIM_TO_GROUP)) {
+        at->target = vb_sim_program_group_number(own->sim, wire->dgid, host->nic.number);
+        at->level_marks |= VB_WORLD_TO_GROUP;
+        sender = NULL;
+    }
+    bytes = dispatch(host, packet, sender);
+    if (sender && message->flags & VB_SIM_PACED)
+        vb_sim_nic_sent(sender, wire->level, wire->payload, bytes, 0);
 }
 
-static uint32_t attachment_send_to_group(struct vb_sim_attachment *attachment, uint32_t port,
-                                         const uint8_t gid[16])
+static int attachment_group(const struct vb_sim_attachment_state *own, uint32_t port,
+                            const uint8_t gid[16], bool joins)
 {
-    return send_to(attachment, port,
-                   vb_sim_program_group_number(attachment_state_of(attachment)->sim, gid,
-                                               attachment->port[port].host),
-                   VB_WORLD_TO_GROUP, NULL);
+    struct vb_sim *sim = own->sim;
+
+    return sim->on_group(sim->on_group_context, gid, own->attachment.page->port[port].host, joins);
 }
 
-static int attachment_join(struct vb_sim_attachment *attachment, uint32_t port,
-                           const uint8_t gid[16])
+static int attachment_leave(const struct vb_sim_attachment_state *own, const uint8_t gid[16])
 {
-    struct vb_sim *sim = attachment_state_of(attachment)->sim;
-
-    return sim->on_group(sim->on_group_context, gid, attachment->port[port].host, true);
+    for (uint32_t i = 0; i < own->attachment.page->ports; ++i)
+        if (attachment_group(own, i, gid, false))
+            world_of(own)->error = -ENOMEM;
+    return 0;
 }
 
-static void attachment_leave(struct vb_sim_attachment *attachment, const uint8_t gid[16])
+static int attachment_connect(struct vb_sim_attachment_state *own, struct vb_sim_question *question)
 {
-    struct vb_sim *sim = attachment_state_of(attachment)->sim;
-
-    for (uint32_t i = 0; i < attachment->ports; ++i)
-        if (sim->on_group(sim->on_group_context, gid, attachment->port[i].host, false))
-            sim->world->error = -ENOMEM;
-}
-
-static void attachment_want_ready(struct vb_sim_attachment *attachment, uint32_t port,
-                                  bool has_more)
-{
-    struct vb_nic *nic = &host_of(attachment, port)->nic;
-
-    if (has_more || nic->user[1]->held)
-        vb_sim_nic_want_ready(nic);
-}
-
-static struct vb_sim_program_qp *attachment_connect(struct vb_sim_attachment *attachment,
-                                                    uint32_t port,
-                                                    const struct vb_nic_calls *nic_calls,
-                                                    struct vb_qp *qp)
-{
-    struct vb_sim_program_qp *made = calloc(1, sizeof(*made));
-    struct vb_nic *nic = &host_of(attachment, port)->nic;
+    struct attachment_qp *made = calloc(1, sizeof(*made));
+    struct vb_nic *nic = &host_of(own, question->port)->nic;
 
     if (!made)
-        return NULL;
-    nic->user[1]->calls = nic_calls;
-    made->qp = qp;
+        return -ENOMEM;
+    made->token = question->token;
     made->nic.nic = nic;
     made->nic.is_program = true;
     if (nic->config->congestion.kind)
-        made->nic.reaction_at = offsetof(struct vb_sim_program_qp, reaction);
-    if (!vb_sim_nic_join(&attachment_state_of(attachment)->sim->table, &made->nic,
-                         vb_qp_reliable_type(qp->type)))
-        return made;
-    free(made);
-    return NULL;
-}
-
-static void attachment_disconnect(struct vb_sim_attachment *attachment,
-                                  struct vb_sim_program_qp *qp)
-{
-    vb_sim_nic_leave(&attachment_state_of(attachment)->sim->table, &qp->nic);
-    free(qp);
-}
-
-static void attachment_release(struct vb_sim_attachment *attachment)
-{
-    vb_sim_nic_release(&attachment_state_of(attachment)->user);
-}
-
-static void expire_at(struct vb_sim_attachment *attachment, uint64_t at)
-{
-    struct vb_world *world = attachment_state_of(attachment)->sim->world;
-
-    if (at >= attachment_state_of(attachment)->expire_at)
-        return;
-    attachment_state_of(attachment)->expire_at = at > world->now ? at : world->now;
-    vb_world_call(world, attachment_state_of(attachment)->expire_at, VB_SIM_CALL_HCA,
-                  attachment->port[0].host);
-}
-
-/* ---- in -------------------------------------------------------------------------------------- */
-
-void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
-{
-    struct vb_sim *sim = host->sim;
-    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
-    const struct vb_sim_hca_calls *hca_calls =
-        host->attachment ? host->attachment->hca_calls : NULL;
-    struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
-    struct vb_arrival arrival = {
-        .bytes = wire->bytes,
-        .length = wire->length,
-        .traffic_class =
-            (uint8_t)((wire->traffic_class & ~3) | (at->level_marks & VB_WORLD_CE ? 3 : 2)),
-        .hop_limit = wire->hop_limit,
-        .flow_label = wire->flow_label,
-        .slid = wire->slid,
-        .sl = at->level_marks >> 4,
-        .path_bits = (uint8_t)(at->target & ((1u << sim->world->node[host->nic.node].lmc) - 1)),
-        .port = (uint8_t)(host->attached_port + 1),
-        .has_grh = wire->global,
-    };
-
-    if (hca_calls) {
-        memcpy(arrival.sgid, wire->sgid, sizeof(arrival.sgid));
-        memcpy(arrival.dgid, wire->dgid, sizeof(arrival.dgid));
-        wire->bytes[4] |= at->header[4] & 0x80; /* FECN */
-        if (VB_UNLIKELY(wire->traced))
-            host->attachment->telemetry = vb_world_telemetry_of(sim->world, packet);
-        if (VB_UNLIKELY(wire->damaged))
-            hca_calls->drop_damaged(hca_calls->argument);
-        else
-            hca_calls->arrive(hca_calls->argument, &arrival);
-        host->attachment->telemetry = NULL;
+        made->nic.reaction_at = offsetof(struct attachment_qp, reaction);
+    if (vb_sim_nic_join(&own->sim->table, &made->nic, question->reliable)) {
+        free(made);
+        return -ENOMEM;
     }
-    vb_world_pool_give(&sim->world->pool, packet);
-    if (hca_calls)
-        hca_calls->ready(hca_calls->argument);
+    question->qp = (struct vb_sim_qp_number){made->nic.slot, made->nic.generation};
+    return 0;
 }
 
-void vb_sim_attachment_ready(struct vb_sim_host *host)
+static int attachment_step(const struct vb_sim *sim, uint64_t until)
 {
-    const struct vb_sim_hca_calls *hca_calls = host->attachment->hca_calls;
-
-    if (hca_calls)
-        hca_calls->ready(hca_calls->argument);
-}
-
-void vb_sim_attachment_expire(struct vb_sim_host *host)
-{
-    struct vb_sim_attachment_state *attachment = attachment_state_of(host->attachment);
-    const struct vb_sim_hca_calls *hca_calls = attachment->attachment.hca_calls;
-
-    if (attachment->expire_at != host->sim->world->now)
-        return; /* an earlier event replaced it */
-    attachment->expire_at = VB_WORLD_NEVER;
-    if (hca_calls)
-        hca_calls->expire(hca_calls->argument);
-}
-
-void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy)
-{
-    struct vb_sim_wire_packet *to = vb_sim_wire_packet_for(sim, copy);
-    const struct vb_sim_wire_packet *from = sim->wire_packet[packet];
-
-    if (to)
-        memcpy(to, from, sizeof(*from) + from->length);
-    else
-        sim->world->error = -ENOMEM;
-}
-
-/* ---- programs and time ----------------------------------------------------------------------- */
-
-/* A descriptor may be in the list twice. */
-static void attachment_readable(struct vb_sim_attachment *attachment, int fd)
-{
-    struct vb_sim *sim = attachment_state_of(attachment)->sim;
-
-    if (sim->readable && sim->readable_fd[sim->readable - 1] == fd)
-        return;
-    if (sim->readable == sim->readable_room) {
-        uint32_t room = sim->readable_room ? 2 * sim->readable_room : 64;
-        int *grown = realloc(sim->readable_fd, room * sizeof(*grown));
-
-        if (!grown) {
-            sim->world->error = -ENOMEM;
-            return;
-        }
-        sim->readable_fd = grown;
-        sim->readable_room = room;
-    }
-    sim->readable_fd[sim->readable++] = fd;
-}
-
-uint32_t vb_sim_readable(const struct vb_sim *sim)
-{
-    return sim->readable;
-}
-
-uint32_t vb_sim_take_readable(struct vb_sim *sim, int *fd, uint32_t room)
-{
-    uint32_t count = sim->readable < room ? sim->readable : room;
-
-    sim->readable -= count;
-    if (count)
-        memcpy(fd, sim->readable_fd + sim->readable, count * sizeof(*fd));
-    return count;
-}
-
-static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
-{
-    const struct vb_sim *sim = attachment_state_of(attachment)->sim;
     struct vb_world *world = sim->world;
     int why;
 
-    attachment_state_of(attachment)->polls = 0;
     if (until == VB_WORLD_NEVER && world->agenda.count == world->watching)
         return -EDEADLK;
     /* With VB_WORLD_NEVER a run would end before the last timers. */
@@ -446,46 +253,290 @@ static int attachment_step(struct vb_sim_attachment *attachment, uint64_t until)
     }
 }
 
-/* Counts are for each HCA and for one time: the first call at a new time resets them. */
-static struct vb_sim_attachment_state *attachment_look(struct vb_sim_attachment *attachment)
+/* ---- taking messages ------------------------------------------------------------------------- */
+
+static void take_received(const struct vb_sim_attachment_state *own,
+                          const struct vb_sim_message *message, struct vb_nic_qp *qp)
+{
+    const struct vb_arrival arrival = {
+        .bytes = message->bth, .length = message->length, .traffic_class = message->traffic_class};
+
+    vb_sim_nic_received(qp, &arrival, message->level,
+                        message->flags & VB_SIM_TRACED ? own->telemetry : NULL,
+                        message->flags & VB_SIM_NOTICE);
+}
+
+static void take_pumped(const struct vb_sim_attachment_state *own, bool has_more)
+{
+    for (uint32_t i = 0; i < own->attachment.page->ports; ++i)
+        if (has_more || own->user.held)
+            vb_sim_nic_want_ready(&host_of(own, i)->nic);
+}
+
+static void take_message(struct vb_sim_attachment_state *own, const struct vb_sim_message *message)
+{
+    struct vb_nic_qp *qp = NULL;
+
+    if (message->kind <= VB_SIM_RING || message->kind == VB_SIM_DISCONNECT)
+        qp = vb_sim_nic_find(&own->sim->table, message->qp.slot, message->qp.generation);
+    switch (message->kind) {
+    case VB_SIM_SEND:
+        take_send(own, message, qp);
+        break;
+    case VB_SIM_UNSENT:
+        vb_sim_nic_sent(qp, message->level, 0, 0, 0);
+        break;
+    case VB_SIM_RECEIVED:
+        take_received(own, message, qp);
+        break;
+    case VB_SIM_RING:
+        vb_sim_nic_ring(qp);
+        break;
+    case VB_SIM_RELEASE:
+        vb_sim_nic_release(&own->user);
+        break;
+    case VB_SIM_PUMPED:
+        take_pumped(own, message->flags & VB_SIM_MORE);
+        break;
+    case VB_SIM_EXPIRE_AT:
+        vb_world_call(world_of(own), message->at, VB_SIM_CALL_HCA,
+                      own->attachment.page->port[0].host);
+        break;
+    default:
+        vb_sim_nic_leave(&own->sim->table, qp);
+        free(attachment_qp_of(qp));
+    }
+}
+
+/* A descriptor may be in the list twice. */
+void vb_sim_note_readable(struct vb_sim *sim, int fd)
+{
+    if (sim->readable && sim->readable_fd[sim->readable - 1] == fd)
+        return;
+    if (sim->readable == sim->readable_room) {
+        uint32_t room = sim->readable_room ? 2 * sim->readable_room : 64;
+        int *grown = realloc(sim->readable_fd, room * sizeof(*grown));
+
+        if (!grown) {
+            sim->world->error = -ENOMEM;
+            return;
+        }
+        sim->readable_fd = grown;
+        sim->readable_room = room;
+    }
+    sim->readable_fd[sim->readable++] = fd;
+}
+
+/* A packet that is sent may make the port ready, and the turn for that event ends with this, too.
+ */
+static void take_all(struct vb_sim_attachment_state *own)
+{
+    struct vb_sim_page *page = own->attachment.page;
+
+    while (own->taken < page->outs) {
+        const struct vb_sim_message message = page->out[own->taken++];
+
+        if (own->taken == page->outs)
+            own->taken = page->outs = page->spares = 0;
+        take_message(own, &message);
+    }
+    if (!page->at_once) {
+        if (page->readables)
+            vb_sim_note_readable(own->sim, ~(int)page->port[0].host);
+        return;
+    }
+    for (uint32_t i = 0; i < page->readables; ++i)
+        vb_sim_note_readable(own->sim, page->readable[i]);
+    page->readables = 0;
+}
+
+/* Writes what the program knows of its ports. */
+static void write_state(const struct vb_sim_attachment_state *own)
+{
+    struct vb_sim_page *page = own->attachment.page;
+
+    page->has_held = own->user.held;
+    for (uint32_t i = 0; i < page->ports; ++i) {
+        const struct vb_nic *nic = &host_of(own, i)->nic;
+        const struct vb_world_port *port = link_of(host_of(own, i));
+        struct vb_sim_port_state *state = &page->port_state[i];
+
+        state->may_send = vb_sim_nic_may_send(nic);
+        state->is_plain = port && !port->lanes;
+        state->blocked = 0;
+        for (uint32_t level = 0; port && port->lanes && port->lanes->waiting && level < 16; ++level)
+            if (vb_sim_nic_is_blocked(nic, (uint8_t)(level << 4)))
+                state->blocked |= (uint16_t)(1 << level);
+    }
+}
+
+static void attachment_answer(struct vb_sim_attachment_state *own)
+{
+    struct vb_sim_question *question = &own->attachment.page->question;
+    uint8_t kind = question->kind;
+
+    question->kind = VB_SIM_NOTHING;
+    switch (kind) {
+    case VB_SIM_NOTHING:
+        break;
+    case VB_SIM_ROUTE:
+        question->answer = attachment_route(own, question);
+        break;
+    case VB_SIM_CONNECT:
+        question->answer = attachment_connect(own, question);
+        break;
+    case VB_SIM_JOIN:
+        question->answer = attachment_group(own, question->port, question->gid, true);
+        break;
+    case VB_SIM_LEAVE:
+        question->answer = attachment_leave(own, question->gid);
+        break;
+    default: /* meanwhile the HCA may ask other questions */
+        question->answer = attachment_step(own->sim, question->until);
+    }
+}
+
+/* The turn of a program in this process. */
+static int attachment_turn(struct vb_sim_attachment *attachment)
 {
     struct vb_sim_attachment_state *own = attachment_state_of(attachment);
 
-    if (own->looked_at != own->sim->world->now)
-        own->polls = own->arms = 0;
-    own->looked_at = own->sim->world->now;
-    return own;
+    take_all(own);
+    attachment_answer(own);
+    write_state(own);
+    return 0;
 }
 
-static void polled(struct vb_sim_attachment *attachment)
-{
-    struct vb_sim_attachment_state *own = attachment_look(attachment);
+/* ---- giving turns ---------------------------------------------------------------------------- */
 
-    if (++own->polls < own->sim->patience)
+static struct vb_sim_message *attachment_post(struct vb_sim_attachment_state *own,
+                                              enum vb_sim_message_kind kind)
+{
+    struct vb_sim_page *page = own->attachment.page;
+    struct vb_sim_message *message;
+
+    if (VB_UNLIKELY(page->ins == VB_SIM_MESSAGES))
+        own->attachment.serve(own->attachment.argument);
+    message = &page->in[page->ins++];
+    *message = (struct vb_sim_message){.kind = (uint8_t)kind};
+    return message;
+}
+
+/* Gives the HCA the turn for the event that was posted. */
+static void attachment_serve(struct vb_sim_attachment_state *own)
+{
+    write_state(own);
+    own->attachment.serve(own->attachment.argument);
+    take_all(own);
+}
+
+static void program_hold(struct vb_nic_qp *nic, bool held)
+{
+    struct vb_sim_message *message = attachment_post(attachment_of_nic(nic->nic), VB_SIM_HOLD);
+
+    message->token = attachment_qp_of(nic)->token;
+    message->flags = held ? VB_SIM_HELD : 0;
+}
+
+static void program_set_window(struct vb_nic_qp *nic, const struct vb_hpcc *hpcc)
+{
+    struct vb_sim_message *message = attachment_post(attachment_of_nic(nic->nic), VB_SIM_WINDOW);
+
+    message->token = attachment_qp_of(nic)->token;
+    message->window = hpcc->window;
+}
+
+static void program_send_cnp(struct vb_nic_qp *nic, uint32_t psn)
+{
+    struct vb_sim_message *message = attachment_post(attachment_of_nic(nic->nic), VB_SIM_CNP);
+
+    message->token = attachment_qp_of(nic)->token;
+    message->psn = psn;
+}
+
+static void program_pump(struct vb_nic_qp *nic)
+{
+    struct vb_sim_attachment_state *own = attachment_of_nic(nic->nic);
+    struct vb_sim_message *message = attachment_post(own, VB_SIM_PUMP);
+
+    message->token = attachment_qp_of(nic)->token;
+    message->flags = nic->waits_for_bell ? VB_SIM_RINGING : 0;
+    attachment_serve(own);
+}
+
+static const struct vb_nic_calls program_calls = {program_hold, program_set_window,
+                                                  program_send_cnp, program_pump};
+
+/* Copies an arriving packet to where another process sees it. */
+static int64_t give_copy(const struct vb_sim_page *page, const struct vb_sim_wire_packet *wire)
+{
+    memcpy(vb_sim_page_at(page, page->arrived), wire, sizeof(*wire) + wire->length);
+    return page->arrived;
+}
+
+void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_sim *sim = host->sim;
+    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
+    struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
+    struct vb_sim_attachment_state *own = attachment_state_of(host->attachment);
+    struct vb_sim_message *message;
+
+    if (own && own->attachment.page->is_open) {
+        wire->bytes[4] |= at->header[4] & 0x80; /* FECN */
+        wire->level = at->level_marks >> 4;
+        wire->path_bits =
+            (uint8_t)(at->target & ((1u << sim->world->node[host->nic.node].lmc) - 1));
+        wire->traffic_class =
+            (uint8_t)((wire->traffic_class & ~3) | (at->level_marks & VB_WORLD_CE ? 3 : 2));
+        message = attachment_post(own, VB_SIM_ARRIVE);
+        message->port = (uint8_t)host->attached_port;
+        message->at = (uint64_t)((char *)wire - (char *)own->attachment.page);
+        if (!own->attachment.page->at_once)
+            message->at = (uint64_t)give_copy(own->attachment.page, wire);
+        if (VB_UNLIKELY(wire->traced))
+            own->telemetry = vb_world_telemetry_of(sim->world, packet);
+        attachment_serve(own);
+    }
+    vb_world_pool_give(&sim->world->pool, packet);
+}
+
+/* Without an HCA the event is nobody's. */
+static void attachment_event(struct vb_sim_attachment_state *own, enum vb_sim_message_kind kind)
+{
+    if (!own->attachment.page->is_open)
         return;
-    attachment_step(attachment, VB_WORLD_NEVER);
-    own->polls = own->sim->patience; /* from now on each empty poll handles an event */
-    own->looked_at = own->sim->world->now;
+    attachment_post(own, kind);
+    attachment_serve(own);
 }
 
-/* A program that arms repeatedly without sleeping is polling. */
-static void attachment_armed(struct vb_sim_attachment *attachment)
+void vb_sim_attachment_ready(struct vb_sim_host *host)
 {
-    struct vb_sim_attachment_state *own = attachment_look(attachment);
-
-    if (own->arms / ARMS >= own->sim->patience)
-        return;
-    ++own->arms;
-    own->polls = 0;
+    attachment_event(attachment_state_of(host->attachment), VB_SIM_READY);
 }
 
-void vb_sim_set_patience(struct vb_sim *sim, uint32_t polls)
+void vb_sim_attachment_expire(struct vb_sim_host *host)
 {
-    sim->patience = polls;
-    for (uint32_t i = 0; i < sim->hosts; ++i)
-        if (sim->host[i]->attachment)
-            attachment_state_of(sim->host[i]->attachment)->looked_at = VB_WORLD_NEVER;
+    struct vb_sim_attachment_state *own = attachment_state_of(host->attachment);
+
+    if (own->attachment.page->expire_at != host->sim->world->now)
+        return; /* an earlier event replaced it */
+    own->attachment.page->expire_at = VB_WORLD_NEVER;
+    attachment_event(own, VB_SIM_EXPIRE);
 }
+
+void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy)
+{
+    struct vb_sim_wire_packet *to = vb_sim_wire_packet_for(sim, copy);
+    const struct vb_sim_wire_packet *from = sim->wire_packet[packet];
+
+    if (to)
+        memcpy(to, from, sizeof(*from) + from->length);
+    else
+        sim->world->error = -ENOMEM;
+}
+
+/* ---- programs and time ----------------------------------------------------------------------- */
 
 int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
 {
@@ -503,110 +554,49 @@ int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
 
 /* ---- making attachments ---------------------------------------------------------------------- */
 
-static const struct vb_sim_attachment_calls calls = {
-    .now = attachment_now,
-    .route = attachment_route,
-    .may_send = attachment_may_send,
-    .is_blocked = is_blocked,
-    .begin = attachment_begin,
-    .send = attachment_send,
-    .send_to_group = attachment_send_to_group,
-    .join = attachment_join,
-    .leave = attachment_leave,
-    .discard = attachment_give_up,
-    .want_ready = attachment_want_ready,
-    .connect = attachment_connect,
-    .disconnect = attachment_disconnect,
-    .release = attachment_release,
-    .ring = vb_sim_nic_ring,
-    .sent = vb_sim_nic_sent,
-    .received = vb_sim_nic_received,
-    .expire_at = expire_at,
-    .readable = attachment_readable,
-    .polled = polled,
-    .armed = attachment_armed,
-    .step = attachment_step,
-};
-
-static void fill_attachment_port(const struct vb_sim_host *host,
-                                 struct vb_sim_attachment_port *port)
+static void free_attachment(struct vb_sim_attachment_state *own, struct vb_sim_page *page)
 {
-    uint16_t mtu = host->sim->config.mtu;
-
-    *port = (struct vb_sim_attachment_port){
-        .host = host->nic.number,
-        .infiniband = host->framing == VB_SIM_INFINIBAND,
-        .frame = (uint16_t)(vb_sim_wire_bytes(host->framing, VB_BTH, mtu) + VB_HPCC_BYTES),
-        .pkeys = {VB_PKEY_DEFAULT},
-    };
+    for (int i = 0; page && i < VB_SIM_SPARES; ++i)
+        if (page->spare[i])
+            free(vb_sim_page_at(page, page->spare[i]));
+    free(page);
+    free(own);
 }
 
-static int make_attachment(struct vb_sim *sim, const uint32_t *hosts, uint32_t ports)
-{
-    struct vb_sim_attachment_state *made = calloc(1, sizeof(*made));
-
-    if (!made)
-        return -ENOMEM;
-    made->sim = sim;
-    made->expire_at = made->looked_at = VB_WORLD_NEVER;
-    made->attachment = (struct vb_sim_attachment){.version = VB_SIM_ATTACHMENT_VERSION,
-                                                  .ports = ports,
-                                                  .seed = sim->config.seed << 16 ^ hosts[0],
-                                                  .mtu = sim->config.mtu,
-                                                  .traces = sim->world->traces,
-                                                  .calls = &calls};
-    for (uint32_t i = 0; i < ports; ++i) {
-        struct vb_sim_host *host = sim->host[hosts[i]];
-
-        fill_attachment_port(host, &made->attachment.port[i]);
-        host->attachment = &made->attachment;
-        host->attached_port = i;
-        host->nic.is_one_of_two = ports > 1;
-        host->nic.user[1] = &made->user;
-        made->attachment.reacts |= host->nic.config->congestion.kind != VB_CONGESTION_NONE;
-    }
-    return 0;
-}
-
-/* 1: these hosts are the ports of an attachment already, in this order. 0: they are free. */
-static int check_hosts(const struct vb_sim *sim, const uint32_t *hosts, uint32_t ports)
-{
-    const struct vb_sim_attachment *found;
-
-    if (!ports || ports > VB_MAX_PORTS)
-        return -EINVAL;
-    for (uint32_t i = 0; i < ports; ++i)
-        if (hosts[i] >= sim->hosts || (i && hosts[i] == hosts[0]))
-            return -EINVAL;
-    found = sim->host[hosts[0]]->attachment;
-    for (uint32_t i = 0; i < ports; ++i)
-        if (sim->host[hosts[i]]->attachment != found ||
-            (found && (found->ports != ports || found->port[i].host != hosts[i])))
-            return -EBUSY;
-    return found != NULL;
-}
-
-int vb_sim_attach(struct vb_sim *sim, const uint32_t *hosts, uint32_t ports,
+int vb_sim_attach(struct vb_sim *sim, struct vb_sim_page *page,
                   struct vb_sim_attachment **attachment)
 {
-    int found = check_hosts(sim, hosts, ports);
-    struct vb_sim_attachment *of;
+    struct vb_sim_attachment_state *made = calloc(1, sizeof(*made));
+    int error = made ? 0 : -ENOMEM;
 
-    if (!found)
-        found = make_attachment(sim, hosts, ports);
-    if (found < 0)
-        return found;
-    of = sim->host[hosts[0]]->attachment;
-    for (uint32_t i = 0; i < ports; ++i) {
-        const struct vb_world_port *port = port_of(of, i);
+    for (int i = 0; page->at_once && i < VB_SIM_SPARES && !error; ++i) {
+        struct vb_sim_wire_packet *spare = malloc(vb_sim_wire_packet_size(page->mtu));
 
-        of->port[i].rate = port ? port->rate : 0;
-        if (of->port[i].infiniband) {
-            of->port[i].lid = (uint16_t)vb_sim_address(sim->host[hosts[i]], 0);
-            of->port[i].lmc = (uint8_t)sim->world->node[sim->host[hosts[i]]->nic.node].lmc;
-        }
+        page->spare[i] = spare ? (char *)spare - (char *)page : 0;
+        error = spare ? 0 : -ENOMEM;
     }
-    *attachment = of;
+    if (error) {
+        free_attachment(made, page->at_once ? page : NULL);
+        return error;
+    }
+    made->sim = sim;
+    made->user.calls = &program_calls;
+    made->attachment = (struct vb_sim_attachment){.page = page, .turn = attachment_turn};
+    page->version = VB_SIM_PROTOCOL_VERSION;
+    page->expire_at = VB_WORLD_NEVER;
+    if (page->at_once) {
+        made->own_page = page;
+        page->clock = (char *)&sim->world->now - (char *)page;
+    }
+    for (uint32_t i = 0; i < page->ports; ++i) {
+        struct vb_sim_host *host = sim->host[page->port[i].host];
+
+        host->attachment = &made->attachment;
+        host->attached_port = i;
+        host->nic.is_one_of_two = page->ports > 1;
+        host->nic.user[1] = &made->user;
+    }
+    *attachment = &made->attachment;
     return 0;
 }
 
@@ -614,7 +604,8 @@ void vb_sim_attachments_free(struct vb_sim *sim)
 {
     for (uint32_t i = 0; i < sim->hosts; ++i)
         if (sim->host[i]->attachment && !sim->host[i]->attached_port)
-            free(attachment_state_of(sim->host[i]->attachment));
+            free_attachment(attachment_state_of(sim->host[i]->attachment),
+                            attachment_state_of(sim->host[i]->attachment)->own_page);
     for (uint32_t i = 0; i < sim->wire_packets; ++i)
         free(sim->wire_packet[i]);
     free(sim->wire_packet);

@@ -19,7 +19,7 @@ static bool is_in_reach(const struct vb_sim *sim, const struct vb_sim_program_gr
 uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid[16], uint32_t host)
 {
     uint16_t first = UINT16_MAX;
-    bool is_alone = sim->host[host]->attachment->ports == 1;
+    bool is_alone = sim->host[host]->attachment->page->ports == 1;
 
     for (uint32_t i = 0; i < sim->program_groups; ++i) {
         const struct vb_sim_program_group *group = &sim->program_group[i];
@@ -32,23 +32,4 @@ uint16_t vb_sim_program_group_number(const struct vb_sim *sim, const uint8_t gid
             first = (uint16_t)(VB_MAX_GROUPS + i);
     }
     return first;
-}
-
-void vb_sim_program_group_name(struct vb_sim *sim, uint16_t number, const uint8_t gid[16],
-                               uint32_t first)
-{
-    struct vb_sim_program_group *group = &sim->program_group[number - VB_MAX_GROUPS];
-
-    memcpy(group->gid, gid, sizeof(group->gid));
-    group->first = first;
-    if (number >= VB_MAX_GROUPS + sim->program_groups)
-        sim->program_groups = number - VB_MAX_GROUPS + 1u;
-    if (first != VB_WORLD_NONE && sim->host[first]->attachment->ports > 1)
-        sim->groups_are_split = true;
-}
-
-void vb_sim_on_groups(struct vb_sim *sim, vb_sim_group_change *change, void *context)
-{
-    sim->on_group = change;
-    sim->on_group_context = context;
 }

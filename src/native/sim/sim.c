@@ -37,7 +37,6 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
     made->config = *config;
     made->table.generations = made->streams.generations = &made->generations;
     made->flows_at = VB_WORLD_NEVER;
-    made->patience = 1; /* vb_sim_set_patience */
     made->door_first = VB_WORLD_NONE;
     error = vb_world_create(config->seed, &vb_sim_host_calls, made, &made->world);
     if (!error)

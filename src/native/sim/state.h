@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * The state of simulated hosts, queue pairs and flows, and the functions that the files of sim call
- * of each other. No other room includes this.
+ * of each other. No other room includes this, but the Python binding does for packets' bytes.
  */
 #ifndef VB_SIM_STATE_H
 #define VB_SIM_STATE_H
@@ -82,7 +82,10 @@ struct vb_sim_successor {
     uint32_t flow, next; /* indices in vb_sim.flow and vb_sim.successor */
 };
 
-/* A multicast group of programs. */
+/*
+ * A multicast group of programs, one of VB_MAX_GROUPS from VB_MAX_GROUPS on. The Python binding
+ * names it whenever a port joins or leaves.
+ */
 struct vb_sim_program_group {
     uint8_t gid[16];
     uint32_t first; /* the host that is its first member; VB_WORLD_NONE: it has none */
@@ -129,15 +132,14 @@ struct vb_sim {
     uint32_t wire_packets;
     struct vb_sim_program_group program_group[VB_MAX_GROUPS]; /* program_groups.c */
     uint32_t program_groups;
-    vb_sim_group_change *on_group;
+    vb_sim_group_change *on_group; /* set before programs join groups */
     void *on_group_context;
     bool groups_are_split; /* several groups may have one GID (program_groups.c) */
     int *readable_fd;      /* descriptors of programs that became readable */
     uint32_t readable, readable_room;
-    uint32_t patience; /* vb_sim_set_patience */
     /* management packets that wait for Python (door.c) */
     uint32_t door_first, door_last; /* VB_WORLD_NONE: none */
-    void (*on_door)(void *context);
+    void (*on_door)(void *context); /* called where the run does not end, since a program waits */
     void *on_door_context;
 };
 
@@ -283,6 +285,9 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_attachment_ready(struct vb_sim_host *host);
 void vb_sim_attachment_expire(struct vb_sim_host *host);
 void vb_sim_attachments_free(struct vb_sim *sim);
+/* attachment.c: a program may run, since this descriptor has become readable; or, in another
+ * process, that of a host: ~fd. */
+void vb_sim_note_readable(struct vb_sim *sim, int fd);
 /* The time vb_sim_wire_packet.leave_at has come. */
 void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet);
 void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);

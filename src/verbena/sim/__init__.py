@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from verbena.sim._world import EVENT, FLOW, LINK, QUEUE, SAMPLE, UNLIMITED, Samples, World
 from verbena.sim.build import add_group, build, levels
-from verbena.sim.errors import Deadlock, Interrupted, NotSimulated
+from verbena.sim.errors import Deadlock, Interrupted, NotSimulated, ProgramEnded, WorldEnded
 from verbena.sim.hosts import Host, Hosts
 from verbena.sim.run import Result, run
 
 if TYPE_CHECKING:
     from verbena.sim.document import ScenarioError
+    from verbena.sim.processes import run_processes
     from verbena.sim.result import ScenarioResult
     from verbena.sim.scenario import Scenario
     from verbena.sim.sweeps import Sweep, SweepError, sweep
@@ -38,6 +39,7 @@ __all__ = [
     "Hosts",
     "Interrupted",
     "NotSimulated",
+    "ProgramEnded",
     "Result",
     "Samples",
     "Scenario",
@@ -46,10 +48,12 @@ __all__ = [
     "Sweep",
     "SweepError",
     "World",
+    "WorldEnded",
     "add_group",
     "build",
     "levels",
     "run",
+    "run_processes",
     "sweep",
 ]
 
@@ -59,6 +63,7 @@ _LATER = {
     "ScenarioError": "document",
     "Sweep": "sweeps",
     "SweepError": "sweeps",
+    "run_processes": "processes",
     "sweep": "sweeps",
 }
 

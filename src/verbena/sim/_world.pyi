@@ -590,3 +590,56 @@ class Attachments:
         "deadlock", no event is left and packets wait for each other; without ``until`` also
         "events", after many of them. Ctrl-C ends it between two events.
         """
+    def pass_time(self, until: int | None = None) -> tuple[str, list[int]]:
+        """Process events until a program in another process has something to do, or until a time.
+
+        Returns why it ended, as ``gather`` does, and the numbers of the programs' hosts.
+        """
+
+NOTHING_LEFT: int
+
+class Crossing:
+    """The world's side of a program's process, whose host has adapters with these ports each.
+
+    ``fd``: the segment, which the process maps. ``lifeline``: a socket whose other end it has.
+    """
+
+    def __init__(
+        self,
+        attachments: Attachments,
+        ports: Iterable[Iterable[int]],
+        pkeys: Iterable[Sequence[int]],
+        lifeline: int,
+    ) -> None: ...
+    @property
+    def attachments(self) -> Attachments:
+        """Those of the world."""
+    @property
+    def fd(self) -> int:
+        """The descriptor of the segment."""
+    def write(self, letter: bytes) -> bool:
+        """Add a letter to the next turn of the program. False: there is no room."""
+    def run(self, why: int) -> tuple[list[bytes], int | None] | None:
+        """Let the program run until it waits. ``why``: 1, it has something to do; 0, its time has
+        come; NOTHING_LEFT. Returns the letters that it wrote and the time in ps until which it
+        waits (None: for ever), or None as its process ends.
+
+        Raises BrokenPipeError if the process has ended otherwise.
+        """
+
+class FarAttachments(Attachments):
+    """The adapters of a host whose world is another process. ``fd``: the segment; ``lifeline``: a
+    socket whose other end that process has.
+
+    ``on_letter`` is called with each letter that comes. Raises OSError (EPROTO) for a world of
+    another version, and WorldEnded, as all waits, if its process has ended.
+    """
+
+    on_letter: Callable[[bytes], None]
+    def __init__(self, fd: int, lifeline: int) -> None: ...
+    def begin(self) -> list[bytes]:
+        """Wait for the first turn, and return the letters that come with it."""
+    def end(self) -> None:
+        """Give the turn away for ever."""
+    def write(self, letter: bytes) -> None:
+        """Send a letter with the end of this turn, or of one that ends at once."""

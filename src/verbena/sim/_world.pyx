@@ -10,13 +10,15 @@ _world_*.pxi are parts of this module.
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetInterrupt
-from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, ENOSPC, EOPNOTSUPP
-from libc.stdint cimport uint8_t, uint16_t, uint32_t, uint64_t
+from libc.errno cimport EBUSY, EHOSTUNREACH, EINVAL, ELOOP, EMSGSIZE, ENOMEM, ENOSPC, \
+    EOPNOTSUPP, EPROTO, errno
+from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 import os
 import weakref
+from array import array
 from heapq import heappop, heappush
 
 import numpy as np
@@ -146,15 +148,24 @@ cdef class World:
     cdef dict _served  # by node: the function that takes its management packets
     cdef uint64_t _mads_lost
     cdef object _raised  # an exception of such a function, for the next run
+    cdef uint64_t _seed
+    cdef uint32_t _patience  # vb_sim_page.patience
+    cdef object _nic  # the settings of hosts' adapters
+    cdef dict _adapters  # by host that has its own: its framing, and the settings of its adapter
+    cdef object _nodes  # by host: its node
+    cdef list _crossings  # to programs in other processes
+    cdef dict _attached  # by host: the ports of the adapter that it is a port of, and where that is
     cdef list _wire  # by host: the bytes of a link that a packet of an MTU takes at most
     cdef uint64_t _window, _tcp_window, _mss  # bytes; _window is 0 for HPCC, which computes its own
 
     def __cinit__(self, seed=0, **keywords):
         cdef vb_sim_config config = vb_sim_defaults()
         given = _settings_of("world_settings", keywords)
-        config.seed = _count("seed", seed, 0, 2**64 - 1)
+        config.seed = self._seed = _count("seed", seed, 0, 2**64 - 1)
         config.framing = self._framing = FRAMINGS[given.framing]
         self._infiniband, self._wire, self._tables, self._served = set(), [], {}, {}
+        self._adapters, self._attached, self._nodes = {}, {}, array("I")
+        self._crossings = []
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -166,6 +177,7 @@ cdef class World:
         config.engine.burst = given.burst
         config.engine.restart = RECOVERIES[given.recovery]
         config.hop_limit = given.hop_limit
+        self._nic = given
         self._adapter = {name: getattr(given, name) for name in ADAPTER}
         _fill_nic(&config.nic, given)
         if config.nic.congestion.kind == VB_CONGESTION_HPCC:
@@ -211,6 +223,7 @@ cdef class World:
         cdef int chosen = self._framing if framing is None else \
             _choice(FRAMINGS, "framing", framing)
         self._idle()
+        own = self._nic
         if adapter:
             own = _settings_of("host_settings", {**self._adapter, **adapter})
             _check_hpcc(self._adapter["congestion"], own.congestion)
@@ -223,6 +236,9 @@ cdef class World:
             _check(vb_sim_set_nic(self._sim, self._world.hosts - 1, &config), "a host")
         if chosen == VB_SIM_INFINIBAND:
             self._infiniband.add(self._world.hosts - 1)
+        if adapter or framing is not None:
+            self._adapters[self._world.hosts - 1] = chosen, own
+        self._nodes.append(node)
         self._wire.append(vb_sim_wire_bytes(chosen, VB_BTH + VB_RETH + VB_IMM, self._mtu))
         _add_default_lid(self, node)
         return node
@@ -873,6 +889,7 @@ cdef int _check(int error, str what) except -1:
 
 include "_world_advice.pxi"
 include "_world_programs.pxi"
+include "_world_crossing.pxi"
 include "_world_groups.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"

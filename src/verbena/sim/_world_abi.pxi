@@ -24,6 +24,31 @@ cdef extern from "event/sample.h" nogil:
         uint64_t *at
         vb_world_sample *sample
 
+cdef extern from "sim/state.h" nogil:
+    struct vb_sim_wire_packet:
+        uint32_t length
+        uint32_t payload
+        uint16_t slid
+        uint8_t level
+        uint8_t *bytes
+    ctypedef int vb_sim_group_change(void *context, const uint8_t *gid, uint32_t host,
+                                     c_bool joins) noexcept
+    struct vb_sim_program_group:
+        uint8_t *gid
+        uint32_t first
+    struct vb_sim:
+        uint32_t door_first
+        void (*on_door)(void *) noexcept
+        void *on_door_context
+        vb_sim_wire_packet **wire_packet
+        vb_sim_program_group *program_group
+        uint32_t program_groups
+        vb_sim_group_change *on_group
+        void *on_group_context
+        c_bool groups_are_split
+        int *readable_fd
+        uint32_t readable
+
 cdef extern from "sim/sim.h" nogil:
     enum:
         VB_WORLD_LANES
@@ -172,6 +197,8 @@ cdef extern from "sim/sim.h" nogil:
         double bit_error_rate
         vb_world_lanes *lanes
         vb_world_port_counters traffic
+    struct vb_world_pool:
+        pass
     struct vb_world_node:
         int kind
         uint32_t host
@@ -196,6 +223,10 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t dropped
         uint64_t copied
         vb_world_sampler **sampler
+        vb_world_pool pool
+        c_bool traces
+        uint32_t hop_limit
+        uint32_t kept
     struct vb_world_link:
         uint64_t rate
         uint64_t delay
@@ -218,12 +249,18 @@ cdef extern from "sim/sim.h" nogil:
     int vb_world_reaches(const vb_world *world, uint32_t node, uint32_t address)
     vb_world_port_counters vb_world_traffic(const vb_world *world, const vb_world_port *port)
     struct vb_world_packet:
+        uint32_t keeper
         uint32_t next
         uint32_t source
         uint32_t target
         uint16_t input
         uint8_t level_marks
-    const vb_world_packet *vb_world_packet_at(const vb_world *world, uint32_t number)
+        uint16_t bytes
+        uint16_t payload
+        uint8_t *header
+        uint8_t flags
+        uint8_t hops
+    vb_world_packet *vb_world_packet_at(const vb_world *world, uint32_t number)
     struct vb_world_route:
         uint32_t count
         uint32_t *port
@@ -325,8 +362,6 @@ cdef extern from "sim/sim.h" nogil:
     struct vb_sim_dependency:
         uint32_t first
         uint32_t then
-    struct vb_sim:
-        pass
     struct vb_counters:
         pass
     struct vb_counter_name:

@@ -2,21 +2,23 @@
 # Part of _world.pyx: management packets, which functions of Python take for nodes. doors.py has the
 # packets' form.
 
-cdef extern from "sim/door.h" nogil:
-    struct vb_sim_mad:
-        uint32_t node
-        uint16_t port
-        uint16_t source
-        uint16_t target
-        uint8_t level
-        c_bool management
-        const uint8_t *bytes
-        uint32_t length
+cdef extern from "event/switch.h" nogil:
+    void vb_world_switch_send(vb_world *world, vb_world_switch *sw, uint32_t out, uint32_t packet)
 
-    c_bool vb_sim_door_next(const vb_sim *sim, vb_sim_mad *mad)
-    void vb_sim_door_taken(vb_sim *sim)
-    int vb_sim_door_send(vb_sim *sim, const vb_sim_mad *mad)
-    void vb_sim_on_door(vb_sim *sim, void (*waiting)(void *) noexcept, void *context)
+cdef extern from "event/telemetry.h" nogil:
+    struct vb_world_telemetry:
+        uint32_t hops
+    vb_world_telemetry *vb_world_telemetry_of(vb_world *world, uint32_t packet)
+
+cdef extern from "sim/state.h" nogil:
+    enum:
+        VB_DETH
+        VB_WORLD_HAS_BYTES
+        VB_WORLD_MANAGEMENT
+    uint32_t vb_world_pool_take(vb_world_pool *pool)
+    void vb_world_pool_give(vb_world_pool *pool, uint32_t number)
+    void vb_world_send(vb_world *world, uint32_t node, uint32_t packet)
+    vb_sim_wire_packet *vb_sim_wire_packet_for(vb_sim *sim, uint32_t packet)
 
 
 cdef int _serve(World world, object node, object function) except -1:
@@ -53,7 +55,6 @@ cdef int _send_mad(World world, object node, object packet, bint is_answer) exce
     An answer may also name a port that does not exist, as the path of an SMP may. Raises TypeError,
     ValueError."""
     from verbena.sim.doors import Mad
-    cdef vb_sim_mad mad
     cdef const vb_world_node *at
     cdef uint32_t port
     _number("node", node, world._world.nodes)
@@ -76,11 +77,41 @@ cdef int _send_mad(World world, object node, object packet, bint is_answer) exce
         world._mads_lost += 1
         return 0
     _refuse_without_vl15(world, at.port[port])
-    mad.node, mad.port = node, port
-    mad.source, mad.target, mad.level = packet.slid, packet.dlid, packet.sl
-    mad.management = packet.qp == 0
-    mad.bytes, mad.length = <const uint8_t *>content, len(content)
-    return _check(vb_sim_door_send(world._sim, &mad), "a management packet")
+    return _leave(world, at, node, port, packet, content)
+
+
+cdef int _leave(World world, const vb_world_node *node, uint32_t number, uint32_t port,
+                object packet, bytes content) except -1:
+    """Make a packet of a node, and send it by a port that has a link."""
+    cdef vb_world *of = world._world
+    cdef uint32_t headers = VB_BTH + VB_DETH
+    cdef uint32_t made = vb_world_pool_take(&of.pool)
+    cdef vb_world_packet *at
+    cdef vb_sim_wire_packet *wire = \
+        NULL if made == VB_WORLD_NONE else vb_sim_wire_packet_for(world._sim, made)
+    if wire is NULL:
+        if made != VB_WORLD_NONE:
+            vb_world_pool_give(&of.pool, made)
+        return _check(-ENOMEM, "a management packet")
+    memset(wire, 0, sizeof(vb_sim_wire_packet))
+    wire.length, wire.payload = len(content), len(content) - headers
+    wire.slid, wire.level = packet.slid, packet.sl
+    memcpy(wire.bytes, <const char *>content, len(content))
+    at = vb_world_packet_at(of, made)
+    memset(at, 0, sizeof(vb_world_packet))
+    at.source, at.target = packet.slid, packet.dlid
+    at.level_marks = packet.sl << 4 | (VB_WORLD_MANAGEMENT if packet.qp == 0 else 0)
+    at.payload = len(content) - headers
+    at.bytes = vb_sim_wire_bytes(VB_SIM_INFINIBAND, headers, at.payload)
+    at.flags, at.hops = VB_WORLD_HAS_BYTES, of.hop_limit
+    memcpy(at.header, <const char *>content, headers)
+    if of.traces:
+        vb_world_telemetry_of(of, made).hops = 0
+    if node.kind == VB_WORLD_HOST:
+        vb_world_send(of, number, made)
+    else:
+        vb_world_switch_send(of, node.sw, node.port[port], made)
+    return _check(of.error, "a management packet")
 
 
 cdef int _refuse_without_vl15(World world, uint32_t number) except -1:
@@ -94,14 +125,24 @@ cdef int _refuse_without_vl15(World world, uint32_t number) except -1:
 cdef int _serve_waiting(World world) except -1:
     """Give the packets that wait to the functions of their nodes, and send what these return."""
     from verbena.sim.doors import Mad, read
-    cdef vb_sim_mad mad
+    cdef vb_world *of = world._world
+    cdef const vb_world_packet *at
+    cdef const vb_sim_wire_packet *wire
+    cdef uint32_t first
     if world._serving:
         return 0
-    while vb_sim_door_next(world._sim, &mad):
-        node = mad.node
-        port = 1 if world._world.node[mad.node].kind == VB_WORLD_HOST else mad.port
-        packet = read(mad.bytes[:mad.length], port, mad.source, mad.target, mad.level)
-        vb_sim_door_taken(world._sim)
+    while world._sim.door_first != VB_WORLD_NONE:
+        first = world._sim.door_first
+        at, wire = vb_world_packet_at(of, first), world._sim.wire_packet[first]
+        node, port = at.keeper, at.input
+        if of.node[at.keeper].kind == VB_WORLD_HOST:
+            port = 1
+            of.kept -= 1  # it counts as delivered already
+        else:
+            of.delivered += 1
+        packet = read(wire.bytes[:wire.length], port, at.source, at.target, at.level_marks >> 4)
+        world._sim.door_first = at.next
+        vb_world_pool_give(&of.pool, first)
         function = world._served.get(node)
         if function is None:  # it was taken away at this instant
             continue

@@ -79,8 +79,12 @@ cdef class _GroupTables:
 
     def name(self, uint32_t number, const uint8_t[::1] gid, first):
         """Name a group by its GID and its first member, a host, or None without members."""
-        vb_sim_program_group_name(self._world._sim, VB_MAX_GROUPS + number, &gid[0],
-                                  VB_WORLD_NONE if first is None else <uint32_t>first)
+        cdef vb_sim *sim = self._world._sim
+        memcpy(sim.program_group[number].gid, &gid[0], 16)
+        sim.program_group[number].first = VB_WORLD_NONE if first is None else <uint32_t>first
+        sim.program_groups = max(sim.program_groups, number + 1)
+        if first is not None and len(self._world._attached[first][0]) > 1:
+            sim.groups_are_split = True
 
     def set_ports(self, uint32_t number, node, ports):
         self._world._set_group(node, VB_MAX_GROUPS + number, ports)

@@ -4,25 +4,52 @@
 
 cdef extern from "sim/attachment.h" nogil:
     enum:
-        VB_MAX_PORTS
         VB_MAX_PKEYS
-        VB_SIM_LID_MOST
-    struct vb_sim_attachment_port:
+        VB_MAX_PORTS
+        VB_SIM_PROTOCOL_VERSION
+        VB_SIM_SPARES
+        VB_SIM_READABLES
+    struct vb_sim_page_port:
+        uint32_t host
+        c_bool infiniband
+        c_bool rings
+        uint8_t lmc
+        uint8_t notice_level
+        uint16_t lid
+        uint16_t frame
         uint16_t *pkeys
+        uint64_t rate
+    struct vb_sim_page:
+        uint32_t ports
+        vb_sim_page_port *port
+        uint64_t seed
+        uint16_t mtu
+        c_bool reacts
+        c_bool traces
+        c_bool at_once
+        uint32_t patience
+        c_bool is_open
+        int64_t clock
+        int64_t arrived
+        int64_t *spare
+        uint32_t readables
+        int *readable
+    struct vb_sim_crossing
     struct vb_sim_attachment:
-        vb_sim_attachment_port *port
+        vb_sim_page *page
+        int (*turn)(vb_sim_attachment *attachment) noexcept nogil
+        void (*serve)(void *argument) noexcept nogil
+        void *argument
+        vb_sim_crossing *crossing
+    size_t vb_sim_wire_packet_size(uint32_t mtu)
 
-    int vb_sim_attach(vb_sim *sim, const uint32_t *hosts, uint32_t ports,
-                      vb_sim_attachment **attachment)
-    void vb_sim_set_patience(vb_sim *sim, uint32_t polls)
+    int vb_sim_attach(vb_sim *sim, vb_sim_page *page, vb_sim_attachment **attachment)
     int vb_sim_advance(vb_sim *sim, uint64_t until, uint64_t events)
-    uint32_t vb_sim_readable(const vb_sim *sim)
-    uint32_t vb_sim_take_readable(vb_sim *sim, int *fd, uint32_t room)
-    ctypedef int vb_sim_group_change(void *context, const uint8_t *gid, uint32_t host,
-                                     c_bool joins) noexcept
-    void vb_sim_on_groups(vb_sim *sim, vb_sim_group_change *change, void *context)
-    void vb_sim_program_group_name(vb_sim *sim, uint16_t number, const uint8_t *gid, uint32_t first)
     uint16_t vb_sim_program_group_number(const vb_sim *sim, const uint8_t *gid, uint32_t host)
+
+cdef extern from "sim/addresses.h" nogil:
+    enum:
+        VB_SIM_LID_MOST
 
 cdef extern from "poll.h" nogil:
     struct pollfd:
@@ -33,9 +60,8 @@ cdef extern from "poll.h" nogil:
     short POLLIN
 
 cdef enum:
-    READABLE_ROOM = 64
-    ALONE = 16  # polls without a completion after which time passes, without an event loop
-    LOOPED = 1000  # the same with an event loop (vb_sim_set_patience)
+    ALONE = 16  # polls without a completion after which each is an event, without an event loop
+    LOOPED = 1000  # the same with an event loop (vb_sim_page.patience)
     DEFAULT_PKEY = 0xffff  # full membership in the default partition
 
 cdef str READABLE = "readable"
@@ -117,9 +143,9 @@ cdef class Attachments:
         self.world = world
         self._descriptors = {}
         self._doubtful = []
-        vb_sim_set_patience(world._sim, ALONE)
-        vb_sim_on_groups(world._sim, _change_group, <void *>world)
-        vb_sim_on_door(world._sim, _waiting_at_door, <void *>world)
+        _set_patience(world, ALONE)
+        world._sim.on_group, world._sim.on_group_context = _change_group, <void *>world
+        world._sim.on_door, world._sim.on_door_context = _waiting_at_door, <void *>world
 
     def at(self, *hosts, pkeys=()):
         """Return an Attachment whose ports are the hosts with these numbers, at most two.
@@ -128,34 +154,21 @@ cdef class Attachments:
         Raises ValueError for a host that does not exist or belongs to another attachment.
         """
         cdef Attachment made = Attachment.__new__(Attachment)
-        cdef uint32_t[VB_MAX_PORTS] number
-        cdef Py_ssize_t i
-        self.world._idle()
-        if not 0 < len(hosts) <= VB_MAX_PORTS:
-            raise ValueError(f"an adapter has 1 to {VB_MAX_PORTS} ports, and not {len(hosts)}")
-        for i, host in enumerate(hosts):
-            number[i] = _number("host", host, self.world._world.hosts, "host")
+        _refuse_ports(self, hosts)
         made.attachments = self
         made.hosts = hosts
-        error = vb_sim_attach(self.world._sim, number, len(hosts), &made._attachment)
-        if error == -EBUSY:
-            raise ValueError(f"of hosts {hosts} one is a port of another adapter")
-        if error == -EINVAL:
-            raise ValueError(f"hosts {hosts} are no ports: one stands there twice")
-        _check(error, "an attachment")
-        for i in range(len(hosts)):  # those of an earlier run of this world do not count
-            table = pkeys[i] if i < len(pkeys) else [DEFAULT_PKEY]
-            _fill_pkeys(made._attachment.port[i].pkeys, table)
+        made._attachment = _attached(self.world, hosts)
+        _fill_ports(self.world, made._attachment.page, pkeys)
         return made
 
     def set_looped(self, bint looped):
         """Say whether an event loop lets time pass. If none does, polling lets time pass."""
-        vb_sim_set_patience(self.world._sim, LOOPED if looped else ALONE)
+        _set_patience(self.world, LOOPED if looped else ALONE)
 
     @property
     def now(self):
         """The world's time in ps."""
-        return self.world._world.now
+        return self._now()
 
     def watch(self, int fd, reader):
         """Have ``gather`` return ``reader`` when this descriptor becomes readable.
@@ -196,25 +209,46 @@ cdef class Attachments:
         "events", after many of them. Ctrl-C ends it between two events.
         """
         cdef uint64_t limit = VB_WORLD_NEVER if until is None else until
-        if self._doubtful or vb_sim_readable(self.world._sim):
+        if self._doubtful or self._has_readable():
             self._append_readable(ready)
-        while not ready and limit > self.world._world.now:
+        while not ready and limit > self._now():
             why = self._advance(limit)
             if why is not READABLE:
                 return why
             self._append_readable(ready)
         return READABLE if ready else "time"
 
-    cdef int _append_readable(self, ready) except -1:
-        cdef int[READABLE_ROOM] numbers
-        cdef uint32_t count = READABLE_ROOM
+    cdef uint64_t _now(self) noexcept:
+        return self.world._world.now
+
+    cdef bint _has_readable(self) noexcept:
+        return self.world._sim.readable > 0
+
+    cdef int _doubt_readable(self) except -1:
+        cdef vb_sim *sim = self.world._sim
         cdef uint32_t i
+        for i in range(sim.readable):
+            self._doubt(self._descriptors.get(sim.readable_fd[i]))
+        sim.readable = 0
+        return 0
+
+    def pass_time(self, until=None):
+        """Process events until a program in another process has something to do, or until a time.
+
+        Returns why it ended, as ``gather`` does, and the numbers of the programs' hosts.
+        """
+        cdef vb_sim *sim = self.world._sim
+        cdef uint32_t i
+        cdef uint64_t limit = VB_WORLD_NEVER if until is None else until
+        why = READABLE if self._has_readable() else self._advance(limit)
+        found = [~sim.readable_fd[i] for i in range(sim.readable)]
+        sim.readable = 0
+        return why, found
+
+    cdef int _append_readable(self, ready) except -1:
         cdef Descriptor one
         cdef list doubtful
-        while count == READABLE_ROOM:
-            count = vb_sim_take_readable(self.world._sim, numbers, READABLE_ROOM)
-            for i in range(count):
-                self._doubt(self._descriptors.get(numbers[i]))
+        self._doubt_readable()
         doubtful, self._doubtful = self._doubtful, []
         for one in doubtful:
             one.doubtful = False
@@ -234,7 +268,7 @@ cdef class Attachments:
                 why = vb_sim_advance(sim, until, SLICE)
             self.world._busy = False
             PyErr_CheckSignals()
-            if vb_sim_readable(sim):
+            if sim.readable:
                 return READABLE
             if why == VB_WORLD_END_EVENTS and until == VB_WORLD_NEVER:
                 return "events"
@@ -248,11 +282,83 @@ cdef class Attachments:
 PKEYS_MOST = VB_MAX_PKEYS
 
 
-cdef int _fill_pkeys(uint16_t *to, object keys) except -1:
-    """Copy the P_Keys of a port, which ``arguments.pkey_tables`` has checked."""
+cdef int _set_patience(World world, uint32_t polls) except -1:
+    world._patience = polls
+    for _, address in world._attached.values():
+        (<vb_sim_attachment *><size_t>address).page.patience = polls
+    return 0
+
+
+cdef int _refuse_ports(Attachments attachments, tuple hosts) except -1:
+    """Raise ValueError for hosts that cannot be the ports of one adapter."""
+    cdef World world = attachments.world
+    world._idle()
+    if not 0 < len(hosts) <= VB_MAX_PORTS:
+        raise ValueError(f"an adapter has 1 to {VB_MAX_PORTS} ports, and not {len(hosts)}")
+    for host in hosts:
+        _number("host", host, world._world.hosts, "host")
+        if world._attached.get(host, (hosts,))[0] != hosts:
+            raise ValueError(f"of hosts {hosts} one is a port of another adapter")
+    if len(set(hosts)) < len(hosts):
+        raise ValueError(f"hosts {hosts} are no ports: one stands there twice")
+    return 0
+
+
+cdef vb_sim_attachment *_attached(World world, tuple hosts) except NULL:
+    """Return the attachment whose ports are these hosts, and make it the first time."""
+    cdef vb_sim_attachment *made
+    cdef vb_sim_page *page
+    if hosts[0] in world._attached:
+        return <vb_sim_attachment *><size_t>world._attached[hosts[0]][1]
+    page = <vb_sim_page *>calloc(1, sizeof(vb_sim_page))
+    if page is NULL:
+        raise MemoryError
+    page.at_once = True
+    _fill_page(world, page, hosts)
+    _check(vb_sim_attach(world._sim, page, &made), "an attachment")
+    for host in hosts:
+        world._attached[host] = hosts, <size_t>made
+    return made
+
+
+cdef int _fill_page(World world, vb_sim_page *page, tuple hosts) except -1:
+    """Write what does not change while programs run."""
+    cdef vb_sim_page_port *port
     cdef Py_ssize_t i
-    for i in range(VB_MAX_PKEYS):
-        to[i] = keys[i] if i < len(keys) else 0
+    page.ports = len(hosts)
+    page.seed = world._seed << 16 ^ <uint64_t>hosts[0]
+    page.mtu = world._mtu
+    page.patience = world._patience
+    for i, host in enumerate(hosts):
+        framing, nic = world._adapters.get(host, (world._framing, world._nic))
+        port = &page.port[i]
+        port.host = host
+        port.infiniband = framing == VB_SIM_INFINIBAND
+        port.rings = nic.doorbell > 0
+        port.notice_level = VB_NIC_OWN_LEVEL if nic.notice_level is None else nic.notice_level
+        port.frame = vb_sim_wire_bytes(framing, VB_BTH, world._mtu) + VB_HPCC_BYTES
+        page.reacts = page.reacts or nic.congestion is not None
+        page.traces = page.traces or world._window == 0
+    return 0
+
+
+cdef int _fill_ports(World world, vb_sim_page *page, pkeys) except -1:
+    """Write what may have changed since an earlier run of this world.
+
+    ``arguments.pkey_tables`` has checked the P_Keys.
+    """
+    cdef const vb_world *of = world._world
+    cdef vb_sim_page_port *port
+    cdef const vb_world_node *node
+    cdef uint32_t i, k
+    for i in range(page.ports):
+        port, node = &page.port[i], &of.node[<uint32_t>world._nodes[page.port[i].host]]
+        port.rate = 0 if node.port[0] == VB_WORLD_NONE else of.port[node.port[0]].rate
+        port.lid = node.address if port.infiniband else 0
+        port.lmc = node.lmc if port.infiniband else 0
+        table = pkeys[i] if i < len(pkeys) else [DEFAULT_PKEY]
+        for k in range(VB_MAX_PKEYS):
+            port.pkeys[k] = table[k] if k < len(table) else 0
     return 0
 
 

@@ -14,7 +14,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any
 
-__all__ = ["PS", "Callback", "Timer", "Timers"]
+__all__ = ["PS", "Callback", "Timer", "Timers", "ps_of"]
 
 PS = 1_000_000_000_000
 """Picoseconds in a second."""
@@ -99,7 +99,7 @@ class Timers:
             return None
         seconds = heap[0][0]
         if seconds != self._first:
-            self._first, self._first_ps = seconds, _ps_of(seconds)
+            self._first, self._first_ps = seconds, ps_of(seconds)
         return self._first_ps
 
     def take(self, now: int) -> list[Timer]:
@@ -126,7 +126,7 @@ class Timers:
         self._cancelled = 0
 
 
-def _ps_of(seconds: float) -> int | None:
+def ps_of(seconds: float) -> int | None:
     """Return seconds in ps, rounded up exactly. None is a time beyond the clock, which never
     comes."""
     if seconds >= NEVER:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from .run import Result
 
-__all__ = ["Deadlock", "Interrupted", "NotSimulated"]
+__all__ = ["Deadlock", "Interrupted", "NotSimulated", "ProgramEnded", "WorldEnded"]
 
 
 class NotSimulated(NotImplementedError):
@@ -18,6 +18,14 @@ class NotSimulated(NotImplementedError):
 
 class Deadlock(RuntimeError):
     """No event is left in the world, and tasks still wait. The text lists the tasks."""
+
+
+class ProgramEnded(RuntimeError):
+    """The process of a program ended before the program had returned. The text says how."""
+
+
+class WorldEnded(RuntimeError):
+    """The process that has the world ended, so that no time passes any more."""
 
 
 class Interrupted(KeyboardInterrupt):

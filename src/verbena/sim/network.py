@@ -22,7 +22,7 @@ from .hosts import Host, Hosts, host_here
 if TYPE_CHECKING:
     from .loop import Loop
 
-__all__ = ["Network", "Server", "Stream"]
+__all__ = ["Address", "Factory", "Network", "Server", "Stream", "port_number"]
 
 ANY = (None, "", "0.0.0.0", "::")
 OWN = ("localhost", "127.0.0.1", "::1")
@@ -47,7 +47,7 @@ class Network:
         name."""
         host = self._find(name)
         kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
-        return [(*kind, (host.address, _port(port)))]
+        return [(*kind, (host.address, port_number(port)))]
 
     def _find(self, name: Any) -> Host:
         text = name.decode() if isinstance(name, bytes) else name
@@ -65,7 +65,7 @@ class Network:
         for one in names:
             if one not in ANY and self._find(one) is not own:
                 raise OSError(errno.EADDRNOTAVAIL, f"{one!r} is not the address of {own.name}")
-        number = _port(port) or next(self._ports)
+        number = port_number(port) or next(self._ports)
         if (own.number, number) in self._listening:
             raise OSError(errno.EADDRINUSE, f"{own.name} listens on port {number} already")
         server = Server(self, own, number, factory)
@@ -78,7 +78,7 @@ class Network:
     async def connect(self, factory: Factory, name: Any, port: Any) -> tuple[Stream, Any]:
         """Connect the calling host to a server. Raises ConnectionRefusedError if none listens
         there."""
-        own, target, number = _own(), self._find(name), _port(port)
+        own, target, number = _own(), self._find(name), port_number(port)
         await asyncio.sleep(self.delay)
         server = self._listening.get((target.number, number))
         if server is None:
@@ -89,7 +89,13 @@ class Network:
         here = (own.address, next(self._ports))
         protocol = factory()
         stream = Stream(self, protocol, here, (target.address, server.port))
-        server.accept(stream, here)
+
+        def meet(other: asyncio.BaseProtocol, there: Address) -> Stream:
+            made = Stream(self, other, there, here)
+            stream.peer, made.peer = made, stream
+            return made
+
+        server.accept(meet)
         await asyncio.sleep(self.delay)
         stream.start()
         return stream, protocol
@@ -102,7 +108,7 @@ def _own() -> Host:
     return host
 
 
-def _port(given: Any) -> int:
+def port_number(given: Any) -> int:
     """Return a port's number; 0 for None. Raises socket.gaierror, as getaddrinfo does."""
     number = int(given) if isinstance(given, str | bytes) and given.isdigit() else given or 0
     if not isinstance(number, int) or not 0 <= number <= LAST_PORT:
@@ -128,15 +134,12 @@ class Server(asyncio.AbstractServer):
         """One object in place of a socket, which knows its name."""
         return () if self._closed.done() else (Listening((self.host.address, self.port)),)
 
-    def accept(self, caller: Stream, address: Address) -> None:
+    def accept(self, meet: Callable[[asyncio.BaseProtocol, Address], Stream]) -> None:
         """Make the server's end of a connection, in the context of the program that listens."""
-        self._context.run(self._accept, caller, address)
+        self._context.run(self._accept, meet)
 
-    def _accept(self, caller: Stream, address: Address) -> None:
-        protocol = self._factory()
-        stream = Stream(self._network, protocol, (self.host.address, self.port), address)
-        caller.peer, stream.peer = stream, caller
-        stream.start()
+    def _accept(self, meet: Callable[[asyncio.BaseProtocol, Address], Stream]) -> None:
+        meet(self._factory(), (self.host.address, self.port)).start()
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return self._network.loop

@@ -26,7 +26,7 @@ from .loop import PS, Loop
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric, Routes
 
-__all__ = ["Program", "Result", "run"]
+__all__ = ["Program", "Result", "close_loop", "coroutine_of", "hosts_of", "run"]
 
 WORLD = (  # the keywords of World that run passes on
     *("framing", "mtu", "timeout", "retry_count", "rd_atomic", "window", "ack_bytes", "burst"),
@@ -101,7 +101,7 @@ def run(
             "sim.run has an event loop of its own, and one runs here already: in a notebook,"
             " await asyncio.to_thread(sim.run, programs, fabric)"
         )
-    hosts = _hosts(fabric, switch, adapters, seed, pkeys, world)
+    hosts = hosts_of(fabric, switch, adapters, seed, pkeys, world)
     plan = {hosts[name]: program for name, program in programs.items()}
     for name in given.background:
         if name not in programs:
@@ -117,7 +117,7 @@ def run(
     try:
         _run(loop, _main(plan, given.background, given.until, result), result)
     finally:
-        _close(loop)
+        close_loop(loop)
     return result
 
 
@@ -131,7 +131,7 @@ def _check_keywords(options: Mapping[str, Any]) -> None:
             raise TypeError(f"sim.run has no keyword {name!r}: {hint}")
 
 
-def _hosts(
+def hosts_of(
     fabric: World | Fabric | Routes,
     switch: Mapping[str, Any] | None,
     adapters: Mapping[str, Mapping[str, Any]] | None,
@@ -139,6 +139,7 @@ def _hosts(
     pkeys: Mapping[str, PKeys] | None,
     options: dict[str, Any],
 ) -> Hosts:
+    """Return the hosts of the fabric that ``run`` was given. Raises ValueError and TypeError."""
     if isinstance(fabric, World):
         given = {"switch": switch, "adapters": adapters}
         if late := [*(name for name, value in given.items() if value is not None), *options]:
@@ -205,13 +206,19 @@ def _start(
     loop: asyncio.AbstractEventLoop, host: Host, program: Program, result: Result
 ) -> asyncio.Task[None]:
     with host.here():
-        coroutine = _called(host.name, program) if callable(program) else program
-        if not inspect.iscoroutine(coroutine):
-            raise TypeError(
-                f"the program of {host.name} returned {coroutine!r}, and no coroutine: is it "
-                "written with async def?"
-            )
+        coroutine = coroutine_of(host.name, program)
         return loop.create_task(_program(host, coroutine, result), name=host.name)
+
+
+def coroutine_of(name: str, program: Program) -> Coroutine[Any, Any, Any]:
+    """Return the coroutine of a host's program. Raises TypeError if it is or returns none."""
+    coroutine = _called(name, program) if callable(program) else program
+    if not inspect.iscoroutine(coroutine):
+        raise TypeError(
+            f"the program of {name} returned {coroutine!r}, and no coroutine: is it "
+            "written with async def?"
+        )
+    return coroutine
 
 
 def _called(name: str, program: Callable[[], Any]) -> Any:
@@ -245,7 +252,7 @@ async def _cancel(tasks: list[asyncio.Task[None]]) -> None:
         await asyncio.gather(*left, return_exceptions=True)
 
 
-def _close(loop: Loop) -> None:
+def close_loop(loop: Loop) -> None:
     """Cancel what programs left running. It ends in no virtual time if it can."""
     tasks = sorted(asyncio.all_tasks(loop), key=lambda task: task.get_name())
     for task in tasks:

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A program of a simulated host whose world is another process: ``sim.remote.run(program())``.
+
+``processes.run_processes`` starts the process, in whose environment VERBENA_SIM has the descriptors
+of a segment and of a socket. The program finds the host's adapter, and its event loop runs by the
+world's clock, as with ``sim.run``. Streams to programs of other hosts are letters to the world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import pickle
+from itertools import count
+from random import Random
+from typing import Any
+
+from ._world import FarAttachments
+from .callbacks import ps_of
+from .hosts import Host, Hosts
+from .letters import VARIABLE, WHOLE, Kind, Letter
+from .loop import Loop
+from .network import Address, Factory, Network, Stream, port_number
+from .run import Program, close_loop, coroutine_of
+
+__all__ = ["run"]
+
+
+def run(program: Program) -> Any:
+    """Run an asyncio program, a coroutine or a function that returns one, on the simulated host of
+    this process. Returns what it returned, when all programs have returned.
+
+    Raises what the program raises; Deadlock; WorldEnded if the world's process ends; RuntimeError
+    in a process that ``sim.run_processes`` has not started.
+    """
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        raise RuntimeError(f"{VARIABLE} is not set: sim.run_processes starts such programs")
+    attachments = FarAttachments(*map(int, given.split(",")))
+    try:
+        (letter,) = attachments.begin()
+        settings = json.loads(Letter.read(letter).text)
+        hosts = FarHosts(attachments, settings["ports"], settings["seed"])
+        return _run(program, hosts[settings["host"]], hosts, settings["control_delay"])
+    finally:
+        attachments.end()
+
+
+def _run(program: Program, host: Host, hosts: FarHosts, control_delay: float) -> Any:
+    loop = Loop(hosts, control_delay)
+    loop.network = network = FarNetwork(loop, hosts, control_delay, host)
+    hosts.attachments.on_letter = network.deliver
+    asyncio.set_event_loop(loop)
+    try:
+        with host.here():
+            task = loop.create_task(coroutine_of(host.name, program), name=host.name)
+        return loop.run_until_complete(_until_over(task, network))
+    finally:
+        close_loop(loop)
+
+
+async def _until_over(task: asyncio.Task[Any], network: FarNetwork) -> Any:
+    """Tell the world what the program returned, and wait for the others, whose packets this
+    process's adapters answer meanwhile."""
+    returned = await task
+    network.tell_returned(returned)
+    await network.over
+    return returned
+
+
+class FarHosts(Hosts):
+    """The hosts of a world in another process, of which one is in this."""
+
+    attachments: FarAttachments
+
+    def __init__(self, attachments: FarAttachments, ports: dict[str, list[int]], seed: int) -> None:
+        self.attachments = attachments
+        self._hosts = {
+            name: Host(name, number, tuple(own), attachments, Random(f"{seed}/{number}"))
+            for number, (name, own) in enumerate(ports.items())
+        }
+        self._addresses = {one: host for host in self for one in host.addresses}
+
+
+class FarNetwork(Network):
+    """The control network, as far as one host sees it."""
+
+    def __init__(self, loop: Loop, hosts: FarHosts, delay: float, host: Host) -> None:
+        super().__init__(loop, hosts, delay)
+        self.over: asyncio.Future[None] = loop.create_future()
+        self._host = host
+        self._attachments = hosts.attachments
+        self._streams: dict[int, FarStream] = {}
+        self._stream_numbers = count(1)
+
+    def post(self, kind: Kind, target: int, **fields: Any) -> None:
+        """Send a letter, which arrives after the network's delay."""
+        due = ps_of(self.loop.time() + self.delay)
+        assert due is not None
+        self._attachments.write(Letter(due, kind, self._host.number, target, **fields).pack())
+
+    def tell_returned(self, returned: Any) -> None:
+        text = pickle.dumps(returned)
+        if len(text) > WHOLE:
+            raise ValueError(f"the program returned {len(text)} bytes, and at most {WHOLE} fit")
+        letter = Letter(self._attachments.now, Kind.RETURNED, self._host.number, text=text)
+        self._attachments.write(letter.pack())
+
+    async def connect(self, factory: Factory, name: Any, port: Any) -> tuple[Stream, Any]:
+        target = self._find(name)
+        if target is self._host:
+            return await super().connect(factory, name, port)
+        number, own = port_number(port), next(self._stream_numbers)
+        here, protocol = (self._host.address, next(self._ports)), factory()
+        stream = FarStream(self, protocol, here, (target.address, number), own)
+        stream.met = self.loop.create_future()
+        self.post(Kind.OPEN, target.number, own=own, port=number, text=str(here[1]).encode())
+        if not await stream.met:
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED, f"nobody listens on port {port} of {target.name}"
+            )
+        stream.start()
+        return stream, protocol
+
+    def deliver(self, packed: bytes) -> None:
+        """Take a letter that has come."""
+        letter = Letter.read(packed)
+        self.loop.call_soon(self._take, letter)
+
+    def _take(self, letter: Letter) -> None:
+        if letter.kind == Kind.OVER:
+            if not self.over.done():
+                self.over.set_result(None)
+        elif letter.kind == Kind.OPEN:
+            self._accept(letter)
+        elif letter.peer in self._streams:
+            self._streams[letter.peer].take(letter)
+
+    def _accept(self, letter: Letter) -> None:
+        server = self._listening.get((self._host.number, letter.port))
+        if server is None:
+            self.post(Kind.REFUSED, letter.source, peer=letter.own)
+            return
+        there = ([*self._hosts][letter.source].address, int(letter.text))
+        own = next(self._stream_numbers)
+        self.post(Kind.ACCEPTED, letter.source, own=own, peer=letter.own)
+
+        def meet(protocol: asyncio.BaseProtocol, here: Address) -> Stream:
+            stream = FarStream(self, protocol, here, there, own)
+            stream.other = letter.source, letter.own
+            return stream
+
+        server.accept(meet)
+
+    def add(self, number: int, stream: FarStream) -> None:
+        self._streams[number] = stream
+
+    def remove(self, number: int) -> None:
+        self._streams.pop(number, None)
+
+
+class FarStream(Stream):
+    """An end of a connection to a program in another process."""
+
+    _network: FarNetwork
+
+    def __init__(
+        self,
+        network: FarNetwork,
+        protocol: asyncio.BaseProtocol,
+        here: Address,
+        there: Address,
+        own: int,
+    ) -> None:
+        super().__init__(network, protocol, here, there)
+        self.met: asyncio.Future[bool] | None = None  # of a caller: whether it was accepted
+        self.other = (0, 0)  # the host and the number of the other end
+        self._own = own
+        network.add(own, self)
+
+    def _send(self, message: bytes | None) -> None:
+        host, number = self.other
+        if message is None:
+            self._network.post(Kind.EOF, host, peer=number)
+            return
+        for at in range(0, len(message), WHOLE):
+            text = message[at : at + WHOLE]
+            self._network.post(Kind.DATA, host, peer=number, text=text)
+
+    def take(self, letter: Letter) -> None:
+        """Take a letter of the other end."""
+        if letter.kind in (Kind.ACCEPTED, Kind.REFUSED):
+            self.other = letter.source, letter.own
+            if self.met is not None and not self.met.done():
+                self.met.set_result(letter.kind == Kind.ACCEPTED)
+            if letter.kind == Kind.REFUSED:
+                self._network.remove(self._own)
+        elif not self._ended:
+            self._inbox.append(letter.text if letter.kind == Kind.DATA else None)
+            self._context.run(self._arrived)
+
+    def _end(self, error: Exception | None) -> None:
+        self._network.remove(self._own)
+        super()._end(error)
