@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The threads of a world and their barrier. A thread that waits at the barrier spins for a short
+ * time, and then sleeps. partition.c makes a crew when the nodes were divided, and run.c gives it
+ * one window after the other.
+ */
+#include "event/crew.h"
+
+#include <errno.h>
+#include <linux/futex.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum { FIRST_MESSAGES = 64, SPINS = 2000 };
+
+/* ---- boxes ----------------------------------------------------------------------------------- */
+
+int vb_world_box_grow(struct vb_world_box *box)
+{
+    uint32_t room = box->room ? 2 * box->room : FIRST_MESSAGES;
+    struct vb_world_message *grown = realloc(box->message, room * sizeof(*grown));
+
+    if (!grown)
+        return -ENOMEM;
+    box->message = grown;
+    box->room = room;
+    return 0;
+}
+
+/* ---- the barrier ----------------------------------------------------------------------------- */
+
+static void crew_wait(struct vb_world_crew *crew, uint32_t before)
+{
+    for (int i = 0; i < SPINS; ++i) {
+        if (__atomic_load_n(&crew->round, __ATOMIC_ACQUIRE) != before)
+            return;
+        __builtin_ia32_pause();
+    }
+    __atomic_add_fetch(&crew->sleepers, 1, __ATOMIC_SEQ_CST);
+    while (__atomic_load_n(&crew->round, __ATOMIC_SEQ_CST) == before)
+        syscall(SYS_futex, &crew->round, FUTEX_WAIT_PRIVATE, before, NULL, NULL, 0);
+    __atomic_sub_fetch(&crew->sleepers, 1, __ATOMIC_SEQ_CST);
+}
+
+/* Returns when all threads have called it. */
+static void crew_meet(struct vb_world_crew *crew)
+{
+    uint32_t before = __atomic_load_n(&crew->round, __ATOMIC_RELAXED);
+
+    if (crew->threads == 1)
+        return;
+    if (__atomic_add_fetch(&crew->arrived, 1, __ATOMIC_ACQ_REL) < crew->threads) {
+        crew_wait(crew, before);
+        return;
+    }
+    __atomic_store_n(&crew->arrived, 0, __ATOMIC_RELAXED);
+    __atomic_store_n(&crew->round, before + 1, __ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&crew->sleepers, __ATOMIC_SEQ_CST))
+        syscall(SYS_futex, &crew->round, FUTEX_WAKE_PRIVATE, INT32_MAX, NULL, NULL, 0);
+}
+
+/* ---- windows --------------------------------------------------------------------------------- */
+
+static void crew_run(struct vb_world_crew *crew, uint32_t number)
+{
+    vb_world_partition_run(&crew->world->partition[number], crew->limit);
+    crew_meet(crew);
+    vb_world_deliver(crew->world, number);
+    crew_meet(crew);
+}
+
+static void crew_run_alone(struct vb_world *world)
+{
+    for (uint32_t i = 0; i < world->partitions; ++i)
+        vb_world_partition_run(&world->partition[i], world->crew->limit);
+    for (uint32_t i = 0; i < world->partitions; ++i)
+        vb_world_deliver(world, i);
+}
+
+void vb_world_crew_run(struct vb_world *world, uint64_t limit)
+{
+    struct vb_world_crew *crew = world->crew;
+    uint64_t events = vb_world_sums(world).events, last = events - crew->events;
+
+    crew->limit = limit;
+    crew->events = events;
+    if (crew->threads == 1 || last < (uint64_t)crew->threads * world->worth_a_thread) {
+        crew_run_alone(world);
+        return;
+    }
+    crew_meet(crew); /* the threads begin */
+    crew_run(crew, 0);
+}
+
+struct member {
+    struct vb_world_crew *crew;
+    uint32_t number;
+};
+
+static void *member_main(void *context)
+{
+    struct member member = *(struct member *)context;
+
+    free(context);
+    for (;;) {
+        crew_meet(member.crew);
+        if (member.crew->ends)
+            return NULL;
+        crew_run(member.crew, member.number);
+    }
+}
+
+/* ---- making and freeing ---------------------------------------------------------------------- */
+
+static int start_threads(struct vb_world_crew *crew)
+{
+    for (uint32_t i = 1; i < crew->threads; ++i) {
+        struct member *member = malloc(sizeof(*member));
+        int error = member ? 0 : ENOMEM;
+
+        if (!error) {
+            *member = (struct member){crew, i};
+            error = pthread_create(&crew->thread[i], NULL, member_main, member);
+        }
+        if (error) { /* those that exist wait at the barrier, which is for them alone now */
+            free(member);
+            return -error;
+        }
+        ++crew->started;
+    }
+    return 0;
+}
+
+static void end_threads(struct vb_world_crew *crew)
+{
+    crew->threads = crew->started + 1;
+    crew->ends = true;
+    crew_meet(crew);
+    for (uint32_t i = 1; i < crew->threads; ++i)
+        pthread_join(crew->thread[i], NULL);
+}
+
+void vb_world_crew_free(struct vb_world_crew *crew)
+{
+    uint32_t boxes = crew ? crew->threads * crew->threads : 0;
+
+    if (!crew)
+        return;
+    end_threads(crew);
+    for (uint32_t i = 0; crew->box && i < boxes; ++i)
+        free(crew->box[i].message);
+    free(crew->box);
+    free(crew->thread);
+    free(crew);
+}
+
+int vb_world_crew_make(struct vb_world *world)
+{
+    struct vb_world_crew *made;
+    size_t threads = world->partitions;
+
+    vb_world_crew_free(world->crew);
+    world->crew = NULL;
+    if (posix_memalign((void **)&made, 64, sizeof(*made)))
+        return -ENOMEM;
+    *made = (struct vb_world_crew){.world = world, .threads = (uint32_t)threads};
+    made->box = calloc(threads * threads, sizeof(*made->box));
+    made->thread = calloc(threads, sizeof(*made->thread));
+    world->crew = made;
+    if (!made->box || !made->thread)
+        return -ENOMEM;
+    return start_threads(made);
+}
