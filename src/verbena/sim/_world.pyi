@@ -602,6 +602,7 @@ class Attachments:
         """
 
 NOTHING_LEFT: int
+"""``Crossing.run``: nothing is left to happen."""
 
 class Crossing:
     """The world's side of a program's process, whose host has adapters with these ports each.
@@ -641,6 +642,7 @@ class FarAttachments(Attachments):
     """
 
     on_letter: Callable[[bytes], None]
+    """What takes letters."""
     def __init__(self, fd: int, lifeline: int) -> None: ...
     def begin(self) -> list[bytes]:
         """Wait for the first turn, and return the letters that come with it."""
