@@ -5,6 +5,8 @@
  * have rings of switches, with each flow control and each congestion control. The number of events
  * may differ: a port learns at other times of credits on their way, and looks again in vain.
  */
+#include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -213,6 +215,26 @@ static void see_samples(uint32_t number)
         see(sampler->sample[i].bytes | (uint64_t)sampler->sample[i].credits << 32);
 }
 
+/* ---- the system's threads -------------------------------------------------------------------- */
+
+static uint32_t threads_left = UINT32_MAX;
+
+int __real_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *context);
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *context);
+
+int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes,
+                          void *(*start)(void *), void *context)
+{
+    if (!threads_left)
+        return EAGAIN;
+    --threads_left;
+    return __real_pthread_create(thread, attributes, start, context);
+}
+
+/* ---- comparing ------------------------------------------------------------------------------- */
+
 /* Halfway, flows come for which the world must not be divided. */
 static uint64_t hash_of(void (*open)(void), uint32_t threads)
 {
@@ -267,8 +289,57 @@ static void threads_change_nothing(void)
     CHECK_EQ(unlink(path), 0);
 }
 
+/* A run to the end without a capture; `fork_at`: the step at which a child takes over. */
+static uint64_t plain_hash(uint32_t threads, int fork_at)
+{
+    hash = 0;
+    pauses();
+    world->threads = threads;
+    add_flows(IBV_QPT_RC);
+    for (int step = 0; step < STEPS; ++step) {
+        CHECK(vb_world_run(world, world->now + 2222222, UINT64_MAX) >= 0);
+        see_world();
+        if (step == fork_at && fork()) {
+            int status;
+
+            CHECK(wait(&status) > 0);
+            CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+            fork_at = -1; /* and goes on itself */
+        }
+    }
+    CHECK_EQ(world->partitions, threads);
+    vb_sim_destroy(sim);
+    if (fork_at >= 0) {
+        uint64_t seen = hash;
+
+        _exit(seen != plain_hash(1, -1));
+    }
+    return hash;
+}
+
+/* The child of a fork has the world, and none of its threads. */
+static void a_child_runs_all_parts_itself(void)
+{
+    CHECK_EQ(plain_hash(3, 10), plain_hash(1, -1));
+}
+
+static void a_system_without_threads_runs_them_in_one(void)
+{
+    uint64_t expected = plain_hash(1, -1);
+
+    for (threads_left = 0; threads_left < 2; ++threads_left) {
+        uint32_t left = threads_left;
+
+        CHECK_EQ(plain_hash(3, -1), expected);
+        threads_left = left;
+    }
+    threads_left = UINT32_MAX;
+}
+
 int main(void)
 {
     RUN(threads_change_nothing);
+    RUN(a_child_runs_all_parts_itself);
+    RUN(a_system_without_threads_runs_them_in_one);
     return 0;
 }

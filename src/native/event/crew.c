@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <linux/futex.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,12 +31,19 @@ int vb_world_box_grow(struct vb_world_box *box)
 
 /* ---- the barrier ----------------------------------------------------------------------------- */
 
+static void crew_pause(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#endif
+}
+
 static void crew_wait(struct vb_world_crew *crew, uint32_t before)
 {
     for (int i = 0; i < SPINS; ++i) {
         if (__atomic_load_n(&crew->round, __ATOMIC_ACQUIRE) != before)
             return;
-        __builtin_ia32_pause();
+        crew_pause();
     }
     __atomic_add_fetch(&crew->sleepers, 1, __ATOMIC_SEQ_CST);
     while (__atomic_load_n(&crew->round, __ATOMIC_SEQ_CST) == before)
@@ -85,7 +93,8 @@ void vb_world_crew_run(struct vb_world *world, uint64_t limit)
 
     crew->limit = limit;
     crew->events = events;
-    if (crew->threads == 1 || last < (uint64_t)crew->threads * world->worth_a_thread) {
+    if (crew->threads == 1 || last < (uint64_t)crew->threads * world->worth_a_thread ||
+        getpid() != crew->process) {
         crew_run_alone(world);
         return;
     }
@@ -113,42 +122,54 @@ static void *member_main(void *context)
 
 /* ---- making and freeing ---------------------------------------------------------------------- */
 
-static int start_threads(struct vb_world_crew *crew)
+static int start_thread(struct vb_world_crew *crew, uint32_t number)
 {
-    for (uint32_t i = 1; i < crew->threads; ++i) {
-        struct member *member = malloc(sizeof(*member));
-        int error = member ? 0 : ENOMEM;
+    struct member *member = malloc(sizeof(*member));
+    int error = member ? 0 : ENOMEM;
 
-        if (!error) {
-            *member = (struct member){crew, i};
-            error = pthread_create(&crew->thread[i], NULL, member_main, member);
-        }
-        if (error) { /* those that exist wait at the barrier, which is for them alone now */
-            free(member);
-            return -error;
-        }
-        ++crew->started;
+    if (!error) {
+        *member = (struct member){crew, number};
+        error = pthread_create(&crew->thread[number], NULL, member_main, member);
     }
-    return 0;
+    if (error)
+        free(member);
+    return error;
 }
 
-static void end_threads(struct vb_world_crew *crew)
+/* Ends the threads 1 to `count` - 1, which wait at the barrier. */
+static void end_threads(struct vb_world_crew *crew, uint32_t count)
 {
-    crew->threads = crew->started + 1;
+    crew->threads = count;
     crew->ends = true;
     crew_meet(crew);
-    for (uint32_t i = 1; i < crew->threads; ++i)
+    for (uint32_t i = 1; i < count; ++i)
         pthread_join(crew->thread[i], NULL);
+    crew->threads = 1;
+}
+
+/* All of them, or none. Signals are for the program's own threads. */
+static void start_threads(struct vb_world_crew *crew, uint32_t count)
+{
+    sigset_t all, before;
+    uint32_t started = 1;
+
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    crew->threads = count;
+    while (started < count && !start_thread(crew, started))
+        ++started;
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started < count)
+        end_threads(crew, started);
 }
 
 void vb_world_crew_free(struct vb_world_crew *crew)
 {
-    uint32_t boxes = crew ? crew->threads * crew->threads : 0;
-
     if (!crew)
         return;
-    end_threads(crew);
-    for (uint32_t i = 0; crew->box && i < boxes; ++i)
+    if (crew->threads > 1 && getpid() == crew->process)
+        end_threads(crew, crew->threads);
+    for (uint32_t i = 0; crew->box && i < crew->boxes; ++i)
         free(crew->box[i].message);
     free(crew->box);
     free(crew->thread);
@@ -157,18 +178,20 @@ void vb_world_crew_free(struct vb_world_crew *crew)
 
 int vb_world_crew_make(struct vb_world *world)
 {
+    uint32_t count = world->partitions;
     struct vb_world_crew *made;
-    size_t threads = world->partitions;
 
     vb_world_crew_free(world->crew);
     world->crew = NULL;
     if (posix_memalign((void **)&made, 64, sizeof(*made)))
         return -ENOMEM;
-    *made = (struct vb_world_crew){.world = world, .threads = (uint32_t)threads};
-    made->box = calloc(threads * threads, sizeof(*made->box));
-    made->thread = calloc(threads, sizeof(*made->thread));
+    *made = (struct vb_world_crew){
+        .world = world, .threads = 1, .process = getpid(), .boxes = count * count};
+    made->box = calloc(made->boxes, sizeof(*made->box));
+    made->thread = calloc(count, sizeof(*made->thread));
     world->crew = made;
     if (!made->box || !made->thread)
         return -ENOMEM;
-    return start_threads(made);
+    start_threads(made, count);
+    return 0;
 }

@@ -5,12 +5,14 @@
  * between two runs. run.c calls this for each window.
  *
  * In a window, a thread runs its partition, and writes only to the boxes from it. After a barrier
- * it reads the boxes for it. So a partition is touched by one thread at a time.
+ * it reads the boxes for it. So a partition is touched by one thread at a time. Without the threads
+ * (a system that makes no more, or the child of a fork) the caller's thread runs all partitions.
  */
 #ifndef VB_EVENT_CREW_H
 #define VB_EVENT_CREW_H
 
 #include <pthread.h>
+#include <sys/types.h>
 
 #include "event/lanes.h"
 #include "event/partition.h"
@@ -38,10 +40,11 @@ struct vb_world_box {
 
 struct vb_world_crew {
     struct vb_world *world;
-    uint32_t threads;              /* with that of the caller */
-    uint32_t started;              /* without it */
-    pthread_t *thread;             /* from 1 on */
-    struct vb_world_box *box;      /* [from * threads + to] */
+    uint32_t threads;  /* with that of the caller; 1: there are no others */
+    pthread_t *thread; /* from 1 on */
+    pid_t process;     /* which has the threads */
+    uint32_t boxes;
+    struct vb_world_box *box;      /* [from * partitions + to] */
     uint64_t limit;                /* of the window */
     uint64_t events;               /* before the last window */
     bool ends;                     /* the threads are to end */
@@ -50,7 +53,7 @@ struct vb_world_crew {
     uint32_t sleepers;
 };
 
-/* Makes the threads and the boxes for the world's partitions. -ENOMEM, or that of a thread. */
+/* Makes the threads and the boxes for the world's partitions. -ENOMEM. */
 int vb_world_crew_make(struct vb_world *world);
 void vb_world_crew_free(struct vb_world_crew *crew);
 /* -ENOMEM. */
