@@ -26,19 +26,21 @@ NUMBER = r"-?(?:[\d.]+|inf|nan)"
 ROW = re.compile(rf"^ (\d+)[ \t]+(\d+)((?:[ \t]+{NUMBER})+)[ \t]*$", re.MULTILINE)
 
 
+# perftest times its cycle counter against the clock, five times in a row; on a busy emulated
+# machine the five disagree, it says so, also at the end of a row, and every figure that it prints
+# afterwards is 0.00.
+NO_CLOCK = "Correlation coefficient r^2"
+NOTE = re.compile(re.escape(NO_CLOCK) + r": [\d.]+ < [\d.]+\n?")
+
+
 def rows(output: str) -> list[Row]:
     """The table that follows a line of headings."""
     column = 2 if "BW average" in output else 3  # MB/s of a few slow bytes are 0.00
-    _, _, table = output.partition("#bytes")
+    _, _, table = NOTE.sub("\n", output).partition("#bytes")
     return [
         Row(int(size), int(iterations), float(numbers.split()[column]))
         for size, iterations, numbers in ROW.findall(table)
     ]
-
-
-# perftest times its cycle counter against the clock, five times in a row; on a busy emulated
-# machine the five disagree, it says so, and every figure that it prints afterwards is 0.00.
-NO_CLOCK = "Correlation coefficient r^2"
 
 
 def assert_measured(pair: Pair, sizes: Iterable[int], iterations: int) -> None:

@@ -34,3 +34,16 @@ def test_the_figure_itself_has_to_be_a_number(number: str) -> None:
     assert len(rows(table(average=number))) == 2
     with pytest.raises(AssertionError):
         assert_measured(pair(table(average=number)), [8, 16], 1000)
+
+
+BANDWIDTH = """
+ #bytes     #iterations    BW peak[MB/sec]    BW average[MB/sec]   MsgRate[Mpps]
+ 4194304    20               234.60             233.60 \t\t   0.000059Correlation coefficient r^2: \
+0.512596 < 0.9
+
+ 8388608    20               0.00               0.00   \t\t   0.000000
+"""
+
+
+def test_a_note_of_the_clock_at_the_end_of_a_row_is_no_part_of_it() -> None:
+    assert rows(BANDWIDTH) == [Row(4194304, 20, 0.000059), Row(8388608, 20, 0.0)]
