@@ -4,8 +4,8 @@
  * when their time comes. Most events of a fabric are a link's delay ahead, so that adding one
  * writes it behind the others of its slot. Events of the slot whose time it is, and those that are
  * beyond the wheel, are in two heaps. run.c takes events, and every part of the room adds them
- * through vb_world_add. Events of one time are taken in the order of `what`, whenever they were
- * added; one that is added when its time has come precedes none that was taken already.
+ * through vb_world_add. Events of one time are taken in the order of vb_world_agenda_rank, whenever
+ * they were added; one that is added when its time has come precedes none that was taken already.
  */
 #ifndef VB_EVENT_AGENDA_H
 #define VB_EVENT_AGENDA_H
@@ -14,6 +14,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#include "event/mix.h"
 
 enum {
     VB_AGENDA_WIDTH = 13, /* a slot is 2^13 ps, 8 ns, and the wheel 4 microseconds */
@@ -89,10 +91,22 @@ int vb_world_agenda_empty(struct vb_world_agenda *agenda,
                           int (*take)(void *context, const struct vb_world_agenda_entry *entry),
                           void *context);
 
+/*
+ * The place of an entry among those of its time: by `what`, after the arrivals, which are below
+ * 2^32. These are in an order that is drawn for each time, so that of the ports of a switch at
+ * which packets arrive in step none is always the first.
+ */
+static inline uint64_t vb_world_agenda_rank(const struct vb_world_agenda_entry *entry)
+{
+    return entry->what >> 32 ? entry->what
+                             : vb_world_mix(entry->at + entry->what * VB_WORLD_GOLDEN) >> 4;
+}
+
 static inline bool vb_world_agenda_precedes(const struct vb_world_agenda_entry *one,
                                             const struct vb_world_agenda_entry *other)
 {
-    return one->at < other->at || (one->at == other->at && one->what < other->what);
+    return one->at < other->at ||
+           (one->at == other->at && vb_world_agenda_rank(one) < vb_world_agenda_rank(other));
 }
 
 /* -EINVAL: `at` is before the time taken last. -ENOMEM. */
