@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The simulation's agenda against a plain sort: by time, and within it by what the event is. Packets
- * that arrive at one time, at several ports, have another order at each time.
+ * The simulation's agenda against a plain sort: by time, and within it by what the event is.
+ * Packets that arrive at one time, at several ports, have another order at each time.
  */
 #include "check.h"
 #include "event/agenda.h"
@@ -42,8 +42,8 @@ static void leaves_in_order(void)
     struct vb_world_agenda_entry entry;
 
     for (uint64_t i = 0; i < ENTRIES; ++i) {
-        sorted[i] = (struct added){random_below(i % 3 ? 50 : 1ull << 40),
-                                   LATER | i * 7919 % ENTRIES};
+        sorted[i] =
+            (struct added){random_below(i % 3 ? 50 : 1ull << 40), LATER | i * 7919 % ENTRIES};
         CHECK_EQ(vb_world_agenda_add(&agenda, sorted[i].at, sorted[i].what), 0);
     }
     qsort(sorted, ENTRIES, sizeof(sorted[0]), compare);
@@ -88,24 +88,35 @@ static void arrivals_of_one_time_take_turns(void)
     vb_world_agenda_free(&agenda);
 }
 
-/* Whoever is added first: how a world is divided must not change the order. */
+/*
+ * How a world is divided must not change the order, so the order of adding does not: few and many
+ * entries at one time and at the next ones, arrivals and others.
+ */
 static void the_order_of_adding_changes_nothing(void)
 {
-    enum { PORTS = 100 };
-    struct vb_world_agenda agenda[2] = {{0}, {0}};
-    struct vb_world_agenda_entry one, other;
+    enum { MOST = 10007 }; /* a prime */
 
-    for (uint64_t i = 0; i < PORTS; ++i) {
-        CHECK_EQ(vb_world_agenda_add(&agenda[0], 1 << 14, i), 0);
-        CHECK_EQ(vb_world_agenda_add(&agenda[1], 1 << 14, i * 37 % PORTS), 0);
+    for (uint64_t times = 1; times < 2000; times *= 4) {
+        struct vb_world_agenda agenda[2] = {{0}, {0}};
+        struct vb_world_agenda_entry one, other, last = {0};
+
+        for (uint64_t i = 0; i < MOST; ++i)
+            for (uint64_t k = 0; k < 2; ++k) {
+                uint64_t n = (1 + 7918 * k) * i % MOST;
+
+                CHECK_EQ(
+                    vb_world_agenda_add(&agenda[k], (1 << 14) + n % times, n % 5 ? n : LATER | n),
+                    0);
+            }
+        for (int i = 0; i < MOST; ++i, last = one) {
+            CHECK(vb_world_agenda_take(&agenda[0], UINT64_MAX, &one));
+            CHECK(vb_world_agenda_take(&agenda[1], UINT64_MAX, &other));
+            CHECK(one.at == other.at && one.what == other.what);
+            CHECK(!i || vb_world_agenda_precedes(&last, &one));
+        }
+        vb_world_agenda_free(&agenda[0]);
+        vb_world_agenda_free(&agenda[1]);
     }
-    for (int i = 0; i < PORTS; ++i) {
-        CHECK(vb_world_agenda_take(&agenda[0], UINT64_MAX, &one));
-        CHECK(vb_world_agenda_take(&agenda[1], UINT64_MAX, &other));
-        CHECK_EQ(one.what, other.what);
-    }
-    vb_world_agenda_free(&agenda[0]);
-    vb_world_agenda_free(&agenda[1]);
 }
 
 /* As a simulation does it: what is taken leads to more, up to `most` steps later. */

@@ -10,12 +10,14 @@
 
 enum {
     FIRST_ROOM = 16,
-    PARTS = 64, /* of a slot, for sorting: 128 ps each */
-    PART_WIDTH = VB_AGENDA_WIDTH - 6,
+    PART_WIDTH = 6, /* bits by which a slot is divided, and each part of it again */
+    PARTS = 1 << PART_WIDTH,
+    RANK_WIDTH = 11, /* bits of the rank by which arrivals of one time are divided */
+    KEY_WIDTH = VB_AGENDA_WIDTH + RANK_WIDTH,
     FEW = 12, /* entries that are sorted by insertion alone */
 };
 
-_Static_assert(PARTS << PART_WIDTH == 1 << VB_AGENDA_WIDTH, "the parts are the slot");
+_Static_assert(KEY_WIDTH % PART_WIDTH == 0, "the last parts are as many as the others");
 
 void vb_world_agenda_free(struct vb_world_agenda *agenda)
 {
@@ -110,19 +112,28 @@ int vb_world_agenda_grow(struct vb_world_agenda *agenda, struct vb_world_agenda_
     return 0;
 }
 
-static uint32_t part_of(const struct vb_world_agenda_entry *entry)
+/* The part of an entry where KEY_WIDTH - `shift` bits of its key are decided already. */
+static uint32_t part_of(const struct vb_world_agenda_entry *entry, int shift)
 {
-    return entry->at >> PART_WIDTH & (PARTS - 1);
+    uint64_t key = entry->at << RANK_WIDTH;
+
+    if (shift < RANK_WIDTH)
+        key |= entry->what >> 32 ? (1 << RANK_WIDTH) - 1
+                                 : vb_world_agenda_rank(entry) >> (60 - RANK_WIDTH);
+    return key >> shift & (PARTS - 1);
 }
 
-/* Distributes the entries to the parts of the slot, in which they keep their order. */
+/*
+ * Distributes the entries to parts, in which they keep their order, and each part with many again:
+ * by time, and then by rank, since the packets of a large fabric may arrive in step.
+ */
 static void spread(struct vb_world_agenda *agenda, struct vb_world_agenda_entry *entry,
-                   uint32_t count)
+                   uint32_t count, int shift)
 {
     uint32_t place[PARTS] = {0}, before = 0;
 
     for (uint32_t i = 0; i < count; ++i)
-        ++place[part_of(&entry[i])];
+        ++place[part_of(&entry[i], shift)];
     for (uint32_t i = 0; i < PARTS; ++i) {
         uint32_t own = place[i];
 
@@ -131,7 +142,11 @@ static void spread(struct vb_world_agenda *agenda, struct vb_world_agenda_entry 
     }
     memcpy(agenda->scratch, entry, count * sizeof(*entry));
     for (uint32_t i = 0; i < count; ++i)
-        entry[place[part_of(&agenda->scratch[i])]++] = agenda->scratch[i];
+        entry[place[part_of(&agenda->scratch[i], shift)]++] = agenda->scratch[i];
+    before = 0;
+    for (uint32_t i = 0; shift && i < PARTS; before = place[i++])
+        if (place[i] - before > FEW)
+            spread(agenda, entry + before, place[i] - before, shift - PART_WIDTH);
 }
 
 static void insert_in_order(struct vb_world_agenda_entry *entry, uint32_t count)
@@ -188,7 +203,7 @@ static void agenda_enter_slot(struct vb_world_agenda *agenda, uint64_t number)
     if (!slot->count)
         return;
     if (slot->count > FEW)
-        spread(agenda, slot->entry, slot->count);
+        spread(agenda, slot->entry, slot->count, KEY_WIDTH - PART_WIDTH);
     insert_in_order(slot->entry, slot->count);
     agenda->sorted = slot->entry;
     agenda->end = slot->count;
