@@ -97,7 +97,7 @@ def test_losses_are_seen_as_the_flows_count_them(tmp_path: Path, tshark: Rows) -
     center = star(world, 3, TEN, lanes=[{"flow": "lossy", "alpha": 1.0}], buffer=128 << 10)
     for port in range(3):
         world.capture(center, port, tmp_path / f"{port}.pcapng", size=2000)
-    world.add_flows([0, 1], 2, size, [0, 100 * MICROSECOND], transport="tcp")
+    world.add_flows([0, 1], 2, size, transport="tcp")
     finish(world)
     flows, links = world.flows(), world.links()
     seen = [tshark(tmp_path / f"{port}.pcapng", *TCP_CHECKS) for port in range(3)]
