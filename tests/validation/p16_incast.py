@@ -44,8 +44,8 @@ ROW = Row(
     title="TCP incast (Phanishayee et al., FAST 2008)",
     setup="1 Gb/s, 256 KiB from each server, 100 µs, RTOmin 200 ms, buffers of 64, 128 and 256 KiB "
     "at the port; five blocks, without jitter. Connections are new for each block, the paper's go "
-    "on and have learned where slow start must end: a receiver's window of 24 KiB keeps the new ones "
-    "from losing half of their part at the end of slow start.",
+    "on and have learned where slow start must end: a receiver's window of 24 KiB keeps the new "
+    "ones from losing half of their part at its end.",
     expected="a collapse to about a tenth beyond 4 to 8 servers with 64 KiB, beyond twice as many "
     "with twice the buffer, and none with an RTOmin of 200 µs.",
     fails="timeouts are not what makes the collapse, or the buffer does not decide where it "
