@@ -51,14 +51,16 @@ static void crew_wait(struct vb_world_crew *crew, uint32_t before)
     __atomic_sub_fetch(&crew->sleepers, 1, __ATOMIC_SEQ_CST);
 }
 
-/* Returns when all threads have called it. */
+/*
+ * Returns when all threads have called it. How many there are is read after the own arrival, since
+ * end_threads may have changed it.
+ */
 static void crew_meet(struct vb_world_crew *crew)
 {
     uint32_t before = __atomic_load_n(&crew->round, __ATOMIC_RELAXED);
+    uint32_t arrived = __atomic_add_fetch(&crew->arrived, 1, __ATOMIC_ACQ_REL);
 
-    if (crew->threads == 1)
-        return;
-    if (__atomic_add_fetch(&crew->arrived, 1, __ATOMIC_ACQ_REL) < crew->threads) {
+    if (arrived < __atomic_load_n(&crew->threads, __ATOMIC_RELAXED)) {
         crew_wait(crew, before);
         return;
     }
@@ -139,7 +141,7 @@ static int start_thread(struct vb_world_crew *crew, uint32_t number)
 /* Ends the threads 1 to `count` - 1, which wait at the barrier. */
 static void end_threads(struct vb_world_crew *crew, uint32_t count)
 {
-    crew->threads = count;
+    __atomic_store_n(&crew->threads, count, __ATOMIC_RELAXED);
     crew->ends = true;
     crew_meet(crew);
     for (uint32_t i = 1; i < count; ++i)
