@@ -116,17 +116,23 @@ def measure_all(chosen: Sequence[Row], seed: int, jobs: int) -> dict[str, Result
     return results
 
 
+def is_result(line: str) -> bool:
+    """Whether the figure is of the simulation, and not the time or memory that it took."""
+    return json.loads(line)["unit"] not in ("s", "B")
+
+
 def watch(each: Row, seed: int, counts: Sequence[int]) -> tuple[bool, int]:
     """Whether the row gives the same by each number of threads; and the most that there were."""
-    given, most = set(), 1
+    given: set[tuple[str, ...]] = set()
+    most = 1
     for count in counts:
         words = [*words_of(each, seed), "--threads", str(count)]
         done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
         if done.returncode:
             print(done.stderr, file=sys.stderr)
             return False, most
-        results, threads = done.stdout.rstrip("\n").rsplit("\n", 1)
-        given.add(results)
+        *figures, results, threads = done.stdout.splitlines()
+        given.add((*filter(is_result, figures), results))
         most = max(most, int(threads))
     return len(given) == 1, most
 
