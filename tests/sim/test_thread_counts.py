@@ -65,6 +65,7 @@ def test_a_hash_sees_what_differs() -> None:
     assert hash_of(100_000, 1) != hash_of(100_001, 1)
 
 
+@pytest.mark.filterwarnings("ignore::verbena.fabrics.FabricWarning")
 @pytest.mark.parametrize("seed", range(12))
 def test_a_random_world_is_the_same_by_any_number_of_threads(seed: int) -> None:
     *one, _, end = random_world.run(seed)
