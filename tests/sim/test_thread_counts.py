@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.sim import random_world
@@ -13,7 +14,8 @@ from tests.sim.fabrics import CheckedWorld, star
 from tests.validation import __main__ as validation
 from tests.validation.rows import row
 from tests.validation.watcher import watched
-from verbena.sim import Scenario, ScenarioResult, ready, threads
+from verbena import fabrics
+from verbena.sim import Scenario, ScenarioResult, build, ready, threads
 
 VARIANTS = [(name, variant) for name in ready.names() for variant in Scenario.load(name).variants]
 
@@ -63,6 +65,25 @@ def hash_of(size: int, count: int) -> str:
 def test_a_hash_sees_what_differs() -> None:
     assert hash_of(100_000, 1) == hash_of(100_000, 2)
     assert hash_of(100_000, 1) != hash_of(100_001, 1)
+
+
+def in_step(count: int) -> tuple[bytes, bytes]:
+    """Packets of all hosts, whose cables are equal, meet at one instant in switches of many
+    partitions, and some are dropped."""
+    world = CheckedWorld(seed=1, threads=count, timeout=4)
+    build(world, fabrics.route(fabrics.fat_tree(4, delay_ns=500), "ftree"), {"buffer": 32 << 10})
+    hosts = np.arange(world.hosts)
+    for far in (3, 6, 9):
+        world.add_flows(hosts, (hosts + far) % world.hosts, 1 << 20)
+    world.add_flows(hosts[1:], 0, 1 << 16)
+    world.run(until=10**9)
+    assert world.links()["dropped_full"].sum() > 100
+    return world.flows().tobytes(), world.links().tobytes()
+
+
+def test_hosts_in_step_are_the_same_by_any_number_of_threads() -> None:
+    alone = in_step(1)
+    assert all(in_step(count) == alone for count in (2, 3, 5, 8))
 
 
 @pytest.mark.filterwarnings("ignore::verbena.fabrics.FabricWarning")
