@@ -24,6 +24,8 @@ import pytest
 
 from tests.support import ROOT, plain_environment
 
+pytestmark = pytest.mark.not_sanitized("no browser starts with the sanitizer's runtime preloaded")
+
 WIDE, NARROW = 1400, 400  # pixels
 
 # Blocks of code whose lines go on beyond their right edge, and how much wider the page is than the

@@ -17,12 +17,14 @@ from __future__ import annotations
 
 import ctypes
 import faulthandler
+import fcntl
 import mmap
 import os
 import platform
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -41,6 +43,9 @@ from verbena.verbs import library
 PR_SET_DUMPABLE, PR_SET_SECCOMP, PR_SET_NO_NEW_PRIVS = 4, 22, 38
 SECCOMP_MODE_FILTER, SECCOMP_RET_ALLOW, SECCOMP_RET_ERRNO = 2, 0x7FFF0000, 0x00050000
 EPERM = 1
+# linux/userfaultfd.h
+UFFD_USER_MODE_ONLY, UFFD_API, UFFDIO_REGISTER_MODE_MISSING = 1, 0xAA, 1
+UFFDIO_API, UFFDIO_REGISTER, UFFDIO_COPY = 0xC018AA3F, 0xC020AA00, 0xC028AA03
 BPF_LOAD_WORD, BPF_JUMP_EQUAL, BPF_RETURN = 0x20, 0x15, 0x06
 
 # Numbers of system calls: asm/unistd_64.h and asm-generic/unistd.h.
@@ -52,6 +57,7 @@ _CALLS = {
         "membarrier": 324,
         "clone3": 435,
         "munmap": 11,
+        "userfaultfd": 323,
     },
     "aarch64": {
         "process_vm_readv": 270,
@@ -60,12 +66,14 @@ _CALLS = {
         "membarrier": 283,
         "clone3": 435,
         "munmap": 215,
+        "userfaultfd": 282,
     },
 }
 
 
 LIBC = ctypes.CDLL(None)
 LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+LIBC.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 LIBC.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
 LIBC.free.argtypes = [ctypes.c_void_p]
 LIBC.malloc.argtypes = [ctypes.c_size_t]
@@ -282,6 +290,30 @@ class RobustSide(Side):
         else:
             protection = mmap.PROT_READ if how == "protect" else mmap.PROT_READ | mmap.PROT_WRITE
             assert LIBC.mprotect(at, nbytes, protection) == 0
+
+    def hold_copies(self) -> bool:
+        """From now on whoever touches the buffer's memory waits; False: the system forbids it."""
+        at, nbytes = self.span
+        number = ctypes.c_long(_CALLS[platform.machine()]["userfaultfd"])
+        self.faults = LIBC.syscall(number, ctypes.c_int(os.O_CLOEXEC | UFFD_USER_MODE_ONLY))
+        if self.faults < 0:
+            return False
+        assert LIBC.madvise(at, nbytes, mmap.MADV_DONTNEED) == 0
+        fcntl.ioctl(self.faults, UFFDIO_API, struct.pack("=3Q", UFFD_API, 0, 0))
+        request = struct.pack("=4Q", at, nbytes, UFFDIO_REGISTER_MODE_MISSING, 0)
+        fcntl.ioctl(self.faults, UFFDIO_REGISTER, request)
+        return True
+
+    def let_copies_go(self, data: bytes) -> None:
+        """The memory holds this, and whoever waits for it goes on."""
+        at, nbytes = self.span
+        source = ctypes.create_string_buffer(data.ljust(nbytes, b"\0"), nbytes)
+        request = struct.pack("=4Qq", at, ctypes.addressof(source), nbytes, 0, 0)
+        fcntl.ioctl(self.faults, UFFDIO_COPY, request)
+
+    def buffer_region(self) -> tuple[int, int]:
+        """Address and rkey of the buffer."""
+        return self.buffer.addr, self.buffer.rkey
 
     def handle_faults(self, how: str) -> None:
         """What a Python program may have set up for SIGSEGV once the device is open."""

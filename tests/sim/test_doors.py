@@ -19,9 +19,9 @@ SMP_TIME = 290 * 80  # of its bytes, in ps
 NODE_INFO = 0x0011
 
 
-def smp(*path: int, attribute: int = NODE_INFO) -> bytes:
+def smp(*path: int, attribute: int = NODE_INFO, method: int = 1) -> bytes:
     made = bytearray(256)
-    made[:4] = 1, 0x81, 1, 1
+    made[:4] = 1, 0x81, 1, method
     made[7] = len(path)
     made[16:18] = attribute.to_bytes(2, "big")
     made[32:36] = b"\xff" * 4
@@ -81,6 +81,14 @@ def test_a_directed_route_smp_reaches_its_node_and_returns(
     assert response[4] == 0x80
     assert response[64] == node
     assert world.packets == {"sent": 2 * links, "delivered": 2 * links, "dropped": 0}
+
+
+def test_a_set_is_answered_by_a_get_response() -> None:
+    world, hosts, switches = line()
+    seen = serve_all(world, switches)
+    world.send_mad(hosts[0], leave(smp(1, method=2)))
+    world.run()
+    assert [packet.mad[3] for _, _, packet in seen] == [2, 0x81]
 
 
 def test_the_return_path_is_where_it_came_in() -> None:

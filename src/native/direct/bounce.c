@@ -15,13 +15,19 @@
 #include "memory/guard.h"
 #include "memory/heap.h"
 
-static struct vb_bounce_job *job_at(struct vb_direct *direct, struct vb_peer *peer, unsigned index)
+/* A job to fill: 0, -ENOMEM; -EAGAIN: the owner has not ended the one that was there before. */
+static int bounce_take_place(struct vb_direct *direct, struct vb_peer *peer, unsigned index,
+                             struct vb_bounce_job **job)
 {
-    struct vb_bounce_job **job = &peer->bounce.jobs[index];
+    struct vb_bounce_job **place = &peer->bounce.jobs[index];
 
+    if (!*place)
+        *place = vb_memory_heap_alloc(direct->adapter->segment, sizeof(**place), VB_LINE);
+    *job = *place;
     if (!*job)
-        *job = vb_memory_heap_alloc(direct->adapter->segment, sizeof(**job), VB_LINE);
-    return *job;
+        return -ENOMEM;
+    return atomic_load_explicit(&(*job)->state, memory_order_acquire) == VB_BOUNCE_SERVED ? -EAGAIN
+                                                                                          : 0;
 }
 
 static bool change(struct vb_bounce_job *job, uint32_t from, uint32_t to)
@@ -69,21 +75,19 @@ static int wait_for(struct vb_peer *peer, struct vb_bounce_job *job)
     return job->error;
 }
 
-/* A job that its owner holds on to is not used again; the segment's end frees it. */
-static void leave_job(struct vb_bounce *bounce, unsigned index, int error)
-{
-    if (error == -ETIMEDOUT)
-        bounce->jobs[index] = NULL;
-}
-
 struct chunk {
     uint64_t at, length;
 };
 
-static int bounce_begin(struct vb_direct *direct, struct vb_peer *peer, struct vb_bounce_job *job,
+static int bounce_begin(struct vb_direct *direct, struct vb_peer *peer, unsigned index,
                         enum vb_bounce_op op, uint64_t addr, const uint8_t *local,
                         struct chunk chunk)
 {
+    struct vb_bounce_job *job;
+    int error = bounce_take_place(direct, peer, index, &job);
+
+    if (error)
+        return error;
     job->op = op;
     job->addr = addr + chunk.at;
     job->length = chunk.length;
@@ -117,9 +121,8 @@ static int copy_chunks(struct vb_direct *direct, struct vb_peer *peer, enum vb_b
 
     while (done < begun || (!error && begun < count)) {
         if (!error && begun < count && begun - done < VB_BOUNCE_JOBS) {
-            struct vb_bounce_job *job = job_at(direct, peer, begun % VB_BOUNCE_JOBS);
-            error = job ? bounce_begin(direct, peer, job, op, addr, local, chunk_at(begun, length))
-                        : -ENOMEM;
+            error = bounce_begin(direct, peer, begun % VB_BOUNCE_JOBS, op, addr, local,
+                                 chunk_at(begun, length));
             begun += !error;
             continue;
         }
@@ -127,7 +130,6 @@ static int copy_chunks(struct vb_direct *direct, struct vb_peer *peer, enum vb_b
         int failed =
             bounce_finish(peer, peer->bounce.jobs[index], op, local, chunk_at(done, length));
 
-        leave_job(&peer->bounce, index, failed);
         error = error ? error : failed;
         ++done;
     }
@@ -169,11 +171,11 @@ int vb_direct_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum
                             uint64_t addr, uint64_t compare_add, uint64_t swap, uint64_t *result)
 {
     struct vb_bounce_job *job;
-    int error = -ENOMEM;
+    int error;
 
     vb_lock_take(&peer->bounce_mutex);
-    job = job_at(direct, peer, 0);
-    if (job) {
+    error = bounce_take_place(direct, peer, 0, &job);
+    if (!error) {
         job->op = VB_BOUNCE_ATOMIC;
         job->atomic = op;
         job->addr = addr;
@@ -182,7 +184,6 @@ int vb_direct_bounce_atomic(struct vb_direct *direct, struct vb_peer *peer, enum
         job->swap = swap;
         error = ask_while_busy(direct, peer, job);
         *result = job->result;
-        leave_job(&peer->bounce, 0, error);
     }
     vb_lock_release(&peer->bounce_mutex);
     return error;

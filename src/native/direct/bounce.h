@@ -38,6 +38,7 @@ struct vb_bounce_job {
  * ASKED      SERVED     owner, when it reads the message
  * SERVED     DONE       owner
  * DONE       FREE       requester
+ * DONE       ASKED      requester, with a message, if it had given up on what is done now
  * ASKED      CANCELLED  requester, out of patience: the job will not be carried out
  * CANCELLED  ASKED      requester, again; the first message is still under way
  * CANCELLED  FREE       owner, when it reads the message
@@ -56,7 +57,8 @@ struct vb_bounce {
 
 /*
  * Both return 0, -EFAULT (not mapped there any more), -EPIPE (the owner died), -ENOMEM; -EAGAIN:
- * the owner does not answer now, nothing more will happen; -ETIMEDOUT: it began and does not end.
+ * the owner does not answer now, nothing more will happen; -ETIMEDOUT: it began and does not end,
+ * because it is stopped, say. A copy may be tried again then: it waits for the one that had begun.
  */
 int vb_direct_bounce_copy(struct vb_direct *direct, struct vb_peer *peer, enum vb_bounce_op op,
                           uint64_t addr, uint8_t *local, uint64_t length);

@@ -104,6 +104,13 @@ static int memory_gone(struct vb_connection *to, const struct ibv_send_wr *wr,
     return nak(to, wr, IBV_WC_REM_OP_ERR, &evidence, outcome);
 }
 
+/* The peer does not help now: it may be stopped. An atomic that had begun is not done twice. */
+static bool may_help_later(const struct ibv_send_wr *wr, int error)
+{
+    return error == -EAGAIN || (error == -ETIMEDOUT && wr->opcode != IBV_WR_ATOMIC_CMP_AND_SWP &&
+                                wr->opcode != IBV_WR_ATOMIC_FETCH_AND_ADD);
+}
+
 VB_COLD int vb_direct_copy_failed(struct vb_connection *to, const struct ibv_send_wr *wr, int error,
                                   const struct vb_spans *local, const struct vb_spans *remote,
                                   struct vb_outcome *outcome)
@@ -114,7 +121,7 @@ VB_COLD int vb_direct_copy_failed(struct vb_connection *to, const struct ibv_sen
         return memory_gone(to, wr, local, remote, outcome);
     if (to->qp->type == IBV_QPT_UC && error != -ENOMEM)
         return 0;
-    if (error == -EAGAIN) /* the peer does not help now: it may be stopped */
+    if (may_help_later(wr, error))
         return vb_direct_wait_for_peer(to, wr, outcome);
     if (error == -EPIPE || error == -ECONNRESET) {
         evidence.check = VB_CHECK_PEER_DIED;

@@ -26,7 +26,7 @@ DETH = struct.Struct(">II")
 MAD_BYTES = 256
 GENERAL_QKEY = 0x80010000  # of QP1 (IBA 3.5.3)
 DIRECTED = 0x81  # the class of directed-route SMPs
-RESPONSE = 0x80  # in the method
+GET_RESPONSE = 0x81  # the method that answers Get and Set (IBA 13.4.5)
 RETURNING = 0x8000  # D, in the status
 MOST_HOPS = 63
 METHOD, STATUS, POINTER, COUNT, DATA = 3, 4, 6, 7, slice(64, 128)
@@ -137,7 +137,7 @@ def answer(packet: Mad, data: bytes, status: int = 0) -> Mad:
     """
     header = bytearray(packet.mad)
     directed = _is_directed(packet)
-    header[METHOD] |= RESPONSE
+    header[METHOD] = GET_RESPONSE
     struct.pack_into(">H", header, STATUS, status | (RETURNING if directed else 0))
     header[DATA] = data.ljust(64, b"\0")
     if not directed:
