@@ -624,7 +624,7 @@ static uint64_t strays(void)
 
 /* WRITEs until the kernel gives the peer its packets without a detour through this process, whose
  * thread would have to forward them. */
-static void write_until_direct(struct vb_qp *qp, const struct card *target)
+static void write_until_direct(struct vb_qp *qp, struct station_card *target)
 {
     uint64_t before;
 

@@ -10,14 +10,15 @@
 
 enum {
     FIRST_ROOM = 16,
-    PART_WIDTH = 6, /* bits by which a slot is divided, and each part of it again */
+    TIME_SHIFT = 64 - VB_AGENDA_WIDTH, /* in a key: the time within its slot comes first */
+    RANK_BITS = TIME_SHIFT - 1,        /* and the first bits of the rank last */
+    PART_WIDTH = 6,                    /* bits by which a slot is divided, and each part again */
     PARTS = 1 << PART_WIDTH,
-    RANK_WIDTH = 11, /* bits of the rank by which arrivals of one time are divided */
-    KEY_WIDTH = VB_AGENDA_WIDTH + RANK_WIDTH,
-    FEW = 12, /* entries that are sorted by insertion alone */
+    LAST_SHIFT = 64 - 4 * PART_WIDTH, /* no part is divided further */
+    FEW = 12,                         /* entries that are sorted by insertion alone */
 };
 
-_Static_assert(KEY_WIDTH % PART_WIDTH == 0, "the last parts are as many as the others");
+#define LATER_KEY (1ull << RANK_BITS) /* in the key of what is no arrival */
 
 void vb_world_agenda_free(struct vb_world_agenda *agenda)
 {
@@ -112,20 +113,32 @@ int vb_world_agenda_grow(struct vb_world_agenda *agenda, struct vb_world_agenda_
     return 0;
 }
 
-/* The part of an entry where KEY_WIDTH - `shift` bits of its key are decided already. */
-static uint32_t part_of(const struct vb_world_agenda_entry *entry, int shift)
+/*
+ * The order of an entry in its slot as one number: its time within the slot, whether it is an
+ * arrival, and the first bits of its rank, which are so many that two arrivals of one time seldom
+ * have the same.
+ */
+static uint64_t key_of(const struct vb_world_agenda_entry *entry)
 {
-    uint64_t key = entry->at << RANK_WIDTH;
+    uint64_t rank = vb_world_agenda_rank(entry);
+    bool arrives = entry->what >> 32 == 0;
 
-    if (shift < RANK_WIDTH)
-        key |= entry->what >> 32 ? (1 << RANK_WIDTH) - 1
-                                 : vb_world_agenda_rank(entry) >> (60 - RANK_WIDTH);
-    return key >> shift & (PARTS - 1);
+    return entry->at << TIME_SHIFT | (arrives ? rank >> (VB_AGENDA_RANK - RANK_BITS)
+                                              : LATER_KEY | (rank >> (64 - RANK_BITS)));
+}
+
+static bool is_in_order(uint64_t base, const struct vb_world_agenda_entry *one,
+                        const struct vb_world_agenda_entry *other)
+{
+    uint64_t at = base | one->at >> TIME_SHIFT;
+    struct vb_world_agenda_entry first = {at, one->what}, second = {at, other->what};
+
+    return one->at != other->at ? one->at < other->at : vb_world_agenda_precedes(&first, &second);
 }
 
 /*
- * Distributes the entries to parts, in which they keep their order, and each part with many again:
- * by time, and then by rank, since the packets of a large fabric may arrive in step.
+ * Distributes the entries by bits of their keys to parts, in which they keep their order, and each
+ * part with many again. Packets of a large fabric may arrive in step, so many may be of one time.
  */
 static void spread(struct vb_world_agenda *agenda, struct vb_world_agenda_entry *entry,
                    uint32_t count, int shift)
@@ -133,7 +146,7 @@ static void spread(struct vb_world_agenda *agenda, struct vb_world_agenda_entry 
     uint32_t place[PARTS] = {0}, before = 0;
 
     for (uint32_t i = 0; i < count; ++i)
-        ++place[part_of(&entry[i], shift)];
+        ++place[entry[i].at >> shift & (PARTS - 1)];
     for (uint32_t i = 0; i < PARTS; ++i) {
         uint32_t own = place[i];
 
@@ -142,23 +155,38 @@ static void spread(struct vb_world_agenda *agenda, struct vb_world_agenda_entry 
     }
     memcpy(agenda->scratch, entry, count * sizeof(*entry));
     for (uint32_t i = 0; i < count; ++i)
-        entry[place[part_of(&agenda->scratch[i], shift)]++] = agenda->scratch[i];
+        entry[place[agenda->scratch[i].at >> shift & (PARTS - 1)]++] = agenda->scratch[i];
     before = 0;
-    for (uint32_t i = 0; shift && i < PARTS; before = place[i++])
+    for (uint32_t i = 0; shift > LAST_SHIFT && i < PARTS; before = place[i++])
         if (place[i] - before > FEW)
             spread(agenda, entry + before, place[i] - before, shift - PART_WIDTH);
 }
 
-static void insert_in_order(struct vb_world_agenda_entry *entry, uint32_t count)
+static void insert_in_order(uint64_t base, struct vb_world_agenda_entry *entry, uint32_t count)
 {
     for (uint32_t i = 1; i < count; ++i) {
         struct vb_world_agenda_entry moved = entry[i];
         uint32_t at = i;
 
-        for (; at && vb_world_agenda_precedes(&moved, &entry[at - 1]); --at)
+        for (; at && is_in_order(base, &moved, &entry[at - 1]); --at)
             entry[at] = entry[at - 1];
         entry[at] = moved;
     }
+}
+
+/* Each entry's rank is computed once: its key stands in place of its time meanwhile. */
+static void sort(struct vb_world_agenda *agenda, struct vb_world_agenda_entry *entry,
+                 uint32_t count)
+{
+    uint64_t base = entry->at >> VB_AGENDA_WIDTH << VB_AGENDA_WIDTH;
+
+    for (uint32_t i = 0; i < count; ++i)
+        entry[i].at = key_of(&entry[i]);
+    if (count > FEW)
+        spread(agenda, entry, count, 64 - PART_WIDTH);
+    insert_in_order(base, entry, count);
+    for (uint32_t i = 0; i < count; ++i)
+        entry[i].at = base | entry[i].at >> TIME_SHIFT;
 }
 
 /* The number of the first slot with entries after the current one; UINT64_MAX: none has any. */
@@ -202,9 +230,8 @@ static void agenda_enter_slot(struct vb_world_agenda *agenda, uint64_t number)
     agenda->slot = number;
     if (!slot->count)
         return;
-    if (slot->count > FEW)
-        spread(agenda, slot->entry, slot->count, KEY_WIDTH - PART_WIDTH);
-    insert_in_order(slot->entry, slot->count);
+    if (slot->count > 1)
+        sort(agenda, slot->entry, slot->count);
     agenda->sorted = slot->entry;
     agenda->end = slot->count;
     for (uint32_t i = 0; i < agenda->end && i < 2 * VB_AGENDA_NEAR; ++i)

@@ -20,7 +20,8 @@
 enum {
     VB_AGENDA_WIDTH = 13, /* a slot is 2^13 ps, 8 ns, and the wheel 4 microseconds */
     VB_AGENDA_SLOTS = 512,
-    VB_AGENDA_NEAR = 8, /* vb_world_agenda_watch reports an entry so many before it is taken */
+    VB_AGENDA_RANK = 60, /* bits of the rank of an arrival */
+    VB_AGENDA_NEAR = 8,  /* vb_world_agenda_watch reports an entry so many before it is taken */
 };
 
 struct vb_world_agenda_entry {
@@ -98,8 +99,9 @@ int vb_world_agenda_empty(struct vb_world_agenda *agenda,
  */
 static inline uint64_t vb_world_agenda_rank(const struct vb_world_agenda_entry *entry)
 {
-    return entry->what >> 32 ? entry->what
-                             : vb_world_mix(entry->at + entry->what * VB_WORLD_GOLDEN) >> 4;
+    return entry->what >> 32
+               ? entry->what
+               : vb_world_mix(entry->at + entry->what * VB_WORLD_GOLDEN) >> (64 - VB_AGENDA_RANK);
 }
 
 static inline bool vb_world_agenda_precedes(const struct vb_world_agenda_entry *one,
