@@ -15,7 +15,7 @@ enum {
     PART_WIDTH = 6,                    /* bits by which a slot is divided, and each part again */
     PARTS = 1 << PART_WIDTH,
     LAST_SHIFT = 64 - 4 * PART_WIDTH, /* no part is divided further */
-    FEW = 12,                         /* entries that are sorted by insertion alone */
+    FEW = 40,                         /* entries that are sorted by insertion alone */
 };
 
 #define LATER_KEY (1ull << RANK_BITS) /* in the key of what is no arrival */
