@@ -22,9 +22,10 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         ),
     },
     "event": {
-        named(
-            "detour lanes link switch watchdog"
-        ): "a packet's way: a link brings it to a switch, whose lanes send it on a link",
+        named("crew detour lanes link partition switch tap telemetry watchdog"): (
+            "a packet's way: a link brings it to a switch, whose lanes send it on a link, which "
+            "may lead to another partition"
+        ),
     },
     "hca": {
         named(

@@ -17,7 +17,7 @@ build=build/native-tests-threads
 # others write it, each a report that is suppressed after a long look.
 # Nor test_gone_memory, whose handler of faults goes on where ThreadSanitizer does not expect it.
 tests=(test_threads test_visitors test_engine_threads test_roce_port test_roce_faults test_wrap
-    test_capture test_kill test_dies test_stopped test_fault
+    test_capture test_kill test_dies test_stopped test_fault test_sim_partitions
     dropin/test_events dropin/test_any_thread)
 if [ $# -gt 0 ]; then
     tests=("$@")

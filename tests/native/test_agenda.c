@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-/* The simulation's agenda against a plain sort: by time, and in the order of coming within it. */
+/*
+ * The simulation's agenda against a plain sort: by time, and within it by what the event is.
+ * Packets that arrive at one time, at several ports, have another order at each time.
+ */
 #include "check.h"
 #include "event/agenda.h"
 #include "starved.h"
 
 enum { ENTRIES = 20000 };
+
+/* No arrival: entries of one time are in the order of the other bits. */
+#define LATER (1ull << 60)
 
 static uint64_t random_state = 88172645463325252ull;
 
@@ -29,15 +35,16 @@ static int compare(const void *a, const void *b)
     return left->what < right->what ? -1 : 1;
 }
 
-static void leaves_in_order_of_time_and_coming(void)
+static void leaves_in_order(void)
 {
     static struct added sorted[ENTRIES];
     struct vb_world_agenda agenda = {0};
     struct vb_world_agenda_entry entry;
 
     for (uint64_t i = 0; i < ENTRIES; ++i) {
-        sorted[i] = (struct added){random_below(i % 3 ? 50 : 1ull << 40), i};
-        CHECK_EQ(vb_world_agenda_add(&agenda, sorted[i].at, i), 0);
+        sorted[i] =
+            (struct added){random_below(i % 3 ? 50 : 1ull << 40), LATER | i * 7919 % ENTRIES};
+        CHECK_EQ(vb_world_agenda_add(&agenda, sorted[i].at, sorted[i].what), 0);
     }
     qsort(sorted, ENTRIES, sizeof(sorted[0]), compare);
     for (int i = 0; i < ENTRIES; ++i) {
@@ -50,6 +57,66 @@ static void leaves_in_order_of_time_and_coming(void)
     vb_world_agenda_free(&agenda);
 }
 
+/*
+ * Of the ports at which packets arrive at one time, each is taken at each place about as often as
+ * the others, though they are always added in one order; what is no arrival comes after them.
+ */
+static void arrivals_of_one_time_take_turns(void)
+{
+    enum { PORTS = 5, TIMES = 10000 };
+    static int taken[PORTS][PORTS];
+    struct vb_world_agenda agenda = {0};
+    struct vb_world_agenda_entry entry;
+
+    for (uint64_t at = 0; at < TIMES * 81920ull; at += 81920) {
+        CHECK_EQ(vb_world_agenda_add(&agenda, at, LATER), 0);
+        for (uint64_t port = 0; port < PORTS; ++port)
+            CHECK_EQ(vb_world_agenda_add(&agenda, at, port), 0);
+        for (int i = 0; i < PORTS; ++i) {
+            CHECK(vb_world_agenda_take(&agenda, at, &entry));
+            CHECK(entry.what < PORTS);
+            ++taken[entry.what][i];
+        }
+        CHECK(vb_world_agenda_take(&agenda, at, &entry));
+        CHECK_EQ(entry.what, LATER);
+    }
+    for (int port = 0; port < PORTS; ++port)
+        for (int place = 0; place < PORTS; ++place)
+            CHECK(abs(taken[port][place] - TIMES / PORTS) < TIMES / PORTS / 10);
+    vb_world_agenda_free(&agenda);
+}
+
+/*
+ * How a world is divided must not change the order, so the order of adding does not: few and many
+ * entries at one time and at the next ones, arrivals and others.
+ */
+static void the_order_of_adding_changes_nothing(void)
+{
+    enum { MOST = 10007 }; /* a prime */
+
+    for (uint64_t times = 1; times < 2000; times *= 4) {
+        struct vb_world_agenda agenda[2] = {{0}, {0}};
+        struct vb_world_agenda_entry one, other, last = {0};
+
+        for (uint64_t i = 0; i < MOST; ++i)
+            for (uint64_t k = 0; k < 2; ++k) {
+                uint64_t n = (1 + 7918 * k) * i % MOST;
+
+                CHECK_EQ(
+                    vb_world_agenda_add(&agenda[k], (1 << 14) + n % times, n % 5 ? n : LATER | n),
+                    0);
+            }
+        for (int i = 0; i < MOST; ++i, last = one) {
+            CHECK(vb_world_agenda_take(&agenda[0], UINT64_MAX, &one));
+            CHECK(vb_world_agenda_take(&agenda[1], UINT64_MAX, &other));
+            CHECK(one.at == other.at && one.what == other.what);
+            CHECK(!i || vb_world_agenda_precedes(&last, &one));
+        }
+        vb_world_agenda_free(&agenda[0]);
+        vb_world_agenda_free(&agenda[1]);
+    }
+}
+
 /* As a simulation does it: what is taken leads to more, up to `most` steps later. */
 static void grows_in_order(uint64_t most, uint64_t step)
 {
@@ -58,7 +125,7 @@ static void grows_in_order(uint64_t most, uint64_t step)
     uint64_t number = 0, taken = 0;
 
     for (; number < 100; ++number)
-        CHECK_EQ(vb_world_agenda_add(&agenda, random_below(1000), number), 0);
+        CHECK_EQ(vb_world_agenda_add(&agenda, random_below(1000), LATER | number), 0);
     while (vb_world_agenda_take(&agenda, UINT64_MAX, &entry)) {
         CHECK(entry.at >= last.at);
         if (taken && entry.at == last.at)
@@ -66,8 +133,9 @@ static void grows_in_order(uint64_t most, uint64_t step)
         last = entry;
         ++taken;
         for (uint64_t more = random_below(3); more && number < ENTRIES; --more, ++number)
-            CHECK_EQ(vb_world_agenda_add(
-                         &agenda, entry.at + random_below(4) * random_below(most) * step, number),
+            CHECK_EQ(vb_world_agenda_add(&agenda,
+                                         entry.at + random_below(4) * random_below(most) * step,
+                                         LATER | number),
                      0);
     }
     CHECK_EQ(taken, number);
@@ -138,8 +206,8 @@ static bool all_come_in_spite(int allocation)
         if (adds) {
             uint64_t at = now + random_below(1ull << random_below(26));
 
-            if (vb_world_agenda_add(&agenda, at, number) == 0)
-                kept[count++] = (struct added){at, number};
+            if (vb_world_agenda_add(&agenda, at, LATER | number) == 0)
+                kept[count++] = (struct added){at, LATER | number};
             ++number;
             CHECK_EQ(agenda.count, count);
             continue;
@@ -181,14 +249,14 @@ static void entries_fit_between_a_limit_and_the_next(void)
         struct vb_world_agenda_entry entry;
         uint64_t at = 3 * gaps[i];
 
-        CHECK_EQ(vb_world_agenda_add(&agenda, at, 1), 0);
+        CHECK_EQ(vb_world_agenda_add(&agenda, at, LATER | 1), 0);
         CHECK(!vb_world_agenda_take(&agenda, at - 1, &entry));
         CHECK_EQ(vb_world_agenda_add(&agenda, at - 1, 2), 0);
         CHECK_EQ(vb_world_agenda_add(&agenda, gaps[i], 3), 0);
-        CHECK_EQ(vb_world_agenda_add(&agenda, at, 4), 0);
+        CHECK_EQ(vb_world_agenda_add(&agenda, at, LATER | 4), 0);
         CHECK_EQ(vb_world_agenda_add(&agenda, 0, 5), 0);
         for (int k = 0; k < 5; ++k) {
-            static const uint64_t order[] = {5, 3, 2, 1, 4};
+            static const uint64_t order[] = {5, 3, 2, LATER | 1, LATER | 4};
 
             CHECK(vb_world_agenda_take(&agenda, at, &entry));
             CHECK_EQ(entry.what, order[k]);
@@ -232,7 +300,9 @@ static void an_entry_is_near_before_it_is_taken(void)
 
 int main(void)
 {
-    RUN(leaves_in_order_of_time_and_coming);
+    RUN(leaves_in_order);
+    RUN(arrivals_of_one_time_take_turns);
+    RUN(the_order_of_adding_changes_nothing);
     RUN(stays_in_order_while_it_grows);
     RUN(an_entry_in_the_past_is_refused);
     RUN(a_limit_takes_nothing);

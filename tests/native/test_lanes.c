@@ -26,14 +26,14 @@ struct fixture {
 static void send(struct fixture *fixture, uint32_t from, uint32_t to, uint32_t bytes)
 {
     struct vb_world *world = fixture->world;
-    uint32_t packet = vb_world_pool_take(&world->pool);
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    uint32_t packet = vb_world_pool_take(&world->partition->pool);
+    struct vb_world_packet *at = vb_world_packet_at(world->partition, packet);
 
     memset(at, 0, sizeof(*at));
     at->source = from + 1;
     at->target = to + 1;
     at->bytes = (uint16_t)bytes;
-    vb_world_send(world, fixture->host[from], packet);
+    vb_world_send(world->partition, fixture->host[from], packet);
 }
 
 static void arrive(void *context, uint32_t host, uint32_t packet)
@@ -42,10 +42,10 @@ static void arrive(void *context, uint32_t host, uint32_t packet)
 
     (void)host;
     CHECK(fixture->arrived < FRAMES);
-    fixture->arrived_at[fixture->arrived] = fixture->world->now;
+    fixture->arrived_at[fixture->arrived] = fixture->world->partition->now;
     fixture->arrived_from[fixture->arrived++] =
-        vb_world_packet_at(fixture->world, packet)->source - 1;
-    vb_world_pool_give(&fixture->world->pool, packet);
+        vb_world_packet_at(fixture->world->partition, packet)->source - 1;
+    vb_world_pool_give(&fixture->world->partition->pool, packet);
 }
 
 /* As long as there is something left, one frame after the other. */
@@ -59,7 +59,7 @@ static void ready(void *context, uint32_t host)
     --fixture->left[host];
     send(fixture, host, fixture->target[host], fixture->bytes[host]);
     if (fixture->left[host])
-        vb_world_lanes_want_ready(fixture->world, node->port[0]);
+        vb_world_lanes_want_ready(fixture->world->partition, node->port[0]);
 }
 
 /* `index` frames to the target that is set. */
@@ -105,7 +105,7 @@ static void open_fixture(struct fixture *fixture, struct vb_world_switch_config 
 static void plan(struct fixture *fixture, uint64_t at, uint32_t from, uint32_t to, uint32_t frames)
 {
     fixture->target[from] = to;
-    vb_world_call(fixture->world, at, from, frames);
+    vb_world_call(fixture->world->partition, at, from, frames);
 }
 
 static struct vb_world_port *port_to(struct fixture *fixture, uint32_t host)
@@ -203,14 +203,14 @@ static void credits_end_with_the_room_or_the_window(void)
 /* A pause ends at its time, and at once when the frame says so. */
 static void a_lane_is_open_when_no_pause_lasts(void)
 {
-    struct vb_world world = {.now = 1000};
+    struct vb_world_partition part = {.now = 1000};
     struct vb_world_lane lane = {.flow_control = VB_WORLD_PAUSES};
 
     for (int paused = 0; paused < 2; ++paused)
         for (uint64_t until = 999; until <= 1001; ++until) {
             lane.paused = paused;
             lane.paused_until = until;
-            CHECK_EQ(vb_world_lane_is_open(&world, &lane, 5000), !paused || until <= 1000);
+            CHECK_EQ(vb_world_lane_is_open(&part, &lane, 5000), !paused || until <= 1000);
         }
 }
 
@@ -349,7 +349,7 @@ static void a_lifetime_clears_a_blocked_queue(void)
     plan(&fixture, 0, 0, 2, 10);
     CHECK_EQ(vb_world_run(fixture.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
     CHECK_EQ(fixture.arrived, 0);
-    CHECK_EQ(fixture.world->dropped, 10);
+    CHECK_EQ(fixture.world->partition->dropped, 10);
     CHECK_EQ(port_to(&fixture, 0)->lanes->lane[0].held, 0);
     close_fixture(&fixture, true);
 }
@@ -393,12 +393,12 @@ static void a_watchdog_is_due_while_a_pause_lasts(void)
     config.watchdog.detect = 50;
     open_fixture(&fixture, config, METER);
     lanes = port_to(&fixture, 1)->lanes;
-    fixture.world->now = 1000;
+    fixture.world->partition->now = 1000;
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
         lanes->watchdog->lane[0] =
             (struct vb_world_watched_lane){cases[i].from, cases[i].to, cases[i].is_active};
         lanes->lane[0].head_since = cases[i].head;
-        CHECK_EQ(vb_world_watchdog_due(fixture.world, lanes, 0), cases[i].due);
+        CHECK_EQ(vb_world_watchdog_due(fixture.world->partition, lanes, 0), cases[i].due);
     }
     close_fixture(&fixture, true);
 }
@@ -481,7 +481,7 @@ static void what_is_wrong_with_a_port_or_a_switch_is_told(void)
     WITH(port->traffic.dropped[VB_WORLD_DROP_HEADROOM], 1, expect_wrong_always("is too small"));
     WITH(port->reserved_rate, port->rate + 1,
          expect_wrong_always("has promised more than its rate"));
-    WITH(port->flight_first, 0, expect_wrong_at_rest("still has packets on its link"));
+    WITH(port->arrive_first, 0, expect_wrong_at_rest("still has packets on its link"));
     fixture.sw->buffer = 1000;
     WITH(fixture.sw->used, 1001, expect_wrong_always("node 0 holds more than its buffer"));
     fixture.sw->used = 900;
@@ -489,12 +489,14 @@ static void what_is_wrong_with_a_port_or_a_switch_is_told(void)
     WITH(fixture.sw->reserved_used, 100, expect_wrong_at_rest("node 0 still keeps room"));
     fixture.sw->buffer = 0;
     CHECK(!vb_world_check(fixture.world, true, text, sizeof(text)));
-    WITH(fixture.world->made, 6,
+    WITH(fixture.world->partition->made, 6,
          expect_wrong_always("of 6 packets 5 arrived, 0 were dropped and 0"));
-    fixture.world->pool.in_use = 1;
-    WITH(fixture.world->made, 6, expect_wrong_at_rest("1 packets are still on their way"));
-    WITH(fixture.world->copied, 1, expect_wrong_at_rest("1 packets are still on their way"));
-    fixture.world->pool.in_use = 0;
+    fixture.world->partition->pool.in_use = 1;
+    WITH(fixture.world->partition->made, 6,
+         expect_wrong_at_rest("1 packets are still on their way"));
+    WITH(fixture.world->partition->copied, 1,
+         expect_wrong_at_rest("1 packets are still on their way"));
+    fixture.world->partition->pool.in_use = 0;
     vb_world_destroy(fixture.world);
 }
 

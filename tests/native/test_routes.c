@@ -90,9 +90,9 @@ static void take(void *context, uint32_t host, uint32_t packet)
     struct seen *seen = context;
 
     seen->host = host;
-    seen->source = vb_world_packet_at(seen->world, packet)->source;
+    seen->source = vb_world_packet_at(seen->world->partition, packet)->source;
     ++seen->count;
-    vb_world_pool_give(&seen->world->pool, packet);
+    vb_world_pool_give(&seen->world->partition->pool, packet);
 }
 
 static void ignore(void *context, uint32_t host)
@@ -128,11 +128,11 @@ static void a_packet_finds_a_host_beyond_16_bits(void)
     CHECK_EQ(vb_world_set_routes(seen.world, sw, row, HOSTS, 1), 0);
     for (uint32_t from = 0; from < LINKED; ++from)
         for (uint32_t to = 0; to < LINKED; ++to) {
-            uint32_t packet = vb_world_pool_take(&seen.world->pool), before = seen.count;
+            uint32_t packet = vb_world_pool_take(&seen.world->partition->pool), before = seen.count;
 
-            *vb_world_packet_at(seen.world, packet) = (struct vb_world_packet){
+            *vb_world_packet_at(seen.world->partition, packet) = (struct vb_world_packet){
                 .source = linked[from] + 1, .target = linked[to] + 1, .bytes = 100};
-            vb_world_send(seen.world, node[from], packet);
+            vb_world_send(seen.world->partition, node[from], packet);
             CHECK_EQ(vb_world_run(seen.world, VB_WORLD_NEVER, UINT64_MAX), VB_WORLD_END_EMPTY);
             CHECK_EQ(seen.count, before + 1);
             CHECK_EQ(seen.host, linked[to]);

@@ -75,7 +75,7 @@ static struct vb_world_packet packet_of(uint32_t from, uint32_t to)
 /* So many bytes wait at a port without lanes. */
 static void set_queue(struct vb_world_port *port, uint64_t bytes)
 {
-    port->free_at = world->now + bytes * port->byte_time;
+    port->free_at = world->partition->now + bytes * port->byte_time;
 }
 
 /* Does a packet of this flow from host 0 to host 1 take a detour? */
@@ -84,7 +84,7 @@ static bool detours(uint32_t qp)
     struct vb_world_packet packet = packet_of(0, 1);
 
     vb_wire_put24(packet.header + 5, qp);
-    return vb_world_detour_target(world, group_switch(0), in, &packet) != 2;
+    return vb_world_detour_target(world->partition, group_switch(0), in, &packet) != 2;
 }
 
 /* ---- queues ---------------------------------------------------------------------------------- */
@@ -170,21 +170,21 @@ static void only_packets_to_another_group_take_a_detour(void)
 
     open_groups(&always, (struct vb_world_switch_config){0});
     packet = packet_of(0, 1);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 3);
+    CHECK_EQ(vb_world_detour_target(world->partition, group_switch(0), in, &packet), 3);
     CHECK_EQ(packet.flags, VB_WORLD_DETOUR);
     between = world->node[2].port[1]; /* it comes to the intermediate group, and goes on */
-    CHECK_EQ(vb_world_detour_target(world, group_switch(2), between, &packet), 2);
+    CHECK_EQ(vb_world_detour_target(world->partition, group_switch(2), between, &packet), 2);
     CHECK_EQ(packet.flags, 0);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(1), between, &packet), 2);
+    CHECK_EQ(vb_world_detour_target(world->partition, group_switch(1), between, &packet), 2);
     CHECK_EQ(packet.flags, 0); /* one from another switch does not begin a detour */
 
     packet = packet_of(0, 1);
     packet.level_marks = VB_WORLD_MANAGEMENT;
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 2);
+    CHECK_EQ(vb_world_detour_target(world->partition, group_switch(0), in, &packet), 2);
     packet = packet_of(0, 0);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 1);
+    CHECK_EQ(vb_world_detour_target(world->partition, group_switch(0), in, &packet), 1);
     packet = packet_of(0, GROUPS); /* which is no host */
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), GROUPS + 1);
+    CHECK_EQ(vb_world_detour_target(world->partition, group_switch(0), in, &packet), GROUPS + 1);
     CHECK_EQ(packet.flags, 0);
     vb_world_destroy(world);
 }
@@ -201,7 +201,7 @@ static void two_groups_have_no_detour(void)
     CHECK(!group_switch(0)->detour && !world->detours);
     CHECK_EQ(vb_world_set_detours(world, &always, group, 2 * GROUPS), 0);
     packet = packet_of(0, 1);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &packet), 2);
+    CHECK_EQ(vb_world_detour_target(world->partition, group_switch(0), in, &packet), 2);
     vb_world_destroy(world);
 }
 
@@ -217,15 +217,15 @@ static void a_flow_keeps_its_choice_for_a_gap(void)
     set_queue(port_to(0, 1), 1000000);
     CHECK(detours(2)); /* another flow chooses now */
     CHECK(!detours(1));
-    world->now += 100;
+    world->partition->now += 100;
     CHECK(!detours(1));
-    world->now += 100; /* since the last packet, not since the choice */
+    world->partition->now += 100; /* since the last packet, not since the choice */
     CHECK(!detours(1));
-    world->now += 101;
+    world->partition->now += 101;
     CHECK(detours(1));
     set_queue(port_to(0, 1), 0);
     CHECK(detours(1));
-    world->now += 101;
+    world->partition->now += 101;
     CHECK(!detours(1));
     vb_world_destroy(world);
 }
@@ -250,7 +250,7 @@ static void many_flows_have_their_own_choices(void)
     CHECK_EQ(detour->flows, MANY);
     CHECK(2 * detour->flows <= detour->room && detour->room < 8 * MANY);
     room = detour->room;
-    world->now += 1001;
+    world->partition->now += 1001;
     for (uint32_t qp = MANY; 2 * detour->flows < room; ++qp)
         detours(qp);
     detours(1000000); /* the table is made anew, without those of the past */
@@ -269,7 +269,7 @@ static void a_flow_is_source_target_and_qp(void)
     set_queue(port_to(0, 1), 1000000);
     CHECK(detours(0));
     set_queue(port_to(0, 1), 0);
-    CHECK_EQ(vb_world_detour_target(world, group_switch(0), in, &other), 3);
+    CHECK_EQ(vb_world_detour_target(world->partition, group_switch(0), in, &other), 3);
     CHECK(detours(0));
     CHECK_EQ(group_switch(0)->detour->flows, 2);
     for (uint32_t bit = 0; bit < 24; ++bit)
@@ -277,7 +277,7 @@ static void a_flow_is_source_target_and_qp(void)
     CHECK_EQ(group_switch(0)->detour->flows, 2 + 24);
     other = packet_of(0, 2);
     other.header[4] = other.header[8] = 1; /* which are no part of the number */
-    vb_world_detour_target(world, group_switch(0), in, &other);
+    vb_world_detour_target(world->partition, group_switch(0), in, &other);
     CHECK_EQ(group_switch(0)->detour->flows, 2 + 24);
     vb_world_destroy(world);
 }
@@ -292,7 +292,7 @@ static void a_flow_without_memory_ends_the_run(void)
     starved_after(0);
     CHECK(!detours(0));
     CHECK(starved_end());
-    CHECK_EQ(world->error, -ENOMEM);
+    CHECK_EQ(world->partition->error, -ENOMEM);
     vb_world_destroy(world);
     CHECK_EQ(starved_blocks(), 0);
 }

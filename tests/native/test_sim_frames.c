@@ -26,7 +26,7 @@ static void begin(uint32_t flags, uint64_t number)
     stream = (struct vb_sim_tcp_stream){.bytes = 4500, .window = 16 << 20, .mss = 1000};
     packet = (struct vb_world_packet){.source = 3, .target = 0x010204, .flags = VB_WORLD_TCP};
     packet.header[VB_WORLD_TCP_FLAGS] = (uint8_t)flags;
-    vb_wire_put24(packet.header + VB_WORLD_TCP_GENERATION, 0x00c005); /* 3, and 5 of 14 bits */
+    vb_wire_put24(packet.header + VB_WORLD_TCP_FLOW, 0x00c005); /* 3, and 5 of 14 bits */
     vb_wire_put16(packet.header + VB_WORLD_TCP_NUMBER, (uint16_t)(number >> 32));
     vb_wire_put32(packet.header + VB_WORLD_TCP_NUMBER + 2, (uint32_t)number);
 }

@@ -25,8 +25,8 @@ static uint32_t host[HOSTS], arrived[HOSTS], dropped_packets;
 
 static uint32_t packet_of(uint32_t from, uint32_t to)
 {
-    uint32_t packet = vb_world_pool_take(&world->pool);
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    uint32_t packet = vb_world_pool_take(&world->partition->pool);
+    struct vb_world_packet *at = vb_world_packet_at(world->partition, packet);
 
     memset(at, 0, sizeof(*at));
     at->source = from + 1;
@@ -40,12 +40,13 @@ static void arrive(void *context, uint32_t number, uint32_t packet)
 {
     (void)context;
     ++arrived[number];
-    vb_world_pool_give(&world->pool, packet);
+    vb_world_pool_give(&world->partition->pool, packet);
 }
 
-static void dropped(void *context, uint32_t packet)
+static void dropped(void *context, struct vb_world_partition *part, uint32_t packet)
 {
     (void)context;
+    (void)part;
     (void)packet;
     ++dropped_packets;
 }
@@ -60,7 +61,7 @@ static void ready(void *context, uint32_t number)
 static void call(void *context, uint32_t from, uint32_t to)
 {
     (void)context;
-    vb_world_send(world, host[from], packet_of(from, to));
+    vb_world_send(world->partition, host[from], packet_of(from, to));
 }
 
 static const struct vb_world_host_calls calls = {
@@ -142,8 +143,9 @@ static void expect_admission(const struct admission *it)
     if (it->flow_control == VB_WORLD_PAUSES)
         lane->above = it->above;
     packet = packet_of(0, 1);
-    vb_world_packet_at(world, packet)->lane = it->flow_control == VB_WORLD_VL15;
-    CHECK_EQ(vb_world_switch_admit(world, world_switch(0), in, out, it->queue, packet), it->fits);
+    vb_world_packet_at(world->partition, packet)->lane = it->flow_control == VB_WORLD_VL15;
+    CHECK_EQ(vb_world_switch_admit(world->partition, world_switch(0), in, out, it->queue, packet),
+             it->fits);
     CHECK_EQ(world_switch(0)->used, it->used_after);
     CHECK_EQ(lane->held, it->held_after);
     if (it->flow_control == VB_WORLD_PAUSES)
@@ -210,12 +212,14 @@ static void reserved_room_is_for_its_flows(void)
         sw->used = cases[i].used;
         sw->reserved_used = cases[i].reserved_used;
         packet = packet_of(0, 1);
-        vb_world_packet_at(world, packet)->flags = cases[i].flagged ? VB_WORLD_RESERVED : 0;
-        CHECK_EQ(vb_world_switch_admit(world, sw, port_at(0, 0), port_at(0, 1), 0, packet),
-                 cases[i].fits);
+        vb_world_packet_at(world->partition, packet)->flags =
+            cases[i].flagged ? VB_WORLD_RESERVED : 0;
+        CHECK_EQ(
+            vb_world_switch_admit(world->partition, sw, port_at(0, 0), port_at(0, 1), 0, packet),
+            cases[i].fits);
         CHECK_EQ(sw->used, cases[i].used_after);
         CHECK_EQ(sw->reserved_used, cases[i].reserved_used_after);
-        CHECK_EQ(!!(vb_world_packet_at(world, packet)->flags & VB_WORLD_RESERVED),
+        CHECK_EQ(!!(vb_world_packet_at(world->partition, packet)->flags & VB_WORLD_RESERVED),
                  cases[i].reserved_used_after != cases[i].reserved_used);
         vb_world_destroy(world);
     }
@@ -249,7 +253,7 @@ static void a_pause_ends_with_the_headroom(void)
         lane->above = cases[i].above;
         lane->stopped = true;
         sw->used = cases[i].held - cases[i].above;
-        vb_world_switch_left(world, sw, 0, 0, BYTES, false, 0);
+        vb_world_switch_left(world->partition, sw, 0, 0, BYTES, false, 0);
         CHECK_EQ(sw->used, cases[i].used_after);
         CHECK_EQ(lane->held, cases[i].held - BYTES);
         CHECK_EQ(lane->above, cases[i].above_after);
@@ -270,8 +274,8 @@ static void meet_queue(struct vb_world_switch_config config, uint32_t bytes, uin
     port_at(0, 1)->free_at = (uint64_t)bytes * port_at(0, 1)->byte_time;
     port_at(0, 1)->reserved_buffer = reserved;
     packet = packet_of(0, 1);
-    vb_world_packet_at(world, packet)->flags = flags;
-    vb_world_switch_arrive(world, world_switch(0), world->node[0].port[0], packet);
+    vb_world_packet_at(world->partition, packet)->flags = flags;
+    vb_world_switch_arrive(world->partition, world_switch(0), world->node[0].port[0], packet);
 }
 
 static void a_queue_without_lanes_has_its_limit(void)
@@ -319,7 +323,7 @@ static void marks_begin_at_their_limits(void)
         struct vb_world_packet *at;
 
         meet_queue(config, cases[i].bytes, 0, 0);
-        at = vb_world_packet_at(world, port_at(0, 1)->flight_first);
+        at = vb_world_packet_at(world->partition, world->port[port_at(0, 1)->peer].arrive_first);
         CHECK_EQ(port_at(0, 1)->traffic.marked, cases[i].marked);
         CHECK_EQ(at->header[4], cases[i].fecn && cases[i].bytes > cases[i].fecn ? 0x80 : 0);
         CHECK_EQ(at->level_marks & VB_WORLD_CE,
@@ -351,7 +355,7 @@ static void a_link_loses_what_was_on_it(void)
         open_pair((struct vb_world_switch_config){0});
         CHECK_EQ(vb_world_set_link(world, host[0], 0, false, down), 0);
         CHECK_EQ(vb_world_set_link(world, host[0], 0, true, up), 0);
-        vb_world_call(world, cases[i].sent, 0, 1);
+        vb_world_call(world->partition, cases[i].sent, 0, 1);
         CHECK_EQ(run_on(), VB_WORLD_END_EMPTY);
         CHECK_EQ(arrived[1], !cases[i].lost);
         CHECK_EQ(world->port[world->node[host[0]].port[0]].traffic.dropped[VB_WORLD_DROP_DOWN],
@@ -370,7 +374,7 @@ static void a_packet_counts_when_it_begins(void)
         open_pair((struct vb_world_switch_config){.cut_through = cut_through});
         port = &world->port[world->node[host[0]].port[0]];
         for (int i = 0; i < 3; ++i)
-            vb_world_send(world, host[0], packet_of(0, 1));
+            vb_world_send(world->partition, host[0], packet_of(0, 1));
         for (uint64_t sent = 1; sent <= 3; ++sent)
             for (uint64_t now = (sent - 1) * SENDING; now < sent * SENDING; now += SENDING - 1) {
                 CHECK_EQ(vb_world_run(world, now, UINT64_MAX), VB_WORLD_END_TIME);
@@ -402,12 +406,13 @@ static void what_waits_in_reserved_buffer_is_not_others(void)
         for (int n = 0; n < 2; ++n) {
             uint32_t packet = packet_of(0, 1);
 
-            vb_world_packet_at(world, packet)->flags = VB_WORLD_RESERVED;
-            vb_world_link_send(world, number, packet, world->port[number].free_at);
+            vb_world_packet_at(world->partition, packet)->flags = VB_WORLD_RESERVED;
+            vb_world_link_send(world->partition, number, packet, world->port[number].free_at);
         }
         world->port[number].reserved_buffer = cases[i].reserved;
-        world->now = cases[i].now;
-        CHECK_EQ(vb_world_switch_others_queue(world, &world->port[number]), cases[i].others);
+        world->partition->now = cases[i].now;
+        CHECK_EQ(vb_world_switch_others_queue(world->partition, &world->port[number]),
+                 cases[i].others);
         vb_world_destroy(world);
     }
 }
@@ -435,7 +440,7 @@ static void packets_cut_through_between_links_of_one_rate(void)
         for (uint32_t number = 0; number < world->ports; ++number) {
             const struct vb_world_port *port = &world->port[number];
 
-            CHECK_EQ(port->early, port->to_switch && cuts[i] ? 300 : 0); /* hosts wait for all */
+            CHECK_EQ(port->early, !port->to_host && cuts[i] ? 300 : 0); /* hosts wait for all */
         }
         vb_world_destroy(world);
     }
@@ -476,7 +481,7 @@ static void expect_congestion(const struct congestion *it)
         lane->bytes = it->queue;
     if (!it->has_credits)
         lane->peer_room = 0;
-    vb_world_switch_arrive(world, world_switch(0), world->node[0].port[0],
+    vb_world_switch_arrive(world->partition, world_switch(0), world->node[0].port[0],
                            packet_of(0, it->output == TO_HOST ? 1 : 2));
     CHECK_EQ(port_at(0, it->output)->traffic.marked, it->marked);
     vb_world_destroy(world);
@@ -519,7 +524,8 @@ static void fecn_of_an_input_with_pauses_counts_bytes(void)
         config.lane[0].stop = 64000;
         open_pair(config);
         port_at(0, 0)->lanes->lane[0].held = LIMIT - BYTES + more;
-        vb_world_switch_arrive(world, world_switch(0), world->node[0].port[0], packet_of(0, 1));
+        vb_world_switch_arrive(world->partition, world_switch(0), world->node[0].port[0],
+                               packet_of(0, 1));
         CHECK_EQ(port_at(0, 1)->traffic.marked, more);
         vb_world_destroy(world);
     }
@@ -559,15 +565,16 @@ static void a_flood_ends_at_the_next_switch(void)
 
     open_pair((struct vb_world_switch_config){.floods = true});
     CHECK_EQ(vb_world_set_routes(world, world_switch(0), none, HOSTS, 1), 0);
-    vb_world_call(world, 0, 0, 2);
+    vb_world_call(world->partition, 0, 0, 2);
     CHECK_EQ(run_on(), VB_WORLD_END_EMPTY);
     CHECK_EQ(arrived[0], 0);
     CHECK_EQ(arrived[1], 1);
     CHECK_EQ(arrived[2], 0);
     CHECK_EQ(port_at(1, 2)->traffic.dropped[VB_WORLD_DROP_ROUTE], 1);
     CHECK_EQ(dropped_packets, 1);
-    CHECK_EQ(world->copied, 1);
-    vb_world_call(world, world->now, 2, 1); /* the second has a route, the first floods */
+    CHECK_EQ(world->partition->copied, 1);
+    vb_world_call(world->partition, world->now, 2,
+                  1); /* the second has a route, the first floods */
     CHECK_EQ(run_on(), VB_WORLD_END_EMPTY);
     CHECK_EQ(arrived[0], 1);
     CHECK_EQ(arrived[1], 2);
@@ -583,7 +590,7 @@ static void a_hop_limit_is_the_number_of_links(void)
     for (size_t i = 0; i < sizeof(limits) / sizeof(limits[0]); ++i) {
         open_pair((struct vb_world_switch_config){0});
         world->hop_limit = limits[i];
-        vb_world_call(world, 0, 0, 2);
+        vb_world_call(world->partition, 0, 0, 2);
         CHECK_EQ(run_on(), VB_WORLD_END_EMPTY);
         CHECK_EQ(arrived[2], limits[i] > 2);
         CHECK_EQ(port_at(0, 0)->traffic.dropped[VB_WORLD_DROP_HOPS], limits[i] == 1);
@@ -601,8 +608,8 @@ static void a_run_is_stuck_as_soon_as_a_packet_is(void)
 
     open_pair(yard_lanes(1, VB_WORLD_CREDITS, 6400));
     world->port[world->node[host[0]].port[0]].lanes->lane[0].peer_room = 0;
-    vb_world_call(world, DELAY, 0, 1);
-    vb_world_call(world, later, 1, 2);
+    vb_world_call(world->partition, DELAY, 0, 1);
+    vb_world_call(world->partition, later, 1, 2);
     CHECK_EQ(run_on(), VB_WORLD_END_STUCK);
     CHECK_EQ(world->now, DELAY);
     CHECK_EQ(run_on(), VB_WORLD_END_STUCK); /* and stays so */

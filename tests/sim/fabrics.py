@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
@@ -23,6 +23,13 @@ CCT: dict[str, Any] = {
 }
 
 
+class Watcher(Protocol):
+    """Is told of all runs of checked worlds."""
+
+    def before(self, world: World) -> None: ...
+    def after(self, world: World, end: str) -> None: ...
+
+
 class CheckedWorld(World):
     """A world whose packets and credits are counted after each run, whatever the run is about.
 
@@ -30,11 +37,16 @@ class CheckedWorld(World):
     """
 
     may_overrun = False
+    watcher: ClassVar[Watcher | None] = None
 
     def run(
         self, until: int | None = None, progress: Callable[[World], object] | None = None
     ) -> str:
+        if self.watcher:
+            self.watcher.before(self)
         end = super().run(until, progress)
+        if self.watcher:
+            self.watcher.after(self, end)
         wrong = self.check(at_rest=end in ("done", "stalled"))
         if wrong and not (self.may_overrun and "headroom" in wrong):
             raise AssertionError(wrong)

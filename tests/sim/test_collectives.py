@@ -14,7 +14,7 @@ PACKET = 4096 * 80
 ALPHA, BETA = 2 * MICROSECOND + PACKET, 80.0  # two links and a packet that a switch sends on; ps
 
 # A tree's hosts have several transfers at once, of which theory counts the bytes alone.
-ABOUT = {"double_tree_all_reduce": 1.06, "double_tree_broadcast": 1.08}
+ABOUT = {"double_tree_all_reduce": 1.06, "double_tree_broadcast": 1.1}
 
 
 def took(name: str, hosts: int, size: int) -> int:

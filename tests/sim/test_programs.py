@@ -162,7 +162,7 @@ def test_what_is_written_arrives_whatever_the_flow_control(switch: dict[str, Any
 def test_what_is_lost_is_sent_again() -> None:
     data = pattern(1 << 20)
     world = sim.World(seed=2, timeout=8)
-    star(world, 2, {**LINK, "bit_error_rate": 1e-7})
+    star(world, 2, {**LINK, "bit_error_rate": 3e-7})
     result = sim.run({"h0": take_writes(PORT, len(data)), "h1": write("h0", PORT, data, 4)}, world)
     assert result.returned["h0"] == data
     assert world.links()["dropped_damaged"].sum() > 0

@@ -226,21 +226,20 @@ def tcp_incast() -> list[str]:
 
 def two_senders() -> list[str]:
     name = "two-senders"
-    lossy, deeper = run(name, "lossy"), run(name, "deeper")
-    assert lossy.flows["retransmissions"].tolist() == [0, 256]
-    assert lossy.dropped == {"full": 256}
-    assert deeper.dropped["full"] > 0.9 * deeper.flows["retransmissions"].sum()
-    assert idle(name, "deeper", "s0-h2") < 1
+    timer = 4.096e-3 * 2**8  # ms, at least
+    assert timer < ends(name, "lossy", 0) < 2 * timer < ends(name, "lossy", 1) < 3 * timer
+    assert ends(name, "deeper", 1) < timer < ends(name, "deeper", 0) < 2 * timer
+    assert run(name, "deeper").flows["retransmissions"].tolist() == [2 * 256, 2 * 256]  # windows
     return [
         f"({stalled(name, 'lossless', 'h0-s0'):.0f} %)",
-        f"{again(name, 'lossy')} packets",
         f"h0 ends after {ends(name, 'lossy', 0):.2f} ms",
         f"h1 after {ends(name, 'lossy', 1):.2f} ms",
-        f"Only {more(name, 'lossy'):.0f} % more packets of data",
+        f"{more(name, 'lossy'):.0f} % more packets of data",
         f"idle for {idle(name, 'lossy', 's0-h2'):.0f} %",
-        f"sends {again(name, 'deeper')} packets again",
+        f"it ends after {ends(name, 'deeper', 1):.2f} ms",
+        f"timer and ends after {ends(name, 'deeper', 0):.2f} ms",
         f"{more(name, 'deeper'):.0f} % more packets of data than",
-        f"ends after {ends(name, 'deeper', 1):.2f} ms",
+        f"idle for {idle(name, 'deeper', 's0-h2'):.0f} %",
     ]
 
 

@@ -61,8 +61,8 @@ ROW = Row(
     "19 s for each ms; an estimate without packets takes 1 to 2 minutes, with a 99th percentile "
     "within 9 %.",
     fails="it does not end in time, or takes more memory than a small machine has.",
-    meaning="Each packet is simulated, on one thread, and a ms of virtual time takes what the "
-    "table says, on the machine that made this page. That is not the machine, the load or the "
+    meaning="Each packet is simulated, and a ms of virtual time takes what the table says, by all "
+    "threads, on the machine that made this page. That is not the machine, the load or the "
     "transport of the publication: only the order of magnitude can be compared, and 5 s would "
     "take hours here as well. To have it in minutes takes an estimate, which is not made here.",
     measure=measure,

@@ -4,7 +4,8 @@
  * when their time comes. Most events of a fabric are a link's delay ahead, so that adding one
  * writes it behind the others of its slot. Events of the slot whose time it is, and those that are
  * beyond the wheel, are in two heaps. run.c takes events, and every part of the room adds them
- * through vb_world_add. Events of the same time are taken in the order in which they were added.
+ * through vb_world_add. Events of one time are taken in the order of vb_world_agenda_rank, whenever
+ * they were added; one that is added when its time has come precedes none that was taken already.
  */
 #ifndef VB_EVENT_AGENDA_H
 #define VB_EVENT_AGENDA_H
@@ -14,10 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "event/mix.h"
+
 enum {
     VB_AGENDA_WIDTH = 13, /* a slot is 2^13 ps, 8 ns, and the wheel 4 microseconds */
     VB_AGENDA_SLOTS = 512,
-    VB_AGENDA_NEAR = 8, /* vb_world_agenda_watch reports an entry so many before it is taken */
+    VB_AGENDA_RANK = 60, /* bits of the rank of an arrival */
+    VB_AGENDA_NEAR = 8,  /* vb_world_agenda_watch reports an entry so many before it is taken */
 };
 
 struct vb_world_agenda_entry {
@@ -26,17 +30,12 @@ struct vb_world_agenda_entry {
 };
 
 struct vb_world_agenda_slot {
-    struct vb_world_agenda_entry *entry; /* in the order of adding; of the current slot, of time */
+    struct vb_world_agenda_entry *entry; /* in the order of adding; of the current slot, in order */
     uint32_t count, room;
 };
 
-struct vb_world_agenda_ordered {
-    struct vb_world_agenda_entry entry;
-    uint64_t order;
-};
-
 struct vb_world_agenda_heap {
-    struct vb_world_agenda_ordered *entry; /* a binary heap */
+    struct vb_world_agenda_entry *entry; /* a binary heap */
     uint32_t count, room;
 };
 
@@ -48,7 +47,6 @@ struct vb_world_agenda {
     uint64_t count;
     struct vb_world_agenda_heap soon; /* added since their slot is the current one */
     struct vb_world_agenda_heap far;  /* the slot was beyond the wheel when they were added */
-    uint64_t order;                   /* entries that were ever added to a heap */
     uint64_t filled[VB_AGENDA_SLOTS / 64];
     struct vb_world_agenda_entry *scratch; /* as much room as the largest slot */
     uint32_t scratch_room;
@@ -81,6 +79,37 @@ int vb_world_agenda_push(struct vb_world_agenda *agenda, const struct vb_world_a
 /* vb_world_agenda_take where a heap may have the first entry, or the slot has none left. */
 bool vb_world_agenda_advance(struct vb_world_agenda *agenda, uint64_t limit,
                              struct vb_world_agenda_entry *entry);
+
+/* Entries from `at` on may be added, though a later one was taken. */
+void vb_world_agenda_turn_back(struct vb_world_agenda *agenda, uint64_t at);
+/* The time of the first entry; UINT64_MAX: there is none. */
+uint64_t vb_world_agenda_first(const struct vb_world_agenda *agenda);
+/*
+ * Takes all entries, in no order, and calls `take` for each. It returns an error, or 0, and the
+ * rest is dropped after an error.
+ */
+int vb_world_agenda_empty(struct vb_world_agenda *agenda,
+                          int (*take)(void *context, const struct vb_world_agenda_entry *entry),
+                          void *context);
+
+/*
+ * The place of an entry among those of its time: by `what`, after the arrivals, which are below
+ * 2^32. These are in an order that is drawn for each time, so that of the ports of a switch at
+ * which packets arrive in step none is always the first.
+ */
+static inline uint64_t vb_world_agenda_rank(const struct vb_world_agenda_entry *entry)
+{
+    return entry->what >> 32
+               ? entry->what
+               : vb_world_mix(entry->at + entry->what * VB_WORLD_GOLDEN) >> (64 - VB_AGENDA_RANK);
+}
+
+static inline bool vb_world_agenda_precedes(const struct vb_world_agenda_entry *one,
+                                            const struct vb_world_agenda_entry *other)
+{
+    return one->at < other->at ||
+           (one->at == other->at && vb_world_agenda_rank(one) < vb_world_agenda_rank(other));
+}
 
 /* -EINVAL: `at` is before the time taken last. -ENOMEM. */
 static inline int vb_world_agenda_add(struct vb_world_agenda *agenda, uint64_t at, uint64_t what)
@@ -126,8 +155,8 @@ static inline bool vb_world_agenda_take(struct vb_world_agenda *agenda, uint64_t
     const struct vb_world_agenda_entry *first = agenda->sorted + agenda->next;
 
     if (agenda->next == agenda->end ||
-        (agenda->soon.count && agenda->soon.entry[0].entry.at < first->at) ||
-        (agenda->far.count && agenda->far.entry[0].entry.at <= first->at))
+        (agenda->soon.count && vb_world_agenda_precedes(&agenda->soon.entry[0], first)) ||
+        (agenda->far.count && vb_world_agenda_precedes(&agenda->far.entry[0], first)))
         return vb_world_agenda_advance(agenda, limit, entry);
     if (first->at > limit)
         return false;

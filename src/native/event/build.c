@@ -11,30 +11,33 @@
 
 #include "event/detour.h"
 #include "event/lanes.h"
+#include "event/partition.h"
 #include "event/sample.h"
 #include "event/switch.h"
+#include "event/telemetry.h"
 #include "event/watchdog.h"
 
+enum { WORTH_A_THREAD = 500 };
+
 /* Prefetches the cache lines that a coming event needs besides its port's. */
-static void prefetch_event(const void *context, uint64_t what)
+void vb_world_prefetch(const void *context, uint64_t what)
 {
-    const struct vb_world *world = context;
+    const struct vb_world_partition *part = context;
     enum vb_world_event event = vb_world_event_of(what);
     const struct vb_world_port *port;
 
     if (event > VB_WORLD_WAKE)
         return;
-    port = &world->port[(uint32_t)what];
+    port = &part->port[(uint32_t)what];
     if (event == VB_WORLD_WAKE) {
         __builtin_prefetch(port->lanes, 1);
         __builtin_prefetch((const char *)port->lanes + 64, 1);
         __builtin_prefetch((const char *)port->lanes + 128, 1);
         return;
     }
-    if (port->flight_first != VB_WORLD_NONE)
-        __builtin_prefetch(vb_world_packet_at(world, port->flight_first), 1);
-    __builtin_prefetch(&world->port[port->peer], 1);
-    __builtin_prefetch(port->to_switch);
+    if (port->arrive_first != VB_WORLD_NONE)
+        __builtin_prefetch(vb_world_packet_at(part, port->arrive_first), 1);
+    __builtin_prefetch(port->sw);
 }
 
 int vb_world_create(uint64_t seed, const struct vb_world_host_calls *hosts, void *context,
@@ -44,11 +47,15 @@ int vb_world_create(uint64_t seed, const struct vb_world_host_calls *hosts, void
 
     if (!made)
         return -ENOMEM;
-    made->pool.free = VB_WORLD_NONE;
-    made->random = seed;
-    vb_world_agenda_watch(&made->agenda, prefetch_event, made);
+    made->seed = made->random = seed;
     made->on_host = hosts;
     made->hosts_context = context;
+    made->threads = 1;
+    made->worth_a_thread = WORTH_A_THREAD;
+    if (vb_world_packets_open(&made->packets) || vb_world_partitions_open(made)) {
+        vb_world_destroy(made);
+        return -ENOMEM;
+    }
     *world = made;
     return 0;
 }
@@ -65,9 +72,10 @@ void vb_world_destroy(struct vb_world *world)
     }
     vb_world_samplers_free(world);
     free(world->storm);
-    free(world->telemetry);
+    vb_world_telemetry_free(world);
     vb_world_agenda_free(&world->agenda);
-    vb_world_pool_free(&world->pool);
+    vb_world_partitions_free(world);
+    vb_world_packets_close(&world->packets);
     free(world->port);
     free(world->node);
     free(world);
@@ -101,8 +109,9 @@ static int world_add_node(struct vb_world *world, uint32_t ports, struct vb_worl
         return -ENOMEM;
     for (uint32_t i = 0; i < ports; ++i)
         port[i] = VB_WORLD_NONE;
-    *node = &world->node[world->nodes++];
-    **node = (struct vb_world_node){.port = port, .ports = ports};
+    *node = &world->node[world->nodes];
+    **node = (struct vb_world_node){.port = port, .ports = ports, .joined = world->nodes++};
+    vb_world_partitions_update(world);
     return 0;
 }
 
@@ -134,7 +143,7 @@ int vb_world_add_switch(struct vb_world *world, struct vb_world_switch *sw, uint
     sw->port = node->port;
     world->floods |= sw->config.floods;
     *number = world->nodes - 1;
-    sw->salt = vb_world_random(world);
+    sw->salt = vb_world_splitmix(&world->random);
     return 0;
 }
 
@@ -145,13 +154,15 @@ static void world_fill_port(struct vb_world *world, uint32_t number, uint32_t no
                             const struct vb_world_link *link)
 {
     world->port[number] = (struct vb_world_port){
-        .flight_first = VB_WORLD_NONE,
-        .flight_last = VB_WORLD_NONE,
+        .arrive_first = VB_WORLD_NONE,
+        .out_first = VB_WORLD_NONE,
         .delay = link->delay,
         .peer = peer,
-        .to_switch = to->sw,
-        .to_host = to->host,
+        .sw = world->node[node].sw,
+        .host = world->node[node].host,
+        .to_host = !to->sw,
         .node = node,
+        .random = vb_world_mix(world->seed + VB_WORLD_GOLDEN * (number + 1ull)),
         .number = (uint16_t)node_port,
         .rate = link->rate,
         .byte_time =
@@ -281,16 +292,29 @@ int vb_world_connect(struct vb_world *world, uint32_t a, uint32_t a_port, uint32
         return -EBUSY;
     if (grow_ports(world))
         return -ENOMEM;
-    vb_world_agenda_hint(&world->agenda, world->port, sizeof(*world->port));
+    vb_world_partitions_update(world);
     world_fill_port(world, first, a, a_port, first + 1, to, link);
     world_fill_port(world, first + 1, b, b_port, first, from, link);
     world->ports += 2;
+    world->is_divided_anew = true;
     error = add_lanes(&world->port[first], from, to, b_port);
     if (!error)
         error = add_lanes(&world->port[first + 1], to, from, a_port);
     set_early(world, from);
     set_early(world, to);
     return error;
+}
+
+/* The direction of a link that ends at this port goes up or down. */
+static void build_set_port(struct vb_world *world, uint32_t port, enum vb_world_event event,
+                           uint64_t at)
+{
+    struct vb_world_partition *part = vb_world_partition_of(world, world->port[port].node);
+
+    ++part->idle;
+    vb_world_add(part, at, event, 0, port);
+    if (part->error)
+        world->error = part->error;
 }
 
 int vb_world_set_link(struct vb_world *world, uint32_t number, uint32_t port, bool up, uint64_t at)
@@ -300,8 +324,7 @@ int vb_world_set_link(struct vb_world *world, uint32_t number, uint32_t port, bo
 
     if (node->port[port] == VB_WORLD_NONE)
         return -EINVAL;
-    world->idle += 2;
-    vb_world_add(world, at, event, 0, node->port[port]);
-    vb_world_add(world, at, event, 0, world->port[node->port[port]].peer);
+    build_set_port(world, node->port[port], event, at);
+    build_set_port(world, world->port[node->port[port]].peer, event, at);
     return world->error;
 }

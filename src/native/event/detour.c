@@ -79,11 +79,11 @@ static bool may_detour(const struct vb_world_detours *all, const struct vb_world
 /* The next switch of a port's link, across range extenders; NULL: a host. */
 static const struct vb_world_switch *next_switch(const struct vb_world *world, uint32_t port)
 {
-    const struct vb_world_switch *next = world->port[port].to_switch;
+    const struct vb_world_switch *next = world->port[world->port[port].peer].sw;
 
     while (next && next->config.extender) {
         port = vb_world_switch_through(world, next, world->port[port].peer);
-        next = port == VB_WORLD_NONE ? NULL : world->port[port].to_switch;
+        next = port == VB_WORLD_NONE ? NULL : world->port[world->port[port].peer].sw;
     }
     return next;
 }
@@ -109,14 +109,14 @@ static uint32_t links_to(const struct vb_world *world, const struct vb_world_swi
 }
 
 /* Bytes in the queue of this port, and those whose credits the other end has not returned. */
-static uint64_t queue_before(struct vb_world *world, uint32_t number)
+static uint64_t queue_before(struct vb_world_partition *part, uint32_t number)
 {
-    struct vb_world_port *port = &world->port[number];
+    struct vb_world_port *port = &part->port[number];
     uint64_t bytes = 0;
 
     if (!port->lanes)
-        return vb_world_backlog(world, port);
-    vb_world_lanes_apply_control(world, port);
+        return vb_world_backlog(part->now, port);
+    vb_world_lanes_apply_control(part, port);
     for (uint32_t i = 0; i < port->lanes->data; ++i) {
         const struct vb_world_lane *lane = &port->lanes->lane[i];
 
@@ -128,23 +128,23 @@ static uint64_t queue_before(struct vb_world *world, uint32_t number)
 }
 
 /* UGAL-L: does the detour have the smaller product of queue and links, from this switch's view? */
-static bool is_better(struct vb_world *world, struct vb_world_switch *sw,
+static bool is_better(struct vb_world_partition *part, struct vb_world_switch *sw,
                       const struct vb_world_packet *packet)
 {
     const struct vb_world_detours *all = sw->detour->all;
     uint32_t intermediate = intermediate_of(all, packet), near, far, links;
-    uint32_t minimal = vb_world_switch_first_port(world, sw, packet->target),
-             detoured = vb_world_switch_first_port(world, sw, all->gateway[intermediate]);
+    uint32_t minimal = vb_world_switch_first_port(part->world, sw, packet->target),
+             detoured = vb_world_switch_first_port(part->world, sw, all->gateway[intermediate]);
     const struct vb_world_switch *at = sw;
 
     if (minimal == VB_WORLD_NONE || detoured == VB_WORLD_NONE || minimal == detoured)
         return false;
-    near = links_to(world, &at, packet->target, VB_WORLD_NONE);
+    near = links_to(part->world, &at, packet->target, VB_WORLD_NONE);
     at = sw;
-    links = links_to(world, &at, all->gateway[intermediate], intermediate);
-    far = links + links_to(world, &at, packet->target, VB_WORLD_NONE);
-    return queue_before(world, minimal) * near >
-           queue_before(world, detoured) * far + all->config.threshold;
+    links = links_to(part->world, &at, all->gateway[intermediate], intermediate);
+    far = links + links_to(part->world, &at, packet->target, VB_WORLD_NONE);
+    return queue_before(part, minimal) * near >
+           queue_before(part, detoured) * far + all->config.threshold;
 }
 
 /* ---- flows ----------------------------------------------------------------------------------- */
@@ -186,7 +186,7 @@ static int detour_grow(struct vb_world_detour *detour, uint64_t now)
 }
 
 /* A flow keeps the choice of its last packet, unless that was more than `gap` ago. */
-static bool flowlet_detours(struct vb_world *world, struct vb_world_switch *sw,
+static bool flowlet_detours(struct vb_world_partition *part, struct vb_world_switch *sw,
                             const struct vb_world_packet *packet)
 {
     struct vb_world_detour *detour = sw->detour;
@@ -194,21 +194,21 @@ static bool flowlet_detours(struct vb_world *world, struct vb_world_switch *sw,
     uint32_t qp = vb_wire_get24(packet->header + 5);
     struct vb_world_flowlet *flow;
 
-    if (2 * detour->flows >= detour->room && detour_grow(detour, world->now)) {
-        world->error = -ENOMEM;
+    if (2 * detour->flows >= detour->room && detour_grow(detour, part->now)) {
+        part->error = -ENOMEM;
         return false;
     }
     flow = detour_place_of(detour, ends, qp);
-    if (!flow->ends || world->now - flow->seen > detour->all->config.gap) {
+    if (!flow->ends || part->now - flow->seen > detour->all->config.gap) {
         detour->flows += !flow->ends;
-        flow->ends = ends | (is_better(world, sw, packet) ? DETOURS : 0);
+        flow->ends = ends | (is_better(part, sw, packet) ? DETOURS : 0);
         flow->qp = qp;
     }
-    flow->seen = world->now;
+    flow->seen = part->now;
     return flow->ends & DETOURS;
 }
 
-static void detour_choose(struct vb_world *world, struct vb_world_switch *sw,
+static void detour_choose(struct vb_world_partition *part, struct vb_world_switch *sw,
                           struct vb_world_packet *packet)
 {
     const struct vb_world_detour_config *config = &sw->detour->all->config;
@@ -216,19 +216,19 @@ static void detour_choose(struct vb_world *world, struct vb_world_switch *sw,
 
     if (config->adaptive)
         detours =
-            config->by_packet ? is_better(world, sw, packet) : flowlet_detours(world, sw, packet);
+            config->by_packet ? is_better(part, sw, packet) : flowlet_detours(part, sw, packet);
     if (detours)
         packet->flags |= VB_WORLD_DETOUR;
 }
 
-uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                                struct vb_world_packet *packet)
+uint32_t vb_world_detour_target(struct vb_world_partition *part, struct vb_world_switch *sw,
+                                uint32_t in, struct vb_world_packet *packet)
 {
     const struct vb_world_detour *detour = sw->detour;
     uint32_t intermediate;
 
-    if (!world->port[in].to_switch && may_detour(detour->all, packet))
-        detour_choose(world, sw, packet);
+    if (part->port[in].to_host && may_detour(detour->all, packet))
+        detour_choose(part, sw, packet);
     if (!(packet->flags & VB_WORLD_DETOUR))
         return packet->target;
     intermediate = intermediate_of(detour->all, packet);
@@ -322,7 +322,7 @@ int vb_world_set_detours(struct vb_world *world, const struct vb_world_detour_co
         return count <= world->nodes ? -ENOMEM : -EINVAL;
     world->detours = all;
     all->config = *config;
-    all->salt = vb_world_random(world);
+    all->salt = vb_world_splitmix(&world->random);
     if (!find_gateways(world, all, group, count))
         error = -EINVAL;
     for (uint32_t i = 0; i < count && !error; ++i)

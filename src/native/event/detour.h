@@ -45,7 +45,7 @@ void vb_world_detours_free(struct vb_world *world);
 void vb_world_detour_destroy(struct vb_world_detour *detour);
 
 /* The host whose route a packet follows that came by `in`, an index of vb_world.port. */
-uint32_t vb_world_detour_target(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                                struct vb_world_packet *packet);
+uint32_t vb_world_detour_target(struct vb_world_partition *part, struct vb_world_switch *sw,
+                                uint32_t in, struct vb_world_packet *packet);
 
 #endif

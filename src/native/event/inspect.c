@@ -17,10 +17,10 @@
 static void take_off_queue(const struct vb_world *world, const struct vb_world_port *port,
                            struct vb_world_port_counters *traffic)
 {
-    uint32_t packet = port->flight_first;
+    uint32_t packet = world->port[port->peer].arrive_first;
 
-    for (; packet != VB_WORLD_NONE; packet = vb_world_packet_at(world, packet)->next) {
-        const struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    for (; packet != VB_WORLD_NONE; packet = world->packets.packet[packet].next) {
+        const struct vb_world_packet *at = &world->packets.packet[packet];
         uint64_t time = at->bytes * 8 * VB_WORLD_SECOND / port->rate;
         bool is_early = port->early && port->early < at->bytes;
         uint64_t early = is_early ? (uint64_t)(at->bytes - port->early) * port->byte_time : 0;
@@ -96,7 +96,7 @@ static const char *check_port(const struct vb_world_port *port, bool at_rest)
     }
     if (port->reserved_rate > port->rate)
         return "has promised more than its rate";
-    return at_rest && port->flight_first != VB_WORLD_NONE ? "still has packets on its link" : NULL;
+    return at_rest && port->arrive_first != VB_WORLD_NONE ? "still has packets on its link" : NULL;
 }
 
 static const char *check_switch(const struct vb_world_switch *sw, bool at_rest)
@@ -108,21 +108,30 @@ static const char *check_switch(const struct vb_world_switch *sw, bool at_rest)
                : NULL;
 }
 
+/* NULL: the packets of all partitions add up. */
+static const char *check_packets(const struct vb_world *world, bool at_rest, char *text,
+                                 size_t size)
+{
+    const struct vb_world_sums sums = vb_world_sums(world);
+
+    if (sums.made + sums.copied + sums.kept != sums.delivered + sums.dropped + sums.in_use) {
+        snprintf(text, size,
+                 "of %" PRIu64 " packets %" PRIu64 " arrived, %" PRIu64 " were dropped and %" PRIu64
+                 " are on their way",
+                 sums.made + sums.copied, sums.delivered, sums.dropped, sums.in_use - sums.kept);
+        return text;
+    }
+    if (at_rest && sums.in_use) {
+        snprintf(text, size, "%" PRIu64 " packets are still on their way", sums.in_use);
+        return text;
+    }
+    return NULL;
+}
+
 const char *vb_world_check(const struct vb_world *world, bool at_rest, char *text, size_t size)
 {
-    if (world->made + world->copied + world->kept !=
-        world->delivered + world->dropped + world->pool.in_use) {
-        snprintf(text, size,
-                 "of %" PRIu64 " packets %" PRIu64 " arrived, %" PRIu64 " were dropped and %" PRIu32
-                 " are on their way",
-                 world->made + world->copied, world->delivered, world->dropped,
-                 world->pool.in_use - world->kept);
+    if (check_packets(world, at_rest, text, size))
         return text;
-    }
-    if (at_rest && world->pool.in_use) {
-        snprintf(text, size, "%" PRIu32 " packets are still on their way", world->pool.in_use);
-        return text;
-    }
     for (uint32_t i = 0; i < world->nodes; ++i) {
         const struct vb_world_switch *sw = world->node[i].sw;
         const char *wrong = sw ? check_switch(sw, at_rest) : NULL;

@@ -17,7 +17,7 @@
 #define VB_EVENT_LANES_H
 
 #include "event/arbiter.h"
-#include "event/world.h"
+#include "event/partition.h"
 
 enum {
     VB_WORLD_CREDIT_BLOCK = 64,
@@ -128,30 +128,33 @@ static inline uint32_t vb_world_lanes_of(const struct vb_world_lanes *lanes, uin
 }
 
 /* Queues a packet that came by `input` (0 at a host), or sends it at once. */
-void vb_world_lanes_put(struct vb_world *world, uint32_t port, uint32_t lane, uint32_t input,
-                        uint32_t packet);
+void vb_world_lanes_put(struct vb_world_partition *part, uint32_t port, uint32_t lane,
+                        uint32_t input, uint32_t packet);
 /* Handles the event VB_WORLD_WAKE. */
-void vb_world_lanes_wake(struct vb_world *world, uint32_t port);
+void vb_world_lanes_wake(struct vb_world_partition *part, uint32_t port);
 /* The host at this port is to be called when the port is free. */
-void vb_world_lanes_want_ready(struct vb_world *world, uint32_t port);
+void vb_world_lanes_want_ready(struct vb_world_partition *part, uint32_t port);
 /* Drops the first packet of this lane. */
-void vb_world_lanes_drop(struct vb_world *world, uint32_t port, uint32_t lane,
+void vb_world_lanes_drop(struct vb_world_partition *part, uint32_t port, uint32_t lane,
                          enum vb_world_drop_reason reason);
 /* Does flow control allow this lane to send so many bytes? */
-bool vb_world_lane_is_open(const struct vb_world *world, const struct vb_world_lane *lane,
+bool vb_world_lane_is_open(const struct vb_world_partition *part, const struct vb_world_lane *lane,
                            uint32_t bytes);
 
 /* control.c: the receiver at this port sends a control record to the other end. */
-void vb_world_lanes_arrived(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
-                            uint32_t bytes);
-void vb_world_lanes_released(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
-                             uint32_t bytes, uint64_t at);
-void vb_world_lanes_pause(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
-                          uint32_t quanta);
+void vb_world_lanes_arrived(struct vb_world_partition *part, struct vb_world_port *port,
+                            uint32_t lane, uint32_t bytes);
+void vb_world_lanes_released(struct vb_world_partition *part, struct vb_world_port *port,
+                             uint32_t lane, uint32_t bytes, uint64_t at);
+void vb_world_lanes_pause(struct vb_world_partition *part, struct vb_world_port *port,
+                          uint32_t lane, uint32_t quanta);
+/* A control record for this port, which sends, from the other end of its link. */
+void vb_world_lanes_control_came(struct vb_world_partition *part, uint32_t sender,
+                                 const struct vb_world_control *record);
 /* Handles the event VB_WORLD_REFRESH. */
-void vb_world_lanes_refresh(struct vb_world *world, uint32_t port, uint32_t lane);
+void vb_world_lanes_refresh(struct vb_world_partition *part, uint32_t port, uint32_t lane);
 /* Applies the control records that have arrived. */
-void vb_world_lanes_apply_control(struct vb_world *world, struct vb_world_port *port);
+void vb_world_lanes_apply_control(struct vb_world_partition *part, struct vb_world_port *port);
 /* The n-th record that was not applied yet. */
 const struct vb_world_control *vb_world_lanes_control(const struct vb_world_lanes *lanes,
                                                       uint32_t n);
@@ -161,6 +164,6 @@ void vb_world_lane_apply(struct vb_world_lane *lane, const struct vb_world_contr
 uint64_t vb_world_lane_limit(const struct vb_world_lane *lane);
 
 /* Schedules an event VB_WORLD_WAKE, unless an earlier one is pending. `idle`: vb_world.idle. */
-void vb_world_lanes_plan(struct vb_world *world, uint32_t port, uint64_t at, bool idle);
+void vb_world_lanes_plan(struct vb_world_partition *part, uint32_t port, uint64_t at, bool idle);
 
 #endif

@@ -9,10 +9,26 @@
 #include "event/switch.h"
 #include "event/tap.h"
 
-void vb_world_link_send(struct vb_world *world, uint32_t number, uint32_t packet, uint64_t start)
+/* Adds a packet to those on the link to a port. */
+static inline void link_append(struct vb_world_partition *part, uint32_t to, uint32_t packet,
+                               uint64_t at)
 {
-    struct vb_world_port *port = &world->port[number];
-    struct vb_world_packet *sent = vb_world_packet_at(world, packet);
+    struct vb_world_port *port = &part->port[to];
+
+    if (port->arrive_first == VB_WORLD_NONE) {
+        port->arrive_first = packet;
+        vb_world_add(part, at, VB_WORLD_ARRIVE, 0, to);
+    } else {
+        vb_world_packet_at(part, port->arrive_last)->next = packet;
+    }
+    port->arrive_last = packet;
+}
+
+void vb_world_link_send(struct vb_world_partition *part, uint32_t number, uint32_t packet,
+                        uint64_t start)
+{
+    struct vb_world_port *port = &part->port[number];
+    struct vb_world_packet *sent = vb_world_packet_at(part, packet);
     uint64_t time = vb_world_byte_time(port, sent->bytes), early = 0;
 
     port->free_at = start + time;
@@ -23,13 +39,10 @@ void vb_world_link_send(struct vb_world *world, uint32_t number, uint32_t packet
     ++port->traffic.packets;
     port->traffic.bytes += sent->bytes;
     port->traffic.busy += time;
-    if (port->flight_first == VB_WORLD_NONE) {
-        port->flight_first = packet;
-        vb_world_add(world, sent->at, VB_WORLD_ARRIVE, 0, number);
-    } else {
-        vb_world_packet_at(world, port->flight_last)->next = packet;
-    }
-    port->flight_last = packet;
+    if (port->crosses)
+        vb_world_cross(part, port, packet);
+    else
+        link_append(part, port->peer, packet, sent->at);
 }
 
 /*
@@ -49,10 +62,9 @@ static double packet_error_rate(double rate, uint32_t bits)
     return chance;
 }
 
-/* Why the packet is lost: the link was down while it was on it, or bit errors. VB_WORLD_DROPS: it
- * is not lost. */
-static enum vb_world_drop_reason loss_reason(struct vb_world *world,
-                                             const struct vb_world_port *port,
+/* Why the packet is lost on its way to this port: the link was down, or bit errors.
+ * VB_WORLD_DROPS: it is not lost. */
+static enum vb_world_drop_reason loss_reason(struct vb_world_port *port,
                                              const struct vb_world_packet *at)
 {
     uint64_t time = at->bytes * 8 * VB_WORLD_SECOND / port->rate;
@@ -60,23 +72,23 @@ static enum vb_world_drop_reason loss_reason(struct vb_world *world,
     if (port->is_down || (port->came_up && at->at < port->came_up + port->delay + time))
         return VB_WORLD_DROP_DOWN;
     if (port->bit_error_rate > 0 &&
-        vb_world_chance(world) < packet_error_rate(port->bit_error_rate, 8u * at->bytes))
+        vb_world_chance(port) < packet_error_rate(port->bit_error_rate, 8u * at->bytes))
         return VB_WORLD_DROP_DAMAGED;
     return VB_WORLD_DROPS;
 }
 
-/* False: the link has lost the packet. */
-static bool link_delivers(struct vb_world *world, uint32_t number, uint32_t packet)
+/* False: the link has lost the packet. The transmitting port counts it. */
+static bool link_delivers(struct vb_world_partition *part, struct vb_world_port *port,
+                          uint32_t packet)
 {
-    struct vb_world_port *port = &world->port[number];
-    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
-    enum vb_world_drop_reason loss = loss_reason(world, port, at);
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
+    enum vb_world_drop_reason loss = loss_reason(port, at);
 
     if (port->tap)
-        port->tap->see(port->tap->context, number, at, loss);
+        port->tap->see(port->tap->context, part->now, port->peer, at, loss);
     if (loss == VB_WORLD_DROPS)
         return true;
-    vb_world_drop(world, port, packet, loss);
+    vb_world_drop(part, &part->port[port->peer], packet, loss);
     return false;
 }
 
@@ -85,49 +97,47 @@ static bool link_delivers(struct vb_world *world, uint32_t number, uint32_t pack
  * flow-control packet says how much was sent (IBA 7.9.4.3), so lost packets cost no credits; here
  * they are returned at once.
  */
-static void link_give_back(struct vb_world *world, struct vb_world_port *port, uint32_t lane,
-                           uint32_t bytes)
+static void link_give_back(struct vb_world_partition *part, struct vb_world_port *port,
+                           uint32_t lane, uint32_t bytes)
 {
-    struct vb_world_port *peer = &world->port[port->peer];
-
-    if (!port->lanes || port->lanes->lane[lane].flow_control != VB_WORLD_CREDITS)
+    if (!port->lanes || port->lanes->lane[lane].input_flow_control != VB_WORLD_CREDITS)
         return;
-    vb_world_lanes_arrived(world, peer, lane, bytes);
-    vb_world_lanes_released(world, peer, lane, bytes, world->now);
+    vb_world_lanes_arrived(part, port, lane, bytes);
+    vb_world_lanes_released(part, port, lane, bytes, part->now);
 }
 
-void vb_world_link_arrive(struct vb_world *world, uint32_t number)
+void vb_world_link_arrive(struct vb_world_partition *part, uint32_t number)
 {
-    struct vb_world_port *port = &world->port[number];
-    uint32_t packet = port->flight_first;
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_port *port = &part->port[number];
+    uint32_t packet = port->arrive_first;
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
 
-    port->flight_first = at->next;
+    port->arrive_first = at->next;
     if (at->next != VB_WORLD_NONE)
-        vb_world_add(world, vb_world_packet_at(world, at->next)->at, VB_WORLD_ARRIVE, 0, number);
+        vb_world_add(part, vb_world_packet_at(part, at->next)->at, VB_WORLD_ARRIVE, 0, number);
     if (__builtin_expect(port->slow_path, 0)) {
         uint32_t lane = at->lane, bytes = at->bytes;
 
-        if (!link_delivers(world, number, packet)) {
-            link_give_back(world, port, lane, bytes);
+        if (!link_delivers(part, port, packet)) {
+            link_give_back(part, port, lane, bytes);
             return;
         }
     }
-    if (port->to_switch) {
-        vb_world_switch_arrive(world, port->to_switch, port->peer, packet);
+    if (port->sw) {
+        vb_world_switch_arrive(part, port->sw, number, packet);
         return;
     }
-    link_give_back(world, port, at->lane, at->bytes); /* a host takes what comes */
-    ++world->delivered;
-    world->on_host->arrive(world->hosts_context, port->to_host, packet);
+    link_give_back(part, port, at->lane, at->bytes); /* a host takes what comes */
+    ++part->delivered;
+    part->on_host->arrive(part->hosts_context, port->host, packet);
 }
 
-void vb_world_link_set(struct vb_world *world, uint32_t number, bool up)
+void vb_world_link_set(struct vb_world_partition *part, uint32_t number, bool up)
 {
-    struct vb_world_port *port = &world->port[number];
+    struct vb_world_port *port = &part->port[number];
 
     port->slow_path = true;
     port->is_down = !up;
     if (up)
-        port->came_up = world->now;
+        port->came_up = part->now;
 }

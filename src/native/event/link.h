@@ -6,7 +6,7 @@
 #ifndef VB_EVENT_LINK_H
 #define VB_EVENT_LINK_H
 
-#include "event/world.h"
+#include "event/partition.h"
 
 /* The time of transmission of up to 65535 bytes; fractions of a picosecond are carried over to the
  * next packet. */
@@ -30,9 +30,10 @@ static inline uint64_t vb_world_pause_time(uint64_t rate, uint32_t quanta)
 }
 
 /* Sends the packet at `start`, when the transmitter is free. */
-void vb_world_link_send(struct vb_world *world, uint32_t port, uint32_t packet, uint64_t start);
+void vb_world_link_send(struct vb_world_partition *part, uint32_t port, uint32_t packet,
+                        uint64_t start);
 /* Handles the event VB_WORLD_ARRIVE. */
-void vb_world_link_arrive(struct vb_world *world, uint32_t port);
-void vb_world_link_set(struct vb_world *world, uint32_t port, bool up);
+void vb_world_link_arrive(struct vb_world_partition *part, uint32_t port);
+void vb_world_link_set(struct vb_world_partition *part, uint32_t port, bool up);
 
 #endif

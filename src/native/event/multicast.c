@@ -56,25 +56,25 @@ static uint32_t ways(const struct vb_world_switch *sw, const struct vb_world_gro
 }
 
 /* False `another`: the original goes no further. VB_WORLD_NONE: no memory. */
-static uint32_t copy_of(struct vb_world *world, uint32_t packet, bool another)
+static uint32_t copy_of(struct vb_world_partition *part, uint32_t packet, bool another)
 {
-    uint32_t copy = vb_world_pool_take(&world->pool);
+    uint32_t copy = vb_world_pool_take(&part->pool);
 
     if (copy == VB_WORLD_NONE) {
-        world->error = -ENOMEM;
+        part->error = -ENOMEM;
         return copy;
     }
-    *vb_world_packet_at(world, copy) = *vb_world_packet_at(world, packet);
-    if (world->traces)
-        vb_world_telemetry_copy(world, copy, packet);
-    world->copied += another;
-    if (world->on_host->copied)
-        world->on_host->copied(world->hosts_context, packet, copy, another);
+    *vb_world_packet_at(part, copy) = *vb_world_packet_at(part, packet);
+    if (part->world->traces)
+        vb_world_telemetry_copy(part, copy, packet);
+    part->copied += another;
+    if (part->on_host->copied)
+        part->on_host->copied(part->hosts_context, part, packet, copy, another);
     return copy;
 }
 
 /* Copies that take room each; the packet is the last of them. */
-static void copy_to_ports(struct vb_world *world, struct vb_world_switch *sw,
+static void copy_to_ports(struct vb_world_partition *part, struct vb_world_switch *sw,
                           const struct vb_world_group *group, uint32_t in, uint32_t packet,
                           uint32_t left)
 {
@@ -83,84 +83,84 @@ static void copy_to_ports(struct vb_world *world, struct vb_world_switch *sw,
 
         if (out == VB_WORLD_NONE)
             continue;
-        passed = --left ? copy_of(world, packet, true) : packet;
+        passed = --left ? copy_of(part, packet, true) : packet;
         if (passed == VB_WORLD_NONE)
             return;
-        vb_world_switch_forward(world, sw, in, out, passed);
+        vb_world_switch_forward(part, sw, in, out, passed);
     }
 }
 
 /* Copies of a packet that keeps its room in the input's buffer. */
-static void copy_with_keeper(struct vb_world *world, struct vb_world_switch *sw,
+static void copy_with_keeper(struct vb_world_partition *part, struct vb_world_switch *sw,
                              const struct vb_world_group *group, uint32_t in, uint32_t packet,
                              uint32_t count)
 {
-    struct vb_world_packet *kept = vb_world_packet_at(world, packet);
+    struct vb_world_packet *kept = vb_world_packet_at(part, packet);
     bool another = false;
 
-    if (!vb_world_switch_admit(world, sw, &world->port[in], NULL, 0, packet))
+    if (!vb_world_switch_admit(part, sw, &part->port[in], NULL, 0, packet))
         return;
-    kept->input = world->port[in].number;
+    kept->input = part->port[in].number;
     kept->copies = count;
-    ++world->kept; /* its first copy is no additional packet */
+    ++part->kept; /* its first copy is no additional packet */
     for (uint32_t i = 0; i < group->count; ++i) {
         uint32_t out = multicast_way(sw, group, i, in), copy;
 
         if (out == VB_WORLD_NONE)
             continue;
-        copy = copy_of(world, packet, another);
+        copy = copy_of(part, packet, another);
         another = true;
         if (copy == VB_WORLD_NONE)
             return;
-        vb_world_packet_at(world, copy)->keeper = packet;
-        vb_world_packet_at(world, copy)->level_marks |= VB_WORLD_COPY;
-        vb_world_switch_forward(world, sw, in, out, copy);
+        vb_world_packet_at(part, copy)->keeper = packet;
+        vb_world_packet_at(part, copy)->level_marks |= VB_WORLD_COPY;
+        vb_world_switch_forward(part, sw, in, out, copy);
     }
 }
 
-static void replicate(struct vb_world *world, struct vb_world_switch *sw,
+static void replicate(struct vb_world_partition *part, struct vb_world_switch *sw,
                       const struct vb_world_group *group, uint32_t in, uint32_t packet)
 {
-    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
-    const struct vb_world_port *port = &world->port[in];
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
+    const struct vb_world_port *port = &part->port[in];
     uint32_t count = group ? ways(sw, group, in) : 0;
     enum vb_world_flow_control flow_control =
         port->lanes ? port->lanes->lane[at->lane].input_flow_control : VB_WORLD_LOSSY;
-    uint32_t through = vb_world_switch_through(world, sw, in);
+    uint32_t through = vb_world_switch_through(part->world, sw, in);
 
     if (through != VB_WORLD_NONE)
-        vb_world_switch_forward(world, sw, in, through, packet);
+        vb_world_switch_forward(part, sw, in, through, packet);
     else if (!count)
-        vb_world_switch_discard(world, &world->port[in], packet, VB_WORLD_DROP_ROUTE);
+        vb_world_switch_discard(part, &part->port[in], packet, VB_WORLD_DROP_ROUTE);
     else if (count > 1 && (flow_control == VB_WORLD_CREDITS || flow_control == VB_WORLD_PAUSES))
-        copy_with_keeper(world, sw, group, in, packet, count);
+        copy_with_keeper(part, sw, group, in, packet, count);
     else
-        copy_to_ports(world, sw, group, in, packet, count);
+        copy_to_ports(part, sw, group, in, packet, count);
 }
 
-void vb_world_switch_replicate(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                               uint32_t packet)
+void vb_world_switch_replicate(struct vb_world_partition *part, struct vb_world_switch *sw,
+                               uint32_t in, uint32_t packet)
 {
-    uint32_t target = vb_world_packet_at(world, packet)->target;
+    uint32_t target = vb_world_packet_at(part, packet)->target;
 
-    replicate(world, sw, target < sw->groups ? &sw->group[target] : NULL, in, packet);
+    replicate(part, sw, target < sw->groups ? &sw->group[target] : NULL, in, packet);
 }
 
-void vb_world_switch_flood(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
+void vb_world_switch_flood(struct vb_world_partition *part, struct vb_world_switch *sw, uint32_t in,
                            uint32_t packet)
 {
-    vb_world_packet_at(world, packet)->flags |= VB_WORLD_FLOODED;
-    replicate(world, sw, &sw->everywhere, in, packet);
+    vb_world_packet_at(part, packet)->flags |= VB_WORLD_FLOODED;
+    replicate(part, sw, &sw->everywhere, in, packet);
 }
 
-void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t keeper,
-                               uint64_t at)
+void vb_world_switch_copy_left(struct vb_world_partition *part, struct vb_world_switch *sw,
+                               uint32_t keeper, uint64_t at)
 {
-    struct vb_world_packet *kept = vb_world_packet_at(world, keeper);
+    struct vb_world_packet *kept = vb_world_packet_at(part, keeper);
 
     if (--kept->copies)
         return;
-    vb_world_switch_left(world, sw, kept->input, kept->lane, kept->bytes, false, at);
-    --world->kept;
-    vb_world_pool_give(&world->pool, keeper);
+    vb_world_switch_left(part, sw, kept->input, kept->lane, kept->bytes, false, at);
+    --part->kept;
+    vb_world_pool_give(&part->pool, keeper);
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A packet of the simulated fabric. Packets lie in one growing array, a cache line each, and are
- * named by their index in it. All files of event and sim use them.
+ * A packet of the simulated fabric. Packets lie in one array, a cache line each, and are named by
+ * their index in it. All files of event and sim use them.
  *
  * An address is a LID on InfiniBand, and on Ethernet the lower 24 bits of an address of 10.0.0.0/8,
  * which are also the last three bytes of the port's MAC address. Unless Python has assigned others,
@@ -10,6 +10,7 @@
 #ifndef VB_EVENT_PACKET_H
 #define VB_EVENT_PACKET_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "wire/headers.h"
@@ -27,11 +28,11 @@ _Static_assert((int)VB_WORLD_HEADER >= (int)(VB_BTH + VB_RETH + VB_IMM),
 /* The fields of a TCP packet's header (sim/tcp.c): their offsets. Switches look at some of them. */
 enum vb_world_tcp_field {
     /* byte 0 is 0, which as an opcode of a BTH is of no unreliable transport */
-    VB_WORLD_TCP_GENERATION = 1, /* 3 bytes */
-    VB_WORLD_TCP_FLAGS = 4,      /* 1 byte; its top bit is FECN, as in a BTH */
-    VB_WORLD_TCP_SLOT = 5,       /* 3 bytes, where a BTH has the destination QP */
-    VB_WORLD_TCP_NUMBER = 8,     /* 6 bytes */
-    VB_WORLD_TCP_BLOCKS = 14,    /* up to three blocks of 8 bytes */
+    VB_WORLD_TCP_FLOW_TOP = 1, /* 1 byte: the upper bits of the flow's number */
+    VB_WORLD_TCP_FLAGS = 4,    /* 1 byte; its top bit is FECN, as in a BTH */
+    VB_WORLD_TCP_FLOW = 5,     /* 3 bytes, where a BTH has the destination QP */
+    VB_WORLD_TCP_NUMBER = 8,   /* 6 bytes */
+    VB_WORLD_TCP_BLOCKS = 14,  /* up to three blocks of 8 bytes */
 };
 
 static const uint32_t VB_WORLD_NONE = UINT32_MAX;
@@ -76,28 +77,51 @@ struct vb_world_packet {
 
 _Static_assert(sizeof(struct vb_world_packet) == 64, "a packet is one line");
 
-struct vb_world_pool {
+/*
+ * The memory of all packets: reserved addresses, of which pages are used as packets are taken for
+ * the first time. Partitions take packets from it and give them back in batches, since a packet is
+ * mostly given back in another partition than it was taken in.
+ */
+struct vb_world_packets {
     struct vb_world_packet *packet;
-    uint32_t free;       /* the first free packet; they are linked by `next` */
-    uint32_t made, room; /* packets that were ever taken; packets that have memory */
-    uint32_t in_use;
+    uint32_t room;
+    uint32_t made; /* packets that were ever taken */
+    uint64_t full; /* the first of a list of free batches, and a number that each change adds to */
 };
 
-/* Returns VB_WORLD_NONE without memory. All packets move in memory when the pool grows. */
-uint32_t vb_world_pool_grow(struct vb_world_pool *pool);
-void vb_world_pool_free(struct vb_world_pool *pool);
+enum { VB_WORLD_BATCH = 64 };
 
+/* The free packets of a partition, linked by `next`. */
+struct vb_world_pool {
+    struct vb_world_packet *packet; /* vb_world_packets.packet */
+    struct vb_world_packets *all;
+    uint32_t free, count; /* the list from which packets are taken; it is shorter than a batch */
+    uint32_t spare;       /* a batch, or VB_WORLD_NONE */
+    int64_t in_use;       /* packets that were taken here, less those that were given back here */
+};
+
+/* -ENOMEM. */
+int vb_world_packets_open(struct vb_world_packets *packets);
+void vb_world_packets_close(struct vb_world_packets *packets);
+void vb_world_pool_open(struct vb_world_pool *pool, struct vb_world_packets *packets);
+/* Gives all free packets to another pool. */
+void vb_world_pool_close(struct vb_world_pool *pool, struct vb_world_pool *heir);
+
+/* Gets a batch into `free`, which is empty. False: no memory. */
+bool vb_world_pool_fill(struct vb_world_pool *pool);
+/* Takes the batch out of `free`. */
+void vb_world_pool_put_aside(struct vb_world_pool *pool);
+
+/* Returns VB_WORLD_NONE without memory. Packets never move in memory. */
 static inline uint32_t vb_world_pool_take(struct vb_world_pool *pool)
 {
-    uint32_t taken = pool->free;
+    uint32_t taken;
 
-    if (__builtin_expect(taken == VB_WORLD_NONE, 0)) {
-        taken = vb_world_pool_grow(pool);
-        if (taken == VB_WORLD_NONE)
-            return taken;
-    } else {
-        pool->free = pool->packet[taken].next;
-    }
+    if (__builtin_expect(pool->free == VB_WORLD_NONE, 0) && !vb_world_pool_fill(pool))
+        return VB_WORLD_NONE;
+    taken = pool->free;
+    pool->free = pool->packet[taken].next;
+    --pool->count;
     ++pool->in_use;
     return taken;
 }
@@ -108,6 +132,8 @@ static inline void vb_world_pool_give(struct vb_world_pool *pool, uint32_t numbe
     pool->packet[number].next = pool->free;
     pool->free = number;
     --pool->in_use;
+    if (__builtin_expect(++pool->count == VB_WORLD_BATCH, 0))
+        vb_world_pool_put_aside(pool);
 }
 
 #endif

@@ -56,8 +56,8 @@ static uint64_t buffer_left(const struct vb_world *world, const struct vb_world_
     if (!sw->buffer)
         return UINT64_MAX;
     if (!sw->lanes)
-        return difference(sw->reservable,
-                          port->reserved_buffer + vb_world_switch_others_queue(world, port));
+        return difference(sw->reservable, port->reserved_buffer + vb_world_switch_others_queue(
+                                                                      &world->partition[0], port));
     return difference(sw->reservable, sw->buffer - vb_world_switch_unreserved(sw) + sw->used);
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Runs the events of a world in the order of time: each goes to the part of the room that it is
- * for. The hosts' user (sim) calls vb_world_run, and hosts send packets here.
+ * Runs a world: its partitions handle the events of one window of time after the other, and each
+ * event goes to the part of the room that it is for. The hosts' user (sim) calls vb_world_run, and
+ * hosts send packets here.
  */
 #include <errno.h>
 
+#include "event/crew.h"
 #include "event/lanes.h"
 #include "event/link.h"
 #include "event/sample.h"
@@ -15,95 +17,114 @@
 
 /* ---- packets --------------------------------------------------------------------------------- */
 
-static void world_lose(struct vb_world *world, uint32_t packet)
+static void world_lose(struct vb_world_partition *part, uint32_t packet)
 {
-    ++world->dropped;
-    if (world->on_host->dropped)
-        world->on_host->dropped(world->hosts_context, packet);
-    vb_world_pool_give(&world->pool, packet);
+    ++part->dropped;
+    if (part->on_host->dropped)
+        part->on_host->dropped(part->hosts_context, part, packet);
+    vb_world_pool_give(&part->pool, packet);
 }
 
-void vb_world_drop(struct vb_world *world, struct vb_world_port *port, uint32_t packet,
+void vb_world_drop(struct vb_world_partition *part, struct vb_world_port *port, uint32_t packet,
                    enum vb_world_drop_reason reason)
 {
     ++port->traffic.dropped[reason];
-    world_lose(world, packet);
+    world_lose(part, packet);
 }
 
-void vb_world_send(struct vb_world *world, uint32_t node, uint32_t packet)
+void vb_world_send(struct vb_world_partition *part, uint32_t node, uint32_t packet)
 {
-    uint32_t number = world->node[node].port[0];
+    uint32_t number = part->node[node].port[0];
     struct vb_world_port *port;
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
 
-    ++world->made;
+    ++part->made;
+    part->moved_at = part->now;
     if (number == VB_WORLD_NONE) {
-        world_lose(world, packet);
+        world_lose(part, packet);
         return;
     }
-    port = &world->port[number];
+    port = &part->port[number];
     if (!port->lanes) {
         at->lane = 0;
-        vb_world_link_send(world, number, packet,
-                           port->free_at > world->now ? port->free_at : world->now);
+        vb_world_link_send(part, number, packet,
+                           port->free_at > part->now ? port->free_at : part->now);
         return;
     }
     at->lane = (uint8_t)vb_world_lanes_of(port->lanes, at->level_marks);
-    vb_world_lanes_put(world, number, at->lane, 0, packet);
+    vb_world_lanes_put(part, number, at->lane, 0, packet);
 }
 
-bool vb_world_may_send(const struct vb_world *world, uint32_t node)
+bool vb_world_may_send(const struct vb_world_partition *part, uint32_t node)
 {
-    uint32_t number = world->node[node].port[0];
+    uint32_t number = part->node[node].port[0];
 
-    return number == VB_WORLD_NONE || world->port[number].free_at <= world->now;
+    return number == VB_WORLD_NONE || part->port[number].free_at <= part->now;
 }
 
-/* ---- the run --------------------------------------------------------------------------------- */
+/* ---- a partition ----------------------------------------------------------------------------- */
 
-static void dispatch_event(struct vb_world *world, uint64_t what)
+static void dispatch_event(struct vb_world_partition *part, uint64_t what)
 {
     uint32_t index = (uint32_t)what, detail = vb_world_detail_of(what);
 
     switch (vb_world_event_of(what)) {
     case VB_WORLD_ARRIVE:
-        vb_world_link_arrive(world, index);
+        part->moved_at = part->now;
+        vb_world_link_arrive(part, index);
         break;
     case VB_WORLD_WAKE:
-        world->idle -= detail;
-        vb_world_lanes_wake(world, index);
+        part->idle -= detail;
+        if (!detail)
+            part->moved_at = part->now;
+        vb_world_lanes_wake(part, index);
         break;
     case VB_WORLD_READY:
-        world->on_host->ready(world->hosts_context, world->node[world->port[index].node].host);
+        part->moved_at = part->now;
+        part->on_host->ready(part->hosts_context, part->port[index].host);
         break;
     case VB_WORLD_REFRESH:
-        --world->idle;
-        vb_world_lanes_refresh(world, index, detail);
+        --part->idle;
+        vb_world_lanes_refresh(part, index, detail);
         break;
     case VB_WORLD_LINK_UP:
     case VB_WORLD_LINK_DOWN:
-        --world->idle;
-        vb_world_link_set(world, index, vb_world_event_of(what) == VB_WORLD_LINK_UP);
+        --part->idle;
+        vb_world_link_set(part, index, vb_world_event_of(what) == VB_WORLD_LINK_UP);
         break;
     case VB_WORLD_CALL:
-        --world->idle;
-        world->on_host->call(world->hosts_context, detail, index);
+        --part->idle;
+        part->on_host->call(part->hosts_context, detail, index);
         break;
-    case VB_WORLD_SAMPLE:
-        vb_world_sampler_look(world, index);
-        break;
-    case VB_WORLD_STORM:
-        world->idle -= detail;
-        world->watching -= detail;
-        vb_world_storm_pause(world, index);
-        break;
-    case VB_WORLD_HALT:
-        --world->idle;
-        world->watching -= detail;
-        world->error = VB_WORLD_END_HALT;
-        break;
+    default:
+        part->idle -= detail;
+        part->watching -= detail;
+        if (!detail)
+            part->moved_at = part->now;
+        vb_world_storm_pause(part, index);
     }
 }
+
+/* Handles the first event, if its time is not after `limit`. */
+static inline bool partition_step(struct vb_world_partition *part, uint64_t limit)
+{
+    struct vb_world_agenda_entry entry;
+
+    if (!vb_world_agenda_take(&part->agenda, limit, &entry))
+        return false;
+    part->now = entry.at;
+    ++part->events;
+    dispatch_event(part, entry.what);
+    return true;
+}
+
+void vb_world_partition_run(struct vb_world_partition *part, uint64_t limit)
+{
+    while (!part->error && partition_step(part, limit)) {
+    }
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
 
 /* Is the port blocked by credits or by a pause that only another packet's departure can end? */
 static bool waits_for_ever(const struct vb_world *world, const struct vb_world_port *port)
@@ -124,12 +145,6 @@ static bool waits_for_ever(const struct vb_world *world, const struct vb_world_p
     return true;
 }
 
-/* A number that changes whenever a packet is made or ends. */
-static uint64_t progress(const struct vb_world *world)
-{
-    return world->made + world->copied + world->delivered + world->dropped;
-}
-
 /* Called when no pending event lets a packet go on: is there a deadlock? */
 static bool is_stuck(const struct vb_world *world)
 {
@@ -147,62 +162,208 @@ static bool is_stuck(const struct vb_world *world)
     return any;
 }
 
-/* Timers that nothing waits for, samples and storms do not keep a run from ending. */
-static bool is_over(const struct vb_world *world, uint64_t until)
+/*
+ * Timers that nothing waits for may have expired in the last window: the run has ended when
+ * something moved last.
+ */
+static int end_when_moved(struct vb_world *world, int end)
 {
+    uint64_t moved_at = 0;
+
+    for (uint32_t i = 0; i < world->partitions; ++i)
+        if (world->partition[i].moved_at > moved_at)
+            moved_at = world->partition[i].moved_at;
+    world->now = moved_at > world->now ? moved_at : world->now;
+    for (uint32_t i = 0; i < world->partitions; ++i) {
+        world->partition[i].now = world->now;
+        vb_world_agenda_turn_back(&world->partition[i].agenda, world->now);
+    }
+    return end;
+}
+
+/*
+ * Why the run ends although events may be left; or -1. Timers that nothing waits for, samples and
+ * storms do not keep it from ending. `*looked` is the number of packets that were made or have
+ * ended when a deadlock was looked for last.
+ */
+static int end_before_events(struct vb_world *world, uint64_t until, uint64_t *looked)
+{
+    const struct vb_world_sums sums = vb_world_sums(world);
+    uint64_t progress = sums.made + sums.copied + sums.delivered + sums.dropped;
+    bool is_quiet;
+
+    if (sums.pending != sums.idle) {
+        *looked = NEVER_LOOKED;
+        return -1;
+    }
+    if (sums.in_use && *looked != progress && is_stuck(world))
+        return end_when_moved(world, VB_WORLD_END_STUCK);
+    *looked = progress;
     if (until != VB_WORLD_NEVER)
-        return false;
-    return (world->is_quiet && !world->pool.in_use) || world->agenda.count == world->watching;
+        return -1;
+    is_quiet = world->on_host->is_quiet && world->on_host->is_quiet(world->hosts_context);
+    if (is_quiet && !sums.in_use)
+        return end_when_moved(world, VB_WORLD_END_EMPTY);
+    return sums.pending == sums.watching ? VB_WORLD_END_EMPTY : -1;
+}
+
+bool vb_world_has_nothing(const struct vb_world *world)
+{
+    const struct vb_world_sums sums = vb_world_sums(world);
+
+    return sums.pending == sums.watching;
+}
+
+static uint64_t latest(const struct vb_world *world)
+{
+    uint64_t now = world->now;
+
+    for (uint32_t i = 0; i < world->partitions; ++i)
+        if (world->partition[i].now > now)
+            now = world->partition[i].now;
+    return now;
 }
 
 /* Called when no event is left up to `until`. */
 static int end_of_time(struct vb_world *world, uint64_t until)
 {
+    const struct vb_world_sums sums = vb_world_sums(world);
+
     if (until != VB_WORLD_NEVER)
         world->now = until;
-    return world->agenda.count > world->watching ? VB_WORLD_END_TIME : VB_WORLD_END_EMPTY;
+    return sums.pending > sums.watching ? VB_WORLD_END_TIME : VB_WORLD_END_EMPTY;
 }
 
-/* Called when the events have been counted down, or one of them ended the run. */
-static int end_of_events(struct vb_world *world)
+/* An error, or VB_WORLD_END_HALT, that ends the run; 0: none. It is not reported again. */
+static int end_by_error(struct vb_world *world)
 {
     int error = world->error;
 
+    for (uint32_t i = 0; i < world->partitions && !error; ++i)
+        error = world->partition[i].error;
     if (error == VB_WORLD_END_HALT)
         world->error = 0;
-    return error ? error : VB_WORLD_END_EVENTS;
+    return error;
 }
+
+/* ---- the run --------------------------------------------------------------------------------- */
 
 int vb_world_halt(struct vb_world *world, uint64_t at, bool looks)
 {
-    ++world->idle;
     world->watching += looks;
-    vb_world_add(world, at, VB_WORLD_HALT, looks, 0);
+    vb_world_plan(world, at, VB_WORLD_HALT, looks, 0);
     return world->error;
+}
+
+/* Handles the first event between two windows. */
+static void run_planned(struct vb_world *world)
+{
+    struct vb_world_agenda_entry entry;
+
+    if (!vb_world_agenda_take(&world->agenda, VB_WORLD_NEVER, &entry))
+        return;
+    world->now = entry.at;
+    if (vb_world_event_of(entry.what) == VB_WORLD_SAMPLE) {
+        vb_world_sampler_look(world, (uint32_t)entry.what);
+        return;
+    }
+    world->watching -= vb_world_detail_of(entry.what);
+    world->error = VB_WORLD_END_HALT;
+}
+
+static uint64_t world_first(const struct vb_world *world)
+{
+    uint64_t first = VB_WORLD_NEVER;
+
+    for (uint32_t i = 0; i < world->partitions; ++i) {
+        uint64_t at = vb_world_agenda_first(&world->partition[i].agenda);
+
+        first = at < first ? at : first;
+    }
+    return first;
+}
+
+/* The last time of the window that begins at `first`. */
+static uint64_t window_end(const struct vb_world *world, uint64_t first, uint64_t planned,
+                           uint64_t until)
+{
+    uint64_t end = world->window ? first + world->window - 1 : first;
+
+    if (planned - 1 < end)
+        end = planned - 1;
+    return end < until ? end : until;
+}
+
+static int run_windows(struct vb_world *world, uint64_t until, uint64_t events)
+{
+    uint64_t looked = NEVER_LOOKED, start = vb_world_sums(world).events;
+    int end;
+
+    while ((end = end_by_error(world)) == 0) {
+        uint64_t first, planned;
+
+        if (vb_world_sums(world).events - start >= events)
+            return VB_WORLD_END_EVENTS;
+        end = end_before_events(world, until, &looked);
+        if (end >= 0)
+            return end;
+        first = world_first(world);
+        planned = vb_world_agenda_first(&world->agenda);
+        if (first > until && planned > until)
+            return end_of_time(world, until);
+        if (planned <= first)
+            run_planned(world);
+        else
+            vb_world_crew_run(world, window_end(world, first, planned, until));
+    }
+    return end;
+}
+
+/* One event at a time, each of which may end the run. */
+static int run_events(struct vb_world *world, uint64_t until, uint64_t events)
+{
+    struct vb_world_partition *part = world->partition;
+    uint64_t looked = NEVER_LOOKED;
+    int end = 0;
+
+    for (; events; --events) {
+        uint64_t planned = VB_WORLD_NEVER;
+
+        if (__builtin_expect(world->error || part->error, 0))
+            return end_by_error(world);
+        if (__builtin_expect(part->agenda.count == part->idle, 0) &&
+            (end = end_before_events(world, until, &looked)) >= 0)
+            return end;
+        if (__builtin_expect(world->agenda.count != 0, 0))
+            planned = vb_world_agenda_first(&world->agenda);
+        if (planned && partition_step(part, planned - 1 < until ? planned - 1 : until)) {
+            world->now = part->now;
+        } else if (planned <= until && planned != VB_WORLD_NEVER) {
+            run_planned(world);
+            part->now = world->now;
+        } else {
+            return end_of_time(world, until);
+        }
+    }
+    end = end_by_error(world);
+    return end ? end : VB_WORLD_END_EVENTS;
 }
 
 int vb_world_run(struct vb_world *world, uint64_t until, uint64_t events)
 {
-    struct vb_world_agenda_entry entry;
-    uint64_t looked_at = NEVER_LOOKED;
+    int end;
 
     if (until < world->now)
         return -EINVAL;
-    for (; events && !world->error; --events) {
-        if (__builtin_expect(world->agenda.count == world->idle, 0)) {
-            if (world->pool.in_use && looked_at != progress(world) && is_stuck(world))
-                return VB_WORLD_END_STUCK;
-            if (is_over(world, until))
-                return VB_WORLD_END_EMPTY;
-            looked_at = progress(world);
-        } else {
-            looked_at = NEVER_LOOKED;
-        }
-        if (!vb_world_agenda_take(&world->agenda, until, &entry))
-            return end_of_time(world, until);
-        world->now = entry.at;
-        ++world->events;
-        dispatch_event(world, entry.what);
-    }
-    return end_of_events(world);
+    end = vb_world_divide(world);
+    if (end)
+        return end;
+    if (world->is_whole)
+        end = run_events(world, until, events);
+    else
+        end = run_windows(world, until, events);
+    world->now = latest(world);
+    for (uint32_t i = 0; i < world->partitions; ++i)
+        world->partition[i].now = world->now;
+    return end;
 }

@@ -70,16 +70,15 @@ static void look_at(const struct vb_world *world, const struct vb_world_sampled_
     if (port->lanes)
         look_at_lane(world, port, queue->lane, sample);
     else
-        *sample = (struct vb_world_sample){.bytes = at_most(vb_world_backlog(world, port)),
+        *sample = (struct vb_world_sample){.bytes = at_most(vb_world_backlog(world->now, port)),
                                            .credits = VB_WORLD_UNLIMITED};
 }
 
 static void sample_plan(struct vb_world *world, uint32_t number, uint64_t at)
 {
     world->sampler[number]->planned = true;
-    ++world->idle;
     ++world->watching;
-    vb_world_add(world, at, VB_WORLD_SAMPLE, 0, number);
+    vb_world_plan(world, at, VB_WORLD_SAMPLE, 0, number);
 }
 
 void vb_world_sampler_look(struct vb_world *world, uint32_t number)
@@ -87,7 +86,6 @@ void vb_world_sampler_look(struct vb_world *world, uint32_t number)
     struct vb_world_sampler *sampler = world->sampler[number];
     struct vb_world_sample *row = sampler->sample + sampler->rows * sampler->queues;
 
-    --world->idle;
     --world->watching;
     sampler->planned = false;
     if (sampler->stopped)

@@ -139,33 +139,33 @@ uint32_t vb_world_switch_route(const struct vb_world *world, struct vb_world_swi
 
 /* ---- congestion ----------------------------------------------------------------------------- */
 
-static bool switch_is_marked(struct vb_world *world, const struct vb_world_marking *mark,
+static bool switch_is_marked(struct vb_world_port *out, const struct vb_world_marking *mark,
                              uint64_t queue)
 {
     if (!mark->high || queue <= mark->low)
         return false;
     if (queue >= mark->high)
         return true;
-    return vb_world_chance(world) <
+    return vb_world_chance(out) <
            mark->most * (double)(queue - mark->low) / (double)(mark->high - mark->low);
 }
 
-static void switch_mark(struct vb_world *world, const struct vb_world_marking *marking,
-                        uint64_t queue, struct vb_world_packet *packet, struct vb_world_port *out)
+static void switch_mark(const struct vb_world_marking *marking, uint64_t queue,
+                        struct vb_world_packet *packet, struct vb_world_port *out)
 {
-    if (__builtin_expect(marking->high && switch_is_marked(world, marking, queue), 0)) {
+    if (__builtin_expect(marking->high && switch_is_marked(out, marking, queue), 0)) {
         packet->level_marks |= VB_WORLD_CE;
         ++out->traffic.marked;
     }
 }
 
 /* Sets FECN (IBA 9.2.2: the top bit of byte 4 of the BTH), with a probability by Marking_Rate. */
-static void mark_fecn(struct vb_world *world, const struct vb_world_switch *sw,
-                      struct vb_world_packet *packet, struct vb_world_port *out)
+static void mark_fecn(const struct vb_world_switch *sw, struct vb_world_packet *packet,
+                      struct vb_world_port *out)
 {
     uint32_t rate = sw->config.fecn_rate;
 
-    if (rate && vb_world_chance(world) * (rate + 1.0) >= 1)
+    if (rate && vb_world_chance(out) * (rate + 1.0) >= 1)
         return;
     packet->header[4] |= 0x80;
     ++out->traffic.marked;
@@ -179,11 +179,11 @@ static uint64_t input_bytes(const struct vb_world_lane *input)
 
 static bool is_in_victim_mask(const struct vb_world_switch *sw, const struct vb_world_port *out)
 {
-    return (sw->config.fecn_to_hosts && !out->to_switch) || (sw->victim && sw->victim[out->number]);
+    return (sw->config.fecn_to_hosts && out->to_host) || (sw->victim && sw->victim[out->number]);
 }
 
 /* Is a packet that is to join this lane's queue part of a congestion (enum vb_world_fecn)? */
-static bool is_congested(struct vb_world *world, const struct vb_world_switch *sw,
+static bool is_congested(struct vb_world_partition *part, const struct vb_world_switch *sw,
                          const struct vb_world_port *in, struct vb_world_port *out, uint32_t lane,
                          const struct vb_world_packet *packet)
 {
@@ -195,8 +195,8 @@ static bool is_congested(struct vb_world *world, const struct vb_world_switch *s
         return false;
     if (sw->config.fecn_at == VB_WORLD_FECN_OUTPUT || is_in_victim_mask(sw, out))
         return true;
-    vb_world_lanes_apply_control(world, out);
-    return vb_world_lane_is_open(world, queue, packet->bytes);
+    vb_world_lanes_apply_control(part, out);
+    return vb_world_lane_is_open(part, queue, packet->bytes);
 }
 
 static uint64_t switch_smaller(uint64_t a, uint64_t b)
@@ -206,17 +206,17 @@ static uint64_t switch_smaller(uint64_t a, uint64_t b)
 
 /* ---- one lossy queue for each port ----------------------------------------------------------- */
 
-uint64_t vb_world_switch_others_queue(const struct vb_world *world,
+uint64_t vb_world_switch_others_queue(const struct vb_world_partition *part,
                                       const struct vb_world_port *port)
 {
-    uint64_t queue = vb_world_backlog(world, port), reserved = 0;
+    uint64_t queue = vb_world_backlog(part->now, port), reserved = 0;
 
-    for (uint32_t i = port->reserved_buffer ? port->flight_first : VB_WORLD_NONE;
+    for (uint32_t i = port->reserved_buffer ? part->port[port->peer].arrive_first : VB_WORLD_NONE;
          i != VB_WORLD_NONE;) {
-        const struct vb_world_packet *at = vb_world_packet_at(world, i);
+        const struct vb_world_packet *at = vb_world_packet_at(part, i);
         uint64_t sending = at->bytes * 8 * VB_WORLD_SECOND / port->rate + 1;
 
-        if ((at->flags & VB_WORLD_RESERVED) && at->at >= world->now + port->delay + sending)
+        if ((at->flags & VB_WORLD_RESERVED) && at->at >= part->now + port->delay + sending)
             reserved += at->bytes;
         i = at->next;
     }
@@ -224,36 +224,36 @@ uint64_t vb_world_switch_others_queue(const struct vb_world *world,
 }
 
 /* Is there room at this port? Reserved buffer is for the packets of its flows alone. */
-static bool fits_port(const struct vb_world *world, const struct vb_world_switch *sw,
+static bool fits_port(const struct vb_world_partition *part, const struct vb_world_switch *sw,
                       const struct vb_world_port *port, const struct vb_world_packet *packet,
                       uint64_t queue)
 {
     if (queue + packet->bytes > sw->buffer)
         return false;
     return !port->reserved_buffer || packet->flags & VB_WORLD_RESERVED ||
-           vb_world_switch_others_queue(world, port) + packet->bytes + port->reserved_buffer <=
+           vb_world_switch_others_queue(part, port) + packet->bytes + port->reserved_buffer <=
                sw->buffer;
 }
 
-static void forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t out,
+static void forward(struct vb_world_partition *part, struct vb_world_switch *sw, uint32_t out,
                     uint32_t packet)
 {
-    struct vb_world_port *port = &world->port[out];
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
-    uint64_t queue = vb_world_backlog(world, port);
+    struct vb_world_port *port = &part->port[out];
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
+    uint64_t queue = vb_world_backlog(part->now, port);
 
-    if (sw->buffer && !fits_port(world, sw, port, at, queue)) {
-        vb_world_drop(world, port, packet, VB_WORLD_DROP_FULL);
+    if (sw->buffer && !fits_port(part, sw, port, at, queue)) {
+        vb_world_drop(part, port, packet, VB_WORLD_DROP_FULL);
         return;
     }
-    switch_mark(world, &sw->mark, queue, at, port);
+    switch_mark(&sw->mark, queue, at, port);
     if (__builtin_expect(sw->fecn && queue > sw->fecn, 0))
-        mark_fecn(world, sw, at, port);
+        mark_fecn(sw, at, port);
     if (queue + at->bytes > port->traffic.queued_max)
         port->traffic.queued_max = queue + at->bytes;
-    vb_world_link_send(world, out, packet, port->free_at > world->now ? port->free_at : world->now);
-    if (__builtin_expect(world->traces, 0)) /* the queue before the packet came */
-        vb_world_telemetry_add(world, out, packet, queue, queue + at->bytes);
+    vb_world_link_send(part, out, packet, port->free_at > part->now ? port->free_at : part->now);
+    if (__builtin_expect(part->world->traces, 0)) /* the queue before the packet came */
+        vb_world_telemetry_add(part, out, packet, queue, queue + at->bytes);
 }
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
@@ -284,10 +284,10 @@ static bool admit_reserved(struct vb_world_switch *sw, struct vb_world_packet *p
     return false;
 }
 
-static bool admit_lossy(struct vb_world *world, struct vb_world_switch *sw, uint32_t lane,
+static bool admit_lossy(struct vb_world_partition *part, struct vb_world_switch *sw, uint32_t lane,
                         uint32_t queue, struct vb_world_port *out, uint32_t packet)
 {
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
     uint32_t bytes = at->bytes;
 
     if (__builtin_expect(at->flags & VB_WORLD_RESERVED, 0) && admit_reserved(sw, at))
@@ -296,7 +296,7 @@ static bool admit_lossy(struct vb_world *world, struct vb_world_switch *sw, uint
         sw->used += bytes;
         return true;
     }
-    vb_world_drop(world, out, packet, VB_WORLD_DROP_FULL);
+    vb_world_drop(part, out, packet, VB_WORLD_DROP_FULL);
     return false;
 }
 
@@ -318,29 +318,29 @@ static uint32_t switch_share(const struct vb_world_switch *sw,
  * headroom, and stay there when the threshold changes (as in switches with a headroom for each
  * priority group). A pause ends when the headroom is empty.
  */
-static bool admit_paused(struct vb_world *world, struct vb_world_switch *sw, uint32_t lane,
+static bool admit_paused(struct vb_world_partition *part, struct vb_world_switch *sw, uint32_t lane,
                          struct vb_world_port *in, uint32_t packet)
 {
     const struct vb_world_class_config *config = &sw->config.lane[lane];
     struct vb_world_lane *input = &in->lanes->lane[lane];
-    uint32_t bytes = vb_world_packet_at(world, packet)->bytes;
+    uint32_t bytes = vb_world_packet_at(part, packet)->bytes;
     uint32_t shared = switch_share(sw, config, input, bytes);
 
     if (input->above + (uint64_t)(bytes - shared) > config->spare) {
-        vb_world_drop(world, in, packet, VB_WORLD_DROP_HEADROOM);
+        vb_world_drop(part, in, packet, VB_WORLD_DROP_HEADROOM);
         return false;
     }
     sw->used += shared;
     input->held += bytes;
     input->above += bytes - shared;
     if (input->above && !input->stopped)
-        vb_world_lanes_pause(world, in, lane, VB_WORLD_QUANTA_MAX);
+        vb_world_lanes_pause(part, in, lane, VB_WORLD_QUANTA_MAX);
     return true;
 }
 
 /* Departing bytes free the headroom first. */
-static void release_paused(struct vb_world *world, struct vb_world_switch *sw, uint32_t lane,
-                           struct vb_world_port *in, uint32_t bytes)
+static void release_paused(struct vb_world_partition *part, struct vb_world_switch *sw,
+                           uint32_t lane, struct vb_world_port *in, uint32_t bytes)
 {
     struct vb_world_lane *input = &in->lanes->lane[lane];
     uint32_t own = (uint32_t)switch_smaller(input->above, bytes);
@@ -349,96 +349,97 @@ static void release_paused(struct vb_world *world, struct vb_world_switch *sw, u
     input->held -= bytes;
     input->above -= own;
     if (input->stopped && !input->above && input->held <= sw->config.lane[lane].go)
-        vb_world_lanes_pause(world, in, lane, 0);
+        vb_world_lanes_pause(part, in, lane, 0);
 }
 
-bool vb_world_switch_admit(struct vb_world *world, struct vb_world_switch *sw,
+bool vb_world_switch_admit(struct vb_world_partition *part, struct vb_world_switch *sw,
                            struct vb_world_port *in, struct vb_world_port *out, uint32_t queue,
                            uint32_t packet)
 {
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
     struct vb_world_lane *input = &in->lanes->lane[at->lane];
 
     switch (input->input_flow_control) {
     case VB_WORLD_CREDITS:
         input->held += vb_world_credit_blocks(at->bytes);
-        vb_world_lanes_arrived(world, in, at->lane, at->bytes);
+        vb_world_lanes_arrived(part, in, at->lane, at->bytes);
         return true;
     case VB_WORLD_PAUSES:
-        return admit_paused(world, sw, at->lane, in, packet);
+        return admit_paused(part, sw, at->lane, in, packet);
     case VB_WORLD_VL15:
         if (queue + at->bytes <= sw->config.management)
             return true;
-        vb_world_drop(world, out, packet, VB_WORLD_DROP_FULL);
+        vb_world_drop(part, out, packet, VB_WORLD_DROP_FULL);
         return false;
     default:
-        return admit_lossy(world, sw, at->lane, queue, out, packet);
+        return admit_lossy(part, sw, at->lane, queue, out, packet);
     }
 }
 
-static void queue_packet(struct vb_world *world, struct vb_world_switch *sw,
+static void queue_packet(struct vb_world_partition *part, struct vb_world_switch *sw,
                          struct vb_world_port *in, uint32_t out, uint32_t packet)
 {
-    struct vb_world_port *port = &world->port[out];
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_port *port = &part->port[out];
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
     uint32_t lane =
         vb_world_switch_lane(sw, in->number, port->number, at->lane, at->level_marks >> 4);
     uint32_t queue;
 
     queue = port->lanes->lane[lane].bytes;
     if (!(at->level_marks & VB_WORLD_COPY) &&
-        !vb_world_switch_admit(world, sw, in, port, queue, packet))
+        !vb_world_switch_admit(part, sw, in, port, queue, packet))
         return;
     if (lane < sw->lanes)
-        switch_mark(world, &sw->config.lane[lane].mark, queue, at, port);
-    if (__builtin_expect(sw->fecn && is_congested(world, sw, in, port, lane, at), 0))
-        mark_fecn(world, sw, at, port);
+        switch_mark(&sw->config.lane[lane].mark, queue, at, port);
+    if (__builtin_expect(sw->fecn && is_congested(part, sw, in, port, lane, at), 0))
+        mark_fecn(sw, at, port);
     at->input = in->number;
-    vb_world_lanes_put(world, out, lane, sw->config.turns == VB_WORLD_BY_INPUT ? in->number : 0,
+    vb_world_lanes_put(part, out, lane, sw->config.turns == VB_WORLD_BY_INPUT ? in->number : 0,
                        packet);
 }
 
 /* Returns the credits of a packet that goes no further. */
-static void return_credits(struct vb_world *world, struct vb_world_port *in, uint32_t packet)
+static void return_credits(struct vb_world_partition *part, struct vb_world_port *in,
+                           uint32_t packet)
 {
-    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
 
     if (in->lanes && in->lanes->lane[at->lane].input_flow_control == VB_WORLD_CREDITS) {
-        vb_world_lanes_arrived(world, in, at->lane, at->bytes);
-        vb_world_lanes_released(world, in, at->lane, at->bytes, world->now);
+        vb_world_lanes_arrived(part, in, at->lane, at->bytes);
+        vb_world_lanes_released(part, in, at->lane, at->bytes, part->now);
     }
 }
 
-void vb_world_switch_discard(struct vb_world *world, struct vb_world_port *in, uint32_t packet,
-                             enum vb_world_drop_reason reason)
+void vb_world_switch_discard(struct vb_world_partition *part, struct vb_world_port *in,
+                             uint32_t packet, enum vb_world_drop_reason reason)
 {
-    return_credits(world, in, packet);
-    vb_world_drop(world, in, packet, reason);
+    return_credits(part, in, packet);
+    vb_world_drop(part, in, packet, reason);
 }
 
-void vb_world_switch_forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                             uint32_t out, uint32_t packet)
+void vb_world_switch_forward(struct vb_world_partition *part, struct vb_world_switch *sw,
+                             uint32_t in, uint32_t out, uint32_t packet)
 {
     if (sw->lanes)
-        queue_packet(world, sw, &world->port[in], out, packet);
+        queue_packet(part, sw, &part->port[in], out, packet);
     else
-        forward(world, sw, out, packet);
+        forward(part, sw, out, packet);
 }
 
 /* The packet is as one that came on VL15, so that its departure frees no room of an input. */
-void vb_world_switch_send(struct vb_world *world, struct vb_world_switch *sw, uint32_t out,
+void vb_world_switch_send(struct vb_world_partition *part, struct vb_world_switch *sw, uint32_t out,
                           uint32_t packet)
 {
-    const struct vb_world_port *port = &world->port[out];
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    const struct vb_world_port *port = &part->port[out];
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
 
-    ++world->made;
+    ++part->made;
     at->lane = port->lanes ? (uint8_t)port->lanes->data : 0;
     at->input = port->number;
     if (!port->lanes || (at->level_marks & VB_WORLD_MANAGEMENT))
-        vb_world_switch_forward(world, sw, out, out, packet);
+        vb_world_switch_forward(part, sw, out, out, packet);
     else
-        vb_world_lanes_put(world, out, vb_world_lanes_of(port->lanes, at->level_marks),
+        vb_world_lanes_put(part, out, vb_world_lanes_of(port->lanes, at->level_marks),
                            sw->config.turns == VB_WORLD_BY_INPUT ? port->number : 0, packet);
 }
 
@@ -454,73 +455,74 @@ static bool is_flooded(const struct vb_world_packet *packet)
     return packet->flags & VB_WORLD_FLOODED;
 }
 
-static void forward_unknown(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                            uint32_t packet)
+static void forward_unknown(struct vb_world_partition *part, struct vb_world_switch *sw,
+                            uint32_t in, uint32_t packet)
 {
-    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
-    uint32_t node = world->port[in].node;
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
+    uint32_t node = part->port[in].node;
 
-    if (vb_world_is_served(&world->node[node], at)) {
-        return_credits(world, &world->port[in], packet);
-        world->on_host->managed(world->hosts_context, node, world->port[in].number, packet);
+    if (vb_world_is_served(&part->node[node], at)) {
+        return_credits(part, &part->port[in], packet);
+        part->on_host->managed(part->hosts_context, node, part->port[in].number, packet);
         return;
     }
     if (sw->config.floods && !(at->flags & VB_WORLD_HAS_BYTES))
-        vb_world_switch_flood(world, sw, in, packet);
+        vb_world_switch_flood(part, sw, in, packet);
     else
-        vb_world_switch_discard(world, &world->port[in], packet, VB_WORLD_DROP_ROUTE);
+        vb_world_switch_discard(part, &part->port[in], packet, VB_WORLD_DROP_ROUTE);
 }
 
 /* What a router drops before it forwards. True: it was dropped. An extender is no router. */
-static bool is_dropped(struct vb_world *world, const struct vb_world_switch *sw, uint32_t in,
-                       uint32_t packet)
+static bool is_dropped(struct vb_world_partition *part, const struct vb_world_switch *sw,
+                       uint32_t in, uint32_t packet)
 {
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
     enum vb_world_drop_reason reason = VB_WORLD_DROPS;
 
     if (sw->config.extender)
         return false;
-    if (world->hop_limit && !decrement_hops(at))
+    if (part->world->hop_limit && !decrement_hops(at))
         reason = VB_WORLD_DROP_HOPS;
     else if (is_flooded(at))
         reason = VB_WORLD_DROP_ROUTE;
     if (reason != VB_WORLD_DROPS)
-        vb_world_switch_discard(world, &world->port[in], packet, reason);
+        vb_world_switch_discard(part, &part->port[in], packet, reason);
     return reason != VB_WORLD_DROPS;
 }
 
-void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                            uint32_t packet)
+void vb_world_switch_arrive(struct vb_world_partition *part, struct vb_world_switch *sw,
+                            uint32_t in, uint32_t packet)
 {
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
     uint32_t out, target = at->target;
 
-    if (__builtin_expect(world->hop_limit || world->floods, 0) && is_dropped(world, sw, in, packet))
+    if (__builtin_expect(part->world->hop_limit || part->world->floods, 0) &&
+        is_dropped(part, sw, in, packet))
         return;
     if (__builtin_expect(at->level_marks & VB_WORLD_TO_GROUP, 0)) {
-        vb_world_switch_replicate(world, sw, in, packet);
+        vb_world_switch_replicate(part, sw, in, packet);
         return;
     }
     if (__builtin_expect(sw->detour != NULL, 0))
-        target = vb_world_detour_target(world, sw, in, at);
-    out = route(world, sw, at, target);
+        target = vb_world_detour_target(part, sw, in, at);
+    out = route(part->world, sw, at, target);
     if (__builtin_expect(out == VB_WORLD_NONE, 0)) /* an extender has no table */
-        out = vb_world_switch_through(world, sw, in);
+        out = vb_world_switch_through(part->world, sw, in);
     if (__builtin_expect(out == VB_WORLD_NONE, 0))
-        forward_unknown(world, sw, in, packet);
+        forward_unknown(part, sw, in, packet);
     else
-        vb_world_switch_forward(world, sw, in, out, packet);
+        vb_world_switch_forward(part, sw, in, out, packet);
 }
 
-void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t input,
-                          uint32_t lane, uint32_t bytes, bool reserved, uint64_t at)
+void vb_world_switch_left(struct vb_world_partition *part, struct vb_world_switch *sw,
+                          uint32_t input, uint32_t lane, uint32_t bytes, bool reserved, uint64_t at)
 {
-    struct vb_world_port *in = &world->port[sw->port[input]];
+    struct vb_world_port *in = &part->port[sw->port[input]];
     struct vb_world_lane *from = &in->lanes->lane[lane];
 
     if (from->input_flow_control == VB_WORLD_CREDITS) {
         from->held -= vb_world_credit_blocks(bytes);
-        vb_world_lanes_released(world, in, lane, bytes, at);
+        vb_world_lanes_released(part, in, lane, bytes, at);
         return;
     }
     if (from->input_flow_control == VB_WORLD_VL15)
@@ -530,7 +532,7 @@ void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, ui
         return;
     }
     if (from->input_flow_control == VB_WORLD_PAUSES)
-        release_paused(world, sw, lane, in, bytes);
+        release_paused(part, sw, lane, in, bytes);
     else
         sw->used -= bytes;
 }

@@ -158,24 +158,25 @@ int vb_world_switch_set_group(struct vb_world_switch *sw, uint32_t group, const 
                               uint32_t count);
 
 /* Sends a packet of the switch itself, which is in no input's buffer, by `out`. */
-void vb_world_switch_send(struct vb_world *world, struct vb_world_switch *sw, uint32_t out,
+void vb_world_switch_send(struct vb_world_partition *part, struct vb_world_switch *sw, uint32_t out,
                           uint32_t packet);
-void vb_world_switch_arrive(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                            uint32_t packet);
+void vb_world_switch_arrive(struct vb_world_partition *part, struct vb_world_switch *sw,
+                            uint32_t in, uint32_t packet);
 /*
  * A packet that came by that port and lane has left at the time `at`: its room becomes free.
  * `reserved`: it was in a reserved buffer.
  */
-void vb_world_switch_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t input,
-                          uint32_t lane, uint32_t bytes, bool reserved, uint64_t at);
+void vb_world_switch_left(struct vb_world_partition *part, struct vb_world_switch *sw,
+                          uint32_t input, uint32_t lane, uint32_t bytes, bool reserved,
+                          uint64_t at);
 /* The same for a copy; the keeper's room becomes free when its last copy has left. */
-void vb_world_switch_copy_left(struct vb_world *world, struct vb_world_switch *sw, uint32_t keeper,
-                               uint64_t at);
+void vb_world_switch_copy_left(struct vb_world_partition *part, struct vb_world_switch *sw,
+                               uint32_t keeper, uint64_t at);
 /* multicast.c: forwards a packet for a group that came by port `in`. */
-void vb_world_switch_replicate(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                               uint32_t packet);
+void vb_world_switch_replicate(struct vb_world_partition *part, struct vb_world_switch *sw,
+                               uint32_t in, uint32_t packet);
 /* multicast.c: forwards a packet without a route by all ports. */
-void vb_world_switch_flood(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
+void vb_world_switch_flood(struct vb_world_partition *part, struct vb_world_switch *sw, uint32_t in,
                            uint32_t packet);
 /* Bytes of the shared buffer that are not reserved. */
 static inline uint64_t vb_world_switch_unreserved(const struct vb_world_switch *sw)
@@ -189,18 +190,18 @@ static inline uint64_t vb_world_switch_unreserved(const struct vb_world_switch *
  * Without lanes: the bytes of a port's queue that are not in reserved buffer. A packet that is
  * being sent counts as one of them.
  */
-uint64_t vb_world_switch_others_queue(const struct vb_world *world,
+uint64_t vb_world_switch_others_queue(const struct vb_world_partition *part,
                                       const struct vb_world_port *port);
 
 /* Forwards a packet by `out`, an index of vb_world.port. */
-void vb_world_switch_forward(struct vb_world *world, struct vb_world_switch *sw, uint32_t in,
-                             uint32_t out, uint32_t packet);
+void vb_world_switch_forward(struct vb_world_partition *part, struct vb_world_switch *sw,
+                             uint32_t in, uint32_t out, uint32_t packet);
 /* Finds room in a buffer. False: there is none, and the packet was dropped. */
-bool vb_world_switch_admit(struct vb_world *world, struct vb_world_switch *sw,
+bool vb_world_switch_admit(struct vb_world_partition *part, struct vb_world_switch *sw,
                            struct vb_world_port *in, struct vb_world_port *out, uint32_t queue,
                            uint32_t packet);
 /* Drops a packet that was not admitted, and returns its credits. */
-void vb_world_switch_discard(struct vb_world *world, struct vb_world_port *in, uint32_t packet,
-                             enum vb_world_drop_reason reason);
+void vb_world_switch_discard(struct vb_world_partition *part, struct vb_world_port *in,
+                             uint32_t packet, enum vb_world_drop_reason reason);
 
 #endif

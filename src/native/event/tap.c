@@ -2,6 +2,8 @@
 /* Sets a tap on both directions of a link. link.c calls the tap. */
 #include "event/tap.h"
 
+#include "event/partition.h"
+
 #include <errno.h>
 
 int vb_world_add_tap(struct vb_world *world, uint32_t number, uint32_t port,
@@ -17,6 +19,7 @@ int vb_world_add_tap(struct vb_world *world, uint32_t number, uint32_t port,
     if (end->tap)
         return -EBUSY;
     end->tap = peer->tap = tap;
+    vb_world_join(world, number, peer->node); /* both directions are in one file */
     end->slow_path = peer->slow_path = true;
     return 0;
 }

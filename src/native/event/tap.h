@@ -10,7 +10,7 @@
 
 struct vb_world_tap {
     /* `port` sent the packet. `loss`: why the link lost it; VB_WORLD_DROPS: it arrived. */
-    void (*see)(void *context, uint32_t port, const struct vb_world_packet *packet,
+    void (*see)(void *context, uint64_t now, uint32_t port, const struct vb_world_packet *packet,
                 enum vb_world_drop_reason loss);
     void *context;
 };

@@ -1,52 +1,53 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The telemetry records, one for each packet of the pool. Hosts begin a record, and switch.c and
+ * The telemetry records, one for each packet of the world: reserved addresses, as the packets'
+ * are. Hosts begin a record, and switch.c and
  * lanes.c add a hop when a packet leaves a switch.
  */
 #include "event/telemetry.h"
 
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
+#include <sys/mman.h>
 
-struct vb_world_telemetry *vb_world_telemetry_of(struct vb_world *world, uint32_t packet)
+int vb_world_trace(struct vb_world *world)
 {
-    if (packet >= world->telemetry_room) {
-        uint32_t room = world->pool.room;
-        struct vb_world_telemetry *grown = realloc(world->telemetry, room * sizeof(*grown));
+    size_t size = world->packets.room * sizeof(*world->telemetry);
+    void *made;
 
-        if (!grown) {
-            world->error = -ENOMEM;
-            return NULL;
-        }
-        memset(grown + world->telemetry_room, 0, (room - world->telemetry_room) * sizeof(*grown));
-        world->telemetry = grown;
-        world->telemetry_room = room;
-    }
-    return &world->telemetry[packet];
+    if (world->traces)
+        return 0;
+    made = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                0);
+    if (made == MAP_FAILED)
+        return -ENOMEM;
+    world->telemetry = made;
+    world->traces = true;
+    return 0;
 }
 
-void vb_world_telemetry_add(struct vb_world *world, uint32_t number, uint32_t packet,
+void vb_world_telemetry_free(struct vb_world *world)
+{
+    if (world->telemetry)
+        munmap(world->telemetry, world->packets.room * sizeof(*world->telemetry));
+}
+
+void vb_world_telemetry_add(struct vb_world_partition *part, uint32_t number, uint32_t packet,
                             uint64_t queue, uint64_t unsent)
 {
-    const struct vb_world_port *port = &world->port[number];
-    struct vb_world_telemetry *telemetry = vb_world_telemetry_of(world, packet);
+    const struct vb_world_port *port = &part->port[number];
+    struct vb_world_telemetry *telemetry = vb_world_telemetry_of(part, packet);
 
-    if (!telemetry || !vb_world_packet_at(world, packet)->payload ||
-        telemetry->hops == VB_WORLD_TELEMETRY_HOPS)
+    if (!vb_world_packet_at(part, packet)->payload || telemetry->hops == VB_WORLD_TELEMETRY_HOPS)
         return;
     telemetry->hop[telemetry->hops++] =
-        (struct vb_world_telemetry_hop){.at = world->now,
+        (struct vb_world_telemetry_hop){.at = part->now,
                                         .sent = port->traffic.bytes - unsent,
                                         .rate = port->rate,
                                         .queue = queue < UINT32_MAX ? (uint32_t)queue : UINT32_MAX,
                                         .port = number};
 }
 
-void vb_world_telemetry_copy(struct vb_world *world, uint32_t to, uint32_t from)
+void vb_world_telemetry_copy(struct vb_world_partition *part, uint32_t to, uint32_t from)
 {
-    struct vb_world_telemetry *telemetry = vb_world_telemetry_of(world, to > from ? to : from);
-
-    if (telemetry)
-        world->telemetry[to] = world->telemetry[from];
+    *vb_world_telemetry_of(part, to) = *vb_world_telemetry_of(part, from);
 }

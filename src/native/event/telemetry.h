@@ -7,7 +7,7 @@
 #ifndef VB_EVENT_TELEMETRY_H
 #define VB_EVENT_TELEMETRY_H
 
-#include "event/world.h"
+#include "event/partition.h"
 
 enum { VB_WORLD_TELEMETRY_HOPS = 7 }; /* further switches are not recorded */
 
@@ -25,14 +25,22 @@ struct vb_world_telemetry {
     struct vb_world_telemetry_hop hop[VB_WORLD_TELEMETRY_HOPS];
 };
 
-/* NULL: no memory, and the run ends. The records move in memory when packets are made. */
-struct vb_world_telemetry *vb_world_telemetry_of(struct vb_world *world, uint32_t packet);
+/* From now on switches add telemetry to packets. -ENOMEM. */
+int vb_world_trace(struct vb_world *world);
+void vb_world_telemetry_free(struct vb_world *world);
+
+static inline struct vb_world_telemetry *
+vb_world_telemetry_of(const struct vb_world_partition *part, uint32_t packet)
+{
+    return &part->world->telemetry[packet];
+}
+
 /*
  * Adds a hop: a switch sends the packet by this port, and `queue` bytes wait behind it. `unsent`
  * bytes are in the port's counters already, and have not left.
  */
-void vb_world_telemetry_add(struct vb_world *world, uint32_t port, uint32_t packet, uint64_t queue,
-                            uint64_t unsent);
-void vb_world_telemetry_copy(struct vb_world *world, uint32_t to, uint32_t from);
+void vb_world_telemetry_add(struct vb_world_partition *part, uint32_t port, uint32_t packet,
+                            uint64_t queue, uint64_t unsent);
+void vb_world_telemetry_copy(struct vb_world_partition *part, uint32_t to, uint32_t from);
 
 #endif

@@ -27,10 +27,10 @@ struct vb_world_watchdog *vb_world_watchdog_create(const struct vb_world_watchdo
 /* Called when a pause frame has been applied to a lane. */
 void vb_world_watchdog_note(struct vb_world_lanes *lanes, const struct vb_world_control *record);
 /* Called before a port chooses a packet: drops or releases the packets of lanes in a storm. */
-void vb_world_watchdog_look(struct vb_world *world, uint32_t port);
+void vb_world_watchdog_look(struct vb_world_partition *part, uint32_t port);
 /* The time at which the watchdog would detect a storm on this lane; or VB_WORLD_NEVER. */
-uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_world_lanes *lanes,
-                               uint32_t lane);
+uint64_t vb_world_watchdog_due(const struct vb_world_partition *part,
+                               const struct vb_world_lanes *lanes, uint32_t lane);
 
 /*
  * The host at `node` pauses its switch on this lane from `start` to `end`; VB_WORLD_NEVER: without
@@ -38,7 +38,8 @@ uint64_t vb_world_watchdog_due(const struct vb_world *world, const struct vb_wor
  */
 int vb_world_add_storm(struct vb_world *world, uint32_t node, uint32_t lane, uint64_t start,
                        uint64_t end);
+uint32_t vb_world_storm_node(const struct vb_world *world, uint32_t number);
 /* Handles the event VB_WORLD_STORM: sends the next pause frame. */
-void vb_world_storm_pause(struct vb_world *world, uint32_t number);
+void vb_world_storm_pause(struct vb_world_partition *part, uint32_t number);
 
 #endif

@@ -40,9 +40,9 @@ static struct vb_sim_host *host_of(const struct vb_sim_attachment_state *own, ui
     return own->sim->host[own->attachment.page->port[port].host];
 }
 
-static struct vb_world *world_of(const struct vb_sim_attachment_state *own)
+static struct vb_world_partition *attachment_part(const struct vb_sim_attachment_state *own)
 {
-    return own->sim->world;
+    return vb_sim_whole(own->sim);
 }
 
 /* NULL: the host has no link. */
@@ -61,7 +61,7 @@ static struct attachment_qp *attachment_qp_of(struct vb_nic_qp *nic)
 
 static struct vb_sim_attachment_state *attachment_of_nic(const struct vb_nic *nic)
 {
-    const struct vb_sim *sim = nic->world->hosts_context;
+    const struct vb_sim *sim = nic->part->hosts_context;
 
     return attachment_state_of(sim->host[nic->number]->attachment);
 }
@@ -91,7 +91,7 @@ static int attachment_route(const struct vb_sim_attachment_state *own,
 struct vb_sim_wire_packet *vb_sim_wire_packet_for(struct vb_sim *sim, uint32_t packet)
 {
     if (packet >= sim->wire_packets) {
-        uint32_t room = sim->world->pool.room;
+        uint32_t room = sim->world->packets.made;
         struct vb_sim_wire_packet **grown = realloc(sim->wire_packet, room * sizeof(*grown));
 
         if (!grown)
@@ -121,28 +121,43 @@ static struct vb_sim_wire_packet *take_spare(struct vb_sim_attachment_state *own
     return own->sim->wire_packet[packet] = wire;
 }
 
+/* Puts the packet behind those that leave earlier, or at the same time. */
+static void attachment_hold(struct vb_sim_host *host, uint32_t packet, uint64_t leave_at)
+{
+    struct vb_world_partition *part = host->nic.part;
+    uint32_t *at = &host->held_first;
+
+    while (*at != VB_WORLD_NONE && host->sim->wire_packet[*at]->leave_at <= leave_at)
+        at = &vb_world_packet_at(part, *at)->next;
+    vb_world_packet_at(part, packet)->next = *at;
+    *at = packet;
+    ++part->kept;
+    vb_world_call(part, leave_at, VB_SIM_CALL_DEPART, host->nic.number);
+}
+
 /* Until it leaves, the packet counts as kept by the host. Returns its bytes on the wire. */
 static uint32_t dispatch(struct vb_sim_host *host, uint32_t packet, struct vb_nic_qp *sender)
 {
-    struct vb_world *world = host->sim->world;
+    struct vb_world_partition *part = host->nic.part;
     struct vb_sim_wire_packet *wire = host->sim->wire_packet[packet];
-    uint32_t bytes = vb_world_packet_at(world, packet)->bytes, sent;
+    uint32_t bytes = vb_world_packet_at(part, packet)->bytes, sent;
 
-    if (VB_LIKELY(wire->leave_at <= world->now)) {
+    if (VB_LIKELY(wire->leave_at <= part->now)) {
         sent = vb_sim_nic_send(&host->nic, sender, packet);
         host->sim->wire_packet[packet]->traced = sent != bytes;
         return sent;
     }
     wire->traced = false;
-    ++world->kept;
-    vb_world_call(world, wire->leave_at, VB_SIM_CALL_DEPART | host->nic.number << VB_SIM_CALL_BITS,
-                  packet);
+    attachment_hold(host, packet, wire->leave_at);
     return bytes;
 }
 
-void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet)
+void vb_sim_wire_packet_leave(struct vb_sim_host *host)
 {
-    --host->sim->world->kept;
+    uint32_t packet = host->held_first;
+
+    host->held_first = vb_world_packet_at(host->nic.part, packet)->next;
+    --host->nic.part->kept;
     vb_sim_nic_send(&host->nic, NULL, packet);
 }
 
@@ -169,20 +184,20 @@ static void take_send(struct vb_sim_attachment_state *own, const struct vb_sim_m
                       struct vb_nic_qp *sender)
 {
     struct vb_sim_host *host = host_of(own, message->port);
-    uint32_t packet = vb_world_pool_take(&world_of(own)->pool), bytes;
+    uint32_t packet = vb_world_pool_take(&attachment_part(own)->pool), bytes;
     const struct vb_sim_wire_packet *wire = NULL;
     struct vb_world_packet *at;
 
     if (packet != VB_WORLD_NONE) {
         wire = take_spare(own, packet, message->spare);
         if (!wire)
-            vb_world_pool_give(&world_of(own)->pool, packet);
+            vb_world_pool_give(&attachment_part(own)->pool, packet);
     }
     if (!wire) {
-        world_of(own)->error = -ENOMEM;
+        attachment_part(own)->error = -ENOMEM;
         return;
     }
-    at = vb_world_packet_at(world_of(own), packet);
+    at = vb_world_packet_at(attachment_part(own), packet);
     fill_packet(host, wire, at);
     at->target = message->address;
     if (VB_UNLIKELY(message->flags & VB_SIM_TO_GROUP)) {
@@ -207,7 +222,7 @@ static int attachment_leave(const struct vb_sim_attachment_state *own, const uin
 {
     for (uint32_t i = 0; i < own->attachment.page->ports; ++i)
         if (attachment_group(own, i, gid, false))
-            world_of(own)->error = -ENOMEM;
+            attachment_part(own)->error = -ENOMEM;
     return 0;
 }
 
@@ -236,7 +251,7 @@ static int attachment_step(const struct vb_sim *sim, uint64_t until)
     struct vb_world *world = sim->world;
     int why;
 
-    if (until == VB_WORLD_NEVER && world->agenda.count == world->watching)
+    if (until == VB_WORLD_NEVER && vb_world_has_nothing(world))
         return -EDEADLK;
     /* With VB_WORLD_NEVER a run would end before the last timers. */
     why = vb_world_run(world, until == VB_WORLD_NEVER ? until - 1 : until, 1);
@@ -299,7 +314,7 @@ static void take_message(struct vb_sim_attachment_state *own, const struct vb_si
         take_pumped(own, message->flags & VB_SIM_MORE);
         break;
     case VB_SIM_EXPIRE_AT:
-        vb_world_call(world_of(own), message->at, VB_SIM_CALL_HCA,
+        vb_world_call(attachment_part(own), message->at, VB_SIM_CALL_HCA,
                       own->attachment.page->port[0].host);
         break;
     default:
@@ -477,7 +492,7 @@ static int64_t give_copy(const struct vb_sim_page *page, const struct vb_sim_wir
 void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
-    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(vb_sim_whole(sim), packet);
     struct vb_sim_wire_packet *wire = sim->wire_packet[packet];
     struct vb_sim_attachment_state *own = attachment_state_of(host->attachment);
     struct vb_sim_message *message;
@@ -495,10 +510,10 @@ void vb_sim_attachment_arrive(struct vb_sim_host *host, uint32_t packet)
         if (!own->attachment.page->at_once)
             message->at = (uint64_t)give_copy(own->attachment.page, wire);
         if (VB_UNLIKELY(wire->traced))
-            own->telemetry = vb_world_telemetry_of(sim->world, packet);
+            own->telemetry = vb_world_telemetry_of(vb_sim_whole(sim), packet);
         attachment_serve(own);
     }
-    vb_world_pool_give(&sim->world->pool, packet);
+    vb_world_pool_give(&vb_sim_whole(sim)->pool, packet);
 }
 
 /* Without an HCA the event is nobody's. */
@@ -519,7 +534,7 @@ void vb_sim_attachment_expire(struct vb_sim_host *host)
 {
     struct vb_sim_attachment_state *own = attachment_state_of(host->attachment);
 
-    if (own->attachment.page->expire_at != host->sim->world->now)
+    if (own->attachment.page->expire_at != host->nic.part->now)
         return; /* an earlier event replaced it */
     own->attachment.page->expire_at = VB_WORLD_NEVER;
     attachment_event(own, VB_SIM_EXPIRE);
@@ -545,7 +560,7 @@ int vb_sim_advance(struct vb_sim *sim, uint64_t until, uint64_t events)
     int why = VB_WORLD_END_EVENTS;
 
     for (; events && !sim->readable && why == VB_WORLD_END_EVENTS; --events) {
-        if (until == VB_WORLD_NEVER && world->agenda.count == world->watching)
+        if (until == VB_WORLD_NEVER && vb_world_has_nothing(world))
             return VB_WORLD_END_EMPTY;
         why = vb_world_run(world, limit, 1);
     }
@@ -567,7 +582,7 @@ int vb_sim_attach(struct vb_sim *sim, struct vb_sim_page *page,
                   struct vb_sim_attachment **attachment)
 {
     struct vb_sim_attachment_state *made = calloc(1, sizeof(*made));
-    int error = made ? 0 : -ENOMEM;
+    int error = made ? vb_sim_keep_whole(sim) : -ENOMEM;
 
     for (int i = 0; page->at_once && i < VB_SIM_SPARES && !error; ++i) {
         struct vb_sim_wire_packet *spare = malloc(vb_sim_wire_packet_size(page->mtu));
@@ -586,7 +601,7 @@ int vb_sim_attach(struct vb_sim *sim, struct vb_sim_page *page,
     page->expire_at = VB_WORLD_NEVER;
     if (page->at_once) {
         made->own_page = page;
-        page->clock = (char *)&sim->world->now - (char *)page;
+        page->clock = (char *)&vb_sim_whole(sim)->now - (char *)page;
     }
     for (uint32_t i = 0; i < page->ports; ++i) {
         struct vb_sim_host *host = sim->host[page->port[i].host];

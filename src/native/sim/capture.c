@@ -23,7 +23,6 @@ enum {
     MTU_MAX = 4096,
     PAD_MAX = 3,
     FLOW_PORTS = 0xc000,
-    FIRST_KNOWN = 16,
     FIRST_MULTICAST_LID = 0xc000,
     GRH_NEXT_BTH = 0x1b,
     ERF = 16, /* bytes */
@@ -31,20 +30,13 @@ enum {
     ERF_VARYING_LENGTH = 4,
 };
 
-/* The flow of a TCP connection, whose packets may still arrive when it has ended. */
-struct known {
-    uint32_t generation, flow;
-};
-
 struct vb_sim_capture {
     struct vb_world_tap tap;
     struct vb_sim *sim;
     struct vb_capture *file;
     struct vb_sim_capture *next;
-    uint32_t out;        /* port */
-    bool infiniband;     /* the link layer */
-    struct known *known; /* TCP connections, by slot */
-    uint32_t known_room;
+    uint32_t out;    /* port */
+    bool infiniband; /* the link layer */
 };
 
 static const uint8_t ZEROS[MTU_MAX + PAD_MAX];
@@ -143,7 +135,7 @@ static void capture_write_erf(uint8_t *erf, uint32_t length)
 }
 
 /* A packet from its LRH to its VCRC. */
-static void see_infiniband(struct vb_sim_capture *capture, uint32_t port,
+static void see_infiniband(struct vb_sim_capture *capture, uint64_t ns, uint32_t port,
                            const struct vb_world_packet *packet, struct vb_frame *frame,
                            bool global, enum vb_world_drop_reason loss)
 {
@@ -168,7 +160,7 @@ static void see_infiniband(struct vb_sim_capture *capture, uint32_t port,
     capture_write_erf(bytes, (uint32_t)(at - lrh));
     seen.count = seen.length = (uint32_t)(at - bytes);
     vb_wrap_capture_bytes(capture->file, &seen, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
-                          loss_text(loss), vb_sim_ns(capture->sim));
+                          loss_text(loss), ns);
 }
 
 /* The GIDs of a flow's packet to a group, which has a GRH. */
@@ -181,55 +173,16 @@ static void capture_fill_gids(struct vb_frame *frame, const struct vb_sim *sim,
 
 /* ---- TCP ------------------------------------------------------------------------------------- */
 
-static int capture_make_room(struct vb_sim_capture *capture, uint32_t slot)
-{
-    uint32_t room = capture->known_room ? capture->known_room : FIRST_KNOWN;
-    struct known *grown;
-
-    if (slot < capture->known_room)
-        return 0;
-    while (room <= slot)
-        room *= 2;
-    grown = realloc(capture->known, room * sizeof(*grown));
-    if (!grown)
-        return -ENOMEM;
-    for (uint32_t i = capture->known_room; i < room; ++i)
-        grown[i] = (struct known){0, VB_WORLD_NONE};
-    capture->known = grown;
-    capture->known_room = room;
-    return 0;
-}
-
-/* NULL: unknown, since the connection ended before its first packet was captured. */
-static const struct vb_sim_flow *capture_flow_of(struct vb_sim_capture *capture,
-                                                 const struct vb_world_packet *packet)
-{
-    uint32_t slot = vb_sim_tcp_slot(packet), flow = vb_sim_tcp_flow(capture->sim, packet);
-    uint32_t generation = vb_sim_tcp_generation(packet);
-    struct known *known;
-
-    if (capture_make_room(capture, slot)) {
-        capture->sim->world->error = -ENOMEM;
-        return NULL;
-    }
-    known = &capture->known[slot];
-    if (flow != VB_WORLD_NONE)
-        *known = (struct known){generation, flow};
-    else if (known->generation == generation)
-        flow = known->flow;
-    return flow == VB_WORLD_NONE ? NULL : &capture->sim->flow[flow];
-}
-
-static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
+static void see_tcp(const struct vb_sim_capture *capture, uint64_t ns, uint32_t port,
                     const struct vb_world_packet *packet, enum vb_world_drop_reason loss)
 {
-    const struct vb_sim_flow *flow = capture_flow_of(capture, packet);
+    const struct vb_sim_flow *flow = &capture->sim->flow[vb_sim_tcp_flow(packet)];
     const struct vb_tcp_config *config = &capture->sim->config.tcp;
     struct vb_sim_tcp_stream stream = {
-        .bytes = flow ? flow->bytes : UINT64_MAX,
+        .bytes = flow->bytes,
         .window = config->window,
         .mss = config->mss,
-        .has_ecn = config->ecn || (flow && flow->opcode == VB_TCP_DCTCP),
+        .has_ecn = config->ecn || flow->opcode == VB_TCP_DCTCP,
         .damage = loss == VB_WORLD_DROP_DAMAGED,
     };
     uint8_t bytes[VB_SIM_TCP_FRONT + MTU_MAX] = {0};
@@ -240,21 +193,21 @@ static void see_tcp(struct vb_sim_capture *capture, uint32_t port,
         frame.length = VB_SIM_TCP_LEAST;
     frame.count = frame.length;
     vb_wrap_capture_bytes(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
-                          loss_text(loss), vb_sim_ns(capture->sim));
+                          loss_text(loss), ns);
 }
 
-static void see(void *context, uint32_t port, const struct vb_world_packet *packet,
+static void see(void *context, uint64_t now, uint32_t port, const struct vb_world_packet *packet,
                 enum vb_world_drop_reason loss)
 {
     struct vb_sim_capture *capture = context;
     const struct vb_sim *sim = capture->sim;
-    const struct vb_sim_wire_packet *wire = packet->flags & VB_WORLD_HAS_BYTES
-                                                ? sim->wire_packet[packet - sim->world->pool.packet]
-                                                : NULL;
+    const struct vb_sim_wire_packet *wire =
+        packet->flags & VB_WORLD_HAS_BYTES ? sim->wire_packet[packet - sim->world->packets.packet]
+                                           : NULL;
     struct vb_frame frame = {.icrc_flip = loss == VB_WORLD_DROP_DAMAGED};
 
     if (packet->flags & VB_WORLD_TCP) {
-        see_tcp(capture, port, packet, loss);
+        see_tcp(capture, now / 1000, port, packet, loss);
         return;
     }
     if (wire)
@@ -264,14 +217,14 @@ static void see(void *context, uint32_t port, const struct vb_world_packet *pack
     if (capture->infiniband) {
         if (!wire)
             capture_fill_gids(&frame, sim, packet);
-        see_infiniband(capture, port, packet, &frame,
+        see_infiniband(capture, now / 1000, port, packet, &frame,
                        wire ? wire->global : packet->level_marks & VB_WORLD_TO_GROUP, loss);
         return;
     }
     if (packet->level_marks & VB_WORLD_CE)
         frame.traffic_class |= 3;
     vb_wrap_capture_frame(capture->file, &frame, port == capture->out ? VB_WRAP_OUT : VB_WRAP_IN,
-                          loss_text(loss), vb_sim_ns(sim));
+                          loss_text(loss), now / 1000);
 }
 
 static int capture_open_file(const char *path, uint32_t bytes, bool infiniband,
@@ -324,7 +277,6 @@ void vb_sim_captures_free(struct vb_sim *sim)
 
         sim->captures = first->next;
         vb_wrap_capture_close(first->file);
-        free(first->known);
         free(first);
     }
 }

@@ -72,7 +72,7 @@ int vb_sim_crossing_give(struct vb_sim_crossing *crossing, enum vb_sim_want want
 
     while (again && !crossing->error) {
         if (crossing->sim)
-            crossing->segment->now = crossing->sim->world->now;
+            crossing->segment->now = vb_sim_whole(crossing->sim)->now;
         crossing_pass(crossing, want);
         if (vb_sim_crossing_await(crossing))
             break;

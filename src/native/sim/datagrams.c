@@ -21,7 +21,7 @@ void vb_sim_datagrams_add(struct vb_sim_qp *qp)
 /* False: the engine refuses it, which does not happen for a flow that was checked. */
 static bool datagrams_make(struct vb_sim_qp *qp, uint32_t length)
 {
-    struct vb_sim *sim = vb_sim_qp_host(qp)->sim;
+    struct vb_sim_share *share = vb_sim_qp_host(qp)->share;
     struct ibv_sge sge = {BASE, length, VB_SIM_KEY};
     struct ibv_send_wr wr = {
         .sg_list = &sge,
@@ -30,8 +30,9 @@ static bool datagrams_make(struct vb_sim_qp *qp, uint32_t length)
         .wr.ud = {.remote_qpn = qp->shared.dest_qp_num, .remote_qkey = VB_SIM_QKEY}};
     struct vb_outcome outcome;
 
-    sim->path = (struct vb_path){.mtu = sim->config.mtu, .sl = sim->flow[qp->flow].level};
-    vb_engine_datagram(&qp->qp, &wr, &sim->path, &sim->packet, &outcome);
+    share->path =
+        (struct vb_path){.mtu = share->sim->config.mtu, .sl = share->sim->flow[qp->flow].level};
+    vb_engine_datagram(&qp->qp, &wr, &share->path, &share->packet, &outcome);
     ++qp->qp.sq_next; /* the PSN of the next one */
     return outcome.status == IBV_WC_SUCCESS;
 }
@@ -49,7 +50,7 @@ struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host)
     message = sim->flow[qp->flow].message;
     length = message < qp->unposted ? message : qp->unposted;
     if (!datagrams_make(qp, (uint32_t)length)) {
-        sim->world->error = -EINVAL;
+        host->nic.part->error = -EINVAL;
         return NULL;
     }
     qp->unposted -= length;
@@ -74,7 +75,7 @@ static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_wor
     case VB_TRANSPORT_UC:
         host = vb_world_host_of(sim->world, packet->target);
         found = vb_engine_find(sim->host[host]->engine, vb_wire_get24(packet->header + 5));
-        return found ? vb_sim_qp_of(found)->other : NULL;
+        return found ? sim->ends[vb_sim_qp_of(found)->flow].qp[0] : NULL;
     default:
         return NULL; /* a congestion notification */
     }
@@ -82,12 +83,11 @@ static struct vb_sim_qp *sender_of(const struct vb_sim *sim, const struct vb_wor
 
 void vb_sim_unreliable_check_end(struct vb_sim_qp *qp)
 {
-    struct vb_world *world = vb_sim_qp_host(qp)->sim->world;
+    struct vb_world_partition *part = vb_sim_qp_host(qp)->nic.part;
 
     /* In an event of its own, since the caller may still use the queue pair. */
     if (qp->sent && !qp->in_flight)
-        vb_world_call(world, world->now, VB_SIM_CALL_END | qp->nic.generation << VB_SIM_CALL_BITS,
-                      qp->nic.slot);
+        vb_world_call(part, part->now, VB_SIM_CALL_END, qp->flow);
 }
 
 /* Losses of multicast and flooded packets are computed at the flow's end: a lost copy may have been
@@ -122,7 +122,7 @@ void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_p
         return;
     flow = &sim->flow[qp->flow];
     flow->done += accepted;
-    flow->finish = sim->world->now;
+    flow->finish = host->nic.part->now;
     datagrams_lose(flow, packet, packet->payload - accepted);
     --qp->in_flight;
     vb_sim_unreliable_check_end(qp);

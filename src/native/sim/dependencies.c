@@ -30,6 +30,14 @@ int vb_sim_dependencies_reserve(struct vb_sim *sim, uint64_t afters)
     return 0;
 }
 
+/* Where a flow is received, and releases its successors. */
+static uint32_t dependencies_node(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+{
+    uint32_t host = flow->opcode == IBV_WR_RDMA_READ ? flow->source : flow->target;
+
+    return sim->host[flow->to_group ? flow->source : host]->nic.node;
+}
+
 /* From the last to the first, so that successors start in the order given. */
 void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency *after,
                              uint64_t afters, uint32_t base)
@@ -38,6 +46,8 @@ void vb_sim_dependencies_add(struct vb_sim *sim, const struct vb_sim_dependency 
         struct vb_sim_flow *first = &sim->flow[base + after[i].first];
 
         ++sim->flow[base + after[i].then].waits;
+        vb_world_join(sim->world, dependencies_node(sim, first),
+                      sim->host[sim->flow[base + after[i].then].source]->nic.node);
         sim->successor[sim->successors] =
             (struct vb_sim_successor){base + after[i].then, first->successor};
         first->successor = (uint32_t)sim->successors++;
@@ -52,10 +62,12 @@ void vb_sim_dependencies_release(struct vb_sim *sim, struct vb_sim_flow *flow)
     for (; at != VB_WORLD_NONE; at = sim->successor[at].next) {
         uint32_t number = sim->successor[at].flow;
         struct vb_sim_flow *then = &sim->flow[number];
+        struct vb_world_partition *part;
 
         if (--then->waits)
             continue;
-        then->start += sim->world->now;
-        vb_world_call(sim->world, then->start, VB_SIM_CALL_START, number);
+        part = sim->host[then->source]->nic.part;
+        then->start += part->now;
+        vb_world_call(part, then->start, VB_SIM_CALL_START, number);
     }
 }

@@ -9,7 +9,7 @@
 void vb_sim_door_take(void *context, uint32_t node, uint32_t port, uint32_t packet)
 {
     struct vb_sim *sim = context;
-    struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
+    struct vb_world_packet *at = vb_world_packet_at(vb_sim_whole(sim), packet);
 
     at->keeper = node;
     at->input = (uint16_t)port;
@@ -17,7 +17,7 @@ void vb_sim_door_take(void *context, uint32_t node, uint32_t port, uint32_t pack
     if (sim->door_first == VB_WORLD_NONE)
         sim->door_first = packet;
     else
-        vb_world_packet_at(sim->world, sim->door_last)->next = packet;
+        vb_world_packet_at(vb_sim_whole(sim), sim->door_last)->next = packet;
     sim->door_last = packet;
     if (!sim->world->error)
         sim->world->error = VB_WORLD_END_HALT;
@@ -27,18 +27,18 @@ void vb_sim_door_take(void *context, uint32_t node, uint32_t port, uint32_t pack
  * end. */
 bool vb_sim_door_arrive(struct vb_sim_host *host, uint32_t packet)
 {
-    struct vb_world *world = host->sim->world;
-    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
-    const struct vb_world_node *node = &world->node[host->nic.node];
+    struct vb_world_partition *part = host->nic.part;
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
+    const struct vb_world_node *node = &part->node[host->nic.node];
 
     if (vb_world_is_served(node, at)) {
-        ++world->kept; /* until it was read */
+        ++part->kept; /* until it was read */
         vb_sim_door_take(host->sim, host->nic.node, 0, packet);
         return true;
     }
     if (host->attachment || vb_wire_get24(at->header + 5) > 1)
         return false;
-    ++world->port[world->port[node->port[0]].peer].traffic.dropped[VB_WORLD_DROP_ROUTE];
-    vb_world_pool_give(&world->pool, packet);
+    ++part->port[part->port[node->port[0]].peer].traffic.dropped[VB_WORLD_DROP_ROUTE];
+    vb_world_pool_give(&part->pool, packet);
     return true;
 }

@@ -41,14 +41,16 @@ static void open_receive(struct vb_sim *sim)
     sim->receive->sge[0].lkey = VB_SIM_KEY;
 }
 
-static void fill_adapter(struct vb_sim *sim, struct vb_adapter *adapter)
+static void fill_adapter(const struct vb_sim_share *share, struct vb_adapter *adapter)
 {
+    struct vb_sim *sim = share->sim;
+
     adapter->self = (struct vb_view){.base = (uint8_t *)sim->receive, /* the ring's offset is 0 */
                                      .size = UINT64_MAX,
                                      .header = sim->header,
                                      .mr = sim->mr,
                                      .mr_last = VB_SIM_KEY >> 8,
-                                     .evidence = sim->evidence};
+                                     .evidence = share->evidence};
     adapter->instance = VB_ARM_ANY + 1;
     adapter->barriers = sim->barriers;
     adapter->calls = &vb_sim_port_calls;
@@ -74,39 +76,27 @@ static void *allocate_lines(size_t size)
     return memset(made, 0, size);
 }
 
-/* All flows share a completion queue, which has an adapter of its own. */
-static int make_cq(struct vb_sim *sim)
+/* ---- common to the hosts of a partition ------------------------------------------------------ */
+
+/* Their flows share a completion queue, which has an adapter of its own. */
+static int make_cq(struct vb_sim_share *share)
 {
     struct vb_cqe *ring = calloc(COMPLETIONS, sizeof(*ring));
 
-    sim->cq = allocate_lines(sizeof(*sim->cq));
-    sim->cq_shared = allocate_lines(sizeof(*sim->cq_shared));
-    fill_adapter(sim, &sim->cq_adapter);
-    fill_context(&sim->cq_context, &sim->cq_adapter);
-    sim->cq_adapter.self.base = (uint8_t *)ring; /* the ring's offset is 0 */
-    if (!ring || !sim->cq || !sim->cq_shared)
+    share->cq = allocate_lines(sizeof(*share->cq));
+    share->cq_shared = allocate_lines(sizeof(*share->cq_shared));
+    fill_adapter(share, &share->cq_adapter);
+    fill_context(&share->cq_context, &share->cq_adapter);
+    share->cq_adapter.self.base = (uint8_t *)ring; /* the ring's offset is 0 */
+    if (!ring || !share->cq || !share->cq_shared)
         return -ENOMEM;
-    sim->cq->context = &sim->cq_context;
-    sim->cq->shared = sim->cq_shared;
-    sim->cq->ring = ring;
-    sim->cq->mask = sim->cq_shared->mask = COMPLETIONS - 1;
-    if (!sim->barriers)
-        vb_biased_forbid(&sim->cq_shared->lock, sim->cq_adapter.instance);
+    share->cq->context = &share->cq_context;
+    share->cq->shared = share->cq_shared;
+    share->cq->ring = ring;
+    share->cq->mask = share->cq_shared->mask = COMPLETIONS - 1;
+    if (!share->sim->barriers)
+        vb_biased_forbid(&share->cq_shared->lock, share->cq_adapter.instance);
     return 0;
-}
-
-int vb_sim_common_create(struct vb_sim *sim)
-{
-    sim->barriers = vb_barrier_register();
-    sim->header = allocate_lines(sizeof(*sim->header));
-    sim->mr = allocate_lines(((VB_SIM_KEY >> 8) + 1) * sizeof(*sim->mr));
-    sim->evidence = allocate_lines(VB_EVIDENCE_RECORDS * sizeof(*sim->evidence));
-    sim->receive = allocate_lines(sizeof(*sim->receive) + sizeof(sim->receive->sge[0]));
-    if (!sim->header || !sim->mr || !sim->evidence || !sim->receive)
-        return -ENOMEM;
-    open_memory(sim);
-    open_receive(sim);
-    return make_cq(sim);
 }
 
 static void empty_adapter(struct vb_adapter *adapter, struct vb_context *context)
@@ -118,20 +108,106 @@ static void empty_adapter(struct vb_adapter *adapter, struct vb_context *context
     vb_adapter_close_locks(adapter);
 }
 
+static void share_destroy(struct vb_sim_share *share)
+{
+    if (share->cq_adapter.calls)
+        empty_adapter(&share->cq_adapter, &share->cq_context);
+    free(share->cq_adapter.self.base); /* the ring */
+    free(share->cq);
+    free(share->cq_shared);
+    free(share->evidence);
+    vb_sim_slab_close(&share->slab);
+    free(share);
+}
+
+static int share_create(struct vb_sim *sim, struct vb_sim_share **share)
+{
+    struct vb_sim_share *made = calloc(1, sizeof(*made));
+    int error = -ENOMEM;
+
+    if (!made)
+        return error;
+    made->sim = sim;
+    made->evidence = allocate_lines(VB_EVIDENCE_RECORDS * sizeof(*made->evidence));
+    if (made->evidence)
+        error = make_cq(made);
+    if (error)
+        share_destroy(made);
+    else
+        *share = made;
+    return error;
+}
+
+/* Makes as many as there are partitions. */
+static int make_shares(struct vb_sim *sim)
+{
+    uint32_t wanted = sim->world->partitions;
+    struct vb_sim_share **grown = sim->share;
+    int error = 0;
+
+    if (wanted > sim->shares) {
+        grown = realloc(sim->share, wanted * sizeof(*grown));
+        if (!grown)
+            return -ENOMEM;
+        sim->share = grown;
+    }
+    while (sim->shares < wanted && !error) {
+        error = share_create(sim, &grown[sim->shares]);
+        sim->shares += !error;
+    }
+    for (uint32_t i = 0; i < wanted && !error; ++i)
+        grown[i]->part = &sim->world->partition[i];
+    return error;
+}
+
+/* A queue pair's completions go to the partition's queue. */
+static void host_move(struct vb_sim_host *host)
+{
+    host->nic.part = vb_world_partition_of(host->sim->world, host->nic.node);
+    host->share = host->sim->share[host->nic.part->number];
+    host->adapter.self.evidence = host->share->evidence;
+    for (uint32_t i = 0; i < host->adapter.qp_pool.limit; ++i)
+        if (host->adapter.qps[i])
+            host->adapter.qps[i]->send_cq = host->adapter.qps[i]->recv_cq = host->share->cq;
+}
+
+int vb_sim_divided(void *context)
+{
+    struct vb_sim *sim = context;
+    int error = make_shares(sim);
+
+    if (error)
+        return error;
+    for (uint32_t i = 0; i < sim->hosts; ++i)
+        host_move(sim->host[i]);
+    return 0;
+}
+
+/* ---- common to all hosts --------------------------------------------------------------------- */
+
+int vb_sim_common_create(struct vb_sim *sim)
+{
+    sim->barriers = vb_barrier_register();
+    sim->header = allocate_lines(sizeof(*sim->header));
+    sim->mr = allocate_lines(((VB_SIM_KEY >> 8) + 1) * sizeof(*sim->mr));
+    sim->receive = allocate_lines(sizeof(*sim->receive) + sizeof(sim->receive->sge[0]));
+    if (!sim->header || !sim->mr || !sim->receive)
+        return -ENOMEM;
+    open_memory(sim);
+    open_receive(sim);
+    return make_shares(sim);
+}
+
 void vb_sim_common_destroy(struct vb_sim *sim)
 {
-    if (sim->cq_adapter.calls)
-        empty_adapter(&sim->cq_adapter, &sim->cq_context);
-    free(sim->cq_adapter.self.base); /* the ring */
-    free(sim->cq);
-    free(sim->cq_shared);
-    free(sim->evidence);
+    for (uint32_t i = 0; i < sim->shares; ++i)
+        share_destroy(sim->share[i]);
+    free(sim->share);
     free(sim->receive);
     free(sim->mr);
     free(sim->header);
     free(sim->table.qp);
     free(sim->table.free_slot);
-    vb_sim_slab_close(&sim->slab);
 }
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
@@ -146,11 +222,13 @@ int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host)
     config.virtual_payload = true;
     made->sim = sim;
     made->timer_at = VB_WORLD_NEVER;
-    made->nic.world = sim->world;
+    made->share = sim->share[0];
+    made->nic.part = sim->world->partition;
+    made->late_first = made->held_first = VB_WORLD_NONE;
     made->nic.config = &sim->config.nic;
     made->flows.calls = &vb_sim_flow_calls;
     made->nic.user[0] = &made->flows;
-    fill_adapter(sim, &made->adapter);
+    fill_adapter(made->share, &made->adapter);
     fill_context(&made->context, &made->adapter);
     if (vb_engine_create(&made->adapter, &config, &made->engine)) {
         empty_adapter(&made->adapter, &made->context);
@@ -161,12 +239,22 @@ int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host)
     return 0;
 }
 
+void vb_sim_host_empty(struct vb_sim_host *host)
+{
+    for (uint32_t i = 0; i < host->adapter.qp_pool.limit; ++i)
+        if (host->adapter.qps[i]) {
+            struct vb_sim_qp *qp = vb_sim_qp_of(host->adapter.qps[i]);
+
+            free(qp->route);
+            vb_sim_qp_destroy(qp);
+        }
+}
+
 void vb_sim_host_destroy(struct vb_sim_host *host)
 {
     vb_engine_destroy(host->engine);
     empty_adapter(&host->adapter, &host->context);
     vb_sim_groups_free(host);
-    free(host->adapter.qp_pool.free);
     free(host->adapter.qps);
     free(host->log);
     free(host->own_config);
@@ -175,13 +263,17 @@ void vb_sim_host_destroy(struct vb_sim_host *host)
 
 /* ---- queue pairs ----------------------------------------------------------------------------- */
 
-static int grow_table(struct vb_adapter *adapter)
+static int grow_table(struct vb_adapter *adapter, uint32_t index)
 {
-    uint32_t limit = adapter->qp_pool.limit ? 2 * adapter->qp_pool.limit : FIRST_QPS;
+    uint32_t limit = adapter->qp_pool.limit ? adapter->qp_pool.limit : FIRST_QPS;
     struct vb_qp **grown;
 
+    while (limit <= index)
+        limit *= 2;
     if (limit > VB_MAX_QP)
         return -ENOMEM;
+    if (limit == adapter->qp_pool.limit)
+        return 0;
     grown = realloc(adapter->qps, limit * sizeof(*grown));
     if (!grown)
         return -ENOMEM;
@@ -191,19 +283,35 @@ static int grow_table(struct vb_adapter *adapter)
     return 0;
 }
 
-/* The upper bits of a QP number change with each queue pair; vb_engine_find uses the lower ones. */
-static int flow_hca_take_number(struct vb_sim_host *host, struct vb_qp *qp)
+/*
+ * Both halves of a number change with each queue pair. It has to be known before the queue pair is
+ * made, since the flow's other end may be in another partition. A number is used again after all
+ * others of the host. The first half, a slot of a real adapter, is neither 0 nor the last.
+ */
+uint32_t vb_sim_qp_number(struct vb_sim_host *host)
+{
+    uint32_t low, high;
+
+    do {
+        low = host->numbers % VB_QPS_PER_SLOT;
+        high = (low + 1 + (host->numbers++ >> VB_SLOT_BITS)) % VB_SLOTS;
+    } while (!high || high == VB_SLOTS - 1);
+    return high << (24 - VB_SLOT_BITS) | low;
+}
+
+/* Puts the queue pair into the table, where vb_engine_find looks for its number. */
+static int flow_hca_place(struct vb_sim_host *host, struct vb_qp *qp, uint32_t number)
 {
     struct vb_adapter *adapter = &host->adapter;
+    uint32_t index = number % VB_QPS_PER_SLOT;
 
-    if (vb_pool_take(&adapter->qp_pool, &qp->index) &&
-        (grow_table(adapter) || vb_pool_take(&adapter->qp_pool, &qp->index)))
+    while (index < adapter->qp_pool.limit && adapter->qps[index])
+        index += VB_QPS_PER_SLOT;
+    if (grow_table(adapter, index))
         return -ENOMEM;
-    do {
-        host->generation = host->generation % (VB_SLOTS - 2) + 1;
-        qp->number = host->generation << (24 - VB_SLOT_BITS) | qp->index % VB_QPS_PER_SLOT;
-    } while (vb_engine_find(host->engine, qp->number));
-    adapter->qps[qp->index] = qp;
+    qp->index = index;
+    qp->number = number;
+    adapter->qps[index] = qp;
     return 0;
 }
 
@@ -222,7 +330,7 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_q
 
     qp->context = &host->context;
     qp->pd = &host->sim->pd;
-    qp->send_cq = qp->recv_cq = host->sim->cq;
+    qp->send_cq = qp->recv_cq = host->share->cq;
     qp->shared = &made->shared;
     qp->type = (uint8_t)type;
     qp->carrier = vb_qp_connected_type(type) ? &flow_carrier : &vb_uncarried;
@@ -281,16 +389,16 @@ static void flow_hca_free_qp(struct vb_sim_qp *qp)
 {
     const struct vb_sim_host *host = vb_sim_qp_host(qp);
 
-    vb_sim_slab_give(&host->sim->slab, qp,
+    vb_sim_slab_give(&host->share->slab, qp,
                      parts_of(qp->qp.type, qp->qp.cap.max_send_wr, has_reaction(host)).bytes);
 }
 
 int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
-                     struct vb_sim_qp **qp)
+                     uint32_t number, struct vb_sim_qp **qp)
 {
     uint32_t places = depth ? vb_round_up_pow2(depth) : 0;
     struct parts parts = parts_of(type, places, has_reaction(host));
-    uint8_t *room = vb_sim_slab_take(&host->sim->slab, parts.bytes);
+    uint8_t *room = vb_sim_slab_take(&host->share->slab, parts.bytes);
     struct vb_sim_qp *made = (struct vb_sim_qp *)room;
 
     if (!made)
@@ -300,12 +408,12 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
         place_send_queue(&made->qp, places, room + parts.queue);
     made->nic.nic = &host->nic;
     made->nic.reaction_at = has_reaction(host) ? (uint16_t)parts.reaction : 0;
-    if (vb_sim_nic_join(&host->sim->table, &made->nic, type == IBV_QPT_RC)) {
+    if (vb_sim_nic_open(&made->nic, type == IBV_QPT_RC)) {
         flow_hca_free_qp(made);
         return -ENOMEM;
     }
-    if (flow_hca_take_number(host, &made->qp)) {
-        vb_sim_nic_leave(&host->sim->table, &made->nic);
+    if (flow_hca_place(host, &made->qp, number)) {
+        vb_sim_nic_close(&made->nic);
         flow_hca_free_qp(made);
         return -ENOMEM;
     }
@@ -320,16 +428,16 @@ static struct vb_endpoint *endpoint_room(struct vb_sim_qp *qp)
     return (struct vb_endpoint *)(qp + 1);
 }
 
-int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level)
+int vb_sim_qp_connect(struct vb_sim_qp *qp, const struct vb_sim_host *other, uint32_t number,
+                      uint8_t level)
 {
     struct vb_path path = {
         .mtu = vb_sim_qp_host(qp)->sim->config.mtu, .hop_limit = 64, .sl = level};
 
     vb_sim_write_gid(path.sgid, vb_sim_qp_host(qp)->nic.number);
-    vb_sim_write_gid(path.dgid, vb_sim_qp_host(other)->nic.number);
-    qp->shared.dest_qp_num = other->qp.number;
-    qp->nic.peer = vb_sim_address(vb_sim_qp_host(other), qp->path);
-    qp->other = other;
+    vb_sim_write_gid(path.dgid, other->nic.number);
+    qp->shared.dest_qp_num = number;
+    qp->nic.peer = vb_sim_address(other, qp->path);
     if (!vb_qp_connected_type(qp->qp.type))
         return 0;
     return vb_engine_connect_in(vb_sim_qp_host(qp)->engine, &qp->qp, &path, endpoint_room(qp));
@@ -358,8 +466,7 @@ void vb_sim_qp_destroy(struct vb_sim_qp *qp)
     vb_sim_datagrams_remove(qp);
     vb_engine_disconnect(host->engine, &qp->qp);
     host->adapter.qps[qp->qp.index] = NULL;
-    vb_pool_return(&host->adapter.qp_pool, qp->qp.index);
-    vb_sim_nic_leave(&host->sim->table, &qp->nic);
+    vb_sim_nic_close(&qp->nic);
     flow_hca_free_qp(qp);
 }
 

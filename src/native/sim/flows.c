@@ -56,7 +56,7 @@ static int flows_reserve(struct vb_sim *sim, uint64_t count)
 {
     uint64_t room = sim->flow_room ? sim->flow_room : FIRST_FLOWS;
     struct vb_sim_flow *grown;
-    uint32_t *order;
+    union vb_sim_ends *ends;
 
     if (sim->flows + count > UINT32_MAX)
         return -ENOMEM;
@@ -68,46 +68,13 @@ static int flows_reserve(struct vb_sim *sim, uint64_t count)
     if (!grown)
         return -ENOMEM;
     sim->flow = grown;
-    order = realloc(sim->order, room * sizeof(*order));
-    if (!order)
+    ends = realloc(sim->ends, room * sizeof(*ends));
+    if (!ends)
         return -ENOMEM;
-    sim->order = order;
+    memset(ends + sim->flow_room, 0, (room - sim->flow_room) * sizeof(*ends));
+    sim->ends = ends;
     sim->flow_room = room;
     return 0;
-}
-
-static int by_start(const void *a, const void *b, void *context)
-{
-    const struct vb_sim_flow *flow = context;
-    uint32_t left = *(const uint32_t *)a, right = *(const uint32_t *)b;
-
-    if (flow[left].start != flow[right].start)
-        return flow[left].start < flow[right].start ? -1 : 1;
-    return left < right ? -1 : left > right;
-}
-
-/* Flows are mostly added in the order of their start. */
-static void sort(struct vb_sim *sim)
-{
-    for (uint64_t i = 1; i < sim->order_count; ++i)
-        if (sim->flow[sim->order[i - 1]].start > sim->flow[sim->order[i]].start) {
-            qsort_r(sim->order, sim->order_count, sizeof(*sim->order), by_start, sim->flow);
-            return;
-        }
-}
-
-/* Schedules one event for the next start. */
-static void flows_plan(struct vb_sim *sim)
-{
-    uint64_t at;
-
-    if (sim->order_next == sim->order_count)
-        return;
-    at = sim->flow[sim->order[sim->order_next]].start;
-    if (sim->flows_at <= at)
-        return;
-    sim->flows_at = at;
-    vb_world_call(sim->world, at, VB_SIM_CALL_FLOWS, 0);
 }
 
 static void flows_append(struct vb_sim *sim, const struct vb_sim_flow *given)
@@ -133,8 +100,12 @@ static void flows_append(struct vb_sim *sim, const struct vb_sim_flow *given)
         .path = given->path,
         .successor = VB_WORLD_NONE,
     };
+    if (flow->type != VB_SIM_FLOW_TCP) {
+        flow->end[0].qp = vb_sim_qp_number(sim->host[flow->source]);
+        flow->end[1].qp =
+            flow->to_group ? VB_MULTICAST_QPN : vb_sim_qp_number(sim->host[flow->target]);
+    }
     ++sim->flows;
-    ++sim->flows_left;
 }
 
 int vb_sim_check_flows(const struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
@@ -149,16 +120,33 @@ int vb_sim_check_flows(const struct vb_sim *sim, const struct vb_sim_flow *flows
     return 0;
 }
 
-/* Sorts the flows without predecessors by the time of their start. */
-static void put_in_order(struct vb_sim *sim, uint64_t first)
+/* Schedules the start of flows without predecessors. */
+static int flows_schedule(struct vb_sim *sim, uint64_t first)
 {
-    sim->order_count -= sim->order_next;
-    memmove(sim->order, sim->order + sim->order_next, sim->order_count * sizeof(*sim->order));
-    sim->order_next = 0;
-    for (uint64_t i = first; i < sim->flows; ++i)
-        if (!sim->flow[i].waits)
-            sim->order[sim->order_count++] = (uint32_t)i;
-    sort(sim);
+    int error = 0;
+
+    for (uint64_t i = first; i < sim->flows && !error; ++i) {
+        const struct vb_sim_flow *flow = &sim->flow[i];
+        struct vb_world_partition *part = sim->host[flow->source]->nic.part;
+
+        if (!flow->waits)
+            vb_world_call(part, flow->start, VB_SIM_CALL_START, (uint32_t)i);
+        error = part->error;
+    }
+    return error;
+}
+
+/* The world cannot be divided if a flow has state that several hosts, or switches, change. */
+static void flows_keep_undivided(struct vb_sim *sim, uint64_t first)
+{
+    bool is_whole = sim->world->is_undivided;
+
+    for (uint64_t i = first; i < sim->flows && !is_whole; ++i)
+        is_whole = sim->flow[i].type != IBV_QPT_RC || sim->flow[i].reserve || sim->flow[i].buffer;
+    if (is_whole == sim->world->is_undivided)
+        return;
+    sim->world->is_undivided = true;
+    sim->world->is_divided_anew = true;
 }
 
 int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64_t count,
@@ -171,11 +159,8 @@ int vb_sim_add_flows(struct vb_sim *sim, const struct vb_sim_flow *flows, uint64
     for (uint64_t i = 0; i < count; ++i)
         flows_append(sim, &flows[i]);
     vb_sim_dependencies_add(sim, after, afters, (uint32_t)first);
-    if (count)
-        sim->world->is_quiet = false;
-    put_in_order(sim, first);
-    flows_plan(sim);
-    return sim->world->error;
+    flows_keep_undivided(sim, first);
+    return flows_schedule(sim, first);
 }
 
 /* ---- running flows --------------------------------------------------------------------------- */
@@ -210,23 +195,7 @@ static void flows_post(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp
 
     qp->unposted -= length;
     if (vb_post_send(&qp->qp, &wr, &bad))
-        sim->world->error = -ENOMEM;
-}
-
-static void fail_to_start(struct vb_sim *sim, struct vb_sim_qp *source, struct vb_sim_qp *target)
-{
-    if (source)
-        vb_sim_qp_destroy(source);
-    if (target)
-        vb_sim_qp_destroy(target);
-    sim->world->error = -ENOMEM;
-}
-
-/* Responder resources for READs. */
-static void allow_reads(struct vb_sim *sim, struct vb_sim_qp *source, struct vb_sim_qp *target)
-{
-    source->qp.terms.max_rd_atomic = sim->config.rd_atomic;
-    target->shared.max_dest_rd_atomic = sim->config.rd_atomic;
+        vb_sim_qp_host(qp)->nic.part->error = -ENOMEM;
 }
 
 static uint8_t marks_of(const struct vb_sim_flow *flow)
@@ -235,32 +204,74 @@ static uint8_t marks_of(const struct vb_sim_flow *flow)
                      (flow->management ? VB_WORLD_MANAGEMENT : 0));
 }
 
-/* Makes and connects the two queue pairs. On -ENOMEM the caller destroys those that were made. */
-static int flows_join(struct vb_sim *sim, const struct vb_sim_flow *flow, struct vb_sim_qp **source,
-                      struct vb_sim_qp **target)
+/* The queue pair is end 0, the source, or end 1, the target, of that flow. */
+static void flows_bind(struct vb_sim *sim, struct vb_sim_qp *qp, uint32_t number, uint32_t end)
 {
+    qp->flow = qp->nic.slot = number;
+    qp->path = sim->flow[number].path & 127;
+    qp->nic.generation = end;
+    sim->ends[number].qp[end] = qp;
+}
+
+/* Makes the queue pair of the source. On -ENOMEM the caller destroys it, if there is one. */
+static int flows_join(struct vb_sim *sim, uint32_t number, struct vb_sim_qp **source)
+{
+    const struct vb_sim_flow *flow = &sim->flow[number];
     uint32_t depth = flow->type == IBV_QPT_UD ? 0 : flow->depth;
 
-    if (vb_sim_qp_create(sim->host[flow->source], flow->type, depth, source))
+    if (vb_sim_qp_create(sim->host[flow->source], flow->type, depth, flow->end[0].qp, source))
         return -ENOMEM;
+    flows_bind(sim, *source, number, 0);
     (*source)->nic.marks = marks_of(flow) & 15;
+    (*source)->unposted = flow->bytes;
     if (flow->to_group) {
         (*source)->shared.dest_qp_num = VB_MULTICAST_QPN;
         (*source)->nic.peer = flow->target;
-        (*source)->path = flow->path & 127;
         return 0;
     }
-    if (vb_sim_qp_create(sim->host[flow->target], flow->type, 0, target))
-        return -ENOMEM;
-    (*source)->path = (*target)->path = flow->path & 127;
     if (flow->opcode == IBV_WR_RDMA_READ)
-        allow_reads(sim, *source, *target);
+        (*source)->qp.terms.max_rd_atomic = sim->config.rd_atomic;
+    return vb_sim_qp_connect(*source, sim->host[flow->target], flow->end[1].qp, flow->level);
+}
+
+void vb_sim_flow_open(struct vb_sim *sim, uint32_t number)
+{
+    const struct vb_sim_flow *flow = &sim->flow[number];
+    struct vb_sim_host *host = sim->host[flow->target];
+    struct vb_sim_qp *made;
+
+    if (vb_sim_qp_create(host, flow->type, 0, flow->end[1].qp, &made)) {
+        host->nic.part->error = -ENOMEM;
+        return;
+    }
+    flows_bind(sim, made, number, 1);
+    if (flow->opcode == IBV_WR_RDMA_READ)
+        made->shared.max_dest_rd_atomic = sim->config.rd_atomic;
     if (flow->opcode == IBV_WR_SEND || flow->successor != VB_WORLD_NONE)
-        vb_sim_qp_receives(*target);
-    if (vb_sim_qp_connect(*source, *target, flow->level) ||
-        vb_sim_qp_connect(*target, *source, flow->back_level))
-        return -ENOMEM;
-    return 0;
+        vb_sim_qp_receives(made);
+    if (vb_sim_qp_connect(made, sim->host[flow->source], flow->end[0].qp, flow->back_level))
+        host->nic.part->error = -ENOMEM;
+    else if (flow->type != IBV_QPT_UD)
+        vb_engine_attend(host->engine, &made->qp, vb_sim_ns(host));
+}
+
+void vb_sim_flow_close(struct vb_sim *sim, uint32_t number)
+{
+    struct vb_sim_qp *qp = sim->ends[number].qp[1];
+
+    sim->ends[number].qp[1] = NULL;
+    if (qp)
+        vb_sim_qp_destroy(qp);
+}
+
+/* Has the target get its queue pair, before the first packet, which takes a link's delay. */
+static void open_target(struct vb_sim *sim, uint32_t number)
+{
+    const struct vb_sim_flow *flow = &sim->flow[number];
+    struct vb_world_partition *part = sim->host[flow->source]->nic.part;
+
+    vb_world_tell(part, sim->host[flow->target]->nic.node, part->now + part->world->window,
+                  VB_SIM_CALL_OPEN, number);
 }
 
 static struct vb_world_reservation reservation_of(const struct vb_sim_flow *flow)
@@ -280,7 +291,7 @@ static bool reserve_route(struct vb_sim *sim, struct vb_sim_flow *flow, struct v
         vb_world_reserve(sim->world, vb_sim_qp_host(qp)->nic.node, &like, &reservation, &qp->route);
     qp->has_buffer = flow->buffer != 0;
     if (error == -ENOMEM)
-        sim->world->error = error;
+        vb_sim_whole(sim)->error = error;
     else if (error) /* also if the routes have changed since the flow was added */
         vb_sim_flow_end(sim, flow, VB_FLOW_REFUSED);
     return !error;
@@ -289,21 +300,20 @@ static bool reserve_route(struct vb_sim *sim, struct vb_sim_flow *flow, struct v
 void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
 {
     struct vb_sim_flow *flow = &sim->flow[number];
-    struct vb_sim_qp *source = NULL, *target = NULL;
+    struct vb_sim_qp *source = NULL;
 
     if (VB_UNLIKELY(flow->type == VB_SIM_FLOW_TCP)) {
         vb_sim_tcp_start(sim, number);
         return;
     }
-    if (flows_join(sim, flow, &source, &target)) {
-        fail_to_start(sim, source, target);
+    if (flows_join(sim, number, &source)) {
+        if (source)
+            vb_sim_qp_destroy(source);
+        sim->host[flow->source]->nic.part->error = -ENOMEM;
         return;
     }
-    source->flow = number;
-    if (target)
-        target->flow = number;
-    source->unposted = flow->bytes;
-    flow->slot = source->nic.slot;
+    if (!flow->to_group)
+        open_target(sim, number);
     if ((flow->reserve || flow->buffer) && !reserve_route(sim, flow, source))
         return;
     flow->state = VB_FLOW_RUNNING;
@@ -311,43 +321,32 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
         vb_sim_doorbell(source);
         return;
     }
-    vb_engine_attend(vb_sim_qp_host(target)->engine, &target->qp, vb_sim_ns(sim));
     for (uint32_t i = 0; i < flow->depth && source->unposted; ++i)
         flows_post(sim, number, source);
 }
 
-void vb_sim_flows_start(struct vb_sim *sim)
-{
-    if (sim->flows_at != sim->world->now)
-        return; /* an earlier event replaced it */
-    sim->flows_at = VB_WORLD_NEVER;
-    while (sim->order_next < sim->order_count && !sim->world->error) {
-        uint32_t number = sim->order[sim->order_next];
-
-        if (sim->flow[number].start > sim->world->now)
-            break;
-        ++sim->order_next;
-        vb_sim_flow_start(sim, number);
-    }
-    flows_plan(sim);
-}
-
+/* The target keeps its queue pair for a window, whether it is in this partition or not. */
 void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state)
 {
     struct vb_sim_qp *qp = vb_sim_flow_qp(sim, flow);
+    struct vb_world_partition *part = sim->host[flow->source]->nic.part;
     struct vb_world_reservation reservation = reservation_of(flow);
+    uint32_t number = (uint32_t)(flow - sim->flow);
 
     flow->state = (uint8_t)state;
     if (flow->finish == VB_WORLD_NEVER && state != VB_FLOW_REFUSED) /* UC and UD have set it */
-        flow->finish = sim->world->now;
+        flow->finish = part->now;
     if (state == VB_FLOW_DONE || state == VB_FLOW_INCOMPLETE)
         vb_sim_dependencies_release(sim, flow);
-    sim->world->is_quiet = --sim->flows_left == 0;
+    part->moved_at = part->now;
+    ++sim->host[flow->source]->share->flows_ended;
     if (qp->route)
         vb_world_release(sim->world, qp->route, &reservation);
     qp->route = NULL;
-    if (qp->other)
-        vb_sim_qp_destroy(qp->other);
+    if (!flow->to_group)
+        vb_world_tell(part, sim->host[flow->target]->nic.node, part->now + part->world->window,
+                      VB_SIM_CALL_CLOSE, number);
+    sim->ends[number].qp[0] = NULL;
     vb_sim_qp_destroy(qp);
 }
 
@@ -433,32 +432,28 @@ static void flows_complete(struct vb_sim_host *host, const struct vb_cqe *entry)
 
 void vb_sim_flows_complete(struct vb_sim_host *host)
 {
-    struct vb_sim *sim = host->sim;
+    struct vb_sim_share *share = host->share;
 
-    while (sim->completions != sim->cq_shared->tail) {
-        struct vb_cqe entry = sim->cq->ring[sim->completions++ & sim->cq->mask];
+    while (share->completions != share->cq_shared->tail) {
+        struct vb_cqe entry = share->cq->ring[share->completions++ & share->cq->mask];
 
-        atomic_store_explicit(&sim->cq_shared->head, sim->completions, memory_order_relaxed);
+        atomic_store_explicit(&share->cq_shared->head, share->completions, memory_order_relaxed);
         flows_complete(host, &entry);
     }
-    if (VB_UNLIKELY(atomic_load_explicit(&sim->cq_shared->error, memory_order_relaxed)))
-        sim->world->error = -EOVERFLOW;
+    if (VB_UNLIKELY(atomic_load_explicit(&share->cq_shared->error, memory_order_relaxed)))
+        share->part->error = -EOVERFLOW;
 }
 
 void vb_sim_flows_free(struct vb_sim *sim)
 {
-    for (uint32_t i = 0; i < sim->table.slots; ++i) {
-        struct vb_nic_qp *nic = sim->table.qp[i];
-
-        if (nic && nic->is_program) {
-            vb_sim_nic_leave(&sim->table, nic);
-            free(nic); /* struct vb_sim_program_qp */
-        } else if (nic) {
-            free(vb_sim_qp_of_nic(nic)->route);
-            vb_sim_qp_destroy(vb_sim_qp_of_nic(nic));
+    for (uint32_t i = 0; i < sim->hosts; ++i)
+        vb_sim_host_empty(sim->host[i]);
+    for (uint32_t i = 0; i < sim->table.slots; ++i)
+        if (sim->table.qp[i]) {
+            vb_sim_nic_close(sim->table.qp[i]);
+            free(sim->table.qp[i]); /* struct vb_sim_program_qp */
         }
-    }
     free(sim->flow);
+    free(sim->ends);
     free(sim->successor);
-    free(sim->order);
 }

@@ -47,7 +47,7 @@ static int sim_groups_join(struct vb_sim_host *host, uint32_t group)
     int error = open_tables(host);
 
     if (!error)
-        error = vb_sim_qp_create(host, IBV_QPT_UD, 0, &qp);
+        error = vb_sim_qp_create(host, IBV_QPT_UD, 0, vb_sim_qp_number(host), &qp);
     if (error)
         return error;
     qp->flow = VB_WORLD_NONE;

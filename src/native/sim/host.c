@@ -80,15 +80,15 @@ static void host_fill(struct vb_sim_host *host, struct vb_world_packet *to,
 /* Sends the packet that the engine has made. False: no memory. */
 static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const struct vb_packet *made)
 {
-    struct vb_world *world = host->sim->world;
-    uint32_t packet = vb_world_pool_take(&world->pool), bytes;
+    struct vb_world_partition *part = host->nic.part;
+    uint32_t packet = vb_world_pool_take(&part->pool), bytes;
     struct vb_world_packet *at;
 
     if (packet == VB_WORLD_NONE) {
-        world->error = -ENOMEM;
+        part->error = -ENOMEM;
         return false;
     }
-    at = vb_world_packet_at(world, packet);
+    at = vb_world_packet_at(part, packet);
     host_fill(host, at, made);
     at->source = vb_sim_address(host, qp->path);
     at->target = qp->nic.peer;
@@ -98,7 +98,7 @@ static bool host_send(struct vb_sim_host *host, struct vb_sim_qp *qp, const stru
     at->bytes += vb_sim_grh_bytes(host, qp->nic.marks);
     qp->in_flight += vb_sim_is_unreliable(qp);
     if (made->reason != VB_PACKET_NEW)
-        ++host->sim->flow[qp->flow].resent;
+        ++host->sim->flow[qp->flow].end[qp->nic.generation].resent;
     bytes = vb_sim_nic_send(&host->nic, &qp->nic, packet);
     vb_sim_nic_sent(&qp->nic, made->path->sl, made->payload_length, bytes,
                     qp->route ? host->sim->flow[qp->flow].reserve : 0);
@@ -119,23 +119,23 @@ static void host_arm(struct vb_sim_host *host)
     if (due >= host->timer_at / 1000)
         return;
     host->timer_at = due * 1000;
-    if (host->timer_at < host->sim->world->now) /* the deadline is in whole ns */
-        host->timer_at = host->sim->world->now;
-    vb_world_call(host->sim->world, host->timer_at, VB_SIM_CALL_TIMER, host->nic.number);
+    if (host->timer_at < host->nic.part->now) /* the deadline is in whole ns */
+        host->timer_at = host->nic.part->now;
+    vb_world_call(host->nic.part, host->timer_at, VB_SIM_CALL_TIMER, host->nic.number);
 }
 
 static struct vb_sim_qp *next_of_engine(struct vb_sim_host *host)
 {
-    struct vb_packet *packet = &host->sim->packet;
+    struct vb_packet *packet = &host->share->packet;
 
-    if (!vb_engine_next(host->engine, packet, vb_sim_ns(host->sim)))
+    if (!vb_engine_next(host->engine, packet, vb_sim_ns(host)))
         return NULL;
     return vb_sim_qp_of(((struct vb_endpoint *)((char *)(uintptr_t)packet->path -
                                                 offsetof(struct vb_endpoint, path)))
                             ->qp);
 }
 
-/* Makes the next packet in vb_sim.packet: the engine and datagrams take turns. */
+/* Makes the next packet in vb_sim_share.packet: the engine and datagrams take turns. */
 static struct vb_sim_qp *host_next_packet(struct vb_sim_host *host)
 {
     struct vb_sim_qp *qp;
@@ -155,7 +155,7 @@ static void send_in_turns(struct vb_sim_host *host)
     while (vb_sim_nic_may_send(&host->nic)) {
         host->tcp->was_last = !host->tcp->was_last;
         if (!host->tcp->was_last && (qp = host_next_packet(host)) != NULL) {
-            if (!host_send(host, qp, &host->sim->packet))
+            if (!host_send(host, qp, &host->share->packet))
                 return;
             continue;
         }
@@ -167,7 +167,6 @@ static void send_in_turns(struct vb_sim_host *host)
 
 void vb_sim_host_pump(struct vb_sim_host *host)
 {
-    struct vb_sim *sim = host->sim;
     struct vb_sim_qp *qp;
 
     if (host->flows.held)
@@ -175,7 +174,7 @@ void vb_sim_host_pump(struct vb_sim_host *host)
     if (VB_UNLIKELY(host->tcp != NULL))
         send_in_turns(host);
     while (vb_sim_nic_may_send(&host->nic) && (qp = host_next_packet(host)) != NULL)
-        if (!host_send(host, qp, &sim->packet))
+        if (!host_send(host, qp, &host->share->packet))
             return;
     if (host_has_more(host) || host->flows.held)
         vb_sim_nic_want_ready(&host->nic);
@@ -193,7 +192,7 @@ static void host_attend(struct vb_sim_qp *qp)
     struct vb_sim_host *host = vb_sim_qp_host(qp);
 
     if (!sends_datagrams(qp))
-        vb_engine_attend(host->engine, &qp->qp, vb_sim_ns(host->sim));
+        vb_engine_attend(host->engine, &qp->qp, vb_sim_ns(host));
     else if (!qp->nic.waits_for_bell)
         vb_sim_datagrams_add(qp);
     vb_sim_host_pump(host);
@@ -237,22 +236,22 @@ static void flow_send_cnp(struct vb_nic_qp *nic, uint32_t psn)
 {
     struct vb_sim_qp *qp = vb_sim_qp_of_nic(nic);
     struct vb_sim_host *host = vb_sim_qp_host(qp);
-    struct vb_world *world = host->sim->world;
-    uint32_t packet = vb_world_pool_take(&world->pool);
+    struct vb_world_partition *part = host->nic.part;
+    uint32_t packet = vb_world_pool_take(&part->pool);
     struct vb_world_packet *at;
 
     if (packet == VB_WORLD_NONE) {
-        world->error = -ENOMEM;
+        part->error = -ENOMEM;
         return;
     }
-    at = vb_world_packet_at(world, packet);
+    at = vb_world_packet_at(part, packet);
     at->payload = 0;
     at->bytes = (uint16_t)vb_sim_wire_bytes(host->framing, VB_CNP, 0);
     at->source = vb_sim_address(host, qp->path);
     at->target = nic->peer;
     at->level_marks = (uint8_t)(notice_level(host, qp) << 4);
     at->flags = 0;
-    at->hops = (uint8_t)world->hop_limit;
+    at->hops = (uint8_t)part->world->hop_limit;
     vb_sim_congestion_write_cnp(at->header, vb_engine_qp_pkey(&qp->qp), qp->shared.dest_qp_num,
                                 psn);
     vb_sim_nic_send(&host->nic, nic, packet);
@@ -267,11 +266,11 @@ static void host_log_event(struct vb_sim_host *host, uint32_t flow)
     if (!host->log)
         host->log = calloc(1, sizeof(*host->log));
     if (!host->log) {
-        host->sim->world->error = -ENOMEM;
+        host->nic.part->error = -ENOMEM;
         return;
     }
     host->log->event[host->log->events++ % VB_CCT_LOG] =
-        (struct vb_sim_cct_event){host->sim->world->now, flow};
+        (struct vb_sim_cct_event){host->nic.part->now, flow};
 }
 
 static bool is_notice(const struct vb_arrival *arrival)
@@ -285,15 +284,17 @@ static void host_react(struct vb_sim_host *host, const struct vb_arrival *arriva
     struct vb_sim *sim = host->sim;
     struct vb_qp *found = vb_engine_find(host->engine, vb_wire_get24(arrival->bytes + 5));
     bool traces = sim->world->traces && found && found->type == IBV_QPT_RC;
+    struct vb_sim_flow_end *end;
     struct vb_sim_qp *qp;
 
     if (!found)
         return;
     qp = vb_sim_qp_of(found);
-    sim->flow[qp->flow].marked += vb_sim_nic_is_marked(arrival);
-    sim->flow[qp->flow].notices += is_notice(arrival) && !sim->world->traces;
+    end = &sim->flow[qp->flow].end[qp->nic.generation];
+    end->marked += vb_sim_nic_is_marked(arrival);
+    end->notices += is_notice(arrival) && !sim->world->traces;
     if (vb_sim_nic_received(&qp->nic, arrival, host_level_of(sim, qp),
-                            traces ? vb_world_telemetry_of(sim->world, packet) : NULL,
+                            traces ? vb_world_telemetry_of(host->nic.part, packet) : NULL,
                             is_notice(arrival)))
         host_log_event(host, qp->flow);
 }
@@ -301,17 +302,18 @@ static void host_react(struct vb_sim_host *host, const struct vb_arrival *arriva
 /* Discards a flooded packet for another host. */
 static void host_discard(struct vb_sim *sim, uint32_t packet)
 {
-    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(vb_sim_whole(sim), packet);
 
     if (at->header[0] & VB_TRANSPORT_MASK)
         vb_sim_unreliable_dropped(sim, at);
-    vb_world_pool_give(&sim->world->pool, packet);
+    vb_world_pool_give(&vb_sim_whole(sim)->pool, packet);
 }
 
 static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 {
     struct vb_sim_host *host = sim->host[number];
-    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
+    struct vb_world_partition *part = host->nic.part;
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
     struct vb_arrival arrival = {.bytes = at->header,
                                  .length = VB_WORLD_HEADER, /* the engine reads no payload */
                                  .virtual_payload = at->payload,
@@ -325,7 +327,7 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
                 vb_sim_attachment_arrive(host, packet);
             return;
         }
-        if (!vb_world_has_address(&sim->world->node[host->nic.node], at->target)) {
+        if (!vb_world_has_address(&part->node[host->nic.node], at->target)) {
             host_discard(sim, packet);
             return;
         }
@@ -340,15 +342,14 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
     else
         vb_sim_write_gid(arrival.dgid, vb_world_host_of(sim->world, at->target));
     accepted = vb_engine_counters(host->engine)->payload_received;
-    vb_engine_receive(host->engine, &arrival, vb_sim_ns(sim));
+    vb_engine_receive(host->engine, &arrival, vb_sim_ns(host));
     if (__builtin_expect(at->header[0] & VB_TRANSPORT_MASK, 0))
         vb_sim_unreliable_arrived(host, at,
                                   vb_engine_counters(host->engine)->payload_received - accepted);
     if (VB_UNLIKELY(sim->world->traces || vb_sim_nic_is_marked(&arrival) || is_notice(&arrival))) {
-        arrival.bytes = vb_world_packet_at(sim->world, packet)->header;
         host_react(host, &arrival, packet);
     }
-    vb_world_pool_give(&sim->world->pool, packet);
+    vb_world_pool_give(&part->pool, packet);
     vb_sim_flows_complete(host);
     vb_sim_host_pump(host);
 }
@@ -357,15 +358,33 @@ static void host_receive(struct vb_sim *sim, uint32_t number, uint32_t packet)
 static void host_arrive(void *context, uint32_t number, uint32_t packet)
 {
     struct vb_sim *sim = context;
-    uint64_t latency = sim->host[number]->nic.config->receive_latency;
+    struct vb_sim_host *host = sim->host[number];
+    struct vb_world_partition *part = host->nic.part;
+    uint64_t latency = host->nic.config->receive_latency;
 
     if (VB_LIKELY(!latency)) {
         host_receive(sim, number, packet);
         return;
     }
-    ++sim->world->kept;
-    vb_world_call(sim->world, sim->world->now + latency,
-                  VB_SIM_CALL_RECEIVED | number << VB_SIM_CALL_BITS, packet);
+    ++part->kept;
+    vb_world_packet_at(part, packet)->next = VB_WORLD_NONE;
+    if (host->late_first == VB_WORLD_NONE)
+        host->late_first = packet;
+    else
+        vb_world_packet_at(part, host->late_last)->next = packet;
+    host->late_last = packet;
+    vb_world_call(part, part->now + latency, VB_SIM_CALL_RECEIVED, number);
+}
+
+/* The receive latency of the host's first packet is over. */
+static void host_take_late(struct vb_sim *sim, uint32_t number)
+{
+    struct vb_sim_host *host = sim->host[number];
+    uint32_t packet = host->late_first;
+
+    host->late_first = vb_world_packet_at(host->nic.part, packet)->next;
+    --host->nic.part->kept;
+    host_receive(sim, number, packet);
 }
 
 /* The port, or the bus, is free. */
@@ -384,29 +403,30 @@ static void host_ready(void *context, uint32_t number)
     host_go_on(sim->host[number]);
 }
 
-static void host_expire(struct vb_sim *sim, struct vb_sim_host *host)
+static void host_expire(struct vb_sim_host *host)
 {
-    if (host->timer_at != sim->world->now)
+    if (host->timer_at != host->nic.part->now)
         return; /* an earlier event replaced it */
     host->timer_at = VB_WORLD_NEVER;
-    vb_engine_expire(host->engine, vb_sim_ns(sim));
+    vb_engine_expire(host->engine, vb_sim_ns(host));
     vb_sim_flows_complete(host);
     vb_sim_host_pump(host);
 }
 
-static void dropped(void *context, uint32_t packet)
+static void dropped(void *context, struct vb_world_partition *part, uint32_t packet)
 {
     struct vb_sim *sim = context;
-    const struct vb_world_packet *at = vb_world_packet_at(sim->world, packet);
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
 
     if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->flags & VB_WORLD_HAS_BYTES))
         vb_sim_unreliable_dropped(sim, at);
 }
 
-static void copied(void *context, uint32_t packet, uint32_t copy, bool another)
+static void copied(void *context, struct vb_world_partition *part, uint32_t packet, uint32_t copy,
+                   bool another)
 {
     struct vb_sim *sim = context;
-    const struct vb_world_packet *at = vb_world_packet_at(sim->world, copy);
+    const struct vb_world_packet *at = vb_world_packet_at(part, copy);
 
     if (at->flags & VB_WORLD_HAS_BYTES)
         vb_sim_wire_packet_copied(sim, packet, copy);
@@ -414,53 +434,114 @@ static void copied(void *context, uint32_t packet, uint32_t copy, bool another)
         vb_sim_unreliable_copied(sim, at);
 }
 
+/* The connection of an event, by what vb_sim_nic_argument has put into it. NULL: it is gone. */
+static struct vb_nic_qp *host_find_qp(const struct vb_sim *sim, uint32_t slot, uint32_t argument)
+{
+    struct vb_sim_qp *qp;
+
+    if (argument & 1)
+        return vb_sim_nic_find(&sim->table, slot, argument >> 1);
+    qp = sim->ends[slot].qp[argument >> 1];
+    return qp ? &qp->nic : NULL;
+}
+
+static void end_wait(const struct vb_sim *sim, enum vb_nic_event event, uint32_t slot,
+                     uint32_t argument)
+{
+    struct vb_nic_qp *qp = host_find_qp(sim, slot, argument);
+
+    if (qp)
+        vb_sim_nic_wait_is_over(qp, event);
+}
+
 static void call(void *context, uint32_t what, uint32_t index)
 {
     struct vb_sim *sim = context;
     uint32_t kind = what & ((1u << VB_SIM_CALL_BITS) - 1), argument = what >> VB_SIM_CALL_BITS;
-    struct vb_nic_qp *qp;
 
     switch (kind) {
     case VB_NIC_RATE:
     case VB_NIC_DOORBELL:
-        vb_sim_nic_wait_is_over(&sim->table, kind, index, argument);
+        end_wait(sim, kind, index, argument);
         break;
     case VB_NIC_BUS:
         sim->host[index]->nic.bus_planned = false;
         host_go_on(sim->host[index]);
         break;
     case VB_SIM_CALL_TIMER:
-        host_expire(sim, sim->host[index]);
+        host_expire(sim->host[index]);
         break;
     case VB_SIM_CALL_END:
-        qp = vb_sim_nic_find(&sim->table, index, argument);
-        if (qp)
-            vb_sim_unreliable_end(vb_sim_qp_of_nic(qp));
+        if (sim->ends[index].qp[0])
+            vb_sim_unreliable_end(sim->ends[index].qp[0]);
         break;
     case VB_SIM_CALL_START:
         vb_sim_flow_start(sim, index);
         break;
+    case VB_SIM_CALL_OPEN:
+        vb_sim_flow_open(sim, index);
+        break;
+    case VB_SIM_CALL_CLOSE:
+        vb_sim_flow_close(sim, index);
+        break;
     case VB_SIM_CALL_RECEIVED:
-        --sim->world->kept;
-        host_receive(sim, argument, index);
+        host_take_late(sim, index);
         break;
     case VB_SIM_CALL_HCA:
         vb_sim_attachment_expire(sim->host[index]);
         break;
     case VB_SIM_CALL_DEPART:
-        vb_sim_wire_packet_leave(sim->host[argument], index);
+        vb_sim_wire_packet_leave(sim->host[index]);
         break;
     case VB_SIM_CALL_TCP:
-        vb_sim_tcp_expire(sim, index, argument);
-        break;
-    case VB_SIM_CALL_TCP_ACK:
-        --sim->world->kept;
-        vb_sim_tcp_take(sim->host[argument], index);
+        vb_sim_tcp_expire(sim, index);
         break;
     default:
-        vb_sim_flows_start(sim);
+        vb_sim_tcp_take_late(sim, index);
     }
 }
 
-const struct vb_world_host_calls vb_sim_host_calls = {host_arrive, host_ready, call,
-                                                      dropped,     copied,     vb_sim_door_take};
+/* The node whose partition handles an event: vb_world_host_calls.node_of. */
+static uint32_t host_node_of(const void *context, uint32_t what, uint32_t index)
+{
+    const struct vb_sim *sim = context;
+    uint32_t kind = what & ((1u << VB_SIM_CALL_BITS) - 1), argument = what >> VB_SIM_CALL_BITS;
+    const struct vb_nic_qp *qp;
+
+    switch (kind) {
+    case VB_NIC_RATE:
+    case VB_NIC_DOORBELL:
+        qp = host_find_qp(sim, index, argument);
+        return qp ? qp->nic->node : sim->host[0]->nic.node;
+    case VB_SIM_CALL_END:
+    case VB_SIM_CALL_START:
+    case VB_SIM_CALL_TCP:
+    case VB_SIM_CALL_TCP_ACK:
+        return sim->host[sim->flow[index].source]->nic.node;
+    case VB_SIM_CALL_OPEN:
+    case VB_SIM_CALL_CLOSE:
+        return sim->host[sim->flow[index].target]->nic.node;
+    default:
+        return sim->host[index]->nic.node;
+    }
+}
+
+/* No flow is left. A world without flows has programs, which have more to send. */
+static bool host_is_quiet(const void *context)
+{
+    const struct vb_sim *sim = context;
+
+    return sim->flows && !vb_sim_flows_left(sim);
+}
+
+const struct vb_world_host_calls vb_sim_host_calls = {
+    .arrive = host_arrive,
+    .ready = host_ready,
+    .call = call,
+    .dropped = dropped,
+    .copied = copied,
+    .managed = vb_sim_door_take,
+    .is_quiet = host_is_quiet,
+    .node_of = host_node_of,
+    .divided = vb_sim_divided,
+};

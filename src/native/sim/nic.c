@@ -19,9 +19,9 @@ enum { FIRST_SLOTS = 64 };
 /* NULL: it has no link. */
 static struct vb_world_port *nic_port(const struct vb_nic *nic)
 {
-    uint32_t number = nic->world->node[nic->node].port[0];
+    uint32_t number = nic->part->node[nic->node].port[0];
 
-    return number == VB_WORLD_NONE ? NULL : &nic->world->port[number];
+    return number == VB_WORLD_NONE ? NULL : &nic->part->port[number];
 }
 
 static struct vb_nic_user *nic_user_of(const struct vb_nic_qp *qp)
@@ -62,24 +62,15 @@ static struct vb_hpcc *nic_hpcc_of(struct vb_nic_qp *qp)
     return has_it ? nic_reaction_of(qp)->rate.hpcc : NULL;
 }
 
-int vb_sim_nic_join(struct vb_nic_table *table, struct vb_nic_qp *qp, bool is_acknowledged)
+int vb_sim_nic_open(struct vb_nic_qp *qp, bool is_acknowledged)
 {
-    bool has_window = is_acknowledged && qp->nic->config->congestion.kind == VB_CONGESTION_HPCC;
-
-    if (!table->free_slots && table->slots == table->room && nic_grow(table))
-        return -ENOMEM;
-    if (has_window) {
-        nic_reaction_of(qp)->rate.hpcc = calloc(1, sizeof(struct vb_hpcc));
-        if (!nic_reaction_of(qp)->rate.hpcc)
-            return -ENOMEM;
-    }
-    qp->slot = table->free_slots ? table->free_slot[--table->free_slots] : table->slots++;
-    qp->generation = (*table->generations)++ % VB_NIC_GENERATIONS;
-    table->qp[qp->slot] = qp;
-    return 0;
+    if (!is_acknowledged || qp->nic->config->congestion.kind != VB_CONGESTION_HPCC)
+        return 0;
+    nic_reaction_of(qp)->rate.hpcc = calloc(1, sizeof(struct vb_hpcc));
+    return nic_reaction_of(qp)->rate.hpcc ? 0 : -ENOMEM;
 }
 
-void vb_sim_nic_leave(struct vb_nic_table *table, struct vb_nic_qp *qp)
+void vb_sim_nic_close(struct vb_nic_qp *qp)
 {
     struct vb_nic_qp **at = &nic_user_of(qp)->held;
 
@@ -88,6 +79,23 @@ void vb_sim_nic_leave(struct vb_nic_table *table, struct vb_nic_qp *qp)
     if (qp->waits_for_lane)
         *at = qp->next;
     free(nic_hpcc_of(qp));
+}
+
+int vb_sim_nic_join(struct vb_nic_table *table, struct vb_nic_qp *qp, bool is_acknowledged)
+{
+    if (!table->free_slots && table->slots == table->room && nic_grow(table))
+        return -ENOMEM;
+    if (vb_sim_nic_open(qp, is_acknowledged))
+        return -ENOMEM;
+    qp->slot = table->free_slots ? table->free_slot[--table->free_slots] : table->slots++;
+    qp->generation = table->generations++ % VB_NIC_GENERATIONS;
+    table->qp[qp->slot] = qp;
+    return 0;
+}
+
+void vb_sim_nic_leave(struct vb_nic_table *table, struct vb_nic_qp *qp)
+{
+    vb_sim_nic_close(qp);
     table->qp[qp->slot] = NULL;
     table->free_slot[table->free_slots++] = qp->slot;
 }
@@ -135,14 +143,15 @@ static void nic_let_go(struct vb_nic_qp *qp)
 
 static void nic_call(struct vb_nic_qp *qp, enum vb_nic_event event, uint64_t delay)
 {
-    struct vb_world *world = qp->nic->world;
+    struct vb_world_partition *part = qp->nic->part;
 
-    vb_world_call(world, world->now + delay, event | qp->generation << VB_NIC_EVENT_BITS, qp->slot);
+    vb_world_call(part, part->now + delay, event | vb_sim_nic_argument(qp) << VB_NIC_EVENT_BITS,
+                  qp->slot);
 }
 
 bool vb_sim_nic_may_send(const struct vb_nic *nic)
 {
-    return vb_world_may_send(nic->world, nic->node) && nic->bus_free_at <= nic->world->now;
+    return vb_world_may_send(nic->part, nic->node) && nic->bus_free_at <= nic->part->now;
 }
 
 bool vb_sim_nic_is_blocked(const struct vb_nic *nic, uint8_t level_marks)
@@ -194,13 +203,8 @@ void vb_sim_nic_release(struct vb_nic_user *user)
     }
 }
 
-void vb_sim_nic_wait_is_over(struct vb_nic_table *table, enum vb_nic_event event, uint32_t slot,
-                             uint32_t generation)
+void vb_sim_nic_wait_is_over(struct vb_nic_qp *qp, enum vb_nic_event event)
 {
-    struct vb_nic_qp *qp = vb_sim_nic_find(table, slot, generation);
-
-    if (!qp)
-        return;
     if (event == VB_NIC_RATE)
         qp->waits_for_rate = false;
     else
@@ -230,7 +234,7 @@ static void nic_pace(struct vb_nic_qp *qp, uint32_t level, uint32_t bytes, uint6
 
     if (qp->reaction_at)
         rate = vb_sim_congestion_sent(congestion, &nic_reaction_of(qp)->rate, level, line, bytes,
-                                      qp->nic->world->now);
+                                      qp->nic->part->now);
     if (limit && (double)limit < rate)
         rate = (double)limit;
     if (rate >= line)
@@ -255,32 +259,32 @@ void vb_sim_nic_sent(struct vb_nic_qp *qp, uint32_t level, uint32_t payload, uin
 /* A free port of an HCA with two has no event, which would be repeated without end. */
 void vb_sim_nic_want_ready(struct vb_nic *nic)
 {
-    struct vb_world *world = nic->world;
+    struct vb_world_partition *part = nic->part;
     const struct vb_world_port *port = nic_port(nic);
 
     if (!port)
         return;
-    if (VB_UNLIKELY(nic->bus_free_at > world->now)) {
+    if (VB_UNLIKELY(nic->bus_free_at > part->now)) {
         if (!nic->bus_planned)
-            vb_world_call(world, nic->bus_free_at, VB_NIC_BUS, nic->number);
+            vb_world_call(part, nic->bus_free_at, VB_NIC_BUS, nic->number);
         nic->bus_planned = true;
         return;
     }
     if (port->lanes) {
-        vb_world_lanes_want_ready(world, world->node[nic->node].port[0]);
-    } else if (!nic->ready_planned && (!nic->is_one_of_two || port->free_at > world->now)) {
+        vb_world_lanes_want_ready(part, part->node[nic->node].port[0]);
+    } else if (!nic->ready_planned && (!nic->is_one_of_two || port->free_at > part->now)) {
         nic->ready_planned = true;
-        vb_world_add(world, port->free_at > world->now ? port->free_at : world->now, VB_WORLD_READY,
-                     0, world->node[nic->node].port[0]);
+        vb_world_add(part, port->free_at > part->now ? port->free_at : part->now, VB_WORLD_READY, 0,
+                     part->node[nic->node].port[0]);
     }
 }
 
 /* Switches add telemetry to a data packet, and an acknowledgement carries it back. */
 static void nic_begin_telemetry(struct vb_nic_qp *qp, uint32_t packet)
 {
-    struct vb_world *world = qp->nic->world;
-    struct vb_world_packet *at = vb_world_packet_at(world, packet);
-    struct vb_world_telemetry *telemetry = vb_world_telemetry_of(world, packet);
+    struct vb_world_partition *part = qp->nic->part;
+    struct vb_world_packet *at = vb_world_packet_at(part, packet);
+    struct vb_world_telemetry *telemetry = vb_world_telemetry_of(part, packet);
     const struct vb_world_port *port = nic_port(qp->nic);
     struct vb_hpcc *hpcc = nic_hpcc_of(qp);
 
@@ -292,7 +296,7 @@ static void nic_begin_telemetry(struct vb_nic_qp *qp, uint32_t packet)
         return;
     }
     telemetry->hops = 0;
-    telemetry->sent_at = world->now;
+    telemetry->sent_at = part->now;
     if (hpcc->window > 0 || !port)
         return;
     vb_sim_hpcc_start(hpcc, &qp->nic->config->congestion.hpcc, (double)port->rate);
@@ -301,17 +305,17 @@ static void nic_begin_telemetry(struct vb_nic_qp *qp, uint32_t packet)
 
 uint32_t vb_sim_nic_send(struct vb_nic *nic, struct vb_nic_qp *qp, uint32_t packet)
 {
-    struct vb_world *world = nic->world;
-    const struct vb_world_packet *at = vb_world_packet_at(world, packet);
+    struct vb_world_partition *part = nic->part;
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
     uint64_t payload = at->payload, rate = nic->config->bus_rate;
     uint32_t bytes;
 
-    if (VB_UNLIKELY(world->traces) && qp)
+    if (VB_UNLIKELY(part->world->traces) && qp)
         nic_begin_telemetry(qp, packet);
     bytes = at->bytes;
-    vb_world_send(world, nic->node, packet);
+    vb_world_send(part, nic->node, packet);
     if (VB_UNLIKELY(rate) && payload)
-        nic->bus_free_at = world->now + payload * 8 * VB_WORLD_SECOND / rate;
+        nic->bus_free_at = part->now + payload * 8 * VB_WORLD_SECOND / rate;
     return bytes;
 }
 
@@ -344,7 +348,7 @@ static void nic_take_telemetry(struct vb_nic_qp *qp, const struct vb_arrival *ar
             nic_user_of(qp)->calls->cnp(qp, vb_wire_get24(arrival->bytes + 9));
     } else if (vb_sim_congestion_brings_telemetry(opcode) && port && hpcc->window > 0) {
         vb_sim_hpcc_acknowledged(hpcc, &nic->config->congestion.hpcc, (double)port->rate, telemetry,
-                                 nic->world->now);
+                                 nic->part->now);
         nic_user_of(qp)->calls->window(qp, hpcc);
     }
 }
@@ -354,7 +358,7 @@ bool vb_sim_nic_received(struct vb_nic_qp *qp, const struct vb_arrival *arrival,
 {
     const struct vb_congestion *congestion = &qp->nic->config->congestion;
     const struct vb_world_port *port = nic_port(qp->nic);
-    uint64_t now = qp->nic->world->now;
+    uint64_t now = qp->nic->part->now;
     struct vb_nic_reaction *reaction = nic_reaction_of(qp);
 
     if (!qp->reaction_at)

@@ -9,7 +9,7 @@
 #ifndef VB_SIM_NIC_H
 #define VB_SIM_NIC_H
 
-#include "event/world.h"
+#include "event/partition.h"
 #include "hca/packet.h"
 #include "sim/congestion.h"
 
@@ -35,8 +35,8 @@ struct vb_nic_qp {
     struct vb_nic_qp
         *next; /* in vb_nic_user.held, or in a queue of connections with more to send */
     struct vb_nic *nic;
-    uint32_t slot;           /* index in vb_nic_table.qp */
-    uint32_t generation;     /* tells apart the queue pairs that have the same slot */
+    uint32_t slot;           /* a flow; or the index in vb_nic_table.qp */
+    uint32_t generation;     /* the flow's end; or what tells those of one slot apart */
     uint32_t peer;           /* the address of a flow's other end, or the multicast group */
     uint16_t reaction_at;    /* where the struct vb_nic_reaction is, from here on; 0: it has none */
     uint8_t marks : 4;       /* enum vb_world_mark of a flow's packets */
@@ -68,7 +68,7 @@ struct vb_nic_user {
 };
 
 struct vb_nic {
-    struct vb_world *world;
+    struct vb_world_partition *part;
     const struct vb_nic_config *config; /* the world's, or the host's own */
     struct vb_nic_user *user[2];        /* flows, and a program */
     uint64_t bus_free_at; /* the end of the bus's transfer, before which no packet is sent */
@@ -88,26 +88,36 @@ enum vb_nic_event {
 
 enum { VB_NIC_GENERATIONS = 1 << 20 };
 
-/* All connections of a world that are of queue pairs, or all of TCP. */
+/*
+ * What an event says in its upper bits, beside the slot: the generation, above a bit for programs.
+ */
+static inline uint32_t vb_sim_nic_argument(const struct vb_nic_qp *qp)
+{
+    return qp->generation << 1 | qp->is_program;
+}
+
+/* The queue pairs of programs. */
 struct vb_nic_table {
     struct vb_nic_qp **qp; /* by slot; NULL: free */
     uint32_t *free_slot;
     uint32_t slots, free_slots, room;
-    uint32_t *generations; /* their number so far, in both tables */
+    uint32_t generations; /* the number of those that were ever in it */
 };
 
 /*
- * The caller has set `nic`, `reaction_at` and `is_program`. -ENOMEM: it is not in the table. Only a
- * connection that is acknowledged has a window.
+ * The caller has set `nic`, `reaction_at` and `is_program`, and of a flow `slot` and `generation`.
+ * Only a connection that is acknowledged has a window. -ENOMEM.
  */
+int vb_sim_nic_open(struct vb_nic_qp *qp, bool is_acknowledged);
+void vb_sim_nic_close(struct vb_nic_qp *qp);
+/* Opens the queue pair of a program, and gives it a slot. -ENOMEM. */
 int vb_sim_nic_join(struct vb_nic_table *table, struct vb_nic_qp *qp, bool is_acknowledged);
 void vb_sim_nic_leave(struct vb_nic_table *table, struct vb_nic_qp *qp);
 /* NULL: it is gone. */
 struct vb_nic_qp *vb_sim_nic_find(const struct vb_nic_table *table, uint32_t slot,
                                   uint32_t generation);
 /* The event VB_NIC_RATE or VB_NIC_DOORBELL of this connection. */
-void vb_sim_nic_wait_is_over(struct vb_nic_table *table, enum vb_nic_event event, uint32_t slot,
-                             uint32_t generation);
+void vb_sim_nic_wait_is_over(struct vb_nic_qp *qp, enum vb_nic_event event);
 
 /* Queues are rings, of which `last` is the last one; NULL: empty. Adds it, or removes it, if it is
  * not there already, or is there. */

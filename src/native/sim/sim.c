@@ -35,16 +35,14 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
     if (!made)
         return -ENOMEM;
     made->config = *config;
-    made->table.generations = made->streams.generations = &made->generations;
-    made->flows_at = VB_WORLD_NEVER;
     made->door_first = VB_WORLD_NONE;
     error = vb_world_create(config->seed, &vb_sim_host_calls, made, &made->world);
     if (!error)
         error = vb_sim_common_create(made);
     if (!error)
         made->world->hop_limit = config->hop_limit;
-    if (!error)
-        made->world->traces = config->nic.congestion.kind == VB_CONGESTION_HPCC;
+    if (!error && config->nic.congestion.kind == VB_CONGESTION_HPCC)
+        error = vb_world_trace(made->world);
     if (error) {
         vb_sim_destroy(made);
         return error;
@@ -56,8 +54,8 @@ int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim)
 void vb_sim_destroy(struct vb_sim *sim)
 {
     vb_sim_captures_free(sim);
-    vb_sim_flows_free(sim);
     vb_sim_tcp_free(sim);
+    vb_sim_flows_free(sim);
     vb_sim_attachments_free(sim);
     for (uint32_t i = 0; i < sim->hosts; ++i)
         vb_sim_host_destroy(sim->host[i]);
@@ -71,6 +69,14 @@ void vb_sim_destroy(struct vb_sim *sim)
 struct vb_world *vb_sim_world(struct vb_sim *sim)
 {
     return sim->world;
+}
+
+int vb_sim_keep_whole(struct vb_sim *sim)
+{
+    if (sim->world->is_whole)
+        return 0;
+    sim->world->is_whole = sim->world->is_divided_anew = true;
+    return vb_world_divide(sim->world);
 }
 
 static int reserve_host(struct vb_sim *sim)
@@ -145,7 +151,11 @@ const struct vb_sim_flow *vb_sim_flows(const struct vb_sim *sim, uint64_t *count
 
 uint64_t vb_sim_flows_left(const struct vb_sim *sim)
 {
-    return sim->flows_left;
+    uint64_t left = sim->flows;
+
+    for (uint32_t i = 0; i < sim->shares; ++i)
+        left -= sim->share[i]->flows_ended;
+    return left;
 }
 
 uint64_t vb_sim_host_bytes(void)

@@ -84,10 +84,12 @@ struct vb_sim_flow {
     uint64_t message; /* bytes of a request, at most 1 GiB */
     uint64_t reserve; /* bits per second that it reserves, and is limited to; 0: neither */
     uint64_t buffer;  /* RC: bytes in each switch that it reserves, and its limit in flight */
-    uint32_t resent;  /* packets sent again */
-    uint32_t marked;  /* packets that arrived with a congestion mark */
-    uint32_t notices; /* congestion notifications, or TCP echoes, at the sender */
-    uint32_t slot;    /* of its queue pair or connection, while it runs */
+    struct vb_sim_flow_end {
+        uint32_t qp;      /* the queue pair number; TCP: 0 */
+        uint32_t resent;  /* packets sent again */
+        uint32_t marked;  /* packets that arrived with a congestion mark */
+        uint32_t notices; /* congestion notifications that arrived; TCP: echoes */
+    } end[2];             /* the source, the target */
     union {
         uint32_t waits;    /* until it starts: predecessors that were not received yet */
         uint32_t timeouts; /* TCP: expirations of the timer */
@@ -113,6 +115,11 @@ struct vb_sim_dependency {
 int vb_sim_create(const struct vb_sim_config *config, struct vb_sim **sim);
 void vb_sim_destroy(struct vb_sim *sim);
 struct vb_world *vb_sim_world(struct vb_sim *sim);
+/*
+ * The world has one partition from now on, and each event may end a run: programs, and functions of
+ * Python, act at the time of an event. -ENOMEM.
+ */
+int vb_sim_keep_whole(struct vb_sim *sim);
 
 /* -EINVAL: 65536 hosts are there. -ENOMEM. */
 int vb_sim_add_host(struct vb_sim *sim, uint32_t *node);

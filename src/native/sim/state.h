@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#include "event/partition.h"
+#include "event/telemetry.h"
 #include "hca/cq.h"
 #include "hca/mr.h"
 #include "hca/qp.h"
@@ -22,14 +24,15 @@
  * argument. */
 enum vb_sim_call {
     VB_SIM_CALL_TIMER = VB_NIC_EVENTS,
-    VB_SIM_CALL_FLOWS,
-    VB_SIM_CALL_START,    /* a flow's delay after its predecessors is over */
+    VB_SIM_CALL_START,    /* a flow starts */
     VB_SIM_CALL_RECEIVED, /* the receive latency of a packet is over */
     VB_SIM_CALL_END,      /* a UC or UD flow has no packet under way */
     VB_SIM_CALL_HCA,      /* the timer of a program's HCA */
     VB_SIM_CALL_DEPART,   /* a packet leaves that a fault rule of a program's HCA has held */
     VB_SIM_CALL_TCP,      /* the timer of a TCP connection */
     VB_SIM_CALL_TCP_ACK,  /* the jitter of an acknowledgement is over */
+    VB_SIM_CALL_OPEN,     /* a flow has started at the other end */
+    VB_SIM_CALL_CLOSE,    /* it has ended there */
     VB_SIM_CALL_BITS = VB_NIC_EVENT_BITS
 };
 
@@ -45,7 +48,6 @@ enum {
  */
 struct vb_sim_qp {
     struct vb_nic_qp nic;         /* of UD: in vb_sim_host.datagrams */
-    struct vb_sim_qp *other;      /* the flow's other end */
     struct vb_world_route *route; /* of a flow that has reserved bandwidth or buffer; or NULL */
     uint64_t unposted;            /* bytes of the flow that are not in the send queue yet */
     uint32_t flow;                /* index in vb_sim.flow */
@@ -61,6 +63,7 @@ struct vb_sim_host {
     struct vb_adapter adapter;
     struct vb_context context;
     struct vb_sim *sim;
+    struct vb_sim_share *share; /* of its partition */
     struct vb_engine *engine;
     struct vb_nic nic;
     struct vb_nic_user flows;
@@ -70,7 +73,9 @@ struct vb_sim_host {
     uint64_t timer_at;                /* of the pending event; or VB_WORLD_NEVER */
     void *groups;                /* the adapter's table of multicast groups; NULL: it is in none */
     enum vb_sim_framing framing; /* of its packets, and the link layer of its port */
-    uint32_t generation;         /* upper bits of the last queue pair number */
+    uint32_t numbers;            /* the queue pair numbers that were given to flows */
+    uint32_t late_first, late_last; /* packets during the receive latency; VB_WORLD_NONE: none */
+    uint32_t held_first; /* a program's packets, by vb_sim_wire_packet.leave_at; VB_WORLD_NONE */
     struct vb_sim_attachment *attachment; /* of a program's HCA; or NULL */
     uint32_t attached_port;               /* the index of this host among the attachment's ports */
     struct vb_sim_tcp_host *tcp;          /* NULL: it has sent nothing by TCP */
@@ -91,43 +96,55 @@ struct vb_sim_program_group {
     uint32_t first; /* the host that is its first member; VB_WORLD_NONE: it has none */
 };
 
-struct vb_sim {
-    struct vb_world *world;
-    struct vb_sim_config config;
-    struct vb_sim_host **host;
-    uint32_t hosts;
+/*
+ * What the hosts of one partition (event/partition.h) have in common, because one thread runs them:
+ * a completion queue for all flows, and memory of queue pairs.
+ */
+struct vb_sim_share {
+    struct vb_sim *sim;
+    struct vb_world_partition *part;
     struct vb_packet packet; /* the packet that an engine is sending */
     struct vb_path path;     /* the path of `packet`, if that is a datagram */
-    /* common to all adapters */
-    struct vb_segment_header *header;
-    struct vb_mr_shared *mr;
-    struct vb_recv_wqe *receive; /* the one receive request of all receive queues */
     struct vb_evidence *evidence;
-    struct vb_pd pd;
     struct vb_adapter cq_adapter;
     struct vb_context cq_context;
     struct vb_cq *cq;
     struct vb_cq_shared *cq_shared;
     uint32_t completions; /* the number that was read */
-    bool barriers;
-    /* queue pairs */
     struct vb_sim_slab slab;
-    struct vb_nic_table table;
+    uint64_t flows_ended; /* here */
+};
+
+/* The queue pairs of a flow that runs, at its source and its target; or its connection. */
+union vb_sim_ends {
+    struct vb_sim_qp *qp[2];
+    struct vb_sim_connection *connection;
+};
+
+struct vb_sim {
+    struct vb_world *world;
+    struct vb_sim_config config;
+    struct vb_sim_host **host;
+    uint32_t hosts;
+    struct vb_sim_share **share; /* by the number of the partition */
+    uint32_t shares;
+    /* common to all adapters */
+    struct vb_segment_header *header;
+    struct vb_mr_shared *mr;
+    struct vb_recv_wqe *receive; /* the one receive request of all receive queues */
+    struct vb_pd pd;
+    bool barriers;
     /* flows */
     struct vb_sim_flow *flow;
-    uint64_t flows, flow_room, flows_left;
-    uint32_t *order; /* flows that have not started, by time */
-    uint64_t order_next, order_count;
-    uint64_t flows_at; /* of the pending event */
+    union vb_sim_ends *ends; /* by flow */
+    uint64_t flows, flow_room;
     struct vb_sim_successor *successor;
     uint64_t successors, successor_room;
     uint32_t groups;
     uint32_t group_size[VB_MAX_GROUPS]; /* the number of members */
     struct vb_sim_capture *captures;
-    /* TCP (tcp.c) */
-    struct vb_nic_table streams; /* the connections */
-    uint32_t generations;
     /* programs (attachment.c) */
+    struct vb_nic_table table;               /* their queue pairs */
     struct vb_sim_wire_packet **wire_packet; /* by packet */
     uint32_t wire_packets;
     struct vb_sim_program_group program_group[VB_MAX_GROUPS]; /* program_groups.c */
@@ -163,7 +180,7 @@ static inline struct vb_sim_qp *vb_sim_qp_of_nic(const struct vb_nic_qp *qp)
 static inline struct vb_sim_qp *vb_sim_flow_qp(const struct vb_sim *sim,
                                                const struct vb_sim_flow *flow)
 {
-    return vb_sim_qp_of_nic(sim->table.qp[flow->slot]);
+    return sim->ends[flow - sim->flow].qp[0];
 }
 
 static inline struct vb_sim_host *vb_sim_qp_host(const struct vb_sim_qp *qp)
@@ -179,9 +196,15 @@ static inline uint32_t vb_sim_address(const struct vb_sim_host *host, uint32_t p
     return VB_LIKELY(!path) ? node->address : node->address | (path & ((1u << node->lmc) - 1));
 }
 
-static inline uint64_t vb_sim_ns(const struct vb_sim *sim)
+/* The partition of a world that has one: those of TCP, UC, UD, groups and programs. */
+static inline struct vb_world_partition *vb_sim_whole(const struct vb_sim *sim)
 {
-    return sim->world->now / 1000;
+    return sim->world->partition;
+}
+
+static inline uint64_t vb_sim_ns(const struct vb_sim_host *host)
+{
+    return host->nic.part->now / 1000;
 }
 
 static inline void vb_sim_write_gid(uint8_t gid[16], uint32_t host)
@@ -209,12 +232,23 @@ void vb_sim_unreliable_copied(struct vb_sim *sim, const struct vb_world_packet *
 /* flow_hca.c: what all hosts have in common, and one host's adapter. -ENOMEM. */
 int vb_sim_common_create(struct vb_sim *sim);
 void vb_sim_common_destroy(struct vb_sim *sim);
+/* The partitions have changed: connects each host with what its new one has. -ENOMEM. */
+int vb_sim_divided(void *context);
 int vb_sim_host_create(struct vb_sim *sim, struct vb_sim_host **host);
+/* Destroys the queue pairs of flows and groups. */
+void vb_sim_host_empty(struct vb_sim_host *host);
 void vb_sim_host_destroy(struct vb_sim_host *host);
-/* A queue pair in RTS that is not connected yet; `depth`: of the send queue, 0: a responder. */
+/* A new number for a queue pair of this host. */
+uint32_t vb_sim_qp_number(struct vb_sim_host *host);
+/*
+ * A queue pair in RTS that is not connected yet; `depth`: of the send queue, 0: a responder. It is
+ * not of a flow yet. -ENOMEM.
+ */
 int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
-                     struct vb_sim_qp **qp);
-int vb_sim_qp_connect(struct vb_sim_qp *qp, struct vb_sim_qp *other, uint8_t level);
+                     uint32_t number, struct vb_sim_qp **qp);
+/* Connects it with a queue pair of another host. -ENOMEM. */
+int vb_sim_qp_connect(struct vb_sim_qp *qp, const struct vb_sim_host *other, uint32_t number,
+                      uint8_t level);
 /* Gives the queue pair receive requests; vb_sim_qp_received posts one again. */
 void vb_sim_qp_receives(struct vb_sim_qp *qp);
 void vb_sim_qp_received(struct vb_sim_qp *qp, const struct vb_cqe *entry);
@@ -240,7 +274,7 @@ static inline void vb_sim_datagrams_remove(struct vb_sim_qp *qp)
 {
     vb_sim_nic_queue_remove(&vb_sim_qp_host(qp)->datagrams, &qp->nic);
 }
-/* Makes the next datagram of the host in vb_sim.packet. NULL: there is none. */
+/* Makes the next datagram of the host in vb_sim_share.packet. NULL: there is none. */
 struct vb_sim_qp *vb_sim_datagrams_next(struct vb_sim_host *host);
 /* A packet of a UC or UD flow has arrived, or was lost. */
 void vb_sim_unreliable_arrived(struct vb_sim_host *host, const struct vb_world_packet *packet,
@@ -288,12 +322,14 @@ void vb_sim_attachments_free(struct vb_sim *sim);
 /* attachment.c: a program may run, since this descriptor has become readable; or, in another
  * process, that of a host: ~fd. */
 void vb_sim_note_readable(struct vb_sim *sim, int fd);
-/* The time vb_sim_wire_packet.leave_at has come. */
-void vb_sim_wire_packet_leave(struct vb_sim_host *host, uint32_t packet);
+/* The time vb_sim_wire_packet.leave_at of the first packet that is held has come. */
+void vb_sim_wire_packet_leave(struct vb_sim_host *host);
 void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
 
-void vb_sim_flows_start(struct vb_sim *sim);
 void vb_sim_flow_start(struct vb_sim *sim, uint32_t number);
+/* The flow's target gets its queue pair, or loses it. */
+void vb_sim_flow_open(struct vb_sim *sim, uint32_t number);
+void vb_sim_flow_close(struct vb_sim *sim, uint32_t number);
 /* Handles the completions that the last call of this host's engine has written. */
 void vb_sim_flows_complete(struct vb_sim_host *host);
 void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_state state);

@@ -29,23 +29,10 @@ static const struct vb_tcp_config *config_of(const struct vb_sim *sim)
 /* ---- connections ----------------------------------------------------------------------------- */
 
 /* NULL: the connection has ended. */
-static struct vb_sim_connection *tcp_find(const struct vb_sim *sim, uint32_t slot,
-                                          uint32_t generation)
-{
-    return (struct vb_sim_connection *)vb_sim_nic_find(&sim->streams, slot, generation);
-}
-
 static struct vb_sim_connection *find_of(const struct vb_sim *sim,
                                          const struct vb_world_packet *packet)
 {
-    return tcp_find(sim, vb_sim_tcp_slot(packet), vb_sim_tcp_generation(packet));
-}
-
-uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_world_packet *packet)
-{
-    const struct vb_sim_connection *found = find_of(sim, packet);
-
-    return found ? found->flow : VB_WORLD_NONE;
+    return sim->ends[vb_sim_tcp_flow(packet)].connection;
 }
 
 static int open_host(struct vb_sim_host *host)
@@ -55,8 +42,18 @@ static int open_host(struct vb_sim_host *host)
     return host->tcp ? 0 : -ENOMEM;
 }
 
-static void close_connection(struct vb_sim_connection *connection)
+/* Acknowledgements that wait for their jitter are lost with it. */
+static void close_connection(struct vb_sim *sim, struct vb_sim_connection *connection)
 {
+    struct vb_world_partition *part = vb_sim_whole(sim);
+
+    while (connection->late_first != VB_WORLD_NONE) {
+        uint32_t packet = connection->late_first;
+
+        connection->late_first = vb_world_packet_at(part, packet)->next;
+        --part->kept;
+        vb_world_pool_give(&part->pool, packet);
+    }
     vb_tcp_sender_close(&connection->sender);
     vb_tcp_receiver_close(&connection->receiver);
     free(connection);
@@ -117,16 +114,16 @@ static struct vb_world_packet *tcp_make(struct vb_sim *sim,
 {
     struct vb_world_packet *made;
 
-    *packet = vb_world_pool_take(&sim->world->pool);
+    *packet = vb_world_pool_take(&vb_sim_whole(sim)->pool);
     if (*packet == VB_WORLD_NONE) {
-        sim->world->error = -ENOMEM;
+        vb_sim_whole(sim)->error = -ENOMEM;
         return NULL;
     }
-    made = vb_world_packet_at(sim->world, *packet);
+    made = vb_world_packet_at(vb_sim_whole(sim), *packet);
     memset(made->header, 0, sizeof(made->header));
-    vb_wire_put24(made->header + VB_WORLD_TCP_GENERATION, connection->nic.generation);
+    made->header[VB_WORLD_TCP_FLOW_TOP] = (uint8_t)(connection->flow >> 24);
     made->header[VB_WORLD_TCP_FLAGS] = (uint8_t)flags;
-    vb_wire_put24(made->header + VB_WORLD_TCP_SLOT, connection->nic.slot);
+    vb_wire_put24(made->header + VB_WORLD_TCP_FLOW, connection->flow & 0xffffff);
     vb_wire_put16(made->header + VB_WORLD_TCP_NUMBER, (uint16_t)(number >> 32));
     vb_wire_put32(made->header + VB_WORLD_TCP_NUMBER + 2, (uint32_t)number);
     made->flags = VB_WORLD_TCP;
@@ -156,7 +153,7 @@ static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *con
     made->payload = (uint16_t)segment->length;
     made->bytes =
         (uint16_t)tcp_wire_bytes(sim->host[connection->source]->framing, 0, segment->length);
-    sim->flow[connection->flow].resent += segment->again;
+    sim->flow[connection->flow].end[0].resent += segment->again;
     vb_sim_nic_send(&sim->host[connection->source]->nic, NULL, packet);
 }
 
@@ -179,7 +176,7 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
     made->target = vb_sim_address(sim->host[connection->source], 0);
     made->payload = 0;
     made->bytes = (uint16_t)tcp_wire_bytes(sim->host[connection->target]->framing, options, 0);
-    vb_world_send(sim->world, sim->host[connection->target]->nic.node, packet);
+    vb_world_send(vb_sim_whole(sim), sim->host[connection->target]->nic.node, packet);
 }
 
 /* Schedules one event for both ends. It may be too early, but not too late. */
@@ -192,8 +189,7 @@ static void tcp_plan(struct vb_sim *sim, struct vb_sim_connection *connection)
     if (due >= connection->timer_at)
         return;
     connection->timer_at = due;
-    vb_world_call(sim->world, due, VB_SIM_CALL_TCP | connection->nic.generation << VB_SIM_CALL_BITS,
-                  connection->nic.slot);
+    vb_world_call(vb_sim_whole(sim), due, VB_SIM_CALL_TCP, connection->flow);
 }
 
 uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
@@ -207,8 +203,8 @@ uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
 
         if (!vb_tcp_sender_has_more(sender, config_of(sim)))
             continue;
-        if (vb_tcp_sender_next(sender, config_of(sim), sim->world->now, &segment)) {
-            sim->world->error = -ENOMEM;
+        if (vb_tcp_sender_next(sender, config_of(sim), vb_sim_whole(sim)->now, &segment)) {
+            vb_sim_whole(sim)->error = -ENOMEM;
             return 0;
         }
         send_segment(sim, connection, &segment);
@@ -306,9 +302,10 @@ static uint64_t tcp_jitter_until(struct vb_sim_connection *connection, uint64_t 
 /* Begins by a timer, whose expiry sends the first segments. */
 static void tcp_begin_later(struct vb_sim *sim, struct vb_sim_connection *made)
 {
-    made->timer_at = sim->world->now + tcp_jitter_draw(&made->jitter, made->jitter.most);
-    vb_world_call(sim->world, made->timer_at,
-                  VB_SIM_CALL_TCP | made->nic.generation << VB_SIM_CALL_BITS, made->nic.slot);
+    struct vb_world_partition *part = vb_sim_whole(sim);
+
+    made->timer_at = part->now + tcp_jitter_draw(&made->jitter, made->jitter.most);
+    vb_world_call(part, made->timer_at, VB_SIM_CALL_TCP, made->flow);
 }
 
 void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
@@ -316,14 +313,14 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     struct vb_sim_flow *flow = &sim->flow[number];
     struct vb_sim_connection *made = calloc(1, sizeof(*made));
 
-    if (made)
-        made->nic.nic = &sim->host[flow->source]->nic;
-    if (!made || open_host(sim->host[flow->source]) ||
-        vb_sim_nic_join(&sim->streams, &made->nic, false)) {
+    if (!made || open_host(sim->host[flow->source])) {
         free(made);
-        sim->world->error = -ENOMEM;
+        vb_sim_whole(sim)->error = -ENOMEM;
         return;
     }
+    sim->ends[number].connection = made;
+    made->nic.nic = &sim->host[flow->source]->nic;
+    made->late_first = VB_WORLD_NONE;
     made->flow = number;
     made->source = flow->source;
     made->target = flow->target;
@@ -332,7 +329,6 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
     made->timer_at = VB_WORLD_NEVER;
     vb_tcp_sender_open(&made->sender, config_of(sim), flow->opcode, flow->bytes);
     vb_tcp_receiver_open(&made->receiver, flow->opcode);
-    flow->slot = made->nic.slot;
     flow->state = VB_FLOW_RUNNING;
     tcp_jitter_set(sim, made);
     if (made->jitter.most) {
@@ -349,22 +345,21 @@ static void tcp_end(struct vb_sim *sim, struct vb_sim_connection *connection,
     struct vb_sim_flow *flow = &sim->flow[connection->flow];
 
     flow->state = (uint8_t)state;
-    flow->finish = sim->world->now;
-    sim->world->is_quiet = --sim->flows_left == 0;
+    flow->finish = vb_sim_whole(sim)->now;
+    vb_sim_whole(sim)->moved_at = vb_sim_whole(sim)->now;
+    ++sim->host[flow->source]->share->flows_ended;
     remove_turn(sim->host[connection->source], connection);
-    vb_sim_nic_leave(&sim->streams, &connection->nic);
-    close_connection(connection);
+    sim->ends[connection->flow].connection = NULL;
+    close_connection(sim, connection);
 }
 
 void vb_sim_tcp_free(struct vb_sim *sim)
 {
-    for (uint32_t i = 0; i < sim->streams.slots; ++i)
-        if (sim->streams.qp[i])
-            close_connection((struct vb_sim_connection *)sim->streams.qp[i]);
+    for (uint64_t i = 0; i < sim->flows; ++i)
+        if (sim->flow[i].type == VB_SIM_FLOW_TCP && sim->ends[i].connection)
+            close_connection(sim, sim->ends[i].connection);
     for (uint32_t i = 0; i < sim->hosts; ++i)
         free(sim->host[i]->tcp);
-    free(sim->streams.qp);
-    free(sim->streams.free_slot);
 }
 
 /* ---- in -------------------------------------------------------------------------------------- */
@@ -392,11 +387,11 @@ static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connectio
     bool marked = packet->level_marks & VB_WORLD_CE;
     struct vb_tcp_ack ack[2];
     int acks = vb_tcp_receiver_take(&connection->receiver, config_of(sim), &segment, marked,
-                                    sim->world->now, ack);
+                                    vb_sim_whole(sim)->now, ack);
 
     if (acks < 0)
-        sim->world->error = acks;
-    flow->marked += marked;
+        vb_sim_whole(sim)->error = acks;
+    flow->end[1].marked += marked;
     if (connection->receiver.next == connection->sender.segments)
         vb_sim_dependencies_release(sim, flow);
     for (int i = 0; i < acks; ++i)
@@ -427,8 +422,8 @@ static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
     struct vb_tcp_sender *sender = &connection->sender;
     struct vb_sim_flow *flow = &sim->flow[connection->flow];
 
-    flow->notices += ack.echo;
-    vb_tcp_sender_acked(sender, config_of(sim), &ack, sim->world->now);
+    flow->end[0].notices += ack.echo;
+    vb_tcp_sender_acked(sender, config_of(sim), &ack, vb_sim_whole(sim)->now);
     flow->done = vb_tcp_sender_done(sender, config_of(sim));
     if (vb_tcp_sender_is_done(sender)) {
         tcp_end(sim, connection, VB_FLOW_DONE);
@@ -439,34 +434,13 @@ static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
     tcp_plan(sim, connection);
 }
 
-static void tcp_delay_ack(struct vb_sim_host *host, struct vb_sim_connection *connection,
-                          uint32_t packet)
-{
-    struct vb_world *world = host->sim->world;
-
-    ++world->kept;
-    vb_world_call(world, tcp_jitter_until(connection, world->now),
-                  VB_SIM_CALL_TCP_ACK | host->nic.number << VB_SIM_CALL_BITS, packet);
-}
-
-void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
-{
-    const struct vb_world_packet *came = vb_world_packet_at(host->sim->world, packet);
-    struct vb_sim_connection *connection = find_of(host->sim, came);
-
-    if (connection && connection->jitter.most && vb_sim_tcp_is_ack(came))
-        tcp_delay_ack(host, connection, packet);
-    else
-        vb_sim_tcp_take(host, packet);
-}
-
-void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet)
+static void tcp_take(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
-    struct vb_world_packet came = *vb_world_packet_at(sim->world, packet);
+    struct vb_world_packet came = *vb_world_packet_at(host->nic.part, packet);
     struct vb_sim_connection *connection = find_of(sim, &came);
 
-    vb_world_pool_give(&sim->world->pool, packet); /* the answer gets its cache line */
+    vb_world_pool_give(&host->nic.part->pool, packet); /* the answer gets its cache line */
     if (connection && vb_sim_tcp_is_ack(&came))
         take_ack(sim, connection, &came);
     else if (connection)
@@ -474,10 +448,50 @@ void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet)
     vb_sim_host_pump(host);
 }
 
-void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation)
+/* It waits in the list of its connection, until the event of the list's first one. */
+static void tcp_delay_ack(struct vb_sim_host *host, struct vb_sim_connection *connection,
+                          uint32_t packet)
 {
-    struct vb_sim_connection *connection = tcp_find(sim, slot, generation);
-    uint64_t now = sim->world->now;
+    struct vb_world_partition *part = host->nic.part;
+
+    ++part->kept;
+    vb_world_packet_at(part, packet)->next = VB_WORLD_NONE;
+    if (connection->late_first == VB_WORLD_NONE)
+        connection->late_first = packet;
+    else
+        vb_world_packet_at(part, connection->late_last)->next = packet;
+    connection->late_last = packet;
+    vb_world_call(part, tcp_jitter_until(connection, part->now), VB_SIM_CALL_TCP_ACK,
+                  connection->flow);
+}
+
+void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
+{
+    const struct vb_world_packet *came = vb_world_packet_at(host->nic.part, packet);
+    struct vb_sim_connection *connection = find_of(host->sim, came);
+
+    if (connection && connection->jitter.most && vb_sim_tcp_is_ack(came))
+        tcp_delay_ack(host, connection, packet);
+    else
+        tcp_take(host, packet);
+}
+
+void vb_sim_tcp_take_late(struct vb_sim *sim, uint32_t flow)
+{
+    struct vb_sim_connection *connection = sim->ends[flow].connection;
+    uint32_t packet = connection ? connection->late_first : VB_WORLD_NONE;
+
+    if (packet == VB_WORLD_NONE)
+        return;
+    connection->late_first = vb_world_packet_at(vb_sim_whole(sim), packet)->next;
+    --vb_sim_whole(sim)->kept;
+    tcp_take(sim->host[connection->source], packet);
+}
+
+void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t flow)
+{
+    struct vb_sim_connection *connection = sim->ends[flow].connection;
+    uint64_t now = vb_sim_whole(sim)->now;
     struct vb_tcp_ack ack;
 
     if (!connection || connection->timer_at != now)

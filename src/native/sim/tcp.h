@@ -4,8 +4,8 @@
  * connection, and exists as long as its flow runs. A host serves its connections round robin, in
  * turns with the adapter's packets; acknowledgements are sent at once.
  *
- * The header of a TCP packet in the fabric has the places of enum vb_world_tcp_field: the slot and
- * the generation of its connection, flags, and the number of the segment, or of the next segment
+ * The header of a TCP packet in the fabric has the places of enum vb_world_tcp_field: the flow,
+ * flags, and the number of the segment, or of the next segment
  * that an acknowledgement expects. SACK blocks are two offsets from that number, of 4 bytes each.
  */
 #ifndef VB_SIM_TCP_H
@@ -34,8 +34,9 @@ struct vb_sim_connection {
     uint64_t timer_at; /* of the pending event; or VB_WORLD_NEVER */
     struct vb_sim_jitter jitter;
     uint32_t flow;
-    uint32_t source, target;   /* hosts */
-    uint8_t level, back_level; /* of segments, of acknowledgements */
+    uint32_t late_first, late_last; /* acknowledgements that wait for their jitter, or NONE */
+    uint32_t source, target;        /* hosts */
+    uint8_t level, back_level;      /* of segments, of acknowledgements */
 };
 
 /* The connections of a host that have segments to send, by priority. */
@@ -53,9 +54,10 @@ static inline bool vb_sim_tcp_has_more(const struct vb_sim_host *host)
 
 void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number);
 void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet);
-/* Processes a packet that has arrived, after the jitter of an acknowledgement. */
-void vb_sim_tcp_take(struct vb_sim_host *host, uint32_t packet);
-void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t slot, uint32_t generation);
+/* The jitter of the connection's first acknowledgement that waits is over. */
+void vb_sim_tcp_take_late(struct vb_sim *sim, uint32_t flow);
+/* The timer of a connection. */
+void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t flow);
 /* Sends a segment, if one may leave. Returns its bytes; 0: none. */
 uint32_t vb_sim_tcp_send(struct vb_sim_host *host);
 void vb_sim_tcp_free(struct vb_sim *sim);
@@ -64,17 +66,10 @@ void vb_sim_tcp_free(struct vb_sim *sim);
 bool vb_sim_tcp_is_ack(const struct vb_world_packet *packet);
 struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_world_packet *packet);
 struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_world_packet *packet);
-/* The flow of its connection; VB_WORLD_NONE: the connection is gone. */
-uint32_t vb_sim_tcp_flow(const struct vb_sim *sim, const struct vb_world_packet *packet);
-
-static inline uint32_t vb_sim_tcp_slot(const struct vb_world_packet *packet)
+static inline uint32_t vb_sim_tcp_flow(const struct vb_world_packet *packet)
 {
-    return vb_wire_get24(packet->header + VB_WORLD_TCP_SLOT);
-}
-
-static inline uint32_t vb_sim_tcp_generation(const struct vb_world_packet *packet)
-{
-    return vb_wire_get24(packet->header + VB_WORLD_TCP_GENERATION);
+    return (uint32_t)packet->header[VB_WORLD_TCP_FLOW_TOP] << 24 |
+           vb_wire_get24(packet->header + VB_WORLD_TCP_FLOW);
 }
 
 #endif

@@ -98,7 +98,7 @@ static uint16_t tcp_frame_window_of(const struct vb_sim_tcp_stream *stream)
 
 static void write_ports(uint8_t *tcp, const struct vb_world_packet *packet)
 {
-    uint32_t number = vb_sim_tcp_generation(packet);
+    uint32_t number = vb_sim_tcp_flow(packet);
     uint16_t source = (uint16_t)(SOURCE_PORT | (number & ((1 << SOURCE_BITS) - 1)));
     uint16_t target = (uint16_t)(TARGET_PORT | number >> SOURCE_BITS);
     bool is_ack = vb_sim_tcp_is_ack(packet);

@@ -139,12 +139,17 @@ class World:
 
     A host may have its own ``congestion``, ``notice_level`` and these three (``add_host``).
 
+    ``threads``: the most that run the world, each a part of its nodes, where there is enough to do.
+    None: fewer than the idle processors. No result depends on it, but ``events`` may. One runs a
+    world with programs, served nodes, groups, reservations, or flows over UC, UD or TCP.
+
     Raises ValueError for values that are not allowed, and TypeError for an unknown keyword.
     """
 
     def __init__(
         self,
         seed: int = 0,
+        threads: int | None = None,
         *,
         framing: str = "ethernet",
         mtu: int = 4096,

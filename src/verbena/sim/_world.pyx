@@ -126,6 +126,10 @@ cdef class World:
 
     A host may have its own ``congestion``, ``notice_level`` and these three (``add_host``).
 
+    ``threads``: the most that run the world, each a part of its nodes, where there is enough to do.
+    None: fewer than the idle processors. No result depends on it, but ``events`` may. One runs a
+    world with programs, served nodes, groups, reservations, or flows over UC, UD or TCP.
+
     Raises ValueError for values that are not allowed, and TypeError for an unknown keyword.
     """
 
@@ -158,7 +162,7 @@ cdef class World:
     cdef list _wire  # by host: the bytes of a link that a packet of an MTU takes at most
     cdef uint64_t _window, _tcp_window, _mss  # bytes; _window is 0 for HPCC, which computes its own
 
-    def __cinit__(self, seed=0, **keywords):
+    def __cinit__(self, seed=0, threads=None, **keywords):
         cdef vb_sim_config config = vb_sim_defaults()
         given = _settings_of("world_settings", keywords)
         config.seed = self._seed = _count("seed", seed, 0, 2**64 - 1)
@@ -190,6 +194,7 @@ cdef class World:
         self._calls = []
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
+        self._world.threads = _threads(threads)
 
     def __dealloc__(self):
         if self._sim is not NULL:
@@ -762,7 +767,7 @@ cdef class World:
 
     @property
     def events(self):
-        return self._world.events
+        return vb_world_count(self._world).events
 
     @property
     def nodes(self):
@@ -778,8 +783,7 @@ cdef class World:
 
     @property
     def packets(self):
-        return {"sent": self._world.made + self._world.copied,
-                "delivered": self._world.delivered, "dropped": self._world.dropped}
+        return _packet_sums(vb_world_count(self._world))
 
     @property
     def frame_bytes(self):

@@ -187,7 +187,7 @@ cdef extern from "sim/sim.h" nogil:
         uint32_t waiting
         vb_world_input_queue *input_queue
     struct vb_world_port:
-        uint32_t flight_first
+        uint32_t arrive_first
         uint32_t peer
         uint32_t node
         uint16_t number
@@ -208,6 +208,31 @@ cdef extern from "sim/sim.h" nogil:
         uint32_t address
         uint32_t lmc
         uint32_t is_served
+    struct vb_world_packet:
+        uint32_t keeper
+        uint32_t next
+        uint32_t source
+        uint32_t target
+        uint16_t input
+        uint8_t level_marks
+        uint16_t bytes
+        uint16_t payload
+        uint8_t *header
+        uint8_t flags
+        uint8_t hops
+    struct vb_world_packets:
+        vb_world_packet *packet
+    struct vb_world_sums:
+        uint64_t events
+        uint64_t made
+        uint64_t copied
+        uint64_t delivered
+        uint64_t dropped
+    struct vb_world_partition:
+        vb_world_pool pool
+        uint64_t delivered
+        int64_t kept
+        int error
     struct vb_world:
         const uint32_t *lid_host
         int error
@@ -217,16 +242,12 @@ cdef extern from "sim/sim.h" nogil:
         uint32_t ports
         uint32_t nodes
         uint32_t hosts
-        uint64_t events
-        uint64_t made
-        uint64_t delivered
-        uint64_t dropped
-        uint64_t copied
+        uint32_t threads
+        vb_world_packets packets
         vb_world_sampler **sampler
-        vb_world_pool pool
+        vb_world_partition *partition
         c_bool traces
         uint32_t hop_limit
-        uint32_t kept
     struct vb_world_link:
         uint64_t rate
         uint64_t delay
@@ -248,19 +269,6 @@ cdef extern from "sim/sim.h" nogil:
     int vb_world_run(vb_world *world, uint64_t until, uint64_t events)
     int vb_world_reaches(const vb_world *world, uint32_t node, uint32_t address)
     vb_world_port_counters vb_world_traffic(const vb_world *world, const vb_world_port *port)
-    struct vb_world_packet:
-        uint32_t keeper
-        uint32_t next
-        uint32_t source
-        uint32_t target
-        uint16_t input
-        uint8_t level_marks
-        uint16_t bytes
-        uint16_t payload
-        uint8_t *header
-        uint8_t flags
-        uint8_t hops
-    vb_world_packet *vb_world_packet_at(const vb_world *world, uint32_t number)
     struct vb_world_route:
         uint32_t count
         uint32_t *port
@@ -271,6 +279,7 @@ cdef extern from "sim/sim.h" nogil:
                          const vb_world_reservation *reservation, vb_world_route **route)
     void vb_world_release(vb_world *world, vb_world_route *route,
                           const vb_world_reservation *reservation)
+    vb_world_sums vb_world_count "vb_world_sums"(const vb_world *world)
     const char *vb_world_check(const vb_world *world, bint at_rest, char *text, size_t size)
 
     struct vb_engine_config:
@@ -334,6 +343,10 @@ cdef extern from "sim/sim.h" nogil:
     struct vb_sim_cct_log:
         uint64_t events
         vb_sim_cct_event *event
+    struct vb_sim_flow_end:
+        uint32_t resent
+        uint32_t marked
+        uint32_t notices
     struct vb_sim_flow:
         uint32_t source
         uint32_t target
@@ -345,9 +358,7 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t message
         uint64_t reserve
         uint64_t buffer
-        uint32_t resent
-        uint32_t marked
-        uint32_t notices
+        vb_sim_flow_end *end
         uint32_t timeouts
         uint8_t state
         uint8_t status
@@ -371,6 +382,7 @@ cdef extern from "sim/sim.h" nogil:
     int vb_sim_create(const vb_sim_config *config, vb_sim **sim)
     void vb_sim_destroy(vb_sim *sim)
     vb_world *vb_sim_world(vb_sim *sim)
+    int vb_sim_keep_whole(vb_sim *sim)
     int vb_sim_add_host(vb_sim *sim, uint32_t *node)
     int vb_sim_set_framing(vb_sim *sim, uint32_t host, int framing)
     int vb_sim_set_nic(vb_sim *sim, uint32_t host, const vb_nic_config *config)

@@ -3,12 +3,13 @@
 # packets' form.
 
 cdef extern from "event/switch.h" nogil:
-    void vb_world_switch_send(vb_world *world, vb_world_switch *sw, uint32_t out, uint32_t packet)
+    void vb_world_switch_send(vb_world_partition *part, vb_world_switch *sw, uint32_t out,
+                              uint32_t packet)
 
 cdef extern from "event/telemetry.h" nogil:
     struct vb_world_telemetry:
         uint32_t hops
-    vb_world_telemetry *vb_world_telemetry_of(vb_world *world, uint32_t packet)
+    vb_world_telemetry *vb_world_telemetry_of(vb_world_partition *part, uint32_t packet)
 
 cdef extern from "sim/state.h" nogil:
     enum:
@@ -17,7 +18,8 @@ cdef extern from "sim/state.h" nogil:
         VB_WORLD_MANAGEMENT
     uint32_t vb_world_pool_take(vb_world_pool *pool)
     void vb_world_pool_give(vb_world_pool *pool, uint32_t number)
-    void vb_world_send(vb_world *world, uint32_t node, uint32_t packet)
+    void vb_world_send(vb_world_partition *part, uint32_t node, uint32_t packet)
+    vb_world_packet *vb_world_packet_at(vb_world_partition *part, uint32_t number)
     vb_sim_wire_packet *vb_sim_wire_packet_for(vb_sim *sim, uint32_t packet)
 
 
@@ -34,6 +36,7 @@ cdef int _serve(World world, object node, object function) except -1:
     if at.kind == VB_WORLD_HOST and at.host not in world._infiniband:
         raise ValueError(f"node {node} is a host of Ethernet, which has no management packets")
     _refuse_port_0(world, node, "is served")
+    _check(vb_sim_keep_whole(world._sim), "the door")
     world._served[int(node)] = function
     at.is_served = 1
     return 0
@@ -77,13 +80,14 @@ cdef int _send_mad(World world, object node, object packet, bint is_answer) exce
         world._mads_lost += 1
         return 0
     _refuse_without_vl15(world, at.port[port])
+    _check(vb_sim_keep_whole(world._sim), "the door")
     return _leave(world, at, node, port, packet, content)
 
 
 cdef int _leave(World world, const vb_world_node *node, uint32_t number, uint32_t port,
                 object packet, bytes content) except -1:
     """Make a packet of a node, and send it by a port that has a link."""
-    cdef vb_world *of = world._world
+    cdef vb_world_partition *of = world._world.partition
     cdef uint32_t headers = VB_BTH + VB_DETH
     cdef uint32_t made = vb_world_pool_take(&of.pool)
     cdef vb_world_packet *at
@@ -103,9 +107,9 @@ cdef int _leave(World world, const vb_world_node *node, uint32_t number, uint32_
     at.level_marks = packet.sl << 4 | (VB_WORLD_MANAGEMENT if packet.qp == 0 else 0)
     at.payload = len(content) - headers
     at.bytes = vb_sim_wire_bytes(VB_SIM_INFINIBAND, headers, at.payload)
-    at.flags, at.hops = VB_WORLD_HAS_BYTES, of.hop_limit
+    at.flags, at.hops = VB_WORLD_HAS_BYTES, world._world.hop_limit
     memcpy(at.header, <const char *>content, headers)
-    if of.traces:
+    if world._world.traces:
         vb_world_telemetry_of(of, made).hops = 0
     if node.kind == VB_WORLD_HOST:
         vb_world_send(of, number, made)
@@ -125,7 +129,7 @@ cdef int _refuse_without_vl15(World world, uint32_t number) except -1:
 cdef int _serve_waiting(World world) except -1:
     """Give the packets that wait to the functions of their nodes, and send what these return."""
     from verbena.sim.doors import Mad, read
-    cdef vb_world *of = world._world
+    cdef vb_world_partition *of = world._world.partition
     cdef const vb_world_packet *at
     cdef const vb_sim_wire_packet *wire
     cdef uint32_t first
@@ -135,7 +139,7 @@ cdef int _serve_waiting(World world) except -1:
         first = world._sim.door_first
         at, wire = vb_world_packet_at(of, first), world._sim.wire_packet[first]
         node, port = at.keeper, at.input
-        if of.node[at.keeper].kind == VB_WORLD_HOST:
+        if world._world.node[at.keeper].kind == VB_WORLD_HOST:
             port = 1
             of.kept -= 1  # it counts as delivered already
         else:

@@ -84,8 +84,10 @@ cdef object _flow_rows(vb_sim *sim):
         size[i], done[i] = flow[i].bytes, vb_sim_flow_done(sim, &flow[i])
         lost[i] = flow[i].lost
         start[i], finish[i] = flow[i].start, flow[i].finish
-        resent[i], marked[i] = flow[i].resent, flow[i].marked
-        notices[i], level[i] = flow[i].notices, flow[i].level
+        resent[i] = flow[i].end[0].resent + flow[i].end[1].resent
+        marked[i] = flow[i].end[0].marked + flow[i].end[1].marked
+        notices[i] = flow[i].end[0].notices + flow[i].end[1].notices
+        level[i] = flow[i].level
         state[i], status[i] = flow[i].state, flow[i].status
         if flow[i].type == VB_SIM_FLOW_TCP and state[i] != VB_FLOW_WAITING:
             timeouts[i] = flow[i].timeouts
@@ -108,6 +110,11 @@ cdef object _delivered(vb_sim *sim, object group, uint32_t groups):
     for i in range(count):
         total[of[i]] += vb_sim_flow_done(sim, &flow[i])
     return made
+
+
+cdef dict _packet_sums(vb_world_sums counted):
+    return {"sent": counted.made + counted.copied, "delivered": counted.delivered,
+            "dropped": counted.dropped}
 
 
 cdef object _link_rows(vb_world *world):
@@ -139,14 +146,15 @@ cdef list _blocked_ports(const vb_world *world):
     found = []
     for i in range(world.ports):
         port = &world.port[i]
-        if port.lanes is NULL or not port.lanes.waiting or port.flight_first != VB_WORLD_NONE:
+        peer = &world.port[port.peer]
+        if port.lanes is NULL or not port.lanes.waiting or peer.arrive_first != VB_WORLD_NONE:
             continue
         inputs = set()
         for queue in range(port.lanes.count * port.lanes.inputs):
             packet = port.lanes.input_queue[queue].first
             while packet != VB_WORLD_NONE:
-                inputs.add(vb_world_packet_at(world, packet).input)
-                packet = vb_world_packet_at(world, packet).next
+                inputs.add(world.packets.packet[packet].input)
+                packet = world.packets.packet[packet].next
         peer = &world.port[port.peer]
         if world.node[port.node].kind == VB_WORLD_HOST:
             inputs.clear()

@@ -66,6 +66,11 @@ cdef uint64_t _count(str name, object value, object least, object most) except? 
     return number
 
 
+cdef uint32_t _threads(object given) except 0:
+    from verbena.sim.threads import usual_threads
+    return _count("threads", usual_threads() if given is None else given, 1, 256)
+
+
 cdef uint64_t _time(str name, object value, uint64_t now, object most) except? 0:
     """Return a time in ps that is not in the past. Raises ValueError."""
     number = _count(name, value, 0, most)

@@ -244,8 +244,9 @@ static void run(const char *name, double set_up)
     }
     printf("%s: %9" PRIu64 " hops, %9" PRIu64 " events, %6.3f s (set up %.3f s): %6.2f M hops/s "
            "(%.2f of processor time), %.2f events/hop; the last flow ended at %.3f us\n",
-           name, hops(), world->events, end - begin, set_up, (double)hops() / (end - begin) / 1e6,
-           (double)hops() / used / 1e6, (double)world->events / (double)hops(), (double)last / 1e6);
+           name, hops(), world->partition->events, end - begin, set_up,
+           (double)hops() / (end - begin) / 1e6, (double)hops() / used / 1e6,
+           (double)world->partition->events / (double)hops(), (double)last / 1e6);
     vb_sim_destroy(sim);
 }
 
