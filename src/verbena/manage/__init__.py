@@ -3,8 +3,11 @@
 
 Nothing here has a socket, a clock or a thread: bytes and times are parameters and results.
 ``mad`` has the common header and each class's layout, and ``record`` is how formats are declared.
-Formats are in ``smp_attributes``, ``cm_messages`` and ``ip_cm``; ``codes`` and ``attribute_ids``
-have their enumerations. Bytes and values that no format allows raise ``MadError``.
+Formats are in ``smp_attributes``, ``notices``, ``sa_records``, ``class_port_info``,
+``pma_counters``, ``cm_messages``, ``ip_cm``, ``congestion_attributes`` and ``vendor_ping``;
+``codes`` and ``attribute_ids`` have their enumerations, and ``sa_query`` the queries of subnet
+administration. ``attributes`` finds the record of any MAD. Bytes and values that no format allows
+raise ``MadError``.
 """
 
 from __future__ import annotations

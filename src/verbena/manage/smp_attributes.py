@@ -185,6 +185,9 @@ class PortInfo(Record, size=64, attribute=SmpAttribute.PORT_INFO):
     local_phy_errors: int = bits(53, 0, 4, "Errors of the link that make trap 129.")
     overrun_errors: int = bits(53, 4, 4, "Overruns of the buffer that make trap 130.")
     max_credit_hint: int = bits(54, 0, 16, "Credits, in blocks of 64 bytes, that suffice.")
+    link_speed_ext_active2: int = bits(56, 1, 2, "1 if the link's speed is XDR.")
+    link_speed_ext_supported2: int = bits(56, 3, 2, "1 if the port can do XDR.")
+    link_speed_ext_enabled2: int = bits(56, 5, 3, "1 if XDR is allowed.")
     link_round_trip_latency: int = bits(57, 0, 24, "Round trip of the link, in units of 4 ns.")
     capability_mask2: CapabilityMask2 = code(60, 0, 16, CapabilityMask2, "What it also supports.")
     link_speed_ext_active: LinkSpeedExtended = code(
