@@ -193,6 +193,8 @@ class TestValues:
     def test_immutable(self) -> None:
         with pytest.raises(AttributeError):
             PortInfo().lid = 3  # type: ignore[misc]
+        with pytest.raises(AttributeError):
+            PortInfo().lids = 3  # type: ignore[attr-defined]
 
     def test_records_of_two_classes_differ(self) -> None:
         assert VlWeight() != b"\0\0"

@@ -31,7 +31,9 @@ __all__ = [
     "LidRoutedSmp",
     "MadHeader",
     "PerformanceMad",
+    "RmppHeader",
     "RmppMad",
+    "SaHeader",
     "SaMad",
     "Smp",
     "VendorMad",
@@ -173,14 +175,11 @@ class DirectedSmp(Smp):
         return super().response(record, status | RETURNING)
 
 
-class RmppMad(MadHeader, size=MAD_BYTES):
-    """A MAD of a class with the reliable multi-packet protocol's header (IBA 13.6.2).
+class RmppHeader(MadHeader, size=36):
+    """The header of a class with the reliable multi-packet protocol, RMPP (IBA 13.6.2).
 
     In an ACK ``payload_length`` is NewWindowLast; in a STOP or ABORT both numbers are reserved.
     """
-
-    DATA_AT: ClassVar[int] = 36
-    DATA_BYTES: ClassVar[int] = 220
 
     rmpp_version: int = bits(24, 0, 8, "1 in packets of the protocol, 0 where it is not used.")
     rmpp_type: int = bits(25, 0, 8, "1 DATA, 2 ACK, 3 STOP, 4 ABORT; 0 without RMPP.")
@@ -191,11 +190,17 @@ class RmppMad(MadHeader, size=MAD_BYTES):
     payload_length: int = bits(32, 0, 32, "DATA: bytes, see there. ACK: NewWindowLast.")
 
 
-class SaMad(RmppMad):
-    """A MAD of subnet administration (IBA 15.2.1)."""
+class RmppMad(RmppHeader, size=MAD_BYTES):
+    """A MAD of any class with RMPP, for the protocol's use."""
+
+    DATA_AT: ClassVar[int] = 36
+    DATA_BYTES: ClassVar[int] = 220
+
+
+class SaHeader(RmppHeader, size=56):
+    """The headers of subnet administration (IBA 15.2.1), before a table of any length."""
 
     DATA_AT: ClassVar[int] = 56
-    DATA_BYTES: ClassVar[int] = 200
 
     mgmt_class: MgmtClass = code(1, 0, 8, MgmtClass, "Class: SubnAdm.", MgmtClass.SUBN_ADM)
     class_version: int = bits(2, 0, 8, "Version of the class's MADs; 2.", 2)
@@ -203,6 +208,13 @@ class SaMad(RmppMad):
     sm_key: int = key(36, 64, "Key of a trusted requester, else 0.")
     attribute_offset: int = bits(44, 0, 16, "Size of one record of a table, in units of 8 bytes.")
     component_mask: int = key(48, 64, "Bit i selects component i of the attribute.")
+
+
+class SaMad(SaHeader, size=MAD_BYTES):
+    """A MAD of subnet administration (IBA 15.2.1)."""
+
+    DATA_BYTES: ClassVar[int] = 200
+
     data: bytes = octets(56, 200, "The attribute, or the first bytes of a table.")
 
 

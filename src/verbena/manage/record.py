@@ -123,8 +123,18 @@ def parts(byte: int, record: type[Record], count: int, meaning: str) -> Any:
     )
 
 
+class RecordType(type):
+    """The class of records' classes: their instances have the slots of ``Record`` alone."""
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> Any:
+        namespace.setdefault("__slots__", ())
+        return super().__new__(cls, name, bases, namespace, **options)
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Record:
+class Record(metaclass=RecordType):
     """A record of ``SIZE`` bytes with the fields of its class, as IBA's tables have them.
 
     Records are immutable; two are equal if their class and all their bytes are. ``FIELDS`` has the
