@@ -26,6 +26,7 @@ from .codes import (
     SmState,
     VirtualLanes,
 )
+from .errors import MadError
 from .record import (
     Record,
     bits,
@@ -276,7 +277,9 @@ class Modifier(Record, size=4):
 
     @classmethod
     def of(cls, value: int) -> Self:
-        """Return the parts of an AttributeModifier, as ``MadHeader.attribute_modifier`` has it."""
+        """Return the parts of an AttributeModifier. Raises MadError for one over 32 bits."""
+        if not 0 <= value < 1 << 32:
+            raise MadError(f"an AttributeModifier has 32 bits, and this is {value}")
         return cls.unpack(value.to_bytes(4, "big"))
 
 
