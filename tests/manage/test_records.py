@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import typing
 from typing import Any
@@ -77,6 +78,15 @@ class TestEveryRecord:
                 record.get(bytes(length), next(iter(record.FIELDS)))
         with pytest.raises(MadError):
             record.unpack(bytes(record.SIZE), -1)
+
+    @of_each
+    def test_any_object_as_a_value(self, record: type[Record]) -> None:
+        """It is taken, or MadError is raised."""
+        odd = [None, -1, 1 << 2000, 1.5, "x", "\ud800", b"x", bytes(300), [], object(), (1, 2, "x")]
+        for name in record.FIELDS:
+            for value in odd:
+                with contextlib.suppress(MadError):
+                    assert len(record(**{name: value}).pack()) == record.SIZE
 
     @of_each
     def test_annotations_are_what_is_read(self, record: type[Record]) -> None:

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accessors of a record's fields, written as Python source for each field and compiled once.
 
-``Record`` calls ``accessors`` for each field of a new class. An accessor of its own for each field
-costs a tenth of a microsecond; a general one, which computes offsets and masks each time, five
-times as much. PyPI's ``construct`` needs 200 times as long for PortInfo, and its fields have no
-types.
+``Record`` calls ``accessors`` for each field of a new class. To unpack PortInfo, change three
+fields and pack it takes 3 µs (Python 3.11, two busy processors). PyPI's ``construct`` 2.10, whose
+fields have no types, takes 460 µs for two fields, compiled or not.
 """
 
 from __future__ import annotations
