@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import pickle
 import typing
 from typing import Any
@@ -205,6 +206,11 @@ class TestValues:
             PortInfo().lid = 3  # type: ignore[misc]
         with pytest.raises(AttributeError):
             PortInfo().lids = 3  # type: ignore[attr-defined]
+
+    def test_signature(self) -> None:
+        parameters = inspect.signature(PortInfo).parameters
+        assert list(parameters) == list(PortInfo.FIELDS)
+        assert parameters["lid"].default == 0
 
     def test_records_of_two_classes_differ(self) -> None:
         assert VlWeight() != b"\0\0"

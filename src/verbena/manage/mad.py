@@ -87,18 +87,23 @@ class MadHeader(Record, size=24):
 
         Raises MadError if it does not fit.
         """
-        data = record.pack()
-        if len(data) > self.DATA_BYTES:
-            raise MadError(
-                f"{type(record).__name__} has {len(data)} bytes, and {type(self).__name__} has"
-                f" room for {self.DATA_BYTES}"
-            )
-        changed = bytearray(self._raw)
-        changed[self.DATA_AT : self.DATA_AT + self.DATA_BYTES] = data.ljust(self.DATA_BYTES, b"\0")
-        self.put(changed, 0, attribute_id=record.ATTRIBUTE or self.attribute_id)
+        changed = self._carrying(record)
         if modifier is not None:
             self.put(changed, 0, attribute_modifier=modifier)
         return self.unpack(changed)
+
+    def _carrying(self, record: Record) -> bytearray:
+        data, room = record.pack(), self.DATA_BYTES
+        if len(data) > room:
+            raise MadError(
+                f"{type(record).__name__} has {len(data)} bytes, and {type(self).__name__} has"
+                f" room for {room}"
+            )
+        changed = bytearray(self._raw)
+        changed[self.DATA_AT : self.DATA_AT + room] = data.ljust(room, b"\0")
+        if record.ATTRIBUTE:
+            self.put(changed, 0, attribute_id=record.ATTRIBUTE)
+        return changed
 
     def response(self, record: Record | None = None, status: int = 0) -> Self:
         """Return the response to this request, with the method that answers its method.
@@ -107,8 +112,9 @@ class MadHeader(Record, size=24):
         direction bit, and keeps its path, hop pointer and DrSLID and DrDLID as the request has
         them: who sends it moves the pointer (IBA 14.2.2). Raises MadError.
         """
-        answered = self if record is None else self.with_attribute(record)
-        return answered.replace(method=response_method(self.method), status=status)
+        changed = bytearray(self._raw) if record is None else self._carrying(record)
+        self.put(changed, 0, method=response_method(self.method), status=status)
+        return self.unpack(changed)
 
 
 class GeneralMad(MadHeader, size=MAD_BYTES):
