@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ways of management packets that a ``Subnet`` has computed, and the packets counted on them.
+
+A subnet manager asks along the same routes again and again, so a way is traced once and kept until
+something changes. Packets are counted on the way, and ``RouteBook.settle`` adds them to the ports
+when somebody reads counters.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .packets import Drop
+
+if TYPE_CHECKING:
+    from .lid_routes import LidRoute
+    from .node_agent import NodeAgent
+    from .node_ports import NodePort
+
+__all__ = ["DirectedWay", "RouteBook", "trace"]
+
+MOST_WAYS = 1 << 17  # that are kept; more are forgotten, and traced again
+
+
+class DirectedWay:
+    """Where a route leads: node and port of arrival, or the problem that ends it.
+
+    ``came_by`` has the input port of each hop, as a directed route's return path does. ``links``
+    are the two ports of each link that is passed, and ``blamed`` a port's counters of a loss.
+    """
+
+    __slots__ = (
+        "blamed",
+        "came_by",
+        "end",
+        "ingress",
+        "links",
+        "node",
+        "problem",
+        "requests",
+        "responses",
+    )
+
+    def __init__(
+        self,
+        node: NodeAgent,
+        ingress: int,
+        came_by: bytes,
+        links: list[tuple[NodePort, NodePort]],
+        problem: Drop | None = None,
+        blamed: tuple[NodePort, tuple[str, ...]] | None = None,
+    ) -> None:
+        self.node = node
+        self.ingress = ingress
+        self.end = node.end_port(ingress)
+        self.came_by = came_by
+        self.links = links
+        self.problem = problem
+        self.blamed = blamed
+        self.requests = 0
+        self.responses = 0
+
+    @classmethod
+    def of_route(cls, route: LidRoute, origin: NodeAgent) -> DirectedWay:
+        """Return the way of a packet by its LIDs."""
+        blamed = None
+        if route.problem in BLAMED and route.at is not None:
+            blamed = route.at, BLAMED[route.problem]
+        if route.end is None:
+            first = next(iter(origin.ports))
+            return cls(origin, first, b"", route.charges, route.problem, blamed)
+        last = route.hops[-1].input_port
+        ingress = route.end.number if last is None else last
+        return cls(route.end.node, ingress, b"", route.charges)
+
+    def count_request(self, book: RouteBook) -> None:
+        """Count a packet on the way."""
+        if not self.requests and not self.responses:
+            book.uncounted.append(self)
+        self.requests += 1
+
+    def count_response(self, book: RouteBook) -> None:
+        """Count a packet on the way back."""
+        if not self.requests and not self.responses:
+            book.uncounted.append(self)
+        self.responses += 1
+
+
+# Counters of the port where a packet is lost.
+BLAMED: dict[Drop | None, tuple[str, ...]] = {
+    Drop.NO_PATH: ("rcv_switch_relay_errors", "dlid_mapping_errors"),
+    Drop.LOOP: ("rcv_switch_relay_errors", "looping_errors"),
+    Drop.VL_15: ("xmit_discards",),
+    Drop.PORT_NOT_ACTIVE: ("xmit_discards", "inactive_discards"),
+    Drop.LINK_DOWN: ("xmit_discards", "inactive_discards"),
+    Drop.P_KEY_AT_SWITCH: ("rcv_constraint_errors",),
+}
+
+
+class RouteBook:
+    """The ways that are known, by their origin."""
+
+    def __init__(self) -> None:
+        self._directed: dict[tuple[NodeAgent, int], dict[bytes, DirectedWay]] = {}
+        self._by_lid: dict[NodeAgent, dict[tuple[int, int, int, int], DirectedWay]] = {}
+        self.uncounted: list[DirectedWay] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._directed or self._by_lid)
+
+    def directed(self, node: NodeAgent, port: int) -> dict[bytes, DirectedWay]:
+        """The directed routes from a node's end port, by their ports."""
+        found = self._directed.get((node, port))
+        if found is None or len(found) > MOST_WAYS:
+            found = self._directed[node, port] = {}
+        return found
+
+    def by_lid(self, node: NodeAgent) -> dict[tuple[int, int, int, int], DirectedWay]:
+        """The ways from a node by source port, DLID, service level (-1: VL15) and P_Key."""
+        found = self._by_lid.get(node)
+        if found is None or len(found) > MOST_WAYS:
+            found = self._by_lid[node] = {}
+        return found
+
+    def clear(self) -> None:
+        """Forget all ways. What was counted has to be settled before."""
+        self._directed.clear()
+        self._by_lid.clear()
+
+    def settle(self, words: int) -> None:
+        """Add the packets on all ways to their ports; each has so many words of 4 bytes."""
+        for way in self.uncounted:
+            there, back = way.requests, way.responses
+            way.requests = way.responses = 0
+            for out, into in way.links:
+                out.tally.sent(there, there * words)
+                into.tally.received(there, there * words)
+                if back:
+                    into.tally.sent(back, back * words)
+                    out.tally.received(back, back * words)
+            if way.blamed is not None:
+                port, names = way.blamed
+                for name in names:
+                    port.tally.count(name, there)
+        self.uncounted.clear()
+
+
+def trace(node: NodeAgent, port: int, path: bytes) -> DirectedWay:
+    """Return where a directed route from an end port leads.
+
+    It needs links that are up, and switches between its ends. An adapter's SMP leaves by the port
+    that its program uses, so the first port of the path has to be that one.
+    """
+    here, ingress, came_by = node, port, bytearray()
+    links: list[tuple[NodePort, NodePort]] = []
+    for number, output in enumerate(path):
+        at = here.ports.get(output)
+        if not here.is_switch and (number or output != port):
+            return DirectedWay(
+                here, ingress, bytes(came_by), links, Drop.ROUTE_THROUGH_HOST if number else INVALID
+            )
+        if at is None or output == 0:
+            return DirectedWay(here, ingress, bytes(came_by), links, INVALID)
+        if not at.is_up or at.peer is None:
+            blamed = at, BLAMED[Drop.LINK_DOWN]
+            return DirectedWay(here, ingress, bytes(came_by), links, Drop.LINK_DOWN, blamed)
+        peer = at.peer
+        links.append((at, peer))
+        here, ingress = peer.node, peer.number
+        came_by.append(ingress)
+    return DirectedWay(here, ingress, bytes(came_by), links)
+
+
+INVALID = Drop.ROUTE_INVALID
