@@ -55,7 +55,7 @@ def tree_of_ends(
     """
     tables = fabric.tables()
     ends = np.array(members, np.int64)
-    if not len(ends) and not len(switches) or (tables.end_switch[ends] < 0).any():
+    if (not len(ends) and not len(switches)) or (tables.end_switch[ends] < 0).any():
         raise FabricError(f"{fabric.name}: a multicast group needs members behind switches")
     at_ends = tables.end_switch[ends].tolist()
     centre = _centre(fabric, ends) if root is None and at_ends else root

@@ -27,8 +27,15 @@ RATE_ORDER: tuple[IbRate, ...] = tuple(
 )
 _PLACE = {int(rate): place for place, rate in enumerate(RATE_ORDER)}
 _NOMINAL = {
-    **{"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50},
-    **{"NDR": 100, "XDR": 200},
+    "SDR": 2.5,
+    "DDR": 5,
+    "QDR": 10,
+    "FDR10": 10,
+    "FDR": 14,
+    "EDR": 25,
+    "HDR": 50,
+    "NDR": 100,
+    "XDR": 200,
 }
 UNREACHED = -1
 

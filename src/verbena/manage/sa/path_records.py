@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..attribute_ids import SaStatus
-from ..codes import gid_from, gid_text
+from ..codes import IbMtu, gid_from, gid_text
 from ..sa_query import SaQuery
 from ..sa_records import McMemberRecord, MultiPathRecord, PathRecord, Selector
 from ..sm.discovered import SubnetPort
@@ -249,7 +249,7 @@ class PathBook:
             reversible=back,
             p_key=p_key,
             sl=sl,
-            mtu=mtu,
+            mtu=IbMtu(mtu),
             rate=RATE_ORDER[rate],
             packet_life_time=life,
         )
@@ -273,9 +273,7 @@ class PathBook:
         """Return the path from ports to a multicast group: the group's parameters."""
         group = groups.group_record(query.record.dgid)
         if group is None:
-            raise SaRefusal(
-                SaStatus.NO_RECORDS, f"there is no group {gid_text(query.record.dgid)}"
-            )
+            raise SaRefusal(SaStatus.NO_RECORDS, f"there is no group {gid_text(query.record.dgid)}")
         sources, slid = self._ends(query, "sgid", "slid")
         return [
             PathRecord(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a subnet manager knows of its subnet: nodes, ports, links, and what is wrong with them.
 
-Discovery fills a ``DiscoveredSubnet``, sweeps note in it what they have set, and the SA answers from
-it. Attributes are kept as the bytes that the nodes gave; ``SubnetPort.port_info`` and the like
+Discovery fills a ``DiscoveredSubnet``, sweeps note in it what they have set, and the SA answers
+from it. Attributes are kept as the bytes that the nodes gave; ``SubnetPort.port_info`` and the like
 return them as records.
 """
 
@@ -226,10 +226,10 @@ class DiscoveredSubnet:
         while todo:
             node = todo.pop()
             for port in node.ports.values():
-                if port.peer is not None and port.peer.node.guid not in reached:
-                    if node.is_switch or node is self.own_port.node:
-                        reached.add(port.peer.node.guid)
-                        todo.append(port.peer.node)
+                passes = node.is_switch or node is self.own_port.node
+                if passes and port.peer is not None and port.peer.node.guid not in reached:
+                    reached.add(port.peer.node.guid)
+                    todo.append(port.peer.node)
         gone = [node for node in self.nodes.values() if node.guid not in reached]
         for node in gone:
             self.remove(node)

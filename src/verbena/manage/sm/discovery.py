@@ -28,8 +28,8 @@ from __future__ import annotations
 from ..attribute_ids import SmpAttribute
 from ..codes import PortState
 from ..errors import MadError
+from .discovered import DiscoveredSubnet, DuplicateGuid, SubnetNode, SubnetPort
 from .smp_window import SmpRequest, SmpRoute, SmpWindow
-from .discovered import DuplicateGuid, DiscoveredSubnet, SubnetNode, SubnetPort
 
 __all__ = ["Discovery"]
 
@@ -72,7 +72,8 @@ class Discovery:
         else:
             found = node.ports.get(number)
             if found is None:
-                self._note_silent(origin, f"a switch without the port {number} that it names")
+                second = DuplicateGuid(guid, number, node.route.ports, request.route.ports)
+                self.subnet.duplicates.append(second)
             else:
                 self._link(origin, found, request.route)
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which of several subnet managers is the master (IBA 14.4): the decisions, without any packet.
 
-``SubnetManager`` asks ``decide`` when it knows the other managers' SMInfo, and looks into ``CONTROLS`` when it
-got a Set of SMInfo. The higher priority wins, then the lower GUID.
+``SubnetManager`` asks ``decide`` when it knows the other managers' SMInfo, and looks into
+``CONTROLS`` when it got a Set of SMInfo. The higher priority wins, then the lower GUID.
 
     own state     the others                                   decision
     ------------  -------------------------------------------  ----------------------------------

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..attribute_ids import SmpAttribute
 from ..codes import CapabilityMask, VirtualLanes
@@ -81,19 +82,18 @@ def lane_block_key(table: LaneTableSet) -> tuple[int, int, int]:
     return table.port.number, table.attribute, table.modifier
 
 
-def _mapping_bytes(lanes: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> bytes:
+def _mapping_bytes(lanes: NDArray[np.uint8]) -> bytes:
     return (lanes[0::2] << 4 | lanes[1::2]).astype(np.uint8).tobytes()
 
 
-def _host_lanes(
-    routes: SubnetRoutes, settings: SmSettings
-) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _host_lanes(routes: SubnetRoutes, settings: SmSettings) -> NDArray[np.uint8]:
     if routes.lanes > 1:
-        return routes.routes.lanes.lane[0, 0]
+        made: NDArray[np.uint8] = routes.routes.lanes.lane[0, 0]
+        return made
     return _spread_lanes(settings)
 
 
-def _spread_lanes(settings: SmSettings) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def _spread_lanes(settings: SmSettings) -> NDArray[np.uint8]:
     """OpenSM's default: VL n for SL n, and VL 7 for SL 15, as far as there are lanes."""
     lanes = max(1, VirtualLanes(settings.most_operational_vls or 5).lanes)
     made = np.arange(16, dtype=np.uint8)

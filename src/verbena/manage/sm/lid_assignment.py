@@ -46,18 +46,18 @@ def assign_lids(
             for each in range(lid, min(lid + (1 << settings.lmc), 0xC000)):
                 reserved[each] = 1
     for port in again:
-        lid = _free(reserved, port.lmc, settings)
-        if lid is None:
+        free = _free(reserved, port.lmc, settings)
+        if free is None:
             # The LIDs of ports that are away are the last reserve.
-            lid = _free(taken, port.lmc, settings)
-            if lid is None:
+            free = _free(taken, port.lmc, settings)
+            if free is None:
                 raise MadError(
                     f"all LIDs from {settings.first_lid} to {settings.last_lid} are in use:"
                     f" {port!r} gets none"
                 )
-            made = {guid: each for guid, each in made.items() if each != lid}
-        _enter(taken, lid, port)
-        _enter(reserved, lid, port)
+            made = {guid: each for guid, each in made.items() if each != free}
+        _enter(taken, free, port)
+        _enter(reserved, free, port)
     for port in ports:
         made[port.guid] = port.lid
     return made

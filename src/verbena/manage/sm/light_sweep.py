@@ -6,6 +6,7 @@ A master's ``SubnetManager`` makes one every ``sweep_interval``. It asks
 * SwitchInfo of every switch: PortStateChange says that a port's link came or went;
 * NodeInfo behind each port whose neighbour did not answer in the heavy sweep;
 * SMInfo of the other subnet managers;
+* PortInfo of the own port: another LID, or another SM's, says that another master is at work;
 * with ``links``, PortInfo of switches' ports without a neighbour, since a link that came up while
   the heavy sweep cleared PortStateChange would not be noticed otherwise.
 """
@@ -34,6 +35,9 @@ class LightSweep:
         self.changes: list[str] = []
         self.managers: list[tuple[SubnetPort, SmInfo]] = []
         self._window = window
+        own = subnet.own_port
+        if own is not None:
+            window.get(own.route, SmpAttribute.PORT_INFO, own.number, self._own_port, own.node, own)
         for node in subnet.switches:
             window.get(node.route, SmpAttribute.SWITCH_INFO, 0, self._switch_info, node)
             if links:
@@ -69,6 +73,10 @@ class LightSweep:
         port: SubnetPort = request.detail
         if mad[_DATA + 32] & 15 > PortState.DOWN and port.state <= PortState.DOWN:
             self.changes.append(f"{port!r} has a link now")
+
+    def _own_port(self, request: SmpRequest, mad: bytes) -> None:
+        if mad[_DATA + 16 : _DATA + 20] != request.detail.info[16:20]:
+            self.changes.append("another subnet manager has configured the own port")
 
     def _answers(self, request: SmpRequest, mad: bytes) -> None:
         self.changes.append(f"something answers behind {request.detail!r}")

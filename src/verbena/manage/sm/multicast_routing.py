@@ -81,6 +81,5 @@ class MulticastRoutes:
                     data = table.setdefault((position, block), bytearray(64))
                     data[2 * place + (bit < 8)] |= 1 << (bit & 7)
         return {
-            guid: {key: bytes(data) for key, data in table.items()}
-            for guid, table in found.items()
+            guid: {key: bytes(data) for key, data in table.items()} for guid, table in found.items()
         }

@@ -103,7 +103,7 @@ class Partitions:
                 found.append(partition.p_key)
         if is_sm and DEFAULT_P_KEY | FULL_MEMBER not in found:
             found.append(DEFAULT_P_KEY | FULL_MEMBER)
-        found.sort(key=lambda key: (key & DEFAULT_P_KEY != DEFAULT_P_KEY))
+        found.sort(key=lambda key: key & DEFAULT_P_KEY != DEFAULT_P_KEY)
         return found
 
     def named(self, p_key: int) -> Partition | None:
@@ -130,7 +130,9 @@ def common_p_key(one: Iterable[int], other: Iterable[int]) -> int | None:
     return None
 
 
-_HEADER = re.compile(r"\s*(?:(?P<name>[^=,:\s]+)\s*)?(?:=\s*(?P<key>\w+)\s*)?(?P<flags>(?:,[^:]*)?)")
+_HEADER = re.compile(
+    r"\s*(?:(?P<name>[^=,:\s]+)\s*)?(?:=\s*(?P<key>\w+)\s*)?(?P<flags>(?:,[^:]*)?)"
+)
 _EVERYBODY = {"ALL", "ALL_CAS"}
 
 

@@ -10,7 +10,7 @@ and must not go back; a manager has no clock, no thread and no socket.
     packets = manager.start(now)
 
 ``manager.subnet`` and ``manager.routes`` are those of the last heavy sweep that was completed. In
-all states but MASTER the manager only reads. Its states are SMInfo's; ``election.py`` has the table.
+all states but MASTER the manager only reads. Its states are SMInfo's: see ``election.py``.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from ..attribute_ids import Method, MgmtClass, SmpAttribute
 from ..codes import SmState
 from ..errors import MadError
 from ..mad import MAD_BYTES, LidRoutedSmp, MadHeader, Smp, parse_mad
-from ..notices import Notice, TrapNumber
-from ..smp_attributes import SmInfo
+from ..notices import LocalChangesTrap, Notice, TrapNumber, trap_notice
+from ..smp_attributes import PortInfo, SmInfo
 from .discovered import DiscoveredSubnet, SubnetPort
 from .election import CONTROLS, SmControl, Verdict, decide, sm_rank
 from .light_sweep import LightSweep
+from .multicast_routing import MulticastRoutes
 from .settings import SmSettings
 from .smp_window import SmpRequest, SmpRoute, SmpWindow
 from .sweep import GroupSource, Sweep, SweepPhase, send_multicast
@@ -45,8 +46,9 @@ class SubnetManager:
     """A subnet manager. ``guid`` is that of the port where it runs, and ``port`` its number.
 
     ``state`` is SMInfo's. ``sweeps`` counts heavy sweeps that were completed, and ``mads_sent`` the
-    MADs of all. ``problems`` is what the last sweep could not do. ``on_sweep`` and ``on_notice``
-    are called after a heavy sweep of the master, with the subnet before, and for each trap.
+    MADs of all. ``problems`` is what the last sweep could not do, and ``other_managers`` whom it
+    found. ``on_sweep`` is called after a heavy sweep of the master, with the subnet before,
+    ``on_notice`` for each trap, and ``on_master`` when it becomes the master.
     """
 
     def __init__(self, guid: int, settings: SmSettings | None = None, port: int = 1) -> None:
@@ -61,6 +63,8 @@ class SubnetManager:
         self.groups: GroupSource | None = None
         self.on_sweep: Callable[[DiscoveredSubnet], None] = _ignore
         self.on_notice: Callable[[Notice, MadPacket], None] = _ignore_notice
+        self.on_master: Callable[[], None] = _ignore_master
+        self.other_managers: list[SmInfo] = []
         self._window = SmpWindow(
             self.settings.most_smps,
             self.settings.timeout,
@@ -78,7 +82,7 @@ class SubnetManager:
         self._bad_sweeps = 0
         self._others: list[SubnetPort] = []
         self._watched: SubnetPort | None = None
-        self._watched_guid = 0
+        self._traps = 0
         self._silent_polls = 0
         self._handing_over_until: float | None = None
         self._acknowledge: int | None = None
@@ -313,7 +317,7 @@ class SubnetManager:
         by_guid = {info.guid: port for port, info in sweep.managers if info.guid != self.guid}
         others = [info for _, info in sweep.managers if info.guid != self.guid]
         decision = decide(self.sm_info(), others)
-        self._others = list(by_guid.values())
+        self._others, self.other_managers = list(by_guid.values()), others
         if decision.verdict is Verdict.LEAD:
             if self.state != SmState.MASTER:
                 self._become_master()
@@ -334,6 +338,7 @@ class SubnetManager:
         self._first = True
         self._at = None
         self._handing_over_until = None
+        self.on_master()
         if self._sweep is None:
             self._stop_asking()
             self._heavy = True
@@ -346,7 +351,7 @@ class SubnetManager:
         self._stop_asking()
         if port is None:
             port = next((each for each in self._others if each.guid == guid), None)
-        self._watched, self._watched_guid = port, guid
+        self._watched = port
         self._silent_polls = 0
         self._at = self._now + self.settings.polling_timeout
 
@@ -362,7 +367,8 @@ class SubnetManager:
         before = self.subnet
         self.act_count += 1
         self.problems = sweep.errors + sweep.subnet.notes
-        if self.state != SmState.MASTER:
+        if self.state != SmState.MASTER or sweep.subnet.own_port is None:
+            self._bad_sweeps += 1
             self._at = self._now + self.settings.retry_interval
             return
         self.subnet, self.routes, self.known_lids = sweep.subnet, sweep.routes, sweep.known
@@ -401,10 +407,29 @@ class SubnetManager:
 
     def _polled(self, request: SmpRequest, mad: bytes) -> None:
         info = SmInfo.unpack(mad, 64)
-        if info.sm_state == SmState.MASTER:
-            self._silent_polls, self._watched_guid = 0, info.guid
-        else:
+        if info.sm_state != SmState.MASTER:
             self._missed_poll()
+            return
+        self._silent_polls = 0
+        if sm_rank(info) < sm_rank(self.sm_info()):
+            # The master has not noticed this manager, or it would have handed over.
+            self._window.get(SmpRoute(), SmpAttribute.PORT_INFO, self.port, self._tell_master)
+
+    def _tell_master(self, request: SmpRequest, mad: bytes) -> None:
+        """Send trap 144 to the master: the priority of the manager at this port has changed."""
+        own = PortInfo.unpack(mad, 64)
+        if not own.lid or not own.master_sm_lid:
+            return
+        changes = LocalChangesTrap(
+            lid=own.lid,
+            other_local_changes=True,
+            capability_mask=own.capability_mask,
+            sm_priority_changed=True,
+        )
+        notice = trap_notice(TrapNumber.LOCAL_CHANGES, changes, issuer_lid=own.lid)
+        self._traps += 1
+        trap = LidRoutedSmp(method=Method.TRAP, transaction_id=self._traps).with_attribute(notice)
+        self._out.append(MadPacket(trap.pack(), self.port, own.master_sm_lid, own.lid))
 
     def _missed_poll(self) -> None:
         self._silent_polls += 1
@@ -446,8 +471,6 @@ class SubnetManager:
     # ---- multicast -----------------------------------------------------------------------------
 
     def _set_multicast(self) -> None:
-        from .multicast_routing import MulticastRoutes
-
         if self.routes is None or self.groups is None:
             return
         self._asking = True
@@ -460,6 +483,10 @@ def _done(request: SmpRequest, mad: bytes) -> None:
 
 
 def _ignore(before: DiscoveredSubnet) -> None:
+    """Nothing follows."""
+
+
+def _ignore_master() -> None:
     """Nothing follows."""
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A heavy sweep: discovery, and then all settings that make a subnet work, in one fixed order.
 
-``SubnetManager`` makes one for each sweep, and calls ``step`` whenever a response or a timeout came.
+``SubnetManager`` makes one for each sweep, and calls ``step`` after each response and timeout.
 The phases follow each other as the table says; each begins when no request of the one before
 waits any more. They have OpenSM's order, with one difference: limits and ARMED are one Set of a
 port in place of two, since a port in INIT passes no data that the limits could concern.
@@ -80,9 +80,7 @@ class SweepPhase(Enum):
 class GroupSource(Protocol):
     """Who knows the multicast groups: the SA."""
 
-    def members_by_mlid(
-        self, subnet: DiscoveredSubnet
-    ) -> Mapping[int, Iterable[tuple[int, int]]]:
+    def members_by_mlid(self, subnet: DiscoveredSubnet) -> Mapping[int, Iterable[tuple[int, int]]]:
         """Return the members of each group, as node GUID and port, by MLID."""
         ...
 
@@ -214,9 +212,7 @@ class Sweep:
             table = _p_key_blocks(keys[:room], port.p_keys)
             for block, data in table.items():
                 if port.p_keys.get(block) != data:
-                    self._set(
-                        port, SmpAttribute.P_KEY_TABLE, block, data, self._p_keys_set, block
-                    )
+                    self._set(port, SmpAttribute.P_KEY_TABLE, block, data, self._p_keys_set, block)
 
     def _p_keys_set(self, request: SmpRequest, mad: bytes) -> None:
         port, block = request.detail

@@ -6,7 +6,8 @@ switches, and the further LIDs of ports with an LMC:
 
 * To a switch with hosts, packets take the way to one of its hosts. So they wait for no channel for
   which packets to that host do not wait, whatever the engine's rule against deadlock is. To a
-  switch without hosts they take shortest paths, by up/down with ``updn`` and ``ftree``.
+  switch without hosts they take shortest paths, by up/down with ``updn`` and ``ftree``; these lead
+  from no root to another one, as with OpenSM.
 * LID number k of a port takes, at each switch, the k-th next of the ports that the engine could
   have chosen, with ``minhop``, ``updn`` and ``ftree``; with other engines the same port.
 """
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena import fabrics
-from verbena.fabrics.engines import auto_roots, balanced
+from verbena.fabrics.engines import auto_roots, balanced, min_hop
 from verbena.fabrics.hops import FAR, Candidates, MinimalHops, UpDownHops, hop_table
 from verbena.fabrics.tables import Tables
 
@@ -66,7 +67,7 @@ class SubnetRoutes:
 
     def row_bytes(self, node: SubnetNode) -> bytes:
         """Return the whole table of a switch."""
-        return self.linear[self.rows[node.guid]].tobytes()
+        return bytes(self.linear[self.rows[node.guid]])
 
 
 def route_subnet(subnet: DiscoveredSubnet, settings: SmSettings) -> SubnetRoutes | None:
@@ -131,7 +132,7 @@ def _routed(fabric: fabrics.Fabric, settings: SmSettings, notes: list[str]) -> f
     except (fabrics.FabricError, TypeError) as error:
         notes.append(f"{error}; the routes are those of minhop")
     try:
-        return fabrics.min_hop(fabric)
+        return min_hop(fabric)
     except fabrics.FabricError as error:
         raise MadError(f"the subnet cannot be routed: {error}") from error
 

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Subnets come up: every pair of ports has a way, by each engine, with LMC, and with lost SMPs."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from tests.manage.sm.managed import ManagedSubnet, problems_of
+from verbena import fabrics
+from verbena.fabrics import Fabric
+from verbena.manage.agents import subnet_of_fabric
+from verbena.manage.codes import SmState
+
+
+def random_fabric(seed: int) -> Fabric:
+    """Connected switches with random cables, some twice, and one or two ports at each host."""
+    random = Random(seed)
+    fabric = Fabric(f"random {seed}")
+    switches = [fabric.add_switch(f"s{n}", ports=24) for n in range(random.randint(1, 7))]
+    for number, switch in enumerate(switches[1:], 1):
+        fabric.connect(switch, random.choice(switches[:number]), rate="4xEDR")
+    for _ in range(random.randint(0, 2 * len(switches))):
+        if len(switches) > 1:
+            a, b = random.sample(switches, 2)
+            fabric.connect(a, b, rate=random.choice(["4xEDR", "4xHDR", "1xEDR"]))
+    for number in range(random.randint(2, 12)):
+        host = fabric.add_host(f"h{number}", ports=2)
+        for _ in range(random.randint(1, 2)):
+            fabric.connect(host, random.choice(switches))
+    return fabric
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_random_subnet_comes_up(seed: int) -> None:
+    fabric = random_fabric(seed)
+    managed = ManagedSubnet(fabric)
+    random = Random(seed)
+    manager = managed.add(fabric.hosts[0], lmc=random.choice([0, 0, 1, 2]))
+    managed.run()
+    assert manager.state == SmState.MASTER
+    assert problems_of(managed) == []
+    assert manager.problems == []
+    found = {node.guid for node in manager.subnet.nodes.values()}
+    assert found == {fabric.guid(name) for name in fabric.graph}
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_lost_smps_are_sent_again(seed: int) -> None:
+    fabric = random_fabric(seed + 100)
+    managed = ManagedSubnet(fabric, seed)
+    managed.lose = lambda packet: managed.random.random() < 0.05
+    managed.add(fabric.hosts[0], retries=6)
+    managed.run(60)
+    managed.lose = lambda packet: False
+    managed.run(60)
+    assert problems_of(managed) == []
+
+
+ENGINES = [
+    ("minhop", fabrics.clos2(8), {}),
+    ("updn", fabrics.clos2(8), {}),
+    ("updn", fabrics.ring(5), {"roots": ["s0"]}),
+    ("ftree", fabrics.fat_tree(4), {}),
+    ("dor", fabrics.torus((4, 4)), {}),
+    ("sssp", fabrics.torus((3, 3)), {}),
+    ("dfsssp", fabrics.torus((5, 5)), {}),
+    ("dragonfly", fabrics.dragonfly(2, 4, 2), {}),
+]
+DEADLOCK_FREE = {"updn", "ftree", "dor", "dfsssp", "dragonfly"}
+
+
+@pytest.mark.parametrize(("engine", "fabric", "options"), ENGINES)
+@pytest.mark.parametrize("lmc", [0, 2])
+def test_every_engine_routes(
+    engine: str, fabric: Fabric, options: dict[str, object], lmc: int
+) -> None:
+    managed = ManagedSubnet(fabric)
+    attributes = {
+        fabric.guid(name): {
+            key: value
+            for key, value in fabric.graph.nodes[name].items()
+            if key in ("group", "coordinate")
+        }
+        for name in fabric.switches
+    }
+    manager = managed.add(
+        fabric.hosts[0], engine=engine, engine_options=options, node_attributes=attributes, lmc=lmc
+    )
+    managed.run()
+    assert problems_of(managed, between_switches=engine not in ("updn", "ftree")) == []
+    assert manager.problems == []
+    assert manager.routes is not None
+    assert manager.routes.routes.engine == engine
+    if engine in DEADLOCK_FREE:
+        assert fabrics.credit_loop(manager.routes.routes) is None
+
+
+def test_nothing_is_set_again() -> None:
+    managed = ManagedSubnet(fabrics.clos2(8))
+    manager = managed.add("h0")
+    managed.run()
+    managed.keep = True
+    manager.request_sweep()
+    managed.run()
+    assert manager.sweeps == 2
+    assert {packet.mad[3] for _, packet in managed.sent} == {1}
+
+
+def test_a_second_manager_program_keeps_the_lids() -> None:
+    fabric = fabrics.clos2(8)
+    subnet = subnet_of_fabric(fabric)
+    managed = ManagedSubnet(subnet)
+    managed.add("h3")
+    managed.run()
+    lids = {name: node.end_ports()[0].lid for name, node in subnet.nodes.items()}
+    managed.stop("h3")
+    managed.add("h20")
+    managed.run()
+    assert {name: node.end_ports()[0].lid for name, node in subnet.nodes.items()} == lids
+    assert problems_of(managed) == []
