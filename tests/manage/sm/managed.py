@@ -35,6 +35,7 @@ class ManagedSubnet:
         self.managers: dict[str, SubnetManager] = {}
         self.administrations: dict[str, SubnetAdministration] = {}
         self.lose: Callable[[MadPacket], bool] = lambda packet: False
+        self.others: dict[str, Callable[[MadPacket], None]] = {}  # programs beside a manager
         self.sent: list[tuple[str, MadPacket]] = []
         self.keep = False
 
@@ -64,7 +65,10 @@ class ManagedSubnet:
     def _arrived(self, host: str, packet: MadPacket) -> None:
         if self.lose(packet):
             return
-        if packet.mad[1] in SMPS:
+        other = self.others.get(host)
+        if other is not None and packet.mad[1] == 3 and _is_answer(packet.mad):
+            other(packet)
+        elif packet.mad[1] in SMPS:
             self._send(host, self.managers[host].receive(packet, self.now))
         else:
             self._send(host, self.administrations[host].receive(packet, self.now))
@@ -99,6 +103,12 @@ class ManagedSubnet:
     @property
     def masters(self) -> list[SubnetManager]:
         return [each for each in self.managers.values() if each.state == SmState.MASTER]
+
+
+def _is_answer(mad: bytes) -> bool:
+    """Whether a MAD of the SA's class is for a client: not a request, and no ACK of a client's."""
+    is_control = bool(mad[26] & 1) and mad[25] != 1
+    return ((bool(mad[3] & 0x80) and mad[3] != 0x86) or mad[3] == 6) and not is_control
 
 
 def linked_hosts(subnet: Subnet) -> list[NodeAgent]:

@@ -175,7 +175,7 @@ class PathMetrics:
         return self._routes.sl(row, end)
 
     def walk(self, source: SubnetPort, dlid: int) -> list[tuple[SubnetPort, SubnetPort]] | None:
-        """Return the links from an end port to a LID, each as its two ports; None without a path."""
+        """Return the links from an end port to a LID, each as two ports; None without a path."""
         found: list[tuple[SubnetPort, SubnetPort]] = []
         at: SubnetPort = source
         if not source.node.is_switch:
