@@ -169,6 +169,8 @@ def _tell(port: NodePort, old: PortInfo, new: PortInfo) -> None:
 
 
 def _take_state(port: NodePort, state: int, new: PortInfo) -> None:
+    if port.number == 0 and not port.node.profile.enhanced_port_0:
+        return
     surroundings = port.node.surroundings
     physical = int(new.port_physical_state)
     if new.port_state == PortState.DOWN or physical:
