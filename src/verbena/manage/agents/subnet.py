@@ -199,6 +199,7 @@ class Subnet:
             return
         active = link_width_and_speed(port, peer)
         if active is not None:
+            self._routes.forget_all()
             link_up(port, active)
             link_up(peer, active)
 
@@ -209,13 +210,14 @@ class Subnet:
             if port.is_up:
                 port.tally.count("link_downed")
                 link_down(port)
-        self.routing_changed()
+        self._routes.forget_all()
 
     # ---- what agents tell (NodeSurroundings) ---------------------------------------------------
 
     def link_commanded(self, port: NodePort, physical_state: int) -> None:
         """See ``NodeSurroundings``: the other end loses the link, too, and it may train again."""
         self.read_counters()
+        self._routes.forget_all()
         peer = port.peer
         if peer is not None and peer.is_up:
             peer.tally.count("link_downed")
@@ -223,10 +225,8 @@ class Subnet:
         self._train(port)
 
     def routing_changed(self) -> None:
-        """See ``NodeSurroundings``: ways that were computed no longer hold."""
-        if self._routes:
-            self.read_counters()
-            self._routes.clear()
+        """See ``NodeSurroundings``: ways by LIDs that were computed no longer hold."""
+        self._routes.forget_lids()
         self._lids = None
 
     def port_event(self, port: NodePort, event: PortEvent) -> None:

@@ -116,9 +116,6 @@ class RouteBook:
         self._by_lid: dict[NodeAgent, dict[tuple[int, int, int, int], DirectedWay]] = {}
         self.uncounted: list[DirectedWay] = []
 
-    def __bool__(self) -> bool:
-        return bool(self._directed or self._by_lid)
-
     def directed(self, node: NodeAgent, port: int) -> dict[bytes, DirectedWay]:
         """The directed routes from a node's end port, by their ports."""
         found = self._directed.get((node, port))
@@ -133,8 +130,12 @@ class RouteBook:
             found = self._by_lid[node] = {}
         return found
 
-    def clear(self) -> None:
-        """Forget all ways. What was counted has to be settled before."""
+    def forget_lids(self) -> None:
+        """Forget the ways by LIDs: tables, LIDs or settings of ports have changed."""
+        self._by_lid.clear()
+
+    def forget_all(self) -> None:
+        """Forget all ways: a link has gone or come."""
         self._directed.clear()
         self._by_lid.clear()
 
