@@ -11,12 +11,14 @@ from __future__ import annotations
 from .device_profiles import ADAPTER, ENHANCED_SWITCH, ROUTER, SWITCH, DeviceProfile
 from .lid_routes import LidRoute, RouteHop
 from .link_speeds import LinkRate, link_rate
+from .multicast_routes import MulticastRoute
 from .node_agent import NodeAgent, NodeSurroundings, SmPort
 from .node_ports import NodePort
 from .packets import Drop, MadPacket, MadReceiver, PortEvent
 from .subnet import Subnet
 from .subnet_build import subnet_of_fabric, subnet_of_text
 from .tallies import CounterSource, PortTally
+from .violations import key_violated, p_key_violated_at_switch, port_failed
 
 __all__ = [
     "ADAPTER",
@@ -28,6 +30,7 @@ __all__ = [
     "LinkRate",
     "MadPacket",
     "MadReceiver",
+    "MulticastRoute",
     "NodeAgent",
     "NodePort",
     "NodeSurroundings",
@@ -38,7 +41,10 @@ __all__ = [
     "SWITCH",
     "SmPort",
     "Subnet",
+    "key_violated",
     "link_rate",
+    "p_key_violated_at_switch",
+    "port_failed",
     "subnet_of_fabric",
     "subnet_of_text",
 ]

@@ -74,7 +74,10 @@ SWITCH = DeviceProfile(
     node_type=NodeType.SWITCH,
     partition_cap=8,
     guid_cap=1,
-    capability_mask=COMMON | Can.VENDOR_CLASS | Can.MULTICAST_FDB_TOP,
+    capability_mask=COMMON
+    | Can.VENDOR_CLASS
+    | Can.MULTICAST_FDB_TOP
+    | Can.P_KEY_SWITCH_EXTERNAL_PORT_TRAP,
     linear_fdb_cap=0xC000,
     multicast_fdb_cap=1024,
     partition_enforcement_cap=64,

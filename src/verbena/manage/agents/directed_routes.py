@@ -61,7 +61,9 @@ def arrive_by_route(mad: bytes, port: int, *, switch: bool) -> tuple[int, bytes]
         if pointer == 1:
             header[POINTER] = 0
             return 0, bytes(header)
-        onward = header[RETURN_PATH + pointer - 1] if 1 < pointer <= count else 0
+        if not 1 < pointer <= count:
+            return None
+        onward = header[RETURN_PATH + pointer - 1]
         header[POINTER] = pointer - 1
     else:
         if not 0 < pointer <= count:

@@ -12,13 +12,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..attribute_ids import Method, MgmtClass, StatusCode
+from ..attribute_ids import Method, MgmtClass, StatusCode, response_method
 from ..mad import GENERAL_QKEY
-from ..notices import BadKeyTrap, TrapNumber
-from ..smp_attributes import PortInfo
 from .packets import Drop, MadPacket
 from .pma import answer_performance
 from .vendor_agents import answer_ping, answer_sysstat
+from .violations import key_violated
 
 if TYPE_CHECKING:
     from .node_agent import NodeAgent
@@ -37,7 +36,6 @@ ANSWERED = (int(Method.GET), int(Method.SET))
 SMPS = (int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE))
 PERFORMANCE = int(MgmtClass.PERFORMANCE)
 REFUSED = int(StatusCode.METHOD_ATTRIBUTE_UNSUPPORTED)
-MOST_VIOLATIONS = 0xFFFF
 
 
 def answer_gmp(node: NodeAgent, packet: MadPacket, now: float) -> bytes | None:
@@ -52,9 +50,11 @@ def answer_gmp(node: NodeAgent, packet: MadPacket, now: float) -> bytes | None:
         return None
     end = port.end_port
     if end.find_p_key(packet.p_key) is None:
+        node.drop(Drop.P_KEY)
         key_violated(end, packet, Drop.P_KEY)
         return None
     if packet.q_key != GENERAL_QKEY:
+        node.drop(Drop.Q_KEY)
         key_violated(end, packet, Drop.Q_KEY)
         return None
     is_request = mad[3] in ANSWERED
@@ -73,30 +73,6 @@ def answer_gmp(node: NodeAgent, packet: MadPacket, now: float) -> bytes | None:
 def refused(mad: bytes, status: int = REFUSED) -> bytes:
     """Return a response with the request's data and a status."""
     response = bytearray(mad)
-    response[3] |= 0x80
+    response[3] = response_method(mad[3])
     response[4:6] = status.to_bytes(2, "big")
     return bytes(response)
-
-
-# Of a wrong P_Key and a wrong Q_Key: the counter of PortInfo, and the trap.
-VIOLATED = {
-    Drop.P_KEY: ("p_key_violations", TrapNumber.BAD_P_KEY),
-    Drop.Q_KEY: ("q_key_violations", TrapNumber.BAD_Q_KEY),
-}
-
-
-def key_violated(end: NodePort, packet: MadPacket, why: Drop) -> None:
-    """Count a packet with a wrong P_Key or Q_Key, and make its trap."""
-    name, trap = VIOLATED[why]
-    end.node.drop(why)
-    violations = PortInfo.get(end.info, name)
-    PortInfo.put(end.info, 0, **{name: min(violations + 1, MOST_VIOLATIONS)})
-    detail = BadKeyTrap(
-        lid1=packet.slid,
-        lid2=packet.dlid,
-        offending_key=packet.q_key if why is Drop.Q_KEY else packet.p_key,
-        sl=packet.sl,
-        qp1=packet.source_qp,
-        qp2=packet.qp,
-    )
-    end.node.traps.notify(end, trap, detail)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .node_agent import NodeAgent
     from .node_ports import NodePort
 
-__all__ = ["LidRoute", "RouteHop", "walk"]
+__all__ = ["LidRoute", "RouteHop", "entering_problem", "leaving_problem", "walk"]
 
 DROP_LANE = 15
 
@@ -84,10 +84,12 @@ def walk(
     ``moves``: a packet really goes, which makes ARMED ports ACTIVE.
     """
     route = LidRoute([], [], [])
-    node, port, came = origin.node, origin, None
+    node, came = origin.node, None
+    port: NodePort | None = None if node.is_switch else origin
     if origin.has_lid(dlid):
         route.hops.append(RouteHop(node, None, None))
-        return _arrived(route, origin, dlid, p_key, smp)
+        route.end = origin
+        return route
     seen: set[NodeAgent] = set()
     while True:
         if node.is_switch:
@@ -95,30 +97,23 @@ def walk(
                 return route.failed(Drop.LOOP, node.ports[came or 0])
             seen.add(node)
             output = _output(node, dlid)
-            here = node.ports[came or 0]
-            if output == 0:
-                route.hops.append(RouteHop(node, came, None))
-                return _arrived(route, node.ports[0], dlid, p_key, smp)
             problem = _relay_problem(node, output, came)
             if problem:
-                return route.failed(problem, here)
-            port = node.ports[output]
-        elif came is not None:
-            route.hops.append(RouteHop(node, came, None))
-            return _arrived(route, node.ports[came], dlid, p_key, smp)
+                return route.failed(problem, node.ports[came or 0])
+            port = node.ports[output] if output else None
+        if port is None:
+            return _arrived(route, node, came, dlid)
         route.hops.append(RouteHop(node, came, port.number))
-        problem = _leaving_problem(port, came, sl, p_key, smp)
-        if problem:
-            return route.failed(problem, port)
+        problem = leaving_problem(port, came, sl, p_key, smp)
         peer = port.peer
-        if peer is None:
-            return route.failed(Drop.LINK_DOWN, port)
-        problem = _entering_problem(peer, p_key, smp, moves)
+        if problem or peer is None:
+            return route.failed(problem or Drop.LINK_DOWN, port)
+        problem = entering_problem(peer, p_key, smp, moves)
         if problem:
             return route.failed(problem, peer)
         route.charges.append((port, peer))
         route.lanes.append(DROP_LANE if smp else port.lane_of(sl, came or 0))
-        node, came = peer.node, peer.number
+        node, came, port = peer.node, peer.number, None
 
 
 def _output(node: NodeAgent, dlid: int) -> int:
@@ -135,9 +130,10 @@ def _relay_problem(node: NodeAgent, output: int, came: int | None) -> Drop | Non
     return Drop.LOOP if output == came else None
 
 
-def _leaving_problem(
+def leaving_problem(
     port: NodePort, came: int | None, sl: int, p_key: int, smp: bool
 ) -> Drop | None:
+    """Return why a packet that came by ``came`` cannot leave by a port, or None."""
     if smp:
         return None if port.is_up else Drop.LINK_DOWN
     state = port.state
@@ -150,7 +146,8 @@ def _leaving_problem(
     return None
 
 
-def _entering_problem(port: NodePort, p_key: int, smp: bool, moves: bool) -> Drop | None:
+def entering_problem(port: NodePort, p_key: int, smp: bool, moves: bool) -> Drop | None:
+    """Return why a packet that comes by a port is not taken, or None."""
     if smp:
         return None if port.is_up else Drop.LINK_DOWN
     if port.state == ARMED and moves:
@@ -166,7 +163,9 @@ def _enforces(port: NodePort, name: str) -> bool:
     return bool(PortInfo.get(port.info, name))
 
 
-def _arrived(route: LidRoute, end: NodePort, dlid: int, p_key: int, smp: bool) -> LidRoute:
+def _arrived(route: LidRoute, node: NodeAgent, came: int | None, dlid: int) -> LidRoute:
+    route.hops.append(RouteHop(node, came, None))
+    end = node.end_port(came or 0)
     if not end.has_lid(dlid):
         return route.failed(Drop.WRONG_PORT, end)
     route.end = end

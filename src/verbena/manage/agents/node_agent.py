@@ -15,6 +15,7 @@ from typing import Protocol
 from ..codes import CapabilityMask, NodeType
 from ..errors import MadError
 from ..mad import MAD_BYTES
+from ..notices import SystemImageGuidTrap, TrapNumber
 from ..smp_attributes import NodeDescription, NodeInfo, PortInfo, SmInfo, SwitchInfo
 from .device_profiles import ADAPTER, DeviceProfile
 from .directed_routes import arrive_by_route, is_directed, leave_by_route, return_by_route
@@ -176,6 +177,13 @@ class NodeAgent:
         NodeInfo.put(self.node_info, 0, node_guid=guid, system_image_guid=system, port_guid=guid)
         for port in self.end_ports():
             self.set_port_guid(port.number, guid + port.number)
+
+    def set_system_image_guid(self, guid: int) -> None:
+        """Change SystemImageGUID; the subnet manager gets trap 145. Raises MadError."""
+        NodeInfo.put(self.node_info, 0, system_image_guid=guid)
+        for port in self.end_ports():
+            detail = SystemImageGuidTrap(lid=port.lid, system_image_guid=guid)
+            self.traps.notify(port, TrapNumber.SYSTEM_IMAGE_GUID, detail)
 
     def set_port_guid(self, number: int, guid: int) -> None:
         """Set the GUID of an end port. Raises MadError if there is none, or for a long number."""

@@ -83,6 +83,8 @@ def write_port_info(port: NodePort, new: PortInfo) -> int:
         return INVALID
     PortInfo.put(port.info, 0, **changes)
     port.m_key = int.from_bytes(port.info[:8], "big")
+    if any(changes.get(name, False) != getattr(old, name) for name in ENFORCEMENT_FIELDS):
+        port.node.surroundings.routing_changed()
     if port.is_end:
         _tell(port, old, new)
     _take_state(port, state, new)
@@ -169,6 +171,8 @@ def _tell(port: NodePort, old: PortInfo, new: PortInfo) -> None:
 
 
 def _take_state(port: NodePort, state: int, new: PortInfo) -> None:
+    if port.number == 0 and not port.node.profile.enhanced_port_0:
+        return
     surroundings = port.node.surroundings
     physical = int(new.port_physical_state)
     if new.port_state == PortState.DOWN or physical:

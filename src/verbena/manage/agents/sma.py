@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..attribute_ids import Method, SmpAttribute, StatusCode
+from ..attribute_ids import Method, SmpAttribute, StatusCode, response_method
 from ..codes import CapabilityMask, CapabilityMask2
 from ..smp_attributes import ExtendedPortInfo, LedInfo, PortInfo, SmInfo, SwitchInfo
 from .management_key import key_permits
@@ -262,7 +262,7 @@ def _is_sm(end: NodePort) -> bool:
 def _response(mad: bytes, status: int) -> bytearray:
     """Return a response with the request's data and a status."""
     response = bytearray(mad)
-    response[3] |= 0x80
+    response[3] = response_method(mad[3])
     response[4] = 0x80 if mad[1] == DIRECTED else 0
     response[5] = status
     return response

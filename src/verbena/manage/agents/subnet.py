@@ -18,16 +18,19 @@ from ..errors import MadError
 from ..mad import GENERAL_QKEY, MAD_BYTES, PERMISSIVE_LID, MadHeader
 from .device_profiles import ADAPTER, SWITCH, DeviceProfile
 from .directed_routes import DIRECTED, MOST_HOPS
+from .forwarding import FIRST_MULTICAST_LID
 from .general_services import answer_gmp
 from .lid_routes import LidRoute, walk
 from .link_speeds import LinkRate, link_rate
+from .multicast_routes import MulticastRoute, spread
 from .node_agent import NodeAgent
 from .node_ports import NodePort
 from .packets import Drop, MadPacket, MadReceiver, PortEvent
 from .port_states import link_down, link_up, link_width_and_speed
 from .sma import answer_smp
-from .subnet_routes import DirectedWay, RouteBook, trace
+from .subnet_routes import DirectedWay, RouteBook, blamed_counters, combined_way, trace
 from .tallies import MAD_WORDS
+from .violations import p_key_violated_at_switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +39,7 @@ __all__ = ["Subnet"]
 
 _M = TypeVar("_M", bound=MadHeader)
 SMPS = (int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE))
+PURE_ROUTE = bytes(2 * PERMISSIVE_LID.to_bytes(2, "big"))  # DrSLID and DrDLID: no LID-routed part
 FIRST_HOST_GUID, FIRST_SWITCH_GUID = 0x0010_0000, 0x2000_0000  # as ibsim gives them
 WAKES = (PortPhysicalState.SLEEP, PortPhysicalState.POLLING)
 DEFAULT_RATE = "4xEDR"
@@ -195,6 +199,7 @@ class Subnet:
             return
         active = link_width_and_speed(port, peer)
         if active is not None:
+            self._routes.forget_all()
             link_up(port, active)
             link_up(peer, active)
 
@@ -205,13 +210,14 @@ class Subnet:
             if port.is_up:
                 port.tally.count("link_downed")
                 link_down(port)
-        self.routing_changed()
+        self._routes.forget_all()
 
     # ---- what agents tell (NodeSurroundings) ---------------------------------------------------
 
     def link_commanded(self, port: NodePort, physical_state: int) -> None:
         """See ``NodeSurroundings``: the other end loses the link, too, and it may train again."""
         self.read_counters()
+        self._routes.forget_all()
         peer = port.peer
         if peer is not None and peer.is_up:
             peer.tally.count("link_downed")
@@ -219,10 +225,8 @@ class Subnet:
         self._train(port)
 
     def routing_changed(self) -> None:
-        """See ``NodeSurroundings``: ways that were computed no longer hold."""
-        if self._routes:
-            self.read_counters()
-            self._routes.clear()
+        """See ``NodeSurroundings``: ways by LIDs that were computed no longer hold."""
+        self._routes.forget_lids()
         self._lids = None
 
     def port_event(self, port: NodePort, event: PortEvent) -> None:
@@ -377,14 +381,19 @@ class Subnet:
         elif mad[6]:
             self.drops[Drop.ROUTE_INVALID] += 1
         else:
-            way = self._directed_way(node, packet.port, mad[129 : 129 + hops])
+            path = mad[129 : 129 + hops]
+            if mad[32:36] == PURE_ROUTE:
+                way = self._directed_way(node, packet.port, path)
+            else:
+                way = combined_way(node, packet, path)
             if way.problem is not None:
                 way.count_request(self._routes)
                 self.drops[way.problem] += 1
                 return
             arrived = mad
-            if hops:
+            if way.links:
                 way.count_request(self._routes)
+            if hops:
                 header = bytearray(mad)
                 header[6] = hops + 1
                 header[193 : 193 + hops] = way.came_by
@@ -399,7 +408,7 @@ class Subnet:
         response = answer_smp(there, arrived, way.ingress, self.now)
         if isinstance(response, bytearray):
             response[6] = 0
-            if way.came_by:
+            if way.links:
                 way.count_response(self._routes)
             self._hand(node, MadPacket(bytes(response), packet.port, source_qp=packet.qp))
         elif isinstance(response, Drop):
@@ -446,6 +455,8 @@ class Subnet:
         way.count_request(self._routes)
         if way.problem is not None:
             self.drops[way.problem] += 1
+            if way.problem is Drop.P_KEY_AT_SWITCH and way.blamed is not None:
+                p_key_violated_at_switch(way.blamed[0], packet)
             return
         self._arrived_by_lid(way, packet, smp)
 
@@ -480,6 +491,69 @@ class Subnet:
                     for each in port.lids:
                         self._lids.setdefault(each, port)
         return self._lids.get(lid)
+
+    def multicast_path(
+        self, slid: int, mlid: int, *, sl: int = 0, p_key: int = 0xFFFF
+    ) -> MulticastRoute:
+        """Return where the copies of a packet to a multicast LID go. Nothing is sent or counted.
+
+        Raises MadError if no port has the source LID.
+        """
+        return spread(self._source(slid), mlid, sl=sl, p_key=p_key)
+
+    def carry(
+        self,
+        slid: int,
+        dlid: int,
+        *,
+        packets: int,
+        words: int,
+        sl: int = 0,
+        p_key: int = 0xFFFF,
+    ) -> LidRoute | MulticastRoute:
+        """Send data packets between LIDs: count them at the ports of their way, and return it.
+
+        ``words`` of 4 bytes are the length of all, from LRH to ICRC. A packet that does not arrive
+        is counted where it is lost. An ARMED port that one reaches becomes ACTIVE. Raises MadError
+        if no port has the source LID.
+        """
+        origin = self._source(slid)
+        if dlid >= FIRST_MULTICAST_LID:
+            group = spread(origin, dlid, sl=sl, p_key=p_key, moves=True)
+            self.charge(group.links, packets, words, multicast=True)
+            for why, at in group.lost:
+                self._blame(why, at, group.links, packets)
+            return group
+        route = walk(origin, dlid, sl=sl, p_key=p_key, moves=True)
+        self.charge(route.charges, packets, words)
+        if route.problem is not None and route.at is not None:
+            self._blame(route.problem, route.at, route.charges, packets)
+        return route
+
+    def charge(
+        self,
+        links: list[tuple[NodePort, NodePort]],
+        packets: int,
+        words: int,
+        *,
+        multicast: bool = False,
+    ) -> None:
+        """Count packets with so many words in all at both ports of each of these links."""
+        for out, into in links:
+            out.tally.sent(packets, words, multicast)
+            into.tally.received(packets, words, multicast)
+
+    def _blame(
+        self, why: Drop, at: NodePort, links: list[tuple[NodePort, NodePort]], packets: int
+    ) -> None:
+        for name in blamed_counters(why, at, links):
+            at.tally.count(name, packets)
+
+    def _source(self, slid: int) -> NodePort:
+        origin = self.port_of_lid(slid)
+        if origin is None:
+            raise MadError(f"no port has LID {slid}")
+        return origin
 
     def path(
         self, slid: int, dlid: int, *, sl: int = 0, p_key: int = 0xFFFF, smp: bool = False

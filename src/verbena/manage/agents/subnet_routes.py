@@ -10,15 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .packets import Drop
+from .lid_routes import LidRoute, walk
+from .packets import Drop, MadPacket
 
 if TYPE_CHECKING:
-    from .lid_routes import LidRoute
     from .node_agent import NodeAgent
     from .node_ports import NodePort
 
-__all__ = ["DirectedWay", "RouteBook", "trace"]
+__all__ = ["DirectedWay", "RouteBook", "blamed_counters", "combined_way", "trace"]
 
+INVALID = Drop.ROUTE_INVALID
+PERMISSIVE = b"\xff\xff"
 MOST_WAYS = 1 << 17  # that are kept; more are forgotten, and traced again
 
 
@@ -64,8 +66,8 @@ class DirectedWay:
     def of_route(cls, route: LidRoute, origin: NodeAgent) -> DirectedWay:
         """Return the way of a packet by its LIDs."""
         blamed = None
-        if route.problem in BLAMED and route.at is not None:
-            blamed = route.at, BLAMED[route.problem]
+        if route.problem is not None and route.at is not None:
+            blamed = route.at, blamed_counters(route.problem, route.at, route.charges)
         if route.end is None:
             first = next(iter(origin.ports))
             return cls(origin, first, b"", route.charges, route.problem, blamed)
@@ -87,14 +89,23 @@ class DirectedWay:
 
 
 # Counters of the port where a packet is lost.
-BLAMED: dict[Drop | None, tuple[str, ...]] = {
+BLAMED: dict[Drop, tuple[str, ...]] = {
     Drop.NO_PATH: ("rcv_switch_relay_errors", "dlid_mapping_errors"),
     Drop.LOOP: ("rcv_switch_relay_errors", "looping_errors"),
     Drop.VL_15: ("xmit_discards",),
     Drop.PORT_NOT_ACTIVE: ("xmit_discards", "inactive_discards"),
     Drop.LINK_DOWN: ("xmit_discards", "inactive_discards"),
-    Drop.P_KEY_AT_SWITCH: ("rcv_constraint_errors",),
 }
+
+
+def blamed_counters(
+    problem: Drop, at: NodePort, passed: list[tuple[NodePort, NodePort]]
+) -> tuple[str, ...]:
+    """Return the counters of a loss at a port, behind the links that the packet has passed."""
+    if problem is Drop.P_KEY_AT_SWITCH:
+        came = not passed or passed[-1][1].node is not at.node
+        return ("rcv_constraint_errors",) if came else ("xmit_constraint_errors",)
+    return BLAMED.get(problem, ())
 
 
 class RouteBook:
@@ -104,9 +115,6 @@ class RouteBook:
         self._directed: dict[tuple[NodeAgent, int], dict[bytes, DirectedWay]] = {}
         self._by_lid: dict[NodeAgent, dict[tuple[int, int, int, int], DirectedWay]] = {}
         self.uncounted: list[DirectedWay] = []
-
-    def __bool__(self) -> bool:
-        return bool(self._directed or self._by_lid)
 
     def directed(self, node: NodeAgent, port: int) -> dict[bytes, DirectedWay]:
         """The directed routes from a node's end port, by their ports."""
@@ -122,8 +130,12 @@ class RouteBook:
             found = self._by_lid[node] = {}
         return found
 
-    def clear(self) -> None:
-        """Forget all ways. What was counted has to be settled before."""
+    def forget_lids(self) -> None:
+        """Forget the ways by LIDs: tables, LIDs or settings of ports have changed."""
+        self._by_lid.clear()
+
+    def forget_all(self) -> None:
+        """Forget all ways: a link has gone or come."""
         self._directed.clear()
         self._by_lid.clear()
 
@@ -171,4 +183,32 @@ def trace(node: NodeAgent, port: int, path: bytes) -> DirectedWay:
     return DirectedWay(here, ingress, bytes(came_by), links)
 
 
-INVALID = Drop.ROUTE_INVALID
+def combined_way(node: NodeAgent, packet: MadPacket, path: bytes) -> DirectedWay:
+    """Return the way of an SMP whose directed part has a LID-routed one before or behind it.
+
+    DrSLID says that it goes to the packet's DLID first, and DrDLID is where it goes at the end;
+    permissive is no such part (IBA 14.2.2.1). Both parts need a switch where they meet the other.
+    """
+    mad = packet.mad
+    start, ingress, links = node, packet.port, []
+    if mad[32:34] != PERMISSIVE:
+        route = walk(node.end_port(packet.port), packet.dlid, smp=True)
+        if route.end is None or not (route.end.node.is_switch or not path):
+            problem = route.problem or Drop.ROUTE_THROUGH_HOST
+            return DirectedWay(node, packet.port, b"", route.charges, problem)
+        links += route.charges
+        start, ingress = route.end.node, route.hops[-1].input_port or route.end.number
+    way = trace(start, ingress, path)
+    way.links = links + way.links
+    if way.problem is None and mad[34:36] != PERMISSIVE:
+        if not way.node.is_switch:
+            way.problem = Drop.ROUTE_THROUGH_HOST
+            return way
+        route = walk(way.node.ports[0], mad[34] << 8 | mad[35], smp=True)
+        if route.end is None:
+            way.problem = route.problem
+            return way
+        way.links += route.charges
+        way.node, way.end = route.end.node, route.end
+        way.ingress = route.hops[-1].input_port or route.end.number
+    return way
