@@ -272,6 +272,8 @@ class SubnetManager:
         elif self.state == SmState.MASTER and self._multicast_changed:
             self._multicast_changed = False
             self._set_multicast()
+        if self._asking and self._window.is_idle:
+            self._asking = False  # there was nothing to ask
 
     def _due(self) -> None:
         self.act_count += 1
