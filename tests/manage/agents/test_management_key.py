@@ -92,3 +92,17 @@ def test_the_key_of_a_switch_is_that_of_port_0() -> None:
     assert put(subnet, "h1", info.replace(port_physical_state=0), (1, 3), 0) == 0
     assert change(subnet, "h1", (1, 3), 1) is None
     assert change(subnet, "h1", (1, 3), 1, m_key=KEY) == 0
+
+
+def test_a_port_of_an_adapter_is_protected_from_those_at_another_one() -> None:
+    subnet = Subnet()
+    subnet.add_adapter("sm")
+    subnet.add_adapter("two", ports=2)
+    subnet.connect("sm", 1, "two", 1)
+    assert change(subnet, "sm", (1,), 2, lid=7) == 0
+    info = get(subnet, "sm", PortInfo, (1,), 2).replace(port_state=0, port_physical_state=0)
+    assert put(subnet, "sm", info.replace(m_key=KEY), (1,), 2) == 0
+    assert change(subnet, "sm", (1,), 2, lid=8) is None
+    assert change(subnet, "sm", (1,), 1, lid=8) == 0
+    assert change(subnet, "sm", (1,), 2, m_key=KEY, lid=8) == 0
+    assert get(subnet, "sm", PortInfo, (1,), 2).m_key_violations == 1

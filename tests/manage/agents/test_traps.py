@@ -133,14 +133,14 @@ CAUSES: list[tuple[str, Callable[[Subnet], Any], int, type, dict[str, Any]]] = [
         lambda s: key_violated(s.nodes["h2"].ports[1], P_KEYS, Drop.P_KEY),
         257,
         BadKeyTrap,
-        {"lid1": 8, "lid2": 7, "key": 0x8123, "sl": 3, "qp1": 0x22, "qp2": 0x11},
+        {"lid1": 8, "lid2": 7, "offending_key": 0x8123, "sl": 3, "qp1": 0x22, "qp2": 0x11},
     ),
     (
         "q_key",
         lambda s: key_violated(s.nodes["h2"].ports[1], P_KEYS._replace(q_key=5), Drop.Q_KEY),
         258,
         BadKeyTrap,
-        {"key": 5},
+        {"offending_key": 5},
     ),
     (
         "switch",

@@ -40,6 +40,7 @@ BAD_METHOD = int(StatusCode.METHOD_UNSUPPORTED)
 BAD_VERSION = int(StatusCode.BAD_VERSION)
 DATA, DATA_END = 64, 128
 DIRECTED, LID_ROUTED = 0x81, 0x01
+PORT_INFO = int(SmpAttribute.PORT_INFO)
 SM_INFO = int(SmpAttribute.SM_INFO)
 HIGHEST_CONTROL = 5
 
@@ -231,6 +232,10 @@ def answer_smp(
     end = port.end_port
     if (end.m_key or end.lease_end is not None) and not key_permits(end, mad, now, slid):
         return Drop.M_KEY
+    if attribute == PORT_INFO and mad[23] != ingress and not node.is_switch and mad[23]:
+        other = node.ports.get(mad[23])  # its own key has to permit it, too
+        if other is not None and not key_permits(other, mad, now, slid):
+            return Drop.M_KEY
     if attribute == SM_INFO and end.number not in node.managers:
         is_for_program = _is_sm(end) and end.number in node.receivers
         return None if is_for_program else _response(mad, UNSUPPORTED)

@@ -61,7 +61,7 @@ def key_violated(end: NodePort, packet: MadPacket, why: Drop) -> None:
     detail = BadKeyTrap(
         lid1=packet.slid,
         lid2=packet.dlid,
-        key=packet.q_key if why is Drop.Q_KEY else packet.p_key,
+        offending_key=packet.q_key if why is Drop.Q_KEY else packet.p_key,
         sl=packet.sl,
         qp1=packet.source_qp,
         qp2=packet.qp,
