@@ -85,13 +85,24 @@ class SubnetPort:
 class SubnetNode:
     """A node. ``route`` is the first that was found to it; ports of a CA have their own.
 
+    ``came_by`` is the port of a switch by which it was found; 0 is the own one and any other node.
     ``linear`` is the forwarding table that a switch has, as far as it is known, in blocks of 64
     bytes, and ``multicast`` likewise by position and block. ``failed`` says that it stopped
     answering.
     """
 
     __slots__ = (
-        *("description", "failed", "guid", "info", "is_switch", "kind", "lane_blocks", "linear"),
+        *(
+            "came_by",
+            "description",
+            "failed",
+            "guid",
+            "info",
+            "is_switch",
+            "kind",
+            "lane_blocks",
+            "linear",
+        ),
         *("multicast", "name", "ports", "route", "switch_info"),
     )
 
@@ -99,6 +110,7 @@ class SubnetNode:
         self.guid, self.info, self.route = guid, info, route
         self.kind = info[2]
         self.is_switch = self.kind == _SWITCH
+        self.came_by = 0
         self.description = self.name = ""
         self.ports: dict[int, SubnetPort] = {}
         self.switch_info = b""

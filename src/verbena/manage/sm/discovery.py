@@ -19,8 +19,8 @@ is in the table below: what comes in, and what is asked then.
     no NodeInfo after all retries   a silent port is noted
     none of another attribute       the node has failed: nothing more is asked of it
 
-A switch asks behind each of its ports, even where the other end is known: two nodes of one GUID
-are noticed by that.
+Behind each port of a switch something is asked, even where the other end is known: two nodes of
+one GUID are noticed by that. The port by which a switch was found is the exception, as with OpenSM.
 """
 
 from __future__ import annotations
@@ -79,6 +79,8 @@ class Discovery:
 
     def _new_node(self, guid: int, info: bytes, route: SmpRoute) -> SubnetNode:
         node = SubnetNode(guid, info, route)
+        if node.is_switch and route.ports:
+            node.came_by = info[36]
         self.subnet.nodes[guid] = node
         self._window.get(route, _NODE_DESCRIPTION, 0, self._description, node)
         if node.is_switch:
@@ -125,7 +127,8 @@ class Discovery:
         if port.is_end_port and (node.info[28] or node.info[29]):
             self._window.get(port.route, _P_KEY_TABLE, 0, self._p_keys, node, (port, 0))
         own = self.subnet.own_port
-        if info[32] & 15 > _DOWN and port.number and (node.is_switch or port is own):
+        is_onward = port.number and port.number != node.came_by
+        if is_onward and info[32] & 15 > _DOWN and (node.is_switch or port is own):
             try:
                 beyond = port.route.beyond(port.number)
             except MadError as error:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..attribute_ids import SmpAttribute
 from ..codes import CapabilityMask, VirtualLanes
 from .discovered import DiscoveredSubnet, SubnetNode, SubnetPort
+from .port_settings import link_vls
 from .settings import SmSettings
 from .sweep_routing import SubnetRoutes
 
@@ -39,9 +40,9 @@ class LaneTableSet(NamedTuple):
     data: bytes
 
 
-def lanes_of_link(port: SubnetPort) -> int:
-    """Return how many data lanes a port uses, by OperationalVLs."""
-    return VirtualLanes(port.info[43] >> 4).lanes if port.info else 0
+def lanes_of_link(port: SubnetPort, settings: SmSettings) -> int:
+    """Return how many data lanes the link of a port uses, or will use after the sweep."""
+    return VirtualLanes(link_vls(port, settings)).lanes if port.info else 0
 
 
 def lane_table_sets(
@@ -56,15 +57,14 @@ def lane_table_sets(
             continue
         ports = _linked(node)
         for port in ports:
-            yield from _changed(node, _arbitration(port))
+            yield from _changed(node, _arbitration(port, settings))
         if node.is_switch:
-            yield from _changed(node, _switch_mapping(node, ports, routes))
+            yield from _changed(node, _switch_mapping(node, ports, routes, settings))
         else:
-            first = _mapping_bytes(_host_lanes(routes, settings))
             for port in ports:
                 if int.from_bytes(port.info[20:24], "big") & _SL_MAPPING:
-                    one = LaneTableSet(port, _SL_TO_VL, 0, first)
-                    yield from _changed(node, iter((one,)))
+                    data = _mapping_bytes(_host_lanes(port, routes, settings))
+                    yield from _changed(node, iter((LaneTableSet(port, _SL_TO_VL, 0, data),)))
 
 
 def _linked(node: SubnetNode) -> list[SubnetPort]:
@@ -86,23 +86,23 @@ def _mapping_bytes(lanes: NDArray[np.uint8]) -> bytes:
     return (lanes[0::2] << 4 | lanes[1::2]).astype(np.uint8).tobytes()
 
 
-def _host_lanes(routes: SubnetRoutes, settings: SmSettings) -> NDArray[np.uint8]:
+def _host_lanes(port: SubnetPort, routes: SubnetRoutes, settings: SmSettings) -> NDArray[np.uint8]:
     if routes.lanes > 1:
         made: NDArray[np.uint8] = routes.routes.lanes.lane[0, 0]
         return made
-    return _spread_lanes(settings)
+    return _spread_lanes(lanes_of_link(port, settings))
 
 
-def _spread_lanes(settings: SmSettings) -> NDArray[np.uint8]:
+def _spread_lanes(lanes: int) -> NDArray[np.uint8]:
     """OpenSM's default: VL n for SL n, and VL 7 for SL 15, as far as there are lanes."""
-    lanes = max(1, VirtualLanes(settings.most_operational_vls or 5).lanes)
+    lanes = max(1, lanes)
     made = np.arange(16, dtype=np.uint8)
     made[15] = 7
     return (made % lanes).astype(np.uint8)
 
 
 def _switch_mapping(
-    node: SubnetNode, ports: list[SubnetPort], routes: SubnetRoutes
+    node: SubnetNode, ports: list[SubnetPort], routes: SubnetRoutes, settings: SmSettings
 ) -> Iterator[LaneTableSet]:
     """The SLtoVL tables of a switch; one for all ports if it can take that, and they are equal."""
     lanes = routes.routes.lanes
@@ -111,26 +111,27 @@ def _switch_mapping(
         return
     kind = lanes.kind[row]
     made: dict[tuple[int, int], bytes] = {}
-    if routes.lanes <= 1:
-        made[0, 0] = _mapping_bytes(_spread_lanes(SmSettings()))
     optimized = node.switch_info[11] & 3
-    if optimized and len(lanes.lane) == 1:
-        data = made.get((0, 0)) or _mapping_bytes(lanes.lane[0, 0])
+    if optimized and len(lanes.lane) == 1 and routes.lanes > 1:
+        data = _mapping_bytes(lanes.lane[0, 0])
         yield LaneTableSet(node.ports[0], _SL_TO_VL, _ALL_INPUTS_AND_OUTPUTS, data)
         return
     inputs = [0, *(port.number for port in ports)]
     for out in ports:
+        spread = _mapping_bytes(_spread_lanes(lanes_of_link(out, settings)))
         for into in inputs:
-            pair = (int(kind[into]), int(kind[out.number])) if routes.lanes > 1 else (0, 0)
-            data = made.get(pair) or _mapping_bytes(lanes.lane[pair])
-            made[pair] = data
+            data = spread
+            if routes.lanes > 1:
+                pair = int(kind[into]), int(kind[out.number])
+                data = made.get(pair) or _mapping_bytes(lanes.lane[pair])
+                made[pair] = data
             if into != out.number:
                 yield LaneTableSet(out, _SL_TO_VL, into << 8 | out.number, data)
 
 
-def _arbitration(port: SubnetPort) -> Iterator[LaneTableSet]:
+def _arbitration(port: SubnetPort, settings: SmSettings) -> Iterator[LaneTableSet]:
     """OpenSM's tables for the lanes of a port, cut to the entries that it has."""
-    lanes = lanes_of_link(port)
+    lanes = lanes_of_link(port, settings)
     low_entries, high_entries = port.info[40], port.info[39]
     if lanes <= 1 or not low_entries:
         return
