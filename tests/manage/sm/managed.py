@@ -19,6 +19,7 @@ from verbena.manage.sa import SubnetAdministration
 from verbena.manage.sm import SmSettings, SubnetManager
 
 SMPS = (0x01, 0x81)
+STEP = 0.001  # seconds: what is due within it is done at once
 
 
 class ManagedSubnet:
@@ -83,14 +84,14 @@ class ManagedSubnet:
     def run(self, seconds: float = 0.0) -> None:
         """Let time pass, at least until nothing is due now."""
         end = self.now + seconds
-        for _ in range(1_000_000):
+        for _ in range(100_000):
             times = [each.next_deadline() for each in self.managers.values()]
             times += [each.next_deadline() for each in self.administrations.values()]
             times.append(self.subnet.next_due)
             first = min((time for time in times if time is not None), default=end + 1)
             if first > end:
                 break
-            self.now = max(self.now, first)
+            self.now = max(self.now, min(first + STEP, end))
             self.subnet.advance(self.now)
             for host in list(self.managers):
                 self._send(host, self.managers[host].tick(self.now))

@@ -122,7 +122,7 @@ class SubnetManager:
         deadline = self._window.next_deadline()
         if not self._is_free:
             return deadline
-        if self._heavy or self._multicast_changed or self._acknowledge is not None:
+        if self._is_due:
             return self._now
         if deadline is None or (self._at is not None and self._at < deadline):
             return self._at
@@ -229,6 +229,16 @@ class SubnetManager:
     def _is_free(self) -> bool:
         return self._sweep is None and self._light is None and not self._asking
 
+    @property
+    def _may_sweep(self) -> bool:
+        return self.state == SmState.MASTER and self._handing_over_until is None
+
+    @property
+    def _is_due(self) -> bool:
+        """``_begin_next`` has something to begin."""
+        wanted = self._heavy or self._multicast_changed
+        return self._acknowledge is not None or (wanted and self._may_sweep)
+
     def _pumped(self) -> list[MadPacket]:
         port = self.port
         sent = [MadPacket(mad, port) for mad in self._window.pump(self._now)]
@@ -267,9 +277,9 @@ class SubnetManager:
         if self._acknowledge is not None:
             self._send_acknowledge(self._acknowledge)
             self._acknowledge = None
-        elif self.state == SmState.MASTER and self._heavy and self._handing_over_until is None:
+        elif self._may_sweep and self._heavy:
             self._discover()
-        elif self.state == SmState.MASTER and self._multicast_changed:
+        elif self._may_sweep and self._multicast_changed:
             self._multicast_changed = False
             self._set_multicast()
         if self._asking and self._window.is_idle:

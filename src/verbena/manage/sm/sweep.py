@@ -32,6 +32,8 @@ from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Protocol
 
+from verbena.fabrics import FabricError
+
 from ..attribute_ids import SmpAttribute
 from ..errors import MadError
 from ..smp_attributes import SmInfo
@@ -241,7 +243,7 @@ class Sweep:
     def _set_switches(self) -> None:
         try:
             self.routes = route_subnet(self.subnet, self.settings)
-        except MadError as error:
+        except (MadError, FabricError) as error:
             self.errors.append(str(error))
             return
         if self.routes is None:
