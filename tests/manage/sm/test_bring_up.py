@@ -7,11 +7,13 @@ from random import Random
 
 import pytest
 
+from tests.manage.sm.asking import SaClient
 from tests.manage.sm.managed import ManagedSubnet, problems_of
 from verbena import fabrics
 from verbena.fabrics import Fabric
 from verbena.manage.agents import subnet_of_fabric
 from verbena.manage.codes import SmState
+from verbena.manage.sa_records import NodeRecord
 
 
 def random_fabric(seed: int) -> Fabric:
@@ -119,4 +121,31 @@ def test_a_second_manager_program_keeps_the_lids() -> None:
     managed.add("h20")
     managed.run()
     assert {name: node.end_ports()[0].lid for name, node in subnet.nodes.items()} == lids
+    assert problems_of(managed) == []
+
+
+def test_a_manager_on_a_switch() -> None:
+    managed = ManagedSubnet(fabrics.clos2(8))
+    managed.add("e3")
+    managed.run()
+    assert problems_of(managed) == []
+    client = SaClient(managed, "h9")
+    assert len(client.table(NodeRecord)) == len(managed.subnet.nodes)
+    managed.subnet.cut("e0", 5)
+    managed.run(5)
+    assert problems_of(managed) == []
+
+
+def test_an_m_key_protects_the_ports() -> None:
+    managed = ManagedSubnet(fabrics.clos2(8))
+    managed.add("h0", m_key=0x1234, m_key_protect_bits=2, m_key_lease_period=60)
+    managed.run()
+    assert problems_of(managed) == []
+    managed.stop("h0")
+    stranger = managed.add("h5", retries=0)
+    managed.run(3)
+    assert stranger.state != SmState.MASTER or len(stranger.subnet.nodes) < 3
+    managed.stop("h5")
+    managed.add("h6", m_key=0x1234, m_key_protect_bits=2)
+    managed.run(5)
     assert problems_of(managed) == []

@@ -173,13 +173,14 @@ class SubnetAdministration:
                 return  # the requester repeats a request that is being answered
         else:
             whole = answer[:MAD_BYTES].ljust(MAD_BYTES, b"\0")
-            self._out.append(packet.answer(whole))
+            self._out.append(packet.answer(whole)._replace(port=self.manager.port))
 
     def _take(self, outcome: RmppOutcome) -> None:
         for peer, mad in outcome.packets:
             origin = self._peers.get(peer)
             if origin is not None:
-                self._out.append(origin.answer(mad)._replace(q_key=GENERAL_QKEY))
+                answer = origin.answer(mad)._replace(q_key=GENERAL_QKEY)
+                self._out.append(answer._replace(port=self.manager.port))
         for peer, message in outcome.received:
             origin = self._peers.get(peer)
             if origin is not None:

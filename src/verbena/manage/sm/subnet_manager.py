@@ -217,7 +217,8 @@ class SubnetManager:
     def _trap(self, mad: LidRoutedSmp, packet: MadPacket) -> None:
         if self.state != SmState.MASTER:
             return
-        self._out.append(packet.answer(mad.replace(method=Method.TRAP_REPRESS).pack()))
+        repress = packet.answer(mad.replace(method=Method.TRAP_REPRESS).pack())
+        self._out.append(repress._replace(port=self.port))
         notice = mad.attribute(Notice)
         if notice.is_generic and notice.trap_number in _RESWEEP:
             self._heavy = True
