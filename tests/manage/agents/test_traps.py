@@ -19,8 +19,9 @@ from verbena.manage.agents import (
     port_failed,
 )
 from verbena.manage.agents.traps import MOST_NOTICES
+from verbena.manage.attribute_ids import Method
 from verbena.manage.codes import CapabilityMask, PortState, lifetime_seconds
-from verbena.manage.mad import GENERAL_QKEY, PerformanceMad
+from verbena.manage.mad import GENERAL_QKEY, LidRoutedSmp, PerformanceMad
 from verbena.manage.notices import (
     BadKeyTrap,
     BadPKeyAtSwitchTrap,
@@ -50,9 +51,17 @@ def test_a_trap_is_repeated_until_it_is_repressed() -> None:
     first = program.packets[0]
     assert (first.dlid, first.slid, first.qp) == (lids["h1"], lids["s1"], 0)
     program.repress()
+    assert not subnet.drops
     subnet.advance(due + 100 * PERIOD)
     assert not program.packets
     assert subnet.nodes["s1"].traps.sent == 2
+
+
+def test_a_repress_of_another_trap_is_for_a_program() -> None:
+    subnet, lids, _ = managed()
+    repress = LidRoutedSmp(method=Method.TRAP_REPRESS, transaction_id=77)
+    subnet.inject("h1", repress, dlid=lids["s1"])
+    assert subnet.drops == {Drop.NO_RECEIVER: 1}
 
 
 def test_an_equal_trap_keeps_the_distance_and_is_not_doubled() -> None:

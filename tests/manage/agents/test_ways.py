@@ -288,6 +288,8 @@ class TestMulticast:
     def test_the_top_and_the_default_ports(self) -> None:
         subnet, lids = self.group()
         info = get(subnet, "h1", SwitchInfo, S1)
+        assert put(subnet, "h1", info.replace(multicast_fdb_top=self.MLID), S1) == 0
+        assert self.ends(subnet.multicast_path(lids["h1"], self.MLID)) == ["h2", "s2", "h3"]
         low = info.replace(multicast_fdb_top=self.MLID - 1)
         assert put(subnet, "h1", low, S1) == 0
         assert self.ends(subnet.multicast_path(lids["h1"], self.MLID)) == []
@@ -297,6 +299,17 @@ class TestMulticast:
         assert put(subnet, "h1", by_default, S1) == 0
         assert self.ends(subnet.multicast_path(lids["h1"], self.MLID)) == ["s2", "h3"]
         assert self.ends(subnet.multicast_path(lids["h3"], self.MLID)) == ["s2", "h2"]
+
+    def test_ports_and_partitions(self) -> None:
+        subnet, lids = self.group()
+        down(subnet, S1, 2, 0)
+        s1 = subnet.nodes["s1"].ports
+        route = subnet.multicast_path(lids["h1"], self.MLID)
+        assert route.lost == [(Drop.PORT_NOT_ACTIVE, s1[2])]
+        change(subnet, "h1", S1, 3, partition_enforcement_outbound=True)
+        route = subnet.multicast_path(lids["h1"], self.MLID, p_key=0x8123)
+        assert route.lost[1] == (Drop.P_KEY_AT_SWITCH, s1[3])
+        assert not route.ends
 
     def test_a_broken_link_loses_its_copy(self) -> None:
         subnet, lids = self.group()
