@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from hypothesis import given, settings, strategies
 
 from tests.manage.agents.managing import explore
 from tests.manage.agents.small_subnets import managed, two_switches
 from verbena import fabrics
+from verbena.manage import MadError
 from verbena.manage.agents import Drop, MadPacket, NodeAgent, Subnet, subnet_of_fabric
 from verbena.manage.agents.directed_routes import (
     arrive_by_route,
@@ -17,7 +19,7 @@ from verbena.manage.agents.directed_routes import (
     return_by_route,
 )
 from verbena.manage.attribute_ids import Method
-from verbena.manage.mad import DirectedSmp
+from verbena.manage.mad import DirectedSmp, LidRoutedSmp
 from verbena.manage.smp_attributes import NodeInfo
 from verbena.sim import World, build, doors
 
@@ -89,6 +91,31 @@ def test_a_response_leaves_by_the_way_of_its_request() -> None:
     assert back is not None
     assert (back[0], back[1][6]) == (7, 2)
     assert return_by_route(response.replace(hop_pointer=2).pack()) is None
+
+
+def test_a_program_of_a_node_asks_its_own_agent() -> None:
+    subnet = two_switches()
+    node, received = subnet.nodes["s1"], []
+    subnet.attach(node, received.append)
+    smp = DirectedSmp(attribute_id=0x11)
+    assert node.send(MadPacket(smp.pack(), 0), 0.0) == []
+    assert DirectedSmp.unpack(received[0].mad).attribute(NodeInfo).node_guid == node.guid
+    by_lid = MadPacket(LidRoutedSmp(attribute_id=0x11).pack(), 0, 7)
+    assert node.send(by_lid, 0.0) == [by_lid]
+    impossible = smp.replace(hop_pointer=3).along((1,))
+    assert node.send(MadPacket(impossible.pack(), 0), 0.0) == []
+    assert node.drops == {Drop.ROUTE_INVALID: 1}
+
+
+def test_asking_within_a_receiver_is_refused() -> None:
+    subnet = two_switches()
+
+    def program(packet: MadPacket) -> None:
+        subnet.ask("h1", DirectedSmp(attribute_id=0x11))
+
+    subnet.attach("h1", program)
+    with pytest.raises(MadError, match="receiver"):
+        subnet.inject("h1", DirectedSmp(attribute_id=0x11).along((1,)))
 
 
 def test_simulated_nodes_answer_by_their_agents() -> None:

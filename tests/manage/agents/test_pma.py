@@ -135,6 +135,10 @@ def test_counters_of_another_source_saturate_and_are_set_by_selection() -> None:
     lid = lids["h2"]
     seen = counters(subnet, lid, PortCounters(port_select=1))
     assert (seen.symbol_errors, seen.link_downed, seen.xmit_wait) == (0xFFFF, 0xFF, 5)
+    subnet.nodes["s1"].counter_source = source
+    both = counters(subnet, lids["s1"], PortCounters(port_select=255))
+    assert (both.symbol_errors, both.xmit_wait, both.rcv_errors) == (0xFFFF, 4 * 5, 4 * 9)
+    subnet.nodes["s1"].counter_source = None
     source.totals["xmit_data"] = 1 << 40
     assert counters(subnet, lid, PortCounters(port_select=1)).xmit_data == 0xFFFFFFFF
     assert counters(subnet, lid, PortCountersExtended(port_select=1)).xmit_data >= 1 << 40

@@ -11,7 +11,14 @@ import pytest
 from tests.manage.agents.managing import ask, bring_up, change, get, put
 from verbena.manage.agents import ADAPTER, ENHANCED_SWITCH, SWITCH, PortEvent, Subnet
 from verbena.manage.attribute_ids import Method, SmpAttribute
-from verbena.manage.codes import CapabilityMask, IbMtu, PortPhysicalState, PortState, VirtualLanes
+from verbena.manage.codes import (
+    CapabilityMask,
+    CapabilityMask2,
+    IbMtu,
+    PortPhysicalState,
+    PortState,
+    VirtualLanes,
+)
 from verbena.manage.mad import DirectedSmp
 from verbena.manage.record import Record
 from verbena.manage.smp_attributes import (
@@ -200,6 +207,12 @@ class TestPortState:
         assert change(subnet, "h1", TO_SWITCH, 0, port_state=PortState.DOWN) == OK
         assert get(subnet, "h1", PortInfo, TO_SWITCH, 0).port_state == PortState.ACTIVE
 
+    def test_enhanced_port_0_has_no_link_and_comes_up_again(self) -> None:
+        subnet = made(switch=ENHANCED_SWITCH)
+        assert change(subnet, "h1", TO_SWITCH, 0, port_state=PortState.ARMED) == OK
+        assert change(subnet, "h1", TO_SWITCH, 0, port_state=PortState.DOWN) == OK
+        assert get(subnet, "h1", PortInfo, TO_SWITCH, 0).port_state == PortState.INIT
+
     def test_enhanced_port_0(self) -> None:
         subnet = made(switch=ENHANCED_SWITCH)
         assert get(subnet, "h1", SwitchInfo, TO_SWITCH).enhanced_port_0
@@ -287,6 +300,25 @@ def test_a_refused_set_changes_nothing() -> None:
     before = get(subnet, "h1", PortInfo, TO_PEER, 1)
     assert change(subnet, "h1", TO_PEER, 1, lid=5, neighbor_mtu=6, subnet_timeout=3) == INVALID
     assert get(subnet, "h1", PortInfo, TO_PEER, 1) == before
+
+
+PLAIN = replace(ADAPTER, fdr10=False, capability_mask2=CapabilityMask2(0))
+
+
+@pytest.mark.parametrize("record", [NodeDescription(name="x"), ExtendedPortInfo()])
+def test_what_a_device_cannot_do_is_refused(record: Record) -> None:
+    subnet = made(adapter=PLAIN)
+    assert put(subnet, "h1", record, TO_PEER) == UNSUPPORTED
+
+
+@pytest.mark.parametrize("record", [LedInfo(), ExtendedPortInfo(state_change_enable=1)])
+def test_ports_that_do_not_exist(record: Record) -> None:
+    assert put(made(), "h1", record, TO_SWITCH, 5) == INVALID
+
+
+def test_a_vendor_speed_that_the_port_cannot_do() -> None:
+    wanted = ExtendedPortInfo(state_change_enable=1, link_speed_enabled=1)
+    assert put(made(rate="4xQDR"), "h1", wanted, TO_SWITCH, 2) == INVALID
 
 
 def test_events_of_a_port() -> None:

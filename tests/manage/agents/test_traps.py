@@ -18,8 +18,10 @@ from verbena.manage.agents import (
     p_key_violated_at_switch,
     port_failed,
 )
-from verbena.manage.codes import CapabilityMask, lifetime_seconds
-from verbena.manage.mad import GENERAL_QKEY, PerformanceMad
+from verbena.manage.agents.traps import MOST_NOTICES
+from verbena.manage.attribute_ids import Method
+from verbena.manage.codes import CapabilityMask, PortState, lifetime_seconds
+from verbena.manage.mad import GENERAL_QKEY, LidRoutedSmp, PerformanceMad
 from verbena.manage.notices import (
     BadKeyTrap,
     BadPKeyAtSwitchTrap,
@@ -49,9 +51,17 @@ def test_a_trap_is_repeated_until_it_is_repressed() -> None:
     first = program.packets[0]
     assert (first.dlid, first.slid, first.qp) == (lids["h1"], lids["s1"], 0)
     program.repress()
+    assert not subnet.drops
     subnet.advance(due + 100 * PERIOD)
     assert not program.packets
     assert subnet.nodes["s1"].traps.sent == 2
+
+
+def test_a_repress_of_another_trap_is_for_a_program() -> None:
+    subnet, lids, _ = managed()
+    repress = LidRoutedSmp(method=Method.TRAP_REPRESS, transaction_id=77)
+    subnet.inject("h1", repress, dlid=lids["s1"])
+    assert subnet.drops == {Drop.NO_RECEIVER: 1}
 
 
 def test_an_equal_trap_keeps_the_distance_and_is_not_doubled() -> None:
@@ -82,6 +92,26 @@ def test_a_port_that_cannot_trap_sends_none() -> None:
     PortInfo.put(itself.info, 0, capability_mask=mask & ~CapabilityMask.TRAP)
     subnet.cut("s1", 3)
     assert not program.packets
+
+
+def test_a_port_that_is_not_active_drops_its_traps() -> None:
+    subnet, _, program = managed()
+    change(subnet, "h1", (1, 2), 1, port_state=PortState.DOWN)
+    program.packets.clear()
+    subnet.nodes["h2"].set_description("new")
+    subnet.advance(subnet.now)
+    assert not program.packets
+    assert subnet.nodes["h2"].traps.next_due is None
+
+
+def test_the_oldest_of_too_many_traps_is_dropped() -> None:
+    subnet, _, program = managed()
+    for number in range(MOST_NOTICES + 3):
+        subnet.nodes["h2"].set_system_image_guid(number)
+    subnet.advance(subnet.now)
+    details = [trap.detail for trap in program.traps()]
+    guids = [detail.system_image_guid for detail in details]  # type: ignore[union-attr]
+    assert guids == list(range(3, MOST_NOTICES + 3))
 
 
 P_KEYS = MadPacket(b"", dlid=7, slid=8, p_key=0x8123, sl=3, qp=0x11, source_qp=0x22)
@@ -196,6 +226,7 @@ def test_a_switch_enforces_partitions() -> None:
     assert subnet.ask("h1", request, dlid=lids["h3"]) is not None
     change(subnet, "h1", (1,), 3, partition_enforcement_outbound=True)
     assert subnet.ask("h1", request, dlid=lids["h3"]) is None
+    assert subnet.drops == {Drop.P_KEY_AT_SWITCH: 1}
     (trap,) = program.traps()
     assert trap.trap_number == TrapNumber.BAD_P_KEY_AT_SWITCH
     assert trap.issuer_lid == lids["s1"]
@@ -203,6 +234,13 @@ def test_a_switch_enforces_partitions() -> None:
     assert (route.problem, route.at) == (Drop.P_KEY_AT_SWITCH, subnet.nodes["s1"].ports[3])
     subnet.read_counters()
     assert subnet.nodes["s1"].ports[3].tally["xmit_constraint_errors"] == 1
+    change(subnet, "h1", (1,), 3, partition_enforcement_outbound=False)
+    assert subnet.ask("h1", request, dlid=lids["h3"]) is not None
+    assert put(subnet, "h1", keys, (1,), 1 << 16) == 0
+    change(subnet, "h1", (1,), 1, partition_enforcement_inbound=True)
+    assert subnet.ask("h1", request, dlid=lids["h3"]) is None
+    subnet.read_counters()
+    assert subnet.nodes["s1"].ports[1].tally["rcv_constraint_errors"] == 1
 
 
 class TestNotice:

@@ -17,6 +17,7 @@ from verbena.manage import MadError
 from verbena.manage.agents import (
     ENHANCED_SWITCH,
     Drop,
+    MadPacket,
     MulticastRoute,
     Subnet,
     subnet_of_fabric,
@@ -28,6 +29,7 @@ from verbena.manage.smp_attributes import (
     MulticastForwardingTable,
     NodeInfo,
     PKeyTable,
+    PortInfo,
     SlToVlTable,
     SwitchInfo,
 )
@@ -107,11 +109,41 @@ def test_problems(spoil: Callable[[Subnet], Any], problem: Drop, where: tuple[st
 
 def test_no_source_and_no_destination() -> None:
     subnet, lids, _ = managed()
+    subnet.inject("s1", MadPacket(LidRoutedSmp(attribute_id=0x11).pack(), 1, lids["h1"]))
+    assert subnet.drops == {Drop.NO_SOURCE: 1}  # of a switch port 0 alone sends
     assert subnet.path(99, lids["h1"]).problem is Drop.NO_SOURCE
     assert subnet.path(lids["h1"], 99).problem is Drop.NO_LID
     assert subnet.path(lids["h1"], 0xFFFF).problem is Drop.NO_LID
     with pytest.raises(MadError, match="LID 99"):
         subnet.carry(99, 1, packets=1, words=1)
+
+
+def test_a_packet_that_goes_in_a_circle() -> None:
+    subnet = Subnet()
+    for name in "abc":
+        subnet.add_switch(name, ports=3)
+    subnet.add_adapter("h")
+    subnet.connect("h", 1, "a", 3)
+    for one, other in ("ab", "bc", "ca"):
+        subnet.connect(one, 1, other, 2)
+    for number, name in enumerate("habc", 1):
+        node = subnet.nodes[name]
+        PortInfo.put(node.end_port(1).info, 0, lid=number)
+        for port in node.ports.values():
+            port.put_state(PortState.ACTIVE)
+        if node.forwarding is not None:
+            SwitchInfo.put(node.switch_info, 0, linear_fdb_top=9)
+            node.forwarding.set_linear_block(0, bytes([1]) * 64)
+            node.forwarding.set_multicast_block(0, 0, bytes([0, 0b110]) * 32)
+    subnet.routing_changed()
+    route = subnet.path(1, 2)
+    assert (route.problem, route.at) == (Drop.LOOP, subnet.nodes["a"].ports[2])
+    assert len(route.hops) == 4
+    subnet.carry(1, 2, packets=3, words=30)
+    assert subnet.nodes["a"].ports[2].tally["looping_errors"] == 3
+    group = subnet.multicast_path(1, 0xC000)
+    assert {why for why, _ in group.lost} == {Drop.LOOP}
+    assert not group.ends
 
 
 def test_smps_need_no_active_port() -> None:
@@ -204,6 +236,22 @@ class TestDirected:
         through_a_host = smp.replace(dr_slid=lids["h1"]).along((1,))
         assert subnet.ask("h1", through_a_host, dlid=lids["h2"]) is None
 
+    def test_behind_a_host_there_is_no_lid_routed_part(self) -> None:
+        subnet, lids, _ = managed()
+        smp = DirectedSmp(attribute_id=0x11, dr_dlid=lids["h3"])
+        assert subnet.ask("h1", smp.along((1, 2))) is None
+        assert subnet.ask("h1", smp.replace(dr_dlid=99).along((1,))) is None
+        assert subnet.drops == {Drop.ROUTE_THROUGH_HOST: 1, Drop.NO_PATH: 1}
+
+    def test_responses_of_programs_that_cannot_go_back(self) -> None:
+        subnet = two_switches()
+        response = DirectedSmp(return_path=bytes((0, 1))).along((1,)).response()
+        subnet.inject("h1", response)  # its pointer is not behind the path
+        assert subnet.drops == {Drop.ROUTE_INVALID: 1}
+        subnet.cut("h1", 1)
+        subnet.inject("h1", response.replace(hop_pointer=2))
+        assert subnet.drops == {Drop.ROUTE_INVALID: 1, Drop.LINK_DOWN: 1}
+
     def test_from_a_switch(self) -> None:
         subnet = two_switches()
         response = subnet.ask("s1", DirectedSmp(attribute_id=0x11).along((3, 1)))
@@ -230,11 +278,18 @@ class TestMulticast:
         subnet, lids = self.group()
         assert self.ends(subnet.multicast_path(lids["h1"], self.MLID)) == ["h2", "s2", "h3"]
         assert self.ends(subnet.multicast_path(lids["h3"], self.MLID)) == ["s2", "h1", "h2"]
+        assert self.ends(subnet.multicast_path(lids["s1"], self.MLID)) == ["h1", "h2", "s2", "h3"]
         assert self.ends(subnet.multicast_path(lids["h1"], self.MLID + 1)) == []
+        empty = MulticastForwardingTable()
+        assert put(subnet, "h1", empty, S1, 1) == 0
+        assert get(subnet, "h1", MulticastForwardingTable, S1, 1) == empty
+        assert self.ends(subnet.multicast_path(lids["h1"], self.MLID)) == []
 
     def test_the_top_and_the_default_ports(self) -> None:
         subnet, lids = self.group()
         info = get(subnet, "h1", SwitchInfo, S1)
+        assert put(subnet, "h1", info.replace(multicast_fdb_top=self.MLID), S1) == 0
+        assert self.ends(subnet.multicast_path(lids["h1"], self.MLID)) == ["h2", "s2", "h3"]
         low = info.replace(multicast_fdb_top=self.MLID - 1)
         assert put(subnet, "h1", low, S1) == 0
         assert self.ends(subnet.multicast_path(lids["h1"], self.MLID)) == []
@@ -244,6 +299,17 @@ class TestMulticast:
         assert put(subnet, "h1", by_default, S1) == 0
         assert self.ends(subnet.multicast_path(lids["h1"], self.MLID)) == ["s2", "h3"]
         assert self.ends(subnet.multicast_path(lids["h3"], self.MLID)) == ["s2", "h2"]
+
+    def test_ports_and_partitions(self) -> None:
+        subnet, lids = self.group()
+        down(subnet, S1, 2, 0)
+        s1 = subnet.nodes["s1"].ports
+        route = subnet.multicast_path(lids["h1"], self.MLID)
+        assert route.lost == [(Drop.PORT_NOT_ACTIVE, s1[2])]
+        change(subnet, "h1", S1, 3, partition_enforcement_outbound=True)
+        route = subnet.multicast_path(lids["h1"], self.MLID, p_key=0x8123)
+        assert route.lost[1] == (Drop.P_KEY_AT_SWITCH, s1[3])
+        assert not route.ends
 
     def test_a_broken_link_loses_its_copy(self) -> None:
         subnet, lids = self.group()
