@@ -103,7 +103,8 @@ class Partitions:
                 found.append(partition.p_key)
         if is_sm and DEFAULT_P_KEY | FULL_MEMBER not in found:
             found.append(DEFAULT_P_KEY | FULL_MEMBER)
-        found.sort(key=lambda key: key & DEFAULT_P_KEY != DEFAULT_P_KEY)
+        if len(found) > 1:
+            found.sort(key=lambda key: key & DEFAULT_P_KEY != DEFAULT_P_KEY)
         return found
 
     def named(self, p_key: int) -> Partition | None:

@@ -22,6 +22,7 @@ _LAYOUT = Struct("!IHBBIIHHIQ8s24s64s128s")
 _HEAD_GET, _HEAD_SET = 0x01810101, 0x01810102
 _PERMISSIVE = b"\xff\xff\xff\xff" + bytes(4)
 _RESERVED = bytes(24)
+_DIRECTED, _GET_RESP = 0x81, 0x81
 NO_DATA = bytes(64)
 MOST_HOPS = 63
 
@@ -32,12 +33,12 @@ class SmpRoute:
     Raises MadError for more than 63 hops.
     """
 
-    __slots__ = ("paths", "ports")
+    __slots__ = ("hops", "paths", "ports")
 
     def __init__(self, ports: tuple[int, ...] = ()) -> None:
         if len(ports) > MOST_HOPS:
             raise MadError(f"a directed route has at most {MOST_HOPS} hops, and not {len(ports)}")
-        self.ports = ports
+        self.ports, self.hops = ports, len(ports)
         self.paths = bytes((0, *ports)).ljust(128, b"\0")  # the initial and the return path
 
     def beyond(self, port: int) -> SmpRoute:
@@ -151,11 +152,12 @@ class SmpWindow:
         """Return the MADs that are to be sent now."""
         on_wire, deadline = self._on_wire, now + self.timeout
         sent = []
-        for request in self._again:
-            request.deadline = deadline
-            on_wire[request.number] = request
-            sent.append(request.raw)
-        self._again.clear()
+        if self._again:
+            for request in self._again:
+                request.deadline = deadline
+                on_wire[request.number] = request
+                sent.append(request.raw)
+            self._again.clear()
         waiting, pack, m_key = self._waiting, _LAYOUT.pack, self.m_key
         while waiting and len(on_wire) < self.most:
             request = waiting.popleft()
@@ -165,7 +167,7 @@ class SmpWindow:
                 _HEAD_SET if request.is_set else _HEAD_GET,
                 0,
                 0,
-                len(route.ports),
+                route.hops,
                 0,
                 number,
                 request.attribute,
@@ -191,10 +193,10 @@ class SmpWindow:
         if (
             request is None
             or len(mad) != MAD_BYTES
-            or mad[1] != 0x81
-            or mad[3] != 0x81
-            or mad[16:18] != request.raw[16:18]
-            or mad[20:24] != request.raw[20:24]
+            or mad[1] != _DIRECTED
+            or mad[3] != _GET_RESP
+            # AttributeID, the reserved bytes and AttributeModifier
+            or mad[16:24] != request.raw[16:24]
         ):
             return False
         del self._on_wire[number]

@@ -101,7 +101,8 @@ class SubnetManager:
         self._now = now
         mad = packet.mad
         if len(mad) == MAD_BYTES and mad[1] == _DIRECTED and mad[3] == _GET_RESP:
-            if self._window.receive(mad):
+            # Nothing goes on before all responses have come.
+            if self._window.receive(mad) and self._window.is_idle:
                 self._progress()
         else:
             self._request(packet)
@@ -243,10 +244,10 @@ class SubnetManager:
     def _pumped(self) -> list[MadPacket]:
         port = self.port
         sent = [MadPacket(mad, port) for mad in self._window.pump(self._now)]
-        if self._out:
-            sent = self._out + sent
-            self._out = []
-        return sent
+        if not self._out:
+            return sent
+        first, self._out = self._out, []
+        return first + sent
 
     def _failed(self, request: SmpRequest, reason: str) -> None:
         if self._sweep is not None:
