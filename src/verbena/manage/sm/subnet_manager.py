@@ -106,6 +106,8 @@ class SubnetManager:
                 self._progress()
         else:
             self._request(packet)
+            if self._is_free:
+                self._begin_next()
         return self._pumped()
 
     def tick(self, now: float) -> list[MadPacket]:
