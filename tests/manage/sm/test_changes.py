@@ -45,6 +45,28 @@ def test_a_host_leaves_and_another_one_joins() -> None:
     assert "new" in {node.name for node in manager.subnet.nodes.values()}
 
 
+def test_the_own_link_fails_and_returns() -> None:
+    managed = ManagedSubnet(fabrics.clos2(8))
+    manager = managed.add("h0")
+    managed.run()
+    managed.subnet.cut("h0", 1)
+    managed.run(15)
+    assert len(manager.subnet.nodes) == 1
+    managed.subnet.restore("h0", 1)
+    managed.run(15)
+    assert problems_of(managed) == []
+
+
+def test_a_manager_starts_before_its_link_is_up() -> None:
+    managed = ManagedSubnet(fabrics.clos2(8))
+    managed.subnet.cut("h0", 1)
+    managed.add("h0")
+    managed.run(3)
+    managed.subnet.restore("h0", 1)
+    managed.run(15)
+    assert problems_of(managed) == []
+
+
 def test_a_light_sweep_notices_a_change_without_a_trap() -> None:
     managed = ManagedSubnet(fabrics.clos2(8))
     manager = managed.add("h0")

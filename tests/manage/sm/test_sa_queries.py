@@ -11,7 +11,7 @@ from tests.manage.sm.asking import PREFIX, SaClient
 from tests.manage.sm.managed import ManagedSubnet
 from tests.manage.sm.test_bring_up import random_fabric
 from verbena import fabrics
-from verbena.manage.agents import NodePort
+from verbena.manage.agents import Drop, NodePort
 from verbena.manage.attribute_ids import Method, SaAttribute, SaStatus, StatusCode
 from verbena.manage.class_port_info import ClassPortInfo
 from verbena.manage.codes import CapabilityMask, IbMtu, IbRate, NodeType, gid_from
@@ -290,6 +290,15 @@ def test_ports_of_other_partitions_are_not_seen() -> None:
     assert pairs == {"h1": 0x7FFF, "h2": 0x8001, "h3": None, "h4": None}
     seen = {each.node_description.name for each in one.table(NodeRecord)}
     assert seen == {"h0", "h1", "h2"}
+    lids = {name: managed.subnet.node(name).ports[1].lid for name in fabric.hosts}
+    assert managed.subnet.path(lids["h1"], lids["h2"], p_key=0x8001).arrives
+    # A host that gives itself another P_Key is stopped by its switch.
+    managed.subnet.node("h4").ports[1].p_keys[2:4] = b"\x80\x01"
+    way = managed.subnet.path(lids["h4"], lids["h2"], p_key=0x8001)
+    assert way.problem is Drop.P_KEY_AT_SWITCH
+    managed.masters[0].request_sweep()
+    managed.run()
+    assert managed.subnet.node("h4").ports[1].p_keys[:4].hex() == "7fff0000"
 
 
 @pytest.mark.parametrize("attribute", sorted(SA_RECORDS))

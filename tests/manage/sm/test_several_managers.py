@@ -10,7 +10,9 @@ import pytest
 from tests.manage.sm.managed import ManagedSubnet, problems_of
 from tests.manage.sm.test_bring_up import random_fabric
 from verbena import fabrics
+from verbena.manage.attribute_ids import Method
 from verbena.manage.codes import SmState
+from verbena.manage.mad import DirectedSmp, LidRoutedSmp
 from verbena.manage.sm import SmControl, SmSettings, SubnetManager
 from verbena.manage.sm.election import Decision, Verdict, decide
 from verbena.manage.smp_attributes import SmInfo
@@ -122,6 +124,26 @@ def test_controls_are_refused_in_other_states() -> None:
     assert standby.set_sm_info(SmControl.STANDBY, master.sm_info()) is not None
     managed.run(20)
     assert standby.state == SmState.STANDBY
+
+
+def test_sm_info_is_answered_without_an_agent() -> None:
+    managed = ManagedSubnet(fabrics.one_switch(3))
+    manager = managed.add("h0", priority=4)
+    managed.run()
+    managed.subnet.node("h0").set_is_sm(1, None, is_sm=True)  # as on a port of Linux
+    request = LidRoutedSmp(attribute_id=SmInfo.ATTRIBUTE)
+    answer = managed.subnet.ask("h1", request, dlid=manager.lid)
+    assert answer is not None
+    assert answer.attribute(SmInfo) == manager.sm_info()
+    directed = DirectedSmp(attribute_id=SmInfo.ATTRIBUTE)
+    path = next(port for port in managed.subnet.node("s0").ports.values() if port.peer is not None)
+    answer = managed.subnet.ask("h1", directed.along([1, path.number]))
+    assert answer is not None
+    assert answer.attribute(SmInfo).priority == 4
+    wrong = directed.along([1, path.number]).replace(method=Method.SET, attribute_modifier=9)
+    answer = managed.subnet.ask("h1", wrong)
+    assert answer is not None
+    assert answer.status_code == 0x1C
 
 
 def test_a_manager_alone_on_a_port_without_a_link() -> None:

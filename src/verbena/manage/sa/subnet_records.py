@@ -109,11 +109,10 @@ def _guids(subnet: DiscoveredSubnet) -> Iterator[PortRecord]:
 
 
 def _p_keys(subnet: DiscoveredSubnet) -> Iterator[PortRecord]:
-    for port in subnet.end_ports:
+    for port, lid, end in _all_ports(subnet):
         for block, data in sorted(port.p_keys.items()):
-            number = bytes((port.number,))
-            raw = _LID.pack(port.lid) + _LID.pack(block) + number + bytes(3) + data
-            yield port, PKeyTableRecord.unpack(raw)
+            raw = _LID.pack(lid) + _LID.pack(block) + bytes((port.number, 0, 0, 0)) + data
+            yield end, PKeyTableRecord.unpack(raw)
 
 
 def _lane_tables(

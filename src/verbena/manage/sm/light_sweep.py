@@ -6,7 +6,8 @@ A master's ``SubnetManager`` makes one every ``sweep_interval``. It asks
 * SwitchInfo of every switch: PortStateChange says that a port's link came or went;
 * NodeInfo behind each port whose neighbour did not answer in the heavy sweep;
 * SMInfo of the other subnet managers;
-* PortInfo of the own port: another LID, or another SM's, says that another master is at work;
+* PortInfo of the own port: another LID, or another SM's, says that another master is at work, and
+  the link may have come or gone;
 * with ``links``, PortInfo of switches' ports without a neighbour, since a link that came up while
   the heavy sweep cleared PortStateChange would not be noticed otherwise.
 """
@@ -77,6 +78,9 @@ class LightSweep:
     def _own_port(self, request: SmpRequest, mad: bytes) -> None:
         if mad[_DATA + 16 : _DATA + 20] != request.detail.info[16:20]:
             self.changes.append("another subnet manager has configured the own port")
+        is_up = mad[_DATA + 32] & 15 > PortState.DOWN
+        if request.detail.number and is_up != (request.detail.peer is not None):
+            self.changes.append("the own port's link has come or gone")
 
     def _answers(self, request: SmpRequest, mad: bytes) -> None:
         self.changes.append(f"something answers behind {request.detail!r}")

@@ -18,6 +18,7 @@ __all__ = [
     "activated_port",
     "cleared_switch",
     "end_port_settings",
+    "enforcement_bits",
     "link_mtu",
     "link_vls",
     "switch_port_settings",
@@ -94,11 +95,27 @@ def switch_port_settings(port: SubnetPort, settings: SmSettings) -> bytes | None
     made[36] = link_mtu(port) << 4 | made[36] & 15
     made[38] = settings.vl_high_limit
     made[42] = settings.vl_stall_count << 5 | hoq_life
-    made[43] = link_vls(port, settings) << 4 | made[43] & 15
+    made[43] = link_vls(port, settings) << 4 | enforcement_bits(port, settings) | made[43] & 3
     made[53] = settings.local_phy_errors << 4 | settings.overrun_errors
     if port.state == _INIT:
         made[32] |= _ARMED
     return bytes(made) if made != before else None
+
+
+def enforcement_bits(port: SubnetPort, settings: SmSettings) -> int:
+    """Return the bits of PortInfo's byte 43 by which a switch checks P_Keys at a port.
+
+    It does so where the neighbour is an end port, in both directions if the switch can, and has
+    room for the neighbour's P_Keys.
+    """
+    peer = port.peer
+    if not settings.switches_check_p_keys or peer is None or peer.node.is_switch:
+        return 0
+    info = port.node.switch_info
+    room = info[14] << 8 | info[15]
+    if len(peer.all_p_keys) > room:
+        return 0
+    return info[16] >> 4 & 0x0C  # InboundEnforcementCap and OutboundEnforcementCap
 
 
 def activated_port(port: SubnetPort) -> bytes | None:

@@ -30,9 +30,10 @@ class SmSettings:
     once. ``timeout`` and ``retries`` are those of one request; a node that answers none of its
     retries is left out of the rest of the sweep. ``sweep_interval``: between light sweeps of a
     master. ``polling_timeout`` and ``polling_retries``: how a standby watches its master.
-    ``lane_tables``: set SLtoVL and VL arbitration tables even if the engine needs one lane only.
-    Time codes: ``subnet_timeout``, ``packet_life_time``, ``hoq_life`` between
-    switches and ``leaf_hoq_life`` towards end ports.
+    ``enforce_partitions``: switches check P_Keys at ports that face end ports, unless every port
+    is a full member of the default partition alone. ``lane_tables``: set SLtoVL and VL arbitration
+    tables even if the engine needs one lane only. Time codes: ``subnet_timeout``,
+    ``packet_life_time``, ``hoq_life`` between switches and ``leaf_hoq_life`` towards end ports.
     """
 
     priority: int = 0
@@ -51,6 +52,7 @@ class SmSettings:
     node_attributes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     node_names: Mapping[int, str] = field(default_factory=dict)
     partitions: Partitions = field(default_factory=Partitions)
+    enforce_partitions: bool = True
     most_smps: int = 32
     timeout: float = 0.2
     retries: int = 3
@@ -68,6 +70,11 @@ class SmSettings:
     vl_stall_count: int = 7
     local_phy_errors: int = 8
     overrun_errors: int = 8
+
+    @property
+    def switches_check_p_keys(self) -> bool:
+        """Switches are to check P_Keys."""
+        return self.enforce_partitions and self.partitions != Partitions()
 
     def __post_init__(self) -> None:
         ranges = {

@@ -12,7 +12,7 @@ port in place of two, since a port in INIT passes no data that the limits could 
     MANAGERS     Get SMInfo of every port with IsSM
     DECIDE       none: the manager calls ``go_on`` if it is or becomes the master
     CLEAR        Set SwitchInfo, to clear PortStateChange
-    PARTITIONS   Set P_KeyTable of end ports, the blocks that differ
+    PARTITIONS   Set P_KeyTable of end ports and of switches' ports that check, where it differs
     LIDS         Set PortInfo of end ports: LID, limits, ARMED; the SM's own port first
     SWITCHES     Set SwitchInfo: top of the tables, life of packets
     LINEAR       Set LinearForwardingTable, the blocks that differ
@@ -215,6 +215,24 @@ class Sweep:
             for block, data in table.items():
                 if port.p_keys.get(block) != data:
                     self._set(port, SmpAttribute.P_KEY_TABLE, block, data, self._p_keys_set, block)
+            self._partition_at_switch(port, keys[:room])
+
+    def _partition_at_switch(self, port: SubnetPort, keys: list[int]) -> None:
+        """Give a switch's port the P_Keys of the end port behind it, if it is to check them."""
+        peer = port.peer
+        if not self.settings.switches_check_p_keys or peer is None or not peer.node.is_switch:
+            return
+        if peer.node.failed or port.node.is_switch:
+            return
+        room = (peer.node.switch_info[14] << 8 | peer.node.switch_info[15]) // _P_KEYS * _P_KEYS
+        if len(keys) > room:
+            self.subnet.notes.append(f"{peer!r} has no room to check {len(keys)} P_Keys")
+            return
+        blocks = {block: peer.p_keys.get(block, bytes(64)) for block in range(room // _P_KEYS)}
+        for block, data in _p_key_blocks(keys, blocks).items():
+            if peer.p_keys.get(block, b"") != data:
+                modifier = peer.number << 16 | block
+                self._set(peer, SmpAttribute.P_KEY_TABLE, modifier, data, self._p_keys_set, block)
 
     def _p_keys_set(self, request: SmpRequest, mad: bytes) -> None:
         port, block = request.detail
@@ -264,6 +282,9 @@ class Sweep:
             return
         node.lane_blocks = dict(before.lane_blocks)
         if node.is_switch:
+            for number, port in node.ports.items():
+                if number and number in before.ports:
+                    port.p_keys = dict(before.ports[number].p_keys)
             node.linear = dict(before.linear)
             node.multicast = dict(before.multicast)
 
