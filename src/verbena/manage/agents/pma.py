@@ -53,10 +53,15 @@ EXTENDED = (
     *("unicast_xmit_packets", "unicast_rcv_packets"),
     *("multicast_xmit_packets", "multicast_rcv_packets"),
 )
-NAMES: dict[type[SelectedCounters], tuple[str, ...]] = {
-    record: EXTENDED if record is PortCountersExtended else tuple(record.SELECTS)
+# Of each attribute its counters with their largest values.
+COUNTERS: dict[type[SelectedCounters], dict[str, int]] = {
+    record: {
+        name: (1 << record.FIELDS[name].width) - 1
+        for name in (EXTENDED if record is PortCountersExtended else record.SELECTS)
+    }
     for record in COUNTER_ATTRIBUTES.values()
 }
+SELECTIONS = ("port_select", "counter_select", "counter_select2")
 
 
 def answer_performance(node: NodeAgent, end: NodePort, mad: bytes) -> bytes | None:
@@ -85,7 +90,7 @@ def _carried_out(node: NodeAgent, request: PerformanceMad) -> Record | int:
     if kind is None:
         return UNSUPPORTED
     asked = request.attribute(kind)
-    ports = selected_ports(node, asked.values()["port_select"])
+    ports = selected_ports(node, kind.get(asked.pack(), "port_select"))
     if not ports:
         return INVALID
     node.surroundings.read_counters()
@@ -124,16 +129,25 @@ def port_total(port: NodePort, name: str) -> int:
     return port.tally[name] + other
 
 
-def _shown(port: NodePort, kind: type[SelectedCounters], name: str) -> int:
-    """The value of a counter: the total less its base, and at most the largest value."""
-    most = (1 << kind.FIELDS[name].width) - 1
-    base = port.node.counter_bases.get((port.number, kind.ATTRIBUTE, name), 0)
-    return max(0, min(port_total(port, name) - base, most))
+def _shown(port: NodePort, kind: type[SelectedCounters]) -> dict[str, int]:
+    """The counters that are not 0: totals less their bases, and at most their largest values."""
+    node, number, attribute = port.node, port.number, kind.ATTRIBUTE
+    source, bases = node.counter_source, node.counter_bases
+    if not (source or bases or port.tally):
+        return {}
+    values = {}
+    for name, most in COUNTERS[kind].items():
+        total = port_total(port, name) if source else port.tally[name]
+        if bases:
+            total -= bases.get((number, attribute, name), 0)
+        if total > 0:
+            values[name] = min(total, most)
+    return values
 
 
 def _write(port: NodePort, kind: type[SelectedCounters], asked: SelectedCounters) -> None:
     values = asked.values()
-    for name in NAMES[kind]:
+    for name in COUNTERS[kind]:
         select, bit = kind.SELECTS[name]
         if values[select] & bit:
             key = port.number, kind.ATTRIBUTE, name
@@ -142,12 +156,11 @@ def _write(port: NodePort, kind: type[SelectedCounters], asked: SelectedCounters
 
 def _read(ports: list[NodePort], kind: type[SelectedCounters], asked: SelectedCounters) -> Record:
     """Return the counters of a port, or sums of several, with the request's selections."""
-    values = {}
-    for name in NAMES[kind]:
-        most = (1 << kind.FIELDS[name].width) - 1
-        values[name] = min(sum(_shown(port, kind, name) for port in ports), most)
-    chosen = asked.values()
-    for name in ("port_select", "counter_select", "counter_select2"):
+    values: dict[str, int] = {}
+    for port in ports:
+        for name, value in _shown(port, kind).items():
+            values[name] = min(values.get(name, 0) + value, COUNTERS[kind][name])
+    for name in SELECTIONS:
         if name in kind.FIELDS:
-            values[name] = chosen[name]
+            values[name] = getattr(asked, name)
     return kind(**values)

@@ -49,8 +49,8 @@ class Subnet:
     """Nodes, links and the packets between them.
 
     ``nodes`` is by name, in the order in which they were added. ``now`` is the time in seconds that
-    was last given. ``drops`` counts lost packets by the reason, and ``on_port_event`` is called
-    with a port and a ``PortEvent``. Mistakes raise MadError.
+    was last given. ``drops`` counts packets that were lost on their ways by the reason, and
+    ``on_port_event`` is called with a port and a ``PortEvent``. Mistakes raise MadError.
     """
 
     def __init__(self) -> None:
@@ -66,6 +66,10 @@ class Subnet:
         self._asked: tuple[NodePort, bytes] | None = None
         self._answer: bytes | None = None
         self._next_guid = {True: FIRST_SWITCH_GUID, False: FIRST_HOST_GUID}
+
+    def all_drops(self) -> Counter[Drop]:
+        """Return how many packets were lost by each reason, on their ways and at the nodes."""
+        return sum((node.drops for node in self.nodes.values()), self.drops.copy())
 
     # ---- nodes and links -----------------------------------------------------------------------
 
