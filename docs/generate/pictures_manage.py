@@ -6,10 +6,11 @@ from __future__ import annotations
 from pen import Pen
 
 # Phases of a sweep, what each asks or sets, and MADs with 648 hosts and 54 switches of 36 ports.
-PHASES = (
-    ("DISCOVER", "Get NodeInfo, NodeDescription, PortInfo, ...", 5997, "verbs"),
+MOST = 5997  # MADs of the largest phase
+PHASES: tuple[tuple[str, str, int | None, str], ...] = (
+    ("DISCOVER", "Get NodeInfo, NodeDescription, PortInfo, ...", MOST, "verbs"),
     ("MANAGERS", "Get SMInfo where a manager runs", 0, "verbs"),
-    ("DECIDE", "master, standby, or hand over", 0, "plain"),
+    ("DECIDE", "master, standby, or hand over", None, "plain"),
     ("CLEAR", "Set SwitchInfo: PortStateChange", 54, "memory"),
     ("PARTITIONS", "Set P_KeyTable, where it differs", 0, "memory"),
     ("LIDS", "Set PortInfo: LIDs, limits, ARMED", 702, "memory"),
@@ -37,10 +38,11 @@ def sweep_phases() -> Pen:
         pen.box(24, y, 122, 26, kind)
         pen.word(36, y + 18, name, "text")
         pen.word(170, y + 18, says, "text")
-        width = count / 5997 * 250
+        width = (count or 0) / MOST * 250
         if count:
             pen.box(520, y + 5, max(width, 2), 16, kind, radius=2)
-        pen.word(530 + max(width, 0), y + 18, f"{count:,}" if count else "only if needed", "small")
+        shown = "none" if count is None else f"{count:,}" if count else "only if needed"
+        pen.word(530 + width, y + 18, shown, "small")
         if number + 1 < len(PHASES):
             pen.line((85, y + 26), (85, y + 35))
         y += 35

@@ -11,9 +11,9 @@ from tests.manage.sm.asking import SaClient
 from tests.manage.sm.managed import ManagedSubnet, problems_of
 from verbena import fabrics
 from verbena.fabrics import Fabric
-from verbena.manage.agents import subnet_of_fabric
+from verbena.manage.agents import Subnet, subnet_of_fabric
 from verbena.manage.codes import SmState
-from verbena.manage.sa_records import NodeRecord
+from verbena.manage.sa_records import NodeRecord, PathRecord
 
 
 def random_fabric(seed: int) -> Fabric:
@@ -122,6 +122,37 @@ def test_a_second_manager_program_keeps_the_lids() -> None:
     managed.run()
     assert {name: node.end_ports()[0].lid for name, node in subnet.nodes.items()} == lids
     assert problems_of(managed) == []
+
+
+def test_two_hosts_and_a_cable() -> None:
+    managed = ManagedSubnet(fabrics.pair())
+    managed.add("h0", lmc=1)
+    managed.run()
+    assert problems_of(managed) == []
+    assert managed.masters[0].problems == []
+    client = SaClient(managed, "h1")
+    paths = {(path.slid, path.dlid) for path in client.table(PathRecord)}
+    assert paths == {(2, 2), (3, 3), (4, 4), (5, 5), (2, 4), (3, 5), (4, 2), (5, 3)}
+
+
+def test_a_host_without_a_link_manages_itself() -> None:
+    subnet = Subnet()
+    subnet.add_adapter("alone")
+    managed = ManagedSubnet(subnet)
+    manager = managed.add("alone")
+    managed.run(30)
+    assert manager.state == SmState.MASTER
+    assert manager.lid == 1
+    assert manager.problems == []
+
+
+def test_routes_longer_than_a_packet_can_have() -> None:
+    fabric = fabrics.chain(70, 1)
+    managed = ManagedSubnet(fabric)
+    manager = managed.add("h0")
+    managed.run(2)
+    assert len(manager.subnet.switches) == 63
+    assert any("at most 63 hops" in each for each in manager.problems)
 
 
 def test_a_manager_on_a_switch() -> None:

@@ -65,6 +65,7 @@ class PathMetrics:
     def __init__(self, subnet: DiscoveredSubnet, routes: SubnetRoutes) -> None:
         self._subnet, self._routes = subnet, routes
         self._link_mtu, self._link_rate = self._links()
+        self._own: dict[SubnetPort, tuple[int, int]] = {}
 
     def _links(self) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
         """[S, 256] twice: MTU and rate of the link at each port of each switch; port 0 has none."""
@@ -149,9 +150,7 @@ class PathMetrics:
 
         To a port itself the way is inside of it: its own MTU and rate.
         """
-        own: tuple[int, int] | None = None
-        if not source.node.is_switch:
-            own = link_mtu(source), rate_place(link_rate_code(source.info))
+        own = None if source.node.is_switch else self._of_link(source)
         if source is target or (source.peer is target and not source.node.is_switch):
             return own or (source.info[41] & 15, len(RATE_ORDER) - 1)
         row = self.row_of(source)
@@ -162,10 +161,19 @@ class PathMetrics:
             return None
         return (min(mtu, own[0]), min(rate, own[1])) if own else (mtu, rate)
 
+    def _of_link(self, port: SubnetPort) -> tuple[int, int]:
+        found = self._own.get(port)
+        if found is None:
+            found = link_mtu(port), rate_place(link_rate_code(port.info))
+            self._own[port] = found
+        return found
+
     def sl(self, source: SubnetPort, target: SubnetPort) -> int:
         """Return the SL on which the routing engine wants packets between two ports."""
+        if self._routes.routes.sl is None or source is target:
+            return 0
         row = self.row_of(source)
-        if row is None or source is target:
+        if row is None:
             return 0
         if target.node.is_switch:
             target_row = self._routes.rows.get(target.node.guid)

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from struct import Struct
 from typing import Protocol
 
 from ..attribute_ids import SaStatus
-from ..codes import IbMtu, gid_from, gid_text
+from ..codes import gid_from, gid_text
 from ..sa_query import SaQuery
 from ..sa_records import McMemberRecord, MultiPathRecord, PathRecord, Selector
 from ..sm.discovered import SubnetPort
@@ -25,6 +26,11 @@ __all__ = ["GroupLookup", "PathBook", "PathLimits"]
 
 LINK_LOCAL_PREFIX = 0xFE80_0000_0000_0000
 _MULTICAST = 0xFF
+# PathRecord as bytes, since a table has a hundred thousand of them: behind ServiceID the GIDs and
+# LIDs, behind FlowLabel and TClass Reversible, P_Key, SL, and MTU, rate and life with selectors.
+_PATH = Struct("!8x16s16sHH5xBHHBBB7x")
+_REVERSIBLE = 0x80
+_EXACTLY = int(Selector.EXACTLY) << 6
 _MOST_PATHS = 127
 
 
@@ -104,6 +110,8 @@ class PathBook:
         self._metrics, self._by_lid, self._by_guid = metrics, by_lid, by_guid
         self._prefix, self._life_time, self._most_records = prefix, life_time, most_records
         self._ports = list(by_guid.values())
+        self._keys: dict[SubnetPort, list[int]] = {}
+        self._gids: dict[SubnetPort, bytes] = {}
 
     # ---- queries -------------------------------------------------------------------------------
 
@@ -207,12 +215,24 @@ class PathBook:
                     return
 
     def _p_key(self, source: SubnetPort, target: SubnetPort, wanted: int | None) -> int | None:
-        ours, theirs = source.all_p_keys, target.all_p_keys
+        ours, theirs = self._keys_of(source), self._keys_of(target)
         if wanted is not None:
             ours = [key for key in ours if (key ^ wanted) & DEFAULT_P_KEY == 0]
         if source is target:
             return ours[0] if ours else None
         return common_p_key(ours, theirs)
+
+    def _keys_of(self, port: SubnetPort) -> list[int]:
+        found = self._keys.get(port)
+        if found is None:
+            found = self._keys[port] = port.all_p_keys
+        return found
+
+    def _gid_of(self, port: SubnetPort) -> bytes:
+        found = self._gids.get(port)
+        if found is None:
+            found = self._gids[port] = gid_from(self._prefix, port.guid)
+        return found
 
     def _record(
         self,
@@ -241,18 +261,19 @@ class PathBook:
         back = metrics is None or metrics.of(target, source, slid) is not None
         if limits.reversible and not back:
             return None
-        return PathRecord(
-            dgid=gid_from(self._prefix, target.guid),
-            sgid=gid_from(self._prefix, source.guid),
-            dlid=dlid,
-            slid=slid,
-            reversible=back,
-            p_key=p_key,
-            sl=sl,
-            mtu=IbMtu(mtu),
-            rate=RATE_ORDER[rate],
-            packet_life_time=life,
+        raw = _PATH.pack(
+            self._gid_of(target),
+            self._gid_of(source),
+            dlid,
+            slid,
+            _REVERSIBLE if back else 0,
+            p_key,
+            sl,
+            _EXACTLY | mtu,
+            _EXACTLY | RATE_ORDER[rate],
+            _EXACTLY | life,
         )
+        return PathRecord.unpack(raw)
 
     def _life(
         self, source: SubnetPort, target: SubnetPort, wanted: tuple[int, int] | None

@@ -59,11 +59,6 @@ class SubnetPort:
         return not self.node.is_switch or not self.number
 
     @property
-    def modifier(self) -> int:
-        """The modifier of PortInfo for this port."""
-        return self.number
-
-    @property
     def lids(self) -> range:
         """The LIDs of an end port that the sweep has chosen."""
         return range(self.lid, self.lid + (1 << self.lmc)) if self.lid else range(0)

@@ -108,9 +108,9 @@ class Discovery:
             origin.peer, found.peer = found, origin
             return
         other = found.peer or origin
-        first = other.route.beyond(other.number) if other is not origin else found.route
+        first = (*other.route.ports, other.number) if other is not origin else found.route.ports
         self.subnet.duplicates.append(
-            DuplicateGuid(found.node.guid, found.number, first.ports, route.ports)
+            DuplicateGuid(found.node.guid, found.number, first, route.ports)
         )
 
     def _description(self, request: SmpRequest, mad: bytes) -> None:

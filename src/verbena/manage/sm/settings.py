@@ -26,7 +26,8 @@ class SmSettings:
     ``verbena.fabrics.ENGINES`` that makes forwarding tables, with ``engine_options``;
     ``node_attributes`` has, by node GUID, what engines for one topology read ("group",
     "coordinate"). ``lmc``: each end port gets 2 to this power LIDs. ``guid_to_lid``: first LIDs
-    that GUIDs of ports had in an earlier run. ``most_smps``: requests that wait for a response at
+    that GUIDs of ports had in an earlier run; with ``keep_lids`` ports without one keep the LID
+    that they have. ``most_smps``: requests that wait for a response at
     once. ``timeout`` and ``retries`` are those of one request; a node that answers none of its
     retries is left out of the rest of the sweep. ``sweep_interval``: between light sweeps of a
     master. ``polling_timeout`` and ``polling_retries``: how a standby watches its master.

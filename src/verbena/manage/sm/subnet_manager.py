@@ -463,7 +463,8 @@ class SubnetManager:
         elif self.state == SmState.MASTER:
             # A handover that was refused or lost, or a switch that does not take its tables.
             self._handing_over_until = None
-            self._heavy = True
+            self._bad_sweeps += 1
+            self._at = self._now + self.settings.retry_interval
 
     def _hand_over(self, port: SubnetPort) -> None:
         """Ask a manager that ranks higher to be the master; it answers with ACKNOWLEDGE."""

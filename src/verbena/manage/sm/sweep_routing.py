@@ -78,7 +78,9 @@ def route_subnet(subnet: DiscoveredSubnet, settings: SmSettings) -> SubnetRoutes
     """
     fabric = discovered_fabric(subnet, settings.node_attributes)
     if not fabric.hosts or not any(True for _ in fabric.cables()):
-        return _switches_only(subnet, fabric)
+        if len(subnet.nodes) > 1:
+            subnet.notes.append("the subnet has no hosts, and its switches were not routed")
+        return None
     notes: list[str] = []
     routes = _routed(fabric, settings, notes)
     tables = routes.tables
@@ -105,14 +107,6 @@ def route_subnet(subnet: DiscoveredSubnet, settings: SmSettings) -> SubnetRoutes
         )
     }
     return SubnetRoutes(fabric, routes, linear, rows, ends, switch_ends, tuple(notes))
-
-
-def _switches_only(subnet: DiscoveredSubnet, fabric: fabrics.Fabric) -> SubnetRoutes | None:
-    """Return None: a subnet without hosts, whose only node manages itself, needs no routes."""
-    if len(subnet.nodes) > 1:
-        subnet.notes.append("the subnet has no hosts, and its switches were not routed")
-    del fabric
-    return None
 
 
 def _routed(fabric: fabrics.Fabric, settings: SmSettings, notes: list[str]) -> fabrics.Routes:
