@@ -155,6 +155,14 @@ def test_a_full_link_refuses_and_says_where() -> None:
     assert subnet.used() == dict.fromkeys(subnet.links(left[1], right[1]), 5600)
 
 
+def test_only_the_subnet_manager_sets_budgets() -> None:
+    subnet = ReservingSubnet(fabrics.one_switch(3))
+    before = dict(subnet.agents["s0"].budgets)
+    stranger = LinkBudgets(subnet.managed.masters[0], share=9.0)
+    subnet.send("h1", [each._replace(slid=subnet.lid("h1")) for each in stranger.program(0.0)])
+    assert subnet.agents["s0"].budgets == before
+
+
 def test_buffers_are_counted_apart() -> None:
     subnet = ReservingSubnet(fabrics.one_switch(4), buffer=16)
     assert subnet.agents["h1"].outcomes[subnet.reserve("h1", "h2", 10, BUFFER)].granted

@@ -11,7 +11,7 @@ from tests.manage.sm.asking import SaClient
 from tests.manage.sm.managed import ManagedSubnet, problems_of
 from verbena import fabrics
 from verbena.fabrics import Fabric
-from verbena.manage.agents import Subnet, subnet_of_fabric
+from verbena.manage.agents import NodePort, PortEvent, Subnet, subnet_of_fabric
 from verbena.manage.codes import SmState
 from verbena.manage.sa_records import NodeRecord, PathRecord
 
@@ -97,6 +97,34 @@ def test_every_engine_routes(
     assert manager.routes.routes.engine == engine
     if engine in DEADLOCK_FREE:
         assert fabrics.credit_loop(manager.routes.routes) is None
+
+
+def test_further_lids_take_further_ways() -> None:
+    managed = ManagedSubnet(fabrics.clos2(8))
+    managed.add("h0", lmc=2)
+    managed.run()
+    one, other = (managed.subnet.node(name).ports[1] for name in ("h1", "h30"))
+    spines = {managed.subnet.path(one.lid, lid).hops[2].node.name for lid in other.lids}
+    assert spines == {"a0", "a1", "a2", "a3"}
+
+
+def test_a_new_master_lets_clients_register_again() -> None:
+    managed = ManagedSubnet(fabrics.clos2(8))
+    manager = managed.add("h0", priority=1)
+    managed.run()
+    asked: list[str] = []
+
+    def happened(port: NodePort, event: PortEvent) -> None:
+        if event is PortEvent.CLIENT_REREGISTER:
+            asked.append(port.node.name)
+
+    managed.subnet.on_port_event = happened
+    manager.request_sweep()
+    managed.run()
+    assert asked == []
+    managed.add("h9", priority=2)
+    managed.run(15)
+    assert set(asked) >= {name for name in managed.subnet.nodes if name.startswith("h")}
 
 
 def test_nothing_is_set_again() -> None:

@@ -72,11 +72,29 @@ def test_a_light_sweep_notices_a_change_without_a_trap() -> None:
     manager = managed.add("h0")
     managed.run()
     managed.lose = lambda packet: packet.mad[3] == 5
-    managed.subnet.cut("e0", 5)
+    managed.subnet.cut("h9", 1)  # no route leads over it
     managed.run()
     assert manager.sweeps == 1
     managed.run(11)
     assert manager.sweeps == 2
+    assert problems_of(managed) == []
+
+
+def test_a_link_that_comes_while_the_change_is_cleared() -> None:
+    managed = ManagedSubnet(fabrics.clos2(8))
+    managed.subnet.cut("h9", 1)
+    cleared = []
+
+    def restore(packet: MadPacket) -> bool:
+        if packet.mad[3] == 2 and packet.mad[17] == 0x12 and not cleared:
+            cleared.append(packet)
+            managed.subnet.restore("h9", 1)
+        return False
+
+    managed.lose = restore
+    managed.add("h0")
+    managed.run(3)
+    assert cleared
     assert problems_of(managed) == []
 
 

@@ -120,6 +120,15 @@ def test_lids_of_a_file_are_kept() -> None:
     assert problems_of(managed) == []
 
 
+def test_a_range_of_lids_begins_with_its_multiple() -> None:
+    managed = ManagedSubnet(fabrics.one_switch(3))
+    managed.add("h0", lmc=2, guid_to_lid={managed.port_guid("h1"): 6})
+    managed.run()
+    assert problems_of(managed) == []
+    lids = [managed.subnet.node(name).ports[1].lid for name in ("h0", "h1", "h2")]
+    assert lids == [4, 8, 12]
+
+
 def test_too_few_lids_are_a_problem() -> None:
     managed = ManagedSubnet(fabrics.one_switch(3))
     manager = managed.add("h0", first_lid=10, last_lid=12)
