@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.manage.agents.managing import ask, change, explore, get, put
 from tests.manage.agents.small_subnets import managed, two_switches
 from verbena.manage import MadError
-from verbena.manage.agents import Drop, PortEvent, Subnet, link_rate
+from verbena.manage.agents import SWITCH, Drop, PortEvent, Subnet, link_rate
 from verbena.manage.codes import LinkDownState, PortState
 from verbena.manage.mad import PerformanceMad
 from verbena.manage.notices import LinkStateTrap, TrapNumber
@@ -50,13 +52,15 @@ def test_a_rate_that_does_not_exist(rate: str) -> None:
 
 
 def test_a_link_takes_what_both_ends_are_allowed_when_it_trains_again() -> None:
-    subnet = two_switches()
+    subnet = two_switches(profile=replace(SWITCH, fdr10=False))
     change(subnet, "h1", (1,), 3, link_speed_ext_enabled=30, link_width_enabled=1)
     assert get(subnet, "h1", PortInfo, (1,), 3).link_speed_ext_active == 2
+    change(subnet, "h1", (1, 3), 3, link_speed_enabled=3)
     change(subnet, "h1", (1,), 3, port_state=PortState.DOWN)
     for path, port in (((1,), 3), ((1, 3), 3)):
         info = get(subnet, "h1", PortInfo, path, port)
         assert (info.link_width_active, info.link_speed_ext_active) == (1, 0)
+        assert info.link_speed_active == 2
         assert info.port_state == PortState.INIT
 
 
@@ -109,6 +113,24 @@ def test_a_cut_is_seen_counted_and_reported() -> None:
     subnet.restore("s1", 3)
     assert get(subnet, "h1", PortInfo, (1,), 3).port_state == PortState.INIT
     assert len(explore(subnet, "h1")) == 5
+
+
+def test_a_cut_link_does_not_come_up_when_it_is_told_to() -> None:
+    subnet = two_switches()
+    subnet.cut("s1", 3)
+    change(subnet, "h1", (1,), 3, port_state=PortState.DOWN)
+    assert get(subnet, "h1", PortInfo, (1,), 3).port_state == PortState.DOWN
+    subnet.restore("s2", 3)
+    assert get(subnet, "h1", PortInfo, (1,), 3).port_state == PortState.INIT
+
+
+def test_the_packets_of_a_set_that_takes_a_link_down_are_counted() -> None:
+    subnet = two_switches()
+    change(subnet, "h1", (1,), 3, port_physical_state=3)  # a Get and a Set
+    subnet.read_counters()
+    tally = subnet.nodes["s1"].ports[1].tally
+    assert (tally["rcv_packets"], tally["xmit_packets"]) == (2, 2)
+    assert (tally["rcv_data"], tally["xmit_data"]) == (144, 144)
 
 
 def test_a_set_that_takes_a_link_down_is_a_change_at_the_other_end_only() -> None:

@@ -214,6 +214,7 @@ def test_a_packet_that_is_no_mad_is_counted() -> None:
     subnet.inject("h1", b"")
     subnet.inject("h1", bytes(256))
     assert subnet.drops == {Drop.NO_MAD: 2}
-    assert subnet.nodes["s1"].receive(MadPacket(bytes(255)), 0.0) == []
+    short = DirectedSmp(attribute_id=0x11, hop_pointer=1).along((1,)).pack()[:255]
+    assert subnet.nodes["s1"].receive(MadPacket(short), 0.0) == []
     assert subnet.nodes["s1"].send(MadPacket(bytes(255)), 0.0) == []
     assert subnet.nodes["s1"].drops == {Drop.NO_MAD: 2}

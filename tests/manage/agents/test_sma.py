@@ -373,6 +373,12 @@ def test_what_is_set_is_what_a_get_returns(
         assert get(subnet, "h1", type(record), path, modifier ^ 1) == before
 
 
+def test_tables_of_lanes_begin_with_all_lanes_in_turn() -> None:
+    in_turn = (*range(8), *range(8))
+    for path, modifier in ((TO_PEER, 0), (TO_SWITCH, 1 << 8 | 2), (TO_SWITCH, 4)):
+        assert get(made(), "h1", SlToVlTable, path, modifier).vls == in_turn
+
+
 def test_a_p_key_table_has_no_entry_behind_its_end() -> None:
     subnet = made()  # port 0 has room for 8
     assert put(subnet, "h1", PKeyTable(p_keys=(*range(8), *(0,) * 24)), TO_SWITCH) == OK

@@ -93,6 +93,8 @@ def test_problems(spoil: Callable[[Subnet], Any], problem: Drop, where: tuple[st
     assert route.arrives
     assert str(route) == "h1[1] s1[1>3] s2[3>1] h3[1]"
     assert route.lanes == [1, 1, 1]
+    assert subnet.path(lids["h1"], lids["h3"], sl=10).lanes == [2, 2, 2]
+    assert subnet.ask("h1", PerformanceMad(attribute_id=1), dlid=lids["h3"], sl=1) is not None
     spoil(subnet)
     route = subnet.path(lids["h1"], lids["h3"], sl=1)
     assert not route.arrives
@@ -114,6 +116,8 @@ def test_no_source_and_no_destination() -> None:
     assert subnet.path(99, lids["h1"]).problem is Drop.NO_SOURCE
     assert subnet.path(lids["h1"], 99).problem is Drop.NO_LID
     assert subnet.path(lids["h1"], 0xFFFF).problem is Drop.NO_LID
+    assert subnet.path(0, lids["h1"]).problem is Drop.NO_SOURCE
+    assert not two_switches().nodes["h1"].ports[1].has_lid(0)
     with pytest.raises(MadError, match="LID 99"):
         subnet.carry(99, 1, packets=1, words=1)
 
@@ -229,6 +233,8 @@ class TestDirected:
         response = subnet.ask("h1", to_s2, dlid=lids["s2"])
         assert response is not None
         assert response.attribute(NodeInfo).node_guid == subnet.nodes["h3"].guid
+        down(subnet, S1, 3, 0)
+        assert subnet.ask("h1", to_s2, dlid=lids["s2"]) is not None
         from_s1 = smp.replace(dr_dlid=lids["h3"]).along((1,))
         response = subnet.ask("h1", from_s1)
         assert response is not None

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..codes import IbMtu, LinkDownState, NodeType, PortPhysicalState, PortState
 from ..errors import MadError
 from ..smp_attributes import PortInfo
-from .link_speeds import LinkRate, LinkSettings
+from .link_speeds import WIDTHS, LinkRate, LinkSettings
 from .tallies import PortTally
 
 if TYPE_CHECKING:
@@ -109,12 +109,16 @@ class NodePort:
     # ---- what the hardware of the link can do ------------------------------------------------
 
     def set_rate(self, rate: LinkRate) -> None:
-        """Set the fastest rate that the port can do; all of it and less is enabled."""
+        """Set the fastest rate that the port can do; all of it and less is enabled.
+
+        Until a link trains, the slowest is active; port 0, which has none, has all lanes.
+        """
         self.rate = rate
         can = LinkSettings.up_to(rate)
         self._put_settings("supported", can)
         self._put_settings("enabled", can)
-        self.set_active(LinkSettings(can.width & -can.width, 1))
+        width = can.width & -can.width if self.number else WIDTHS[rate.lanes]
+        self.set_active(LinkSettings(width, 1))
 
     def _put_settings(self, which: str, settings: LinkSettings) -> None:
         """``which`` is "supported", "enabled" or "active"."""
