@@ -10,7 +10,7 @@ import pytest
 from tests.manage.sm.managed import ManagedSubnet, problems_of
 from tests.manage.sm.test_bring_up import random_fabric
 from verbena import fabrics
-from verbena.manage.attribute_ids import Method
+from verbena.manage.attribute_ids import Method, SmpAttribute
 from verbena.manage.codes import SmState
 from verbena.manage.mad import DirectedSmp, LidRoutedSmp
 from verbena.manage.sm import SmControl, SmSettings, SubnetManager
@@ -124,6 +124,22 @@ def test_controls_are_refused_in_other_states() -> None:
     assert standby.set_sm_info(SmControl.STANDBY, master.sm_info()) is not None
     managed.run(20)
     assert standby.state == SmState.STANDBY
+
+
+def test_a_master_to_which_another_one_hands_over_sets_everything_again() -> None:
+    managed = ManagedSubnet(fabrics.clos2(4))
+    master = managed.add("h0", priority=2)
+    managed.run(1)
+    managed.keep = True
+    other = SmInfo(guid=managed.port_guid("h3"), priority=1, sm_state=SmState.MASTER)
+    answer = master.set_sm_info(SmControl.HANDOVER, other)
+    assert answer is not None
+    assert answer.sm_state == SmState.MASTER
+    managed.run(1)
+    sets = [int.from_bytes(p.mad[16:18], "big") for _, p in managed.sent if p.mad[3] == 2]
+    blocks = sets.count(SmpAttribute.LINEAR_FORWARDING)
+    assert blocks == len(master.subnet.switches)
+    assert SmpAttribute.SM_INFO in sets  # ACKNOWLEDGE
 
 
 def test_sm_info_is_answered_without_an_agent() -> None:
