@@ -8,6 +8,9 @@ Formats are in ``smp_attributes``, ``notices``, ``sa_records``, ``class_port_inf
 ``codes`` and ``attribute_ids`` have their enumerations, and ``sa_query`` the queries of subnet
 administration. ``attributes`` finds the record of any MAD. Bytes and values that no format allows
 raise ``MadError``.
+
+``sm`` is a subnet manager, ``sa`` its subnet administration, and ``reservation`` a protocol of
+Verbena's own; they need networkx, and the others do not.
 """
 
 from __future__ import annotations
