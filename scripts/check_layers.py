@@ -48,6 +48,7 @@ PYTHON_ROOMS = [
     {"waiting"},
     {"aio"},
     {"fabrics"},
+    {"manage"},
     {"sim"},
     {"__init__"},
     {"measure"},

@@ -24,7 +24,7 @@ __all__ = ["read", "read_lfts", "write"]
 KINDS = {"Switch": "switch", "Ca": "host", "Hca": "host", "Rt": "host"}
 _NODE = re.compile(r'(Switch|Ca|Hca|Rt)\s+(\d+)\s+"([^"]+)"\s*(?:#\s*(.*))?$')
 _PORT = re.compile(r'\[(\d+)\](?:\([0-9a-fA-F]+\))?\s+"([^"]+)"\[(\d+)\]\S*\s*(?:#\s*(.*))?$')
-_GUID = re.compile(r"(?:switchguid|caguid|rtguid)=0x([0-9a-fA-F]+)")
+_GUID = re.compile(r"(?:switchguid|caguid|rtguid)s?=0x([0-9a-fA-F]+)")
 _DESCRIPTION = re.compile(r'"(.*)"')
 _RATE = re.compile(r"\b(\d+)x([A-Z]+(?:10)?)\b")
 _OWN_LID = re.compile(r"^lid (\d+)")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Multicast: one tree over the switches for each group. ``sim.add_group`` and programs call
-this."""
+"""Multicast: one tree over the switches for each group. ``sim.add_group``, the subnet manager and
+programs call this."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import networkx as nx
@@ -15,7 +15,7 @@ from .errors import FabricError
 from .fabric import Fabric
 from .hops import FAR, hop_table
 
-__all__ = ["MulticastTree", "multicast_tree"]
+__all__ = ["MulticastTree", "multicast_tree", "tree_of_ends"]
 
 
 @dataclass(frozen=True)
@@ -39,16 +39,35 @@ def multicast_tree(
     Raises FabricError for a member that is not a host, and for a root that cannot reach one.
     """
     tables = fabric.tables()
-    ends = np.array([tables.end_of(name) for name in dict.fromkeys(members)], np.int64)
-    if not len(ends) or (tables.end_switch[ends] < 0).any():
+    ends = [tables.end_of(name) for name in dict.fromkeys(members)]
+    return tree_of_ends(fabric, ends, root=root)
+
+
+def tree_of_ends(
+    fabric: Fabric,
+    members: Sequence[int],
+    switches: Sequence[int] = (),
+    root: str | None = None,
+) -> MulticastTree:
+    """Return the tree to end ports and to switches, all by number: ``multicast_tree`` says how.
+
+    A member that is a switch gets packets by its port 0. Raises FabricError.
+    """
+    tables = fabric.tables()
+    ends = np.array(members, np.int64)
+    if (not len(ends) and not len(switches)) or (tables.end_switch[ends] < 0).any():
         raise FabricError(f"{fabric.name}: a multicast group needs members behind switches")
-    centre = _centre(fabric, ends) if root is None else root
+    at_ends = tables.end_switch[ends].tolist()
+    centre = _centre(fabric, ends) if root is None and at_ends else root
+    if centre is None:
+        centre = tables.switch_name(switches[0])
     if centre not in fabric.graph or fabric.graph.nodes[centre]["kind"] != "switch":
         raise FabricError(f"{centre}: no switch to be the root of a multicast tree")
     parents = {below: above for above, below in nx.bfs_edges(_switch_graph(fabric), centre)}
     ports = np.zeros(tables.out_link.shape, bool)
     ports[tables.end_switch[ends], tables.end_switch_port[ends]] = True
-    for switch in dict.fromkeys(tables.switch_name(int(at)) for at in tables.end_switch[ends]):
+    ports[list(switches), 0] = True
+    for switch in dict.fromkeys(tables.switch_name(at) for at in [*at_ends, *switches]):
         at = switch
         while at != centre:
             if at not in parents:

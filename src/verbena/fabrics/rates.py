@@ -67,6 +67,10 @@ class Rate:
     def __str__(self) -> str:
         return self.name
 
+    def __hash__(self) -> int:
+        # A Fraction's own hash takes ten times as long, and each cable of a fabric needs one.
+        return hash(self.name)
+
 
 def infiniband(speed: str, width: int = 4) -> Rate:
     """The rate of ``width`` lanes (1, 2, 4, 8 or 12) of "SDR" to "XDR". Raises FabricError."""
