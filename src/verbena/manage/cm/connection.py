@@ -166,7 +166,7 @@ class CmConnection(CmMachine):
     """A connection from its REQ to the end of its timewait.
 
     ``responder_resources`` and ``initiator_depth`` are this side's, as agreed so far;
-    ``local_psn`` is the first PSN that this side sends, and ``remote_psn`` the peer's.
+    ``local_psn`` is the first PSN that this side wants to receive, ``remote_psn`` the peer's.
     ``ack_timeout`` is the time code for this side's QP.
     """
 
@@ -188,7 +188,7 @@ class CmConnection(CmMachine):
         self.retry_count = self.rnr_retry_count = 0
         self.ack_timeout = 0
         self.max_retries = 0
-        self._is_passive = False
+        self.is_passive = False
         self._timeout = 0.0  # of REQ, REP and DREQ, in seconds
         self._think_at = 0.0
         self._mra_data = b""
@@ -325,7 +325,7 @@ class CmConnection(CmMachine):
 
     def take_req(self, taken: tuple[CmReq, CmRoute]) -> None:
         req, route = taken
-        self._is_passive = True
+        self.is_passive = True
         self.route, self.to = route, route.address()
         self.remote_id = req.local_comm_id
         self.remote_ca_guid = req.local_ca_guid
