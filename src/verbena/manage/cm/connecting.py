@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from ..cm_messages import CmRej, CmRep, CmReq, CmTransport, SidrRep, SidrReq
@@ -38,6 +39,7 @@ __all__ = ["Connecting"]
 _REQ_BYTES, _SIDR_REQ_BYTES = 92, 216
 _REASONS = (28, 35)  # with which a program may reject
 _COMM_ESTABLISHED = 4  # IBV_EVENT_COMM_EST
+_NOTHING = RdmaConnectionParameters(retry_count=0, rnr_retry_count=0)
 _TRANSPORTS = {
     QpKind.RC: (CmTransport.RC, 0),
     QpKind.UC: (CmTransport.UC, 0),
@@ -282,13 +284,13 @@ class Connecting:
 
     def _on_established(self, of: RdmaId, event: CmEvent) -> None:
         if of.state is IdState.CONNECT:
-            self._tell(of, RdmaEventKind.ESTABLISHED, connection=RdmaConnectionParameters())
+            self._tell(of, RdmaEventKind.ESTABLISHED, connection=_NOTHING)
 
     def _on_rej(self, of: RdmaId, event: CmEvent) -> None:
         if of.state is not IdState.CONNECT:
             return
         rej: CmRej = event.message
-        parameters = RdmaConnectionParameters(private_data=rej.private_data)
+        parameters = replace(_NOTHING, private_data=rej.private_data)
         self._tell(of, RdmaEventKind.REJECTED, int(rej.reason), connection=parameters)
 
     def _on_no_answer(self, of: RdmaId, event: CmEvent) -> None:
