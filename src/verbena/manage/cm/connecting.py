@@ -33,6 +33,7 @@ from .rdma_events import (
 )
 from .refusals import CmError, CmRefusal
 from .resolution import CmResolution, SidrQuestion
+from .routes import MadAddress
 
 __all__ = ["Connecting"]
 
@@ -332,7 +333,9 @@ class Connecting:
     def _on_req(self, event: CmEvent) -> None:
         connection: CmConnection = event.subject
         req: CmReq = event.message
-        found = self._listener(req.service_id, req.private_data, connection.route)
+        assert connection.route is not None
+        way_back = connection.route.address()
+        found = self._listener(req.service_id, req.private_data, way_back)
         kind = _kind_of(req)
         if found is None or found[0].qp_kind not in (kind, QpKind.ANY):
             connection.close()  # REJ 28
@@ -346,7 +349,6 @@ class Connecting:
         made.connection = connection
         made.route = connection.route
         connection.context = made
-        assert connection.route is not None
         made.interface = LocalInterface(
             connection.route.port, connection.route.sgid, p_key=connection.route.p_key
         )
@@ -373,7 +375,8 @@ class Connecting:
     def _on_sidr_req(self, event: CmEvent) -> None:
         resolution: CmResolution = event.subject
         request: SidrReq = event.message
-        found = self._listener(request.service_id, request.private_data, None)
+        assert resolution.to is not None
+        found = self._listener(request.service_id, request.private_data, resolution.to)
         if found is None or found[0].qp_kind not in (QpKind.UD, QpKind.ANY):
             resolution.close()  # SIDR_REP 2
             return
@@ -384,7 +387,6 @@ class Connecting:
         made = self._new_id(listener, QpKind.UD, local, peer)
         made.resolution = resolution
         resolution.context = made
-        assert resolution.to is not None
         made.interface = LocalInterface(resolution.to.port, resolution.to.sgid, p_key=request.p_key)
         made.destination_gid = resolution.to.dgid
         offset = 0 if listener.source.family == CmFamily.IB else IP_CM_HEADER_BYTES
@@ -420,7 +422,7 @@ class Connecting:
         return made
 
     def _listener(
-        self, service: int, private_data: bytes, route: Any
+        self, service: int, private_data: bytes, way_back: MadAddress
     ) -> tuple[RdmaId, CmAddress, CmAddress] | None:
         """Return who listens, and the local and the peer's address; None for a bad request.
 
@@ -433,26 +435,18 @@ class Connecting:
             if isinstance(holder, RdmaId) and holder.is_listening
         ]
         header = IpCmHeader.unpack(private_data)
-        is_ip = header.ip_version in (4, 6) and not header.major_version
-        if is_ip and not header.minor_version:
+        is_known = not header.major_version and not header.minor_version
+        if is_known and header.ip_version in (4, 6):
             local, peer = _header_addresses(header, port)
             for holder in holders:
                 if holder.source.family != CmFamily.IB and _takes(holder, local):
-                    number = self._port_number(route)
-                    return (
-                        (holder, local, peer) if self._host.reaches(local, peer, number) else None
-                    )
+                    reaches = self._host.reaches(local, peer, way_back.port)
+                    return (holder, local, peer) if reaches else None
         for holder in holders:
             if holder.source.family == CmFamily.IB:
-                sgid = route.sgid if route is not None else holder.source.host
-                dgid = route.dgid if route is not None else bytes(16)
-                return holder, CmAddress.ib(sgid, service), CmAddress.ib(dgid)
+                local = CmAddress.ib(way_back.sgid, service)
+                return holder, local, CmAddress.ib(way_back.dgid)
         return None
-
-    def _port_number(self, route: Any) -> int:
-        if route is not None:
-            return int(route.port)
-        return self._cm.device.ports[0].number
 
     # Names.
 

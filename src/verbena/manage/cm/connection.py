@@ -120,6 +120,7 @@ CONNECTION_RULES = cm_rules(
         (_S.TIMEWAIT, _I.TIMEWAIT_OVER, "leave_timewait", _S.IDLE),
         (_S.TIMEWAIT, _I.CLOSE, "ignore", None),
         (_S.IDLE, _I.REP, "repeat_rejection", None),
+        (_S.IDLE, _I.DREQ, "repeat_drep", None),
         (_S.IDLE, _I.CLOSE, "end", None),
     ]
 )

@@ -38,7 +38,6 @@ class CmState(Enum):
     """States of a connection and of a service ID resolution (IBA 12.9.5 and 12.11)."""
 
     IDLE = "Nothing is under way."
-    LISTEN = "Requests for a service ID are taken."
     REQ_SENT = "A REQ is out, and the REP is awaited."
     MRA_REQ_RECEIVED = "The peer has the REQ and needs more time."
     REQ_RECEIVED = "A REQ came, and the program has to accept or reject it."

@@ -56,7 +56,10 @@ class CmRefusal(Enum):
     NO_CONNECTION = errno.EINVAL, "The identifier has no connection yet; connect or accept first."
     NO_DEVICE_YET = errno.EINVAL, "The identifier has no device yet; bind it or resolve an address."
     PRIVATE_DATA = errno.EINVAL, "The private data is too long for this message; shorten it."
-    REASON = errno.EINVAL, "A program may reject with reason 28 (consumer reject) or 35 (ECE)."
+    REASON = (
+        errno.EINVAL,
+        "A program rejects with reason 28 (consumer reject) or 35 (ECE); use one.",
+    )
     QP_STATE = errno.EINVAL, "Attributes are known for INIT, RTR and RTS; ask for one of these."
     QP_TOO_EARLY = errno.EINVAL, "RTR and RTS need the peer's REQ or REP; wait for its event."
     VALUE = errno.EINVAL, "A number does not fit its field of the message; make it smaller."
@@ -91,7 +94,7 @@ class CmRefusal(Enum):
     # Datagrams and groups.
     QKEY = errno.EINVAL, "The Q_Key differs from the identifier's; all of an identifier's are one."
     NOT_DATAGRAM = errno.EINVAL, "Groups are for identifiers of UD; use the port space UDP."
-    JOIN_FLAGS = errno.EINVAL, "The flags of a join are 0 (full) or 1 (send-only full member)."
+    JOIN_FLAGS = errno.EINVAL, "The flags of a join are 0 (full member) or 1 (send-only); use one."
     JOIN_ADDRESS = errno.EINVAL, "The address 0 is no group; give a multicast address."
     JOIN_IPV6 = ENOTSUPP, "RoCE v2 joins no IPv6 group in Linux's rdma_cm; use an IPv4 group."
 
