@@ -134,6 +134,12 @@ def test_the_model_is_current() -> None:
     assert page == model.replaced(page, model.pages()), "run: make generated"
 
 
+def test_the_tables_of_connections_are_current() -> None:
+    connections = load("connections")
+    page = (DOCS / "connections.md").read_text()
+    assert page == connections.replaced(page), "run: make generated"
+
+
 def test_every_part_of_compatibility_has_its_place() -> None:
     compatibility = load("compatibility")
     page = (DOCS / "compatibility.md").read_text()

@@ -237,6 +237,7 @@ class CmConnection(CmMachine):
     # Actions of the side that connects.
 
     def send_req(self, wanted: CmConnect) -> None:
+        """Send a REQ."""
         settings, device, route = self.keeper.settings, self.keeper.device, wanted.route
         is_xrc = wanted.transport == CmTransport.EXTENDED  # an initiator, which receives nothing
         try:
@@ -282,11 +283,13 @@ class CmConnection(CmMachine):
         self.send_awaiting(datagram, self._timeout, self.max_retries)
 
     def give_up_req(self, _: Any) -> None:
+        """Send a REJ (timeout), and report REQ_ERROR."""
         # Linux sends no REJ here; IBA 12.9.7.1 wants one, and it spares the peer its own wait.
         self.send_rej_timeout()
         self.tell(CmEventKind.REQ_ERROR)
 
     def postpone(self, mra: CmMra) -> None:
+        """Wait for the MRA's service timeout."""
         if self.state in (CmState.MRA_REQ_RECEIVED, CmState.MRA_REP_RECEIVED):
             self.keeper.duplicate(CmMra)
         assert self._waiting is not None
@@ -295,6 +298,7 @@ class CmConnection(CmMachine):
         self.arm(self._waiting.next_at)
 
     def take_rep(self, rep: CmRep) -> None:
+        """Report REP_RECEIVED."""
         self.remote_id = rep.local_comm_id
         self.remote_ca_guid = rep.local_ca_guid
         self.remote_qpn = rep.local_eecn if self.transport == 3 else rep.local_qpn
@@ -307,24 +311,29 @@ class CmConnection(CmMachine):
         self.tell(CmEventKind.REP_RECEIVED, rep)
 
     def send_rtu(self, private_data: bytes) -> None:
+        """Send an RTU."""
         self._answer = self._message(CmRtu, private_data)
         self.keeper.send(self._answer)
 
     def repeat_rtu(self, rep: CmRep) -> None:
+        """Send the RTU again."""
         self.keeper.duplicate(CmRep)
         if self._answer is not None:  # None on the side that sent the REP
             self.keeper.send(self._answer, is_retry=True)
 
     def send_mra_of_rep(self, private_data: bytes | None = None) -> None:
+        """Send an MRA."""
         self._send_mra(MraOf.REP, private_data)
 
     def repeat_mra_of_rep(self, _: CmRep) -> None:
+        """Send an MRA, again if there was one."""
         self.keeper.duplicate(CmRep)
         self._send_mra(MraOf.REP, None)
 
     # Actions of the side that listens.
 
     def take_req(self, taken: tuple[CmReq, CmRoute]) -> None:
+        """Report REQ_RECEIVED."""
         req, route = taken
         self.is_passive = True
         self.route, self.to = route, route.address()
@@ -344,13 +353,16 @@ class CmConnection(CmMachine):
         self.tell(CmEventKind.REQ_RECEIVED, req)
 
     def send_mra_of_req(self, private_data: bytes | None = None) -> None:
+        """Send an MRA."""
         self._send_mra(MraOf.REQ, private_data)
 
     def repeat_mra_of_req(self, _: CmReq) -> None:
+        """Send an MRA, again if there was one."""
         self.keeper.duplicate(CmReq)
         self._send_mra(MraOf.REQ, None)
 
     def send_rep(self, answer: CmAccept) -> None:
+        """Send a REP."""
         assert self.to is not None
         device, vendor = self.keeper.device, answer.vendor_id
         is_xrc = self.transport == CmTransport.EXTENDED
@@ -382,21 +394,26 @@ class CmConnection(CmMachine):
         self.send_awaiting(datagram, self._timeout, self.max_retries)
 
     def give_up_rep(self, _: Any) -> None:
+        """Send a REJ (timeout), and report REP_ERROR."""
         self.send_rej_timeout()
         self.tell(CmEventKind.REP_ERROR)
 
     def take_rtu(self, rtu: CmRtu) -> None:
+        """Report RTU_RECEIVED."""
         self.tell(CmEventKind.RTU_RECEIVED, rtu)
 
     def take_data(self, _: Any) -> None:
+        """Report COMM_ESTABLISHED."""
         self.tell(CmEventKind.COMM_ESTABLISHED)
 
     def refuse_notify(self, _: Any) -> None:
+        """Refuse: EISCONN."""
         raise CmError(CmRefusal.ALREADY_CONNECTED)
 
     # Rejections.
 
     def send_rej(self, why: tuple[int, bytes, bytes]) -> None:
+        """Send a REJ with the reason of the call."""
         reason, private_data, ari = why
         assert self.to is not None
         state = self.state
@@ -423,24 +440,27 @@ class CmConnection(CmMachine):
             self.keeper.remember(self, self._answer)
 
     def send_rej_consumer(self, _: Any = None) -> None:
+        """Send a REJ (consumer reject)."""
         self.send_rej((RejReason.CONSUMER_REJECT, b"", b""))
 
     def send_rej_timeout(self, _: Any = None) -> None:
+        """Send a REJ (timeout)."""
         guid = self.keeper.device.ca_guid.to_bytes(8, "big")
         self.send_rej((RejReason.TIMEOUT, b"", guid))
 
     def take_rej(self, rej: CmRej) -> None:
+        """Report REJ_RECEIVED."""
         self._answer = None
         self.tell(CmEventKind.REJ_RECEIVED, rej)
 
     def repeat_rejection(self, rep: CmRep) -> None:
-        """Tell a peer again that its REP is rejected."""
+        """Send the REJ again, if there was one."""
         self.keeper.duplicate(CmRep)
         if self._answer is not None and self._answer.mad[17] == CmRej.ATTRIBUTE:
             self.keeper.send(self._answer, is_retry=True)
 
     def refuse_req(self, _: CmReq) -> None:
-        """A REQ of the connection that is in timewait (facts of Linux: reason 10)."""
+        """Send a REJ (stale connection)."""
         assert self.to is not None
         self.keeper.duplicate(CmReq)
         rej = CmRej(
@@ -454,6 +474,7 @@ class CmConnection(CmMachine):
     # The end.
 
     def send_dreq(self, private_data: bytes | None) -> None:
+        """Send a DREQ."""
         assert self.to is not None
         tid = self.keeper.settings.transaction_high << 32 | self.local_id
         try:
@@ -469,37 +490,44 @@ class CmConnection(CmMachine):
         self.send_awaiting(self.built(dreq, self.to, tid), self._timeout, self.max_retries)
 
     def send_last_dreq(self, _: Any) -> None:
+        """Send a DREQ, and repeat it for the closing patience."""
         # Linux sends it once and forgets; a lost one would leave the peer connected for ever.
         self.send_dreq(None)
         self.hasten()
 
     def hasten(self, _: Any = None) -> None:
+        """Give up after the closing patience."""
         if self._waiting is not None:
             self._waiting.shortened(self.keeper.now, self.keeper.settings.closing_patience)
             self.arm(self._waiting.next_at)
 
     def give_up_dreq(self, _: Any) -> None:
+        """Report DREQ_ERROR."""
         self.tell(CmEventKind.DREQ_ERROR)
 
     def take_dreq(self, taken: tuple[CmDreq, int]) -> None:
+        """Report DREQ_RECEIVED."""
         dreq, self.transaction_id = taken
         self._answer = None
         self.tell(CmEventKind.DREQ_RECEIVED, dreq)
 
     def send_drep(self, private_data: bytes | None) -> None:
+        """Send a DREP."""
         self._answer = self._message(CmDrep, private_data or b"")
         self.keeper.send(self._answer)
 
     def take_drep(self, drep: CmDrep) -> None:
+        """Report DREP_RECEIVED."""
         self.tell(CmEventKind.DREP_RECEIVED, drep)
 
     def cross_dreq(self, taken: tuple[CmDreq, int]) -> None:
-        """Both sides sent a DREQ: answer the peer's, which also answers ours."""
+        """Send a DREP, and report DREQ_RECEIVED."""
         dreq, self.transaction_id = taken
         self.send_drep(None)
         self.tell(CmEventKind.DREQ_RECEIVED, dreq)
 
     def repeat_drep(self, taken: tuple[CmDreq, int]) -> None:
+        """Send a DREP again."""
         _, self.transaction_id = taken
         self.keeper.duplicate(CmDreq)
         self.keeper.send(self._message(CmDrep, b""), is_retry=True)
@@ -509,9 +537,11 @@ class CmConnection(CmMachine):
         self.arm(self.keeper.now + wait_seconds(self.ack_timeout))
 
     def leave_timewait(self, _: Any) -> None:
+        """Report TIMEWAIT_EXIT."""
         self.tell(CmEventKind.TIMEWAIT_EXIT)
 
     def refuse_lap(self, lap: CmLap) -> None:
+        """Send an APR (unsupported)."""
         assert self.to is not None
         apr = CmApr(
             local_comm_id=self.local_id,

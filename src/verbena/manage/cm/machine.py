@@ -261,7 +261,7 @@ class CmMachine:
         self.arm(self._waiting.next_at)
 
     def resend(self, _: Any = None) -> None:
-        """Send the message again that is not answered."""
+        """Send the message again."""
         assert self._sent is not None
         assert self._waiting is not None
         self.keeper.send(self._sent, is_retry=True)
@@ -269,15 +269,15 @@ class CmMachine:
         self.arm(self._waiting.next_at)
 
     def ignore(self, _: Any = None) -> None:
-        """Do nothing: the message is a repeated one, or comes late."""
+        """Do nothing."""
 
     def count_duplicate(self, argument: Any) -> None:
-        """Count the message; a tuple begins with it."""
+        """Count a duplicate."""
         message = argument[0] if isinstance(argument, tuple) else argument
         self.keeper.duplicate(type(message))
 
     def end(self, _: Any = None) -> None:
-        """Do nothing: the state says all."""
+        """Do nothing."""
 
 
 def rejection_input(rej: CmRej) -> CmInput:

@@ -76,6 +76,7 @@ class CmResolution(CmMachine):
     # Actions.
 
     def send_request(self, question: SidrQuestion) -> None:
+        """Send a SIDR_REQ."""
         settings, route = self.keeper.settings, question.route
         try:
             request = SidrReq(
@@ -91,18 +92,22 @@ class CmResolution(CmMachine):
         self.send_awaiting(datagram, wait_seconds(settings.response_timeout), settings.max_retries)
 
     def give_up(self, _: Any) -> None:
+        """Report SIDR_REQ_ERROR."""
         self.tell(CmEventKind.SIDR_REQ_ERROR)
 
     def take_reply(self, reply: SidrRep) -> None:
+        """Report SIDR_REP_RECEIVED."""
         self.tell(CmEventKind.SIDR_REP_RECEIVED, reply)
 
     def take_request(self, taken: tuple[SidrReq, MadArrival, int]) -> None:
+        """Report SIDR_REQ_RECEIVED."""
         request, arrival, self.transaction_id = taken
         self.remote_id, self.service_id = request.request_id, request.service_id
         self.to = arrival.reply()
         self.tell(CmEventKind.SIDR_REQ_RECEIVED, request)
 
     def send_reply(self, what: tuple[int, int, int, bytes]) -> None:
+        """Send a SIDR_REP."""
         status, qpn, qkey, private_data = what
         assert self.to is not None
         try:
@@ -121,4 +126,5 @@ class CmResolution(CmMachine):
         self.keeper.remember(self, datagram)
 
     def send_refusal(self, _: Any) -> None:
+        """Send a SIDR_REP (rejected)."""
         self.send_reply((SidrStatus.REJECTED, 0, 0, b""))
