@@ -11,7 +11,6 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 from ..ip_cm import PortSpace
 from .identifier import GroupMember, RdmaId
@@ -30,7 +29,7 @@ class IdTable:
         self.ids: dict[int, RdmaId] = {}
         self.groups: dict[int, GroupMember] = {}
         self._random = random
-        self._channels: dict[int, deque[RdmaEvent]] = {}
+        self._channels: dict[int, deque[tuple[int, RdmaEvent]]] = {}  # with the id that is charged
         self._free: dict[str, list[int]] = {"id": [], "group": [], "channel": []}
         self._next = {"id": 0, "group": 0, "channel": 0}
 
@@ -77,13 +76,11 @@ class IdTable:
         events = self._channels[self.known_channel(channel)]
         if not events:
             return None
-        event = events.popleft()
-        for number in event.charged:
-            charged = self.ids.get(number)
-            if charged is not None:
-                charged.events_read += 1
-                if event.kind is RdmaEventKind.CONNECT_REQUEST:
-                    charged.backlog += 1
+        number, event = events.popleft()
+        charged = self.ids[number]
+        charged.events_read += 1
+        if event.kind is RdmaEventKind.CONNECT_REQUEST:
+            charged.backlog += 1
         member = self.groups.get(-1 if event.group is None else event.group)
         if member is not None:
             member.events_read += 1
@@ -94,20 +91,15 @@ class IdTable:
         if not of.context and event.kind is not RdmaEventKind.CONNECT_REQUEST:
             return
         charged = of.number if event.listener is None else event.listener
-        self._channels[of.channel].append(replace(event, charged=(charged,)))
+        self._channels[of.channel].append((charged, event))
 
     def migrate(self, moved: RdmaId, channel: int) -> int:
         """Move an identifier and its unread events to another channel; return its events read."""
         self.known_channel(channel)
         if channel != moved.channel:
-            kept, taken = deque[RdmaEvent](), []
-            for event in self._channels[moved.channel]:
-                if moved.number in event.charged:
-                    taken.append(event)
-                else:
-                    kept.append(event)
-            self._channels[moved.channel] = kept
-            self._channels[channel].extend(taken)
+            events = self._channels[moved.channel]
+            self._channels[channel].extend(e for e in events if e[0] == moved.number)
+            self._channels[moved.channel] = deque(e for e in events if e[0] != moved.number)
             moved.channel = channel
         return moved.events_read
 
@@ -115,21 +107,21 @@ class IdTable:
         """Forget the unread events of an identifier; return the new ids among them, unheard of."""
         unheard = []
         for channel, events in self._channels.items():
-            if any(number in event.charged or event.id == number for event in events):
-                kept = deque[RdmaEvent]()
-                for event in events:
-                    if number not in event.charged and event.id != number:
-                        kept.append(event)
-                    elif event.listener is not None and event.id != number:
-                        unheard.append(event.id)
+            kept = deque[tuple[int, RdmaEvent]]()
+            for charged, event in events:
+                if number not in (charged, event.id):
+                    kept.append((charged, event))
+                elif event.listener == number:
+                    unheard.append(event.id)
+            if len(kept) < len(events):
                 self._channels[channel] = kept
         return unheard
 
     def purge_group(self, handle: int) -> None:
         """Forget the unread events of a group."""
         for channel, events in self._channels.items():
-            if any(event.group == handle for event in events):
-                self._channels[channel] = deque(e for e in events if e.group != handle)
+            if any(event.group == handle for _, event in events):
+                self._channels[channel] = deque(e for e in events if e[1].group != handle)
 
     # Identifiers.
 

@@ -162,13 +162,15 @@ class InfinibandCm:
 
     def take_datagrams(self) -> list[CmDatagram]:
         """Return what is to be sent, in order, and forget it."""
-        self._deliver_looped()
+        if self._looped:
+            self._deliver_looped()
         taken, self._datagrams = self._datagrams, []
         return taken
 
     def take_event(self) -> CmEvent | None:
         """Return the next event, or None."""
-        self._deliver_looped()
+        if self._looped:
+            self._deliver_looped()
         return self._events.popleft() if self._events else None
 
     def machines(self) -> tuple[CmMachine, ...]:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 
 from ..cm_messages import CmTransport
-from ..codes import IbMtu
 from .connection import CmConnection
 from .machine import CmState
 from .refusals import CmError, CmRefusal
@@ -93,6 +92,13 @@ _KNOWN = {
     *(CmState.REQ_RECEIVED, CmState.MRA_REQ_SENT, CmState.REP_SENT, CmState.MRA_REP_RECEIVED),
     *(CmState.REP_RECEIVED, CmState.MRA_REP_SENT, CmState.ESTABLISHED),
 }
+_INIT = QpMask.STATE | QpMask.ACCESS_FLAGS | QpMask.PKEY_INDEX | QpMask.PORT
+_RTR = QpMask.STATE | QpMask.AV | QpMask.PATH_MTU | QpMask.DEST_QPN | QpMask.RQ_PSN
+_RTR_RESPONDER = _RTR | QpMask.MAX_DEST_RD_ATOMIC | QpMask.MIN_RNR_TIMER
+_RTS = QpMask.STATE | QpMask.SQ_PSN
+_RTS_TARGET = _RTS | QpMask.TIMEOUT
+_RTS_REQUESTER = _RTS_TARGET | QpMask.RETRY_CNT | QpMask.RNR_RETRY | QpMask.MAX_QP_RD_ATOMIC
+_EVERY_ACCESS = int(QpAccess.REMOTE_WRITE | QpAccess.REMOTE_READ | QpAccess.REMOTE_ATOMIC)
 
 
 def connection_attributes(
@@ -104,30 +110,25 @@ def connection_attributes(
     this side's starting PSN and ``sq_psn`` the peer's.
     """
     state = connection.state
-    if target not in (QpTarget.INIT, QpTarget.RTR, QpTarget.RTS):
+    if not QpTarget.INIT <= target <= QpTarget.RTS:
         raise CmError(CmRefusal.QP_STATE)
     known = state in _KNOWN or (target == QpTarget.INIT and state in _CONNECTING)
-    if not known or connection.route is None:
+    if not known:
         raise CmError(CmRefusal.QP_TOO_EARLY)
-    made = QpAttributes(QpMask.STATE, target)
     if target == QpTarget.INIT:
-        return _init(made, connection, device)
-    if target == QpTarget.RTR:
-        return _rtr(made, connection, own_psn)
-    return _rts(made, connection)
+        return _init(connection, device)
+    return _rtr(connection, own_psn) if target == QpTarget.RTR else _rts(connection)
 
 
-def _init(made: QpAttributes, connection: CmConnection, device: CmDevice) -> QpAttributes:
+def _init(connection: CmConnection, device: CmDevice) -> QpAttributes:
     route = connection.route
     assert route is not None
     port = device.port(route.port)
-    access = QpAccess.REMOTE_WRITE
-    if connection.responder_resources:
-        access |= QpAccess.REMOTE_READ | QpAccess.REMOTE_ATOMIC
-    return replace(
-        made,
-        mask=made.mask | QpMask.ACCESS_FLAGS | QpMask.PKEY_INDEX | QpMask.PORT,
-        access=access,
+    reads = bool(connection.responder_resources)
+    return QpAttributes(
+        _INIT,
+        QpTarget.INIT,
+        access=_EVERY_ACCESS if reads else int(QpAccess.REMOTE_WRITE),
         pkey_index=(port.p_key_index(route.p_key) or 0) if port is not None else 0,
         port=route.port,
     )
@@ -138,36 +139,33 @@ def _is_target(connection: CmConnection) -> bool:
     return connection.transport == CmTransport.EXTENDED and connection.is_passive
 
 
-def _rtr(made: QpAttributes, connection: CmConnection, own_psn: int) -> QpAttributes:
+def _rtr(connection: CmConnection, own_psn: int) -> QpAttributes:
     route = connection.route
     assert route is not None
-    made = replace(
-        made,
-        mask=made.mask | QpMask.AV | QpMask.PATH_MTU | QpMask.DEST_QPN | QpMask.RQ_PSN,
+    responds = connection.transport == CmTransport.RC or _is_target(connection)
+    return QpAttributes(
+        _RTR_RESPONDER if responds else _RTR,
+        QpTarget.RTR,
         address=route.address(),
-        path_mtu=int(IbMtu(route.mtu)),
+        path_mtu=int(route.mtu),
         dest_qpn=connection.remote_qpn,
         rq_psn=own_psn,
+        max_dest_rd_atomic=connection.responder_resources if responds else 0,
     )
-    if connection.transport == CmTransport.RC or _is_target(connection):
-        made = replace(
-            made,
-            mask=made.mask | QpMask.MAX_DEST_RD_ATOMIC | QpMask.MIN_RNR_TIMER,
-            max_dest_rd_atomic=connection.responder_resources,
-        )
-    return made
 
 
-def _rts(made: QpAttributes, connection: CmConnection) -> QpAttributes:
-    made = replace(made, mask=made.mask | QpMask.SQ_PSN, sq_psn=connection.remote_psn)
+def _rts(connection: CmConnection) -> QpAttributes:
+    psn = connection.remote_psn
     if connection.transport not in (CmTransport.RC, CmTransport.EXTENDED):
-        return made
-    made = replace(made, mask=made.mask | QpMask.TIMEOUT, timeout=connection.ack_timeout)
+        return QpAttributes(_RTS, QpTarget.RTS, sq_psn=psn)
+    timeout = connection.ack_timeout
     if _is_target(connection):
-        return made
-    return replace(
-        made,
-        mask=made.mask | QpMask.RETRY_CNT | QpMask.RNR_RETRY | QpMask.MAX_QP_RD_ATOMIC,
+        return QpAttributes(_RTS_TARGET, QpTarget.RTS, sq_psn=psn, timeout=timeout)
+    return QpAttributes(
+        _RTS_REQUESTER,
+        QpTarget.RTS,
+        sq_psn=psn,
+        timeout=timeout,
         retry_count=connection.retry_count,
         rnr_retry=connection.rnr_retry_count,
         max_rd_atomic=connection.initiator_depth,

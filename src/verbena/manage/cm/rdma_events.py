@@ -7,7 +7,7 @@ SIDR_REP.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from ..codes import Code
 from .routes import MadAddress
@@ -83,4 +83,3 @@ class RdmaEvent:
     group: int | None = None
     vendor_id: int = 0
     options: int = 0
-    charged: tuple[int, ...] = field(default=(), repr=False)  # ids that count it when it is read
