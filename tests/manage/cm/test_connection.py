@@ -200,6 +200,17 @@ class TestTimes:
         client.run(3)
         assert client.events() == [CmEventKind.TIMEWAIT_EXIT]
 
+    def test_answer_that_waited_while_the_owner_slept(self) -> None:
+        client = Client()
+        client.cm.receive(sent_as(client.rep()), BACK, 500.0)
+        assert client.events() == [CmEventKind.REP_RECEIVED]
+
+    def test_time_that_runs_backwards_stands_still(self) -> None:
+        client = Client()
+        client.cm.tick(5)
+        client.cm.tick(1)
+        assert client.cm.now == 5
+
     def test_unanswered_sidr(self) -> None:
         client = Client(LINUX)
         client.cm.resolve(SidrQuestion(SERVICE, CmRoute(CLIENT_GID, SERVER_GID)))
@@ -589,6 +600,19 @@ class TestResolution:
         client.run(9)
         assert client.hear(question) == []
         assert client.events() == [CmEventKind.SIDR_REQ_RECEIVED]
+
+    def test_only_so_many_answers_are_remembered(self) -> None:
+        client = Client(CmSettings(most_answers=3))
+        client.cm.listen(SERVICE)
+        for number in range(1, 6):
+            client.hear(SidrReq(request_id=number, service_id=SERVICE))
+            event = client.cm.take_event()
+            assert event is not None
+            event.subject.close()
+        client.cm.take_datagrams()
+        for number, known in ((1, False), (2, False), (3, True), (5, True)):
+            sent = client.hear(SidrReq(request_id=number, service_id=SERVICE))
+            assert bool(sent) is known
 
     def test_late_reply(self) -> None:
         client = Client()

@@ -286,6 +286,39 @@ class TestEvents:
         with pytest.raises(CmError):
             server.rdma.accept(event.id, RdmaConnectionParameters(qpn=2))
 
+    def test_written_by_the_program(self) -> None:
+        _, node, number = in_state(IdState.IDLE)
+        node.rdma.write_event(number, 18, status=3, argument=1 << 63)
+        node.rdma.write_event(number, 19)
+        event = node.rdma.read_event(node.channel)
+        assert event is not None
+        assert (event.kind, event.status, event.argument) == (E.USER, 3, 1 << 63)
+        with pytest.raises(CmError) as caught:
+            node.rdma.write_event(number, 9)
+        assert caught.value.errno == errno.EINVAL
+
+    def test_address_change(self) -> None:
+        world = World()
+        connected(world)
+        client, server = world.nodes
+        client.rdma.address_changed(client.address.gid)
+        server.rdma.address_changed(client.address.gid)
+        world.run()
+        assert kinds(world.take(client)) == [E.ADDR_CHANGE]
+        assert world.take(server) == []
+
+    def test_failed_accept_leaves_the_context(self) -> None:
+        world = World()
+        client, server = world.nodes
+        listening(world, server)
+        number = resolved(world, client, server)
+        client.rdma.connect(number, RdmaConnectionParameters(qpn=1))
+        world.run()
+        peer = world.take(server)[-1].id
+        with pytest.raises(CmError):
+            server.rdma.accept(peer, RdmaConnectionParameters(private_data=bytes(197)), 7)
+        assert server.rdma.id(peer).context == 0
+
     def test_device_removal(self) -> None:
         world = World()
         number, _ = connected(world)

@@ -133,12 +133,16 @@ class InfinibandCm:
         self._listeners += Counter()  # keeps what is above 0
 
     def receive(self, data: bytes, arrival: MadArrival, now: float) -> CmRefusal | None:
-        """Handle a datagram of QP 1. Return why it changed nothing, or None."""
-        self.tick(now)
+        """Handle a datagram of QP 1. Return why it changed nothing, or None.
+
+        It comes before what is due: after a pause of the owner an answer that waits in a queue
+        counts, and not the time that has passed.
+        """
+        self.now = max(self.now, now)
         refusal = self._handle(data, arrival)
         if refusal is not None:
             self.counters.refused[refusal] += 1
-        self._deliver_looped()
+        self.tick(now)
         return refusal
 
     def tick(self, now: float) -> None:
@@ -216,6 +220,8 @@ class InfinibandCm:
         for table, key in self._keys.get(machine, ()):
             if table is self._remote_ids or table is self._askers:
                 self._answers[key] = (answer, until)
+        while len(self._answers) > self.settings.most_answers:
+            del self._answers[next(iter(self._answers))]
 
     def _repeat_answer(self, key: Any) -> None:
         """Answer a request again that is over, and remember it for longer."""

@@ -83,8 +83,8 @@ class RdmaCm:
 
     def receive(self, data: bytes, arrival: MadArrival, now: float) -> CmRefusal | None:
         """Handle a MAD of QP 1. Return why it changed nothing, or None."""
-        self._resolving.expire(now)
         refusal = self.cm.receive(data, arrival, now)
+        self._resolving.expire(now)
         self._connecting.settle()
         return refusal
 
@@ -118,6 +118,13 @@ class RdmaCm:
                 kind = RdmaEventKind.DEVICE_REMOVAL
                 self._table.report(each, RdmaEvent(kind, each.number, each.context))
 
+    def address_changed(self, gid: bytes) -> None:
+        """The interface of a GID has another hardware address: its identifiers are told so."""
+        for each in self._table.ids.values():
+            if each.interface is not None and each.interface.gid == gid:
+                kind = RdmaEventKind.ADDR_CHANGE
+                self._table.report(each, RdmaEvent(kind, each.number, each.context))
+
     # Channels and events.
 
     def open_channel(self) -> int:
@@ -141,6 +148,18 @@ class RdmaCm:
         """Return the next event of a channel, or None. Raises CmError."""
         self._connecting.settle()
         return self._table.read_event(channel)
+
+    def write_event(self, number: int, kind: int, status: int = 0, argument: int = 0) -> None:
+        """Queue an event of the program's own (USER) or of its library (INTERNAL).
+
+        ``argument`` are 64 bits for the program (WRITE_CM_EVENT of 2025). Raises CmError.
+        """
+        of = self._table.id(number)
+        if kind not in (RdmaEventKind.USER, RdmaEventKind.INTERNAL):
+            raise CmError(CmRefusal.EVENT_KIND, f"event {kind}")
+        made = RdmaEventKind(kind)
+        event = RdmaEvent(made, of.number, of.context, status, argument=argument)
+        self._table.report(of, event)
 
     # Identifiers.
 
@@ -300,9 +319,9 @@ class RdmaCm:
         Events of a new identifier are reported from here on; they come with ``context``.
         """
         accepted = self._table.id(number)
+        self._connecting.accept(accepted, answer, vendor_id, options)
         if answer is not None:
             accepted.context = context or accepted.context or 1
-        self._connecting.accept(accepted, answer, vendor_id, options)
         self._connecting.settle()
 
     def reject(self, number: int, private_data: bytes = b"", reason: int = 28) -> None:

@@ -34,6 +34,10 @@ class RdmaEventKind(Code):
     MULTICAST_ERROR = 13, "The group was not joined, or was lost."
     ADDR_CHANGE = 14, "The interface has another hardware address."
     TIMEWAIT_EXIT = 15, "Old packets have died out; the QP may be used again."
+    ADDRINFO_RESOLVED = 16, "Subnet administration has found a service; it is not asked here yet."
+    ADDRINFO_ERROR = 17, "Subnet administration has found no such service."
+    USER = 18, "The program wrote it with write_event."
+    INTERNAL = 19, "The program's library wrote it with write_event."
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,8 @@ class RdmaEvent:
     """An event of an identifier, ``id``; of a new one for CONNECT_REQUEST, with ``listener``.
 
     ``context`` is what the program gave with the identifier, or with the group. ``vendor_id`` and
-    ``options`` are of enhanced connection establishment. ``group`` is a multicast handle.
+    ``options`` are of enhanced connection establishment. ``group`` is a multicast handle, and
+    ``argument`` what ``write_event`` was given.
     """
 
     kind: RdmaEventKind
@@ -83,3 +88,4 @@ class RdmaEvent:
     group: int | None = None
     vendor_id: int = 0
     options: int = 0
+    argument: int = 0

@@ -63,6 +63,7 @@ class CmRefusal(Enum):
     QP_STATE = errno.EINVAL, "Attributes are known for INIT, RTR and RTS; ask for one of these."
     QP_TOO_EARLY = errno.EINVAL, "RTR and RTS need the peer's REQ or REP; wait for its event."
     VALUE = errno.EINVAL, "A number does not fit its field of the message; make it smaller."
+    EVENT_KIND = errno.EINVAL, "Only USER (18) and INTERNAL (19) can be written; use one."
     NOTIFICATION = errno.EINVAL, "Only COMM_EST (4) can be notified; there is no second path."
 
     # Addresses and ports.

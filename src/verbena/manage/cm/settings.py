@@ -52,5 +52,7 @@ class CmSettings:
     """Seconds for which a communication ID is not used again. At least 2 s are needed."""
     answer_memory: float = 8.192
     """Seconds for which a rejection and a SIDR_REP are repeated to a repeated request."""
+    most_answers: int = 4096
+    """How many of these are remembered; the oldest are forgotten first."""
     transaction_high: int = 1
     """Upper 32 bits of transaction IDs. A kernel puts the number of its agent there."""
