@@ -78,7 +78,7 @@ format: build/stamps/extra-lint ## Format Python and C as lint wants them
 	$(VENV)/bin/ruff format src tests benchmarks scripts docs examples
 	find src tests benchmarks docs examples -name '*.[ch]' | xargs -r $(VENV)/bin/clang-format -i
 
-generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, make the errors and the goodput that docs/ shows
+generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, make the errors, formats and goodput that docs/ shows
 	@$(VENV)/bin/cmake -S . -B build/native-tests -G Ninja -DVERBENA_NATIVE_TESTS=ON -DVERBENA_LTO=OFF >/dev/null
 	@$(VENV)/bin/cmake --build build/native-tests --target qp_table goodput >/dev/null
 	build/native-tests/docs/qp_table | $(VENV)/bin/python docs/generate/qp_states.py
@@ -91,6 +91,7 @@ generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, 
 	$(VENV)/bin/python docs/generate/traffic.py
 	$(VENV)/bin/python docs/generate/connections.py
 	$(VENV)/bin/python docs/generate/model.py
+	$(VENV)/bin/python docs/generate/management_formats.py
 	$(VENV)/bin/python docs/generate/pictures.py
 	$(VENV)/bin/python scripts/stub_docstrings.py
 

@@ -140,6 +140,12 @@ def test_the_tables_of_connections_are_current() -> None:
     assert page == connections.replaced(page), "run: make generated"
 
 
+def test_the_formats_of_management_packets_are_current() -> None:
+    formats = load("management_formats")
+    page = (DOCS / "management-formats.md").read_text()
+    assert page == formats.replaced(page, formats.made()), "run: make generated"
+
+
 def test_every_part_of_compatibility_has_its_place() -> None:
     compatibility = load("compatibility")
     page = (DOCS / "compatibility.md").read_text()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import pickle
 import typing
 from typing import Any
@@ -77,6 +79,15 @@ class TestEveryRecord:
                 record.get(bytes(length), next(iter(record.FIELDS)))
         with pytest.raises(MadError):
             record.unpack(bytes(record.SIZE), -1)
+
+    @of_each
+    def test_any_object_as_a_value(self, record: type[Record]) -> None:
+        """It is taken, or MadError is raised."""
+        odd = [None, -1, 1 << 2000, 1.5, "x", "\ud800", b"x", bytes(300), [], object(), (1, 2, "x")]
+        for name in record.FIELDS:
+            for value in odd:
+                with contextlib.suppress(MadError):
+                    assert len(record(**{name: value}).pack()) == record.SIZE
 
     @of_each
     def test_annotations_are_what_is_read(self, record: type[Record]) -> None:
@@ -193,6 +204,13 @@ class TestValues:
     def test_immutable(self) -> None:
         with pytest.raises(AttributeError):
             PortInfo().lid = 3  # type: ignore[misc]
+        with pytest.raises(AttributeError):
+            PortInfo().lids = 3  # type: ignore[attr-defined]
+
+    def test_signature(self) -> None:
+        parameters = inspect.signature(PortInfo).parameters
+        assert list(parameters) == list(PortInfo.FIELDS)
+        assert parameters["lid"].default == 0
 
     def test_records_of_two_classes_differ(self) -> None:
         assert VlWeight() != b"\0\0"

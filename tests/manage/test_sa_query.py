@@ -10,9 +10,12 @@ from hypothesis import given, settings, strategies
 
 from tests.manage.every_record import instances
 from verbena.manage import MadError
+from verbena.manage.attribute_ids import Method
 from verbena.manage.codes import CapabilityMask, IbMtu, IbRate, NodeType, gid_from
-from verbena.manage.mad import SaMad
+from verbena.manage.mad import SaHeader, SaMad
 from verbena.manage.record import Record
+from verbena.manage.rmpp import segments
+from verbena.manage.rmpp_receiver import RmppReceiver
 from verbena.manage.sa_query import SaQuery, components
 from verbena.manage.sa_records import (
     SA_RECORDS,
@@ -29,7 +32,9 @@ from verbena.manage.sa_records import (
     ServiceRecord,
     SmInfoRecord,
     pack_table,
+    read_table,
     record_stride,
+    table_message,
     unpack_table,
 )
 from verbena.manage.smp_attributes import NodeDescription, NodeInfo
@@ -195,3 +200,27 @@ class TestTables:
     def test_a_smaller_one(self) -> None:
         with pytest.raises(MadError, match="AttributeOffset 13 is 104 bytes, and NodeRecord has"):
             unpack_table(NodeRecord, bytes(200), 13)
+
+    def test_a_message(self) -> None:
+        nodes = [NodeRecord(lid=lid) for lid in range(9)]
+        request = SaMad(method=Method.GET_TABLE, transaction_id=7, sm_key=3)
+        message = table_message(request, NodeRecord, nodes)
+        header = SaHeader.unpack(message)
+        assert (header.method, header.transaction_id, header.sm_key) == (0x92, 7, 3)
+        assert (header.attribute_id, header.attribute_offset) == (0x11, 14)
+        assert len(message) == 56 + 9 * 112
+        assert read_table(NodeRecord, message) == nodes
+        assert read_table(NodeRecord, table_message(request, NodeRecord, [])) == []
+        with pytest.raises(MadError, match="a table of NodeRecord cannot have a LinkRecord"):
+            table_message(request, NodeRecord, [LinkRecord()])
+        with pytest.raises(MadError):
+            read_table(NodeRecord, message[:55])
+
+    def test_a_message_by_rmpp(self) -> None:
+        """What the SA answers arrives through RMPP, with padding and all."""
+        nodes = [NodeRecord(lid=lid) for lid in range(20)]
+        message = table_message(SaMad(method=Method.GET_TABLE), NodeRecord, nodes)
+        receiver = RmppReceiver(0)
+        for packet in segments(message):
+            receiver.receive(packet, 0)
+        assert read_table(NodeRecord, receiver.message) == nodes

@@ -103,7 +103,7 @@ class Method(Code):
         return bool(self & RESPONSE_BIT) or self == 0x07
 
 
-_RESPONSES = {
+_RESPONSES: dict[int, Method] = {
     Method.GET: Method.GET_RESP,
     Method.SET: Method.GET_RESP,
     Method.TRAP: Method.TRAP_REPRESS,
@@ -120,7 +120,7 @@ def response_method(method: int) -> Method:
 
     For a method without a row in the specification it is the same one with the response bit.
     """
-    return _RESPONSES.get(Method(method)) or Method(method | RESPONSE_BIT)
+    return _RESPONSES.get(method) or Method(method | RESPONSE_BIT)
 
 
 class StatusCode(Code):

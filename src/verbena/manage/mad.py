@@ -31,7 +31,9 @@ __all__ = [
     "LidRoutedSmp",
     "MadHeader",
     "PerformanceMad",
+    "RmppHeader",
     "RmppMad",
+    "SaHeader",
     "SaMad",
     "Smp",
     "VendorMad",
@@ -85,18 +87,23 @@ class MadHeader(Record, size=24):
 
         Raises MadError if it does not fit.
         """
-        data = record.pack()
-        if len(data) > self.DATA_BYTES:
-            raise MadError(
-                f"{type(record).__name__} has {len(data)} bytes, and {type(self).__name__} has"
-                f" room for {self.DATA_BYTES}"
-            )
-        changed = bytearray(self._raw)
-        changed[self.DATA_AT : self.DATA_AT + self.DATA_BYTES] = data.ljust(self.DATA_BYTES, b"\0")
-        self.put(changed, 0, attribute_id=record.ATTRIBUTE or self.attribute_id)
+        changed = self._carrying(record)
         if modifier is not None:
             self.put(changed, 0, attribute_modifier=modifier)
         return self.unpack(changed)
+
+    def _carrying(self, record: Record) -> bytearray:
+        data, room = record.pack(), self.DATA_BYTES
+        if len(data) > room:
+            raise MadError(
+                f"{type(record).__name__} has {len(data)} bytes, and {type(self).__name__} has"
+                f" room for {room}"
+            )
+        changed = bytearray(self._raw)
+        changed[self.DATA_AT : self.DATA_AT + room] = data.ljust(room, b"\0")
+        if record.ATTRIBUTE:
+            self.put(changed, 0, attribute_id=record.ATTRIBUTE)
+        return changed
 
     def response(self, record: Record | None = None, status: int = 0) -> Self:
         """Return the response to this request, with the method that answers its method.
@@ -105,8 +112,9 @@ class MadHeader(Record, size=24):
         direction bit, and keeps its path, hop pointer and DrSLID and DrDLID as the request has
         them: who sends it moves the pointer (IBA 14.2.2). Raises MadError.
         """
-        answered = self if record is None else self.with_attribute(record)
-        return answered.replace(method=response_method(self.method), status=status)
+        changed = bytearray(self._raw) if record is None else self._carrying(record)
+        self.put(changed, 0, method=response_method(self.method), status=status)
+        return self.unpack(changed)
 
 
 class GeneralMad(MadHeader, size=MAD_BYTES):
@@ -173,14 +181,11 @@ class DirectedSmp(Smp):
         return super().response(record, status | RETURNING)
 
 
-class RmppMad(MadHeader, size=MAD_BYTES):
-    """A MAD of a class with the reliable multi-packet protocol's header (IBA 13.6.2).
+class RmppHeader(MadHeader, size=36):
+    """The header of a class with the reliable multi-packet protocol, RMPP (IBA 13.6.2).
 
     In an ACK ``payload_length`` is NewWindowLast; in a STOP or ABORT both numbers are reserved.
     """
-
-    DATA_AT: ClassVar[int] = 36
-    DATA_BYTES: ClassVar[int] = 220
 
     rmpp_version: int = bits(24, 0, 8, "1 in packets of the protocol, 0 where it is not used.")
     rmpp_type: int = bits(25, 0, 8, "1 DATA, 2 ACK, 3 STOP, 4 ABORT; 0 without RMPP.")
@@ -191,11 +196,17 @@ class RmppMad(MadHeader, size=MAD_BYTES):
     payload_length: int = bits(32, 0, 32, "DATA: bytes, see there. ACK: NewWindowLast.")
 
 
-class SaMad(RmppMad):
-    """A MAD of subnet administration (IBA 15.2.1)."""
+class RmppMad(RmppHeader, size=MAD_BYTES):
+    """A MAD of any class with RMPP, for the protocol's use."""
+
+    DATA_AT: ClassVar[int] = 36
+    DATA_BYTES: ClassVar[int] = 220
+
+
+class SaHeader(RmppHeader, size=56):
+    """The headers of subnet administration (IBA 15.2.1), before a table of any length."""
 
     DATA_AT: ClassVar[int] = 56
-    DATA_BYTES: ClassVar[int] = 200
 
     mgmt_class: MgmtClass = code(1, 0, 8, MgmtClass, "Class: SubnAdm.", MgmtClass.SUBN_ADM)
     class_version: int = bits(2, 0, 8, "Version of the class's MADs; 2.", 2)
@@ -203,6 +214,13 @@ class SaMad(RmppMad):
     sm_key: int = key(36, 64, "Key of a trusted requester, else 0.")
     attribute_offset: int = bits(44, 0, 16, "Size of one record of a table, in units of 8 bytes.")
     component_mask: int = key(48, 64, "Bit i selects component i of the attribute.")
+
+
+class SaMad(SaHeader, size=MAD_BYTES):
+    """A MAD of subnet administration (IBA 15.2.1)."""
+
+    DATA_BYTES: ClassVar[int] = 200
+
     data: bytes = octets(56, 200, "The attribute, or the first bytes of a table.")
 
 

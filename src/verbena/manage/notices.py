@@ -134,7 +134,7 @@ class BadKeyTrap(Record, size=DETAIL_BYTES):
 
     lid1: int = lid_field(2, "Its source LID.")
     lid2: int = lid_field(4, "Its destination LID.")
-    key: int = key(6, 32, "Its Q_Key, or its P_Key in the lower 16 bits.")
+    offending_key: int = key(6, 32, "Its Q_Key, or its P_Key in the lower 16 bits.")
     sl: int = bits(10, 0, 4, "Its service level.")
     qp1: int = bits(11, 0, 24, "Its source QP.", show="#x")
     qp2: int = bits(15, 0, 24, "Its destination QP.", show="#x")

@@ -18,14 +18,13 @@ in the tables of the InfiniBand Architecture (IBA). Numbers are big-endian.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 from .codes import gid_text, guid_text
 from .errors import MadError
-from .record_code import BitField, FieldKind, accessors
+from .record_code import AccessorTable, BitField, FieldKind, FirstUse, check_bytes
 
 if TYPE_CHECKING:
     from typing import Self
@@ -123,8 +122,31 @@ def parts(byte: int, record: type[Record], count: int, meaning: str) -> Any:
     )
 
 
+class RecordType(type):
+    """The class of records' classes: their instances have the slots of ``Record`` alone."""
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> Any:
+        namespace.setdefault("__slots__", ())
+        return super().__new__(cls, name, bases, namespace, **options)
+
+    @property
+    def __signature__(cls) -> Any:
+        """The fields as keywords, for ``help`` and ``inspect.signature``."""
+        import inspect  # takes 7 ms, and few ask
+
+        fields: Mapping[str, BitField] = getattr(cls, "FIELDS", {})
+        return inspect.Signature(
+            [
+                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
+                for name, field in fields.items()
+            ]
+        )
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
-class Record:
+class Record(metaclass=RecordType):
     """A record of ``SIZE`` bytes with the fields of its class, as IBA's tables have them.
 
     Records are immutable; two are equal if their class and all their bytes are. ``FIELDS`` has the
@@ -138,8 +160,7 @@ class Record:
     ATTRIBUTE: ClassVar[int] = 0  # its AttributeID, for one that is an attribute or a message
     FIELDS: ClassVar[Mapping[str, BitField]] = MappingProxyType({})
     _start: ClassVar[bytes] = b""  # every field has its default
-    _readers: ClassVar[Mapping[str, Callable[[Any, int], Any]]] = MappingProxyType({})
-    _writers: ClassVar[Mapping[str, Callable[[Any, int, Any], None]]] = MappingProxyType({})
+    _table: ClassVar[AccessorTable]
 
     if TYPE_CHECKING:
         _raw: ClassVar[bytes]  # of the instance: a slot, and no field
@@ -151,21 +172,15 @@ class Record:
         fields = {**cls.FIELDS, **found}
         _check_table(cls, fields)
         cls.FIELDS = MappingProxyType(fields)
-        made = {name: accessors(cls.__name__, name, field) for name, field in found.items()}
-        cls._readers = MappingProxyType({**cls._readers, **{n: m.read for n, m in made.items()}})
-        cls._writers = MappingProxyType({**cls._writers, **{n: m.write for n, m in made.items()}})
-        for name, functions in made.items():
-            setattr(cls, name, property(functions.get, doc=found[name].meaning))
+        cls._table = AccessorTable(cls.__name__, cls.FIELDS)
+        for name, field in found.items():
+            check_bytes(cls.__name__, name, field)
+            setattr(cls, name, FirstUse(name, cls._table, field.meaning))
         start = bytearray(cls.SIZE)
         for name, field in fields.items():
-            cls._writers[name](start, 0, field.default)
+            if field.is_set(field.default):
+                cls._table[name].write(start, 0, field.default)
         cls._start = bytes(start)
-        cls.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [
-                inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=field.default)
-                for name, field in fields.items()
-            ]
-        )
 
     def __init__(self, **values: Any) -> None:
         raw = self._start
@@ -216,7 +231,7 @@ class Record:
         if at < 0 or len(data) < at + cls.SIZE:
             raise MadError(f"{cls.__name__} has {cls.SIZE} bytes, and there are {len(data) - at}")
         try:
-            return cls._readers[name](data, at)
+            return cls._table[name].read(data, at)
         except KeyError:
             raise cls._no_field(name) from None
 
@@ -224,15 +239,17 @@ class Record:
     def put(cls, data: Any, at: int = 0, /, **changes: Any) -> None:
         """Write fields of the record that begins at byte ``at`` of a bytearray.
 
-        Raises MadError as ``get`` does, and for a value that its field cannot hold.
+        Raises MadError as ``get`` does, and for a value that its field cannot hold: then the fields
+        before it are written.
         """
         if at < 0 or len(data) < at + cls.SIZE:
             raise MadError(f"{cls.__name__} has {cls.SIZE} bytes, and there are {len(data) - at}")
-        writers = cls._writers
+        table = cls._table
         for name, value in changes.items():
-            writer = writers.get(name)
-            if writer is None:
-                raise cls._no_field(name)
+            try:
+                writer = table[name].write
+            except KeyError:
+                raise cls._no_field(name) from None
             writer(data, at, value)
 
     @classmethod

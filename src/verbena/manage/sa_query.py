@@ -8,11 +8,11 @@ components are the rows of IBA's table, reserved rows among them (IBA 15.2.1).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from .codes import IbRate
 from .errors import MadError
@@ -52,7 +52,7 @@ _WITHOUT: set[tuple[type[Record], str]] = {
     (PortInfoRecord, "link_speed_ext_enabled2"),
 }
 # Numbers that a selector compares: their order.
-_SELECTED: dict[type[Record], dict[str, Any]] = {
+_SELECTED: dict[type[Record], dict[str, Callable[[Any], float]]] = {
     record: {"mtu": int, "rate": lambda code: IbRate(code).gbps, "packet_life_time": int}
     for record in (PathRecord, McMemberRecord)
 }
@@ -116,19 +116,32 @@ def _components(record: type[Record]) -> Mapping[str, Component]:
     return MappingProxyType(found)
 
 
-@cache
-def _compared(record: type[Record], mask: int) -> int:
-    """The bits of a record that have to be equal, for a ComponentMask.
+class _Plan(NamedTuple):
+    """What ``matches`` looks at: bits of the record that have to be equal, and what is selected."""
 
-    Selectors and what they compare are left out: a value without its selector does not count.
+    compared: int
+    selected: tuple[tuple[str, Callable[[Any], float]], ...]
+
+
+def _plan(record: type[Record], mask: int) -> _Plan:
+    """What a ComponentMask asks for.
+
+    Selectors and what they compare are not in ``compared``: a value without its selector does not
+    count.
     """
     selected = _SELECTED.get(record, {})
     left_out = {*selected, *(f"{name}_selector" for name in selected)}
-    return sum(
+    table = components(record)
+    compared = sum(
         bits
-        for name, component in components(record).items()
+        for name, component in table.items()
         for bit, bits in component.rows
         if mask & bit and name not in left_out
+    )
+    both = {name: table[name].mask | table[f"{name}_selector"].mask for name in selected}
+    return _Plan(
+        compared,
+        tuple((name, order) for name, order in selected.items() if mask & both[name] == both[name]),
     )
 
 
@@ -191,26 +204,26 @@ class SaQuery(Generic[_R]):
         choose among what matches. Nothing else is special: an attribute with a rule of its own
         (PortInfoRecord's options, a P_Key's membership bit) is the SA's to look at.
         """
-        kind: Any = type(self.record)
+        plan = self._plan
         wanted, found = self.record.pack(), record.pack()
         if wanted != found:
             differing = int.from_bytes(wanted, "big") ^ int.from_bytes(found, "big")
-            if differing & _compared(kind, self.mask):
+            if differing & plan.compared:
                 return False
-        return all(
-            self._selects(name, order, record) for name, order in _SELECTED.get(kind, {}).items()
-        )
+        return all(self._selects(name, order, record) for name, order in plan.selected)
 
-    def _selects(self, name: str, order: Any, record: _R) -> bool:
-        if not self.has(name, f"{name}_selector"):
-            return True
+    @cached_property
+    def _plan(self) -> _Plan:
+        return _plan(type(self.record), self.mask)
+
+    def _selects(self, name: str, order: Callable[[Any], float], record: _R) -> bool:
         wanted, found = order(getattr(self.record, name)), order(getattr(record, name))
         match getattr(self.record, f"{name}_selector"):
             case Selector.GREATER_THAN:
-                return bool(found > wanted)
+                return found > wanted
             case Selector.LESS_THAN:
-                return bool(found < wanted)
+                return found < wanted
             case Selector.EXACTLY:
-                return bool(found == wanted)
+                return found == wanted
             case _:
                 return True

@@ -12,9 +12,10 @@ from collections.abc import Iterable
 from enum import IntFlag
 from typing import TypeVar
 
-from .attribute_ids import SaAttribute
+from .attribute_ids import SaAttribute, response_method
 from .codes import Code, IbMtu, IbRate
 from .errors import MadError
+from .mad import SaHeader, SaMad
 from .notices import NoticeType, ProducerType, TrapNumber
 from .record import Record, bits, code, flag, gid_field, key, lid_field, numbers, octets, part, text
 from .smp_attributes import (
@@ -25,6 +26,7 @@ from .smp_attributes import (
     NodeInfo,
     PKeyTable,
     PortInfo,
+    RandomForwardingTable,
     SlToVlTable,
     SmInfo,
     SwitchInfo,
@@ -46,6 +48,7 @@ __all__ = [
     "PKeyTableRecord",
     "PathRecord",
     "PortInfoRecord",
+    "RandomForwardingRecord",
     "Selector",
     "ServiceAssociationRecord",
     "ServiceRecord",
@@ -55,7 +58,9 @@ __all__ = [
     "TraceRecord",
     "VlArbitrationRecord",
     "pack_table",
+    "read_table",
     "record_stride",
+    "table_message",
     "unpack_table",
 ]
 
@@ -119,6 +124,14 @@ class LinearForwardingRecord(Record, size=72, attribute=SaAttribute.LINEAR_FORWA
     lid: int = lid_field(0, "LID of the switch.")
     block: int = bits(2, 0, 16, "Block of 64 LIDs.")
     table: LinearForwardingTable = part(8, LinearForwardingTable, "The block.")
+
+
+class RandomForwardingRecord(Record, size=72, attribute=SaAttribute.RANDOM_FORWARDING_RECORD):
+    """A block of a random forwarding table (IBA 15.2.5.7)."""
+
+    lid: int = lid_field(0, "LID of the switch.")
+    block: int = bits(2, 0, 16, "Block of 16 entries.")
+    table: RandomForwardingTable = part(8, RandomForwardingTable, "The block.")
 
 
 class MulticastForwardingRecord(Record, size=72, attribute=SaAttribute.MULTICAST_FORWARDING_RECORD):
@@ -316,7 +329,14 @@ SA_RECORDS: dict[int, type[Record]] = {
     record.ATTRIBUTE: record
     for record in (
         *(NodeRecord, PortInfoRecord, SlToVlRecord, SwitchInfoRecord, LinearForwardingRecord),
-        *(MulticastForwardingRecord, SmInfoRecord, LinkRecord, GuidInfoRecord, PKeyTableRecord),
+        *(
+            RandomForwardingRecord,
+            MulticastForwardingRecord,
+            SmInfoRecord,
+            LinkRecord,
+            GuidInfoRecord,
+            PKeyTableRecord,
+        ),
         *(VlArbitrationRecord, PathRecord, McMemberRecord, ServiceRecord, InformInfo),
         *(InformInfoRecord, MultiPathRecord, TraceRecord, ServiceAssociationRecord),
     )
@@ -346,3 +366,27 @@ def unpack_table(record: type[_R], data: bytes, attribute_offset: int) -> list[_
             f" {record.SIZE}"
         )
     return [record.unpack(data, at) for at in range(0, len(data) - stride + 1, stride)]
+
+
+def table_message(request: SaMad, kind: type[Record], records: Iterable[Record]) -> bytes:
+    """Return the answer to a GetTable as a message for RMPP; ``kind`` is that of all records.
+
+    Errors are no tables: an SA answers with ``request.response(status=...)`` then. Raises MadError
+    for a record of another kind.
+    """
+    header = SaHeader.unpack(request.pack()).replace(
+        method=response_method(request.method),
+        status=0,
+        attribute_id=kind.ATTRIBUTE,
+        attribute_offset=record_stride(kind) // 8,
+    )
+    listed = list(records)
+    if other := next((each for each in listed if type(each) is not kind), None):
+        raise MadError(f"a table of {kind.__name__} cannot have a {type(other).__name__}")
+    return header.pack() + pack_table(listed)
+
+
+def read_table(kind: type[_R], message: bytes) -> list[_R]:
+    """Return the records of a table's message. Raises MadError for one that is too short."""
+    header = SaHeader.unpack(message)
+    return unpack_table(kind, message[SaHeader.SIZE :], header.attribute_offset)

@@ -13,6 +13,7 @@ from .attribute_ids import SmpAttribute
 from .codes import (
     CapabilityMask,
     CapabilityMask2,
+    Code,
     IbMtu,
     InitialType,
     LinkDownState,
@@ -26,6 +27,7 @@ from .codes import (
     SmState,
     VirtualLanes,
 )
+from .errors import MadError
 from .record import (
     Record,
     bits,
@@ -35,6 +37,7 @@ from .record import (
     key,
     lid_field,
     numbers,
+    octets,
     parts,
     table,
     text,
@@ -46,6 +49,7 @@ __all__ = [
     "GuidInfo",
     "GuidInfoModifier",
     "LedInfo",
+    "LidPortBlock",
     "LinearForwardingModifier",
     "LinearForwardingTable",
     "Modifier",
@@ -57,10 +61,13 @@ __all__ = [
     "PKeyTableModifier",
     "PortInfo",
     "PortInfoModifier",
+    "RandomForwardingTable",
     "SlToVlModifier",
     "SlToVlTable",
     "SmInfo",
+    "SmInfoControl",
     "SwitchInfo",
+    "VendorDiag",
     "VlArbitrationModifier",
     "VlArbitrationTable",
     "VlWeight",
@@ -232,6 +239,21 @@ class LinearForwardingTable(Record, size=64, attribute=SmpAttribute.LINEAR_FORWA
     ports: bytes = table(0, 64, "The output port of each LID; 255: no path.", NO_PATH)
 
 
+class LidPortBlock(Record, size=4):
+    """An entry of a random forwarding table (IBA 14.2.5.11)."""
+
+    lid: int = lid_field(0, "The first LID of the entry.")
+    valid: bool = flag(2, 0, "The entry counts.")
+    lmc: int = bits(2, 1, 3, "The entry is for 2 to this power LIDs.")
+    port: int = bits(3, 0, 8, "The output port.")
+
+
+class RandomForwardingTable(Record, size=64, attribute=SmpAttribute.RANDOM_FORWARDING):
+    """A block of 16 entries of a random forwarding table (IBA 14.2.5.11)."""
+
+    entries: tuple[LidPortBlock, ...] = parts(0, LidPortBlock, 16, "The entries.")
+
+
 class MulticastForwardingTable(Record, size=64, attribute=SmpAttribute.MULTICAST_FORWARDING):
     """Output ports of 32 multicast LIDs from 0xc000 + 32 times the block on (IBA 14.2.5.12).
 
@@ -249,6 +271,23 @@ class SmInfo(Record, size=24, attribute=SmpAttribute.SM_INFO):
     act_count: int = bits(16, 0, 32, "Grows as the manager works, as a sign of life.")
     priority: int = bits(20, 0, 4, "0 to 15; the highest becomes master, then the lowest GUID.")
     sm_state: SmState = code(20, 4, 4, SmState, "Its state.")
+
+
+class SmInfoControl(Code):
+    """The modifier of a Set of SMInfo: what a subnet manager tells another one (IBA 14.4.1)."""
+
+    HANDOVER = 1, "Become master."
+    ACKNOWLEDGE = 2, "You are master now, and I am not."
+    DISABLE = 3, "Do not take part."
+    STANDBY = 4, "Take part again."
+    DISCOVER = 5, "Look at the subnet anew."
+
+
+class VendorDiag(Record, size=64, attribute=SmpAttribute.VENDOR_DIAG):
+    """Diagnosis as the vendor says (IBA 14.2.5.14)."""
+
+    next_index: int = bits(0, 0, 16, "Modifier of the next Get; 0: there is no more.")
+    diag_data: bytes = octets(2, 62, "Of the vendor.")
 
 
 class LedInfo(Record, size=4, attribute=SmpAttribute.LED_INFO):
@@ -276,7 +315,9 @@ class Modifier(Record, size=4):
 
     @classmethod
     def of(cls, value: int) -> Self:
-        """Return the parts of an AttributeModifier, as ``MadHeader.attribute_modifier`` has it."""
+        """Return the parts of an AttributeModifier. Raises MadError for one over 32 bits."""
+        if not 0 <= value < 1 << 32:
+            raise MadError(f"an AttributeModifier has 32 bits, and this is {value}")
         return cls.unpack(value.to_bytes(4, "big"))
 
 
