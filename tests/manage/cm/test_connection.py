@@ -160,6 +160,15 @@ class TestTimes:
         assert client.cm.counters.duplicates["mra"] == 1
         assert client.run(4) == []
 
+    def test_mras_without_end_are_not_endless(self) -> None:
+        client = Client()
+        mra = CmMra(local_comm_id=PEER, remote_comm_id=client.own, service_timeout=24)
+        while client.connection.state is not CmState.IDLE:
+            client.hear(mra)
+            client.run(67)
+        most = 98.304 + 15 * (65.536 + 2.048) + 6.144
+        assert most - 100 < client.cm.now <= most
+
     def test_mra_when_the_program_thinks(self) -> None:
         server = Server()
         server.hear(request())

@@ -443,6 +443,13 @@ class TestChannels:
         with pytest.raises(CmError):
             node.rdma.migrate(first, 77)
 
+    def test_of_another_channel(self) -> None:
+        _, node, number = in_state(IdState.IDLE)
+        assert node.rdma.id_of(node.channel, number) is node.rdma.id(number)
+        with pytest.raises(CmError) as caught:
+            node.rdma.id_of(node.rdma.open_channel(), number)
+        assert caught.value.refusal is CmRefusal.OTHER_CHANNEL
+
     def test_two_identifiers_of_one_host(self) -> None:
         world = World()
         node = world.nodes[0]

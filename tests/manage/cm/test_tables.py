@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import errno
+import inspect
+from pathlib import Path
 
 import pytest
 
@@ -64,6 +66,13 @@ def test_every_input_is_used() -> None:
     used = {what for _, rules in MACHINES for _, what in rules}
     assert used == set(CmInput)
     assert {what for _, what in ID_RULES} == set(IdInput)
+
+
+def test_every_refusal_is_used() -> None:
+    folder = Path(inspect.getfile(CmConnection)).parent
+    text = "\n".join(path.read_text() for path in folder.glob("*.py"))
+    unused = [each.name for each in CmRefusal if f"CmRefusal.{each.name}" not in text]
+    assert unused == []
 
 
 def test_every_state_has_a_sentence() -> None:

@@ -183,6 +183,13 @@ class RdmaCm:
         """Return an identifier, to be read only: its addresses, state and route. Raises CmError."""
         return self._table.id(number)
 
+    def id_of(self, channel: int, number: int) -> RdmaId:
+        """Return an identifier of a channel, as a device checks it. Raises CmError."""
+        found = self._table.id(number)
+        if found.channel != channel:
+            raise CmError(CmRefusal.OTHER_CHANNEL, f"identifier {number}")
+        return found
+
     def destroy_id(self, number: int) -> int:
         """End an identifier whatever its state. Return how many of its events were read.
 

@@ -49,7 +49,6 @@ class CmRefusal(Enum):
     OTHER_CHANNEL = errno.EINVAL, "The identifier belongs to another event channel; use its own."
     NO_SUCH_CHANNEL = errno.EINVAL, "There is no such event channel; it was closed."
     NO_SUCH_GROUP = errno.ENOENT, "There is no such multicast handle; the group was left."
-    NO_EVENT = errno.EAGAIN, "There is no event now; wait until the channel is readable."
     TOO_MANY_IDS = errno.ENOMEM, "There are as many identifiers as there can be; destroy some."
     PORT_SPACE = errno.EINVAL, "The port space is none of IPOIB, TCP, UDP and IB; choose one."
     ALREADY_CONNECTED = errno.EISCONN, "The connection is established already; go on."

@@ -24,6 +24,7 @@ class Retransmission:
         self.interval = min(settings.first_resend or timeout, timeout)
         self.give_up_at = now + timeout * (1 + retries)
         self.next_at = min(now + self.interval, self.give_up_at)
+        self._postponements = retries  # that are left
 
     def is_exhausted(self, now: float) -> bool:
         """Whether the patience is over."""
@@ -35,9 +36,15 @@ class Retransmission:
         self.next_at = min(now + self.interval, self.give_up_at)
 
     def postponed(self, now: float, seconds: float) -> None:
-        """An MRA came: wait for so long, and then at least once more for the timeout."""
-        self.next_at = now + seconds
-        self.give_up_at = max(self.give_up_at, self.next_at + self.timeout)
+        """An MRA came: wait for so long, and then at least once more for the timeout.
+
+        The patience grows as often as the message may be sent again: a peer whose program never
+        answers would else hold this side for ever.
+        """
+        if self._postponements > 0:
+            self._postponements -= 1
+            self.give_up_at = max(self.give_up_at, now + seconds + self.timeout)
+        self.next_at = min(now + seconds, self.give_up_at)
 
     def shortened(self, now: float, seconds: float) -> None:
         """Nobody waits for the outcome any more: give up within so many seconds."""
