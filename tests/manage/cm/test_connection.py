@@ -381,6 +381,37 @@ class TestOthers:
         assert client.hear(client.rep(remote_comm_id=other.local_id)) == []
         assert other.state is CmState.REQ_SENT
 
+    def test_rep_of_another_connection_of_the_peer(self) -> None:
+        client = Client()
+        client.establish()
+        assert client.hear(client.rep(local_comm_id=PEER + 1)) == []
+        assert client.cm.counters.refused[CmRefusal.UNMATCHED] == 1
+
+    @pytest.mark.parametrize(
+        ("changes", "reason", "ari"),
+        [
+            ({"path_mtu": 6}, RejReason.INVALID_PATH_MTU, b"\5"),
+            ({"path_mtu": 0}, RejReason.INVALID_PATH_MTU, b"\5"),
+            ({"transport": 2}, RejReason.INVALID_TRANSPORT_TYPE, b""),
+            ({"transport": 3}, RejReason.INVALID_TRANSPORT_TYPE, b""),
+            ({"p_key": 0x1234}, RejReason.PRIMARY_REMOTE_GID, SERVER_GID),
+        ],
+    )
+    def test_requests_that_cannot_be(self, changes: Any, reason: int, ari: bytes) -> None:
+        rej = only(Server().hear(request(**changes)), CmRej)
+        assert (rej.reason, rej.ari[: rej.ari_length]) == (reason, ari)
+
+    def test_second_path(self) -> None:
+        path = request().primary
+        server = Server()
+        assert server.hear(request(alternate=path)) == []
+        other = request(alternate=path.replace(remote_gid=CLIENT_GID), local_comm_id=2)
+        rej = only(server.hear(other.replace(local_qpn=2)), CmRej)
+        assert rej.reason == RejReason.ALTERNATE_REMOTE_GID
+
+    def test_limited_member_of_a_partition(self) -> None:
+        assert Server().hear(request(p_key=0x7FFF)) == []
+
     def test_crossing_dreqs(self) -> None:
         client = Client()
         client.establish()
@@ -579,6 +610,19 @@ class TestCalls:
         assert (made.initiator_depth, made.responder_resources) == (3, 2)
         assert (made.rnr_retry_count, made.ack_timeout, made.remote_qpn) == (6, 19, 0x22)
 
+    def test_ack_delay_of_the_peer(self) -> None:
+        client = Client()
+        client.hear(client.rep(target_ack_delay=21))
+        assert client.connection.ack_timeout == 21
+
+    def test_times_and_retries_are_those_of_the_req(self) -> None:
+        server = Server(settings=LINUX)
+        server.hear(request(local_cm_response_timeout=18, max_cm_retries=2))
+        server.accept()
+        kinds = [type(message(each)) for each in server.wait(10)]
+        assert kinds == [CmRep, CmRep, CmRej]
+        assert server.kinds() == [RdmaEventKind.UNREACHABLE]
+
     def test_rejection_reasons(self) -> None:
         server = Server()
         server.hear(request())
@@ -601,7 +645,9 @@ class TestResolution:
         event = client.cm.take_event()
         assert event is not None
         event.subject.answer(SidrStatus.VALID, 5, 6, b"data")
-        first = only(client.cm.take_datagrams(), SidrRep)
+        sent = client.cm.take_datagrams()
+        first = only(sent, SidrRep)
+        assert transaction(sent[0]) == 9
         assert (first.qpn, first.qkey, first.private_data[:4]) == (5, 6, b"data")
         event.subject.close()
         assert only_record(client.hear(question), SidrRep) == first

@@ -134,6 +134,29 @@ class TestConnections:
         assert made.path_mtu == 4
         assert server.rdma.qp_attributes(event.id, 3).timeout == 17
 
+    def test_request_through_a_router(self, pair: tuple[IbHost, IbHost]) -> None:
+        """LIDs of another subnet are permissive: the answer goes where the packet came from."""
+        client, server = pair
+        listener = server.rdma.create_id(server.channel, PortSpace.TCP)
+        server.rdma.bind(listener, CmAddress.ip("0.0.0.0", 7174))
+        server.rdma.listen(listener)
+        number = client.rdma.create_id(client.channel, PortSpace.TCP)
+        client.rdma.resolve_address(number, CmAddress.ip("192.0.2.2", 7174))
+        client.rdma.address_resolved(number, client.answer(server, CmAddress.ip("192.0.2.1")))
+        client.rdma.resolve_route(number)
+        client.rdma.path_resolved(number, client.path(server).replace(hop_limit=64))
+        client.rdma.connect(number, RdmaConnectionParameters(qpn=5))
+        (sent,) = client.rdma.take_datagrams()
+        path = message(sent).primary
+        assert (path.local_lid, path.remote_lid, path.subnet_local) == (0xFFFF, 0xFFFF, False)
+        assert sent.to.has_grh
+        arrival = MadArrival(1, True, client.gid, server.gid, slid=77, sl=5)
+        server.rdma.receive(sent.mad, arrival, 0.0)
+        (event,) = server.events()
+        made = server.rdma.qp_attributes(event.id, 2).address
+        assert made is not None
+        assert (made.dlid, made.sl, made.has_grh, made.dgid) == (77, 5, True, client.gid)
+
     def test_no_path(self, pair: tuple[IbHost, IbHost]) -> None:
         client, server = pair
         number = client.rdma.create_id(client.channel, PortSpace.TCP)

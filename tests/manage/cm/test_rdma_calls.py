@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -139,6 +140,19 @@ class TestStates:
         client.rdma.disconnect(number)
         assert len(client.rdma.take_datagrams()) == 1
 
+    def test_refused_calls_leave_no_trace(self) -> None:
+        world, node, number = in_state(IdState.IDLE)
+        listening(world, node)
+        with pytest.raises(CmError) as caught:
+            node.rdma.bind(number, CmAddress.ip(node.text, PORT))
+        assert caught.value.refusal is CmRefusal.WILDCARD_IN_USE
+        made = node.rdma.id(number)
+        assert (made.interface, made.source.is_zero, made.af_only) == (None, True, False)
+        node.rdma.bind(number, CmAddress.ip("0.0.0.0"))
+        with pytest.raises(CmError):
+            node.rdma.resolve_address(number, CmAddress.ip("2001:db8::1", 1))
+        assert made.destination is None
+
     def test_zero_timeout(self) -> None:
         _, node, number = in_state(IdState.ADDR_RESOLVED)
         with pytest.raises(CmError) as caught:
@@ -271,6 +285,25 @@ class TestEvents:
         client.rdma.address_resolved(number, errno.EHOSTUNREACH)
         assert client.rdma.read_event(client.channel) is None
         assert client.rdma.next_deadline() is None
+
+    def test_question_of_an_identifier_that_is_gone(self) -> None:
+        client = World().nodes[0]
+        number = client.rdma.create_id(client.channel, PortSpace.TCP)
+        client.rdma.resolve_address(number, CmAddress.ip("192.0.2.77", 1), timeout_ms=700)
+        client.rdma.destroy_id(number)
+        assert client.rdma.next_deadline() is None
+        assert client.rdma.create_id(client.channel, PortSpace.TCP) == number
+        client.rdma.tick(0.7)
+        assert client.rdma.read_event(client.channel) is None
+
+    def test_late_path(self) -> None:
+        world, node, number = in_state(IdState.CONNECT)
+        node.rdma.path_resolved(number, -errno.ETIMEDOUT)
+        node.rdma.path_resolved(number, PathRecord())
+        node.rdma.path_resolved(77, PathRecord())
+        world.run()
+        assert world.take(node) == []
+        assert node.rdma.id(number).state is IdState.CONNECT
 
     def test_nothing_is_told_of_what_nobody_accepted(self) -> None:
         world = World()
@@ -514,6 +547,39 @@ class TestOptions:
         world.run()
         assert client.rdma.qp_attributes(number, 3).timeout == 21
 
+    def test_own_ack_timeout_of_the_listening_side(self) -> None:
+        world = World()
+        client, server = world.nodes
+        listening(world, server)
+        number = resolved(world, client, server)
+        client.rdma.connect(number, RdmaConnectionParameters(qpn=1))
+        world.run()
+        peer = world.take(server)[-1].id
+        assert server.rdma.qp_attributes(peer, 3).timeout == 19
+        server.rdma.set_option(peer, 0, 3, bytes([12]))
+        assert server.rdma.qp_attributes(peer, 3).timeout == 12
+
+    def test_retries_are_capped(self) -> None:
+        world = World()
+        client, server = world.nodes
+        number = resolved(world, client, server)
+        wanted = RdmaConnectionParameters(qpn=1, retry_count=200, rnr_retry_count=9)
+        client.rdma.connect(number, wanted)
+        (sent,) = client.rdma.take_datagrams()
+        assert (message(sent).retry_count, message(sent).rnr_retry_count) == (7, 7)
+
+    def test_flow_label_of_the_address(self) -> None:
+        world = World(("2001:db8::1", "2001:db8::2"))
+        client, server = world.nodes
+        number = client.rdma.create_id(client.channel, PortSpace.TCP)
+        destination = replace(CmAddress.ip(server.text, PORT), flow_info=0xABCDE)
+        client.rdma.resolve_address(number, destination)
+        world.run()
+        client.rdma.resolve_route(number)
+        made = client.rdma.id(number).route
+        assert made is not None
+        assert made.flow_label == 0xABCDE
+
     def test_ack_timeout_is_not_for_datagrams(self) -> None:
         node = World().nodes[0]
         number = node.rdma.create_id(node.channel, PortSpace.UDP)
@@ -745,6 +811,21 @@ class TestDatagramsAndGroups:
             node.rdma.join_multicast(idle, CmAddress.ip("239.1.2.3"))
         with pytest.raises(CmError):
             node.rdma.leave_multicast(3)
+
+    def test_unread_event_goes_with_the_group(self) -> None:
+        _, node, number = self.group()
+        handle = node.rdma.join_multicast(number, CmAddress.ip("239.1.2.3"))
+        node.rdma.group_joined(handle)
+        assert node.rdma.leave_multicast(handle) == 0
+        assert node.rdma.read_event(node.channel) is None
+
+    def test_answer_that_comes_too_late(self) -> None:
+        world, node, number = self.group()
+        handle = node.rdma.join_multicast(number, CmAddress.ip("239.1.2.3"))
+        node.rdma.take_requests()
+        node.rdma.resolve_address(number, CmAddress.ip(world.nodes[1].text, PORT))
+        node.rdma.group_joined(handle)
+        assert node.rdma.read_event(node.channel) is None
 
     def test_groups_go_with_their_identifier(self) -> None:
         _, node, number = self.group()

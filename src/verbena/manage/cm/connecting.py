@@ -418,7 +418,6 @@ class Connecting:
         made.source, made.destination = local, peer
         made.is_family_known = True
         made.state = IdState.CONNECT
-        made.tos, made.ack_timeout = listener.tos, listener.ack_timeout
         return made
 
     def _listener(

@@ -248,7 +248,6 @@ class RdmaCm:
         if listener.reuse_address:
             assert listener.bound is not None
             self._bindings.check_listener(listener, listener.bound[0])
-            listener.reuse_address = False
         if not 0 < backlog <= self.MAX_BACKLOG:
             backlog = self.MAX_BACKLOG
         listener.backlog = backlog
