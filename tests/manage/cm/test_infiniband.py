@@ -53,7 +53,7 @@ class IbHost:
         self.channel = self.rdma.open_channel()
 
     def answer(self, peer: IbHost, source: CmAddress) -> AddressAnswer:
-        local = LocalInterface(1, self.gid, 2044, 4, 0xFFFF, BROADCAST)
+        local = LocalInterface(1, self.gid, 2044, 4, 0xFFFF, BROADCAST, 0x0B1B)
         return AddressAnswer(source, local, peer.gid, hop_limit=0)
 
     def path(self, peer: IbHost) -> PathRecord:
@@ -290,6 +290,11 @@ class TestGroups:
         to = event.datagram.address
         assert (to.dlid, to.sl, to.dgid) == (0xC005, 2, asked.mgid)
 
+    def test_qkey_of_ipoib(self, pair: tuple[IbHost, IbHost]) -> None:
+        client, server = pair
+        number = routed_datagram(client, server, PortSpace.IPOIB)
+        assert client.rdma.qp_attributes(number, 1).qkey == 0x0B1B
+
     def test_refused_by_the_sa(self, pair: tuple[IbHost, IbHost]) -> None:
         client, server = pair
         number = routed_datagram(client, server)
@@ -298,8 +303,8 @@ class TestGroups:
         assert client.events()[-1].kind is E.MULTICAST_ERROR
 
 
-def routed_datagram(client: IbHost, server: IbHost) -> int:
-    number = client.rdma.create_id(client.channel, PortSpace.UDP)
+def routed_datagram(client: IbHost, server: IbHost, space: int = PortSpace.UDP) -> int:
+    number = client.rdma.create_id(client.channel, space)
     client.rdma.resolve_address(number, CmAddress.ip("192.0.2.2", 7174))
     client.rdma.take_requests()
     client.rdma.address_resolved(number, client.answer(server, CmAddress.ip("192.0.2.1")))

@@ -29,7 +29,7 @@ from verbena.manage.cm import (
 from verbena.manage.ip_cm import PortSpace
 
 E = RdmaEventKind
-SEEDS = 1500
+SEEDS = 3000
 PATIENCE = 98.304  # (1 + MaxCMRetries) * 6.144 s
 AFTER_MRA = 65.536 + 2.048 + 6.144  # the service timeout, the packet life, and a last attempt
 LONGEST_THOUGHT = 8.0
@@ -45,7 +45,7 @@ FOLLOWING: dict[E | None, set[E]] = {
     E.ROUTE_RESOLVED: {E.CONNECT_RESPONSE, E.REJECTED, E.UNREACHABLE, E.ESTABLISHED},
     E.CONNECT_RESPONSE: {E.DISCONNECTED, E.REJECTED},
     E.ESTABLISHED: {E.DISCONNECTED, E.REJECTED},
-    E.DISCONNECTED: {E.TIMEWAIT_EXIT, E.REJECTED},
+    E.DISCONNECTED: {E.TIMEWAIT_EXIT},
     E.REJECTED: set(),
     E.UNREACHABLE: set(),
     E.TIMEWAIT_EXIT: set(),
@@ -279,7 +279,7 @@ class Programs(World):
 def run(seed: int) -> Programs:
     world = Programs(seed)
     world.run(450)
-    if world.outage[1] < 999:
+    if world.outage[1] < CmSettings().closing_patience:
         world.check_agreement()
     world.check_answers()
     world.check_counters()

@@ -60,14 +60,16 @@ def infiniband_mgid(address: CmAddress, broadcast: bytes, space: int) -> bytes:
     return scope + signature + broadcast[4:6] + group
 
 
-def agreed_qkey(of: RdmaId, wanted: int, broadcast_qkey: int = 0) -> int:
+def agreed_qkey(of: RdmaId, wanted: int) -> int:
     """Set the identifier's Q_Key and return it; 0 means the default. Raises CmError if it differs.
 
     The default is that of the port space, and of IPoIB that of the broadcast group.
     """
     if not wanted:
         if not of.qkey:
-            of.qkey = broadcast_qkey if of.space == PortSpace.IPOIB else UDP_PORT_SPACE_QKEY
+            of.qkey = UDP_PORT_SPACE_QKEY
+            if of.space == PortSpace.IPOIB and of.interface is not None:
+                of.qkey = of.interface.broadcast_qkey
         return of.qkey
     if of.qkey and of.qkey != wanted:
         raise CmError(CmRefusal.QKEY, f"{wanted:#x} after {of.qkey:#x}")

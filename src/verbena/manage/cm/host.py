@@ -32,7 +32,8 @@ class LocalInterface:
     """A network interface: the device's port behind it, its MTU in bytes, and its index.
 
     ``port`` 0: there is no RDMA device. ``gid`` is the source GID of its packets. ``broadcast`` is
-    the GID of IPoIB's broadcast group, on InfiniBand.
+    the GID of IPoIB's broadcast group, on InfiniBand, and ``broadcast_qkey`` its Q_Key, which is
+    that of the port space IPOIB.
     """
 
     port: int
@@ -41,6 +42,7 @@ class LocalInterface:
     index: int = 0
     p_key: int = 0xFFFF
     broadcast: bytes = bytes(16)
+    broadcast_qkey: int = 0
 
 
 class CmHost(Protocol):
