@@ -17,7 +17,6 @@ import pytest
 from tests.manage.cm.dialogue import message, sent_as
 from tests.manage.cm.world import FakeHost
 from tests.manage.packets import CAPTURES, mads_of_capture
-from tests.wire.shared import VECTORS
 from verbena.manage.cm import (
     AddressAnswer,
     CmAddress,
@@ -43,11 +42,6 @@ from verbena.manage.codes import gid_of_address
 from verbena.manage.ip_cm import IpCmHeader, PortSpace, service_port
 from verbena.manage.record import Record
 
-OTHERS = [
-    VECTORS / "captures" / "rping.pcap",
-    VECTORS / "captures" / "linux" / "nvme-rxe-1-discover.pcap",
-    VECTORS / "captures" / "linux" / "nvme-rxe-2-connect-identify.pcap",
-]
 IDENTIFIERS = {"local_comm_id", "remote_comm_id", "request_id", "starting_psn"}
 
 
@@ -158,13 +152,8 @@ class Program:
 
 
 @pytest.mark.parametrize("is_client", [True, False], ids=["client", "server"])
-@pytest.mark.parametrize("capture", [*CAPTURES, *OTHERS], ids=lambda path: path.stem)
+@pytest.mark.parametrize("capture", CAPTURES, ids=lambda path: path.stem)
 def test_same_messages_as_linux(capture: Path, is_client: bool) -> None:
-    if not capture.exists():
-        pytest.skip(
-            f"{capture}, which is no part of this project, is missing;"
-            " VERBENA_SHARED names the folder of one who has vectors/captures in it"
-        )
     for talk in conversations(capture):
         replay(talk, is_client)
 

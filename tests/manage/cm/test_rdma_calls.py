@@ -21,6 +21,7 @@ from verbena.manage.cm import (
     IdState,
     JoinGroup,
     LeaveGroup,
+    MadArrival,
     QpKind,
     QpMask,
     RdmaConnectionParameters,
@@ -449,8 +450,6 @@ class TestDestroy:
 
 
 def world_arrival(world: World, datagram: Any) -> Any:
-    from verbena.manage.cm import MadArrival
-
     return MadArrival(1, True, datagram.to.sgid, datagram.to.dgid)
 
 

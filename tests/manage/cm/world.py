@@ -31,8 +31,6 @@ from verbena.manage.cm import (
 from verbena.manage.codes import gid_of_address
 from verbena.manage.sa_records import PathRecord
 
-SETTINGS = CmSettings()
-
 
 class FakeHost:
     """A system with some IP addresses, all of one port; the network is one link."""

@@ -13,6 +13,7 @@ from enum import IntEnum
 
 from ..codes import gid_text
 from ..errors import MadError
+from ..ip_cm import service_id
 
 __all__ = ["CmAddress", "CmFamily"]
 
@@ -113,6 +114,12 @@ class CmAddress:
             masked = self.service_id & self.service_mask & ~0xFFFF
             return replace(self, service_id=masked | port, service_mask=_EVERY)
         return replace(self, ip_port=port)
+
+    def service_in(self, space: int) -> int:
+        """Return the service ID of the address in a port space; AF_IB's says it itself."""
+        if self.family == CmFamily.IB:
+            return self.service_id
+        return service_id(space, self.port)
 
     def is_same_host(self, other: CmAddress) -> bool:
         """Whether both are one address, ports aside."""

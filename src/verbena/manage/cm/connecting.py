@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..cm_messages import CmRej, CmRep, CmReq, CmTransport, SidrRep, SidrReq
-from ..ip_cm import IP_CM_HEADER_BYTES, IpCmHeader, service_id
+from ..ip_cm import IP_CM_HEADER_BYTES, IpCmHeader
 from .addresses import CmAddress, CmFamily
 from .bindings import BindingTable
 from .connection import CmAccept, CmConnect, CmConnection
@@ -107,7 +107,7 @@ class Connecting:
         most = _SIDR_REQ_BYTES if of.is_datagram else _REQ_BYTES
         if len(private_data) > most:
             raise CmError(CmRefusal.PRIVATE_DATA, f"{len(private_data)} of {most} bytes")
-        service = self._service_of(of, of.destination)
+        service = of.destination.service_in(of.space)
         if of.is_datagram:
             question = SidrQuestion(service, of.route, private_data)
             of.resolution = self._cm.resolve(question)
@@ -416,7 +416,6 @@ class Connecting:
     def _new_id(self, listener: RdmaId, kind: QpKind, local: CmAddress, peer: CmAddress) -> RdmaId:
         made = self._table.new_id(listener.channel, listener.space, kind, 0)
         made.source, made.destination = local, peer
-        made.is_family_known = True
         made.state = IdState.CONNECT
         return made
 
@@ -448,12 +447,6 @@ class Connecting:
         return None
 
     # Names.
-
-    @staticmethod
-    def _service_of(of: RdmaId, address: CmAddress) -> int:
-        if address.family == CmFamily.IB:
-            return address.service_id
-        return service_id(of.space, address.port)
 
     @staticmethod
     def _with_header(of: RdmaId, private_data: bytes) -> bytes:

@@ -191,7 +191,6 @@ class CmConnection(CmMachine):
         self.max_retries = 0
         self.is_passive = False
         self._timeout = 0.0  # of REQ, REP and DREQ, in seconds
-        self._think_at = 0.0
         self._mra_data = b""
         self._answer: CmDatagram | None = None  # RTU, REJ or DREP, for a peer that asks again
 

@@ -118,7 +118,6 @@ class RdmaId:
     source: CmAddress = field(default_factory=lambda: CmAddress.wildcard(CmFamily.IPV4))
     destination: CmAddress | None = None
     destination_gid: bytes = bytes(16)
-    is_family_known: bool = False
     interface: LocalInterface | None = None
     hop_limit: int = 64
     route: CmRoute | None = None

@@ -236,7 +236,6 @@ class RdmaCm:
             raise
         bound.source = bound.source.with_port(port)
         bound.bound = (space, port)
-        bound.is_family_known = True
         bound.state = after
 
     def listen(self, number: int, backlog: int = 0) -> None:
@@ -251,7 +250,7 @@ class RdmaCm:
         if not 0 < backlog <= self.MAX_BACKLOG:
             backlog = self.MAX_BACKLOG
         listener.backlog = backlog
-        listener.service_id = self._resolving.service_id(listener, listener.source)
+        listener.service_id = listener.source.service_in(listener.space)
         self.cm.listen(listener.service_id)
         listener.state = after
 

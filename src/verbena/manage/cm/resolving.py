@@ -11,7 +11,7 @@ import errno
 from dataclasses import replace
 
 from ..codes import IbMtu
-from ..ip_cm import PortSpace, service_id
+from ..ip_cm import PortSpace
 from ..sa_query import SaQuery
 from ..sa_records import PathRecord
 from .addresses import CmAddress, CmFamily
@@ -90,13 +90,6 @@ class Resolving:
                 of.source = replace(of.source, service_id=sid, service_mask=full)
                 return space
         raise CmError(CmRefusal.NOT_A_PORT_SPACE, str(of.source))
-
-    @staticmethod
-    def service_id(of: RdmaId, address: CmAddress) -> int:
-        """Return the service ID of an address, in the identifier's port space."""
-        if address.family == CmFamily.IB:
-            return address.service_id
-        return service_id(of.space, address.port)
 
     @staticmethod
     def wildcard_for(destination: CmAddress) -> CmAddress:
@@ -236,7 +229,7 @@ class Resolving:
             p_key=interface.p_key,
             numb_path=1,
             reversible=True,
-            service_id=self.service_id(asked, destination),
+            service_id=destination.service_in(asked.space),
             **quality,
         )
         return QueryPath(asked.number, port.number, query, timeout_ms)
