@@ -355,9 +355,10 @@ class TestEvents:
 
     def test_device_removal(self) -> None:
         world = World()
-        number, _ = connected(world)
-        client = world.nodes[0]
+        number, peer = connected(world)
+        client, server = world.nodes
         client.rdma.remove_device()
+        server.rdma.disconnect(peer)
         world.run()
         assert kinds(world.take(client)) == [E.DEVICE_REMOVAL]
         assert client.rdma.id(number).state is IdState.DEVICE_REMOVAL
