@@ -89,6 +89,7 @@ generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, 
 	$(VENV)/bin/python docs/generate/scenarios.py
 	$(VENV)/bin/python docs/generate/one_scenario.py
 	$(VENV)/bin/python docs/generate/traffic.py
+	$(VENV)/bin/python docs/generate/connections.py
 	$(VENV)/bin/python docs/generate/model.py
 	$(VENV)/bin/python docs/generate/management_formats.py
 	$(VENV)/bin/python docs/generate/pictures.py

@@ -222,4 +222,40 @@ def reuseport() -> Pen:
     return pen
 
 
-PICTURES = (layers, segment, biased_lock, packet_way, reuseport)
+def connection_messages() -> Pen:
+    pen = Pen(
+        860,
+        500,
+        "The client's host sends a REQ to the listener's; the REP comes back, and then the RTU "
+        "goes; data go both ways; a DREQ ends the connection, a DREP answers it, and both sides "
+        "wait in timewait. Beside each message stand the events and calls of the programs.",
+    )
+    left, right = 300, 560
+    pen.middle(left, 34, "the client's host", "title")
+    pen.middle(right, 34, "the listener's host", "title")
+    pen.line((left, 46), (left, 484), tip=False, dashed=True)
+    pen.line((right, 46), (right, 484), tip=False, dashed=True)
+    messages = (
+        (70, "REQ", left, right, ["connect"], ["CONNECT_REQUEST"]),
+        (140, "REP", right, left, ["CONNECT_RESPONSE"], ["accept, or reject: REJ"]),
+        (210, "RTU", left, right, ["accept"], ["ESTABLISHED"]),
+        (330, "DREQ", left, right, ["disconnect"], ["DISCONNECTED"]),
+        (400, "DREP", right, left, ["DISCONNECTED"], ["disconnect"]),
+    )
+    for y, name, begin, end, by_client, by_server in messages:
+        pen.message(begin, end, y, name)
+        first, last = (0, 12) if begin == left else (12, 0)
+        for word in by_client:
+            pen.word(left - 16, y + first + 4, word, "code", "end")
+        for word in by_server:
+            pen.word(right + 16, y + last + 4, word, "code")
+    pen.box(left - 60, 256, right - left + 120, 40, "verbs")
+    pen.middle((left + right) / 2, 281, "established: both sides send", "text")
+    for x, anchor, shift in ((left, "end", -16), (right, "", 16)):
+        pen.box(x - 6, 426, 12, 44, "memory")
+        pen.word(x + shift, 444, "timewait, 2 s", "text", anchor)
+        pen.word(x + shift, 470, "TIMEWAIT_EXIT", "code", anchor)
+    return pen
+
+
+PICTURES = (layers, segment, biased_lock, packet_way, reuseport, connection_messages)

@@ -134,6 +134,12 @@ def test_the_model_is_current() -> None:
     assert page == model.replaced(page, model.pages()), "run: make generated"
 
 
+def test_the_tables_of_connections_are_current() -> None:
+    connections = load("connections")
+    page = (DOCS / "connections.md").read_text()
+    assert page == connections.replaced(page), "run: make generated"
+
+
 def test_the_formats_of_management_packets_are_current() -> None:
     formats = load("management_formats")
     page = (DOCS / "management-formats.md").read_text()

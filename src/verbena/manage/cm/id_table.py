@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Identifiers by number, event channels, and which events are whose.
+
+The parts of ``RdmaCm`` share one ``IdTable``. Events of a channel are read in the order in which
+they happened. An event counts for its identifier when it is read, a connection request for its
+listener, and one of a group also for the group: a program waits for so many acknowledgements.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from ..ip_cm import PortSpace
+from .identifier import GroupMember, RdmaId
+from .rdma_events import RdmaEvent, RdmaEventKind
+from .refusals import CmError, CmRefusal
+
+__all__ = ["IdTable"]
+
+MOST_IDS = 65536  # librdmacm keeps a table of so many
+
+
+class IdTable:
+    """Numbers are the lowest that are free; identifiers and groups have tables of their own."""
+
+    def __init__(self, random: Callable[[int], int]) -> None:
+        self.ids: dict[int, RdmaId] = {}
+        self.groups: dict[int, GroupMember] = {}
+        self._random = random
+        self._channels: dict[int, deque[tuple[int, RdmaEvent]]] = {}  # with the id that is charged
+        self._free: dict[str, list[int]] = {"id": [], "group": [], "channel": []}
+        self._next = {"id": 0, "group": 0, "channel": 0}
+
+    def number(self, kind: str) -> int:
+        """Return the lowest free number of ids, groups or channels. Raises CmError."""
+        free = self._free[kind]
+        if free:
+            return heapq.heappop(free)
+        made = self._next[kind]
+        if made >= MOST_IDS:
+            raise CmError(CmRefusal.TOO_MANY_IDS)
+        self._next[kind] = made + 1
+        return made
+
+    def give_back(self, kind: str, number: int) -> None:
+        """A number is free again."""
+        heapq.heappush(self._free[kind], number)
+
+    # Channels.
+
+    def open_channel(self) -> int:
+        """Return a new channel without events."""
+        channel = self.number("channel")
+        self._channels[channel] = deque()
+        return channel
+
+    def close_channel(self, channel: int) -> None:
+        """Forget a channel; its identifiers must be gone."""
+        del self._channels[self.known_channel(channel)]
+        self.give_back("channel", channel)
+
+    def known_channel(self, channel: int) -> int:
+        """Return the channel. Raises CmError if there is none."""
+        if channel not in self._channels:
+            raise CmError(CmRefusal.NO_SUCH_CHANNEL)
+        return channel
+
+    def pending(self, channel: int) -> int:
+        """Return the number of events to be read."""
+        return len(self._channels[self.known_channel(channel)])
+
+    def read_event(self, channel: int) -> RdmaEvent | None:
+        """Return the next event and count it, or None."""
+        events = self._channels[self.known_channel(channel)]
+        if not events:
+            return None
+        number, event = events.popleft()
+        charged = self.ids[number]
+        charged.events_read += 1
+        if event.kind is RdmaEventKind.CONNECT_REQUEST:
+            charged.backlog += 1
+        member = self.groups.get(-1 if event.group is None else event.group)
+        if member is not None:
+            member.events_read += 1
+        return event
+
+    def report(self, of: RdmaId, event: RdmaEvent) -> None:
+        """Queue an event of an identifier; one that no program knows yet has none."""
+        if not of.context and event.kind is not RdmaEventKind.CONNECT_REQUEST:
+            return
+        charged = of.number if event.listener is None else event.listener
+        self._channels[of.channel].append((charged, event))
+
+    def migrate(self, moved: RdmaId, channel: int) -> int:
+        """Move an identifier and its unread events to another channel; return its events read."""
+        self.known_channel(channel)
+        if channel != moved.channel:
+            events = self._channels[moved.channel]
+            self._channels[channel].extend(e for e in events if e[0] == moved.number)
+            self._channels[moved.channel] = deque(e for e in events if e[0] != moved.number)
+            moved.channel = channel
+        return moved.events_read
+
+    def purge(self, number: int) -> list[int]:
+        """Forget the unread events of an identifier; return the new ids among them, unheard of."""
+        unheard = []
+        for channel, events in self._channels.items():
+            kept = deque[tuple[int, RdmaEvent]]()
+            for charged, event in events:
+                if number not in (charged, event.id):
+                    kept.append((charged, event))
+                elif event.listener == number:
+                    unheard.append(event.id)
+            if len(kept) < len(events):
+                self._channels[channel] = kept
+        return unheard
+
+    def purge_group(self, handle: int) -> None:
+        """Forget the unread events of a group."""
+        for channel, events in self._channels.items():
+            if any(event.group == handle for _, event in events):
+                self._channels[channel] = deque(e for e in events if e[1].group != handle)
+
+    # Identifiers.
+
+    def new_id(self, channel: int, space: PortSpace, qp_kind: int, context: int) -> RdmaId:
+        """Return a new identifier. Raises CmError."""
+        self.known_channel(channel)
+        number = self.number("id")
+        made = RdmaId(number, channel, space, qp_kind, context, self._random(24))
+        self.ids[number] = made
+        return made
+
+    def id(self, number: int) -> RdmaId:
+        """Return an identifier. Raises CmError if there is none."""
+        found = self.ids.get(number)
+        if found is None:
+            raise CmError(CmRefusal.NO_SUCH_ID, f"identifier {number}")
+        return found
+
+    def of_channel(self, channel: int) -> Iterator[RdmaId]:
+        """Yield the identifiers of a channel."""
+        return (each for each in list(self.ids.values()) if each.channel == channel)
+
+    def remove(self, number: int) -> None:
+        """Forget an identifier."""
+        del self.ids[number]
+        self.give_back("id", number)

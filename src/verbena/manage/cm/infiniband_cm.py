@@ -1,0 +1,499 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connection manager of a channel adapter (IBA 12): its connections, resolutions and tables.
+
+The owner passes received MADs to ``receive`` and time to ``tick``, and takes datagrams and events
+after each call. A call acts at the time of the last ``tick`` or ``receive``. Nothing here raises
+for a MAD from the network: a bad one is counted in ``counters.refused``. ``RdmaCm`` is an owner.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, deque
+from collections.abc import Callable
+from typing import Any
+
+from ..attribute_ids import CmMessageId, Method, MgmtClass
+from ..cm_messages import (
+    CM_MESSAGES,
+    AprStatus,
+    CmApr,
+    CmDrep,
+    CmDreq,
+    CmLap,
+    CmMra,
+    CmPath,
+    CmRej,
+    CmRep,
+    CmReq,
+    CmRtu,
+    CmTransport,
+    RejOf,
+    RejReason,
+    SidrRep,
+    SidrReq,
+    SidrStatus,
+)
+from ..errors import MadError
+from ..mad import CmMad, parse_mad
+from ..record import Record
+from .connection import CmConnect, CmConnection
+from .counters import CM_COUNTER_NAMES, CmCounters
+from .machine import (
+    CmEvent,
+    CmInput,
+    CmMachine,
+    CmState,
+    delay_input,
+    rejection_input,
+)
+from .refusals import CmRefusal
+from .resolution import CmResolution, SidrQuestion
+from .routes import CmDatagram, CmDevice, CmPort, CmRoute, MadArrival
+from .settings import CmSettings
+
+__all__ = ["InfinibandCm"]
+
+_NO_PATH = CmPath()
+
+
+class InfinibandCm:
+    """The connection manager of a device.
+
+    ``random`` returns a number of so many bits, as ``random.Random.getrandbits`` does. With
+    ``loops_back`` datagrams to the device's own ports are handled here instead of being taken.
+    ``device`` may be replaced when its addresses change. ``now`` is in seconds, of any origin.
+    """
+
+    def __init__(
+        self,
+        device: CmDevice,
+        random: Callable[[int], int],
+        settings: CmSettings | None = None,
+        *,
+        now: float = 0.0,
+        loops_back: bool = False,
+    ) -> None:
+        self.device = device
+        self.settings = settings or CmSettings()
+        self.counters = CmCounters()
+        self.now = now
+        self._random = random
+        self._loops_back = loops_back
+        self._machines: dict[int, CmMachine] = {}  # by communication ID or request ID
+        self._listeners: Counter[int] = Counter()  # service ID: how many listen
+        self._remote_ids: dict[tuple[int, int], CmConnection] = {}  # CA GUID, communication ID
+        self._remote_qpns: dict[tuple[int, int], CmConnection] = {}  # CA GUID, QPN
+        self._askers: dict[tuple[bytes, int, int], CmResolution] = {}  # GID, LID, request ID
+        self._keys: dict[CmMachine, list[tuple[dict[Any, Any], Any]]] = {}
+        self._answers: dict[Any, tuple[CmDatagram, float]] = {}  # to requests that are over
+        self._resting: dict[int, float] = {}  # communication IDs, and until when
+        self._deadlines: list[tuple[float, int, CmMachine]] = []
+        self._armed_count = 0
+        self._datagrams: list[CmDatagram] = []
+        self._looped: deque[CmDatagram] = deque()
+        self._events: deque[CmEvent] = deque()
+        self._handlers: dict[int, Callable[[CmMad, Any, MadArrival], CmRefusal | None]] = {
+            CmMessageId.REQ: self._on_req,
+            CmMessageId.MRA: self._on_mra,
+            CmMessageId.REJ: self._on_rej,
+            CmMessageId.REP: self._on_rep,
+            CmMessageId.RTU: self._on_rtu,
+            CmMessageId.DREQ: self._on_dreq,
+            CmMessageId.DREP: self._on_drep,
+            CmMessageId.SIDR_REQ: self._on_sidr_req,
+            CmMessageId.SIDR_REP: self._on_sidr_rep,
+            CmMessageId.LAP: self._on_lap,
+            CmMessageId.APR: self._on_apr,
+        }
+
+    # Calls of the owner.
+
+    def connect(self, wanted: CmConnect) -> CmConnection:
+        """Return a new connection whose REQ is sent. Raises CmError, and then there is none."""
+        connection = CmConnection(self, self._new_id())
+        connection.connect(wanted)
+        self._machines[connection.local_id] = connection
+        return connection
+
+    def resolve(self, question: SidrQuestion) -> CmResolution:
+        """Return a new resolution whose SIDR_REQ is sent. Raises CmError; then there is none."""
+        resolution = CmResolution(self, self._new_id())
+        resolution.resolve(question)
+        self._machines[resolution.local_id] = resolution
+        return resolution
+
+    def listen(self, service_id: int) -> None:
+        """Take requests for a service ID. Several may listen: the owner tells them apart."""
+        self._listeners[service_id] += 1
+
+    def unlisten(self, service_id: int) -> None:
+        """Undo one ``listen``."""
+        self._listeners[service_id] -= 1
+        self._listeners += Counter()  # keeps what is above 0
+
+    def receive(self, data: bytes, arrival: MadArrival, now: float) -> CmRefusal | None:
+        """Handle a datagram of QP 1. Return why it changed nothing, or None.
+
+        It comes before what is due: after a pause of the owner an answer that waits in a queue
+        counts, and not the time that has passed.
+        """
+        self.now = max(self.now, now)
+        refusal = self._handle(data, arrival)
+        if refusal is not None:
+            self.counters.refused[refusal] += 1
+        self.tick(now)
+        return refusal
+
+    def tick(self, now: float) -> None:
+        """Do what is due at ``now``. Time that runs backwards stands still."""
+        self.now = max(self.now, now)
+        while self._deadlines and self._deadlines[0][0] <= self.now:
+            deadline, _, machine = heapq.heappop(self._deadlines)
+            if machine.deadline == deadline:
+                machine.expire()
+        self._expire_memories()
+        self._deliver_looped()
+
+    def next_deadline(self) -> float | None:
+        """Return when ``tick`` has something to do, or None."""
+        while self._deadlines:
+            deadline, _, machine = self._deadlines[0]
+            if machine.deadline == deadline:
+                return deadline
+            heapq.heappop(self._deadlines)
+        return None
+
+    def take_datagrams(self) -> list[CmDatagram]:
+        """Return what is to be sent, in order, and forget it."""
+        if self._looped:
+            self._deliver_looped()
+        taken, self._datagrams = self._datagrams, []
+        return taken
+
+    def take_event(self) -> CmEvent | None:
+        """Return the next event, or None."""
+        if self._looped:
+            self._deliver_looped()
+        return self._events.popleft() if self._events else None
+
+    def machines(self) -> tuple[CmMachine, ...]:
+        """Return every connection and resolution, those included that nobody owns any more."""
+        return tuple(self._machines.values())
+
+    # What machines call; see CmKeeper.
+
+    def send(self, datagram: CmDatagram, is_retry: bool = False) -> None:
+        name = CM_COUNTER_NAMES[datagram.mad[17]]
+        self.counters.sent[name] += 1
+        if is_retry:
+            self.counters.retries[name] += 1
+        (self._looped if self._is_local(datagram) else self._datagrams).append(datagram)
+
+    def report(self, event: CmEvent) -> None:
+        self._events.append(event)
+
+    def duplicate(self, record: type[Record]) -> None:
+        self.counters.duplicates[CM_COUNTER_NAMES[record.ATTRIBUTE]] += 1
+
+    def armed(self, machine: CmMachine) -> None:
+        if machine.deadline is not None:
+            self._armed_count += 1
+            heapq.heappush(self._deadlines, (machine.deadline, self._armed_count, machine))
+
+    def entered(self, machine: CmMachine) -> None:
+        """Keep the tables: a connection in timewait frees the peer's QPN, an idle one also its ID.
+
+        Linux also forgets the communication ID at the beginning of timewait; a late REQ would then
+        be taken for a new one.
+        """
+        if machine.state is CmState.TIMEWAIT:
+            self._unlist(machine, self._remote_qpns)
+        elif machine.state is CmState.IDLE:
+            self._unlist(machine)
+            if machine.is_orphan and self._machines.get(machine.local_id) is machine:
+                del self._machines[machine.local_id]
+                self._resting[machine.local_id] = self.now + self.settings.comm_id_rest
+
+    def remember(self, machine: CmMachine, answer: CmDatagram) -> None:
+        until = self.now + self.settings.answer_memory
+        for table, key in self._keys.get(machine, ()):
+            if table is self._remote_ids or table is self._askers:
+                self._answers[key] = (answer, until)
+        while len(self._answers) > self.settings.most_answers:
+            del self._answers[next(iter(self._answers))]
+
+    def _repeat_answer(self, key: Any) -> None:
+        """Answer a request again that is over, and remember it for longer."""
+        answer, _ = self._answers.pop(key)
+        self._answers[key] = (answer, self.now + self.settings.answer_memory)
+        self.send(answer, is_retry=True)
+
+    # Tables.
+
+    def _list(self, table: dict[Any, Any], key: Any, machine: CmMachine) -> None:
+        table[key] = machine
+        self._keys.setdefault(machine, []).append((table, key))
+
+    def _unlist(self, machine: CmMachine, only: dict[Any, Any] | None = None) -> None:
+        kept = []
+        for table, key in self._keys.pop(machine, ()):
+            if only is not None and table is not only:
+                kept.append((table, key))
+            elif table.get(key) is machine:
+                del table[key]
+        if kept:
+            self._keys[machine] = kept
+
+    def _new_id(self) -> int:
+        while True:
+            number = self._random(32)
+            if number and number not in self._machines and number not in self._resting:
+                return number
+
+    def _expire_memories(self) -> None:
+        """Entries are in the order of their ends, since all of a table last equally long."""
+        while self._resting and next(iter(self._resting.values())) <= self.now:
+            del self._resting[next(iter(self._resting))]
+        while self._answers and next(iter(self._answers.values()))[1] <= self.now:
+            del self._answers[next(iter(self._answers))]
+
+    def _connection(self, local_id: int, remote_id: int | None) -> CmConnection | None:
+        """Return the connection with these IDs; the remote one is not compared if it is None."""
+        found = self._machines.get(local_id)
+        if isinstance(found, CmConnection) and remote_id in (None, found.remote_id):
+            return found
+        return None
+
+    # Datagrams to this device.
+
+    def _is_local(self, datagram: CmDatagram) -> bool:
+        if not self._loops_back:
+            return False
+        if datagram.to.has_grh:
+            return self.device.port_of_gid(datagram.to.dgid) is not None
+        return any(port.lid == datagram.to.dlid for port in self.device.ports)
+
+    def _deliver_looped(self) -> None:
+        while self._looped:
+            datagram = self._looped.popleft()
+            to = datagram.to
+            sender = self.device.port(to.port)
+            here = self.device.port_of_gid(to.dgid) if to.has_grh else sender
+            arrival = MadArrival(
+                port=here.number if here is not None else to.port,
+                has_grh=to.has_grh,
+                sgid=to.sgid,
+                dgid=to.dgid,
+                slid=sender.lid if sender is not None else 0,
+                sl=to.sl,
+                p_key=to.p_key,
+                flow_label=to.flow_label,
+                hop_limit=to.hop_limit,
+                traffic_class=to.traffic_class,
+            )
+            refusal = self._handle(datagram.mad, arrival)
+            if refusal is not None:
+                self.counters.refused[refusal] += 1
+
+    # Messages.
+
+    def _handle(self, data: bytes, arrival: MadArrival) -> CmRefusal | None:
+        try:
+            mad = parse_mad(data)
+        except MadError:
+            return CmRefusal.NOT_A_MAD
+        if mad.mgmt_class != MgmtClass.COMMUNICATION_MANAGEMENT or not isinstance(mad, CmMad):
+            return CmRefusal.OTHER_CLASS
+        if mad.class_version != 2:
+            return CmRefusal.OTHER_VERSION
+        if mad.method != Method.SEND:
+            return CmRefusal.OTHER_METHOD
+        kind = CM_MESSAGES.get(mad.attribute_id)
+        if kind is None:
+            return CmRefusal.UNKNOWN_MESSAGE
+        if self.device.port(arrival.port) is None:
+            return CmRefusal.NO_PORT
+        self.counters.received[CM_COUNTER_NAMES[mad.attribute_id]] += 1
+        return self._handlers[mad.attribute_id](mad, mad.attribute(kind), arrival)
+
+    def _feed(
+        self, machine: CmMachine | None, what: CmInput | None, argument: Any, mad: CmMad
+    ) -> CmRefusal | None:
+        """Give a message to a machine; return why it changes nothing, or None."""
+        if machine is None or what is None:
+            return CmRefusal.UNMATCHED
+        if machine.feed(what, argument, mad.attribute_modifier):
+            return None
+        return CmRefusal.UNEXPECTED
+
+    def _reply(self, mad: CmMad, arrival: MadArrival, record: Record) -> None:
+        """Answer a message that has no connection here."""
+        made = CmMad(transaction_id=mad.transaction_id).with_attribute(record)
+        self.send(CmDatagram(made.pack(), arrival.reply()))
+
+    def _refuse(
+        self, mad: CmMad, arrival: MadArrival, reason: RejReason, message: RejOf, ari: bytes = b""
+    ) -> None:
+        """Send a REJ to a REQ or REP that leads to no connection."""
+        record = CmRej(
+            remote_comm_id=CmRep.get(mad.data, "local_comm_id"),
+            local_comm_id=CmRep.get(mad.data, "remote_comm_id") if message is RejOf.REP else 0,
+            message=message,
+            reason=reason,
+            ari=ari,
+            ari_length=len(ari),
+        )
+        self._reply(mad, arrival, record)
+
+    def _on_req(self, mad: CmMad, req: CmReq, arrival: MadArrival) -> CmRefusal | None:
+        """Take a REQ in the order of IBA 12.9.8.3: repeated, stale, then what it asks for."""
+        key = (req.local_ca_guid, req.local_comm_id)
+        known = self._remote_ids.get(key)
+        if known is not None:
+            return self._feed(known, CmInput.REQ, req, mad)
+        if key in self._answers:
+            self.duplicate(CmReq)
+            self._repeat_answer(key)
+            return None
+        by_qpn = (req.local_ca_guid, req.local_qpn)
+        stale = self._remote_qpns.get(by_qpn)
+        if stale is not None:
+            self._refuse(mad, arrival, RejReason.STALE_CONNECTION, RejOf.REQ)
+            stale.feed(CmInput.STALE)
+            return None
+        if not self._listeners[req.service_id]:
+            self._refuse(mad, arrival, RejReason.INVALID_SERVICE_ID, RejOf.REQ)
+            return None
+        port = self.device.port(arrival.port)
+        assert port is not None
+        problem = self._path_problem(req, port)
+        if problem is not None:
+            self._refuse(mad, arrival, problem[0], RejOf.REQ, problem[1])
+            return None
+        connection = CmConnection(self, self._new_id())
+        connection.transaction_id = mad.transaction_id
+        self._machines[connection.local_id] = connection
+        self._list(self._remote_ids, key, connection)
+        self._list(self._remote_qpns, by_qpn, connection)
+        route = CmRoute.of_request(req, arrival, port)
+        return self._feed(connection, CmInput.REQ, (req, route), mad)
+
+    @staticmethod
+    def _path_problem(req: CmReq, port: CmPort) -> tuple[RejReason, bytes] | None:
+        """Return the reason and the additional information if there is no way back along a REQ."""
+        known = req.primary.remote_gid in port.gids and port.p_key_index(req.p_key) is not None
+        if not known:
+            return RejReason.PRIMARY_REMOTE_GID, port.gids[0] if port.gids else b""
+        if req.alternate != _NO_PATH and req.alternate.remote_gid not in port.gids:
+            return RejReason.ALTERNATE_REMOTE_GID, port.gids[0]
+        if not 1 <= req.path_mtu <= 5:
+            return RejReason.INVALID_PATH_MTU, bytes([5])
+        if req.transport == CmTransport.RD or (
+            req.transport == CmTransport.EXTENDED and req.extended_transport != 1
+        ):
+            return RejReason.INVALID_TRANSPORT_TYPE, b""
+        return None
+
+    def _on_mra(self, mad: CmMad, mra: CmMra, arrival: MadArrival) -> CmRefusal | None:
+        what = delay_input(mra)
+        remote = 0 if what is CmInput.MRA_OF_REQ else mra.local_comm_id
+        return self._feed(self._connection(mra.remote_comm_id, remote), what, mra, mad)
+
+    def _on_rej(self, mad: CmMad, rej: CmRej, arrival: MadArrival) -> CmRefusal | None:
+        if rej.reason == RejReason.TIMEOUT:
+            guid = int.from_bytes(rej.ari[:8], "big")
+            found = self._remote_ids.get((guid, rej.local_comm_id))
+            if found is None:  # the REP that would have told the peer's ID was lost
+                found = self._connection(rej.remote_comm_id, 0)
+        else:
+            remote = 0 if rej.message == RejOf.REQ else rej.local_comm_id
+            found = self._connection(rej.remote_comm_id, remote)
+        return self._feed(found, rejection_input(rej), rej, mad)
+
+    def _on_rep(self, mad: CmMad, rep: CmRep, arrival: MadArrival) -> CmRefusal | None:
+        found = self._connection(rep.remote_comm_id, None)
+        if found is None:
+            # IBA 12.9.7.1: unlike with Linux, the peer learns at once that its REP came too late.
+            self._refuse(mad, arrival, RejReason.INVALID_COMM_ID, RejOf.REP)
+            return None
+        if found.remote_id not in (0, rep.local_comm_id):
+            return CmRefusal.UNMATCHED
+        if found.remote_id == 0 and found.state in (CmState.REQ_SENT, CmState.MRA_REQ_RECEIVED):
+            key = (rep.local_ca_guid, rep.local_comm_id)
+            qpn = rep.local_eecn if found.transport == CmTransport.EXTENDED else rep.local_qpn
+            by_qpn = (rep.local_ca_guid, qpn)
+            if key in self._remote_ids:
+                self.duplicate(CmRep)
+                return None
+            stale = self._remote_qpns.get(by_qpn)
+            if stale is not None:
+                self._refuse(mad, arrival, RejReason.STALE_CONNECTION, RejOf.REP)
+                stale.feed(CmInput.STALE)
+                return None
+            self._list(self._remote_ids, key, found)
+            self._list(self._remote_qpns, by_qpn, found)
+        return self._feed(found, CmInput.REP, rep, mad)
+
+    def _on_rtu(self, mad: CmMad, rtu: CmRtu, arrival: MadArrival) -> CmRefusal | None:
+        found = self._connection(rtu.remote_comm_id, rtu.local_comm_id)
+        return self._feed(found, CmInput.RTU, rtu, mad)
+
+    def _on_dreq(self, mad: CmMad, dreq: CmDreq, arrival: MadArrival) -> CmRefusal | None:
+        found = self._connection(dreq.remote_comm_id, dreq.local_comm_id)
+        if found is None:
+            self.duplicate(CmDreq)
+            drep = CmDrep(local_comm_id=dreq.remote_comm_id, remote_comm_id=dreq.local_comm_id)
+            self._reply(mad, arrival, drep)
+            return None
+        if found.local_qpn != dreq.remote_qpn:
+            return CmRefusal.OTHER_QPN
+        return self._feed(found, CmInput.DREQ, (dreq, mad.transaction_id), mad)
+
+    def _on_drep(self, mad: CmMad, drep: CmDrep, arrival: MadArrival) -> CmRefusal | None:
+        found = self._connection(drep.remote_comm_id, drep.local_comm_id)
+        return self._feed(found, CmInput.DREP, drep, mad)
+
+    def _on_sidr_req(self, mad: CmMad, request: SidrReq, arrival: MadArrival) -> CmRefusal | None:
+        key = (arrival.sgid, arrival.slid, request.request_id)
+        known = self._askers.get(key)
+        taken = (request, arrival, mad.transaction_id)
+        if known is not None:
+            return self._feed(known, CmInput.SIDR_REQ, taken, mad)
+        if key in self._answers:
+            self.duplicate(SidrReq)
+            self._repeat_answer(key)
+            return None
+        if not self._listeners[request.service_id]:
+            reply = SidrRep(
+                request_id=request.request_id,
+                status=SidrStatus.UNSUPPORTED,
+                service_id=request.service_id,
+            )
+            self._reply(mad, arrival, reply)
+            return None
+        resolution = CmResolution(self, self._new_id())
+        self._machines[resolution.local_id] = resolution
+        self._list(self._askers, key, resolution)
+        return self._feed(resolution, CmInput.SIDR_REQ, taken, mad)
+
+    def _on_sidr_rep(self, mad: CmMad, reply: SidrRep, arrival: MadArrival) -> CmRefusal | None:
+        found = self._machines.get(reply.request_id)
+        return self._feed(
+            found if isinstance(found, CmResolution) else None, CmInput.SIDR_REP, reply, mad
+        )
+
+    def _on_lap(self, mad: CmMad, lap: CmLap, arrival: MadArrival) -> CmRefusal | None:
+        found = self._connection(lap.remote_comm_id, lap.local_comm_id)
+        if found is None:
+            apr = CmApr(
+                local_comm_id=lap.remote_comm_id,
+                remote_comm_id=lap.local_comm_id,
+                status=AprStatus.INVALID_COMM_ID,
+            )
+            self._reply(mad, arrival, apr)
+            return None
+        return self._feed(found, CmInput.LAP, lap, mad)
+
+    def _on_apr(self, mad: CmMad, apr: CmApr, arrival: MadArrival) -> CmRefusal | None:
+        return CmRefusal.UNMATCHED  # no LAP is ever sent
