@@ -118,7 +118,7 @@ int vb_world_agenda_grow(struct vb_world_agenda *agenda, struct vb_world_agenda_
  * arrival, and the first bits of its rank, which are so many that two arrivals of one time seldom
  * have the same.
  */
-static uint64_t key_of(const struct vb_world_agenda_entry *entry)
+static uint64_t agenda_key(const struct vb_world_agenda_entry *entry)
 {
     uint64_t rank = vb_world_agenda_rank(entry);
     bool arrives = entry->what >> 32 == 0;
@@ -181,7 +181,7 @@ static void sort(struct vb_world_agenda *agenda, struct vb_world_agenda_entry *e
     uint64_t base = entry->at >> VB_AGENDA_WIDTH << VB_AGENDA_WIDTH;
 
     for (uint32_t i = 0; i < count; ++i)
-        entry[i].at = key_of(&entry[i]);
+        entry[i].at = agenda_key(&entry[i]);
     if (count > FEW)
         spread(agenda, entry, count, 64 - PART_WIDTH);
     insert_in_order(base, entry, count);
