@@ -565,11 +565,15 @@ static void a_copy_that_fails_is_explained(void)
         enum ibv_wc_status rc, uc;
         const char *words; /* NULL: RC waits */
         bool by_death;
+        enum ibv_wr_opcode opcode; /* 0: a WRITE */
     } rows[] = {
         {-EAGAIN, IBV_WC_SUCCESS, IBV_WC_SUCCESS, NULL, false},
         {-EPIPE, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, PEER_DIED, true},
         {-ECONNRESET, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, PEER_DIED, true},
-        {-ETIMEDOUT, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, NO_HELP, false},
+        {-ETIMEDOUT, IBV_WC_SUCCESS, IBV_WC_SUCCESS, NULL, false},
+        {-ETIMEDOUT, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, NO_HELP, false,
+         IBV_WR_ATOMIC_FETCH_AND_ADD}, /* it may be done yet, and not twice */
+        {-EIO, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, NO_HELP, false},
         {-ENOMEM, IBV_WC_GENERAL_ERR, IBV_WC_GENERAL_ERR, NO_ROOM, false},
     };
 
@@ -587,7 +591,7 @@ static void a_copy_that_fails_is_explained(void)
         gone = 0;
         to = loop.qp[0]->verbs->connection;
         CHECK(vb_direct_connection_attach_peer(loop.qp[0]));
-        wr = request(IBV_WR_RDMA_WRITE);
+        wr = request(rows[i / 2].opcode);
         vb_sq_lock(loop.qp[0]);
         returned = vb_direct_copy_failed(to, &wr, rows[i / 2].error, &none, &none, &outcome);
         vb_sq_unlock(loop.qp[0]);

@@ -406,7 +406,8 @@ static void a_job_is_taken_back_and_asked_for_again(void)
     finish();
 }
 
-/* One that the owner took is its own: a copy and an atomic give it up after a second. */
+/* One that the owner took is its own: a copy and an atomic give it up after a second, and its place
+ * is not used before the owner has ended it. */
 static void a_job_that_does_not_end_is_left_to_its_owner(void)
 {
     uint64_t old;
@@ -420,15 +421,19 @@ static void a_job_that_does_not_end_is_left_to_its_owner(void)
         error = copy(10);
     while (error == -EAGAIN);
     CHECK_EQ(error, -ETIMEDOUT);
-    CHECK(peer.bounce.jobs[0] == NULL);
+    CHECK_EQ(atomic_load(&peer.bounce.jobs[0]->state), VB_BOUNCE_SERVED);
+    CHECK_EQ(copy(10), -EAGAIN);
+    CHECK_EQ(add_one(&old), -EAGAIN);
+    CHECK_EQ(atomic_load(&peer.bounce.jobs[0]->state), VB_BOUNCE_SERVED);
+    atomic_store(&peer.bounce.jobs[0]->state, VB_BOUNCE_DONE);
     CHECK_EQ(add_patiently(&old), -ETIMEDOUT);
-    CHECK(peer.bounce.jobs[0] == NULL);
+    CHECK_EQ(add_one(&old), -EAGAIN);
+    atomic_store(&peer.bounce.jobs[0]->state, VB_BOUNCE_DONE);
     owner.serves = 1000;
     memset(far, 0, 8);
     CHECK_EQ(add_patiently(&old), 0);
     CHECK_EQ(old, 0);
     CHECK_EQ(far[0], 1);
-    CHECK(peer.bounce.jobs[0] != NULL);
     stop_owner();
     finish();
 }
