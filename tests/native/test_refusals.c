@@ -565,16 +565,16 @@ static void a_copy_that_fails_is_explained(void)
         enum ibv_wc_status rc, uc;
         const char *words; /* NULL: RC waits */
         bool by_death;
-        enum ibv_wr_opcode opcode; /* 0: a WRITE */
+        enum ibv_wr_opcode opcode;
     } rows[] = {
-        {-EAGAIN, IBV_WC_SUCCESS, IBV_WC_SUCCESS, NULL, false},
-        {-EPIPE, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, PEER_DIED, true},
-        {-ECONNRESET, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, PEER_DIED, true},
-        {-ETIMEDOUT, IBV_WC_SUCCESS, IBV_WC_SUCCESS, NULL, false},
+        {-EAGAIN, IBV_WC_SUCCESS, IBV_WC_SUCCESS, NULL, false, IBV_WR_RDMA_WRITE},
+        {-EPIPE, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, PEER_DIED, true, IBV_WR_RDMA_WRITE},
+        {-ECONNRESET, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, PEER_DIED, true, IBV_WR_RDMA_WRITE},
+        {-ETIMEDOUT, IBV_WC_SUCCESS, IBV_WC_SUCCESS, NULL, false, IBV_WR_RDMA_WRITE},
         {-ETIMEDOUT, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, NO_HELP, false,
          IBV_WR_ATOMIC_FETCH_AND_ADD}, /* it may be done yet, and not twice */
-        {-EIO, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, NO_HELP, false},
-        {-ENOMEM, IBV_WC_GENERAL_ERR, IBV_WC_GENERAL_ERR, NO_ROOM, false},
+        {-EIO, IBV_WC_RETRY_EXC_ERR, IBV_WC_SUCCESS, NO_HELP, false, IBV_WR_RDMA_WRITE},
+        {-ENOMEM, IBV_WC_GENERAL_ERR, IBV_WC_GENERAL_ERR, NO_ROOM, false, IBV_WR_RDMA_WRITE},
     };
 
     for (size_t i = 0; i < 2 * sizeof(rows) / sizeof(rows[0]); ++i) {
