@@ -49,6 +49,7 @@ PYTHON_ROOMS = [
     {"aio"},
     {"fabrics"},
     {"manage"},
+    {"agent"},
     {"sim"},
     {"__init__"},
     {"measure"},

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -21,6 +22,7 @@ PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
 SPIN_MOST = 1_000_000  # microseconds: dropin/settings.c
+AGENT = "VERBENA_AGENT"  # the interpreter that runs verbena.agent, or "off"
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
 CAPTURE_BYTES = range(64, 4352 + 1)  # wrap/capture.h
 
@@ -91,6 +93,7 @@ def environment(
     changed["ASAN_OPTIONS"] = behind_ours(changed.get("ASAN_OPTIONS", ""), applied)
     prepend(changed, "LD_LIBRARY_PATH", [str(folder)], ":")
     prepend(changed, "PATH", [str(programs_dir(folder))], ":")
+    changed.setdefault(AGENT, sys.executable)
     changed.update(settings(log, spin_us, part_id))
     set_ports(changed, netdev, link_layer, pkeys, ports, devices)
     changed.update(packet_settings(changed, faults, capture, capture_direct, capture_bytes))
@@ -263,6 +266,8 @@ def without(base: Mapping[str, str]) -> dict[str, str]:
     libraries = (PATHS_LIBRARY, VERBS_LIBRARY, HEAP_LIBRARY)
     ours = [preload_name(_native.library(name)) for name in libraries]
     kept = {name: value for name, value in base.items() if name not in (*OPTION_VARIABLES, COMMAND)}
+    if kept.get(AGENT) == sys.executable:
+        del kept[AGENT]
     asan = kept.get("ASAN_OPTIONS", "")
     if asan.endswith(ORDER_IS_FREE) and ours[0] in split_preload(kept.get("LD_PRELOAD", "")):
         keep(kept, "ASAN_OPTIONS", asan.removesuffix(ORDER_IS_FREE).removesuffix(":"))

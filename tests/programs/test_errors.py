@@ -153,12 +153,11 @@ def test_one_line_for_all_that_failed(verbena_run: Run) -> None:
     assert told(done.stdout) == []
 
 
-def test_the_connection_manager_is_named(verbena_run: Run, debian_program: Find) -> None:
-    done = verbena_run(debian_program("rping"), "-s")
+def test_a_program_without_an_agent_is_told(verbena_run: Run, debian_program: Find) -> None:
+    done = verbena_run(debian_program("rping"), "-s", env={"VERBENA_AGENT": "off"})
     assert done.returncode != 0
     (line,) = told(done.stdout)
-    assert "connection manager" in line
-    assert "librdmacm" in line
+    assert "no connection to the agent, which manages connections: VERBENA_AGENT is off" in line
 
 
 TWO = f"""{OPEN}

@@ -24,7 +24,8 @@ from tests import debian_packages
 
 CACHE = debian_packages.CACHE / "linux-guest"
 PACKAGES = (
-    "ibverbs-utils libibverbs1 ibverbs-providers librdmacm1 perftest libibumad3 iproute2 "
+    "ibverbs-utils libibverbs1 ibverbs-providers librdmacm1 rdmacm-utils perftest "
+    "libibumad3 iproute2 "
     "libnl-3-200 libnl-route-3-200 libmnl0 libelf1 libbpf1 libcap2 libpci3 libtirpc3 libbsd0 "
     "libmd0 libxtables12 libssl3 zlib1g liblzma5 libzstd1 libkmod2 libudev1 libgssapi-krb5-2 "
     "libkrb5-3 libk5crypto3 libcom-err2 libkrb5support0 libkeyutils1"
@@ -39,6 +40,7 @@ MODULES = (
     "net/core",
     "net/sched",
     "drivers/virtio",
+    "fs/configfs",
     "crypto",
     "lib",
 )
@@ -65,7 +67,7 @@ export PATH=/bin:/sbin:/usr/bin:/usr/sbin
 export LD_LIBRARY_PATH=/usr/lib/x86_64-linux-gnu:/lib/x86_64-linux-gnu
 mount -t proc proc /proc; mount -t sysfs sys /sys; mount -t devtmpfs dev /dev
 ulimit -l unlimited
-for m in virtio_pci virtio_net rdma_rxe ib_uverbs; do modprobe $m; done
+for m in virtio_pci virtio_net configfs rdma_rxe ib_uverbs rdma_ucm; do modprobe $m; done
 for a in $(cat /proc/cmdline); do
     case $a in number=*) N=${{a#number=}};; mtu=*) MTU=${{a#mtu=}};; esac
 done
@@ -135,7 +137,8 @@ def build() -> tuple[Path, Path]:
     """Kernel and initial file system, from the cache or assembled from Debian's packages."""
     kernel, initrd = CACHE / "vmlinuz", CACHE / "initrd.gz"
     script = CACHE / "init"
-    if initrd.exists() and script.exists() and script.read_text() == INIT:
+    recipe = "\n".join((INIT, PACKAGES, *MODULES))
+    if initrd.exists() and script.exists() and script.read_text() == recipe:
         return kernel, initrd
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
@@ -153,7 +156,7 @@ def build() -> tuple[Path, Path]:
         pack = f"find . | cpio --quiet -o -H newc | gzip -1 > {initrd}.part"
         subprocess.run(["sh", "-c", pack], cwd=root, check=True)
         Path(f"{initrd}.part").rename(initrd)
-        script.write_text(INIT)
+        script.write_text(recipe)
     return kernel, initrd
 
 

@@ -58,7 +58,8 @@ static int claim_slot(struct vb_direct *direct)
 {
     uint32_t count = atomic_load(&direct->slot_count);
     uint32_t start = vb_random(direct->adapter), slot = 0;
-    int fd = vb_direct_slot_claim(start % VB_SLOTS, &slot);
+    int fd = direct->manages && count == 0 ? vb_direct_slot_claim_management()
+                                           : vb_direct_slot_claim(start % VB_SLOTS, &slot);
 
     if (fd < 0)
         return fd;
@@ -239,6 +240,7 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     made->adapter = config->adapter;
     made->force = config->force;
     made->count = config->count;
+    made->manages = config->manages;
     open_locks(made);
     open_self_peer(made);
     made->adapter->direct = made;

@@ -33,6 +33,7 @@ struct vb_direct_config {
     struct vb_adapter *adapter; /* the host's, whose ports have their addresses */
     enum vb_way force;          /* VB_WAY_ANY: probe */
     vb_direct_count_fn *count;  /* NULL: questions for counters get no answer */
+    bool manages;               /* the first slot is the host's slot 0 */
 };
 
 extern const struct vb_carrier vb_direct_carrier;
@@ -55,6 +56,7 @@ struct vb_direct {
     struct vb_adapter *adapter;
     enum vb_way force;
     vb_direct_count_fn *count;
+    bool manages;
     uint32_t slots[VB_MAX_SLOTS];
     int listeners[VB_MAX_SLOTS];
     _Atomic uint32_t slot_count;

@@ -33,11 +33,33 @@ static int bind_slot(int fd, uint32_t slot)
     return bind(fd, (struct sockaddr *)&address, length) ? -errno : 0;
 }
 
+static int listener(void)
+{
+    return vb_memory_descriptor_raise(
+        socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
+
+/* `error`: that of the bind. Returns the listening socket, or -errno. */
+static int slot_listen(int fd, int error)
+{
+    if (!error && listen(fd, 128))
+        error = -errno;
+    if (!error)
+        return fd;
+    close(fd);
+    return error;
+}
+
+int vb_direct_slot_claim_management(void)
+{
+    int fd = listener();
+
+    return fd < 0 ? -errno : slot_listen(fd, bind_slot(fd, 0));
+}
+
 int vb_direct_slot_claim(uint32_t start, uint32_t *slot)
 {
-    int fd = vb_memory_descriptor_raise(
-            socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),
-        error = -EUSERS;
+    int fd = listener(), error = -EUSERS;
 
     if (fd < 0)
         return -errno;
@@ -51,13 +73,7 @@ int vb_direct_slot_claim(uint32_t start, uint32_t *slot)
             break;
         error = -EUSERS;
     }
-    if (!error && listen(fd, 128))
-        error = -errno;
-    if (error) {
-        close(fd);
-        return error;
-    }
-    return fd;
+    return slot_listen(fd, error);
 }
 
 enum { CONNECT_SECONDS = 2 };

@@ -14,6 +14,9 @@
 
 /* Claims a free slot, searching from `start`; the listening socket, or -errno (-EUSERS: none). */
 int vb_direct_slot_claim(uint32_t start, uint32_t *slot);
+/* Claims slot 0, whose queue pairs 0 and 1 are the host's for management; -EADDRINUSE: another
+ * process manages this host's connections. */
+int vb_direct_slot_claim_management(void);
 
 /* A socket connected to the process that holds the slot; -ECONNREFUSED when nobody does. */
 int vb_direct_slot_connect(uint32_t slot);

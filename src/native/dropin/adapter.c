@@ -130,6 +130,7 @@ static struct vb_host_config adapter_config_of(const struct vb_port_settings *po
         .packets_only = settings->carrier == VB_CARRIER_ROCE && !is_infiniband,
         .direct_only = settings->carrier == VB_CARRIER_DIRECT || is_infiniband,
         .went_direct = complaint_when_direct(settings),
+        .manages = settings->manages && ports->device == 0,
     };
 }
 

@@ -223,7 +223,7 @@ static void settings_tell_unknown(void)
     static const char known[] =
         " LOG CARRIER SPIN_US NETDEV LINK_LAYER PKEYS PORTS DEVICES PORT_RECORDS PART_ID "
         "SHARED_HEAP_MIN HEAP_SIZE COPY FAULT FAULT_RECORDS CAPTURE CAPTURE_DIRECT CAPTURE_BYTES "
-        "COMMAND LIBRARY SIM RUN SANITIZE ";
+        "COMMAND LIBRARY SIM RUN SANITIZE AGENT MANAGES ";
     char name[32], word[34];
 
     for (char **each = environ; *each; ++each)
@@ -259,6 +259,7 @@ static void read_settings(void)
     settings.capture_bytes = settings_number("VERBENA_CAPTURE_BYTES", VB_CAPTURE_BYTES_LEAST,
                                              VB_CAPTURE_BYTES_MOST, "bytes");
     settings.capture_direct = choice("VERBENA_CAPTURE_DIRECT", answers, 0);
+    settings.manages = choice("VERBENA_MANAGES", answers, 0);
     if (settings.infiniband)
         forgo_packets();
 }

@@ -27,6 +27,7 @@ struct vb_settings {
     const char *capture;    /* VERBENA_CAPTURE: a file; or NULL */
     unsigned capture_bytes; /* VERBENA_CAPTURE_BYTES: of each packet; 0: all */
     bool capture_direct;    /* VERBENA_CAPTURE_DIRECT=yes: what goes without packets too */
+    bool manages;           /* VERBENA_MANAGES=yes, of the agent: its QPs 0 and 1 are the host's */
 };
 
 /* Returns the settings. A value that is not understood was reported on stderr and ignored. */

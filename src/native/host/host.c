@@ -242,8 +242,10 @@ static int open_roce(struct vb_host *host, const struct vb_host_config *config)
 
 static int open_direct(struct vb_host *host, const struct vb_host_config *config)
 {
-    const struct vb_direct_config direct = {
-        .adapter = &host->adapter, .force = config->copies, .count = host_count};
+    const struct vb_direct_config direct = {.adapter = &host->adapter,
+                                            .force = config->copies,
+                                            .count = host_count,
+                                            .manages = config->manages};
 
     return vb_direct_open(&direct, &host->direct);
 }

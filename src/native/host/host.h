@@ -38,6 +38,7 @@ struct vb_host_config {
     struct vb_roce_config roce; /* `adapter`, `addresses` and `loop` are filled in */
     bool packets_only;          /* peers on this host are reached by packets too */
     bool direct_only;           /* and no others */
+    bool manages;               /* its first two queue pairs are the host's QP 0 and QP 1 */
     const struct vb_capture_config *capture_direct; /* what goes direct; NULL: it is not captured */
     void (*went_direct)(void); /* called when the first request or connection does; may be NULL */
 };

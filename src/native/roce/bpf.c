@@ -95,7 +95,7 @@ unsigned vb_roce_bpf_make(const struct vb_reuseport_entry *entries, unsigned cou
     bpf_add(&writer, BPF_JMP | BPF_JGE | BPF_K, VB_PROBE_QPN, 0, 2);
     bpf_add(&writer, BPF_ALU | BPF_AND | BPF_K, VB_PROBE_INDICES - 1, 0, 0);
     bpf_add(&writer, BPF_RET | BPF_A, 0, 0, 0);
-    give(&writer, VB_ANY_MEMBER);
+    give(&writer, count && entries[0].slot == 0 ? entries[0].index : VB_ANY_MEMBER);
     bpf_add(&writer, BPF_ALU | BPF_RSH | BPF_K, VB_SLOT_BITS, 0, 0);
     add_tree(&writer, entries, count);
     return writer.length <= VB_BPF_MAX ? writer.length : 0;

@@ -17,8 +17,8 @@ struct vb_reuseport_entry {
 };
 
 /*
- * No queue pair is in slot 0. A datagram to the QP number VB_PROBE_QPN + i reaches the socket with
- * index i, whoever owns it.
+ * Of the queue pairs of slot 0 only the first ones, for management, exist. A datagram to the QP
+ * number VB_PROBE_QPN + i reaches the socket with index i, whoever owns it.
  */
 enum { VB_PROBE_QPN = 0x800, VB_PROBE_INDICES = 0x800 };
 

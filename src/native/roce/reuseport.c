@@ -471,12 +471,13 @@ bool vb_roce_reuseport_takes(struct vb_reuseport *reuseport, const struct vb_arr
 {
     uint32_t qp_num = destination(arrival), slot = qp_num >> VB_SLOT_BITS;
 
-    if (owns(reuseport, slot) || qp_num == VB_MULTICAST_QPN || qp_num < VB_PROBE_QPN)
-        return true;
-    if (slot == 0)
+    if (slot == 0 && qp_num >= VB_PROBE_QPN) {
         take_question(reuseport, arrival, now);
-    else
-        take_stray(reuseport, slot, arrival, now);
+        return false;
+    }
+    if (owns(reuseport, slot) || qp_num == VB_MULTICAST_QPN)
+        return true;
+    take_stray(reuseport, slot, arrival, now);
     return false;
 }
 
@@ -495,7 +496,7 @@ int vb_roce_reuseport_add_slot(struct vb_reuseport *reuseport, uint32_t slot, ui
 {
     int error;
 
-    if (reuseport->slot_count == VB_MAX_SLOTS || slot == 0 || slot >= VB_SLOTS)
+    if (reuseport->slot_count == VB_MAX_SLOTS || slot >= VB_SLOTS)
         return -EINVAL;
     error = vb_roce_forward_accept(reuseport->forward, slot);
     if (error)

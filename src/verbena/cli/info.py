@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from verbena import verbs
+from verbena.agent.client import describe_agent
 from verbena.cli.devices import RARE, gid_rows
 from verbena.cli.probe import ProbeError, Reach, probe
 from verbena.cli.running import Counters, Running, running, total
@@ -24,7 +25,8 @@ def parser() -> argparse.ArgumentParser:
         prog="verbena info",
         description="Describe Verbena's device as a program of this user sees it here, try "
         "between two processes how they reach each other's memory, and list the processes of this "
-        "user that have the device open, with their counters that are not 0.",
+        "user that have the device open, with their counters that are not 0, and the agent, which "
+        "manages connections.",
         epilog="VERBENA_CARRIER=direct or roce forces a way to peers, VERBENA_COPY=shared, cma or "
         "bounce one to their memory, for tests.",
     )
@@ -118,6 +120,35 @@ def running_text(processes: list[Running]) -> str:
     )
 
 
+def agent() -> dict[str, Any] | None:
+    """Return what the agent says of itself, None if there is none; "error": it does not answer."""
+    try:
+        return describe_agent()
+    except OSError as error:
+        return {"error": str(error) or "it does not answer"}
+
+
+def agent_text(found: dict[str, Any] | None) -> str:
+    """Return the text about the agent.
+
+    >>> agent_text(None)
+    'The agent, which manages connections for librdmacm: none runs'
+    """
+    title = "The agent, which manages connections for librdmacm:"
+    if found is None or "error" in found:
+        return f"{title} {'none runs' if found is None else found['error']}"
+    counted = ", ".join(f"{name} {value}" for name, value in found["messages"].items())
+    rows = [
+        ["process", str(found["pid"])],
+        ["programs", ", ".join(map(str, found["programs"])) or "none"],
+        ["listening", ", ".join(found["listening"]) or "nobody"],
+        ["groups", ", ".join(found["groups"]) or "none"],
+        ["connections", str(found["connections"])],
+        ["messages", counted or "none yet"],
+    ]
+    return f"{title}\n" + aligned(rows, "  ")
+
+
 def limits_text(device: DeviceView) -> str:
     return "Limits:\n" + aligned([[k, str(v)] for k, v in device.limits.items()], "  ")
 
@@ -128,6 +159,7 @@ def as_json(
     ways: list[dict[str, Any]],
     reach: Reach,
     processes: list[Running],
+    manager: dict[str, Any] | None,
 ) -> dict[str, Any]:
     """The member "roce" of the whole is that of the first device."""
     listed = [asdict(device) | {"roce": way} for device, way in zip(found, ways, strict=True)]
@@ -139,6 +171,7 @@ def as_json(
         "peer_memory": asdict(reach),
         "processes": [asdict(process) for process in processes],
         "counters": total(processes),
+        "agent": manager,
     }
 
 
@@ -154,12 +187,12 @@ def main(arguments: list[str]) -> int:
         print(f"verbena info: {error}. verbena doctor may say why.", file=sys.stderr)
         return 1
     if options.json:
-        print(json.dumps(as_json(found, path, ways, reach, processes), indent=2))
+        print(json.dumps(as_json(found, path, ways, reach, processes, agent()), indent=2))
         return 0
     for device, way in zip(found, ways, strict=True):
         first = 2 if len(device.ports) == 1 else 1  # the column before is the port's number
         gids = "GIDs:\n" + aligned([row[first:] for row in gid_rows([device])], "  ")
         parts = (device_text(device, path), gids, limits_text(device), roce_text(way))
         print(*parts, sep="\n\n", end="\n\n")
-    print(running_text(processes), reach_text(reach), sep="\n\n")
+    print(running_text(processes), agent_text(agent()), reach_text(reach), sep="\n\n")
     return 0

@@ -15,9 +15,9 @@
 
 #define SEES " sees verbena0 below /sys/class/infiniband and /dev/infiniband\n"
 #define MANAGER                                                                                    \
-    "verbena: test_paths_announce looked for the connection manager (/dev/infiniband/rdma_cm, as " \
-    "librdmacm does), which Verbena does not offer: have it exchange addresses over TCP, if it "   \
-    "can\n"
+    "verbena: no connection to the agent, which manages connections: VERBENA_AGENT is off, or "    \
+    "not "                                                                                         \
+    "set (`verbena run` sets it); `verbena agent` in another terminal shows what is wrong\n"
 #define UNUSED                                                                                     \
     "verbena: test_paths_announce used TCP and never looked for verbena0: programs that can use "  \
     "both may have to be told (docs/running.md)\n"
@@ -66,7 +66,7 @@ static const struct {
     {"", {"0"}, true, ""},
     {NULL, {"manager", "1"}, true, MANAGER},
     {NULL, {"manager", "manager", "3"}, true, MANAGER},
-    {NULL, {"manager", "0"}, true, ""},
+    {NULL, {"manager", "0"}, true, MANAGER},
     {NULL, {"manager", "3"}, false, MANAGER},
     {NULL, {"other", "1"}, true, ""},
     {NULL, {"directory", "1"}, true, ""},
@@ -81,7 +81,7 @@ static const struct {
     {NULL, {"tcp", "0"}, false, ""},
     {NULL, {"tcp", "device", "0"}, true, ""},
     {NULL, {"device", "tcp", "0"}, true, ""},
-    {NULL, {"manager", "tcp", "0"}, true, UNUSED},
+    {NULL, {"manager", "tcp", "0"}, true, MANAGER UNUSED},
 };
 
 /* As `verbena run`: a memory file with a byte for each note, whose name is in VERBENA_RUN. */

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Lines on stderr that explain: why the machine seems to have an RDMA device, why a program that
- * was started over Verbena did not use it, and that there is no connection manager. A constructor
- * and exit handlers write them.
+ * Lines on stderr that explain why the machine seems to have an RDMA device, and why a program that
+ * was started over Verbena did not use it. A constructor and an exit handler write them.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -14,22 +13,9 @@
 
 #include "port/gid.h"
 #include "port/run_note.h"
-#include "preload/paths/announce.h"
 #include "preload/paths/next.h"
 
 #ifdef __GLIBC__
-/* Programs that look for the connection manager and do without succeed; they need no line. */
-static void say_manager(int status, void *unused)
-{
-    (void)unused;
-    if (status)
-        dprintf(STDERR_FILENO,
-                "verbena: %s looked for the connection manager (/dev/infiniband/rdma_cm, as "
-                "librdmacm does), which Verbena does not offer: have it exchange addresses over "
-                "TCP, if it can\n",
-                program_invocation_short_name);
-}
-
 /* A program that used no network, such as ls, has nothing to do with devices. */
 static void say_unused(int status, void *unused)
 {
@@ -54,18 +40,6 @@ __attribute__((constructor)) static void announce(void)
 #ifdef __GLIBC__
     if (vb_port_run_note_is_first())
         on_exit(say_unused, NULL);
-#endif
-}
-
-void vb_preload_announce_missing(const char *path)
-{
-    static atomic_bool noted;
-    if (errno != ENOENT || strcmp(path, "/dev/infiniband/rdma_cm") != 0 ||
-        atomic_exchange(&noted, true))
-        return;
-#ifdef __GLIBC__
-    on_exit(say_manager, NULL);
-    errno = ENOENT;
 #endif
 }
 

@@ -23,8 +23,14 @@
 #include "port/gid.h"
 #include "preload/paths/next.h"
 
-#define STAMP     0x7665726265 /* "verbe", in seconds: no clock says the year 18,000 */
-#define FIRST_INO 0x76620000
+/* A new socket may have the times of one that was closed, but never its mode. */
+#define SOCKET_MODE 01066
+#define STAMP       0x7665726265 /* "verbe", in seconds: no clock says the year 18,000 */
+#define FIRST_INO   0x76620000
+
+/* Of rdma_cm: Linux gives a misc device the next free number, from 127 downwards. */
+#define MISC_MAJOR    10
+#define RDMA_CM_MINOR 122
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -95,7 +101,8 @@ bool vb_preload_claim_path(const char *path, struct vb_place *place)
 
 int vb_preload_stamped_node(const struct stat *stat)
 {
-    if (stat->st_nlink != 0 || stat->st_mtim.tv_sec != STAMP || !vb_preload_tree())
+    if ((stat->st_nlink != 0 && stat->st_mode != (S_IFSOCK | SOCKET_MODE)) ||
+        stat->st_mtim.tv_sec != STAMP || !vb_preload_tree())
         return -1;
     return stat->st_mtim.tv_nsec < vb_preload_tree()->count ? (int)stat->st_mtim.tv_nsec : -1;
 }
@@ -114,6 +121,11 @@ static bool write_all(int fd, const char *text)
 {
     size_t length = text ? strlen(text) : 0;
     return write(fd, text ? text : "", length) == (ssize_t)length;
+}
+
+bool vb_preload_stamp_socket(int fd, int node)
+{
+    return vb_preload_stamp(fd, node) && fchmod(fd, SOCKET_MODE) == 0;
 }
 
 bool vb_preload_stamp(int fd, int node)
@@ -191,7 +203,7 @@ static int refusal(const struct vb_node *node, int flags)
         return writes || flags & O_CREAT ? EISDIR : 0;
     if (flags & O_DIRECTORY)
         return ENOTDIR;
-    return node->kind != VB_NODE_DEVICE && writes ? EACCES : 0;
+    return !vb_preload_is_device(node) && writes ? EACCES : 0;
 }
 
 int vb_preload_open_node(const struct vb_place *place, int flags)
@@ -241,6 +253,14 @@ static void stat_surroundings(int node, struct stat *stat)
     stat->st_atim = stat->st_mtim = stat->st_ctim = above.st_ctim;
 }
 
+static dev_t device_number(const struct vb_node *node)
+{
+    if (node->kind == VB_NODE_RDMA_CM)
+        return makedev(MISC_MAJOR, RDMA_CM_MINOR);
+    return makedev(VB_UVERBS_MAJOR,
+                   VB_UVERBS_MINOR + (unsigned)atoi(node->name + strlen(VB_UVERBS_NAME)));
+}
+
 void vb_preload_stat_node(int index, struct stat *stat)
 {
     const struct vb_node *node = &vb_preload_tree()->nodes[index];
@@ -252,10 +272,9 @@ void vb_preload_stat_node(int index, struct stat *stat)
     } else if (node->kind == VB_NODE_LINK) {
         stat->st_mode = S_IFLNK | 0777;
         stat->st_size = (off_t)strlen(node->text);
-    } else if (node->kind == VB_NODE_DEVICE) {
+    } else if (vb_preload_is_device(node)) {
         stat->st_mode = S_IFCHR | 0666;
-        unsigned number = (unsigned)atoi(node->name + strlen(VB_UVERBS_NAME));
-        stat->st_rdev = makedev(VB_UVERBS_MAJOR, VB_UVERBS_MINOR + number);
+        stat->st_rdev = device_number(node);
     } else {
         char number[COUNTER_TEXT];
         stat->st_mode = S_IFREG | 0444;

@@ -30,6 +30,8 @@ int vb_preload_stamped_node(const struct stat *stat);
 /* Writes a node's number where vb_preload_stamped_node() finds it. False if the file does not take
  * it. */
 bool vb_preload_stamp(int fd, int node);
+/* The same for a socket that stands for a node. */
+bool vb_preload_stamp_socket(int fd, int node);
 
 /* Returns the node that is the process's working directory, or -1 if it is not in the tree. */
 int vb_preload_working_node(void);

@@ -261,6 +261,15 @@ static bool add_device(struct vb_tree *tree, const struct vb_port_settings *sett
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
+/* The ABI versions are those of Linux' rdma_user_cm.h; librdmacm knows two places for them. */
+static bool add_manager(struct vb_tree *tree)
+{
+    return vb_preload_tree_add(tree, "/dev/infiniband/rdma_cm", VB_NODE_RDMA_CM, NULL) &&
+           vb_preload_tree_add(tree, "/sys/class/misc", VB_NODE_SHARED, NULL) &&
+           vb_preload_tree_add(tree, "/sys/class/misc/rdma_cm/abi_version", VB_NODE_FILE, "4\n") &&
+           vb_preload_tree_add(tree, "/sys/class/infiniband_ucma/abi_version", VB_NODE_FILE, "4\n");
+}
+
 static bool add_classes(struct vb_tree *tree)
 {
     return vb_preload_tree_add(tree, "/sys", VB_NODE_PASSAGE, NULL) &&
@@ -270,7 +279,7 @@ static bool add_classes(struct vb_tree *tree)
            vb_preload_tree_add(tree, "/sys/class/infiniband_verbs", VB_NODE_SHARED, NULL) &&
            vb_preload_tree_add(tree, "/sys/class/infiniband_verbs/abi_version", VB_NODE_FILE,
                                "6\n") &&
-           vb_preload_tree_add(tree, "/dev/infiniband", VB_NODE_SHARED, NULL);
+           vb_preload_tree_add(tree, "/dev/infiniband", VB_NODE_SHARED, NULL) && add_manager(tree);
 }
 
 /* The library reads the same settings, and complains of those that are not understood. */

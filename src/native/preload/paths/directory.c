@@ -39,7 +39,7 @@ static unsigned char entry_type(const struct vb_node *node)
         return DT_DIR;
     if (node->kind == VB_NODE_LINK)
         return DT_LNK;
-    return node->kind == VB_NODE_DEVICE ? DT_CHR : DT_REG;
+    return vb_preload_is_device(node) ? DT_CHR : DT_REG;
 }
 
 static bool directory_has_entry(const struct vb_directory *directory, const char *name)

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "preload/paths/announce.h"
 #include "preload/paths/claim.h"
+#include "preload/paths/manager/rdma_cm.h"
 #include "preload/paths/next.h"
 
 _Static_assert(sizeof(off_t) == 8, "the large-file names are aliases: build for 64 bits");
@@ -24,16 +24,20 @@ _Static_assert(sizeof(off_t) == 8, "the large-file names are aliases: build for 
         va_end(arguments);                                                                         \
     }
 
+static int open_place(const struct vb_place *place, int flags)
+{
+    if (!place->error && vb_preload_tree()->nodes[place->node].kind == VB_NODE_RDMA_CM)
+        return vb_preload_rdma_cm_open(place->node, flags);
+    return vb_preload_open_node(place, flags);
+}
+
 VB_EXPORT int open(const char *path, int flags, ...)
 {
     struct vb_place place;
     MODE_ARGUMENT(flags, mode)
     if (vb_preload_claim(AT_FDCWD, path, !(flags & O_NOFOLLOW), &place))
-        return vb_preload_open_node(&place, flags);
-    int fd = VB_NEXT(open)(place.outside, flags, mode);
-    if (fd < 0)
-        vb_preload_announce_missing(place.outside);
-    return fd;
+        return open_place(&place, flags);
+    return VB_NEXT(open)(place.outside, flags, mode);
 }
 
 VB_EXPORT int openat(int dirfd, const char *path, int flags, ...)
@@ -41,7 +45,7 @@ VB_EXPORT int openat(int dirfd, const char *path, int flags, ...)
     struct vb_place place;
     MODE_ARGUMENT(flags, mode)
     if (vb_preload_claim(dirfd, path, !(flags & O_NOFOLLOW), &place))
-        return vb_preload_open_node(&place, flags);
+        return open_place(&place, flags);
     return VB_NEXT(openat)(dirfd, place.outside, flags, mode);
 }
 

@@ -17,7 +17,8 @@ enum vb_node_kind {
     VB_NODE_FILE,    /* read-only text */
     VB_NODE_COUNTER, /* read-only text that is made when it is opened (host/device_counters.h) */
     VB_NODE_LINK,
-    VB_NODE_DEVICE, /* character device that opens /dev/null */
+    VB_NODE_DEVICE,  /* character device that opens /dev/null */
+    VB_NODE_RDMA_CM, /* the character device of librdmacm (manager/rdma_cm.h) */
 };
 
 struct vb_node {
@@ -60,6 +61,11 @@ bool vb_preload_tree_walk(const struct vb_tree *tree, const char *path, bool fol
  */
 bool vb_preload_tree_path(const struct vb_tree *tree, int node, char *path, size_t size);
 
+static inline bool vb_preload_is_device(const struct vb_node *node)
+{
+    return node->kind >= VB_NODE_DEVICE;
+}
+
 static inline bool vb_preload_is_directory(const struct vb_node *node)
 {
     return node->kind <= VB_NODE_DIR;
@@ -71,7 +77,7 @@ static inline bool vb_preload_may_be_ours(const char *path)
 {
     return path[0] == '/' &&
            (strncmp(path + 1, "sys/", 4) == 0 || strncmp(path + 1, "dev/", 4) == 0) &&
-           strstr(path + 5, "infiniband") != NULL;
+           (strstr(path + 5, "infiniband") != NULL || strstr(path + 5, "/rdma_cm") != NULL);
 }
 
 #endif

@@ -30,6 +30,8 @@ class IdTable:
         self.groups: dict[int, GroupMember] = {}
         self._random = random
         self._channels: dict[int, deque[tuple[int, RdmaEvent]]] = {}  # with the id that is charged
+        self.changed: set[int] = set()
+        """Channels whose unread events are others than when this was cleared."""
         self._free: dict[str, list[int]] = {"id": [], "group": [], "channel": []}
         self._next = {"id": 0, "group": 0, "channel": 0}
 
@@ -92,6 +94,7 @@ class IdTable:
             return
         charged = of.number if event.listener is None else event.listener
         self._channels[of.channel].append((charged, event))
+        self.changed.add(of.channel)
 
     def migrate(self, moved: RdmaId, channel: int) -> int:
         """Move an identifier and its unread events to another channel; return its events read."""
@@ -100,6 +103,7 @@ class IdTable:
             events = self._channels[moved.channel]
             self._channels[channel].extend(e for e in events if e[0] == moved.number)
             self._channels[moved.channel] = deque(e for e in events if e[0] != moved.number)
+            self.changed.update((moved.channel, channel))
             moved.channel = channel
         return moved.events_read
 
@@ -115,6 +119,7 @@ class IdTable:
                     unheard.append(event.id)
             if len(kept) < len(events):
                 self._channels[channel] = kept
+                self.changed.add(channel)
         return unheard
 
     def purge_group(self, handle: int) -> None:
@@ -122,6 +127,7 @@ class IdTable:
         for channel, events in self._channels.items():
             if any(event.group == handle for _, event in events):
                 self._channels[channel] = deque(e for e in events if e[1].group != handle)
+                self.changed.add(channel)
 
     # Identifiers.
 

@@ -144,6 +144,16 @@ class RdmaCm:
         self._connecting.settle()
         return self._table.pending(channel)
 
+    def take_changed(self) -> set[int]:
+        """Return the channels that have got events or lost some since the last call."""
+        self._connecting.settle()
+        changed, self._table.changed = self._table.changed, set()
+        return changed
+
+    def identifiers(self) -> list[RdmaId]:
+        """Return all identifiers, to be read only."""
+        return list(self._table.ids.values())
+
     def read_event(self, channel: int) -> RdmaEvent | None:
         """Return the next event of a channel, or None. Raises CmError."""
         self._connecting.settle()

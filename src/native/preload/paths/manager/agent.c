@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connects to the agent (agent.h). Each thread that gives commands has a connection for them, so
+ * that no lock is held while a program waits, and a forked child makes its own.
+ */
+#include "preload/paths/manager/agent.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "direct/user.h"
+#include "memory/descriptor.h"
+#include "port/gid.h"
+#include "port/ports.h"
+#include "preload/paths/claim.h"
+
+enum { START_SECONDS = 10, ANSWER_SECONDS = 30, NAP_NS = 2000 * 1000 };
+
+/* ---- the socket ------------------------------------------------------------------------------ */
+
+static int agent_connect(int flags)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "verbena/agent/%u",
+                          (unsigned)geteuid());
+    int fd = vb_memory_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | flags, 0));
+    if (fd < 0)
+        return -errno;
+    if (connect(fd, (struct sockaddr *)&address,
+                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0)
+        return fd;
+    int error = errno;
+    close(fd);
+    return -error;
+}
+
+static void limit_waits(int fd, int seconds)
+{
+    struct timeval limit = {.tv_sec = seconds};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+}
+
+static ssize_t receive(int fd, void *message, size_t size)
+{
+    ssize_t length;
+    do
+        length = recv(fd, message, size, 0);
+    while (length < 0 && errno == EINTR);
+    return length;
+}
+
+/* ---- hello ----------------------------------------------------------------------------------- */
+
+static size_t describe_port(char *text, size_t size, unsigned device, unsigned number,
+                            const struct vb_port_setting *port)
+{
+    int length = snprintf(text, size, "%u %u %016llx %s %u %s\n", device, number,
+                          (unsigned long long)vb_port_device_guid(device),
+                          port->infiniband ? "infiniband" : "ethernet", port->lid, port->netdev);
+    return (size_t)length < size ? (size_t)length : 0;
+}
+
+static void describe_ports(char text[VB_AGENT_PORTS])
+{
+    struct vb_device_settings settings;
+    const char *complaint;
+    size_t used = 0;
+    vb_port_devices_read(&settings, &complaint);
+    for (unsigned i = 0; i < settings.count; i++)
+        for (unsigned n = 0; n < settings.device[i].count; n++)
+            used += describe_port(text + used, VB_AGENT_PORTS - used, settings.device[i].device,
+                                  n + 1, &settings.device[i].port[n]);
+}
+
+static int welcomed(const struct vb_agent_welcome *welcome, ssize_t length)
+{
+    if (length <= 0)
+        return length == 0 || errno == ECONNRESET ? -ECONNRESET : -errno;
+    if (length != (ssize_t)sizeof *welcome || welcome->magic != VB_AGENT_MAGIC)
+        return -EPROTO;
+    if (welcome->version != VB_AGENT_VERSION)
+        dprintf(STDERR_FILENO,
+                "verbena: the agent, process %d, is of another version of Verbena: end the "
+                "programs that use it, or the agent, and start this one again\n",
+                (int)welcome->pid);
+    return welcome->version == VB_AGENT_VERSION ? welcome->error : -EPROTONOSUPPORT;
+}
+
+static int say_hello(int fd, enum vb_agent_role role)
+{
+    struct vb_agent_hello hello = {
+        .magic = VB_AGENT_MAGIC, .version = VB_AGENT_VERSION, .role = role};
+    struct vb_agent_welcome welcome;
+    struct stat own;
+    int error = vb_direct_check_user(fd);
+    if (error)
+        return error;
+    if (vb_preload_next_fstatat(fd, "", &own, AT_EMPTY_PATH))
+        return -errno;
+    hello.inode = own.st_ino;
+    describe_ports(hello.ports);
+    limit_waits(fd, START_SECONDS);
+    if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
+        return errno == EPIPE ? -ECONNRESET : -errno;
+    error = welcomed(&welcome, receive(fd, &welcome, sizeof welcome));
+    limit_waits(fd, 0);
+    return error;
+}
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* Once in a process; programs that can do without go on. */
+static int agent_complain(int error)
+{
+    static atomic_flag was_said = ATOMIC_FLAG_INIT;
+    const char *reason = error == -EACCES ? "its name is held by a process of another user"
+                         : error == -ENOENT
+                             ? "VERBENA_AGENT is off, or not set (`verbena run` sets it)"
+                         : error == -ETIMEDOUT ? "it did not start in time"
+                                               : strerror(-error);
+    if (error != -EPROTONOSUPPORT && !atomic_flag_test_and_set(&was_said))
+        dprintf(STDERR_FILENO,
+                "verbena: no connection to the agent, which manages connections: %s; `verbena "
+                "agent` in another terminal shows what is wrong\n",
+                reason);
+    return error;
+}
+
+static uint64_t milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static int try_to_open(enum vb_agent_role role, int flags)
+{
+    int fd = agent_connect(flags);
+    int error = fd < 0 ? fd : say_hello(fd, role);
+    if (!error)
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+/* Refused: nobody has the name. Reset: the agent ended while this process connected. */
+static bool agent_is_absent(int error)
+{
+    return error == -ECONNREFUSED || error == -ECONNRESET;
+}
+
+int vb_preload_agent_open(enum vb_agent_role role, int flags)
+{
+    const uint64_t begun = milliseconds();
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    const char *agent = getenv("VERBENA_AGENT");
+    int fd = agent && strcmp(agent, "off") == 0 ? -ENOENT : try_to_open(role, flags);
+    if (agent_is_absent(fd)) {
+        int error = vb_preload_agent_start();
+        if (error)
+            return agent_complain(error);
+    }
+    while (agent_is_absent(fd)) {
+        if (milliseconds() - begun > START_SECONDS * 1000)
+            return agent_complain(-ETIMEDOUT);
+        nanosleep(&nap, NULL);
+        fd = try_to_open(role, flags);
+    }
+    return fd < 0 ? agent_complain(fd) : fd;
+}
+
+/* ---- calls ----------------------------------------------------------------------------------- */
+
+struct calls {
+    int fd;
+    pid_t owner; /* a forked child has its parent's descriptor, which it does not use */
+};
+
+static pthread_key_t calls_key;
+
+static void close_calls(void *calls)
+{
+    close(((struct calls *)calls)->fd);
+    free(calls);
+}
+
+static void make_calls_key(void)
+{
+    pthread_key_create(&calls_key, close_calls);
+}
+
+static void forget_calls(struct calls *calls)
+{
+    pthread_setspecific(calls_key, NULL);
+    close_calls(calls);
+}
+
+static struct calls *open_calls(int *error)
+{
+    struct calls *calls = malloc(sizeof *calls);
+    *error = calls ? vb_preload_agent_open(VB_AGENT_CALLS, SOCK_CLOEXEC) : -ENOMEM;
+    if (*error < 0) {
+        free(calls);
+        return NULL;
+    }
+    *calls = (struct calls){.fd = *error, .owner = getpid()};
+    *error = pthread_setspecific(calls_key, calls) ? -ENOMEM : 0;
+    limit_waits(calls->fd, ANSWER_SECONDS);
+    return calls;
+}
+
+/* This thread's connection, which is made if there is none. */
+static struct calls *calls_of_thread(int *error)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, make_calls_key);
+    struct calls *calls = pthread_getspecific(calls_key);
+    *error = 0;
+    if (calls && calls->owner == getpid())
+        return calls;
+    if (calls)
+        forget_calls(calls);
+    return open_calls(error);
+}
+
+/* An agent ends when nobody has a device open; a thread's connection is then closed, too. */
+static int send_request(const struct vb_agent_request *request, size_t size, struct calls **calls)
+{
+    int error;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        *calls = calls_of_thread(&error);
+        if (!*calls)
+            return error;
+        if (send((*calls)->fd, request, size, MSG_NOSIGNAL) == (ssize_t)size)
+            return 0;
+        error = -errno;
+        forget_calls(*calls);
+        if (error != -EPIPE && error != -ECONNRESET)
+            return error;
+    }
+    return -EIO;
+}
+
+int vb_preload_agent_call(const struct vb_agent_request *request, size_t size,
+                          struct vb_agent_answer *answer)
+{
+    struct calls *calls;
+    int error = send_request(request, offsetof(struct vb_agent_request, command) + size, &calls);
+    if (error)
+        return error;
+    ssize_t length = receive(calls->fd, answer, sizeof *answer);
+    if (length >= (ssize_t)VB_AGENT_ANSWER_HEAD &&
+        answer->length <= (size_t)length - VB_AGENT_ANSWER_HEAD)
+        return 0;
+    if (length < 0 && errno == EAGAIN)
+        dprintf(STDERR_FILENO,
+                "verbena: the agent did not answer within %d seconds: it may be "
+                "stopped (`verbena info` shows it)\n",
+                ANSWER_SECONDS);
+    forget_calls(calls); /* an answer that comes later would be taken for the next call's */
+    return -EIO;
+}

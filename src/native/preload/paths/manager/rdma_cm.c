@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The device of librdmacm (rdma_cm.h). Its descriptor is a socket to the agent, which sends a byte
+ * while there are events: so poll, epoll, select, O_NONBLOCK, dup and fork do what they do with the
+ * kernel's device, and the agent learns from the kernel when the last descriptor is closed. Each
+ * write(2) is a command. It is passed to the agent, whose answer is stored where the command says.
+ */
+#include "preload/paths/manager/rdma_cm.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "port/gid.h"
+#include "port/ports.h"
+#include "preload/paths/claim.h"
+#include "preload/paths/manager/agent.h"
+#include "preload/paths/next.h"
+
+/* Linux' include/uapi/rdma/rdma_user_cm.h */
+struct command_head {
+    uint32_t command;
+    uint16_t in, out; /* bytes: of what follows, and of the room for the answer */
+};
+enum { CREATE_ID = 0, GET_EVENT = 12, SET_OPTION = 14, MIGRATE_ID = 18 };
+enum { MIGRATE_DESCRIPTOR_AT = 8 + 12, CREATE_ANSWER_AT = 8 + 8, ANSWER_AT = 8 };
+enum { OPTION_VALUE_AT = 8, OPTION_LENGTH_AT = 8 + 20, SET_OPTION_BYTES = 8 + 24 };
+
+/* Every write(2) of every program asks this first. */
+static atomic_bool device_was_opened;
+
+int vb_preload_rdma_cm_open(int node, int flags)
+{
+    int fd = vb_preload_agent_open(VB_AGENT_DEVICE, flags & O_CLOEXEC ? SOCK_CLOEXEC : 0);
+    if (fd < 0) {
+        errno = -fd;
+        return -1;
+    }
+    if (!vb_preload_stamp_socket(fd, node) ||
+        (flags & O_NONBLOCK && fcntl(fd, F_SETFL, O_NONBLOCK))) {
+        close(fd);
+        errno = EIO;
+        return -1;
+    }
+    atomic_store_explicit(&device_was_opened, true, memory_order_relaxed);
+    return fd;
+}
+
+/* Whether a descriptor is one of the device, and the inode by which the agent knows it. */
+static bool is_rdma_cm(int fd, uint64_t *inode)
+{
+    struct stat stat;
+    if (vb_preload_next_fstatat(fd, "", &stat, AT_EMPTY_PATH))
+        return false;
+    int node = vb_preload_stamped_node(&stat);
+    *inode = stat.st_ino;
+    return node >= 0 && vb_preload_tree()->nodes[node].kind == VB_NODE_RDMA_CM;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static int index_in_port(const struct vb_agent_answer *answer, const struct vb_port_setting *port)
+{
+    struct vb_gid table[VB_GID_MAX];
+    int count = port->infiniband ? 0
+                                 : vb_port_gid_table(port->netdev[0] ? port->netdev : NULL,
+                                                     vb_port_unit(answer->device, answer->port),
+                                                     table, VB_GID_MAX);
+    for (int i = 0; i < count; i++)
+        if (memcmp(table[i].raw, answer->gid, sizeof answer->gid) == 0)
+            return i;
+    return port->infiniband ? 0 : -1;
+}
+
+/* Two processes may have a GID under different indices: those of this one hold here. */
+static int gid_index(const struct vb_agent_answer *answer)
+{
+    struct vb_device_settings settings;
+    const char *complaint;
+    vb_port_devices_read(&settings, &complaint);
+    for (int i = 0; i < settings.count; i++) {
+        const struct vb_port_settings *device = &settings.device[i];
+        if (device->device == answer->device && answer->port >= 1 && answer->port <= device->count)
+            return index_in_port(answer, &device->port[answer->port - 1]);
+    }
+    return -1;
+}
+
+static int store_answer(struct vb_agent_answer *answer, const struct command_head *head,
+                        const uint8_t *command, size_t size)
+{
+    size_t at = head->command == CREATE_ID ? CREATE_ANSWER_AT : ANSWER_AT;
+    uint64_t where;
+    if (answer->gid_index_at && answer->gid_index_at < answer->length) {
+        int index = gid_index(answer);
+        if (index < 0)
+            return ENODEV; /* the address has gone, or is of an interface that the device lacks */
+        answer->data[answer->gid_index_at] = (uint8_t)index;
+    }
+    if (!answer->length)
+        return 0;
+    if (size < at + sizeof where || answer->length > head->out)
+        return EINVAL;
+    memcpy(&where, command + at, sizeof where);
+    memcpy((void *)(uintptr_t)where, answer->data, answer->length);
+    return 0;
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+/* Waits for the byte that says that there are events, as the descriptor's flags say. 0, or errno.
+ */
+static int await_event(int fd)
+{
+    char byte;
+    ssize_t length = recv(fd, &byte, sizeof byte, 0);
+    return length > 0 ? 0 : length < 0 && errno != ECONNRESET ? errno : EIO;
+}
+
+static uint64_t descriptor_named(const struct command_head *head, const uint8_t *command,
+                                 size_t size)
+{
+    int fd;
+    uint64_t inode;
+    if (head->command != MIGRATE_ID || size < MIGRATE_DESCRIPTOR_AT + sizeof fd)
+        return 0;
+    memcpy(&fd, command + MIGRATE_DESCRIPTOR_AT, sizeof fd);
+    return is_rdma_cm(fd, &inode) ? inode : 0;
+}
+
+/* 0, or errno. */
+static int carry_out(int fd, const struct vb_agent_request *request, size_t size)
+{
+    struct vb_agent_answer answer;
+    struct command_head head;
+    char byte;
+    memcpy(&head, request->command, sizeof head);
+    do {
+        int error = head.command == GET_EVENT ? await_event(fd) : 0;
+        if (!error)
+            error = -vb_preload_agent_call(request, size, &answer);
+        if (error)
+            return error;
+        if (answer.flags & VB_AGENT_TAKE_BACK)
+            recv(fd, &byte, sizeof byte, MSG_DONTWAIT);
+    } while (answer.flags & VB_AGENT_WAIT_AGAIN);
+    return answer.error ? -answer.error : store_answer(&answer, &head, request->command, size);
+}
+
+/* The value of an option is in the program's memory, and follows the command to the agent. */
+static size_t add_option(struct vb_agent_request *request, size_t size)
+{
+    struct command_head head;
+    uint64_t where;
+    uint32_t length;
+    memcpy(&head, request->command, sizeof head);
+    if (head.command != SET_OPTION || size != SET_OPTION_BYTES)
+        return size;
+    memcpy(&where, request->command + OPTION_VALUE_AT, sizeof where);
+    memcpy(&length, request->command + OPTION_LENGTH_AT, sizeof length);
+    if (length > sizeof request->command - size)
+        return size; /* the agent refuses one without its value */
+    memcpy(request->command + size, (const void *)(uintptr_t)where, length);
+    return size + length;
+}
+
+static ssize_t write_command(int fd, uint64_t inode, const void *command, size_t size)
+{
+    struct vb_agent_request request = {.inode = inode};
+    struct command_head head;
+    memcpy(request.command, command, size);
+    memcpy(&head, command, sizeof head);
+    request.other = descriptor_named(&head, command, size);
+    int error = carry_out(fd, &request, add_option(&request, size));
+    if (!error)
+        return (ssize_t)size;
+    errno = error;
+    return -1;
+}
+
+VB_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
+{
+    uint64_t inode;
+    if (!atomic_load_explicit(&device_was_opened, memory_order_relaxed) ||
+        size < sizeof(struct command_head) || size > VB_AGENT_COMMAND || !is_rdma_cm(fd, &inode))
+        return VB_NEXT(write)(fd, buffer, size);
+    return write_command(fd, inode, buffer, size);
+}

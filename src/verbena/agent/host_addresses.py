@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The addresses of this host for the connection manager, and the way to those of others.
+
+``HostAddresses`` answers what ``RdmaCm`` asks at once. ``AddressResolver`` answers ResolveAddress:
+the kernel has the route, and is asked again until the next hop has answered it.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from verbena import verbs
+from verbena.agent.kernel_routes import (
+    IpAddress,
+    KernelRoute,
+    NeighbourState,
+    find_neighbour,
+    find_route,
+    interface_mtu,
+)
+from verbena.manage.cm.addresses import CmAddress, CmFamily
+from verbena.manage.cm.host import AddressAnswer, LocalInterface, ResolveAddress
+
+__all__ = ["AddressResolver", "HostAddresses", "as_ip"]
+
+_UNPRIVILEGED = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
+_ROCE_PORT = 4791
+_HOP_LIMIT = 64
+
+
+def as_ip(address: CmAddress) -> IpAddress:
+    """Return an IPv4 or IPv6 address without its port."""
+    return ipaddress.ip_address(address.host)
+
+
+def from_ip(address: IpAddress, like: CmAddress) -> CmAddress:
+    """Return it as an address with the port of another one."""
+    scope = like.scope_id if address.version == 6 else 0
+    return CmAddress.ip(str(address), like.ip_port, scope)
+
+
+class HostAddresses:
+    """The IP addresses behind which the device's GIDs stand. See ``CmHost``."""
+
+    def __init__(self, context: verbs.Context) -> None:
+        self._context = context
+
+    def entry_of(self, gid: bytes) -> verbs.GidEntry | None:
+        """Return the entry of a GID that belongs to an interface."""
+        for entry in self._context.query_gid_table():
+            if entry.ndev_ifindex and bytes(entry.gid) == gid:
+                return entry
+        return None
+
+    def gids(self, port: int) -> list[bytes]:
+        """Return the GIDs of a port that belong to interfaces, in the order of its table."""
+        table = self._context.query_gid_table()
+        return [bytes(each.gid) for each in table if each.ndev_ifindex and each.port_num == port]
+
+    def interface_of(self, address: CmAddress) -> LocalInterface | None:
+        """Return the interface that has an address; its ``port`` is 0 without a device."""
+        entry = self.entry_of(address.gid)
+        if entry is None:
+            return _interface_without_device(address)
+        try:
+            mtu = interface_mtu(socket.if_indextoname(entry.ndev_ifindex))
+        except OSError:
+            return None  # it has gone since
+        return LocalInterface(
+            port=entry.port_num, gid=bytes(entry.gid), mtu=mtu, index=entry.ndev_ifindex
+        )
+
+    def reaches(self, local: CmAddress, peer: CmAddress, port: int) -> bool:
+        """Whether ``local`` is an address of the port, and packets to ``peer`` leave by it."""
+        entry = self.entry_of(local.gid)
+        if entry is None or entry.port_num != port:
+            return False
+        try:
+            route = find_route(as_ip(peer), as_ip(local))
+        except OSError:
+            return False
+        return route.is_local or route.interface == socket.if_indextoname(entry.ndev_ifindex)
+
+    def may_bind(self, port: int) -> bool:
+        """Whether programs of this user may bind a port below 1024."""
+        if os.geteuid() == 0:
+            return True
+        try:
+            with open(_UNPRIVILEGED, encoding="ascii") as file:
+                return port >= int(file.read())
+        except (OSError, ValueError):
+            return False
+
+
+def _interface_without_device(address: CmAddress) -> LocalInterface | None:
+    """An address that the device lacks may still be one of the host's."""
+    family = socket.AF_INET if address.family == CmFamily.IPV4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        try:
+            sock.bind((str(as_ip(address)), 0))
+        except OSError:
+            return None
+    return LocalInterface(port=0, gid=bytes(16))
+
+
+# ---- resolution --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Pending:
+    """A destination whose next hop has not answered yet."""
+
+    request: ResolveAddress
+    route: KernelRoute
+    deadline: float
+    look_at: float
+    pause: float = 0.001
+
+
+class AddressResolver:
+    """Answers ResolveAddress by ``answer(identifier, found, errno)``."""
+
+    def __init__(
+        self, host: HostAddresses, answer: Callable[[int, AddressAnswer | None, int], None]
+    ) -> None:
+        self._host = host
+        self._answer = answer
+        self._pending: dict[int, _Pending] = {}
+
+    def resolve(self, request: ResolveAddress, now: float) -> None:
+        """Begin, and answer at once if the kernel knows the way."""
+        source = None if request.source.is_zero else as_ip(request.source)
+        try:
+            route = find_route(as_ip(request.destination), source)
+        except OSError as error:
+            self._answer(request.id, None, error.errno or errno.ENETUNREACH)
+            return
+        pending = _Pending(request, route, now + request.timeout_ms / 1000, now)
+        if route.is_local or not route.has_neighbour or self._is_known(route):
+            self._finish(pending)
+            return
+        _call_next_hop(route)
+        self._pending[request.id] = pending
+
+    def next_deadline(self) -> float | None:
+        """Return when ``tick`` has something to do."""
+        return min((each.look_at for each in self._pending.values()), default=None)
+
+    def tick(self, now: float) -> None:
+        """Look again for the next hops that have not answered."""
+        for pending in [each for each in self._pending.values() if each.look_at <= now]:
+            state = self._state(pending.route)
+            if state.is_usable:
+                self._finish(pending)
+            elif now >= pending.deadline:
+                self._fail(pending, errno.ETIMEDOUT)
+            else:
+                pending.pause = min(pending.pause * 2, 0.1)
+                pending.look_at = min(now + pending.pause, pending.deadline)
+
+    def _state(self, route: KernelRoute) -> NeighbourState:
+        try:
+            return find_neighbour(route.interface, route.next_hop)
+        except OSError:
+            return NeighbourState.FAILED
+
+    def _is_known(self, route: KernelRoute) -> bool:
+        return self._state(route).is_usable
+
+    def _finish(self, pending: _Pending) -> None:
+        self._pending.pop(pending.request.id, None)
+        source = from_ip(pending.route.source, pending.request.source)
+        interface = self._host.interface_of(source)
+        if interface is None or not interface.port:
+            self._answer(pending.request.id, None, errno.ENODEV)
+            return
+        found = AddressAnswer(
+            source=source,
+            interface=interface,
+            destination_gid=pending.request.destination.gid,
+            hop_limit=_HOP_LIMIT,
+        )
+        self._answer(pending.request.id, found, 0)
+
+    def _fail(self, pending: _Pending, error: int) -> None:
+        del self._pending[pending.request.id]
+        self._answer(pending.request.id, None, error)
+
+
+def _call_next_hop(route: KernelRoute) -> None:
+    """Have the kernel ask for the next hop's link address.
+
+    An empty datagram to RoCE's port does that, and means nothing to whoever gets it.
+    """
+    family = socket.AF_INET if route.next_hop.version == 4 else socket.AF_INET6
+    with socket.socket(family, socket.SOCK_DGRAM) as sock:
+        sock.setblocking(False)
+        try:
+            if route.next_hop.version == 6:
+                index = socket.if_nametoindex(route.interface)
+                sock.sendto(b"", (str(route.next_hop), _ROCE_PORT, 0, index))
+            else:
+                sock.sendto(b"", (str(route.next_hop), _ROCE_PORT))
+        except OSError:
+            pass  # the deadline will say that nobody answers

@@ -1,0 +1,155 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages between programs and the agent, as preload/paths/manager/agent.h has them.
+
+Both ends are on one host, so numbers are in its byte order. server.py reads and writes them.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+
+__all__ = [
+    "LONGEST_HELLO",
+    "LONGEST_REQUEST",
+    "MAGIC",
+    "VERSION",
+    "AnswerFlag",
+    "Hello",
+    "ProgramPort",
+    "Request",
+    "Role",
+    "answer",
+    "hello",
+    "welcome",
+    "welcomed",
+]
+
+MAGIC = 0x5662416E
+VERSION = 1
+_HELLO = struct.Struct("=IIIIQ1024s")
+_WELCOME = struct.Struct("=IIii")
+_REQUEST = struct.Struct("=QQ")
+_ANSWER = struct.Struct("=iIII16sII")
+LONGEST_HELLO = _HELLO.size
+LONGEST_REQUEST = _REQUEST.size + 512
+
+
+class Role(IntEnum):
+    """What a connection is for."""
+
+    DEVICE = 1
+    """The descriptor of a device that a program has opened."""
+    CALLS = 2
+    """The requests of one thread."""
+    DESCRIPTION = 3
+    """What `verbena info` shows of the agent: one message with JSON."""
+
+
+class AnswerFlag(IntFlag):
+    """What else the program's side has to do."""
+
+    TAKE_BACK = 1
+    """Read the byte that said that there are events: none is left."""
+    WAIT_AGAIN = 2
+    """The event is gone since the byte was sent; wait for the next."""
+
+
+@dataclass(frozen=True)
+class ProgramPort:
+    """A port of one of the program's devices; ``netdev`` is "" for every interface."""
+
+    device: int
+    number: int
+    guid: int
+    is_ethernet: bool
+    lid: int
+    netdev: str
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The first message of a connection. ``inode`` is that of the program's end of it."""
+
+    version: int
+    role: int
+    inode: int
+    ports: tuple[ProgramPort, ...]
+
+    @classmethod
+    def parse(cls, data: bytes) -> Hello | None:
+        """Return it, or None for what is no hello."""
+        if len(data) != _HELLO.size:
+            return None
+        magic, version, role, _, inode, text = _HELLO.unpack(data)
+        if magic != MAGIC:
+            return None
+        lines = text.partition(b"\0")[0].decode("ascii", "replace").splitlines()
+        try:
+            ports = tuple(_port(line) for line in lines)
+        except ValueError:
+            return None
+        return cls(version, role, inode, ports)
+
+
+def _port(line: str) -> ProgramPort:
+    device, number, guid, layer, lid, *netdev = line.split(" ")
+    return ProgramPort(
+        int(device), int(number), int(guid, 16), layer == "ethernet", int(lid), " ".join(netdev)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A command, with the inode of the descriptor that it was written to.
+
+    ``other`` is the inode of the descriptor that a MIGRATE_ID names, or 0.
+    """
+
+    inode: int
+    other: int
+    command: bytes
+
+    @classmethod
+    def parse(cls, data: bytes) -> Request | None:
+        """Return it, or None for what is too short to be one."""
+        if len(data) < _REQUEST.size:
+            return None
+        inode, other = _REQUEST.unpack_from(data)
+        return cls(inode, other, data[_REQUEST.size :])
+
+
+def hello(role: Role) -> bytes:
+    """Return a hello without a device and ports, of `verbena info`."""
+    return _HELLO.pack(MAGIC, VERSION, role, 0, 0, b"")
+
+
+def welcomed(data: bytes) -> int | None:
+    """Return the errno of a welcome, or None for what is none of this version."""
+    if len(data) != _WELCOME.size:
+        return None
+    magic, version, error, _ = _WELCOME.unpack(data)
+    return -error if (magic, version) == (MAGIC, VERSION) else None
+
+
+def welcome(error: int, pid: int) -> bytes:
+    """Return the answer to a hello; ``error`` is an errno, or 0."""
+    return _WELCOME.pack(MAGIC, VERSION, -error, pid)
+
+
+def answer(
+    error: int = 0,
+    data: bytes = b"",
+    flags: int = 0,
+    gid_index_at: int = 0,
+    gid: bytes = bytes(16),
+    device: int = 0,
+    port: int = 0,
+) -> bytes:
+    """Return the answer to a request. ``error`` is an errno, or 0.
+
+    ``gid_index_at``: at this byte of ``data`` the program's side puts the index that ``gid`` has
+    for it in the table of ``port`` of ``device``. 0: nowhere.
+    """
+    return _ANSWER.pack(-error, flags, len(data), gid_index_at, gid, device, port) + data

@@ -1,0 +1,484 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands of /dev/infiniband/rdma_cm, carried out by ``RdmaCm``.
+
+``RdmaCmDevices`` is the agent's command handler: it translates structures of the kernel's interface
+(ucm_commands.py, ucm_answers.py), sends what the connection manager wants to send through QP 1, and
+tells programs of events.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from verbena.agent import ucm_answers
+from verbena.agent.groups import GroupMemberships
+from verbena.agent.host_addresses import AddressResolver
+from verbena.agent.messages import AnswerFlag, ProgramPort, Request, answer
+from verbena.agent.server import DeviceConnection
+from verbena.agent.ucm_commands import (
+    ConnParam,
+    UcmCommand,
+    UcmError,
+    UcmNumber,
+    parse_command,
+)
+from verbena.manage.cm.addresses import CmAddress
+from verbena.manage.cm.host import (
+    AddressAnswer,
+    JoinGroup,
+    LeaveGroup,
+    QueryPath,
+    ResolveAddress,
+)
+from verbena.manage.cm.identifier import IdState, RdmaId
+from verbena.manage.cm.rdma_cm import RdmaCm
+from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEvent
+from verbena.manage.cm.refusals import CmError
+from verbena.manage.cm.routes import CmDatagram
+
+__all__ = ["RdmaCmDevices"]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a command gives: bytes for the program, and a GID whose index belongs into them."""
+
+    data: bytes = b""
+    gid_index_at: int = 0
+    gid: bytes = bytes(16)
+    port: int = 0
+    flags: int = 0
+
+
+_Carry = Callable[["RdmaCmDevices", DeviceConnection, UcmCommand], _Answer]
+
+
+class RdmaCmDevices:
+    """Carries out commands. ``send`` takes datagrams; ``clock`` is in seconds."""
+
+    def __init__(
+        self,
+        cm: RdmaCm,
+        resolver: AddressResolver,
+        memberships: GroupMemberships,
+        send: Callable[[CmDatagram], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.cm = cm
+        self.resolver = resolver
+        self._memberships = memberships
+        self._send = send
+        self._clock = clock
+        self._channels: dict[int, tuple[int, DeviceConnection]] = {}  # by inode
+        self._devices: dict[int, DeviceConnection] = {}  # by channel
+
+    # ---- what the server calls ----
+
+    def opened(self, device: DeviceConnection) -> None:
+        """A program has opened the device: it gets an event channel."""
+        channel = self.cm.open_channel()
+        self._channels[device.hello.inode] = channel, device
+        self._devices[channel] = device
+
+    def closed(self, device: DeviceConnection) -> None:
+        """The last descriptor was closed: its identifiers end as DESTROY_ID ends them."""
+        channel, _ = self._channels.pop(device.hello.inode)
+        self.cm.close_channel(channel)
+        del self._devices[channel]
+        self.settle()
+
+    def command(self, device: DeviceConnection, request: Request) -> bytes:
+        """Carry a command out, and return its answer."""
+        self.cm.tick(self._clock())
+        try:
+            command = parse_command(request.command)
+            if command.number == UcmNumber.MIGRATE_ID:
+                made = self._migrate(device, command, request.other)
+            else:
+                made = _CARRY[command.number](self, device, command)
+        except (UcmError, CmError) as error:
+            self.settle(device)
+            return answer(error.errno or errno.EINVAL, flags=self._signal(device))
+        self.settle(device)
+        flags = made.flags | self._signal(device)
+        number = self._program_port(device, made.port)
+        return answer(
+            0,
+            made.data[: command.room],
+            flags,
+            made.gid_index_at,
+            made.gid,
+            number.device if number else 0,
+            made.port,
+        )
+
+    def next_deadline(self) -> float | None:
+        """Return when something is due."""
+        due = (self.cm.next_deadline(), self.resolver.next_deadline())
+        return min((each for each in due if each is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+        self.resolver.tick(now)
+        self.cm.tick(now)
+        self.settle()
+
+    def is_idle(self) -> bool:
+        """Whether no connection is still to be ended."""
+        return self.cm.next_deadline() is None
+
+    def describe(self) -> dict[str, Any]:
+        """Return who uses the agent and for what, for `verbena info`."""
+        ids = self.cm.identifiers()
+        return {
+            "programs": sorted({device.pid for device in self._devices.values()}),
+            "identifiers": len(ids),
+            "listening": sorted(
+                f"{each.space.name} {each.source}" for each in ids if each.state is IdState.LISTEN
+            ),
+            "groups": sorted(
+                f"{group.address} {'joined' if group.is_joined else 'asked for'}"
+                for each in ids
+                for group in each.groups
+            ),
+            "connections": sum(each.state is IdState.CONNECT for each in ids),
+            "messages": {name: n for name, n in self.cm.counters.files().items() if n},
+        }
+
+    # ---- what the connection manager wants ----
+
+    def settle(self, except_for: DeviceConnection | None = None) -> None:
+        """Send and ask what the connection manager has asked for, and wake who has events."""
+        while requests := self.cm.take_requests():
+            for request in requests:
+                self._ask(request)
+        for datagram in self.cm.take_datagrams():
+            self._send(datagram)
+        for channel in self.cm.take_changed():
+            device = self._devices.get(channel)
+            if device is not None and device is not except_for:
+                self._signal(device)
+
+    def _signal(self, device: DeviceConnection) -> int:
+        return device.signal(self.cm.pending(self._channel(device)) > 0)
+
+    def _ask(self, request: ResolveAddress | QueryPath | JoinGroup | LeaveGroup) -> None:
+        if isinstance(request, ResolveAddress):
+            self.resolver.resolve(request, self._clock())
+        elif isinstance(request, QueryPath):
+            self.cm.path_resolved(request.id, errno.ENODEV)
+        elif isinstance(request, JoinGroup):
+            self._join(request)
+        else:
+            self._memberships.leave(request.group)
+
+    def _join(self, request: JoinGroup) -> None:
+        if request.query is not None:
+            self.cm.group_joined(request.group, errno.ENODEV)
+            return
+        if request.sends_igmp:
+            self._memberships.join(request.group, request.port, request.mgid)
+        self.cm.group_joined(request.group)
+
+    def address_resolved(self, number: int, found: AddressAnswer | None, error: int) -> None:
+        """Take the resolver's answer."""
+        self.cm.address_resolved(number, error if found is None else found)
+
+    # ---- helpers of commands ----
+
+    def _channel(self, device: DeviceConnection) -> int:
+        return self._channels[device.hello.inode][0]
+
+    def _id(self, device: DeviceConnection, number: int) -> RdmaId:
+        found = self.cm.id(number)
+        if found.channel != self._channel(device):
+            raise UcmError(errno.EINVAL)
+        return found
+
+    def _program_port(self, device: DeviceConnection, port: int) -> ProgramPort | None:
+        for each in device.hello.ports:
+            if each.number == port:
+                return each
+        return device.hello.ports[0] if device.hello.ports else None
+
+    def _guid(self, device: DeviceConnection, of: RdmaId) -> int:
+        if of.interface is None or not of.interface.port:
+            return 0
+        port = self._program_port(device, of.interface.port)
+        return port.guid if port else self.cm.cm.device.ca_guid
+
+    def _migrate(self, device: DeviceConnection, command: UcmCommand, other: int) -> _Answer:
+        """The command is written to the new descriptor and names the old one."""
+        old = self._channels.get(other)
+        moved = self.cm.id(command["id"])
+        if old is None or moved.channel != old[0]:
+            raise UcmError(errno.EINVAL)
+        count = self.cm.migrate(command["id"], self._channel(device))
+        self._signal(old[1])
+        return _Answer(struct.pack("=I", count))
+
+    # ---- identifiers ----
+
+    def create_id(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        number = self.cm.create_id(
+            self._channel(device),
+            command["port_space"],
+            command["qp_type"],
+            command["uid"],
+        )
+        return _Answer(struct.pack("=I", number))
+
+    def destroy_id(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        return _Answer(struct.pack("=I", self.cm.destroy_id(command["id"])))
+
+    def bind_ip(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        self.cm.bind(command["id"], parse_sockaddr(command["address"]))
+        return _Answer()
+
+    def bind(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        self.cm.bind(command["id"], parse_sockaddr(command["address"][: command["length"]]))
+        return _Answer()
+
+    def resolve_ip(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        return self._resolve(device, command, command["source"], command["destination"])
+
+    def resolve_addr(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        source = command["source"][: command["source_length"]]
+        return self._resolve(device, command, source, command["destination"][: command["length"]])
+
+    def _resolve(
+        self, device: DeviceConnection, command: UcmCommand, source: bytes, destination: bytes
+    ) -> _Answer:
+        self._id(device, command["id"])
+        given = parse_sockaddr(source) if any(source[:2]) else None
+        self.cm.resolve_address(
+            command["id"], parse_sockaddr(destination), given, command["timeout_ms"]
+        )
+        return _Answer()
+
+    def resolve_route(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        if not command["timeout_ms"]:
+            raise UcmError(errno.EINVAL)
+        self.cm.resolve_route(command["id"], command["timeout_ms"])
+        return _Answer()
+
+    def set_option(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        if len(command.rest) != command["length"]:
+            raise UcmError(errno.EINVAL)
+        self.cm.set_option(command["id"], command["level"], command["name"], command.rest)
+        return _Answer()
+
+    # ---- queries ----
+
+    def query_route(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        of = self._id(device, command["id"])
+        port = of.interface.port if of.interface else 0
+        paths = [ucm_answers.user_path(of.route)] if of.route else []
+        source, destination = _sockaddrs(of)
+        return _Answer(
+            ucm_answers.query_route(self._guid(device, of), paths, source, destination, port)
+        )
+
+    def query(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        of = self._id(device, command["id"])
+        port = of.interface.port if of.interface else 0
+        p_key = of.interface.p_key if of.interface else 0
+        guid = self._guid(device, of)
+        option = command["option"]
+        if option == ucm_answers.QUERY_PATH:
+            records = [ucm_answers.path_record(of.route)] if of.route else []
+            return _Answer(ucm_answers.query_path(records, command.room))
+        if command.room < ucm_answers.QUERY_ADDR_BYTES:
+            raise UcmError(errno.ENOSPC)
+        if option == ucm_answers.QUERY_ADDR:
+            addresses = _sockaddrs(of)
+        elif option == ucm_answers.QUERY_GID:
+            addresses = _gid_sockaddrs(of)
+        else:
+            raise UcmError(errno.ENOSYS)
+        return _Answer(ucm_answers.query_addr(guid, p_key, *addresses, port))
+
+    def init_qp_attr(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        attributes = self.cm.qp_attributes(command["id"], command["qp_state"])
+        data = ucm_answers.qp_attr(attributes)
+        if attributes.address is None:
+            return _Answer(data)
+        to = attributes.address
+        return _Answer(data, ucm_answers.QP_ATTR_GID_INDEX_AT, to.sgid, to.port)
+
+    # ---- connections ----
+
+    def listen(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        self.cm.listen(command["id"], command["backlog"])
+        return _Answer()
+
+    def connect(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        param = ConnParam.unpack(command["conn_param"])
+        if not param.valid:
+            raise UcmError(errno.EINVAL)
+        self.cm.connect(
+            command["id"], _parameters(param), command["ece_vendor"], command["ece_options"]
+        )
+        return _Answer()
+
+    def accept(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        param = ConnParam.unpack(command["conn_param"])
+        self.cm.accept(
+            command["id"],
+            _parameters(param) if param.valid else None,
+            command["uid"] if param.valid else None,
+            command["ece_vendor"],
+            command["ece_options"],
+        )
+        return _Answer()
+
+    def reject(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        private = command["private_data"][: command["private_data_length"]]
+        self.cm.reject(command["id"], private, command["reason"] or 28)
+        return _Answer()
+
+    def disconnect(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        self.cm.disconnect(command["id"])
+        return _Answer()
+
+    def notify(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, command["id"])
+        self.cm.notify(command["id"], command["event"])
+        return _Answer()
+
+    # ---- groups ----
+
+    def join_ip_mcast(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        return self._join_mcast(device, command, parse_sockaddr(command["address"]), 0)
+
+    def join_mcast(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        address = parse_sockaddr(command["address"][: command["length"]])
+        return self._join_mcast(device, command, address, command["join_flags"])
+
+    def _join_mcast(
+        self, device: DeviceConnection, command: UcmCommand, address: CmAddress, flags: int
+    ) -> _Answer:
+        self._id(device, command["id"])
+        handle = self.cm.join_multicast(command["id"], address, command["uid"], flags)
+        return _Answer(struct.pack("=I", handle))
+
+    def leave_mcast(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        return _Answer(struct.pack("=I", self.cm.leave_multicast(command["id"])))
+
+    # ---- events ----
+
+    def get_event(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        """The program has read the byte that said that there is one."""
+        device.is_signalled = False
+        event = self.cm.read_event(self._channel(device))
+        if event is None:
+            return _Answer(flags=AnswerFlag.WAIT_AGAIN)
+        return self._event(event, command.room)
+
+    def _event(self, event: RdmaEvent, room: int) -> _Answer:
+        param, at, gid, port = b"", 0, bytes(16), 0
+        if event.datagram is not None:
+            param = ucm_answers.ud_event_param(event.datagram)
+            if event.datagram.address is not None:
+                to = event.datagram.address
+                at, gid, port = ucm_answers.UD_EVENT_GID_INDEX_AT, to.sgid, to.port
+        elif event.connection is not None:
+            param = ucm_answers.conn_event_param(event.connection)
+        number = event.id if event.group is None else event.group
+        ece = (event.vendor_id, event.options)
+        data = ucm_answers.event(event.context, number, event.kind, event.status, param, ece, room)
+        return _Answer(data, at, gid, port)
+
+
+_CARRY: dict[UcmNumber, _Carry] = {
+    UcmNumber.CREATE_ID: RdmaCmDevices.create_id,
+    UcmNumber.DESTROY_ID: RdmaCmDevices.destroy_id,
+    UcmNumber.BIND_IP: RdmaCmDevices.bind_ip,
+    UcmNumber.RESOLVE_IP: RdmaCmDevices.resolve_ip,
+    UcmNumber.RESOLVE_ROUTE: RdmaCmDevices.resolve_route,
+    UcmNumber.QUERY_ROUTE: RdmaCmDevices.query_route,
+    UcmNumber.CONNECT: RdmaCmDevices.connect,
+    UcmNumber.LISTEN: RdmaCmDevices.listen,
+    UcmNumber.ACCEPT: RdmaCmDevices.accept,
+    UcmNumber.REJECT: RdmaCmDevices.reject,
+    UcmNumber.DISCONNECT: RdmaCmDevices.disconnect,
+    UcmNumber.INIT_QP_ATTR: RdmaCmDevices.init_qp_attr,
+    UcmNumber.GET_EVENT: RdmaCmDevices.get_event,
+    UcmNumber.SET_OPTION: RdmaCmDevices.set_option,
+    UcmNumber.NOTIFY: RdmaCmDevices.notify,
+    UcmNumber.JOIN_IP_MCAST: RdmaCmDevices.join_ip_mcast,
+    UcmNumber.LEAVE_MCAST: RdmaCmDevices.leave_mcast,
+    UcmNumber.QUERY: RdmaCmDevices.query,
+    UcmNumber.BIND: RdmaCmDevices.bind,
+    UcmNumber.RESOLVE_ADDR: RdmaCmDevices.resolve_addr,
+    UcmNumber.JOIN_MCAST: RdmaCmDevices.join_mcast,
+}
+
+
+# ---- structures --------------------------------------------------------------------------------
+
+
+def parse_sockaddr(data: bytes) -> CmAddress:
+    """Return the address of a sockaddr_in, sockaddr_in6 or sockaddr_ib. Raises UcmError."""
+    family = int.from_bytes(data[:2].ljust(2, b"\0"), "little")
+    try:
+        if family == socket.AF_INET:
+            (port,), host = struct.unpack_from(">H", data, 2), data[4:8]
+            return CmAddress.ip(socket.inet_ntop(socket.AF_INET, host), port)
+        if family == socket.AF_INET6:
+            port, _ = struct.unpack_from(">HI", data, 2)
+            (scope,) = struct.unpack_from("=I", data, 24)
+            return CmAddress.ip(socket.inet_ntop(socket.AF_INET6, data[8:24]), port, scope)
+        if family == ucm_answers.AF_IB:
+            p_key, _ = struct.unpack_from(">HI", data, 2)
+            service, mask = struct.unpack_from(">QQ", data, 24)
+            return CmAddress.ib(data[8:24], service, mask, p_key)
+    except (struct.error, ValueError):
+        raise UcmError(errno.EINVAL) from None
+    raise UcmError(errno.EAFNOSUPPORT)
+
+
+def _sockaddrs(of: RdmaId) -> tuple[bytes, bytes]:
+    source = ucm_answers.sockaddr(of.source) if of.bound else b""
+    return source, ucm_answers.sockaddr(of.destination) if of.destination else b""
+
+
+def _gid_sockaddrs(of: RdmaId) -> tuple[bytes, bytes]:
+    """The addresses as GIDs, with the service IDs of their ports."""
+    source_gid = of.interface.gid if of.interface else bytes(16)
+    service = int(of.space) << 16
+    source = CmAddress.ib(source_gid, service | of.source.port)
+    target = CmAddress.ib(
+        of.destination_gid, service | (of.destination.port if of.destination else 0)
+    )
+    return ucm_answers.sockaddr(source), ucm_answers.sockaddr(target)
+
+
+def _parameters(param: ConnParam) -> RdmaConnectionParameters:
+    return RdmaConnectionParameters(
+        qpn=param.qp_num,
+        private_data=param.private_data,
+        responder_resources=param.responder_resources,
+        initiator_depth=param.initiator_depth,
+        flow_control=bool(param.flow_control),
+        retry_count=param.retry_count,
+        rnr_retry_count=param.rnr_retry_count,
+        srq=bool(param.srq),
+        qkey=param.qkey,
+    )

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts the agent together: the device, QP 1, the connection manager and the server."""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Callable, MutableMapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verbena.agent.host_addresses import HostAddresses
+    from verbena.agent.server import AgentServer
+
+__all__ = ["PATIENCE", "prepare_environment", "run_agent"]
+
+PATIENCE = 10.0
+"""Seconds without a program after which the agent ends."""
+_KEPT = {"VERBENA_LIBRARY", "VERBENA_SANITIZE", "VERBENA_LOG"}
+_EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
+_V6_ONLY = "/proc/sys/net/ipv6/bindv6only"
+
+
+def prepare_environment(environment: MutableMapping[str, str]) -> None:
+    """Forget what one program's device was to be like: the agent is every program's."""
+    for name in [each for each in environment if each.startswith("VERBENA_")]:
+        if name not in _KEPT:
+            del environment[name]
+    environment["VERBENA_MANAGES"] = "yes"
+
+
+def run_agent(
+    patience: float | None = PATIENCE, report: Callable[[str], None] = lambda _: None
+) -> None:
+    """Serve programs until nobody has used the agent for ``patience`` seconds; None: for ever.
+
+    ``report`` gets a line for each program that comes and goes, and for what is refused.
+
+    Raises OSError (EADDRINUSE) if another agent of this user runs in the network namespace, or if
+    the device cannot be opened.
+    """
+    from verbena.agent.server import AgentServer
+
+    server = AgentServer(patience, report=report)
+    try:
+        _serve(server)
+    finally:
+        server.close()
+
+
+def _serve(server: AgentServer) -> None:
+    from verbena import verbs
+    from verbena.agent.general_qp import GeneralQp, cm_device
+    from verbena.agent.groups import GroupMemberships
+    from verbena.agent.host_addresses import AddressResolver, HostAddresses
+    from verbena.agent.rdma_cm_device import RdmaCmDevices
+    from verbena.manage.cm.rdma_cm import RdmaCm
+
+    context = verbs.open_device()
+    qp = GeneralQp(context)
+    host = HostAddresses(context)
+    cm = RdmaCm(
+        cm_device(context),
+        host,
+        random.SystemRandom().getrandbits,
+        now=time.monotonic(),
+        ports=_port_range(),
+        binds_ipv6_only=_read_number(_V6_ONLY, 0) != 0,
+    )
+    devices = RdmaCmDevices(
+        cm,
+        AddressResolver(host, lambda *found: devices.address_resolved(*found)),
+        GroupMemberships(lambda port: _ipv4_of(host, port)),
+        qp.send,
+        time.monotonic,
+    )
+
+    def take_mads() -> None:
+        for mad, arrival in qp.receive():
+            refusal = cm.receive(mad, arrival, time.monotonic())
+            if refusal is not None:
+                server.report(f"a packet changed nothing: {refusal.sentence}")
+        devices.settle()
+
+    server.watch(qp.fileno(), take_mads)
+    server.run(devices)
+
+
+def _ipv4_of(host: HostAddresses, port: int) -> str | None:
+    """The first IPv4 address of a port."""
+    for gid in host.gids(port):
+        if gid[:12] == bytes(10) + b"\xff\xff":
+            return socket.inet_ntoa(gid[12:])
+    return None
+
+
+def _read_number(path: str, otherwise: int) -> int:
+    try:
+        with open(path, encoding="ascii") as file:
+            return int(file.read())
+    except (OSError, ValueError):
+        return otherwise
+
+
+def _port_range() -> tuple[int, int]:
+    try:
+        with open(_EPHEMERAL, encoding="ascii") as file:
+            first, last = file.read().split()
+            return int(first), int(last)
+    except (OSError, ValueError):
+        return 32768, 60999

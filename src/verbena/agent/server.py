@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The agent's loop: programs connect, give commands and get answers, and events wake them.
+
+``AgentServer`` owns the sockets and the time. What commands mean is the ``CommandHandler``'s, which
+``run`` is given. One thread does everything, and sleeps in select when there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import selectors
+import socket
+import struct
+import time
+import traceback
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from verbena.agent.messages import (
+    LONGEST_HELLO,
+    LONGEST_REQUEST,
+    VERSION,
+    AnswerFlag,
+    Hello,
+    Request,
+    Role,
+    answer,
+    welcome,
+)
+
+__all__ = ["AgentServer", "CommandHandler", "DeviceConnection", "agent_address"]
+
+_CREDENTIALS = struct.Struct("=iII")
+_BACKLOG = 1024
+_EVENT_BYTE = b"e"
+
+
+def agent_address(uid: int) -> str:
+    """Return the abstract name at which the agent of a user listens."""
+    return f"\0verbena/agent/{uid}"
+
+
+class DeviceConnection:
+    """A device that a program has open. ``has_events`` is known to the program by a byte."""
+
+    def __init__(self, sock: socket.socket, hello: Hello, pid: int) -> None:
+        self.sock = sock
+        self.hello = hello
+        self.pid = pid
+        self.is_signalled = False
+
+    def signal(self, has_events: bool) -> int:
+        """Have the program see whether there are events.
+
+        Returns what its next answer has to say, if the byte is there and no event is.
+        """
+        if has_events and not self.is_signalled:
+            self.is_signalled = self._send_byte()
+        elif self.is_signalled and not has_events:
+            self.is_signalled = False
+            return AnswerFlag.TAKE_BACK
+        return 0
+
+    def _send_byte(self) -> bool:
+        try:
+            self.sock.send(_EVENT_BYTE)
+        except OSError:
+            return False  # the program has closed it, and the loop will hear so
+        return True
+
+
+class CommandHandler(Protocol):
+    """What carries commands out."""
+
+    def opened(self, device: DeviceConnection) -> None:
+        """A program has opened the device."""
+
+    def closed(self, device: DeviceConnection) -> None:
+        """The last descriptor was closed."""
+
+    def command(self, device: DeviceConnection, request: Request) -> bytes:
+        """Carry a command out and return its answer (messages.answer)."""
+
+    def next_deadline(self) -> float | None:
+        """Return when ``tick`` has to be called, in seconds of the server's clock."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
+
+    def describe(self) -> dict[str, Any]:
+        """Return what `verbena info` shows, as JSON has it."""
+
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if the agent ended."""
+
+
+class AgentServer:
+    """Serves the programs of this user until nobody has used it for ``patience`` seconds.
+
+    Raises OSError (EADDRINUSE) if another agent of this user has the name.
+    """
+
+    def __init__(
+        self,
+        patience: float | None = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.devices: dict[int, DeviceConnection] = {}
+        self._handler: CommandHandler | None = None
+        self._patience = patience
+        self._clock = clock
+        self._selector = selectors.DefaultSelector()
+        self._calls = 0
+        self.failures = 0
+        """Commands that ended in an exception of the agent's own, each a defect."""
+        self.report = report
+        self._idle_since = clock()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._listener.bind(agent_address(os.geteuid()))
+        self._listener.listen(_BACKLOG)
+        self._listener.setblocking(False)
+        self.watch(self._listener, self._accept)
+
+    @property
+    def handler(self) -> CommandHandler:
+        """What ``run`` was given."""
+        assert self._handler is not None
+        return self._handler
+
+    @property
+    def number_of_calls(self) -> int:
+        """How many commands were carried out."""
+        return self._calls
+
+    def watch(self, sock: socket.socket | int, call: Callable[[], None]) -> None:
+        """Call this whenever the socket is readable."""
+        self._selector.register(sock, selectors.EVENT_READ, call)
+
+    def forget(self, sock: socket.socket | int) -> None:
+        """Watch a socket no more."""
+        self._selector.unregister(sock)
+
+    def run(self, handler: CommandHandler) -> None:
+        """Serve until it is time to end."""
+        self._handler = handler
+        while not self._is_over():
+            for key, _ in self._selector.select(self._patience_left()):
+                key.data()
+            self.handler.tick(self._clock())
+
+    def close(self) -> None:
+        """Close every socket. Programs find their devices closed."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._selector.close()
+
+    def _describe(self) -> dict[str, Any]:
+        own = {"pid": os.getpid(), "commands": self._calls, "failures": self.failures}
+        return own | self.handler.describe()
+
+    # ---- time ----
+
+    def _is_over(self) -> bool:
+        now = self._clock()
+        if self.devices or not self.handler.is_idle():
+            self._idle_since = now
+        return self._patience is not None and now - self._idle_since >= self._patience
+
+    def _patience_left(self) -> float | None:
+        now = self._clock()
+        due = [self.handler.next_deadline()]
+        if self._patience is not None and not self.devices:
+            due.append(self._idle_since + self._patience)
+        times = [max(each - now, 0.0) for each in due if each is not None]
+        return min(times, default=None)
+
+    # ---- connections ----
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # it has gone already
+        self.watch(sock, lambda: self._hello(sock))
+
+    def _drop(self, sock: socket.socket) -> None:
+        self.forget(sock)
+        sock.close()
+
+    def _receive(self, sock: socket.socket, size: int) -> bytes:
+        try:
+            return sock.recv(size, socket.MSG_DONTWAIT)
+        except OSError:
+            return b""
+
+    def _hello(self, sock: socket.socket) -> None:
+        pid, uid = _credentials(sock)
+        hello = Hello.parse(self._receive(sock, LONGEST_HELLO + 1))
+        error = _refusal(hello, uid)
+        _send(sock, welcome(error, os.getpid()))
+        if error or hello is None:
+            self._drop(sock)
+            return
+        if hello.role == Role.DESCRIPTION:
+            _send(sock, json.dumps(self._describe()).encode())
+            self._drop(sock)
+            return
+        self.forget(sock)
+        if hello.role == Role.CALLS:
+            self.watch(sock, lambda: self._call(sock))
+            return
+        device = DeviceConnection(sock, hello, pid)
+        self.devices[hello.inode] = device
+        self.report(f"process {pid} has opened the connection manager")
+        self.handler.opened(device)
+        self.watch(sock, lambda: self._device_is_readable(device))
+
+    def _device_is_readable(self, device: DeviceConnection) -> None:
+        """A program writes commands elsewhere: this is its end, or a message that nobody reads."""
+        if self._receive(device.sock, 1):
+            return
+        del self.devices[device.hello.inode]
+        self.report(f"process {device.pid} has closed the connection manager")
+        self._drop(device.sock)
+        self.handler.closed(device)
+
+    def _call(self, sock: socket.socket) -> None:
+        data = self._receive(sock, LONGEST_REQUEST + 1)
+        if not data:
+            self._drop(sock)
+            return
+        self._calls += 1
+        _send(sock, self._answer(Request.parse(data)))
+
+    def _answer(self, request: Request | None) -> bytes:
+        if request is None:
+            return answer(errno.EINVAL)
+        device = self.devices.get(request.inode)
+        if device is None:
+            return answer(errno.EIO)  # another agent's, which has ended
+        try:
+            return self.handler.command(device, request)
+        except Exception:  # one program's command must not end every program's connections
+            self.failures += 1
+            self.report(traceback.format_exc())
+            return answer(errno.EIO)
+
+
+def _send(sock: socket.socket, message: bytes) -> None:
+    with contextlib.suppress(OSError):  # the loop will hear that it is closed
+        sock.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+
+
+def _credentials(sock: socket.socket) -> tuple[int, int]:
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid
+
+
+def _refusal(hello: Hello | None, uid: int) -> int:
+    if uid != os.geteuid():
+        return errno.EACCES
+    if hello is None:
+        return errno.EPROTO
+    if hello.version != VERSION:
+        return errno.EPROTONOSUPPORT
+    return 0 if hello.role in tuple(Role) else errno.EINVAL

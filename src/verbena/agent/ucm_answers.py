@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What librdmacm reads: events, routes, addresses and attributes (Linux' rdma_user_cm.h).
+
+Everything here is packed for a program of this host; offsets are those of the structures. The index
+of a GID is left 0: the program's side of the agent fills it in, where ``..._GID_AT`` says.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from verbena.manage.cm.addresses import CmAddress, CmFamily
+from verbena.manage.cm.qp_attributes import QpAttributes
+from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaDatagramParameters
+from verbena.manage.cm.routes import CmRoute, MadAddress
+from verbena.manage.sa_records import PathRecord
+
+__all__ = [
+    "AF_IB",
+    "QP_ATTR_GID_INDEX_AT",
+    "QUERY_ADDR",
+    "QUERY_ADDR_BYTES",
+    "QUERY_GID",
+    "QUERY_PATH",
+    "UD_EVENT_GID_INDEX_AT",
+    "ah_attr",
+    "conn_event_param",
+    "event",
+    "path_record",
+    "qp_attr",
+    "query_addr",
+    "query_path",
+    "query_route",
+    "sockaddr",
+    "ud_event_param",
+    "user_path",
+]
+
+QUERY_ADDR, QUERY_PATH, QUERY_GID = range(3)
+QUERY_ADDR_BYTES = 280
+EXACTLY = 2  # how MTU, rate and life of a path are meant
+EVENT_BYTES = 336
+PARAM_BYTES = 304  # the larger of both kinds
+AF_IB = 27
+INDEX_ABSENT = 0xFFFFFFFF  # ibdev_index: the device is known by its GUID
+
+_AH_ATTR = struct.Struct("=16sIBBBxHBBBBBx")
+_USER_PATH = struct.Struct("=16s16s2s2sI4sII2sBBBBBBBBBB")
+_CONN = struct.Struct("=II256s8B")
+_UD = struct.Struct("=II32s256sB7x")
+_EVENT = struct.Struct("=QIIi304sIII")
+
+QP_ATTR_GID_INDEX_AT = 40 + 20
+UD_EVENT_GID_INDEX_AT = 20 + 8 + 20
+
+
+def ah_attr(to: MadAddress | None) -> bytes:
+    """Return struct ib_uverbs_ah_attr of an address: 32 bytes, zeros without one."""
+    if to is None:
+        return bytes(32)
+    return _AH_ATTR.pack(
+        to.dgid if to.has_grh else bytes(16),
+        to.flow_label,
+        0,
+        to.hop_limit,
+        to.traffic_class,
+        to.dlid,
+        to.sl,
+        0,
+        0,
+        to.has_grh,
+        to.port,
+    )
+
+
+def qp_attr(attributes: QpAttributes) -> bytes:
+    """Return struct ib_uverbs_qp_attr: 144 bytes."""
+    data = bytearray(144)
+    words = (
+        (0, attributes.mask),
+        (4, attributes.state),
+        (12, attributes.path_mtu),
+        (20, attributes.qkey),
+        (24, attributes.rq_psn),
+        (28, attributes.sq_psn),
+        (32, attributes.dest_qpn),
+        (36, attributes.access),
+    )
+    for at, value in words:
+        struct.pack_into("=I", data, at, value)
+    data[40:72] = ah_attr(attributes.address)
+    struct.pack_into("=H", data, 124, attributes.pkey_index)
+    octets = (
+        (130, attributes.max_rd_atomic),
+        (131, attributes.max_dest_rd_atomic),
+        (132, attributes.min_rnr_timer),
+        (133, attributes.port),
+        (134, attributes.timeout),
+        (135, attributes.retry_count),
+        (136, attributes.rnr_retry),
+    )
+    for at, value in octets:
+        data[at] = value
+    return bytes(data)
+
+
+# ---- addresses ---------------------------------------------------------------------------------
+
+
+def sockaddr(address: CmAddress) -> bytes:
+    """Return struct sockaddr_in, sockaddr_in6 or sockaddr_ib."""
+    family = struct.pack("=H", address.family)
+    if address.family == CmFamily.IPV4:
+        return family + struct.pack(">H", address.ip_port) + address.host + bytes(8)
+    if address.family == CmFamily.IPV6:
+        flow = struct.pack(">HI", address.ip_port, address.flow_info)
+        return family + flow + address.host + struct.pack("=I", address.scope_id)
+    head = family + struct.pack(">HI", address.p_key, address.flow_info)
+    service = struct.pack(">QQ", address.service_id, address.service_mask)
+    return head + address.host + service + struct.pack("=Q", address.scope_id)
+
+
+# ---- queries -----------------------------------------------------------------------------------
+
+
+def query_route(
+    guid: int, paths: list[bytes], source: bytes, destination: bytes, port: int
+) -> bytes:
+    """Return struct rdma_ucm_query_route_resp: 208 bytes. ``paths`` are those of user_path."""
+    data = bytearray(208)
+    struct.pack_into(">Q", data, 0, guid)
+    for number, path in enumerate(paths[:2]):
+        data[8 + 64 * number : 72 + 64 * number] = path
+    data[136 : 136 + min(len(source), 28)] = source[:28]
+    data[164 : 164 + min(len(destination), 28)] = destination[:28]
+    struct.pack_into("=IBxxxII", data, 192, len(paths[:2]), port, INDEX_ABSENT, 0)
+    return bytes(data)
+
+
+def query_addr(guid: int, pkey: int, source: bytes, destination: bytes, port: int) -> bytes:
+    """Return struct rdma_ucm_query_addr_resp: 280 bytes; of QUERY ADDR and of QUERY GID."""
+    data = bytearray(280)
+    struct.pack_into(">Q", data, 0, guid)
+    data[8] = port
+    struct.pack_into(">H", data, 10, pkey)
+    struct.pack_into("=HH", data, 12, len(source), len(destination))
+    data[16 : 16 + len(source)] = source
+    data[144 : 144 + len(destination)] = destination
+    struct.pack_into("=I", data, 272, INDEX_ABSENT)
+    return bytes(data)
+
+
+def user_path(route: CmRoute) -> bytes:
+    """Return struct ib_user_path_rec: 64 bytes, which QUERY_ROUTE has."""
+    return _USER_PATH.pack(
+        route.dgid,
+        route.sgid,
+        *(lid.to_bytes(2, "big") for lid in (route.dlid, route.slid)),
+        0,
+        route.flow_label.to_bytes(4, "big"),
+        1,
+        route.mtu,
+        route.p_key.to_bytes(2, "big"),
+        route.hop_limit,
+        route.traffic_class,
+        1,
+        route.sl,
+        EXACTLY,
+        EXACTLY,
+        route.rate,
+        EXACTLY,
+        route.packet_life,
+        0,
+    )
+
+
+def path_record(route: CmRoute) -> bytes:
+    """Return the PathRecord of a route, as it is on the wire."""
+    return PathRecord(
+        dgid=route.dgid,
+        sgid=route.sgid,
+        dlid=route.dlid,
+        slid=route.slid,
+        flow_label=route.flow_label,
+        hop_limit=route.hop_limit,
+        traffic_class=route.traffic_class,
+        reversible=True,
+        numb_path=1,
+        p_key=route.p_key,
+        sl=route.sl,
+        mtu=route.mtu,
+        rate=route.rate,
+        packet_life_time=route.packet_life,
+    ).pack()
+
+
+_USABLE = 0x1 | 0x2 | 0x28  # GMP, primary, both directions
+
+
+def query_path(records: list[bytes], room: int) -> bytes:
+    """Return struct rdma_ucm_query_path_resp with as many PathRecords as there is room for."""
+    fitting = records[: max(room - 8, 0) // 72]
+    head = struct.pack("=II", len(fitting), 0)
+    return head + b"".join(struct.pack("=II", _USABLE, 0) + record for record in fitting)
+
+
+# ---- events ------------------------------------------------------------------------------------
+
+
+def conn_event_param(param: RdmaConnectionParameters) -> bytes:
+    """Return struct rdma_ucm_conn_param of an event."""
+    return _CONN.pack(
+        param.qpn,
+        param.qkey,
+        param.private_data,
+        len(param.private_data),
+        param.srq,
+        param.responder_resources,
+        param.initiator_depth,
+        param.flow_control,
+        param.retry_count,
+        param.rnr_retry_count,
+        0,
+    )
+
+
+def ud_event_param(param: RdmaDatagramParameters) -> bytes:
+    """Return struct rdma_ucm_ud_param of an event."""
+    return _UD.pack(
+        param.qpn,
+        param.qkey,
+        ah_attr(param.address),
+        param.private_data,
+        len(param.private_data),
+    )
+
+
+def event(
+    uid: int,
+    identifier: int,
+    number: int,
+    status: int = 0,
+    param: bytes = b"",
+    ece: tuple[int, int] = (0, 0),
+    room: int = EVENT_BYTES,
+) -> bytes:
+    """Return struct rdma_ucm_event_resp, cut to the room that an older program has."""
+    return _EVENT.pack(uid, identifier, number, status, param, 0, *ece)[:room]
