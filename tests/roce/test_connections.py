@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -32,6 +32,7 @@ DESCRIBE = (
     "print(json.dumps(describe_agent()))"
 )
 LISTEN_WITHIN = 30.0
+TOO_EARLY = "Event: RDMA_CM_EVENT_REJECTED; error: 8."
 
 
 def described(host: Host) -> dict[str, Any]:
@@ -82,7 +83,22 @@ def port_of(name: str) -> int:
 # ---- Verbena on both -----------------------------------------------------------------------------
 
 
+def until_in_time(attempt: Callable[[], Pair]) -> Pair:
+    """perftest's server closes its first listener and opens a second one while the client sleeps
+    for a second; on a busy host the client may be first, and is refused."""
+    pair = attempt()
+    for _ in range(3):
+        if TOO_EARLY not in pair.client.output:
+            break
+        pair = attempt()
+    return pair
+
+
 def run(network: Network, name: str, server: str, timeout: float = 60) -> Pair:
+    return until_in_time(lambda: run_once(network, name, server, timeout))
+
+
+def run_once(network: Network, name: str, server: str, timeout: float) -> Pair:
     listening, connecting = words(name, server)
     first, second = network.hosts
     running = first.start(*listening)
@@ -161,6 +177,10 @@ def bench() -> Iterator[Bench]:
 @pytest.mark.parametrize("serve", [True, False], ids=["as-server", "as-client"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_linux(bench: Bench, name: str, serve: bool) -> None:
+    assert_connected(name, until_in_time(lambda: run_with_linux(bench, name, serve)))
+
+
+def run_with_linux(bench: Bench, name: str, serve: bool) -> Pair:
     here, guest = bench.host, bench.guest
     listening, connecting = words(name, here.ipv4 if serve else guest.ipv4)
     if serve:
@@ -174,4 +194,4 @@ def test_linux(bench: Bench, name: str, serve: bool) -> None:
     pair = bench.finish(server, client, serve, 120)
     if any(side.status for side in pair.sides):
         guest.run(f"killall -9 {name}; true")
-    assert_connected(name, pair)
+    return pair

@@ -32,7 +32,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--fault",
         metavar="RULES",
-        help="drop, delay or damage the packets by which connections are made, as in 'drop 10%%'",
+        help="drop, delay or damage the packets to other hosts by which connections are made, as "
+        "in 'drop 10%%'",
     )
     made.add_argument(
         "--capture", metavar="FILE", help="write these packets to a file for Wireshark"

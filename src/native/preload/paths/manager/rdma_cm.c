@@ -151,6 +151,18 @@ static int carry_out(int fd, const struct vb_agent_request *request, size_t size
     return answer.error ? -answer.error : store_answer(&answer, &head, request->command, size);
 }
 
+/* A thread that waits for an event goes on waiting if another one closes the descriptor, as with
+ * the kernel's device: programs do that before they end. */
+static int carry_out_with_descriptor(int fd, const struct vb_agent_request *request, size_t size)
+{
+    int held = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+    if (held < 0)
+        return errno;
+    int error = carry_out(held, request, size);
+    close(held);
+    return error;
+}
+
 /* The value of an option is in the program's memory, and follows the command to the agent. */
 static size_t add_option(struct vb_agent_request *request, size_t size)
 {
@@ -175,7 +187,8 @@ static ssize_t write_command(int fd, uint64_t inode, const void *command, size_t
     memcpy(request.command, command, size);
     memcpy(&head, command, sizeof head);
     request.other = descriptor_named(&head, command, size);
-    int error = carry_out(fd, &request, add_option(&request, size));
+    int error = head.command == GET_EVENT ? carry_out_with_descriptor(fd, &request, size)
+                                          : carry_out(fd, &request, add_option(&request, size));
     if (!error)
         return (ssize_t)size;
     errno = error;
