@@ -15,8 +15,8 @@ from tests.suite import processes
 DEBIAN_TESTS = Path("/usr/share/doc/rdma-core/tests")
 DEBIAN_PYTHON = "/usr/bin/python3"  # the one that has pyverbs
 
-# Files for one vendor's devices.
-OTHERS = re.compile(r"test_(mlx5|efa|cuda|irdma)")
+# Files for one vendor's devices, and the connection manager's, which wants an interface besides lo.
+OTHERS = re.compile(r"test_(mlx5|efa|cuda|irdma|rdmacm)")
 LIMIT = 60.0  # seconds for a file
 
 HEADER = re.compile(r"^(?P<case>test\w+) \((?P<where>[\w.]+)\)", re.MULTILINE)

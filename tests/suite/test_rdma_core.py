@@ -28,7 +28,6 @@ FILES = (
     "test_pd",
     "test_qp",
     "test_qpex",
-    "test_rdmacm",
     "test_relaxed_ordering",
     "test_rss_traffic",
     "test_shared_pd",
