@@ -199,3 +199,13 @@ def test_info_shows_it(host: Host, start: Start) -> None:
     assert found["pid"] == pid
     assert len(found["programs"]) == 1
     assert server.poll() is None
+
+
+def test_an_address_that_comes_later(host: Host, start: Start) -> None:
+    server = start("rping", "-s", "-a", "0.0.0.0", "-C", "2")
+    listening(host)
+    host.run("ip", "addr", "add", "10.9.9.9/32", "dev", "lo")
+    client = start("rping", "-c", "-a", "10.9.9.9", "-C", "2")
+    output, _ = client.communicate(timeout=30)
+    assert client.returncode == 0, output
+    assert server.wait(timeout=20) == 0

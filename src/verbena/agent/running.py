@@ -83,7 +83,14 @@ def _serve(server: AgentServer) -> None:
                 server.report(f"a packet changed nothing: {refusal.sentence}")
         devices.settle()
 
+    def take_device_events() -> None:
+        """Addresses come and go, and ports with them."""
+        while context.get_async_event(timeout=0) is not None:
+            pass
+        cm.set_device(cm_device(context))
+
     server.watch(qp.fileno(), take_mads)
+    server.watch(context.async_fd, take_device_events)
     server.run(devices)
 
 
