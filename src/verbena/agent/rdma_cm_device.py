@@ -455,7 +455,8 @@ def parse_sockaddr(data: bytes) -> CmAddress:
 
 
 def _sockaddrs(of: RdmaId) -> tuple[bytes, bytes]:
-    source = ucm_answers.sockaddr(of.source) if of.bound else b""
+    has_source = of.bound or of.destination is not None  # of a request: where it came to
+    source = ucm_answers.sockaddr(of.source) if has_source else b""
     return source, ucm_answers.sockaddr(of.destination) if of.destination else b""
 
 

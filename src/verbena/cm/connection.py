@@ -342,8 +342,11 @@ async def accept_request(
         try:
             identifier.bring(queues.qp, QPState.INIT)
             prepare(queues.qp, options)
-            identifier.bring(queues.qp, QPState.RTR, QPState.RTS)
-            identifier.accept(_granted(pd.context, queues.qp, asked, options))
+            granted = _granted(pd.context, queues.qp, asked, options)
+            served = granted.responder_resources
+            identifier.bring(queues.qp, QPState.RTR, max_dest_rd_atomic=served)
+            identifier.bring(queues.qp, QPState.RTS, max_rd_atomic=granted.initiator_depth)
+            identifier.accept(granted)
             await identifier.expect(RdmaEventKind.ESTABLISHED, deadline)
             return kind(identifier, queues, asked, pd)
         except BaseException:

@@ -156,14 +156,17 @@ _NAMES = (
 _AV = 0x80
 
 
-def bring_to(qp: QP, state: QPState, attributes: ProgramAttributes) -> None:
-    """Modify a queue pair by the attributes that the connection manager has for a state."""
+def bring_to(qp: QP, state: QPState, attributes: ProgramAttributes, others: dict[str, int]) -> None:
+    """Modify a queue pair by the attributes that the connection manager has for a state.
+
+    Those in ``others`` have the values there.
+    """
     changes: dict[str, Any] = {
         name: getattr(attributes, field) for bit, name, field in _NAMES if attributes.mask & bit
     }
     if attributes.mask & _AV:
         changes["ah_attr"] = ah_attr(qp.context, attributes.address)
-    qp.modify(qp_state=state, **changes)
+    qp.modify(qp_state=state, **(changes | others))
 
 
 def ah_attr(context: Context, address: AddressVector) -> AHAttr:
