@@ -17,6 +17,7 @@ from tests.cm.conftest import HOST, Run, identifiers, limited, messages, until
 from verbena import cm, verbs
 from verbena.manage.cm_messages import RejReason
 
+pytestmark = pytest.mark.over_roce
 STEPS = ("address", "route", "response")
 
 

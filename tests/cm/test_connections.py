@@ -17,6 +17,8 @@ from verbena import aio, cm, verbs
 from verbena.manage.cm.refusals import CmRefusal
 from verbena.manage.cm_messages import RejReason
 
+pytestmark = pytest.mark.over_roce
+
 
 @asynccontextmanager
 async def pair(
@@ -76,10 +78,7 @@ def test_both_ends(run: Run) -> None:
 
 
 @pytest.mark.parametrize("host", [*ADDRESSES, "localhost"])
-def test_addresses(namespace: bool, host: str) -> None:
-    if not namespace and host in ADDRESSES:
-        pytest.skip("this address is made in a network namespace; run the tests as root")
-
+def test_addresses(alone: None, host: str) -> None:
     async def program() -> None:
         async with pair(host) as (near, far):
             assert far.local_address == near.remote_address

@@ -13,6 +13,8 @@ from verbena.manage.cm.addresses import CmAddress
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters
 from verbena.manage.cm_messages import SidrStatus
 
+pytestmark = pytest.mark.over_roce
+
 
 async def resolved(port: int, **options: bytes) -> cm.DatagramPeer:
     return await cm.resolve_datagram(HOST, port, **options)  # type: ignore[misc]
@@ -82,7 +84,7 @@ def test_a_group(run: Run) -> None:
 def test_an_ipv6_group_is_refused(alone: None) -> None:
     async def program() -> None:
         with pytest.raises(cm.ConnectionManagerError):
-            await cm.join("ff05::1", source="fd00:77::1")
+            await cm.join("ff05::1", source="fd00:88::1")
         assert identifiers() == 0
 
     asyncio.run(limited(program()))

@@ -14,6 +14,8 @@ from tests.cm.conftest import HOST, identifiers, messages
 from verbena import cm, verbs
 from verbena.cm import sync
 
+pytestmark = pytest.mark.over_roce
+
 
 class Server(threading.Thread):
     """A thread that serves each request in a thread of its own."""
