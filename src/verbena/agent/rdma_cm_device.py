@@ -135,12 +135,12 @@ class RdmaCmDevices:
     def describe(self) -> dict[str, Any]:
         """Return who uses the agent and for what, for `verbena info`."""
         ids = self.cm.identifiers()
+        listening = [each for each in ids if each.state is IdState.LISTEN]
         return {
             "programs": sorted({device.pid for device in self._devices.values()}),
             "identifiers": len(ids),
-            "listening": sorted(
-                f"{each.space.name} {each.source}" for each in ids if each.state is IdState.LISTEN
-            ),
+            "listening": sorted(f"{each.space.name} {each.source}" for each in listening),
+            "listening_programs": sorted({self._devices[each.channel].pid for each in listening}),
             "groups": sorted(
                 f"{group.address} {'joined' if group.is_joined else 'asked for'}"
                 for each in ids

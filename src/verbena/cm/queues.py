@@ -57,14 +57,28 @@ DEFAULT_CAP = QPCap(
 
 
 class Queues:
-    """A queue pair with its CQs. ``aqp`` and ``acq`` are there if its CQs are AsyncCQs."""
+    """A queue pair with its CQs."""
 
     def __init__(self, qp: QP, is_own: bool, acq: AsyncCQ | None, aqp: AsyncQP | None) -> None:
         self.qp = qp
-        self.acq = acq
-        self.aqp = aqp
+        self._acq = acq
+        self._aqp = aqp
         self._is_own = is_own
         self._made: list[Any] = []
+
+    @property
+    def acq(self) -> AsyncCQ:
+        """The AsyncCQ of its sends. Raises VerbsError if there is none."""
+        if self._acq is None:
+            raise _not_async()
+        return self._acq
+
+    @property
+    def aqp(self) -> AsyncQP:
+        """Its AsyncQP. Raises VerbsError if there is none."""
+        if self._aqp is None:
+            raise _not_async()
+        return self._aqp
 
     def to_error(self) -> None:
         """Have the requests that are left complete with an error, as a disconnect does."""
@@ -79,6 +93,14 @@ class Queues:
             self.to_error()
         while self._made:
             self._made.pop().close()
+
+
+def _not_async() -> VerbsError:
+    return VerbsError(
+        errno.EINVAL,
+        "there is no AsyncQP without asyncio, and none for a queue pair or a CQ of the caller's:"
+        " give cq=aio.AsyncCQ(...), or make an AsyncQP",
+    )
 
 
 def make_queues(
