@@ -65,7 +65,6 @@ class KernelRoute:
     is_local: bool
     has_neighbour: bool
     """Somebody on the link has to answer; of a group nobody does."""
-    mtu: int
 
 
 def find_route(destination: IpAddress, source: IpAddress | None = None) -> KernelRoute:
@@ -89,7 +88,6 @@ def find_route(destination: IpAddress, source: IpAddress | None = None) -> Kerne
         _next_hop(found, destination),
         kind == _RTN_LOCAL,
         kind == _RTN_UNICAST,
-        interface_mtu(interface),
     )
 
 

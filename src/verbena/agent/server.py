@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -35,7 +34,9 @@ __all__ = ["AgentServer", "CommandHandler", "DeviceConnection", "agent_address"]
 
 _CREDENTIALS = struct.Struct("=iII")
 _BACKLOG = 1024
+_AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _EVENT_BYTE = b"e"
+_BUSY = 0.001  # seconds
 
 
 def agent_address(uid: int) -> str:
@@ -66,7 +67,7 @@ class DeviceConnection:
 
     def _send_byte(self) -> bool:
         try:
-            self.sock.send(_EVENT_BYTE)
+            self.sock.send(_EVENT_BYTE, _AT_ONCE)
         except OSError:
             return False  # the program has closed it, and the loop will hear so
         return True
@@ -145,12 +146,22 @@ class AgentServer:
         self._selector.unregister(sock)
 
     def run(self, handler: CommandHandler) -> None:
-        """Serve until it is time to end."""
+        """Serve until it is time to end.
+
+        While programs give commands, what is due is looked for once in a millisecond.
+        """
         self._handler = handler
-        while not self._is_over():
-            for key, _ in self._selector.select(self._patience_left()):
+        ticked = -1.0
+        is_busy = False
+        while is_busy or not self._is_over():
+            found = self._selector.select(_BUSY if is_busy else self._patience_left())
+            for key, _ in found:
                 key.data()
-            self.handler.tick(self._clock())
+            is_busy = bool(found)
+            now = self._clock()
+            if not is_busy or now - ticked >= _BUSY:
+                ticked = now
+                handler.tick(now)
 
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
@@ -194,7 +205,7 @@ class AgentServer:
 
     def _receive(self, sock: socket.socket, size: int) -> bytes:
         try:
-            return sock.recv(size, socket.MSG_DONTWAIT)
+            return sock.recv(size, _AT_ONCE)
         except OSError:
             return b""
 
@@ -252,8 +263,10 @@ class AgentServer:
 
 
 def _send(sock: socket.socket, message: bytes) -> None:
-    with contextlib.suppress(OSError):  # the loop will hear that it is closed
-        sock.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    try:
+        sock.send(message, _AT_ONCE)
+    except OSError:
+        return  # the loop will hear that it is closed
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int]:

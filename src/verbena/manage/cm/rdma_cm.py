@@ -193,6 +193,10 @@ class RdmaCm:
         """Return an identifier, to be read only: its addresses, state and route. Raises CmError."""
         return self._table.id(number)
 
+    def find_id(self, number: int) -> RdmaId | None:
+        """Return an identifier, to be read only, or None."""
+        return self._table.ids.get(number)
+
     def id_of(self, channel: int, number: int) -> RdmaId:
         """Return an identifier of a channel, as a device checks it. Raises CmError."""
         found = self._table.id(number)
