@@ -132,3 +132,24 @@ def test_the_log_says_why_a_call_was_refused(child: Start) -> None:
     assert re.search(r"RDMA_CM_EVENT_ADDR_ERROR, status -\d+ \(E\w+\): ", output)
     silent, _ = child("refused").communicate(timeout=30)
     assert "verbena:" not in silent
+
+
+def test_the_agent_s_log_names_a_program_once(host: Host, start: Start) -> None:
+    agent = subprocess.Popen(
+        host.command(*verbena_command("agent")),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    wait_until(lambda: described(host))
+    server = start("rping", "-s", "-a", "127.0.0.1", "-C", "1")
+    listening(host)
+    client = start("rping", "-c", "-a", "127.0.0.1", "-C", "1", env={"VERBENA_LOG": "errors"})
+    output, _ = client.communicate(timeout=30)
+    assert "ece" not in output  # librdmacm can do without
+    assert server.wait(timeout=20) == 0
+    time.sleep(0.5)
+    agent.send_signal(signal.SIGINT)
+    said, _ = agent.communicate(timeout=20)
+    assert said.count("has opened the connection manager") == 2, said
+    assert said.count("has closed the connection manager") == 2, said

@@ -37,6 +37,7 @@ _BACKLOG = 1024
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _EVENT_BYTE = b"e"
 _BUSY = 0.001  # seconds
+_CLOSED_FOR = 0.3
 
 
 def agent_address(uid: int) -> str:
@@ -116,6 +117,7 @@ class AgentServer:
         self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._calls = 0
+        self._closed: dict[int, float] = {}  # when, by process
         self.failures = 0
         """Commands that ended in an exception of the agent's own, each a defect."""
         self.report = report
@@ -162,6 +164,7 @@ class AgentServer:
             if not is_busy or now - ticked >= _BUSY:
                 ticked = now
                 handler.tick(now)
+                self._report_closed(now)
 
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
@@ -187,6 +190,7 @@ class AgentServer:
         due = [self.handler.next_deadline()]
         if self._patience is not None and not self.devices:
             due.append(self._idle_since + self._patience)
+        due += [since + _CLOSED_FOR for since in self._closed.values()]
         times = [max(each - now, 0.0) for each in due if each is not None]
         return min(times, default=None)
 
@@ -226,17 +230,29 @@ class AgentServer:
             self.watch(sock, lambda: self._call(sock))
             return
         device = DeviceConnection(sock, hello, pid)
+        if self._closed.pop(pid, None) is None and not self._has_open(pid):
+            self.report(f"process {pid} has opened the connection manager")
         self.devices[hello.inode] = device
-        self.report(f"process {pid} has opened the connection manager")
         self.handler.opened(device)
         self.watch(sock, lambda: self._device_is_readable(device))
+
+    def _report_closed(self, now: float) -> None:
+        """librdmacm opens the device, closes it and opens it again: that is to be one line."""
+        for pid, since in list(self._closed.items()):
+            if now - since >= _CLOSED_FOR:
+                del self._closed[pid]
+                self.report(f"process {pid} has closed the connection manager")
+
+    def _has_open(self, pid: int) -> bool:
+        return any(each.pid == pid for each in self.devices.values())
 
     def _device_is_readable(self, device: DeviceConnection) -> None:
         """A program writes commands elsewhere: this is its end, or a message that nobody reads."""
         if self._receive(device.sock, 1):
             return
         del self.devices[device.hello.inode]
-        self.report(f"process {device.pid} has closed the connection manager")
+        if not self._has_open(device.pid):
+            self._closed[device.pid] = self._clock()
         self._drop(device.sock)
         self.handler.closed(device)
 
