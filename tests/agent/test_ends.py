@@ -153,3 +153,8 @@ def test_the_agent_s_log_names_a_program_once(host: Host, start: Start) -> None:
     said, _ = agent.communicate(timeout=20)
     assert said.count("has opened the connection manager") == 2, said
     assert said.count("has closed the connection manager") == 2, said
+
+
+def test_messages_to_its_own_queue_pair_do_no_harm(host: Host) -> None:
+    said = host.run(sys.executable, str(CHILD.with_name("general_qp_child.py")))
+    assert said.splitlines() == ["sent 0"]
