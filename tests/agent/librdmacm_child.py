@@ -144,5 +144,7 @@ def pointers() -> None:
     write("query", with_head(QUERY, query, 280), 8 + len(query))
 
 
+CASES = (removal, forked, stopped, refused, pointers)
+
 if __name__ == "__main__":
-    {each.__name__: each for each in (removal, forked, stopped, refused, pointers)}[sys.argv[1]]()
+    {each.__name__: each for each in CASES}[sys.argv[1]]()

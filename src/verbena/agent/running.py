@@ -61,7 +61,14 @@ def _serve(server: AgentServer) -> None:
 
     context = verbs.open_device()
     qp = GeneralQp(context)
-    host = HostAddresses(context)
+
+    def is_known(gid: bytes) -> bool:
+        return cm.cm.device.port_of_gid(gid) is not None
+
+    def read_device() -> None:
+        cm.set_device(cm_device(context))
+
+    host = HostAddresses(context, is_known, read_device)
     cm = RdmaCm(
         cm_device(context),
         host,
