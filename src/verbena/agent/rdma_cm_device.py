@@ -467,6 +467,7 @@ class RdmaCmDevices:
         return _Answer(struct.pack("=I", handle))
 
     def leave_mcast(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, self.cm.id_of_group(command["id"]).number)
         return _Answer(struct.pack("=I", self.cm.leave_multicast(command["id"])))
 
     # ---- events ----

@@ -118,6 +118,8 @@ class AgentServer:
         self._selector = selectors.DefaultSelector()
         self._calls = 0
         self._closed: dict[int, float] = {}  # when, by process
+        self.refused = 0
+        """Hellos and requests that are none, or not of this user."""
         self.failures = 0
         """Commands that ended in an exception of the agent's own, each a defect."""
         self.report = report
@@ -158,13 +160,28 @@ class AgentServer:
         while is_busy or not self._is_over():
             found = self._selector.select(_BUSY if is_busy else self._patience_left())
             for key, _ in found:
-                key.data()
+                self._call_back(key)
             is_busy = bool(found)
             now = self._clock()
             if not is_busy or now - ticked >= _BUSY:
                 ticked = now
                 handler.tick(now)
                 self._report_closed(now)
+
+    def _call_back(self, key: selectors.SelectorKey) -> None:
+        """Nothing that one program sends may end the agent, which has everybody's connections."""
+        try:
+            key.data()
+        except Exception:
+            self.failures += 1
+            self.report(traceback.format_exc())
+            sock = key.fileobj
+            if (
+                isinstance(sock, socket.socket)
+                and sock is not self._listener
+                and sock.fileno() >= 0
+            ):
+                self._drop(sock)
 
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
@@ -174,7 +191,12 @@ class AgentServer:
         self._selector.close()
 
     def _describe(self) -> dict[str, Any]:
-        own = {"pid": os.getpid(), "commands": self._calls, "failures": self.failures}
+        own = {
+            "pid": os.getpid(),
+            "commands": self._calls,
+            "refused": self.refused,
+            "failures": self.failures,
+        }
         return own | self.handler.describe()
 
     # ---- time ----
@@ -217,8 +239,11 @@ class AgentServer:
         pid, uid = _credentials(sock)
         hello = Hello.parse(self._receive(sock, LONGEST_HELLO + 1))
         error = _refusal(hello, uid)
+        if hello is not None and hello.role == Role.DEVICE and hello.inode in self.devices:
+            error = error or errno.EEXIST
         _send(sock, welcome(error, os.getpid()))
         if error or hello is None:
+            self.refused += 1
             self._drop(sock)
             return
         if hello.role == Role.DESCRIPTION:
@@ -266,6 +291,7 @@ class AgentServer:
 
     def _answer(self, request: Request | None) -> bytes:
         if request is None:
+            self.refused += 1
             return answer(errno.EINVAL)
         device = self.devices.get(request.inode)
         if device is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-__all__ = ["ConnParam", "UcmCommand", "UcmError", "UcmNumber", "parse_command"]
+__all__ = ["BODIES", "ConnParam", "UcmCommand", "UcmError", "UcmNumber", "parse_command"]
 
 _HEADER = struct.Struct("=IHH")
 _CONN_PARAM = struct.Struct("=II256s8B")
@@ -69,7 +69,7 @@ def _body(layout: str, names: str, room: int = 0) -> _Body:
     return _Body(struct.Struct("=" + layout), tuple(names.split()), room)
 
 
-_BODIES: dict[UcmNumber, _Body] = {
+BODIES: dict[UcmNumber, _Body] = {
     UcmNumber.CREATE_ID: _body("Q8xHB5x", "uid port_space qp_type", 4),
     UcmNumber.DESTROY_ID: _body("8xI4x", "id", 4),
     UcmNumber.BIND_IP: _body("8x28sI", "address id"),
@@ -141,7 +141,7 @@ def parse_command(data: bytes) -> UcmCommand:
     body = data[_HEADER.size : _HEADER.size + length]
     if len(body) < length or number > UcmNumber.JOIN_MCAST:
         raise UcmError(errno.EINVAL)
-    layout = _BODIES.get(number)
+    layout = BODIES.get(number)
     if layout is None:
         raise UcmError(errno.ENOSYS)
     if length < layout.layout.size:

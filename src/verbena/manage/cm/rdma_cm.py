@@ -377,6 +377,13 @@ class RdmaCm:
         """Answer a ``JoinGroup``: the SA's record, an errno or status, or 0 on Ethernet."""
         self._groups.joined(handle, answer)
 
+    def id_of_group(self, handle: int) -> RdmaId:
+        """Return the identifier that joined a group, to be read only. Raises CmError."""
+        member = self._table.groups.get(handle)
+        if member is None:
+            raise CmError(CmRefusal.NO_SUCH_GROUP)
+        return self._table.id(member.id)
+
     def leave_multicast(self, handle: int) -> int:
         """Leave a group; return how many of its events were read. Raises CmError."""
         member = self._table.groups.get(handle)
