@@ -12,7 +12,7 @@ import errno
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from verbena.agent import ucm_answers
@@ -41,7 +41,7 @@ from verbena.manage.cm.qp_attributes import QpTarget
 from verbena.manage.cm.rdma_cm import RdmaCm
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEvent, RdmaEventKind
 from verbena.manage.cm.refusals import CmError
-from verbena.manage.cm.routes import CmDatagram
+from verbena.manage.cm.routes import CmDatagram, CmRoute, MadAddress
 
 __all__ = ["RdmaCmDevices"]
 
@@ -227,6 +227,16 @@ class RdmaCmDevices:
 
     # ---- helpers of commands ----
 
+    def _by_lid(self, device: DeviceConnection, to: MadAddress) -> MadAddress | None:
+        """Return the address for a program whose port is InfiniBand; None for Ethernet's.
+
+        Such a port reaches this host's alone, which have its LID if nothing else was set.
+        """
+        port = self._program_port(device, to.port)
+        if port is None or port.is_ethernet:
+            return None
+        return MadAddress(port=to.port, has_grh=False, dlid=port.lid, sl=to.sl)
+
     def _channel(self, device: DeviceConnection) -> int:
         return self._channels[device.hello.inode][0]
 
@@ -235,6 +245,15 @@ class RdmaCmDevices:
         if found.channel != self._channel(device):
             raise UcmError(errno.EINVAL)
         return found
+
+    def _route(self, device: DeviceConnection, of: RdmaId) -> CmRoute | None:
+        if of.route is None:
+            return None
+        by_lid = self._by_lid(device, of.route.address())
+        if by_lid is None:
+            return of.route
+        lid = by_lid.dlid
+        return replace(of.route, is_ethernet=False, dlid=lid, slid=lid, hop_limit=0)
 
     def _program_port(self, device: DeviceConnection, port: int) -> ProgramPort | None:
         for each in device.hello.ports:
@@ -303,7 +322,7 @@ class RdmaCmDevices:
         self, device: DeviceConnection, of: RdmaId, command: UcmNumber, option: int
     ) -> _Answer:
         if command is UcmNumber.INIT_QP_ATTR:
-            return self._qp_attributes(of, option)
+            return self._qp_attributes(device, of, option)
         return self._queried(device, of, option, _ROOM)
 
     # ---- identifiers ----
@@ -367,7 +386,8 @@ class RdmaCmDevices:
     def query_route(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         of = self._id(device, command["id"])
         port = of.interface.port if of.interface else 0
-        paths = [ucm_answers.user_path(of.route)] if of.route else []
+        route = self._route(device, of)
+        paths = [ucm_answers.user_path(route)] if route else []
         source, destination = _sockaddrs(of)
         return _Answer(
             ucm_answers.query_route(self._guid(device, of), paths, source, destination, port)
@@ -382,7 +402,8 @@ class RdmaCmDevices:
 
     def _queried(self, device: DeviceConnection, of: RdmaId, option: int, room: int) -> _Answer:
         if option == ucm_answers.QUERY_PATH:
-            records = [ucm_answers.path_record(of.route)] if of.route else []
+            route = self._route(device, of)
+            records = [ucm_answers.path_record(route)] if route else []
             return _Answer(ucm_answers.query_path(records, room))
         if option == ucm_answers.QUERY_ADDR:
             addresses = _sockaddrs(of)
@@ -395,10 +416,15 @@ class RdmaCmDevices:
         return _Answer(ucm_answers.query_addr(self._guid(device, of), p_key, *addresses, port))
 
     def init_qp_attr(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        return self._qp_attributes(self._id(device, command["id"]), command["qp_state"])
+        of = self._id(device, command["id"])
+        return self._qp_attributes(device, of, command["qp_state"])
 
-    def _qp_attributes(self, of: RdmaId, target: int) -> _Answer:
+    def _qp_attributes(self, device: DeviceConnection, of: RdmaId, target: int) -> _Answer:
         attributes = self.cm.qp_attributes(of.number, target)
+        if attributes.address is not None:
+            by_lid = self._by_lid(device, attributes.address)
+            if by_lid is not None:
+                return _Answer(ucm_answers.qp_attr(replace(attributes, address=by_lid)))
         data = ucm_answers.qp_attr(attributes)
         if attributes.address is None:
             return _Answer(data)
@@ -478,16 +504,19 @@ class RdmaCmDevices:
         event = self.cm.read_event(self._channel(device))
         if event is None:
             return _Answer(flags=AnswerFlag.WAIT_AGAIN)
-        made = self._event(event, command.room)
+        made = self._event(device, event, command.room)
         made.event = event
         return made
 
-    def _event(self, event: RdmaEvent, room: int) -> _Answer:
+    def _event(self, device: DeviceConnection, event: RdmaEvent, room: int) -> _Answer:
         param, at, gid, port = b"", 0, bytes(16), 0
         if event.datagram is not None:
-            param = ucm_answers.ud_event_param(event.datagram)
-            if event.datagram.address is not None:
-                to = event.datagram.address
+            datagram, to = event.datagram, event.datagram.address
+            by_lid = None if to is None else self._by_lid(device, to)
+            param = ucm_answers.ud_event_param(
+                datagram if by_lid is None else replace(datagram, address=by_lid)
+            )
+            if to is not None and by_lid is None:
                 at, gid, port = ucm_answers.UD_EVENT_GID_INDEX_AT, to.sgid, to.port
         elif event.connection is not None:
             param = ucm_answers.conn_event_param(event.connection)
