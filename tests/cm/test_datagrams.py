@@ -123,7 +123,7 @@ def test_a_step_too_early() -> None:
         async with cm.create_id() as near:
             with pytest.raises(cm.ConnectionManagerError, match="wait for the event before it"):
                 await near.resolve_route()
-            with pytest.raises(cm.ConnectionManagerError, match="wait for the event before it"):
+            with pytest.raises(cm.ConnectionManagerError, match="connect or accept first"):
                 near.disconnect()
         with pytest.raises(cm.ConnectionManagerError, match="was closed here"):
             near.listen()

@@ -25,7 +25,7 @@ _HEADER = struct.Struct("=IHHII")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _ATTRIBUTE = struct.Struct("=HH")
-_INTERFACE = struct.Struct("=16si20x")  # struct ifreq
+_IFREQ = struct.Struct("=16si20x")
 _SIOCGIFMTU = 0x8921
 _RTM_GETROUTE, _RTM_NEWROUTE = 26, 24
 _RTM_GETNEIGH, _RTM_NEWNEIGH = 30, 28
@@ -68,7 +68,6 @@ class KernelRoute:
     is_local: bool
     has_neighbour: bool
     """Somebody on the link has to answer; of a group nobody does."""
-    mtu: int
 
 
 def find_route(destination: IpAddress, source: IpAddress | None = None) -> KernelRoute:
@@ -92,7 +91,6 @@ def find_route(destination: IpAddress, source: IpAddress | None = None) -> Kerne
         _next_hop(found, destination),
         kind == _RTN_LOCAL,
         kind == _RTN_UNICAST,
-        interface_mtu(interface),
     )
 
 
@@ -120,11 +118,11 @@ def find_neighbour(interface: str, address: IpAddress) -> NeighbourState:
 def interface_mtu(interface: str) -> int:
     """Return the MTU of an interface in bytes. Raises OSError if it has gone.
 
-    The kernel is asked by a socket, which is in this network namespace; /sys may be another one's.
+    /sys may be that of another network namespace, the call is not.
     """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sock:
-        answer = fcntl.ioctl(sock, _SIOCGIFMTU, _INTERFACE.pack(os.fsencode(interface), 0))
-    return int(_INTERFACE.unpack(answer)[1])
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        answer = fcntl.ioctl(sock, _SIOCGIFMTU, _IFREQ.pack(interface.encode(), 0))
+    return int(_IFREQ.unpack(answer)[1])
 
 
 # ---- rtnetlink ---------------------------------------------------------------------------------
