@@ -25,11 +25,7 @@ D = TypeVar("D", bound=DatagramBase)
 
 
 class RequestBase:
-    """A peer's request to connect. ``private_data`` is what it said, with the zeros that fill it.
-
-    ``initiator_depth`` and ``responder_resources`` are what this side may have under way, and has
-    to serve, at most.
-    """
+    """A peer's request, of asyncio and of verbena.cm.sync."""
 
     def __init__(self, identifier: Id, asked: RdmaConnectionParameters) -> None:
         self.id = identifier
