@@ -210,8 +210,8 @@ def connect(host: str, port: int, **options: Unpack[ConnectionOptions]) -> Openi
     A cancelled or failed attempt leaves nothing behind, and the peer is told. Raises
     ConnectionManagerError: Rejected, NoListener, Unreachable, ConnectTimeout and others.
     """
-    manager = manager_of_loop(options.get("open_device"))
-    return Opening(lambda: connect_to(manager, Connection, host, port, options))
+    opener = options.get("open_device")
+    return Opening(lambda: connect_to(manager_of_loop(opener), Connection, host, port, options))
 
 
 def listen(
@@ -228,8 +228,9 @@ def listen(
     listener for datagrams tells peers of a UD queue pair. Raises ConnectionManagerError, as
     AddressInUse and NoSuchAddress.
     """
-    manager = manager_of_loop(open_device)
-    return Opening(lambda: listen_at(manager, Listener, host, port, backlog, datagram))
+    return Opening(
+        lambda: listen_at(manager_of_loop(open_device), Listener, host, port, backlog, datagram)
+    )
 
 
 def resolve_datagram(
@@ -239,8 +240,8 @@ def resolve_datagram(
 
     Raises ConnectionManagerError.
     """
-    manager = manager_of_loop(options.get("open_device"))
-    return Opening(lambda: resolve_peer(manager, DatagramPeer, host, port, options))
+    opener = options.get("open_device")
+    return Opening(lambda: resolve_peer(manager_of_loop(opener), DatagramPeer, host, port, options))
 
 
 def join(
@@ -251,11 +252,12 @@ def join(
     With ``send_only`` the queue pair does not receive what is sent to the group. Raises
     ConnectionManagerError.
     """
-    manager = manager_of_loop(options.get("open_device"))
-    return Opening(lambda: join_group(manager, MulticastGroup, group, send_only, options))
+    opener = options.get("open_device")
+    return Opening(
+        lambda: join_group(manager_of_loop(opener), MulticastGroup, group, send_only, options)
+    )
 
 
 def create_id(*, datagram: bool = False, open_device: DeviceOpener | None = None) -> Opening[Id]:
     """Make an identifier, for those who take every step themselves, as with librdmacm."""
-    manager = manager_of_loop(open_device)
-    return Opening(lambda: Id.make(manager, datagram))
+    return Opening(lambda: Id.make(manager_of_loop(open_device), datagram))

@@ -20,6 +20,8 @@ from .manager import Manager
 
 __all__ = ["ListenerBase", "RequestBase", "listen_at"]
 
+_LEVEL_ID, _AF_ONLY = 0, 2
+
 C = TypeVar("C", bound=ConnectionBase)
 D = TypeVar("D", bound=DatagramBase)
 
@@ -146,6 +148,7 @@ async def _bind(identifier: Id, host: str | None, port: int) -> None:
         identifier.bind(await first_address(identifier.channel, host, port))
         return
     try:
+        identifier.set_option(_LEVEL_ID, _AF_ONLY, bytes(4))  # whatever bindv6only says
         identifier.bind(CmAddress.wildcard(CmFamily.IPV6).with_port(port))
     except ConnectionManagerError as error:
         if error.errno != errno.EAFNOSUPPORT:
