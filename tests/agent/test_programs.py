@@ -121,3 +121,17 @@ def test_a_network_namespace_with_another_one_s_sysfs(debian_program: Find) -> N
         timeout=40,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_another_preload_behind_verbena_run(start_with: Start, debian_program: Find) -> None:
+    rping = debian_program("rping")
+    lost = start_with("env", "LD_PRELOAD=libm.so.6", rping, "-s", "-a", ADDRESS)
+    output, _ = lost.communicate(timeout=20)
+    assert lost.returncode != 0
+    assert "LD_PRELOAD was replaced behind `verbena run`" in output
+    kept = start_with(
+        "sh", "-c", f'LD_PRELOAD="libm.so.6 $LD_PRELOAD" exec {rping} -c -a {ADDRESS} -C 1'
+    )
+    output, _ = kept.communicate(timeout=20)
+    assert "RDMA_CM_EVENT_REJECTED" in output  # it has asked
+    assert "LD_PRELOAD" not in output
