@@ -19,9 +19,7 @@ _Answer = TypeVar("_Answer")
 class BriefMemory(Generic[_Answer]):
     """Answers by question, all of which are forgotten after ``seconds``."""
 
-    def __init__(
-        self, seconds: float = 0.005, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, seconds: float = 0.005, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
         self._kept: dict[Hashable, _Answer] = {}

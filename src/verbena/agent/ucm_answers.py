@@ -13,7 +13,6 @@ from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.qp_attributes import QpAttributes
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaDatagramParameters
 from verbena.manage.cm.routes import CmRoute, MadAddress
-from verbena.manage.sa_records import PathRecord
 
 __all__ = [
     "AF_IB",
@@ -48,6 +47,9 @@ _AH_ATTR = struct.Struct("=16sIBBBxHBBBBBx")
 _USER_PATH = struct.Struct("=16s16s2s2sI4sII2sBBBBBBBBBB")
 _QP_ATTR = struct.Struct("=II4xI4xIIIII32s52xH4x7B7x")
 _QUERY_ADDR = struct.Struct("=8sB1x2sHH128s128sI4x")
+_PATH_RECORD = struct.Struct(">8x16s16sHHIBBHHBBB7x")
+_REVERSIBLE = 0x80
+_EXACT = EXACTLY << 6
 _CONN = struct.Struct("=II256s8B")
 _UD = struct.Struct("=II32s256sB7x")
 _EVENT = struct.Struct("=QIIi304sIII")
@@ -154,22 +156,12 @@ def user_path(route: CmRoute) -> bytes:
 
 def path_record(route: CmRoute) -> bytes:
     """Return the PathRecord of a route, as it is on the wire."""
-    return PathRecord(
-        dgid=route.dgid,
-        sgid=route.sgid,
-        dlid=route.dlid,
-        slid=route.slid,
-        flow_label=route.flow_label,
-        hop_limit=route.hop_limit,
-        traffic_class=route.traffic_class,
-        reversible=True,
-        numb_path=1,
-        p_key=route.p_key,
-        sl=route.sl,
-        mtu=route.mtu,
-        rate=route.rate,
-        packet_life_time=route.packet_life,
-    ).pack()
+    return _PATH_RECORD.pack(
+        *(route.dgid, route.sgid, route.dlid, route.slid),
+        *(route.flow_label << 8 | route.hop_limit, route.traffic_class, _REVERSIBLE | 1),
+        *(route.p_key, route.sl, _EXACT | route.mtu, _EXACT | route.rate),
+        _EXACT | route.packet_life,
+    )
 
 
 _USABLE = 0x1 | 0x2 | 0x28  # GMP, primary, both directions
