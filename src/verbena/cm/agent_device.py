@@ -41,6 +41,7 @@ __all__ = ["AgentDevice", "open_agent_device"]
 _START_SECONDS = 10.0
 _ANSWER_SECONDS = 30.0
 _NAP = 0.005
+_PATIENCE = 0.01  # for which a loop may be blocked
 _LONGEST = 1 << 16
 _NUMBER = struct.Struct("=I")
 _QUESTIONS = (UcmNumber.QUERY, UcmNumber.INIT_QP_ATTR)
@@ -61,16 +62,10 @@ class AgentDevice(WatchedDescriptor):
     something about their identifier has changed.
     """
 
-    def __init__(self, ports: Sequence[ProgramPort] = ()) -> None:
-        """Connect. Raises ConnectionRefusedError or ConnectionResetError if there is no agent."""
+    def __init__(self, events: socket.socket, calls: socket.socket) -> None:
         self._lock = threading.Lock()
         self._known: dict[int, dict[tuple[int, int], ProgramAnswer]] = {}  # by identifier
-        self._events = _connect(Role.DEVICE, ports)
-        try:
-            self._calls = _connect(Role.CALLS, ports)
-        except BaseException:
-            self._events.close()
-            raise
+        self._events, self._calls = events, calls
         self._calls.settimeout(_ANSWER_SECONDS)
         self._events.setblocking(False)
         self.inode = os.fstat(self._events.fileno()).st_ino
@@ -168,14 +163,15 @@ def _refusal(answers: list[ProgramAnswer]) -> DeviceRefusal:
     return DeviceRefusal(answers[0].error, next(rows, None))
 
 
-def _connect(role: Role, ports: Sequence[ProgramPort]) -> socket.socket:
+async def _connect(role: Role, ports: Sequence[ProgramPort], pause: Pause) -> socket.socket:
+    """Raises ConnectionRefusedError or ConnectionResetError if there is no agent."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
-        sock.settimeout(_START_SECONDS)
+        sock.settimeout(_PATIENCE)
         sock.connect(agent_address(os.geteuid()))
         _check_owner(sock)
         sock.send(hello(role, os.fstat(sock.fileno()).st_ino, ports))
-        error = welcomed(sock.recv(_LONGEST))
+        error = welcomed(await _received(sock, pause))
         if error is None:
             raise ManagerAbsent(
                 errno.EPROTO,
@@ -188,6 +184,25 @@ def _connect(role: Role, ports: Sequence[ProgramPort]) -> socket.socket:
         sock.close()
         raise
     return sock
+
+
+async def _received(sock: socket.socket, pause: Pause) -> bytes:
+    """Return the next message. An agent that starts takes a while, in which a loop can go on."""
+    deadline = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            return sock.recv(_LONGEST)
+        except TimeoutError:
+            if time.monotonic() > deadline:
+                raise _late() from None
+        await pause(_NAP)
+
+
+def _late() -> ManagerAbsent:
+    return ManagerAbsent(
+        errno.ETIMEDOUT,
+        "the agent did not start in time: `verbena agent` in another terminal shows what is wrong",
+    )
 
 
 def _check_owner(sock: socket.socket) -> None:
@@ -205,18 +220,26 @@ async def open_agent_device(pause: Pause, devices: Sequence[Device]) -> AgentDev
     was_started = False
     while True:
         try:
-            return AgentDevice(ports)
+            return await _open(ports, pause)
         except _ABSENT:
-            if time.monotonic() > deadline:
-                raise ManagerAbsent(
-                    errno.ETIMEDOUT,
-                    "the agent did not start in time: `verbena agent` in another "
-                    "terminal shows what is wrong",
-                ) from None
-        if not was_started:
+            is_absent = True
+        except (BlockingIOError, TimeoutError):
+            is_absent = False  # too many connect to it at once
+        if time.monotonic() > deadline:
+            raise _late()
+        if is_absent and not was_started:
             _start_agent()
             was_started = True
         await pause(_NAP)
+
+
+async def _open(ports: Sequence[ProgramPort], pause: Pause) -> AgentDevice:
+    events = await _connect(Role.DEVICE, ports, pause)
+    try:
+        return AgentDevice(events, await _connect(Role.CALLS, ports, pause))
+    except BaseException:
+        events.close()
+        raise
 
 
 def _ports_of(devices: Sequence[Device]) -> list[ProgramPort]:

@@ -183,4 +183,6 @@ def _sentence(kind: RdmaEventKind, code: int) -> str:
         return "The peer does not answer; check its host, or wait longer."
     if code == errno.ENODEV:
         return CmRefusal.NO_DEVICE.sentence
+    if code in (errno.ENETUNREACH, errno.EHOSTUNREACH):
+        return "No route leads to the address; check it, and the routes of this host."
     return f"{os.strerror(code)}. {kind.meaning}"
