@@ -145,9 +145,17 @@ def test_a_path_is_a_path_record(
     hop_limit, traffic_class, sl, p_key = hops
     mtu, rate, life = codes
     same = {
-        **{"dgid": bytes(range(16)), "sgid": bytes(range(16, 32)), "dlid": dlid, "slid": slid},
-        **{"flow_label": flow_label, "hop_limit": hop_limit, "traffic_class": traffic_class},
-        **{"sl": sl, "p_key": p_key, "mtu": mtu, "rate": rate},
+        "dgid": bytes(range(16)),
+        "sgid": bytes(range(16, 32)),
+        "dlid": dlid,
+        "slid": slid,
+        "flow_label": flow_label,
+        "hop_limit": hop_limit,
+        "traffic_class": traffic_class,
+        "sl": sl,
+        "p_key": p_key,
+        "mtu": mtu,
+        "rate": rate,
     }
     route = CmRoute(port=1, packet_life=life, **same)  # type: ignore[arg-type]
     record = PathRecord(reversible=True, numb_path=1, packet_life_time=life, **same)
