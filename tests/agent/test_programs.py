@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,8 +35,10 @@ def start_with(host: Host) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         host.run("ip", "link", "set", each, "up")
     host.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "v0")
 
-    def run(*program: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        started.append(host.start(*program, options=options))
+    def run(
+        *program: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        started.append(host.start(*program, options=options, env=env))
         return started[-1]
 
     yield run
@@ -122,6 +125,28 @@ def test_a_network_namespace_with_another_one_s_sysfs(debian_program: Find) -> N
         timeout=40,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stream_sockets_of_a_program_that_knows_no_rdma(
+    start_with: Start, host: Host, tmp_path: Path
+) -> None:
+    program = str(tmp_path / "sockets")
+    source = Path(__file__).with_name("stream_sockets.c")
+    subprocess.run(["gcc", "-o", program, str(source)], check=True)
+    (rspreload,) = Path("/usr/lib").glob("*/rsocket/librspreload.so")
+    how: dict[str, Any] = {
+        "options": ("--log", "counters"),
+        "env": {"LD_PRELOAD": str(rspreload)},
+    }
+    server = start_with(program, "server", ADDRESS, "7300", **how)
+    listening(host)
+    output = finish(start_with(program, "client", ADDRESS, "7300", str(1 << 20), **how))
+    said, _ = server.communicate(timeout=20)
+    assert server.returncode == 0, said
+    for each in (output, said):
+        sent = re.search(r"counted: direct.payload_sent (\d+)", each)
+        assert sent is not None, each
+        assert int(sent[1]) >= 1 << 20
 
 
 def test_another_preload_behind_verbena_run(start_with: Start, debian_program: Find) -> None:
