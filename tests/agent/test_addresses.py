@@ -3,12 +3,17 @@
 
 from __future__ import annotations
 
+import random
 import socket
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from verbena.agent.host_addresses import HostAddresses
+from verbena.manage.cm import CmError, CmRefusal, RdmaCm
 from verbena.manage.cm.addresses import CmAddress
+from verbena.manage.cm.routes import CmDevice, CmPort
 
 LOCAL = CmAddress.ip("127.0.0.1")
 ELSEWHERE = CmAddress.ip("192.0.2.77")
@@ -63,3 +68,17 @@ def test_an_interface_that_has_gone_reaches_nobody() -> None:
     )
     host = HostAddresses(gone)  # type: ignore[arg-type]
     assert not host.reaches(LOCAL, ELSEWHERE, 1)
+
+
+def test_ethernet_has_no_addresses_of_af_ib() -> None:
+    """libfabric would take them for the device's, and bind to them in place of IP addresses."""
+    host: Any = HostAddresses(LateDevice(since=0))  # type: ignore[arg-type]
+    device = CmDevice(1, ports=(CmPort(gids=(LOCAL.gid,)),))
+    manager = RdmaCm(device, host, random.Random(1).getrandbits)
+    number = manager.create_id(manager.open_channel(), space=0x13F)
+    with pytest.raises(CmError) as caught:
+        manager.bind(number, CmAddress.ib(LOCAL.gid))
+    assert caught.value.refusal is CmRefusal.NO_DEVICE
+    manager.bind(
+        number, CmAddress.ib(service_id=0x106 << 16)
+    )  # by which librdmacm finds out that there is AF_IB

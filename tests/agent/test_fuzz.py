@@ -56,13 +56,14 @@ def test_messages_at_random(host: Host, start: Start, agent: subprocess.Popen[st
         timeout=120,
     )
     after = state(host)
-    agent.kill()
+    ended = (server.poll(), client.poll())
+    agent.kill()  # which the pair would notice
     said, _ = agent.communicate()
     assert after["failures"] == 0, said
     assert after["pid"] == before["pid"]
     assert after["refused"] > 50
     assert after["connections"] == 2, json.dumps(after)
-    assert (server.poll(), client.poll()) == (None, None)
+    assert ended == (None, None)
 
 
 def state(host: Host) -> dict[str, Any]:

@@ -7,13 +7,17 @@ tests/programs/test_rdma_cm.py has those. libfabric wants an interface that is n
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests import debian_packages
 from tests.agent.conftest import Start, listening, wait_until
 from tests.roce.networks import Host
 from tests.suite import rdma_core
@@ -34,8 +38,10 @@ def start_with(host: Host) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         host.run("ip", "link", "set", each, "up")
     host.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "v0")
 
-    def run(*program: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-        started.append(host.start(*program, options=options))
+    def run(
+        *program: str, options: tuple[str, ...] = (), env: dict[str, str] | None = None
+    ) -> subprocess.Popen[str]:
+        started.append(host.start(*program, options=options, env=env))
         return started[-1]
 
     yield run
@@ -122,6 +128,65 @@ def test_a_network_namespace_with_another_one_s_sysfs(debian_program: Find) -> N
         timeout=40,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_stream_sockets_of_a_program_that_knows_no_rdma(
+    start_with: Start, host: Host, tmp_path: Path
+) -> None:
+    program = str(tmp_path / "sockets")
+    source = Path(__file__).with_name("stream_sockets.c")
+    subprocess.run(["gcc", "-o", program, str(source)], check=True)
+    (rspreload,) = Path("/usr/lib").glob("*/rsocket/librspreload.so")
+    how: dict[str, Any] = {
+        "options": ("--log", "counters"),
+        "env": {"LD_PRELOAD": str(rspreload)},
+    }
+    server = start_with(program, "server", ADDRESS, "7300", **how)
+    listening(host)
+    output = finish(start_with(program, "client", ADDRESS, "7300", str(1 << 20), **how))
+    said, _ = server.communicate(timeout=20)
+    assert server.returncode == 0, said
+    for each in (output, said):
+        sent = re.search(r"counted: direct.payload_sent (\d+)", each)
+        assert sent is not None, each
+        assert int(sent[1]) >= 1 << 20
+
+
+@pytest.fixture(scope="session")
+def fio() -> list[str]:
+    """fio, or what starts it where it is only unpacked; it needs Ceph's libraries."""
+    installed = shutil.which("fio")
+    if installed:
+        return [installed]
+    kept = debian_packages.CACHE / "fio"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept.parent) as scratch:
+            made, work = Path(scratch) / "made", Path(scratch) / "work"
+            made.mkdir()
+            work.mkdir()
+            packages = debian_packages.would_be_installed("fio")
+            if packages and all(debian_packages.unpack(each, made, work) for each in packages):
+                made.rename(kept)
+    if not (kept / "usr/bin/fio").exists():
+        pytest.skip("fio is missing; on Debian apt-get fetches it")
+    folders = [str(each) for each in (kept / "usr/lib").glob("*-linux-gnu")]
+    folders += [f"{each}/ceph" for each in folders]
+    added = f'LD_LIBRARY_PATH="{":".join(folders)}:$LD_LIBRARY_PATH" exec "$0" "$@"'
+    return ["sh", "-c", added, str(kept / "usr/bin/fio")]
+
+
+def test_fio(start_with: Start, host: Host, fio: list[str]) -> None:
+    both = [
+        *(*fio, "--ioengine=rdma", "--bs=64k", "--size=16m", "--iodepth=16", "--port=7400"),
+        "--name=job",
+    ]
+    server = start_with(*both, "--rw=read")
+    listening(host)
+    output = finish(start_with(*both, f"--hostname={ADDRESS}", "--verb=write", "--rw=write"))
+    assert re.search(r"WRITE: .*io=16\.0MiB", output), output
+    said, _ = server.communicate(timeout=20)
+    assert server.returncode == 0, said
 
 
 def test_another_preload_behind_verbena_run(start_with: Start, debian_program: Find) -> None:
