@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -305,24 +304,3 @@ def test_a_standby_takes_over(tools: dict[str, str], tmp_path: Path) -> None:
                 assert "guid 0x100001" in state and "SMINFO_MASTER" in state
             second("Entering MASTER state", 2)
             second("SUBNET UP", 2)
-
-
-def test_a_program_whose_fabric_ends_gets_an_error(
-    tools: dict[str, str], tmp_path: Path
-) -> None:
-    with running_fabric("clos2:4", tmp_path) as fabric:
-        ping = fabric.start(
-            "h3", "ibping", "7", env=tools, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
-        assert ping.stdout is not None
-        assert "Pong from" in ping.stdout.readline()
-        fabric.process.send_signal(signal.SIGKILL)
-        fabric.process.wait()
-        time.sleep(0.2)
-        ping.send_signal(signal.SIGINT)
-        output, _ = ping.communicate(timeout=20)
-        assert "packets transmitted" in output
-        done = fabric.run("h3", "ibstat", env=tools)
-    assert done.returncode == 2
-    assert f"no fabric '{fabric.name}' runs" in done.stderr
-    assert "`verbena fabric TOPOLOGY --name" in done.stderr
