@@ -189,6 +189,7 @@ def test_the_packets_of_a_long_message_are_counted(live: LiveFabric) -> None:
     umad = Umad(live, "h3")
     agent = umad.register(0x03, 2, rmpp=1)
     ports = [live.live.subnet.node(host).ports[1] for host in ("h0", "h3")]
+    live.live.subnet.read_counters()
     before = [dict(port.tally) for port in ports]
     request = bytearray(a_mad(0x03, 0x12, 9))
     request[2], request[17] = 2, 0x11
