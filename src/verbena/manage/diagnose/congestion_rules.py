@@ -16,10 +16,12 @@ from .fabric_snapshot import PortKey
 from .fault_finding import FaultFinding, FaultKind, FaultSeverity, FaultSuspect
 from .sweep_evidence import SweepEvidence
 
-__all__ = ["congestion_faults"]
+__all__ = ["congestion_faults", "hot_port"]
 
 WAITS = 0.05  # of the time: below it nobody notices
 BUSY = 0.8
+LONG = 0.5  # a share of time that bursts alone do not explain
+DISCARDS = 100
 
 
 def congestion_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
@@ -39,10 +41,33 @@ def congestion_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
     slow: dict[str, list[PortKey]] = defaultdict(list)
     for root in trees:
         slow[evidence.now.peers[root].node].append(root)
+    named = set[str]()
     for node, roots in slow.items():
+        named |= {key.node for key in roots} | {node}
         tree = [key for root in roots for key in trees[root]]
         worst = max(roots, key=lambda key: waiting[key])
         yield _at_root(evidence, node, worst, waiting[worst], tree)
+    for key, peer in evidence.now.peers.items():
+        discards = evidence.count(key, "xmit_discards")
+        if discards > DISCARDS and not {key.node, peer.node} & named:
+            yield hot_port(evidence, key, discards)
+
+
+def hot_port(evidence: SweepEvidence, key: PortKey, discards: int) -> FaultFinding:
+    """Return the note of a port that discards: more is sent to it than fits."""
+    numbers: dict[str, float | int | str] = {"xmit_discards": discards}
+    used = evidence.utilisation(key)
+    if used is not None:
+        numbers["utilisation"] = round(used, 3)
+    return FaultFinding(
+        FaultKind.HOT_PORT,
+        FaultSeverity.NOTE,
+        FaultSuspect.port(key),
+        f"{key} has discarded {discards} packets, since more is sent to it than fits or waits too"
+        " long there",
+        "Its cable is not to blame. Spread the load, or use congestion control.",
+        numbers,
+    )
 
 
 def _root(
@@ -62,7 +87,10 @@ def _root(
         # Ports that face hosts end the tree; of several the one that waits longest is followed.
         worst = max(
             following,
-            key=lambda key: (not evidence.now.is_switch(evidence.now.peers[key].node), waiting[key]),
+            key=lambda key: (
+                not evidence.now.is_switch(evidence.now.peers[key].node),
+                waiting[key],
+            ),
         )
         if worst in way:
             return None, way[way.index(worst) :]
@@ -131,7 +159,7 @@ def _at_switch(
         )
     return FaultFinding(
         FaultKind.SLOW_SWITCH,
-        FaultSeverity.WARNING,
+        FaultSeverity.WARNING if share >= LONG else FaultSeverity.NOTE,
         FaultSuspect.port(evidence.now.peers[root]),
         f"{root} waits {share:.0%} of the time for credits of {node}, of which no output waits or"
         f" is busy: {victims}",

@@ -72,4 +72,5 @@ def diagnose(
             if each.kind in stronger:
                 ports |= each.all_ports
         found = [each for each in found if each.kind not in weaker or not each.all_ports & ports]
-    return sorted(found, key=lambda each: -each.severity)
+    once = {(each.kind, each.suspect): each for each in reversed(found)}
+    return sorted(reversed(once.values()), key=lambda each: -each.severity)

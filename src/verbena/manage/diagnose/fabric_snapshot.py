@@ -33,7 +33,8 @@ class PortKey(NamedTuple):
 class PortView:
     """A port. ``state`` and ``physical`` are codes of PortInfo; None: the source does not say.
 
-    ``active``, ``enabled`` and ``supported`` are the fastest rates of each set. MTUs are in bytes,
+    ``active``, ``enabled`` and ``supported`` are the fastest rates of each set; ``gbps`` is the rate
+    of a link that is none of InfiniBand. MTUs are in bytes,
     lanes are counts. ``counters`` have the names of ``PortTally``, data in words of 4 bytes.
     ``full`` names counters that have reached their largest value.
     """
@@ -43,6 +44,7 @@ class PortView:
     active: LinkRate | None = None
     enabled: LinkRate | None = None
     supported: LinkRate | None = None
+    gbps: float | None = None
     mtu: int | None = None
     mtu_cap: int | None = None
     lanes: int | None = None

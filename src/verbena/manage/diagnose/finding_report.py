@@ -23,7 +23,9 @@ def findings_as_text(found: Sequence[FaultFinding], seen: FabricSnapshot) -> str
     if suspects:
         parts.append(_table(suspects))
         parts += [_paragraph(number, each) for number, each in enumerate(suspects, 1)]
-    parts += [textwrap.fill(f"Note: {_sentence(each.reason)} {each.advice}", WIDTH) for each in notes]
+    parts += [
+        textwrap.fill(f"Note: {_sentence(each.reason)} {each.advice}", WIDTH) for each in notes
+    ]
     hosts = sum(not node.is_switch for node in seen.nodes.values())
     ending = f"{len(suspects)} suspect{'s' * (len(suspects) != 1)}" if suspects else "nothing found"
     parts.append(

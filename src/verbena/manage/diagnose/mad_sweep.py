@@ -15,11 +15,11 @@ from ..agents.link_speeds import LinkSettings
 from ..attribute_ids import Method, SmpAttribute
 from ..mad import DirectedSmp, PerformanceMad
 from ..pma_counters import PortCounters, PortCountersExtended
-from ..smp_attributes import PortInfo, SlToVlTable, SwitchInfo
 from ..sm.discovered import DiscoveredSubnet, DuplicateGuid, SubnetNode, SubnetPort
 from ..sm.discovered_fabric import name_nodes
 from ..sm.discovery import Discovery
 from ..sm.smp_window import SmpRequest, SmpWindow
+from ..smp_attributes import PortInfo, SlToVlTable, SwitchInfo
 from .fabric_snapshot import FabricSnapshot, PortKey, PortView
 
 if TYPE_CHECKING:
@@ -36,9 +36,7 @@ ERRORS = tuple(
     if name not in ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets", "xmit_wait")
 )
 DATA = ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")
-FULL = {
-    name: (1 << PortCounters.FIELDS[name].width) - 1 for name in (*ERRORS, "xmit_wait")
-}
+FULL = {name: (1 << PortCounters.FIELDS[name].width) - 1 for name in (*ERRORS, "xmit_wait")}
 FULL_DATA = (1 << 32) - 1
 Asked = tuple[bytes, int | None]
 
@@ -76,7 +74,9 @@ class SubnetAsker:
 
 def sweep_fabric(asker: AskFabric, now: float | None = None) -> FabricSnapshot:
     """Return what there is in the fabric at this time (seconds on any clock)."""
-    window = SmpWindow(AT_ONCE, 1.0, 0, 0, lambda request, reason: discovery.failed(request, reason))
+    window = SmpWindow(
+        AT_ONCE, 1.0, 0, 0, lambda request, reason: discovery.failed(request, reason)
+    )
     discovery = Discovery(window)
     discovery.start()
     _run(asker, window)
@@ -205,7 +205,7 @@ def _read_tables(asker: AskFabric, found: DiscoveredSubnet, snapshot: FabricSnap
 
 def _read_counters(asker: AskFabric, found: DiscoveredSubnet, snapshot: FabricSnapshot) -> None:
     """Read PortCounters and PortCountersExtended of every port with a link."""
-    asked: list[tuple[SubnetPort, type[PortCounters] | type[PortCountersExtended]]] = []
+    asked: list[tuple[SubnetPort, type[PortCounters | PortCountersExtended]]] = []
     requests: list[Asked] = []
     for node in found.nodes.values():
         for port in node.ports.values():
@@ -227,7 +227,7 @@ def _lid_for(node: SubnetNode, port: SubnetPort) -> int:
 
 
 def _counter_request(
-    kind: type[PortCounters] | type[PortCountersExtended], number: int, transaction: int
+    kind: type[PortCounters | PortCountersExtended], number: int, transaction: int
 ) -> bytes:
     mad = PerformanceMad(method=Method.GET, transaction_id=transaction)
     return mad.with_attribute(kind(port_select=number)).pack()

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 
+from .congestion_rules import hot_port
 from .fabric_snapshot import FlowTrouble, PortKey
 from .fault_finding import FaultFinding, FaultKind, FaultSeverity
 from .route_rules import links_between
@@ -24,6 +25,7 @@ LEAST_LOST = 5
 LEAST_PAIRS = 3
 NEARLY_ALL = 0.75
 ALIKE = 0.8
+COUNTED = 0.1  # of the losses, if a full queue is the reason; a loss makes several be sent again
 MOST_SUSPECTS = 5
 
 
@@ -51,7 +53,13 @@ def path_losses(evidence: SweepEvidence) -> Iterator[FaultFinding]:
             and len(pairs & explained) >= ALIKE * len(explained)
             and len(pairs & bad) >= NEARLY_ALL * len(pairs)
         ]
-        yield _finding(evidence, flows, best, same, explained, len(crossing[best] & bad))
+        near = {end for key in (best, *same) for end in (key, evidence.now.peers[key])}
+        full = max(near, key=lambda key: (evidence.count(key, "xmit_discards"), key))
+        discards = evidence.count(full, "xmit_discards")
+        if discards > COUNTED * sum(flows[number].lost for number in explained):
+            yield hot_port(evidence, full, discards)
+        else:
+            yield _finding(evidence, flows, best, same, explained, len(crossing[best] & bad))
         open_ -= crossing[best]
 
 

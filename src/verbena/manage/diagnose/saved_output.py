@@ -172,9 +172,7 @@ class _SavedReader:
         if not self._node:
             return
         counters = {
-            COUNTERS[name]: int(value)
-            for name, value in _COUNTER.findall(text)
-            if name in COUNTERS
+            COUNTERS[name]: int(value) for name, value in _COUNTER.findall(text) if name in COUNTERS
         }
         self._note(PortKey(self._node, number), counters)
 

@@ -201,7 +201,9 @@ def _pairs(
         if a != b:
             reason = f"{one} uses {word} {a} and {other} uses {b}"
             suspect = FaultSuspect.port(low if usual in (a, b) else one)
-            advice = f"Let the subnet manager set {word} of both ports again; restart it if need be."
+            advice = (
+                f"Let the subnet manager set {word} of both ports again; restart it if need be."
+            )
             yield FaultFinding(kind, ERROR, suspect, reason, advice, numbers)
         elif least is not None and a < least and a < usual and below <= max(1, FEW * len(known)):
             reason = f"the link between {one} and {other} uses {word} {a}, and both can do {least}"

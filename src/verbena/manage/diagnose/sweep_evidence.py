@@ -12,7 +12,6 @@ from functools import cached_property
 from statistics import median
 from typing import TYPE_CHECKING
 
-from ..agents.link_speeds import LinkRate
 from .fabric_snapshot import FabricSnapshot, PortKey, PortView
 from .fault_finding import FaultSuspect
 
@@ -63,8 +62,8 @@ class SweepEvidence:
 
     def gbps(self, key: PortKey) -> float:
         """Return a port's rate in Gb/s, or a guess if the source has none."""
-        rate: LinkRate | None = self.view(key).active
-        return rate.gbps if rate else NOT_KNOWN_GBPS
+        view = self.view(key)
+        return view.gbps or (view.active.gbps if view.active else NOT_KNOWN_GBPS)
 
     def bits(self, key: PortKey) -> float | None:
         """Return how many bits the link could carry between the sweeps; None without times."""
