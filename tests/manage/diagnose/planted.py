@@ -135,7 +135,7 @@ class Site:
 
     def many(self, least: int, most: int) -> int:
         """A number between the two; each order of magnitude is as likely."""
-        return round(least * (most / least) ** self.random.random())
+        return int(least * (most / least) ** self.random.random() + 0.5)
 
     def later(self, what: Callable[[], None]) -> None:
         """Do it between the two sweeps."""
@@ -205,7 +205,7 @@ def plant_cabling(site: Site) -> None:
     )
 
 
-# ---- faults of settings, which the subnet manager has not made ------------------------------------
+# ---- faults of settings, which the subnet manager has not made ---------------------------------
 
 
 def plant_settings(site: Site) -> None:

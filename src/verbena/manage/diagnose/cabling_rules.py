@@ -78,21 +78,20 @@ def _wrong(
     if {one, other} & done:
         return
     here, there = actual.get(one), actual.get(other)
-    if here is not None and there is not None:
-        # one-here and other-there: exchanged if here and there should be connected.
-        if intended.get(here) == there:
-            done.update((one, other, here, there))
-            yield FaultFinding(
-                FaultKind.SWAPPED,
-                ERROR,
-                FaultSuspect.cable(one, here),
-                f"the cables of {one}-{other} and {min(here, there)}-{max(here, there)} are"
-                f" exchanged: {one} leads to {here}, and {other} to {there}",
-                f"Exchange the plugs at {here} and {other}.",
-                {},
-                (FaultSuspect.cable(other, there),),
-            )
-            return
+    # one-here and other-there: exchanged if here and there should be connected.
+    if here is not None and there is not None and intended.get(here) == there:
+        done.update((one, other, here, there))
+        yield FaultFinding(
+            FaultKind.SWAPPED,
+            ERROR,
+            FaultSuspect.cable(one, here),
+            f"the cables of {one}-{other} and {min(here, there)}-{max(here, there)} are"
+            f" exchanged: {one} leads to {here}, and {other} to {there}",
+            f"Exchange the plugs at {here} and {other}.",
+            {},
+            (FaultSuspect.cable(other, there),),
+        )
+        return
     for end, far, found in ((one, other, here), (other, one, there)):
         if found is not None:
             done.update((end, far, found))

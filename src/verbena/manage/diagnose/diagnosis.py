@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from .cabling_rules import cabling_faults
 from .congestion_rules import congestion_faults
 from .fabric_snapshot import FabricSnapshot, PortKey
-from .fault_finding import FaultFinding, FaultKind
+from .fault_finding import FaultFinding, FaultKind, FaultSuspect
 from .link_rules import link_faults
 from .path_loss import path_losses
 from .route_rules import route_faults
@@ -72,5 +72,7 @@ def diagnose(
             if each.kind in stronger:
                 ports |= each.all_ports
         found = [each for each in found if each.kind not in weaker or not each.all_ports & ports]
-    once = {(each.kind, each.suspect): each for each in reversed(found)}
-    return sorted(reversed(once.values()), key=lambda each: -each.severity)
+    once: dict[tuple[FaultKind, FaultSuspect], FaultFinding] = {}
+    for each in found:
+        once.setdefault((each.kind, each.suspect), each)
+    return sorted(once.values(), key=lambda each: -each.severity)

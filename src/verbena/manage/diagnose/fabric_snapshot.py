@@ -33,9 +33,9 @@ class PortKey(NamedTuple):
 class PortView:
     """A port. ``state`` and ``physical`` are codes of PortInfo; None: the source does not say.
 
-    ``active``, ``enabled`` and ``supported`` are the fastest rates of each set; ``gbps`` is the rate
-    of a link that is none of InfiniBand. MTUs are in bytes,
-    lanes are counts. ``counters`` have the names of ``PortTally``, data in words of 4 bytes.
+    ``active``, ``enabled`` and ``supported`` are the fastest rates of each set; ``gbps`` is the
+    rate of a link that is none of InfiniBand. MTUs are in bytes, lanes are counts. ``counters``
+    have the names of ``PortTally``, data in words of 4 bytes.
     ``full`` names counters that have reached their largest value.
     """
 

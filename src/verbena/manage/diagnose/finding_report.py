@@ -35,6 +35,10 @@ def findings_as_text(found: Sequence[FaultFinding], seen: FabricSnapshot) -> str
     return "\n\n".join(parts)
 
 
+def _filled(text: str) -> str:
+    return textwrap.fill(text, WIDTH, break_on_hyphens=False)
+
+
 def _table(found: Sequence[FaultFinding]) -> str:
     rows = [("", "severity", "suspect", "fault")]
     rows += [
@@ -49,7 +53,7 @@ def _table(found: Sequence[FaultFinding]) -> str:
 
 
 def _paragraph(number: int, each: FaultFinding) -> str:
-    lines = [textwrap.fill(f"{number}. {_sentence(each.reason)} {each.advice}", WIDTH)]
+    lines = [_filled(f"{number}. {_sentence(each.reason)} {each.advice}")]
     if each.others:
         lines.append(f"   also: {', '.join(map(str, each.others))}")
     if each.numbers:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about the physical link: errors of symbols, recovery, flapping, integrity, silent loss.
 
-``diagnose`` calls ``link_faults``. A receiver counts errors, so errors at both ends are the cable's,
-and errors at one end belong to one direction: the transmitter at the other end, the receiver, or
-that half of the cable. Each cable gets one finding, of its worst sign.
+``diagnose`` calls ``link_faults``. A receiver counts errors, so errors at both ends are the
+cable's, and errors at one end belong to one direction: the transmitter at the other end, the
+receiver, or that half of the cable. Each cable gets one finding, of its worst sign.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _worst_of_link(
             evidence,
             FaultKind.LINK_INTEGRITY,
             FaultSuspect.cable(one, other),
-            f"bursts of errors between {one} and {other} went over LocalPhyErrors {integrity} times",
+            f"bursts of errors between {one} and {other} went over LocalPhyErrors {integrity}"
+            " times",
             RESEAT,
             (one, other),
         )
@@ -237,7 +238,7 @@ def _full_counters(evidence: SweepEvidence) -> Iterator[FaultFinding]:
             FaultKind.COUNTER_FULL,
             FaultSeverity.NOTE,
             evidence.node_suspect(name),
-            f"xmit_wait of {waits[name]} ports of {name} is full, so that waiting there is not seen",
+            f"xmit_wait of {waits[name]} ports of {name} is full: waiting there is not seen",
             "Clear it, and leave less time between two sweeps.",
         )
 

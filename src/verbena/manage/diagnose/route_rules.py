@@ -45,7 +45,7 @@ def route_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
             FaultKind.ROUTE_LOOP,
             FaultSeverity.ERROR,
             FaultSuspect(SuspectKind.SWITCH, names[0]),
-            f"the tables of {' -> '.join((*names, names[0]))} pass {_some(lids)} around in a circle",
+            f"the tables of {' -> '.join((*names, names[0]))} pass {_some(lids)} in a circle",
             "Let the subnet manager compute the routes again (a heavy sweep), and see its log.",
             {"LIDs": len(lids)},
             tuple(FaultSuspect(SuspectKind.SWITCH, name) for name in names[1:]),

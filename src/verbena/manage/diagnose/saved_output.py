@@ -52,6 +52,7 @@ FULL = {
     "xmit_wait": 0xFFFFFFFF,
 }
 MOST_HOST_PORTS = 4
+ALL_PORTS = 255
 # Gb/s of a lane as iblinkinfo prints them.
 SPEED_OF = {
     "2.5": "SDR",
@@ -225,13 +226,13 @@ class _SavedReader:
             for number, lids in node.lids.items()
             for lid in lids
         }
-        for lid, number, name, value in self._of_ports:
+        for lid, number, counter, value in self._of_ports:
             owner = owners.get(lid)
-            node = owner[0].name if owner else f"LID {lid}"
+            name = owner[0].name if owner else f"LID {lid}"
             if owner is None:
-                self.snapshot.add_node(node, is_switch=False)
-            if number != 255:
-                self._note(PortKey(node, number), {name: value})
+                self.snapshot.add_node(name, is_switch=False)
+            if number != ALL_PORTS:
+                self._note(PortKey(name, number), {counter: value})
         for node in self.snapshot.nodes.values():
             if node.guid in self._tables:
                 node.table = bytes(self._tables[node.guid])

@@ -69,7 +69,8 @@ def _rates(evidence: SweepEvidence) -> Iterator[FaultFinding]:
         )
         return
     for one, other, a, b, possible, active in below:
-        assert possible is not None and active is not None
+        assert possible is not None
+        assert active is not None
         numbers: dict[str, float | int | str] = {"active": str(active), "possible": str(possible)}
         set_lower = [key for key, view in ((one, a), (other, b)) if _is_set_lower(view, possible)]
         if set_lower:
