@@ -114,9 +114,10 @@ def _slower_than_peers(evidence: SweepEvidence) -> Iterator[FaultFinding]:
     for members in groups.values():
         usual, _ = Counter(gbps for _, gbps in members).most_common(1)[0]
         slow = [key for key, gbps in members if gbps < usual]
-        if len(members) < LEAST_PEERS or len(slow) > max(1, FEW * len(members)):
+        odd = [key for key in slow if not _is_of_a_slower_kind(evidence, key, slow, members)]
+        if len(members) < LEAST_PEERS or len(odd) > max(1, FEW * len(members)):
             continue
-        for key in slow:
+        for key in odd:
             rate = evidence.view(key).supported or evidence.view(key).active
             if evidence.view(key).supported is None and _slower_already(evidence, key):
                 continue
@@ -128,6 +129,19 @@ def _slower_than_peers(evidence: SweepEvidence) -> Iterator[FaultFinding]:
                 f"See whether {key} has the adapter or module that is intended there.",
                 {"rate": str(rate), "usual Gb/s": usual, "ports of the kind": len(members)},
             )
+
+
+def _is_of_a_slower_kind(
+    evidence: SweepEvidence, key: PortKey, slow: list[PortKey], members: list[tuple[PortKey, float]]
+) -> bool:
+    """Whether most of a switch's ports of the kind are slow, or most ports behind one switch."""
+    here, there = key.node, evidence.now.peers[key].node
+    same_node = [each for each, _ in members if each.node == here]
+    same_rack = [each for each, _ in members if evidence.now.peers[each].node == there]
+    return any(
+        len(group) > 1 and sum(each in slow for each in group) > len(group) / 2
+        for group in (same_node, same_rack)
+    )
 
 
 def _slower_already(evidence: SweepEvidence, key: PortKey) -> bool:
