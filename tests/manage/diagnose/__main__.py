@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the table of docs/diagnose.md: ``python -m tests.manage.diagnose``, or ``make generated``."""
+"""Writes the table of docs/diagnose.md.
+
+``make generated`` calls ``python -m tests.manage.diagnose``.
+"""
 
 from __future__ import annotations
 

@@ -7,6 +7,7 @@ e0[3] and e0[4].
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,8 @@ from verbena.manage.diagnose import (
 from verbena.manage.diagnose.saved_output import read_saved
 from verbena.manage.diagnose.simulated_run import snapshots_of_result
 from verbena.manage.errors import MadError
+from verbena.manage.mad import PerformanceMad
+from verbena.manage.pma_counters import PortExtendedSpeedsCounters
 from verbena.manage.sm import SubnetManager
 from verbena.sim import Scenario
 
@@ -111,6 +114,35 @@ def test_a_sweep_by_management_packets_sees_what_the_subnet_is() -> None:
     assert seen.nodes["h5"].lids[1][0] == subnet.node("h5").ports[1].lid
     assert view.counters["xmit_packets"] > 0
     assert diagnose(seen, intended=fabrics.clos2(4)) == []
+
+
+class WithFec(SubnetAsker):
+    """A fabric whose nodes count blocks of forward error correction; one port loses some."""
+
+    def ask_all(self, requests: Sequence[tuple[bytes, int | None]]) -> list[bytes | None]:
+        answers = super().ask_all(requests)
+        for place, (raw, lid) in enumerate(requests):
+            mad = PerformanceMad.unpack(raw)
+            if lid is not None and mad.attribute_id == PortExtendedSpeedsCounters.ATTRIBUTE:
+                asked = mad.attribute(PortExtendedSpeedsCounters)
+                bad = lid == self.bad_lid and asked.port_select == BAD.number
+                counted = (7 * bad,) + (0,) * 11
+                record = asked.replace(
+                    fec_correctable_blocks=(10**6,) * 12, fec_uncorrectable_blocks=counted
+                )
+                answers[place] = mad.response(record).pack()
+        return answers
+
+    bad_lid = 0
+
+
+def test_blocks_that_error_correction_lost_are_the_cable_s() -> None:
+    subnet = managed()
+    asker = WithFec(subnet, "h3")
+    asker.bad_lid = subnet.node(BAD.node).ports[0].lid
+    (only,) = diagnose(sweep_fabric(asker, 0.0))
+    assert str(only.suspect) == "cable a0[1]-e0[3]"
+    assert only.numbers["fec_uncorrectable_blocks of e0[3]"] == 7
 
 
 def test_a_sweep_changes_nothing() -> None:

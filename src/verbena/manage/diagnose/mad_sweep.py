@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 from ..agents.link_speeds import LinkSettings
 from ..attribute_ids import Method, SmpAttribute
 from ..mad import DirectedSmp, PerformanceMad
-from ..pma_counters import PortCounters, PortCountersExtended
+from ..pma_counters import (
+    PortCounters,
+    PortCountersExtended,
+    PortExtendedSpeedsCounters,
+)
 from ..sm.discovered import DiscoveredSubnet, DuplicateGuid, SubnetNode, SubnetPort
 from ..sm.discovered_fabric import name_nodes
 from ..sm.discovery import Discovery
@@ -38,7 +42,9 @@ ERRORS = tuple(
 DATA = ("xmit_data", "rcv_data", "xmit_packets", "rcv_packets")
 FULL = {name: (1 << PortCounters.FIELDS[name].width) - 1 for name in (*ERRORS, "xmit_wait")}
 FULL_DATA = (1 << 32) - 1
+FDR_GBPS = 14.0  # of a lane; slower links have no forward error correction
 Asked = tuple[bytes, int | None]
+CounterKind = type[PortCounters] | type[PortCountersExtended] | type[PortExtendedSpeedsCounters]
 
 
 class AskFabric(Protocol):
@@ -204,21 +210,43 @@ def _read_tables(asker: AskFabric, found: DiscoveredSubnet, snapshot: FabricSnap
 
 
 def _read_counters(asker: AskFabric, found: DiscoveredSubnet, snapshot: FabricSnapshot) -> None:
-    """Read PortCounters and PortCountersExtended of every port with a link."""
-    asked: list[tuple[SubnetPort, type[PortCounters | PortCountersExtended]]] = []
-    requests: list[Asked] = []
-    for node in found.nodes.values():
-        for port in node.ports.values():
-            lid = _lid_for(node, port)
-            if port.peer is None or not lid:
-                continue
-            for kind in (PortCounters, PortCountersExtended):
-                asked.append((port, kind))
-                requests.append((_counter_request(kind, port.number, len(asked)), lid))
-    for (port, kind), answer in zip(asked, asker.ask_all(requests), strict=True):
-        if answer is None or answer[4] << 8 | answer[5]:
-            continue
-        _note_counters(snapshot.ports[_key(port)], kind.unpack(answer, PerformanceMad.DATA_AT))
+    """Read the counters of every port with a link."""
+    ports = [
+        port
+        for node in found.nodes.values()
+        for port in node.ports.values()
+        if port.peer is not None and _lid_for(node, port)
+    ]
+    for kind in (PortCounters, PortCountersExtended):
+        _read_kind(asker, kind, ports, snapshot)
+    # Whether a node has counters of forward error correction is asked at one of its ports.
+    fast = [port for port in ports if _is_fast(snapshot.ports[_key(port)])]
+    first = {port.node.guid: port for port in reversed(fast)}
+    have = _read_kind(asker, PortExtendedSpeedsCounters, list(first.values()), snapshot)
+    nodes = {port.node.guid for port in have}
+    others = [port for port in fast if port.node.guid in nodes and port not in have]
+    _read_kind(asker, PortExtendedSpeedsCounters, others, snapshot)
+
+
+def _is_fast(view: PortView) -> bool:
+    return view.active is not None and view.active.gbps / view.active.lanes >= FDR_GBPS
+
+
+def _read_kind(
+    asker: AskFabric, kind: CounterKind, ports: list[SubnetPort], snapshot: FabricSnapshot
+) -> list[SubnetPort]:
+    """Read one attribute of ports; return those that have it."""
+    requests: list[Asked] = [
+        (_counter_request(kind, port.number, number), _lid_for(port.node, port))
+        for number, port in enumerate(ports, 1)
+    ]
+    have = []
+    for port, answer in zip(ports, asker.ask_all(requests), strict=True):
+        if answer is not None and not answer[4] << 8 | answer[5]:
+            have.append(port)
+            counters = kind.unpack(answer, PerformanceMad.DATA_AT)
+            _note_counters(snapshot.ports[_key(port)], counters)
+    return have
 
 
 def _lid_for(node: SubnetNode, port: SubnetPort) -> int:
@@ -226,15 +254,19 @@ def _lid_for(node: SubnetNode, port: SubnetPort) -> int:
     return PortInfo.get(end.info, "lid") if end is not None and end.info else 0
 
 
-def _counter_request(
-    kind: type[PortCounters | PortCountersExtended], number: int, transaction: int
-) -> bytes:
+def _counter_request(kind: CounterKind, number: int, transaction: int) -> bytes:
     mad = PerformanceMad(method=Method.GET, transaction_id=transaction)
     return mad.with_attribute(kind(port_select=number)).pack()
 
 
-def _note_counters(view: PortView, counters: PortCounters | PortCountersExtended) -> None:
+def _note_counters(
+    view: PortView, counters: PortCounters | PortCountersExtended | PortExtendedSpeedsCounters
+) -> None:
     known = view.counters
+    if isinstance(counters, PortExtendedSpeedsCounters):
+        for name in ("fec_correctable_blocks", "fec_uncorrectable_blocks"):
+            known[name] = sum(getattr(counters, name))
+        return
     if isinstance(counters, PortCountersExtended):
         known.update({name: getattr(counters, name) for name in DATA})
         # Zeros where the node has no more than these.
