@@ -56,6 +56,7 @@ def quick_port_set(port: NodePort, mad: bytes) -> bool:
     state = STATES.get((before, new[STATE] & 0x0F))
     if state is None:
         return False
+    told: list[PortEvent] = []
     if port.is_end:
         if not _is_usual_end(info, new):
             return False
@@ -64,7 +65,6 @@ def quick_port_set(port: NodePort, mad: bytes) -> bool:
     elif (new[LANES] ^ info[LANES]) & 0x0F:
         return False
     else:
-        told = ()
         info[MTU_AND_SL] = mtu << 4 | info[MTU_AND_SL] & 0x0F
     info[38], info[42], info[53] = new[38], new[42], new[53]
     info[LANES] = lanes << 4 | info[LANES] & 0x0F

@@ -398,9 +398,7 @@ class Subnet:
                 way.count_request(self._routes)
             self._smp_arrived(node, packet, way, hops)
 
-    def _smp_arrived(
-        self, node: NodeAgent, packet: MadPacket, way: DirectedWay, hops: int
-    ) -> None:
+    def _smp_arrived(self, node: NodeAgent, packet: MadPacket, way: DirectedWay, hops: int) -> None:
         """Let the node at the end of a way answer an SMP, and bring its response back.
 
         The return path is written into the response, unless a check of the M_Key, whose trap has
