@@ -198,6 +198,12 @@ def test_a_slower_rack_is_a_design_and_a_slower_host_is_not() -> None:
     assert str(only.suspect) == "port h9[1]"
 
 
+def test_a_port_that_was_not_reached_before_has_counted_nothing_since() -> None:
+    before, now = later(e0_11={"symbol_errors": 400}, a0_1={"symbol_errors": 300})
+    before.asks_all = True
+    assert found(now, before) == []
+
+
 def test_unknown_counters_are_no_zeros() -> None:
     """A port without counters has not lost what its peer has sent."""
     before, now = later(e0_11={"xmit_packets": 1_000_000})

@@ -145,6 +145,16 @@ def test_blocks_that_error_correction_lost_are_the_cable_s() -> None:
     assert only.numbers["fec_uncorrectable_blocks of e0[3]"] == 7
 
 
+def test_nodes_of_one_description_have_the_names_of_ibnetdiscover() -> None:
+    subnet = managed()
+    for host in ("h2", "h6"):
+        subnet.node(host).description[:4] = b"ca\0\0"
+    seen = sweep_fabric(SubnetAsker(subnet, "h3"), 0.0)
+    names = [f"H-{subnet.node(host).guid:016x}" for host in ("h2", "h6")]
+    assert {*names, "h3"} <= set(seen.nodes)
+    assert "ca" not in seen.nodes
+
+
 def test_a_sweep_changes_nothing() -> None:
     subnet = managed()
     before = [bytes(port.info) for node in subnet.nodes.values() for port in node.ports.values()]

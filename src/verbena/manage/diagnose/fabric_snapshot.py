@@ -93,9 +93,12 @@ class FabricSnapshot:
 
     ``peers`` has each cable from both ends. ``duplicates`` are sentences on GUIDs that two nodes
     have, with the ports behind which they are. ``silent`` are ports behind which nothing answers.
+    ``asks_all``: every counter was asked for, so that a missing one is unknown, and not a zero that
+    the source has left out.
     """
 
     time: float | None = None
+    asks_all: bool = False
     nodes: dict[str, NodeView] = field(default_factory=dict)
     ports: dict[PortKey, PortView] = field(default_factory=dict)
     peers: dict[PortKey, PortKey] = field(default_factory=dict)

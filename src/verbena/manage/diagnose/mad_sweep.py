@@ -8,6 +8,7 @@ requests need a subnet that a subnet manager has brought up; without it there ar
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -87,8 +88,8 @@ def sweep_fabric(asker: AskFabric, now: float | None = None) -> FabricSnapshot:
     discovery.start()
     _run(asker, window)
     found = discovery.finish()
-    name_nodes(found, {})
-    snapshot = FabricSnapshot(now)
+    name_nodes(found, _names_by_guid(found))
+    snapshot = FabricSnapshot(now, asks_all=True)
     for node in found.nodes.values():
         _note_node(snapshot, node)
     for one, other in found.links():
@@ -100,6 +101,19 @@ def sweep_fabric(asker: AskFabric, now: float | None = None) -> FabricSnapshot:
     _read_tables(asker, found, snapshot)
     _read_counters(asker, found, snapshot)
     return snapshot
+
+
+def _names_by_guid(found: DiscoveredSubnet) -> dict[int, str]:
+    """Names of nodes whose description others have, too: as ``fabrics.ibnetdiscover`` names them.
+
+    So a node has one name in every sweep, whichever is found first.
+    """
+    taken = Counter(node.description.strip() for node in found.nodes.values())
+    return {
+        guid: f"{'S' if node.is_switch else 'H'}-{guid:016x}"
+        for guid, node in found.nodes.items()
+        if taken[node.description.strip()] > 1
+    }
 
 
 def _run(asker: AskFabric, window: SmpWindow) -> None:

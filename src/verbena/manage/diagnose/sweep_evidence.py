@@ -46,9 +46,12 @@ class SweepEvidence:
         """Return what a port has counted between the sweeps, or in all if there is one sweep."""
         port = self.now.ports.get(key)
         value = port.counters.get(name, 0) if port else 0
-        if self.before is None or key not in self.before.ports:
+        if self.before is None:
             return value
-        earlier = self.before.ports[key].counters.get(name, 0)
+        known = self.before.ports.get(key)
+        earlier = known.counters.get(name) if known is not None else None
+        if earlier is None:
+            return 0 if self.before.asks_all else value
         return value - earlier if value >= earlier else value
 
     def has(self, key: PortKey, name: str) -> bool:
