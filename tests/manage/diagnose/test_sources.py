@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from verbena import fabrics
+from verbena.fabrics import Fabric
 from verbena.manage.agents import Subnet, subnet_of_fabric
 from verbena.manage.diagnose import (
     FaultKind,
@@ -27,7 +29,7 @@ from verbena.manage.diagnose.simulated_run import snapshots_of_result
 from verbena.manage.errors import MadError
 from verbena.manage.mad import PerformanceMad
 from verbena.manage.pma_counters import PortExtendedSpeedsCounters
-from verbena.manage.sm import SubnetManager
+from verbena.manage.sm import SmSettings, SubnetManager
 from verbena.sim import Scenario
 
 SAVED = Path(__file__).with_name("saved")
@@ -90,10 +92,10 @@ Unicast lids [0x0-0xe] of switch DR path slid 0; dlid 0; 0,1 guid 0x000000002000
     assert [each.numbers["LIDs"] for each in missing] == [6]
 
 
-def managed() -> Subnet:
-    """``clos2(4)``, brought up by our subnet manager."""
-    subnet = subnet_of_fabric(fabrics.clos2(4))
-    manager = SubnetManager(subnet.node("h0").ports[1].guid)
+def managed(fabric: Fabric | None = None, **settings: Any) -> Subnet:
+    """``clos2(4)``, or another fabric, brought up by our subnet manager."""
+    subnet = subnet_of_fabric(fabric or fabrics.clos2(4))
+    manager = SubnetManager(subnet.node("h0").ports[1].guid, SmSettings(**settings))
     subnet.attach("h0", lambda packet: send(manager.receive(packet, subnet.now)))
 
     def send(packets: list) -> None:  # type: ignore[type-arg]
@@ -143,6 +145,26 @@ def test_blocks_that_error_correction_lost_are_the_cable_s() -> None:
     (only,) = diagnose(sweep_fabric(asker, 0.0))
     assert str(only.suspect) == "cable a0[1]-e0[3]"
     assert only.numbers["fec_uncorrectable_blocks of e0[3]"] == 7
+
+
+@pytest.mark.parametrize(
+    ("fabric", "engine", "lmc"),
+    [
+        (fabrics.fat_tree(6), "ftree", 0),
+        (fabrics.torus((4, 4), 2), "dor", 0),
+        (fabrics.clos2(12, oversubscription=3), "minhop", 1),
+        (fabrics.xgft((4, 3, 3), (1, 2, 3)), "updn", 0),
+        (fabrics.dragonfly(2, 4, 2), "minhop", 0),
+        (fabrics.one_switch(40), "minhop", 0),
+        (fabrics.chain(4, 3), "sssp", 0),
+    ],
+    ids=lambda value: getattr(value, "name", str(value)),
+)
+def test_other_topologies_have_no_findings(fabric: Fabric, engine: str, lmc: int) -> None:
+    asker = SubnetAsker(managed(fabric, engine=engine, lmc=lmc), "h0")
+    before, now = sweep_fabric(asker, 0.0), sweep_fabric(asker, 1.0)
+    assert diagnose(now, before, intended=fabric) == []
+    assert diagnose(now) == []
 
 
 def test_nodes_of_one_description_have_the_names_of_ibnetdiscover() -> None:
