@@ -92,6 +92,7 @@ generated: build/stamps/installed ## Draw the QP states, fabrics and scenarios, 
 	$(VENV)/bin/python docs/generate/connections.py
 	$(VENV)/bin/python docs/generate/model.py
 	$(VENV)/bin/python docs/generate/management_formats.py
+	$(VENV)/bin/python -m tests.manage.diagnose
 	$(VENV)/bin/python docs/generate/pictures.py
 	$(VENV)/bin/python scripts/stub_docstrings.py
 

@@ -23,6 +23,8 @@ import numpy as np
 
 from benchmarks import fabric_programs
 from verbena import fabrics, sim
+from verbena.manage.agents import MadPacket, subnet_of_fabric
+from verbena.manage.sm import SmSettings, SubnetManager
 from verbena.measure.case import KIB, MIB
 
 ARITY = {"W2": 8, "W3": 16, "W4": 32}
@@ -182,9 +184,29 @@ def programs(seconds: float) -> dict[str, float]:
     return values
 
 
+def subnet_up(seconds: float, radix: int) -> dict[str, float]:
+    """Processor time in which our manager brings up clos2(radix) in memory, agents included."""
+    del seconds
+    subnet = subnet_of_fabric(fabrics.clos2(radix))
+    manager = SubnetManager(subnet.node("h0").ports[1].guid, SmSettings(engine="minhop"))
+
+    def send(packets: list[MadPacket]) -> None:
+        for packet in packets:
+            subnet.inject("h0", packet)
+
+    subnet.attach("h0", lambda packet: send(manager.receive(packet, subnet.now)))
+    gc.collect()
+    begin = time.process_time()
+    send(manager.start(subnet.now))
+    taken = time.process_time() - begin
+    assert manager.sweeps == 1
+    assert not manager.problems
+    return {"subnet_up": taken}
+
+
 SCRIPTS: dict[str, Callable[..., dict[str, float]]] = {
     function.__name__: function
-    for function in (workload, large, simpy, packets, connections, programs)
+    for function in (workload, large, simpy, packets, connections, programs, subnet_up)
 }
 
 

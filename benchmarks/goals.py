@@ -16,6 +16,7 @@ from benchmarks.crowded import Crowded
 from benchmarks.engine import EngineAlone
 from benchmarks.fabric import FabricRun
 from benchmarks.iperf import Iperf
+from benchmarks.opensm import OpenSm
 from benchmarks.python_cases import OpenDevice, Wakeup, Walk
 from benchmarks.ucx import Ucx
 from verbena.measure import tcp
@@ -39,6 +40,7 @@ class Section(Enum):
     PACKETS = "RoCE v2 packets over loopback"
     WAITING = "Waiting"
     FABRIC = "Simulated fabrics, one thread"
+    MANAGE = "Subnet management"
     REFERENCE = "For reference, without a goal"
 
 
@@ -118,7 +120,8 @@ def shortened(goal: Goal) -> Goal:
 
 
 def all_goals() -> list[Goal]:
-    return [*shared(), *own(), *python(), *packets(), *waiting(), *fabric(), *reference()]
+    rows = [shared, own, python, packets, waiting, fabric, manage, reference]
+    return [goal for row in rows for goal in row()]
 
 
 def shared() -> Iterator[Goal]:
@@ -321,6 +324,16 @@ def fabric() -> Iterator[Goal]:
     ours = FabricRun("programs", "callbacks", "cq.poll", Unit.MICROSECONDS, scale=1e6)
     title = "a completion, polled and handed to a Python function"
     yield Goal(section, title, ours, None, 0.15, Better.LOWER, True)
+
+
+def manage() -> Iterator[Goal]:
+    """Processor time to bring a subnet up: ours has all agents in it, OpenSM's has no ibsim."""
+    for radix, hosts in ((36, "648"), (64, "2,048")):
+        ours = FabricRun(
+            "subnet_up", "subnet_up", "SubnetManager", Unit.SECONDS, (("radix", radix),)
+        )
+        title = f"a subnet of {hosts} hosts, processor time until it is up"
+        yield Goal(Section.MANAGE, title, ours, OpenSm(radix), 0.5, Better.LOWER)
 
 
 def in_simpy(name: str) -> FabricRun:

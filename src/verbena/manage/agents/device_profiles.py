@@ -41,6 +41,7 @@ class DeviceProfile:
     ``partition_cap`` counts P_Keys of each end port (of a switch: of port 0), ``guid_cap`` GUIDs of
     a port. ``linear_fdb_cap`` and ``multicast_fdb_cap`` count entries of a switch's tables, and
     ``partition_enforcement_cap`` P_Keys of its external ports. ``fdr10`` adds the vendor's speed.
+    ``additional_extended_counters`` gives PortCountersExtended the error counters, in 64 bits.
     """
 
     node_type: NodeType = NodeType.CA
@@ -61,6 +62,7 @@ class DeviceProfile:
     partition_enforcement_cap: int = 0
     enhanced_port_0: bool = False
     fdr10: bool = True
+    additional_extended_counters: bool = False
 
 
 ADAPTER = DeviceProfile(

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ..attribute_ids import Method, PerformanceAttribute, StatusCode
-from ..class_port_info import ClassPortInfo, PerformanceCapability
+from ..class_port_info import ClassPortInfo, PerformanceCapability, PerformanceCapability2
 from ..mad import PerformanceMad
 from ..pma_counters import (
     PortCounters,
@@ -61,6 +61,10 @@ COUNTERS: dict[type[SelectedCounters], dict[str, int]] = {
     }
     for record in COUNTER_ATTRIBUTES.values()
 }
+ALL_EXTENDED = {
+    name: (1 << PortCountersExtended.FIELDS[name].width) - 1
+    for name in PortCountersExtended.SELECTS
+}
 SELECTIONS = ("port_select", "counter_select", "counter_select2")
 
 
@@ -81,7 +85,7 @@ def _carried_out(node: NodeAgent, request: PerformanceMad) -> Record | int:
     is_set = request.method == Method.SET
     attribute = request.attribute_id
     if attribute == PerformanceAttribute.CLASS_PORT_INFO:
-        return class_port_info(request.attribute(ClassPortInfo) if is_set else None)
+        return class_port_info(node)
     if attribute == PerformanceAttribute.PORT_SAMPLES_CONTROL:
         return samples_control(node, request.attribute(PortSamplesControl), is_set)
     if attribute == PerformanceAttribute.PORT_SAMPLES_RESULT:
@@ -100,9 +104,23 @@ def _carried_out(node: NodeAgent, request: PerformanceMad) -> Record | int:
     return _read(ports, kind, asked)
 
 
-def class_port_info(asked: ClassPortInfo | None) -> ClassPortInfo:
+def class_port_info(node: NodeAgent) -> ClassPortInfo:
     """Return the class's ClassPortInfo. A Set changes nothing: the class sends no traps."""
-    return ClassPortInfo(capability_mask=int(CAPABILITIES), resp_time_value=RESP_TIME_VALUE)
+    more = PerformanceCapability2(0)
+    if node.profile.additional_extended_counters:
+        more = PerformanceCapability2.ADDITIONAL_EXTENDED_COUNTERS
+    return ClassPortInfo(
+        capability_mask=int(CAPABILITIES),
+        capability_mask2=int(more),
+        resp_time_value=RESP_TIME_VALUE,
+    )
+
+
+def counters_of(node: NodeAgent, kind: type[SelectedCounters]) -> dict[str, int]:
+    """Return the counters of an attribute that a node has, with their largest values."""
+    if kind is PortCountersExtended and node.profile.additional_extended_counters:
+        return ALL_EXTENDED
+    return COUNTERS[kind]
 
 
 def samples_control(node: NodeAgent, asked: PortSamplesControl, is_set: bool) -> Record | int:
@@ -136,7 +154,7 @@ def _shown(port: NodePort, kind: type[SelectedCounters]) -> dict[str, int]:
     if not (source or bases or port.tally):
         return {}
     values = {}
-    for name, most in COUNTERS[kind].items():
+    for name, most in counters_of(node, kind).items():
         total = port_total(port, name) if source else port.tally[name]
         if bases:
             total -= bases.get((number, attribute, name), 0)
@@ -147,7 +165,7 @@ def _shown(port: NodePort, kind: type[SelectedCounters]) -> dict[str, int]:
 
 def _write(port: NodePort, kind: type[SelectedCounters], asked: SelectedCounters) -> None:
     values = asked.values()
-    for name in COUNTERS[kind]:
+    for name in counters_of(port.node, kind):
         select, bit = kind.SELECTS[name]
         if values[select] & bit:
             key = port.number, kind.ATTRIBUTE, name
@@ -157,9 +175,10 @@ def _write(port: NodePort, kind: type[SelectedCounters], asked: SelectedCounters
 def _read(ports: list[NodePort], kind: type[SelectedCounters], asked: SelectedCounters) -> Record:
     """Return the counters of a port, or sums of several, with the request's selections."""
     values: dict[str, int] = {}
+    most = counters_of(ports[0].node, kind)
     for port in ports:
         for name, value in _shown(port, kind).items():
-            values[name] = min(values.get(name, 0) + value, COUNTERS[kind][name])
+            values[name] = min(values.get(name, 0) + value, most[name])
     for name in SELECTIONS:
         if name in kind.FIELDS:
             values[name] = getattr(asked, name)

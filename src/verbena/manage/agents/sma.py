@@ -16,6 +16,7 @@ from ..codes import CapabilityMask, CapabilityMask2
 from ..smp_attributes import ExtendedPortInfo, LedInfo, PortInfo, SmInfo, SwitchInfo
 from .management_key import key_permits
 from .packets import Drop
+from .port_info_quick import quick_port_set
 from .port_info_rules import read_port_info, write_port_info
 from .sma_tables import TABLE_ATTRIBUTES, port_of
 
@@ -43,6 +44,7 @@ DIRECTED, LID_ROUTED = 0x81, 0x01
 PORT_INFO = int(SmpAttribute.PORT_INFO)
 SM_INFO = int(SmpAttribute.SM_INFO)
 HIGHEST_CONTROL = 5
+TIMEOUT_BYTE, REREGISTER = 51, 0x80  # of PortInfo
 
 
 def get_node_info(node: NodeAgent, port: NodePort, modifier: int, mad: bytes) -> bytearray:
@@ -112,16 +114,16 @@ def set_port_info(
     which = port_of(node, port, modifier & 0xFF)
     if which is None:
         return INVALID
-    new = PortInfo.unpack(mad, DATA)
     was_key = which.m_key
-    status = write_port_info(which, new)
-    if status:
-        return status
+    if not quick_port_set(which, mad):
+        status = write_port_info(which, PortInfo.unpack(mad, DATA))
+        if status:
+            return status
     key = int.from_bytes(mad[24:32], "big")
     # Whoever has set a new key has it, so the response shows it (IBA 14.2.4).
     data = read_port_info(which, port.number, which.m_key if key == was_key else key)
-    if new.client_reregister and which.is_end:
-        PortInfo.put(data, 0, client_reregister=True)
+    if mad[DATA + TIMEOUT_BYTE] & REREGISTER and which.is_end:
+        data[TIMEOUT_BYTE] |= REREGISTER
     return data
 
 

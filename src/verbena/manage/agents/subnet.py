@@ -394,30 +394,32 @@ class Subnet:
                 way.count_request(self._routes)
                 self.drops[way.problem] += 1
                 return
-            arrived = mad
             if way.links:
                 way.count_request(self._routes)
-            if hops:
-                header = bytearray(mad)
-                header[6] = hops + 1
-                header[193 : 193 + hops] = way.came_by
-                arrived = bytes(header)
-            self._smp_arrived(node, packet, way, arrived)
+            self._smp_arrived(node, packet, way, hops)
 
-    def _smp_arrived(
-        self, node: NodeAgent, packet: MadPacket, way: DirectedWay, arrived: bytes
-    ) -> None:
-        """Let the node at the end of a way answer an SMP, and bring its response back."""
-        there = way.node
-        response = answer_smp(there, arrived, way.ingress, self.now)
+    def _smp_arrived(self, node: NodeAgent, packet: MadPacket, way: DirectedWay, hops: int) -> None:
+        """Let the node at the end of a way answer an SMP, and bring its response back.
+
+        The return path is written into the response, unless a check of the M_Key, whose trap has
+        it, or a program of that node reads it.
+        """
+        there, end, mad = way.node, way.end, packet.mad
+        # Each port of an adapter with several has a key of its own.
+        has_keys = end.m_key or end.lease_end is not None
+        if has_keys or (not there.is_switch and len(there.ports) > 1):
+            mad = _with_return_path(mad, way, hops)
+        response = answer_smp(there, mad, way.ingress, self.now)
         if isinstance(response, bytearray):
             response[6] = 0
+            response[193 : 193 + hops] = way.came_by
             if way.links:
                 way.count_response(self._routes)
             self._hand(node, MadPacket(bytes(response), packet.port, source_qp=packet.qp))
         elif isinstance(response, Drop):
             self.drops[response] += 1
         elif response is None:
+            arrived = _with_return_path(packet.mad, way, hops)
             self._hand(there, packet._replace(mad=arrived, port=way.ingress))
 
     def _send_back(self, node: NodeAgent, packet: MadPacket, hops: int) -> None:
@@ -580,3 +582,13 @@ class Subnet:
             if end.find_p_key(p_key) is None:
                 return route.failed(Drop.P_KEY, end)
         return route
+
+
+def _with_return_path(mad: bytes, way: DirectedWay, hops: int) -> bytes:
+    """Return an SMP as it arrives at the end of its directed route."""
+    if not hops:
+        return mad
+    header = bytearray(mad)
+    header[6] = hops + 1
+    header[193 : 193 + hops] = way.came_by
+    return bytes(header)

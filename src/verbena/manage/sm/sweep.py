@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import lru_cache
 from typing import Protocol
 
 from verbena.fabrics import FabricError
@@ -367,8 +368,16 @@ class Sweep:
         self._window.set(port.route, attribute, modifier, data, done, port.node, detail)
 
 
-def _p_key_blocks(keys: list[int], present: Mapping[int, bytes]) -> dict[int, bytes]:
+def _p_key_blocks(keys: list[int], present: Mapping[int, bytes]) -> Mapping[int, bytes]:
     """The blocks of a table: a key that is there keeps its place, since QPs have its index."""
+    return _p_key_table(tuple(keys), tuple(present.items()))
+
+
+@lru_cache(maxsize=64)  # most ports of a subnet have the same keys
+def _p_key_table(
+    keys: tuple[int, ...], blocks: tuple[tuple[int, bytes], ...]
+) -> Mapping[int, bytes]:
+    present = dict(blocks)
     entries = [0] * (len(present) * _P_KEYS)
     wanted = dict.fromkeys(keys)
     for block, data in present.items():

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks' rows about subnet managers: ours, and OpenSM over ibsim."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import goals, opensm
+from benchmarks.goals import Section
+from verbena.measure import cores
+from verbena.measure.case import Effort
+from verbena.measure.processes import MeasureError, SkipError
+
+
+def test_our_manager_is_measured_in_a_process_of_its_own() -> None:
+    rows = [row for row in goals.all_goals() if row.section is Section.MANAGE]
+    assert [row.bound for row in rows] == [0.5, 0.5]
+    assert 0 < rows[0].ours.measure(Effort(0.01), cores.choose()).value < 30
+
+
+def test_times_of_a_run_are_added(tmp_path: Path) -> None:
+    (tmp_path / "times").write_text("0.080 0.261\n")
+    with pytest.raises(MeasureError, match="has not brought the subnet up"):
+        opensm.processor_time(tmp_path)
+    (tmp_path / "opensm.log").write_text("Nov 26 20:14:14 486534 [7A3D2740] 0x02 -> SUBNET UP\n")
+    assert opensm.processor_time(tmp_path) == pytest.approx(0.341)
+
+
+@pytest.mark.debian
+@pytest.mark.timeout(120)
+def test_opensm_is_measured() -> None:
+    try:
+        found = opensm.OpenSm(8).measure(Effort(0.01), cores.choose())
+    except SkipError as error:
+        pytest.skip(str(error))
+    assert 0 < found.value < 60

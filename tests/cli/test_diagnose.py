@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena diagnose`, as a program."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT, verbena_command
+from verbena import cli
+
+SAVED = ROOT / "tests" / "manage" / "diagnose" / "saved"
+
+
+def diagnose(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """The exit status and what was printed."""
+    status = cli.main(["diagnose", *words])
+    out, err = capsys.readouterr()
+    return status, out + err
+
+
+def test_suspects_make_the_exit_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(SAVED / f"{name}.txt") for name in ("ibnetdiscover", "ibqueryerrors")]
+    status, out = diagnose(capsys, *files)
+    assert status == 1
+    assert "cable a0[1]-e0[3]" in out
+    assert "8 hosts, 6 switches, 16 cables: 1 suspect." in out
+
+
+def test_nothing_found_is_0(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = diagnose(capsys, str(SAVED / "ibnetdiscover.txt"), "--intended", "clos2:4")
+    assert (status, out) == (0, "8 hosts, 6 switches, 16 cables: nothing found.\n")
+
+
+def test_the_intended_topology_is_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = diagnose(
+        capsys, str(SAVED / "ibnetdiscover.txt"), "--intended", "clos2:6", "--json"
+    )
+    kinds = {each["kind"] for each in json.loads(out)["findings"]}
+    assert status == 1
+    assert "node_missing" in kinds
+
+
+def test_two_saved_sweeps_show_what_was_added(capsys: pytest.CaptureFixture[str]) -> None:
+    links, errors = str(SAVED / "ibnetdiscover.txt"), str(SAVED / "ibqueryerrors.txt")
+    status, _ = diagnose(capsys, links, errors, "--before", links, errors, "--interval", "60")
+    assert status == 0
+
+
+def test_a_scenario_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = diagnose(capsys, "--world", "bad-cable", "--json")
+    (finding,) = json.loads(out)["findings"]
+    assert status == 1
+    assert finding["suspect"] == {"kind": "cable", "name": "h0[1]-s0[1]"}
+    assert diagnose(capsys, "--world", "bad-cable", "--variant", "replaced")[0] == 0
+
+
+def test_flows_of_hosts_are_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    flows = tmp_path / "flows.csv"
+    flows.write_text("source,target,lost,sent\nh0,h1,100,1000\nh0,h2,1\n")
+    status, out = diagnose(capsys, str(SAVED / "ibnetdiscover.txt"), "--flows", str(flows))
+    assert status == 2
+    assert "line 3: it is to be source,target,lost,sent" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["/nowhere"], "No such file"),
+        ([str(ROOT / "LICENSE")], "is no output of ibnetdiscover"),
+        (["--umad", "/nowhere/umad0"], "No such file"),
+        (["--fabric", "nobody-has-this"], "verbena fabric TOPOLOGY"),
+        (["--world", "bad-cable", "--intended", "cloos2:4"], "is clos2:… meant?"),
+    ],
+)
+def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str], words: list[str], text: str) -> None:
+    status, out = diagnose(capsys, *words)
+    assert status == 2
+    assert text in out
+
+
+@pytest.mark.parametrize("words", [[], ["--umad", "--world", "x"], ["--umad", "--before", "x"]])
+def test_one_source_is_needed(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["diagnose", *words])
+    assert ended.value.code == 2
+
+
+# ---- a fabric that runs -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fabric() -> Iterator[str]:
+    """The name of a running fabric, clos2(4)."""
+    name = f"diagnosed-{os.getpid()}"
+    command = [*verbena_command(), "fabric", "clos2:4", "--name", name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert "is ready" in process.stdout.readline()
+            yield name
+        finally:
+            process.terminate()
+
+
+@pytest.mark.not_sanitized("the program at the host is Python with the sanitizer's runtime")
+@pytest.mark.timeout(60)
+def test_a_running_fabric_is_swept_through_its_umad_device(fabric: str) -> None:
+    def swept(*more: str) -> subprocess.CompletedProcess[str]:
+        command = [*verbena_command(), "diagnose", "--fabric", fabric, "--intended", "clos2:4"]
+        return subprocess.run([*command, *more], capture_output=True, text=True, timeout=30)
+
+    begin = time.monotonic()
+    good = swept("--interval", "0.2")
+    assert good.stdout == "8 hosts, 6 switches, 16 cables: nothing found.\n", good.stderr
+    assert time.monotonic() - begin < 20
+    cut = [*verbena_command(), "fabric", "--name", fabric, "--cut", "e1-a0"]
+    subprocess.run(cut, check=True, timeout=20, stdout=subprocess.DEVNULL)
+    bad = swept("--interval", "0")
+    assert bad.returncode == 1
+    assert "cable a0[2]-e1[3]" in bad.stdout

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Single rules of the diagnosis, on snapshots that a test writes."""
+
+from __future__ import annotations
+
+from verbena.manage.agents import link_rate
+from verbena.manage.diagnose import (
+    FabricSnapshot,
+    FaultFinding,
+    FaultKind,
+    FaultSeverity,
+    FlowTrouble,
+    PortKey,
+    diagnose,
+)
+
+SECONDS = 10.0
+WORDS = int(100e9 * SECONDS / 32)
+
+
+def two_tiers(leaves: int = 4, spines: int = 2, hosts: int = 4) -> FabricSnapshot:
+    """Leaves e0.. with hosts at ports from 1, spines a0.. at ports from 11, and all tables."""
+    made = FabricSnapshot(0.0)
+    lids: dict[str, int] = {}
+    for leaf in range(leaves):
+        made.add_node(f"e{leaf}", is_switch=True)
+        for number in range(hosts):
+            name = f"h{leaf * hosts + number}"
+            lids[name] = len(lids) + 1
+            made.add_node(name, is_switch=False).lids[1] = range(lids[name], lids[name] + 1)
+            made.connect(PortKey(f"e{leaf}", number + 1), PortKey(name, 1))
+        for spine in range(spines):
+            made.add_node(f"a{spine}", is_switch=True)
+            made.connect(PortKey(f"e{leaf}", 11 + spine), PortKey(f"a{spine}", leaf + 1))
+    for node in made.nodes.values():
+        if node.is_switch:
+            table = bytearray(b"\xff" * (len(lids) + 1))
+            for name, lid in lids.items():
+                leaf, number = divmod(int(name[1:]), hosts)
+                below = number + 1 if node.name == f"e{leaf}" else 11 + lid % spines
+                table[lid] = leaf + 1 if node.name[0] == "a" else below
+            node.table = bytes(table)
+    for key in made.peers:
+        view = made.port(key)
+        view.state, view.active = 4, link_rate("4xEDR")
+    return made
+
+
+def found(now: FabricSnapshot, before: FabricSnapshot | None = None) -> list[FaultFinding]:
+    return diagnose(now, before)
+
+
+def later(**counters: dict[str, int]) -> tuple[FabricSnapshot, FabricSnapshot]:
+    """Two sweeps; ``counters`` are by port, as e0_1, and were counted between them."""
+    before, now = two_tiers(), two_tiers()
+    now.time = SECONDS
+    for name, values in counters.items():
+        node, _, number = name.partition("_")
+        now.add_counters(PortKey(node, int(number)), values)
+    return before, now
+
+
+def test_a_good_fabric_has_no_findings() -> None:
+    assert found(two_tiers()) == []
+    before, now = later()
+    assert found(now, before) == []
+
+
+def test_errors_at_both_ends_are_the_cable_s() -> None:
+    before, now = later(e0_11={"symbol_errors": 400}, a0_1={"symbol_errors": 300})
+    (only,) = found(now, before)
+    assert only.kind is FaultKind.BAD_CABLE
+    assert str(only.suspect) == "cable a0[1]-e0[11]"
+
+
+def test_errors_at_one_end_name_the_direction() -> None:
+    before, now = later(e0_11={"symbol_errors": 400})
+    (only,) = found(now, before)
+    assert only.kind is FaultKind.ONE_DIRECTION
+    assert "transmitter of a0[1]" in only.reason
+
+
+def test_errors_of_a_bit_error_rate_of_1e_12_are_normal() -> None:
+    before, now = later(e0_11={"symbol_errors": 2}, a0_1={"symbol_errors": 3})
+    assert found(now, before) == []
+
+
+def test_errors_from_before_the_first_sweep_are_nobody_s() -> None:
+    before, now = later(e0_11={"symbol_errors": 4000})
+    before.add_counters(PortKey("e0", 11), {"symbol_errors": 4000})
+    assert found(now, before) == []
+
+
+def test_a_tree_of_waiting_ports_leads_to_the_slow_host() -> None:
+    before, now = later(
+        e1_1={"xmit_wait": WORDS // 2},
+        a0_2={"xmit_wait": WORDS // 3},
+        a1_2={"xmit_wait": WORDS // 4},
+        e0_11={"xmit_wait": WORDS // 10},
+        h0_1={"xmit_wait": WORDS // 10},
+    )
+    (only,) = found(now, before)
+    assert only.kind is FaultKind.SLOW_RECEIVER
+    assert str(only.suspect) == "host h4"
+    assert only.numbers["ports"] == 5
+
+
+def test_incast_is_no_fault() -> None:
+    """The port of the common target sends all the time and does not wait itself."""
+    before, now = later(
+        e1_1={"xmit_data": WORDS * 97 // 100},
+        a0_2={"xmit_wait": WORDS // 3},
+        a1_2={"xmit_wait": WORDS // 4},
+        e0_11={"xmit_wait": WORDS // 10},
+    )
+    (only,) = found(now, before)
+    assert only.severity is FaultSeverity.NOTE
+    assert only.kind is FaultKind.HOT_PORT
+    assert str(only.suspect) == "port e1[1]"
+
+
+def test_ports_that_wait_in_a_circle_are_a_credit_loop() -> None:
+    now, before = FabricSnapshot(SECONDS), FabricSnapshot(0.0)
+    for snapshot in (now, before):
+        for number in range(4):
+            snapshot.add_node(f"s{number}", is_switch=True)
+        for number in range(4):
+            snapshot.connect(PortKey(f"s{number}", 1), PortKey(f"s{(number + 1) % 4}", 2))
+    for number in range(4):
+        now.add_counters(PortKey(f"s{number}", 1), {"xmit_wait": WORDS})
+    (only,) = found(now, before)
+    assert only.kind is FaultKind.CREDIT_LOOP
+    assert only.numbers["ports"] == 4
+
+
+def flows(bad: set[str]) -> list[FlowTrouble]:
+    """Between all hosts; those that cross a link of ``bad`` lose one of a hundred packets."""
+    snapshot, made = two_tiers(), []
+    hosts = [name for name in snapshot.nodes if name[0] == "h"]
+    for one in hosts:
+        for other in hosts:
+            if one != other:
+                way = {f"e{int(one[1:]) // 4}{_spine(other)}", f"{_spine(other)}{_leaf(other)}"}
+                lost = 100 if way & bad and _leaf(one) != _leaf(other) else 0
+                made.append(FlowTrouble(one, other, lost, 10_000))
+    return made
+
+
+def _spine(host: str) -> str:
+    return f"a{(int(host[1:]) + 1) % 2}"
+
+
+def _leaf(host: str) -> str:
+    return f"e{int(host[1:]) // 4}"
+
+
+def test_pairs_that_lose_packets_have_one_link_in_common() -> None:
+    now = two_tiers()
+    now.flows = flows({"e2a0"})
+    (only,) = found(now)
+    assert only.kind is FaultKind.PATH_LOSS
+    assert str(only.suspect) == "cable a0[3]-e2[11]"
+    assert not only.others
+
+
+def test_two_links_that_lose_packets_are_both_named() -> None:
+    now = two_tiers()
+    now.flows = flows({"e2a0", "a1e3"})
+    assert {str(each.suspect) for each in found(now)} == {
+        "cable a0[3]-e2[11]",
+        "cable a1[4]-e3[12]",
+    }
+
+
+def test_losses_in_a_full_queue_are_no_cable_s() -> None:
+    now = two_tiers()
+    now.flows = flows({"e2a0"})
+    now.add_counters(PortKey("e2", 11), {"xmit_discards": 5000})
+    assert all(each.severity is FaultSeverity.NOTE for each in found(now))
+
+
+def test_a_report_of_the_node_is_passed_on() -> None:
+    now = two_tiers()
+    now.nodes["a1"].reports.append("the second power supply has no input")
+    (only,) = found(now)
+    assert only.kind is FaultKind.NODE_REPORT
+    assert "power supply" in only.reason
+
+
+def test_a_slower_rack_is_a_design_and_a_slower_host_is_not() -> None:
+    now = two_tiers(leaves=12)
+    for number in range(4):
+        now.port(PortKey(f"h{number}", 1)).supported = link_rate("4xFDR")
+    assert found(now) == []
+    now.port(PortKey("h9", 1)).supported = link_rate("4xFDR")
+    (only,) = found(now)
+    assert only.kind is FaultKind.SLOWER_THAN_PEERS
+    assert str(only.suspect) == "port h9[1]"
+
+
+def test_a_port_that_was_not_reached_before_has_counted_nothing_since() -> None:
+    before, now = later(e0_11={"symbol_errors": 400}, a0_1={"symbol_errors": 300})
+    before.asks_all = True
+    assert found(now, before) == []
+
+
+def test_unknown_counters_are_no_zeros() -> None:
+    """A port without counters has not lost what its peer has sent."""
+    before, now = later(e0_11={"xmit_packets": 1_000_000})
+    assert found(now, before) == []
+    now.add_counters(PortKey("a0", 1), {"rcv_packets": 900_000})
+    before.add_counters(PortKey("a0", 1), {"rcv_packets": 0})
+    (only,) = found(now, before)
+    assert only.kind is FaultKind.SILENT_LOSS
