@@ -49,7 +49,7 @@ PYTHON_ROOMS = [
     {"aio"},
     {"fabrics"},
     {"manage"},
-    {"agent"},
+    {"agent", "subnet_process"},
     {"sim"},
     {"__init__"},
     {"measure"},

@@ -50,6 +50,7 @@ COMMANDS = (
     Command("info", "describe the device and how peers' memory is reached", ("verbena.cli.info",)),
     Command("doctor", "say what on this machine helps or hinders", ("verbena.cli.doctor",)),
     Command("agent", "manage connections (librdmacm), in the foreground", ("verbena.cli.agent",)),
+    Command("fabric", "play an InfiniBand subnet for OpenSM and others", ("verbena.cli.fabric",)),
     Command("sim", "simulate traffic on a network, and show it", ("verbena.cli.sim",)),
     Command(
         "demo", "see it work: Debian's programs and NumPy", ("verbena.cli.demo", "verbena.demo")

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena fabric`: an InfiniBand subnet that runs until Ctrl-C, and questions to one that runs.
+
+verbena.cli starts main(). The subnet is verbena.subnet_process; programs are attached to its hosts
+by `verbena run --fabric NAME --host HOST`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any
+
+from verbena.subnet_process.client import control_fabric, running_fabrics, the_fabric
+
+if TYPE_CHECKING:
+    from verbena.fabrics import Fabric
+    from verbena.subnet_process.running import LiveFabric
+
+FAILED, USAGE = 1, 2
+DEFAULT_NAME = "fabric"
+ENGINES = ("minhop", "updn", "ftree", "dor", "sssp", "dfsssp", "dragonfly")
+
+
+def parser() -> argparse.ArgumentParser:
+    made = argparse.ArgumentParser(
+        prog="verbena fabric",
+        usage="verbena fabric TOPOLOGY [--name NAME] [--sm builtin|none] [--sm-host HOST]\n"
+        "                      [--engine ENGINE]\n"
+        "       verbena fabric --list | --status | --cut LINK | --restore LINK  [--name NAME]",
+        description="Play an InfiniBand subnet, with its switches, adapters and their management "
+        "agents, for programs of this user that are attached to its hosts by `verbena run --fabric "
+        "NAME --host HOST`: OpenSM, infiniband-diags and what else uses libibumad.",
+        epilog="A LINK is A-B, the names of two nodes, or A:1, a node and its port.",
+    )
+    made.add_argument(
+        "topology",
+        metavar="TOPOLOGY",
+        nargs="?",
+        help="a file that ibnetdiscover has printed, a topology of ibsim, a scenario of `verbena "
+        "sim` (.toml) or a graph (.dot); or a topology with its sizes, as clos2:8, fat_tree:4, "
+        "torus:4x4,hosts=2, xgft:4x4,1x2 or one_switch:8,rate=4xHDR",
+    )
+    made.add_argument("--name", metavar="NAME", help=f"the fabric's name ({DEFAULT_NAME})")
+    made.add_argument(
+        "--sm",
+        choices=("builtin", "none"),
+        default="builtin",
+        help="builtin: Verbena's own subnet manager runs in it; none: it waits for a program that "
+        "is one, such as OpenSM",
+    )
+    made.add_argument(
+        "--sm-host",
+        metavar="HOST",
+        help="the host, or the switch, at whose port the built-in manager is (the first host)",
+    )
+    made.add_argument(
+        "--engine",
+        choices=ENGINES,
+        default="minhop",
+        help="how the built-in manager routes (minhop)",
+    )
+    asks = made.add_mutually_exclusive_group()
+    asks.add_argument("--list", action="store_true", help="name the fabrics that run")
+    asks.add_argument("--status", action="store_true", help="describe a fabric that runs")
+    asks.add_argument("--cut", metavar="LINK", help="let a link of it fail")
+    asks.add_argument("--restore", metavar="LINK", help="repair a link of it")
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command and return its exit status."""
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.list:
+        print(*running_fabrics() or ["no fabric runs"], sep="\n")
+        return 0
+    if options.status or options.cut or options.restore:
+        if options.topology:
+            made.error("name a running fabric by --name, in place of a topology")
+        return ask(options)
+    if not options.topology:
+        made.error("name a topology, as in: verbena fabric clos2:8")
+    return run(made, options)
+
+
+# ---- a running fabric ----------------------------------------------------------------------------
+
+
+def ask(options: argparse.Namespace) -> int:
+    name = the_fabric(options.name)
+    if options.status:
+        print(*described(control_fabric(name, {"do": "status"})), sep="\n")
+        return 0
+    link, word = options.cut or options.restore, "cut" if options.cut else "restore"
+    ends = control_fabric(name, {"do": word, "link": link})["ends"]
+    print(f"the link between {ends} is {'cut' if options.cut else 'repaired'}")
+    return 0
+
+
+def described(status: dict[str, Any]) -> list[str]:
+    """Return the lines of `--status`."""
+    lines = [
+        f"{status['name']}: {status['topology']}, {status['hosts']} hosts and "
+        f"{status['switches']} switches, process {status['pid']}",
+        "ports: " + ", ".join(f"{n} {state}" for state, n in sorted(status["ports"].items())),
+        f"subnet manager: {status['manager']}",
+    ]
+    if status["cut"]:
+        lines.append(f"cut links, each by one end: {', '.join(status['cut'])}")
+    for host, pids in sorted(status["programs"].items()):
+        lines.append(f"{host}: {', '.join(f'process {pid}' for pid in pids)}")
+    if status["failures"]:
+        lines.append(
+            f"{status['failures']} requests have failed within Verbena: its output says why"
+        )
+    return lines
+
+
+# ---- running one ---------------------------------------------------------------------------------
+
+
+def fabric_of(topology: str) -> Fabric:
+    """Return the fabric that the command line names. Raises OSError or ValueError."""
+    if topology.endswith(".toml"):
+        from verbena.sim import Scenario
+
+        return Scenario.load(topology).fabric
+    from verbena.subnet_process import topologies
+
+    return topologies.fabric_of(topology)
+
+
+def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from verbena.subnet_process.running import make_fabric
+
+    name = options.name or DEFAULT_NAME
+    if not name.isprintable() or any(letter in "/@ " for letter in name) or len(name) > 40:
+        made.error(f"{name!r} is no name: letters, digits and - are, at most 40")
+    fabric = fabric_of(options.topology)
+    has_manager = options.sm == "builtin"
+    sm_host = (options.sm_host or fabric.hosts[0]) if has_manager else None
+    try:
+        live = make_fabric(fabric, name, sm_host=sm_host, engine=options.engine, report=report)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        print(
+            f"verbena fabric: a fabric {name!r} runs already: give this one another name (--name), "
+            f"or end that one (`verbena fabric --status --name {name}` has its process)",
+            file=sys.stderr,
+        )
+        return FAILED
+    say_ready(live, name, fabric)
+    signal.signal(signal.SIGTERM, lambda *_: live.server.stop())
+    try:
+        live.server.run()
+    except KeyboardInterrupt:
+        print()
+    finally:
+        live.server.close()
+    return 0
+
+
+def say_ready(live: LiveFabric, name: str, fabric: Fabric) -> None:
+    host = fabric.hosts[1] if len(fabric.hosts) > 1 else fabric.hosts[0]
+    program = "ibnetdiscover" if live.manager else "opensm"
+    manager = live.manager.describe() if live.manager else "none: start one at a host"
+    lines = [
+        f"verbena fabric: {name} is ready, process {os.getpid()}; Ctrl-C ends it",
+        f"  {len(fabric.hosts)} hosts and {len(fabric.switches)} switches ({fabric.name})",
+        f"  subnet manager: {manager}",
+        f"  attach a program:  verbena run --fabric {name} --host {host} -- {program}",
+        f"  let a link fail:   verbena fabric --name {name} --cut {host}:1",
+    ]
+    print(*lines, sep="\n", flush=True)
+
+
+def report(line: str) -> None:
+    print(f"verbena fabric: {line}", file=sys.stderr, flush=True)

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the command line asks of a running fabric: its state, and links that fail and return.
+
+A request is JSON, ``{"do": NAME, …}``, and so is the answer (role CONTROL, ``client.py``).
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from verbena.manage.codes import PortState
+from verbena.manage.errors import MadError
+
+from .messages import Welcome
+
+if TYPE_CHECKING:
+    from verbena.manage.agents import NodePort
+
+    from .live_subnet import LiveSubnet
+    from .server import FabricConnection, FabricServer
+
+__all__ = ["FabricControl"]
+
+Request = dict[str, Any]
+
+
+class FabricControl:
+    """Serves role CONTROL. ``programs`` tells which processes are attached, by host."""
+
+    def __init__(
+        self,
+        server: FabricServer,
+        live: LiveSubnet,
+        manager: Callable[[], str],
+        programs: Callable[[], dict[str, list[int]]],
+    ) -> None:
+        self._server, self._live = server, live
+        self._manager, self._programs = manager, programs
+        self._requests: dict[str, Callable[[Request], Request]] = {
+            "status": self._status,
+            "host": self._host,
+            "cut": lambda request: self._change(request["link"], cut=True),
+            "restore": lambda request: self._change(request["link"], cut=False),
+        }
+
+    def __call__(self, connection: FabricConnection) -> Welcome:
+        """Answer a request."""
+        try:
+            request = json.loads(connection.hello.data)
+            answer = self._requests[request["do"]](request)
+        except MadError as error:
+            return Welcome.refused(errno.EINVAL, str(error))
+        except (ValueError, KeyError, TypeError):
+            return Welcome.refused(errno.EINVAL, "this fabric does not know the request")
+        return Welcome(0, json.dumps(answer).encode())
+
+    # ---- requests ------------------------------------------------------------------------------
+
+    def _status(self, request: Request) -> Request:
+        nodes = self._live.subnet.nodes.values()
+        states: dict[str, int] = {}
+        for node in nodes:
+            for port in node.ports.values():
+                if port.peer is not None:
+                    name = PortState(port.state).name
+                    states[name] = states.get(name, 0) + 1
+        return {
+            "name": self._server.name,
+            "pid": os.getpid(),
+            "topology": self._live.fabric.name,
+            "hosts": sum(not node.is_switch for node in nodes),
+            "switches": sum(node.is_switch for node in nodes),
+            "ports": states,
+            "cut": [f"{one.node.name}:{one.number}" for one in self._cut_ports()],
+            "manager": self._manager(),
+            "programs": self._programs(),
+            "failures": self._server.failures,
+        }
+
+    def _host(self, request: Request) -> Request:
+        node = self._live.host(str(request["host"]))
+        return {"host": node.name, "ports": node.num_ports}
+
+    def _change(self, link: str, *, cut: bool) -> Request:
+        self._live.catch_up()
+        port = self.find_link(str(link))
+        peer = port.peer
+        assert peer is not None
+        ends = f"{port.node.name}:{port.number} and {peer.node.name}:{peer.number}"
+        if port.is_cut == cut:
+            raise MadError(f"the link between {ends} is {'cut' if cut else 'whole'} already")
+        act = self._live.subnet.cut if cut else self._live.subnet.restore
+        act(port.node.name, port.number)
+        return {"ends": ends}
+
+    # ---- links ---------------------------------------------------------------------------------
+
+    def _cut_ports(self) -> Iterator[NodePort]:
+        """One port of each cut link."""
+        for node in self._live.subnet.nodes.values():
+            for port in node.ports.values():
+                peer = port.peer
+                if not port.is_cut or peer is None:
+                    continue
+                if (node.name, port.number) < (peer.node.name, peer.number):
+                    yield port
+
+    def find_link(self, text: str) -> NodePort:
+        """Return one port of the link "A-B" or "A:PORT". Raises MadError, which says what to do."""
+        nodes = self._live.subnet.nodes
+        name, colon, number = text.rpartition(":")
+        if colon and name in nodes and number.isdecimal():
+            port = nodes[name].ports.get(int(number))
+            if port is None or port.peer is None:
+                raise MadError(f"{name} has no cable at port {number}")
+            return port
+        for at in (place for place, letter in enumerate(text) if letter == "-"):
+            a, b = text[:at], text[at + 1 :]
+            if a in nodes and b in nodes:
+                return self._between(a, b)
+        raise MadError(
+            f"{text!r} is no link: write the names of its two nodes, A-B, or a node and its port,"
+            " A:1"
+        )
+
+    def _between(self, a: str, b: str) -> NodePort:
+        ports = self._live.subnet.nodes[a].ports.values()
+        found = [port for port in ports if port.peer is not None and port.peer.node.name == b]
+        if not found:
+            raise MadError(f"no cable joins {a} and {b}")
+        if len(found) > 1:
+            each = ", ".join(f"{a}:{port.number}" for port in found)
+            raise MadError(f"{len(found)} cables join {a} and {b}: say which one, of {each}")
+        return found[0]

@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Puts a live fabric together: the subnet, the server, and a module for each role."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from verbena.manage.agents import subnet_of_fabric
+
+from .built_in import BuiltInManager, settings_of
+from .control import FabricControl
+from .host_files import HostFilesRole
+from .live_subnet import LiveSubnet
+from .messages import Role
+from .server import FabricServer
+from .umad_device import IssmDevices, UmadDevices
+
+if TYPE_CHECKING:
+    from verbena.fabrics import Fabric
+
+__all__ = ["LiveFabric", "make_fabric"]
+
+
+@dataclass
+class LiveFabric:
+    """A fabric that can run: ``server.run()``."""
+
+    server: FabricServer
+    live: LiveSubnet
+    manager: BuiltInManager | None
+
+
+def make_fabric(
+    fabric: Fabric,
+    name: str,
+    *,
+    sm_host: str | None = None,
+    engine: str = "minhop",
+    clock: Callable[[], float] = time.monotonic,
+    report: Callable[[str], None] = lambda _: None,
+) -> LiveFabric:
+    """Return a fabric whose programs find it by its name. With ``sm_host`` it has a manager there.
+
+    Raises OSError (EADDRINUSE) if the name is in use, and MadError for a topology or a host that is
+    not possible.
+    """
+    subnet = subnet_of_fabric(fabric)
+    server = FabricServer(name, clock, report)
+    live = LiveSubnet(subnet, clock, fabric)
+    umads, issms, files = UmadDevices(live), IssmDevices(live), HostFilesRole(live)
+    server.add_role(Role.UMAD, umads.open)
+    server.add_role(Role.CALL, umads.call)
+    server.add_role(Role.ISSM, issms.open)
+    server.add_role(Role.TREE, files.tree)
+    server.add_role(Role.FILE, files.file)
+    server.add_duty(live)
+    manager = None
+    if sm_host is not None:
+        try:
+            manager = BuiltInManager(live, sm_host, settings_of(engine))
+        except Exception:
+            server.close()
+            raise
+        server.add_duty(manager)
+
+    def describe() -> str:
+        return "none built in" if manager is None else manager.describe()
+
+    server.add_role(Role.CONTROL, FabricControl(server, live, describe, umads.programs))
+    return LiveFabric(server, live, manager)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop of a fabric's process: programs connect with a role, and packets and time move on.
+
+``FabricServer`` owns the sockets. A role is served by a ``RoleHandler``, which ``add_role`` names;
+what has to be done at a time, or after each round of the loop, is a ``Duty``. One thread does
+everything, and sleeps in select when there is nothing to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import selectors
+import socket
+import struct
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from .messages import LONGEST_HELLO, VERSION, Hello, Welcome, fabric_address
+
+__all__ = ["Duty", "FabricConnection", "FabricServer", "RoleHandler", "credentials"]
+
+_CREDENTIALS = struct.Struct("=iII")
+_BACKLOG = 1024
+_FD_BYTES = socket.CMSG_SPACE(struct.calcsize("i"))
+
+
+class FabricConnection:
+    """A program's connection, from its hello on. ``fds`` are descriptors that came with the hello.
+
+    ``on_readable`` is called when there is a message or the end; whoever keeps the connection sets
+    it.
+    """
+
+    def __init__(self, server: FabricServer, sock: socket.socket) -> None:
+        self.server = server
+        self.sock = sock
+        self.pid = 0
+        self.hello = Hello(0)
+        self.fds: list[int] = []
+        self.on_readable: Callable[[], None] = self.close
+        self.on_close: Callable[[], None] | None = None
+
+    def welcome(self, welcome: Welcome, fds: Sequence[int] = ()) -> None:
+        """Send the welcome; descriptors go with it."""
+        with contextlib.suppress(OSError):  # the loop will hear that it is closed
+            if fds:
+                socket.send_fds(self.sock, [welcome.pack()], list(fds), socket.MSG_NOSIGNAL)
+            else:
+                self.sock.send(welcome.pack(), socket.MSG_NOSIGNAL)
+
+    def close(self) -> None:
+        """Forget the connection; ``on_close`` is called once."""
+        if self.sock.fileno() < 0:
+            return
+        self.server.forget(self.sock)
+        self.sock.close()
+        self.drop_fds()
+        if self.on_close is not None:
+            self.on_close()
+
+    def drop_fds(self) -> None:
+        """Close the descriptors that came with the hello."""
+        for fd in self.fds:
+            os.close(fd)
+        self.fds.clear()
+
+
+class RoleHandler(Protocol):
+    """What serves the connections of a role."""
+
+    def __call__(self, connection: FabricConnection) -> Welcome | None:
+        """Answer a hello.
+
+        A Welcome is sent. The connection stays open if ``on_readable`` was set and the welcome has
+        no error, and is closed otherwise. None: the handler sends the welcome itself, at once or
+        later, and closes the connection when it ends.
+        """
+
+
+class Duty(Protocol):
+    """Something that has to be done at a time."""
+
+    def next_deadline(self) -> float | None:
+        """Return when ``tick`` is due, in seconds of the server's clock, or None."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due. Called after each round of the loop, too."""
+
+
+class FabricServer:
+    """Serves the programs of this user that use the fabric ``name``.
+
+    Raises OSError (EADDRINUSE) if this user has a fabric of the name in this network namespace.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+        report: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.name = name
+        self.clock = clock
+        self.report = report
+        self.failures = 0
+        """Exceptions of the process's own, each a defect."""
+        self._roles: dict[int, RoleHandler] = {}
+        self._duties: list[Duty] = []
+        self._is_over = False
+        self._selector = selectors.DefaultSelector()
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._listener.bind(fabric_address(os.geteuid(), name))
+        except OSError:
+            self._listener.close()
+            raise
+        self._listener.listen(_BACKLOG)
+        self._listener.setblocking(False)
+        self.watch(self._listener, self._accept)
+
+    # ---- what is served ------------------------------------------------------------------------
+
+    def add_role(self, role: int, handler: RoleHandler) -> None:
+        """Let a handler serve a role."""
+        self._roles[role] = handler
+
+    def add_duty(self, duty: Duty) -> None:
+        """Call this after each round of the loop and when it is due."""
+        self._duties.append(duty)
+
+    def watch(self, sock: socket.socket, call: Callable[[], None], *, writes: bool = False) -> None:
+        """Call this whenever the socket is readable, or writable, if ``writes``."""
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)
+        try:
+            self._selector.modify(sock, events, call)
+        except KeyError:
+            self._selector.register(sock, events, call)
+
+    def forget(self, sock: socket.socket) -> None:
+        """Watch a socket no more."""
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(sock)
+
+    # ---- the loop ------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Serve until ``stop``."""
+        while not self._is_over:
+            self.serve_once(self._time_left())
+
+    def serve_once(self, timeout: float | None) -> None:
+        """Wait for something to do, at most so many seconds, and do it."""
+        for key, _ in self._selector.select(timeout):
+            self._guarded(key.data)
+        now = self.clock()
+        for duty in self._duties:
+            self._guarded(lambda duty=duty: duty.tick(now))  # type: ignore[misc]
+
+    def _guarded(self, call: Callable[[], None]) -> None:
+        """One program's request must not end every program's fabric."""
+        try:
+            call()
+        except Exception:
+            self.failures += 1
+            self.report(traceback.format_exc())
+
+    def _time_left(self) -> float | None:
+        due = [time for duty in self._duties if (time := duty.next_deadline()) is not None]
+        return max(min(due) - self.clock(), 0.0) if due else None
+
+    def stop(self) -> None:
+        """Let ``run`` return after this round."""
+        self._is_over = True
+
+    def close(self) -> None:
+        """Close every socket. Programs find their devices closed."""
+        for key in list(self._selector.get_map().values()):
+            if isinstance(key.fileobj, socket.socket):
+                key.fileobj.close()
+        self._selector.close()
+
+    # ---- connections ---------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        try:
+            sock, _ = self._listener.accept()
+        except OSError:
+            return  # it has gone already
+        sock.setblocking(False)
+        connection = FabricConnection(self, sock)
+        self.watch(sock, lambda: self._hello(connection))
+        self._hello(connection)  # which most have sent by now
+
+    def _hello(self, connection: FabricConnection) -> None:
+        try:
+            raw, fds = _receive(connection.sock)
+        except BlockingIOError:
+            return
+        except OSError:
+            connection.close()
+            return
+        connection.fds = fds
+        connection.pid, uid = credentials(connection.sock)
+        hello = Hello.parse(raw)
+        refusal = self._refusal(hello, uid)
+        if hello is None or refusal is not None:
+            connection.welcome(refusal or Welcome(errno.EPROTO))
+            connection.close()
+            return
+        connection.hello = hello
+        self._begin(connection)
+
+    def _refusal(self, hello: Hello | None, uid: int) -> Welcome | None:
+        if uid != os.geteuid():
+            return Welcome.refused(
+                errno.EACCES, f"the fabric {self.name} belongs to another user; start your own"
+            )
+        if hello is None:
+            return Welcome(errno.EPROTO)
+        if hello.version != VERSION:
+            return Welcome.refused(
+                errno.EPROTONOSUPPORT,
+                f"the fabric {self.name}, process {os.getpid()}, is of another version of Verbena: "
+                "start it again",
+            )
+        if hello.role not in self._roles:
+            return Welcome(errno.EINVAL)
+        return None
+
+    def _begin(self, connection: FabricConnection) -> None:
+        close = connection.on_readable
+        welcome: Welcome | None
+        try:
+            welcome = self._roles[connection.hello.role](connection)
+        except Exception:
+            self.failures += 1
+            self.report(traceback.format_exc())
+            welcome = Welcome.refused(errno.EIO, f"the fabric {self.name} has failed to answer")
+        connection.drop_fds()
+        if connection.sock.fileno() < 0:
+            return
+        if welcome is not None:
+            connection.welcome(welcome)
+            if welcome.error or connection.on_readable == close:
+                connection.close()
+                return
+        self.watch(connection.sock, connection.on_readable)
+
+
+def _receive(sock: socket.socket) -> tuple[bytes, list[int]]:
+    raw, fds, _, _ = socket.recv_fds(sock, LONGEST_HELLO + 1, 1, socket.MSG_CMSG_CLOEXEC)
+    if not raw:
+        raise ConnectionResetError
+    return raw, list(fds)
+
+
+def credentials(sock: socket.socket) -> tuple[int, int]:
+    """Return the process and the user at the other end."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, _ = _CREDENTIALS.unpack(raw)
+    return pid, uid

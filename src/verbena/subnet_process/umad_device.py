@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: Apache-2.0
+"""/dev/infiniband/umadN and issmN, as Linux' user_mad.c has them, for programs at hosts.
+
+A descriptor of umadN is a connection of role UMAD. The program's side passes each ioctl(2) as a
+connection of role CALL, and each write(2) as a message, or as a CALL if its errno is not known
+beforehand; a message that comes is what read(2) returns. MADs longer than one packet are in a memfd
+that goes with the message.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import struct
+from collections import deque
+from typing import TYPE_CHECKING
+
+from verbena.manage.agents import MadPacket
+from verbena.manage.errors import MadError
+from verbena.manage.mad import MAD_BYTES, PERMISSIVE_LID
+
+from .live_subnet import with_rmpp
+from .mad_port import DIRECTED, MadAgent, MadPort, RegistrationRefused, check_registration
+from .messages import Welcome
+
+if TYPE_CHECKING:
+    from .live_subnet import LiveSubnet
+    from .server import FabricConnection
+
+__all__ = ["IssmDevices", "UmadDevice", "UmadDevices"]
+
+REGISTER_AGENT, UNREGISTER_AGENT = 0xC01C1B01, 0x40041B02
+ENABLE_PKEY, REGISTER_AGENT2 = 0x1B03, 0xC0281B04
+WRITE = 0  # in place of an ioctl's number
+_REGISTER = struct.Struct("=I16sBBB3sBx")
+_REGISTER2 = struct.Struct("=IIBB2xI16sIB3x")
+_NUMBER = struct.Struct("=I")
+# id, status, timeout, retries, length, QPN, Q_Key, LID, SL, path bits, GRH: present, GID index, hop
+# limit, traffic class, GID, flow label; P_Key index
+_HEADER = struct.Struct("=5I4s4s2s6B16s4sH6x")
+SHORT_HEADER, LONG_HEADER = 56, 64
+MAD_HEADER, RMPP_HEADER, RMPP_FLAGS = 24, 36, 26
+AGENTS, USER_RMPP = 32, 1
+LONGEST_INLINE = LONG_HEADER + MAD_BYTES
+MOST_QUEUED = 200_000
+MOST_AT_ONCE = 64
+_FDS = socket.CMSG_SPACE(4)
+NO_BYTES = bytes(16)
+
+
+class _Refused(Exception):
+    def __init__(self, error: int, data: bytes = b"") -> None:
+        super().__init__(error)
+        self.errno, self.data = error, data
+
+
+class UmadDevice:
+    """An open descriptor of umadN."""
+
+    def __init__(self, connection: FabricConnection, port: MadPort) -> None:
+        self.port = port
+        self._live = port.live
+        self.pid = connection.pid
+        self._connection, self._sock = connection, connection.sock
+        self._agents: dict[int, MadAgent] = {}
+        self._queue: deque[bytes] = deque()
+        self._header_bytes = SHORT_HEADER
+        self._is_used = False
+
+    def close(self) -> None:
+        """The last descriptor was closed."""
+        for agent in self._agents.values():
+            agent.close()
+        self._agents.clear()
+
+    # ---- ioctl ---------------------------------------------------------------------------------
+
+    def call(self, data: bytes, fds: list[int]) -> Welcome:
+        """Carry out an ioctl, or a write whose errno matters; return the bytes for the program."""
+        if len(data) < _NUMBER.size:
+            return Welcome(errno.EPROTO)
+        (request,) = _NUMBER.unpack_from(data)
+        argument = data[_NUMBER.size :]
+        try:
+            if request == WRITE:
+                self.write(_whole(argument, fds))
+                return Welcome()
+            return Welcome(0, self._ioctl(request, argument))
+        except _Refused as refused:
+            return Welcome(refused.errno, refused.data)
+        except RegistrationRefused as refused:
+            return Welcome(refused.errno)
+
+    def _ioctl(self, request: int, argument: bytes) -> bytes:
+        if request == REGISTER_AGENT and len(argument) == _REGISTER.size:
+            return self._register(argument)
+        if request == REGISTER_AGENT2 and len(argument) == _REGISTER2.size:
+            return self._register2(argument)
+        if request == UNREGISTER_AGENT and len(argument) == _NUMBER.size:
+            agent = self._agents.pop(_NUMBER.unpack(argument)[0], None)
+            if agent is None:
+                raise _Refused(errno.EINVAL)
+            agent.close()
+            return b""
+        if request == ENABLE_PKEY:
+            if self._is_used:
+                raise _Refused(errno.EINVAL)
+            self._header_bytes = LONG_HEADER
+            return b""
+        raise _Refused(errno.ENOTTY)
+
+    def _register(self, argument: bytes) -> bytes:
+        _, mask, qp, mgmt_class, version, oui, rmpp = _REGISTER.unpack(argument)
+        # Four words of 32 bits, and not a number of 128: the same in this byte order.
+        methods = sum(word << 32 * n for n, word in enumerate(struct.unpack("=4I", mask)))
+        number = self._add(qp, mgmt_class, version, methods, oui, rmpp, user_rmpp=False)
+        return _NUMBER.pack(number) + argument[_NUMBER.size :]
+
+    def _register2(self, argument: bytes) -> bytes:
+        _, qp, mgmt_class, version, flags, mask, oui, rmpp = _REGISTER2.unpack(argument)
+        if flags & ~USER_RMPP:
+            told = argument[:12] + _NUMBER.pack(USER_RMPP) + argument[16:]
+            raise _Refused(errno.EINVAL, told)
+        if oui >> 24:
+            raise _Refused(errno.EINVAL)
+        low, high = struct.unpack("=2Q", mask)
+        if not self._is_used:
+            self._header_bytes = LONG_HEADER
+        number = self._add(
+            qp,
+            mgmt_class,
+            version,
+            high << 64 | low,
+            oui.to_bytes(3, "big"),
+            rmpp,
+            user_rmpp=bool(flags & USER_RMPP),
+        )
+        return _NUMBER.pack(number) + argument[_NUMBER.size :]
+
+    def _add(
+        self,
+        qp: int,
+        mgmt_class: int,
+        version: int,
+        methods: int,
+        oui: bytes,
+        rmpp: int,
+        *,
+        user_rmpp: bool,
+    ) -> int:
+        if qp not in (0, 1):
+            raise _Refused(errno.EINVAL)
+        number = next((n for n in range(AGENTS) if n not in self._agents), None)
+        if number is None:
+            raise _Refused(errno.ENOMEM)
+        check_registration(qp, mgmt_class, version, oui, rmpp)
+
+        def deliver(message: bytes, packet: MadPacket) -> None:
+            self._deliver(number, message, packet)
+
+        agent = MadAgent(
+            self.port,
+            qp,
+            deliver,
+            mgmt_class=mgmt_class,
+            version=version,
+            methods=methods if mgmt_class else 0,
+            oui=oui,
+            whole=rmpp == 1 and not user_rmpp,
+        )
+        self.port.register(agent)
+        self._agents[number] = agent
+        self._is_used = True
+        return number
+
+    # ---- write ---------------------------------------------------------------------------------
+
+    def readable(self) -> None:
+        """Take the messages that the program has written."""
+        sock, live = self._sock, self._live
+        live.catch_up()
+        for _ in range(MOST_AT_ONCE):
+            try:
+                raw, ancillary, _, _ = sock.recvmsg(LONGEST_INLINE, _FDS)
+            except BlockingIOError:
+                return
+            except OSError:
+                raw, ancillary = b"", []
+            if not raw:
+                self._connection.close()
+                return
+            if ancillary:
+                fds = _descriptors(ancillary)
+                raw = _whole(raw, fds)
+                for fd in fds:
+                    os.close(fd)
+            try:
+                self.write(raw)
+            except _Refused:
+                continue  # the agent was registered a moment ago: the program has raced itself
+
+    def write(self, raw: bytes) -> None:
+        """Send the MAD of a write(2). Raises _Refused with its errno."""
+        at = self._header_bytes
+        if len(raw) < at + RMPP_HEADER:
+            raise _Refused(errno.EINVAL)
+        if at == LONG_HEADER:
+            fields = _HEADER.unpack_from(raw)
+        else:
+            fields = _HEADER.unpack(raw[:at] + bytes(LONG_HEADER - at))
+        number, _, timeout, retries, _, qpn, q_key, lid, sl, path_bits = fields[:10]
+        if number >= AGENTS:
+            raise _Refused(errno.EINVAL)
+        agent = self._agents.get(number)
+        if agent is None:
+            raise _Refused(errno.EIO)
+        mad = raw[at:]
+        message = None
+        if agent.whole and mad[RMPP_FLAGS] & 1:
+            message = with_rmpp(agent.transaction(mad))
+            mad = message[:MAD_BYTES]
+        elif len(mad) > MAD_BYTES:
+            raise _Refused(errno.EINVAL)
+        else:
+            mad = agent.transaction(mad)
+        if len(mad) < MAD_BYTES:
+            mad = mad.ljust(MAD_BYTES, b"\0")
+        dlid = lid[0] << 8 | lid[1]
+        packet = MadPacket(
+            mad,
+            self.port.port.number,
+            dlid,
+            self._source_lid(mad[1], dlid, path_bits),
+            int.from_bytes(qpn, "big"),
+            agent.qp,
+            sl,
+            self._p_key(fields[-1]),
+            int.from_bytes(q_key, "big"),
+        )
+        if not timeout or mad[3] & 0x80:
+            self._live.send(self.port, packet, message)
+            return
+        header = raw[:at]
+
+        def give_back() -> None:
+            self._give_back(header, mad)
+
+        if not self._live.ask(agent, packet, message, timeout / 1000, retries, give_back):
+            raise _Refused(errno.EINVAL)
+
+    def _source_lid(self, mgmt_class: int, dlid: int, path_bits: int) -> int:
+        if mgmt_class == DIRECTED and dlid == PERMISSIVE_LID:
+            return PERMISSIVE_LID
+        return self.port.port.lid | path_bits
+
+    def _p_key(self, index: int) -> int:
+        keys = self.port.port.p_keys
+        if 2 * index >= len(keys):
+            return 0
+        return keys[2 * index] << 8 | keys[2 * index + 1]
+
+    # ---- read ----------------------------------------------------------------------------------
+
+    def _give_back(self, header: bytes, mad: bytes) -> None:
+        """A request has had no response: its headers come back."""
+        status = _NUMBER.pack(errno.ETIMEDOUT)
+        length = _NUMBER.pack(MAD_HEADER)
+        told = header[:4] + status + header[8:16] + length + header[20:]
+        self._put(told + mad[:MAD_HEADER])
+
+    def _deliver(self, number: int, message: bytes, packet: MadPacket) -> None:
+        port = self.port.port
+        at = self._header_bytes
+        header = _HEADER.pack(
+            number,
+            0,
+            0,
+            0,
+            at + len(message),
+            packet.source_qp.to_bytes(4, "big"),
+            b"\0\0\0\0",
+            packet.slid.to_bytes(2, "big"),
+            packet.sl,
+            packet.dlid - port.lid & 0x7F if packet.dlid in port.lids else 0,
+            0,
+            0,
+            0,
+            0,
+            NO_BYTES,
+            b"\0\0\0\0",
+            (port.find_p_key(packet.p_key) or 0) if packet.qp else 0,
+        )
+        self._put((header if at == LONG_HEADER else header[:at]) + message)
+
+    def _put(self, message: bytes) -> None:
+        """Queue a message for read(2)."""
+        if self._queue:
+            if len(self._queue) < MOST_QUEUED:
+                self._queue.append(message)
+        elif not self._send(message):
+            self._queue.append(message)
+            server = self._connection.server
+            server.watch(self._sock, self._ready, writes=True)
+
+    def _send(self, message: bytes) -> bool:
+        """False: the socket is full."""
+        try:
+            if len(message) <= LONGEST_INLINE:
+                self._sock.send(message, socket.MSG_NOSIGNAL)
+            else:
+                _send_long(self._sock, message, self._header_bytes)
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass  # the program has closed it, and the loop will hear so
+        return True
+
+    def _ready(self) -> None:
+        """The socket takes messages again, or there is something to read."""
+        while self._queue and self._send(self._queue[0]):
+            self._queue.popleft()
+        if not self._queue:
+            self._connection.server.watch(self._sock, self.readable)
+        self.readable()
+
+
+def _send_long(sock: socket.socket, message: bytes, header: int) -> None:
+    """Send a message beyond one MAD: its beginning, and a memfd with all of it."""
+    fd = os.memfd_create("verbena-mad", os.MFD_CLOEXEC)
+    try:
+        with open(fd, "wb", closefd=False) as file:
+            file.write(message)
+        beginning = message[: header + MAD_BYTES]
+        socket.send_fds(sock, [beginning], [fd], socket.MSG_NOSIGNAL)
+    finally:
+        os.close(fd)
+
+
+def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
+    found: list[int] = []
+    for _, _, data in ancillary:
+        found += struct.unpack(f"={len(data) // 4}i", data[: len(data) // 4 * 4])
+    return found
+
+
+def _whole(raw: bytes, fds: list[int]) -> bytes:
+    """Return what was written: the message itself, or all of the memfd that came with it."""
+    if not fds:
+        return raw
+    size = os.fstat(fds[0]).st_size
+    return os.pread(fds[0], size, 0)
+
+
+class UmadDevices:
+    """All open descriptors of umadN, by the inodes of the programs' sockets."""
+
+    def __init__(self, live: LiveSubnet) -> None:
+        self.live = live
+        self.by_inode: dict[int, UmadDevice] = {}
+
+    def open(self, connection: FabricConnection) -> Welcome:
+        """Serve role UMAD."""
+        hello = connection.hello
+        try:
+            port = self.live.mad_port(self.live.host(hello.host), hello.number)
+        except MadError as error:
+            return Welcome.refused(errno.ENODEV, str(error))
+        device = UmadDevice(connection, port)
+        self.by_inode[hello.inode] = device
+
+        def closed() -> None:
+            if self.by_inode.get(hello.inode) is device:
+                del self.by_inode[hello.inode]
+            device.close()
+
+        connection.on_readable = device.readable
+        connection.on_close = closed
+        return Welcome()
+
+    def programs(self) -> dict[str, list[int]]:
+        """Return the processes that have a descriptor open, by host."""
+        found: dict[str, set[int]] = {}
+        for device in self.by_inode.values():
+            found.setdefault(device.port.node.name, set()).add(device.pid)
+        return {host: sorted(pids) for host, pids in found.items()}
+
+    def call(self, connection: FabricConnection) -> Welcome:
+        """Serve role CALL."""
+        device = self.by_inode.get(connection.hello.inode)
+        if device is None:
+            return Welcome(errno.EIO)
+        self.live.catch_up()
+        return device.call(connection.hello.data, connection.fds)
+
+
+class IssmDevices:
+    """The descriptors of issmN: IsSM is set while one is open, and others wait for it."""
+
+    NONBLOCK = b"n"
+
+    def __init__(self, live: LiveSubnet) -> None:
+        self.live = live
+        self._open: dict[MadPort, FabricConnection] = {}
+        self._waiting: dict[MadPort, deque[FabricConnection]] = {}
+
+    def open(self, connection: FabricConnection) -> Welcome | None:
+        """Serve role ISSM. The data of the hello are ``NONBLOCK`` for open(2) with O_NONBLOCK."""
+        hello = connection.hello
+        try:
+            port = self.live.mad_port(self.live.host(hello.host), hello.number)
+        except MadError as error:
+            return Welcome.refused(errno.ENODEV, str(error))
+        connection.on_close = lambda: self._closed(port, connection)
+        if port not in self._open:
+            self._take(port, connection)
+            return None
+        if hello.data == self.NONBLOCK:
+            connection.on_close = None
+            return Welcome(errno.EAGAIN)
+        self._waiting.setdefault(port, deque()).append(connection)
+        return None
+
+    def _take(self, port: MadPort, connection: FabricConnection) -> None:
+        self._open[port] = connection
+        self.live.catch_up()
+        port.node.set_is_sm(port.port.number, None, is_sm=True)
+        connection.welcome(Welcome())
+
+    def _closed(self, port: MadPort, connection: FabricConnection) -> None:
+        waiting = self._waiting.get(port, deque())
+        if connection in waiting:
+            waiting.remove(connection)
+        if self._open.get(port) is not connection:
+            return
+        del self._open[port]
+        self.live.catch_up()
+        if waiting:
+            self._take(port, waiting.popleft())
+        else:
+            port.node.set_is_sm(port.port.number, None)
