@@ -28,7 +28,7 @@ enum {
     ASK = 1,
     RELEASE,
     WHY,
-    DEVICE_READ_TRIES = 1 << 20
+    READ_TRIES = 1 << 20
 };
 enum fabric_connection { FOR_CALLS, FOR_NEWS, FOR_A_LOOK };
 
@@ -144,7 +144,7 @@ static int fabric_hello(int fd, enum fabric_connection use, const char *host,
     if (welcome->magic != MAGIC || welcome->version != VERSION)
         return -EPROTONOSUPPORT;
     if (welcome->error)
-        memset(welcome->sentence + welcome->length, 0, 1);
+        welcome->sentence[VB_FABRIC_SENTENCE - 1] = '\0';
     return welcome->error;
 }
 
@@ -262,7 +262,7 @@ void vb_port_fabric_read(const struct vb_fabric_port *record, struct vb_fabric_p
         memcpy(copy, record, sizeof(*copy));
         atomic_thread_fence(memory_order_acquire);
     } while ((before & 1 || before != atomic_load(&record->generation)) &&
-             ++tries < DEVICE_READ_TRIES);
+             ++tries < READ_TRIES);
 }
 
 int vb_port_fabric_update(struct vb_adapter_port *port)
