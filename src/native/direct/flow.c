@@ -39,7 +39,7 @@ static struct vb_fabric_way flow_way(const struct vb_qp *qp, const struct ibv_ah
                                 .sl = ah->sl,
                                 .path_bits = ah->src_path_bits,
                                 .pkey_index = qp->verbs->attr.pkey_index,
-                                .reliable = qp->type != IBV_QPT_UC && qp->type != IBV_QPT_UD,
+                                .type = qp->type,
                                 .global = ah->is_global,
                                 .qp_num = qp->number,
                                 .dest_qp_num = dest_qp_num};
@@ -51,48 +51,6 @@ static struct vb_fabric_way flow_way(const struct vb_qp *qp, const struct ibv_ah
 
 /* ---- what is counted ---- */
 
-/* Words of 4 bytes: LRH, BTH and ICRC; the headers behind them; the GRH. */
-enum { BARE = 6, GRH = 10, RETH = 4, DETH = 2, AETH = 1, ATOMIC = 7, ATOMIC_ACK = 3, FLUSH = 5 };
-
-struct flow_size {
-    uint64_t packets, words;
-};
-
-static struct flow_size flow_message(uint64_t length, uint32_t mtu, uint64_t extra)
-{
-    uint64_t packets = length > mtu ? (length + mtu - 1) / mtu : 1;
-
-    return (struct flow_size){packets, (length + 3) / 4 + extra};
-}
-
-/* The packets of a request, and what comes back. */
-static struct flow_size flow_request(const struct ibv_send_wr *wr, uint64_t length, uint32_t mtu,
-                                     struct flow_size *back)
-{
-    *back = (struct flow_size){1, AETH};
-    switch (wr->opcode) {
-    case IBV_WR_RDMA_READ:
-        *back = flow_message(length, mtu, length > mtu ? 2 * AETH : AETH);
-        return (struct flow_size){1, RETH};
-    case IBV_WR_ATOMIC_CMP_AND_SWP:
-    case IBV_WR_ATOMIC_FETCH_AND_ADD:
-        back->words = ATOMIC_ACK;
-        return (struct flow_size){1, ATOMIC};
-    case IBV_WR_FLUSH:
-        return (struct flow_size){1, FLUSH};
-    case IBV_WR_RDMA_WRITE:
-    case IBV_WR_ATOMIC_WRITE:
-        return flow_message(length, mtu, RETH);
-    case IBV_WR_RDMA_WRITE_WITH_IMM:
-        return flow_message(length, mtu, RETH + 1);
-    case IBV_WR_SEND_WITH_IMM:
-    case IBV_WR_SEND_WITH_INV:
-        return flow_message(length, mtu, 1);
-    default:
-        return flow_message(length, mtu, 0);
-    }
-}
-
 /* One thread at a time counts, and the process reads meanwhile. */
 static void flow_add(uint64_t *count, uint64_t by)
 {
@@ -102,25 +60,17 @@ static void flow_add(uint64_t *count, uint64_t by)
 void vb_direct_flow_count(struct vb_fabric_flow *flow, const struct vb_qp *qp,
                           const struct ibv_send_wr *wr)
 {
-    bool is_datagram = qp->type == IBV_QPT_UD;
-    const struct ibv_ah_attr *ah =
-        is_datagram ? &((const struct vb_ah *)wr->wr.ud.ah)->attr : &qp->verbs->attr.ah_attr;
-    uint64_t length = 0, bare = BARE + (ah->is_global ? GRH : 0);
-    uint64_t each = bare + (is_datagram ? DETH : qp->type == IBV_QPT_XRC_SEND);
-    struct flow_size there, back;
+    uint64_t mtu = qp->type == IBV_QPT_UD ? UINT32_MAX : 128u << qp->verbs->attr.path_mtu;
+    bool is_read = wr->opcode == IBV_WR_RDMA_READ;
+    uint64_t length = 0;
 
     if (!flow)
         return;
     for (int i = 0; i < wr->num_sge; ++i)
         length += wr->sg_list[i].length;
-    there = flow_request(wr, length, is_datagram ? UINT32_MAX : 128u << qp->verbs->attr.path_mtu,
-                         &back);
-    flow_add(&flow->packets, there.packets);
-    flow_add(&flow->words, there.words + there.packets * each);
-    if (is_datagram || qp->type == IBV_QPT_UC)
-        return;
-    flow_add(&flow->back_packets, back.packets);
-    flow_add(&flow->back_words, back.words + back.packets * bare);
+    flow_add(&flow->packets[is_read], length > mtu ? (length + mtu - 1) / mtu : 1);
+    flow_add(&flow->payload[is_read], (length + 3) / 4);
+    flow_add(&flow->requests[wr->opcode % VB_FABRIC_OPCODES], 1);
 }
 
 /* ---- connections ---- */
@@ -167,13 +117,13 @@ int vb_direct_fabric_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
 void vb_direct_flow_tell(struct vb_qp *qp, const struct vb_fabric_flow *flow)
 {
     struct vb_adapter *adapter = qp->context->adapter;
-    char sentence[VB_FABRIC_SENTENCE], line[VB_FABRIC_SENTENCE + 64];
+    char line[VB_FABRIC_SENTENCE + 64];
     struct vb_text text = {line, sizeof(line), 0};
 
     if (!adapter->tell)
         return;
-    vb_port_fabric_why(adapter->fabric, flow, sentence);
-    vb_text_add(&text, "packets of QP 0x%x are lost: %s", qp->number, sentence);
+    vb_text_add(&text, "packets of QP 0x%x are lost: %.*s", qp->number, VB_FABRIC_SENTENCE,
+                flow ? flow->sentence : "the process of the fabric has ended, or does not answer");
     adapter->tell(line);
 }
 

@@ -27,7 +27,6 @@ enum {
     PATIENCE_SECONDS = 5,
     ASK = 1,
     RELEASE,
-    WHY,
     READ_TRIES = 1 << 20
 };
 enum fabric_connection { FOR_CALLS, FOR_NEWS, FOR_A_LOOK };
@@ -61,8 +60,7 @@ struct fabric_call {
 
 struct fabric_answer {
     uint32_t sequence, reserved;
-    uint64_t flow;
-    char sentence[VB_FABRIC_SENTENCE];
+    uint64_t flow; /* as in a call */
 };
 
 struct fabric_news {
@@ -261,8 +259,7 @@ void vb_port_fabric_read(const struct vb_fabric_port *record, struct vb_fabric_p
         before = atomic_load_explicit(&record->generation, memory_order_acquire);
         memcpy(copy, record, sizeof(*copy));
         atomic_thread_fence(memory_order_acquire);
-    } while ((before & 1 || before != atomic_load(&record->generation)) &&
-             ++tries < READ_TRIES);
+    } while ((before & 1 || before != atomic_load(&record->generation)) && ++tries < READ_TRIES);
 }
 
 int vb_port_fabric_update(struct vb_adapter_port *port)
@@ -302,13 +299,7 @@ static bool fabric_call(struct vb_fabric *fabric, struct fabric_call *call,
         while ((length < 0 && errno == EINTR) ||
                (length == (ssize_t)sizeof(*answer) && answer->sequence != call->sequence));
     vb_lock_release(&fabric->mutex);
-    answer->sentence[VB_FABRIC_SENTENCE - 1] = '\0';
     return length == (ssize_t)sizeof(*answer);
-}
-
-static uint64_t fabric_offset(const struct vb_fabric *fabric, const struct vb_fabric_flow *flow)
-{
-    return flow ? (uint64_t)((const uint8_t *)flow - fabric->page) : 0;
 }
 
 struct vb_fabric_flow *vb_port_fabric_ask(struct vb_fabric *fabric, const struct vb_fabric_way *way)
@@ -324,23 +315,12 @@ struct vb_fabric_flow *vb_port_fabric_ask(struct vb_fabric *fabric, const struct
 
 void vb_port_fabric_release(struct vb_fabric *fabric, const struct vb_fabric_flow *flow)
 {
-    struct fabric_call call = {.type = RELEASE, .flow = fabric_offset(fabric, flow)};
+    struct fabric_call call = {.type = RELEASE,
+                               .flow = (uint64_t)((const uint8_t *)flow - fabric->page)};
 
     vb_lock_take(&fabric->mutex);
     send(fabric->calls_fd, &call, sizeof(call), MSG_NOSIGNAL);
     vb_lock_release(&fabric->mutex);
-}
-
-void vb_port_fabric_why(struct vb_fabric *fabric, const struct vb_fabric_flow *flow,
-                        char sentence[VB_FABRIC_SENTENCE])
-{
-    struct fabric_call call = {.type = WHY, .flow = fabric_offset(fabric, flow)};
-    struct fabric_answer answer;
-
-    if (fabric_call(fabric, &call, &answer))
-        memcpy(sentence, answer.sentence, VB_FABRIC_SENTENCE);
-    else
-        snprintf(sentence, VB_FABRIC_SENTENCE, "the fabric's process has ended, or is stopped");
 }
 
 /* ---- news ---- */
@@ -348,12 +328,14 @@ void vb_port_fabric_why(struct vb_fabric *fabric, const struct vb_fabric_flow *f
 /* The page outlives the process, and each program marks in it that nothing moves any more. */
 static void fabric_end(struct vb_fabric *fabric)
 {
-    uint64_t count = (uint64_t)(fabric->members - (const uint8_t *)fabric->flows) /
-                     sizeof(struct vb_fabric_flow);
+    /* The line before the flows has the number of those that were ever used. */
+    uint32_t count = *(const uint32_t *)((const uint8_t *)fabric->flows - VB_LINE);
+    struct vb_fabric_flow *flow = fabric->flows;
 
-    for (uint64_t i = 0; i < count; ++i)
-        if (atomic_load_explicit(&fabric->flows[i].reached, memory_order_relaxed))
-            atomic_store(&fabric->flows[i].reached, 0);
+    for (uint32_t i = 0; i < count && (const uint8_t *)flow < fabric->members; ++i, ++flow) {
+        atomic_store(&flow->reached, 0);
+        strcpy(flow->sentence, "the process of the fabric has ended");
+    }
     for (uint32_t i = 0; i < fabric->port_count; ++i) {
         fabric->ports[i].attr.state = IBV_PORT_DOWN;
         fabric->ports[i].attr.phys_state = 2; /* Polling */

@@ -19,7 +19,7 @@
 
 struct vb_adapter_port;
 
-enum { VB_FABRIC_GIDS = 8, VB_FABRIC_SENTENCE = 232 };
+enum { VB_FABRIC_GIDS = 8, VB_FABRIC_SENTENCE = 232, VB_FABRIC_OPCODES = 16 };
 #define VB_FABRIC_GROUP UINT32_MAX
 
 /* A host's port, which the process alone writes. src/verbena/subnet_process/port_page.py has the
@@ -37,17 +37,19 @@ struct vb_fabric_port {
 
 /*
  * What one QP sends to one address: to which port the tables of the subnet lead now, and what was
- * sent. One thread at a time counts, under the QP's send lock.
+ * sent. One thread at a time counts, under the QP's send lock; the process makes packets and words
+ * of headers of it.
  */
 struct vb_fabric_flow {
     _Alignas(VB_LINE) _Atomic uint32_t reached; /* its identity; 0: lost; VB_FABRIC_GROUP */
-    uint32_t members;                  /* of a group: where the bits of the reached ports begin */
-    uint64_t packets, words;           /* of 4 bytes, from LRH to ICRC */
-    uint64_t back_packets, back_words; /* acknowledgements and responses */
+    uint32_t members;                /* of a group: where the bits of the reached ports begin */
+    uint64_t packets[2], payload[2]; /* with 4-byte words of payload; [1]: responses to READs */
+    uint64_t requests[VB_FABRIC_OPCODES];
+    char sentence[VB_FABRIC_SENTENCE]; /* why nothing arrives, without a full stop */
 };
 
 _Static_assert(sizeof(struct vb_fabric_port) == 5 * VB_LINE, "as in Python");
-_Static_assert(sizeof(struct vb_fabric_flow) == VB_LINE, "as in Python");
+_Static_assert(sizeof(struct vb_fabric_flow) == 7 * VB_LINE, "as in Python");
 
 struct vb_fabric {
     int calls_fd, news_fd;
@@ -68,8 +70,8 @@ struct vb_fabric_way {
     uint16_t dlid;
     uint8_t sl, path_bits;
     uint16_t pkey_index;
-    uint8_t reliable; /* the way back has to be there, too */
-    uint8_t global;   /* `dgid` is the address's GRH */
+    uint8_t type;   /* the QP's */
+    uint8_t global; /* `dgid` is the address's GRH */
     uint8_t dgid[16];
     uint32_t qp_num, dest_qp_num;
 };
@@ -91,10 +93,6 @@ int vb_port_fabric_update(struct vb_adapter_port *port);
 struct vb_fabric_flow *vb_port_fabric_ask(struct vb_fabric *fabric,
                                           const struct vb_fabric_way *way);
 void vb_port_fabric_release(struct vb_fabric *fabric, const struct vb_fabric_flow *flow);
-/* Why nothing arrives by this flow, which may be NULL, as a sentence without its full stop. */
-void vb_port_fabric_why(struct vb_fabric *fabric, const struct vb_fabric_flow *flow,
-                        char sentence[VB_FABRIC_SENTENCE]);
-
 /* Reads one message of the process: the port, from 1, about which there is news, and the event to
  * raise, or -1. -EAGAIN: there is none; another error: the process has ended, and nothing is
  * reached any more. */

@@ -27,14 +27,24 @@ if TYPE_CHECKING:
 __all__ = ["DataWay", "Judgement", "charge", "judge", "loss_sentence"]
 
 MOST_VIOLATIONS = 0xFFFF
+UC, UD, XRC_SEND = 3, 4, 9  # enum ibv_qp_type
+UNANSWERED = (UC, UD)
+READ, ATOMICS = 4, (5, 6)  # enum ibv_wr_opcode
+# Words of 4 bytes. LRH, BTH and ICRC; GRH; DETH or XRCETH of each packet; what a request of an
+# opcode has once: RETH, immediate data or IETH, AtomicETH without the 8 bytes that are its payload
+# for the program, FETH; and what the acknowledgement of an atomic has beside AETH.
+BARE, GRH = 6, 10
+OF_EACH = {UD: 2, XRC_SEND: 1}
+EXTRA = {0: 4, 1: 5, 3: 1, READ: 4, 5: 7 - 2, 6: 7 - 2, 9: 1, 14: 5, 15: 4}
+ATOMIC_MORE = 2
 Links = list[tuple["NodePort", "NodePort"]]
 
 
 class DataWay(NamedTuple):
     """The address to which a queue pair sends, as struct vb_fabric_way has it.
 
-    ``reliable`` says that acknowledgements come back, and ``is_global`` that the packets have a GRH
-    with ``dgid``.
+    ``kind`` is the queue pair's type, and ``is_global`` says that the packets have a GRH with
+    ``dgid``.
     """
 
     port: int
@@ -42,7 +52,7 @@ class DataWay(NamedTuple):
     sl: int
     path_bits: int
     p_key_index: int
-    reliable: int
+    kind: int
     is_global: int
     dgid: bytes
     qp: int
@@ -103,7 +113,7 @@ def judge(origin: NodePort, way: DataWay, *, moves: bool = False) -> Judgement:
     if way.is_global and way.dgid not in port_gids(end):
         return result.fail(Drop.WRONG_PORT, end, there.charges)
     result.came = True
-    if way.reliable and end is not origin:
+    if way.kind not in UNANSWERED and end is not origin:
         return _judge_answers(end, origin, way, result, moves)
     result.ends = [end]
     return result
@@ -138,11 +148,32 @@ def _judge_group(origin: NodePort, way: DataWay, result: Judgement, moves: bool)
     return result
 
 
+def sizes(way: DataWay, counts: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """Return packets and words, from LRH to ICRC, that were sent and that came back.
+
+    ``counts`` are those of struct vb_fabric_flow: packets and words of payload of requests, and of
+    responses to READs, and requests by their opcodes.
+    """
+    packets, responses, payload, response_payload, *requests = counts
+    reads = requests[READ]
+    bare = BARE + (GRH if way.is_global else 0)
+    words = payload + sum(more * requests[opcode] for opcode, more in EXTRA.items())
+    each = bare + OF_EACH.get(way.kind, 0)
+    sent = packets + reads
+    if way.kind in UNANSWERED:
+        return sent, words + sent * each, 0, 0
+    answers = sum(requests) - reads
+    back_words = response_payload + answers + ATOMIC_MORE * sum(requests[at] for at in ATOMICS)
+    back_words += sum((reads, reads if responses > reads else 0))  # AETH of first and last
+    back = responses + answers
+    return sent, words + sent * each, back, back_words + back * bare
+
+
 def charge(
     subnet: Subnet, way: DataWay, origin: NodePort, verdict: Judgement, counts: tuple[int, ...]
 ) -> None:
-    """Count packets and words that were sent on a way, and those that came back."""
-    packets, words, back_packets, back_words = counts
+    """Count at the ports of a way what was sent, of which ``sizes`` says what ``counts`` are."""
+    packets, words, back_packets, back_words = sizes(way, counts)
     if packets:
         subnet.charge(verdict.links, packets, words, multicast=verdict.multicast)
     lost = back_packets if verdict.back else packets

@@ -34,16 +34,17 @@ if TYPE_CHECKING:
 __all__ = ["PortPage"]
 
 LINE, FLOWS, GROUPS = 64, 1 << 16, 1 << 10
+FLOW_BYTES = 7 * LINE
 GROUP = 0xFFFF_FFFF
 FOR_CALLS, FOR_NEWS, FOR_A_LOOK = range(3)
-ASK, RELEASE, WHY = 1, 2, 3
+ASK, RELEASE = 1, 2
 _WELCOME = struct.Struct("=5QII")
 _CALL = struct.Struct("=IIQIHBBHBB16sII4x")
-_ANSWER = struct.Struct("=IIQ232s")
+_ANSWER = struct.Struct("=IIQ")
 _NEWS = struct.Struct("=Ii")
-_HEAD = struct.Struct("=II")
-_COUNTS = struct.Struct("=4Q")
-COUNTS_AT = 8
+_COUNTS = struct.Struct("=20Q")
+COUNTS_AT, SENTENCE_AT, SENTENCE_BYTES = 8, 168, 232
+NOTHING = (0,) * 20
 CALLS_AT_ONCE = 64
 LOOK_SECONDS = 1.0
 NO_EVENT = -1
@@ -66,7 +67,7 @@ class _Flow:
     way: DataWay
     verdict: Judgement
     group: int | None = None
-    seen: tuple[int, ...] = (0, 0, 0, 0)
+    seen: tuple[int, ...] = NOTHING
 
 
 class PortPage:
@@ -96,8 +97,8 @@ class PortPage:
             self._write_record(port)
 
     def _lay_out(self, ports: int) -> None:
-        self._flows_at = -(-ports * RECORD_BYTES // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._members_at = self._flows_at + FLOWS * LINE
+        self._flows_at = LINE + -(-ports * RECORD_BYTES // LINE) * LINE
+        self._members_at = self._flows_at + FLOWS * FLOW_BYTES
         self._stride = -(-ports // 8)
         self._size = -(-(self._members_at + GROUPS * self._stride) // mmap.PAGESIZE) * mmap.PAGESIZE
         self._fd = os.memfd_create("verbena-fabric", os.MFD_CLOEXEC)
@@ -177,7 +178,7 @@ class PortPage:
         way: DataWay,
     ) -> None:
         self.refresh()  # what an earlier message of this round has changed
-        slot = (at - self._flows_at) // LINE
+        slot = (at - self._flows_at) // FLOW_BYTES
         flow = self._flows.get(slot)
         if flow is not None and flow.owner is not connection:
             flow = None
@@ -185,34 +186,33 @@ class PortPage:
             if flow is not None:
                 self._release(slot)
             return
-        sentence = ""
-        if kind == ASK:
-            at, sentence = self._ask(connection, node, way)
-        elif kind == WHY and flow is not None:
-            verdict = flow.verdict
-            sentence = loss_sentence(self._subnet, flow.origin, flow.way, verdict, self._name)
-        answer = _ANSWER.pack(sequence, 0, at, sentence.encode()[:231])
+        answer = _ANSWER.pack(sequence, 0, self._ask(connection, node, way))
         with contextlib.suppress(OSError):  # the loop will hear that it is closed
             connection.sock.send(answer)
 
     # ---- flows ---------------------------------------------------------------------------------
 
-    def _ask(self, connection: FabricConnection, node: NodeAgent, way: DataWay) -> tuple[int, str]:
+    def _ask(self, connection: FabricConnection, node: NodeAgent, way: DataWay) -> int:
+        """Make a flow and return where it is in the page; 0: there is no room."""
         origin = node.ports.get(way.port)
         slot = self._returned.pop() if self._returned else next(self._free, None)
         if origin is None or slot is None:
-            return 0, f"the fabric {self._name} has {FLOWS} flows already, which is all it can have"
+            return 0
         flow = _Flow(connection, origin, way, judge(origin, way, moves=True))
         self._flows[slot] = flow
-        at = self._flows_at + slot * LINE
-        self._page[at : at + LINE] = bytes(LINE)
+        at = self._flows_at + slot * FLOW_BYTES
+        self._page[at : at + FLOW_BYTES] = bytes(FLOW_BYTES)
+        used = (self._flows_at - LINE) // 4
+        self._words[used] = max(self._words[used], slot + 1)
         self._show(slot, flow)
-        return at, ""
+        return at
 
     def _show(self, slot: int, flow: _Flow) -> None:
         """Write where a flow leads."""
-        at = (self._flows_at + slot * LINE) // 4
+        at = (self._flows_at + slot * FLOW_BYTES) // 4
         ends = [self._index[end] for end in flow.verdict.ends if end in self._index]
+        if flow.verdict.problem is not None:
+            self._say(slot, flow)
         if not flow.verdict.multicast:
             self._words[at] = self._identity | ends[0] + 1 if ends else 0
             return
@@ -229,10 +229,17 @@ class PortPage:
         self._words[at + 1] = members
         self._words[at] = GROUP
 
+    def _say(self, slot: int, flow: _Flow) -> None:
+        """Write why what goes by a flow is lost."""
+        text = loss_sentence(self._subnet, flow.origin, flow.way, flow.verdict, self._name)
+        at = self._flows_at + slot * FLOW_BYTES + SENTENCE_AT
+        sentence = text.encode()[: SENTENCE_BYTES - 1]
+        self._page[at : at + SENTENCE_BYTES] = sentence.ljust(SENTENCE_BYTES, b"\0")
+
     def _release(self, slot: int) -> None:
         flow = self._flows.pop(slot)
         self._fold_one(slot, flow)
-        self._words[(self._flows_at + slot * LINE) // 4] = 0
+        self._words[(self._flows_at + slot * FLOW_BYTES) // 4] = 0
         if flow.group is not None:
             self._free_groups.append(flow.group)
         self._returned.append(slot)
@@ -243,7 +250,7 @@ class PortPage:
 
     def _fold_one(self, slot: int, flow: _Flow) -> bool:
         """Add what was sent since the last time to the counters. Returns whether it was any."""
-        counts = _COUNTS.unpack_from(self._page, self._flows_at + slot * LINE + COUNTS_AT)
+        counts = _COUNTS.unpack_from(self._page, self._flows_at + slot * FLOW_BYTES + COUNTS_AT)
         if counts == flow.seen:
             return False
         fresh = tuple(now - before for now, before in zip(counts, flow.seen, strict=True))
