@@ -16,7 +16,8 @@ KNOWN = frozenset(
     for name in ("LOG", "CARRIER", "SPIN_US", "NETDEV", "LINK_LAYER", "PKEYS", "PORTS", "DEVICES",
                  "PORT_RECORDS", "PART_ID", "SHARED_HEAP_MIN", "HEAP_SIZE", "COPY", "FAULT",
                  "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT", "CAPTURE_BYTES", "COMMAND",
-                 "LIBRARY", "SIM", "RUN", "SANITIZE", "AGENT", "MANAGES")
+                 "LIBRARY", "SIM", "RUN", "SANITIZE", "AGENT", "MANAGES",
+                 "FABRIC", "HOST")
 )  # fmt: skip
 
 

@@ -22,6 +22,7 @@ PATHS_LIBRARY = "libverbena_paths.so"
 HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
 SPIN_MOST = 1_000_000  # microseconds: dropin/settings.c
+FABRIC, HOST = "VERBENA_FABRIC", "VERBENA_HOST"
 AGENT = "VERBENA_AGENT"  # the interpreter that runs verbena.agent, or "off"
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
 CAPTURE_BYTES = range(64, 4352 + 1)  # wrap/capture.h
@@ -31,7 +32,7 @@ OPTION_VARIABLES = frozenset(
     f"VERBENA_{name}"
     for name in ("LOG", "SPIN_US", "PART_ID", "NETDEV", "LINK_LAYER", "PKEYS", "PORTS", "DEVICES",
                  "PORT_RECORDS", "FAULT", "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT",
-                 "CAPTURE_BYTES")
+                 "CAPTURE_BYTES", "FABRIC", "HOST")
 )  # fmt: skip
 
 
@@ -60,6 +61,8 @@ def environment(
     capture: str | os.PathLike[str] | None = None,
     capture_direct: bool = False,
     capture_bytes: int | None = None,
+    fabric: str | None = None,
+    host: str | None = None,
 ) -> dict[str, str]:
     """Return `base` (by default this process's environment), changed so that a program uses
     Verbena.
@@ -80,6 +83,9 @@ def environment(
     capture in it is continued, see verbena.capture.begin; `capture_direct` also records direct
     requests, which send no packets; `capture_bytes` is how much of each packet is kept.
 
+    `fabric` and `host` attach the program to a host of a live fabric, which `verbena fabric` runs;
+    its ports are that host's. `verbena run --fabric` gives the right number of `ports` with them.
+
     Applied to its own result the function changes nothing more. Raises FileNotFoundError when
     Verbena's libraries are missing and ValueError when a value is not valid.
     """
@@ -98,6 +104,9 @@ def environment(
     set_ports(changed, netdev, link_layer, pkeys, ports, devices)
     changed.update(packet_settings(changed, faults, capture, capture_direct, capture_bytes))
     _fault_rules.put_beside(changed)
+    changed.update(
+        {name: value for name, value in ((FABRIC, fabric), (HOST, host)) if value is not None}
+    )
     return changed
 
 

@@ -27,7 +27,7 @@ USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
 
 OPTIONS = ["help", "shared-heap", "log=", "spin=", "netdev=", "link-layer=", "pkeys=", "device",
            "devices=", "port=", "part-id=", "fault=", "capture=", "capture-direct",
-           "capture-bytes="]  # fmt: skip
+           "capture-bytes=", "fabric=", "host="]  # fmt: skip
 
 
 class DeviceAction(argparse.Action):
@@ -71,7 +71,7 @@ def parser() -> argparse.ArgumentParser:
         usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--netdev NAME]\n"
         "                   [--link-layer LAYER] [--pkeys LIST] [--port PORT ...]\n"
         "                   [--devices N | --device [--port PORT ...] ...]\n"
-        "                   [--part-id N] [--fault RULES]\n"
+        "                   [--part-id N] [--fault RULES] [--fabric NAME] [--host HOST]\n"
         "                   [--capture FILE [--capture-direct] [--capture-bytes N]]\n"
         "                   [--] PROGRAM [ARGUMENT ...]",
         description="Start a dynamically linked verbs program over Verbena, and all that it starts "
@@ -154,7 +154,22 @@ def add_options(made: argparse.ArgumentParser) -> None:
         help="the vendor_part_id that the device reports: perftest, for example, uses inline data "
         "and the ibv_wr_* calls only with adapters that it knows (4119 is one)",
     )
+    add_fabric_options(made)
     add_packet_options(made)
+
+
+def add_fabric_options(made: argparse.ArgumentParser) -> None:
+    made.add_argument(
+        "--fabric",
+        metavar="NAME",
+        help="attach the program to a host of this InfiniBand fabric, which `verbena fabric` runs; "
+        "needed where several run",
+    )
+    made.add_argument(
+        "--host",
+        metavar="HOST",
+        help="the host of the fabric; its adapter is the program's verbena0",
+    )
 
 
 def add_packet_options(made: argparse.ArgumentParser) -> None:
@@ -208,10 +223,30 @@ def parse(
     if parsed.device and parsed.devices is not None:
         options.error("--devices is how often there is a --device: leave it out")
     try:
+        attach(parsed)
         set_ports(dict(os.environ), parsed)
-    except ValueError as error:
+    except (ValueError, OSError) as error:
         options.error(str(error))
     return parsed, words
+
+
+def attach(parsed: argparse.Namespace) -> None:
+    """Find the fabric and the host that options name, and give the program that host's ports.
+
+    Raises ValueError or OSError, which say what to do.
+    """
+    if parsed.fabric is None and parsed.host is None:
+        return
+    from verbena.subnet_process.client import control_fabric, the_fabric
+
+    if parsed.host is None:
+        raise ValueError("name the host of the fabric to which the program is attached: --host h0")
+    given = (parsed.link_layer, parsed.port, parsed.devices, parsed.device, parsed.pkeys)
+    if any(each is not None for each in (*given, parsed.netdev)):
+        raise ValueError("the ports are those of the fabric's host: leave out what describes ports")
+    parsed.fabric = the_fabric(parsed.fabric)
+    ports = control_fabric(parsed.fabric, {"do": "host", "host": parsed.host})["ports"]
+    parsed.port = ["infiniband"] * min(int(ports), _ports.PORTS_MOST)
 
 
 def set_ports(environment: dict[str, str], parsed: argparse.Namespace) -> None:
@@ -401,6 +436,8 @@ def environment_of(options: argparse.Namespace) -> dict[str, str]:
         capture=options.capture,
         capture_direct=options.capture_direct,
         capture_bytes=options.capture_bytes,
+        fabric=options.fabric,
+        host=options.host,
     )
 
 

@@ -70,6 +70,8 @@ def make_fabric(
             raise
         server.add_duty(manager)
 
+    server.add_duty(umads)  # the last one: it sends what the others have made
+
     def describe() -> str:
         return "none built in" if manager is None else manager.describe()
 

@@ -44,7 +44,7 @@ MAD_HEADER, RMPP_HEADER, RMPP_FLAGS = 24, 36, 26
 AGENTS, USER_RMPP = 32, 1
 LONGEST_INLINE = LONG_HEADER + MAD_BYTES
 MOST_QUEUED = 200_000
-MOST_AT_ONCE = 64
+MOST_AT_ONCE = 6
 _FDS = socket.CMSG_SPACE(4)
 NO_BYTES = bytes(16)
 
@@ -58,8 +58,11 @@ class _Refused(Exception):
 class UmadDevice:
     """An open descriptor of umadN."""
 
-    def __init__(self, connection: FabricConnection, port: MadPort) -> None:
+    def __init__(
+        self, connection: FabricConnection, port: MadPort, unsent: list[UmadDevice]
+    ) -> None:
         self.port = port
+        self._unsent = unsent
         self._live = port.live
         self.pid = connection.pid
         self._connection, self._sock = connection, connection.sock
@@ -294,14 +297,20 @@ class UmadDevice:
         self._put((header if at == LONG_HEADER else header[:at]) + message)
 
     def _put(self, message: bytes) -> None:
-        """Queue a message for read(2)."""
-        if self._queue:
-            if len(self._queue) < MOST_QUEUED:
-                self._queue.append(message)
-        elif not self._send(message):
+        """Queue a message for read(2). Those of a round go together: each wakes the program once."""
+        if not self._queue:
+            self._unsent.append(self)
+        if len(self._queue) < MOST_QUEUED:
             self._queue.append(message)
-            server = self._connection.server
-            server.watch(self._sock, self._ready, writes=True)
+
+    def flush(self) -> None:
+        """Send what is queued, or the rest when the socket takes it."""
+        queue, send = self._queue, self._send
+        while queue:
+            if not send(queue[0]):
+                self._connection.server.watch(self._sock, self._ready, writes=True)
+                return
+            queue.popleft()
 
     def _send(self, message: bytes) -> bool:
         """False: the socket is full."""
@@ -318,10 +327,8 @@ class UmadDevice:
 
     def _ready(self) -> None:
         """The socket takes messages again, or there is something to read."""
-        while self._queue and self._send(self._queue[0]):
-            self._queue.popleft()
-        if not self._queue:
-            self._connection.server.watch(self._sock, self.readable)
+        self._connection.server.watch(self._sock, self.readable)
+        self.flush()
         self.readable()
 
 
@@ -358,6 +365,16 @@ class UmadDevices:
     def __init__(self, live: LiveSubnet) -> None:
         self.live = live
         self.by_inode: dict[int, UmadDevice] = {}
+        self._unsent: list[UmadDevice] = []
+
+    def next_deadline(self) -> float | None:
+        """See ``Duty``: there is none."""
+        return None
+
+    def tick(self, now: float) -> None:
+        """Send what this round of the loop has for programs."""
+        while self._unsent:
+            self._unsent.pop().flush()
 
     def open(self, connection: FabricConnection) -> Welcome:
         """Serve role UMAD."""
@@ -366,7 +383,7 @@ class UmadDevices:
             port = self.live.mad_port(self.live.host(hello.host), hello.number)
         except MadError as error:
             return Welcome.refused(errno.ENODEV, str(error))
-        device = UmadDevice(connection, port)
+        device = UmadDevice(connection, port, self._unsent)
         self.by_inode[hello.inode] = device
 
         def closed() -> None:

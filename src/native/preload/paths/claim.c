@@ -21,6 +21,7 @@
 
 #include "host/device_counters.h"
 #include "port/gid.h"
+#include "preload/paths/fabric/fabric.h"
 #include "preload/paths/next.h"
 
 /* A new socket may have the times of one that was closed, but never its mode. */
@@ -31,6 +32,8 @@
 /* Of rdma_cm: Linux gives a misc device the next free number, from 127 downwards. */
 #define MISC_MAJOR    10
 #define RDMA_CM_MINOR 122
+
+#define ISSM_MINOR 64 /* of issm0; umad0 has 0, and both have the major number of uverbs */
 
 #ifndef MFD_NOEXEC_SEAL
 #define MFD_NOEXEC_SEAL 0x0008U
@@ -119,8 +122,8 @@ int vb_preload_descriptor_node(int fd)
 
 static bool write_all(int fd, const char *text)
 {
-    size_t length = text ? strlen(text) : 0;
-    return write(fd, text ? text : "", length) == (ssize_t)length;
+    size_t length = strlen(text);
+    return write(fd, text, length) == (ssize_t)length;
 }
 
 bool vb_preload_stamp_socket(int fd, int node)
@@ -162,27 +165,48 @@ static int create_memfd(const char *name, int flags)
     return fd < 0 && errno == EINVAL ? memfd_create(name, wanted) : fd;
 }
 
-enum { COUNTER_TEXT = 22 }; /* the longest number, with its newline and the end */
+enum { MADE_TEXT = 128, SYSFS_SIZE = 4096 };
 
-/* What a file contains at this moment; of a counter's it is written to `number`. */
-static const char *text_of(const struct vb_node *node, char number[COUNTER_TEXT])
+/* A file of a host of a fabric, or NULL. */
+static const char *live_text(int index, char made[MADE_TEXT])
 {
+    char path[PATH_MAX];
+    size_t length;
+    struct vb_fabric_question question = {.role = VB_FABRIC_FILE, .attached = -1};
+    if (!vb_preload_tree_path(vb_preload_tree(), index, path, sizeof path))
+        return NULL;
+    question.data[0] = (struct iovec){path, strlen(path)};
+    if (vb_preload_fabric_ask(&question, made, MADE_TEXT - 1, &length))
+        return NULL;
+    made[length] = '\0';
+    return made;
+}
+
+/* What a file contains at this moment, which may be written to `number`. NULL and errno: nothing
+ * can be said. */
+static const char *text_of(int index, char number[MADE_TEXT])
+{
+    const struct vb_node *node = &vb_preload_tree()->nodes[index];
+    errno = EIO;
+    if (node->kind == VB_NODE_LIVE)
+        return live_text(index, number);
     if (node->kind != VB_NODE_COUNTER)
-        return node->kind == VB_NODE_FILE ? node->text : NULL;
+        return node->kind == VB_NODE_FILE ? node->text : "";
     char *counter;
     unsigned device = (unsigned)strtoul(node->text, &counter, 10);
     uint64_t value = vb_host_device_counter(device, strtoul(counter, NULL, 10));
-    snprintf(number, COUNTER_TEXT, "%" PRIu64 "\n", value);
+    snprintf(number, MADE_TEXT, "%" PRIu64 "\n", value);
     return number;
 }
 
 static int open_text(int index, const struct vb_node *node, int flags)
 {
-    int fd = create_memfd(node->name, flags);
+    char number[MADE_TEXT];
+    const char *text = text_of(index, number);
+    int fd = text ? create_memfd(node->name, flags) : -1;
     if (fd < 0)
         return -1;
-    char number[COUNTER_TEXT];
-    if (!furnish(fd, index, text_of(node, number))) {
+    if (!furnish(fd, index, text)) {
         int error = errno;
         close(fd);
         errno = error;
@@ -257,6 +281,9 @@ static dev_t device_number(const struct vb_node *node)
 {
     if (node->kind == VB_NODE_RDMA_CM)
         return makedev(MISC_MAJOR, RDMA_CM_MINOR);
+    if (node->kind == VB_NODE_UMAD || node->kind == VB_NODE_ISSM)
+        return makedev(VB_UVERBS_MAJOR, (node->kind == VB_NODE_ISSM ? ISSM_MINOR : 0) +
+                                            (unsigned)atoi(node->text) - 1);
     return makedev(VB_UVERBS_MAJOR,
                    VB_UVERBS_MINOR + (unsigned)atoi(node->name + strlen(VB_UVERBS_NAME)));
 }
@@ -276,9 +303,10 @@ void vb_preload_stat_node(int index, struct stat *stat)
         stat->st_mode = S_IFCHR | 0666;
         stat->st_rdev = device_number(node);
     } else {
-        char number[COUNTER_TEXT];
+        char number[MADE_TEXT];
         stat->st_mode = S_IFREG | 0444;
-        /* sysfs says 4096, which would mislead cp */
-        stat->st_size = (off_t)strlen(text_of(node, number));
+        /* sysfs says 4096, which would mislead cp; but nobody is asked for it */
+        stat->st_size =
+            node->kind == VB_NODE_LIVE ? SYSFS_SIZE : (off_t)strlen(text_of(index, number));
     }
 }

@@ -17,6 +17,7 @@
 #include "port/gid.h"
 #include "port/ports.h"
 #include "preload/paths/cpus.h"
+#include "preload/paths/fabric/fabric.h"
 #include "preload/paths/tree.h"
 
 struct file {
@@ -259,6 +260,40 @@ static bool add_device(struct vb_tree *tree, const struct vb_port_settings *sett
     return added;
 }
 
+/* ---- a host of a fabric ---------------------------------------------------------------------- */
+
+enum { FABRIC_LIST = 128 << 10 };
+
+/* A line is a kind, a path, and for a device the number of its port. */
+static bool add_line(struct vb_tree *tree, char *line)
+{
+    enum vb_node_kind kind = *line == 'u'   ? VB_NODE_UMAD
+                             : *line == 'i' ? VB_NODE_ISSM
+                                            : VB_NODE_LIVE;
+    char *path = line + 2, *number = strchr(path, ' ');
+    if (number)
+        *number++ = '\0';
+    return vb_preload_tree_add(tree, path, kind, number);
+}
+
+/* The fabric's process lists its files, which replace those that say the same of other ports. */
+static bool add_fabric(struct vb_tree *tree)
+{
+    struct vb_fabric_question question = {.role = VB_FABRIC_TREE, .attached = -1};
+    char *list = malloc(FABRIC_LIST), *rest = list;
+    size_t length;
+    if (!list)
+        return false;
+    if (vb_preload_fabric_ask(&question, list, FABRIC_LIST - 1, &length))
+        length = 0; /* it has been said why: the program finds no port */
+    list[length] = '\0';
+    bool added = true;
+    for (char *line; added && (line = strsep(&rest, "\n"));)
+        added = !line[0] || !line[1] || add_line(tree, line);
+    free(list);
+    return added;
+}
+
 /* ---- all of them ----------------------------------------------------------------------------- */
 
 /* The ABI versions are those of Linux' rdma_user_cm.h; librdmacm knows two places for them. */
@@ -291,5 +326,5 @@ bool vb_preload_contents_add(struct vb_tree *tree)
     vb_port_devices_read(&settings, &complaint);
     for (int i = 0; added && i < settings.count; i++)
         added = add_device(tree, &settings.device[i]);
-    return added;
+    return added && (!vb_preload_fabric_is_set() || add_fabric(tree));
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "preload/paths/claim.h"
+#include "preload/paths/fabric/umad.h"
 #include "preload/paths/manager/rdma_cm.h"
 #include "preload/paths/next.h"
 
@@ -26,8 +27,12 @@ _Static_assert(sizeof(off_t) == 8, "the large-file names are aliases: build for 
 
 static int open_place(const struct vb_place *place, int flags)
 {
-    if (!place->error && vb_preload_tree()->nodes[place->node].kind == VB_NODE_RDMA_CM)
+    enum vb_node_kind kind =
+        place->error ? VB_NODE_FILE : vb_preload_tree()->nodes[place->node].kind;
+    if (kind == VB_NODE_RDMA_CM)
         return vb_preload_rdma_cm_open(place->node, flags);
+    if (kind == VB_NODE_UMAD || kind == VB_NODE_ISSM)
+        return vb_preload_umad_open(place->node, flags);
     return vb_preload_open_node(place, flags);
 }
 

@@ -16,9 +16,12 @@ enum vb_node_kind {
     VB_NODE_DIR,
     VB_NODE_FILE,    /* read-only text */
     VB_NODE_COUNTER, /* read-only text that is made when it is opened (host/device_counters.h) */
+    VB_NODE_LIVE,    /* read-only text that the fabric's process has (fabric/fabric.h) */
     VB_NODE_LINK,
     VB_NODE_DEVICE,  /* character device that opens /dev/null */
     VB_NODE_RDMA_CM, /* the character device of librdmacm (manager/rdma_cm.h) */
+    VB_NODE_UMAD,    /* of a host of a fabric (fabric/umad.h), of the port in `text` */
+    VB_NODE_ISSM,    /* the same */
 };
 
 struct vb_node {

@@ -9,17 +9,15 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "port/gid.h"
 #include "port/ports.h"
 #include "preload/paths/claim.h"
+#include "preload/paths/devices.h"
 #include "preload/paths/manager/agent.h"
-#include "preload/paths/next.h"
 
 /* Linux' include/uapi/rdma/rdma_user_cm.h */
 struct command_head {
@@ -29,9 +27,6 @@ struct command_head {
 enum { CREATE_ID = 0, GET_EVENT = 12, SET_OPTION = 14, MIGRATE_ID = 18 };
 enum { MIGRATE_DESCRIPTOR_AT = 8 + 12, CREATE_ANSWER_AT = 8 + 8, ANSWER_AT = 8 };
 enum { OPTION_VALUE_AT = 8, OPTION_LENGTH_AT = 8 + 20, SET_OPTION_BYTES = 8 + 24 };
-
-/* Every write(2) of every program asks this first. */
-static atomic_bool device_was_opened;
 
 int vb_preload_rdma_cm_open(int node, int flags)
 {
@@ -46,19 +41,8 @@ int vb_preload_rdma_cm_open(int node, int flags)
         errno = EIO;
         return -1;
     }
-    atomic_store_explicit(&device_was_opened, true, memory_order_relaxed);
+    vb_preload_device_was_opened();
     return fd;
-}
-
-/* Whether a descriptor is one of the device, and the inode by which the agent knows it. */
-static bool is_rdma_cm(int fd, uint64_t *inode)
-{
-    struct stat stat;
-    if (vb_preload_next_fstatat(fd, "", &stat, AT_EMPTY_PATH))
-        return false;
-    int node = vb_preload_stamped_node(&stat);
-    *inode = stat.st_ino;
-    return node >= 0 && vb_preload_tree()->nodes[node].kind == VB_NODE_RDMA_CM;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -129,7 +113,7 @@ static uint64_t descriptor_named(const struct command_head *head, const uint8_t 
     if (head->command != MIGRATE_ID || size < MIGRATE_DESCRIPTOR_AT + sizeof fd)
         return 0;
     memcpy(&fd, command + MIGRATE_DESCRIPTOR_AT, sizeof fd);
-    return is_rdma_cm(fd, &inode) ? inode : 0;
+    return vb_preload_device_kind(fd, &inode) == VB_NODE_RDMA_CM ? inode : 0;
 }
 
 /* 0, or errno. */
@@ -180,7 +164,12 @@ static size_t add_option(struct vb_agent_request *request, size_t size)
     return size + length;
 }
 
-static ssize_t write_command(int fd, uint64_t inode, const void *command, size_t size)
+bool vb_preload_rdma_cm_takes(size_t size)
+{
+    return size >= sizeof(struct command_head) && size <= VB_AGENT_COMMAND;
+}
+
+ssize_t vb_preload_rdma_cm_write(int fd, uint64_t inode, const void *command, size_t size)
 {
     struct vb_agent_request request = {.inode = inode};
     struct command_head head;
@@ -193,13 +182,4 @@ static ssize_t write_command(int fd, uint64_t inode, const void *command, size_t
         return (ssize_t)size;
     errno = error;
     return -1;
-}
-
-VB_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
-{
-    uint64_t inode;
-    if (!atomic_load_explicit(&device_was_opened, memory_order_relaxed) ||
-        size < sizeof(struct command_head) || size > VB_AGENT_COMMAND || !is_rdma_cm(fd, &inode))
-        return VB_NEXT(write)(fd, buffer, size);
-    return write_command(fd, inode, buffer, size);
 }

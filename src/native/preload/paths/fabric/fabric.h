@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Questions of a program to the process of the fabric to whose host it is attached
+ * (src/verbena/subnet_process; VERBENA_FABRIC and VERBENA_HOST, which `verbena run --fabric` sets).
+ * Each question is a connection of its own, so there is no state that threads or forked children
+ * would share. A connection of a device stays open as the device's descriptor.
+ */
+#ifndef VB_PRELOAD_PATHS_FABRIC_FABRIC_H
+#define VB_PRELOAD_PATHS_FABRIC_FABRIC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* src/verbena/subnet_process/messages.py has the same. */
+enum vb_fabric_role {
+    VB_FABRIC_UMAD = 1, /* the descriptor of umadN */
+    VB_FABRIC_ISSM,     /* the descriptor of issmN */
+    VB_FABRIC_CALL,     /* an ioctl, or a write whose errno the process decides */
+    VB_FABRIC_TREE,     /* the list of the host's files */
+    VB_FABRIC_FILE,     /* the contents of one */
+};
+
+struct vb_fabric_question {
+    enum vb_fabric_role role;
+    unsigned port;       /* of the host, from 1 */
+    uint64_t inode;      /* of the descriptor that a call is about */
+    struct iovec data[2]; /* what follows the hello */
+    int attached;        /* a descriptor that goes with it, or -1 */
+};
+
+/* Whether this program is attached to a host of a fabric. */
+bool vb_preload_fabric_is_set(void);
+
+/* Asks, and copies at most `room` bytes of the answer; `length` is how many there are. 0, or
+ * -errno; a sentence of the process is printed once. */
+int vb_preload_fabric_ask(const struct vb_fabric_question *question, void *answer, size_t room,
+                          size_t *length);
+
+/* Opens a device: the connection, or -errno. */
+int vb_preload_fabric_open(const struct vb_fabric_question *question, int flags);
+
+/* Sends a message as it is, with a descriptor unless that is -1. As sendmsg(2). */
+ssize_t vb_preload_fabric_send(int fd, struct iovec *parts, size_t count, int attached, int flags);
+
+#endif

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The descriptor of umadN (umad.h) is a socket to the fabric's process: so poll, epoll, O_NONBLOCK,
+ * dup and fork do what they do with the kernel's device. A message on it is what read(2) returns
+ * and write(2) has got: a header of 56 or 64 bytes and a MAD. Of a longer one, which RMPP makes of
+ * several packets, the message has the beginning, and a memfd with all of it.
+ */
+#include "preload/paths/fabric/umad.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "preload/paths/claim.h"
+#include "preload/paths/devices.h"
+#include "preload/paths/fabric/fabric.h"
+
+/* Linux' include/uapi/rdma/ib_user_mad.h; a number of an agent begins each argument. */
+enum { SHORT_HEADER = 56, LONG_HEADER = 64, MAD = 256, RMPP_HEADER = 36, ONE = LONG_HEADER + MAD };
+#define UMAD_REGISTER   0xc01c1b01u
+#define UMAD_UNREGISTER 0x40041b02u
+#define UMAD_REGISTER2  0xc0281b04u
+
+/* ---- agents ------------------------------------------------------------------------------------
+ * Agents that this process has registered, by descriptor and number: what is written for one of
+ * them is sent without waiting for its errno, which is 0. For others the fabric's process is asked.
+ */
+enum { KNOWN = 256, AGENTS = 32 };
+static _Atomic uint64_t known[KNOWN];
+
+static _Atomic uint64_t *known_place(uint64_t inode, uint32_t agent, uint64_t *value)
+{
+    *value = inode * AGENTS + agent + 1;
+    return &known[*value % KNOWN];
+}
+
+static void know_agent(uint64_t inode, uint32_t agent, bool registered)
+{
+    uint64_t value;
+    _Atomic uint64_t *place = known_place(inode, agent, &value);
+    if (registered)
+        atomic_store_explicit(place, value, memory_order_relaxed);
+    else
+        atomic_compare_exchange_strong(place, &value, 0);
+}
+
+static bool is_known(uint64_t inode, const void *message)
+{
+    uint64_t value;
+    uint32_t agent;
+    memcpy(&agent, message, sizeof agent);
+    return agent < AGENTS && atomic_load_explicit(known_place(inode, agent, &value),
+                                                  memory_order_relaxed) == value;
+}
+
+/* ---- open and ioctl -------------------------------------------------------------------------- */
+
+static int umad_failed(int error)
+{
+    errno = error;
+    return -1;
+}
+
+int vb_preload_umad_open(int index, int flags)
+{
+    const struct vb_node *node = &vb_preload_tree()->nodes[index];
+    bool is_issm = node->kind == VB_NODE_ISSM, waits = !(flags & O_NONBLOCK);
+    struct vb_fabric_question question = {.role = is_issm ? VB_FABRIC_ISSM : VB_FABRIC_UMAD,
+                                          .port = (unsigned)atoi(node->text),
+                                          .data = {{(char *)"n", is_issm && !waits}},
+                                          .attached = -1};
+    int fd = vb_preload_fabric_open(&question, flags);
+    if (fd < 0)
+        return umad_failed(-fd);
+    if (!vb_preload_stamp_socket(fd, index) || (!waits && fcntl(fd, F_SETFL, O_NONBLOCK))) {
+        close(fd);
+        return umad_failed(EIO);
+    }
+    vb_preload_device_was_opened();
+    return fd;
+}
+
+int vb_preload_umad_ioctl(uint64_t inode, uint32_t request, void *argument)
+{
+    char answer[_IOC_SIZEMASK];
+    uint32_t agent;
+    size_t length;
+    struct vb_fabric_question question = {
+        .role = VB_FABRIC_CALL,
+        .inode = inode,
+        .data = {{&request, sizeof request}, {argument, _IOC_SIZE(request)}},
+        .attached = -1};
+    if (request == UMAD_UNREGISTER) {
+        memcpy(&agent, argument, sizeof agent);
+        know_agent(inode, agent, false);
+    }
+    int error = vb_preload_fabric_ask(&question, answer, _IOC_SIZE(request), &length);
+    if (length && length == _IOC_SIZE(request))
+        memcpy(argument, answer, length);
+    if (error)
+        return umad_failed(-error);
+    if (request == UMAD_REGISTER || request == UMAD_REGISTER2) {
+        memcpy(&agent, argument, sizeof agent);
+        know_agent(inode, agent, true);
+    }
+    return 0;
+}
+
+/* ---- write ----------------------------------------------------------------------------------- */
+
+/* A memfd with what does not fit into a message, or -1. */
+static int long_message(const void *buffer, size_t size)
+{
+    int fd = memfd_create("verbena-mad", MFD_CLOEXEC);
+    for (size_t done = 0; fd >= 0 && done < size;) {
+        ssize_t more = pwrite(fd, (const char *)buffer + done, size - done, (off_t)done);
+        if (more <= 0) {
+            close(fd);
+            return -1;
+        }
+        done += (size_t)more;
+    }
+    return fd;
+}
+
+static int umad_wait(int fd, short events)
+{
+    struct pollfd poll_fd = {.fd = fd, .events = events};
+    return poll(&poll_fd, 1, -1) < 0 ? errno : 0;
+}
+
+/* The kernel's device takes what is written at once, also with O_NONBLOCK. 0, or errno. */
+static int umad_send(int fd, struct iovec *part, int attached)
+{
+    int error = 0;
+    while (!error && vb_preload_fabric_send(fd, part, 1, attached, MSG_DONTWAIT) < 0)
+        error = errno == EAGAIN ? umad_wait(fd, POLLOUT) : errno;
+    return error == EPIPE || error == ECONNRESET ? EIO : error;
+}
+
+ssize_t vb_preload_umad_write(int fd, uint64_t inode, const void *buffer, size_t size)
+{
+    static const uint32_t no_ioctl = 0;
+    size_t length;
+    int attached = size > ONE ? long_message(buffer, size) : -1;
+    struct iovec part = {(void *)buffer, size > ONE ? ONE : size};
+    if (size > ONE && attached < 0)
+        return umad_failed(ENOMEM);
+    struct vb_fabric_question question = {.role = VB_FABRIC_CALL,
+                                          .inode = inode,
+                                          .data = {{(void *)&no_ioctl, sizeof no_ioctl}, part},
+                                          .attached = attached};
+    int error = size >= LONG_HEADER + RMPP_HEADER && is_known(inode, buffer)
+                    ? umad_send(fd, &part, attached)
+                    : -vb_preload_fabric_ask(&question, NULL, 0, &length);
+    if (attached >= 0)
+        close(attached);
+    return error ? umad_failed(error) : (ssize_t)size;
+}
+
+/* ---- read ------------------------------------------------------------------------------------ */
+
+static int descriptor_of(struct msghdr *message)
+{
+    struct cmsghdr *head = CMSG_FIRSTHDR(message);
+    int fd = -1;
+    if (head && head->cmsg_level == SOL_SOCKET && head->cmsg_type == SCM_RIGHTS)
+        memcpy(&fd, CMSG_DATA(head), sizeof fd);
+    return fd;
+}
+
+/* Receives a message, or looks at it, with the memfd that goes with it. As recvmsg(2); the result is
+ * the message's length, also where the buffer is shorter. */
+static ssize_t umad_receive(int fd, void *buffer, size_t size, int flags, int *memfd)
+{
+    union {
+        struct cmsghdr head;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control;
+    struct iovec part = {buffer, size};
+    struct msghdr message = {.msg_iov = &part,
+                             .msg_iovlen = 1,
+                             .msg_control = &control,
+                             .msg_controllen = sizeof control};
+    ssize_t length = recvmsg(fd, &message, flags | MSG_DONTWAIT | MSG_TRUNC | MSG_CMSG_CLOEXEC);
+    *memfd = length < 0 ? -1 : descriptor_of(&message);
+    return length;
+}
+
+static ssize_t read_long(int memfd, void *buffer, size_t size)
+{
+    size_t done = 0;
+    ssize_t more = 1;
+    while (done < size && (more = pread(memfd, (char *)buffer + done, size - done, (off_t)done)) > 0)
+        done += (size_t)more;
+    return more < 0 ? -1 : (ssize_t)done;
+}
+
+/* The errno with which a message stays where it is, or 0. */
+static int why_too_long(ssize_t length, int memfd, size_t size)
+{
+    struct stat stat;
+    if (memfd < 0)
+        return (size_t)length > size ? EINVAL : 0;
+    if ((size_t)length > size)
+        return EINVAL;
+    return vb_preload_next_fstatat(memfd, "", &stat, AT_EMPTY_PATH) ? EIO
+           : (size_t)stat.st_size > size                            ? ENOSPC
+                                                                    : 0;
+}
+
+/* One attempt. The message is looked at first: one that is too long stays in the queue. */
+static ssize_t read_message(int fd, void *buffer, size_t size)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* between the look and the reading */
+    int memfd;
+    pthread_mutex_lock(&mutex);
+    ssize_t length = umad_receive(fd, buffer, size, MSG_PEEK, &memfd);
+    int error = length < 0 ? errno : length == 0 ? EIO : why_too_long(length, memfd, size);
+    if (memfd >= 0)
+        close(memfd);
+    if (!error && (length = umad_receive(fd, buffer, size, 0, &memfd)) < 0)
+        error = errno;
+    pthread_mutex_unlock(&mutex);
+    if (error)
+        return umad_failed(error);
+    if (memfd >= 0) {
+        length = read_long(memfd, buffer, size);
+        close(memfd);
+    }
+    return length;
+}
+
+ssize_t vb_preload_umad_read(int fd, void *buffer, size_t size)
+{
+    for (;;) {
+        ssize_t length = read_message(fd, buffer, size);
+        if (length >= 0 || errno != EAGAIN || fcntl(fd, F_GETFL) & O_NONBLOCK)
+            return length;
+        int error = umad_wait(fd, POLLIN);
+        if (error)
+            return umad_failed(error);
+    }
+}
