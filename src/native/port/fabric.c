@@ -121,8 +121,10 @@ static ssize_t fabric_receive(int fd, void *message, size_t size, int *page_fd)
     do
         length = recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
     while (length < 0 && errno == EINTR);
-    if (length >= 0 && CMSG_FIRSTHDR(&header) && CMSG_FIRSTHDR(&header)->cmsg_type == SCM_RIGHTS)
+    if (length >= 0 && CMSG_FIRSTHDR(&header) && CMSG_FIRSTHDR(&header)->cmsg_type == SCM_RIGHTS) {
         memcpy(page_fd, CMSG_DATA(CMSG_FIRSTHDR(&header)), sizeof(*page_fd));
+        *page_fd = vb_memory_descriptor_raise(*page_fd);
+    }
     return length;
 }
 
