@@ -127,11 +127,11 @@ class Live:
 
 
 class Program:
-    """A Python process at a host of a fabric; ``address`` is what its peers need."""
+    """A Python process at a host of the fabric with this name."""
 
-    def __init__(self, live: Live, host: str, **settings: str) -> None:
+    def __init__(self, fabric: str, host: str, **settings: str) -> None:
         environment = clean_environment() | {
-            "VERBENA_FABRIC": live.name,
+            "VERBENA_FABRIC": fabric,
             "VERBENA_HOST": host,
             "VERBENA_LOG": "errors",
             **settings,
@@ -180,7 +180,7 @@ class Program:
         self.process.wait(WAIT_SECONDS)
 
 
-def connect(one: Program, other: Program, live: Live, **terms: Any) -> None:
+def connect(one: Program, other: Program, **terms: Any) -> None:
     """Connect the QPs of two programs by their LIDs."""
     ends = [each.run("result = [qp.qp_num, context.query_port(1).lid]") for each in (one, other)]
     for program, (number, lid) in ((one, ends[1]), (other, ends[0])):

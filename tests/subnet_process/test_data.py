@@ -32,7 +32,7 @@ def start(live: Live) -> Iterator[Start]:
     started: list[Program] = []
 
     def begin(host: str, kind: str = "RC", **settings: str) -> Program:
-        program = Program(live, host, **settings)
+        program = Program(live.name, host, **settings)
         started.append(program)
         program.run(f"open_qp({kind!r})")
         return program
@@ -74,7 +74,7 @@ def test_port_is_the_fabrics(live: Live, start: Start) -> None:
 
 def test_message_is_counted_at_each_port_of_its_way(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h2")
-    connect(one, other, live)
+    connect(one, other)
     before = {end: live.counts(*end) for end in (("h0", 1), ("s0", 1), ("h2", 1), ("h1", 1))}
     other.run("qp.recv(mr)")
     one.run("qp.send(mr, 0, 3001)")
@@ -106,7 +106,7 @@ def totals(live: Live) -> dict[tuple[str, int], dict[str, int]]:
 @pytest.mark.parametrize("kind", ["RC", "UC"])
 def test_both_ends_of_each_link_count_the_same(live: Live, start: Start, kind: str) -> None:
     one, other = start("h1", kind), start("h3", kind)
-    connect(one, other, live)
+    connect(one, other)
     address, rkey = other.run("result = [mr.addr, mr.rkey]")
     one.run(f"for i in range(100): qp.write(mr, {address}, {rkey}, 0, 10 * i)")
     assert one.run("result = done(100)") == ["SUCCESS"] * 100
@@ -126,7 +126,7 @@ def test_both_ends_of_each_link_count_the_same(live: Live, start: Start, kind: s
 
 def test_route_that_goes_and_returns(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h3")
-    connect(one, other, live, timeout=18)
+    connect(one, other, timeout=18)
     address, rkey = other.run("result = [mr.addr, mr.rkey]")
     over, _ = live.between("s0", "s1")
     live.set_route("s0", live.lid("h3"), 255)
@@ -139,7 +139,7 @@ def test_route_that_goes_and_returns(live: Live, start: Start) -> None:
 
 def test_route_in_the_middle_of_a_transfer(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h3")
-    connect(one, other, live, timeout=17)
+    connect(one, other, timeout=17)
     address, rkey = other.run("result = [mr.addr, mr.rkey]")
     one.begin(
         "statuses = set()\n"
@@ -157,7 +157,7 @@ def test_route_in_the_middle_of_a_transfer(live: Live, start: Start) -> None:
 
 def test_lost_request_says_where(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h3")
-    connect(one, other, live, timeout=8, retry_cnt=2)
+    connect(one, other, timeout=8, retry_cnt=2)
     live.set_route("s0", live.lid("h3"), 255)
     one.run("qp.send(mr, 0, 64)")
     (status,) = one.run("result = done()")
@@ -170,7 +170,7 @@ def test_lost_request_says_where(live: Live, start: Start) -> None:
 
 def test_acknowledgement_that_has_no_route(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h3")
-    connect(one, other, live, timeout=8, retry_cnt=1)
+    connect(one, other, timeout=8, retry_cnt=1)
     live.set_route("s1", live.lid("h0"), 255)
     one.run("qp.send(mr, 0, 64)")
     (status,) = one.run("result = done()")
@@ -201,7 +201,7 @@ def test_partitions(live: Live, start: Start) -> None:
     assert other.run("result = events(1)") == ["PKEY_CHANGE"]
     one.run("open_qp('RC', 1)")
     other.run("open_qp('RC', 1)")
-    connect(one, other, live, timeout=8, retry_cnt=1)
+    connect(one, other, timeout=8, retry_cnt=1)
     one.run("qp.send(mr, 0, 64)")
     (status,) = one.run("result = done()")
     assert status.startswith("RETRY_EXC_ERR")
@@ -214,7 +214,7 @@ def test_partition_that_comes_in_time(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h3")
     give_p_keys(live, "h3", 0x8002)
     other.run("result = events(1)")
-    connect(one, other, live, timeout=18)
+    connect(one, other, timeout=18)
     other.run("qp.recv(mr)")
     one.run("qp.send(mr, 0, 64)")
     assert one.run("result = done(1, 0.3)") == []
@@ -290,7 +290,7 @@ def test_multicast_goes_by_the_tables(live: Live, start: Start) -> None:
 
 def test_loop_back_needs_the_port(live: Live, start: Start) -> None:
     one, other = start("h1"), start("h1")
-    connect(one, other, live, timeout=8, retry_cnt=1)
+    connect(one, other, timeout=8, retry_cnt=1)
     other.run("qp.recv(mr); qp.recv(mr)")
     one.run("qp.send(mr, 0, 64)")
     assert one.run("result = done()") == ["SUCCESS"]
@@ -323,7 +323,7 @@ def test_events(live: Live, start: Start) -> None:
 
 def test_fabric_that_ends(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h3")
-    connect(one, other, live, timeout=8, retry_cnt=1)
+    connect(one, other, timeout=8, retry_cnt=1)
     other.run("qp.recv(mr)")
     one.run("qp.send(mr, 0, 64)")
     assert one.run("result = done()") == ["SUCCESS"]
@@ -343,7 +343,7 @@ def test_no_such_fabric_and_host(live: Live) -> None:
         ({"VERBENA_FABRIC": "none"}, "there is no device: the fabric none does not answer"),
         ({"VERBENA_HOST": "h9"}, "the fabric has no host 'h9'"),
     ):
-        program = Program(live, "h0", **settings)
+        program = Program(live.name, "h0", **settings)
         program.begin("open_qp()")
         with pytest.raises(AssertionError):
             program.result()
@@ -355,7 +355,7 @@ def test_many_programs(live: Live, start: Start) -> None:
     receiver: Any = start("h3")
     for sender in senders:
         receiver.run("open_qp()")
-        connect(sender, receiver, live)
+        connect(sender, receiver)
         address, rkey = receiver.run(
             "qps = globals().setdefault('qps', []) + [qp]; result = [mr.addr, mr.rkey]"
         )

@@ -139,7 +139,7 @@ def test_hundred_programs(live: Live, debian_program: Find) -> None:
 
 def test_subnet_that_comes_up_under_programs() -> None:
     live = Live(fabrics.one_switch(2), managed=False)
-    programs = [Program(live, host) for host in ("h0", "h1")]
+    programs = [Program(live.name, host) for host in ("h0", "h1")]
     try:
         for program in programs:
             program.run("open_qp()")
@@ -153,7 +153,7 @@ def test_subnet_that_comes_up_under_programs() -> None:
             events = program.run("result = events(4)")
             assert {"PORT_ACTIVE", "LID_CHANGE", "SM_CHANGE", "CLIENT_REREGISTER"} == set(events)
         one, other = programs
-        connect(one, other, live)
+        connect(one, other)
         other.run("qp.recv(mr)")
         one.run("qp.send(mr, 0, 64)")
         assert one.run("result = done()") == ["SUCCESS"]
@@ -167,17 +167,17 @@ def test_capture_and_fault(live: Live, tmp_path: Path) -> None:
     """What goes direct is captured with its LIDs; a fault needs packets, so it does nothing."""
     file = tmp_path / "fabric.pcapng"
     one = Program(
-        live,
+        live.name,
         "h0",
         VERBENA_CAPTURE=str(file),
         VERBENA_CAPTURE_DIRECT="yes",
         VERBENA_FAULT="drop 50%",
     )
-    other = Program(live, "h3")
+    other = Program(live.name, "h3")
     try:
         for program in (one, other):
             program.run("open_qp()")
-        connect(one, other, live, timeout=8, retry_cnt=1)
+        connect(one, other, timeout=8, retry_cnt=1)
         other.run("qp.recv(mr)")
         one.run("qp.send(mr, 0, 3000)")
         assert one.run("result = done()") == ["SUCCESS"]
@@ -194,27 +194,55 @@ def test_capture_and_fault(live: Live, tmp_path: Path) -> None:
     assert live.counts("h3")["rcv_packets"] >= 3
 
 
-def test_killed_fabric() -> None:
-    name = f"killed-{time.monotonic_ns()}"
+@pytest.fixture
+def alone() -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The name and the process of a fabric of its own."""
+    name = f"alone-{time.monotonic_ns()}"
     process = subprocess.Popen(
-        verbena_command("fabric", "one_switch:2", "--name", name),
-        stdout=subprocess.PIPE,
-        text=True,
+        verbena_command("fabric", "one_switch:2", "--name", name), stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     assert "ready" in process.stdout.readline()
-
-    class Named:
-        pass
-
-    named = Named()
-    named.name = name  # type: ignore[attr-defined]
-    program = Program(named, "h1")  # type: ignore[arg-type]
-    program.run("open_qp()")
-    process.send_signal(signal.SIGKILL)
+    yield name, process
+    process.kill()
     process.wait()
+
+
+def test_killed_fabric(alone: tuple[str, subprocess.Popen[str]]) -> None:
+    name, process = alone
+    program = Program(name, "h1")
+    program.run("open_qp()")
+    process.kill()
     assert ends(process.pid)
     assert program.run("result = events(1)") == ["PORT_ERR"]
     assert program.run("result = context.query_port(1).state.name") == "DOWN"
     program.run("qp.close(); context.close()")
     assert "the process of the fabric has ended" in program.end()
+
+
+def test_stopped_fabric(alone: tuple[str, subprocess.Popen[str]]) -> None:
+    """What has a flow goes on, and what has none waits for its timers, and no longer."""
+    name, process = alone
+    one, other = Program(name, "h0"), Program(name, "h1")
+    try:
+        for program in (one, other):
+            program.run("open_qp()")
+        connect(one, other)
+        other.run("for i in range(3): qp.recv(mr)")
+        one.run("qp.send(mr, 0, 64)")
+        assert one.run("result = done()") == ["SUCCESS"]
+        process.send_signal(signal.SIGSTOP)
+        one.run("qp.send(mr, 0, 64)")
+        assert one.run("result = done()") == ["SUCCESS"]
+        for program in (one, other):
+            program.run("first = qp; open_qp()")
+        connect(one, other, timeout=8, retry_cnt=1)
+        one.run("qp.send(mr, 0, 64)")
+        assert one.run("result = done()")[0].startswith("RETRY_EXC_ERR")
+        process.send_signal(signal.SIGCONT)
+        one.run("first.send(mr, 0, 64)")
+        assert one.run("(wc,) = first.send_cq.wait(1, 10); result = wc.is_success")
+    finally:
+        process.send_signal(signal.SIGCONT)
+        one.kill()
+        other.kill()

@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "hca/adapter_port.h"
@@ -24,7 +25,7 @@ enum {
     MAGIC = 0x56624661,
     VERSION = 1,
     ROLE_PAGE = 7,
-    PATIENCE_SECONDS = 5,
+    PATIENCE_SECONDS = 2,
     ASK = 1,
     RELEASE,
     READ_TRIES = 1 << 20
@@ -86,7 +87,7 @@ static bool fabric_is_own(int fd)
     return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-static int fabric_connect(const char *name)
+static int fabric_reach(const char *name)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
@@ -156,7 +157,7 @@ static int fabric_join(enum fabric_connection use, struct fabric_welcome *welcom
     int fd, error;
 
     memset(welcome, 0, sizeof(*welcome));
-    fd = fabric_connect(name ? name : "");
+    fd = fabric_reach(name ? name : "");
     error = fd < 0 ? fd : fabric_hello(fd, use, host ? host : "", welcome, page_fd);
     if (!error)
         return fd;
@@ -286,7 +287,16 @@ int vb_port_fabric_update(struct vb_adapter_port *port)
 
 /* ---- calls ---- */
 
-/* The answer to an earlier call, which was not waited for, may come first. */
+static time_t fabric_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec;
+}
+
+/* The answer to an earlier call, which was not waited for, may come first. A process that did not
+ * answer is not asked again at once. */
 static bool fabric_call(struct vb_fabric *fabric, struct fabric_call *call,
                         struct fabric_answer *answer)
 {
@@ -295,11 +305,14 @@ static bool fabric_call(struct vb_fabric *fabric, struct fabric_call *call,
     vb_lock_take(&fabric->mutex);
     call->sequence = ++fabric->sequence;
     answer->sequence = 0;
-    if (send(fabric->calls_fd, call, sizeof(*call), MSG_NOSIGNAL) == (ssize_t)sizeof(*call))
+    if (fabric_seconds() >= fabric->silent_until &&
+        send(fabric->calls_fd, call, sizeof(*call), MSG_NOSIGNAL) == (ssize_t)sizeof(*call))
         do
             length = recv(fabric->calls_fd, answer, sizeof(*answer), 0);
         while ((length < 0 && errno == EINTR) ||
                (length == (ssize_t)sizeof(*answer) && answer->sequence != call->sequence));
+    if (length < 0)
+        fabric->silent_until = fabric_seconds() + PATIENCE_SECONDS;
     vb_lock_release(&fabric->mutex);
     return length == (ssize_t)sizeof(*answer);
 }

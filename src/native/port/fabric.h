@@ -11,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <time.h>
 
 #include "abi/device.h"
 #include "hca/layout.h"
@@ -55,6 +56,7 @@ struct vb_fabric {
     int calls_fd, news_fd;
     struct vb_mutex mutex; /* one call at a time */
     uint32_t sequence;
+    time_t silent_until; /* the process has not answered, and is not asked before this */
     size_t size;
     uint8_t *page;
     struct vb_fabric_port *ports;
