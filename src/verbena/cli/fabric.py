@@ -29,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena fabric",
         usage="verbena fabric TOPOLOGY [--name NAME] [--sm builtin|none] [--sm-host HOST]\n"
-        "                      [--engine ENGINE]\n"
+        "                      [--engine ENGINE] [--keep-lids]\n"
         "       verbena fabric --list | --status | --cut LINK | --restore LINK  [--name NAME]",
         description="Play an InfiniBand subnet, with its switches, adapters and their management "
         "agents, for programs of this user that are attached to its hosts by `verbena run --fabric "
@@ -56,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
         "--sm-host",
         metavar="HOST",
         help="the host, or the switch, at whose port the built-in manager is (the first host)",
+    )
+    made.add_argument(
+        "--keep-lids",
+        action="store_true",
+        help="begin with the LIDs of the file, which a subnet manager then keeps",
     )
     made.add_argument(
         "--engine",
@@ -144,7 +149,14 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     has_manager = options.sm == "builtin"
     sm_host = (options.sm_host or fabric.hosts[0]) if has_manager else None
     try:
-        live = make_fabric(fabric, name, sm_host=sm_host, engine=options.engine, report=report)
+        live = make_fabric(
+            fabric,
+            name,
+            sm_host=sm_host,
+            engine=options.engine,
+            keep_lids=options.keep_lids,
+            report=report,
+        )
     except OSError as error:
         if error.errno != errno.EADDRINUSE:
             raise

@@ -41,15 +41,17 @@ def make_fabric(
     *,
     sm_host: str | None = None,
     engine: str = "minhop",
+    keep_lids: bool = False,
     clock: Callable[[], float] = time.monotonic,
     report: Callable[[str], None] = lambda _: None,
 ) -> LiveFabric:
-    """Return a fabric whose programs find it by its name. With ``sm_host`` it has a manager there.
+    """Return a fabric whose programs find it by its name. With ``sm_host`` it has a manager there,
+    and with ``keep_lids`` its ports begin with the LIDs that ``fabric`` has.
 
     Raises OSError (EADDRINUSE) if the name is in use, and MadError for a topology or a host that is
     not possible.
     """
-    subnet = subnet_of_fabric(fabric)
+    subnet = subnet_of_fabric(fabric, keep_lids=keep_lids)
     server = FabricServer(name, clock, report)
     live = LiveSubnet(subnet, clock, fabric)
     umads, issms, files = UmadDevices(live), IssmDevices(live), HostFilesRole(live)

@@ -182,12 +182,11 @@ static const char *live_text(int index, char made[MADE_TEXT])
     return made;
 }
 
-/* What a file contains at this moment, which may be written to `number`. NULL and errno: nothing
- * can be said. */
+/* What a file contains at this moment, which may be written to `number`. NULL: the fabric's process
+ * does not say it. */
 static const char *text_of(int index, char number[MADE_TEXT])
 {
     const struct vb_node *node = &vb_preload_tree()->nodes[index];
-    errno = EIO;
     if (node->kind == VB_NODE_LIVE)
         return live_text(index, number);
     if (node->kind != VB_NODE_COUNTER)
@@ -203,6 +202,8 @@ static int open_text(int index, const struct vb_node *node, int flags)
 {
     char number[MADE_TEXT];
     const char *text = text_of(index, number);
+    if (!text)
+        errno = EIO;
     int fd = text ? create_memfd(node->name, flags) : -1;
     if (fd < 0)
         return -1;

@@ -80,7 +80,7 @@ int vb_preload_umad_open(int index, int flags)
                                           .attached = -1};
     int fd = vb_preload_fabric_open(&question, flags);
     if (fd < 0)
-        return umad_failed(-fd);
+        return umad_failed(fd == -ECONNREFUSED || fd == -ECONNRESET ? ENXIO : -fd);
     if (!vb_preload_stamp_socket(fd, index) || (!waits && fcntl(fd, F_SETFL, O_NONBLOCK))) {
         close(fd);
         return umad_failed(EIO);
