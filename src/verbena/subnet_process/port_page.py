@@ -46,7 +46,7 @@ _COUNTS = struct.Struct("=20Q")
 COUNTS_AT, SENTENCE_AT, SENTENCE_BYTES = 8, 168, 232
 NOTHING = (0,) * 20
 CALLS_AT_ONCE = 64
-LOOK_SECONDS = 1.0
+LOOK_SECONDS, LONGEST_DELAY = 1.0, 0.5
 NO_EVENT = -1
 PORT_ACTIVE, PORT_ERROR = 9, 10
 EVENTS = {  # enum ibv_event_type
@@ -89,6 +89,7 @@ class PortPage:
         self._hearers: dict[NodeAgent, list[FabricConnection]] = {}
         self._news: list[tuple[NodePort, int]] = []
         self._routes_changed = False
+        self._judge_from = 0.0
         self._others = live.subnet.on_port_event
         live.subnet.on_port_event = self._port_event
         live.subnet.on_routes_changed = self._note_routes
@@ -177,7 +178,6 @@ class PortPage:
         at: int,
         way: DataWay,
     ) -> None:
-        self.refresh()  # what an earlier message of this round has changed
         slot = (at - self._flows_at) // FLOW_BYTES
         flow = self._flows.get(slot)
         if flow is not None and flow.owner is not connection:
@@ -295,17 +295,18 @@ class PortPage:
         self._words[at // 4] = generation
 
     def refresh(self) -> None:
-        """Write what has changed to the page, and tell the programs."""
-        news, self._news = self._news, []
-        for port in dict.fromkeys(port for port, _ in news):
-            self._write_record(port)
-        while self._routes_changed:  # a packet that goes a new way may make ports ACTIVE
-            self._routes_changed = False
-            self._judge_all()
-        for port, event in news:
-            for connection in self._hearers.get(port.node, ()):
-                with contextlib.suppress(OSError):  # one that reads no news misses some
-                    connection.sock.send(_NEWS.pack(port.number, event))
+        """Write what has changed to the page, and then tell the programs of their ports."""
+        while self._news or self._routes_changed:  # a packet on a new way may make ports ACTIVE
+            news, self._news = self._news, []
+            for port in dict.fromkeys(port for port, _ in news):
+                self._write_record(port)
+            if self._routes_changed:
+                self._routes_changed = False
+                self._judge_all()
+            for port, event in news:
+                for connection in self._hearers.get(port.node, ()):
+                    with contextlib.suppress(OSError):  # one that reads no news misses some
+                        connection.sock.send(_NEWS.pack(port.number, event))
 
     def _judge_all(self) -> None:
         judged: dict[tuple[NodePort, DataWay, bool], Judgement] = {}
@@ -322,13 +323,22 @@ class PortPage:
 
     def next_deadline(self) -> float | None:
         """Packets that a port drops for their P_Key are looked for now and then: it sends traps."""
+        if self._news or self._routes_changed:
+            return self._live.begun + self._judge_from
         refused = any(flow.verdict.problem is Drop.P_KEY for flow in self._flows.values())
         return self._live.begun + self._live.now + LOOK_SECONDS if refused else None
 
     def tick(self, now: float) -> None:
-        """Called after each round of the loop."""
-        if self._news or self._routes_changed:
+        """Called after each round of the loop.
+
+        While a subnet manager writes tables, they change in every round: judging the flows takes at
+        most a fifth of the time.
+        """
+        begun = self._live.now
+        if (self._news or self._routes_changed) and begun >= self._judge_from:
             self.refresh()
+            taken = self._live.now - begun
+            self._judge_from = begun + min(5 * taken, LONGEST_DELAY)
         for slot, flow in self._flows.items():
             if flow.verdict.problem is Drop.P_KEY:
                 self._fold_one(slot, flow)
