@@ -82,7 +82,8 @@ def running_fabric(topology: str, folder: Path, *options: str) -> Iterator[Runni
     try:
         deadline = time.monotonic() + READY_WITHIN
         while "is ready" not in log.read_text():
-            assert process.poll() is None and time.monotonic() < deadline, log.read_text()
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.01)
         made = RunningFabric(name, process, log)
         yield made

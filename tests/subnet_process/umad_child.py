@@ -36,9 +36,7 @@ def register(
     oui: bytes = b"\0\0\0",
 ) -> int:  # fmt: skip
     words = struct.pack("=4I", *((methods >> 32 * n) & 0xFFFFFFFF for n in range(4)))
-    argument = bytearray(
-        struct.pack("=I16sBBB3sBx", 0, words, qp, mgmt_class, version, oui, rmpp)
-    )
+    argument = bytearray(struct.pack("=I16sBBB3sBx", 0, words, qp, mgmt_class, version, oui, rmpp))
     fcntl.ioctl(fd, REGISTER, argument)
     return int(struct.unpack_from("=I", argument)[0])
 

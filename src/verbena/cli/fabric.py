@@ -12,6 +12,8 @@ import errno
 import os
 import signal
 import sys
+import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from verbena.subnet_process.client import control_fabric, running_fabrics, the_fabric
@@ -20,7 +22,8 @@ if TYPE_CHECKING:
     from verbena.fabrics import Fabric
     from verbena.subnet_process.running import LiveFabric
 
-FAILED, USAGE = 1, 2
+FAILED = 1
+END_WITHIN = 10.0  # seconds
 DEFAULT_NAME = "fabric"
 ENGINES = ("minhop", "updn", "ftree", "dor", "sssp", "dfsssp", "dragonfly")
 
@@ -29,8 +32,9 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena fabric",
         usage="verbena fabric TOPOLOGY [--name NAME] [--sm builtin|none] [--sm-host HOST]\n"
-        "                      [--engine ENGINE] [--keep-lids]\n"
-        "       verbena fabric --list | --status | --cut LINK | --restore LINK  [--name NAME]",
+        "                      [--engine ENGINE] [--keep-lids] [--detach]\n"
+        "       verbena fabric --list | --status | --cut LINK | --restore LINK | --stop\n"
+        "                      [--name NAME]",
         description="Play an InfiniBand subnet, with its switches, adapters and their management "
         "agents, for programs of this user that are attached to its hosts by `verbena run --fabric "
         "NAME --host HOST`: OpenSM, infiniband-diags and what else uses libibumad.",
@@ -63,6 +67,11 @@ def parser() -> argparse.ArgumentParser:
         help="begin with the LIDs of the file, which a subnet manager then keeps",
     )
     made.add_argument(
+        "--detach",
+        action="store_true",
+        help="go on in the background, and return when programs can be attached",
+    )
+    made.add_argument(
         "--engine",
         choices=ENGINES,
         default="minhop",
@@ -71,6 +80,7 @@ def parser() -> argparse.ArgumentParser:
     asks = made.add_mutually_exclusive_group()
     asks.add_argument("--list", action="store_true", help="name the fabrics that run")
     asks.add_argument("--status", action="store_true", help="describe a fabric that runs")
+    asks.add_argument("--stop", action="store_true", help="end a fabric that runs")
     asks.add_argument("--cut", metavar="LINK", help="let a link of it fail")
     asks.add_argument("--restore", metavar="LINK", help="repair a link of it")
     return made
@@ -83,7 +93,7 @@ def main(arguments: list[str]) -> int:
     if options.list:
         print(*running_fabrics() or ["no fabric runs"], sep="\n")
         return 0
-    if options.status or options.cut or options.restore:
+    if options.status or options.cut or options.restore or options.stop:
         if options.topology:
             made.error("name a running fabric by --name, in place of a topology")
         return ask(options)
@@ -100,10 +110,22 @@ def ask(options: argparse.Namespace) -> int:
     if options.status:
         print(*described(control_fabric(name, {"do": "status"})), sep="\n")
         return 0
+    if options.stop:
+        pid = control_fabric(name, {"do": "stop"})["pid"]
+        wait_for_end(name)
+        print(f"{name}, process {pid}, has ended")
+        return 0
     link, word = options.cut or options.restore, "cut" if options.cut else "restore"
     ends = control_fabric(name, {"do": word, "link": link})["ends"]
     print(f"the link between {ends} is {'cut' if options.cut else 'repaired'}")
     return 0
+
+
+def wait_for_end(name: str) -> None:
+    """Until the name is free."""
+    deadline = time.monotonic() + END_WITHIN
+    while name in running_fabrics() and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def described(status: dict[str, Any]) -> list[str]:
@@ -146,6 +168,7 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     if not name.isprintable() or any(letter in "/@ " for letter in name) or len(name) > 40:
         made.error(f"{name!r} is no name: letters, digits and - are, at most 40")
     fabric = fabric_of(options.topology)
+    ready = detach() if options.detach else None
     has_manager = options.sm == "builtin"
     sm_host = (options.sm_host or fabric.hosts[0]) if has_manager else None
     try:
@@ -162,12 +185,14 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             raise
         print(
             f"verbena fabric: a fabric {name!r} runs already: give this one another name (--name), "
-            f"or end that one (`verbena fabric --status --name {name}` has its process)",
+            f"or end that one (`verbena fabric --stop --name {name}`)",
             file=sys.stderr,
         )
         return FAILED
-    say_ready(live, name, fabric)
-    signal.signal(signal.SIGTERM, lambda *_: live.server.stop())
+    say_ready(live, name, fabric, detached=ready is not None)
+    if ready is not None:
+        ready()
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         live.server.run()
     except KeyboardInterrupt:
@@ -177,12 +202,44 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     return 0
 
 
-def say_ready(live: LiveFabric, name: str, fabric: Fabric) -> None:
+def interrupt(*_: object) -> None:
+    """End the server's loop, as Ctrl-C does: it may be asleep."""
+    raise KeyboardInterrupt
+
+
+def detach() -> Callable[[], None]:
+    """Go on in a child, and return there what lets this process return to its shell.
+
+    This process ends with status 0 then, or with the child's status if that ends before.
+    """
+    reading, writing = os.pipe()
+    sys.stdout.flush()
+    child = os.fork()
+    if child:
+        os.close(writing)
+        told = os.read(reading, 1)
+        os._exit(0 if told else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
+    os.close(reading)
+    os.setsid()
+
+    def ready() -> None:
+        null = os.open(os.devnull, os.O_RDWR)
+        for stream in range(3):
+            os.dup2(null, stream)
+        os.close(null)
+        os.write(writing, b"r")
+        os.close(writing)
+
+    return ready
+
+
+def say_ready(live: LiveFabric, name: str, fabric: Fabric, *, detached: bool) -> None:
+    end = f"`verbena fabric --stop --name {name}` ends it" if detached else "Ctrl-C ends it"
     host = fabric.hosts[1] if len(fabric.hosts) > 1 else fabric.hosts[0]
     program = "ibnetdiscover" if live.manager else "opensm"
     manager = live.manager.describe() if live.manager else "none: start one at a host"
     lines = [
-        f"verbena fabric: {name} is ready, process {os.getpid()}; Ctrl-C ends it",
+        f"verbena fabric: {name} is ready, process {os.getpid()}; {end}",
         f"  {len(fabric.hosts)} hosts and {len(fabric.switches)} switches ({fabric.name})",
         f"  subnet manager: {manager}",
         f"  attach a program:  verbena run --fabric {name} --host {host} -- {program}",

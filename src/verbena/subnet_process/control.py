@@ -43,6 +43,7 @@ class FabricControl:
         self._requests: dict[str, Callable[[Request], Request]] = {
             "status": self._status,
             "host": self._host,
+            "stop": self._stop,
             "cut": lambda request: self._change(request["link"], cut=True),
             "restore": lambda request: self._change(request["link"], cut=False),
         }
@@ -84,6 +85,10 @@ class FabricControl:
     def _host(self, request: Request) -> Request:
         node = self._live.host(str(request["host"]))
         return {"host": node.name, "ports": node.num_ports}
+
+    def _stop(self, request: Request) -> Request:
+        self._server.stop()
+        return {"pid": os.getpid()}
 
     def _change(self, link: str, *, cut: bool) -> Request:
         self._live.catch_up()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The messages between programs and the process of a fabric, as preload/paths/fabric/fabric.h has
+"""The messages between programs and the process of a fabric, as preload/paths/fabric/question.h has
 them.
 
 A connection begins with a hello, which the process answers with a welcome. Both ends are on one

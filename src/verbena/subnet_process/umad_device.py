@@ -297,7 +297,7 @@ class UmadDevice:
         self._put((header if at == LONG_HEADER else header[:at]) + message)
 
     def _put(self, message: bytes) -> None:
-        """Queue a message for read(2). Those of a round go together: each wakes the program once."""
+        """Queue a message for read(2). Those of a round go together, and wake the program once."""
         if not self._queue:
             self._unsent.append(self)
         if len(self._queue) < MOST_QUEUED:

@@ -21,7 +21,7 @@
 
 #include "host/device_counters.h"
 #include "port/gid.h"
-#include "preload/paths/fabric/fabric.h"
+#include "preload/paths/fabric/question.h"
 #include "preload/paths/next.h"
 
 /* A new socket may have the times of one that was closed, but never its mode. */

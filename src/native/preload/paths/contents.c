@@ -17,7 +17,7 @@
 #include "port/gid.h"
 #include "port/ports.h"
 #include "preload/paths/cpus.h"
-#include "preload/paths/fabric/fabric.h"
+#include "preload/paths/fabric/question.h"
 #include "preload/paths/tree.h"
 
 struct file {

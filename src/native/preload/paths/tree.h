@@ -16,7 +16,7 @@ enum vb_node_kind {
     VB_NODE_DIR,
     VB_NODE_FILE,    /* read-only text */
     VB_NODE_COUNTER, /* read-only text that is made when it is opened (host/device_counters.h) */
-    VB_NODE_LIVE,    /* read-only text that the fabric's process has (fabric/fabric.h) */
+    VB_NODE_LIVE,    /* read-only text that the fabric's process has (fabric/question.h) */
     VB_NODE_LINK,
     VB_NODE_DEVICE,  /* character device that opens /dev/null */
     VB_NODE_RDMA_CM, /* the character device of librdmacm (manager/rdma_cm.h) */

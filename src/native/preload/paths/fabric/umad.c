@@ -22,7 +22,7 @@
 
 #include "preload/paths/claim.h"
 #include "preload/paths/devices.h"
-#include "preload/paths/fabric/fabric.h"
+#include "preload/paths/fabric/question.h"
 
 /* Linux' include/uapi/rdma/ib_user_mad.h; a number of an agent begins each argument. */
 enum { SHORT_HEADER = 56, LONG_HEADER = 64, MAD = 256, RMPP_HEADER = 36, ONE = LONG_HEADER + MAD };
@@ -58,8 +58,8 @@ static bool is_known(uint64_t inode, const void *message)
     uint64_t value;
     uint32_t agent;
     memcpy(&agent, message, sizeof agent);
-    return agent < AGENTS && atomic_load_explicit(known_place(inode, agent, &value),
-                                                  memory_order_relaxed) == value;
+    return agent < AGENTS &&
+           atomic_load_explicit(known_place(inode, agent, &value), memory_order_relaxed) == value;
 }
 
 /* ---- open and ioctl -------------------------------------------------------------------------- */
@@ -178,8 +178,8 @@ static int descriptor_of(struct msghdr *message)
     return fd;
 }
 
-/* Receives a message, or looks at it, with the memfd that goes with it. As recvmsg(2); the result is
- * the message's length, also where the buffer is shorter. */
+/* Receives a message, or looks at it, with the memfd that goes with it. As recvmsg(2); the result
+ * is the message's length, also where the buffer is shorter. */
 static ssize_t umad_receive(int fd, void *buffer, size_t size, int flags, int *memfd)
 {
     union {
@@ -200,7 +200,8 @@ static ssize_t read_long(int memfd, void *buffer, size_t size)
 {
     size_t done = 0;
     ssize_t more = 1;
-    while (done < size && (more = pread(memfd, (char *)buffer + done, size - done, (off_t)done)) > 0)
+    while (done < size &&
+           (more = pread(memfd, (char *)buffer + done, size - done, (off_t)done)) > 0)
         done += (size_t)more;
     return more < 0 ? -1 : (ssize_t)done;
 }

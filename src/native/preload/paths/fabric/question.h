@@ -5,8 +5,8 @@
  * Each question is a connection of its own, so there is no state that threads or forked children
  * would share. A connection of a device stays open as the device's descriptor.
  */
-#ifndef VB_PRELOAD_PATHS_FABRIC_FABRIC_H
-#define VB_PRELOAD_PATHS_FABRIC_FABRIC_H
+#ifndef VB_PRELOAD_PATHS_FABRIC_QUESTION_H
+#define VB_PRELOAD_PATHS_FABRIC_QUESTION_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -25,10 +25,10 @@ enum vb_fabric_role {
 
 struct vb_fabric_question {
     enum vb_fabric_role role;
-    unsigned port;       /* of the host, from 1 */
-    uint64_t inode;      /* of the descriptor that a call is about */
+    unsigned port;        /* of the host, from 1 */
+    uint64_t inode;       /* of the descriptor that a call is about */
     struct iovec data[2]; /* what follows the hello */
-    int attached;        /* a descriptor that goes with it, or -1 */
+    int attached;         /* a descriptor that goes with it, or -1 */
 };
 
 /* Whether this program is attached to a host of a fabric. */

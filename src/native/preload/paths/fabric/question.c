@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Connects to the process of a fabric and asks (fabric.h). Its address is the abstract name
+ * Connects to the process of a fabric and asks (question.h). Its address is the abstract name
  * verbena/fabric/UID/NAME.
  */
-#include "preload/paths/fabric/fabric.h"
+#include "preload/paths/fabric/question.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -20,22 +20,22 @@
 #include "memory/descriptor.h"
 #include "preload/paths/claim.h"
 
-#define FABRIC_MAGIC 0x56624661u /* VbFa */
-enum { FABRIC_VERSION = 1, FABRIC_HOST = 64, FABRIC_SENTENCE = 512, FABRIC_PATIENCE = 30 };
+#define QUESTION_MAGIC 0x56624661u /* VbFa */
+enum { QUESTION_VERSION = 1, QUESTION_HOST = 64, QUESTION_SENTENCE = 512, QUESTION_PATIENCE = 30 };
 
-struct fabric_hello {
+struct question_hello {
     uint32_t magic, version, role, number;
     uint64_t inode;
-    char host[FABRIC_HOST];
+    char host[QUESTION_HOST];
 };
 
-struct fabric_welcome {
+struct question_welcome {
     uint32_t magic, version;
     int32_t error; /* -errno */
     uint32_t length;
 };
 
-static const char *fabric_variable(const char *name)
+static const char *question_variable(const char *name)
 {
     const char *value = getenv(name);
     return value ? value : "";
@@ -43,10 +43,10 @@ static const char *fabric_variable(const char *name)
 
 bool vb_preload_fabric_is_set(void)
 {
-    return fabric_variable("VERBENA_FABRIC")[0] && fabric_variable("VERBENA_HOST")[0];
+    return question_variable("VERBENA_FABRIC")[0] && question_variable("VERBENA_HOST")[0];
 }
 
-static int complain(int error, const char *sentence, size_t length)
+static int question_complain(int error, const char *sentence, size_t length)
 {
     static atomic_flag was_said = ATOMIC_FLAG_INIT;
     if (atomic_flag_test_and_set(&was_said))
@@ -57,8 +57,8 @@ static int complain(int error, const char *sentence, size_t length)
         dprintf(STDERR_FILENO,
                 "verbena: the fabric %s does not answer (%s): `verbena fabric --list` shows which "
                 "run, and `verbena fabric TOPOLOGY --name %s` starts it\n",
-                fabric_variable("VERBENA_FABRIC"), strerror(-error),
-                fabric_variable("VERBENA_FABRIC"));
+                question_variable("VERBENA_FABRIC"), strerror(-error),
+                question_variable("VERBENA_FABRIC"));
     return error;
 }
 
@@ -81,12 +81,12 @@ ssize_t vb_preload_fabric_send(int fd, struct iovec *parts, size_t count, int at
     return sendmsg(fd, &message, flags | MSG_NOSIGNAL);
 }
 
-static int fabric_connect(int flags)
+static int question_connect(int flags)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    struct timeval limit = {.tv_sec = FABRIC_PATIENCE};
+    struct timeval limit = {.tv_sec = QUESTION_PATIENCE};
     int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "verbena/fabric/%u/%s",
-                          (unsigned)geteuid(), fabric_variable("VERBENA_FABRIC"));
+                          (unsigned)geteuid(), question_variable("VERBENA_FABRIC"));
     int fd = vb_memory_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | flags, 0));
     if (fd < 0)
         return -errno;
@@ -101,26 +101,26 @@ static int fabric_connect(int flags)
     return error;
 }
 
-static int say_hello(int fd, const struct vb_fabric_question *question)
+static int question_greet(int fd, const struct vb_fabric_question *question)
 {
-    struct fabric_hello hello = {.magic = FABRIC_MAGIC,
-                                 .version = FABRIC_VERSION,
-                                 .role = question->role,
-                                 .number = question->port,
-                                 .inode = question->inode};
+    struct question_hello hello = {.magic = QUESTION_MAGIC,
+                                   .version = QUESTION_VERSION,
+                                   .role = question->role,
+                                   .number = question->port,
+                                   .inode = question->inode};
     struct iovec parts[] = {{&hello, sizeof hello}, question->data[0], question->data[1]};
     struct stat own;
-    strncpy(hello.host, fabric_variable("VERBENA_HOST"), sizeof hello.host - 1);
+    strncpy(hello.host, question_variable("VERBENA_HOST"), sizeof hello.host - 1);
     if (!hello.inode && vb_preload_next_fstatat(fd, "", &own, AT_EMPTY_PATH) == 0)
         hello.inode = own.st_ino;
     return vb_preload_fabric_send(fd, parts, 3, question->attached, 0) < 0 ? -errno : 0;
 }
 
 /* The error of the welcome; its data are in `answer`, or a sentence that is then printed. */
-static int await_welcome(int fd, const struct vb_fabric_question *question, void *answer,
-                         size_t room, size_t *length)
+static int question_await(int fd, const struct vb_fabric_question *question, void *answer,
+                          size_t room, size_t *length)
 {
-    struct fabric_welcome welcome = {0};
+    struct question_welcome welcome = {0};
     struct iovec parts[] = {{&welcome, sizeof welcome}, {answer, room}};
     struct msghdr message = {.msg_iov = parts, .msg_iovlen = 2};
     ssize_t got;
@@ -130,35 +130,35 @@ static int await_welcome(int fd, const struct vb_fabric_question *question, void
                        (errno == EAGAIN && question->role == VB_FABRIC_ISSM)));
     if (got < (ssize_t)sizeof welcome)
         return got >= 0 ? -ECONNRESET : errno == EAGAIN ? -ETIMEDOUT : -errno;
-    if (welcome.magic != FABRIC_MAGIC)
+    if (welcome.magic != QUESTION_MAGIC)
         return -EPROTO;
     *length = welcome.length < room ? welcome.length : room;
     return welcome.error;
 }
 
 /* Makes a connection and asks by it. The connection, or -errno. */
-static int fabric_begin(const struct vb_fabric_question *question, int flags, void *answer,
-                        size_t room, size_t *length)
+static int question_begin(const struct vb_fabric_question *question, int flags, void *answer,
+                          size_t room, size_t *length)
 {
-    int fd = fabric_connect(flags);
+    int fd = question_connect(flags);
     *length = 0;
     if (fd < 0)
-        return complain(fd, NULL, 0);
-    int error = say_hello(fd, question);
+        return question_complain(fd, NULL, 0);
+    int error = question_greet(fd, question);
     if (!error)
-        error = await_welcome(fd, question, answer, room, length);
+        error = question_await(fd, question, answer, room, length);
     if (!error)
         return fd;
     close(fd);
     if (question->role != VB_FABRIC_CALL && error != -EINTR && error != -EAGAIN)
-        complain(error, answer, *length);
+        question_complain(error, answer, *length);
     return error;
 }
 
 int vb_preload_fabric_ask(const struct vb_fabric_question *question, void *answer, size_t room,
                           size_t *length)
 {
-    int fd = fabric_begin(question, SOCK_CLOEXEC, answer, room, length);
+    int fd = question_begin(question, SOCK_CLOEXEC, answer, room, length);
     if (fd < 0)
         return fd;
     close(fd);
@@ -167,8 +167,8 @@ int vb_preload_fabric_ask(const struct vb_fabric_question *question, void *answe
 
 int vb_preload_fabric_open(const struct vb_fabric_question *question, int flags)
 {
-    char sentence[FABRIC_SENTENCE];
+    char sentence[QUESTION_SENTENCE];
     size_t length;
-    return fabric_begin(question, flags & O_CLOEXEC ? SOCK_CLOEXEC : 0, sentence, sizeof sentence,
-                        &length);
+    return question_begin(question, flags & O_CLOEXEC ? SOCK_CLOEXEC : 0, sentence, sizeof sentence,
+                          &length);
 }
