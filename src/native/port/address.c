@@ -245,9 +245,11 @@ int vb_port_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
 void vb_port_addresses_set(struct vb_addresses *addresses, const struct vb_gid *table, int count,
                            uint16_t mtu)
 {
+    static const uint8_t none[16];
+
     vb_lock_take(&addresses->mutex);
     for (int i = 0; i < count; ++i) {
-        addresses->used[i] = true;
+        addresses->used[i] = memcmp(table[i].raw, none, sizeof(none)) != 0;
         addresses->gids[i] = table[i];
         addresses->mtus[i] = mtu;
     }
