@@ -90,27 +90,10 @@ class LiveSubnet:
 
     # ---- packets -------------------------------------------------------------------------------
 
-    def ask(
-        self,
-        agent: MadAgent,
-        packet: MadPacket,
-        message: bytes | None,
-        timeout: float,
-        retries: int,
-        give_back: Callable[[], None],
-    ) -> bool:
-        """Send a request, and again after each ``timeout`` without a response.
-
-        ``give_back`` is called when the last one has passed. False: it is outstanding already.
-        """
-        pending = Pending(agent, packet, message, timeout, retries, give_back)
-        if pending.key in agent.pending:
-            return False
-        agent.pending[pending.key] = pending
-        self.send(agent.port, packet, message)
-        if agent.pending.get(pending.key) is pending:
-            self._wait_for(pending)
-        return True
+    def await_response(self, pending: Pending) -> None:
+        """Repeat a request that was sent after each of its time-outs, until it has a response."""
+        pending.agent.pending[pending.key] = pending
+        self._wait_for(pending)
 
     def _wait_for(self, pending: Pending) -> None:
         pending.deadline = self._clock() - self.begun + pending.timeout

@@ -42,7 +42,7 @@ class RegistrationRefused(Exception):
 
 
 class Pending:
-    """A request whose response is awaited."""
+    """A request whose response is awaited; ``give_back`` is called when its time is over."""
 
     __slots__ = ("agent", "deadline", "give_back", "key", "message", "packet", "retries", "timeout")
 
@@ -86,7 +86,8 @@ class MadAgent:
         self.methods = methods
         self.whole = whole
         self.number = b""
-        self.pending: dict[tuple[int, bytes], Pending] = {}
+        self.pending: dict[tuple[int, bytes], Pending | None] = {}
+        """Requests without a response by class and transaction ID; None while one is sent."""
 
     def close(self) -> None:
         """Unregister; what it has asked is forgotten."""
@@ -153,8 +154,8 @@ class MadPort:
             if agent is None or agent.port is not self:
                 other = self.live.responses.get(self)
                 return other is not None and other(packet)
-            if agent.pending.pop((mad[1], mad[8:16]), None) is None:
-                return True  # too late, or never asked: as Linux, it is lost
+            if agent.pending.pop((mad[1], mad[8:16]), self) is self:
+                return True  # too late, or never asked: as with Linux, it is lost
         else:
             oui = mad[37:40] if mad[1] in VENDOR else ANY_OUI
             owner = self._owners.get((mad[1], mad[2], oui), {}).get(method)

@@ -13,6 +13,7 @@ import errno
 import os
 import socket
 import struct
+import sys
 from collections import deque
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from verbena.manage.errors import MadError
 from verbena.manage.mad import MAD_BYTES, PERMISSIVE_LID
 
 from .live_subnet import with_rmpp
-from .mad_port import DIRECTED, MadAgent, MadPort, RegistrationRefused, check_registration
+from .mad_port import DIRECTED, MadAgent, MadPort, Pending, RegistrationRefused, check_registration
 from .messages import Welcome
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _NUMBER = struct.Struct("=I")
 # id, status, timeout, retries, length, QPN, Q_Key, LID, SL, path bits, GRH: present, GID index, hop
 # limit, traffic class, GID, flow label; P_Key index
 _HEADER = struct.Struct("=5I4s4s2s6B16s4sH6x")
+# The beginning of it, as far as it matters when it is written.
+_WRITTEN = struct.Struct("=I4xII4x4s4s2sBB")
 SHORT_HEADER, LONG_HEADER = 56, 64
 MAD_HEADER, RMPP_HEADER, RMPP_FLAGS = 24, 36, 26
 AGENTS, USER_RMPP = 32, 1
@@ -47,6 +50,7 @@ MOST_QUEUED = 200_000
 MOST_AT_ONCE = 6
 _FDS = socket.CMSG_SPACE(4)
 NO_BYTES = bytes(16)
+PERMISSIVE = b"\xff\xff"
 
 
 class _Refused(Exception):
@@ -70,6 +74,8 @@ class UmadDevice:
         self._queue: deque[bytes] = deque()
         self._header_bytes = SHORT_HEADER
         self._is_used = False
+        self._directed: dict[int, bytes] = {}
+        """The headers of directed-route SMPs, which differ by agent alone."""
 
     def close(self) -> None:
         """The last descriptor was closed."""
@@ -208,16 +214,10 @@ class UmadDevice:
         at = self._header_bytes
         if len(raw) < at + RMPP_HEADER:
             raise _Refused(errno.EINVAL)
-        if at == LONG_HEADER:
-            fields = _HEADER.unpack_from(raw)
-        else:
-            fields = _HEADER.unpack(raw[:at] + bytes(LONG_HEADER - at))
-        number, _, timeout, retries, _, qpn, q_key, lid, sl, path_bits = fields[:10]
-        if number >= AGENTS:
-            raise _Refused(errno.EINVAL)
+        number, timeout, retries, qpn, q_key, lid, sl, path_bits = _WRITTEN.unpack_from(raw)
         agent = self._agents.get(number)
         if agent is None:
-            raise _Refused(errno.EIO)
+            raise _Refused(errno.EIO if number < AGENTS else errno.EINVAL)
         mad = raw[at:]
         message = None
         if agent.whole and mad[RMPP_FLAGS] & 1:
@@ -229,35 +229,46 @@ class UmadDevice:
             mad = agent.transaction(mad)
         if len(mad) < MAD_BYTES:
             mad = mad.ljust(MAD_BYTES, b"\0")
-        dlid = lid[0] << 8 | lid[1]
-        packet = MadPacket(
-            mad,
-            self.port.port.number,
-            dlid,
-            self._source_lid(mad[1], dlid, path_bits),
-            int.from_bytes(qpn, "big"),
-            agent.qp,
-            sl,
-            self._p_key(fields[-1]),
-            int.from_bytes(q_key, "big"),
-        )
+        port = self.port.port
+        if mad[1] == DIRECTED and lid == PERMISSIVE:
+            packet = MadPacket(mad, port.number)
+        else:
+            packet = MadPacket(
+                mad,
+                port.number,
+                int.from_bytes(lid, "big"),
+                port.lid | path_bits,
+                int.from_bytes(qpn, "big"),
+                agent.qp,
+                sl,
+                self._p_key(raw),
+                int.from_bytes(q_key, "big"),
+            )
         if not timeout or mad[3] & 0x80:
             self._live.send(self.port, packet, message)
             return
-        header = raw[:at]
-
-        def give_back() -> None:
-            self._give_back(header, mad)
-
-        if not self._live.ask(agent, packet, message, timeout / 1000, retries, give_back):
+        key = mad[1], mad[8:16]
+        if key in agent.pending:
             raise _Refused(errno.EINVAL)
+        agent.pending[key] = None
+        self._live.send(self.port, packet, message)
+        if key in agent.pending:  # most requests have been answered by now
+            header = raw[:at]
+            self._live.await_response(
+                Pending(
+                    agent,
+                    packet,
+                    message,
+                    timeout / 1000,
+                    retries,
+                    lambda: self._give_back(header, mad),
+                )
+            )
 
-    def _source_lid(self, mgmt_class: int, dlid: int, path_bits: int) -> int:
-        if mgmt_class == DIRECTED and dlid == PERMISSIVE_LID:
-            return PERMISSIVE_LID
-        return self.port.port.lid | path_bits
-
-    def _p_key(self, index: int) -> int:
+    def _p_key(self, raw: bytes) -> int:
+        index = 0
+        if self._header_bytes == LONG_HEADER:
+            index = int.from_bytes(raw[SHORT_HEADER : SHORT_HEADER + 2], sys.byteorder)
         keys = self.port.port.p_keys
         if 2 * index >= len(keys):
             return 0
@@ -273,14 +284,21 @@ class UmadDevice:
         self._put(told + mad[:MAD_HEADER])
 
     def _deliver(self, number: int, message: bytes, packet: MadPacket) -> None:
+        if packet.qp or packet.dlid != PERMISSIVE_LID:
+            header = self._header(number, len(message), packet)
+        else:
+            header = self._directed.get(number) or self._header(number, MAD_BYTES, packet)
+            self._directed[number] = header
+        self._put(header + message)
+
+    def _header(self, number: int, length: int, packet: MadPacket) -> bytes:
         port = self.port.port
-        at = self._header_bytes
         header = _HEADER.pack(
             number,
             0,
             0,
             0,
-            at + len(message),
+            self._header_bytes + length,
             packet.source_qp.to_bytes(4, "big"),
             b"\0\0\0\0",
             packet.slid.to_bytes(2, "big"),
@@ -294,7 +312,7 @@ class UmadDevice:
             b"\0\0\0\0",
             (port.find_p_key(packet.p_key) or 0) if packet.qp else 0,
         )
-        self._put((header if at == LONG_HEADER else header[:at]) + message)
+        return header[: self._header_bytes]
 
     def _put(self, message: bytes) -> None:
         """Queue a message for read(2). Those of a round go together, and wake the program once."""

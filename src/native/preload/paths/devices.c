@@ -59,17 +59,6 @@ VB_EXPORT ssize_t read(int fd, void *buffer, size_t size)
     return VB_NEXT(read)(fd, buffer, size);
 }
 
-/* What read() becomes in programs that are built with _FORTIFY_SOURCE. */
-typedef ssize_t read_chk(int fd, void *buffer, size_t size, size_t room);
-
-VB_EXPORT ssize_t __read_chk(int fd, void *buffer, size_t size, size_t room)
-{
-    uint64_t inode;
-    if (size <= room && vb_preload_device_kind(fd, &inode) == VB_NODE_UMAD)
-        return vb_preload_umad_read(fd, buffer, size);
-    return VB_NEXT_AS(read_chk, __read_chk)(fd, buffer, size, room);
-}
-
 VB_EXPORT int ioctl(int fd, unsigned long request, ...)
 {
     uint64_t inode;

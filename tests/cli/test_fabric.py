@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena fabric`, and `verbena run --fabric`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.subnet_process.support import RunningFabric, running_fabric
+from tests.support import clean_environment, ends, verbena_command
+
+SCENARIO = """
+teaches = "Nothing."
+duration = "1ms"
+[fabric]
+topology = "clos2"
+radix = 4
+[[traffic]]
+pattern = "shift"
+by = 1
+size = "1kB"
+"""
+
+
+def verbena(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        verbena_command(*arguments),
+        env=clean_environment() | variables,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def fabric(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFabric]:
+    with running_fabric("clos2:4", tmp_path_factory.mktemp("fabric")) as made:
+        yield made
+
+
+def test_it_says_how_to_attach_a_program(fabric: RunningFabric) -> None:
+    said = fabric.log.read_text()
+    assert "8 hosts and 6 switches" in said
+    assert "subnet manager: built in, MASTER at h0" in said
+    assert f"verbena run --fabric {fabric.name} --host h1 -- ibnetdiscover" in said
+
+
+def test_list_and_status(fabric: RunningFabric) -> None:
+    assert fabric.name in verbena("fabric", "--list").stdout.splitlines()
+    said = verbena("fabric", "--status", "--name", fabric.name).stdout
+    assert f"8 hosts and 6 switches, process {fabric.process.pid}" in said
+    assert "ports: 32 ACTIVE" in said
+
+
+def test_a_link_is_cut_and_restored(fabric: RunningFabric) -> None:
+    name = ("--name", fabric.name)
+    assert verbena("fabric", *name, "--cut", "h3:1").stdout.endswith("is cut\n")
+    again = verbena("fabric", *name, "--cut", "h3:1")
+    assert again.returncode == 1
+    assert "is cut already" in again.stderr
+    assert verbena("fabric", *name, "--restore", "h3:1").stdout.endswith("is repaired\n")
+
+
+def test_a_fabric_in_the_background(tmp_path: Path) -> None:
+    name = f"detached{os.getpid()}"
+    path = tmp_path / "scenario.toml"
+    path.write_text(SCENARIO)
+    started = verbena("fabric", str(path), "--name", name, "--detach")
+    assert started.returncode == 0, started.stderr
+    assert f"`verbena fabric --stop --name {name}` ends it" in started.stdout
+    second = verbena("fabric", "pair", "--name", name, "--detach")
+    assert second.returncode == 1
+    assert f"a fabric '{name}' runs already" in second.stderr
+    stopped = verbena("fabric", "--stop", "--name", name)
+    assert stopped.stdout.endswith("has ended\n")
+    assert name not in verbena("fabric", "--list").stdout.splitlines()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_end_it(number: signal.Signals, tmp_path: Path) -> None:
+    """Also while nothing happens."""
+    with running_fabric("pair", tmp_path, "--sm", "none") as fabric:
+        fabric.process.send_signal(number)
+        assert fabric.process.wait(10) == 0
+        assert ends(fabric.process.pid)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        ((), 2, "name a topology, as in: verbena fabric clos2:8"),
+        (("clos:8",), 1, "is no file, and no topology of"),
+        (("pair", "--name", "a/b"), 2, "is no name"),
+        (("pair", "--status"), 2, "name a running fabric by --name"),
+        (("--status", "--name", "nobody"), 1, "`verbena fabric TOPOLOGY --name nobody` starts it"),
+        (("pair", "--name", "x", "--sm-host", "h9"), 1, "there is no node 'h9'"),
+        (("pair", "--sm", "ours"), 2, "invalid choice"),
+    ],
+)
+def test_mistakes(arguments: tuple[str, ...], status: int, words: str) -> None:
+    done = verbena("fabric", *arguments)
+    assert done.returncode == status
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_run_without_what_it_needs(fabric: RunningFabric) -> None:
+    def refusal(*options: str) -> str:
+        done = verbena("run", *options, "--", "true")
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        return done.stderr
+
+    assert "no fabric 'nobody' runs" in refusal("--fabric", "nobody", "--host", "h0")
+    assert "no host 'h99', as h" in refusal("--fabric", fabric.name, "--host", "h99")
+    assert "e0 is a switch" in refusal("--fabric", fabric.name, "--host", "e0")
+    assert "name the host of the fabric" in refusal("--fabric", fabric.name)
+    ports = refusal("--fabric", fabric.name, "--host", "h0", "--link-layer", "infiniband")
+    assert "the ports are those of the fabric's host" in ports
+
+
+def test_a_host_of_two_ports(tmp_path: Path) -> None:
+    topology = tmp_path / "two.net"
+    topology.write_text(
+        'Switch 4 "S-1"\n[1] "H-1"[1]\n[2] "H-1"[2]\n[3] "H-2"[1]\n\n'
+        'Ca 2 "H-1"\n[1] "S-1"[1]\n[2] "S-1"[2]\n\nCa 1 "H-2"\n[1] "S-1"[3]\n'
+    )
+    with running_fabric(str(topology), tmp_path) as fabric:
+        ports = "/sys/class/infiniband/verbena0/ports"
+        script = f"cat /sys/class/infiniband_mad/umad?/port {ports}/?/lid"
+        done = fabric.run("H-1", "sh", "-c", script)
+    words = done.stdout.split()
+    assert words[:2] == ["1", "2"]
+    assert len({int(lid, 16) for lid in words[2:]} - {0}) == 2
