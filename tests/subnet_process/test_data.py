@@ -155,6 +155,19 @@ def test_route_in_the_middle_of_a_transfer(live: Live, start: Start) -> None:
     assert one.result() == ["SUCCESS"]
 
 
+def test_what_was_sent_belongs_to_the_way_of_that_time(live: Live, start: Start) -> None:
+    one, other = start("h0"), start("h3")
+    connect(one, other)
+    address, rkey = other.run("result = [mr.addr, mr.rkey]")
+    before = live.counts("h3")["rcv_packets"]
+    one.run(f"[qp.write(mr, {address}, {rkey}, 0, 64) for _ in range(50)]")
+    assert one.run("result = done(50)") == ["SUCCESS"] * 50
+    over, _ = live.between("s0", "s1")
+    live.set_route("s0", live.lid("h3"), 255)
+    assert live.counts("h3")["rcv_packets"] == before + 50
+    live.set_route("s0", live.lid("h3"), over)
+
+
 def test_lost_request_says_where(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h3")
     connect(one, other, timeout=8, retry_cnt=2)
