@@ -75,9 +75,11 @@ class Umad(Program):
         asked = Program(self.live, Hello(Role.CALL, "", 0, self.inode, data))
         return asked.welcome()
 
-    def register(self, mgmt_class: int, version: int = 1, methods: int = 0, qp: int = 1) -> int:
+    def register(
+        self, mgmt_class: int, version: int = 1, methods: int = 0, qp: int = 1, rmpp: int = 0
+    ) -> int:
         argument = struct.pack("=I4IBBB3sBx", 0, methods, 0, 0, 0, qp, mgmt_class, version,
-                               b"\0\0\0", 0)  # fmt: skip
+                               b"\0\0\0", rmpp)  # fmt: skip
         answer = self.call(REGISTER, argument)
         assert answer.error == 0
         return int(struct.unpack_from("=I", answer.data)[0])
@@ -180,6 +182,25 @@ def test_a_full_socket_keeps_the_order(live: LiveFabric) -> None:
         assert raw is not None
         found.append(int.from_bytes(raw[HEADER + 12 : HEADER + 16], "big"))
     assert found == list(range(many))
+
+
+def test_the_packets_of_a_long_message_are_counted(live: LiveFabric) -> None:
+    """All NodeRecords in one message: 14 nodes of 112 bytes are 8 packets with 200 bytes each."""
+    umad = Umad(live, "h3")
+    agent = umad.register(0x03, 2, rmpp=1)
+    ports = [live.live.subnet.node(host).ports[1] for host in ("h0", "h3")]
+    live.live.subnet.read_counters()
+    before = [dict(port.tally) for port in ports]
+    request = bytearray(a_mad(0x03, 0x12, 9))
+    request[2], request[17] = 2, 0x11
+    umad.write(agent, bytes(request), timeout=1000, retries=0, lid=ports[0].lid, qp=1)
+    live.live.subnet.read_counters()
+    assert ports[0].tally["xmit_packets"] - before[0].get("xmit_packets", 0) == 8
+    assert ports[1].tally["rcv_packets"] - before[1].get("rcv_packets", 0) == 8
+    raw, fds, _, _ = socket.recv_fds(umad.sock, 1000, 1)
+    assert len(raw) == HEADER + MAD
+    assert os.fstat(fds[0]).st_size == HEADER + 56 + 14 * 112
+    os.close(fds[0])
 
 
 def test_a_closed_device_leaves_nothing(live: LiveFabric, clock: Clock) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import os
 import signal
 import sys
@@ -192,6 +193,7 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     say_ready(live, name, fabric, detached=ready is not None)
     if ready is not None:
         ready()
+    gc.freeze()  # the subnet's many objects live as long as the process
     signal.signal(signal.SIGTERM, interrupt)
     try:
         live.server.run()

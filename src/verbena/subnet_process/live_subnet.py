@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
 from verbena.manage.agents import MadPacket, Subnet
+from verbena.manage.agents.tallies import MAD_WORDS
 from verbena.manage.errors import MadError
 from verbena.manage.mad import MAD_BYTES
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["LiveSubnet"]
 
 FIRST_AGENT, AGENT_NUMBERS = 1, 1 << 32
-RMPP_AT = 24
+RMPP_AT, SEGMENT = 24, 200
 
 
 class LiveSubnet:
@@ -104,7 +106,21 @@ class LiveSubnet:
         if message is not None:
             packet = packet._replace(mad=first_segment(message))
             self.carried[packet.mad] = message
+            self._count_others(packet, len(message))
         self.subnet.inject(port.node, packet)
+
+    def _count_others(self, packet: MadPacket, length: int) -> None:
+        """Count the packets behind the first one, which would carry the rest of a message."""
+        others = max(length - RMPP_AT - 1, 0) // SEGMENT
+        with suppress(MadError):  # the source has no LID yet
+            self.subnet.carry(
+                packet.slid,
+                packet.dlid,
+                packets=others,
+                words=others * MAD_WORDS,
+                sl=packet.sl,
+                p_key=packet.p_key,
+            )
 
     def outstanding(self, pending: Pending) -> bool:
         """Whether a request still has no response."""

@@ -4,7 +4,7 @@
 A descriptor of umadN is a connection of role UMAD. The program's side passes each ioctl(2) as a
 connection of role CALL, and each write(2) as a message, or as a CALL if its errno is not known
 beforehand; a message that comes is what read(2) returns. MADs longer than one packet are in a memfd
-that goes with the message.
+that goes with the CALL or the message.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ MAD_HEADER, RMPP_HEADER, RMPP_FLAGS = 24, 36, 26
 AGENTS, USER_RMPP = 32, 1
 LONGEST_INLINE = LONG_HEADER + MAD_BYTES
 MOST_QUEUED = 200_000
-MOST_AT_ONCE = 6
-_FDS = socket.CMSG_SPACE(4)
+MOST_AT_ONCE = 32  # messages of one program, before others have their turn
+TOGETHER = 4  # answers that wake the program once; more would let it wait while others are made
 NO_BYTES = bytes(16)
 PERMISSIVE = b"\xff\xff"
 
@@ -189,21 +189,18 @@ class UmadDevice:
         """Take the messages that the program has written."""
         sock, live = self._sock, self._live
         live.catch_up()
-        for _ in range(MOST_AT_ONCE):
+        for place in range(MOST_AT_ONCE):
+            if place % TOGETHER == 0 and self._queue:
+                self.flush()
             try:
-                raw, ancillary, _, _ = sock.recvmsg(LONGEST_INLINE, _FDS)
+                raw = sock.recv(LONGEST_INLINE)
             except BlockingIOError:
                 return
             except OSError:
-                raw, ancillary = b"", []
+                raw = b""
             if not raw:
                 self._connection.close()
                 return
-            if ancillary:
-                fds = _descriptors(ancillary)
-                raw = _whole(raw, fds)
-                for fd in fds:
-                    os.close(fd)
             try:
                 self.write(raw)
             except _Refused:
@@ -360,13 +357,6 @@ def _send_long(sock: socket.socket, message: bytes, header: int) -> None:
         socket.send_fds(sock, [beginning], [fd], socket.MSG_NOSIGNAL)
     finally:
         os.close(fd)
-
-
-def _descriptors(ancillary: list[tuple[int, int, bytes]]) -> list[int]:
-    found: list[int] = []
-    for _, _, data in ancillary:
-        found += struct.unpack(f"={len(data) // 4}i", data[: len(data) // 4 * 4])
-    return found
 
 
 def _whole(raw: bytes, fds: list[int]) -> bytes:

@@ -64,7 +64,7 @@ static int question_complain(int error, const char *sentence, size_t length)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-ssize_t vb_preload_fabric_send(int fd, struct iovec *parts, size_t count, int attached, int flags)
+static ssize_t question_send(int fd, struct iovec *parts, size_t count, int attached)
 {
     union {
         struct cmsghdr head;
@@ -78,7 +78,7 @@ ssize_t vb_preload_fabric_send(int fd, struct iovec *parts, size_t count, int at
         message.msg_control = &control;
         message.msg_controllen = sizeof control;
     }
-    return sendmsg(fd, &message, flags | MSG_NOSIGNAL);
+    return sendmsg(fd, &message, MSG_NOSIGNAL);
 }
 
 static int question_connect(int flags)
@@ -113,7 +113,7 @@ static int question_greet(int fd, const struct vb_fabric_question *question)
     strncpy(hello.host, question_variable("VERBENA_HOST"), sizeof hello.host - 1);
     if (!hello.inode && vb_preload_next_fstatat(fd, "", &own, AT_EMPTY_PATH) == 0)
         hello.inode = own.st_ino;
-    return vb_preload_fabric_send(fd, parts, 3, question->attached, 0) < 0 ? -errno : 0;
+    return question_send(fd, parts, 3, question->attached) < 0 ? -errno : 0;
 }
 
 /* The error of the welcome; its data are in `answer`, or a sentence that is then printed. */

@@ -11,7 +11,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <sys/types.h>
 #include <sys/uio.h>
 
 /* src/verbena/subnet_process/messages.py has the same. */
@@ -41,8 +40,5 @@ int vb_preload_fabric_ask(const struct vb_fabric_question *question, void *answe
 
 /* Opens a device: the connection, or -errno. */
 int vb_preload_fabric_open(const struct vb_fabric_question *question, int flags);
-
-/* Sends a message as it is, with a descriptor unless that is -1. As sendmsg(2). */
-ssize_t vb_preload_fabric_send(int fd, struct iovec *parts, size_t count, int attached, int flags);
 
 #endif

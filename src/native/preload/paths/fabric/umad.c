@@ -2,8 +2,8 @@
 /*
  * The descriptor of umadN (umad.h) is a socket to the fabric's process: so poll, epoll, O_NONBLOCK,
  * dup and fork do what they do with the kernel's device. A message on it is what read(2) returns
- * and write(2) has got: a header of 56 or 64 bytes and a MAD. Of a longer one, which RMPP makes of
- * several packets, the message has the beginning, and a memfd with all of it.
+ * and write(2) has got: a header of 56 or 64 bytes and a MAD. With a longer one, which RMPP makes
+ * of several packets, goes a memfd that has all of it.
  */
 #include "preload/paths/fabric/umad.h"
 
@@ -139,31 +139,36 @@ static int umad_wait(int fd, short events)
 }
 
 /* The kernel's device takes what is written at once, also with O_NONBLOCK. 0, or errno. */
-static int umad_send(int fd, struct iovec *part, int attached)
+static int umad_send(int fd, const void *message, size_t size)
 {
     int error = 0;
-    while (!error && vb_preload_fabric_send(fd, part, 1, attached, MSG_DONTWAIT) < 0)
+    while (!error && send(fd, message, size, MSG_DONTWAIT | MSG_NOSIGNAL) < 0)
         error = errno == EAGAIN ? umad_wait(fd, POLLOUT) : errno;
     return error == EPIPE || error == ECONNRESET ? EIO : error;
 }
 
-ssize_t vb_preload_umad_write(int fd, uint64_t inode, const void *buffer, size_t size)
+static int umad_ask(uint64_t inode, const void *message, size_t size)
 {
     static const uint32_t no_ioctl = 0;
     size_t length;
-    int attached = size > ONE ? long_message(buffer, size) : -1;
-    struct iovec part = {(void *)buffer, size > ONE ? ONE : size};
+    int attached = size > ONE ? long_message(message, size) : -1;
+    struct vb_fabric_question question = {
+        .role = VB_FABRIC_CALL,
+        .inode = inode,
+        .data = {{(void *)&no_ioctl, sizeof no_ioctl}, {(void *)message, size > ONE ? 0 : size}},
+        .attached = attached};
     if (size > ONE && attached < 0)
-        return umad_failed(ENOMEM);
-    struct vb_fabric_question question = {.role = VB_FABRIC_CALL,
-                                          .inode = inode,
-                                          .data = {{(void *)&no_ioctl, sizeof no_ioctl}, part},
-                                          .attached = attached};
-    int error = size >= LONG_HEADER + RMPP_HEADER && is_known(inode, buffer)
-                    ? umad_send(fd, &part, attached)
-                    : -vb_preload_fabric_ask(&question, NULL, 0, &length);
+        return ENOMEM;
+    int error = vb_preload_fabric_ask(&question, NULL, 0, &length);
     if (attached >= 0)
         close(attached);
+    return -error;
+}
+
+ssize_t vb_preload_umad_write(int fd, uint64_t inode, const void *buffer, size_t size)
+{
+    bool is_fine = size >= LONG_HEADER + RMPP_HEADER && size <= ONE && is_known(inode, buffer);
+    int error = is_fine ? umad_send(fd, buffer, size) : umad_ask(inode, buffer, size);
     return error ? umad_failed(error) : (ssize_t)size;
 }
 
