@@ -66,6 +66,7 @@ class Live:
         def call() -> None:
             try:
                 value = function()
+                assert self.made.page is not None
                 self.made.page.refresh()
             except BaseException as error:
                 result.set_exception(error)

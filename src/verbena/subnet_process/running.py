@@ -32,7 +32,7 @@ class LiveFabric:
     server: FabricServer
     live: LiveSubnet
     manager: BuiltInManager | None
-    page: PortPage
+    page: PortPage | None = None
 
 
 def make_fabric(
