@@ -76,6 +76,7 @@ static const struct {
     {VB_LOST_ADDRESS, NULL, ""},
     {VB_LOST_SOURCE, NULL, ""},
     {VB_LOST_PORT, "drop_no_qp", ""},
+    {VB_LOST_ROUTE, NULL, "does not lead to LID 5"},
     {VB_LOST_NO_RECEIVE, "drop_no_receive", NULL},
 };
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "direct/flow.h"
 #include "direct/responder.h"
 #include "direct/retry.h"
 #include "direct/service.h"
@@ -74,6 +75,7 @@ void vb_direct_connection_close(struct vb_qp *qp)
     if (!to)
         return;
     vb_direct_counts_move(&to->counts, &direct->counts);
+    vb_direct_flows_release(to);
     peer = to->peer;
     __atomic_store_n(&to->peer, NULL, __ATOMIC_RELAXED);
     to->remote = NULL;
@@ -121,10 +123,13 @@ static bool connection_is_behind(const struct vb_adapter *adapter, const uint8_t
 }
 
 bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
-                                   const struct vb_peer *peer, const struct vb_qp_shared *remote)
+                                   const struct vb_fabric_flow *flow, const struct vb_peer *peer,
+                                   const struct vb_qp_shared *remote)
 {
     const struct vb_port_shared *port = vb_shared_port(&peer->view, remote);
 
+    if (VB_UNLIKELY(port->identity || flow))
+        return vb_port_fabric_reaches(qp->context->adapter->fabric, flow, port->identity);
     if (vb_qp_port(qp)->infiniband != (bool)port->infiniband)
         return false;
     return ah->is_global ? connection_is_behind(qp->context->adapter, ah->grh.dgid.raw,
@@ -133,11 +138,14 @@ bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_a
 }
 
 bool vb_direct_connection_shares_link(const struct vb_qp *qp, const struct vb_gid *source,
-                                      const struct vb_peer *peer, const struct vb_qp_shared *remote)
+                                      const struct vb_fabric_flow *flow, const struct vb_peer *peer,
+                                      const struct vb_qp_shared *remote)
 {
     const struct vb_port_shared *port = vb_shared_port(&peer->view, remote);
     char netdev[sizeof(port->netdev) + 1];
 
+    if (VB_UNLIKELY(port->identity || flow))
+        return vb_port_fabric_reaches(qp->context->adapter->fabric, flow, port->identity);
     connection_read_netdev(port, netdev);
     return vb_qp_port(qp)->infiniband == (bool)port->infiniband &&
            (!netdev[0] || vb_port_is_netdev(netdev, source->ndev));
@@ -148,8 +156,8 @@ static bool adopt_epoch(struct vb_connection *to)
 {
     if (to->epoch == to->remote->epoch)
         return true;
-    if (to->epoch ||
-        !vb_direct_connection_leads_to(to->qp, &to->qp->verbs->attr.ah_attr, to->peer, to->remote))
+    if (to->epoch || !vb_direct_connection_leads_to(to->qp, &to->qp->verbs->attr.ah_attr, to->flow,
+                                                    to->peer, to->remote))
         return false;
     to->epoch = to->remote->epoch;
     to->rq_seen = atomic_load(&to->remote->rq_taken);
@@ -217,7 +225,7 @@ static enum vb_silence silence_of_qp(const struct vb_connection *to, uint32_t *v
         return VB_SILENCE_OTHER_LIFE;
     *value = qp->verbs->attr.ah_attr.is_global ? 0 : qp->verbs->attr.ah_attr.dlid;
     if (!to->epoch &&
-        !vb_direct_connection_leads_to(qp, &qp->verbs->attr.ah_attr, to->peer, remote))
+        !vb_direct_connection_leads_to(qp, &qp->verbs->attr.ah_attr, to->flow, to->peer, remote))
         return VB_SILENCE_PORT;
     *value = (uint32_t)vb_qp_pkey(qp->shared) << 16 | vb_qp_pkey(remote);
     if (!vb_pkeys_match(vb_qp_pkey(qp->shared), vb_qp_pkey(remote)))
@@ -231,6 +239,10 @@ enum vb_silence vb_direct_connection_silence(struct vb_connection *to, uint32_t 
         return VB_SILENCE_NO_HELP;
     if (!is_reachable(to->qp))
         return VB_SILENCE_NOT_HERE;
+    if (vb_direct_flow_is_lost(to)) {
+        *value = to->qp->verbs->attr.ah_attr.dlid;
+        return VB_SILENCE_ROUTE;
+    }
     return to->peer ? silence_of_qp(to, value) : silence_of_process(to);
 }
 

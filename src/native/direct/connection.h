@@ -28,6 +28,8 @@ struct vb_connection {
     uint64_t unplaced_low, unplaced_high; /* the hull of where such payloads go; 0: none */
     struct vb_direct_counts counts;
     struct vb_destinations *destinations; /* of a UD QP (datagram.c), else NULL */
+    struct vb_fabric_flow *flow;          /* in a live fabric (flow.h); NULL: not asked for yet */
+    struct vb_flows *flows;               /* of a UD QP there, else NULL */
 };
 
 /* 0, also where there is no peer yet; -EPROTONOSUPPORT: it is of another build (other_build.h). */
@@ -89,12 +91,14 @@ static inline bool vb_direct_connection_ready(struct vb_connection *to)
  */
 enum vb_silence vb_direct_connection_silence(struct vb_connection *to, uint32_t *value);
 
-/* Is the port that the peer's QP uses behind this address, a LID or a GID? */
+/* Is the port that the peer's QP uses behind this address, a LID or a GID? In a live fabric the
+ * flow says it, which is NULL elsewhere. */
 bool vb_direct_connection_leads_to(const struct vb_qp *qp, const struct ibv_ah_attr *ah,
-                                   const struct vb_peer *peer, const struct vb_qp_shared *remote);
+                                   const struct vb_fabric_flow *flow, const struct vb_peer *peer,
+                                   const struct vb_qp_shared *remote);
 /* Does the peer's QP hear what this one sends to a group from this GID of its own? */
 bool vb_direct_connection_shares_link(const struct vb_qp *qp, const struct vb_gid *source,
-                                      const struct vb_peer *peer,
+                                      const struct vb_fabric_flow *flow, const struct vb_peer *peer,
                                       const struct vb_qp_shared *remote);
 
 /* The peer would have dropped a packet of this QP's for its P_Key: that is counted there. */

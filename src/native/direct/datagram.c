@@ -10,6 +10,7 @@
 
 #include "direct/connection.h"
 #include "direct/datagram.h"
+#include "direct/flow.h"
 #include "direct/other_build.h"
 #include "direct/requester.h"
 #include "direct/responder.h"
@@ -206,6 +207,7 @@ struct datagram {
     const struct vb_spans *message;
     const struct vb_gid *source; /* NULL: addressed by a LID, so without a GRH */
     const uint8_t *group;        /* NULL: to one QP */
+    struct vb_fabric_flow *flow; /* NULL: the port is in no live fabric */
     struct vb_outcome *outcome;
 };
 
@@ -312,7 +314,8 @@ static void pass_to_members(const struct datagram *datagram, struct vb_peer *pee
             remote->qp_num, {.qp = datagram->qp, .peer = peer, .remote = remote, .target = &to.to}};
 
         if ((!datagram->qp->blocks_self || remote != datagram->qp->shared) &&
-            vb_direct_connection_shares_link(datagram->qp, datagram->source, peer, remote))
+            vb_direct_connection_shares_link(datagram->qp, datagram->source, datagram->flow, peer,
+                                             remote))
             pass_to(datagram, &to);
     }
 }
@@ -349,7 +352,8 @@ static void pass_to_port(const struct datagram *datagram, struct destination *to
     struct vb_qp *qp = datagram->qp;
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)datagram->wr->wr.ud.ah)->attr;
 
-    if (VB_LIKELY(vb_direct_connection_leads_to(qp, ah, to->to.peer, to->to.remote)))
+    if (VB_LIKELY(
+            vb_direct_connection_leads_to(qp, ah, datagram->flow, to->to.peer, to->to.remote)))
         pass_to(datagram, to);
     else
         vb_lost_direct(
@@ -420,6 +424,8 @@ int vb_direct_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
                          &(struct vb_evidence){.check = VB_CHECK_NO_ROOM}, outcome);
     vb_direct_count(&to->counts.datagrams, 1);
     vb_direct_count(&to->counts.payload_sent, payload.total);
+    if (VB_UNLIKELY(direct->adapter->fabric) && !vb_direct_flow_takes(to, wr, &datagram.flow))
+        return 0;
     put_grh(datagram.source, ah, &payload, grh, &message);
     if (!to_group)
         pass_to_one(&datagram);

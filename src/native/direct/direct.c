@@ -17,6 +17,7 @@
 
 #include "direct/connection.h"
 #include "direct/datagram.h"
+#include "direct/flow.h"
 #include "direct/other_build.h"
 #include "direct/peer.h"
 #include "direct/requester.h"
@@ -50,7 +51,7 @@ bool vb_direct_is_local(struct vb_direct *direct, const struct ibv_ah_attr *ah)
 {
     /* A LID is that of a port of this host, since InfiniBand ports reach no other. Whether it leads
      * to the peer is known when the peer is found (vb_direct_connection_leads_to). */
-    return VB_UNLIKELY(!ah->is_global) ||
+    return VB_UNLIKELY(!ah->is_global || direct->adapter->fabric) ||
            vb_port_addresses_host_has(direct->adapter, ah->grh.dgid.raw);
 }
 
@@ -154,6 +155,14 @@ const struct vb_carrier vb_direct_carrier = {
     .settle_peer = vb_direct_settle_peer,
 };
 
+const struct vb_carrier vb_direct_fabric_carrier = {
+    .execute = vb_direct_fabric_execute,
+    .settle = vb_direct_settle,
+    .quiet = vb_direct_quiet,
+    .other_end = vb_direct_other_end,
+    .settle_peer = vb_direct_settle_peer,
+};
+
 /*
  * Where Yama restricts ptrace to descendants, peers of the same user must be let in by name, or
  * every copy into this process's own memory takes the bounce ring.
@@ -241,6 +250,8 @@ int vb_direct_open(const struct vb_direct_config *config, struct vb_direct **dir
     made->force = config->force;
     made->count = config->count;
     made->manages = config->manages;
+    made->event = config->event;
+    made->event_argument = config->event_argument;
     open_locks(made);
     open_self_peer(made);
     made->adapter->direct = made;

@@ -29,14 +29,20 @@
 /* How a peer's own memory is reached; what the environment may force. */
 enum vb_way { VB_WAY_ANY = 0, VB_WAY_SHARED, VB_WAY_CMA, VB_WAY_BOUNCE };
 
+/* A port has changed, in a live fabric; called by the service thread. */
+typedef void vb_direct_event_fn(void *argument, uint8_t port_num, enum ibv_event_type type);
+
 struct vb_direct_config {
     struct vb_adapter *adapter; /* the host's, whose ports have their addresses */
     enum vb_way force;          /* VB_WAY_ANY: probe */
     vb_direct_count_fn *count;  /* NULL: questions for counters get no answer */
     bool manages;               /* the first slot is the host's slot 0 */
+    vb_direct_event_fn *event;  /* may be NULL */
+    void *event_argument;
 };
 
 extern const struct vb_carrier vb_direct_carrier;
+extern const struct vb_carrier vb_direct_fabric_carrier; /* of connections in a live fabric */
 
 /* The retry thread's work (retry.h). */
 struct vb_retry {
@@ -57,6 +63,8 @@ struct vb_direct {
     enum vb_way force;
     vb_direct_count_fn *count;
     bool manages;
+    vb_direct_event_fn *event;
+    void *event_argument;
     uint32_t slots[VB_MAX_SLOTS];
     int listeners[VB_MAX_SLOTS];
     _Atomic uint32_t slot_count;

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "direct/connection.h"
+#include "direct/flow.h"
 #include "direct/handshake.h"
 #include "direct/later.h"
 #include "direct/message.h"
@@ -290,6 +291,9 @@ static void *service_run(void *argument)
         for (int i = 0; i < n; ++i)
             if (events[i].data.ptr == &direct->later)
                 vb_direct_later_expire(direct);
+            else if (VB_UNLIKELY(events[i].data.ptr &&
+                                 events[i].data.ptr == direct->adapter->fabric))
+                vb_direct_fabric_news(direct);
             else
                 service_handle(direct, events[i].data.ptr);
     }
@@ -315,7 +319,9 @@ static int service_open_descriptors(struct vb_direct *direct)
     if (error)
         return error;
     if (service_watch(direct, direct->wake_fd, NULL) ||
-        service_watch(direct, direct->later.timer_fd, &direct->later))
+        service_watch(direct, direct->later.timer_fd, &direct->later) ||
+        (direct->adapter->fabric &&
+         service_watch(direct, direct->adapter->fabric->news_fd, direct->adapter->fabric)))
         return -errno;
     return 0;
 }

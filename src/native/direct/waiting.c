@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "direct/connection.h"
+#include "direct/flow.h"
 #include "direct/requester.h"
 #include "hca/delays.h"
 #include "hca/overdue.h"
@@ -70,6 +71,8 @@ static VB_COLD int give_up_on_peer(struct vb_connection *to, const struct ibv_se
     struct vb_evidence evidence = {.check = VB_CHECK_NO_ANSWER, .microseconds = after_ns / 1000};
 
     evidence.silence = (uint8_t)vb_direct_connection_silence(to, &evidence.count);
+    if (evidence.silence == VB_SILENCE_ROUTE)
+        vb_direct_flow_tell(to->qp, to->flow);
     return vb_refuse(to->qp, wr, IBV_WC_RETRY_EXC_ERR, &evidence, outcome);
 }
 
@@ -117,8 +120,10 @@ int vb_direct_wait_for_peer(struct vb_connection *to, const struct ibv_send_wr *
                     qp->wait.since + since);
     goes_on = qp->terms.timeout == 0 ||
               has_turns_left(qp, vb_ack_timeout(qp->terms.timeout), 1u + qp->terms.retry_cnt);
-    if (is_first || (goes_on && qp->wait.turns != turns)) /* a packet would leave now */
+    if (is_first || (goes_on && qp->wait.turns != turns)) { /* a packet would leave now */
         vb_direct_connection_count_refused(to);
+        vb_direct_flow_count(to->flow, qp, wr);
+    }
     if (goes_on)
         return -EAGAIN;
     return to->peer && waiting_has_ended(to->peer)

@@ -130,6 +130,7 @@ static struct vb_host_config adapter_config_of(const struct vb_port_settings *po
         .packets_only = settings->carrier == VB_CARRIER_ROCE && !is_infiniband,
         .direct_only = settings->carrier == VB_CARRIER_DIRECT || is_infiniband,
         .went_direct = complaint_when_direct(settings),
+        .fabric = settings->fabric,
         .manages = settings->manages && ports->device == 0,
     };
 }
@@ -157,8 +158,8 @@ int vb_dropin_adapter_open(const struct vb_port_settings *ports, vb_port_event *
     struct vb_host_config config = adapter_config_of(ports);
     int error;
 
-    config.roce.event = event;
-    config.roce.argument = argument;
+    config.roce.event = config.fabric_event = event;
+    config.roce.argument = config.fabric_argument = argument;
     if (settings->capture && can_capture(&capture)) {
         config.roce.capture = &capture;
         config.capture_direct = settings->capture_direct ? &capture : NULL;

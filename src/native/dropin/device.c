@@ -111,9 +111,14 @@ VB_EXPORT const char *ibv_get_device_name(struct ibv_device *ibv)
 VB_EXPORT __be64 ibv_get_device_guid(struct ibv_device *ibv)
 {
     struct vb_simulated *simulated = vb_dropin_simulated_of(ibv);
+    unsigned number;
 
-    return htobe64(simulated ? vb_dropin_simulated_guid(simulated)
-                             : vb_port_device_guid(number_of(device_of(ibv))));
+    if (simulated)
+        return htobe64(vb_dropin_simulated_guid(simulated));
+    number = number_of(device_of(ibv));
+    if (vb_dropin_settings()->fabric)
+        return htobe64(vb_dropin_settings()->devices.device[number].guid);
+    return htobe64(vb_port_device_guid(number));
 }
 
 VB_EXPORT int ibv_get_device_index(struct ibv_device *ibv)

@@ -12,6 +12,7 @@
 #include "dropin/context.h"
 #include "dropin/export.h"
 #include "dropin/settings.h"
+#include "port/fabric.h"
 #include "port/gid.h"
 
 enum {
@@ -145,7 +146,7 @@ static enum ibv_mtu mtu_of(uint16_t bytes)
 /* Ethernet: with room for addresses that come. */
 static uint32_t gid_count(const struct vb_adapter_port *port)
 {
-    return port->infiniband ? 1 : VB_GID_MAX;
+    return port->in_fabric ? VB_FABRIC_GIDS : port->infiniband ? 1 : VB_GID_MAX;
 }
 
 static void query_fill_port(const struct vb_adapter *adapter, const struct vb_adapter_port *port,
@@ -176,6 +177,14 @@ static void query_fill_port(const struct vb_adapter *adapter, const struct vb_ad
         .flags = port->infiniband ? 0 : IBV_QPF_GRH_REQUIRED,
         .active_speed_ex = SPEED_EDR,
     };
+    if (port->in_fabric) {
+        struct vb_fabric_port now;
+
+        vb_port_fabric_read(port->in_fabric, &now);
+        now.attr.qkey_viol_cntr += attr->qkey_viol_cntr;
+        now.attr.bad_pkey_cntr += attr->bad_pkey_cntr;
+        *attr = now.attr;
+    }
 }
 
 VB_COLD int vb_dropin_no_port(struct ibv_context *context, uint32_t port_num)
@@ -217,12 +226,15 @@ VB_EXPORT int ibv_query_port(struct ibv_context *context, uint8_t port_num,
 VB_EXPORT int ibv_query_port_speed(struct ibv_context *context, uint32_t port_num,
                                    uint64_t *port_speed)
 {
+    const struct vb_adapter_port *port;
+
     if (!vb_dropin_core(context))
         return vb_dropin_failed(context, "ibv_query_port_speed", -VB_ERROR_FORKED);
-    if (!vb_dropin_port_of(context, port_num))
+    port = vb_dropin_port_of(context, port_num);
+    if (!port)
         return vb_dropin_failed(context, "ibv_query_port_speed",
                                 vb_dropin_no_port(context, port_num));
-    *port_speed = RATE_100MBPS;
+    *port_speed = port->in_fabric ? port->in_fabric->speed : RATE_100MBPS;
     return 0;
 }
 

@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "memory/number.h"
+#include "port/fabric.h"
 #include "wrap/capture.h"
 
 enum { NAME_MOST = 15 }; /* as in /proc/PID/comm */
@@ -149,11 +150,27 @@ static void settings_refuse_unparsed(void)
                      of[i][0], of[i][1], of[i][1]);
 }
 
+/* Without its fabric the program has no device. */
+static void read_fabric(void)
+{
+    char sentence[VB_FABRIC_SENTENCE];
+
+    settings.infiniband = true;
+    settings.devices.count = !vb_port_fabric_look(&settings.devices.device[0], sentence);
+    if (!settings.devices.count)
+        complain("there is no device: %s", sentence);
+}
+
 static void read_devices(void)
 {
     static const char *const layers[] = {"ethernet", "infiniband", NULL};
     const char *complaint;
 
+    settings.fabric = text("VERBENA_FABRIC");
+    if (settings.fabric) {
+        read_fabric();
+        return;
+    }
     choice("VERBENA_LINK_LAYER", layers, 0); /* complains; vb_port_devices_read has read it */
     if (!vb_port_devices_read(&settings.devices, &complaint))
         settings_refuse_unparsed();
@@ -211,7 +228,9 @@ static void forgo_packets(void)
 
     if (unheard)
         complain("%s: the port sends no packets, so %s has no effect%s",
-                 ports ? "VERBENA_PORTS has InfiniBand alone" : "VERBENA_LINK_LAYER=infiniband",
+                 settings.fabric ? "VERBENA_FABRIC"
+                 : ports         ? "VERBENA_PORTS has InfiniBand alone"
+                                 : "VERBENA_LINK_LAYER=infiniband",
                  unheard,
                  settings.capture ? "; VERBENA_CAPTURE_DIRECT=yes captures what goes without" : "");
     settings.carrier = VB_CARRIER_DIRECT;

@@ -21,6 +21,7 @@ struct vb_settings {
     enum vb_which_carrier carrier; /* VERBENA_CARRIER=direct|roce */
     struct vb_device_settings devices; /* VERBENA_DEVICES, _PORTS, _LINK_LAYER, _NETDEV, _PKEYS */
     bool infiniband;                   /* no port of any device sends packets */
+    const char *fabric;     /* VERBENA_FABRIC: a live fabric that has the device; or NULL */
     unsigned spin_us;       /* VERBENA_SPIN_US: before a thread sleeps on a completion channel */
     unsigned part_id;       /* VERBENA_PART_ID: what query_device says */
     const char *fault;      /* VERBENA_FAULT: rules as records, which are right; or NULL */

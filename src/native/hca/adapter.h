@@ -27,6 +27,7 @@
 #define VB_COLD        __attribute__((cold, noinline)) /* keeps error paths out of the fast one */
 
 struct vb_direct;
+struct vb_fabric;
 struct vb_engine;
 struct vb_vigil;
 struct vb_heap;
@@ -55,7 +56,7 @@ struct vb_pool {
 int vb_pool_take(struct vb_pool *pool, uint32_t *number);
 void vb_pool_return(struct vb_pool *pool, uint32_t number);
 
-enum { VB_LOST_KINDS = 11 };
+enum { VB_LOST_KINDS = 12 };
 
 struct vb_adapter {
     struct vb_view self;
@@ -63,7 +64,8 @@ struct vb_adapter {
     bool barriers;    /* the kernel has membarrier, so biased locks may have a privileged thread */
     atomic_bool gone; /* never set: the `gone` of those who wait for a lock of their own segment */
     const struct vb_host_calls *calls;
-    struct vb_direct *direct;       /* the direct carrier; NULL on a simulated host */
+    struct vb_direct *direct; /* the direct carrier; NULL on a simulated host */
+    struct vb_fabric *fabric; /* the live fabric that the ports are in (port/fabric.h), or NULL */
     const struct vb_engine *engine; /* the packet engine, or NULL */
     struct vb_heap *segment;        /* the tables and rings that peers map */
     struct vb_heap *heap;           /* memory for the program's buffers; may be NULL */

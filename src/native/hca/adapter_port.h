@@ -2,7 +2,8 @@
 /*
  * The ports of an adapter, which count from 1. The host (host) or the simulated one (sim)
  * fills them in before the first context is open; nothing of them but the GID table, which has its
- * own lock, changes after that. Everything that a port number leads to is read through here.
+ * own lock, changes after that, and in a live fabric LID, LMC and P_Keys. Everything that a port
+ * number leads to is read through here.
  */
 #ifndef VB_HCA_ADAPTER_PORT_H
 #define VB_HCA_ADAPTER_PORT_H
@@ -12,17 +13,19 @@
 
 #include "hca/layout.h"
 
-struct vb_addresses; /* port/address.h */
+struct vb_addresses;   /* port/address.h */
+struct vb_fabric_port; /* port/fabric.h */
 
 enum { VB_PKEY_DEFAULT = 0xffff };
 
 struct vb_adapter_port {
     uint8_t number;
-    bool infiniband;                /* the link layer: InfiniBand, or else Ethernet (RoCE) */
-    uint8_t lmc;                    /* an InfiniBand port has 2^lmc LIDs from `lid` on */
-    uint16_t lid;                   /* its first LID; 0 on an Ethernet port */
-    uint16_t pkeys[VB_MAX_PKEYS];   /* a QP's pkey_index names an entry; 0: it is empty */
-    struct vb_addresses *addresses; /* its GID table, state and MTU; may be NULL (simulated) */
+    bool infiniband;                  /* the link layer: InfiniBand, or else Ethernet (RoCE) */
+    uint8_t lmc;                      /* an InfiniBand port has 2^lmc LIDs from `lid` on */
+    uint16_t lid;                     /* its first LID; 0 on an Ethernet port */
+    uint16_t pkeys[VB_MAX_PKEYS];     /* a QP's pkey_index names an entry; 0: it is empty */
+    struct vb_addresses *addresses;   /* its GID table, state and MTU; may be NULL (simulated) */
+    struct vb_fabric_port *in_fabric; /* its record in a live fabric; NULL: it is in none */
 };
 
 /* One port, Ethernet, in the default partition. */

@@ -42,7 +42,8 @@ enum vb_silence {
     VB_SILENCE_TYPE,         /* it is of a type that does not fit */
     VB_SILENCE_OTHER_LIFE,   /* it was reset since this QP's first request */
     VB_SILENCE_PORT,         /* it uses another port than the address leads to */
-    VB_SILENCE_PKEY, /* the P_Keys do not match: `count` has this QP's, and below the other's */
+    VB_SILENCE_PKEY,  /* the P_Keys do not match: `count` has this QP's, and below the other's */
+    VB_SILENCE_ROUTE, /* the live fabric does not lead to LID `count` */
 };
 
 /* Why a datagram is lost (lost.h). */
@@ -58,6 +59,7 @@ enum vb_lost_cause {
     VB_LOST_SOURCE,     /* `value` is a GID index from which no packet comes */
     VB_LOST_NO_RECEIVE, /* counted only; overdue.h writes its line */
     VB_LOST_PORT,       /* the QP uses another port than the address leads to */
+    VB_LOST_ROUTE,      /* the live fabric does not lead to LID `value` */
     VB_LOST_CAUSES
 };
 

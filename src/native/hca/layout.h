@@ -28,7 +28,7 @@
 #define VB_SEGMENT_MAGIC 0x56455242454e4131ull
 
 #ifndef VB_LAYOUT_VERSION /* tests/native/other builds a second one */
-#define VB_LAYOUT_VERSION 13u
+#define VB_LAYOUT_VERSION 14u
 #endif
 
 enum {
@@ -298,7 +298,8 @@ struct vb_evidence {
 /* What peers of this host read of an RDMA port, and what they count there. */
 struct vb_port_shared {
     uint32_t
-        infiniband; /* the link layer; this and the next three are written before a peer maps it */
+        infiniband; /* the link layer; this and the next four are written before a peer maps it */
+    uint32_t identity; /* in a live fabric (port/fabric.h), where LID and LMC may change; else 0 */
     uint16_t lid, lmc;
     char netdev[16]; /* of an Ethernet port: its network interface; "": all interfaces */
     _Atomic uint32_t qkey_violations; /* datagrams refused for their Q_Key (qkey_viol_cntr) */

@@ -28,6 +28,7 @@ static const uint32_t counters[VB_LOST_CAUSES] = {
     [VB_LOST_SOURCE] = UNCOUNTED,
     [VB_LOST_PORT] = AT(drop_no_qp),
     [VB_LOST_NO_RECEIVE] = AT(drop_no_receive),
+    [VB_LOST_ROUTE] = UNCOUNTED,
 };
 
 /* As sentences.toml reads it. */

@@ -11,6 +11,7 @@
 
 #include "direct/connection.h"
 #include "direct/direct.h"
+#include "direct/flow.h"
 #include "direct/requester.h"
 #include "hca/ah.h"
 #include "hca/mw.h"
@@ -311,7 +312,8 @@ int vb_host_capture_direct_execute(struct vb_capture_direct *capture, struct vb_
     /* What is sent may be written over as soon as the peer has it. */
     if (!is_answered_with_data(wr))
         payload = copy_payload(qp, wr);
-    error = vb_direct_execute(qp, wr, outcome);
+    error = qp->context->adapter->fabric ? vb_direct_fabric_execute(qp, wr, outcome)
+                                         : vb_direct_execute(qp, wr, outcome);
     if (error) {
         capture_wait(capture, qp, wr, &payload);
     } else {

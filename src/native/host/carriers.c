@@ -158,7 +158,9 @@ static int connect_directly(struct vb_host *host, struct vb_qp *qp)
     tell_direct(host);
     error = vb_direct_connect(qp);
     if (!error)
-        vb_qp_set_carrier(qp, host->capture ? &captured : &vb_direct_carrier);
+        vb_qp_set_carrier(qp, host->capture          ? &captured
+                              : host->adapter.fabric ? &vb_direct_fabric_carrier
+                                                     : &vb_direct_carrier);
     return error;
 }
 

@@ -19,6 +19,7 @@
 #include "host/capture_direct.h"
 #include "host/carriers.h"
 #include "memory/heap.h"
+#include "port/fabric.h"
 
 /* The RoCE carrier gets each slot that the direct carrier has claimed. */
 static int share_slots(struct vb_host *host)
@@ -153,8 +154,10 @@ static int open_port(const struct vb_port_setting *setting, unsigned unit,
 {
     struct vb_gid gid;
 
-    memcpy(port->pkeys, setting->pkeys, sizeof(port->pkeys));
     port->infiniband = setting->infiniband;
+    if (port->in_fabric)
+        return vb_port_fabric_update(port);
+    memcpy(port->pkeys, setting->pkeys, sizeof(port->pkeys));
     port->lid = setting->lid;
     port->lmc = setting->lmc;
     if (!port->infiniband)
@@ -171,9 +174,17 @@ static void share_port(struct vb_adapter *adapter, const struct vb_port_setting 
     struct vb_port_shared *shared = &adapter->self.header->port[port->number - 1];
 
     shared->infiniband = port->infiniband;
+    shared->identity = port->in_fabric ? port->in_fabric->identity : 0;
     shared->lid = port->lid;
     shared->lmc = port->lmc;
     memcpy(shared->netdev, setting->netdev, sizeof(shared->netdev));
+}
+
+static int open_fabric(struct vb_host *host, const struct vb_host_config *config)
+{
+    char sentence[VB_FABRIC_SENTENCE]; /* whoever asked for the fabric has had it */
+
+    return config->fabric ? vb_port_fabric_open(&host->adapter.fabric, sentence) : 0;
 }
 
 static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *config)
@@ -185,6 +196,8 @@ static int open_ports(struct vb_adapter *adapter, const struct vb_host_config *c
     vb_port_ports_usual(&usual);
     adapter->self.header->device = settings->device;
     adapter->port_count = settings->count;
+    for (uint32_t i = 0; adapter->fabric && i < adapter->fabric->port_count; ++i)
+        adapter->ports[i].in_fabric = &adapter->fabric->ports[i];
     for (int i = 0; i < adapter->port_count && !error; ++i) {
         error = open_port(&settings->port[i], vb_port_unit(settings->device, i + 1u),
                           &adapter->ports[i]);
@@ -245,6 +258,8 @@ static int open_direct(struct vb_host *host, const struct vb_host_config *config
     const struct vb_direct_config direct = {.adapter = &host->adapter,
                                             .force = config->copies,
                                             .count = host_count,
+                                            .event = config->fabric_event,
+                                            .event_argument = config->fabric_argument,
                                             .manages = config->manages};
 
     return vb_direct_open(&direct, &host->direct);
@@ -269,6 +284,8 @@ static void host_close_parts(struct vb_host *host)
         vb_direct_close(host->direct);
     vb_host_capture_direct_close(host->capture);
     close_ports(&host->adapter);
+    if (host->adapter.fabric)
+        vb_port_fabric_close(host->adapter.fabric);
     if (host->adapter.segment)
         host_close_adapter(host);
     vb_lock_destroy(&host->counting);
@@ -278,6 +295,8 @@ static int host_open_parts(struct vb_host *host, const struct vb_host_config *co
 {
     int error = host_open_adapter(host, config);
 
+    if (!error)
+        error = open_fabric(host, config);
     if (!error)
         error = open_ports(&host->adapter, config);
     if (!error)
@@ -374,6 +393,8 @@ void vb_host_abandon(struct vb_host *host)
     vb_direct_abandon(host->direct);
     for (int i = 0; i < host->adapter.port_count; ++i)
         vb_port_addresses_abandon(host->adapter.ports[i].addresses);
+    if (host->adapter.fabric)
+        vb_port_fabric_abandon(host->adapter.fabric);
     vb_host_capture_direct_close(host->capture);
     host->capture = NULL;
 }

@@ -41,6 +41,9 @@ struct vb_host_config {
     bool manages;               /* its first two queue pairs are the host's QP 0 and QP 1 */
     const struct vb_capture_config *capture_direct; /* what goes direct; NULL: it is not captured */
     void (*went_direct)(void); /* called when the first request or connection does; may be NULL */
+    bool fabric; /* the ports are a host's of a live fabric, which says what they are */
+    vb_direct_event_fn *fabric_event; /* a port's state, LID or table has changed; may be NULL */
+    void *fabric_argument;
 };
 
 struct vb_host {

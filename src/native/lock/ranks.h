@@ -33,6 +33,7 @@ enum vb_rank {
     VB_RANK_SRQ_POST,
     VB_RANK_SRQ,
     VB_RANK_ATOMIC,
+    VB_RANK_FABRIC,
     VB_RANK_PEERS,
     VB_RANK_SPARE,
     VB_RANK_LINKS,
@@ -80,6 +81,7 @@ enum vb_rank {
     "SRQ_POST", \
     "SRQ", \
     "ATOMIC", \
+    "FABRIC", \
     "PEERS", \
     "SPARE", \
     "LINKS", \

@@ -237,14 +237,24 @@ int vb_port_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
     vb_lock_init(&made->mutex, VB_RANK_ADDRESSES);
     made->netlink_fd = -1;
     made->active = true;
-    for (int i = 0; i < count; ++i) {
-        made->used[i] = true;
-        made->gids[i] = table[i];
-        made->mtus[i] = mtu;
-    }
-    made->count = count;
+    vb_port_addresses_set(made, table, count, mtu);
     *addresses = made;
     return 0;
+}
+
+void vb_port_addresses_set(struct vb_addresses *addresses, const struct vb_gid *table, int count,
+                           uint16_t mtu)
+{
+    static const uint8_t none[16];
+
+    vb_lock_take(&addresses->mutex);
+    for (int i = 0; i < count; ++i) {
+        addresses->used[i] = memcmp(table[i].raw, none, sizeof(none)) != 0;
+        addresses->gids[i] = table[i];
+        addresses->mtus[i] = mtu;
+    }
+    addresses->count = count;
+    vb_lock_release(&addresses->mutex);
 }
 
 void vb_port_addresses_abandon(struct vb_addresses *addresses)

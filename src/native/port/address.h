@@ -27,6 +27,10 @@ int vb_port_addresses_open(const char *netdev, unsigned unit, struct vb_addresse
  * -ENOMEM. */
 int vb_port_addresses_fixed(const struct vb_gid *table, int count, uint16_t mtu,
                             struct vb_addresses **addresses);
+/* Another table and MTU for one that vb_port_addresses_fixed has made. A GID of zeros is an empty
+ * entry. */
+void vb_port_addresses_set(struct vb_addresses *addresses, const struct vb_gid *table, int count,
+                           uint16_t mtu);
 void vb_port_addresses_close(struct vb_addresses *addresses);
 void vb_port_addresses_abandon(struct vb_addresses *addresses);
 

@@ -30,6 +30,7 @@ struct vb_port_setting {
 
 /* The ports of one device. */
 struct vb_port_settings {
+    uint64_t guid;  /* the node's, in a live fabric; 0: vb_port_device_guid has it */
     uint8_t device; /* the number in its name, from 0 */
     uint8_t count;
     struct vb_port_setting port[VB_MAX_PORTS];

@@ -15,6 +15,7 @@ from .control import FabricControl
 from .host_files import HostFilesRole
 from .live_subnet import LiveSubnet
 from .messages import Role
+from .port_page import PortPage
 from .server import FabricServer
 from .umad_device import IssmDevices, UmadDevices
 
@@ -31,6 +32,7 @@ class LiveFabric:
     server: FabricServer
     live: LiveSubnet
     manager: BuiltInManager | None
+    page: PortPage | None = None
 
 
 def make_fabric(
@@ -58,6 +60,8 @@ def make_fabric(
     server.add_role(Role.ISSM, issms.open)
     server.add_role(Role.TREE, files.tree)
     server.add_role(Role.FILE, files.file)
+    page = PortPage(live, name)
+    server.add_role(Role.PAGE, page.open)
     server.add_duty(live)
     manager = None
     if sm_host is not None:
@@ -73,5 +77,13 @@ def make_fabric(
     def describe() -> str:
         return "none built in" if manager is None else manager.describe()
 
-    server.add_role(Role.CONTROL, FabricControl(server, live, describe, umads.programs))
-    return LiveFabric(server, live, manager)
+    def programs() -> dict[str, list[int]]:
+        both = umads.programs(), page.programs()
+        hosts = {host: None for each in both for host in each}
+        return {
+            host: sorted({pid for each in both for pid in each.get(host, ())}) for host in hosts
+        }
+
+    server.add_role(Role.CONTROL, FabricControl(server, live, describe, programs))
+    server.add_duty(page)  # the last: it shows what the others have changed
+    return LiveFabric(server, live, manager, page)

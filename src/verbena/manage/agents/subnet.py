@@ -50,7 +50,9 @@ class Subnet:
 
     ``nodes`` is by name, in the order in which they were added. ``now`` is the time in seconds that
     was last given. ``drops`` counts packets that were lost on their ways by the reason, and
-    ``on_port_event`` is called with a port and a ``PortEvent``. Mistakes raise MadError.
+    ``on_port_event`` is called with a port and a ``PortEvent``, ``on_routes_changed`` when a way of
+    data may be another one, and ``on_read_counters`` before counters are read, for those who count
+    packets elsewhere. Mistakes raise MadError.
     """
 
     def __init__(self) -> None:
@@ -58,6 +60,8 @@ class Subnet:
         self.now = 0.0
         self.drops: Counter[Drop] = Counter()
         self.on_port_event: Callable[[NodePort, PortEvent], None] | None = None
+        self.on_routes_changed: Callable[[], None] | None = None
+        self.on_read_counters: Callable[[], None] | None = None
         self._queue: deque[tuple[NodeAgent, MadPacket]] = deque()
         self._draining = False
         self._routes = RouteBook()
@@ -232,6 +236,8 @@ class Subnet:
         """See ``NodeSurroundings``: ways by LIDs that were computed no longer hold."""
         self._routes.forget_lids()
         self._lids = None
+        if self.on_routes_changed is not None:
+            self.on_routes_changed()
 
     def port_event(self, port: NodePort, event: PortEvent) -> None:
         """See ``NodeSurroundings``."""
@@ -245,6 +251,8 @@ class Subnet:
     def read_counters(self) -> None:
         """See ``NodeSurroundings``: packets are counted by route, and here at the ports."""
         self._routes.settle(MAD_WORDS)
+        if self.on_read_counters is not None:
+            self.on_read_counters()
 
     # ---- programs ------------------------------------------------------------------------------
 
