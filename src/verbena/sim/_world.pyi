@@ -291,6 +291,12 @@ class World:
         Raises ValueError for LIDs that are not unicast, not aligned, or in use, for nodes that have
         none, and after ``set_detours``.
         """
+    def take_lids(self, nodes: Iterable[int]) -> None:
+        """Let hosts and switches have no LID, as before a subnet manager has seen them.
+
+        Packets to LIDs that they had before still belong to them, as far as tables lead to them.
+        Raises ValueError as ``set_lids`` does.
+        """
     def address(self, node: int) -> Address:
         """Return the Address of a host's port, or of a switch's port 0. Raises ValueError."""
     def linear_block(self, switch: int, block: int) -> bytes:
@@ -345,6 +351,8 @@ class World:
         wait in a queue keep it, and later ones take the new path. Reservations of flows
         (``reserve``) keep their path. Raises ValueError.
         """
+    def lane_count(self, switch: int) -> int:
+        """Return the number of data lanes of a switch; 0: it has one queue without lanes."""
     def set_lanes(self, switch: int, lanes: ArrayLike, by: str = "level") -> None:
         """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).
 
