@@ -177,6 +177,8 @@ class SimulatedManager:
             return
         record = self.sweeps[-1]
         record.end = now
+        for each in SweepPhase:  # those that had nothing to do
+            record.phases.setdefault(each, now)
         record.mads = self.manager.mads_sent - self._sent
         record.repeated = self.manager.mads_repeated - self._repeated
 

@@ -26,9 +26,10 @@ from verbena.sim import limits, work
 from verbena.sim import result as results
 from verbena.sim._world import CAPTURE_LEAST, CAPTURE_MOST, World
 from verbena.sim.arguments import require, whole_number
-from verbena.sim.build import add_group, build, levels
+from verbena.sim.build import add_group, build, build_bare, levels
 from verbena.sim.document import Document, ScenarioError, Section
 from verbena.sim.lockout import lockout_note
+from verbena.sim.recovery import RecoveryWatch
 from verbena.sim.result import ScenarioResult, structured
 from verbena.sim.scenario_fabric import (
     Cables,
@@ -40,6 +41,7 @@ from verbena.sim.scenario_fabric import (
 from verbena.sim.scenario_hpcc import hpcc_note
 from verbena.sim.scenario_idle import idle_notes
 from verbena.sim.scenario_loads import load_note, timer_note
+from verbena.sim.scenario_management import ManagedRun, read_management
 from verbena.sim.scenario_overtaken import overtaken_note
 from verbena.sim.scenario_promises import promises_note, slow_link
 from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
@@ -79,6 +81,7 @@ class _Root(Settings):
     congestion: _Table = field(default_factory=dict)
     tcp: _Table = field(default_factory=dict)
     samples: _Table = field(default_factory=dict)
+    management: _Table = field(default_factory=dict)
     link: list[_Table] = field(default_factory=list)
     event: list[_Table] = field(default_factory=list)
     storm: list[_Table] = field(default_factory=list)
@@ -203,6 +206,7 @@ class Scenario:
         if self.switching.by_route and "notice_level" not in parts["adapter"]:
             self.adapter = structs.replace(self.adapter, notice_level=None)
         self._check_extenders(lists["link"])
+        self.management = read_management(parts["management"], self.fabric, routing, self.adapter)
         self.groups = read_groups(lists["group"], self.fabric)
         self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
         self.traffic = read_traffic(
@@ -455,24 +459,50 @@ class Scenario:
         return work.packet_hops(self.routes, self.traffic.work, self.adapter.mtu, self.duration)
 
     def world(self) -> World:
-        """Return a new World with the scenario's flows, at time 0."""
-        made = world_of(self.seed, self.adapter)
+        """Return a new World with the scenario's flows, at time 0.
+
+        If [management] begins with a bare fabric, it is the time at which the subnet is up.
+        """
+        return self._made()[0]
+
+    def _made(self) -> tuple[World, ManagedRun | None]:
+        """Return a new World and its management, if it has any."""
+        made, management = world_of(self.seed, self.adapter), self.management
         switch = _keywords(self.switching.settings)
         own = {number: _keywords(one) for number, one in self.switching.own.items()}
-        build(made, self.routes, switch, self._errors, self._extenders, own)
+        if management is not None:
+            switch = management.switch(switch)
+            own = {number: management.switch(one) for number, one in own.items()}
+        if management is not None and management.is_bare:
+            build_bare(made, self.fabric, switch, self._errors, own)
+        else:
+            build(made, self.routes, switch, self._errors, self._extenders, own)
+        run = None if management is None else ManagedRun(made, self.fabric, management)
+        base = 0 if run is None else run.base
         for number, group in enumerate(self.groups):
             sources = self.traffic.work.flows["src"][self.traffic.group == number]
             senders = [self.routes.tables.names[source] for source in np.unique(sources)]
             add_group(made, self.fabric, group.members, group.root, senders)
         for event in self.events:
             node, port = self._end(event.cable.a, event.cable.a_port)
-            made.set_link(node, port, event.up, event.at)
+            made.set_link(node, port, event.up, base + event.at)
         for change in self.reroutes:
             made.call_at(change.at, change.ways.set)
         for storm in self.storms:
-            made.pause_storm(storm.host, storm.at, storm.until, lane=storm.lane)
-        self._add_flows(made)
-        return made
+            until = None if storm.until is None else base + storm.until
+            made.pause_storm(storm.host, base + storm.at, until, lane=storm.lane)
+        self._add_flows(made, base)
+        if run is not None:
+            run.tell(self.events)
+            run.managed.stops = self.duration is None
+        return made, run
+
+    def _recovery(self, world: World, base: int) -> RecoveryWatch | None:
+        """Return what watches the flows after the first event that takes a link down."""
+        down = [event.at for event in self.events if not event.up]
+        if not down or (self.management is None and not self.reroutes):
+            return None
+        return RecoveryWatch(world, len(self.traffic), base + min(down))
 
     def _end(self, name: str, port: int) -> tuple[int, int]:
         """Return the node and port of the world for those of the fabric. A host's only port is
@@ -491,7 +521,7 @@ class Scenario:
         at = self.routes.tables.links[link]
         return self._end(self.routes.tables.names[at["src"]], int(at["src_port"]))
 
-    def _add_flows(self, made: World) -> None:
+    def _add_flows(self, made: World, base: int) -> None:
         traffic, flows = self.traffic, self.traffic.work.flows
         level = back_level = traffic.level
         if self.switching.by_route:
@@ -503,7 +533,7 @@ class Scenario:
             flows["src"],
             np.where(to_group, traffic.group, flows["dst"]),
             flows["bytes"],
-            flows["start"],
+            flows["start"] + np.where(self._waits(), 0, base).astype(flows["start"].dtype),
             message=traffic.message,
             level=level,
             back_level=back_level,
@@ -516,6 +546,12 @@ class Scenario:
             reserve=traffic.reserve,
             reserve_buffer=traffic.reserve_buffer,
         )
+
+    def _waits(self) -> NDArray[np.bool_]:
+        """Return which flows wait for others: their start is a delay."""
+        waits = np.zeros(len(self.traffic), bool)
+        waits[self.traffic.work.after[:, 1]] = True
+        return waits
 
     def run(
         self,
@@ -547,19 +583,28 @@ class Scenario:
             return self.changed({"seed": seed}, "run").run(
                 progress=progress, captures=captures, capture_bytes=capture_bytes
             )
-        world = self.world()
+        world, managed = self._made()
+        base = 0 if managed is None else managed.base
+        watch = self._recovery(world, base)
         self._capture(world, captures or {}, capture_bytes)
         samples = self._sample(world)
         recorder = self._recorder(world)
         begin = time.perf_counter()
         try:
-            end = world.run(self.duration, progress)
+            end = world.run(None if self.duration is None else base + self.duration, progress)
         except KeyboardInterrupt:
             end = "interrupted"
         wall = time.perf_counter() - begin
         at, delivered = recorder.rows(world)
         made = self._result(world, end, wall)
-        made = replace(made, delivered_at=at, delivered=delivered)
+        made = replace(
+            made,
+            delivered_at=at,
+            delivered=delivered,
+            management=None if managed is None else managed.report(),
+            recovery=None if watch is None else watch.result(world),
+            link_events=tuple((link, up, base + at) for link, up, at in made.link_events),
+        )
         if lost := world.captures_lost:
             note = f"{lost} packets could not be written to the captures: is there room?"
             made = replace(made, notes=(*made.notes, note), captures_lost=lost)
@@ -721,7 +766,7 @@ def _keywords(switch: Switch) -> dict[str, Any]:
     return {name: value for name, value in given(switch).items() if name != "ports"}
 
 
-PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples")
+PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples", "management")
 
 
 def _flows(seen: NDArray[np.void], traffic: Traffic, nodes: int) -> NDArray[np.void]:

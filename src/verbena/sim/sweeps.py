@@ -50,8 +50,9 @@ WHERE = (
 UNITS = {  # of the columns that ``measures`` returns
     **dict.fromkeys(("time", "mean", "median", "p99", "slowest", "stalled", "wall"), "s"),
     **dict.fromkeys(("delivered", "lost", "queue_max"), "B"),
-    **dict.fromkeys(("done", "failed", "incomplete"), "flows"),
-    **dict.fromkeys(("retransmissions", "marks", "dropped"), "packets"),
+    **dict.fromkeys(("swept", "recovered"), "s"),
+    **dict.fromkeys(("done", "failed", "incomplete", "interrupted"), "flows"),
+    **dict.fromkeys(("retransmissions", "marks", "dropped", "smps", "smps_repeated"), "packets"),
     "goodput": "bit/s",
 }
 
@@ -141,7 +142,17 @@ def measures(result: ScenarioResult) -> dict[str, float]:
         "queue_max": int(result.links["queue_max"].max(initial=0)),
         "stalled": int(result.links["stalled"].sum()) / 1e12,
         "wall": result.wall,
+        **_management(result),
     }
+
+
+def _management(result: ScenarioResult) -> dict[str, float]:
+    """Return the columns of runs with a subnet manager, and of those whose routes change."""
+    found = {} if result.management is None else result.management.measures()
+    if (of := result.recovery) is not None:
+        after = np.nan if of.recovered is None else (of.recovered - of.at) / 1e12
+        found |= {"interrupted": of.interrupted, "recovered": after}
+    return found
 
 
 def sweep(
