@@ -50,6 +50,7 @@ PYTHON_ROOMS = [
     {"fabrics"},
     {"manage"},
     {"agent"},
+    {"cm"},
     {"sim"},
     {"__init__"},
     {"measure"},

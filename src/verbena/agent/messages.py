@@ -7,6 +7,7 @@ Both ends are on one host, so numbers are in its byte order. server.py reads and
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
@@ -17,6 +18,7 @@ __all__ = [
     "VERSION",
     "AnswerFlag",
     "Hello",
+    "ProgramAnswer",
     "ProgramPort",
     "Request",
     "Role",
@@ -119,10 +121,40 @@ class Request:
         inode, other = _REQUEST.unpack_from(data)
         return cls(inode, other, data[_REQUEST.size :])
 
+    def pack(self) -> bytes:
+        """Return the message."""
+        return _REQUEST.pack(self.inode, self.other) + self.command
 
-def hello(role: Role) -> bytes:
-    """Return a hello without a device and ports, of `verbena info`."""
-    return _HELLO.pack(MAGIC, VERSION, role, 0, 0, b"")
+
+@dataclass(frozen=True, slots=True)
+class ProgramAnswer:
+    """An answer as a program reads it; ``answer`` makes them."""
+
+    error: int
+    flags: int
+    gid_index_at: int
+    gid: bytes
+    data: bytes
+
+    @classmethod
+    def parse(cls, data: bytes) -> ProgramAnswer | None:
+        """Return it, or None for what is none."""
+        if len(data) < _ANSWER.size:
+            return None
+        error, flags, length, at, gid, _, _ = _ANSWER.unpack_from(data)
+        rest = data[_ANSWER.size : _ANSWER.size + length]
+        return cls(-error, flags, at, gid, rest) if len(rest) == length else None
+
+
+def hello(role: Role, inode: int = 0, ports: Sequence[ProgramPort] = ()) -> bytes:
+    """Return a hello; that of `verbena info` has no device and no ports."""
+    return _HELLO.pack(MAGIC, VERSION, role, 0, inode, b"".join(map(_port_line, ports)))
+
+
+def _port_line(port: ProgramPort) -> bytes:
+    layer = "ethernet" if port.is_ethernet else "infiniband"
+    line = f"{port.device} {port.number} {port.guid:016x} {layer} {port.lid} {port.netdev}\n"
+    return line.encode("ascii", "replace")
 
 
 def welcomed(data: bytes) -> int | None:

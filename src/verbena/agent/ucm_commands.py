@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-__all__ = ["ConnParam", "UcmCommand", "UcmError", "UcmNumber", "parse_command"]
+__all__ = [
+    "ConnParam",
+    "UcmCommand",
+    "UcmError",
+    "UcmNumber",
+    "pack_command",
+    "parse_command",
+]
 
 _HEADER = struct.Struct("=IHH")
 _CONN_PARAM = struct.Struct("=II256s8B")
@@ -118,6 +125,22 @@ class ConnParam:
         qp_num, qkey, private, length, *rest = _CONN_PARAM.unpack(data)
         return cls(qp_num, qkey, private[:length], *rest)
 
+    def pack(self) -> bytes:
+        """Return its 272 bytes."""
+        return _CONN_PARAM.pack(
+            self.qp_num,
+            self.qkey,
+            self.private_data,
+            len(self.private_data),
+            self.srq,
+            self.responder_resources,
+            self.initiator_depth,
+            self.flow_control,
+            self.retry_count,
+            self.rnr_retry_count,
+            self.valid,
+        )
+
 
 @dataclass(frozen=True)
 class UcmCommand:
@@ -151,3 +174,13 @@ def parse_command(data: bytes) -> UcmCommand:
     values = layout.layout.unpack_from(body)
     rest = data[_HEADER.size + length :]
     return UcmCommand(UcmNumber(number), room, dict(zip(layout.names, values, strict=True)), rest)
+
+
+def pack_command(number: UcmNumber, room: int = 0, **fields: Any) -> bytes:
+    """Return a command as a program gives it, with every field of its body by name.
+
+    ``room`` is that for the answer. Pointers are 0: whoever needs them puts them in.
+    """
+    body = _BODIES[number]
+    packed = body.layout.pack(*(fields[name] for name in body.names))
+    return _HEADER.pack(number, len(packed), room) + packed

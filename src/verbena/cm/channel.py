@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Event channels: they give each event to its identifier, and let a caller wait for the next one.
+
+Identifiers and connections are written once, as coroutines that wait only by their channel's
+``wait``, ``pause`` and ``look_up``. ``LoopChannel`` suspends the task; ``ThreadChannel`` blocks the
+thread, so that a coroutine over it never suspends, and ``run_now`` runs it to its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import socket
+import time
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar
+
+from .device import ConnectionManagerDevice
+from .errors import NoSuchAddress
+from .program_abi import IdEvent, parse_event
+
+__all__ = ["Channel", "LoopChannel", "Receiver", "ThreadChannel", "run_now"]
+
+T = TypeVar("T")
+Found = list[tuple[Any, ...]]
+
+
+class Receiver(Protocol):
+    """What events are for."""
+
+    waiters: list[asyncio.Future[None]]
+
+    def take(self, event: IdEvent) -> None:
+        """An event has come."""
+
+    def end(self, error: OSError) -> None:
+        """No event comes any more."""
+
+
+class Channel:
+    """An event channel; ``receivers`` has an identifier for each ``uid``."""
+
+    is_async = False
+
+    def __init__(self, device: ConnectionManagerDevice) -> None:
+        self.device = device
+        self.receivers: dict[int, Receiver] = {}
+        self.ended: OSError | None = None
+        """Why it gives no events any more."""
+        self._uids = itertools.count(1)
+
+    def new_uid(self, receiver: Receiver) -> int:
+        """Register a receiver and return its number, which its events have."""
+        uid = next(self._uids)
+        self.receivers[uid] = receiver
+        return uid
+
+    def pump(self) -> None:
+        """Give out the events that are there."""
+        while self.ended is None:
+            try:
+                answer = self.device.next_event()
+            except OSError as error:
+                self._end(error)
+                return
+            if answer is None:
+                return
+            event = parse_event(answer)
+            receiver = self.receivers.get(event.uid)
+            if receiver is not None:
+                receiver.take(event)
+                wake_waiters(receiver)
+
+    def _end(self, error: OSError) -> None:
+        self.ended = error
+        self.device.unwatch()
+        for receiver in list(self.receivers.values()):
+            receiver.end(error)
+            wake_waiters(receiver)
+
+    def close(self) -> None:
+        """Close the device, which destroys what is left."""
+        self.device.close()
+
+    # ---- time ----
+
+    def time(self) -> float:
+        """Return the time of the channel's clock in seconds."""
+        raise NotImplementedError
+
+    async def wait(self, receiver: Receiver, deadline: float | None) -> None:
+        """Wait until the receiver has got something, or until the deadline."""
+        raise NotImplementedError
+
+    async def look_up(self, host: str, port: int, deadline: float | None) -> Found:
+        """Return what getaddrinfo knows of a host name. Raises NoSuchAddress, TimeoutError."""
+        raise NotImplementedError
+
+
+def wake_waiters(receiver: Receiver) -> None:
+    """Wake the tasks that wait for it; each looks again at what it waits for."""
+    for waiter in receiver.waiters:
+        _wake(waiter)
+
+
+def _wake(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+class LoopChannel(Channel):
+    """A channel whose events the running loop takes, at any time."""
+
+    is_async = True
+
+    def __init__(self, device: ConnectionManagerDevice) -> None:
+        super().__init__(device)
+        self.loop = asyncio.get_running_loop()
+        device.watch(self.pump)
+
+    def time(self) -> float:
+        return self.loop.time()
+
+    async def wait(self, receiver: Receiver, deadline: float | None) -> None:
+        if asyncio.get_running_loop() is not self.loop:
+            raise RuntimeError(
+                "this connection belongs to another event loop: use it there, as by"
+                " asyncio.run_coroutine_threadsafe"
+            )
+        waiter = self.loop.create_future()
+        timer = None if deadline is None else self.loop.call_at(deadline, _wake, waiter)
+        receiver.waiters.append(waiter)
+        try:
+            await waiter
+        finally:
+            receiver.waiters.remove(waiter)
+            if timer is not None:
+                timer.cancel()
+
+    async def look_up(self, host: str, port: int, deadline: float | None) -> Found:
+        async with asyncio.timeout_at(deadline):
+            return await looked_up(host, self.loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+
+class ThreadChannel(Channel):
+    """A channel whose events are taken while the thread waits for one."""
+
+    def time(self) -> float:
+        return time.monotonic()
+
+    async def wait(self, receiver: Receiver, deadline: float | None) -> None:
+        self.device.wait(None if deadline is None else deadline - time.monotonic())
+        self.pump()
+
+    async def look_up(self, host: str, port: int, deadline: float | None) -> Found:
+        async def ask() -> Found:
+            return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+
+        return await looked_up(host, ask())
+
+
+async def looked_up(host: str, asking: Coroutine[Any, Any, Found]) -> Found:
+    """Return the addresses, with the errors of this package."""
+    try:
+        return await asking
+    except (socket.gaierror, UnicodeError) as error:
+        raise NoSuchAddress(errno.EADDRNOTAVAIL, f"{host}: {error}") from None
+
+
+def run_now(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that does not suspend, since its channel blocks, and return its result."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value  # type: ignore[no-any-return]
+    coroutine.close()
+    raise AssertionError("a coroutine over a ThreadChannel suspends nowhere")
+
+
+async def block(seconds: float) -> None:
+    """Wait as ``asyncio.sleep`` does, and block the thread."""
+    time.sleep(seconds)

@@ -1,0 +1,372 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Connections: ``connect_to`` makes them at the active side, ``accept_request`` at the passive.
+
+``ConnectionBase`` is what the connections of asyncio and of verbena.cm.sync have in common. When
+the peer disconnects, the queue pair goes to ERR and the peer is answered, whatever the program
+does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import TypeVar
+
+from verbena.aio import AsyncCQ, AsyncQP
+from verbena.manage.cm.addresses import CmAddress
+from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEventKind
+from verbena.verbs import CQ, PD, QP, Context, QPState
+
+from .errors import ConnectionManagerError, ManagerAbsent, ManagerEnded
+from .identifier import Address, Id, all_addresses, first_address
+from .manager import DeviceOpener, Manager
+from .program_abi import IdEvent
+from .queues import QueueOptions, Queues, make_queues
+
+__all__ = [
+    "AcceptOptions",
+    "Closed",
+    "ConnectionBase",
+    "ConnectionOptions",
+    "accept_request",
+    "connect_to",
+]
+
+_READS = 16
+_LEVEL_ID, _TOS, _ACK_TIMEOUT = 0, 0, 3
+
+
+class AcceptOptions(QueueOptions, total=False):
+    """Keywords of ``accept``, with those of ``QueueOptions``.
+
+    ``private_data``: up to 196 bytes for the peer's program. ``timeout``: seconds until the peer
+    must have answered (None: as long as the connection manager waits). ``initiator_depth`` and
+    ``responder_resources`` are how many READs and atomics this side has under way at most, and how
+    many of the peer's it serves; by default up to 16, and no more than the peer asks for.
+    ``rnr_retry_count``: how often a SEND waits for the peer's receive (7: for ever).
+    """
+
+    private_data: bytes
+    timeout: float | None
+    initiator_depth: int | None
+    responder_resources: int | None
+    rnr_retry_count: int
+
+
+class ConnectionOptions(AcceptOptions, total=False):
+    """Keywords of ``connect``, with those of ``AcceptOptions``.
+
+    Here ``private_data`` is up to 56 bytes. ``source`` is the address of this host to connect from.
+    ``retry_count``: how often a packet is sent again. ``tos``: the type of service of the packets;
+    ``ack_timeout``: the code of the time after which they are sent again. ``open_device`` opens
+    another connection manager than ``choose_device`` does.
+    """
+
+    source: str | None
+    retry_count: int
+    tos: int | None
+    ack_timeout: int | None
+    open_device: DeviceOpener | None
+
+
+class Closed(StrEnum):
+    """Why a connection is closed."""
+
+    PEER = "the peer disconnected, or ended"
+    HERE = "it was closed here"
+    SILENT = "the peer did not answer the disconnection"
+    DEVICE = "the device was removed"
+    MANAGER = "the agent ended, so that nobody tells when the peer disconnects"
+
+
+class ConnectionBase:
+    """A connection. ``qp`` is in RTS.
+
+    ``private_data`` is what the peer's program said when it connected or accepted, with the zeros
+    that fill it. ``aqp`` and ``acq`` are for await; both are None without asyncio, and where the
+    caller gave a ``qp`` or a plain CQ.
+    """
+
+    def __init__(
+        self, identifier: Id, queues: Queues, said: RdmaConnectionParameters, pd: PD
+    ) -> None:
+        self.id = identifier
+        self.pd = pd
+        self.private_data = said.private_data
+        self.local_address: Address | None = identifier.local_address
+        self.remote_address: Address | None = identifier.remote_address
+        self._queues = queues
+        self._closed: Closed | None = None
+        self._disconnects = False
+        self._was_released = False
+        identifier.on_event = self._take
+        for event in list(identifier.events):
+            self._take(event)
+
+    @property
+    def qp(self) -> QP:
+        """Its queue pair."""
+        return self._queues.qp
+
+    @property
+    def cq(self) -> CQ:
+        """The CQ of its sends, and of its receives unless ``recv_cq`` was given."""
+        return self._queues.qp.send_cq
+
+    @property
+    def context(self) -> Context:
+        """The device of its queue pair."""
+        return self.pd.context
+
+    @property
+    def acq(self) -> AsyncCQ | None:
+        """Its CQ for await."""
+        return self._queues.acq
+
+    @property
+    def aqp(self) -> AsyncQP | None:
+        """Its queue pair for await."""
+        return self._queues.aqp
+
+    @property
+    def closed(self) -> Closed | None:
+        """Why it is closed; None while it is not."""
+        if not self.id.channel.is_async and not self.id.closed:
+            self.id.channel.pump()
+        if self._closed is None and isinstance(self.id.ended, ManagerEnded):
+            return Closed.MANAGER
+        return self._closed
+
+    def __repr__(self) -> str:
+        state = "open" if self._closed is None else self._closed
+        return (
+            f"<{type(self).__name__} with {self.remote_address}, QP {self.qp.qp_num:#x}: {state}>"
+        )
+
+    # ---- events ----
+
+    def _take(self, event: IdEvent) -> None:
+        self.id.events.clear()
+        if event.kind is RdmaEventKind.DISCONNECTED:
+            self._on_disconnected(event.status)
+        elif event.kind is RdmaEventKind.DEVICE_REMOVAL:
+            self._end(Closed.DEVICE)
+
+    def _on_disconnected(self, status: int) -> None:
+        """Answer the peer's DREQ by a DREP; a DREP needs no answer."""
+        if self._disconnects:
+            self._end(Closed.SILENT if status else Closed.HERE)
+            return
+        self._end(Closed.PEER)
+        with suppress(ConnectionManagerError):
+            self.id.disconnect()
+
+    def _end(self, reason: Closed) -> None:
+        if self._closed is None:
+            self._closed = reason
+        with suppress(OSError):
+            self._queues.to_error()
+
+    # ---- ending ----
+
+    async def _disconnect(self, timeout: float | None) -> Closed:
+        deadline = self.id.deadline(timeout)
+        if self.closed is None and not self._disconnects:
+            self._disconnects = True
+            self._queues.to_error()
+            self.id.disconnect()
+        return await self._wait(deadline)
+
+    async def _wait(self, deadline: float | None) -> Closed:
+        while (closed := self.closed) is None:
+            if deadline is not None and self.id.channel.time() >= deadline:
+                raise self.id.time_is_over()
+            await self.id.channel.wait(self.id, deadline)
+        return closed
+
+    def close(self) -> None:
+        """Disconnect, if that has not happened, and close what was made for the connection.
+
+        It waits for no answer of the peer's.
+        """
+        if self._was_released:
+            return
+        self._was_released = True
+        if self.closed is None and not self._disconnects:
+            with suppress(ConnectionManagerError):
+                self.id.disconnect()
+        self._end(Closed.HERE)
+        self.id.close()
+        self._queues.close()
+
+
+C = TypeVar("C", bound=ConnectionBase)
+
+
+# ---- the active side -----------------------------------------------------------------------------
+
+
+async def connect_to(
+    manager: Manager, kind: type[C], host: str, port: int, options: ConnectionOptions
+) -> C:
+    """Connect to the first address of a host that accepts. Raises ConnectionManagerError."""
+    await manager.enter()
+    try:
+        channel = manager.channel
+        timeout = options.get("timeout")
+        deadline = None if timeout is None else channel.time() + timeout
+        targets = await all_addresses(channel, host, port, deadline)
+        source = await source_address(manager, options.get("source"))
+        about = f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
+        return await _connect_first(manager, kind, targets, source, about, options, deadline)
+    finally:
+        manager.leave()
+
+
+async def source_address(manager: Manager, source: str | None) -> CmAddress | None:
+    """Return the address that the caller wants to use, or None."""
+    return None if source is None else await first_address(manager.channel, source)
+
+
+async def _connect_first(
+    manager: Manager,
+    kind: type[C],
+    targets: Sequence[CmAddress],
+    source: CmAddress | None,
+    about: str,
+    options: ConnectionOptions,
+    deadline: float | None,
+) -> C:
+    failure: ConnectionManagerError | None = None
+    for target in targets:
+        try:
+            return await _connect_one(manager, kind, target, source, about, options, deadline)
+        except (ManagerAbsent, ManagerEnded):
+            raise
+        except ConnectionManagerError as error:
+            failure = failure or error
+        if deadline is not None and manager.channel.time() >= deadline:
+            break
+    assert failure is not None
+    raise failure
+
+
+async def _connect_one(
+    manager: Manager,
+    kind: type[C],
+    target: CmAddress,
+    source: CmAddress | None,
+    about: str,
+    options: ConnectionOptions,
+    deadline: float | None,
+) -> C:
+    identifier = await Id.make(manager)
+    try:
+        identifier.about = about
+        pd = await reach(identifier, target, source, options, deadline)
+        queues = make_queues(pd.context, pd, manager.is_async, identifier.qp_type, options)
+        try:
+            identifier.bring(queues.qp, QPState.INIT)
+            prepare(queues.qp, options)
+            identifier.connect(_asked(pd.context, queues.qp, options))
+            answer = await identifier.expect(RdmaEventKind.CONNECT_RESPONSE, deadline)
+            identifier.bring(queues.qp, QPState.INIT, QPState.RTR, QPState.RTS)
+            identifier.accept()
+            return kind(identifier, queues, answer.connection, pd)
+        except BaseException:
+            identifier.close()  # the peer gets a REJ
+            queues.close()
+            raise
+    except BaseException:
+        identifier.close()
+        raise
+
+
+async def reach(
+    identifier: Id,
+    target: CmAddress,
+    source: CmAddress | None,
+    options: ConnectionOptions,
+    deadline: float | None,
+) -> PD:
+    """Resolve address and route, and return the protection domain on the device found."""
+    if (tos := options.get("tos")) is not None:
+        identifier.set_option(_LEVEL_ID, _TOS, bytes([tos]))
+    if (ack_timeout := options.get("ack_timeout")) is not None:
+        identifier.set_option(_LEVEL_ID, _ACK_TIMEOUT, bytes([ack_timeout]))
+    await identifier.resolve_addr(target, source, identifier.left(deadline))
+    await identifier.resolve_route(identifier.left(deadline))
+    return identifier.default_pd(given_pd(options))
+
+
+def given_pd(options: QueueOptions) -> PD | None:
+    """Return the protection domain that the caller's options name."""
+    given = options.get("qp")
+    return options.get("pd") if given is None else given.pd
+
+
+def prepare(qp: QP, options: QueueOptions) -> None:
+    """Have the caller post receives."""
+    call = options.get("prepare")
+    if call is not None:
+        call(qp)
+
+
+def _asked(context: Context, qp: QP, options: ConnectionOptions) -> RdmaConnectionParameters:
+    device = context.query_device()
+    depth, resources = options.get("initiator_depth"), options.get("responder_resources")
+    return RdmaConnectionParameters(
+        qpn=qp.qp_num,
+        private_data=options.get("private_data", b""),
+        initiator_depth=min(_READS, device.max_qp_init_rd_atom) if depth is None else depth,
+        responder_resources=min(_READS, device.max_qp_rd_atom) if resources is None else resources,
+        retry_count=options.get("retry_count", 7),
+        rnr_retry_count=options.get("rnr_retry_count", 7),
+        srq=qp.srq is not None,
+    )
+
+
+# ---- the passive side ----------------------------------------------------------------------------
+
+
+async def accept_request(
+    identifier: Id, kind: type[C], asked: RdmaConnectionParameters, options: AcceptOptions
+) -> C:
+    """Accept a request. Raises ConnectionManagerError; the request is refused then."""
+    deadline = identifier.deadline(options.get("timeout"))
+    try:
+        pd = identifier.default_pd(given_pd(options))
+        manager = identifier.manager
+        queues = make_queues(pd.context, pd, manager.is_async, identifier.qp_type, options)
+        try:
+            identifier.bring(queues.qp, QPState.INIT)
+            prepare(queues.qp, options)
+            identifier.bring(queues.qp, QPState.RTR, QPState.RTS)
+            identifier.accept(_granted(pd.context, queues.qp, asked, options))
+            await identifier.expect(RdmaEventKind.ESTABLISHED, deadline)
+            return kind(identifier, queues, asked, pd)
+        except BaseException:
+            identifier.close()
+            queues.close()
+            raise
+    except BaseException:
+        identifier.close()
+        raise
+
+
+def _granted(
+    context: Context, qp: QP, asked: RdmaConnectionParameters, options: AcceptOptions
+) -> RdmaConnectionParameters:
+    device = context.query_device()
+    depth, resources = options.get("initiator_depth"), options.get("responder_resources")
+    own_depth = min(_READS, device.max_qp_init_rd_atom) if depth is None else depth
+    own_resources = min(_READS, device.max_qp_rd_atom) if resources is None else resources
+    return RdmaConnectionParameters(
+        qpn=qp.qp_num,
+        private_data=options.get("private_data", b""),
+        initiator_depth=min(own_depth, asked.initiator_depth),
+        responder_resources=min(own_resources, asked.responder_resources),
+        rnr_retry_count=options.get("rnr_retry_count", 7),
+        srq=qp.srq is not None,
+    )

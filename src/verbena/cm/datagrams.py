@@ -1,0 +1,237 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Datagrams: who serves a port by UD, and multicast groups.
+
+``resolve_peer`` asks for the peer's queue pair (SIDR), ``accept_datagrams`` answers, and
+``join_group`` joins a multicast group. What comes of each has a queue pair in RTS, and ``to``, the
+keywords of a SEND.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TypedDict, TypeVar
+
+from verbena.aio import AsyncCQ, AsyncQP
+from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEventKind
+from verbena.verbs import AH, CQ, PD, QP, Context, Gid, QPState
+
+from .connection import AcceptOptions, ConnectionOptions, given_pd, prepare, reach, source_address
+from .errors import ConnectionManagerError
+from .identifier import Address, Id, all_addresses, first_address
+from .manager import Manager
+from .program_abi import DatagramParameters, IdEvent
+from .queues import Queues, make_ah, make_queues
+
+__all__ = [
+    "DatagramBase",
+    "DatagramTarget",
+    "GroupBase",
+    "accept_datagrams",
+    "join_group",
+    "resolve_peer",
+]
+
+
+class DatagramTarget(TypedDict):
+    """Keywords of ``AsyncQP.send`` and ``QP.send`` for a datagram."""
+
+    ah: AH
+    remote_qpn: int
+    remote_qkey: int
+
+
+class DatagramBase:
+    """A UD queue pair, ``qp``, in RTS, and a peer.
+
+    At the side that has asked, ``qpn``, ``qkey`` and ``ah`` are the peer's. At the side that has
+    answered they are not known before the peer's first datagram: ``qpn`` is 0 and ``ah`` None.
+    ``aqp`` and ``acq`` are as those of a connection.
+    """
+
+    def __init__(
+        self, identifier: Id, queues: Queues, pd: PD, peer: DatagramParameters | None, said: bytes
+    ) -> None:
+        self.id = identifier
+        self.pd = pd
+        self.private_data = said
+        self.local_address: Address | None = identifier.local_address
+        self.remote_address: Address | None = identifier.remote_address
+        self._queues = queues
+        self.qpn = peer.qpn if peer else 0
+        self.qkey = peer.qkey if peer else 0
+        self.ah: AH | None = make_ah(pd, peer.address) if peer else None
+
+    @property
+    def qp(self) -> QP:
+        """Its own queue pair."""
+        return self._queues.qp
+
+    @property
+    def cq(self) -> CQ:
+        """The CQ of its sends, and of its receives unless ``recv_cq`` was given."""
+        return self._queues.qp.send_cq
+
+    @property
+    def context(self) -> Context:
+        """The device of its queue pair."""
+        return self.pd.context
+
+    @property
+    def acq(self) -> AsyncCQ | None:
+        """Its CQ for await."""
+        return self._queues.acq
+
+    @property
+    def aqp(self) -> AsyncQP | None:
+        """Its queue pair for await."""
+        return self._queues.aqp
+
+    @property
+    def to(self) -> DatagramTarget:
+        """The keywords that address a SEND to the peer: ``qp.send(mr, **peer.to)``."""
+        if self.ah is None:
+            raise ValueError(
+                "the peer's address is known from its first datagram: pd.create_ah_from_wc"
+            )
+        return {"ah": self.ah, "remote_qpn": self.qpn, "remote_qkey": self.qkey}
+
+    def close(self) -> None:
+        """Close what was made for it."""
+        self.id.close()
+        if self.ah is not None:
+            self.ah.close()
+        self._queues.close()
+
+
+D = TypeVar("D", bound=DatagramBase)
+
+
+def bring_up_datagrams(identifier: Id, qp: QP, options: AcceptOptions) -> None:
+    """Bring a UD queue pair to RTS with the identifier's Q_Key; one in RTS stays as it is."""
+    if qp.state == QPState.RTS:
+        return
+    identifier.bring(qp, QPState.INIT)
+    prepare(qp, options)
+    qp.modify(qp_state=QPState.RTR)
+    qp.modify(qp_state=QPState.RTS, sq_psn=0)
+
+
+async def resolve_peer(
+    manager: Manager, kind: type[D], host: str, port: int, options: ConnectionOptions
+) -> D:
+    """Ask for the queue pair that serves a port. Raises ConnectionManagerError."""
+    identifier = await Id.make(manager, datagram=True)
+    queues = None
+    try:
+        identifier.about = f"{host}:{port}"
+        deadline = identifier.deadline(options.get("timeout"))
+        target = (await all_addresses(identifier.channel, host, port, deadline))[0]
+        source = await source_address(manager, options.get("source"))
+        pd = await reach(identifier, target, source, options, deadline)
+        queues = make_queues(pd.context, pd, manager.is_async, identifier.qp_type, options)
+        bring_up_datagrams(identifier, queues.qp, options)
+        identifier.connect(_datagram_parameters(queues.qp, options))
+        answer = await identifier.expect(RdmaEventKind.ESTABLISHED, deadline)
+        peer = answer.datagram
+        return kind(identifier, queues, pd, peer, peer.private_data)
+    except BaseException:
+        identifier.close()
+        if queues is not None:
+            queues.close()
+        raise
+
+
+def _datagram_parameters(qp: QP, options: AcceptOptions) -> RdmaConnectionParameters:
+    return RdmaConnectionParameters(
+        qpn=qp.qp_num, private_data=options.get("private_data", b""), srq=qp.srq is not None
+    )
+
+
+async def accept_datagrams(identifier: Id, kind: type[D], said: bytes, options: AcceptOptions) -> D:
+    """Answer a request for a queue pair. Raises ConnectionManagerError."""
+    queues = None
+    try:
+        pd = identifier.default_pd(given_pd(options))
+        is_async = identifier.manager.is_async
+        queues = make_queues(pd.context, pd, is_async, identifier.qp_type, options)
+        bring_up_datagrams(identifier, queues.qp, options)
+        identifier.accept(_datagram_parameters(queues.qp, options))
+        return kind(identifier, queues, pd, None, said)
+    except BaseException:
+        identifier.close()
+        if queues is not None:
+            queues.close()
+        raise
+
+
+# ---- groups --------------------------------------------------------------------------------------
+
+
+class GroupBase(DatagramBase):
+    """A multicast group: ``to`` addresses a SEND to all of its members.
+
+    ``gid`` is the group's; the queue pair is attached to it unless it only sends. ``lost`` is True
+    when the membership has ended.
+    """
+
+    def __init__(
+        self, identifier: Id, queues: Queues, pd: PD, group: DatagramParameters, handle: int
+    ) -> None:
+        super().__init__(identifier, queues, pd, group, b"")
+        self.gid = Gid(group.address.dgid)
+        self.lost = False
+        self._lid = group.address.dlid
+        self._handle = handle
+        self._is_attached = False
+        identifier.on_event = self._take
+
+    def attach(self) -> None:
+        """Have the queue pair receive the group's datagrams."""
+        self.qp.attach_mcast(self.gid, self._lid)
+        self._is_attached = True
+
+    def _take(self, event: IdEvent) -> None:
+        if event.kind is RdmaEventKind.MULTICAST_ERROR:
+            self.lost = True
+
+    def close(self) -> None:
+        """Leave the group, and close what was made for it."""
+        if self.id.closed:
+            return
+        if self._is_attached and not self.qp.closed:
+            with suppress(OSError):
+                self.qp.detach_mcast(self.gid, self._lid)
+        with suppress(ConnectionManagerError):
+            self.id.leave_multicast(self._handle)
+        super().close()
+
+
+G = TypeVar("G", bound=GroupBase)
+
+
+async def join_group(
+    manager: Manager, kind: type[G], group: str, send_only: bool, options: ConnectionOptions
+) -> G:
+    """Join a multicast group. Raises ConnectionManagerError."""
+    identifier = await Id.make(manager, datagram=True)
+    queues = None
+    try:
+        identifier.about = f"the group {group}"
+        deadline = identifier.deadline(options.get("timeout"))
+        target = await first_address(identifier.channel, group)
+        source = await source_address(manager, options.get("source"))
+        await identifier.resolve_addr(target, source, identifier.left(deadline))
+        pd = identifier.default_pd(given_pd(options))
+        queues = make_queues(pd.context, pd, manager.is_async, identifier.qp_type, options)
+        bring_up_datagrams(identifier, queues.qp, options)
+        handle = identifier.join_multicast(identifier.uid, target, send_only)
+        event = await identifier.expect(RdmaEventKind.MULTICAST_JOIN, deadline)
+        joined = kind(identifier, queues, pd, event.datagram, handle)
+        if not send_only:
+            joined.attach()
+        return joined
+    except BaseException:
+        identifier.close()
+        if queues is not None:
+            queues.close()
+        raise

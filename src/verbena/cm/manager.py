@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What connections of a loop, or of a synchronous object, share: devices and an event channel.
+
+The first connection opens them and the last one closes them. ``choose_device`` says which
+connection manager it is: a simulated host's, Verbena's agent or the system's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Awaitable, Callable
+from typing import Protocol, runtime_checkable
+from weakref import WeakKeyDictionary
+
+from verbena.verbs import PD, Context, Device, VerbsError, get_device_list
+from verbena.verbs.here import place
+from verbena.verbs.library import load
+
+from .agent_device import open_agent_device
+from .channel import Channel, LoopChannel, ThreadChannel, block
+from .device import KERNEL_PATH, ConnectionManagerDevice, KernelDevice
+from .errors import ManagerAbsent
+
+__all__ = ["DeviceOpener", "HasConnectionManager", "Manager", "OpenDevices", "choose_device"]
+
+DeviceOpener = Callable[[], Awaitable[ConnectionManagerDevice]]
+"""Opens a device; the default is the choice of ``choose_device``."""
+
+
+@runtime_checkable
+class HasConnectionManager(Protocol):
+    """A place, as a simulated host, with a connection manager of its own."""
+
+    def open_connection_manager(self) -> ConnectionManagerDevice:
+        """Open its device."""
+        ...
+
+
+async def choose_device(is_async: bool = True) -> ConnectionManagerDevice:
+    """Open the device of the place where the program runs. Raises ManagerAbsent.
+
+    On a simulated host it is that host's; with Verbena's libibverbs, the agent; with the system's,
+    /dev/infiniband/rdma_cm.
+    """
+    here: object = place.get()
+    if isinstance(here, HasConnectionManager):
+        return here.open_connection_manager()
+    if here is not None:
+        raise ManagerAbsent(errno.EOPNOTSUPP, "this simulated host has no connection manager")
+    if load().is_verbena:
+        return await open_agent_device(asyncio.sleep if is_async else block, get_device_list())
+    return open_kernel_device()
+
+
+def open_kernel_device() -> KernelDevice:
+    """Open /dev/infiniband/rdma_cm. Raises ManagerAbsent."""
+    try:
+        return KernelDevice()
+    except OSError as error:
+        code = error.errno or errno.ENOENT
+        advice = "load the module rdma_ucm" if code == errno.ENOENT else "see its permissions"
+        text = f"{KERNEL_PATH} cannot be opened ({os.strerror(code)}): {advice}"
+        raise ManagerAbsent(code, text) from None
+
+
+class OpenDevices:
+    """The devices that are open for connections, each with one protection domain, by node GUID."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, tuple[Context, PD]] = {}
+        self._users = 0
+
+    def pd_of(self, guid: int) -> PD:
+        """Return the protection domain of a device, which is opened if it is not. VerbsError."""
+        if guid not in self._open:
+            context = _device_of(guid).open()
+            self._open[guid] = context, context.alloc_pd()
+        return self._open[guid][1]
+
+    def enter(self) -> None:
+        """One more uses them."""
+        self._users += 1
+
+    def leave(self) -> None:
+        """One less uses them: the last one closes them."""
+        self._users -= 1
+        if self._users == 0:
+            while self._open:
+                self._open.popitem()[1][0].close()
+
+
+def _device_of(guid: int) -> Device:
+    devices: list[Device] = get_device_list()
+    for device in devices:
+        if device.guid == guid:
+            return device
+    raise VerbsError(
+        errno.ENODEV, f"libibverbs finds no device with the GUID {guid:#018x} of the connection"
+    )
+
+
+class Manager:
+    """An event channel, and the devices of its connections. ``enter`` and ``leave`` count users."""
+
+    def __init__(
+        self, devices: OpenDevices, open_device: DeviceOpener | None, is_async: bool
+    ) -> None:
+        self.devices = devices
+        self.is_async = is_async
+        self._open_device = open_device
+        self._channel: Channel | None = None
+        self._users = 0
+        self._opening = asyncio.Lock() if is_async else None
+
+    @property
+    def channel(self) -> Channel:
+        """The event channel, while somebody uses it."""
+        assert self._channel is not None
+        return self._channel
+
+    @property
+    def is_broken(self) -> bool:
+        """Whether its device has ended."""
+        return self._channel is not None and self._channel.ended is not None
+
+    async def enter(self) -> None:
+        """One more uses it: the first one opens the device. Raises ManagerAbsent and OSError."""
+        self._users += 1
+        try:
+            if self._opening is None:
+                await self._open()
+            else:
+                async with self._opening:
+                    await self._open()
+        except BaseException:
+            self._users -= 1
+            raise
+        self.devices.enter()
+
+    async def _open(self) -> None:
+        if self._channel is not None:
+            return
+        opener = self._open_device
+        device = await (choose_device(self.is_async) if opener is None else opener())
+        self._channel = (LoopChannel if self.is_async else ThreadChannel)(device)
+
+    def leave(self) -> None:
+        """One less uses it: the last one closes the device."""
+        self._users -= 1
+        if self._users == 0 and self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        self.devices.leave()
+
+    def branch(self) -> Manager:
+        """Return another one with a channel of its own, for a connection of another thread."""
+        return Manager(self.devices, self._open_device, self.is_async)
+
+
+# ---- those of loops ------------------------------------------------------------------------------
+
+_managers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Manager]] = WeakKeyDictionary()
+
+
+def manager_of_loop(open_device: DeviceOpener | None) -> Manager:
+    """Return the manager of the running loop and the place; another one if that is broken."""
+    managers = _managers.setdefault(asyncio.get_running_loop(), {})
+    key = (id(place.get()), open_device)
+    found = managers.get(key)
+    if found is None or found.is_broken:
+        found = managers[key] = Manager(OpenDevices(), open_device, True)
+    return found

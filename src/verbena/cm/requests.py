@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listeners, and the requests that come to them: what asyncio and verbena.cm.sync have in common.
+
+A request that its program has neither accepted nor rejected is refused when the listener closes.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import TypeVar
+
+from verbena.manage.cm.addresses import CmAddress, CmFamily
+from verbena.manage.cm.rdma_events import RdmaConnectionParameters
+
+from .connection import AcceptOptions, ConnectionBase, accept_request
+from .datagrams import DatagramBase, accept_datagrams
+from .errors import ConnectionManagerError
+from .identifier import Address, Id, first_address, public_address
+from .manager import Manager
+
+__all__ = ["ListenerBase", "RequestBase", "listen_at"]
+
+C = TypeVar("C", bound=ConnectionBase)
+D = TypeVar("D", bound=DatagramBase)
+
+
+class RequestBase:
+    """A peer's request to connect. ``private_data`` is what it said, with the zeros that fill it.
+
+    ``initiator_depth`` and ``responder_resources`` are what this side may have under way, and has
+    to serve, at most.
+    """
+
+    def __init__(self, identifier: Id, asked: RdmaConnectionParameters) -> None:
+        self.id = identifier
+        self.private_data = asked.private_data
+        self.initiator_depth = asked.initiator_depth
+        self.responder_resources = asked.responder_resources
+        self._asked = asked
+        self._was_answered = False
+        addresses = identifier.addresses()
+        self.local_address: Address | None = public_address(addresses.source)
+        self.remote_address: Address | None = public_address(addresses.destination)
+        identifier.about = f"the request of {self.remote_address}"
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.remote_address}, {self.private_data!r}>"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it still has to be answered."""
+        return not self._was_answered and not self.id.closed
+
+    def reject(self, private_data: bytes = b"") -> None:
+        """Refuse it, and tell the peer why: up to 148 bytes. Raises ConnectionManagerError."""
+        self._answer()
+        try:
+            self.id.reject(private_data)
+        finally:
+            self.id.close()
+
+    def _answer(self) -> None:
+        if not self.is_open:
+            raise ConnectionManagerError(errno.EINVAL, f"{self.id.about} was answered already")
+        self._was_answered = True
+
+    async def _accept(self, kind: type[C], options: AcceptOptions) -> C:
+        self._answer()
+        return await accept_request(self.id, kind, self._asked, options)
+
+    async def _accept_datagrams(self, kind: type[D], options: AcceptOptions) -> D:
+        self._answer()
+        return await accept_datagrams(self.id, kind, self.private_data, options)
+
+
+R = TypeVar("R", bound=RequestBase)
+
+
+class ListenerBase:
+    """A listener. ``address`` is where it listens, with the port that it got."""
+
+    def __init__(self, identifier: Id) -> None:
+        self.id = identifier
+        self._waiting: list[RequestBase] = []
+        address = identifier.local_address
+        assert address is not None
+        self.address: Address = address
+
+    @property
+    def port(self) -> int:
+        """The port at which it listens."""
+        return self.address.port
+
+    def __repr__(self) -> str:
+        state = "closed" if self.id.closed else "open"
+        return f"<{type(self).__name__} at {self.address}: {state}>"
+
+    async def _next_request(self, kind: type[R], timeout: float | None) -> R:
+        event = await self.id.get_request(timeout)
+        listening = self.id
+        adopted = await Id.adopt(listening.manager, event.number, listening.datagram)
+        try:
+            if not listening.channel.is_async:
+                await adopted.move_to(listening.manager.branch())  # another thread may have it
+            asked = event.connection
+            if listening.datagram:
+                asked = RdmaConnectionParameters(private_data=event.datagram.private_data)
+            request = kind(adopted, asked)
+        except BaseException:
+            adopted.close()
+            raise
+        self._waiting = [each for each in self._waiting if each.is_open]
+        self._waiting.append(request)
+        return request
+
+    def close(self) -> None:
+        """Listen no more, and refuse the requests that were not answered."""
+        for request in self._waiting:
+            if request.is_open:
+                request.id.close()
+        self._waiting.clear()
+        self.id.close()
+
+
+L = TypeVar("L", bound=ListenerBase)
+
+
+async def listen_at(
+    manager: Manager, kind: type[L], host: str | None, port: int, backlog: int, datagram: bool
+) -> L:
+    """Listen at a port. Raises ConnectionManagerError."""
+    identifier = await Id.make(manager, datagram)
+    try:
+        identifier.about = f"{host or 'every address'}, port {port}"
+        await _bind(identifier, host, port)
+        identifier.listen(backlog)
+        return kind(identifier)
+    except BaseException:
+        identifier.close()
+        raise
+
+
+async def _bind(identifier: Id, host: str | None, port: int) -> None:
+    """Bind to an address, or to every one: of IPv6, which has those of IPv4, if there is IPv6."""
+    if host is not None:
+        identifier.bind(await first_address(identifier.channel, host, port))
+        return
+    try:
+        identifier.bind(CmAddress.wildcard(CmFamily.IPV6).with_port(port))
+    except ConnectionManagerError as error:
+        if error.errno != errno.EAFNOSUPPORT:
+            raise
+        identifier.bind(CmAddress.wildcard(CmFamily.IPV4).with_port(port))
