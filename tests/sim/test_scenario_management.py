@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[management] of scenarios: a bare fabric is brought up, and after a death routes are made anew."""
+"""[management] of scenarios: a fabric is brought up, and after a death routes are made anew."""
 
 from __future__ import annotations
 
@@ -125,7 +125,6 @@ def test_wrong_tables_are_refused(changes: dict[str, Any], why: str) -> None:
 
 
 def test_a_picture_has_the_phases_of_the_sweeps(tmp_path: Any) -> None:
-    pytest.importorskip("matplotlib")
     names = [path.name for path in run("spine-dies", "trap").plot(tmp_path, "svg")]
     assert "sweeps.svg" in names
     assert "activate" in (tmp_path / "sweeps.svg").read_text()

@@ -331,6 +331,16 @@ class World:
         None, such packets are dropped and counted by links(): ``dropped_route``. An exception ends
         the run, which can be continued. Raises TypeError, and ValueError for a node of Ethernet.
         """
+    def serve_qp1(self, node: int, function: Server | None) -> None:
+        """Serve a node as ``serve`` does, or QP 1 of a host of Ethernet, which has no QP 0.
+
+        The LIDs of a Mad of Ethernet are the numbers of the hosts plus 1, as in their addresses.
+        """
+    def send_qp1(self, node: int, packet: Mad) -> None:
+        """Send a packet (doors.Mad) from QP 1 of a host of Ethernet to that of another, now.
+
+        ``dlid`` and ``slid`` are as in ``serve_qp1``. Raises TypeError, ValueError.
+        """
     def send_mad(self, node: int, packet: Mad) -> None:
         """Send a management packet (doors.Mad) of a node now. Raises TypeError, ValueError.
 
@@ -584,6 +594,9 @@ class Attachments:
         ``pkeys``: the P_Key table of each port; a port without one has the default partition.
         Raises ValueError for a host that does not exist or belongs to another attachment.
         """
+    def wake(self) -> None:
+        """Have ``gather`` and a blocking wait look again: a function of the world has something
+        for a loop."""
     def set_looped(self, looped: bool) -> None:
         """Say whether an event loop lets time pass. If none does, polling lets time pass."""
     def watch(self, fd: int, reader: Callback) -> None:

@@ -481,7 +481,21 @@ cdef class World:
         None, such packets are dropped and counted by links(): ``dropped_route``. An exception ends
         the run, which can be continued. Raises TypeError, and ValueError for a node of Ethernet.
         """
-        _serve(self, node, function)
+        _serve(self, node, function, False)
+
+    def serve_qp1(self, node, function):
+        """Serve a node as ``serve`` does, or QP 1 of a host of Ethernet, which has no QP 0.
+
+        The LIDs of a Mad of Ethernet are the numbers of the hosts plus 1, as in their addresses.
+        """
+        _serve(self, node, function, True)
+
+    def send_qp1(self, node, packet):
+        """Send a packet (doors.Mad) from QP 1 of a host of Ethernet to that of another, now.
+
+        ``dlid`` and ``slid`` are as in ``serve_qp1``. Raises TypeError, ValueError.
+        """
+        _send_general(self, node, packet)
 
     def send_mad(self, node, packet):
         """Send a management packet (doors.Mad) of a node now. Raises TypeError, ValueError.
@@ -520,20 +534,7 @@ cdef class World:
         With ``by`` = "lane" the last index is the lane on which a packet arrived. Raises
         ValueError.
         """
-        cdef vb_world_switch *sw = self._switch_of(switch)
-        table = np.asarray(lanes)
-        cdef const uint8_t[:, :, ::1] cells
-        wanted = (sw.config.ports, sw.config.ports, 16)
-        if table.shape != wanted:
-            raise ValueError(f"lanes of switch {switch} are to have the shape {wanted}, "
-                             f"and have {table.shape}")
-        if table.dtype.kind not in "iu" or table.min() < 0 or table.max() > 255:
-            raise ValueError(f"lanes of switch {switch} are to be whole numbers from 0")
-        cells = np.ascontiguousarray(table, dtype=np.uint8)
-        by_lane = _choice(LANES_BY, "by", by)
-        if vb_world_switch_set_lanes(sw, &cells[0, 0, 0], by_lane) == -EINVAL:
-            raise ValueError(f"switch {switch} has {sw.config.lanes} lanes, "
-                             f"and no lane {table.max()}")
+        _set_lanes(self, switch, lanes, by)
 
     def set_detours(self, group, *, adaptive=True, per="flow", threshold=0, gap=100_000_000):
         """Route packets to another group of switches through a random third group.

@@ -52,13 +52,17 @@ class Mad:
     pkey: int = 0xFFFF
     qkey: int = 0
 
-    def packet(self) -> bytes:
-        """Return the packet from its BTH to the end of the MAD. Raises ValueError, TypeError."""
+    def packet(self, last_address: int = 0xFFFF) -> bytes:
+        """Return the packet from its BTH to the end of the MAD. Raises ValueError, TypeError.
+
+        ``last_address``: the largest that ``dlid`` and ``slid`` may be.
+        """
         if not isinstance(self.mad, bytes | bytearray) or len(self.mad) != MAD_BYTES:
             raise ValueError(f"a MAD has {MAD_BYTES} bytes")
         if self.qp not in (0, 1):
             raise ValueError(f"qp is {self.qp!r}: management packets go to QP 0 and QP 1")
-        for name, most in (("dlid", 0xFFFF), ("slid", 0xFFFF), ("sl", 15), ("pkey", 0xFFFF)):
+        addresses = ("dlid", last_address), ("slid", last_address)
+        for name, most in (*addresses, ("sl", 15), ("pkey", 0xFFFF)):
             value = getattr(self, name)
             if not isinstance(value, int) or not 0 <= value <= most:
                 raise ValueError(f"{name} is {value!r}, and not a whole number from 0 to {most}")
