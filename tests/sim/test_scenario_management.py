@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""[management] of scenarios: a fabric is brought up, and after a death routes are made anew."""
+"""[management] and [[connect]] of scenarios: bring-up, new routes after a death, connections."""
 
 from __future__ import annotations
 
@@ -87,6 +87,42 @@ def test_runs_are_equal_to_the_bit(name: str) -> None:
     assert first.recovery == second.recovery
 
 
+def test_a_connect_storm() -> None:
+    last = {}
+    for name in ("ample", "backlog", "linux", "spread"):
+        result = run("connect-storm", name)
+        (job,) = result.connects
+        assert (len(job.times), job.failed) == (1016, 0)
+        last[name] = measures(result)["connect_last"]
+        if name in ("ample", "spread"):
+            assert (job.messages, job.resent, job.turned_away) == (3048, 0, 0)
+        else:
+            assert job.turned_away == job.resent == 2631
+    assert last["ample"] == pytest.approx(0.102, abs=0.001)
+    assert last["backlog"] == pytest.approx(13.9, abs=0.1)
+    assert last["linux"] == pytest.approx(36.9, abs=0.1)
+    assert last["spread"] == pytest.approx(0.15, abs=0.001)
+
+
+def test_connections_in_a_managed_fabric_ask_for_their_paths() -> None:
+    table = {"to": "h0", "each": 2, "accept": "10 us"}
+    result = Scenario.make({**BASE, "connect": [table, {**table, "to": "h1"}]}).run()
+    assert [len(each.times) for each in result.connects] == [6, 6]
+    assert [each.name for each in result.connects] == ["connections", "connections-2"]
+    assert "connections: 6 of 6 connections, median" in result.summary()
+    alone = Scenario.make({**BASE, "management": {}, "connect": [table]}).run()
+    assert alone.connects[0].times.min() < result.connects[0].times.min() - 10 * 10**6
+
+
+def test_connections_that_nobody_can_reach_fail() -> None:
+    table = {"to": "h0", "from": "h1", "at": "1 us"}
+    event = {"link": "h0-s0", "at": "0 us", "up": False}
+    made = Scenario.make({**BASE, "connect": [table], "event": [event], "duration": "100 s"})
+    (job,) = made.changed({"management": {}, "allow": ["failures"]}).run().connects
+    assert (len(job.times), job.failed) == (0, 1)
+    assert (job.messages, job.resent) == (21, 19)  # and a REJ that nobody hears
+
+
 BASE: dict[str, Any] = {
     "fabric": {"topology": "one_switch", "hosts": 4, "rate": "4xEDR", "length_m": 5},
     "switch": {"flow": "credits", "room": "64 KiB"},
@@ -117,6 +153,12 @@ def test_events_and_traffic_are_from_when_the_subnet_is_up() -> None:
         ({"routing.reroute": "1 ms"}, "leave out routing.reroute"),
         ({"management.begin": "cold"}, "management.begin"),
         ({"event": [{"node": "x", "at": "1 ms", "up": False}]}, "there is no such node"),
+        ({"connect": [{"to": "s0"}]}, "there is no such host"),
+        ({"connect": [{"to": "h0", "from": ["h0"]}]}, "h0, which is the server"),
+        (
+            {"connect": [{"to": "h0"}, {"to": "h0", "resend": "1 s"}]},
+            "another processing or resend",
+        ),
     ],
 )
 def test_wrong_tables_are_refused(changes: dict[str, Any], why: str) -> None:

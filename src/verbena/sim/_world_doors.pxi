@@ -83,7 +83,8 @@ cdef int _send_mad(World world, object node, object packet, bint is_answer) exce
     if port >= at.ports or at.port[port] == VB_WORLD_NONE:
         world._mads_lost += 1
         return 0
-    _refuse_without_vl15(world, at.port[port])
+    if packet.qp == 0:
+        _refuse_without_vl15(world, at.port[port])
     _check(vb_sim_keep_whole(world._sim), "the door")
     return _leave(world, at, node, port, packet, content)
 

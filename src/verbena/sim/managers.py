@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from verbena.manage.agents import MadPacket
-from verbena.manage.attribute_ids import MgmtClass
+from verbena.manage.attribute_ids import Method, MgmtClass
 from verbena.manage.mad import MAD_BYTES
 from verbena.manage.notices import Notice
 from verbena.manage.sa import SubnetAdministration
@@ -113,7 +113,7 @@ class SimulatedManager:
             return False
         if mad[1] in SMPS:
             self._follow(self.manager.receive(packet, now))
-        elif mad[1] == MgmtClass.SUBN_ADM:
+        elif mad[1] == MgmtClass.SUBN_ADM and mad[3] != Method.GET_RESP:  # that is a program's
             self._follow(self.administration.receive(packet, now))
         else:
             return False

@@ -61,7 +61,7 @@ def write(result: ScenarioResult, folder: Path, format: str = "png") -> list[Pat
 
     They are: throughput; queues, if some were sampled; completion, if flows began; links, if the
     fabric is known; stalls, if packets waited for credits or pauses; sweeps, if there is a subnet
-    manager. Raises ValueError for an
+    manager; connections, if some were set up. Raises ValueError for an
     unknown format, and OSError.
     """
     _check(format)
@@ -101,6 +101,7 @@ def _drawings(result: ScenarioResult) -> list[tuple[str, Draw]]:
             ("completion", completion_times, bool((result.flows["state"] != WAITING).any())),
             ("links", links, drawn),
             ("stalls", stalls, drawn and bool(result.links["stalled"].any())),
+            ("connections", connections, any(len(each.times) for each in result.connects)),
             ("sweeps", sweep_phases, bool(result.management and result.management.sweeps)),
         )
         if wanted
@@ -324,6 +325,24 @@ def _named(places: dict[str, Any], axes: Any) -> dict[str, Any]:
         step = APART_INCHES / max(1e-9, inches * apart / max(np.ptp(across), 1e-9))
         chosen += row[:: max(1, int(np.ceil(step)))]
     return {name: places[name] for name in chosen}
+
+
+def connections(result: ScenarioResult, axes: Any) -> None:
+    """Draw how many connections of each [[connect]] were established by each time."""
+    ends = [np.sort(each.end[each.end >= 0]) for each in result.connects]
+    factor, unit = _unit(float(max(each.max(initial=0) for each in ends)))
+    for number, (each, of) in enumerate(zip(ends, result.connects, strict=True)):
+        axes.step(
+            np.append(0, each) / factor, np.arange(len(each) + 1), where="post", label=of.name,
+            **_style(number),
+        )  # fmt: skip
+    axes.set(
+        xlabel=f"time ({unit})",
+        ylabel="established connections",
+        title=f"{result.name}: connections",
+    )
+    _grid(axes)
+    _legend(axes, len(ends))
 
 
 def sweep_phases(result: ScenarioResult, axes: Any) -> None:

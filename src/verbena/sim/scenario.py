@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -31,6 +31,7 @@ from verbena.sim.document import Document, ScenarioError, Section
 from verbena.sim.lockout import lockout_note
 from verbena.sim.recovery import RecoveryWatch
 from verbena.sim.result import ScenarioResult, structured
+from verbena.sim.scenario_connect import ConnectStorm, finish_storms, read_connects, start_storms
 from verbena.sim.scenario_fabric import (
     Cables,
     error_rates,
@@ -57,6 +58,7 @@ from verbena.version import full_version
 
 __all__ = ["Scenario"]
 
+CONNECT_MOST = 100 * 10**12  # ps that connections are waited for after the last flow
 LOOPS_MOST = 4096  # hosts, up to which the routes are searched for credit loops
 _Table = dict[str, Any]
 
@@ -87,11 +89,22 @@ class _Root(Settings):
     storm: list[_Table] = field(default_factory=list)
     group: list[_Table] = field(default_factory=list)
     traffic: list[_Table] = field(default_factory=list)
+    connect: list[_Table] = field(default_factory=list)
 
 
 class _Samples(Settings):
     every: Annotated[int, TIME] | None = None
     links: Annotated[list[Annotated[int, unit("link")]] | None, MANY] = None
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A world with what runs in it. ``base``: when its traffic begins, in ps."""
+
+    world: World
+    management: ManagedRun | None
+    base: int
+    storms: tuple[ConnectStorm, ...]
 
 
 class Scenario:
@@ -178,7 +191,7 @@ class Scenario:
         memory = of.memory
         self._read_variants(root.section("variants"))
         parts = {name: root.section(name) for name in PARTS}
-        names = ("link", "event", "storm", "group", "traffic")
+        names = ("link", "event", "storm", "group", "traffic", "connect")
         lists = {name: root.sections(name) for name in names}
         if not lists["traffic"]:
             raise root.error(None, "a scenario needs a [[traffic]]")
@@ -208,6 +221,7 @@ class Scenario:
         self._check_extenders(lists["link"])
         self.management = read_management(parts["management"], self.fabric, routing, self.adapter)
         self.groups = read_groups(lists["group"], self.fabric)
+        self.connects = read_connects(lists["connect"], self.fabric)
         self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
         self.traffic = read_traffic(
             lists["traffic"],
@@ -463,10 +477,10 @@ class Scenario:
 
         If [management] begins with a bare fabric, it is the time at which the subnet is up.
         """
-        return self._made()[0]
+        return self._made().world
 
-    def _made(self) -> tuple[World, ManagedRun | None]:
-        """Return a new World and its management, if it has any."""
+    def _made(self) -> _Made:
+        """Return a new World with its management and its connections."""
         made, management = world_of(self.seed, self.adapter), self.management
         switch = _keywords(self.switching.settings)
         own = {number: _keywords(one) for number, one in self.switching.own.items()}
@@ -495,7 +509,10 @@ class Scenario:
         if run is not None:
             run.tell(self.events)
             run.managed.stops = self.duration is None
-        return made, run
+        names = self.routes.tables.names[: self.routes.tables.host_count]
+        managed = None if run is None else run.managed
+        storms = start_storms(made, names, self.connects, base, self.seed, managed)
+        return _Made(made, run, base, storms)
 
     def _recovery(self, world: World, base: int) -> RecoveryWatch | None:
         """Return what watches the flows after the first event that takes a link down."""
@@ -583,8 +600,8 @@ class Scenario:
             return self.changed({"seed": seed}, "run").run(
                 progress=progress, captures=captures, capture_bytes=capture_bytes
             )
-        world, managed = self._made()
-        base = 0 if managed is None else managed.base
+        prepared = self._made()
+        world, managed, base = prepared.world, prepared.management, prepared.base
         watch = self._recovery(world, base)
         self._capture(world, captures or {}, capture_bytes)
         samples = self._sample(world)
@@ -592,6 +609,8 @@ class Scenario:
         begin = time.perf_counter()
         try:
             end = world.run(None if self.duration is None else base + self.duration, progress)
+            if self.duration is None:
+                finish_storms(world, prepared.storms, world.now + CONNECT_MOST)
         except KeyboardInterrupt:
             end = "interrupted"
         wall = time.perf_counter() - begin
@@ -602,6 +621,7 @@ class Scenario:
             delivered_at=at,
             delivered=delivered,
             management=None if managed is None else managed.report(),
+            connects=tuple(each.report() for each in prepared.storms),
             recovery=None if watch is None else watch.result(world),
             link_events=tuple((link, up, base + at) for link, up, at in made.link_events),
         )
