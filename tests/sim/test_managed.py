@@ -192,7 +192,7 @@ def test_without_traps_a_light_sweep_finds_it() -> None:
     world, managed, manager = bare(settings=quick)
     bring_up(manager)
     for agent in managed.agents.values():
-        agent.traps.notify = lambda *_: None  # type: ignore[method-assign, assignment]
+        agent.traps.notify = lambda *_: None  # type: ignore[method-assign]
     death = world.now + MILLI
     managed.set_link("e0", 3, False, death)
     world.run(world.now + 30 * MILLI)

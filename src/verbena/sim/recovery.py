@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verbena.sim.units import time_text
 
@@ -53,9 +54,10 @@ class Recovery:
 
 
 class RecoveryWatch:
-    """Looks at ``flows`` flows of a world from ``at`` on."""
+    """Looks at the first ``flows`` flows of a world from ``at`` on."""
 
     def __init__(self, world: World, flows: int, at: int) -> None:
+        self._flows = flows
         self._every = np.arange(flows, dtype=np.uint32)
         self._at, self._step, self._looks = at, STEP, 0
         self._done = np.zeros(flows, np.uint64)
@@ -65,8 +67,17 @@ class RecoveryWatch:
         world.call_at(at, self._begin, looks=True)
 
     def _begin(self, world: World) -> None:
-        self._done = world.delivered(self._every, len(self._every))
+        self._done = self._delivered(world)
         self._again(world)
+
+    def _delivered(self, world: World) -> NDArray[np.uint64]:
+        """Return what each of the watched flows has delivered; later ones are one more."""
+        try:
+            return world.delivered(self._every, self._flows + 1)[: self._flows]
+        except ValueError:  # flows were added
+            every = np.arange(len(world.flows()), dtype=np.uint32)
+            self._every = np.minimum(every, self._flows)
+            return world.delivered(self._every, self._flows + 1)[: self._flows]
 
     def _again(self, world: World) -> None:
         self._looks += 1
@@ -75,7 +86,7 @@ class RecoveryWatch:
         world.call_at(world.now + self._step, self._look, looks=True)
 
     def _look(self, world: World) -> None:
-        done = world.delivered(self._every, len(self._every))
+        done = self._delivered(world)
         moved = done > self._done
         pause = world.now - self._moved
         # A pause that begins later is one of congestion, or of another loss.
@@ -90,7 +101,7 @@ class RecoveryWatch:
         """Return what was seen, or None if the run ended before the event."""
         if world.now <= self._at:
             return None
-        flows = world.flows()
+        flows = world.flows()[: self._flows]
         begun = flows["start"].astype(np.int64) <= self._at
         still = begun & (self._pause > 0)
         left = np.isin(flows["state"], (0, 1, 3)) & begun  # waiting, running or failed
