@@ -33,7 +33,8 @@ def test_both_sides_have_the_same_numbers() -> None:
     assert constant("VB_AGENT_VERSION") == messages.VERSION
     assert 4 * 4 + 8 + constant("VB_AGENT_PORTS") == messages.LONGEST_HELLO
     assert 16 + constant("VB_AGENT_COMMAND") == messages.LONGEST_REQUEST
-    assert len(messages.answer()) == 4 * 4 + 16 + 2 * 4
+    assert len(messages.answer()) == 4 * 4 + 16 + 6 * 4 + 8
+    assert constant("VB_AGENT_MESSAGE") == messages.LONGEST_MESSAGE
 
 
 def hello(text: bytes, role: int = 1) -> bytes:

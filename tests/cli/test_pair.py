@@ -84,6 +84,21 @@ def test_what_a_script_starts_counts() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_listener_of_the_connection_manager_counts() -> None:
+    """It has no socket that listens: the agent knows of it."""
+    port = free_port()
+    serves = (
+        "import sys, time; from verbena.cm import sync; time.sleep(0.5)\n"
+        "conn = sync.listen(int(sys.argv[1])).get_request().accept(); print(conn.wait_closed())"
+    )
+    connects = (
+        "import sys; from verbena.cm import sync; sync.connect('127.0.0.1', int(sys.argv[1]))"
+    )
+    done = pair(python(serves, port), python(connects, port), "--wait", "10")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "server: the peer disconnected, or ended\n"
+
+
 def test_others_sockets_do_not_count(tmp_path: Path) -> None:
     """Not of other processes, and not those by which processes of Verbena's meet."""
     opens = "import time; from verbena import verbs; ctx = verbs.open_device(); time.sleep(30)"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyPI's ibverbs as its users write it, with both ends here: prints what completed.
 
-With `names` it prints in place of that what verbena.verbs does not call as ibverbs does.
+With `names` it prints in place of that what verbena.verbs does not call as ibverbs does; with
+`connect PORT` its CMID connects to a server that echoes 16 bytes, as rdma_server does.
 """
 
 from __future__ import annotations
@@ -78,4 +79,32 @@ def exchange() -> None:
     print("refused", next_completion(cq).status_str)
 
 
-print_names() if sys.argv[1:] == ["names"] else exchange()
+def connect(port: int) -> None:
+    with ib.CMID.resolve("127.0.0.1", port) as identifier:
+        pd = identifier.context.alloc_pd()
+        cq = identifier.context.create_cq(8)
+        memory = np.zeros(32, np.uint8)
+        memory[:16] = np.arange(16)
+        mr = ib.reg_tensor(pd, memory, ib.AccessFlags.LOCAL_WRITE)
+        qp = identifier.create_qp(pd, ib.QPInitAttr(send_cq=cq, recv_cq=cq))
+        qp.post_recv(ib.RecvWR(sg_list=[ib.SGE(mr.addr + 16, 16, mr.lkey)]))
+        said = identifier.connect(b"ibverbs")
+        print("connected", identifier.connected, said.rstrip(b"\0").decode("ascii", "replace"))
+        how = {"opcode": ib.WROpcode.SEND, "send_flags": ib.SendFlags.SIGNALED}
+        qp.post_send(ib.SendWR(sg_list=[ib.SGE(mr, 16)], **how))
+        for _ in range(2):
+            next_completion(cq).raise_for_status()
+        print("echoed", memory[16:].tolist() == memory[:16].tolist())
+        identifier.disconnect()
+        print("connected", identifier.connected)
+        for each in (qp, mr, cq, pd):
+            each.close()
+
+
+match sys.argv[1:]:
+    case ["names"]:
+        print_names()
+    case ["connect", number]:
+        connect(int(number))
+    case _:
+        exchange()

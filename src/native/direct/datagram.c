@@ -74,7 +74,7 @@ static struct destination *datagram_find(struct vb_qp *qp, uint32_t qp_num,
     if (!known)
         return NULL;
     entry = &known->entry[(qp_num ^ qp_num >> VB_SLOT_BITS) % DESTINATIONS];
-    if (entry->to.peer && entry->qp_num == qp_num && !atomic_load(&entry->to.peer->gone))
+    if (entry->to.remote && entry->qp_num == qp_num && !atomic_load(&entry->to.peer->gone))
         return entry;
     datagram_forget(direct, entry);
     error = vb_direct_peer_reach(direct, qp_num, &entry->to.peer);

@@ -3,6 +3,8 @@
  * Calls of libibverbs that Verbena does not offer. Each fails with EOPNOTSUPP, as its kind of call
  * reports errors.
  */
+#include <errno.h>
+
 #include "abi/calls.h"
 #include "dropin/context.h"
 #include "dropin/export.h"
@@ -36,8 +38,15 @@ NO_POINTER(struct ibv_dmah, ibv_alloc_dmah, struct ibv_context *context,
 NO_INT(ibv_dealloc_dmah, struct ibv_dmah *dmah)
 
 /* ---- enhanced connection establishment: a vendor's own negotiation ---- */
-NO_INT(ibv_set_ece, struct ibv_qp *qp, struct ibv_ece *ece)
-NO_INT(ibv_query_ece, struct ibv_qp *qp, struct ibv_ece *ece)
+/* librdmacm calls these for each connection, and goes on without: no failures to log. */
+VB_EXPORT int ibv_set_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+    return errno = EOPNOTSUPP;
+}
+VB_EXPORT int ibv_query_ece(struct ibv_qp *qp, struct ibv_ece *ece)
+{
+    return errno = EOPNOTSUPP;
+}
 
 /* ---- completion counters ---- */
 NO_INT(_ibv_query_comp_cntr_caps, struct ibv_context *context, struct ibv_comp_cntr_caps *caps,

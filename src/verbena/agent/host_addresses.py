@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import os
 import socket
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,6 +32,8 @@ __all__ = ["AddressResolver", "HostAddresses", "as_ip"]
 _UNPRIVILEGED = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 _ROCE_PORT = 4791
 _HOP_LIMIT = 64
+_LATE = 0.02  # seconds
+_LOOKS = 20
 
 
 def as_ip(address: CmAddress) -> IpAddress:
@@ -45,10 +48,21 @@ def from_ip(address: IpAddress, like: CmAddress) -> CmAddress:
 
 
 class HostAddresses:
-    """The IP addresses behind which the device's GIDs stand. See ``CmHost``."""
+    """The IP addresses behind which the device's GIDs stand. See ``CmHost``.
 
-    def __init__(self, context: verbs.Context) -> None:
+    ``changed`` is called when the device has a GID that ``is_known`` does not know yet: an address
+    may be used before the device's event about it has been read.
+    """
+
+    def __init__(
+        self,
+        context: verbs.Context,
+        is_known: Callable[[bytes], bool] = lambda _: True,
+        changed: Callable[[], None] = lambda: None,
+    ) -> None:
         self._context = context
+        self._is_known = is_known
+        self._changed = changed
 
     def entry_of(self, gid: bytes) -> verbs.GidEntry | None:
         """Return the entry of a GID that belongs to an interface."""
@@ -64,9 +78,11 @@ class HostAddresses:
 
     def interface_of(self, address: CmAddress) -> LocalInterface | None:
         """Return the interface that has an address; its ``port`` is 0 without a device."""
-        entry = self.entry_of(address.gid)
+        entry = self.entry_of(address.gid) or self._late_entry_of(address)
         if entry is None:
             return _interface_without_device(address)
+        if not self._is_known(address.gid):
+            self._changed()
         try:
             mtu = interface_mtu(socket.if_indextoname(entry.ndev_ifindex))
         except OSError:
@@ -75,6 +91,17 @@ class HostAddresses:
             port=entry.port_num, gid=bytes(entry.gid), mtu=mtu, index=entry.ndev_ifindex
         )
 
+    def _late_entry_of(self, address: CmAddress) -> verbs.GidEntry | None:
+        """The device reads a new address of the host a moment after it is there."""
+        for _ in range(_LOOKS):
+            if _interface_without_device(address) is None:
+                return None
+            time.sleep(_LATE / _LOOKS)
+            entry = self.entry_of(address.gid)
+            if entry is not None:
+                return entry
+        return None
+
     def reaches(self, local: CmAddress, peer: CmAddress, port: int) -> bool:
         """Whether ``local`` is an address of the port, and packets to ``peer`` leave by it."""
         entry = self.entry_of(local.gid)
@@ -82,9 +109,9 @@ class HostAddresses:
             return False
         try:
             route = find_route(as_ip(peer), as_ip(local))
+            return route.is_local or route.interface == socket.if_indextoname(entry.ndev_ifindex)
         except OSError:
-            return False
-        return route.is_local or route.interface == socket.if_indextoname(entry.ndev_ifindex)
+            return False  # no route, or the interface has gone since
 
     def may_bind(self, port: int) -> bool:
         """Whether programs of this user may bind a port below 1024."""

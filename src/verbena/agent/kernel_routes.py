@@ -8,6 +8,7 @@ rtnetlink would take longer to import than the agent may take to start.
 from __future__ import annotations
 
 import errno
+import fcntl
 import ipaddress
 import os
 import socket
@@ -24,6 +25,8 @@ _HEADER = struct.Struct("=IHHII")
 _ROUTE = struct.Struct("=BBBBBBBBI")
 _NEIGHBOUR = struct.Struct("=BxxxiHBB")
 _ATTRIBUTE = struct.Struct("=HH")
+_IFREQ = struct.Struct("=16si20x")
+_SIOCGIFMTU = 0x8921
 _RTM_GETROUTE, _RTM_NEWROUTE = 26, 24
 _RTM_GETNEIGH, _RTM_NEWNEIGH = 30, 28
 _NLM_REQUEST = 1
@@ -65,7 +68,6 @@ class KernelRoute:
     is_local: bool
     has_neighbour: bool
     """Somebody on the link has to answer; of a group nobody does."""
-    mtu: int
 
 
 def find_route(destination: IpAddress, source: IpAddress | None = None) -> KernelRoute:
@@ -89,7 +91,6 @@ def find_route(destination: IpAddress, source: IpAddress | None = None) -> Kerne
         _next_hop(found, destination),
         kind == _RTN_LOCAL,
         kind == _RTN_UNICAST,
-        interface_mtu(interface),
     )
 
 
@@ -115,9 +116,13 @@ def find_neighbour(interface: str, address: IpAddress) -> NeighbourState:
 
 
 def interface_mtu(interface: str) -> int:
-    """Return the MTU of an interface in bytes. Raises OSError if it has gone."""
-    with open(f"/sys/class/net/{interface}/mtu", encoding="ascii") as file:
-        return int(file.read())
+    """Return the MTU of an interface in bytes. Raises OSError if it has gone.
+
+    /sys may be that of another network namespace, the call is not.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+        answer = fcntl.ioctl(sock, _SIOCGIFMTU, _IFREQ.pack(interface.encode(), 0))
+    return int(_IFREQ.unpack(answer)[1])
 
 
 # ---- rtnetlink ---------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ from enum import IntEnum, IntFlag
 __all__ = [
     "LONGEST_HELLO",
     "LONGEST_REQUEST",
+    "LONGEST_MESSAGE",
     "MAGIC",
+    "SENTENCE",
     "VERSION",
     "AnswerFlag",
     "Hello",
@@ -24,18 +26,22 @@ __all__ = [
     "Role",
     "answer",
     "hello",
+    "message",
     "welcome",
     "welcomed",
 ]
 
 MAGIC = 0x5662416E
-VERSION = 1
+VERSION = 2
 _HELLO = struct.Struct("=IIIIQ1024s")
 _WELCOME = struct.Struct("=IIii")
 _REQUEST = struct.Struct("=QQ")
-_ANSWER = struct.Struct("=iIII16sII")
+_ANSWER = struct.Struct("=iIII16sIIIIIIQ")
+SENTENCE = 0xFFFFFFFF
+"""Stands in place of a command: the answer is a line for the program's log."""
 LONGEST_HELLO = _HELLO.size
 LONGEST_REQUEST = _REQUEST.size + 512
+LONGEST_MESSAGE = 8192
 
 
 class Role(IntEnum):
@@ -56,6 +62,12 @@ class AnswerFlag(IntFlag):
     """Read the byte that said that there are events: none is left."""
     WAIT_AGAIN = 2
     """The event is gone since the byte was sent; wait for the next."""
+    REMEMBER = 4
+    """The identifier is bound to a device: it is to get DEVICE_REMOVAL if the agent ends."""
+    FORGET = 8
+    """The identifier is gone."""
+    CHANGED = 16
+    """What was answered in advance about the identifier holds no more."""
 
 
 @dataclass(frozen=True)
@@ -128,22 +140,36 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class ProgramAnswer:
-    """An answer as a program reads it; ``answer`` makes them."""
+    """An answer as a program reads it; ``answer`` makes them.
+
+    ``command``, ``number`` and ``option`` say what an answer in advance answers.
+    """
 
     error: int
     flags: int
     gid_index_at: int
     gid: bytes
+    command: int
+    number: int
+    option: int
     data: bytes
 
     @classmethod
-    def parse(cls, data: bytes) -> ProgramAnswer | None:
-        """Return it, or None for what is none."""
-        if len(data) < _ANSWER.size:
-            return None
-        error, flags, length, at, gid, _, _ = _ANSWER.unpack_from(data)
-        rest = data[_ANSWER.size : _ANSWER.size + length]
-        return cls(-error, flags, at, gid, rest) if len(rest) == length else None
+    def parse(cls, data: bytes) -> list[ProgramAnswer]:
+        """Return the answer of a message and those in advance; nothing for what is no message."""
+        made: list[ProgramAnswer] = []
+        at = 0
+        while len(data) - at >= _ANSWER.size:
+            error, flags, length, index_at, gid, _, _, command, number, option, _, _ = (
+                _ANSWER.unpack_from(data, at)
+            )
+            at += _ANSWER.size
+            rest = data[at : at + length]
+            if len(rest) < length:
+                return []
+            made.append(cls(-error, flags, index_at, gid, command, number, option, rest))
+            at += length + -length % 8
+        return made
 
 
 def hello(role: Role, inode: int = 0, ports: Sequence[ProgramPort] = ()) -> bytes:
@@ -178,10 +204,31 @@ def answer(
     gid: bytes = bytes(16),
     device: int = 0,
     port: int = 0,
+    command: int = 0,
+    number: int = 0,
+    option: int = 0,
+    context: int = 0,
 ) -> bytes:
     """Return the answer to a request. ``error`` is an errno, or 0.
 
     ``gid_index_at``: at this byte of ``data`` the program's side puts the index that ``gid`` has
-    for it in the table of ``port`` of ``device``. 0: nowhere.
+    for it in the table of ``port`` of ``device``. 0: nowhere. ``command``, identifier ``number``
+    and ``option`` say what an answer in advance answers. ``number`` and ``context``, the
+    identifier's uid, go with AnswerFlag.REMEMBER.
     """
-    return _ANSWER.pack(-error, flags, len(data), gid_index_at, gid, device, port) + data
+    head = _ANSWER.pack(
+        *(-error, flags, len(data), gid_index_at, gid, device, port),
+        *(command, number, option, 0, context),
+    )
+    return head + data
+
+
+def message(answers: list[bytes]) -> bytes:
+    """Return the message with an answer and those in advance; those without room are left out."""
+    made = answers[0]
+    for each in answers[1:]:
+        longer = made + bytes(-len(made) % 8) + each
+        if len(longer) > LONGEST_MESSAGE:
+            break
+        made = longer
+    return made

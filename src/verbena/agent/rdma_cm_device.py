@@ -12,13 +12,14 @@ import errno
 import socket
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from verbena.agent import ucm_answers
 from verbena.agent.groups import GroupMemberships
 from verbena.agent.host_addresses import AddressResolver
-from verbena.agent.messages import AnswerFlag, ProgramPort, Request, answer
+from verbena.agent.messages import SENTENCE, AnswerFlag, ProgramPort, Request, answer, message
+from verbena.agent.sentences import event_sentence, refusal_sentence
 from verbena.agent.server import DeviceConnection
 from verbena.agent.ucm_commands import (
     ConnParam,
@@ -36,23 +37,28 @@ from verbena.manage.cm.host import (
     ResolveAddress,
 )
 from verbena.manage.cm.identifier import IdState, RdmaId
+from verbena.manage.cm.qp_attributes import QpTarget
 from verbena.manage.cm.rdma_cm import RdmaCm
-from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEvent
+from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEvent, RdmaEventKind
 from verbena.manage.cm.refusals import CmError
-from verbena.manage.cm.routes import CmDatagram
+from verbena.manage.cm.routes import CmDatagram, CmRoute, MadAddress
 
 __all__ = ["RdmaCmDevices"]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Answer:
-    """What a command gives: bytes for the program, and a GID whose index belongs into them."""
+    """What a command gives: bytes for the program, and a GID whose index belongs into them.
+
+    ``event`` is what GET_EVENT has read.
+    """
 
     data: bytes = b""
     gid_index_at: int = 0
     gid: bytes = bytes(16)
     port: int = 0
     flags: int = 0
+    event: RdmaEvent | None = None
 
 
 _Carry = Callable[["RdmaCmDevices", DeviceConnection, UcmCommand], _Answer]
@@ -76,6 +82,7 @@ class RdmaCmDevices:
         self._clock = clock
         self._channels: dict[int, tuple[int, DeviceConnection]] = {}  # by inode
         self._devices: dict[int, DeviceConnection] = {}  # by channel
+        self._told: dict[int, tuple[RdmaId, int]] = {}  # with the uid, by number
 
     # ---- what the server calls ----
 
@@ -93,28 +100,57 @@ class RdmaCmDevices:
         self.settle()
 
     def command(self, device: DeviceConnection, request: Request) -> bytes:
-        """Carry a command out, and return its answer."""
-        self.cm.tick(self._clock())
+        """Carry a command out, and return its answer with those to the commands that follow."""
+        number = None
         try:
             command = parse_command(request.command)
-            if command.number == UcmNumber.MIGRATE_ID:
+            number = command.number
+            if number is UcmNumber.MIGRATE_ID:
                 made = self._migrate(device, command, request.other)
             else:
-                made = _CARRY[command.number](self, device, command)
+                made = _CARRY[number](self, device, command)
         except (UcmError, CmError) as error:
             self.settle(device)
-            return answer(error.errno or errno.EINVAL, flags=self._signal(device))
-        self.settle(device)
-        flags = made.flags | self._signal(device)
-        number = self._program_port(device, made.port)
+            refused = answer(error.errno or errno.EINVAL, flags=self._signal(device))
+            return message([refused, _line(refusal_sentence(number, error))])
+        if number in _QUERIES:
+            return self._packed(device, made, command.room)
+        if number is not UcmNumber.GET_EVENT:
+            self.settle(device)
+        made.flags |= self._signal(device)
+        about = self._subject(command, made)
+        if about:
+            made.flags |= _CHANGED
+        context = self._remember(made, number, about)
+        if made.event is None:
+            return self._packed(device, made, command.room, about, context=context)
+        first = self._packed(device, made, command.room, about, context=context)
+        return message([first, *self._in_advance(device, made.event)])
+
+    def _packed(
+        self,
+        device: DeviceConnection,
+        made: _Answer,
+        room: int,
+        number: int = 0,
+        *,
+        command: int = 0,
+        option: int = 0,
+        context: int = 0,
+    ) -> bytes:
+        port = self._program_port(device, made.port) if made.gid_index_at else None
         return answer(
             0,
-            made.data[: command.room],
-            flags,
+            made.data[:room],
+            made.flags,
             made.gid_index_at,
             made.gid,
-            number.device if number else 0,
+            port.device if port else 0,
             made.port,
+            command,
+            number,
+            option,
+            context,
         )
 
     def next_deadline(self) -> float | None:
@@ -135,12 +171,12 @@ class RdmaCmDevices:
     def describe(self) -> dict[str, Any]:
         """Return who uses the agent and for what, for `verbena info`."""
         ids = self.cm.identifiers()
+        listening = [each for each in ids if each.state is IdState.LISTEN]
         return {
             "programs": sorted({device.pid for device in self._devices.values()}),
             "identifiers": len(ids),
-            "listening": sorted(
-                f"{each.space.name} {each.source}" for each in ids if each.state is IdState.LISTEN
-            ),
+            "listening": sorted(f"{each.space.name} {each.source}" for each in listening),
+            "listening_programs": sorted({self._devices[each.channel].pid for each in listening}),
             "groups": sorted(
                 f"{group.address} {'joined' if group.is_joined else 'asked for'}"
                 for each in ids
@@ -191,6 +227,16 @@ class RdmaCmDevices:
 
     # ---- helpers of commands ----
 
+    def _by_lid(self, device: DeviceConnection, to: MadAddress) -> MadAddress | None:
+        """Return the address for a program whose port is InfiniBand; None for Ethernet's.
+
+        Such a port reaches this host's alone, which have its LID if nothing else was set.
+        """
+        port = self._program_port(device, to.port)
+        if port is None or port.is_ethernet:
+            return None
+        return MadAddress(port=to.port, has_grh=False, dlid=port.lid, sl=to.sl)
+
     def channel_of(self, device: DeviceConnection) -> int:
         """Return the event channel of a device that is open."""
         return self._channels[device.hello.inode][0]
@@ -203,6 +249,15 @@ class RdmaCmDevices:
         if found.channel != self._channel(device):
             raise UcmError(errno.EINVAL)
         return found
+
+    def _route(self, device: DeviceConnection, of: RdmaId) -> CmRoute | None:
+        if of.route is None:
+            return None
+        by_lid = self._by_lid(device, of.route.address())
+        if by_lid is None:
+            return of.route
+        lid = by_lid.dlid
+        return replace(of.route, is_ethernet=False, dlid=lid, slid=lid, hop_limit=0)
 
     def _program_port(self, device: DeviceConnection, port: int) -> ProgramPort | None:
         for each in device.hello.ports:
@@ -225,6 +280,54 @@ class RdmaCmDevices:
         count = self.cm.migrate(command["id"], self._channel(device))
         self._signal(old[1])
         return _Answer(struct.pack("=I", count))
+
+    def _subject(self, command: UcmCommand, made: _Answer) -> int:
+        """Return the identifier that a command was about, or its event; 0: about none."""
+        if made.event is not None:
+            return made.event.id
+        return 0 if command.number in _OF_NO_ID else int(command["id"])
+
+    def _remember(self, made: _Answer, number: UcmNumber, about: int) -> int:
+        """Have the program's side know which identifiers are bound to a device. Return the uid."""
+        if number is UcmNumber.DESTROY_ID:
+            made.flags |= _FORGET
+            self._told.pop(about, None)
+            return 0
+        of = self.cm.find_id(about)
+        if of is None or not of.context or of.interface is None or not of.interface.port:
+            return 0
+        told = self._told.get(about)
+        if told == (of, of.context) and number is not UcmNumber.MIGRATE_ID:
+            return 0
+        self._told[about] = of, of.context
+        made.flags |= _REMEMBER
+        return of.context
+
+    # ---- answers in advance ----
+
+    def _in_advance(self, device: DeviceConnection, event: RdmaEvent) -> list[bytes]:
+        """Return what librdmacm asks next, once it has read this event."""
+        sentence = event_sentence(event)
+        made = [] if sentence is None else [_line(sentence)]
+        of = self.cm.find_id(event.id)
+        if of is None or event.group is not None:
+            return made
+        for command, option in _NEXT.get(event.kind, ()):
+            try:
+                found = self._asked(device, of, command, option)
+            except CmError:
+                continue
+            made.append(
+                self._packed(device, found, _ROOM, event.id, command=command, option=option)
+            )
+        return made
+
+    def _asked(
+        self, device: DeviceConnection, of: RdmaId, command: UcmNumber, option: int
+    ) -> _Answer:
+        if command is UcmNumber.INIT_QP_ATTR:
+            return self._qp_attributes(device, of, option)
+        return self._queried(device, of, option, _ROOM)
 
     # ---- identifiers ----
 
@@ -287,7 +390,8 @@ class RdmaCmDevices:
     def query_route(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         of = self._id(device, command["id"])
         port = of.interface.port if of.interface else 0
-        paths = [ucm_answers.user_path(of.route)] if of.route else []
+        route = self._route(device, of)
+        paths = [ucm_answers.user_path(route)] if route else []
         source, destination = _sockaddrs(of)
         return _Answer(
             ucm_answers.query_route(self._guid(device, of), paths, source, destination, port)
@@ -295,26 +399,36 @@ class RdmaCmDevices:
 
     def query(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         of = self._id(device, command["id"])
-        port = of.interface.port if of.interface else 0
-        p_key = of.interface.p_key if of.interface else 0
-        guid = self._guid(device, of)
         option = command["option"]
-        if option == ucm_answers.QUERY_PATH:
-            records = [ucm_answers.path_record(of.route)] if of.route else []
-            return _Answer(ucm_answers.query_path(records, command.room))
-        if command.room < ucm_answers.QUERY_ADDR_BYTES:
+        if option != ucm_answers.QUERY_PATH and command.room < ucm_answers.QUERY_ADDR_BYTES:
             raise UcmError(errno.ENOSPC)
+        return self._queried(device, of, option, command.room)
+
+    def _queried(self, device: DeviceConnection, of: RdmaId, option: int, room: int) -> _Answer:
+        if option == ucm_answers.QUERY_PATH:
+            route = self._route(device, of)
+            records = [ucm_answers.path_record(route)] if route else []
+            return _Answer(ucm_answers.query_path(records, room))
         if option == ucm_answers.QUERY_ADDR:
             addresses = _sockaddrs(of)
         elif option == ucm_answers.QUERY_GID:
             addresses = _gid_sockaddrs(of)
         else:
             raise UcmError(errno.ENOSYS)
-        return _Answer(ucm_answers.query_addr(guid, p_key, *addresses, port))
+        port = of.interface.port if of.interface else 0
+        p_key = of.interface.p_key if of.interface else 0
+        return _Answer(ucm_answers.query_addr(self._guid(device, of), p_key, *addresses, port))
 
     def init_qp_attr(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
-        attributes = self.cm.qp_attributes(command["id"], command["qp_state"])
+        of = self._id(device, command["id"])
+        return self._qp_attributes(device, of, command["qp_state"])
+
+    def _qp_attributes(self, device: DeviceConnection, of: RdmaId, target: int) -> _Answer:
+        attributes = self.cm.qp_attributes(of.number, target)
+        if attributes.address is not None:
+            by_lid = self._by_lid(device, attributes.address)
+            if by_lid is not None:
+                return _Answer(ucm_answers.qp_attr(replace(attributes, address=by_lid)))
         data = ucm_answers.qp_attr(attributes)
         if attributes.address is None:
             return _Answer(data)
@@ -383,6 +497,7 @@ class RdmaCmDevices:
         return _Answer(struct.pack("=I", handle))
 
     def leave_mcast(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
+        self._id(device, self.cm.id_of_group(command["id"]).number)
         return _Answer(struct.pack("=I", self.cm.leave_multicast(command["id"])))
 
     # ---- events ----
@@ -393,14 +508,19 @@ class RdmaCmDevices:
         event = self.cm.read_event(self._channel(device))
         if event is None:
             return _Answer(flags=AnswerFlag.WAIT_AGAIN)
-        return self._event(event, command.room)
+        made = self._event(device, event, command.room)
+        made.event = event
+        return made
 
-    def _event(self, event: RdmaEvent, room: int) -> _Answer:
+    def _event(self, device: DeviceConnection, event: RdmaEvent, room: int) -> _Answer:
         param, at, gid, port = b"", 0, bytes(16), 0
         if event.datagram is not None:
-            param = ucm_answers.ud_event_param(event.datagram)
-            if event.datagram.address is not None:
-                to = event.datagram.address
+            datagram, to = event.datagram, event.datagram.address
+            by_lid = None if to is None else self._by_lid(device, to)
+            param = ucm_answers.ud_event_param(
+                datagram if by_lid is None else replace(datagram, address=by_lid)
+            )
+            if to is not None and by_lid is None:
                 at, gid, port = ucm_answers.UD_EVENT_GID_INDEX_AT, to.sgid, to.port
         elif event.connection is not None:
             param = ucm_answers.conn_event_param(event.connection)
@@ -435,7 +555,29 @@ _CARRY: dict[UcmNumber, _Carry] = {
 }
 
 
+_REMEMBER, _FORGET, _CHANGED = (
+    int(each) for each in (AnswerFlag.REMEMBER, AnswerFlag.FORGET, AnswerFlag.CHANGED)
+)
+_ROOM = 1024  # for an answer in advance
+_QUERIES = {UcmNumber.QUERY_ROUTE, UcmNumber.QUERY, UcmNumber.INIT_QP_ATTR}
+_OF_NO_ID = {UcmNumber.CREATE_ID, UcmNumber.GET_EVENT, UcmNumber.LEAVE_MCAST}
+_ADDRESSES = ((UcmNumber.QUERY, ucm_answers.QUERY_ADDR), (UcmNumber.QUERY, ucm_answers.QUERY_GID))
+_PATH = (UcmNumber.QUERY, ucm_answers.QUERY_PATH)
+_INIT, _RTR, _RTS = ((UcmNumber.INIT_QP_ATTR, state) for state in QpTarget)
+_NEXT: dict[RdmaEventKind, tuple[tuple[UcmNumber, int], ...]] = {
+    RdmaEventKind.ADDR_RESOLVED: _ADDRESSES,
+    RdmaEventKind.ROUTE_RESOLVED: (_PATH, _INIT),
+    RdmaEventKind.CONNECT_REQUEST: (*_ADDRESSES, _PATH, _INIT, _RTR, _RTS),
+    RdmaEventKind.CONNECT_RESPONSE: (_INIT, _RTR, _RTS),
+}
+"""What librdmacm asks after an event: the command and its option."""
+
+
 # ---- structures --------------------------------------------------------------------------------
+
+
+def _line(sentence: str) -> bytes:
+    return answer(data=sentence.encode(), command=SENTENCE)
 
 
 def parse_sockaddr(data: bytes) -> CmAddress:
@@ -459,7 +601,8 @@ def parse_sockaddr(data: bytes) -> CmAddress:
 
 
 def _sockaddrs(of: RdmaId) -> tuple[bytes, bytes]:
-    source = ucm_answers.sockaddr(of.source) if of.bound else b""
+    has_source = of.bound or of.destination is not None  # of a request: where it came to
+    source = ucm_answers.sockaddr(of.source) if has_source else b""
     return source, ucm_answers.sockaddr(of.destination) if of.destination else b""
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import socket
 import time
@@ -18,6 +19,7 @@ __all__ = ["PATIENCE", "prepare_environment", "run_agent"]
 PATIENCE = 10.0
 """Seconds without a program after which the agent ends."""
 _KEPT = {"VERBENA_LIBRARY", "VERBENA_SANITIZE", "VERBENA_LOG"}
+_COLLECT_AFTER = 20_000  # objects; connections and their messages have no cycles
 _EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 _V6_ONLY = "/proc/sys/net/ipv6/bindv6only"
 
@@ -59,7 +61,14 @@ def _serve(server: AgentServer) -> None:
 
     context = verbs.open_device()
     qp = GeneralQp(context)
-    host = HostAddresses(context)
+
+    def is_known(gid: bytes) -> bool:
+        return cm.cm.device.port_of_gid(gid) is not None
+
+    def read_device() -> None:
+        cm.set_device(cm_device(context))
+
+    host = HostAddresses(context, is_known, read_device)
     cm = RdmaCm(
         cm_device(context),
         host,
@@ -89,6 +98,8 @@ def _serve(server: AgentServer) -> None:
             pass
         cm.set_device(cm_device(context))
 
+    gc.freeze()  # what is there stays, and collections need not look through it
+    gc.set_threshold(_COLLECT_AFTER)
     server.watch(qp.fileno(), take_mads)
     server.watch(context.async_fd, take_device_events)
     server.run(devices)

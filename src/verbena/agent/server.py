@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
@@ -35,7 +34,10 @@ __all__ = ["AgentServer", "CommandHandler", "DeviceConnection", "agent_address"]
 
 _CREDENTIALS = struct.Struct("=iII")
 _BACKLOG = 1024
+_AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
 _EVENT_BYTE = b"e"
+_BUSY = 0.001  # seconds
+_CLOSED_FOR = 0.3
 
 
 def agent_address(uid: int) -> str:
@@ -66,7 +68,7 @@ class DeviceConnection:
 
     def _send_byte(self) -> bool:
         try:
-            self.sock.send(_EVENT_BYTE)
+            self.sock.send(_EVENT_BYTE, _AT_ONCE)
         except OSError:
             return False  # the program has closed it, and the loop will hear so
         return True
@@ -115,6 +117,9 @@ class AgentServer:
         self._clock = clock
         self._selector = selectors.DefaultSelector()
         self._calls = 0
+        self._closed: dict[int, float] = {}  # when, by process
+        self.refused = 0
+        """Hellos and requests that are none, or not of this user."""
         self.failures = 0
         """Commands that ended in an exception of the agent's own, each a defect."""
         self.report = report
@@ -145,12 +150,38 @@ class AgentServer:
         self._selector.unregister(sock)
 
     def run(self, handler: CommandHandler) -> None:
-        """Serve until it is time to end."""
+        """Serve until it is time to end.
+
+        While programs give commands, what is due is looked for once in a millisecond.
+        """
         self._handler = handler
-        while not self._is_over():
-            for key, _ in self._selector.select(self._patience_left()):
-                key.data()
-            self.handler.tick(self._clock())
+        ticked = -1.0
+        is_busy = False
+        while is_busy or not self._is_over():
+            found = self._selector.select(_BUSY if is_busy else self._patience_left())
+            for key, _ in found:
+                self._call_back(key)
+            is_busy = bool(found)
+            now = self._clock()
+            if not is_busy or now - ticked >= _BUSY:
+                ticked = now
+                handler.tick(now)
+                self._report_closed(now)
+
+    def _call_back(self, key: selectors.SelectorKey) -> None:
+        """Nothing that one program sends may end the agent, which has everybody's connections."""
+        try:
+            key.data()
+        except Exception:
+            self.failures += 1
+            self.report(traceback.format_exc())
+            sock = key.fileobj
+            if (
+                isinstance(sock, socket.socket)
+                and sock is not self._listener
+                and sock.fileno() >= 0
+            ):
+                self._drop(sock)
 
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
@@ -160,7 +191,12 @@ class AgentServer:
         self._selector.close()
 
     def _describe(self) -> dict[str, Any]:
-        own = {"pid": os.getpid(), "commands": self._calls, "failures": self.failures}
+        own = {
+            "pid": os.getpid(),
+            "commands": self._calls,
+            "refused": self.refused,
+            "failures": self.failures,
+        }
         return own | self.handler.describe()
 
     # ---- time ----
@@ -176,6 +212,7 @@ class AgentServer:
         due = [self.handler.next_deadline()]
         if self._patience is not None and not self.devices:
             due.append(self._idle_since + self._patience)
+        due += [since + _CLOSED_FOR for since in self._closed.values()]
         times = [max(each - now, 0.0) for each in due if each is not None]
         return min(times, default=None)
 
@@ -194,7 +231,7 @@ class AgentServer:
 
     def _receive(self, sock: socket.socket, size: int) -> bytes:
         try:
-            return sock.recv(size, socket.MSG_DONTWAIT)
+            return sock.recv(size, _AT_ONCE)
         except OSError:
             return b""
 
@@ -202,8 +239,11 @@ class AgentServer:
         pid, uid = _credentials(sock)
         hello = Hello.parse(self._receive(sock, LONGEST_HELLO + 1))
         error = _refusal(hello, uid)
+        if hello is not None and hello.role == Role.DEVICE and hello.inode in self.devices:
+            error = error or errno.EEXIST
         _send(sock, welcome(error, os.getpid()))
         if error or hello is None:
+            self.refused += 1
             self._drop(sock)
             return
         if hello.role == Role.DESCRIPTION:
@@ -215,17 +255,29 @@ class AgentServer:
             self.watch(sock, lambda: self._call(sock))
             return
         device = DeviceConnection(sock, hello, pid)
+        if self._closed.pop(pid, None) is None and not self._has_open(pid):
+            self.report(f"process {pid} has opened the connection manager")
         self.devices[hello.inode] = device
-        self.report(f"process {pid} has opened the connection manager")
         self.handler.opened(device)
         self.watch(sock, lambda: self._device_is_readable(device))
+
+    def _report_closed(self, now: float) -> None:
+        """librdmacm opens the device, closes it and opens it again: that is to be one line."""
+        for pid, since in list(self._closed.items()):
+            if now - since >= _CLOSED_FOR:
+                del self._closed[pid]
+                self.report(f"process {pid} has closed the connection manager")
+
+    def _has_open(self, pid: int) -> bool:
+        return any(each.pid == pid for each in self.devices.values())
 
     def _device_is_readable(self, device: DeviceConnection) -> None:
         """A program writes commands elsewhere: this is its end, or a message that nobody reads."""
         if self._receive(device.sock, 1):
             return
         del self.devices[device.hello.inode]
-        self.report(f"process {device.pid} has closed the connection manager")
+        if not self._has_open(device.pid):
+            self._closed[device.pid] = self._clock()
         self._drop(device.sock)
         self.handler.closed(device)
 
@@ -239,6 +291,7 @@ class AgentServer:
 
     def _answer(self, request: Request | None) -> bytes:
         if request is None:
+            self.refused += 1
             return answer(errno.EINVAL)
         device = self.devices.get(request.inode)
         if device is None:
@@ -252,8 +305,10 @@ class AgentServer:
 
 
 def _send(sock: socket.socket, message: bytes) -> None:
-    with contextlib.suppress(OSError):  # the loop will hear that it is closed
-        sock.send(message, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    try:
+        sock.send(message, _AT_ONCE)
+    except OSError:
+        return  # the loop will hear that it is closed
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int]:

@@ -15,6 +15,7 @@ from enum import IntEnum
 from typing import Any
 
 __all__ = [
+    "BODIES",
     "ConnParam",
     "UcmCommand",
     "UcmError",
@@ -76,7 +77,7 @@ def _body(layout: str, names: str, room: int = 0) -> _Body:
     return _Body(struct.Struct("=" + layout), tuple(names.split()), room)
 
 
-_BODIES: dict[UcmNumber, _Body] = {
+BODIES: dict[UcmNumber, _Body] = {
     UcmNumber.CREATE_ID: _body("Q8xHB5x", "uid port_space qp_type", 4),
     UcmNumber.DESTROY_ID: _body("8xI4x", "id", 4),
     UcmNumber.BIND_IP: _body("8x28sI", "address id"),
@@ -164,7 +165,7 @@ def parse_command(data: bytes) -> UcmCommand:
     body = data[_HEADER.size : _HEADER.size + length]
     if len(body) < length or number > UcmNumber.JOIN_MCAST:
         raise UcmError(errno.EINVAL)
-    layout = _BODIES.get(number)
+    layout = BODIES.get(number)
     if layout is None:
         raise UcmError(errno.ENOSYS)
     if length < layout.layout.size:
@@ -181,6 +182,6 @@ def pack_command(number: UcmNumber, room: int = 0, **fields: Any) -> bytes:
 
     ``room`` is that for the answer. Pointers are 0: whoever needs them puts them in.
     """
-    body = _BODIES[number]
+    body = BODIES[number]
     packed = body.layout.pack(*(fields[name] for name in body.names))
     return _HEADER.pack(number, len(packed), room) + packed

@@ -2,8 +2,9 @@
 """Finds out whether a program listens for connections.
 
 `verbena pair` calls this before it starts the client. The answer comes from /proc, since the
-program would take a test connection for its client. A program is a process group, so that processes
-of a shell script count too. Verbena's own sockets, by which processes connect, do not count.
+program would take a test connection for its client, and from the agent, which knows who listens by
+librdmacm or verbena.cm. A program is a process group, so that processes of a shell script count
+too. Verbena's own sockets, by which processes connect, do not count.
 """
 
 from __future__ import annotations
@@ -13,14 +14,28 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
+from verbena.agent.client import describe_agent
+
 TCP_LISTEN = "0A"  # include/net/tcp_states.h
 ACCEPTS = 0x10000  # __SO_ACCEPTCON in the flags of /proc/net/unix
 OURS = "@verbena/"
 
 
 def group_listens(group: int) -> bool:
-    """Whether a process of the process group waits for connections, by TCP or a Unix socket."""
-    return any(process_listens(Path("/proc") / str(pid)) for pid in members(group))
+    """Whether a process of the process group waits for connections: by TCP, a Unix socket, or the
+    connection manager."""
+    pids = set(members(group))
+    by_socket = any(process_listens(Path("/proc") / str(pid)) for pid in pids)
+    return by_socket or not pids.isdisjoint(listening_by_agent())
+
+
+def listening_by_agent() -> set[int]:
+    """Return the processes that listen by this user's agent; none if it runs nowhere."""
+    try:
+        described = describe_agent()
+    except OSError:
+        return set()
+    return set() if described is None else set(described.get("listening_programs", ()))
 
 
 def members(group: int) -> Iterator[int]:

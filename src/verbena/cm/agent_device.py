@@ -17,8 +17,9 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from verbena import launch
+from verbena import _ports, launch
 from verbena.agent.messages import (
+    SENTENCE,
     AnswerFlag,
     ProgramAnswer,
     ProgramPort,
@@ -29,17 +30,22 @@ from verbena.agent.messages import (
 )
 from verbena.agent.server import agent_address
 from verbena.agent.ucm_commands import UcmNumber, pack_command
-from verbena.verbs import Device
+from verbena.manage.cm.refusals import CmRefusal
+from verbena.verbs import Device, LinkLayer
 
 from .device import GET_EVENT, ConnectionManagerDevice, DeviceAnswer, WatchedDescriptor
-from .errors import ManagerAbsent, ManagerEnded
+from .errors import DeviceRefusal, ManagerAbsent, ManagerEnded
 
-__all__ = ["AgentDevice", "open_agent_device"]
+__all__ = ["AgentDevice", "open_agent_device", "refusal_of"]
 
 _START_SECONDS = 10.0
 _ANSWER_SECONDS = 30.0
 _NAP = 0.005
 _LONGEST = 1 << 16
+_NUMBER = struct.Struct("=I")
+_QUESTIONS = (UcmNumber.QUERY, UcmNumber.INIT_QP_ATTR)
+_QUESTION = struct.Struct("=II")  # the identifier, and what is asked
+_QUESTION_AT = 16
 _CREDENTIALS = struct.Struct("=iII")
 _STAYS_PRELOADED = ("libasan", "libubsan")
 _ABSENT = (ConnectionRefusedError, ConnectionResetError, BrokenPipeError)
@@ -49,11 +55,16 @@ Pause = Callable[[float], Awaitable[None]]
 
 
 class AgentDevice(WatchedDescriptor):
-    """One event channel of the agent: a socket for events, and one for commands."""
+    """One event channel of the agent: a socket for events, and one for commands.
+
+    With an event the agent gives the answers to the questions that follow it. They are kept until
+    something about their identifier has changed.
+    """
 
     def __init__(self, ports: Sequence[ProgramPort] = ()) -> None:
         """Connect. Raises ConnectionRefusedError or ConnectionResetError if there is no agent."""
         self._lock = threading.Lock()
+        self._known: dict[int, dict[tuple[int, int], ProgramAnswer]] = {}  # by identifier
         self._events = _connect(Role.DEVICE, ports)
         try:
             self._calls = _connect(Role.CALLS, ports)
@@ -66,40 +77,64 @@ class AgentDevice(WatchedDescriptor):
         super().__init__(self._events.fileno())
 
     def execute(self, command: bytes, option: bytes = b"") -> DeviceAnswer:
-        answer = self._call(Request(self.inode, 0, command + option))
+        answer = self._known_answer(command)
+        if answer is None:
+            answer = self._call(Request(self.inode, 0, command + option))
         return DeviceAnswer(answer.data, answer.gid_index_at, answer.gid)
+
+    def _known_answer(self, command: bytes) -> ProgramAnswer | None:
+        """Return the answer to a question, if it came in advance."""
+        (number,) = _NUMBER.unpack_from(command)
+        if number not in _QUESTIONS:
+            return None
+        identifier, option = _QUESTION.unpack_from(command, _QUESTION_AT)
+        return self._known.get(identifier, {}).get((number, option))
+
+    def _note(self, answers: list[ProgramAnswer]) -> None:
+        first, *others = answers
+        if first.flags & (AnswerFlag.CHANGED | AnswerFlag.FORGET):
+            self._known.pop(first.number, None)
+        in_advance = {
+            (each.command, each.option): each for each in others if each.command != SENTENCE
+        }
+        if in_advance:
+            self._known[first.number] = in_advance
 
     def migrate(self, number: int, old: ConnectionManagerDevice) -> None:
         assert isinstance(old, AgentDevice)
         command = pack_command(UcmNumber.MIGRATE_ID, 4, id=number, descriptor=old.descriptor)
+        known = old._known.pop(number, None)
         self._call(Request(self.inode, old.inode, command))
+        if known is not None:
+            self._known[number] = known
 
     def _call(self, request: Request) -> ProgramAnswer:
         with self._lock:
-            answer = self._exchange(request.pack())
-        if answer.flags & AnswerFlag.TAKE_BACK:
+            answers = self._exchange(request.pack())
+            self._note(answers)
+        if answers[0].flags & AnswerFlag.TAKE_BACK:
             self._take_byte()
-        if answer.error:
-            raise OSError(answer.error, os.strerror(answer.error))
-        return answer
+        if answers[0].error:
+            raise refusal_of(answers)
+        return answers[0]
 
-    def _exchange(self, message: bytes) -> ProgramAnswer:
+    def _exchange(self, message: bytes) -> list[ProgramAnswer]:
         try:
             self._calls.send(message)
-            answer = ProgramAnswer.parse(self._calls.recv(_LONGEST))
+            answers = ProgramAnswer.parse(self._calls.recv(_LONGEST))
         except TimeoutError:
             self._calls.close()  # an answer that comes later would be taken for the next call's
             raise ManagerEnded(
                 f"the agent did not answer within {_ANSWER_SECONDS:g} seconds: it may be stopped"
             ) from None
         except OSError:
-            answer = None
+            answers = []
         except BaseException:  # Ctrl-C: the answer may come later
             self._calls.close()
             raise
-        if answer is None:
+        if not answers:
             raise ManagerEnded()
-        return answer
+        return answers
 
     def _take_byte(self) -> bool:
         """Take the byte that says that there are events; False if it is not there."""
@@ -124,6 +159,13 @@ class AgentDevice(WatchedDescriptor):
         self.unwatch()
         self._events.close()
         self._calls.close()
+
+
+def refusal_of(answers: list[ProgramAnswer]) -> DeviceRefusal:
+    """Return the errno of an answer, and the row whose sentence the agent has added."""
+    said = b"".join(each.data for each in answers if each.command == SENTENCE).decode()
+    rows = (each for each in CmRefusal if each.code and each.sentence in said)
+    return DeviceRefusal(answers[0].error, next(rows, None))
 
 
 def _connect(role: Role, ports: Sequence[ProgramPort]) -> socket.socket:
@@ -178,9 +220,23 @@ async def open_agent_device(pause: Pause, devices: Sequence[Device]) -> AgentDev
 
 
 def _ports_of(devices: Sequence[Device]) -> list[ProgramPort]:
-    """What the agent is told of this process's devices: their GUIDs."""
+    """What the agent is told of this process's devices.
+
+    Devices are opened for it only where the environment says that there are other ports than one
+    Ethernet port.
+    """
+    if not any(name in os.environ for name in _ports.SOURCES):
+        return [ProgramPort(at, 1, device.guid, True, 0, "") for at, device in enumerate(devices)]
+    return [port for at, device in enumerate(devices) for port in _ports_of_device(at, device)]
+
+
+def _ports_of_device(at: int, device: Device) -> list[ProgramPort]:
+    with device.open() as context:
+        numbers = range(1, context.query_device().phys_port_cnt + 1)
+        found = [(number, context.query_port(number)) for number in numbers]
     return [
-        ProgramPort(number, 1, device.guid, True, 0, "") for number, device in enumerate(devices)
+        ProgramPort(at, number, device.guid, port.link_layer == LinkLayer.ETHERNET, port.lid, "")
+        for number, port in found
     ]
 
 

@@ -2,7 +2,7 @@
 """Event channels: they give each event to its identifier, and let a caller wait for the next one.
 
 Identifiers and connections are written once, as coroutines that wait only by their channel's
-``wait``, ``pause`` and ``look_up``. ``LoopChannel`` suspends the task; ``ThreadChannel`` blocks the
+``wait`` and ``look_up``. ``LoopChannel`` suspends the task; ``ThreadChannel`` blocks the
 thread, so that a coroutine over it never suspends, and ``run_now`` runs it to its end.
 """
 
@@ -39,12 +39,17 @@ class Receiver(Protocol):
 
 
 class Channel:
-    """An event channel; ``receivers`` has an identifier for each ``uid``."""
+    """An event channel; ``receivers`` has an identifier for each ``uid``.
+
+    A lazy one takes an event only while somebody waits for it. A listener has one, so that the
+    device counts the requests that wait, and drops those that exceed the backlog.
+    """
 
     is_async = False
 
-    def __init__(self, device: ConnectionManagerDevice) -> None:
+    def __init__(self, device: ConnectionManagerDevice, is_lazy: bool = False) -> None:
         self.device = device
+        self.is_lazy = is_lazy
         self.receivers: dict[int, Receiver] = {}
         self.ended: OSError | None = None
         """Why it gives no events any more."""
@@ -57,7 +62,7 @@ class Channel:
         return uid
 
     def pump(self) -> None:
-        """Give out the events that are there."""
+        """Give out the events that are there; of a lazy channel, the first one."""
         while self.ended is None:
             try:
                 answer = self.device.next_event()
@@ -71,6 +76,8 @@ class Channel:
             if receiver is not None:
                 receiver.take(event)
                 wake_waiters(receiver)
+            if self.is_lazy:
+                return
 
     def _end(self, error: OSError) -> None:
         self.ended = error
@@ -114,10 +121,12 @@ class LoopChannel(Channel):
 
     is_async = True
 
-    def __init__(self, device: ConnectionManagerDevice) -> None:
-        super().__init__(device)
+    def __init__(self, device: ConnectionManagerDevice, is_lazy: bool = False) -> None:
+        super().__init__(device, is_lazy)
         self.loop = asyncio.get_running_loop()
-        device.watch(self.pump)
+        self._sleeping = 0
+        if not is_lazy:
+            device.watch(self.pump)
 
     def time(self) -> float:
         return self.loop.time()
@@ -131,12 +140,24 @@ class LoopChannel(Channel):
         waiter = self.loop.create_future()
         timer = None if deadline is None else self.loop.call_at(deadline, _wake, waiter)
         receiver.waiters.append(waiter)
+        self._fall_asleep()
         try:
             await waiter
         finally:
+            self._wake_up()
             receiver.waiters.remove(waiter)
             if timer is not None:
                 timer.cancel()
+
+    def _fall_asleep(self) -> None:
+        self._sleeping += 1
+        if self.is_lazy and self._sleeping == 1 and self.ended is None:
+            self.device.watch(self.pump)
+
+    def _wake_up(self) -> None:
+        self._sleeping -= 1
+        if self.is_lazy and not self._sleeping:
+            self.device.unwatch()
 
     async def look_up(self, host: str, port: int, deadline: float | None) -> Found:
         async with asyncio.timeout_at(deadline):

@@ -84,8 +84,8 @@ class ConnectionBase:
     """A connection. ``qp`` is in RTS.
 
     ``private_data`` is what the peer's program said when it connected or accepted, with the zeros
-    that fill it. ``aqp`` and ``acq`` are for await; both are None without asyncio, and where the
-    caller gave a ``qp`` or a plain CQ.
+    that fill it. ``aqp`` and ``acq`` are for await; there are none without asyncio, and where
+    the caller gave a ``qp`` or a plain CQ.
     """
 
     def __init__(
@@ -120,13 +120,13 @@ class ConnectionBase:
         return self.pd.context
 
     @property
-    def acq(self) -> AsyncCQ | None:
-        """Its CQ for await."""
+    def acq(self) -> AsyncCQ:
+        """Its CQ for await. Raises VerbsError if it has none."""
         return self._queues.acq
 
     @property
-    def aqp(self) -> AsyncQP | None:
-        """Its queue pair for await."""
+    def aqp(self) -> AsyncQP:
+        """Its queue pair for await. Raises VerbsError if it has none."""
         return self._queues.aqp
 
     @property
@@ -342,8 +342,11 @@ async def accept_request(
         try:
             identifier.bring(queues.qp, QPState.INIT)
             prepare(queues.qp, options)
-            identifier.bring(queues.qp, QPState.RTR, QPState.RTS)
-            identifier.accept(_granted(pd.context, queues.qp, asked, options))
+            granted = _granted(pd.context, queues.qp, asked, options)
+            served = granted.responder_resources
+            identifier.bring(queues.qp, QPState.RTR, max_dest_rd_atomic=served)
+            identifier.bring(queues.qp, QPState.RTS, max_rd_atomic=granted.initiator_depth)
+            identifier.accept(granted)
             await identifier.expect(RdmaEventKind.ESTABLISHED, deadline)
             return kind(identifier, queues, asked, pd)
         except BaseException:

@@ -77,13 +77,13 @@ class DatagramBase:
         return self.pd.context
 
     @property
-    def acq(self) -> AsyncCQ | None:
-        """Its CQ for await."""
+    def acq(self) -> AsyncCQ:
+        """Its CQ for await. Raises VerbsError if it has none."""
         return self._queues.acq
 
     @property
-    def aqp(self) -> AsyncQP | None:
-        """Its queue pair for await."""
+    def aqp(self) -> AsyncQP:
+        """Its queue pair for await. Raises VerbsError if it has none."""
         return self._queues.aqp
 
     @property

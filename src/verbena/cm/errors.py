@@ -82,10 +82,17 @@ class ManagerEnded(ConnectionManagerError):
         super().__init__(errno.EIO, text)
 
 
+class DeviceRefusal(OSError):
+    """A device refuses a command, and says by which row of the table; None where it cannot."""
+
+    def __init__(self, code: int, refusal: CmRefusal | None = None) -> None:
+        super().__init__(code, os.strerror(code))
+        self.refusal = refusal
+
+
 # ---- calls ---------------------------------------------------------------------------------------
 
 _PRIVATE_DATA = (UcmNumber.CONNECT, UcmNumber.ACCEPT, UcmNumber.REJECT)
-_ADDRESSES = (UcmNumber.BIND, UcmNumber.RESOLVE_ADDR, UcmNumber.LISTEN)
 _BY_ERRNO = {
     errno.EADDRINUSE: CmRefusal.PORT_IN_USE,
     errno.EADDRNOTAVAIL: CmRefusal.NOT_LOCAL,
@@ -111,18 +118,15 @@ def call_refused(
 ) -> ConnectionManagerError:
     """Return the exception for a command that the device refused.
 
-    The device gives an errno alone; the row of the table follows from it and the command.
+    The kernel gives an errno alone; the row of the table follows from it and the command.
     ``wildcard``: whether the command is about every address.
     """
     if isinstance(error, ConnectionManagerError):
         return error
     code = error.errno or errno.EINVAL
-    refusal = _BY_ERRNO.get(code)
-    if code == errno.EADDRNOTAVAIL and wildcard:
-        refusal = CmRefusal.WILDCARD_IN_USE
-    if code == errno.EINVAL:
-        is_long = number in _PRIVATE_DATA and len(private_data) > _room_for(number)
-        refusal = CmRefusal.PRIVATE_DATA if is_long else CmRefusal.WRONG_STATE
+    refusal = error.refusal if isinstance(error, DeviceRefusal) else None
+    if refusal is None:
+        refusal = _likely_refusal(number, code, private_data, wildcard)
     if refusal is CmRefusal.WILDCARD_IN_USE:
         code = errno.EADDRINUSE  # as everywhere else; the device has another number
     kind = _KINDS.get(code)
@@ -130,6 +134,17 @@ def call_refused(
     made = (kind or ConnectionManagerError)(code, f"{about}: {sentence}")
     made.reason = refusal
     return made
+
+
+def _likely_refusal(
+    number: UcmNumber, code: int, private_data: bytes, wildcard: bool
+) -> CmRefusal | None:
+    if code == errno.EADDRNOTAVAIL and wildcard:
+        return CmRefusal.WILDCARD_IN_USE
+    if code == errno.EINVAL:
+        is_long = number in _PRIVATE_DATA and len(private_data) > _room_for(number)
+        return CmRefusal.PRIVATE_DATA if is_long else CmRefusal.WRONG_STATE
+    return _BY_ERRNO.get(code)
 
 
 def _room_for(number: UcmNumber) -> int:

@@ -101,6 +101,8 @@ class Id:
         self.number = 0
         self.ended: OSError | None = None
         self.closed = False
+        self._is_wildcard = False
+        self._addresses: IdAddresses | None = None
 
     # ---- making and ending ----
 
@@ -160,9 +162,13 @@ class Id:
         for waiter in self.waiters:
             if not waiter.done():
                 waiter.set_result(None)
+        requests = [
+            each.number for each in self.events if each.kind is RdmaEventKind.CONNECT_REQUEST
+        ]
         try:
-            if self.channel.ended is None:
-                self._execute(UcmNumber.DESTROY_ID, 4, id=self.number)
+            for number in (*requests, self.number):
+                if self.channel.ended is None:
+                    self._execute(UcmNumber.DESTROY_ID, 4, id=number)
         except OSError:
             pass  # the device has ended, or is gone
         finally:
@@ -204,8 +210,6 @@ class Id:
             private = ConnParam.unpack(fields["conn_param"]).private_data
         wildcard = number in (UcmNumber.BIND, UcmNumber.LISTEN) and self._is_wildcard
         return call_refused(number, error, self.about, private, wildcard)
-
-    _is_wildcard = False
 
     def set_option(self, level: int, name: int, value: bytes) -> None:
         """Set an option, as rdma_set_option(3)."""
@@ -320,9 +324,17 @@ class Id:
         await self.expect(RdmaEventKind.ROUTE_RESOLVED, self.deadline(timeout))
 
     def addresses(self) -> IdAddresses:
-        """Return both sides' addresses, and the GUID and the port of the device."""
+        """Return both sides' addresses, and the GUID and the port of the device.
+
+        They are asked for once when there is a destination, since they do not change then.
+        """
+        if self._addresses is not None:
+            return self._addresses
         answer = self.command(UcmNumber.QUERY, QUERY_ADDR_BYTES, id=self.number, option=QUERY_ADDR)
-        return parse_addresses(answer.data)
+        found = parse_addresses(answer.data)
+        if found.destination is not None and found.guid:
+            self._addresses = found
+        return found
 
     @property
     def local_address(self) -> Address | None:
@@ -355,10 +367,13 @@ class Id:
         )
         return parse_attributes(answer)
 
-    def bring(self, qp: QP, *states: QPState) -> None:
-        """Bring a queue pair to states, one after the other, by their attributes."""
+    def bring(self, qp: QP, *states: QPState, **changes: int) -> None:
+        """Bring a queue pair to states, one after the other, by their attributes.
+
+        ``changes`` are attributes, by ibverbs' names, with other values than the device has.
+        """
         for state in states:
-            bring_to(qp, state, self.qp_attributes(state))
+            bring_to(qp, state, self.qp_attributes(state), changes)
 
     # ---- connections ----
 

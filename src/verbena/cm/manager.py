@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import threading
 from collections.abc import Awaitable, Callable
 from typing import Protocol, runtime_checkable
-from weakref import WeakKeyDictionary
+from weakref import WeakSet
 
 from verbena.verbs import PD, Context, Device, VerbsError, get_device_list
 from verbena.verbs.here import place
@@ -87,8 +88,12 @@ class OpenDevices:
         """One less uses them: the last one closes them."""
         self._users -= 1
         if self._users == 0:
-            while self._open:
-                self._open.popitem()[1][0].close()
+            self.close()
+
+    def close(self) -> None:
+        """Close them, with everything that was made from them."""
+        while self._open:
+            self._open.popitem()[1][0].close()
 
 
 def _device_of(guid: int) -> Device:
@@ -105,12 +110,18 @@ class Manager:
     """An event channel, and the devices of its connections. ``enter`` and ``leave`` count users."""
 
     def __init__(
-        self, devices: OpenDevices, open_device: DeviceOpener | None, is_async: bool
+        self,
+        devices: OpenDevices,
+        open_device: DeviceOpener | None,
+        is_async: bool,
+        is_lazy: bool = False,
     ) -> None:
         self.devices = devices
         self.is_async = is_async
+        self._is_lazy = is_lazy
         self._open_device = open_device
         self._channel: Channel | None = None
+        self._branches: WeakSet[Manager] = WeakSet()
         self._users = 0
         self._opening = asyncio.Lock() if is_async else None
 
@@ -144,7 +155,8 @@ class Manager:
             return
         opener = self._open_device
         device = await (choose_device(self.is_async) if opener is None else opener())
-        self._channel = (LoopChannel if self.is_async else ThreadChannel)(device)
+        kind = LoopChannel if self.is_async else ThreadChannel
+        self._channel = kind(device, self._is_lazy)
 
     def leave(self) -> None:
         """One less uses it: the last one closes the device."""
@@ -154,21 +166,38 @@ class Manager:
             self._channel = None
         self.devices.leave()
 
-    def branch(self) -> Manager:
-        """Return another one with a channel of its own, for a connection of another thread."""
-        return Manager(self.devices, self._open_device, self.is_async)
+    def abandon(self) -> None:
+        """Close what the connections of a loop that has ended have left open."""
+        for branch in list(self._branches):
+            branch.abandon()
+        if self._channel is not None:
+            self._channel.close()
+        self._users, self._channel = 0, None
+        self.devices.close()
+
+    def branch(self, is_lazy: bool = False) -> Manager:
+        """Return another one with a channel of its own: a listener's, or another thread's."""
+        made = Manager(self.devices, self._open_device, self.is_async, is_lazy)
+        self._branches.add(made)
+        return made
 
 
 # ---- those of loops ------------------------------------------------------------------------------
 
-_managers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Manager]] = WeakKeyDictionary()
+_managers: dict[asyncio.AbstractEventLoop, dict[object, Manager]] = {}
+_managers_lock = threading.Lock()
 
 
 def manager_of_loop(open_device: DeviceOpener | None) -> Manager:
     """Return the manager of the running loop and the place; another one if that is broken."""
-    managers = _managers.setdefault(asyncio.get_running_loop(), {})
-    key = (id(place.get()), open_device)
-    found = managers.get(key)
-    if found is None or found.is_broken:
-        found = managers[key] = Manager(OpenDevices(), open_device, True)
-    return found
+    loop = asyncio.get_running_loop()
+    with _managers_lock:
+        for ended in [each for each in _managers if each.is_closed()]:
+            for manager in _managers.pop(ended).values():
+                manager.abandon()
+        managers = _managers.setdefault(loop, {})
+        key = (id(place.get()), open_device)
+        found = managers.get(key)
+        if found is None or found.is_broken:
+            found = managers[key] = Manager(OpenDevices(), open_device, True)
+        return found

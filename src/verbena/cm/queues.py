@@ -57,14 +57,28 @@ DEFAULT_CAP = QPCap(
 
 
 class Queues:
-    """A queue pair with its CQs. ``aqp`` and ``acq`` are there if its CQs are AsyncCQs."""
+    """A queue pair with its CQs."""
 
     def __init__(self, qp: QP, is_own: bool, acq: AsyncCQ | None, aqp: AsyncQP | None) -> None:
         self.qp = qp
-        self.acq = acq
-        self.aqp = aqp
+        self._acq = acq
+        self._aqp = aqp
         self._is_own = is_own
         self._made: list[Any] = []
+
+    @property
+    def acq(self) -> AsyncCQ:
+        """The AsyncCQ of its sends. Raises VerbsError if there is none."""
+        if self._acq is None:
+            raise _not_async()
+        return self._acq
+
+    @property
+    def aqp(self) -> AsyncQP:
+        """Its AsyncQP. Raises VerbsError if there is none."""
+        if self._aqp is None:
+            raise _not_async()
+        return self._aqp
 
     def to_error(self) -> None:
         """Have the requests that are left complete with an error, as a disconnect does."""
@@ -79,6 +93,14 @@ class Queues:
             self.to_error()
         while self._made:
             self._made.pop().close()
+
+
+def _not_async() -> VerbsError:
+    return VerbsError(
+        errno.EINVAL,
+        "there is no AsyncQP without asyncio, and none for a queue pair or a CQ of the caller's:"
+        " give cq=aio.AsyncCQ(...), or make an AsyncQP",
+    )
 
 
 def make_queues(
@@ -156,14 +178,17 @@ _NAMES = (
 _AV = 0x80
 
 
-def bring_to(qp: QP, state: QPState, attributes: ProgramAttributes) -> None:
-    """Modify a queue pair by the attributes that the connection manager has for a state."""
+def bring_to(qp: QP, state: QPState, attributes: ProgramAttributes, others: dict[str, int]) -> None:
+    """Modify a queue pair by the attributes that the connection manager has for a state.
+
+    Those in ``others`` have the values there.
+    """
     changes: dict[str, Any] = {
         name: getattr(attributes, field) for bit, name, field in _NAMES if attributes.mask & bit
     }
     if attributes.mask & _AV:
         changes["ah_attr"] = ah_attr(qp.context, attributes.address)
-    qp.modify(qp_state=state, **changes)
+    qp.modify(qp_state=state, **(changes | others))
 
 
 def ah_attr(context: Context, address: AddressVector) -> AHAttr:

@@ -79,8 +79,9 @@ R = TypeVar("R", bound=RequestBase)
 class ListenerBase:
     """A listener. ``address`` is where it listens, with the port that it got."""
 
-    def __init__(self, identifier: Id) -> None:
+    def __init__(self, identifier: Id, manager: Manager) -> None:
         self.id = identifier
+        self._manager = manager
         self._waiting: list[RequestBase] = []
         address = identifier.local_address
         assert address is not None
@@ -100,8 +101,7 @@ class ListenerBase:
         listening = self.id
         adopted = await Id.adopt(listening.manager, event.number, listening.datagram)
         try:
-            if not listening.channel.is_async:
-                await adopted.move_to(listening.manager.branch())  # another thread may have it
+            await adopted.move_to(self._manager_of_connection())
             asked = event.connection
             if listening.datagram:
                 asked = RdmaConnectionParameters(private_data=event.datagram.private_data)
@@ -112,6 +112,10 @@ class ListenerBase:
         self._waiting = [each for each in self._waiting if each.is_open]
         self._waiting.append(request)
         return request
+
+    def _manager_of_connection(self) -> Manager:
+        """With asyncio the loop's; otherwise one for each, since another thread may have it."""
+        return self._manager if self._manager.is_async else self._manager.branch()
 
     def close(self) -> None:
         """Listen no more, and refuse the requests that were not answered."""
@@ -129,12 +133,12 @@ async def listen_at(
     manager: Manager, kind: type[L], host: str | None, port: int, backlog: int, datagram: bool
 ) -> L:
     """Listen at a port. Raises ConnectionManagerError."""
-    identifier = await Id.make(manager, datagram)
+    identifier = await Id.make(manager.branch(is_lazy=True), datagram)
     try:
         identifier.about = f"{host or 'every address'}, port {port}"
         await _bind(identifier, host, port)
         identifier.listen(backlog)
-        return kind(identifier)
+        return kind(identifier, manager)
     except BaseException:
         identifier.close()
         raise

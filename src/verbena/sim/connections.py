@@ -410,13 +410,15 @@ class SimulatedDevice:
 
     def _execute(self, request: Request) -> DeviceAnswer:
         from verbena.cm import DeviceAnswer
+        from verbena.cm.agent_device import refusal_of
 
         self._manager.refresh()
+        self._manager.cm.tick(self._manager.now)
         packed = self._manager.devices.command(self, request)  # type: ignore[arg-type]
-        answer = ProgramAnswer.parse(packed)
-        assert answer is not None
+        answers = ProgramAnswer.parse(packed)
+        answer = answers[0]
         if answer.error:
-            raise OSError(answer.error, os.strerror(answer.error))
+            raise refusal_of(answers)
         if answer.flags & AnswerFlag.WAIT_AGAIN:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return DeviceAnswer(answer.data, answer.gid_index_at, answer.gid)

@@ -193,6 +193,10 @@ class RdmaCm:
         """Return an identifier, to be read only: its addresses, state and route. Raises CmError."""
         return self._table.id(number)
 
+    def find_id(self, number: int) -> RdmaId | None:
+        """Return an identifier, to be read only, or None."""
+        return self._table.ids.get(number)
+
     def id_of(self, channel: int, number: int) -> RdmaId:
         """Return an identifier of a channel, as a device checks it. Raises CmError."""
         found = self._table.id(number)
@@ -372,6 +376,13 @@ class RdmaCm:
     def group_joined(self, handle: int, answer: McMemberRecord | int = 0) -> None:
         """Answer a ``JoinGroup``: the SA's record, an errno or status, or 0 on Ethernet."""
         self._groups.joined(handle, answer)
+
+    def id_of_group(self, handle: int) -> RdmaId:
+        """Return the identifier that joined a group, to be read only. Raises CmError."""
+        member = self._table.groups.get(handle)
+        if member is None:
+            raise CmError(CmRefusal.NO_SUCH_GROUP)
+        return self._table.id(member.id)
 
     def leave_multicast(self, handle: int) -> int:
         """Leave a group; return how many of its events were read. Raises CmError."""

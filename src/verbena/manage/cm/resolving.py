@@ -63,7 +63,7 @@ class Resolving:
         """Return the interface of a local address. Raises CmError."""
         if address.family == CmFamily.IB:
             port = self._cm.device.port_of_gid(address.host)
-            if port is None:
+            if port is None or port.is_ethernet:  # rdma_cap_af_ib is InfiniBand's alone
                 raise CmError(CmRefusal.NO_DEVICE, str(address))
             return LocalInterface(port.number, address.host, mtu=4096 + ROCE_OVERHEAD)
         found = host.interface_of(address)
@@ -137,7 +137,7 @@ class Resolving:
         if destination.is_any and device.ports and device.ports[0].gids:
             wanted = device.ports[0].gids[0]
         for length in (16, 8):
-            for port in device.ports:
+            for port in (each for each in device.ports if not each.is_ethernet):
                 for gid in port.gids:
                     if gid[:length] == wanted[:length] and port.p_key_index(p_key) is not None:
                         local = LocalInterface(port.number, gid, 4096 + ROCE_OVERHEAD, 0, p_key)

@@ -25,7 +25,12 @@
 #include "port/ports.h"
 #include "preload/paths/claim.h"
 
-enum { START_SECONDS = 10, ANSWER_SECONDS = 30, NAP_NS = 2000 * 1000 };
+enum {
+    START_SECONDS = 10,
+    ANSWER_SECONDS = 30,
+    PATIENCE_SECONDS = 2, /* then a line says for whom a call waits */
+    NAP_NS = 2000 * 1000
+};
 
 /* ---- the socket ------------------------------------------------------------------------------ */
 
@@ -52,13 +57,31 @@ static void limit_waits(int fd, int seconds)
     setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
 }
 
-static ssize_t receive(int fd, void *message, size_t size)
+static void say_who_is_awaited(int fd)
 {
-    ssize_t length;
-    do
-        length = recv(fd, message, size, 0);
-    while (length < 0 && errno == EINTR);
-    return length;
+    struct ucred agent = {0};
+    socklen_t length = sizeof agent;
+    getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &agent, &length);
+    dprintf(STDERR_FILENO,
+            "verbena: a call of librdmacm waits for the agent, process %d, which manages "
+            "connections and does not answer: is it stopped? `kill -CONT %d` lets it go on\n",
+            (int)agent.pid, (int)agent.pid);
+}
+
+/* Waits for a message for so many seconds, on a socket that waits PATIENCE_SECONDS. */
+static ssize_t receive(int fd, void *message, size_t size, int seconds)
+{
+    for (int waited = 0;;) {
+        ssize_t length = recv(fd, message, size, 0);
+        if (length >= 0 || (errno != EINTR && errno != EAGAIN))
+            return length;
+        if (errno == EINTR)
+            continue;
+        if (waited == 0)
+            say_who_is_awaited(fd);
+        if ((waited += PATIENCE_SECONDS) >= seconds)
+            return -1;
+    }
 }
 
 /* ---- hello ----------------------------------------------------------------------------------- */
@@ -111,10 +134,10 @@ static int say_hello(int fd, enum vb_agent_role role)
         return -errno;
     hello.inode = own.st_ino;
     describe_ports(hello.ports);
-    limit_waits(fd, START_SECONDS);
+    limit_waits(fd, PATIENCE_SECONDS);
     if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
         return errno == EPIPE ? -ECONNRESET : -errno;
-    error = welcomed(&welcome, receive(fd, &welcome, sizeof welcome));
+    error = welcomed(&welcome, receive(fd, &welcome, sizeof welcome, START_SECONDS));
     limit_waits(fd, 0);
     return error;
 }
@@ -187,6 +210,7 @@ int vb_preload_agent_open(enum vb_agent_role role, int flags)
 struct calls {
     int fd;
     pid_t owner; /* a forked child has its parent's descriptor, which it does not use */
+    _Alignas(8) uint8_t message[VB_AGENT_MESSAGE];
 };
 
 static pthread_key_t calls_key;
@@ -216,9 +240,10 @@ static struct calls *open_calls(int *error)
         free(calls);
         return NULL;
     }
-    *calls = (struct calls){.fd = *error, .owner = getpid()};
+    calls->fd = *error;
+    calls->owner = getpid();
     *error = pthread_setspecific(calls_key, calls) ? -ENOMEM : 0;
-    limit_waits(calls->fd, ANSWER_SECONDS);
+    limit_waits(calls->fd, PATIENCE_SECONDS);
     return calls;
 }
 
@@ -236,8 +261,16 @@ static struct calls *calls_of_thread(int *error)
     return open_calls(error);
 }
 
+bool vb_preload_agent_has_ended(int device)
+{
+    char byte;
+    ssize_t length = recv(device, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
+    return length == 0 || (length < 0 && errno == ECONNRESET);
+}
+
 /* An agent ends when nobody has a device open; a thread's connection is then closed, too. */
-static int send_request(const struct vb_agent_request *request, size_t size, struct calls **calls)
+static int send_request(int device, const struct vb_agent_request *request, size_t size,
+                        struct calls **calls)
 {
     int error;
     for (int attempt = 0; attempt < 2; attempt++) {
@@ -248,28 +281,43 @@ static int send_request(const struct vb_agent_request *request, size_t size, str
             return 0;
         error = -errno;
         forget_calls(*calls);
-        if (error != -EPIPE && error != -ECONNRESET)
+        if ((error != -EPIPE && error != -ECONNRESET) || vb_preload_agent_has_ended(device))
             return error;
     }
     return -EIO;
 }
 
-int vb_preload_agent_call(const struct vb_agent_request *request, size_t size,
-                          struct vb_agent_answer *answer)
+static void log_sentences(const struct vb_agent_answer *message, size_t length)
 {
-    struct calls *calls;
-    int error = send_request(request, offsetof(struct vb_agent_request, command) + size, &calls);
+    const struct vb_agent_answer *each = NULL;
+    while ((each = vb_preload_agent_next(message, length, each)))
+        if (each->command == VB_AGENT_SENTENCE && getenv("VERBENA_LOG"))
+            dprintf(STDERR_FILENO, "verbena: %s[%d]: %.*s\n", program_invocation_short_name,
+                    (int)getpid(), (int)each->length, (const char *)each->data);
+}
+
+int vb_preload_agent_call(int device, const struct vb_agent_request *request, size_t size,
+                          struct vb_agent_answer **answer)
+{
+    int error;
+    struct calls *calls = calls_of_thread(&error);
+    if (calls && size == VB_AGENT_QUERY) {
+        *answer = (void *)calls->message;
+        if (vb_preload_ids_answer(request, *answer))
+            return 0;
+    }
+    error =
+        send_request(device, request, offsetof(struct vb_agent_request, command) + size, &calls);
     if (error)
         return error;
-    ssize_t length = receive(calls->fd, answer, sizeof *answer);
-    if (length >= (ssize_t)VB_AGENT_ANSWER_HEAD &&
-        answer->length <= (size_t)length - VB_AGENT_ANSWER_HEAD)
+    ssize_t length = receive(calls->fd, calls->message, sizeof calls->message, ANSWER_SECONDS);
+    *answer =
+        length < 0 ? NULL : vb_preload_agent_next((void *)calls->message, (size_t)length, NULL);
+    if (*answer) {
+        vb_preload_ids_note(request, *answer, (size_t)length);
+        log_sentences(*answer, (size_t)length);
         return 0;
-    if (length < 0 && errno == EAGAIN)
-        dprintf(STDERR_FILENO,
-                "verbena: the agent did not answer within %d seconds: it may be "
-                "stopped (`verbena info` shows it)\n",
-                ANSWER_SECONDS);
+    }
     forget_calls(calls); /* an answer that comes later would be taken for the next call's */
     return -EIO;
 }

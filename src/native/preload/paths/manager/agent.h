@@ -10,16 +10,17 @@
 #ifndef VB_PRELOAD_PATHS_MANAGER_AGENT_H
 #define VB_PRELOAD_PATHS_MANAGER_AGENT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define VB_AGENT_MAGIC 0x5662416eu /* VbAn */
 
 enum {
-    VB_AGENT_VERSION = 1,   /* of these messages: src/verbena/agent/messages.py has the same */
-    VB_AGENT_COMMAND = 512, /* bytes, the longest command */
-    VB_AGENT_DATA = 8192,   /* bytes, the longest answer */
-    VB_AGENT_PORTS = 1024,  /* bytes, the description of a process's ports */
+    VB_AGENT_VERSION = 2,    /* of these messages: src/verbena/agent/messages.py has the same */
+    VB_AGENT_COMMAND = 512,  /* bytes, the longest command */
+    VB_AGENT_MESSAGE = 8192, /* bytes, the longest message with answers */
+    VB_AGENT_PORTS = 1024,   /* bytes, the description of a process's ports */
 };
 
 enum vb_agent_role {
@@ -51,8 +52,15 @@ enum vb_agent_flags {
     VB_AGENT_TAKE_BACK =
         1, /* the byte that said that there are events is to be read: none is left */
     VB_AGENT_WAIT_AGAIN = 2, /* the event is gone since the byte was sent */
+    VB_AGENT_REMEMBER = 4,   /* identifier `id` is bound to a device, and has the uid `context` */
+    VB_AGENT_FORGET = 8,     /* identifier `id` is gone */
+    VB_AGENT_CHANGED = 16,   /* what was answered in advance about `id` holds no more */
 };
 
+enum { VB_AGENT_SENTENCE = ~0u }; /* an answer to no command: a line for the program's log */
+
+/* A message has the answer to the request, and then answers to commands that programs give next,
+ * each behind the one before at the next multiple of 8 bytes. */
 struct vb_agent_answer {
     int32_t error;         /* -errno */
     uint32_t flags;        /* enum vb_agent_flags */
@@ -60,21 +68,46 @@ struct vb_agent_answer {
     uint32_t gid_index_at; /* where in `data` the index of `gid` belongs, a byte; 0: nowhere */
     uint8_t gid[16];
     uint32_t device, port;
-    uint8_t data[VB_AGENT_DATA];
+    uint32_t command, id, option, reserved; /* what is answered */
+    uint64_t context;
+    uint8_t data[];
 };
-
-#define VB_AGENT_ANSWER_HEAD offsetof(struct vb_agent_answer, data)
 
 /* Connects, and starts the agent if there is none. The descriptor, or -errno after a line on stderr
  * that says what to do. */
 int vb_preload_agent_open(enum vb_agent_role role, int flags);
 
-/* Sends a request with a command of `size` bytes and waits for its answer. 0, or -errno where the
- * agent has ended or does not answer. */
-int vb_preload_agent_call(const struct vb_agent_request *request, size_t size,
-                          struct vb_agent_answer *answer);
+/* Whether the agent at the other end of a device's descriptor has ended. */
+bool vb_preload_agent_has_ended(int device);
+
+/* Sends a request with a command of `size` bytes, which was written to `device`, and waits for its
+ * answer. 0, or -errno where the agent has ended or does not answer. `answer` is this thread's, and
+ * stands until its next call. */
+int vb_preload_agent_call(int device, const struct vb_agent_request *request, size_t size,
+                          struct vb_agent_answer **answer);
 
 /* Starts an agent that goes on when this process has ended. 0, or -errno. */
 int vb_preload_agent_start(void);
+
+/* ---- what is known of identifiers (identifiers.c) ---- */
+
+enum {
+    VB_AGENT_QUERY = 24
+}; /* bytes of QUERY, QUERY_ROUTE and INIT_QP_ATTR: a head, a pointer for
+    * the answer, an identifier and an option */
+
+/* Notes what a message says of an identifier. */
+void vb_preload_ids_note(const struct vb_agent_request *request,
+                         const struct vb_agent_answer *message, size_t length);
+
+/* Copies the answer to a query into `answer`, if it came in advance. */
+bool vb_preload_ids_answer(const struct vb_agent_request *request, struct vb_agent_answer *answer);
+
+/* Forgets an identifier of a device whose agent has ended. False if there is none left. */
+bool vb_preload_ids_take(uint64_t inode, uint32_t *id, uint64_t *context);
+
+/* The answer behind `answer` in a message of `length` bytes, or NULL; the first one for NULL. */
+struct vb_agent_answer *vb_preload_agent_next(const struct vb_agent_answer *message, size_t length,
+                                              const struct vb_agent_answer *answer);
 
 #endif

@@ -10,9 +10,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "port/gid.h"
@@ -26,9 +28,10 @@ struct command_head {
     uint32_t command;
     uint16_t in, out; /* bytes: of what follows, and of the room for the answer */
 };
-enum { CREATE_ID = 0, GET_EVENT = 12, SET_OPTION = 14, MIGRATE_ID = 18 };
+enum { CREATE_ID = 0, DESTROY_ID = 1, GET_EVENT = 12, SET_OPTION = 14, MIGRATE_ID = 18 };
 enum { MIGRATE_DESCRIPTOR_AT = 8 + 12, CREATE_ANSWER_AT = 8 + 8, ANSWER_AT = 8 };
 enum { OPTION_VALUE_AT = 8, OPTION_LENGTH_AT = 8 + 20, SET_OPTION_BYTES = 8 + 24 };
+enum { DEVICE_REMOVAL = 11, EVENT_WORDS = 84 };
 
 /* Every write(2) of every program asks this first. */
 static atomic_bool device_was_opened;
@@ -90,24 +93,43 @@ static int gid_index(const struct vb_agent_answer *answer)
     return -1;
 }
 
-static int store_answer(struct vb_agent_answer *answer, const struct command_head *head,
-                        const uint8_t *command, size_t size)
+/* Copies between the program's memory and Verbena's by a system call: a pointer that leads nowhere
+ * gives EFAULT. A sandbox may refuse that call. */
+static int copy_checked(void *to, const void *from, size_t size)
+{
+    struct iovec local = {to, size}, remote = {(void *)from, size};
+    ssize_t length = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
+    if (length < 0 && errno != EFAULT) {
+        memcpy(to, from, size);
+        return 0;
+    }
+    return length == (ssize_t)size ? 0 : EFAULT;
+}
+
+/* 0, or errno; `data` goes where the command says. */
+static int store(const struct command_head *head, const uint8_t *command, size_t size,
+                 const void *data, size_t length)
 {
     size_t at = head->command == CREATE_ID ? CREATE_ANSWER_AT : ANSWER_AT;
     uint64_t where;
+    if (!length)
+        return 0;
+    if (size < at + sizeof where || length > head->out)
+        return EINVAL;
+    memcpy(&where, command + at, sizeof where);
+    return copy_checked((void *)(uintptr_t)where, data, length);
+}
+
+static int store_answer(struct vb_agent_answer *answer, const struct command_head *head,
+                        const uint8_t *command, size_t size)
+{
     if (answer->gid_index_at && answer->gid_index_at < answer->length) {
         int index = gid_index(answer);
         if (index < 0)
             return ENODEV; /* the address has gone, or is of an interface that the device lacks */
         answer->data[answer->gid_index_at] = (uint8_t)index;
     }
-    if (!answer->length)
-        return 0;
-    if (size < at + sizeof where || answer->length > head->out)
-        return EINVAL;
-    memcpy(&where, command + at, sizeof where);
-    memcpy((void *)(uintptr_t)where, answer->data, answer->length);
-    return 0;
+    return store(head, command, size, answer->data, answer->length);
 }
 
 /* ---- commands -------------------------------------------------------------------------------- */
@@ -133,22 +155,62 @@ static uint64_t descriptor_named(const struct command_head *head, const uint8_t 
 }
 
 /* 0, or errno. */
-static int carry_out(int fd, const struct vb_agent_request *request, size_t size)
+static int rdma_cm_ask(int fd, const struct vb_agent_request *request, size_t size,
+                       const struct command_head *head)
 {
-    struct vb_agent_answer answer;
-    struct command_head head;
+    struct vb_agent_answer *answer;
     char byte;
-    memcpy(&head, request->command, sizeof head);
     do {
-        int error = head.command == GET_EVENT ? await_event(fd) : 0;
+        int error = head->command == GET_EVENT ? await_event(fd) : 0;
         if (!error)
-            error = -vb_preload_agent_call(request, size, &answer);
+            error = -vb_preload_agent_call(fd, request, size, &answer);
         if (error)
             return error;
-        if (answer.flags & VB_AGENT_TAKE_BACK)
+        if (answer->flags & VB_AGENT_TAKE_BACK)
             recv(fd, &byte, sizeof byte, MSG_DONTWAIT);
-    } while (answer.flags & VB_AGENT_WAIT_AGAIN);
-    return answer.error ? -answer.error : store_answer(&answer, &head, request->command, size);
+    } while (answer->flags & VB_AGENT_WAIT_AGAIN);
+    return answer->error ? -answer->error : store_answer(answer, head, request->command, size);
+}
+
+/* ---- after the agent's end ------------------------------------------------------------------- */
+
+static void say_that_it_ended(void)
+{
+    static atomic_flag was_said = ATOMIC_FLAG_INIT;
+    if (!atomic_flag_test_and_set(&was_said))
+        dprintf(STDERR_FILENO,
+                "verbena: the agent, which manages connections, has ended: identifiers get "
+                "RDMA_CM_EVENT_DEVICE_REMOVAL, and connected queue pairs go on; a new event "
+                "channel (or this program, started again) starts another agent\n");
+}
+
+/* As the kernel does when a device is removed: each identifier that was bound gets its event, and
+ * identifiers can be destroyed. */
+static int without_agent(const struct vb_agent_request *request, size_t size,
+                         const struct command_head *head)
+{
+    uint32_t event[EVENT_WORDS] = {0}; /* uid, id, event, ...; DESTROY_ID: the events read, none */
+    uint64_t context;
+    size_t length = sizeof event[0];
+    say_that_it_ended();
+    if (head->command == GET_EVENT && vb_preload_ids_take(request->inode, &event[2], &context)) {
+        memcpy(event, &context, sizeof context);
+        event[3] = DEVICE_REMOVAL;
+        length = head->out < sizeof event ? head->out : sizeof event;
+    } else if (head->command != DESTROY_ID) {
+        return EIO;
+    }
+    return store(head, request->command, size, event, length);
+}
+
+static int carry_out(int fd, const struct vb_agent_request *request, size_t size)
+{
+    struct command_head head;
+    memcpy(&head, request->command, sizeof head);
+    int error = rdma_cm_ask(fd, request, size, &head);
+    return error && error != EAGAIN && vb_preload_agent_has_ended(fd)
+               ? without_agent(request, size, &head)
+               : error;
 }
 
 /* A thread that waits for an event goes on waiting if another one closes the descriptor, as with
@@ -164,35 +226,33 @@ static int carry_out_with_descriptor(int fd, const struct vb_agent_request *requ
 }
 
 /* The value of an option is in the program's memory, and follows the command to the agent. */
-static size_t add_option(struct vb_agent_request *request, size_t size)
+static int add_option(struct vb_agent_request *request, size_t *size)
 {
-    struct command_head head;
     uint64_t where;
     uint32_t length;
-    memcpy(&head, request->command, sizeof head);
-    if (head.command != SET_OPTION || size != SET_OPTION_BYTES)
-        return size;
     memcpy(&where, request->command + OPTION_VALUE_AT, sizeof where);
     memcpy(&length, request->command + OPTION_LENGTH_AT, sizeof length);
-    if (length > sizeof request->command - size)
-        return size; /* the agent refuses one without its value */
-    memcpy(request->command + size, (const void *)(uintptr_t)where, length);
-    return size + length;
+    if (length > sizeof request->command - *size)
+        return 0; /* the agent refuses one without its value */
+    int error = copy_checked(request->command + *size, (const void *)(uintptr_t)where, length);
+    *size += length;
+    return error;
 }
 
-static ssize_t write_command(int fd, uint64_t inode, const void *command, size_t size)
+static int write_command(int fd, uint64_t inode, const void *command, size_t size)
 {
     struct vb_agent_request request = {.inode = inode};
     struct command_head head;
-    memcpy(request.command, command, size);
-    memcpy(&head, command, sizeof head);
-    request.other = descriptor_named(&head, command, size);
-    int error = head.command == GET_EVENT ? carry_out_with_descriptor(fd, &request, size)
-                                          : carry_out(fd, &request, add_option(&request, size));
-    if (!error)
-        return (ssize_t)size;
-    errno = error;
-    return -1;
+    int error = copy_checked(request.command, command, size);
+    if (error)
+        return error;
+    memcpy(&head, request.command, sizeof head);
+    request.other = descriptor_named(&head, request.command, size);
+    if (head.command == GET_EVENT)
+        return carry_out_with_descriptor(fd, &request, size);
+    if (head.command == SET_OPTION && size == SET_OPTION_BYTES)
+        error = add_option(&request, &size);
+    return error ? error : carry_out(fd, &request, size);
 }
 
 VB_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
@@ -201,5 +261,9 @@ VB_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
     if (!atomic_load_explicit(&device_was_opened, memory_order_relaxed) ||
         size < sizeof(struct command_head) || size > VB_AGENT_COMMAND || !is_rdma_cm(fd, &inode))
         return VB_NEXT(write)(fd, buffer, size);
-    return write_command(fd, inode, buffer, size);
+    int error = write_command(fd, inode, buffer, size);
+    if (!error)
+        return (ssize_t)size;
+    errno = error;
+    return -1;
 }

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program's log says of refused calls of librdmacm, and of events that report a failure.
+
+rdma_cm_device.py puts these lines into answers; the program's side writes them if it has a log.
+"""
+
+from __future__ import annotations
+
+import errno
+
+from verbena.agent.ucm_commands import UcmError, UcmNumber
+from verbena.manage.cm.rdma_events import RdmaEvent, RdmaEventKind
+from verbena.manage.cm.refusals import CmError
+from verbena.manage.cm_messages import RejReason, SidrStatus
+
+__all__ = ["event_sentence", "refusal_sentence"]
+
+_CALLS = {
+    UcmNumber.BIND_IP: "rdma_bind_addr",
+    UcmNumber.BIND: "rdma_bind_addr",
+    UcmNumber.RESOLVE_IP: "rdma_resolve_addr",
+    UcmNumber.RESOLVE_ADDR: "rdma_resolve_addr",
+    UcmNumber.JOIN_IP_MCAST: "rdma_join_multicast",
+    UcmNumber.JOIN_MCAST: "rdma_join_multicast",
+    UcmNumber.LEAVE_MCAST: "rdma_leave_multicast",
+    UcmNumber.GET_EVENT: "rdma_get_cm_event",
+    UcmNumber.INIT_QP_ATTR: "rdma_init_qp_attr",
+}
+_FAILURES = {
+    RdmaEventKind.ADDR_ERROR,
+    RdmaEventKind.ROUTE_ERROR,
+    RdmaEventKind.CONNECT_ERROR,
+    RdmaEventKind.UNREACHABLE,
+    RdmaEventKind.REJECTED,
+    RdmaEventKind.MULTICAST_ERROR,
+}
+_ERRNOS = {
+    errno.ETIMEDOUT: "Nobody answers; is the peer there, and does the network lead to it?",
+    errno.ENODEV: "The address's interface has no RDMA device; use another interface.",
+    errno.ENETUNREACH: "No route leads to the address.",
+    errno.EHOSTUNREACH: "No route leads to the address.",
+}
+_OTHERS = {
+    errno.EAFNOSUPPORT: "The address family is none of IPv4, IPv6 and AF_IB; use one.",
+    errno.ENOSYS: "There is no such command or option.",
+}
+
+
+def refusal_sentence(number: int | None, error: UcmError | CmError) -> str:
+    """Return the line about a refused command; of UcmError about a command that is not well
+    formed, or about an identifier of another channel."""
+    call = _name(number)
+    if isinstance(error, CmError):
+        return f"{call} failed: {_errno(error.errno or 0)}; {error.args[1]}"
+    says = _OTHERS.get(error.errno, "The command or its identifier is not valid.")
+    return f"{call} failed: {_errno(error.errno)}; {says}"
+
+
+def _name(number: int | None) -> str:
+    try:
+        known = UcmNumber(-1 if number is None else number)
+    except ValueError:
+        return "a command of rdma_cm"
+    return _CALLS.get(known) or f"rdma_{known.name.lower()}"
+
+
+def _errno(number: int) -> str:
+    return errno.errorcode.get(number, str(number))
+
+
+def event_sentence(event: RdmaEvent) -> str | None:
+    """Return the line about an event that reports a failure; None for every other."""
+    if event.kind not in _FAILURES or event.status == 0:
+        return None
+    about = f"RDMA_CM_EVENT_{event.kind.name}, status {event.status}"
+    if event.status < 0:
+        return (
+            f"{about} ({_errno(-event.status)}): {_ERRNOS.get(-event.status, event.kind.meaning)}"
+        )
+    codes = {RdmaEventKind.REJECTED: RejReason, RdmaEventKind.UNREACHABLE: SidrStatus}
+    try:
+        code = codes[event.kind](event.status)
+    except (KeyError, ValueError):
+        return f"{about}: {event.kind.meaning}"
+    return f"{about} ({code.name}): {code.meaning}"

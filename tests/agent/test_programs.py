@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Debian's programs that connect by librdmacm in ways that rdmacm-utils do not, on one host.
+
+tests/programs/test_rdma_cm.py has those. libfabric wants an interface that is no loopback.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.agent.conftest import Start, listening, wait_until
+from tests.roce.networks import Host
+
+pytestmark = pytest.mark.debian
+
+Find = Callable[[str], str]
+ADDRESS = "192.0.2.7"
+INFINIBAND = ("--link-layer", "infiniband")
+
+
+@pytest.fixture
+def start_with(host: Host) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """start_with(*program, options=()): over Verbena, where v0 has ADDRESS."""
+    started: list[subprocess.Popen[str]] = []
+    host.run("ip", "link", "add", "v0", "type", "veth", "peer", "name", "v1")
+    for each in ("v0", "v1"):
+        host.run("ip", "link", "set", each, "up")
+    host.run("ip", "addr", "add", f"{ADDRESS}/24", "dev", "v0")
+
+    def run(*program: str, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+        started.append(host.start(*program, options=options))
+        return started[-1]
+
+    yield run
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def finish(client: subprocess.Popen[str]) -> str:
+    output, _ = client.communicate(timeout=40)
+    assert client.returncode == 0, output
+    return output
+
+
+@pytest.mark.parametrize(
+    ("program", "more"),
+    [
+        ("rping", ["-C", "5", "-v"]),
+        ("ucmatose", ["-C", "10", "-S", "1000", "-c", "5"]),
+        ("udaddy", ["-c", "3"]),
+        ("rstream", ["-S", "65536", "-C", "100"]),
+    ],
+)
+def test_infiniband_ports(
+    host: Host, start_with: Start, debian_program: Find, program: str, more: list[str]
+) -> None:
+    path = debian_program(program)
+    is_rping = program == "rping"
+    server = start_with(path, *more, *(["-s"] if is_rping else []), options=INFINIBAND)
+    listening(host)
+    whom = ["-c", "-a", ADDRESS] if is_rping else ["-s", ADDRESS]
+    finish(start_with(path, *more, *whom, options=INFINIBAND))
+    output, _ = server.communicate(timeout=20)
+    assert server.returncode == 0, output
+
+
+@pytest.mark.parametrize(("provider", "endpoint"), [("verbs", "msg"), ("verbs;ofi_rxm", "rdm")])
+def test_libfabric(
+    start_with: Start, host: Host, debian_program: Find, provider: str, endpoint: str
+) -> None:
+    both = [debian_program("fi_pingpong"), "-p", provider, "-e", endpoint, "-I", "10"]
+    server = start_with(*both)
+    host.wait_listening(server, 47592)
+    output = finish(start_with(*both, ADDRESS))
+    assert re.search(r"^1m +10 +=10 ", output, re.MULTILINE), output
+
+
+def test_qperf(start_with: Start, host: Host, debian_program: Find) -> None:
+    server = start_with(debian_program("qperf"))
+    host.wait_listening(server, 19765)
+    output = finish(
+        start_with(debian_program("qperf"), "-cm", "1", "-t", "1", ADDRESS, "rc_bw", "rc_lat")
+    )
+    assert re.search(r"rc_bw:\n +bw +=.*\nrc_lat:\n +latency +=", output), output
+
+
+def test_rcopy(start_with: Start, host: Host, debian_program: Find, tmp_path: Path) -> None:
+    source, copy = tmp_path / "source", tmp_path / "copy"
+    source.write_bytes(bytes(range(256)) * 4000)
+    start_with(debian_program("rcopy"))
+    listening(host)
+    finish(start_with(debian_program("rcopy"), str(source), f"{ADDRESS}:{copy}"))
+    wait_until(lambda: copy.exists() and copy.read_bytes() == source.read_bytes())
+
+
+def test_ucx_has_the_connection_manager(start_with: Start, debian_program: Find) -> None:
+    output = finish(start_with(debian_program("ucx_info"), "-d"))
+    assert "# Connection manager: rdmacm" in output
+
+
+def test_a_network_namespace_with_another_one_s_sysfs(debian_program: Find) -> None:
+    """`unshare -n` leaves /sys as it was, so that nothing about interfaces may be read there."""
+    rping = debian_program("rping")
+    script = (
+        "ip link set lo up; ip link add v0 type veth peer name v1; ip link set v0 up; "
+        f"ip link set v1 up; ip addr add {ADDRESS}/24 dev v0; "
+        f"$0 -m verbena run -- {rping} -s -a {ADDRESS} -C 1 & sleep 2; "
+        f"timeout 20 $0 -m verbena run -- {rping} -c -a {ADDRESS} -C 1"
+    )
+    done = subprocess.run(
+        ["unshare", "-n", "sh", "-c", script, sys.executable],
+        capture_output=True,
+        text=True,
+        timeout=40,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
