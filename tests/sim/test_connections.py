@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -96,6 +97,18 @@ def test_refusals_have_their_reasons(framing: str) -> None:
     kinds = [kind for kind, _ in result.returned["h5"]]
     assert kinds == ["Rejected", "NoListener", "NoListener"]
     assert result.returned["h5"][0][1] == b"no"
+
+
+@pytest.mark.parametrize("framing", ["ethernet", "infiniband"])
+def test_a_capture_has_the_messages(framing: str, tmp_path: Path) -> None:
+    fabric = clos()
+    world = World(framing=framing)
+    build(world, fabrics.route(fabric))
+    world.capture(5, 0, tmp_path / "h5.pcapng")
+    sim.run({"h0": serve, "h5": call}, world)
+    to_qp_1 = b"\x64\x40\xff\xff" + bytes(3) + b"\1" + bytes(4)  # BTH: UD, SEND only
+    kinds = [part[24:26] for part in (tmp_path / "h5.pcapng").read_bytes().split(to_qp_1)[1:]]
+    assert kinds[:3] == [b"\0\x10", b"\0\x13", b"\0\x14"]  # REQ, REP, RTU
 
 
 def test_lost_messages_are_sent_again() -> None:

@@ -595,8 +595,7 @@ class Attachments:
         Raises ValueError for a host that does not exist or belongs to another attachment.
         """
     def wake(self) -> None:
-        """Have ``gather`` and a blocking wait look again: a function of the world has something
-        for a loop."""
+        """Have ``gather`` end: a function that the world has called has something for a loop."""
     def set_looped(self, looped: bool) -> None:
         """Say whether an event loop lets time pass. If none does, polling lets time pass."""
     def watch(self, fd: int, reader: Callback) -> None:

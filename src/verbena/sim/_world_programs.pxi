@@ -163,8 +163,7 @@ cdef class Attachments:
         return made
 
     def wake(self):
-        """Have ``gather`` and a blocking wait look again: a function of the world has something
-        for a loop."""
+        """Have ``gather`` end: a function that the world has called has something for a loop."""
         self._woken = True
 
     def set_looped(self, bint looped):

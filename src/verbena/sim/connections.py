@@ -84,6 +84,7 @@ class ConnectionManagers:
         self.processing = processing
         self.settings = settings
         self.nodes = _nodes_of_hosts(hosts.world)
+        self.node_of_gid = {self.world.address(node).gid: node for node in self.nodes.values()}
         self._owner: dict[int, tuple[HostManager, int]] = {}  # by host of the world
         self._of: dict[Host, HostManager] = {}
         for host in hosts:
@@ -207,22 +208,20 @@ class HostManager:
         """Return the path between two hosts of a fabric without subnet administration."""
         dgid = request.query.record.dgid
         here = self._addresses[request.port - 1]
-        for number in range(self.world.hosts):
-            found = self.managers.owner(number)
-            there = found and found[0]._addresses[found[1]]
-            if there and there.gid == dgid:
-                return PathRecord(
-                    dgid=dgid,
-                    sgid=here.gid,
-                    dlid=there.lid,
-                    slid=here.lid,
-                    reversible=True,
-                    p_key=0xFFFF,
-                    mtu=IbMtu.BYTES_4096,
-                    rate=IbRate.GBPS_100,
-                    packet_life_time=PACKET_LIFE,
-                )
-        return errno.ENODEV
+        node = self.managers.node_of_gid.get(dgid)
+        if node is None:
+            return errno.ENODEV
+        return PathRecord(
+            dgid=dgid,
+            sgid=here.gid,
+            dlid=self.world.address(node).lid,
+            slid=here.lid,
+            reversible=True,
+            p_key=0xFFFF,
+            mtu=IbMtu.BYTES_4096,
+            rate=IbRate.GBPS_100,
+            packet_life_time=PACKET_LIFE,
+        )
 
     def _ask_administration(self, number: int) -> None:
         """Send a query to the subnet administration, until it is answered or nobody waits."""
