@@ -18,6 +18,8 @@ from verbena.agent.messages import Hello, Request, Role
 from verbena.agent.rdma_cm_device import parse_sockaddr
 from verbena.agent.ucm_commands import ConnParam, UcmError, UcmNumber, parse_command
 from verbena.manage.cm.addresses import CmAddress
+from verbena.manage.cm.routes import CmRoute
+from verbena.manage.sa_records import PathRecord
 
 HEADER = ROOT / "src/native/preload/paths/manager/agent.h"
 
@@ -129,3 +131,32 @@ def test_the_sizes_of_what_programs_read() -> None:
     assert len(ucm_answers.query_route(1, [], b"", b"", 1)) == 208
     assert len(ucm_answers.query_addr(1, 0, b"", b"", 1)) == ucm_answers.QUERY_ADDR_BYTES
     assert len(ucm_answers.query_path([bytes(64)] * 9, 8 + 72 * 2)) == 8 + 72 * 2
+
+
+@given(
+    st.tuples(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF), st.integers(0, 0xFFFFF)),
+    st.tuples(st.integers(0, 255), st.integers(0, 255), st.integers(0, 15), st.integers(0, 0xFFFF)),
+    st.tuples(st.integers(1, 5), st.integers(2, 22), st.integers(0, 31)),
+)
+def test_a_path_is_a_path_record(
+    lids: tuple[int, int, int], hops: tuple[int, int, int, int], codes: tuple[int, int, int]
+) -> None:
+    dlid, slid, flow_label = lids
+    hop_limit, traffic_class, sl, p_key = hops
+    mtu, rate, life = codes
+    same = {
+        "dgid": bytes(range(16)),
+        "sgid": bytes(range(16, 32)),
+        "dlid": dlid,
+        "slid": slid,
+        "flow_label": flow_label,
+        "hop_limit": hop_limit,
+        "traffic_class": traffic_class,
+        "sl": sl,
+        "p_key": p_key,
+        "mtu": mtu,
+        "rate": rate,
+    }
+    route = CmRoute(port=1, packet_life=life, **same)  # type: ignore[arg-type]
+    record = PathRecord(reversible=True, numb_path=1, packet_life_time=life, **same)
+    assert ucm_answers.path_record(route) == record.pack()

@@ -16,6 +16,7 @@ import pytest
 
 from tests.agent.conftest import Start, listening, wait_until
 from tests.roce.networks import Host
+from tests.suite import rdma_core
 
 pytestmark = pytest.mark.debian
 
@@ -121,3 +122,30 @@ def test_a_network_namespace_with_another_one_s_sysfs(debian_program: Find) -> N
         timeout=40,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_another_preload_behind_verbena_run(start_with: Start, debian_program: Find) -> None:
+    rping = debian_program("rping")
+    lost = start_with("env", "LD_PRELOAD=libm.so.6", rping, "-s", "-a", ADDRESS)
+    output, _ = lost.communicate(timeout=20)
+    assert lost.returncode != 0
+    assert "LD_PRELOAD was replaced behind `verbena run`" in output
+    kept = start_with(
+        "sh", "-c", f'LD_PRELOAD="libm.so.6 $LD_PRELOAD" exec {rping} -c -a {ADDRESS} -C 1'
+    )
+    output, _ = kept.communicate(timeout=20)
+    assert "RDMA_CM_EVENT_REJECTED" in output  # it has asked
+    assert "LD_PRELOAD" not in output
+
+
+def test_rdma_core_s_own_cases(start_with: Start, tmp_path: Path) -> None:
+    """Its other files run where lo is the only interface (tests/suite)."""
+    tests = rdma_core.unpack(tmp_path)
+    options = ("--dev", "verbena0", "--gid", "1", "-v")
+    process = start_with(
+        rdma_core.DEBIAN_PYTHON, str(tests / "run_tests.py"), *options, "tests.test_rdmacm"
+    )
+    output, _ = process.communicate(timeout=60)
+    cases = rdma_core.parse("test_rdmacm", output)
+    assert len(cases) == 10, output
+    assert [str(case) for case in cases if case.outcome != "ok"] == [], output

@@ -5,15 +5,19 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
+import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cm.conftest import ADDRESSES, HOST, Run, identifiers, limited, messages, until
 from verbena import aio, cm, verbs
+from verbena.agent.client import describe_agent
 from verbena.manage.cm.refusals import CmRefusal
 from verbena.manage.cm_messages import RejReason
 
@@ -415,5 +419,25 @@ def test_the_iteration_ends_with_its_listener() -> None:
             task = asyncio.create_task(requests())
             await asyncio.sleep(0.05)
         assert await task == 0
+
+    asyncio.run(limited(program()))
+
+
+@pytest.fixture
+def ipv6_alone(alone: None) -> Iterator[None]:
+    """The system's default: listeners for every address of IPv6 take no IPv4."""
+    setting = Path("/proc/sys/net/ipv6/bindv6only")
+    described = describe_agent()
+    if described is not None:  # it reads the setting when it starts
+        os.kill(described["pid"], signal.SIGKILL)
+    setting.write_text("1")
+    yield
+    setting.write_text("0")
+
+
+def test_every_address_is_of_both_families(ipv6_alone: None) -> None:
+    async def program() -> None:
+        async with pair(HOST), pair(ADDRESSES[1]):
+            pass
 
     asyncio.run(limited(program()))

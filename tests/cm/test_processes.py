@@ -130,6 +130,14 @@ def test_the_kernel_s_device(here: Started, serves: str, connects: str) -> None:
     assert line(server) == "closed: the peer disconnected, or ended"
 
 
+def test_infiniband_ports(here: Started) -> None:
+    """The agent is told that the ports have LIDs."""
+    server = here.child("serve", VERBENA_LINK_LAYER="infiniband")
+    line(server)
+    client = here.child("connect", VERBENA_LINK_LAYER="infiniband")
+    assert rest(client) == "connected served\nexchanged 2\n"
+
+
 @pytest.mark.parametrize("killed", ["server", "client"])
 def test_the_peer_is_killed(here: Started, killed: str) -> None:
     server = here.child("idle")

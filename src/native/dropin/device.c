@@ -6,6 +6,7 @@
  */
 #include "dropin/device.h"
 
+#include <dlfcn.h>
 #include <endian.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -47,6 +48,16 @@ static void in_class(char *path, const char *class, const char *name)
         path[0] = '\0';
 }
 
+/* A script that the program starts by, or the program itself, may set LD_PRELOAD anew. */
+static void tell_of_lost_preload(void)
+{
+    if (getenv("VERBENA_AGENT") && !dlopen("libverbena_paths.so", RTLD_LAZY | RTLD_NOLOAD))
+        vb_dropin_log(VB_LOG_ERRORS,
+                      "LD_PRELOAD was replaced behind `verbena run`, so that /dev/infiniband and "
+                      "/sys are the system's: put the other library in front, as in "
+                      "LD_PRELOAD=\"OTHER.so $LD_PRELOAD\"");
+}
+
 static void make_devices(void)
 {
     for (unsigned number = 0; number < VB_MAX_DEVICES; ++number) {
@@ -58,6 +69,7 @@ static void make_devices(void)
         in_class(ibv->dev_path, "infiniband_verbs", ibv->dev_name);
         in_class(ibv->ibdev_path, "infiniband", ibv->name);
     }
+    tell_of_lost_preload();
 }
 
 VB_EXPORT struct ibv_device **ibv_get_device_list(int *num_devices)

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from verbena import verbs
+from verbena.agent.brief import BriefMemory
 from verbena.agent.kernel_routes import (
     IpAddress,
     KernelRoute,
@@ -43,8 +44,9 @@ def as_ip(address: CmAddress) -> IpAddress:
 
 def from_ip(address: IpAddress, like: CmAddress) -> CmAddress:
     """Return it as an address with the port of another one."""
+    family = CmFamily.IPV4 if address.version == 4 else CmFamily.IPV6
     scope = like.scope_id if address.version == 6 else 0
-    return CmAddress.ip(str(address), like.ip_port, scope)
+    return CmAddress(family, address.packed, like.ip_port, scope)
 
 
 class HostAddresses:
@@ -63,6 +65,8 @@ class HostAddresses:
         self._context = context
         self._is_known = is_known
         self._changed = changed
+        self._interfaces = BriefMemory[LocalInterface | None]()
+        self._routes = BriefMemory[KernelRoute]()
 
     def entry_of(self, gid: bytes) -> verbs.GidEntry | None:
         """Return the entry of a GID that belongs to an interface."""
@@ -76,8 +80,18 @@ class HostAddresses:
         table = self._context.query_gid_table()
         return [bytes(each.gid) for each in table if each.ndev_ifindex and each.port_num == port]
 
+    def route(self, destination: CmAddress, source: CmAddress | None) -> KernelRoute:
+        """Return the kernel's route. Raises OSError."""
+        return self._routes.get(
+            (destination.host, None if source is None else source.host),
+            lambda: find_route(as_ip(destination), None if source is None else as_ip(source)),
+        )
+
     def interface_of(self, address: CmAddress) -> LocalInterface | None:
         """Return the interface that has an address; its ``port`` is 0 without a device."""
+        return self._interfaces.get(address.gid, lambda: self._find_interface(address))
+
+    def _find_interface(self, address: CmAddress) -> LocalInterface | None:
         entry = self.entry_of(address.gid) or self._late_entry_of(address)
         if entry is None:
             return _interface_without_device(address)
@@ -104,12 +118,12 @@ class HostAddresses:
 
     def reaches(self, local: CmAddress, peer: CmAddress, port: int) -> bool:
         """Whether ``local`` is an address of the port, and packets to ``peer`` leave by it."""
-        entry = self.entry_of(local.gid)
-        if entry is None or entry.port_num != port:
+        interface = self.interface_of(local)
+        if interface is None or interface.port != port:
             return False
         try:
-            route = find_route(as_ip(peer), as_ip(local))
-            return route.is_local or route.interface == socket.if_indextoname(entry.ndev_ifindex)
+            route = self.route(peer, local)
+            return route.is_local or route.interface == socket.if_indextoname(interface.index)
         except OSError:
             return False  # no route, or the interface has gone since
 
@@ -161,9 +175,9 @@ class AddressResolver:
 
     def resolve(self, request: ResolveAddress, now: float) -> None:
         """Begin, and answer at once if the kernel knows the way."""
-        source = None if request.source.is_zero else as_ip(request.source)
+        source = None if request.source.is_zero else request.source
         try:
-            route = find_route(as_ip(request.destination), source)
+            route = self._host.route(request.destination, source)
         except OSError as error:
             self._answer(request.id, None, error.errno or errno.ENETUNREACH)
             return

@@ -13,7 +13,6 @@ from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.qp_attributes import QpAttributes
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaDatagramParameters
 from verbena.manage.cm.routes import CmRoute, MadAddress
-from verbena.manage.sa_records import PathRecord
 
 __all__ = [
     "AF_IB",
@@ -46,6 +45,11 @@ INDEX_ABSENT = 0xFFFFFFFF  # ibdev_index: the device is known by its GUID
 
 _AH_ATTR = struct.Struct("=16sIBBBxHBBBBBx")
 _USER_PATH = struct.Struct("=16s16s2s2sI4sII2sBBBBBBBBBB")
+_QP_ATTR = struct.Struct("=II4xI4xIIIII32s52xH4x7B7x")
+_QUERY_ADDR = struct.Struct("=8sB1x2sHH128s128sI4x")
+_PATH_RECORD = struct.Struct(">8x16s16sHHIBBHHBBB7x")
+_REVERSIBLE = 0x80
+_EXACT = EXACTLY << 6
 _CONN = struct.Struct("=II256s8B")
 _UD = struct.Struct("=II32s256sB7x")
 _EVENT = struct.Struct("=QIIi304sIII")
@@ -75,33 +79,14 @@ def ah_attr(to: MadAddress | None) -> bytes:
 
 def qp_attr(attributes: QpAttributes) -> bytes:
     """Return struct ib_uverbs_qp_attr: 144 bytes."""
-    data = bytearray(144)
-    words = (
-        (0, attributes.mask),
-        (4, attributes.state),
-        (12, attributes.path_mtu),
-        (20, attributes.qkey),
-        (24, attributes.rq_psn),
-        (28, attributes.sq_psn),
-        (32, attributes.dest_qpn),
-        (36, attributes.access),
+    return _QP_ATTR.pack(
+        *(attributes.mask, attributes.state, attributes.path_mtu, attributes.qkey),
+        *(attributes.rq_psn, attributes.sq_psn, attributes.dest_qpn, attributes.access),
+        ah_attr(attributes.address),
+        *(attributes.pkey_index, attributes.max_rd_atomic, attributes.max_dest_rd_atomic),
+        *(attributes.min_rnr_timer, attributes.port, attributes.timeout),
+        *(attributes.retry_count, attributes.rnr_retry),
     )
-    for at, value in words:
-        struct.pack_into("=I", data, at, value)
-    data[40:72] = ah_attr(attributes.address)
-    struct.pack_into("=H", data, 124, attributes.pkey_index)
-    octets = (
-        (130, attributes.max_rd_atomic),
-        (131, attributes.max_dest_rd_atomic),
-        (132, attributes.min_rnr_timer),
-        (133, attributes.port),
-        (134, attributes.timeout),
-        (135, attributes.retry_count),
-        (136, attributes.rnr_retry),
-    )
-    for at, value in octets:
-        data[at] = value
-    return bytes(data)
 
 
 # ---- addresses ---------------------------------------------------------------------------------
@@ -139,15 +124,10 @@ def query_route(
 
 def query_addr(guid: int, pkey: int, source: bytes, destination: bytes, port: int) -> bytes:
     """Return struct rdma_ucm_query_addr_resp: 280 bytes; of QUERY ADDR and of QUERY GID."""
-    data = bytearray(280)
-    struct.pack_into(">Q", data, 0, guid)
-    data[8] = port
-    struct.pack_into(">H", data, 10, pkey)
-    struct.pack_into("=HH", data, 12, len(source), len(destination))
-    data[16 : 16 + len(source)] = source
-    data[144 : 144 + len(destination)] = destination
-    struct.pack_into("=I", data, 272, INDEX_ABSENT)
-    return bytes(data)
+    return _QUERY_ADDR.pack(
+        *(guid.to_bytes(8, "big"), port, pkey.to_bytes(2, "big"), len(source), len(destination)),
+        *(source, destination, INDEX_ABSENT),
+    )
 
 
 def user_path(route: CmRoute) -> bytes:
@@ -176,22 +156,12 @@ def user_path(route: CmRoute) -> bytes:
 
 def path_record(route: CmRoute) -> bytes:
     """Return the PathRecord of a route, as it is on the wire."""
-    return PathRecord(
-        dgid=route.dgid,
-        sgid=route.sgid,
-        dlid=route.dlid,
-        slid=route.slid,
-        flow_label=route.flow_label,
-        hop_limit=route.hop_limit,
-        traffic_class=route.traffic_class,
-        reversible=True,
-        numb_path=1,
-        p_key=route.p_key,
-        sl=route.sl,
-        mtu=route.mtu,
-        rate=route.rate,
-        packet_life_time=route.packet_life,
-    ).pack()
+    return _PATH_RECORD.pack(
+        *(route.dgid, route.sgid, route.dlid, route.slid),
+        *(route.flow_label << 8 | route.hop_limit, route.traffic_class, _REVERSIBLE | 1),
+        *(route.p_key, route.sl, _EXACT | route.mtu, _EXACT | route.rate),
+        _EXACT | route.packet_life,
+    )
 
 
 _USABLE = 0x1 | 0x2 | 0x28  # GMP, primary, both directions

@@ -103,6 +103,9 @@ BODIES: dict[UcmNumber, _Body] = {
     ),
     UcmNumber.JOIN_MCAST: _body("8xQIHH128s", "uid id length join_flags address", 4),
 }
+_KNOWN = {
+    int(number): (number, body.layout, body.names, body.room) for number, body in BODIES.items()
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ class ConnParam:
         )
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class UcmCommand:
     """A command that was checked. ``room`` is what the program has for the answer, in bytes."""
 
@@ -162,19 +165,19 @@ def parse_command(data: bytes) -> UcmCommand:
     if len(data) < _HEADER.size:
         raise UcmError(errno.EINVAL)
     number, length, room = _HEADER.unpack_from(data)
-    body = data[_HEADER.size : _HEADER.size + length]
-    if len(body) < length or number > UcmNumber.JOIN_MCAST:
+    end = _HEADER.size + length
+    if len(data) < end or number > UcmNumber.JOIN_MCAST:
         raise UcmError(errno.EINVAL)
-    layout = BODIES.get(number)
-    if layout is None:
+    known = _KNOWN.get(number)
+    if known is None:
         raise UcmError(errno.ENOSYS)
-    if length < layout.layout.size:
+    named, layout, names, least = known
+    if length < layout.size:
         raise UcmError(errno.EINVAL)
-    if room < layout.room:
+    if room < least:
         raise UcmError(errno.ENOSPC)
-    values = layout.layout.unpack_from(body)
-    rest = data[_HEADER.size + length :]
-    return UcmCommand(UcmNumber(number), room, dict(zip(layout.names, values, strict=True)), rest)
+    values = layout.unpack_from(data, _HEADER.size)
+    return UcmCommand(named, room, dict(zip(names, values, strict=True)), data[end:])
 
 
 def pack_command(number: UcmNumber, room: int = 0, **fields: Any) -> bytes:

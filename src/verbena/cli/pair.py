@@ -41,9 +41,9 @@ def parser() -> argparse.ArgumentParser:
         usage="verbena pair [OPTIONS of verbena run] [--wait SECONDS] [--grace SECONDS]\n"
         "                    [--] SERVER [ARGUMENT ...] -- CLIENT [ARGUMENT ...]",
         description="Start a server over Verbena, and its client as soon as the server listens for "
-        "connections (TCP, or a Unix socket). The server's lines are marked with 'server: '. When "
-        "the client has ended, a server that still runs after --grace is ended, and so are all "
-        "processes that the two have started.",
+        "connections (TCP, a Unix socket, or librdmacm). The server's lines are marked with "
+        "'server: '. When the client has ended, a server that still runs after --grace is ended, "
+        "and so are all processes that the two have started.",
         epilog=f"As in: {EXAMPLE}. The exit status is the client's, or the server's if only that "
         f"failed; 128 + N after signal N; 1: the server ended well before it listened; "
         f"{TIMED_OUT}: it did not listen in time.",

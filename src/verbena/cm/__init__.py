@@ -123,7 +123,12 @@ class _Closing:
 
 
 class Connection(ConnectionBase, _Closing):
-    __doc__ = ConnectionBase.__doc__
+    """A connection. ``qp`` is in RTS.
+
+    ``private_data`` is what the peer's program said when it connected or accepted, with the zeros
+    that fill it. ``aqp`` and ``acq`` are for await; there are none where the caller gave a ``qp``
+    or a plain CQ. It is a context manager, which closes it.
+    """
 
     async def disconnect(self, timeout: float | None = None) -> Closed:
         """Disconnect, and wait until the peer has answered; returns why it is closed.
@@ -139,15 +144,28 @@ class Connection(ConnectionBase, _Closing):
 
 
 class DatagramPeer(DatagramBase, _Closing):
-    __doc__ = DatagramBase.__doc__
+    """A UD queue pair, ``qp``, in RTS, and a peer.
+
+    At the side that has asked, ``qpn``, ``qkey`` and ``ah`` are the peer's. At the side that has
+    answered they are not known before the peer's first datagram: ``qpn`` is 0 and ``ah`` None.
+    ``aqp`` and ``acq`` are as those of a connection.
+    """
 
 
 class MulticastGroup(GroupBase, _Closing):
-    __doc__ = GroupBase.__doc__
+    """A multicast group: ``to`` addresses a SEND to all of its members.
+
+    ``gid`` is the group's; the queue pair is attached to it unless it only sends. ``lost`` is True
+    when the membership has ended.
+    """
 
 
 class ConnectionRequest(RequestBase):
-    __doc__ = RequestBase.__doc__
+    """A peer's request to connect. ``private_data`` is what it said, with the zeros that fill it.
+
+    ``initiator_depth`` and ``responder_resources`` are what this side may have under way, and has
+    to serve, at most.
+    """
 
     async def accept(self, **options: Unpack[AcceptOptions]) -> Connection:
         """Accept it, and return the connection as soon as the peer knows that.
@@ -192,8 +210,8 @@ def connect(host: str, port: int, **options: Unpack[ConnectionOptions]) -> Openi
     A cancelled or failed attempt leaves nothing behind, and the peer is told. Raises
     ConnectionManagerError: Rejected, NoListener, Unreachable, ConnectTimeout and others.
     """
-    manager = manager_of_loop(options.get("open_device"))
-    return Opening(lambda: connect_to(manager, Connection, host, port, options))
+    opener = options.get("open_device")
+    return Opening(lambda: connect_to(manager_of_loop(opener), Connection, host, port, options))
 
 
 def listen(
@@ -210,8 +228,9 @@ def listen(
     listener for datagrams tells peers of a UD queue pair. Raises ConnectionManagerError, as
     AddressInUse and NoSuchAddress.
     """
-    manager = manager_of_loop(open_device)
-    return Opening(lambda: listen_at(manager, Listener, host, port, backlog, datagram))
+    return Opening(
+        lambda: listen_at(manager_of_loop(open_device), Listener, host, port, backlog, datagram)
+    )
 
 
 def resolve_datagram(
@@ -221,8 +240,8 @@ def resolve_datagram(
 
     Raises ConnectionManagerError.
     """
-    manager = manager_of_loop(options.get("open_device"))
-    return Opening(lambda: resolve_peer(manager, DatagramPeer, host, port, options))
+    opener = options.get("open_device")
+    return Opening(lambda: resolve_peer(manager_of_loop(opener), DatagramPeer, host, port, options))
 
 
 def join(
@@ -233,11 +252,12 @@ def join(
     With ``send_only`` the queue pair does not receive what is sent to the group. Raises
     ConnectionManagerError.
     """
-    manager = manager_of_loop(options.get("open_device"))
-    return Opening(lambda: join_group(manager, MulticastGroup, group, send_only, options))
+    opener = options.get("open_device")
+    return Opening(
+        lambda: join_group(manager_of_loop(opener), MulticastGroup, group, send_only, options)
+    )
 
 
 def create_id(*, datagram: bool = False, open_device: DeviceOpener | None = None) -> Opening[Id]:
     """Make an identifier, for those who take every step themselves, as with librdmacm."""
-    manager = manager_of_loop(open_device)
-    return Opening(lambda: Id.make(manager, datagram))
+    return Opening(lambda: Id.make(manager_of_loop(open_device), datagram))

@@ -81,12 +81,7 @@ class Closed(StrEnum):
 
 
 class ConnectionBase:
-    """A connection. ``qp`` is in RTS.
-
-    ``private_data`` is what the peer's program said when it connected or accepted, with the zeros
-    that fill it. ``aqp`` and ``acq`` are for await; there are none without asyncio, and where
-    the caller gave a ``qp`` or a plain CQ.
-    """
+    """A connection, of asyncio and of verbena.cm.sync."""
 
     def __init__(
         self, identifier: Id, queues: Queues, said: RdmaConnectionParameters, pd: PD

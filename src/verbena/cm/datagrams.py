@@ -41,12 +41,7 @@ class DatagramTarget(TypedDict):
 
 
 class DatagramBase:
-    """A UD queue pair, ``qp``, in RTS, and a peer.
-
-    At the side that has asked, ``qpn``, ``qkey`` and ``ah`` are the peer's. At the side that has
-    answered they are not known before the peer's first datagram: ``qpn`` is 0 and ``ah`` None.
-    ``aqp`` and ``acq`` are as those of a connection.
-    """
+    """A UD queue pair and a peer, of asyncio and of verbena.cm.sync."""
 
     def __init__(
         self, identifier: Id, queues: Queues, pd: PD, peer: DatagramParameters | None, said: bytes
@@ -168,11 +163,7 @@ async def accept_datagrams(identifier: Id, kind: type[D], said: bytes, options: 
 
 
 class GroupBase(DatagramBase):
-    """A multicast group: ``to`` addresses a SEND to all of its members.
-
-    ``gid`` is the group's; the queue pair is attached to it unless it only sends. ``lost`` is True
-    when the membership has ended.
-    """
+    """A multicast group, of asyncio and of verbena.cm.sync."""
 
     def __init__(
         self, identifier: Id, queues: Queues, pd: PD, group: DatagramParameters, handle: int

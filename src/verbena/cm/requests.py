@@ -20,16 +20,14 @@ from .manager import Manager
 
 __all__ = ["ListenerBase", "RequestBase", "listen_at"]
 
+_LEVEL_ID, _AF_ONLY = 0, 2
+
 C = TypeVar("C", bound=ConnectionBase)
 D = TypeVar("D", bound=DatagramBase)
 
 
 class RequestBase:
-    """A peer's request to connect. ``private_data`` is what it said, with the zeros that fill it.
-
-    ``initiator_depth`` and ``responder_resources`` are what this side may have under way, and has
-    to serve, at most.
-    """
+    """A peer's request, of asyncio and of verbena.cm.sync."""
 
     def __init__(self, identifier: Id, asked: RdmaConnectionParameters) -> None:
         self.id = identifier
@@ -150,6 +148,7 @@ async def _bind(identifier: Id, host: str | None, port: int) -> None:
         identifier.bind(await first_address(identifier.channel, host, port))
         return
     try:
+        identifier.set_option(_LEVEL_ID, _AF_ONLY, bytes(4))  # whatever bindv6only says
         identifier.bind(CmAddress.wildcard(CmFamily.IPV6).with_port(port))
     except ConnectionManagerError as error:
         if error.errno != errno.EAFNOSUPPORT:

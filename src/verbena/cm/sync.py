@@ -44,7 +44,7 @@ class _SyncClosing:
 
 
 class SyncConnection(ConnectionBase, _SyncClosing):
-    __doc__ = ConnectionBase.__doc__
+    """As ``verbena.cm.Connection``, with calls that block."""
 
     def disconnect(self, timeout: float | None = None) -> Closed:
         """Disconnect, and wait until the peer has answered; returns why it is closed.
@@ -59,15 +59,15 @@ class SyncConnection(ConnectionBase, _SyncClosing):
 
 
 class SyncDatagramPeer(DatagramBase, _SyncClosing):
-    __doc__ = DatagramBase.__doc__
+    """As ``verbena.cm.DatagramPeer``, with calls that block."""
 
 
 class SyncMulticastGroup(GroupBase, _SyncClosing):
-    __doc__ = GroupBase.__doc__
+    """As ``verbena.cm.MulticastGroup``, with calls that block."""
 
 
 class SyncRequest(RequestBase):
-    __doc__ = RequestBase.__doc__
+    """As ``verbena.cm.ConnectionRequest``, with calls that block."""
 
     def accept(self, **options: Unpack[AcceptOptions]) -> SyncConnection:
         """Accept it, and return the connection as soon as the peer knows that.

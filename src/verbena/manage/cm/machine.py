@@ -37,6 +37,8 @@ __all__ = [
 class CmState(Enum):
     """States of a connection and of a service ID resolution (IBA 12.9.5 and 12.11)."""
 
+    __hash__ = object.__hash__  # Enum's own is a call of Python, for each rule looked up
+
     IDLE = "Nothing is under way."
     REQ_SENT = "A REQ is out, and the REP is awaited."
     MRA_REQ_RECEIVED = "The peer has the REQ and needs more time."
@@ -57,6 +59,8 @@ class CmState(Enum):
 @unique
 class CmInput(Enum):
     """What drives a machine: a message, the end of a wait, or a call."""
+
+    __hash__ = object.__hash__  # Enum's own is a call of Python, for each rule looked up
 
     REQ = "REQ received"
     MRA_OF_REQ = "MRA of the REQ received"
@@ -93,6 +97,8 @@ CALLS = frozenset(what for what in CmInput if what.value.startswith("call: "))
 
 class CmEventKind(Enum):
     """What the connection manager reports to its owner."""
+
+    __hash__ = object.__hash__  # Enum's own is a call of Python, for each rule looked up
 
     REQ_RECEIVED = auto()
     REP_RECEIVED = auto()
