@@ -237,8 +237,12 @@ class RdmaCmDevices:
             return None
         return MadAddress(port=to.port, has_grh=False, dlid=port.lid, sl=to.sl)
 
-    def _channel(self, device: DeviceConnection) -> int:
+    def channel_of(self, device: DeviceConnection) -> int:
+        """Return the event channel of a device that is open."""
         return self._channels[device.hello.inode][0]
+
+    def _channel(self, device: DeviceConnection) -> int:
+        return self.channel_of(device)
 
     def _id(self, device: DeviceConnection, number: int) -> RdmaId:
         found = self.cm.id(number)
