@@ -36,6 +36,7 @@ _FAILURES = {
 }
 _ERRNOS = {
     errno.ETIMEDOUT: "Nobody answers; is the peer there, and does the network lead to it?",
+    errno.EAGAIN: "No subnet manager has brought the port up; start one, or wait for it.",
     errno.ENODEV: "The address's interface has no RDMA device; use another interface.",
     errno.ENETUNREACH: "No route leads to the address.",
     errno.EHOSTUNREACH: "No route leads to the address.",
