@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from verbena.agent.messages import Request
     from verbena.agent.server import DeviceConnection
     from verbena.manage.agents import NodePort, PortEvent
+    from verbena.manage.cm.settings import CmSettings
 
     from .live_subnet import LiveSubnet
     from .server import FabricServer
@@ -36,7 +37,10 @@ class FabricManagers:
     Raises OSError (EADDRINUSE) if another process has the name.
     """
 
-    def __init__(self, live: LiveSubnet, server: FabricServer) -> None:
+    def __init__(
+        self, live: LiveSubnet, server: FabricServer, settings: CmSettings | None = None
+    ) -> None:
+        self.settings = settings
         self._live, self._server, self._clock = live, server, server.clock
         self.plan = IpPlan(live.subnet)
         self._hosts: dict[str, HostManager] = {}
@@ -59,8 +63,9 @@ class FabricManagers:
         if found is None:
             node = self._live.host(name)
             found = self._hosts[name] = HostManager(
-                self._live, node, self.plan, self._clock, self._todo.append, self._meet
-            )
+                self._live, node, self.plan, self._clock, self._todo.append, self._meet,
+                self.settings,
+            )  # fmt: skip
         return found
 
     def _meet(self, lid: int) -> None:

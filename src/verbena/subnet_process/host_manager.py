@@ -40,6 +40,7 @@ from .sa_client import SaClient
 if TYPE_CHECKING:
     from verbena.manage.agents import NodeAgent, NodePort
     from verbena.manage.cm.host import CmRequest
+    from verbena.manage.cm.settings import CmSettings
 
     from .ip_plan import IpPlan
     from .live_subnet import LiveSubnet
@@ -68,6 +69,7 @@ class HostManager:
         clock: Callable[[], float],
         later: Later,
         meet: Callable[[int], None],
+        settings: CmSettings | None = None,
     ) -> None:
         self._live, self._node, self._plan = live, node, plan
         self._clock, self._later, self._meet = clock, later, meet
@@ -80,7 +82,9 @@ class HostManager:
             port.register(agent)
         self._clients = {number: SaClient(port) for number, port in self._ports.items()}
         self._joined: dict[int, SaQuery[McMemberRecord]] = {}
-        self.cm = RdmaCm(self._device(), self, random.SystemRandom().getrandbits, now=clock())
+        self.cm = RdmaCm(
+            self._device(), self, random.SystemRandom().getrandbits, settings, now=clock()
+        )
         self.devices = RdmaCmDevices(self.cm, self, self._send, clock)
 
     def refresh(self) -> None:
