@@ -16,7 +16,7 @@ from verbena.manage.cm.settings import CmSettings
 from verbena.subnet_process.fabric_managers import FabricManagers
 from verbena.subnet_process.ip_plan import IpPlan
 
-SHORT = CmSettings(response_timeout=8, max_retries=0)
+SHORT = CmSettings(response_timeout=17, max_retries=0)  # 512 ms
 PACKET_SECONDS = 2.048  # there and back, by the packet life of the path
 LISTEN = "from verbena.cm import sync; listener = sync.listen(7174); result = 0"
 ACCEPT = "conn = listener.get_request(20).accept(); result = conn.qp.qp_num"
