@@ -35,7 +35,7 @@ from verbena.manage.sa_records import McMemberRecord, PathRecord
 
 from .mad_port import MadAgent
 from .port_records import port_gids
-from .sa_client import SaClient
+from .sa_requester import SaRequester
 
 if TYPE_CHECKING:
     from verbena.manage.agents import NodeAgent, NodePort
@@ -80,7 +80,7 @@ class HostManager:
                 port, 1, self._arrived, mgmt_class=COMMUNICATION, version=VERSION, methods=1 << SEND
             )
             port.register(agent)
-        self._clients = {number: SaClient(port) for number, port in self._ports.items()}
+        self._clients = {number: SaRequester(port) for number, port in self._ports.items()}
         self._joined: dict[int, SaQuery[McMemberRecord]] = {}
         self.cm = RdmaCm(
             self._device(), self, random.SystemRandom().getrandbits, settings, now=clock()

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
     from .mad_port import MadPort
 
-__all__ = ["SaClient"]
+__all__ = ["SaRequester"]
 
 TRIES = 4
 Answered = Callable[[SaMad | int], None]
 """Takes the answer or, in its place, the SA's status or a negative errno."""
 
 
-class SaClient:
+class SaRequester:
     """The requests of a port."""
 
     def __init__(self, port: MadPort) -> None:
