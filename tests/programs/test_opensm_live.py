@@ -242,9 +242,7 @@ def test_programs_ask_a_subnet_of_324_hosts(
     assert found >= times if times == 1 else found == times, output[:2000]
 
 
-def test_the_built_in_administration_lists_all_paths(
-    tools: dict[str, str], tmp_path: Path
-) -> None:
+def test_the_built_in_administration_lists_all_paths(tools: dict[str, str], tmp_path: Path) -> None:
     """Within the second that the program waits."""
     with running_fabric("clos2:36,leaves=18", tmp_path) as fabric:
         output = asked(fabric, tools, "saquery", "-p")

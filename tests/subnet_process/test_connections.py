@@ -61,9 +61,7 @@ def members(live: Live) -> set[int]:
         assert live.made.manager is not None
         records = live.made.manager.administration.groups.records(all_members=True)
         group = bytes.fromhex("ff124001ffff00000000") + bytes(2) + bytes((0xF, 1, 2, 3))
-        return {
-            int.from_bytes(each.port_gid[8:], "big") for each in records if each.mgid == group
-        }
+        return {int.from_bytes(each.port_gid[8:], "big") for each in records if each.mgid == group}
 
     return live.do(read)
 
@@ -77,7 +75,8 @@ def assert_connects(client: Program, server: Program) -> None:
     server.begin(ACCEPT)
     code, text, number = connect(client, "h3")
     assert (code, text) == (0, "")
-    assert number and server.result()
+    assert number
+    assert server.result()
 
 
 def test_a_host_is_found_by_its_name_and_messages_are_counted(
@@ -148,10 +147,13 @@ def test_a_service_of_datagrams_and_a_group(
     live, client, server = make()
     server.run("from verbena.cm import sync; listener = sync.listen(7175, datagram=True)\nresult=0")
     server.begin("peer = listener.get_request(20).accept_datagrams(); result = peer.qp.qp_num")
-    assert client.run(
-        "from verbena.cm import sync; peer = sync.resolve_datagram('h3', 7175, timeout=10)\n"
-        "result = peer.qpn"
-    ) == server.result()
+    assert (
+        client.run(
+            "from verbena.cm import sync; peer = sync.resolve_datagram('h3', 7175, timeout=10)\n"
+            "result = peer.qpn"
+        )
+        == server.result()
+    )
     join = "group = sync.join('239.1.2.3', timeout=10); result = group.qpn"
     assert [each.run(join) for each in (client, server)] == [0xFFFFFF] * 2
     assert members(live) == {live.port("h1").guid, live.port("h3").guid}

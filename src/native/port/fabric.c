@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Talks to the process of a live fabric (fabric.h). Each attached adapter has two connections: one
- * for calls, which come with the page, and one for news. src/verbena/subnet_process/port_page.py has
- * the messages.
+ * for calls, which come with the page, and one for news. src/verbena/subnet_process/port_page.py
+ * has the messages.
  */
 #include "port/fabric.h"
 

@@ -179,9 +179,7 @@ class ProgramAnswer:
         return made
 
 
-def hello(
-    role: Role, inode: int = 0, ports: Sequence[ProgramPort] = (), host: str = ""
-) -> bytes:
+def hello(role: Role, inode: int = 0, ports: Sequence[ProgramPort] = (), host: str = "") -> bytes:
     """Return a hello; that of `verbena info` has no device and no ports."""
     text = f"{_AT}{host}\n".encode() if host else b"".join(map(_port_line, ports))
     return _HELLO.pack(MAGIC, VERSION, role, 0, inode, text)

@@ -100,9 +100,7 @@ class HostManager:
         self._later(lambda: self._receive(mad, packet))
 
     def _receive(self, mad: bytes, packet: MadPacket) -> None:
-        arrival = MadArrival(
-            packet.port, False, slid=packet.slid, sl=packet.sl, p_key=packet.p_key
-        )
+        arrival = MadArrival(packet.port, False, slid=packet.slid, sl=packet.sl, p_key=packet.p_key)
         self.cm.receive(mad, arrival, self._clock())
         self.devices.settle()
 

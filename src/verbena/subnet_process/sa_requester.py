@@ -41,9 +41,7 @@ class SaRequester:
         self._asked: dict[int, Answered] = {}
         self._count = 0
 
-    def ask(
-        self, method: Method, query: SaQuery[Any], timeout_ms: int, answered: Answered
-    ) -> None:
+    def ask(self, method: Method, query: SaQuery[Any], timeout_ms: int, answered: Answered) -> None:
         """Send a request. EAGAIN: no subnet manager has brought the port up."""
         end = self._port.port
         if not end.master_sm_lid or end.state != PortState.ACTIVE:

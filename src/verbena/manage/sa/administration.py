@@ -288,7 +288,6 @@ class SubnetAdministration:
 
     def _table(self, request: _Request, kind: type[Record], found: list[Record]) -> bytes:
         """Return the answer with these records."""
-        mad = request.mad
         if request.several:
             if len(found) > self._most_records:
                 raise SaRefusal(

@@ -182,7 +182,7 @@ class PathMetrics:
         """Return whether a LID is reached from switches; row -1 is none."""
         if lid >= self._routes.linear.shape[1]:
             return np.zeros(len(rows), np.bool_)
-        return (rows >= 0) & (self.mtu[rows, lid] >= 0)
+        return np.asarray((rows >= 0) & (self.mtu[rows, lid] >= 0), np.bool_)
 
     @property
     def has_sl(self) -> bool:

@@ -56,7 +56,7 @@ class _Targets:
     def keys(self, ours: list[int]) -> NDArray[np.int64]:
         """The P_Key of a path to each of them, or 0."""
         shared = [common_p_key(ours, theirs) or 0 for theirs in self.kinds]
-        return np.array(shared)[self.kind]
+        return np.asarray(np.array(shared)[self.kind], np.int64)
 
 
 def path_table(
@@ -71,7 +71,9 @@ def path_table(
     if any(len(port.lids) != 1 for port in {*sources, *targets}):
         return None
     to = _Targets(metrics, targets, gid_of, keys_of)
-    return b"".join(_from(metrics, source, targets, to, gid_of, keys_of, life) for source in sources)
+    return b"".join(
+        _from(metrics, source, targets, to, gid_of, keys_of, life) for source in sources
+    )
 
 
 def _from(
@@ -107,4 +109,4 @@ def _from(
         records["sl"] = [metrics.sl(source, target) for target in targets]
     records["mtu"] = EXACTLY | mtu
     records["rate"] = EXACTLY | _RATES[rate]
-    return raw[(mtu > 0) & (rate >= 0) & (keys != 0)].tobytes()
+    return bytes(raw[(mtu > 0) & (rate >= 0) & (keys != 0)].tobytes())
