@@ -17,7 +17,7 @@ import struct
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from .messages import LONGEST_HELLO, VERSION, Hello, Welcome, fabric_address
 
@@ -67,6 +67,16 @@ class FabricConnection:
         for fd in self.fds:
             os.close(fd)
         self.fds.clear()
+
+
+class Watched(Protocol):
+    """A socket, or what has a descriptor to wait for."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def close(self) -> None:
+        """Close it."""
 
 
 class RoleHandler(Protocol):
@@ -132,8 +142,8 @@ class FabricServer:
         """Call this after each round of the loop and when it is due."""
         self._duties.append(duty)
 
-    def watch(self, sock: socket.socket, call: Callable[[], None], *, writes: bool = False) -> None:
-        """Call this whenever the socket is readable, or writable, if ``writes``."""
+    def watch(self, sock: Watched, call: Callable[[], None], *, writes: bool = False) -> None:
+        """Call this whenever it is readable, or writable, if ``writes``. ``close`` closes it."""
         events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)
         try:
             self._selector.modify(sock, events, call)
@@ -179,8 +189,7 @@ class FabricServer:
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
         for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
+            cast("Watched", key.fileobj).close()
         self._selector.close()
 
     # ---- connections ---------------------------------------------------------------------------
