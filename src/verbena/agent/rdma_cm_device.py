@@ -88,7 +88,7 @@ class RdmaCmDevices:
 
     def opened(self, device: DeviceConnection) -> None:
         """A program has opened the device: it gets an event channel."""
-        channel = self.cm.open_channel()
+        channel = device.channel = self.cm.open_channel()
         self._channels[device.hello.inode] = channel, device
         self._devices[channel] = device
 
@@ -201,7 +201,7 @@ class RdmaCmDevices:
                 self._signal(device)
 
     def _signal(self, device: DeviceConnection) -> int:
-        return device.signal(self.cm.pending(self._channel(device)) > 0)
+        return device.signal(self.cm.pending(device.channel) > 0)
 
     def _ask(self, request: ResolveAddress | QueryPath | JoinGroup | LeaveGroup) -> None:
         if isinstance(request, ResolveAddress):
@@ -237,12 +237,11 @@ class RdmaCmDevices:
             return None
         return MadAddress(port=to.port, has_grh=False, dlid=port.lid, sl=to.sl)
 
-    def _channel(self, device: DeviceConnection) -> int:
-        return self._channels[device.hello.inode][0]
-
     def _id(self, device: DeviceConnection, number: int) -> RdmaId:
-        found = self.cm.id(number)
-        if found.channel != self._channel(device):
+        found = self.cm.find_id(number)
+        if found is None:
+            found = self.cm.id(number)  # which refuses it
+        if found.channel != device.channel:
             raise UcmError(errno.EINVAL)
         return found
 
@@ -273,7 +272,7 @@ class RdmaCmDevices:
         moved = self.cm.id(command["id"])
         if old is None or moved.channel != old[0]:
             raise UcmError(errno.EINVAL)
-        count = self.cm.migrate(command["id"], self._channel(device))
+        count = self.cm.migrate(command["id"], device.channel)
         self._signal(old[1])
         return _Answer(struct.pack("=I", count))
 
@@ -329,7 +328,7 @@ class RdmaCmDevices:
 
     def create_id(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         number = self.cm.create_id(
-            self._channel(device),
+            device.channel,
             command["port_space"],
             command["qp_type"],
             command["uid"],
@@ -501,7 +500,7 @@ class RdmaCmDevices:
     def get_event(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         """The program has read the byte that said that there is one."""
         device.is_signalled = False
-        event = self.cm.read_event(self._channel(device))
+        event = self.cm.read_event(device.channel)
         if event is None:
             return _Answer(flags=AnswerFlag.WAIT_AGAIN)
         made = self._event(device, event, command.room)
@@ -606,11 +605,11 @@ def _gid_sockaddrs(of: RdmaId) -> tuple[bytes, bytes]:
     """The addresses as GIDs, with the service IDs of their ports."""
     source_gid = of.interface.gid if of.interface else bytes(16)
     service = int(of.space) << 16
-    source = CmAddress.ib(source_gid, service | of.source.port)
-    target = CmAddress.ib(
-        of.destination_gid, service | (of.destination.port if of.destination else 0)
+    to_port = of.destination.port if of.destination else 0
+    return (
+        ucm_answers.gid_sockaddr(source_gid, service | of.source.port),
+        ucm_answers.gid_sockaddr(of.destination_gid, service | to_port),
     )
-    return ucm_answers.sockaddr(source), ucm_answers.sockaddr(target)
 
 
 def _parameters(param: ConnParam) -> RdmaConnectionParameters:

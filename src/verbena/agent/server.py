@@ -16,6 +16,7 @@ import struct
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from verbena.agent.messages import (
@@ -46,12 +47,16 @@ def agent_address(uid: int) -> str:
 
 
 class DeviceConnection:
-    """A device that a program has open. ``has_events`` is known to the program by a byte."""
+    """A device that a program has open. ``has_events`` is known to the program by a byte.
+
+    ``channel`` is the command handler's number for it.
+    """
 
     def __init__(self, sock: socket.socket, hello: Hello, pid: int) -> None:
         self.sock = sock
         self.hello = hello
         self.pid = pid
+        self.channel = -1
         self.is_signalled = False
 
     def signal(self, has_events: bool) -> int:
@@ -252,7 +257,7 @@ class AgentServer:
             return
         self.forget(sock)
         if hello.role == Role.CALLS:
-            self.watch(sock, lambda: self._call(sock))
+            self.watch(sock, partial(self._call, sock))
             return
         device = DeviceConnection(sock, hello, pid)
         if self._closed.pop(pid, None) is None and not self._has_open(pid):
@@ -282,12 +287,19 @@ class AgentServer:
         self.handler.closed(device)
 
     def _call(self, sock: socket.socket) -> None:
-        data = self._receive(sock, LONGEST_REQUEST + 1)
+        try:
+            data = sock.recv(LONGEST_REQUEST + 1, _AT_ONCE)
+        except OSError:
+            data = b""
         if not data:
             self._drop(sock)
             return
         self._calls += 1
-        _send(sock, self._answer(Request.parse(data)))
+        answered = self._answer(Request.parse(data))
+        try:
+            sock.send(answered, _AT_ONCE)
+        except OSError:
+            return  # the loop will hear that it is closed
 
     def _answer(self, request: Request | None) -> bytes:
         if request is None:

@@ -245,6 +245,11 @@ class Record(metaclass=RecordType):
         if at < 0 or len(data) < at + cls.SIZE:
             raise MadError(f"{cls.__name__} has {cls.SIZE} bytes, and there are {len(data) - at}")
         table = cls._table
+        names = tuple(changes)
+        together = table.writers.get(names) or table.writer(names)
+        if together is not None:
+            together(data, at, changes)
+            return
         for name, value in changes.items():
             try:
                 writer = table[name].write

@@ -71,7 +71,8 @@ class IdTable:
 
     def pending(self, channel: int) -> int:
         """Return the number of events to be read."""
-        return len(self._channels[self.known_channel(channel)])
+        events = self._channels.get(channel)
+        return len(self._channels[self.known_channel(channel)] if events is None else events)
 
     def read_event(self, channel: int) -> RdmaEvent | None:
         """Return the next event and count it, or None."""
@@ -109,8 +110,10 @@ class IdTable:
 
     def purge(self, number: int) -> list[int]:
         """Forget the unread events of an identifier; return the new ids among them, unheard of."""
-        unheard = []
+        unheard: list[int] = []
         for channel, events in self._channels.items():
+            if not events:
+                continue
             kept = deque[tuple[int, RdmaEvent]]()
             for charged, event in events:
                 if number not in (charged, event.id):

@@ -49,11 +49,17 @@ class CmDevice:
 
     def port(self, number: int) -> CmPort | None:
         """Return the port with this number, or None."""
-        return next((port for port in self.ports if port.number == number), None)
+        for port in self.ports:
+            if port.number == number:
+                return port
+        return None
 
     def port_of_gid(self, gid: bytes) -> CmPort | None:
         """Return the port that has a GID, or None."""
-        return next((port for port in self.ports if gid in port.gids), None)
+        for port in self.ports:
+            if gid in port.gids:
+                return port
+        return None
 
 
 @dataclass(frozen=True, slots=True)
