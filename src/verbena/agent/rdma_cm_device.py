@@ -28,7 +28,7 @@ from verbena.agent.ucm_commands import (
     UcmNumber,
     parse_command,
 )
-from verbena.manage.cm.addresses import CmAddress
+from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.host import (
     AddressAnswer,
     JoinGroup,
@@ -575,17 +575,20 @@ def _line(sentence: str) -> bytes:
     return answer(data=sentence.encode(), command=SENTENCE)
 
 
+_IN = struct.Struct(">H4s")
+
+
 def parse_sockaddr(data: bytes) -> CmAddress:
     """Return the address of a sockaddr_in, sockaddr_in6 or sockaddr_ib. Raises UcmError."""
     family = int.from_bytes(data[:2].ljust(2, b"\0"), "little")
     try:
         if family == socket.AF_INET:
-            (port,), host = struct.unpack_from(">H", data, 2), data[4:8]
-            return CmAddress.ip(socket.inet_ntop(socket.AF_INET, host), port)
+            port, host = _IN.unpack_from(data, 2)
+            return CmAddress(CmFamily.IPV4, host, port)
         if family == socket.AF_INET6:
             port, _ = struct.unpack_from(">HI", data, 2)
             (scope,) = struct.unpack_from("=I", data, 24)
-            return CmAddress.ip(socket.inet_ntop(socket.AF_INET6, data[8:24]), port, scope)
+            return CmAddress(CmFamily.IPV6, data[8:24], port, scope)
         if family == ucm_answers.AF_IB:
             p_key, _ = struct.unpack_from(">HI", data, 2)
             service, mask = struct.unpack_from(">QQ", data, 24)

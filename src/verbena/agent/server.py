@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
-import selectors
+import select
 import socket
 import struct
 import time
@@ -120,7 +120,8 @@ class AgentServer:
         self._handler: CommandHandler | None = None
         self._patience = patience
         self._clock = clock
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.epoll()
+        self._watched: dict[int, tuple[socket.socket | int, Callable[[], None]]] = {}
         self._calls = 0
         self._closed: dict[int, float] = {}  # when, by process
         self.refused = 0
@@ -148,11 +149,18 @@ class AgentServer:
 
     def watch(self, sock: socket.socket | int, call: Callable[[], None]) -> None:
         """Call this whenever the socket is readable."""
-        self._selector.register(sock, selectors.EVENT_READ, call)
+        number = sock if isinstance(sock, int) else sock.fileno()
+        if number in self._watched:
+            self._poll.modify(number, select.EPOLLIN)
+        else:
+            self._poll.register(number, select.EPOLLIN)
+        self._watched[number] = sock, call
 
     def forget(self, sock: socket.socket | int) -> None:
         """Watch a socket no more."""
-        self._selector.unregister(sock)
+        number = sock if isinstance(sock, int) else sock.fileno()
+        del self._watched[number]
+        self._poll.unregister(number)
 
     def run(self, handler: CommandHandler) -> None:
         """Serve until it is time to end.
@@ -163,9 +171,9 @@ class AgentServer:
         ticked = -1.0
         is_busy = False
         while is_busy or not self._is_over():
-            found = self._selector.select(_BUSY if is_busy else self._patience_left())
-            for key, _ in found:
-                self._call_back(key)
+            found = self._poll.poll(_BUSY if is_busy else self._patience_left())
+            for number, _ in found:
+                self._call_back(number)
             is_busy = bool(found)
             now = self._clock()
             if not is_busy or now - ticked >= _BUSY:
@@ -173,14 +181,17 @@ class AgentServer:
                 handler.tick(now)
                 self._report_closed(now)
 
-    def _call_back(self, key: selectors.SelectorKey) -> None:
+    def _call_back(self, number: int) -> None:
         """Nothing that one program sends may end the agent, which has everybody's connections."""
+        found = self._watched.get(number)
+        if found is None:
+            return  # what came before it in this round has closed it
+        sock, call = found
         try:
-            key.data()
+            call()
         except Exception:
             self.failures += 1
             self.report(traceback.format_exc())
-            sock = key.fileobj
             if (
                 isinstance(sock, socket.socket)
                 and sock is not self._listener
@@ -190,10 +201,11 @@ class AgentServer:
 
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
-        self._selector.close()
+        for sock, _ in self._watched.values():
+            if isinstance(sock, socket.socket):
+                sock.close()
+        self._watched.clear()
+        self._poll.close()
 
     def _describe(self) -> dict[str, Any]:
         own = {
@@ -255,7 +267,6 @@ class AgentServer:
             _send(sock, json.dumps(self._describe()).encode())
             self._drop(sock)
             return
-        self.forget(sock)
         if hello.role == Role.CALLS:
             self.watch(sock, partial(self._call, sock))
             return

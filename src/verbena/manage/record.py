@@ -200,8 +200,12 @@ class Record(metaclass=RecordType):
 
         Raises MadError if there are fewer than ``SIZE`` bytes.
         """
-        raw = bytes(memoryview(data)[at : at + cls.SIZE])
-        if len(raw) != cls.SIZE or at < 0:
+        size = cls.SIZE
+        if data.__class__ is bytes:
+            raw = data[at : at + size]
+        else:
+            raw = bytes(memoryview(data)[at : at + size])
+        if len(raw) != size or at < 0:
             raise MadError(f"{cls.__name__} has {cls.SIZE} bytes, and there are {len(raw)}")
         made = cls.__new__(cls)
         made._raw = raw  # type: ignore[misc]

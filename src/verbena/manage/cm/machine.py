@@ -122,7 +122,7 @@ class CmEventKind(Enum):
     SIDR_REQ_ERROR = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmEvent:
     """Something that happened to ``subject``, a connection or a resolution.
 
@@ -135,7 +135,7 @@ class CmEvent:
     modifier: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmRule:
     """A row of a table: ``action`` is a method's name; ``next`` is None where the state stays."""
 

@@ -62,7 +62,7 @@ class CmDevice:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class MadAddress:
     """The address handle that a MAD needs. GIDs count if ``has_grh``, as always on Ethernet."""
 
@@ -78,7 +78,7 @@ class MadAddress:
     traffic_class: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class MadArrival:
     """What is known of a received MAD: ``sgid`` and ``slid`` are the sender's."""
 
@@ -109,7 +109,7 @@ class MadArrival:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmDatagram:
     """A MAD of 256 bytes to be sent from QP 1 to QP 1 of ``to``."""
 
@@ -117,7 +117,7 @@ class CmDatagram:
     to: MadAddress
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmRoute:
     """The path of a connection, from this side: ``sgid`` and ``slid`` are its own.
 
