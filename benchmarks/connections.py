@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from verbena import launch
 from verbena.agent.client import describe_agent
@@ -79,16 +80,24 @@ class AgentStart:
 @contextmanager
 def started_agent(core: int) -> Iterator[Process]:
     """Run an agent. Raises SkipError if this user has one in the network namespace."""
-    if describe_agent() is not None:
+    if asked_agent() is not None:
         raise SkipError("an agent runs already; it ends 10 s after the last program that uses it")
     agent = Program([sys.executable, "-m", "verbena.agent"], python_environment())
     with running(agent, core) as process:
         deadline = time.monotonic() + READY_WITHIN
-        while describe_agent() is None:
+        while asked_agent() is None:
             if process.popen.poll() is not None or time.monotonic() > deadline:
                 raise MeasureError(f"the agent does not answer{process.tail()}")
             time.sleep(LOOK)
         yield process
+
+
+def asked_agent() -> dict[str, Any] | None:
+    """Return the agent's description, or None if it does not answer yet."""
+    try:
+        return describe_agent()
+    except TimeoutError:
+        return None  # it is starting, on a busy machine
 
 
 def run_cmtime(count: int, cores: Cores) -> str:
@@ -105,7 +114,7 @@ def run_cmtime(count: int, cores: Cores) -> str:
 
 def listens_by_librdmacm(port: int) -> bool:
     """Whether a program listens on a port of rdma_cm."""
-    found = describe_agent() or {"listening": []}
+    found = asked_agent() or {"listening": []}
     return any(each.endswith(f":{port}") for each in found["listening"])
 
 

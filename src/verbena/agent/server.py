@@ -172,8 +172,9 @@ class AgentServer:
         is_busy = False
         while is_busy or not self._is_over():
             found = self._poll.poll(_BUSY if is_busy else self._patience_left())
-            for number, _ in found:
-                self._call_back(number)
+            for number, watched in [(number, self._watched.get(number)) for number, _ in found]:
+                if watched and self._watched.get(number) is watched:  # none before it has closed it
+                    self._call_back(*watched)
             is_busy = bool(found)
             now = self._clock()
             if not is_busy or now - ticked >= _BUSY:
@@ -181,12 +182,8 @@ class AgentServer:
                 handler.tick(now)
                 self._report_closed(now)
 
-    def _call_back(self, number: int) -> None:
+    def _call_back(self, sock: socket.socket | int, call: Callable[[], None]) -> None:
         """Nothing that one program sends may end the agent, which has everybody's connections."""
-        found = self._watched.get(number)
-        if found is None:
-            return  # what came before it in this round has closed it
-        sock, call = found
         try:
             call()
         except Exception:
@@ -298,19 +295,12 @@ class AgentServer:
         self.handler.closed(device)
 
     def _call(self, sock: socket.socket) -> None:
-        try:
-            data = sock.recv(LONGEST_REQUEST + 1, _AT_ONCE)
-        except OSError:
-            data = b""
+        data = self._receive(sock, LONGEST_REQUEST + 1)
         if not data:
             self._drop(sock)
             return
         self._calls += 1
-        answered = self._answer(Request.parse(data))
-        try:
-            sock.send(answered, _AT_ONCE)
-        except OSError:
-            return  # the loop will hear that it is closed
+        _send(sock, self._answer(Request.parse(data)))
 
     def _answer(self, request: Request | None) -> bytes:
         if request is None:

@@ -159,16 +159,16 @@ class FabricServer:
 
     def serve_once(self, timeout: float | None) -> None:
         """Wait for something to do, at most so many seconds, and do it."""
-        for number, _ in self._poll.poll(timeout):
-            found = self._watched.get(number)
-            if found is not None:
-                self._guarded(found[1])
+        found = self._poll.poll(timeout)
+        for number, watched in [(number, self._watched.get(number)) for number, _ in found]:
+            if watched and self._watched.get(number) is watched:  # none before it has closed it
+                self._guarded(watched[1])
         now = self.clock()
-        try:
-            for duty in self._duties:
+        for duty in self._duties:
+            try:
                 duty.tick(now)
-        except Exception:
-            self._failed()
+            except Exception:  # the others have theirs
+                self._failed()
 
     def _guarded(self, call: Callable[[], None]) -> None:
         """One program's request must not end every program's fabric."""
