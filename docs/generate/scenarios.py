@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from verbena import fabrics
 from verbena.sim import Scenario, ScenarioResult, ready
+from verbena.sim.sweeps import measures
 from verbena.sim.units import size_text, time_text
 
 DOCS = Path(__file__).parent.parent
@@ -180,8 +181,9 @@ def table() -> str:
         "Sent again",
         "Dropped",
         "Longest queue",
+        "Managed",
     ]
-    lines = [head, ["---", "---", "--:", "--:", "--:", "--:", "--:"]]
+    lines = [head, ["---", "---", "--:", "--:", "--:", "--:", "--:", "--:"]]
     for name in ready.names():
         for number, variant in enumerate(Scenario.load(name).variants):
             lines.append([f"`{name}`" if number == 0 else "", variant, *cells(run(name, variant))])
@@ -199,7 +201,16 @@ def cells(result: ScenarioResult) -> list[str]:
         str(int(result.flows["retransmissions"].sum())),
         str(result.packets["dropped"]),
         size_text(int(result.links["queue_max"].max())),
+        managed(result),
     ]
+
+
+def managed(result: ScenarioResult) -> str:
+    """When connections were set up, flows went on after a death, or the subnet was up."""
+    found = measures(result)
+    names = ("connect_last", "recovered", "swept")
+    seconds = next((found[name] for name in names if name in found), np.nan)
+    return "" if np.isnan(seconds) else time_text(seconds * 1e12)
 
 
 def replaced(page: str, made: str) -> str:

@@ -11,6 +11,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.sim.management_claims import MANAGEMENT_CLAIMS, MANAGEMENT_SETTINGS
 from tests.sim.test_scenario_ready import run
 from verbena.sim import Scenario, ready
 from verbena.sim.units import time_text
@@ -30,6 +31,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "tcp-incast": ("16 x 256 KiB", "200 ms"),
     "two-senders": ("1 ms", "1 MiB"),
     "victim": ("100 Gb/s", "25", "75", "h2", "h0"),
+    **MANAGEMENT_SETTINGS,
 }
 
 
@@ -274,6 +276,7 @@ CLAIMS = {
     "tcp-incast": tcp_incast,
     "two-senders": two_senders,
     "victim": victim,
+    **MANAGEMENT_CLAIMS,
 }
 NAMES = re.compile(r"\b[hs]\d+\b")
 

@@ -36,7 +36,7 @@ from verbena.verbs import Device, LinkLayer
 from .device import GET_EVENT, ConnectionManagerDevice, DeviceAnswer, WatchedDescriptor
 from .errors import DeviceRefusal, ManagerAbsent, ManagerEnded
 
-__all__ = ["AgentDevice", "open_agent_device"]
+__all__ = ["AgentDevice", "open_agent_device", "refusal_of"]
 
 _START_SECONDS = 10.0
 _ANSWER_SECONDS = 30.0
@@ -110,7 +110,7 @@ class AgentDevice(WatchedDescriptor):
         if answers[0].flags & AnswerFlag.TAKE_BACK:
             self._take_byte()
         if answers[0].error:
-            raise _refusal(answers)
+            raise refusal_of(answers)
         return answers[0]
 
     def _exchange(self, message: bytes) -> list[ProgramAnswer]:
@@ -156,7 +156,7 @@ class AgentDevice(WatchedDescriptor):
         self._calls.close()
 
 
-def _refusal(answers: list[ProgramAnswer]) -> DeviceRefusal:
+def refusal_of(answers: list[ProgramAnswer]) -> DeviceRefusal:
     """Return the errno of an answer, and the row whose sentence the agent has added."""
     said = b"".join(each.data for each in answers if each.command == SENTENCE).decode()
     rows = (each for each in CmRefusal if each.code and each.sentence in said)

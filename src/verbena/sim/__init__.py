@@ -15,13 +15,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from verbena.sim._world import EVENT, FLOW, LINK, QUEUE, SAMPLE, UNLIMITED, Samples, World
-from verbena.sim.build import add_group, build, levels
+from verbena.sim.build import add_group, build, build_bare, levels
 from verbena.sim.errors import Deadlock, Interrupted, NotSimulated, ProgramEnded, WorldEnded
 from verbena.sim.hosts import Host, Hosts
 from verbena.sim.run import Result, run
 
 if TYPE_CHECKING:
     from verbena.sim.document import ScenarioError
+    from verbena.sim.managed import AgentTimes, ManagedWorld
+    from verbena.sim.managers import NotBroughtUpError, SimulatedManager, SweepRecord, bring_up
     from verbena.sim.processes import run_processes
     from verbena.sim.result import ScenarioResult
     from verbena.sim.scenario import Scenario
@@ -34,10 +36,13 @@ __all__ = [
     "QUEUE",
     "SAMPLE",
     "UNLIMITED",
+    "AgentTimes",
     "Deadlock",
     "Host",
     "Hosts",
     "Interrupted",
+    "ManagedWorld",
+    "NotBroughtUpError",
     "NotSimulated",
     "ProgramEnded",
     "Result",
@@ -45,12 +50,16 @@ __all__ = [
     "Scenario",
     "ScenarioError",
     "ScenarioResult",
+    "SimulatedManager",
     "Sweep",
     "SweepError",
+    "SweepRecord",
     "World",
     "WorldEnded",
     "add_group",
+    "bring_up",
     "build",
+    "build_bare",
     "levels",
     "run",
     "run_processes",
@@ -58,6 +67,12 @@ __all__ = [
 ]
 
 _LATER = {
+    "AgentTimes": "managed",
+    "ManagedWorld": "managed",
+    "NotBroughtUpError": "managers",
+    "SimulatedManager": "managers",
+    "SweepRecord": "managers",
+    "bring_up": "managers",
     "ScenarioResult": "result",
     "Scenario": "scenario",
     "ScenarioError": "document",

@@ -291,6 +291,12 @@ class World:
         Raises ValueError for LIDs that are not unicast, not aligned, or in use, for nodes that have
         none, and after ``set_detours``.
         """
+    def take_lids(self, nodes: Iterable[int]) -> None:
+        """Let hosts and switches have no LID, as before a subnet manager has seen them.
+
+        Packets to LIDs that they had before still belong to them, as far as tables lead to them.
+        Raises ValueError as ``set_lids`` does.
+        """
     def address(self, node: int) -> Address:
         """Return the Address of a host's port, or of a switch's port 0. Raises ValueError."""
     def linear_block(self, switch: int, block: int) -> bytes:
@@ -325,6 +331,16 @@ class World:
         None, such packets are dropped and counted by links(): ``dropped_route``. An exception ends
         the run, which can be continued. Raises TypeError, and ValueError for a node of Ethernet.
         """
+    def serve_qp1(self, node: int, function: Server | None) -> None:
+        """Serve a node as ``serve`` does, or QP 1 of a host of Ethernet, which has no QP 0.
+
+        The LIDs of a Mad of Ethernet are the numbers of the hosts plus 1, as in their addresses.
+        """
+    def send_qp1(self, node: int, packet: Mad) -> None:
+        """Send a packet (doors.Mad) from QP 1 of a host of Ethernet to that of another, now.
+
+        ``dlid`` and ``slid`` are as in ``serve_qp1``. Raises TypeError, ValueError.
+        """
     def send_mad(self, node: int, packet: Mad) -> None:
         """Send a management packet (doors.Mad) of a node now. Raises TypeError, ValueError.
 
@@ -345,6 +361,8 @@ class World:
         wait in a queue keep it, and later ones take the new path. Reservations of flows
         (``reserve``) keep their path. Raises ValueError.
         """
+    def lane_count(self, switch: int) -> int:
+        """Return the number of data lanes of a switch; 0: it has one queue without lanes."""
     def set_lanes(self, switch: int, lanes: ArrayLike, by: str = "level") -> None:
         """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).
 
@@ -576,6 +594,8 @@ class Attachments:
         ``pkeys``: the P_Key table of each port; a port without one has the default partition.
         Raises ValueError for a host that does not exist or belongs to another attachment.
         """
+    def wake(self) -> None:
+        """Have ``gather`` end: a function that the world has called has something for a loop."""
     def set_looped(self, looped: bool) -> None:
         """Say whether an event loop lets time pass. If none does, polling lets time pass."""
     def watch(self, fd: int, reader: Callback) -> None:

@@ -481,7 +481,21 @@ cdef class World:
         None, such packets are dropped and counted by links(): ``dropped_route``. An exception ends
         the run, which can be continued. Raises TypeError, and ValueError for a node of Ethernet.
         """
-        _serve(self, node, function)
+        _serve(self, node, function, False)
+
+    def serve_qp1(self, node, function):
+        """Serve a node as ``serve`` does, or QP 1 of a host of Ethernet, which has no QP 0.
+
+        The LIDs of a Mad of Ethernet are the numbers of the hosts plus 1, as in their addresses.
+        """
+        _serve(self, node, function, True)
+
+    def send_qp1(self, node, packet):
+        """Send a packet (doors.Mad) from QP 1 of a host of Ethernet to that of another, now.
+
+        ``dlid`` and ``slid`` are as in ``serve_qp1``. Raises TypeError, ValueError.
+        """
+        _send_general(self, node, packet)
 
     def send_mad(self, node, packet):
         """Send a management packet (doors.Mad) of a node now. Raises TypeError, ValueError.
@@ -498,9 +512,21 @@ cdef class World:
         """The number of management packets that their own node could not send."""
         return self._mads_lost
 
+    def take_lids(self, nodes):
+        """Let hosts and switches have no LID, as before a subnet manager has seen them.
+
+        Packets to LIDs that they had before still belong to them, as far as tables lead to them.
+        Raises ValueError as ``set_lids`` does.
+        """
+        _take_lids(self, nodes)
+
     def address(self, node):
         """Return the Address of a host's port, or of a switch's port 0. Raises ValueError."""
         return _address_of(self, node)
+
+    def lane_count(self, switch):
+        """Return the number of data lanes of a switch; 0: it has one queue without lanes."""
+        return self._switch_of(switch).config.lanes
 
     def set_lanes(self, switch, lanes, by="level"):
         """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).
@@ -508,20 +534,7 @@ cdef class World:
         With ``by`` = "lane" the last index is the lane on which a packet arrived. Raises
         ValueError.
         """
-        cdef vb_world_switch *sw = self._switch_of(switch)
-        table = np.asarray(lanes)
-        cdef const uint8_t[:, :, ::1] cells
-        wanted = (sw.config.ports, sw.config.ports, 16)
-        if table.shape != wanted:
-            raise ValueError(f"lanes of switch {switch} are to have the shape {wanted}, "
-                             f"and have {table.shape}")
-        if table.dtype.kind not in "iu" or table.min() < 0 or table.max() > 255:
-            raise ValueError(f"lanes of switch {switch} are to be whole numbers from 0")
-        cells = np.ascontiguousarray(table, dtype=np.uint8)
-        by_lane = _choice(LANES_BY, "by", by)
-        if vb_world_switch_set_lanes(sw, &cells[0, 0, 0], by_lane) == -EINVAL:
-            raise ValueError(f"switch {switch} has {sw.config.lanes} lanes, "
-                             f"and no lane {table.max()}")
+        _set_lanes(self, switch, lanes, by)
 
     def set_detours(self, group, *, adaptive=True, per="flow", threshold=0, gap=100_000_000):
         """Route packets to another group of switches through a random third group.
@@ -684,7 +697,7 @@ cdef class World:
         cdef Samples made = Samples.__new__(Samples)
         cdef int error
         self._idle()
-        rows = self._queues(queues)
+        rows = _sampled_queues(self, queues)
         count = len(rows)
         most = max(1, SAMPLES_DEFAULT // (count * sizeof(vb_world_sample)))
         interval = _count("interval", interval, 1, 2**62)
@@ -702,30 +715,6 @@ cdef class World:
         made._world = self
         made.queues = rows
         return made
-
-    def _queues(self, queues):
-        """Return QUEUE [queues]."""
-        cdef uint32_t i
-        found = []
-        if queues is None:
-            queues = [(self._world.port[i].node, self._world.port[i].number)
-                      for i in range(self._world.ports)]
-        for place in _listed("queues", queues, "(node, port) or (node, port, lane)"):
-            if not isinstance(place, (tuple, list)) or not 2 <= len(place) <= 3:
-                raise ValueError(f"a queue is {_shown(place)}, and not (node, port) or "
-                                 "(node, port, lane)")
-            node, port, *lanes = place
-            self._port_of(node, port)
-            i = self._world.node[<uint32_t>node].port[<uint32_t>port]
-            if i == VB_WORLD_NONE:
-                raise ValueError(f"nothing is plugged into port {port} of node {node}")
-            count = self._world.port[i].lanes.count if self._world.port[i].lanes else 1
-            for lane in lanes or range(count):
-                _number("lane", lane, count, f" of port {port} of node {node}")
-                found.append((node, port, lane, i))
-        if not found:
-            raise ValueError("there are no queues to sample")
-        return np.array(found, dtype=QUEUE)
 
     def run(self, until=None, progress=None):
         """Run until a time in ps, or until no event is left.

@@ -30,6 +30,9 @@ cdef extern from "sim/state.h" nogil:
         uint32_t payload
         uint16_t slid
         uint8_t level
+        uint8_t hop_limit
+        uint8_t *sgid
+        uint8_t *dgid
         uint8_t *bytes
     ctypedef int vb_sim_group_change(void *context, const uint8_t *gid, uint32_t host,
                                      c_bool joins) noexcept

@@ -50,6 +50,26 @@ cdef int _set_lids(World world, object nodes, object lids, object lmc) except -1
     return 0
 
 
+cdef int _take_lids(World world, object given) except -1:
+    cdef vb_world_node *at
+    cdef const uint32_t[::1] hosts
+    world._idle()
+    if world._has_detours:
+        raise ValueError("LIDs are taken away before set_detours, which counts them")
+    nodes = _listed("nodes", given, "nodes")
+    for node in nodes:
+        _lid_node(world, node, 0)
+    lids = _use_lids(world)
+    lids.take_away(nodes)
+    hosts = lids.hosts
+    world._world.lid_host = &hosts[0]
+    for node in nodes:
+        at = &world._world.node[<uint32_t>node]
+        at.address, at.lmc = 0, 0
+    world._addresses = None
+    return 0
+
+
 cdef vb_world_node *_lid_node(World world, object node, object lmc) except NULL:
     """Return a node that may have LIDs. Raises ValueError."""
     cdef vb_world_node *at

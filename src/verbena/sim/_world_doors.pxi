@@ -11,6 +11,9 @@ cdef extern from "event/telemetry.h" nogil:
         uint32_t hops
     vb_world_telemetry *vb_world_telemetry_of(vb_world_partition *part, uint32_t packet)
 
+cdef extern from "sim/addresses.h" nogil:
+    void vb_sim_gid_ipv4(uint32_t host, uint8_t *gid)
+
 cdef extern from "sim/state.h" nogil:
     enum:
         VB_DETH
@@ -23,7 +26,8 @@ cdef extern from "sim/state.h" nogil:
     vb_sim_wire_packet *vb_sim_wire_packet_for(vb_sim *sim, uint32_t packet)
 
 
-cdef int _serve(World world, object node, object function) except -1:
+cdef int _serve(World world, object node, object function, bint general) except -1:
+    """With ``general`` the node may be a host of Ethernet, which has QP 1 alone."""
     cdef vb_world_node *at
     world._idle()
     _number("node", node, world._world.nodes)
@@ -33,7 +37,7 @@ cdef int _serve(World world, object node, object function) except -1:
         at.is_served = 0
         return 0
     _called("function", function)
-    if at.kind == VB_WORLD_HOST and at.host not in world._infiniband:
+    if at.kind == VB_WORLD_HOST and at.host not in world._infiniband and not general:
         raise ValueError(f"node {node} is a host of Ethernet, which has no management packets")
     _refuse_port_0(world, node, "is served")
     _check(vb_sim_keep_whole(world._sim), "the door")
@@ -79,9 +83,31 @@ cdef int _send_mad(World world, object node, object packet, bint is_answer) exce
     if port >= at.ports or at.port[port] == VB_WORLD_NONE:
         world._mads_lost += 1
         return 0
-    _refuse_without_vl15(world, at.port[port])
+    if packet.qp == 0:
+        _refuse_without_vl15(world, at.port[port])
     _check(vb_sim_keep_whole(world._sim), "the door")
     return _leave(world, at, node, port, packet, content)
+
+
+cdef int _send_general(World world, object node, object packet) except -1:
+    """Send a packet from QP 1 of a host of Ethernet to QP 1 of another. Raises TypeError,
+    ValueError."""
+    from verbena.sim.doors import Mad
+    cdef const vb_world_node *at
+    _number("node", node, world._world.nodes)
+    at = &world._world.node[<uint32_t>node]
+    if not isinstance(packet, Mad):
+        raise TypeError(f"a management packet is a Mad, and not {_shown(packet)}")
+    if at.kind != VB_WORLD_HOST or at.host in world._infiniband:
+        raise ValueError(f"node {node} is no host of Ethernet: send_mad sends its packets")
+    cdef bytes content = packet.packet(0xffffff)
+    if packet.qp != 1:
+        raise ValueError("Ethernet has no QP 0")
+    if at.port[0] == VB_WORLD_NONE:
+        world._mads_lost += 1
+        return 0
+    _check(vb_sim_keep_whole(world._sim), "the door")
+    return _leave(world, at, node, 0, packet, content)
 
 
 cdef int _leave(World world, const vb_world_node *node, uint32_t number, uint32_t port,
@@ -90,6 +116,7 @@ cdef int _leave(World world, const vb_world_node *node, uint32_t number, uint32_
     cdef vb_world_partition *of = world._world.partition
     cdef uint32_t headers = VB_BTH + VB_DETH
     cdef uint32_t made = vb_world_pool_take(&of.pool)
+    cdef bint ethernet = node.kind == VB_WORLD_HOST and node.host not in world._infiniband
     cdef vb_world_packet *at
     cdef vb_sim_wire_packet *wire = \
         NULL if made == VB_WORLD_NONE else vb_sim_wire_packet_for(world._sim, made)
@@ -99,14 +126,19 @@ cdef int _leave(World world, const vb_world_node *node, uint32_t number, uint32_
         return _check(-ENOMEM, "a management packet")
     memset(wire, 0, sizeof(vb_sim_wire_packet))
     wire.length, wire.payload = len(content), len(content) - headers
-    wire.slid, wire.level = packet.slid, packet.sl
+    wire.slid, wire.level = 0 if ethernet else packet.slid, packet.sl
     memcpy(wire.bytes, <const char *>content, len(content))
+    if ethernet:
+        vb_sim_gid_ipv4(packet.slid - 1, wire.sgid)
+        vb_sim_gid_ipv4(packet.dlid - 1, wire.dgid)
+        wire.hop_limit = 64
     at = vb_world_packet_at(of, made)
     memset(at, 0, sizeof(vb_world_packet))
     at.source, at.target = packet.slid, packet.dlid
     at.level_marks = packet.sl << 4 | (VB_WORLD_MANAGEMENT if packet.qp == 0 else 0)
     at.payload = len(content) - headers
-    at.bytes = vb_sim_wire_bytes(VB_SIM_INFINIBAND, headers, at.payload)
+    at.bytes = vb_sim_wire_bytes(VB_SIM_ETHERNET if ethernet else VB_SIM_INFINIBAND, headers,
+                                 at.payload)
     at.flags, at.hops = VB_WORLD_HAS_BYTES, world._world.hop_limit
     memcpy(at.header, <const char *>content, headers)
     if world._world.traces:

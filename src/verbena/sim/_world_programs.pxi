@@ -137,6 +137,7 @@ cdef class Attachments:
 
     cdef readonly World world
     cdef dict _descriptors
+    cdef bint _woken
     cdef list _doubtful  # in the order in which they may have become readable
 
     def __init__(self, World world not None):
@@ -160,6 +161,10 @@ cdef class Attachments:
         made._attachment = _attached(self.world, hosts)
         _fill_ports(self.world, made._attachment.page, pkeys)
         return made
+
+    def wake(self):
+        """Have ``gather`` end: a function that the world has called has something for a loop."""
+        self._woken = True
 
     def set_looped(self, bint looped):
         """Say whether an event loop lets time pass. If none does, polling lets time pass."""
@@ -263,6 +268,9 @@ cdef class Attachments:
         self.world._idle()
         while why == VB_WORLD_END_EVENTS or why == VB_WORLD_END_HALT:
             self.world._call_due()
+            if self._woken:
+                self._woken = False
+                return READABLE
             self.world._busy = True
             with nogil:
                 why = vb_sim_advance(sim, until, SLICE)

@@ -69,3 +69,28 @@ cdef class Samples:
     def stop(self):
         self._world._idle()
         vb_world_sampler_stop(self._sampler())
+
+
+cdef object _sampled_queues(World world, object queues):
+    """Return QUEUE [queues]."""
+    cdef uint32_t i
+    found = []
+    if queues is None:
+        queues = [(world._world.port[i].node, world._world.port[i].number)
+                  for i in range(world._world.ports)]
+    for place in _listed("queues", queues, "(node, port) or (node, port, lane)"):
+        if not isinstance(place, (tuple, list)) or not 2 <= len(place) <= 3:
+            raise ValueError(f"a queue is {_shown(place)}, and not (node, port) or "
+                             "(node, port, lane)")
+        node, port, *lanes = place
+        world._port_of(node, port)
+        i = world._world.node[<uint32_t>node].port[<uint32_t>port]
+        if i == VB_WORLD_NONE:
+            raise ValueError(f"nothing is plugged into port {port} of node {node}")
+        count = world._world.port[i].lanes.count if world._world.port[i].lanes else 1
+        for lane in lanes or range(count):
+            _number("lane", lane, count, f" of port {port} of node {node}")
+            found.append((node, port, lane, i))
+    if not found:
+        raise ValueError("there are no queues to sample")
+    return np.array(found, dtype=QUEUE)

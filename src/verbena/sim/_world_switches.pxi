@@ -59,3 +59,21 @@ cdef object _storm(vb_world *world, object host, object start, object end, objec
     if error == -EINVAL:
         raise ValueError(f"lane {lane} of node {host} has no pauses")
     _check(error, "a storm")
+
+
+cdef int _set_lanes(World world, object switch, object lanes, object by) except -1:
+    cdef vb_world_switch *sw = world._switch_of(switch)
+    table = np.asarray(lanes)
+    cdef const uint8_t[:, :, ::1] cells
+    wanted = (sw.config.ports, sw.config.ports, 16)
+    if table.shape != wanted:
+        raise ValueError(f"lanes of switch {switch} are to have the shape {wanted}, "
+                         f"and have {table.shape}")
+    if table.dtype.kind not in "iu" or table.min() < 0 or table.max() > 255:
+        raise ValueError(f"lanes of switch {switch} are to be whole numbers from 0")
+    cells = np.ascontiguousarray(table, dtype=np.uint8)
+    by_lane = _choice(LANES_BY, "by", by)
+    if vb_world_switch_set_lanes(sw, &cells[0, 0, 0], by_lane) == -EINVAL:
+        raise ValueError(f"switch {switch} has {sw.config.lanes} lanes, "
+                         f"and no lane {table.max()}")
+    return 0

@@ -112,6 +112,10 @@ class Lids:
             at = lid + int(taken[0])
             raise ValueError(f"LID {at} is that of node {int(nodes[at])}")
 
+    def take_away(self, nodes: Sequence[int]) -> None:
+        """Let nodes have no LID any more."""
+        self.nodes[np.isin(self.nodes, nodes)] = -1
+
     def free(self, wanted: int) -> int:
         """Return this LID, or the lowest free one. Raises ValueError if there is none."""
         if wanted <= LID_MOST and self.nodes[wanted] < 0:

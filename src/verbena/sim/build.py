@@ -31,7 +31,9 @@ if TYPE_CHECKING:
     from verbena.fabrics.routes import PortGroups
     from verbena.fabrics.tables import Tables
 
-__all__ = ["add_group", "build", "host_ports", "levels"]
+__all__ = ["add_group", "build", "build_bare", "host_ports", "levels"]
+
+MANAGED = {"lanes": [{"flow": "credits", "room": 64 << 10}], "management": 8192}
 
 
 def build(
@@ -79,35 +81,15 @@ def build(
     paths = _paths(routes)
     routes = paths[0]
     tables, settings = routes.tables, switch_keywords("switch", switch)
-    ports = tables.out_link.shape[1]
-    lanes = _lane_count(settings, ports)
-    if world.nodes:
-        raise ValueError(f"the world has {world.nodes} nodes already")
-    if (tables.first_end < 0).any():
-        name = tables.names[int(np.argmin(tables.first_end))]
-        raise ValueError(f"{name} is not plugged in: each simulated host is")
+    lanes = _lane_count(settings, tables.out_link.shape[1])
     if lanes and lanes < routes.lanes.lanes:
+        _check_empty(world, tables)
         raise ValueError(f"the routes need {routes.lanes.lanes} lanes, and there are {lanes}")
-    own = _own(own, tables)
-    ranks = _ranks(tables)
-    kinds = framing_list(framing, max(ranks) + 1, _widest(tables, ranks))
-    settings_of = adapter_keywords(adapters, tables.names[: tables.host_count])
-    for port, host in zip(ranks, tables.end_node.tolist(), strict=True):
-        kind = None if kinds is None else kinds[port]
-        _add_host(world, tables.names[host], kind, settings_of.get(host, {}))
-    for number in range(tables.switch_count):
-        node = world.add_switch(ports, **own.get(number, settings))
-        if lanes and routes.lanes.lanes > 1:
-            by = "lane" if routes.lanes.by_lane else "level"
-            world.set_lanes(node, routes.lanes.table(number), by)
-    place = _places(tables)
-    cables = tables.links[0::2].tolist()
-    errors = values_for("bit_error_rate", bit_error_rate, len(cables), "cable").tolist()
-    boxes = values_for("extender", extender, len(cables), "cable", whole=True).tolist()
-    for cable, wrong, box in zip(cables, errors, boxes, strict=True):
-        a, a_port, b, b_port, rate, _, _, delay = cable
-        settings = {"rate": rate, "delay": delay, "bit_error_rate": wrong, "extender": box}
-        world.connect(*place(a, a_port), *place(b, b_port), **settings)
+    _add_nodes(world, tables, settings, _own(own, tables), framing, adapters)
+    for number in range(tables.switch_count) if lanes and routes.lanes.lanes > 1 else ():
+        by = "lane" if routes.lanes.by_lane else "level"
+        world.set_lanes(tables.end_count + number, routes.lanes.table(number), by)
+    _connect(world, tables, bit_error_rate, extender)
     if any(world.address(node).lid for node in range(tables.end_count)):
         _set_lids(world, tables, len(paths))
     elif len(paths) > 1:
@@ -119,6 +101,70 @@ def build(
             world.set_routes(node, ways(other, number), path)
     if routes.detours is not None:
         _detour(world, routes, routes.detours)
+
+
+def build_bare(
+    world: World,
+    fabric: Fabric,
+    switch: Mapping[str, Any] | None = None,
+    bit_error_rate: ArrayLike = 0.0,
+    own: Mapping[int, Mapping[str, Any]] | None = None,
+    adapters: Mapping[str, Mapping[str, Any]] | None = None,
+) -> None:
+    """Fill an empty world with the hosts, switches and links of a fabric, and no routes.
+
+    A ``ManagedWorld`` gives its nodes agents, and a subnet manager the LIDs and tables. ``switch``
+    has a lane with credits and a queue for VL15 by default. The other arguments are those of
+    ``build``. Raises TypeError and ValueError.
+    """
+    from verbena.fabrics import Fabric
+
+    require("world", world, World, "a World")
+    require("fabric", fabric, Fabric, "a Fabric of verbena.fabrics")
+    tables, settings = fabric.tables(), switch_keywords("switch", switch or MANAGED)
+    _lane_count(settings, tables.out_link.shape[1])
+    _add_nodes(world, tables, settings, _own(own, tables), None, adapters)
+    _connect(world, tables, bit_error_rate, 0)
+
+
+def _check_empty(world: World, tables: Tables) -> None:
+    if world.nodes:
+        raise ValueError(f"the world has {world.nodes} nodes already")
+    if (tables.first_end < 0).any():
+        name = tables.names[int(np.argmin(tables.first_end))]
+        raise ValueError(f"{name} is not plugged in: each simulated host is")
+
+
+def _add_nodes(
+    world: World,
+    tables: Tables,
+    settings: dict[str, Any],
+    own: dict[int, dict[str, Any]],
+    framing: Sequence[str] | None,
+    adapters: Mapping[str, Mapping[str, Any]] | None,
+) -> None:
+    """Add a host for each end port, and the switches."""
+    _check_empty(world, tables)
+    ranks = _ranks(tables)
+    kinds = framing_list(framing, max(ranks) + 1, _widest(tables, ranks))
+    settings_of = adapter_keywords(adapters, tables.names[: tables.host_count])
+    for port, host in zip(ranks, tables.end_node.tolist(), strict=True):
+        kind = None if kinds is None else kinds[port]
+        _add_host(world, tables.names[host], kind, settings_of.get(host, {}))
+    for number in range(tables.switch_count):
+        world.add_switch(tables.out_link.shape[1], **own.get(number, settings))
+
+
+def _connect(world: World, tables: Tables, bit_error_rate: ArrayLike, extender: ArrayLike) -> None:
+    """Connect the nodes by the cables."""
+    place = _places(tables)
+    cables = tables.links[0::2].tolist()
+    errors = values_for("bit_error_rate", bit_error_rate, len(cables), "cable").tolist()
+    boxes = values_for("extender", extender, len(cables), "cable", whole=True).tolist()
+    for cable, wrong, box in zip(cables, errors, boxes, strict=True):
+        a, a_port, b, b_port, rate, _, _, delay = cable
+        settings = {"rate": rate, "delay": delay, "bit_error_rate": wrong, "extender": box}
+        world.connect(*place(a, a_port), *place(b, b_port), **settings)
 
 
 def _add_host(world: World, name: str, framing: str | None, adapter: Mapping[str, Any]) -> None:

@@ -2,8 +2,8 @@
 """Management packets of simulated nodes, and the rules by which directed-route SMPs pass them.
 
 ``World.serve`` gives a node's packets to a function as ``Mad``, and ``World.send_mad`` sends one.
-The functions here change the header of a directed-route SMP as the SMI of a node does (IBA 14.2.2);
-what is asked and answered is the caller's.
+The functions here move a directed-route SMP as the SMI of a node does (IBA 14.2.2), by the rules of
+``verbena.manage.agents``; what is asked and answered is the caller's.
 """
 
 from __future__ import annotations
@@ -13,6 +13,14 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from verbena.manage.agents.directed_routes import (
+    arrive_by_route,
+    is_directed,
+    leave_by_route,
+    return_by_route,
+)
+from verbena.manage.attribute_ids import Method
+from verbena.manage.mad import GENERAL_QKEY, MAD_BYTES, RETURNING
 from verbena.sim.addresses import PERMISSIVE
 
 if TYPE_CHECKING:
@@ -23,14 +31,7 @@ __all__ = ["Mad", "Server", "answer", "arrive", "leave"]
 SEND_ONLY_UD = 0x64  # the opcode
 BTH = struct.Struct(">BBHII")
 DETH = struct.Struct(">II")
-MAD_BYTES = 256
-GENERAL_QKEY = 0x80010000  # of QP1 (IBA 3.5.3)
-DIRECTED = 0x81  # the class of directed-route SMPs
-GET_RESPONSE = 0x81  # the method that answers Get and Set (IBA 13.4.5)
-RETURNING = 0x8000  # D, in the status
-MOST_HOPS = 63
-METHOD, STATUS, POINTER, COUNT, DATA = 3, 4, 6, 7, slice(64, 128)
-PATHS = (128, 192)  # InitialPath and ReturnPath, a byte for each hop
+METHOD, STATUS, DATA = 3, 4, slice(64, 128)
 
 
 @dataclass(frozen=True)
@@ -51,13 +52,17 @@ class Mad:
     pkey: int = 0xFFFF
     qkey: int = 0
 
-    def packet(self) -> bytes:
-        """Return the packet from its BTH to the end of the MAD. Raises ValueError, TypeError."""
+    def packet(self, last_address: int = 0xFFFF) -> bytes:
+        """Return the packet from its BTH to the end of the MAD. Raises ValueError, TypeError.
+
+        ``last_address``: the largest that ``dlid`` and ``slid`` may be.
+        """
         if not isinstance(self.mad, bytes | bytearray) or len(self.mad) != MAD_BYTES:
             raise ValueError(f"a MAD has {MAD_BYTES} bytes")
         if self.qp not in (0, 1):
             raise ValueError(f"qp is {self.qp!r}: management packets go to QP 0 and QP 1")
-        for name, most in (("dlid", 0xFFFF), ("slid", 0xFFFF), ("sl", 15), ("pkey", 0xFFFF)):
+        addresses = ("dlid", last_address), ("slid", last_address)
+        for name, most in (*addresses, ("sl", 15), ("pkey", 0xFFFF)):
             value = getattr(self, name)
             if not isinstance(value, int) or not 0 <= value <= most:
                 raise ValueError(f"{name} is {value!r}, and not a whole number from 0 to {most}")
@@ -78,11 +83,7 @@ def read(packet: bytes, port: int, slid: int, dlid: int, sl: int) -> Mad:
 
 
 def _is_directed(packet: Mad) -> bool:
-    return len(packet.mad) == MAD_BYTES and packet.mad[1] == DIRECTED
-
-
-def _changed(packet: Mad, port: int, header: bytearray) -> Mad:
-    return replace(packet, mad=bytes(header), port=port)
+    return len(packet.mad) == MAD_BYTES and is_directed(packet.mad)
 
 
 def leave(mad: bytes | bytearray) -> Mad:
@@ -92,11 +93,10 @@ def leave(mad: bytes | bytearray) -> Mad:
     or one without a hop, which goes nowhere.
     """
     packet = Mad(bytes(mad))
-    if not _is_directed(packet) or mad[POINTER] or not 1 <= mad[COUNT] <= MOST_HOPS:
+    left = leave_by_route(packet.mad) if _is_directed(packet) else None
+    if left is None or not left[0]:
         raise ValueError("this is no directed-route SMP that has 1 to 63 hops before it")
-    header = bytearray(mad)
-    header[POINTER] = 1
-    return _changed(packet, header[PATHS[0] + 1], header)
+    return replace(packet, port=left[0], mad=left[1])
 
 
 def arrive(packet: Mad, *, switch: bool) -> Mad | None:
@@ -107,40 +107,24 @@ def arrive(packet: Mad, *, switch: bool) -> Mad | None:
     """
     if not _is_directed(packet):
         return replace(packet, port=0)
-    header = bytearray(packet.mad)
-    pointer, count = header[POINTER], header[COUNT]
-    if count > MOST_HOPS:
-        return None
-    if header[STATUS] & RETURNING >> 8:
-        if pointer == 1:
-            header[POINTER] = 0
-            return _changed(packet, 0, header)
-        onward = header[PATHS[1] + pointer - 1] if 1 < pointer <= count else 0
-        if not switch or not onward:
-            return None
-        header[POINTER] = pointer - 1
-        return _changed(packet, onward, header)
-    if not 0 < pointer <= count:
-        return None
-    header[PATHS[1] + pointer] = packet.port
-    header[POINTER] = pointer + 1
-    if pointer == count:
-        return _changed(packet, 0, header)
-    onward = header[PATHS[0] + pointer + 1]
-    return _changed(packet, onward, header) if switch and onward else None
+    moved = arrive_by_route(packet.mad, packet.port, switch=switch)
+    return None if moved is None else replace(packet, port=moved[0], mad=moved[1])
 
 
 def answer(packet: Mad, data: bytes, status: int = 0) -> Mad:
     """Return the response to an SMP that ``arrive`` gave to this node, with 64 bytes of data.
 
-    Its method is GetResp, and it leaves by the port by which the request came.
+    Its method is GetResp, and it leaves by the port by which the request came. Raises ValueError
+    for a directed-route SMP that has not arrived.
     """
     header = bytearray(packet.mad)
     directed = _is_directed(packet)
-    header[METHOD] = GET_RESPONSE
+    header[METHOD] = Method.GET_RESP
     struct.pack_into(">H", header, STATUS, status | (RETURNING if directed else 0))
     header[DATA] = data.ljust(64, b"\0")
     if not directed:
         return replace(packet, mad=bytes(header), dlid=packet.slid, slid=packet.dlid)
-    header[POINTER] -= 1
-    return _changed(packet, header[PATHS[1] + header[POINTER]], header)
+    back = return_by_route(bytes(header))
+    if back is None:
+        raise ValueError("this directed-route SMP has not arrived at its node")
+    return replace(packet, port=back[0], mad=back[1])

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from ipaddress import IPv4Address
 from random import Random
+from typing import TYPE_CHECKING
 
 from verbena.verbs import Context, Device
 from verbena.verbs._verbs import attach, attached
@@ -21,6 +22,13 @@ from verbena.verbs.library import load
 
 from ._world import Attachment, Attachments, World
 from .arguments import pkey_tables, require, unknown_name, whole_number
+
+if TYPE_CHECKING:
+    from verbena.cm import ConnectionManagerDevice
+    from verbena.manage.cm import CmSettings
+
+    from .connections import ConnectionManagers
+    from .managed import ManagedWorld
 
 __all__ = ["Host", "Hosts", "host_here"]
 
@@ -41,6 +49,7 @@ class Host(Place):
     pkeys: tuple[tuple[int, ...], ...] = ()
     attachments_made: list[Attachment] = field(default_factory=list)
     _devices: list[Device] = field(default_factory=list)
+    hosts: Hosts | None = None
 
     @property
     def address(self) -> str:
@@ -73,6 +82,11 @@ class Host(Place):
         attachment = self.attachments.at(*ports, pkeys=pkeys)
         self.attachments_made.append(attachment)
         self._devices.append(attach(load(), attachment.address, name, attachment))
+
+    def open_connection_manager(self) -> ConnectionManagerDevice:
+        """Open a device for ``verbena.cm``, whose messages cross the simulated fabric."""
+        assert self.hosts is not None
+        return self.hosts.connection_managers().of(self).open()
 
     def random_bytes(self, count: int) -> bytes:
         return self.random.randbytes(count)
@@ -127,6 +141,10 @@ class Hosts:
             for number, (name, own) in enumerate(zip(chosen, groups, strict=True))
         }
         self._addresses = {one: host for host in self for one in host.addresses}
+        self.managed: ManagedWorld | None = None
+        self._managers: ConnectionManagers | None = None
+        for host in self:
+            host.hosts = self
         for name, tables in (pkeys or {}).items():
             self[name].pkeys = pkey_tables(name, tables, len(self[name].ports))
 
@@ -137,6 +155,24 @@ class Hosts:
 
     def __iter__(self) -> Iterator[Host]:
         return iter(self._hosts.values())
+
+    def connection_managers(
+        self, settings: CmSettings | None = None, processing: int | None = None
+    ) -> ConnectionManagers:
+        """Return the connection managers of the hosts, which are started at the first call.
+
+        ``settings`` are their times and numbers; ``processing``: the ps that one takes for each
+        message (5 us). Paths of InfiniBand are asked of subnet administration if ``managed`` is
+        set. Raises ValueError if they are started already and have other settings.
+        """
+        from .connections import PROCESSING, ConnectionManagers
+
+        if self._managers is None:
+            time = PROCESSING if processing is None else processing
+            self._managers = ConnectionManagers(self, settings, time)
+        elif settings is not None or processing is not None:
+            raise ValueError("the connection managers of these hosts have been started already")
+        return self._managers
 
     def contexts(self) -> list[Context]:
         """Return the contexts that programs have open on these hosts."""

@@ -60,7 +60,8 @@ def write(result: ScenarioResult, folder: Path, format: str = "png") -> list[Pat
     """Draw the pictures that a result has data for, and return their paths.
 
     They are: throughput; queues, if some were sampled; completion, if flows began; links, if the
-    fabric is known; stalls, if packets waited for credits or pauses. Raises ValueError for an
+    fabric is known; stalls, if packets waited for credits or pauses; sweeps, if there is a subnet
+    manager; connections, if some were set up. Raises ValueError for an
     unknown format, and OSError.
     """
     _check(format)
@@ -100,6 +101,8 @@ def _drawings(result: ScenarioResult) -> list[tuple[str, Draw]]:
             ("completion", completion_times, bool((result.flows["state"] != WAITING).any())),
             ("links", links, drawn),
             ("stalls", stalls, drawn and bool(result.links["stalled"].any())),
+            ("connections", connections, any(len(each.times) for each in result.connects)),
+            ("sweeps", sweep_phases, bool(result.management and result.management.sweeps)),
         )
         if wanted
     ]
@@ -322,6 +325,52 @@ def _named(places: dict[str, Any], axes: Any) -> dict[str, Any]:
         step = APART_INCHES / max(1e-9, inches * apart / max(np.ptp(across), 1e-9))
         chosen += row[:: max(1, int(np.ceil(step)))]
     return {name: places[name] for name in chosen}
+
+
+def connections(result: ScenarioResult, axes: Any) -> None:
+    """Draw how many connections of each [[connect]] were established by each time."""
+    ends = [np.sort(each.end[each.end >= 0]) for each in result.connects]
+    factor, unit = _unit(float(max(each.max(initial=0) for each in ends)))
+    for number, (each, of) in enumerate(zip(ends, result.connects, strict=True)):
+        axes.step(
+            np.append(0, each) / factor, np.arange(len(each) + 1), where="post", label=of.name,
+            **_style(number),
+        )  # fmt: skip
+    axes.set(
+        xlabel=f"time ({unit})",
+        ylabel="established connections",
+        title=f"{result.name}: connections",
+    )
+    _grid(axes)
+    _legend(axes, len(ends))
+
+
+def sweep_phases(result: ScenarioResult, axes: Any) -> None:
+    """Draw the phases of the first heavy sweeps of the subnet manager, a row for each sweep."""
+    assert result.management is not None
+    sweeps = result.management.sweeps[:MOST_LINES]
+    factor, unit = _unit(float(max((sweep.end or result.time) - sweep.begin for sweep in sweeps)))
+    colours: dict[str, int] = {}
+    for row, sweep in enumerate(sweeps):
+        ends = [*list(sweep.phases.values())[1:], sweep.end or result.time]
+        for (phase, begin), end in zip(sweep.phases.items(), ends, strict=True):
+            if end > begin:
+                number = colours.setdefault(phase.name.lower(), len(colours))
+                axes.barh(
+                    row, (end - begin) / factor, left=(begin - sweep.begin) / factor,
+                    color=COLOURS[number % len(COLOURS)], height=0.6,
+                )  # fmt: skip
+    for name, number in colours.items():
+        axes.barh(0, 0, color=COLOURS[number % len(COLOURS)], label=name)
+    axes.set_yticks(range(len(sweeps)), [time_text(sweep.begin) for sweep in sweeps])
+    axes.invert_yaxis()
+    axes.set(
+        xlabel=f"time since the sweep began ({unit})",
+        ylabel="begin of the sweep",
+        title=f"{result.name}: sweeps of the subnet manager",
+    )
+    axes.spines[["top", "right"]].set_visible(False)
+    _legend(axes, len(colours))
 
 
 # ---- variants side by side -----------------------------------------------------------------------

@@ -23,6 +23,9 @@ from verbena.sim.units import gigabits_text, size_text, time_text
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
     from verbena.fabrics.links import LinkNames
+    from verbena.sim.recovery import Recovery
+    from verbena.sim.scenario_connect import ConnectReport
+    from verbena.sim.scenario_management import ManagementReport
 
 __all__ = ["FLOWS", "LINKS", "NEVER", "QUEUES", "ScenarioResult", "status_name"]
 
@@ -115,6 +118,10 @@ class ScenarioResult:
     of the simulator. ``notes`` are remarks about the scenario and the run. ``captures_lost`` is the
     number of packets that could not be written to files.
 
+    ``management``: what the subnet manager did, if [management] has one. ``recovery``: what became
+    of the flows after the first link went down, if routes are made anew. ``connects``: what became
+    of the connections of each [[connect]]. Results that were read from files have none of these.
+
     ``settings``: those of the scenario after all changes, as ``Scenario.make(result.settings)``
     takes them. ``variant``: the name of the variant, or "". ``changes``: other changed settings, by
     key.
@@ -147,6 +154,9 @@ class ScenarioResult:
     captures_lost: int = 0
     delivered_at: NDArray[np.uint64] = field(default_factory=lambda: np.zeros(0, np.uint64))
     delivered: NDArray[np.uint64] = field(default_factory=lambda: np.zeros((0, 0), np.uint64))
+    management: ManagementReport | None = None
+    recovery: Recovery | None = None
+    connects: tuple[ConnectReport, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     variant: str = ""
     changes: dict[str, Any] = field(default_factory=dict)
@@ -294,7 +304,7 @@ class ScenarioResult:
         wall = "" if math.isnan(self.wall) else f", simulated in {self.wall:.2f} s"
         lines = [f"{self.name}: {self._end()} after {self._times()}{wall} ({self.events:,} events)"]
         lines += [self._traffic_line(number, name) for number, name in enumerate(self.traffic)]
-        lines += self._link_lines() + self._route_line()
+        lines += self._link_lines() + self._route_line() + self._management_lines()
         lines.append(self._packet_line())
         lines += [f"  blocked: {' -> '.join(map(self.link_name, self.blocked))}"] * bool(
             self.blocked
@@ -358,6 +368,16 @@ class ScenarioResult:
         shown = ", ".join(time_text(at) for at in self.route_changes[:MOST_CHANGES])
         more = len(self.route_changes) - MOST_CHANGES
         return [f"  routes made anew at {shown}{f' and {more} more times' if more > 0 else ''}"]
+
+    def _management_lines(self) -> list[str]:
+        """Return lines about sweeps of the subnet manager, recovered flows, and connections."""
+        lines = []
+        if self.management is not None:
+            lines += self.management.lines([at for _, up, at in self.link_events])
+        if self.recovery is not None:
+            lines.append(self.recovery.line())
+        lines += [each.line() for each in self.connects]
+        return [f"  {line}" for line in lines]
 
     def _failure_lines(self) -> list[str]:
         return [

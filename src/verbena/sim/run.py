@@ -26,6 +26,8 @@ from .loop import PS, Loop
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric, Routes
 
+    from .managed import ManagedWorld
+
 __all__ = ["Program", "Result", "close_loop", "coroutine_of", "hosts_of", "run"]
 
 WORLD = (  # the keywords of World that run passes on
@@ -57,7 +59,7 @@ class Result:
 
 def run(
     programs: Mapping[str, Program],
-    fabric: World | Fabric | Routes,
+    fabric: World | ManagedWorld | Fabric | Routes,
     *,
     background: Collection[str] = (),
     until: float | None = None,
@@ -72,9 +74,10 @@ def run(
 
     ``programs``: for each host's name a coroutine function without arguments, or a coroutine. Its
     ``verbena.verbs`` find the adapter of that host, and the clock of its event loop is the world's.
-    ``fabric``: a World, whose hosts are named h0, h1 and so on; or a fabric of ``verbena.fabrics``,
-    with or without routes. For such a fabric, ``switch`` has the keywords of ``World.add_switch``
-    for all switches, and ``world`` those of the World.
+    ``fabric``: a World, whose hosts are named h0, h1 and so on; a ManagedWorld, whose hosts have
+    their fabric's names; or a fabric of ``verbena.fabrics``, with or without routes. For such a
+    fabric, ``switch`` has the keywords of ``World.add_switch`` for all switches, and ``world``
+    those of the World.
     ``framing``: one of the World's keywords. It may also be a list with one entry for each port of
     a host: a port with "infiniband" has LIDs, and any other is an Ethernet port.
     ``pkeys``: by host, the P_Key table of all its ports, or a list with a table for each port.
@@ -132,7 +135,7 @@ def _check_keywords(options: Mapping[str, Any]) -> None:
 
 
 def hosts_of(
-    fabric: World | Fabric | Routes,
+    fabric: World | ManagedWorld | Fabric | Routes,
     switch: Mapping[str, Any] | None,
     adapters: Mapping[str, Mapping[str, Any]] | None,
     seed: int,
@@ -140,13 +143,17 @@ def hosts_of(
     options: dict[str, Any],
 ) -> Hosts:
     """Return the hosts of the fabric that ``run`` was given. Raises ValueError and TypeError."""
-    if isinstance(fabric, World):
+    from .managed import ManagedWorld
+
+    if isinstance(fabric, World | ManagedWorld):
         given = {"switch": switch, "adapters": adapters}
         if late := [*(name for name, value in given.items() if value is not None), *options]:
             raise ValueError(
                 f"the fabric is a World, whose settings were given when it was made: leave out "
                 f"{', '.join(late)}"
             )
+        if isinstance(fabric, ManagedWorld):
+            return managed_hosts(fabric, seed, pkeys)
         return Hosts(fabric, seed=seed, pkeys=pkeys)
     from verbena import fabrics
 
@@ -160,6 +167,15 @@ def hosts_of(
     build(world, routes, switch, framing=framing, adapters=adapters)
     tables = routes.tables
     return Hosts(world, tables.names[: tables.host_count], seed, host_ports(tables), pkeys)
+
+
+def managed_hosts(managed: ManagedWorld, seed: int, pkeys: Mapping[str, PKeys] | None) -> Hosts:
+    """Return the hosts of a managed world, whose connections ask its subnet administration."""
+    tables = managed.fabric.tables()
+    names = tables.names[: tables.host_count]
+    hosts = Hosts(managed.world, names, seed, host_ports(tables), pkeys)
+    hosts.managed = managed
+    return hosts
 
 
 def _run(loop: Loop, main: Coroutine[Any, Any, None], result: Result) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,10 +26,12 @@ from verbena.sim import limits, work
 from verbena.sim import result as results
 from verbena.sim._world import CAPTURE_LEAST, CAPTURE_MOST, World
 from verbena.sim.arguments import require, whole_number
-from verbena.sim.build import add_group, build, levels
+from verbena.sim.build import add_group, build, build_bare, levels
 from verbena.sim.document import Document, ScenarioError, Section
 from verbena.sim.lockout import lockout_note
+from verbena.sim.recovery import RecoveryWatch
 from verbena.sim.result import ScenarioResult, structured
+from verbena.sim.scenario_connect import ConnectStorm, finish_storms, read_connects, start_storms
 from verbena.sim.scenario_fabric import (
     Cables,
     error_rates,
@@ -40,6 +42,7 @@ from verbena.sim.scenario_fabric import (
 from verbena.sim.scenario_hpcc import hpcc_note
 from verbena.sim.scenario_idle import idle_notes
 from verbena.sim.scenario_loads import load_note, timer_note
+from verbena.sim.scenario_management import ManagedRun, read_management
 from verbena.sim.scenario_overtaken import overtaken_note
 from verbena.sim.scenario_promises import promises_note, slow_link
 from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
@@ -55,6 +58,7 @@ from verbena.version import full_version
 
 __all__ = ["Scenario"]
 
+CONNECT_MOST = 100 * 10**12  # ps that connections are waited for after the last flow
 LOOPS_MOST = 4096  # hosts, up to which the routes are searched for credit loops
 _Table = dict[str, Any]
 
@@ -79,16 +83,28 @@ class _Root(Settings):
     congestion: _Table = field(default_factory=dict)
     tcp: _Table = field(default_factory=dict)
     samples: _Table = field(default_factory=dict)
+    management: _Table = field(default_factory=dict)
     link: list[_Table] = field(default_factory=list)
     event: list[_Table] = field(default_factory=list)
     storm: list[_Table] = field(default_factory=list)
     group: list[_Table] = field(default_factory=list)
     traffic: list[_Table] = field(default_factory=list)
+    connect: list[_Table] = field(default_factory=list)
 
 
 class _Samples(Settings):
     every: Annotated[int, TIME] | None = None
     links: Annotated[list[Annotated[int, unit("link")]] | None, MANY] = None
+
+
+@dataclass(frozen=True)
+class _Made:
+    """A world with what runs in it. ``base``: when its traffic begins, in ps."""
+
+    world: World
+    management: ManagedRun | None
+    base: int
+    storms: tuple[ConnectStorm, ...]
 
 
 class Scenario:
@@ -175,7 +191,7 @@ class Scenario:
         memory = of.memory
         self._read_variants(root.section("variants"))
         parts = {name: root.section(name) for name in PARTS}
-        names = ("link", "event", "storm", "group", "traffic")
+        names = ("link", "event", "storm", "group", "traffic", "connect")
         lists = {name: root.sections(name) for name in names}
         if not lists["traffic"]:
             raise root.error(None, "a scenario needs a [[traffic]]")
@@ -203,7 +219,9 @@ class Scenario:
         if self.switching.by_route and "notice_level" not in parts["adapter"]:
             self.adapter = structs.replace(self.adapter, notice_level=None)
         self._check_extenders(lists["link"])
+        self.management = read_management(parts["management"], self.fabric, routing, self.adapter)
         self.groups = read_groups(lists["group"], self.fabric)
+        self.connects = read_connects(lists["connect"], self.fabric)
         self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
         self.traffic = read_traffic(
             lists["traffic"],
@@ -455,24 +473,53 @@ class Scenario:
         return work.packet_hops(self.routes, self.traffic.work, self.adapter.mtu, self.duration)
 
     def world(self) -> World:
-        """Return a new World with the scenario's flows, at time 0."""
-        made = world_of(self.seed, self.adapter)
+        """Return a new World with the scenario's flows, at time 0.
+
+        If [management] begins with a bare fabric, it is the time at which the subnet is up.
+        """
+        return self._made().world
+
+    def _made(self) -> _Made:
+        """Return a new World with its management and its connections."""
+        made, management = world_of(self.seed, self.adapter), self.management
         switch = _keywords(self.switching.settings)
         own = {number: _keywords(one) for number, one in self.switching.own.items()}
-        build(made, self.routes, switch, self._errors, self._extenders, own)
+        if management is not None:
+            switch = management.switch(switch)
+            own = {number: management.switch(one) for number, one in own.items()}
+        if management is not None and management.is_bare:
+            build_bare(made, self.fabric, switch, self._errors, own)
+        else:
+            build(made, self.routes, switch, self._errors, self._extenders, own)
+        run = None if management is None else ManagedRun(made, self.fabric, management)
+        base = 0 if run is None else run.base
         for number, group in enumerate(self.groups):
             sources = self.traffic.work.flows["src"][self.traffic.group == number]
             senders = [self.routes.tables.names[source] for source in np.unique(sources)]
             add_group(made, self.fabric, group.members, group.root, senders)
         for event in self.events:
             node, port = self._end(event.cable.a, event.cable.a_port)
-            made.set_link(node, port, event.up, event.at)
+            made.set_link(node, port, event.up, base + event.at)
         for change in self.reroutes:
             made.call_at(change.at, change.ways.set)
         for storm in self.storms:
-            made.pause_storm(storm.host, storm.at, storm.until, lane=storm.lane)
-        self._add_flows(made)
-        return made
+            until = None if storm.until is None else base + storm.until
+            made.pause_storm(storm.host, base + storm.at, until, lane=storm.lane)
+        self._add_flows(made, base)
+        if run is not None:
+            run.tell(self.events)
+            run.managed.stops = self.duration is None
+        names = self.routes.tables.names[: self.routes.tables.host_count]
+        managed = None if run is None else run.managed
+        storms = start_storms(made, names, self.connects, base, self.seed, managed)
+        return _Made(made, run, base, storms)
+
+    def _recovery(self, world: World, base: int) -> RecoveryWatch | None:
+        """Return what watches the flows after the first event that takes a link down."""
+        down = [event.at for event in self.events if not event.up]
+        if not down or (self.management is None and not self.reroutes):
+            return None
+        return RecoveryWatch(world, len(self.traffic), base + min(down))
 
     def _end(self, name: str, port: int) -> tuple[int, int]:
         """Return the node and port of the world for those of the fabric. A host's only port is
@@ -491,7 +538,7 @@ class Scenario:
         at = self.routes.tables.links[link]
         return self._end(self.routes.tables.names[at["src"]], int(at["src_port"]))
 
-    def _add_flows(self, made: World) -> None:
+    def _add_flows(self, made: World, base: int) -> None:
         traffic, flows = self.traffic, self.traffic.work.flows
         level = back_level = traffic.level
         if self.switching.by_route:
@@ -503,7 +550,7 @@ class Scenario:
             flows["src"],
             np.where(to_group, traffic.group, flows["dst"]),
             flows["bytes"],
-            flows["start"],
+            flows["start"] + np.where(self._waits(), 0, base).astype(flows["start"].dtype),
             message=traffic.message,
             level=level,
             back_level=back_level,
@@ -516,6 +563,12 @@ class Scenario:
             reserve=traffic.reserve,
             reserve_buffer=traffic.reserve_buffer,
         )
+
+    def _waits(self) -> NDArray[np.bool_]:
+        """Return which flows wait for others: their start is a delay."""
+        waits = np.zeros(len(self.traffic), bool)
+        waits[self.traffic.work.after[:, 1]] = True
+        return waits
 
     def run(
         self,
@@ -547,19 +600,31 @@ class Scenario:
             return self.changed({"seed": seed}, "run").run(
                 progress=progress, captures=captures, capture_bytes=capture_bytes
             )
-        world = self.world()
+        prepared = self._made()
+        world, managed, base = prepared.world, prepared.management, prepared.base
+        watch = self._recovery(world, base)
         self._capture(world, captures or {}, capture_bytes)
         samples = self._sample(world)
         recorder = self._recorder(world)
         begin = time.perf_counter()
         try:
-            end = world.run(self.duration, progress)
+            end = world.run(None if self.duration is None else base + self.duration, progress)
+            if self.duration is None:
+                finish_storms(world, prepared.storms, world.now + CONNECT_MOST)
         except KeyboardInterrupt:
             end = "interrupted"
         wall = time.perf_counter() - begin
         at, delivered = recorder.rows(world)
         made = self._result(world, end, wall)
-        made = replace(made, delivered_at=at, delivered=delivered)
+        made = replace(
+            made,
+            delivered_at=at,
+            delivered=delivered,
+            management=None if managed is None else managed.report(),
+            connects=tuple(each.report() for each in prepared.storms),
+            recovery=None if watch is None else watch.result(world),
+            link_events=tuple((link, up, base + at) for link, up, at in made.link_events),
+        )
         if lost := world.captures_lost:
             note = f"{lost} packets could not be written to the captures: is there room?"
             made = replace(made, notes=(*made.notes, note), captures_lost=lost)
@@ -721,7 +786,7 @@ def _keywords(switch: Switch) -> dict[str, Any]:
     return {name: value for name, value in given(switch).items() if name != "ports"}
 
 
-PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples")
+PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples", "management")
 
 
 def _flows(seen: NDArray[np.void], traffic: Traffic, nodes: int) -> NDArray[np.void]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from verbena import fabrics
 from verbena.fabrics import Cable, Fabric, FabricError, Rate, Routes
 from verbena.fabrics.links import LinkNames
-from verbena.sim.document import Section
+from verbena.sim.document import Section, toml_text
 from verbena.sim.settings import MANY, SIZE, TIME, Bytes, Settings, unit
 
 __all__ = [
@@ -82,6 +82,15 @@ class Happening(Settings):
     """An [[event]]: a link goes down or comes back."""
 
     link: ACable
+    up: bool
+    at: Time
+    reroute: bool = False
+
+
+class NodeHappening(Settings):
+    """An [[event]]: all links of a node go down or come back."""
+
+    node: str
     up: bool
     at: Time
     reroute: bool = False
@@ -318,14 +327,24 @@ def _change(section: Section, fabric: Fabric) -> tuple[Cable, float | None, int 
 def read_events(
     sections: list[Section], fabric: Fabric, duration: int | None
 ) -> tuple[tuple[LinkEvent, ...], dict[int, Section]]:
-    """Return the events of links, and the [[event]] tables that ask for new routes, by their
-    time."""
+    """Return the events of links, a node's being those of its links, and the [[event]] tables that
+    ask for new routes, by their time."""
     found, times = [], {}
     units = {"cable": Cables(fabric).find} if sections else {}
     for section in sections:
         if section.table.get("reroute") is True:
             at = section.read(Reroute).at
             times[at] = section
+        elif "node" in section:
+            node = section.read(NodeHappening)
+            at = node.at
+            if node.node not in fabric.graph:
+                raise section.error("node", f"= {toml_text(node.node)}: there is no such node")
+            found += [
+                LinkEvent(cable, node.up, at)
+                for cable in fabric.cables()
+                if node.node in (cable.a, cable.b)
+            ]
         else:
             event = section.read(Happening, units)
             at = event.at

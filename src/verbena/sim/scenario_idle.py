@@ -67,7 +67,7 @@ def _routing(
                 'gives each host one way; engine = "ecmp" gives several'
             )
     events = settings.get("event", [])
-    if "reroute" in routing and not any("link" in event for event in events):
+    if "reroute" in routing and not any({"link", "node"} & event.keys() for event in events):
         yield "routing.reroute does nothing: there is no [[event]] of a link"
     if engine == "ugal" and routing.get("per") == "packet" and "gap" in routing:
         yield 'routing.gap does nothing with per = "packet": it is of flows'

@@ -50,8 +50,12 @@ WHERE = (
 UNITS = {  # of the columns that ``measures`` returns
     **dict.fromkeys(("time", "mean", "median", "p99", "slowest", "stalled", "wall"), "s"),
     **dict.fromkeys(("delivered", "lost", "queue_max"), "B"),
-    **dict.fromkeys(("done", "failed", "incomplete"), "flows"),
-    **dict.fromkeys(("retransmissions", "marks", "dropped"), "packets"),
+    **dict.fromkeys(("swept", "recovered", "connect_median", "connect_last"), "s"),
+    **dict.fromkeys(("done", "failed", "incomplete", "interrupted"), "flows"),
+    **dict.fromkeys(
+        ("retransmissions", "marks", "dropped", "smps", "smps_repeated", "connect_resent"),
+        "packets",
+    ),
     "goodput": "bit/s",
 }
 
@@ -141,6 +145,31 @@ def measures(result: ScenarioResult) -> dict[str, float]:
         "queue_max": int(result.links["queue_max"].max(initial=0)),
         "stalled": int(result.links["stalled"].sum()) / 1e12,
         "wall": result.wall,
+        **_management(result),
+    }
+
+
+def _management(result: ScenarioResult) -> dict[str, float]:
+    """Return the columns of runs with a subnet manager, and of those whose routes change."""
+    found = {} if result.management is None else result.management.measures()
+    if (of := result.recovery) is not None:
+        after = np.nan if of.recovered is None else (of.recovered - of.at) / 1e12
+        found |= {"interrupted": of.interrupted, "recovered": after}
+    if result.connects:
+        found |= _connections(result)
+    return found
+
+
+def _connections(result: ScenarioResult) -> dict[str, float]:
+    """Return the columns of runs whose connections the connection manager sets up."""
+    times = np.concatenate([each.times for each in result.connects]) / 1e12
+    ends = np.concatenate([each.end - each.begin.min(initial=0) for each in result.connects])
+    some = len(times) > 0
+    return {
+        "connected": len(times),
+        "connect_median": float(np.median(times)) if some else np.nan,
+        "connect_last": float(ends.max()) / 1e12 if some else np.nan,
+        "connect_resent": sum(each.resent for each in result.connects),
     }
 
 

@@ -47,6 +47,14 @@ class SwitchTables:
         self._linear[at : at + LINEAR_BLOCK] = ports
         return True
 
+    def linear_entries(self) -> bytes:
+        """Return the output ports of all LIDs up to the last block that was set."""
+        return bytes(self._linear)
+
+    def multicast_rows(self) -> dict[tuple[int, int], bytes]:
+        """Return the blocks of port masks that are not empty, by block and position."""
+        return {key: bytes(masks) for key, masks in self._multicast.items()}
+
     def output_port(self, lid: int) -> int:
         """Return the output port of a LID, or 255. LinearFDBTop is the caller's to look at."""
         return self._linear[lid] if lid < len(self._linear) else NO_PATH

@@ -149,9 +149,19 @@ class SubnetManager:
         return self._sweep is not None
 
     @property
+    def phase(self) -> SweepPhase | None:
+        """What the heavy sweep is doing that is going on; None: there is none."""
+        return None if self._sweep is None else self._sweep.phase
+
+    @property
     def mads_sent(self) -> int:
         """Directed-route MADs that were sent, retries included."""
         return self._window.sent
+
+    @property
+    def mads_repeated(self) -> int:
+        """Directed-route MADs that were sent again, since no response came."""
+        return self._window.retried
 
     @property
     def lid(self) -> int:

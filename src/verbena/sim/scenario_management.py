@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table [management] of a scenario: a subnet manager runs in the fabric.
+
+``Scenario`` reads it after the switches, and has ``ManagedRun`` build the world. ``begin = "bare"``
+is a fabric that has just been switched on; without it the manager takes over a fabric that has LIDs
+and tables already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
+
+from verbena.manage.notices import TrapNumber
+from verbena.manage.sm import SmSettings
+from verbena.sim._world import World
+from verbena.sim.document import Section, toml_text
+from verbena.sim.managed import SECOND, AgentTimes, ManagedWorld
+from verbena.sim.managers import NotBroughtUpError, SimulatedManager, SweepRecord, bring_up
+from verbena.sim.reroute import ENGINES
+from verbena.sim.settings import TIME, Bytes, Settings
+from verbena.sim.units import time_text
+
+if TYPE_CHECKING:
+    from verbena.fabrics import Fabric
+    from verbena.sim.scenario_fabric import LinkEvent, Routing
+    from verbena.sim.world_settings import Adapter
+
+__all__ = ["ManagedRun", "Management", "ManagementReport", "read_management"]
+
+MILLISECOND = 10**9
+MOST_SWEEPS = 4  # of which a summary has a line
+ENGINES_OF_SM = tuple(engine for engine in ENGINES if engine != "ecmp")  # a table has one port
+PATIENCE = 100 * SECOND
+Whole = Annotated[int, Meta(ge=0, le=2**31)]
+Time = Annotated[int, TIME]
+DEFAULT = AgentTimes()
+
+
+class _Table(Settings):
+    manager: str | None = None
+    begin: Literal["bare", "managed"] = "managed"
+    engine: str | None = None
+    most_smps: Annotated[int, Meta(ge=1, le=2**31)] = 32
+    timeout: Time = 200 * MILLISECOND
+    retries: Whole = 3
+    sweep_interval: Time = 10 * SECOND
+    answer: Time = DEFAULT.answer
+    forward: Time = DEFAULT.forward
+    program: Time = DEFAULT.program
+    notice: Time = DEFAULT.notice
+    vl15: Bytes = 8192
+
+
+@dataclass(frozen=True)
+class Management:
+    """How the fabric of a scenario is managed. ``manager`` is the host of the subnet manager."""
+
+    manager: str
+    is_bare: bool
+    settings: SmSettings
+    times: AgentTimes
+    vl15: int
+    section: Section
+
+    def switch(self, keywords: dict[str, Any]) -> dict[str, Any]:
+        """Return the keywords of a switch with a queue for VL15, if it has lanes."""
+        return {**keywords, "management": self.vl15} if keywords.get("lanes") else keywords
+
+
+def read_management(
+    section: Section,
+    fabric: Fabric,
+    routing: Routing,
+    adapter: Adapter,
+) -> Management | None:
+    """Return the settings, or None without the table. Raises ScenarioError."""
+    if not section.table:
+        return None
+    of = section.read(_Table)
+    manager = fabric.hosts[0] if of.manager is None else of.manager
+    if manager not in fabric.hosts:
+        raise section.error("manager", f"= {toml_text(manager)}: there is no such host")
+    engine = of.engine or routing.engine
+    if engine not in ENGINES_OF_SM:
+        key = "engine" if of.engine else None
+        names = ", ".join(ENGINES_OF_SM)
+        raise section.error(
+            key, f"needs an engine whose tables have one port and no lanes: {names}"
+        )
+    if adapter.framing != "infiniband":
+        raise section.error(None, 'is for InfiniBand: adapter.framing = "infiniband"')
+    if routing.reroute is not None:
+        raise section.error(None, "makes routes anew by itself: leave out routing.reroute")
+    settings = SmSettings(
+        engine=engine,
+        most_smps=of.most_smps,
+        timeout=of.timeout / SECOND,
+        retries=of.retries,
+        sweep_interval=of.sweep_interval / SECOND,
+    )
+    times = AgentTimes(of.answer, of.forward, of.program, of.notice)
+    return Management(manager, of.begin == "bare", settings, times, of.vl15, section)
+
+
+@dataclass(frozen=True)
+class ManagementReport:
+    """What the subnet manager of a run did. Times are in ps.
+
+    ``sweeps`` are the heavy sweeps, ``traps`` the numbers of traps with their times, and
+    ``problems`` what the last sweep could not do. ``nodes`` were found by it.
+    """
+
+    nodes: int
+    sweeps: tuple[SweepRecord, ...]
+    traps: tuple[tuple[int, int], ...]
+    problems: tuple[str, ...]
+
+    def lines(self, events: Sequence[int]) -> list[str]:
+        """Return a sentence for each of the first sweeps; ``events`` are the times of links'."""
+        lines = [
+            f"{self._begin(number, sweep, events)}: {_phases(sweep)}, {sweep.mads:,} SMPs"
+            + (f", {sweep.repeated} of them repeated" if sweep.repeated else "")
+            for number, sweep in enumerate(self.sweeps[:MOST_SWEEPS])
+        ]
+        more = len(self.sweeps) - MOST_SWEEPS
+        return lines + ([f"and {more} more sweeps"] if more > 0 else []) + list(self.problems[:2])
+
+    def _begin(self, number: int, sweep: SweepRecord, events: Sequence[int]) -> str:
+        if not number:
+            return f"subnet manager: {self.nodes} nodes"
+        before = [at for at in events if at <= sweep.begin]
+        since = f", {time_text(sweep.begin - max(before))} after the event" if before else ""
+        trapped = any(
+            at <= sweep.begin
+            and (not before or at >= max(before))
+            and kind == TrapNumber.LINK_STATE
+            for at, kind in self.traps
+        )
+        return f"sweep at {time_text(sweep.begin)}{since}{' by a trap' if trapped else ''}"
+
+    def measures(self) -> dict[str, float]:
+        """Return what ``sweep`` keeps: of the first heavy sweep, and the number of all."""
+        first = self.sweeps[0] if self.sweeps else None
+        end = None if first is None or first.end is None else first.end - first.begin
+        return {
+            "swept": float("nan") if end is None else end / SECOND,
+            "smps": 0 if first is None else first.mads,
+            "smps_repeated": 0 if first is None else first.repeated,
+            "sweeps": sum(sweep.end is not None for sweep in self.sweeps),
+        }
+
+
+def _phases(sweep: SweepRecord) -> str:
+    marks = (
+        ("nodes known", sweep.discovered),
+        ("tables set", sweep.tables_set),
+        ("done", sweep.end),
+    )
+    told = [f"{name} after {time_text(at - sweep.begin)}" for name, at in marks if at is not None]
+    return ", ".join(told) or "not ended"
+
+
+class ManagedRun:
+    """The management of a world of a scenario. ``base`` is when its traffic begins, in ps."""
+
+    def __init__(self, world: World, fabric: Fabric, of: Management) -> None:
+        self.managed = ManagedWorld(world, fabric, bare=of.is_bare, times=of.times)
+        self.manager = SimulatedManager(self.managed, of.manager, of.settings)
+        self.base = 0
+        self._of = of
+        if of.is_bare:
+            self._bring_up()
+        else:
+            self.manager.start()
+
+    def _bring_up(self) -> None:
+        try:
+            bring_up(self.manager, PATIENCE)
+        except NotBroughtUpError as error:
+            raise self._of.section.error(None, f"cannot be: {error}") from None
+        self.base = self.managed.world.now
+
+    def tell(self, events: Sequence[LinkEvent]) -> None:
+        """Have the agents notice the events of links, which the world has already."""
+        for event in events:
+            port = self.managed.agent(event.cable.a).ports[event.cable.a_port]
+            self.managed.tell_link(port, event.up, self.base + event.at)
+
+    def report(self) -> ManagementReport:
+        """Return what the manager did."""
+        manager = self.manager
+        return ManagementReport(
+            len(manager.manager.subnet.nodes),
+            tuple(manager.sweeps),
+            tuple((at, int(notice.trap_number)) for at, notice in manager.traps),
+            tuple(manager.manager.problems),
+        )
