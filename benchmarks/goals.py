@@ -12,11 +12,12 @@ from enum import Enum
 from fnmatch import fnmatchcase
 
 from benchmarks import plain_scripts, verbs_scripts
+from benchmarks.connections import AgentStart, ConnectionTime
 from benchmarks.crowded import Crowded
 from benchmarks.engine import EngineAlone
 from benchmarks.fabric import FabricRun
 from benchmarks.iperf import Iperf
-from benchmarks.opensm import OpenSm
+from benchmarks.opensm import OpenSm, OpenSmSweep
 from benchmarks.python_cases import OpenDevice, Wakeup, Walk
 from benchmarks.ucx import Ucx
 from verbena.measure import tcp
@@ -41,6 +42,7 @@ class Section(Enum):
     WAITING = "Waiting"
     FABRIC = "Simulated fabrics, one thread"
     MANAGE = "Subnet management"
+    CONNECTIONS = "Connections by librdmacm"
     REFERENCE = "For reference, without a goal"
 
 
@@ -120,7 +122,7 @@ def shortened(goal: Goal) -> Goal:
 
 
 def all_goals() -> list[Goal]:
-    rows = [shared, own, python, packets, waiting, fabric, manage, reference]
+    rows = [shared, own, python, packets, waiting, fabric, manage, connections, reference]
     return [goal for row in rows for goal in row()]
 
 
@@ -334,6 +336,21 @@ def manage() -> Iterator[Goal]:
         )
         title = f"a subnet of {hosts} hosts, processor time until it is up"
         yield Goal(Section.MANAGE, title, ours, OpenSm(radix), 0.5, Better.LOWER)
+    for radix, hosts in ((36, "648"), (64, "2,048")):
+        live = OpenSmSweep(radix, "verbena fabric")
+        title = f"OpenSM brings {hosts} hosts up, time on the wall"
+        yield Goal(Section.MANAGE, title, live, OpenSmSweep(radix, "ibsim"), 1.0, Better.LOWER)
+
+
+def connections() -> Iterator[Goal]:
+    """Unmodified programs that connect through the agent."""
+    section = Section.CONNECTIONS
+    yield Goal(section, "connections a second", ConnectionTime(rate=True), None, 3000.0)
+    title = "a connection, from resolving the address until it is established"
+    yield Goal(section, title, ConnectionTime(), None, 350.0, Better.LOWER)
+    title = "10,000 at once, connections a second"
+    yield Goal(section, title, ConnectionTime(10_000, rate=True))
+    yield Goal(section, "start of the agent", AgentStart(), None, 0.15, Better.LOWER)
 
 
 def in_simpy(name: str) -> FabricRun:

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The processor time that OpenSM takes to bring up a subnet that ibsim plays: the peer of our
-subnet manager.
+"""The time that OpenSM takes to bring up a subnet that ibsim or `verbena fabric` plays: the peer of
+our subnet manager, and the measure of our agents.
 
 goals.py has its rows. The programs are those of PATH, or those that the tests have unpacked in the
 user's cache; OpenSM's package is not installed for it, since that starts a service. ibsim listens
 at one name in a network namespace, so that each run has a namespace of its own, which needs root.
-It is OpenSM's processor time alone, without ibsim's, which answers as our agents do: OpenSM waits
-for ibsim at each turn, and how long depends on what else the machine does.
+Beside our subnet manager it is OpenSM's processor time alone, without ibsim's, which answers as our
+agents do: OpenSM waits for ibsim at each turn, and how long depends on what else the machine does.
+That time on the wall is what ``OpenSmSweep`` compares.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from verbena import fabrics
-from verbena.fabrics import ibnetdiscover
+from verbena.fabrics import Fabric, ibnetdiscover
 from verbena.measure.case import Effort, Sample, Unit
 from verbena.measure.cores import Cores
 from verbena.measure.processes import MeasureError, SkipError
@@ -32,8 +34,21 @@ simulator=$!
 trap 'kill $simulator' EXIT
 export LD_PRELOAD=$UMAD2SIM OSM_CACHE_DIR=$PWD OSM_TMP_DIR=$PWD
 sleep 1.5
-TIMEFORMAT='%U %S'
+TIMEFORMAT='%R %U %S'
 { time opensm -o -e -R minhop -f opensm.log > opensm.out 2>&1; } 2> times
+"""
+# The times are OpenSM's own, without the start of the programs around it.
+LIVE_SCRIPT = """
+$VERBENA fabric fabric.net --name bench --sm none > fabric.log 2>&1 &
+simulator=$!
+trap 'kill $simulator' EXIT
+while ! grep -q 'is ready' fabric.log && kill -0 $simulator; do sleep 0.05; done
+export OSM_CACHE_DIR=$PWD OSM_TMP_DIR=$PWD
+cat > sweep.sh <<'END'
+TIMEFORMAT='%R %U %S'
+{ time opensm -o -e -R minhop -f opensm.log > opensm.out 2>&1; } 2> times
+END
+$VERBENA run --fabric bench --host h0 -- bash sweep.sh
 """
 
 
@@ -46,28 +61,64 @@ class OpenSm:
     unit: Unit = field(default=Unit.SECONDS, init=False)
 
     def measure(self, effort: Effort, cores: Cores) -> Sample:
-        environment = tools()
-        made = fabrics.clos2(self.radix)
         with tempfile.TemporaryDirectory() as folder:
-            Path(folder, "fabric.net").write_text(ibnetdiscover.write(made))
-            host = f"H-{made.guid(made.hosts[0]):016x}"
-            subprocess.run(
-                ["unshare", "--net", "bash", "-c", SCRIPT],
-                cwd=folder,
-                env=os.environ | environment | {"SIM_HOST": host},
-                timeout=TIMEOUT,
-                check=False,
-            )
-            return Sample(processor_time(Path(folder)))
+            sweep_ibsim(fabrics.clos2(self.radix), Path(folder))
+            return Sample(sum(times_of(Path(folder))[1:]))
 
 
-def processor_time(folder: Path) -> float:
-    """Return what a run has left there. Raises MeasureError if the subnet did not come up."""
+@dataclass(frozen=True)
+class OpenSmSweep:
+    """Seconds on the wall until OpenSM has brought up ``clos2(radix)``, which ``over`` plays."""
+
+    radix: int
+    over: str
+    unit: Unit = field(default=Unit.SECONDS, init=False)
+
+    @property
+    def label(self) -> str:
+        return f"OpenSM over {self.over}"
+
+    def measure(self, effort: Effort, cores: Cores) -> Sample:
+        sweep = sweep_ibsim if self.over == "ibsim" else sweep_live
+        with tempfile.TemporaryDirectory() as folder:
+            sweep(fabrics.clos2(self.radix), Path(folder))
+            return Sample(times_of(Path(folder))[0])
+
+
+def sweep_ibsim(made: Fabric, folder: Path) -> None:
+    """Run OpenSM once at the first host of a fabric that ibsim plays."""
+    host = f"H-{made.guid(made.hosts[0]):016x}"
+    _run_script(made, folder, SCRIPT, {"SIM_HOST": host})
+
+
+def sweep_live(made: Fabric, folder: Path) -> None:
+    """Run OpenSM once at the first host of a fabric that `verbena fabric` plays."""
+    _run_script(
+        made, folder, LIVE_SCRIPT, {"VERBENA": str(Path(sys.executable).parent / "verbena")}
+    )
+
+
+def _run_script(made: Fabric, folder: Path, script: str, more: dict[str, str]) -> None:
+    (folder / "fabric.net").write_text(ibnetdiscover.write(made))
+    subprocess.run(
+        ["unshare", "--net", "bash", "-c", script],
+        cwd=folder,
+        env=os.environ | tools() | more,
+        timeout=TIMEOUT,
+        check=False,
+    )
+
+
+def times_of(folder: Path) -> list[float]:
+    """Return the seconds that a run has left there: on the wall, in user and in system mode.
+
+    Raises MeasureError if the subnet did not come up.
+    """
     log, times = folder / "opensm.log", folder / "times"
     text = log.read_text() if log.exists() else ""
     if "SUBNET UP" not in text or not times.exists():
         raise MeasureError(f"OpenSM has not brought the subnet up: {text[-200:]!r}")
-    return sum(map(float, times.read_text().split()[-2:]))
+    return list(map(float, times.read_text().split()[-3:]))
 
 
 def tools() -> dict[str, str]:

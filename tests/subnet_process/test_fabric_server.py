@@ -306,3 +306,51 @@ def test_a_handler_that_fails_ends_nothing() -> None:
     assert server.failures == 1
     assert "ZeroDivisionError" in said[0]
     server.close()
+
+
+def test_a_socket_that_is_closed_in_a_round_is_not_called_in_it(live: LiveFabric) -> None:
+    """Nor is one that has got its number since."""
+    server, called = live.server, []
+    pairs = [socket.socketpair() for _ in range(2)]
+    later: list[socket.socket] = []
+
+    def close_other(other: socket.socket) -> None:
+        called.append("first")
+        server.forget(other)
+        other.close()
+        later.extend(socket.socketpair())
+        server.watch(later[0], lambda: called.append("new"))
+
+    ends = [pair[0] for pair in pairs]
+    for end, other in (ends, ends[::-1]):
+        server.watch(end, lambda other=other: close_other(other))  # type: ignore[misc]
+    for pair in pairs:
+        pair[1].send(b"x")
+    server.serve_once(0)
+    assert called == ["first"]
+    for sock in (*later, *(sock for pair in pairs for sock in pair)):
+        if sock.fileno() >= 0:
+            server.forget(sock)
+            sock.close()
+
+
+def test_a_duty_that_fails_keeps_no_other_from_its_own(live: LiveFabric) -> None:
+    class Failing:
+        def next_deadline(self) -> float | None:
+            return None
+
+        def tick(self, now: float) -> None:
+            raise ValueError
+
+    class Counting(Failing):
+        ticks = 0
+
+        def tick(self, now: float) -> None:
+            self.ticks += 1
+
+    counting = Counting()
+    for duty in (Failing(), counting):
+        live.server.add_duty(duty)
+    live.server.serve_once(0)
+    assert (counting.ticks, live.server.failures) == (1, 1)
+    live.server.failures = 0  # the fixture wants none

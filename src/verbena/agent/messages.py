@@ -121,7 +121,7 @@ def _port(line: str) -> ProgramPort:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class Request:
     """A command, with the inode of the descriptor that it was written to.
 
@@ -145,7 +145,7 @@ class Request:
         return _REQUEST.pack(self.inode, self.other) + self.command
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ProgramAnswer:
     """An answer as a program reads it; ``answer`` makes them.
 
@@ -224,16 +224,19 @@ def answer(
     and ``option`` say what an answer in advance answers. ``number`` and ``context``, the
     identifier's uid, go with AnswerFlag.REMEMBER.
     """
-    head = _ANSWER.pack(
-        *(-error, flags, len(data), gid_index_at, gid, device, port),
-        *(command, number, option, 0, context),
-    )
+    size = len(data)
+    # fmt: off
+    head = _ANSWER.pack(-error, flags, size, gid_index_at, gid, device, port,
+                        command, number, option, 0, context)
+    # fmt: on
     return head + data
 
 
 def message(answers: list[bytes]) -> bytes:
     """Return the message with an answer and those in advance; those without room are left out."""
     made = answers[0]
+    if len(answers) == 1:
+        return made
     for each in answers[1:]:
         longer = made + bytes(-len(made) % 8) + each
         if len(longer) > LONGEST_MESSAGE:

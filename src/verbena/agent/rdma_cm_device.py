@@ -26,7 +26,7 @@ from verbena.agent.ucm_commands import (
     UcmNumber,
     parse_command,
 )
-from verbena.manage.cm.addresses import CmAddress
+from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.identifier import IdState, RdmaId
 from verbena.manage.cm.qp_attributes import QpTarget
 from verbena.manage.cm.rdma_cm import RdmaCm
@@ -93,7 +93,7 @@ class RdmaCmDevices:
 
     def opened(self, device: DeviceConnection) -> None:
         """A program has opened the device: it gets an event channel."""
-        channel = self.cm.open_channel()
+        channel = device.channel = self.cm.open_channel()
         self._channels[device.hello.inode] = channel, device
         self._devices[channel] = device
 
@@ -207,7 +207,7 @@ class RdmaCmDevices:
                 self._signal(device)
 
     def _signal(self, device: DeviceConnection) -> int:
-        return device.signal(self.cm.pending(self._channel(device)) > 0)
+        return device.signal(self.cm.pending(device.channel) > 0)
 
     # ---- helpers of commands ----
 
@@ -221,16 +221,11 @@ class RdmaCmDevices:
             return None
         return MadAddress(port=to.port, has_grh=False, dlid=port.lid, sl=to.sl)
 
-    def channel_of(self, device: DeviceConnection) -> int:
-        """Return the event channel of a device that is open."""
-        return self._channels[device.hello.inode][0]
-
-    def _channel(self, device: DeviceConnection) -> int:
-        return self.channel_of(device)
-
     def _id(self, device: DeviceConnection, number: int) -> RdmaId:
-        found = self.cm.id(number)
-        if found.channel != self._channel(device):
+        found = self.cm.find_id(number)
+        if found is None:
+            found = self.cm.id(number)  # which refuses it
+        if found.channel != device.channel:
             raise UcmError(errno.EINVAL)
         return found
 
@@ -261,7 +256,7 @@ class RdmaCmDevices:
         moved = self.cm.id(command["id"])
         if old is None or moved.channel != old[0]:
             raise UcmError(errno.EINVAL)
-        count = self.cm.migrate(command["id"], self._channel(device))
+        count = self.cm.migrate(command["id"], device.channel)
         self._signal(old[1])
         return _Answer(struct.pack("=I", count))
 
@@ -317,7 +312,7 @@ class RdmaCmDevices:
 
     def create_id(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         number = self.cm.create_id(
-            self._channel(device),
+            device.channel,
             command["port_space"],
             command["qp_type"],
             command["uid"],
@@ -489,7 +484,7 @@ class RdmaCmDevices:
     def get_event(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         """The program has read the byte that said that there is one."""
         device.is_signalled = False
-        event = self.cm.read_event(self._channel(device))
+        event = self.cm.read_event(device.channel)
         if event is None:
             return _Answer(flags=AnswerFlag.WAIT_AGAIN)
         made = self._event(device, event, command.room)
@@ -564,17 +559,20 @@ def _line(sentence: str) -> bytes:
     return answer(data=sentence.encode(), command=SENTENCE)
 
 
+_IN = struct.Struct(">H4s")
+
+
 def parse_sockaddr(data: bytes) -> CmAddress:
     """Return the address of a sockaddr_in, sockaddr_in6 or sockaddr_ib. Raises UcmError."""
     family = int.from_bytes(data[:2].ljust(2, b"\0"), "little")
     try:
         if family == socket.AF_INET:
-            (port,), host = struct.unpack_from(">H", data, 2), data[4:8]
-            return CmAddress.ip(socket.inet_ntop(socket.AF_INET, host), port)
+            port, host = _IN.unpack_from(data, 2)
+            return CmAddress(CmFamily.IPV4, host, port)
         if family == socket.AF_INET6:
             port, _ = struct.unpack_from(">HI", data, 2)
             (scope,) = struct.unpack_from("=I", data, 24)
-            return CmAddress.ip(socket.inet_ntop(socket.AF_INET6, data[8:24]), port, scope)
+            return CmAddress(CmFamily.IPV6, data[8:24], port, scope)
         if family == ucm_answers.AF_IB:
             p_key, _ = struct.unpack_from(">HI", data, 2)
             service, mask = struct.unpack_from(">QQ", data, 24)
@@ -594,11 +592,11 @@ def _gid_sockaddrs(of: RdmaId) -> tuple[bytes, bytes]:
     """The addresses as GIDs, with the service IDs of their ports."""
     source_gid = of.interface.gid if of.interface else bytes(16)
     service = int(of.space) << 16
-    source = CmAddress.ib(source_gid, service | of.source.port)
-    target = CmAddress.ib(
-        of.destination_gid, service | (of.destination.port if of.destination else 0)
+    to_port = of.destination.port if of.destination else 0
+    return (
+        ucm_answers.gid_sockaddr(source_gid, service | of.source.port),
+        ucm_answers.gid_sockaddr(of.destination_gid, service | to_port),
     )
-    return ucm_answers.sockaddr(source), ucm_answers.sockaddr(target)
 
 
 def _parameters(param: ConnParam) -> RdmaConnectionParameters:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import errno
 import json
 import os
-import selectors
+import select
 import socket
 import struct
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from verbena.agent.messages import (
@@ -46,12 +47,16 @@ def agent_address(uid: int, fabric: str = "") -> str:
 
 
 class DeviceConnection:
-    """A device that a program has open. ``has_events`` is known to the program by a byte."""
+    """A device that a program has open. ``has_events`` is known to the program by a byte.
+
+    ``channel`` is the command handler's number for it.
+    """
 
     def __init__(self, sock: socket.socket, hello: Hello, pid: int) -> None:
         self.sock = sock
         self.hello = hello
         self.pid = pid
+        self.channel = -1
         self.is_signalled = False
 
     def signal(self, has_events: bool) -> int:
@@ -119,7 +124,8 @@ class AgentServer:
         self._handler: CommandHandler | None = None
         self._patience = patience
         self._clock = clock
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.epoll()
+        self._watched: dict[int, tuple[socket.socket | int, Callable[[], None]]] = {}
         self._calls = 0
         self._closed: dict[int, float] = {}  # when, by process
         self.refused = 0
@@ -148,11 +154,18 @@ class AgentServer:
 
     def watch(self, sock: socket.socket | int, call: Callable[[], None]) -> None:
         """Call this whenever the socket is readable."""
-        self._selector.register(sock, selectors.EVENT_READ, call)
+        number = sock if isinstance(sock, int) else sock.fileno()
+        if number in self._watched:
+            self._poll.modify(number, select.EPOLLIN)
+        else:
+            self._poll.register(number, select.EPOLLIN)
+        self._watched[number] = sock, call
 
     def forget(self, sock: socket.socket | int) -> None:
         """Watch a socket no more."""
-        self._selector.unregister(sock)
+        number = sock if isinstance(sock, int) else sock.fileno()
+        del self._watched[number]
+        self._poll.unregister(number)
 
     def run(self, handler: CommandHandler) -> None:
         """Serve until it is time to end.
@@ -176,23 +189,23 @@ class AgentServer:
 
     def fileno(self) -> int:
         """Return the descriptor that is readable when ``serve`` has something to do."""
-        return self._selector.fileno()
+        return self._poll.fileno()
 
     def serve(self, timeout: float | None = 0) -> bool:
         """Wait for programs so long, and do what they ask. False: nobody has asked."""
-        found = self._selector.select(timeout)
-        for key, _ in found:
-            self._call_back(key)
+        found = self._poll.poll(timeout)
+        for number, watched in [(number, self._watched.get(number)) for number, _ in found]:
+            if watched and self._watched.get(number) is watched:  # none before it has closed it
+                self._call_back(*watched)
         return bool(found)
 
-    def _call_back(self, key: selectors.SelectorKey) -> None:
+    def _call_back(self, sock: socket.socket | int, call: Callable[[], None]) -> None:
         """Nothing that one program sends may end the agent, which has everybody's connections."""
         try:
-            key.data()
+            call()
         except Exception:
             self.failures += 1
             self.report(traceback.format_exc())
-            sock = key.fileobj
             if (
                 isinstance(sock, socket.socket)
                 and sock is not self._listener
@@ -202,10 +215,11 @@ class AgentServer:
 
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
-        for key in list(self._selector.get_map().values()):
-            if isinstance(key.fileobj, socket.socket):
-                key.fileobj.close()
-        self._selector.close()
+        for sock, _ in self._watched.values():
+            if isinstance(sock, socket.socket):
+                sock.close()
+        self._watched.clear()
+        self._poll.close()
 
     def _describe(self) -> dict[str, Any]:
         own = {
@@ -267,9 +281,8 @@ class AgentServer:
             _send(sock, json.dumps(self._describe()).encode())
             self._drop(sock)
             return
-        self.forget(sock)
         if hello.role == Role.CALLS:
-            self.watch(sock, lambda: self._call(sock))
+            self.watch(sock, partial(self._call, sock))
             return
         device = DeviceConnection(sock, hello, pid)
         if self._tells and self._closed.pop(pid, None) is None and not self._has_open(pid):

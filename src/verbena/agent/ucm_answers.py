@@ -8,6 +8,7 @@ of a GID is left 0: the program's side of the agent fills it in, where ``..._GID
 from __future__ import annotations
 
 import struct
+import sys
 
 from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.qp_attributes import QpAttributes
@@ -25,6 +26,7 @@ __all__ = [
     "ah_attr",
     "conn_event_param",
     "event",
+    "gid_sockaddr",
     "path_record",
     "qp_attr",
     "query_addr",
@@ -50,6 +52,11 @@ _QUERY_ADDR = struct.Struct("=8sB1x2sHH128s128sI4x")
 _PATH_RECORD = struct.Struct(">8x16s16sHHIBBHHBBB7x")
 _REVERSIBLE = 0x80
 _EXACT = EXACTLY << 6
+_SOCKADDR_IN = struct.Struct("=H2s4s8x")
+_IPV4 = int(CmFamily.IPV4)
+_SOCKADDR_IB = struct.Struct(">HI16sQQ")
+_IB_FAMILY = AF_IB.to_bytes(2, sys.byteorder)
+EVERY_BIT = (1 << 64) - 1
 _CONN = struct.Struct("=II256s8B")
 _UD = struct.Struct("=II32s256sB7x")
 _EVENT = struct.Struct("=QIIi304sIII")
@@ -94,15 +101,33 @@ def qp_attr(attributes: QpAttributes) -> bytes:
 
 def sockaddr(address: CmAddress) -> bytes:
     """Return struct sockaddr_in, sockaddr_in6 or sockaddr_ib."""
-    family = struct.pack("=H", address.family)
     if address.family == CmFamily.IPV4:
-        return family + struct.pack(">H", address.ip_port) + address.host + bytes(8)
+        return _SOCKADDR_IN.pack(_IPV4, address.ip_port.to_bytes(2, "big"), address.host)
+    family = struct.pack("=H", address.family)
     if address.family == CmFamily.IPV6:
         flow = struct.pack(">HI", address.ip_port, address.flow_info)
         return family + flow + address.host + struct.pack("=I", address.scope_id)
-    head = family + struct.pack(">HI", address.p_key, address.flow_info)
-    service = struct.pack(">QQ", address.service_id, address.service_mask)
-    return head + address.host + service + struct.pack("=Q", address.scope_id)
+    return _sockaddr_ib(
+        address.host,
+        address.service_id,
+        address.service_mask,
+        address.p_key,
+        address.flow_info,
+        address.scope_id,
+    )
+
+
+def gid_sockaddr(gid: bytes, service_id: int) -> bytes:
+    """Return struct sockaddr_ib of a GID with a whole service ID."""
+    return _sockaddr_ib(gid, service_id, EVERY_BIT, 0, 0, 0)
+
+
+def _sockaddr_ib(gid: bytes, service: int, mask: int, p_key: int, flow: int, scope: int) -> bytes:
+    return (
+        _IB_FAMILY
+        + _SOCKADDR_IB.pack(p_key, flow, gid, service, mask)
+        + scope.to_bytes(8, sys.byteorder)
+    )
 
 
 # ---- queries -----------------------------------------------------------------------------------

@@ -108,7 +108,7 @@ _KNOWN = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ConnParam:
     """struct rdma_ucm_conn_param: what a program says of a connection that it makes or accepts."""
 

@@ -200,8 +200,12 @@ class Record(metaclass=RecordType):
 
         Raises MadError if there are fewer than ``SIZE`` bytes.
         """
-        raw = bytes(memoryview(data)[at : at + cls.SIZE])
-        if len(raw) != cls.SIZE or at < 0:
+        size = cls.SIZE
+        if data.__class__ is bytes:
+            raw = data[at : at + size]
+        else:
+            raw = bytes(memoryview(data)[at : at + size])
+        if len(raw) != size or at < 0:
             raise MadError(f"{cls.__name__} has {cls.SIZE} bytes, and there are {len(raw)}")
         made = cls.__new__(cls)
         made._raw = raw  # type: ignore[misc]
@@ -245,6 +249,11 @@ class Record(metaclass=RecordType):
         if at < 0 or len(data) < at + cls.SIZE:
             raise MadError(f"{cls.__name__} has {cls.SIZE} bytes, and there are {len(data) - at}")
         table = cls._table
+        names = tuple(changes)
+        together = table.writers.get(names) or table.writer(names)
+        if together is not None:
+            together(data, at, changes)
+            return
         for name, value in changes.items():
             try:
                 writer = table[name].write

@@ -10,6 +10,7 @@ fields have no types, takes 460 µs for two fields, compiled or not.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -236,7 +237,8 @@ def _write_source(field: BitField) -> str:
         case FieldKind.EXACT:
             return f"{place}=filled(where,v,{size},{size})"
         case FieldKind.OCTETS:
-            return f"{place}=filled(where,v,{size},0)"
+            usual = f"v.__class__ is bytes and len(v)<={size}"
+            return f"{place}=v.ljust({size},b'\\0') if {usual} else filled(where,v,{size},0)"
         case FieldKind.TEXT:
             return f"{place}=encoded(where,v,{size})"
         case FieldKind.NUMBERS:
@@ -254,22 +256,26 @@ def check_bytes(record: str, name: str, field: BitField) -> None:
         raise TypeError(f"{record}.{name} does not begin and end with a byte")
 
 
+_NAMES: dict[str, Any] = {
+    "from_bytes": int.from_bytes,
+    "whole": _whole,
+    "out_of_range": _range,
+    "filled": _filled,
+    "encoded": _encoded,
+    "array": _array,
+    "divided": _divided,
+    "packed": _packed,
+    "packed_all": _packed_all,
+    "unpacked": _unpacked,
+    "split": _split,
+}
+
+
 def _accessors(record: str, name: str, field: BitField) -> Accessors:
-    names: dict[str, Any] = {
+    names: dict[str, Any] = _NAMES | {
         "where": f"{record}.{name}",
         "members": _Members(field.codes) if field.kind is FieldKind.CODE else None,
         "codes": field.codes,
-        "from_bytes": int.from_bytes,
-        "whole": _whole,
-        "out_of_range": _range,
-        "filled": _filled,
-        "encoded": _encoded,
-        "array": _array,
-        "divided": _divided,
-        "packed": _packed,
-        "packed_all": _packed_all,
-        "unpacked": _unpacked,
-        "split": _split,
     }
     source = (
         f"def get(self):\n b=self._raw\n return {_read_source(field, '')}\n"
@@ -280,13 +286,46 @@ def _accessors(record: str, name: str, field: BitField) -> Accessors:
     return Accessors(names["get"], names["read"], names["write"])
 
 
+Writer = Callable[[Any, int, Mapping[str, Any]], None]
+
+
+def _common_writer(record: str, fields: Mapping[str, BitField]) -> Writer:
+    """Return the function that writes these fields in their order, from values by name."""
+    names: dict[str, Any] = dict(_NAMES)
+    lines = ["def write(b,at,values):"]
+    for number, (name, field) in enumerate(fields.items()):
+        names[f"where{number}"], names[f"codes{number}"] = f"{record}.{name}", field.codes
+        source = re.sub(r"\b(where|codes)\b", rf"\g<1>{number}", _write_source(field))
+        lines += [f" v=values[{name!r}]", f" {source}"]
+    exec(compile("\n".join(lines), f"<{record}>", "exec"), names)
+    made: Writer = names["write"]
+    return made
+
+
 class AccessorTable(dict[str, Accessors]):
-    """The accessors of a record's fields by name; KeyError for a name that is none."""
+    """The accessors of a record's fields by name; KeyError for a name that is none.
+
+    ``writers`` has a function for fields that are often written together, which costs less than one
+    for each; ``writer`` makes it when it is worth it.
+    """
+
+    OFTEN = 16
 
     def __init__(self, record: str, fields: Mapping[str, BitField]) -> None:
         super().__init__()
         self._record = record
         self._fields = fields
+        self._uses: dict[tuple[str, ...], int] = {}
+        self.writers: dict[tuple[str, ...], Writer] = {}
+
+    def writer(self, names: tuple[str, ...]) -> Writer | None:
+        """Return the function that writes these fields, or None: they are written one by one."""
+        uses = self._uses[names] = self._uses.get(names, 0) + 1
+        if uses < self.OFTEN or not names or not self._fields.keys() >= set(names):
+            return None
+        found = {name: self._fields[name] for name in names}
+        made = self.writers[names] = _common_writer(self._record, found)
+        return made
 
     def __missing__(self, name: str) -> Accessors:
         made = self[name] = _accessors(self._record, name, self._fields[name])

@@ -20,6 +20,7 @@ class Unit(StrEnum):
     MICROSECONDS = "µs"
     SECONDS = "s"
     MILLIONS = "M/s"
+    PER_SECOND = "1/s"
     BANDWIDTH = "MiB/s"
     PERCENT = "%"
     KIBIBYTES = "KiB"

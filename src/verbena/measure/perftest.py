@@ -48,7 +48,7 @@ PACKETS_SECONDS = 1.0  # at least, as iperf3 does
 PACKETS_ONLY = {"VERBENA_CARRIER": "roce", "VERBENA_NETDEV": "lo"}
 LATENCY_COLUMN, AVERAGE_COLUMN = 4, 5
 BANDWIDTH_COLUMN, RATE_COLUMN = 3, 4
-PACKAGES = {"ibv_": "ibverbs-utils", "ib_": "perftest"}
+PACKAGES = {"ibv_": "ibverbs-utils", "ib_": "perftest", "cmtime": "rdmacm-utils"}
 
 
 @dataclass(frozen=True)

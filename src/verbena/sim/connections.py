@@ -385,6 +385,7 @@ class SimulatedDevice:
         )
         self.hello = Hello(1, Role.DEVICE, self.inode, ports)
         self.pid = 0
+        self.channel = -1
         self.is_signalled = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ready: Callable[[], None] | None = None

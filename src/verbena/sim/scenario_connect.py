@@ -182,8 +182,8 @@ class _Channel:
         self.hello = SimpleNamespace(inode=id(self) + self._inodes, ports=())
         self.pid = 0
         self._planned = False
+        self.channel = -1
         manager.devices.opened(self)  # type: ignore[arg-type]
-        self.number = manager.devices.channel_of(self)  # type: ignore[arg-type]
 
     def signal(self, has_events: bool) -> int:
         """See DeviceConnection: read the events once the manager is done."""
@@ -199,7 +199,7 @@ class _Channel:
 
     def next_event(self) -> RdmaEvent | None:
         """Return the next event, or None."""
-        return self.manager.cm.read_event(self.number)
+        return self.manager.cm.read_event(self.channel)
 
 
 class ConnectStorm:
@@ -237,7 +237,7 @@ class ConnectStorm:
     def _listen(self) -> None:
         cm = self._server.cm
         channel = _Channel(self._server, self._serve)
-        listener = cm.create_id(channel.number, PortSpace.TCP)
+        listener = cm.create_id(channel.channel, PortSpace.TCP)
         cm.bind(listener, CmAddress.wildcard().with_port(self._port))
         cm.listen(listener, self._of.backlog)
 
@@ -249,7 +249,7 @@ class ConnectStorm:
             manager.refresh()
             manager.cm.tick(manager.now)
             self._begin[one] = world.now
-            made = manager.cm.create_id(channel.number, PortSpace.TCP, context=one + 1)
+            made = manager.cm.create_id(channel.channel, PortSpace.TCP, context=one + 1)
             manager.cm.resolve_address(made, self._address)
             manager.devices.settle()
 

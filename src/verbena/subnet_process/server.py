@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import selectors
+import select
 import socket
 import struct
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Protocol
 
 from .messages import LONGEST_HELLO, VERSION, Hello, Welcome, fabric_address
 
@@ -121,7 +121,8 @@ class FabricServer:
         self._roles: dict[int, RoleHandler] = {}
         self._duties: list[Duty] = []
         self._is_over = False
-        self._selector = selectors.DefaultSelector()
+        self._poll = select.epoll()
+        self._watched: dict[int, tuple[Watched, Callable[[], None]]] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._listener.bind(fabric_address(os.geteuid(), name))
@@ -144,16 +145,20 @@ class FabricServer:
 
     def watch(self, sock: Watched, call: Callable[[], None], *, writes: bool = False) -> None:
         """Call this whenever it is readable, or writable, if ``writes``. ``close`` closes it."""
-        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if writes else 0)
-        try:
-            self._selector.modify(sock, events, call)
-        except KeyError:
-            self._selector.register(sock, events, call)
+        events = select.EPOLLIN | (select.EPOLLOUT if writes else 0)
+        number = sock.fileno()
+        held = self._watched.get(number)
+        if held is not None and held[0] is sock:
+            self._poll.modify(number, events)
+        else:
+            self._poll.register(number, events)
+        self._watched[number] = sock, call
 
     def forget(self, sock: socket.socket) -> None:
         """Watch a socket no more."""
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(sock)
+        number = sock.fileno()
+        if self._watched.pop(number, None) is not None:
+            self._poll.unregister(number)
 
     # ---- the loop ------------------------------------------------------------------------------
 
@@ -164,19 +169,27 @@ class FabricServer:
 
     def serve_once(self, timeout: float | None) -> None:
         """Wait for something to do, at most so many seconds, and do it."""
-        for key, _ in self._selector.select(timeout):
-            self._guarded(key.data)
+        found = self._poll.poll(timeout)
+        for number, watched in [(number, self._watched.get(number)) for number, _ in found]:
+            if watched and self._watched.get(number) is watched:  # none before it has closed it
+                self._guarded(watched[1])
         now = self.clock()
         for duty in self._duties:
-            self._guarded(lambda duty=duty: duty.tick(now))  # type: ignore[misc]
+            try:
+                duty.tick(now)
+            except Exception:  # the others have theirs
+                self._failed()
 
     def _guarded(self, call: Callable[[], None]) -> None:
         """One program's request must not end every program's fabric."""
         try:
             call()
         except Exception:
-            self.failures += 1
-            self.report(traceback.format_exc())
+            self._failed()
+
+    def _failed(self) -> None:
+        self.failures += 1
+        self.report(traceback.format_exc())
 
     def _time_left(self) -> float | None:
         due = [time for duty in self._duties if (time := duty.next_deadline()) is not None]
@@ -188,9 +201,10 @@ class FabricServer:
 
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
-        for key in list(self._selector.get_map().values()):
-            cast("Watched", key.fileobj).close()
-        self._selector.close()
+        for sock, _ in list(self._watched.values()):
+            sock.close()
+        self._watched.clear()
+        self._poll.close()
 
     # ---- connections ---------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ AGENTS, USER_RMPP = 32, 1
 LONGEST_INLINE = LONG_HEADER + MAD_BYTES
 MOST_QUEUED = 200_000
 MOST_AT_ONCE = 32  # messages of one program, before others have their turn
-TOGETHER = 4  # answers that wake the program once; more would let it wait while others are made
+TOGETHER = 2  # answers that wake the program once; more would let it wait while others are made
 NO_BYTES = bytes(16)
 PERMISSIVE = b"\xff\xff"
 
@@ -228,6 +228,14 @@ class UmadDevice:
             mad = mad.ljust(MAD_BYTES, b"\0")
         port = self.port.port
         if mad[1] == DIRECTED and lid == PERMISSIVE:
+            if timeout and not agent.pending and message is None:
+                response = self._live.subnet.answer_directed(self.port.node, port.number, mad)
+                if isinstance(response, bytes):
+                    self._put(self._directed_header(number) + response)
+                    return
+                if response:
+                    self._await(raw[:at], agent, MadPacket(mad, port.number), timeout, retries)
+                    return
             packet = MadPacket(mad, port.number)
         else:
             packet = MadPacket(
@@ -250,17 +258,25 @@ class UmadDevice:
         agent.pending[key] = None
         self._live.send(self.port, packet, message)
         if key in agent.pending:  # most requests have been answered by now
-            header = raw[:at]
-            self._live.await_response(
-                Pending(
-                    agent,
-                    packet,
-                    message,
-                    timeout / 1000,
-                    retries,
-                    lambda: self._give_back(header, mad),
-                )
-            )
+            self._await(raw[:at], agent, packet, timeout, retries, message)
+
+    def _await(
+        self,
+        header: bytes,
+        agent: MadAgent,
+        packet: MadPacket,
+        timeout: int,
+        retries: int,
+        message: bytes | None = None,
+    ) -> None:
+        """A request has no response yet."""
+
+        def give_back() -> None:
+            self._give_back(header, packet.mad)
+
+        self._live.await_response(
+            Pending(agent, packet, message, timeout / 1000, retries, give_back)
+        )
 
     def _p_key(self, raw: bytes) -> int:
         index = 0
@@ -284,9 +300,14 @@ class UmadDevice:
         if packet.qp or packet.dlid != PERMISSIVE_LID:
             header = self._header(number, len(message), packet)
         else:
-            header = self._directed.get(number) or self._header(number, MAD_BYTES, packet)
-            self._directed[number] = header
+            header = self._directed_header(number)
         self._put(header + message)
+
+    def _directed_header(self, number: int) -> bytes:
+        made = self._directed.get(number)
+        if made is None:
+            made = self._directed[number] = self._header(number, MAD_BYTES, MadPacket(b""))
+        return made
 
     def _header(self, number: int, length: int, packet: MadPacket) -> bytes:
         port = self.port.port

@@ -430,6 +430,45 @@ class Subnet:
             arrived = _with_return_path(packet.mad, way, hops)
             self._hand(there, packet._replace(mad=arrived, port=way.ingress))
 
+    def answer_directed(self, node: NodeAgent, port: int, mad: bytes) -> bytes | bool:
+        """Send a Get or Set by a directed route from a node's end port, and return its response.
+
+        It is what ``inject`` does, without packets, and the response does not go to the port's
+        receiver. True: it was lost. False: it is of another kind, and nothing was done.
+        """
+        hops = mad[7]
+        if (
+            self._draining
+            or len(mad) != MAD_BYTES
+            or mad[0] != 1
+            or mad[1] != DIRECTED
+            or not 1 <= mad[3] <= 2  # Get and Set
+            or mad[4] & 0x80
+            or mad[6]
+            or hops > MOST_HOPS
+            or mad[32:36] != PURE_ROUTE
+        ):
+            return False
+        way = self._directed_way(node, port, mad[129 : 129 + hops])
+        there, end = way.node, way.end
+        if way.problem is not None or end.m_key or end.lease_end is not None:
+            return False
+        if not there.is_switch and len(there.ports) > 1:
+            return False  # each port has a key of its own
+        response = answer_smp(there, mad, way.ingress, self.now)
+        if response is None:
+            return False
+        is_answered = isinstance(response, bytearray)
+        if way.links:
+            way.count(self._routes, is_answered)
+        if isinstance(response, bytearray):
+            response[193 : 193 + hops] = way.came_by
+        elif isinstance(response, Drop):
+            self.drops[response] += 1
+        if self._with_traps:
+            self._send_traps()
+        return bytes(response) if isinstance(response, bytearray) else True
+
     def _send_back(self, node: NodeAgent, packet: MadPacket, hops: int) -> None:
         """Bring back a response that a program sends."""
         mad = packet.mad

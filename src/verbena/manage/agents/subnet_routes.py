@@ -87,6 +87,13 @@ class DirectedWay:
             book.uncounted.append(self)
         self.responses += 1
 
+    def count(self, book: RouteBook, with_response: bool) -> None:
+        """Count a packet on the way, and one on the way back if there was one."""
+        if not self.requests and not self.responses:
+            book.uncounted.append(self)
+        self.requests += 1
+        self.responses += with_response
+
 
 # Counters of the port where a packet is lost.
 BLAMED: dict[Drop, tuple[str, ...]] = {

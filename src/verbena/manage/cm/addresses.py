@@ -113,7 +113,7 @@ class CmAddress:
         if self.family == CmFamily.IB:
             masked = self.service_id & self.service_mask & ~0xFFFF
             return replace(self, service_id=masked | port, service_mask=_EVERY)
-        return replace(self, ip_port=port)
+        return CmAddress(self.family, self.host, port, self.scope_id, self.flow_info)
 
     def service_in(self, space: int) -> int:
         """Return the service ID of the address in a port space; AF_IB's says it itself."""

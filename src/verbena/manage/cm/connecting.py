@@ -82,8 +82,9 @@ class Connecting:
 
     def settle(self) -> None:
         """Take every event of the connection manager."""
-        while True:
-            event = self._cm.take_event()
+        cm = self._cm
+        while cm.looped or cm.events:
+            event = cm.take_event()
             if event is None:
                 return
             if event.kind is CmEventKind.REQ_RECEIVED:

@@ -126,7 +126,7 @@ CONNECTION_RULES = cm_rules(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmConnect:
     """What a REQ asks for. Depths and resources are numbers of READs and atomics at once."""
 
@@ -147,7 +147,7 @@ class CmConnect:
     options: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmAccept:
     """What a REP answers."""
 

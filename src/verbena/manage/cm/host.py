@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class LocalInterface:
     """A network interface: the device's port behind it, its MTU in bytes, and its index.
 
@@ -58,7 +58,7 @@ class CmHost(Protocol):
         """Whether the program may bind a port below 1024."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class ResolveAddress:
     """Find route and neighbour of a destination; answer by ``address_resolved``."""
 
@@ -68,7 +68,7 @@ class ResolveAddress:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class AddressAnswer:
     """The interface towards a destination, the source address there, and the peer's GID."""
 
@@ -78,7 +78,7 @@ class AddressAnswer:
     hop_limit: int = 64
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class QueryPath:
     """Ask subnet administration for a path; answer by ``path_resolved``."""
 
@@ -88,7 +88,7 @@ class QueryPath:
     timeout_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class JoinGroup:
     """Join a multicast group; answer by ``group_joined``.
 
@@ -105,7 +105,7 @@ class JoinGroup:
     sends_igmp: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class LeaveGroup:
     """Undo a ``JoinGroup``. There is no answer."""
 

@@ -9,7 +9,7 @@ listener, and one of a group also for the group: a program waits for so many ack
 from __future__ import annotations
 
 import heapq
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 
 from ..ip_cm import PortSpace
@@ -30,6 +30,7 @@ class IdTable:
         self.groups: dict[int, GroupMember] = {}
         self._random = random
         self._channels: dict[int, deque[tuple[int, RdmaEvent]]] = {}  # with the id that is charged
+        self._unread = Counter[int]()  # events that name an identifier, its own or charged to it
         self.changed: set[int] = set()
         """Channels whose unread events are others than when this was cleared."""
         self._free: dict[str, list[int]] = {"id": [], "group": [], "channel": []}
@@ -71,7 +72,8 @@ class IdTable:
 
     def pending(self, channel: int) -> int:
         """Return the number of events to be read."""
-        return len(self._channels[self.known_channel(channel)])
+        events = self._channels.get(channel)
+        return len(self._channels[self.known_channel(channel)] if events is None else events)
 
     def read_event(self, channel: int) -> RdmaEvent | None:
         """Return the next event and count it, or None."""
@@ -79,6 +81,7 @@ class IdTable:
         if not events:
             return None
         number, event = events.popleft()
+        self._count(number, event, -1)
         charged = self.ids[number]
         charged.events_read += 1
         if event.kind is RdmaEventKind.CONNECT_REQUEST:
@@ -94,7 +97,13 @@ class IdTable:
             return
         charged = of.number if event.listener is None else event.listener
         self._channels[of.channel].append((charged, event))
+        self._count(charged, event, 1)
         self.changed.add(of.channel)
+
+    def _count(self, charged: int, event: RdmaEvent, by: int) -> None:
+        self._unread[charged] += by
+        if event.id != charged:
+            self._unread[event.id] += by
 
     def migrate(self, moved: RdmaId, channel: int) -> int:
         """Move an identifier and its unread events to another channel; return its events read."""
@@ -109,13 +118,17 @@ class IdTable:
 
     def purge(self, number: int) -> list[int]:
         """Forget the unread events of an identifier; return the new ids among them, unheard of."""
-        unheard = []
+        unheard: list[int] = []
+        if not self._unread[number]:
+            return unheard
         for channel, events in self._channels.items():
             kept = deque[tuple[int, RdmaEvent]]()
             for charged, event in events:
                 if number not in (charged, event.id):
                     kept.append((charged, event))
-                elif event.listener == number:
+                    continue
+                self._count(charged, event, -1)
+                if event.listener == number:
                     unheard.append(event.id)
             if len(kept) < len(events):
                 self._channels[channel] = kept
@@ -125,8 +138,9 @@ class IdTable:
     def purge_group(self, handle: int) -> None:
         """Forget the unread events of a group."""
         for channel, events in self._channels.items():
-            if any(event.group == handle for _, event in events):
-                self._channels[channel] = deque(e for e in events if e[1].group != handle)
+            for charged, event in [each for each in events if each[1].group == handle]:
+                self._count(charged, event, -1)
+                events.remove((charged, event))
                 self.changed.add(channel)
 
     # Identifiers.

@@ -25,6 +25,8 @@ __all__ = ["ID_RULES", "GroupMember", "IdInput", "IdState", "QpKind", "RdmaId"]
 class IdState(Enum):
     """States of an identifier."""
 
+    __hash__ = object.__hash__  # Enum's own is a call of Python, for each rule looked up
+
     IDLE = "It has no address."
     ADDR_BOUND = "It has a local address and port."
     ADDR_QUERY = "The destination is being resolved."
@@ -40,6 +42,8 @@ class IdState(Enum):
 @unique
 class IdInput(Enum):
     """What changes an identifier's state."""
+
+    __hash__ = object.__hash__  # Enum's own is a call of Python, for each rule looked up
 
     BIND = "call: bind"
     RESOLVE_ADDRESS = "call: resolve address"

@@ -13,7 +13,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from typing import Any
 
-from ..attribute_ids import CmMessageId, Method, MgmtClass
+from ..attribute_ids import CmMessageId, MgmtClass
 from ..cm_messages import (
     CM_MESSAGES,
     AprStatus,
@@ -35,7 +35,7 @@ from ..cm_messages import (
     SidrStatus,
 )
 from ..errors import MadError
-from ..mad import CmMad, parse_mad
+from ..mad import MAD_BYTES, CmMad, parse_mad
 from ..record import Record
 from .connection import CmConnect, CmConnection
 from .counters import CM_COUNTER_NAMES, CmCounters
@@ -45,6 +45,7 @@ from .machine import (
     CmMachine,
     CmState,
     delay_input,
+    pack_cm,
     rejection_input,
 )
 from .refusals import CmRefusal
@@ -55,6 +56,7 @@ from .settings import CmSettings
 __all__ = ["InfinibandCm"]
 
 _NO_PATH = CmPath()
+_SENT = CmMad().pack()[:4]  # versions, class and method of every message
 
 
 class InfinibandCm:
@@ -91,8 +93,10 @@ class InfinibandCm:
         self._deadlines: list[tuple[float, int, CmMachine]] = []
         self._armed_count = 0
         self._datagrams: list[CmDatagram] = []
-        self._looped: deque[CmDatagram] = deque()
-        self._events: deque[CmEvent] = deque()
+        self.looped: deque[CmDatagram] = deque()
+        """Datagrams to this device that were not handled yet."""
+        self.events: deque[CmEvent] = deque()
+        """What ``take_event`` returns, and what comes of ``looped``."""
         self._handlers: dict[int, Callable[[CmMad, Any, MadArrival], CmRefusal | None]] = {
             CmMessageId.REQ: self._on_req,
             CmMessageId.MRA: self._on_mra,
@@ -166,16 +170,16 @@ class InfinibandCm:
 
     def take_datagrams(self) -> list[CmDatagram]:
         """Return what is to be sent, in order, and forget it."""
-        if self._looped:
+        if self.looped:
             self._deliver_looped()
         taken, self._datagrams = self._datagrams, []
         return taken
 
     def take_event(self) -> CmEvent | None:
         """Return the next event, or None."""
-        if self._looped:
+        if self.looped:
             self._deliver_looped()
-        return self._events.popleft() if self._events else None
+        return self.events.popleft() if self.events else None
 
     def machines(self) -> tuple[CmMachine, ...]:
         """Return every connection and resolution, those included that nobody owns any more."""
@@ -188,10 +192,10 @@ class InfinibandCm:
         self.counters.sent[name] += 1
         if is_retry:
             self.counters.retries[name] += 1
-        (self._looped if self._is_local(datagram) else self._datagrams).append(datagram)
+        (self.looped if self._is_local(datagram) else self._datagrams).append(datagram)
 
     def report(self, event: CmEvent) -> None:
-        self._events.append(event)
+        self.events.append(event)
 
     def duplicate(self, record: type[Record]) -> None:
         self.counters.duplicates[CM_COUNTER_NAMES[record.ATTRIBUTE]] += 1
@@ -275,8 +279,8 @@ class InfinibandCm:
         return any(port.lid == datagram.to.dlid for port in self.device.ports)
 
     def _deliver_looped(self) -> None:
-        while self._looped:
-            datagram = self._looped.popleft()
+        while self.looped:
+            datagram = self.looped.popleft()
             to = datagram.to
             sender = self.device.port(to.port)
             here = self.device.port_of_gid(to.dgid) if to.has_grh else sender
@@ -299,23 +303,16 @@ class InfinibandCm:
     # Messages.
 
     def _handle(self, data: bytes, arrival: MadArrival) -> CmRefusal | None:
-        try:
-            mad = parse_mad(data)
-        except MadError:
-            return CmRefusal.NOT_A_MAD
-        if mad.mgmt_class != MgmtClass.COMMUNICATION_MANAGEMENT or not isinstance(mad, CmMad):
-            return CmRefusal.OTHER_CLASS
-        if mad.class_version != 2:
-            return CmRefusal.OTHER_VERSION
-        if mad.method != Method.SEND:
-            return CmRefusal.OTHER_METHOD
-        kind = CM_MESSAGES.get(mad.attribute_id)
+        if data[:4] != _SENT or len(data) != MAD_BYTES:
+            return _why_refused(data)
+        number = data[16] << 8 | data[17]
+        kind = CM_MESSAGES.get(number)
         if kind is None:
             return CmRefusal.UNKNOWN_MESSAGE
         if self.device.port(arrival.port) is None:
             return CmRefusal.NO_PORT
-        self.counters.received[CM_COUNTER_NAMES[mad.attribute_id]] += 1
-        return self._handlers[mad.attribute_id](mad, mad.attribute(kind), arrival)
+        self.counters.received[CM_COUNTER_NAMES[number]] += 1
+        return self._handlers[number](CmMad.unpack(data), kind.unpack(data, CmMad.DATA_AT), arrival)
 
     def _feed(
         self, machine: CmMachine | None, what: CmInput | None, argument: Any, mad: CmMad
@@ -329,8 +326,7 @@ class InfinibandCm:
 
     def _reply(self, mad: CmMad, arrival: MadArrival, record: Record) -> None:
         """Answer a message that has no connection here."""
-        made = CmMad(transaction_id=mad.transaction_id).with_attribute(record)
-        self.send(CmDatagram(made.pack(), arrival.reply()))
+        self.send(CmDatagram(pack_cm(record, mad.transaction_id), arrival.reply()))
 
     def _refuse(
         self, mad: CmMad, arrival: MadArrival, reason: RejReason, message: RejOf, ari: bytes = b""
@@ -497,3 +493,14 @@ class InfinibandCm:
 
     def _on_apr(self, mad: CmMad, apr: CmApr, arrival: MadArrival) -> CmRefusal | None:
         return CmRefusal.UNMATCHED  # no LAP is ever sent
+
+
+def _why_refused(data: bytes) -> CmRefusal:
+    """Return why a MAD is no message of the connection manager."""
+    try:
+        mad = parse_mad(data)
+    except MadError:
+        return CmRefusal.NOT_A_MAD
+    if mad.mgmt_class != MgmtClass.COMMUNICATION_MANAGEMENT:
+        return CmRefusal.OTHER_CLASS
+    return CmRefusal.OTHER_METHOD if mad.class_version == _SENT[2] else CmRefusal.OTHER_VERSION

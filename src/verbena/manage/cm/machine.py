@@ -8,6 +8,7 @@ raises CmError, a message is counted. Machines reach the connection manager thro
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto, unique
@@ -30,7 +31,12 @@ __all__ = [
     "CmRule",
     "CmState",
     "cm_rules",
+    "pack_cm",
 ]
+
+# Versions, class and method; Status and reserved bytes; transaction ID; AttributeID and modifier.
+_HEAD = struct.Struct(">BBBBIQHHI")
+_HEAD_START = (*CmMad().pack()[:4], 0)
 
 
 @unique
@@ -116,7 +122,7 @@ class CmEventKind(Enum):
     SIDR_REQ_ERROR = auto()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmEvent:
     """Something that happened to ``subject``, a connection or a resolution.
 
@@ -129,7 +135,7 @@ class CmEvent:
     modifier: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmRule:
     """A row of a table: ``action`` is a method's name; ``next`` is None where the state stays."""
 
@@ -255,8 +261,7 @@ class CmMachine:
 
     def built(self, record: Record, to: MadAddress, tid: int, modifier: int = 0) -> CmDatagram:
         """Return the datagram of a message."""
-        mad = CmMad(transaction_id=tid).with_attribute(record, modifier)
-        return CmDatagram(mad.pack(), to)
+        return CmDatagram(pack_cm(record, tid, modifier), to)
 
     def send_awaiting(self, datagram: CmDatagram, timeout: float, retries: int) -> None:
         """Send a message and wait for its answer."""
@@ -284,6 +289,16 @@ class CmMachine:
 
     def end(self, _: Any = None) -> None:
         """Do nothing."""
+
+
+def pack_cm(record: Record, tid: int, modifier: int = 0) -> bytes:
+    """Return the bytes of the CmMad with a message, as its ``with_attribute`` gives them."""
+    try:
+        head = _HEAD.pack(*_HEAD_START, tid, record.ATTRIBUTE, 0, modifier)
+    except struct.error:
+        mad = CmMad(transaction_id=tid).with_attribute(record, modifier)  # says what is wrong
+        return mad.pack()
+    return head + record.pack()
 
 
 def rejection_input(rej: CmRej) -> CmInput:

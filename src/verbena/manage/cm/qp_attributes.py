@@ -56,7 +56,7 @@ class QpMask(IntFlag):
     DEST_QPN = 0x100000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class QpAttributes:
     """ib_uverbs_qp_attr, as far as the connection manager knows it; the rest is 0.
 

@@ -106,6 +106,8 @@ class RdmaCm:
 
     def take_requests(self) -> list[CmRequest]:
         """Return what the system is asked for, in order, and forget it."""
+        if not self._requests:
+            return []
         taken = list(self._requests)
         self._requests.clear()
         return taken
@@ -141,13 +143,17 @@ class RdmaCm:
 
     def pending(self, channel: int) -> int:
         """Return how many events of a channel are unread; it is readable if there are some."""
-        self._connecting.settle()
+        if self.cm.looped or self.cm.events:
+            self._connecting.settle()
         return self._table.pending(channel)
 
     def take_changed(self) -> set[int]:
         """Return the channels that have got events or lost some since the last call."""
-        self._connecting.settle()
-        changed, self._table.changed = self._table.changed, set()
+        if self.cm.looped or self.cm.events:
+            self._connecting.settle()
+        changed = self._table.changed
+        if changed:
+            self._table.changed = set()
         return changed
 
     def identifiers(self) -> list[RdmaId]:

@@ -40,7 +40,7 @@ class RdmaEventKind(Code):
     INTERNAL = 19, "The program's library wrote it with write_event."
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class RdmaConnectionParameters:
     """rdma_conn_param, of a call and of an event. Depths count READs and atomics at once.
 
@@ -59,7 +59,7 @@ class RdmaConnectionParameters:
     qkey: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class RdmaDatagramParameters:
     """rdma_ud_param: where datagrams go. ``address`` is None in a CONNECT_REQUEST."""
 
@@ -69,7 +69,7 @@ class RdmaDatagramParameters:
     address: MadAddress | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class RdmaEvent:
     """An event of an identifier, ``id``; of a new one for CONNECT_REQUEST, with ``listener``.
 

@@ -38,7 +38,7 @@ RESOLUTION_RULES = cm_rules(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class SidrQuestion:
     """What a SIDR_REQ asks for."""
 

@@ -49,14 +49,20 @@ class CmDevice:
 
     def port(self, number: int) -> CmPort | None:
         """Return the port with this number, or None."""
-        return next((port for port in self.ports if port.number == number), None)
+        for port in self.ports:
+            if port.number == number:
+                return port
+        return None
 
     def port_of_gid(self, gid: bytes) -> CmPort | None:
         """Return the port that has a GID, or None."""
-        return next((port for port in self.ports if gid in port.gids), None)
+        for port in self.ports:
+            if gid in port.gids:
+                return port
+        return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class MadAddress:
     """The address handle that a MAD needs. GIDs count if ``has_grh``, as always on Ethernet."""
 
@@ -72,7 +78,7 @@ class MadAddress:
     traffic_class: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class MadArrival:
     """What is known of a received MAD: ``sgid`` and ``slid`` are the sender's."""
 
@@ -103,7 +109,7 @@ class MadArrival:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmDatagram:
     """A MAD of 256 bytes to be sent from QP 1 to QP 1 of ``to``."""
 
@@ -111,7 +117,7 @@ class CmDatagram:
     to: MadAddress
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, unsafe_hash=True)
 class CmRoute:
     """The path of a connection, from this side: ``sgid`` and ``slid`` are its own.
 
