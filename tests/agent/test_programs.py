@@ -78,6 +78,20 @@ def test_infiniband_ports(
     assert server.returncode == 0, output
 
 
+def test_datagram_sockets_on_infiniband_ports(
+    host: Host, start_with: Start, debian_program: Find
+) -> None:
+    """2040 bytes are the most: librdmacm 44 has room for 2048 with a header, and does not check.
+
+    On RoCE it ends with an error as on Linux, because librdmacm addresses itself without a GID.
+    """
+    both = [debian_program("udpong"), "-S", "2040", "-C", "100"]
+    start_with(*both, "-b", ADDRESS, options=INFINIBAND)
+    wait_until(lambda: f"{ADDRESS}:7174" in host.run("ss", "-uln"))
+    output = finish(start_with(*both, "-s", ADDRESS, options=INFINIBAND))
+    assert re.search(r"^custom +1\.9k +100 ", output, re.MULTILINE), output
+
+
 @pytest.mark.parametrize(("provider", "endpoint"), [("verbs", "msg"), ("verbs;ofi_rxm", "rdm")])
 def test_libfabric(
     start_with: Start, host: Host, debian_program: Find, provider: str, endpoint: str
@@ -105,6 +119,18 @@ def test_rcopy(start_with: Start, host: Host, debian_program: Find, tmp_path: Pa
     listening(host)
     finish(start_with(debian_program("rcopy"), str(source), f"{ADDRESS}:{copy}"))
     wait_until(lambda: copy.exists() and copy.read_bytes() == source.read_bytes())
+
+
+@pytest.mark.parametrize("api", [[], ["-A"]], ids=["tags", "active messages"])
+def test_ucx(start_with: Start, host: Host, debian_program: Find, api: list[str]) -> None:
+    """UCX's demonstration of storage: its client knows the server by its socket address alone."""
+    both = [debian_program("io_demo"), "-q", *api]
+    env = {"UCX_TLS": "rc,ud", "UCX_SOCKADDR_TLS_PRIORITY": "rdmacm", "UCX_LOG_LEVEL": "info"}
+    start_with(*both, env=env)
+    listening(host)
+    output = finish(start_with(*both, "-i", "200", "-o", "read,write", ADDRESS, env=env))
+    assert "Client exit with status 'OK'" in output
+    assert re.search(r"ep_cfg\[\d+\]: \w+\(rc_verbs/verbena0:1\)", output), output
 
 
 def test_ucx_has_the_connection_manager(start_with: Start, debian_program: Find) -> None:
