@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debian's programs that connect by librdmacm in ways that rdmacm-utils do not, on one host.
 
-tests/programs/test_rdma_cm.py has those. libfabric wants an interface that is no loopback.
+tests/programs/test_rdma_cm.py has those, and tests/suite runs rdma-core's own cases. libfabric
+wants an interface that is no loopback.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ import pytest
 from tests import debian_packages
 from tests.agent.conftest import Start, listening, wait_until
 from tests.roce.networks import Host
-from tests.suite import rdma_core
 
 pytestmark = pytest.mark.debian
 
@@ -252,16 +252,3 @@ def test_another_preload_behind_verbena_run(start_with: Start, debian_program: F
     output, _ = kept.communicate(timeout=20)
     assert "RDMA_CM_EVENT_REJECTED" in output  # it has asked
     assert "LD_PRELOAD" not in output
-
-
-def test_rdma_core_s_own_cases(start_with: Start, tmp_path: Path) -> None:
-    """Its other files run where lo is the only interface (tests/suite)."""
-    tests = rdma_core.unpack(tmp_path)
-    options = ("--dev", "verbena0", "--gid", "1", "-v")
-    process = start_with(
-        rdma_core.DEBIAN_PYTHON, str(tests / "run_tests.py"), *options, "tests.test_rdmacm"
-    )
-    output, _ = process.communicate(timeout=60)
-    cases = rdma_core.parse("test_rdmacm", output)
-    assert len(cases) == 10, output
-    assert [str(case) for case in cases if case.outcome != "ok"] == [], output
