@@ -312,7 +312,7 @@ def plant_errors(site: Site) -> None:
     downs = site.many(1, 20)
     for port in (one, other):
         site.later(counted(port, "link_downed", downs))
-    site.plant("link flaps", {FaultKind.LINK_FLAPS}, one, other)
+    site.plant("link flaps", {FaultKind.LINK_FLAPS, FaultKind.LINK_ONCE_DOWN}, one, other)
 
     one, other = site.any_link()
     site.later(counted(one, "local_link_integrity_errors", site.many(3, 14)))

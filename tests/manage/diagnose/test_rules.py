@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from verbena import fabrics
 from verbena.manage.agents import link_rate
 from verbena.manage.diagnose import (
     FabricSnapshot,
@@ -212,3 +215,63 @@ def test_unknown_counters_are_no_zeros() -> None:
     before.add_counters(PortKey("a0", 1), {"rcv_packets": 0})
     (only,) = found(now, before)
     assert only.kind is FaultKind.SILENT_LOSS
+
+
+def test_a_port_that_is_down_and_had_a_link_is_a_suspect() -> None:
+    """One sweep knows it by LinkDowned; a port that never had a link is free."""
+    now = two_tiers()
+    now.port(PortKey("e1", 20)).state = now.port(PortKey("e1", 21)).state = 1
+    now.add_counters(PortKey("e1", 20), {"link_downed": 1})
+    now.add_counters(PortKey("e1", 21), {"link_downed": 0})
+    (only,) = found(now)
+    assert only.kind is FaultKind.LINK_DOWN
+    assert (str(only.suspect), only.severity) == ("port e1[20]", FaultSeverity.WARNING)
+    before = two_tiers()
+    assert [each.kind for each in found(now, before)] == [FaultKind.LINK_DOWN]
+    before.connect(PortKey("e1", 20), PortKey("a1", 20))
+    assert [each.kind for each in found(now, before)] == [FaultKind.LINK_LOST]
+
+
+@pytest.mark.parametrize(
+    ("name", "way"), [("rcv_constraint_errors", "from"), ("xmit_constraint_errors", "to")]
+)
+def test_partition_enforcement_that_drops_packets_is_a_finding(name: str, way: str) -> None:
+    before, now = later(e1_2={name: 1})
+    (only,) = found(now, before)
+    assert only.kind is FaultKind.PARTITION_DROPS
+    assert str(only.suspect) == "host h5"
+    assert f"e1[2] has dropped 1 packets {way} h5 for their P_Key" in only.reason
+
+
+def test_partition_enforcement_between_switches_names_the_port() -> None:
+    before, now = later(e1_11={"rcv_constraint_errors": 3})
+    (only,) = found(now, before)
+    assert (only.kind, str(only.suspect)) == (FaultKind.PARTITION_DROPS, "port e1[11]")
+
+
+def test_a_link_that_went_down_once_is_a_warning() -> None:
+    before, now = later(e0_11={"link_downed": 1}, a0_1={"link_downed": 1})
+    (only,) = found(now, before)
+    assert (only.kind, only.severity) == (FaultKind.LINK_ONCE_DOWN, FaultSeverity.WARNING)
+    assert "went down once and is up again" in only.reason
+    assert found(now) == []  # a total, perhaps of last year
+
+
+def test_a_host_that_was_restarted_is_a_note() -> None:
+    before, now = later(e0_1={"link_downed": 1})
+    (only,) = found(now, before)
+    assert (only.kind, only.severity) == (FaultKind.LINK_ONCE_DOWN, FaultSeverity.NOTE)
+    assert "h0 has not counted it and may have been restarted" in only.reason
+
+
+@pytest.mark.parametrize(("size", "is_far"), [(4, False), (8, True)])
+def test_an_intended_topology_that_is_far_off_is_asked_about_first(size: int, is_far: bool) -> None:
+    now = FabricSnapshot()
+    fabric = fabrics.clos2(4)
+    for name in fabric.graph:
+        now.add_node(name, is_switch=name in fabric.switches)
+    for cable in list(fabric.cables())[1:]:
+        now.connect(PortKey(cable.a, cable.a_port), PortKey(cable.b, cable.b_port))
+    kinds = [each.kind for each in diagnose(now, intended=fabrics.clos2(size))]
+    assert (kinds[0] is FaultKind.ANOTHER_TOPOLOGY) == is_far
+    assert kinds.count(FaultKind.ANOTHER_TOPOLOGY) == is_far

@@ -22,6 +22,7 @@ from verbena.manage.diagnose import (
     PortKey,
     SubnetAsker,
     diagnose,
+    findings_as_text,
     sweep_fabric,
 )
 from verbena.manage.diagnose.saved_output import read_saved
@@ -216,3 +217,50 @@ def test_a_simulated_deadlock_is_a_credit_loop() -> None:
     made = Scenario.load("deadlock").variant("shortest")
     before, after = snapshots_of_result(made.run(), made.routes)
     assert FaultKind.CREDIT_LOOP in {each.kind for each in diagnose(after, before)}
+
+
+def test_a_sweep_reads_the_counters_of_ports_whose_link_was_cut() -> None:
+    """Two links were cut before the first sweep: one of a host, and one between switches."""
+    subnet = managed()
+    subnet.cut("h5", 1)
+    subnet.cut("e1", 3)
+    asker = SubnetAsker(subnet, "h3")
+    now = sweep_fabric(asker, 1.0)
+    for found in (diagnose(now), diagnose(now, sweep_fabric(asker, 0.0))):
+        gone = {str(each.suspect) for each in found if each.kind is FaultKind.LINK_DOWN}
+        assert gone == {"port e2[2]", "port e1[3]", "port a0[2]"}
+
+
+def test_a_host_without_a_link_says_so() -> None:
+    subnet = managed()
+    before = sweep_fabric(SubnetAsker(subnet, "h5"), 0.0)
+    subnet.cut("h5", 1)
+    now = sweep_fabric(SubnetAsker(subnet, "h5"), 1.0)
+    for intended in (None, fabrics.clos2(4)):
+        (only,) = diagnose(now, before, intended=intended)
+        assert only.kind is FaultKind.ASKER_DOWN
+        assert "h5[1], the port that asks, has no link" in only.reason
+
+
+UNPLACED = """\
+Errors for 0x20000000 "leaf 0"
+   GUID 0x20000000 port 3: [LinkDownedCounter == 4] [PortXmitWait == 4000]
+   GUID 0x20000000 port 4: [PortXmitDiscards == 8]
+"""
+
+
+def test_counters_without_cables_are_findings() -> None:
+    seen = read_saved([UNPLACED])
+    downed, discards = diagnose(seen)
+    assert (str(downed.suspect), downed.kind) == ("port leaf 0[3]", FaultKind.LINK_FLAPS)
+    assert (str(discards.suspect), discards.severity) == ("port leaf 0[4]", FaultSeverity.NOTE)
+    text = findings_as_text([downed, discards], seen)
+    assert "0 hosts, 0 switches, 1 nodes that are one or the other, 0 cables: 1 suspect." in text
+    assert "Note: This is not enough" in text
+
+
+def test_a_port_without_a_cable_in_ibnetdiscover_had_a_link() -> None:
+    seen = read_saved(
+        [*saved("ibnetdiscover"), UNPLACED.replace("leaf 0", "e0").replace("3:", "9:")]
+    )
+    assert [str(each.suspect) for each in diagnose(seen)] == ["port e0[9]"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .fabric_snapshot import PortKey
-from .fault_finding import FaultFinding, FaultKind, FaultSeverity, FaultSuspect
+from .fault_finding import FaultFinding, FaultKind, FaultSeverity, FaultSuspect, SuspectKind
 from .sweep_evidence import SweepEvidence
 
 __all__ = ["cabling_faults"]
@@ -28,6 +28,7 @@ def cabling_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
         one, other = PortKey(cable.a, cable.a_port), PortKey(cable.b, cable.b_port)
         intended[one], intended[other] = other, one
     actual = evidence.now.peers
+    yield from _another_topology(evidence.intended.name, intended, actual)
     kinds = dict(evidence.intended.graph.nodes(data="kind"))
     missing = sorted(set(kinds) - set(evidence.now.nodes))
     for name in missing:
@@ -51,6 +52,22 @@ def cabling_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
         )
     away = {*missing, *added}
     yield from _cables(intended, actual, away)
+
+
+def _another_topology(name: str, intended: Cabling, actual: Cabling) -> Iterator[FaultFinding]:
+    """Yield that more than half of the cables differ: then it is rather the file that is wrong."""
+    # Both have each cable from both ends.
+    every = intended.items() | actual.items()
+    different = intended.items() ^ actual.items()
+    if 2 * len(different) > len(every):
+        yield FaultFinding(
+            FaultKind.ANOTHER_TOPOLOGY,
+            ERROR,
+            FaultSuspect(SuspectKind.TOPOLOGY, name),
+            f"{len(different) // 2} of {len(every) // 2} cables, found or intended, differ from the"
+            " intended topology: is this the right file?",
+            "Compare its name and sizes with the fabric; what follows are its differences.",
+        )
 
 
 def _cables(intended: Cabling, actual: Cabling, away: set[str]) -> Iterator[FaultFinding]:

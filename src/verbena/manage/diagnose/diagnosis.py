@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .absent_links import absent_link_faults, asker_fault
 from .cabling_rules import cabling_faults
 from .congestion_rules import congestion_faults
 from .fabric_snapshot import FabricSnapshot, PortKey
@@ -18,6 +19,7 @@ from .path_loss import path_losses
 from .route_rules import route_faults
 from .setting_rules import setting_faults
 from .sweep_evidence import SweepEvidence
+from .unplaced_counters import unplaced_faults
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
@@ -34,6 +36,7 @@ CABLING = {
     *(FaultKind.CABLE_MISSING, FaultKind.NODE_MISSING),
 }
 EXPLAINS = (
+    ({FaultKind.LINK_LOST, FaultKind.NODE_LOST, FaultKind.DUPLICATE_GUID}, {FaultKind.LINK_DOWN}),
     (PHYSICAL, {FaultKind.PATH_LOSS, FaultKind.BUFFER_OVERRUN}),
     # What was lost since the tables were computed is not the tables' fault.
     ({FaultKind.LINK_LOST, FaultKind.NODE_LOST, *CABLING}, {FaultKind.NO_ROUTE}),
@@ -58,8 +61,13 @@ def diagnose(
     totals. ``intended`` is the topology that it should have.
     """
     evidence = SweepEvidence(now, before, intended)
+    alone = asker_fault(evidence)
+    if alone is not None:
+        return [alone]  # nothing else was reached
     found = [
         *link_faults(evidence),
+        *absent_link_faults(evidence),
+        *unplaced_faults(evidence),
         *setting_faults(evidence),
         *congestion_faults(evidence),
         *route_faults(evidence),
@@ -75,4 +83,8 @@ def diagnose(
     once: dict[tuple[FaultKind, FaultSuspect], FaultFinding] = {}
     for each in found:
         once.setdefault((each.kind, each.suspect), each)
-    return sorted(once.values(), key=lambda each: -each.severity)
+    # That the comparison is with a wrong file comes before all that the comparison shows.
+    return sorted(
+        once.values(),
+        key=lambda each: (each.kind is not FaultKind.ANOTHER_TOPOLOGY, -each.severity),
+    )

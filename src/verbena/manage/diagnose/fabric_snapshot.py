@@ -94,7 +94,9 @@ class FabricSnapshot:
     ``peers`` has each cable from both ends. ``duplicates`` are sentences on GUIDs that two nodes
     have, with the ports behind which they are. ``silent`` are ports behind which nothing answers.
     ``asks_all``: every counter was asked for, so that a missing one is unknown, and not a zero that
-    the source has left out.
+    the source has left out. ``asker`` is the host's port through which a sweep went.
+    ``lacks`` are sentences on what the sources do not say and the rules need; ``can_judge`` is
+    false if there is nothing that a rule could look at.
     """
 
     time: float | None = None
@@ -105,6 +107,9 @@ class FabricSnapshot:
     duplicates: list[tuple[str, tuple[PortKey, ...]]] = field(default_factory=list)
     silent: list[PortKey] = field(default_factory=list)
     flows: list[FlowTrouble] = field(default_factory=list)
+    asker: PortKey | None = None
+    lacks: list[str] = field(default_factory=list)
+    can_judge: bool = True
 
     def add_node(self, name: str, *, is_switch: bool, guid: int = 0) -> NodeView:
         """Return the node of a name, which is added if it is not there."""

@@ -31,6 +31,7 @@ class SuspectKind(Enum):
     PORT = "port"
     HOST = "host"
     SWITCH = "switch"
+    TOPOLOGY = "topology"
 
 
 class FaultKind(Enum):
@@ -40,6 +41,9 @@ class FaultKind(Enum):
     ONE_DIRECTION = "errors in one direction"
     LINK_RETRAINS = "link recovers again and again"
     LINK_FLAPS = "link goes down and comes back"
+    LINK_ONCE_DOWN = "link went down once"
+    LINK_DOWN = "had a link and has none"
+    ASKER_DOWN = "the port that asks has no link"
     LINK_LOST = "link has gone"
     NODE_LOST = "node has gone"
     LINK_INTEGRITY = "link integrity errors"
@@ -54,12 +58,14 @@ class FaultKind(Enum):
     MTU = "MTU differs"
     LANES = "virtual lanes differ"
     P_KEY = "P_Key is wrong"
+    PARTITION_DROPS = "packets dropped for their P_Key"
     DUPLICATE_GUID = "two nodes have one GUID"
     NODE_REPORT = "node reports a fault"
     SLOW_RECEIVER = "slow receiver"
     CREDIT_LOOP = "credit loop"
     HOT_PORT = "hot port"
     SLOW_SWITCH = "switch gives credits late"
+    ANOTHER_TOPOLOGY = "the intended topology is another one"
     SWAPPED = "cables are swapped"
     WRONG_PORT = "cable is in a wrong port"
     WRONG_CABLE = "cable leads to a wrong node"

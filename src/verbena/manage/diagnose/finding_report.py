@@ -26,13 +26,22 @@ def findings_as_text(found: Sequence[FaultFinding], seen: FabricSnapshot) -> str
     parts += [
         textwrap.fill(f"Note: {_sentence(each.reason)} {each.advice}", WIDTH) for each in notes
     ]
-    hosts = sum(not node.is_switch for node in seen.nodes.values())
+    parts += [textwrap.fill(f"Note: {sentence}", WIDTH) for sentence in seen.lacks]
     ending = f"{len(suspects)} suspect{'s' * (len(suspects) != 1)}" if suspects else "nothing found"
-    parts.append(
-        f"{hosts} hosts, {len(seen.nodes) - hosts} switches, {len(seen.peers) // 2} cables:"
-        f" {ending}."
-    )
+    if not seen.can_judge:
+        ending = "nothing can be judged"
+    parts.append(f"{_seen(seen)}: {ending}.")
     return "\n\n".join(parts)
+
+
+def _seen(seen: FabricSnapshot) -> str:
+    """What was looked at; a source may not say of a node whether it is a switch."""
+    known = [node for node in seen.nodes.values() if node.is_kind_known]
+    hosts, unknown = sum(not node.is_switch for node in known), len(seen.nodes) - len(known)
+    nodes = f"{hosts} hosts, {len(known) - hosts} switches"
+    if unknown:
+        nodes += f", {unknown} nodes that are one or the other"
+    return f"{nodes}, {len(seen.peers) // 2} cables"
 
 
 def _filled(text: str) -> str:
@@ -72,6 +81,7 @@ def findings_as_json(found: Sequence[FaultFinding], seen: FabricSnapshot) -> str
         {
             "nodes": len(seen.nodes),
             "cables": len(seen.peers) // 2,
+            "lacks": seen.lacks,
             "findings": [each.as_dict() for each in found],
         },
         indent=1,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from math import sqrt
 
 from .fabric_snapshot import PortKey
@@ -88,7 +89,11 @@ def _worst_of_link(
     bad = [key for key in (one, other) if _has_errors(evidence, key, limits)]
     if bad:
         return _errors(evidence, one, other, bad)
-    return _silent_loss(evidence, one, other) or _silent_loss(evidence, other, one)
+    return (
+        _silent_loss(evidence, one, other)
+        or _silent_loss(evidence, other, one)
+        or _once_down(evidence, one, other)
+    )
 
 
 def _has_errors(evidence: SweepEvidence, key: PortKey, limits: dict[str, float]) -> bool:
@@ -114,6 +119,32 @@ def _flaps(evidence: SweepEvidence, one: PortKey, other: PortKey) -> FaultFindin
         "Reseat or exchange the cable; if a host is at its end, see whether it was restarted.",
         (one, other),
     )
+
+
+def _once_down(evidence: SweepEvidence, one: PortKey, other: PortKey) -> FaultFinding | None:
+    """Return that a link went down between the sweeps, too seldom for one that flaps.
+
+    A host that starts again does this, too, and counts nothing itself: that is a note.
+    """
+    if evidence.before is None:
+        return None
+    downs = {key: evidence.count(key, "link_downed") for key in (one, other)}
+    if not any(downs.values()):
+        return None
+    restarted = [
+        key.node for key in downs if not downs[key] and not evidence.now.is_switch(key.node)
+    ]
+    times = "once" if max(downs.values()) == 1 else f"{max(downs.values())} times"
+    note = f"; {restarted[0]} has not counted it and may have been restarted" if restarted else ""
+    found = _finding(
+        evidence,
+        FaultKind.LINK_ONCE_DOWN,
+        FaultSuspect.cable(one, other),
+        f"the link between {one} and {other} went down {times} and is up again{note}",
+        "See whether somebody pulled it or restarted a node at its end; look again later.",
+        (one, other),
+    )
+    return replace(found, severity=FaultSeverity.NOTE if restarted else FaultSeverity.WARNING)
 
 
 def _errors(

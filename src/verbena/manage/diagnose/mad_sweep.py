@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..agents.link_speeds import LinkSettings
 from ..attribute_ids import Method, SmpAttribute
+from ..codes import PortState
 from ..mad import DirectedSmp, PerformanceMad
 from ..pma_counters import (
     PortCounters,
@@ -92,6 +93,11 @@ def sweep_fabric(asker: AskFabric, now: float | None = None) -> FabricSnapshot:
     snapshot = FabricSnapshot(now, asks_all=True)
     for node in found.nodes.values():
         _note_node(snapshot, node)
+    if found.own_port is None:
+        snapshot.can_judge = False
+        snapshot.lacks.append("The port that asks has not answered.")
+    elif found.own_port.number:
+        snapshot.asker = _key(found.own_port)
     for one, other in found.links():
         snapshot.connect(_key(one), _key(other))
     snapshot.silent += [_key(port) for port in found.silent if port.node.guid in found.nodes]
@@ -224,13 +230,15 @@ def _read_tables(asker: AskFabric, found: DiscoveredSubnet, snapshot: FabricSnap
 
 
 def _read_counters(asker: AskFabric, found: DiscoveredSubnet, snapshot: FabricSnapshot) -> None:
-    """Read the counters of every port with a link."""
-    ports = [
+    """Read the counters of every port with a link, and how often a port without one lost it."""
+    reached = [
         port
         for node in found.nodes.values()
         for port in node.ports.values()
-        if port.peer is not None and _lid_for(node, port)
+        if port.number and port.info and _lid_for(node, port)
     ]
+    ports = [port for port in reached if port.peer is not None]
+    _read_kind(asker, PortCounters, [p for p in reached if p.state == PortState.DOWN], snapshot)
     for kind in (PortCounters, PortCountersExtended):
         _read_kind(asker, kind, ports, snapshot)
     # Whether a node has counters of forward error correction is asked at one of its ports.

@@ -10,7 +10,7 @@ are skipped, since logs have warnings among them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from verbena.fabrics import ibnetdiscover
 from verbena.fabrics.errors import FabricError
@@ -85,8 +85,13 @@ _NETDISCOVER = re.compile(r'^(?:Switch|Ca|Rt)\s+\d+\s+"', re.MULTILINE)
 STATES = {"Down": 1, "Initialize": 2, "Init": 2, "Armed": 3, "Active": 4}
 
 
-def read_saved(texts: Iterable[str], time: float | None = None) -> FabricSnapshot:
-    """Return what the texts say. Raises MadError for one that is of none of the programs."""
+def read_saved(
+    texts: Iterable[str], time: float | None = None, names: Sequence[str] = ()
+) -> FabricSnapshot:
+    """Return what the texts say. Raises MadError for one that is of none of the programs.
+
+    ``names`` are those of the texts, as an error tells them.
+    """
     reader = _SavedReader(FabricSnapshot(time))
     kept = list(texts)
     for text in kept:
@@ -94,9 +99,10 @@ def read_saved(texts: Iterable[str], time: float | None = None) -> FabricSnapsho
             reader.netdiscover(text)
     for number, text in enumerate(kept, 1):
         if not reader.lines(text.splitlines()) and not _NETDISCOVER.search(text):
+            name = names[number - 1] if names else f"text {number}"
             raise MadError(
-                f"text {number} is no output of ibnetdiscover, iblinkinfo, ibqueryerrors, perfquery"
-                " or dump_lfts"
+                f"{name} is no output of ibnetdiscover, iblinkinfo, ibqueryerrors, perfquery or"
+                " dump_lfts"
             )
     reader.finish()
     return reader.snapshot
@@ -112,6 +118,7 @@ class _SavedReader:
         self._of_ports: list[tuple[int, int, str, int]] = []  # LID, port, counter, value
         self._tables: dict[int, bytearray] = {}
         self._table: bytearray | None = None
+        self._is_summed = False  # ibqueryerrors has checked all, and names what is bad alone
 
     def netdiscover(self, text: str) -> None:
         """Take nodes and cables from the output of ibnetdiscover. Raises MadError."""
@@ -159,7 +166,9 @@ class _SavedReader:
             elif (found := _TABLE_LINE.match(line)) and self._table is not None:
                 self._entry(int(found[1], 16), int(found[2]))
             else:
-                known |= line.startswith("## Summary:")
+                summary = line.startswith("## Summary:")
+                self._is_summed |= summary
+                known |= summary
                 continue
             known = True
         return known
@@ -230,12 +239,24 @@ class _SavedReader:
             owner = owners.get(lid)
             name = owner[0].name if owner else f"LID {lid}"
             if owner is None:
-                self.snapshot.add_node(name, is_switch=False)
+                self.snapshot.add_node(name, is_switch=False).is_kind_known = False
             if number != ALL_PORTS:
                 self._note(PortKey(name, number), {counter: value})
         for node in self.snapshot.nodes.values():
             if node.guid in self._tables:
                 node.table = bytes(self._tables[node.guid])
+        self._note_what_lacks()
+
+    def _note_what_lacks(self) -> None:
+        seen = self.snapshot
+        if seen.peers:
+            return
+        seen.can_judge = self._is_summed or any(view.counters for view in seen.ports.values())
+        what = "counters, and not" if seen.can_judge else "not"
+        seen.lacks.append(
+            f"This is not enough: it has {what} the cables between the nodes. Add the output of"
+            " ibnetdiscover."
+        )
 
     def _infer_switches(self) -> None:
         """Add nodes that only counters or links name, and say which of them are switches.

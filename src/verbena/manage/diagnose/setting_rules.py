@@ -20,7 +20,7 @@ __all__ = ["setting_faults"]
 
 FEW, MOST = 0.1, 0.9
 LEAST_PEERS = 4
-VIOLATIONS = 5
+CONSTRAINTS = {"rcv_constraint_errors": "from", "xmit_constraint_errors": "to"}
 ERROR, WARNING = FaultSeverity.ERROR, FaultSeverity.WARNING
 
 
@@ -274,19 +274,33 @@ def _p_keys(evidence: SweepEvidence) -> Iterator[FaultFinding]:
                     "Correct the partition's members in the subnet manager's file of partitions.",
                     {"P_Key": f"{base:#x}", "has": has},
                 )
-    for key, peer in evidence.now.peers.items():
-        violations = evidence.count(key, "rcv_constraint_errors")
-        host = peer.node
-        if violations > VIOLATIONS and not evidence.now.is_switch(host) and host not in reported:
-            reported.add(host)
-            yield FaultFinding(
-                FaultKind.P_KEY,
-                WARNING,
-                evidence.node_suspect(host),
-                f"{key} has dropped {violations} packets of {host} for their P_Key",
-                f"See which P_Key the programs of {host} use, and which partitions it is in.",
-                {"rcv_constraint_errors": violations},
-            )
+    yield from _partition_drops(evidence, reported)
+
+
+def _partition_drops(evidence: SweepEvidence, reported: set[str]) -> Iterator[FaultFinding]:
+    """Packets that a port with partition enforcement has dropped, one finding of each port."""
+    for key in evidence.now.ports:
+        peer = evidence.now.peers.get(key)
+        numbers: dict[str, float | int | str] = {
+            name: evidence.count(key, name) for name in CONSTRAINTS if evidence.count(key, name)
+        }
+        host = next(
+            (end.node for end in (peer, key) if end and not evidence.now.is_switch(end.node)), None
+        )
+        if not numbers or host in reported:
+            continue
+        is_host = host is not None and peer is not None
+        far = str(peer.node) if peer is not None else "its other end"
+        ways = [f"{value} packets {CONSTRAINTS[name]} {far}" for name, value in numbers.items()]
+        who = str(host) if is_host else "the hosts behind it"
+        yield FaultFinding(
+            FaultKind.PARTITION_DROPS,
+            WARNING,
+            evidence.node_suspect(host) if is_host and host is not None else FaultSuspect.port(key),
+            f"{key} has dropped {' and '.join(ways)} for their P_Key",
+            f"See which P_Key the programs of {who} use, and which partitions they are in.",
+            numbers,
+        )
 
 
 def _identities(evidence: SweepEvidence) -> Iterator[FaultFinding]:
