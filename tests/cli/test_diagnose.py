@@ -70,11 +70,68 @@ def test_flows_of_hosts_are_read(capsys: pytest.CaptureFixture[str], tmp_path: P
 
 
 @pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("garbage\n", "line 1: it is to be source,target,lost,sent"),
+        ("source,target,lost,sent\n", "has no line of source,target,lost,sent"),
+        ("x,y,1,2\n", "has no two hosts of this fabric in a line"),
+    ],
+)
+def test_a_file_without_flows_is_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, text: str, sentence: str
+) -> None:
+    flows = tmp_path / "flows.csv"
+    flows.write_text(text)
+    status, out = diagnose(capsys, str(SAVED / "ibnetdiscover.txt"), "--flows", str(flows))
+    assert (status, f"{flows}" in out, sentence in out) == (2, True, True), out
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["FILE"],
+        ["SAVED", "--before", "FILE"],
+        ["SAVED", "--flows", "FILE"],
+        ["SAVED", "--intended", "FILE"],
+    ],
+)
+def test_a_binary_file_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, words: list[str]
+) -> None:
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\x7fELF\xff\xfe\0\0")
+    named = {"FILE": str(binary), "SAVED": str(SAVED / "ibnetdiscover.txt")}
+    status, out = diagnose(capsys, *(named.get(word, word) for word in words))
+    assert (status, out) == (
+        2,
+        f"verbena diagnose: {binary} is no text: it has bytes that are not UTF-8\n",
+    )
+
+
+def test_tables_alone_are_not_enough(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    tables = tmp_path / "tables"
+    tables.write_text("Unicast lids [0x0-0xe] of switch Lid 3 guid 0x20 (e0):\n0x0001 001 : (h0)\n")
+    status, out = diagnose(capsys, str(tables))
+    assert status == 2
+    assert "This is not enough" in out
+    assert "Add the output of ibnetdiscover." in " ".join(out.split())
+    assert "nothing can be judged" in out
+    status, out = diagnose(capsys, str(tables), "--json")
+    assert (status, len(json.loads(out)["lacks"])) == (2, 1)
+
+
+def test_counters_alone_are_judged_with_a_note(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out = diagnose(capsys, str(SAVED / "perfquery.txt"))
+    assert status == 0
+    assert "This is not enough: it has counters, and not the cables" in out
+
+
+@pytest.mark.parametrize(
     ("words", "text"),
     [
         (["/nowhere"], "No such file"),
-        ([str(ROOT / "LICENSE")], "is no output of ibnetdiscover"),
-        (["--umad", "/nowhere/umad0"], "No such file"),
+        ([str(ROOT / "LICENSE")], "LICENSE is no output of ibnetdiscover"),
+        (["--umad", "/nowhere/umad0"], "--fabric NAME sweeps a fabric that `verbena fabric` runs"),
         (["--fabric", "nobody-has-this"], "verbena fabric TOPOLOGY"),
         (["--world", "bad-cable", "--intended", "cloos2:4"], "is clos2:… meant?"),
     ],
@@ -120,8 +177,15 @@ def test_a_running_fabric_is_swept_through_its_umad_device(fabric: str) -> None:
     good = swept("--interval", "0.2")
     assert good.stdout == "8 hosts, 6 switches, 16 cables: nothing found.\n", good.stderr
     assert time.monotonic() - begin < 20
-    cut = [*verbena_command(), "fabric", "--name", fabric, "--cut", "e1-a0"]
-    subprocess.run(cut, check=True, timeout=20, stdout=subprocess.DEVNULL)
+    other = swept("--host", "zz")
+    assert other.returncode == 2
+    assert other.stderr.startswith("verbena diagnose: the fabric has no host 'zz'"), other.stderr
+    change = [*verbena_command(), "fabric", "--name", fabric, "--cut"]
+    subprocess.run([*change, "e1-a0"], check=True, timeout=20, stdout=subprocess.DEVNULL)
     bad = swept("--interval", "0")
     assert bad.returncode == 1
     assert "cable a0[2]-e1[3]" in bad.stdout
+    subprocess.run([*change, "h5-e2"], check=True, timeout=20, stdout=subprocess.DEVNULL)
+    lonely = swept("--interval", "0", "--host", "h5")
+    assert lonely.returncode == 1
+    assert "h5[1], the port that asks, has no link" in lonely.stdout

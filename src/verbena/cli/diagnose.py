@@ -99,7 +99,7 @@ def main(arguments: list[str]) -> int:
         intended = intended_of(options.intended)
         before, now = sweeps_of(options)
         if options.flows is not None:
-            now.flows += read_flows(options.flows)
+            now.flows += flows_within(read_flows(options.flows), now, options.flows)
     except (OSError, ValueError) as error:
         print(f"verbena diagnose: {error}", file=sys.stderr)
         return USAGE
@@ -120,14 +120,31 @@ def tell(
     found = diagnose(now, before, intended=intended)
     print(findings_as_json(found, now) if as_json else findings_as_text(found, now))
     suspects = any(each.severity > FaultSeverity.NOTE for each in found)
-    return SUSPECTS if suspects else NOTHING
+    if suspects:
+        return SUSPECTS
+    return NOTHING if now.can_judge else USAGE
 
 
 def intended_of(topology: str | None) -> Fabric | None:
     """Return the intended fabric. Raises OSError or ValueError."""
     from verbena.cli.fabric import fabric_of
 
-    return fabric_of(topology) if topology is not None else None
+    try:
+        return fabric_of(topology) if topology is not None else None
+    except UnicodeDecodeError:
+        raise no_text(topology) from None
+
+
+def no_text(path: object) -> ValueError:
+    return ValueError(f"{path} is no text: it has bytes that are not UTF-8")
+
+
+def text_of(path: Path) -> str:
+    """Read a file. Raises OSError, or ValueError that names it."""
+    try:
+        return path.read_text()
+    except UnicodeDecodeError:
+        raise no_text(path) from None
 
 
 def sweeps_of(options: argparse.Namespace) -> Sweeps:
@@ -144,11 +161,13 @@ def sweeps_of(options: argparse.Namespace) -> Sweeps:
 def of_files(options: argparse.Namespace) -> Sweeps:
     from verbena.manage.diagnose.saved_output import read_saved
 
-    now = read_saved((path.read_text() for path in options.files), options.interval)
+    def read(paths: list[Path], time: float | None) -> FabricSnapshot:
+        return read_saved(map(text_of, paths), time, [str(path) for path in paths])
+
+    now = read(options.files, options.interval)
     if not options.before:
         return None, now
-    earlier = read_saved((path.read_text() for path in options.before), 0.0)
-    return earlier, now
+    return read(options.before, 0.0), now
 
 
 def of_world(options: argparse.Namespace) -> Sweeps:
@@ -167,7 +186,14 @@ def of_device(device: str, interval: float) -> Sweeps:
     from verbena.manage.diagnose import sweep_fabric
     from verbena.manage.diagnose.umad_asker import UmadAsker
 
-    with UmadAsker(device) as asker:
+    try:
+        opened = UmadAsker(device)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(
+            f"{error}: this host has no such device; --fabric NAME sweeps a fabric that"
+            " `verbena fabric` runs"
+        ) from None
+    with opened as asker:
         start = time.monotonic()
         first = sweep_fabric(asker, 0.0)
         if not interval:
@@ -178,14 +204,16 @@ def of_device(device: str, interval: float) -> Sweeps:
 
 def attach(options: argparse.Namespace) -> None:
     """Start this command again as a program at a host of the fabric. Raises OSError."""
-    from verbena.subnet_process.client import the_fabric
+    from verbena.subnet_process.client import control_fabric, the_fabric
 
-    command = [sys.executable, "-m", "verbena", "run", "--fabric", the_fabric(options.fabric)]
+    name = the_fabric(options.fabric)
+    control_fabric(name, {"do": "host", "host": options.host})  # raises if there is no such host
+    command = [sys.executable, "-m", "verbena", "run", "--fabric", name]
     command += ["--host", options.host, "--", sys.executable, "-m", "verbena", "diagnose", "--umad"]
-    for name in ("interval", "intended", "flows"):
-        value = getattr(options, name)
+    for option in ("interval", "intended", "flows"):
+        value = getattr(options, option)
         if value is not None:
-            command += [f"--{name}", str(value)]
+            command += [f"--{option}", str(value)]
     command += ["--json"] * options.json
     sys.stdout.flush()
     os.execv(command[0], command)
@@ -196,12 +224,23 @@ def read_flows(path: Path) -> list[FlowTrouble]:
     from verbena.manage.diagnose import FlowTrouble
 
     found = []
-    with path.open(newline="") as file:
-        for number, row in enumerate(csv.reader(file), 1):
-            words = [word.strip() for word in row]
-            if not words or (number == 1 and not words[-1].isdecimal()):
-                continue  # a headline
-            if len(words) != 4 or not (words[2].isdecimal() and words[3].isdecimal()):
-                raise ValueError(f"{path}, line {number}: it is to be source,target,lost,sent")
-            found.append(FlowTrouble(words[0], words[1], int(words[2]), int(words[3])))
+    for number, row in enumerate(csv.reader(text_of(path).splitlines()), 1):
+        words = [word.strip() for word in row]
+        is_headline = number == 1 and len(words) == 4 and not words[3].isdecimal()
+        if not words or is_headline:
+            continue
+        if len(words) != 4 or not (words[2].isdecimal() and words[3].isdecimal()):
+            raise ValueError(f"{path}, line {number}: it is to be source,target,lost,sent")
+        found.append(FlowTrouble(words[0], words[1], int(words[2]), int(words[3])))
+    if not found:
+        raise ValueError(f"{path} has no line of source,target,lost,sent")
     return found
+
+
+def flows_within(flows: list[FlowTrouble], now: FabricSnapshot, path: Path) -> list[FlowTrouble]:
+    """Return the flows. Raises ValueError if none of them is between hosts that were found."""
+    if now.peers and not any({each.source, each.target} <= now.nodes.keys() for each in flows):
+        raise ValueError(
+            f"{path} has no two hosts of this fabric in a line: it is to be source,target,lost,sent"
+        )
+    return flows
