@@ -264,3 +264,12 @@ def test_a_port_without_a_cable_in_ibnetdiscover_had_a_link() -> None:
         [*saved("ibnetdiscover"), UNPLACED.replace("leaf 0", "e0").replace("3:", "9:")]
     )
     assert [str(each.suspect) for each in diagnose(seen)] == ["port e0[9]"]
+
+
+def test_a_port_of_a_node_whose_other_links_are_not_known_may_have_one() -> None:
+    """iblinkinfo of e0 alone names the spine a0 by one link, and not what is at its port 3."""
+    rows = [line for line in saved("iblinkinfo_l")[0].splitlines() if ' e0"' in line[:60]]
+    seen = read_saved(["\n".join(rows), UNPLACED.replace("leaf 0", "a0")])
+    assert seen.peers[BAD] == PortKey("a0", 1)
+    downed = [each for each in diagnose(seen) if each.suspect.ports == (PortKey("a0", 3),)]
+    assert [each.kind for each in downed] == [FaultKind.LINK_FLAPS]

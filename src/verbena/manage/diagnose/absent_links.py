@@ -42,16 +42,13 @@ def absent_link_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
     """
     if evidence.intended is not None:
         return
-    linked_nodes = {key.node for key in evidence.now.peers}
     for key, view in evidence.now.ports.items():
         if not key.number or key in evidence.now.peers or key in evidence.now.silent:
             continue
         if evidence.before is not None and key in evidence.before.peers:
             continue
-        # A source without states has all links of the nodes that it names.
-        is_down = view.state == PortState.DOWN or (view.state is None and key.node in linked_nodes)
         numbers = _traces(evidence, key)
-        if is_down and view.physical != PortPhysicalState.DISABLED and numbers:
+        if view.state == PortState.DOWN and view.physical != PortPhysicalState.DISABLED and numbers:
             yield FaultFinding(
                 FaultKind.LINK_DOWN,
                 FaultSeverity.WARNING,

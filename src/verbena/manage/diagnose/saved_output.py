@@ -118,6 +118,7 @@ class _SavedReader:
         self._of_ports: list[tuple[int, int, str, int]] = []  # LID, port, counter, value
         self._tables: dict[int, bytearray] = {}
         self._table: bytearray | None = None
+        self._has_all_links = set[str]()  # nodes of ibnetdiscover, which names every link
         self._is_summed = False  # ibqueryerrors has checked all, and names what is bad alone
 
     def netdiscover(self, text: str) -> None:
@@ -131,6 +132,7 @@ class _SavedReader:
                 name, is_switch=data["kind"] == "switch", guid=fabric.guid(name)
             )
             lids = {0: data.get("lid", 0)} if view.is_switch else data.get("lids", {})
+            self._has_all_links.add(name)
             view.lids.update({port: range(lid, lid + 1) for port, lid in lids.items() if lid})
         for cable in fabric.cables():
             one, other = PortKey(cable.a, cable.a_port), PortKey(cable.b, cable.b_port)
@@ -245,6 +247,9 @@ class _SavedReader:
         for node in self.snapshot.nodes.values():
             if node.guid in self._tables:
                 node.table = bytes(self._tables[node.guid])
+        for key, view in self.snapshot.ports.items():
+            if key.node in self._has_all_links and key.number and key not in self.snapshot.peers:
+                view.state = PortState.DOWN
         self._note_what_lacks()
 
     def _note_what_lacks(self) -> None:

@@ -31,10 +31,9 @@ GRADED = {"symbol_errors", "rcv_errors"}  # of which the link's rate says how ma
 
 def unplaced_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
     """Yield the worst sign of each port whose cable and state are not known, and its discards."""
-    linked_nodes = {key.node for key in evidence.now.peers}
     since = "" if evidence.before is not None else " since its counters were cleared"
     for key, view in evidence.now.ports.items():
-        if key in evidence.now.peers or key.node in linked_nodes or view.state is not None:
+        if key in evidence.now.peers or view.state is not None:
             continue
         for name, normal, kind, text in SIGNS:
             counted = evidence.count(key, name)
