@@ -586,12 +586,15 @@ static void an_entry_of_an_xrc_srq_names_its_target(void)
 static uint64_t clock_ns;
 static uint64_t yield_takes; /* ns */
 static int clock_reads, yields, progresses;
+static bool completes_in_a_yield;
 static struct vb_host_calls calls;
 
 /* In place of the C library's. */
 int sched_yield(void)
 {
     ++yields;
+    if (completes_in_a_yield)
+        push_kind(loop.cq[0], VB_CQE_SEND, loop.qp[0]->index, 0);
     clock_ns += yield_takes;
     return 0;
 }
@@ -659,6 +662,25 @@ static void *polls_in_vain_yield(void *unused)
     return unused;
 }
 
+/* Of what the peer does meanwhile the program may learn otherwise, and close the QP before it polls
+ * again: the completion of a message would be lost to it. */
+static void *a_completion_during_a_yield_is_polled(void *unused)
+{
+    struct ibv_wc wc;
+
+    polls_in_vain(VB_YIELD_PERIOD);
+    clock_ns += VB_YIELD_AFTER_NS;
+    yield_takes = VB_YIELD_SWITCH_NS;
+    polls_in_vain(VB_YIELD_PERIOD - 1);
+    completes_in_a_yield = true;
+    CHECK_EQ(vb_cq_poll(loop.cq[0], 1, &wc), 1);
+    CHECK_EQ(yields, 1);
+    completes_in_a_yield = false;
+    polls_in_vain(VB_YIELD_PERIOD - 1);
+    CHECK_EQ(clock_reads, 0); /* it was not in vain */
+    return unused;
+}
+
 /* QPs wait: each poll that finds nothing makes progress for them and counts as a quarter period. */
 static void *polls_make_progress(void *unused)
 {
@@ -706,6 +728,11 @@ static void a_thread_that_polls_in_vain_yields(void)
     in_a_thread(polls_in_vain_yield);
 }
 
+static void a_poll_that_has_yielded_looks_again(void)
+{
+    in_a_thread(a_completion_during_a_yield_is_polled);
+}
+
 static void polls_serve_queue_pairs_that_wait(void)
 {
     in_a_thread(polls_make_progress);
@@ -740,6 +767,7 @@ int main(void)
     RUN(a_region_that_is_leaving_takes_its_payloads);
     RUN(only_where_payloads_wait);
     RUN(a_thread_that_polls_in_vain_yields);
+    RUN(a_poll_that_has_yielded_looks_again);
     RUN(polls_serve_queue_pairs_that_wait);
     RUN(a_cq_in_error_says_so);
     vb_memory_watch_begin(); /* now a request's key is looked up when it is posted */

@@ -242,6 +242,13 @@ def test_programs_ask_a_subnet_of_324_hosts(
     assert found >= times if times == 1 else found == times, output[:2000]
 
 
+def test_the_built_in_administration_lists_all_paths(tools: dict[str, str], tmp_path: Path) -> None:
+    """Within the second that the program waits."""
+    with running_fabric("clos2:36,leaves=18", tmp_path) as fabric:
+        output = asked(fabric, tools, "saquery", "-p")
+    assert output.count("PathRecord dump:") == (324 + 36) ** 2
+
+
 def test_sysfs_changes_while_a_program_looks(
     tools: dict[str, str], small: RunningFabric, tmp_path: Path
 ) -> None:

@@ -208,16 +208,17 @@ def alone() -> Iterator[tuple[str, subprocess.Popen[str]]]:
     process.wait()
 
 
-def test_killed_fabric(alone: tuple[str, subprocess.Popen[str]]) -> None:
+@pytest.mark.parametrize("log", ["errors", ""])
+def test_killed_fabric(alone: tuple[str, subprocess.Popen[str]], log: str) -> None:
     name, process = alone
-    program = Program(name, "h1")
+    program = Program(name, "h1", VERBENA_LOG=log)
     program.run("open_qp()")
     process.kill()
     assert ends(process.pid)
     assert program.run("result = events(1)") == ["PORT_ERR"]
     assert program.run("result = context.query_port(1).state.name") == "DOWN"
     program.run("qp.close(); context.close()")
-    assert "the process of the fabric has ended" in program.end()
+    assert program.end().count("the process of the fabric has ended") == 1
 
 
 def test_stopped_fabric(alone: tuple[str, subprocess.Popen[str]]) -> None:

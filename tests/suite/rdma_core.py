@@ -15,8 +15,16 @@ from tests.suite import processes
 DEBIAN_TESTS = Path("/usr/share/doc/rdma-core/tests")
 DEBIAN_PYTHON = "/usr/bin/python3"  # the one that has pyverbs
 
-# Files for one vendor's devices, and the connection manager's, which wants an interface besides lo.
-OTHERS = re.compile(r"test_(mlx5|efa|cuda|irdma|rdmacm)")
+# Files for one vendor's devices.
+OTHERS = re.compile(r"test_(mlx5|efa|cuda|irdma)")
+# The connection manager's file wants an interface besides lo, and reads sysfs about it: it gets
+# one in a network namespace.
+CONNECTIONS = "test_rdmacm"
+WITH_INTERFACE = (
+    "mount -t sysfs sysfs /sys && ip link set lo up"
+    " && ip link add v0 type veth peer name v1 && ip link set v0 up"
+    ' && ip link set v1 up && ip address add 192.0.2.7/24 dev v0 && exec "$0" "$@"'
+)
 LIMIT = 60.0  # seconds for a file
 
 HEADER = re.compile(r"^(?P<case>test\w+) \((?P<where>[\w.]+)\)", re.MULTILINE)
@@ -65,7 +73,8 @@ def run(
     tests: Path, name: str, *, python: str = DEBIAN_PYTHON, env: dict[str, str] | None = None
 ) -> Result:
     """Run one file over Verbena, in a process of its own."""
-    program = (python, str(tests / "run_tests.py"), "--dev", "verbena0", "--gid", "1", "-v")
+    first = ("unshare", "-nm", "sh", "-c", WITH_INTERFACE) if name == CONNECTIONS else ()
+    program = (*first, python, str(tests / "run_tests.py"), "--dev", "verbena0", "--gid", "1", "-v")
     try:
         done = processes.run(*program, f"tests.{name}", env=env, timeout=LIMIT)
     except subprocess.TimeoutExpired as late:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.roce import networks
 from tests.suite import accepted, rdma_core
 from tests.suite.rdma_core import Case
 
@@ -28,6 +29,7 @@ FILES = (
     "test_pd",
     "test_qp",
     "test_qpex",
+    "test_rdmacm",
     "test_relaxed_ordering",
     "test_rss_traffic",
     "test_shared_pd",
@@ -48,6 +50,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_file(suite: Path, name: str) -> None:
+    if name == rdma_core.CONNECTIONS and (reason := networks.reason_not_to()):
+        pytest.skip(reason)
     result = rdma_core.run(suite, name)
     assert rdma_core.problems(result) == [], result.output
     skipped = [case for case in result.cases if case.outcome == "skipped"]

@@ -6,9 +6,12 @@
 #include "direct/flow.h"
 
 #include <errno.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <unistd.h>
 
 #include "direct/requester.h"
 #include "hca/ah.h"
@@ -203,6 +206,19 @@ static void flow_update(struct vb_adapter *adapter, struct vb_adapter_port *port
     vb_lock_release(&adapter->mutex);
 }
 
+/* Once, also to a program without a log. */
+static void flow_say_that_it_ended(struct vb_adapter *adapter)
+{
+    static atomic_flag was_said = ATOMIC_FLAG_INIT;
+    const char *line = "the process of the fabric has ended: the ports are DOWN, and nothing that "
+                       "is sent arrives; start the fabric again, and then this program";
+
+    if (adapter->tell)
+        adapter->tell(line);
+    else if (!atomic_flag_test_and_set(&was_said))
+        dprintf(STDERR_FILENO, "verbena: %s\n", line);
+}
+
 void vb_direct_fabric_news(struct vb_direct *direct)
 {
     struct vb_adapter *adapter = direct->adapter;
@@ -213,9 +229,7 @@ void vb_direct_fabric_news(struct vb_direct *direct)
         return;
     if (error) {
         epoll_ctl(direct->epoll_fd, EPOLL_CTL_DEL, adapter->fabric->news_fd, NULL);
-        if (adapter->tell)
-            adapter->tell("the process of the fabric has ended: the ports are DOWN, and nothing "
-                          "that is sent arrives; start the fabric again, and then this program");
+        flow_say_that_it_ended(adapter);
     }
     for (uint8_t number = 1; number <= adapter->port_count; ++number) {
         if (!error && number != port)

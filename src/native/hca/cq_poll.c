@@ -237,23 +237,25 @@ enum { PROGRESS_COUNTS = VB_YIELD_PERIOD / 4 };
 /* One for all CQs, since a thread may poll many in turn. In static TLS, as each poll writes it. */
 static _Thread_local struct vb_yield cq_poll_yield __attribute__((tls_model("initial-exec")));
 
-static VB_COLD void yield_if_due(const struct vb_adapter *adapter)
+static VB_COLD bool yield_if_due(const struct vb_adapter *adapter)
 {
     uint64_t (*clock)(const struct vb_adapter *) = adapter->calls->now;
     uint64_t before = clock ? clock(adapter) : 0;
     enum vb_yield_how how = clock ? vb_yield_due(&cq_poll_yield, before) : VB_YIELD_NOT;
 
     if (how == VB_YIELD_NOT)
-        return;
+        return false;
     vb_yield(how);
     vb_yielded(&cq_poll_yield, how, before, clock(adapter));
+    return true;
 }
 
-static inline void count_vain_poll(const struct vb_adapter *adapter, uint32_t counts)
+/* True: it has yielded. What has come meanwhile is polled now, since the program may learn next
+ * that its peer has left, and destroy the QP with the completion of the peer's last message. */
+static inline bool count_vain_poll(const struct vb_adapter *adapter, uint32_t counts)
 {
     cq_poll_yield.polls += counts;
-    if (VB_UNLIKELY(cq_poll_yield.polls % VB_YIELD_PERIOD < counts))
-        yield_if_due(adapter);
+    return VB_UNLIKELY(cq_poll_yield.polls % VB_YIELD_PERIOD < counts) && yield_if_due(adapter);
 }
 
 int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
@@ -267,11 +269,11 @@ int vb_cq_poll(struct vb_cq *cq, int count, struct ibv_wc *wc)
             cq->context->adapter->calls->progress(cq);
         counts = PROGRESS_COUNTS;
     }
-    if (ready_entry(cq, vb_cq_taken(cq))) {
+    if (ready_entry(cq, vb_cq_taken(cq)) ||
+        (count_vain_poll(cq->context->adapter, counts) && ready_entry(cq, vb_cq_taken(cq)))) {
         cq_poll_yield.polls = 0;
         return poll_entries(cq, count, wc);
     }
-    count_vain_poll(cq->context->adapter, counts);
     if (VB_UNLIKELY(atomic_load_explicit(&cq->shared->error, memory_order_relaxed)))
         return vb_decline(cq->context, -EIO,
                           "the CQ is in error, because it overran: it has room for {0} completions "

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * Talks to the process of a live fabric (fabric.h). Each attached adapter has two connections: one
- * for calls, which come with the page, and one for news. src/verbena/subnet_process/messages.py has
- * the hello and the welcome, and port_page.py the other messages.
+ * for calls, which come with the page, and one for news. src/verbena/subnet_process/port_page.py
+ * has the messages.
  */
 #include "port/fabric.h"
 
@@ -12,44 +12,24 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/time.h>
-#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "hca/adapter_port.h"
 #include "memory/descriptor.h"
 #include "port/address.h"
+#include "port/fabric_question.h"
 
-enum {
-    MAGIC = 0x56624661,
-    VERSION = 1,
-    ROLE_PAGE = 7,
-    PATIENCE_SECONDS = 2,
-    ASK = 1,
-    RELEASE,
-    READ_TRIES = 1 << 20
-};
+enum { PATIENCE_SECONDS = 2, ASK = 1, RELEASE, READ_TRIES = 1 << 20 };
 enum fabric_connection { FOR_CALLS, FOR_NEWS, FOR_A_LOOK };
 
-struct fabric_hello {
-    uint32_t magic, version, role, number;
-    uint64_t inode;
-    char host[64];
-};
-
-struct fabric_welcome {
-    uint32_t magic, version;
-    int32_t error;
-    uint32_t length;
-    union {
-        char sentence[VB_FABRIC_SENTENCE];
-        struct {
-            uint64_t guid, size;
-            uint64_t ports, flows, members; /* offsets in the page: the host's first port, … */
-            uint32_t port_count, reserved;
-            struct vb_fabric_port port[VB_MAX_PORTS];
-        };
+union fabric_welcome {
+    char sentence[VB_FABRIC_SENTENCE];
+    struct {
+        uint64_t guid, size;
+        uint64_t ports, flows, members; /* offsets in the page: the host's first port, … */
+        uint32_t port_count, reserved;
+        struct vb_fabric_port port[VB_MAX_PORTS];
     };
 };
 
@@ -71,111 +51,30 @@ struct fabric_news {
 
 /* ---- connections ---- */
 
-static void fabric_limit_waits(int fd, int seconds)
-{
-    struct timeval limit = {.tv_sec = seconds};
-
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
-    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-}
-
-static bool fabric_is_own(int fd)
-{
-    struct ucred peer;
-    socklen_t size = sizeof(peer);
-
-    return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
-static int fabric_reach(const char *name)
-{
-    struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int length = snprintf(address.sun_path + 1, sizeof(address.sun_path) - 1,
-                          "verbena/fabric/%u/%s", (unsigned)geteuid(), name);
-    int fd = vb_memory_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0)), error;
-
-    if (fd < 0)
-        return -errno;
-    fabric_limit_waits(fd, PATIENCE_SECONDS);
-    if (connect(fd, (struct sockaddr *)&address,
-                (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)length)) == 0 &&
-        fabric_is_own(fd))
-        return fd;
-    error = errno ? -errno : -EACCES;
-    close(fd);
-    return error;
-}
-
-static ssize_t fabric_receive(int fd, void *message, size_t size, int *page_fd)
-{
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = {0};
-    struct iovec part = {message, size};
-    struct msghdr header = {.msg_iov = &part,
-                            .msg_iovlen = 1,
-                            .msg_control = control.bytes,
-                            .msg_controllen = sizeof(control)};
-    ssize_t length;
-
-    do
-        length = recvmsg(fd, &header, MSG_CMSG_CLOEXEC);
-    while (length < 0 && errno == EINTR);
-    if (length >= 0 && CMSG_FIRSTHDR(&header) && CMSG_FIRSTHDR(&header)->cmsg_type == SCM_RIGHTS) {
-        memcpy(page_fd, CMSG_DATA(CMSG_FIRSTHDR(&header)), sizeof(*page_fd));
-        *page_fd = vb_memory_descriptor_raise(*page_fd);
-    }
-    return length;
-}
-
-static int fabric_hello(int fd, enum fabric_connection use, const char *host,
-                        struct fabric_welcome *welcome, int *page_fd)
-{
-    struct fabric_hello hello = {
-        .magic = MAGIC, .version = VERSION, .role = ROLE_PAGE, .number = use};
-    ssize_t length;
-
-    strncpy(hello.host, host, sizeof(hello.host) - 1);
-    if (send(fd, &hello, sizeof(hello), MSG_NOSIGNAL) != (ssize_t)sizeof(hello))
-        return -errno;
-    length = fabric_receive(fd, welcome, sizeof(*welcome), page_fd);
-    if (length < (ssize_t)offsetof(struct fabric_welcome, sentence))
-        return length < 0 ? -errno : -ECONNRESET;
-    if (welcome->magic != MAGIC || welcome->version != VERSION)
-        return -EPROTONOSUPPORT;
-    if (welcome->error)
-        welcome->sentence[VB_FABRIC_SENTENCE - 1] = '\0';
-    return welcome->error;
-}
-
 /* The descriptor, or -errno with a sentence. */
-static int fabric_join(enum fabric_connection use, struct fabric_welcome *welcome, int *page_fd,
+static int fabric_join(enum fabric_connection use, union fabric_welcome *welcome, int *page_fd,
                        char sentence[VB_FABRIC_SENTENCE])
 {
-    const char *name = getenv("VERBENA_FABRIC"), *host = getenv("VERBENA_HOST");
-    int fd, error;
+    struct vb_fabric_question question = {.role = VB_FABRIC_PAGE, .number = use, .attached = -1};
+    struct vb_fabric_reply reply = {.data = welcome, .room = sizeof(*welcome), .fd = -1};
+    int fd = vb_port_fabric_reach(SOCK_CLOEXEC, PATIENCE_SECONDS), error = fd;
 
     memset(welcome, 0, sizeof(*welcome));
-    fd = fabric_reach(name ? name : "");
-    error = fd < 0 ? fd : fabric_hello(fd, use, host ? host : "", welcome, page_fd);
+    if (fd >= 0)
+        error = vb_port_fabric_greet(fd, &question, &reply);
+    *page_fd = reply.fd;
     if (!error)
         return fd;
-    if (error == -EAGAIN)
-        error = -ETIMEDOUT;
-    if (welcome->error && welcome->sentence[0])
-        memcpy(sentence, welcome->sentence, VB_FABRIC_SENTENCE);
+    if (reply.length)
+        snprintf(sentence, VB_FABRIC_SENTENCE, "%.*s", (int)reply.length, welcome->sentence);
     else
-        snprintf(sentence, VB_FABRIC_SENTENCE,
-                 "the fabric %.60s does not answer (%s): `verbena fabric --list` shows those that "
-                 "run, and `verbena fabric TOPOLOGY --name %.60s` starts it",
-                 name ? name : "", strerror(-error), name ? name : "");
+        vb_port_fabric_explain(error, sentence, VB_FABRIC_SENTENCE);
     if (fd >= 0)
         close(fd);
     return error;
 }
 
-static int fabric_map(struct vb_fabric *fabric, int page_fd, const struct fabric_welcome *welcome)
+static int fabric_map(struct vb_fabric *fabric, int page_fd, const union fabric_welcome *welcome)
 {
     void *page = page_fd < 0
                      ? MAP_FAILED
@@ -198,7 +97,7 @@ static int fabric_map(struct vb_fabric *fabric, int page_fd, const struct fabric
 int vb_port_fabric_open(struct vb_fabric **fabric, char sentence[VB_FABRIC_SENTENCE])
 {
     struct vb_fabric *made = calloc(1, sizeof(*made));
-    struct fabric_welcome welcome;
+    union fabric_welcome welcome;
     int page_fd = -1, error = 0;
 
     if (!made)
@@ -235,7 +134,7 @@ void vb_port_fabric_close(struct vb_fabric *fabric)
 
 int vb_port_fabric_look(struct vb_port_settings *device, char sentence[VB_FABRIC_SENTENCE])
 {
-    struct fabric_welcome welcome;
+    union fabric_welcome welcome;
     int page_fd = -1, fd = fabric_join(FOR_A_LOOK, &welcome, &page_fd, sentence);
 
     if (fd < 0)

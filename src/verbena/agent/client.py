@@ -17,15 +17,15 @@ _PATIENCE = 2.0  # seconds
 _ANSWER_BYTES = 1 << 16
 
 
-def describe_agent() -> dict[str, Any] | None:
-    """Return the agent's description of itself; None if there is none.
+def describe_agent(fabric: str = "") -> dict[str, Any] | None:
+    """Return the description of the agent, or of that of a live fabric; None if there is none.
 
     Raises TimeoutError if it does not answer, and PermissionError or OSError if it refuses.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as sock:
         sock.settimeout(_PATIENCE)
         try:
-            sock.connect(agent_address(os.geteuid()))
+            sock.connect(agent_address(os.geteuid(), fabric))
             sock.send(hello(Role.DESCRIPTION))
             error = welcomed(sock.recv(_ANSWER_BYTES))
             if error:

@@ -28,7 +28,7 @@ from verbena.agent.kernel_routes import (
 from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.host import AddressAnswer, LocalInterface, ResolveAddress
 
-__all__ = ["AddressResolver", "HostAddresses", "as_ip"]
+__all__ = ["AddressResolver", "HostAddresses", "as_ip", "may_bind"]
 
 _UNPRIVILEGED = "/proc/sys/net/ipv4/ip_unprivileged_port_start"
 _ROCE_PORT = 4791
@@ -129,13 +129,18 @@ class HostAddresses:
 
     def may_bind(self, port: int) -> bool:
         """Whether programs of this user may bind a port below 1024."""
-        if os.geteuid() == 0:
-            return True
-        try:
-            with open(_UNPRIVILEGED, encoding="ascii") as file:
-                return port >= int(file.read())
-        except (OSError, ValueError):
-            return False
+        return may_bind(port)
+
+
+def may_bind(port: int) -> bool:
+    """Whether programs of this user may bind a port below 1024."""
+    if os.geteuid() == 0:
+        return True
+    try:
+        with open(_UNPRIVILEGED, encoding="ascii") as file:
+            return port >= int(file.read())
+    except (OSError, ValueError):
+        return False
 
 
 def _interface_without_device(address: CmAddress) -> LocalInterface | None:

@@ -37,6 +37,7 @@ _HELLO = struct.Struct("=IIIIQ1024s")
 _WELCOME = struct.Struct("=IIii")
 _REQUEST = struct.Struct("=QQ")
 _ANSWER = struct.Struct("=iIII16sIIIIIIQ")
+_AT = "at "
 SENTENCE = 0xFFFFFFFF
 """Stands in place of a command: the answer is a line for the program's log."""
 LONGEST_HELLO = _HELLO.size
@@ -84,12 +85,16 @@ class ProgramPort:
 
 @dataclass(frozen=True)
 class Hello:
-    """The first message of a connection. ``inode`` is that of the program's end of it."""
+    """The first message of a connection. ``inode`` is that of the program's end of it.
+
+    A program at a host of a live fabric names the host, ``at h7``, in place of its ports.
+    """
 
     version: int
     role: int
     inode: int
     ports: tuple[ProgramPort, ...]
+    host: str = ""
 
     @classmethod
     def parse(cls, data: bytes) -> Hello | None:
@@ -99,7 +104,9 @@ class Hello:
         magic, version, role, _, inode, text = _HELLO.unpack(data)
         if magic != MAGIC:
             return None
-        lines = text.partition(b"\0")[0].decode("ascii", "replace").splitlines()
+        lines = text.partition(b"\0")[0].decode(errors="replace").splitlines()
+        if lines and lines[0].startswith(_AT):
+            return cls(version, role, inode, (), lines[0].removeprefix(_AT))
         try:
             ports = tuple(_port(line) for line in lines)
         except ValueError:
@@ -172,9 +179,10 @@ class ProgramAnswer:
         return made
 
 
-def hello(role: Role, inode: int = 0, ports: Sequence[ProgramPort] = ()) -> bytes:
+def hello(role: Role, inode: int = 0, ports: Sequence[ProgramPort] = (), host: str = "") -> bytes:
     """Return a hello; that of `verbena info` has no device and no ports."""
-    return _HELLO.pack(MAGIC, VERSION, role, 0, inode, b"".join(map(_port_line, ports)))
+    text = f"{_AT}{host}\n".encode() if host else b"".join(map(_port_line, ports))
+    return _HELLO.pack(MAGIC, VERSION, role, 0, inode, text)
 
 
 def _port_line(port: ProgramPort) -> bytes:

@@ -13,11 +13,9 @@ import socket
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena.agent import ucm_answers
-from verbena.agent.groups import GroupMemberships
-from verbena.agent.host_addresses import AddressResolver
 from verbena.agent.messages import SENTENCE, AnswerFlag, ProgramPort, Request, answer, message
 from verbena.agent.sentences import event_sentence, refusal_sentence
 from verbena.agent.server import DeviceConnection
@@ -29,13 +27,6 @@ from verbena.agent.ucm_commands import (
     parse_command,
 )
 from verbena.manage.cm.addresses import CmAddress, CmFamily
-from verbena.manage.cm.host import (
-    AddressAnswer,
-    JoinGroup,
-    LeaveGroup,
-    QueryPath,
-    ResolveAddress,
-)
 from verbena.manage.cm.identifier import IdState, RdmaId
 from verbena.manage.cm.qp_attributes import QpTarget
 from verbena.manage.cm.rdma_cm import RdmaCm
@@ -43,7 +34,23 @@ from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEvent, R
 from verbena.manage.cm.refusals import CmError
 from verbena.manage.cm.routes import CmDatagram, CmRoute, MadAddress
 
-__all__ = ["RdmaCmDevices"]
+if TYPE_CHECKING:
+    from verbena.manage.cm.host import CmRequest
+
+__all__ = ["CmSystem", "RdmaCmDevices"]
+
+
+class CmSystem(Protocol):
+    """What answers the requests of the connection manager: the host's network, or a fabric."""
+
+    def ask(self, request: CmRequest, cm: RdmaCm, now: float) -> None:
+        """Answer a request, at once or later, by the call of ``cm`` that it names."""
+
+    def next_deadline(self) -> float | None:
+        """Return when ``tick`` has something to do."""
+
+    def tick(self, now: float) -> None:
+        """Do what is due."""
 
 
 @dataclass(slots=True)
@@ -70,14 +77,12 @@ class RdmaCmDevices:
     def __init__(
         self,
         cm: RdmaCm,
-        resolver: AddressResolver,
-        memberships: GroupMemberships,
+        system: CmSystem,
         send: Callable[[CmDatagram], None],
         clock: Callable[[], float],
     ) -> None:
         self.cm = cm
-        self.resolver = resolver
-        self._memberships = memberships
+        self.system = system
         self._send = send
         self._clock = clock
         self._channels: dict[int, tuple[int, DeviceConnection]] = {}  # by inode
@@ -138,12 +143,13 @@ class RdmaCmDevices:
         option: int = 0,
         context: int = 0,
     ) -> bytes:
-        port = self._program_port(device, made.port) if made.gid_index_at else None
+        at = 0 if device.hello.host else made.gid_index_at  # a fabric's port has one GID, number 0
+        port = self._program_port(device, made.port) if at else None
         return answer(
             0,
             made.data[:room],
             made.flags,
-            made.gid_index_at,
+            at,
             made.gid,
             port.device if port else 0,
             made.port,
@@ -155,12 +161,12 @@ class RdmaCmDevices:
 
     def next_deadline(self) -> float | None:
         """Return when something is due."""
-        due = (self.cm.next_deadline(), self.resolver.next_deadline())
+        due = (self.cm.next_deadline(), self.system.next_deadline())
         return min((each for each in due if each is not None), default=None)
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        self.resolver.tick(now)
+        self.system.tick(now)
         self.cm.tick(now)
         self.settle()
 
@@ -192,7 +198,7 @@ class RdmaCmDevices:
         """Send and ask what the connection manager has asked for, and wake who has events."""
         while requests := self.cm.take_requests():
             for request in requests:
-                self._ask(request)
+                self.system.ask(request, self.cm, self._clock())
         for datagram in self.cm.take_datagrams():
             self._send(datagram)
         for channel in self.cm.take_changed():
@@ -202,28 +208,6 @@ class RdmaCmDevices:
 
     def _signal(self, device: DeviceConnection) -> int:
         return device.signal(self.cm.pending(device.channel) > 0)
-
-    def _ask(self, request: ResolveAddress | QueryPath | JoinGroup | LeaveGroup) -> None:
-        if isinstance(request, ResolveAddress):
-            self.resolver.resolve(request, self._clock())
-        elif isinstance(request, QueryPath):
-            self.cm.path_resolved(request.id, errno.ENODEV)
-        elif isinstance(request, JoinGroup):
-            self._join(request)
-        else:
-            self._memberships.leave(request.group)
-
-    def _join(self, request: JoinGroup) -> None:
-        if request.query is not None:
-            self.cm.group_joined(request.group, errno.ENODEV)
-            return
-        if request.sends_igmp:
-            self._memberships.join(request.group, request.port, request.mgid)
-        self.cm.group_joined(request.group)
-
-    def address_resolved(self, number: int, found: AddressAnswer | None, error: int) -> None:
-        """Take the resolver's answer."""
-        self.cm.address_resolved(number, error if found is None else found)
 
     # ---- helpers of commands ----
 

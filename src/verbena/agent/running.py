@@ -55,7 +55,8 @@ def _serve(server: AgentServer) -> None:
     from verbena import verbs
     from verbena.agent.general_qp import GeneralQp, cm_device
     from verbena.agent.groups import GroupMemberships
-    from verbena.agent.host_addresses import AddressResolver, HostAddresses
+    from verbena.agent.host_addresses import HostAddresses
+    from verbena.agent.host_system import RoceSystem
     from verbena.agent.rdma_cm_device import RdmaCmDevices
     from verbena.manage.cm.rdma_cm import RdmaCm
 
@@ -77,13 +78,8 @@ def _serve(server: AgentServer) -> None:
         ports=_port_range(),
         binds_ipv6_only=_read_number(_V6_ONLY, 0) != 0,
     )
-    devices = RdmaCmDevices(
-        cm,
-        AddressResolver(host, lambda *found: devices.address_resolved(*found)),
-        GroupMemberships(lambda port: _ipv4_of(host, port)),
-        qp.send,
-        time.monotonic,
-    )
+    memberships = GroupMemberships(lambda port: _ipv4_of(host, port))
+    devices = RdmaCmDevices(cm, RoceSystem(host, memberships, cm), qp.send, time.monotonic)
 
     def take_mads() -> None:
         for mad, arrival in qp.receive():

@@ -13,7 +13,7 @@ from verbena.manage.cm.rdma_events import RdmaEvent, RdmaEventKind
 from verbena.manage.cm.refusals import CmError
 from verbena.manage.cm_messages import RejReason, SidrStatus
 
-__all__ = ["event_sentence", "refusal_sentence"]
+__all__ = ["NO_PATH", "ROUTE_SENTENCES", "event_sentence", "refusal_sentence"]
 
 _CALLS = {
     UcmNumber.BIND_IP: "rdma_bind_addr",
@@ -40,6 +40,12 @@ _ERRNOS = {
     errno.ENETUNREACH: "No route leads to the address.",
     errno.EHOSTUNREACH: "No route leads to the address.",
 }
+NO_PATH = "Subnet administration knows no path to the peer; look for a port that is not ACTIVE"
+ROUTE_SENTENCES = {
+    errno.EAGAIN: "No subnet manager has brought the port up; start one, or wait for it.",
+    errno.ETIMEDOUT: "Subnet administration does not answer; does the subnet manager still run?",
+}
+"""Of ROUTE_ERROR, on InfiniBand."""
 _OTHERS = {
     errno.EAFNOSUPPORT: "The address family is none of IPv4, IPv6 and AF_IB; use one.",
     errno.ENOSYS: "There is no such command or option.",
@@ -73,10 +79,13 @@ def event_sentence(event: RdmaEvent) -> str | None:
     if event.kind not in _FAILURES or event.status == 0:
         return None
     about = f"RDMA_CM_EVENT_{event.kind.name}, status {event.status}"
+    is_route = event.kind is RdmaEventKind.ROUTE_ERROR
     if event.status < 0:
-        return (
-            f"{about} ({_errno(-event.status)}): {_ERRNOS.get(-event.status, event.kind.meaning)}"
-        )
+        known = _ERRNOS | (ROUTE_SENTENCES if is_route else {})
+        says = known.get(-event.status, event.kind.meaning)
+        return f"{about} ({_errno(-event.status)}): {says}"
+    if is_route:
+        return f"{about}: {NO_PATH}."
     codes = {RdmaEventKind.REJECTED: RejReason, RdmaEventKind.UNREACHABLE: SidrStatus}
     try:
         code = codes[event.kind](event.status)

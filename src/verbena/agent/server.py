@@ -41,9 +41,9 @@ _BUSY = 0.001  # seconds
 _CLOSED_FOR = 0.3
 
 
-def agent_address(uid: int) -> str:
-    """Return the abstract name at which the agent of a user listens."""
-    return f"\0verbena/agent/{uid}"
+def agent_address(uid: int, fabric: str = "") -> str:
+    """Return the abstract name at which the agent of a user listens, or that of a live fabric."""
+    return f"\0verbena/agent/{uid}" + (f"/{fabric}" if fabric else "")
 
 
 class DeviceConnection:
@@ -107,6 +107,9 @@ class CommandHandler(Protocol):
 class AgentServer:
     """Serves the programs of this user until nobody has used it for ``patience`` seconds.
 
+    With ``fabric``, the programs at hosts of that live fabric, in the loop of the fabric's process:
+    it calls ``serve`` when ``fileno`` is readable.
+
     Raises OSError (EADDRINUSE) if another agent of this user has the name.
     """
 
@@ -115,6 +118,7 @@ class AgentServer:
         patience: float | None = 10.0,
         clock: Callable[[], float] = time.monotonic,
         report: Callable[[str], None] = lambda _: None,
+        fabric: str = "",
     ) -> None:
         self.devices: dict[int, DeviceConnection] = {}
         self._handler: CommandHandler | None = None
@@ -129,9 +133,10 @@ class AgentServer:
         self.failures = 0
         """Commands that ended in an exception of the agent's own, each a defect."""
         self.report = report
+        self._tells = not fabric
         self._idle_since = clock()
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(agent_address(os.geteuid()))
+        self._listener.bind(agent_address(os.geteuid(), fabric))
         self._listener.listen(_BACKLOG)
         self._listener.setblocking(False)
         self.watch(self._listener, self._accept)
@@ -167,20 +172,32 @@ class AgentServer:
 
         While programs give commands, what is due is looked for once in a millisecond.
         """
-        self._handler = handler
+        self.begin(handler)
         ticked = -1.0
         is_busy = False
         while is_busy or not self._is_over():
-            found = self._poll.poll(_BUSY if is_busy else self._patience_left())
-            for number, watched in [(number, self._watched.get(number)) for number, _ in found]:
-                if watched and self._watched.get(number) is watched:  # none before it has closed it
-                    self._call_back(*watched)
-            is_busy = bool(found)
+            is_busy = self.serve(_BUSY if is_busy else self._patience_left())
             now = self._clock()
             if not is_busy or now - ticked >= _BUSY:
                 ticked = now
                 handler.tick(now)
                 self._report_closed(now)
+
+    def begin(self, handler: CommandHandler) -> None:
+        """Let this carry out commands."""
+        self._handler = handler
+
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when ``serve`` has something to do."""
+        return self._poll.fileno()
+
+    def serve(self, timeout: float | None = 0) -> bool:
+        """Wait for programs so long, and do what they ask. False: nobody has asked."""
+        found = self._poll.poll(timeout)
+        for number, watched in [(number, self._watched.get(number)) for number, _ in found]:
+            if watched and self._watched.get(number) is watched:  # none before it has closed it
+                self._call_back(*watched)
+        return bool(found)
 
     def _call_back(self, sock: socket.socket | int, call: Callable[[], None]) -> None:
         """Nothing that one program sends may end the agent, which has everybody's connections."""
@@ -268,7 +285,7 @@ class AgentServer:
             self.watch(sock, partial(self._call, sock))
             return
         device = DeviceConnection(sock, hello, pid)
-        if self._closed.pop(pid, None) is None and not self._has_open(pid):
+        if self._tells and self._closed.pop(pid, None) is None and not self._has_open(pid):
             self.report(f"process {pid} has opened the connection manager")
         self.devices[hello.inode] = device
         self.handler.opened(device)
@@ -289,7 +306,7 @@ class AgentServer:
         if self._receive(device.sock, 1):
             return
         del self.devices[device.hello.inode]
-        if not self._has_open(device.pid):
+        if self._tells and not self._has_open(device.pid):
             self._closed[device.pid] = self._clock()
         self._drop(device.sock)
         self.handler.closed(device)

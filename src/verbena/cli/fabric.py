@@ -137,6 +137,8 @@ def described(status: dict[str, Any]) -> list[str]:
         "ports: " + ", ".join(f"{n} {state}" for state, n in sorted(status["ports"].items())),
         f"subnet manager: {status['manager']}",
     ]
+    (first, low), (last, high) = status["addresses"]
+    lines.append(f"addresses for librdmacm: {low} ({first}) to {high} ({last}), by the topology")
     if status["cut"]:
         lines.append(f"cut links, each by one end: {', '.join(status['cut'])}")
     for host, pids in sorted(status["programs"].items()):

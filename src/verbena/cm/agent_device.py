@@ -165,12 +165,14 @@ def refusal_of(answers: list[ProgramAnswer]) -> DeviceRefusal:
 
 async def _connect(role: Role, ports: Sequence[ProgramPort], pause: Pause) -> socket.socket:
     """Raises ConnectionRefusedError or ConnectionResetError if there is no agent."""
+    fabric = os.environ.get(launch.FABRIC, "")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         sock.settimeout(_PATIENCE)
-        sock.connect(agent_address(os.geteuid()))
+        sock.connect(agent_address(os.geteuid(), fabric))
         _check_owner(sock)
-        sock.send(hello(role, os.fstat(sock.fileno()).st_ino, ports))
+        host = os.environ.get(launch.HOST, "") if fabric else ""
+        sock.send(hello(role, os.fstat(sock.fileno()).st_ino, ports, host))
         error = welcomed(await _received(sock, pause))
         if error is None:
             raise ManagerAbsent(
@@ -215,13 +217,19 @@ def _check_owner(sock: socket.socket) -> None:
 
 async def open_agent_device(pause: Pause, devices: Sequence[Device]) -> AgentDevice:
     """Connect to the agent, and start one if there is none. Raises ManagerAbsent."""
-    ports = _ports_of(devices)
+    fabric = os.environ.get(launch.FABRIC, "")
+    ports = [] if fabric else _ports_of(devices)
     deadline = time.monotonic() + _START_SECONDS
     was_started = False
     while True:
         try:
             return await _open(ports, pause)
         except _ABSENT:
+            if fabric:
+                raise ManagerAbsent(
+                    errno.ECONNREFUSED,
+                    f"the fabric {fabric!r} has ended: start it again with `verbena fabric`",
+                ) from None
             is_absent = True
         except (BlockingIOError, TimeoutError):
             is_absent = False  # too many connect to it at once

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 
+from verbena.agent.sentences import NO_PATH, ROUTE_SENTENCES
 from verbena.agent.ucm_commands import UcmNumber
 from verbena.manage.cm.rdma_events import RdmaEventKind
 from verbena.manage.cm.refusals import CmRefusal
@@ -163,6 +164,8 @@ def event_error(
         return _refused_by(RejReason(status), private_data, about)
     if status > 0 and datagram and kind is RdmaEventKind.UNREACHABLE:
         return _refused_by(SidrStatus(status), private_data, about)
+    if kind is RdmaEventKind.ROUTE_ERROR and status > 0:
+        return Unreachable(errno.EHOSTUNREACH, f"{about}: {NO_PATH} (status {status:#06x})")
     code = -status or errno.ECONNABORTED
     sentence = kind.meaning if code == errno.ECONNABORTED else _sentence(kind, code)
     return _KINDS.get(code, ConnectionManagerError)(code, f"{about}: {sentence}")
@@ -177,6 +180,8 @@ def _refused_by(reason: RejReason | SidrStatus, private_data: bytes, about: str)
 
 
 def _sentence(kind: RdmaEventKind, code: int) -> str:
+    if kind is RdmaEventKind.ROUTE_ERROR and code in ROUTE_SENTENCES:
+        return ROUTE_SENTENCES[code]
     if code == errno.ETIMEDOUT:
         if kind is RdmaEventKind.ADDR_ERROR:
             return "Nobody on the network answers for the address; check it, and its host."

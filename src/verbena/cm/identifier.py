@@ -11,18 +11,22 @@ import asyncio
 import errno
 import ipaddress
 import math
+import os
 import struct
 from collections import deque
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple, Self
 
+from verbena import launch
 from verbena.agent.ucm_answers import QUERY_ADDR, QUERY_ADDR_BYTES, sockaddr
 from verbena.agent.ucm_commands import ConnParam, UcmNumber, pack_command
 from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEventKind
 from verbena.manage.cm.refusals import CmRefusal
 from verbena.manage.errors import MadError
+from verbena.subnet_process.client import control_fabric
 from verbena.verbs import PD, QP, QPState, QPType
+from verbena.verbs.here import place
 
 from .channel import Channel
 from .device import DeviceAnswer
@@ -30,6 +34,7 @@ from .errors import (
     ConnectionManagerError,
     ConnectTimeout,
     ManagerEnded,
+    NoSuchAddress,
     Unreachable,
     call_refused,
     event_error,
@@ -484,12 +489,24 @@ async def all_addresses(
         return [CmAddress.ip(host, port)]
     except MadError:
         pass  # it is a name, or has the name of an interface
+    fabric = os.environ.get(launch.FABRIC)
+    if fabric and place.get() is None and host != "localhost":
+        return [CmAddress.ip(each, port) for each in _of_fabric(fabric, host)]
     try:
         found = await channel.look_up(host, port, deadline)
     except TimeoutError:
         raise ConnectTimeout(errno.ETIMEDOUT, f"{host}: the time is over") from None
     addresses = [_from_sockaddr(each[4]) for each in found]
     return list(dict.fromkeys(addresses))
+
+
+def _of_fabric(fabric: str, host: str) -> list[str]:
+    """The addresses of a host of the live fabric to one of whose hosts this program is attached."""
+    try:
+        found = control_fabric(fabric, {"do": "host", "host": host})
+    except OSError as error:
+        raise NoSuchAddress(errno.EADDRNOTAVAIL, str(error)) from None
+    return list(found["addresses"])
 
 
 async def first_address(channel: Channel, host: str, port: int = 0) -> CmAddress:

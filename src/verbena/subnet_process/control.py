@@ -20,6 +20,7 @@ from .messages import Welcome
 if TYPE_CHECKING:
     from verbena.manage.agents import NodePort
 
+    from .ip_plan import IpPlan
     from .live_subnet import LiveSubnet
     from .server import FabricConnection, FabricServer
 
@@ -35,10 +36,11 @@ class FabricControl:
         self,
         server: FabricServer,
         live: LiveSubnet,
+        plan: IpPlan,
         manager: Callable[[], str],
         programs: Callable[[], dict[str, list[int]]],
     ) -> None:
-        self._server, self._live = server, live
+        self._server, self._live, self._plan = server, live, plan
         self._manager, self._programs = manager, programs
         self._requests: dict[str, Callable[[Request], Request]] = {
             "status": self._status,
@@ -78,13 +80,18 @@ class FabricControl:
             "ports": states,
             "cut": [f"{one.node.name}:{one.number}" for one in self._cut_ports()],
             "manager": self._manager(),
+            "addresses": self._plan.first_and_last(),
             "programs": self._programs(),
             "failures": self._server.failures,
         }
 
     def _host(self, request: Request) -> Request:
         node = self._live.host(str(request["host"]))
-        return {"host": node.name, "ports": node.num_ports}
+        return {
+            "host": node.name,
+            "ports": node.num_ports,
+            "addresses": self._plan.texts(node),
+        }
 
     def _stop(self, request: Request) -> Request:
         self._server.stop()

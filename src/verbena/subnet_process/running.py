@@ -12,6 +12,7 @@ from verbena.manage.agents import subnet_of_fabric
 
 from .built_in import BuiltInManager, settings_of
 from .control import FabricControl
+from .fabric_managers import FabricManagers
 from .host_files import HostFilesRole
 from .live_subnet import LiveSubnet
 from .messages import Role
@@ -33,6 +34,7 @@ class LiveFabric:
     live: LiveSubnet
     manager: BuiltInManager | None
     page: PortPage | None = None
+    connections: FabricManagers | None = None
 
 
 def make_fabric(
@@ -72,18 +74,24 @@ def make_fabric(
             raise
         server.add_duty(manager)
 
+    try:
+        connections = FabricManagers(live, server)
+    except OSError:
+        server.close()
+        raise
+    server.add_duty(connections)
     server.add_duty(umads)  # the last one: it sends what the others have made
 
     def describe() -> str:
         return "none built in" if manager is None else manager.describe()
 
     def programs() -> dict[str, list[int]]:
-        both = umads.programs(), page.programs()
+        both = umads.programs(), page.programs(), connections.programs()
         hosts = {host: None for each in both for host in each}
         return {
             host: sorted({pid for each in both for pid in each.get(host, ())}) for host in hosts
         }
 
-    server.add_role(Role.CONTROL, FabricControl(server, live, describe, programs))
+    server.add_role(Role.CONTROL, FabricControl(server, live, connections.plan, describe, programs))
     server.add_duty(page)  # the last: it shows what the others have changed
-    return LiveFabric(server, live, manager, page)
+    return LiveFabric(server, live, manager, page, connections)

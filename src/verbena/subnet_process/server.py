@@ -69,6 +69,16 @@ class FabricConnection:
         self.fds.clear()
 
 
+class Watched(Protocol):
+    """A socket, or what has a descriptor to wait for."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
 class RoleHandler(Protocol):
     """What serves the connections of a role."""
 
@@ -112,7 +122,7 @@ class FabricServer:
         self._duties: list[Duty] = []
         self._is_over = False
         self._poll = select.epoll()
-        self._watched: dict[int, tuple[socket.socket, Callable[[], None]]] = {}
+        self._watched: dict[int, tuple[Watched, Callable[[], None]]] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
             self._listener.bind(fabric_address(os.geteuid(), name))
@@ -133,8 +143,8 @@ class FabricServer:
         """Call this after each round of the loop and when it is due."""
         self._duties.append(duty)
 
-    def watch(self, sock: socket.socket, call: Callable[[], None], *, writes: bool = False) -> None:
-        """Call this whenever the socket is readable, or writable, if ``writes``."""
+    def watch(self, sock: Watched, call: Callable[[], None], *, writes: bool = False) -> None:
+        """Call this whenever it is readable, or writable, if ``writes``. ``close`` closes it."""
         events = select.EPOLLIN | (select.EPOLLOUT if writes else 0)
         number = sock.fileno()
         held = self._watched.get(number)
@@ -191,7 +201,7 @@ class FabricServer:
 
     def close(self) -> None:
         """Close every socket. Programs find their devices closed."""
-        for sock, _ in self._watched.values():
+        for sock, _ in list(self._watched.values()):
             sock.close()
         self._watched.clear()
         self._poll.close()

@@ -288,21 +288,13 @@ class SubnetAdministration:
 
     def _table(self, request: _Request, kind: type[Record], found: list[Record]) -> bytes:
         """Return the answer with these records."""
-        mad = request.mad
         if request.several:
             if len(found) > self._most_records:
                 raise SaRefusal(
                     SaStatus.NO_RESOURCES,
                     f"{len(found)} records match, and one answer has at most {self._most_records}",
                 )
-            header = mad.replace(
-                method=response_method(mad.method),
-                status=0,
-                sm_key=0,
-                attribute_offset=record_stride(kind) // 8,
-                attribute_id=kind.ATTRIBUTE or mad.attribute_id,
-            )
-            return header.pack()[:HEADER_BYTES] + pack_table(found)
+            return self._table_header(request, kind) + pack_table(found)
         if not found:
             raise SaRefusal(SaStatus.NO_RECORDS, f"no {kind.__name__} matches")
         if len(found) > 1:
@@ -311,6 +303,18 @@ class SubnetAdministration:
                 f"{len(found)} of {kind.__name__} match, and Get is for one",
             )
         return self._single(request, found[0])
+
+    @staticmethod
+    def _table_header(request: _Request, kind: type[Record]) -> bytes:
+        mad = request.mad
+        header = mad.replace(
+            method=response_method(mad.method),
+            status=0,
+            sm_key=0,
+            attribute_offset=record_stride(kind) // 8,
+            attribute_id=kind.ATTRIBUTE or mad.attribute_id,
+        )
+        return header.pack()[:HEADER_BYTES]
 
     @staticmethod
     def _single(request: _Request, record: Record) -> bytes:
@@ -328,6 +332,9 @@ class SubnetAdministration:
 
     def _path_records(self, request: _Request) -> bytes:
         query = SaQuery.of_mad(PathRecord, request.mad)
+        table = self._path_book.table(query) if request.several else None
+        if table is not None:
+            return self._table_header(request, PathRecord) + table
         found = self._path_book.answer(query, self.groups, several=request.several)
         return self._table(request, PathRecord, list(found))
 

@@ -161,6 +161,34 @@ class PathMetrics:
             return None
         return (min(mtu, own[0]), min(rate, own[1])) if own else (mtu, rate)
 
+    def to_lids(
+        self, source: SubnetPort, lids: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
+        """Return MTUs and rates of the paths to LIDs through the source's switch, -1 for none."""
+        row, known = self.row_of(source), lids < self._routes.linear.shape[1]
+        if row is None:
+            return np.full(len(lids), UNREACHED, np.int16), np.full(len(lids), UNREACHED, np.int16)
+        places = np.where(known, lids, 0)
+        mtu, rate = (
+            np.where(known, each[row, places], UNREACHED).astype(np.int16)
+            for each in (self.mtu, self.rate)
+        )
+        if not source.node.is_switch:
+            own = self._of_link(source)
+            mtu, rate = np.minimum(mtu, own[0]), np.minimum(rate, own[1])
+        return mtu, rate
+
+    def from_rows(self, rows: NDArray[np.int64], lid: int) -> NDArray[np.bool_]:
+        """Return whether a LID is reached from switches; row -1 is none."""
+        if lid >= self._routes.linear.shape[1]:
+            return np.zeros(len(rows), np.bool_)
+        return np.asarray((rows >= 0) & (self.mtu[rows, lid] >= 0), np.bool_)
+
+    @property
+    def has_sl(self) -> bool:
+        """Whether the routing engine gives paths SLs other than 0."""
+        return self._routes.routes.sl is not None
+
     def _of_link(self, port: SubnetPort) -> tuple[int, int]:
         found = self._own.get(port)
         if found is None:

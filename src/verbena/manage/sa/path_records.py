@@ -20,6 +20,7 @@ from ..sa_records import McMemberRecord, MultiPathRecord, PathRecord, Selector
 from ..sm.discovered import SubnetPort
 from ..sm.partitions import DEFAULT_P_KEY, FULL_MEMBER, common_p_key
 from .path_metrics import RATE_ORDER, PathMetrics, rate_place
+from .path_table import path_table
 from .refusal import SaRefusal
 
 __all__ = ["GroupLookup", "PathBook", "PathLimits"]
@@ -32,6 +33,7 @@ _PATH = Struct("!8x16s16sHH5xBHHBBB7x")
 _REVERSIBLE = 0x80
 _EXACTLY = int(Selector.EXACTLY) << 6
 _MOST_PATHS = 127
+_FEW = 256  # paths, below which a table by columns is not faster
 
 
 class GroupLookup(Protocol):
@@ -141,6 +143,24 @@ class PathBook:
             for target in targets:
                 found += self.between(source, target, limits, slid, dlid, most)
         return found
+
+    def table(self, query: SaQuery[PathRecord]) -> bytes | None:
+        """Return the answer to a GetTable as bytes, if that does not choose among paths.
+
+        Raises SaRefusal.
+        """
+        if query.has("dgid") and query.record.dgid[0] == _MULTICAST:
+            return None
+        (sources, slid), (targets, dlid) = (
+            self._ends(query, *names) for names in (("sgid", "slid"), ("dgid", "dlid"))
+        )
+        many = len(sources) * len(targets)
+        is_plain = slid is None and dlid is None and PathLimits.of(query) == PathLimits()
+        if self._metrics is None or not is_plain or not _FEW <= many <= self._most_records:
+            return None
+        return path_table(
+            self._metrics, sources, targets, self._gid_of, self._keys_of, self._life_time
+        )
 
     def answer_multi(self, query: SaQuery[MultiPathRecord]) -> list[PathRecord]:
         """Return the paths of a GetMulti. Raises SaRefusal."""

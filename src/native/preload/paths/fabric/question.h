@@ -9,26 +9,8 @@
 #define VB_PRELOAD_PATHS_FABRIC_QUESTION_H
 
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <sys/uio.h>
 
-/* src/verbena/subnet_process/messages.py has the same. */
-enum vb_fabric_role {
-    VB_FABRIC_UMAD = 1, /* the descriptor of umadN */
-    VB_FABRIC_ISSM,     /* the descriptor of issmN */
-    VB_FABRIC_CALL,     /* an ioctl, or a write whose errno the process decides */
-    VB_FABRIC_TREE,     /* the list of the host's files */
-    VB_FABRIC_FILE,     /* the contents of one */
-};
-
-struct vb_fabric_question {
-    enum vb_fabric_role role;
-    unsigned port;        /* of the host, from 1 */
-    uint64_t inode;       /* of the descriptor that a call is about */
-    struct iovec data[2]; /* what follows the hello */
-    int attached;         /* a descriptor that goes with it, or -1 */
-};
+#include "port/fabric_question.h"
 
 /* Whether this program is attached to a host of a fabric. */
 bool vb_preload_fabric_is_set(void);

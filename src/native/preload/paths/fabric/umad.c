@@ -75,7 +75,7 @@ int vb_preload_umad_open(int index, int flags)
     const struct vb_node *node = &vb_preload_tree()->nodes[index];
     bool is_issm = node->kind == VB_NODE_ISSM, waits = !(flags & O_NONBLOCK);
     struct vb_fabric_question question = {.role = is_issm ? VB_FABRIC_ISSM : VB_FABRIC_UMAD,
-                                          .port = (unsigned)atoi(node->text),
+                                          .number = (unsigned)atoi(node->text),
                                           .data = {{(char *)"n", is_issm && !waits}},
                                           .attached = -1};
     int fd = vb_preload_fabric_open(&question, flags);

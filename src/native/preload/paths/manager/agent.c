@@ -24,6 +24,7 @@
 #include "port/gid.h"
 #include "port/ports.h"
 #include "preload/paths/claim.h"
+#include "preload/paths/fabric/question.h"
 
 enum {
     START_SECONDS = 10,
@@ -37,8 +38,10 @@ enum {
 static int agent_connect(int flags)
 {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
-    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "verbena/agent/%u",
-                          (unsigned)geteuid());
+    const bool in_fabric = vb_preload_fabric_is_set();
+    int length = snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "verbena/agent/%u%s%s",
+                          (unsigned)geteuid(), in_fabric ? "/" : "",
+                          in_fabric ? getenv("VERBENA_FABRIC") : "");
     int fd = vb_memory_descriptor_raise(socket(AF_UNIX, SOCK_SEQPACKET | flags, 0));
     if (fd < 0)
         return -errno;
@@ -133,7 +136,10 @@ static int say_hello(int fd, enum vb_agent_role role)
     if (vb_preload_next_fstatat(fd, "", &own, AT_EMPTY_PATH))
         return -errno;
     hello.inode = own.st_ino;
-    describe_ports(hello.ports);
+    if (vb_preload_fabric_is_set())
+        snprintf(hello.ports, sizeof hello.ports, "at %s\n", getenv("VERBENA_HOST"));
+    else
+        describe_ports(hello.ports);
     limit_waits(fd, PATIENCE_SECONDS);
     if (send(fd, &hello, sizeof hello, MSG_NOSIGNAL) != (ssize_t)sizeof hello)
         return errno == EPIPE ? -ECONNRESET : -errno;
@@ -148,12 +154,20 @@ static int say_hello(int fd, enum vb_agent_role role)
 static int agent_complain(int error)
 {
     static atomic_flag was_said = ATOMIC_FLAG_INIT;
+    const char *fabric = vb_preload_fabric_is_set() ? getenv("VERBENA_FABRIC") : NULL;
     const char *reason = error == -EACCES ? "its name is held by a process of another user"
                          : error == -ENOENT
                              ? "VERBENA_AGENT is off, or not set (`verbena run` sets it)"
                          : error == -ETIMEDOUT ? "it did not start in time"
                                                : strerror(-error);
-    if (error != -EPROTONOSUPPORT && !atomic_flag_test_and_set(&was_said))
+    if (error == -EPROTONOSUPPORT || atomic_flag_test_and_set(&was_said))
+        return error;
+    if (fabric)
+        dprintf(STDERR_FILENO,
+                "verbena: the fabric %s does not manage connections: %s; `verbena fabric --list` "
+                "shows which run\n",
+                fabric, strerror(-error));
+    else
         dprintf(STDERR_FILENO,
                 "verbena: no connection to the agent, which manages connections: %s; `verbena "
                 "agent` in another terminal shows what is wrong\n",
@@ -191,6 +205,8 @@ int vb_preload_agent_open(enum vb_agent_role role, int flags)
     const struct timespec nap = {.tv_nsec = NAP_NS};
     const char *agent = getenv("VERBENA_AGENT");
     int fd = agent && strcmp(agent, "off") == 0 ? -ENOENT : try_to_open(role, flags);
+    if (agent_is_absent(fd) && vb_preload_fabric_is_set())
+        return agent_complain(fd);
     if (agent_is_absent(fd)) {
         int error = vb_preload_agent_start();
         if (error)

@@ -5,7 +5,8 @@
  * answers back; what they mean is the agent's business alone.
  *
  * Both kinds of connections are SEQPACKET sockets to the abstract name verbena/agent/UID, and begin
- * with a hello, which the agent answers with a welcome.
+ * with a hello, which the agent answers with a welcome. The process of a live fabric is the agent
+ * of the programs at its hosts, at verbena/agent/UID/FABRIC (src/verbena/subnet_process).
  */
 #ifndef VB_PRELOAD_PATHS_MANAGER_AGENT_H
 #define VB_PRELOAD_PATHS_MANAGER_AGENT_H
@@ -32,8 +33,8 @@ enum vb_agent_role {
 struct vb_agent_hello {
     uint32_t magic, version, role, reserved;
     uint64_t inode; /* of the program's end of the socket: requests name a device by it */
-    char
-        ports[VB_AGENT_PORTS]; /* a line for each: device, port, GUID, link layer, LID, interface */
+    char ports[VB_AGENT_PORTS]; /* a line for each: device, port, GUID, link layer, LID, interface;
+                                 * of a program at a host of a live fabric, "at HOST" */
 };
 
 struct vb_agent_welcome {

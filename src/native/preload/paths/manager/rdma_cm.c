@@ -19,6 +19,7 @@
 #include "port/ports.h"
 #include "preload/paths/claim.h"
 #include "preload/paths/devices.h"
+#include "preload/paths/fabric/question.h"
 #include "preload/paths/manager/agent.h"
 
 /* Linux' include/uapi/rdma/rdma_user_cm.h */
@@ -163,9 +164,12 @@ static void say_that_it_ended(void)
     static atomic_flag was_said = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&was_said))
         dprintf(STDERR_FILENO,
-                "verbena: the agent, which manages connections, has ended: identifiers get "
-                "RDMA_CM_EVENT_DEVICE_REMOVAL, and connected queue pairs go on; a new event "
-                "channel (or this program, started again) starts another agent\n");
+                vb_preload_fabric_is_set()
+                    ? "verbena: the process of the fabric, which manages connections, has ended: "
+                      "identifiers get RDMA_CM_EVENT_DEVICE_REMOVAL\n"
+                    : "verbena: the agent, which manages connections, has ended: identifiers get "
+                      "RDMA_CM_EVENT_DEVICE_REMOVAL, and connected queue pairs go on; a new event "
+                      "channel (or this program, started again) starts another agent\n");
 }
 
 /* As the kernel does when a device is removed: each identifier that was bound gets its event, and
