@@ -80,7 +80,6 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--engine",
         choices=ENGINES,
-        default="minhop",
         help="how the built-in manager routes (minhop)",
     )
     made.add_argument(
@@ -201,7 +200,7 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             fabric,
             name,
             sm_host=sm_host,
-            engine=options.engine,
+            engine=options.engine or "minhop",
             keep_lids=options.keep_lids,
             simulated=simulated,
             report=report,
@@ -237,6 +236,8 @@ def scenario_of(made: argparse.ArgumentParser, options: argparse.Namespace) -> S
 
     if options.keep_lids:
         made.error('--keep-lids is for a subnet in memory; [management] begin = "managed" has LIDs')
+    if options.engine:
+        made.error("--engine is for a subnet in memory; a scenario has it in [management]")
     if not options.pace > 0:
         made.error("--pace is a number above 0")
     return Scenario.load(options.topology)

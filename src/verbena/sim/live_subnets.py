@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from verbena.manage.agents import MadReceiver, NodeAgent
     from verbena.manage.mad import MadHeader
     from verbena.sim.paced import PacedScenario
+    from verbena.subnet_process.live_subnet import LiveSubnet
 
 __all__ = ["SimulatedSubnet", "SimulatedTraffic"]
 
@@ -47,7 +48,7 @@ class SimulatedSubnet(Subnet):
             self._stay_awake()
             return bool(receiver(packet))
 
-        self.paced.managed.attach(self.node(name).end_port(port), take)
+        self.paced.managed.attach(self.node(name).end_port(port), take, first=True)
 
     def inject(
         self,
@@ -92,6 +93,21 @@ class SimulatedTraffic:
 
     def __init__(self, paced: PacedScenario) -> None:
         self._paced = paced
+
+    def attach(self, live: LiveSubnet) -> None:
+        """Let programs ask the subnet administration in virtual time, if there is one."""
+        simulated = self._paced.run.manager
+        if simulated is None:
+            return
+        port = live.mad_port(simulated.port.node, simulated.port.number)
+
+        def query(packet: MadPacket) -> None:
+            message = live.carried.pop(packet.mad, packet.mad)
+            answer = simulated.administration.answer(message, packet, simulated.managed.now)
+            if answer is not None:
+                live.send_answer(port, packet, answer)
+
+        simulated.on_query = query
 
     def manager(self) -> str | None:
         """Return what the subnet manager in virtual time is doing, in a sentence."""

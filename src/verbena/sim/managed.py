@@ -255,10 +255,11 @@ class ManagedWorld:
         node = self._nodes[number]
         return node.agent.ports[node.port]
 
-    def attach(self, port: NodePort, taker: Taker) -> None:
-        """Give the packets that no agent answers at an end port to ``taker``, behind others."""
+    def attach(self, port: NodePort, taker: Taker, *, first: bool = False) -> None:
+        """Give the packets that no agent answers at an end port to ``taker``, behind others, or
+        before them with ``first``."""
         takers = self._takers.setdefault((port.node, port.number), [])
-        takers.append(taker)
+        takers.insert(0 if first else len(takers), taker)
         port.node.receivers[port.number] = partial(_offer, takers)
 
     def detach(self, port: NodePort, taker: Taker) -> None:

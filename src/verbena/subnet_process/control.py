@@ -31,6 +31,9 @@ Request = dict[str, Any]
 class FabricTraffic(Protocol):
     """The traffic and the time of a simulated fabric."""
 
+    def attach(self, live: LiveSubnet) -> None:
+        """Called once the programs' packets can be sent and received."""
+
     def manager(self) -> str | None:
         """Return what its subnet manager is doing, or None if it has none."""
 

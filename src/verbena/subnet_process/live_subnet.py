@@ -29,6 +29,7 @@ __all__ = ["LiveSubnet"]
 
 FIRST_AGENT, AGENT_NUMBERS = 1, 1 << 32
 RMPP_AT, SEGMENT = 24, 200
+TABLES = (0x92, 0x94)  # GetTableResp, GetMultiResp: they may have several segments
 MOST_CARRIED = 1024
 
 
@@ -117,6 +118,13 @@ class LiveSubnet:
             self.carried[packet.mad] = message
             self._count_others(packet, len(message))
         self.subnet.inject(port.node, packet)
+
+    def send_answer(self, port: MadPort, request: MadPacket, answer: bytes) -> None:
+        """Send the answer of subnet administration at a port, of any length."""
+        reply = request.answer(answer[:MAD_BYTES].ljust(MAD_BYTES, b"\0"))
+        reply = reply._replace(port=port.port.number)
+        several = answer[3] in TABLES and not (answer[4] or answer[5])
+        self.send(port, reply, with_rmpp(answer) if several else None)
 
     def _count_others(self, packet: MadPacket, length: int) -> None:
         """Count the packets behind the first one, which would carry the rest of a message."""

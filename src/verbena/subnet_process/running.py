@@ -87,6 +87,8 @@ def make_fabric(
             raise
         server.add_duty(manager)
 
+    if traffic is not None:
+        traffic.attach(live)
     server.add_duty(umads)  # the last one: it sends what the others have made
 
     def programs() -> dict[str, list[int]]:
