@@ -129,6 +129,19 @@ def test_a_link_that_is_cut_has_its_recovery_watched() -> None:
     assert not of.managed.agents["e1"].ports[3].is_cut
 
 
+def test_a_manager_goes_on_after_the_last_flow() -> None:
+    clock = HandClock()
+    of = paced(clock)
+    pass_time(of, clock, 0.1)
+    manager = of.run.manager
+    assert manager is not None
+    assert not of.world.flows_left
+    sweeps = len(manager.sweeps)
+    of.set_link("e1", 3, up=False)
+    pass_time(of, clock, 0.1)
+    assert len(manager.sweeps) == sweeps + 1
+
+
 def test_what_cannot_be_paced_is_refused() -> None:
     plain = TEXT.replace('[management]\nbegin = "bare"\n', "")
     with pytest.raises(ValueError, match=r"no table \[management\]"):

@@ -121,6 +121,7 @@ class PacedScenario:
         world, scenario = self.world, self.scenario
         self.began = base = world.now
         storms = scenario.fill(world, self.run, base)
+        self.managed.stops = False  # links are cut after the last flow, too
         self._prepared = Prepared(world, self.run, base, storms)
         self._watch = scenario.watch_recovery(world, base)
         self._recorder = scenario.recorder(world)

@@ -517,7 +517,7 @@ class Scenario:
         self._add_flows(made, base)
         if run is not None:
             run.tell(self.events, base)
-            run.managed.stops = self.duration is None and run.manager is not None
+            run.managed.stops = self.duration is None
         names = self.routes.tables.names[: self.routes.tables.host_count]
         managed = None if run is None else run.managed
         return start_storms(made, names, self.connects, base, self.seed, managed)
