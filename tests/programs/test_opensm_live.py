@@ -90,6 +90,8 @@ def running_opensm(
             "-d2",
             "-f",
             str(log),
+            "-L",
+            "64",  # MB at most: a loop of errors must not fill the disk
             "-D",
             "0x43",
             "-F",
