@@ -10,9 +10,11 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import verbena
@@ -98,14 +100,20 @@ def test_synchronous(server: Any) -> None:
 
 
 def test_a_synchronous_listener() -> None:
-    with sync.listen("127.0.0.1:0") as listener:
-        address = f"127.0.0.1:{listener.port}"
-        with sync.connect(address) as near, listener.accept(timeout=10) as far:
+    def serve(listener: sync.SyncPeerListener) -> Any:
+        with listener.accept(timeout=10) as far:
             far.send(b"first")
+            return list(far), far.closed
+
+    with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor() as pool:
+        serving = pool.submit(serve, listener)
+        with sync.connect(f"127.0.0.1:{listener.port}", timeout=10) as near:
             assert near.recv(timeout=10) == b"first"
-            near.close()
-            assert list(far) == []
-            assert far.closed is Ended.PEER
+            mine = near.array(4)
+            near.send(mine + 1)
+        got, closed = serving.result(10)
+        assert np.frombuffer(got[0]).tolist() == [1, 1, 1, 1]
+        assert closed is Ended.PEER
 
 
 @pytest.mark.parametrize("via", WAYS)
@@ -206,9 +214,11 @@ def test_another_program_at_the_socket() -> None:
 def certificate(folder: Path) -> tuple[str, str]:
     key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"]
-        + ["-keyout", key, "-out", cert, "-subj", "/CN=localhost"]
-        + ["-addext", "subjectAltName=IP:127.0.0.1"],
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+            *("-keyout", key, "-out", cert, "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
         check=True,
         capture_output=True,
     )

@@ -18,22 +18,20 @@ from typing import Any, Self, TypedDict
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from verbena import cm
 from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
-from .errors import Ended, PeerConnectionEnded
+from .errors import Ended, PeerConnectionEnded, UnknownSession
 from .memory import ARRAY_ACCESS
 from .session import Arrived, Session, loan
 from .transport import Dialing, Transport, dial
 from .wire import HEADER_SIZE, Hello
 
 __all__ = [
-    *("UNKNOWN", "Caller", "PeerConnection", "PeerOptions", "Receiving", "Reconnect"),
+    *("Caller", "PeerConnection", "PeerOptions", "Receiving", "Reconnect"),
     *("check_way", "connect_peer", "new_hello", "parse_address"),
 ]
 
-UNKNOWN = b"VRBP unknown session"
 _PATIENCE = 5.0
 
 
@@ -131,7 +129,8 @@ class PeerConnection:
         """Send a message: bytes, or any dense array by the buffer protocol or DLPack.
 
         It waits for a credit, which the peer gives back when its program takes a message. A small
-        message is copied; a large one is fetched by the peer, and this returns when it was. If it
+        message is copied; a large one is fetched by the peer, and this returns when it was: at
+        once, or, beyond 16 MiB that the peer's program has not received, when it receives. If it
         is cancelled before the message has its credit, nothing is sent; later the message goes on,
         and its memory must not change until the peer has it.
         """
@@ -294,17 +293,12 @@ class Caller:
         hello = replace(self._hello, arrived=session.arrived, is_return=True)
         try:
             transport = await self._dial(session, hello)
-        except cm.Rejected as error:
-            if error.private_data.startswith(UNKNOWN):
-                session.end(Ended.RESTARTED)
-            return session.ended is not None
+        except UnknownSession:
+            session.end(Ended.RESTARTED)
+            return True
         except OSError:
             return False
-        if not transport.peer.is_known:
-            transport.close()
-            session.end(Ended.RESTARTED)
-        else:
-            session.attach(transport)
+        session.attach(transport)
         return True
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 from enum import StrEnum
 
-__all__ = ["Ended", "PeerConnectionEnded", "PeerError", "PeerMemoryRevoked"]
+__all__ = ["Ended", "PeerConnectionEnded", "PeerError", "PeerMemoryRevoked", "UnknownSession"]
 
 
 class Ended(StrEnum):
@@ -51,3 +51,7 @@ class PeerMemoryRevoked(PeerError, PermissionError):
             errno.EACCES,
             "the peer has ended the window that lent this array: ask it to lend the array again",
         )
+
+
+class UnknownSession(PeerError):
+    """The peer does not know the session to which a side comes back."""

@@ -17,7 +17,6 @@ from typing import Any, Self
 from verbena import cm
 
 from .connection import (
-    UNKNOWN,
     PeerConnection,
     PeerOptions,
     Reconnect,
@@ -35,7 +34,7 @@ from .transport import (
     Transport,
     over_streams,
 )
-from .wire import Hello
+from .wire import UNKNOWN, Hello
 
 __all__ = ["PeerListener", "listen_for_peers"]
 

@@ -34,6 +34,7 @@ __all__ = ["Arrived", "Session", "queue_cap"]
 _READ = 1 << 28  # bytes of one READ of a large message
 _INLINE = 64
 _INLINE_SIGNALED = SendFlags.INLINE | SendFlags.SIGNALED
+_AHEAD = 16 << 20  # bytes of large messages that are fetched before the program receives them
 _ONE_SIDED = 64  # requests for arrays, at a time
 
 
@@ -117,6 +118,7 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self._is_released = False
+        self._said_bye = False
         # Sending
         self._turn = asyncio.Lock()
         self._sent = 0
@@ -133,6 +135,7 @@ class Session:
         self._taken_early: set[int] = set()
         self._told = 0
         self._inbox: deque[Arrived] = deque()
+        self._ahead = 0  # bytes of the large messages in it that are, or are being, fetched
 
     # ---- memory ----
 
@@ -209,8 +212,13 @@ class Session:
         """Run a task that ends with the session."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended_task)
         return task
+
+    def _ended_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for the task gets it
 
     def end(self, reason: Ended) -> None:
         """It has ended; what has arrived can still be received."""
@@ -225,7 +233,7 @@ class Session:
         self.transport = None
         transport.close()
         if self.ended is None and (self._is_closing or not self._on_lost(self)):
-            self.end(reason)
+            self.end(Ended.HERE if self._said_bye else reason)
         self.changed.wake()
 
     async def _watch(self, transport: Transport) -> None:
@@ -240,6 +248,7 @@ class Session:
             await self.changed.until(lambda: self.ended is not None or not self._large_left())
             if self.ended is None:
                 self._control_message(MessageKind.BYE)
+                self._said_bye = True
                 await self.changed.until(
                     lambda: self.ended is not None or not (self._in_queue or self._controls)
                 )
@@ -325,6 +334,7 @@ class Session:
                 self._ring.post(transport.aqp.qp, slot)
         if is_new and header.kind == MessageKind.LARGE:
             self._inbox.append(Arrived(header, None))
+            self._fetch_ahead()
         if header.kind == MessageKind.REVOKE:
             self.revoked.add(header.addr)
         if header.kind == MessageKind.BYE:
@@ -432,17 +442,33 @@ class Session:
                     self._inbox.appendleft(message)
                     self.changed.wake()
                 raise
+            self._ahead -= message.header.length
+            self._fetch_ahead()
             return message
 
     async def _fetched(self, message: Arrived) -> None:
         """Wait until the READ has ended; it goes on if the caller is cancelled."""
-        if message.fetching is None or (
-            message.fetching.done()
-            and not message.fetching.cancelled()
-            and message.fetching.exception() is not None
-        ):
-            message.fetching = self.spawn(self._fetch(message))
-        await asyncio.shield(message.fetching)
+        if message.fetching is None:
+            self._begin_fetch(message)
+        assert message.fetching is not None
+        try:
+            await asyncio.shield(message.fetching)
+        finally:
+            if message.fetching.done() and message.buffer is None:
+                message.fetching = None
+                self._ahead -= message.header.length
+
+    def _begin_fetch(self, message: Arrived) -> None:
+        self._ahead += message.header.length
+        message.fetching = self.spawn(self._fetch(message))
+
+    def _fetch_ahead(self) -> None:
+        """Fetch messages while they are small enough, so that their senders need not wait."""
+        for message in self._inbox:
+            if message.slot is None and message.fetching is None:
+                if self._ahead + message.header.length > _AHEAD:
+                    return
+                self._begin_fetch(message)
 
     async def _fetch(self, message: Arrived) -> None:
         header = message.header

@@ -20,9 +20,19 @@ from verbena import aio, cm
 from verbena.cm.manager import manager_of_loop
 from verbena.verbs import PD, QP, Context, QPCap, VerbsError, open_device
 
-from .wire import HELLO_SIZE, Hello
+from .errors import Ended, UnknownSession
+from .wire import HELLO_SIZE, UNKNOWN, Hello
 
-__all__ = ["CmHome", "CmTransport", "Home", "SocketHome", "SocketTransport", "Transport", "dial"]
+__all__ = [
+    "CmHome",
+    "CmTransport",
+    "Dialing",
+    "Home",
+    "SocketHome",
+    "SocketTransport",
+    "Transport",
+    "dial",
+]
 
 Prepare = Callable[[QP], object]
 
@@ -223,9 +233,14 @@ async def dial(
 ) -> Transport:
     """Connect once. Raises ConnectionManagerError, OSError, PeerError, VerbsError."""
     if isinstance(home, CmHome):
-        conn = await cm.connect(
-            to.host, to.port, private_data=hello.to_bytes(), cap=cap, prepare=prepare
-        )
+        try:
+            conn = await cm.connect(
+                to.host, to.port, private_data=hello.to_bytes(), cap=cap, prepare=prepare
+            )
+        except cm.Rejected as error:
+            if error.private_data.startswith(UNKNOWN):
+                raise UnknownSession(errno.ENOTCONN, Ended.RESTARTED) from error
+            raise
         try:
             return CmTransport(conn, Hello.from_bytes(conn.private_data))
         except BaseException:
@@ -236,6 +251,8 @@ async def dial(
     try:
         await streams.say(hello)
         peer = await streams.hear()
+        if not peer.is_known:
+            raise UnknownSession(errno.ENOTCONN, Ended.RESTARTED)
         return await over_streams(home, streams, cap, prepare, peer)
     except BaseException:
         streams.writer.close()

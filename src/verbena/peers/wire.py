@@ -15,8 +15,10 @@ from enum import IntEnum
 
 from .errors import PeerError
 
-__all__ = ["HEADER_SIZE", "HELLO_SIZE", "Header", "Hello", "MessageKind"]
+__all__ = ["HEADER_SIZE", "HELLO_SIZE", "UNKNOWN", "Header", "Hello", "MessageKind"]
 
+UNKNOWN = b"VRBP unknown session"
+"""The private data of a REJ to a side that comes back to a session that has gone."""
 _MAGIC = b"VRBP"
 _VERSION = 1
 _HELLO = struct.Struct("<4sBBHIQQQ")
