@@ -22,7 +22,7 @@ from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
 from .errors import Ended, PeerConnectionEnded, UnknownSession
-from .memory import ARRAY_ACCESS
+from .memory import array_region
 from .session import Arrived, Session, loan
 from .transport import Dialing, Transport, dial
 from .wire import HEADER_SIZE, Hello
@@ -167,7 +167,7 @@ class PeerConnection:
         if kind.hasobject:
             raise TypeError(f"a peer cannot use Python objects ({kind}): use numbers or bytes")
         nbytes = int(np.prod(dims, dtype=object)) * kind.itemsize
-        return self._session.pd.alloc(max(1, nbytes), ARRAY_ACCESS).array(kind, dims)
+        return array_region(self._session.pd, nbytes).array(kind, dims)
 
     def share(self, array: Any) -> RemoteArray:
         """Name a dense part of an array of ``conn.array`` for the peer, to send it by pickle.

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any, Self
 
 from verbena import cm
+from verbena.verbs import ConnectError, VerbsError
 
 from .connection import (
     PeerConnection,
@@ -68,8 +69,11 @@ class PeerListener:
             if not self._waiting:
                 raise self._failure or PeerError(9, "the listener was closed: listen again")
             hello, accept, _ = self._waiting.popleft()
-            with contextlib.suppress(OSError):  # the peer has given up meanwhile
+            try:
                 return await self._accepted(hello, accept)
+            except OSError as error:
+                if isinstance(error, VerbsError) and not isinstance(error, ConnectError):
+                    raise  # this side's device; anything else: the peer has given up meanwhile
 
     async def _accepted(self, hello: Hello, accept: Accept) -> PeerConnection:
         home = await self._entered()
@@ -80,6 +84,8 @@ class PeerListener:
             session.release()
             raise
         if self._policy is not None:
+            known = self._sessions.items()
+            self._sessions = {number: each for number, each in known if each.ended is None}
             self._sessions[hello.session] = session
         return PeerConnection(session, False, self._policy)
 

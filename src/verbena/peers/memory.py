@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from verbena.verbs import MR, PD, AccessFlags
+from verbena.verbs import MR, PD, AccessFlags, VerbsError
 
 from .errors import PeerError
 
-__all__ = ["BufferPool", "RegionCache", "byte_view", "dense_array", "region_of"]
+__all__ = ["BufferPool", "RegionCache", "array_region", "byte_view", "dense_array", "region_of"]
 
 ARRAY_ACCESS = (
     AccessFlags.LOCAL_WRITE
@@ -81,6 +81,16 @@ def region_of(array: NDArray[Any], pd: PD) -> MR | None:
             return base if not base.closed and base.pd is pd else None
         base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
     return None
+
+
+def array_region(pd: PD, nbytes: int) -> MR:
+    """Return new memory for an array; without windows where the device has none. VerbsError."""
+    try:
+        return pd.alloc(max(1, nbytes), ARRAY_ACCESS)
+    except VerbsError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+        return pd.alloc(max(1, nbytes), ARRAY_ACCESS & ~AccessFlags.MW_BIND)
 
 
 def owner_of(array: NDArray[Any]) -> NDArray[Any]:
