@@ -139,7 +139,8 @@ class PeerConnection:
     def recv(self) -> Receiving:
         """Receive the next message: ``await`` for bytes, ``async with`` for its memory as a loan.
 
-        A loan holds the message's credit, and its view must not be used after the block.
+        A loan holds the message's credit. Its view ends with the block; an array over it that the
+        program keeps stays as it is.
         """
         return Receiving(self._session)
 

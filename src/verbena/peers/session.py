@@ -18,7 +18,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any
+from weakref import ref
 
+import numpy as np
 from numpy.typing import NDArray
 
 from verbena.verbs import MR, PD, WC, AccessFlags, QPCap, SendFlags, VerbsError, WCStatus
@@ -495,14 +497,14 @@ class Session:
         message.buffer = buffer
         self._on_taken(header.number, True)
 
-    def view(self, message: Arrived) -> memoryview:
-        """Return the bytes of a message."""
+    def content(self, message: Arrived) -> NDArray[np.uint8]:
+        """Return the bytes of a message, without a copy."""
         assert self._ring is not None
         length = message.header.length
         if message.slot is not None:
-            return self._ring.view(message.slot)[HEADER_SIZE : HEADER_SIZE + length]
+            return np.asarray(self._ring.view(message.slot))[HEADER_SIZE : HEADER_SIZE + length]
         assert message.buffer is not None
-        return memoryview(message.buffer)[:length]
+        return np.asarray(memoryview(message.buffer))[:length]
 
     def give_back(self, message: Arrived, is_viewed: bool = False) -> None:
         """The program has done with a message; ``is_viewed``: it has kept a view of its memory."""
@@ -544,14 +546,18 @@ def _nothing() -> None:
 
 @contextlib.contextmanager
 def loan(session: Session, message: Arrived) -> Iterator[memoryview]:
-    """Lend the memory of a message for a block. Raises BufferError if a view of it lives on."""
-    view = session.view(message)
-    is_viewed = False
+    """Lend the memory of a message for a block.
+
+    If the program has kept an array or a slice over it, that keeps the memory, and the session
+    takes other memory in its place.
+    """
+    content = session.content(message)
+    is_kept = ref(content)
+    view = content.data
+    del content
     try:
         yield view
     finally:
-        try:
+        with contextlib.suppress(BufferError):
             view.release()
-        except BufferError:
-            is_viewed = True
-        session.give_back(message, is_viewed)
+        session.give_back(message, is_kept() is not None)
