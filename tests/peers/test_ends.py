@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import ssl
@@ -25,6 +26,7 @@ from verbena.peers import (
     PeerConnection,
     PeerConnectionEnded,
     PeerError,
+    PeerListener,
     Reconnect,
     sync,
 )
@@ -176,6 +178,40 @@ def test_who_does_not_come_back_is_given_up(via: str) -> None:
 
     policy = Reconnect(within=0.3, first=0.01)
     assert asyncio.run(live(stay, leave, via=via, reconnect=policy))[0] is Ended.GIVEN_UP
+
+
+@pytest.mark.parametrize("via", WAYS)
+def test_attempts_that_are_cancelled(via: str) -> None:
+    """At each step of the loop; the listener goes on, and gives the attempt that is not."""
+
+    async def serve(listener: PeerListener) -> bytes:
+        async for conn in listener:
+            async with conn:
+                with contextlib.suppress(PeerConnectionEnded):
+                    return await conn.recv()
+        return b""
+
+    async def attempt(address: str) -> None:
+        async with verbena.connect(address, via=via) as conn:
+            await conn.send(b"whole")
+
+    async def both() -> bytes:
+        async with asyncio.timeout(30), verbena.listen("127.0.0.1:0", via=via) as listener:
+            server = asyncio.create_task(serve(listener))
+            address = f"127.0.0.1:{listener.port}"
+            for steps in range(30):
+                task = asyncio.create_task(attempt(address))
+                for _ in range(steps):
+                    await asyncio.sleep(0 if steps % 2 else 1e-4)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                if server.done():
+                    break
+            else:
+                await attempt(address)
+            return await server
+
+    assert asyncio.run(both()) == b"whole"
 
 
 def test_nobody_listens() -> None:
