@@ -41,7 +41,8 @@ class _SweptError(Exception):
 class SweepRecord:
     """A heavy sweep: when it began, in ps, when each phase began, and how many MADs it took.
 
-    ``end`` is None while it goes on. ``repeated`` counts requests that had no answer in time.
+    ``end`` is None while it goes on, and ``nodes`` are those known at its end. ``repeated`` counts
+    requests that had no answer in time.
     """
 
     begin: int
@@ -49,6 +50,7 @@ class SweepRecord:
     end: int | None = None
     mads: int = 0
     repeated: int = 0
+    nodes: int = 0
 
     @property
     def discovered(self) -> int | None:
@@ -189,6 +191,7 @@ class SimulatedManager:
             record.phases.setdefault(each, now)
         record.mads = self.manager.mads_sent - self._sent
         record.repeated = self.manager.mads_repeated - self._repeated
+        record.nodes = len(self.manager.subnet.nodes)
 
 
 def bring_up(manager: SimulatedManager, until: int | None = None) -> SweepRecord:

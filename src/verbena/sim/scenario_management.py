@@ -131,7 +131,7 @@ class ManagementReport:
 
     def _begin(self, number: int, sweep: SweepRecord, events: Sequence[int]) -> str:
         if not number:
-            return f"subnet manager: {self.nodes} nodes"
+            return f"subnet manager: {sweep.nodes or self.nodes} nodes"
         before = [at for at in events if at <= sweep.begin]
         since = f", {time_text(sweep.begin - max(before))} after the event" if before else ""
         trapped = any(
