@@ -45,6 +45,13 @@ def test_an_address_that_the_device_never_gets() -> None:
     assert found.port == 0
 
 
+def test_the_ipv6_loopback_address_is_reached_by_the_ipv4_one() -> None:
+    host = HostAddresses(LateDevice(since=0))  # type: ignore[arg-type]
+    found = host.interface_of(CmAddress.ip("::1"))
+    assert found is not None
+    assert (found.port, found.gid) == (1, LOCAL.gid)
+
+
 def test_another_host_s_address_is_not_waited_for() -> None:
     device = LateDevice(since=10**6)
     assert HostAddresses(device).interface_of(ELSEWHERE) is None  # type: ignore[arg-type]

@@ -18,6 +18,7 @@ import pytest
 from tests.cm.conftest import ADDRESSES, HOST, Run, identifiers, limited, messages, until
 from verbena import aio, cm, verbs
 from verbena.agent.client import describe_agent
+from verbena.cm import connection
 from verbena.manage.cm.refusals import CmRefusal
 from verbena.manage.cm_messages import RejReason
 
@@ -78,7 +79,7 @@ def test_both_ends(run: Run) -> None:
     run(program())
 
 
-@pytest.mark.parametrize("host", [*ADDRESSES, "localhost"])
+@pytest.mark.parametrize("host", [*ADDRESSES, "localhost", "::1"])
 def test_addresses(alone: None, host: str) -> None:
     async def program() -> None:
         async with pair(host) as (near, far):
@@ -313,8 +314,14 @@ def test_addresses_that_are_refused() -> None:
             await cm.listen(0, "203.0.113.9")
         with pytest.raises(cm.NoSuchAddress, match=r"nowhere\.invalid"):
             await cm.connect("nowhere.invalid", 7174)
-        with pytest.raises(cm.Unreachable):
-            await cm.connect("::1", 7174)
+
+    asyncio.run(limited(program()))
+
+
+def test_no_route_leads_there(alone: None) -> None:
+    async def program() -> None:
+        with pytest.raises(cm.Unreachable, match="No route leads to the address"):
+            await cm.connect("203.0.113.9", 7174)
 
     asyncio.run(limited(program()))
 
@@ -386,11 +393,51 @@ def test_a_listener_that_does_not_answer(alone: None, run: Run) -> None:
             assert 0.3 <= loop.time() - begun < 5
             assert messages("cm_tx_msgs/rej") == refusals + 1
             request = await listener.get_request()
-            with pytest.raises(cm.ConnectionManagerError):
+            with pytest.raises(cm.PeerGone, match=r"127.0.0.1:\d+: the peer has given up") as gone:
                 await request.accept()
+            assert isinstance(gone.value, ConnectionAbortedError)
         assert identifiers() == 0
 
     run(program())
+
+
+def test_the_request_of_a_peer_that_has_gone_need_not_be_refused(alone: None) -> None:
+    async def program() -> None:
+        async with cm.listen(0) as listener:
+            with pytest.raises(cm.ConnectTimeout, match="the peer has not answered"):
+                await cm.connect(HOST, listener.port, timeout=0.3)
+            (await listener.get_request()).reject(b"too late")
+        assert identifiers() == 0
+
+    asyncio.run(limited(program()))
+
+
+def test_without_a_timeout_of_the_caller_s_the_default_counts(
+    alone: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CONNECT_SECONDS", 0.3)
+
+    async def program() -> None:
+        async with cm.listen(0) as listener:
+            with pytest.raises(cm.ConnectTimeout):
+                await cm.connect(HOST, listener.port)
+            waiting = asyncio.create_task(connected(HOST, listener.port, timeout=None))
+            await asyncio.sleep(0.6)
+            assert not waiting.done()
+            waiting.cancel()
+
+    asyncio.run(limited(program()))
+
+
+def test_an_address_has_two_seconds_by_default() -> None:
+    async def program() -> None:
+        async with cm.create_id() as identifier:
+            now = identifier.channel.time()
+            assert identifier.step_seconds(None, None) == 2
+            assert identifier.step_seconds(now + 10, None) == 2
+            assert 9 < identifier.step_seconds(now + 10, timeout=10) <= 10
+
+    asyncio.run(limited(program()))
 
 
 def test_a_listener_that_closes_refuses_who_waits(alone: None) -> None:

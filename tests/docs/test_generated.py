@@ -12,7 +12,7 @@ import pytest
 
 from tests.suite.rdma_core import Case
 from tests.support import ROOT, load_script, native_build
-from verbena import verbs
+from verbena import cm, verbs
 
 DOCS = ROOT / "docs"
 sys.path.append(str(DOCS / "generate"))  # the generators import what they share, as scripts do
@@ -174,3 +174,8 @@ def test_every_page_is_in_the_navigation() -> None:
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
     notes = {"performance-notes.md"}  # become the end of performance.md
     assert pages - notes == set(re.findall(r": (\S+\.md)$", navigation, re.MULTILINE))
+
+
+def test_the_reference_of_connections_has_every_name() -> None:
+    page = (DOCS / "reference" / "cm.md").read_text()
+    assert set(re.findall(r"^::: verbena\.cm\.(\w+)$", page, re.MULTILINE)) == {*cm.__all__, "sync"}

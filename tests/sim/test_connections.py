@@ -142,7 +142,7 @@ def test_a_connect_may_be_cancelled_and_its_peer_is_told() -> None:
         return "connected"
 
     result = sim.run({"h0": slow, "h5": hasty}, clos())
-    assert result.returned == {"h0": "ConnectionManagerError", "h5": "cancelled"}
+    assert result.returned == {"h0": "PeerGone", "h5": "cancelled"}
 
 
 def test_many_connect_at_once_and_the_managers_time_adds_up() -> None:

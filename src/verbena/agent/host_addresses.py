@@ -35,6 +35,7 @@ _ROCE_PORT = 4791
 _HOP_LIMIT = 64
 _LATE = 0.02  # seconds
 _LOOKS = 20
+_LOOPBACK = CmAddress.ip("127.0.0.1")
 
 
 def as_ip(address: CmAddress) -> IpAddress:
@@ -47,6 +48,10 @@ def from_ip(address: IpAddress, like: CmAddress) -> CmAddress:
     family = CmFamily.IPV4 if address.version == 4 else CmFamily.IPV6
     scope = like.scope_id if address.version == 6 else 0
     return CmAddress(family, address.packed, like.ip_port, scope)
+
+
+def _is_ipv6_loopback(address: CmAddress) -> bool:
+    return address.family == CmFamily.IPV6 and address.is_loopback
 
 
 class HostAddresses:
@@ -88,7 +93,13 @@ class HostAddresses:
         )
 
     def interface_of(self, address: CmAddress) -> LocalInterface | None:
-        """Return the interface that has an address; its ``port`` is 0 without a device."""
+        """Return the interface that has an address; its ``port`` is 0 without a device.
+
+        The device has no GID for ::1, which is therefore reached by that of 127.0.0.1: in Linux
+        a loopback address means the device's first GID, whatever its family (cma_bind_loopback).
+        """
+        if _is_ipv6_loopback(address):
+            address = _LOOPBACK
         return self._interfaces.get(address.gid, lambda: self._find_interface(address))
 
     def _find_interface(self, address: CmAddress) -> LocalInterface | None:
@@ -221,6 +232,7 @@ class AddressResolver:
     def _finish(self, pending: _Pending) -> None:
         self._pending.pop(pending.request.id, None)
         source = from_ip(pending.route.source, pending.request.source)
+        destination = pending.request.destination
         interface = self._host.interface_of(source)
         if interface is None or not interface.port:
             self._answer(pending.request.id, None, errno.ENODEV)
@@ -228,7 +240,7 @@ class AddressResolver:
         found = AddressAnswer(
             source=source,
             interface=interface,
-            destination_gid=pending.request.destination.gid,
+            destination_gid=interface.gid if _is_ipv6_loopback(destination) else destination.gid,
             hop_limit=_HOP_LIMIT,
         )
         self._answer(pending.request.id, found, 0)

@@ -20,6 +20,7 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack
 
 from verbena.manage.cm.rdma_events import RdmaEventKind
 
+from .arguments import CONNECT_SECONDS, MOST_BACKLOG, check_port, check_range, keywords
 from .connection import (
     AcceptOptions,
     Closed,
@@ -37,6 +38,7 @@ from .errors import (
     ManagerEnded,
     NoListener,
     NoSuchAddress,
+    PeerGone,
     Rejected,
     Unreachable,
 )
@@ -69,6 +71,7 @@ __all__ = [
     "NoListener",
     "NoSuchAddress",
     "Opening",
+    "PeerGone",
     "QueueOptions",
     "RdmaEventKind",
     "Rejected",
@@ -167,13 +170,16 @@ class ConnectionRequest(RequestBase):
     to serve, at most.
     """
 
+    @keywords(AcceptOptions)
     async def accept(self, **options: Unpack[AcceptOptions]) -> Connection:
         """Accept it, and return the connection as soon as the peer knows that.
 
-        The connection is a context manager. Raises ConnectionManagerError if the peer has given up.
+        The connection is a context manager. Raises ConnectionManagerError: PeerGone if the peer
+        has given up.
         """
         return await self._accept(Connection, options)
 
+    @keywords(AcceptOptions)
     async def accept_datagrams(self, **options: Unpack[AcceptOptions]) -> DatagramPeer:
         """Tell the peer the queue pair to which it can send, of a listener for datagrams.
 
@@ -204,12 +210,14 @@ class Listener(ListenerBase, _Closing):
             raise
 
 
+@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
 def connect(host: str, port: int, **options: Unpack[ConnectionOptions]) -> Opening[Connection]:
     """Connect to a listener: ``async with`` closes the connection at the end of its block.
 
     A cancelled or failed attempt leaves nothing behind, and the peer is told. Raises
     ConnectionManagerError: Rejected, NoListener, Unreachable, ConnectTimeout and others.
     """
+    check_port(port)
     opener = options.get("open_device")
     return Opening(lambda: connect_to(manager_of_loop(opener), Connection, host, port, options))
 
@@ -228,11 +236,14 @@ def listen(
     listener for datagrams tells peers of a UD queue pair. Raises ConnectionManagerError, as
     AddressInUse and NoSuchAddress.
     """
+    check_port(port)
+    check_range("backlog", backlog, MOST_BACKLOG)
     return Opening(
         lambda: listen_at(manager_of_loop(open_device), Listener, host, port, backlog, datagram)
     )
 
 
+@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
 def resolve_datagram(
     host: str, port: int, **options: Unpack[ConnectionOptions]
 ) -> Opening[DatagramPeer]:
@@ -240,10 +251,12 @@ def resolve_datagram(
 
     Raises ConnectionManagerError.
     """
+    check_port(port)
     opener = options.get("open_device")
     return Opening(lambda: resolve_peer(manager_of_loop(opener), DatagramPeer, host, port, options))
 
 
+@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
 def join(
     group: str, *, send_only: bool = False, **options: Unpack[ConnectionOptions]
 ) -> Opening[MulticastGroup]:

@@ -18,7 +18,8 @@ from verbena.manage.cm.addresses import CmAddress
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEventKind
 from verbena.verbs import CQ, PD, QP, Context, QPState
 
-from .errors import ConnectionManagerError, ManagerAbsent, ManagerEnded
+from .arguments import CONNECT_SECONDS
+from .errors import ConnectionManagerError, ManagerAbsent, ManagerEnded, PeerGone, is_stale
 from .identifier import Address, Id, all_addresses, first_address
 from .manager import DeviceOpener, Manager
 from .program_abi import IdEvent
@@ -57,10 +58,13 @@ class AcceptOptions(QueueOptions, total=False):
 class ConnectionOptions(AcceptOptions, total=False):
     """Keywords of ``connect``, with those of ``AcceptOptions``.
 
-    Here ``private_data`` is up to 56 bytes. ``source`` is the address of this host to connect from.
-    ``retry_count``: how often a packet is sent again. ``tos``: the type of service of the packets;
-    ``ack_timeout``: the code of the time after which they are sent again. ``open_device`` opens
-    another connection manager than ``choose_device`` does.
+    Here ``private_data`` is up to 56 bytes, and ``timeout`` is the seconds for everything, by
+    default 10; None: as long as the connection manager waits. Without a ``timeout`` of the
+    caller's, address and route have 2 seconds each, as programs of librdmacm give them. ``source``
+    is the address of this host to connect from. ``retry_count``: how often a packet is sent again.
+    ``tos``: the type of service of the packets; ``ack_timeout``: the code of the time after which
+    they are sent again. ``open_device`` opens another connection manager than ``choose_device``
+    does.
     """
 
     source: str | None
@@ -209,7 +213,7 @@ async def connect_to(
     await manager.enter()
     try:
         channel = manager.channel
-        timeout = options.get("timeout")
+        timeout = options.get("timeout", CONNECT_SECONDS)
         deadline = None if timeout is None else channel.time() + timeout
         targets = await all_addresses(channel, host, port, deadline)
         source = await source_address(manager, options.get("source"))
@@ -290,8 +294,9 @@ async def reach(
         identifier.set_option(_LEVEL_ID, _TOS, bytes([tos]))
     if (ack_timeout := options.get("ack_timeout")) is not None:
         identifier.set_option(_LEVEL_ID, _ACK_TIMEOUT, bytes([ack_timeout]))
-    await identifier.resolve_addr(target, source, identifier.left(deadline))
-    await identifier.resolve_route(identifier.left(deadline))
+    timeout = options.get("timeout")
+    await identifier.resolve_addr(target, source, identifier.step_seconds(deadline, timeout))
+    await identifier.resolve_route(identifier.step_seconds(deadline, timeout))
     return identifier.default_pd(given_pd(options))
 
 
@@ -348,6 +353,11 @@ async def accept_request(
             identifier.close()
             queues.close()
             raise
+    except ConnectionManagerError as error:
+        identifier.close()
+        if is_stale(error):
+            raise PeerGone(identifier.about) from None
+        raise
     except BaseException:
         identifier.close()
         raise

@@ -15,6 +15,7 @@ from verbena.aio import AsyncCQ, AsyncQP
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEventKind
 from verbena.verbs import AH, CQ, PD, QP, Context, Gid, QPState
 
+from .arguments import CONNECT_SECONDS
 from .connection import AcceptOptions, ConnectionOptions, given_pd, prepare, reach, source_address
 from .errors import ConnectionManagerError
 from .identifier import Address, Id, all_addresses, first_address
@@ -119,7 +120,7 @@ async def resolve_peer(
     queues = None
     try:
         identifier.about = f"{host}:{port}"
-        deadline = identifier.deadline(options.get("timeout"))
+        deadline = identifier.deadline(options.get("timeout", CONNECT_SECONDS))
         target = (await all_addresses(identifier.channel, host, port, deadline))[0]
         source = await source_address(manager, options.get("source"))
         pd = await reach(identifier, target, source, options, deadline)
@@ -208,10 +209,11 @@ async def join_group(
     queues = None
     try:
         identifier.about = f"the group {group}"
-        deadline = identifier.deadline(options.get("timeout"))
+        deadline = identifier.deadline(options.get("timeout", CONNECT_SECONDS))
         target = await first_address(identifier.channel, group)
         source = await source_address(manager, options.get("source"))
-        await identifier.resolve_addr(target, source, identifier.left(deadline))
+        seconds = identifier.step_seconds(deadline, options.get("timeout"))
+        await identifier.resolve_addr(target, source, seconds)
         pd = identifier.default_pd(given_pd(options))
         queues = make_queues(pd.context, pd, manager.is_async, identifier.qp_type, options)
         bring_up_datagrams(identifier, queues.qp, options)

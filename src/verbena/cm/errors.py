@@ -25,10 +25,12 @@ __all__ = [
     "ManagerEnded",
     "NoListener",
     "NoSuchAddress",
+    "PeerGone",
     "Rejected",
     "Unreachable",
     "call_refused",
     "event_error",
+    "is_stale",
 ]
 
 
@@ -60,6 +62,17 @@ class ConnectTimeout(ConnectionManagerError, TimeoutError):
     """The time is over: the caller's, or that for which the connection manager waits."""
 
 
+class PeerGone(ConnectionManagerError, ConnectionAbortedError):
+    """The peer gave up before its request was accepted: it ended, or its time was over."""
+
+    def __init__(self, about: str) -> None:
+        super().__init__(
+            errno.ECONNABORTED,
+            f"{about}: the peer has given up, since it ended or its time was over; "
+            "wait for the next request",
+        )
+
+
 class AddressInUse(ConnectionManagerError):
     """Another listener has the address and port."""
 
@@ -89,6 +102,14 @@ class DeviceRefusal(OSError):
     def __init__(self, code: int, refusal: CmRefusal | None = None) -> None:
         super().__init__(code, os.strerror(code))
         self.refusal = refusal
+
+
+_STALE = (CmRefusal.QP_TOO_EARLY, CmRefusal.WRONG_STATE, CmRefusal.NO_CONNECTION)
+
+
+def is_stale(error: ConnectionManagerError) -> bool:
+    """Whether a refused answer to a request says that the request is no longer there."""
+    return error.reason in _STALE
 
 
 # ---- calls ---------------------------------------------------------------------------------------

@@ -45,10 +45,15 @@ from .queues import bring_to
 
 __all__ = ["Address", "Id", "PortSpace", "first_address"]
 
-ADDRESS_SECONDS = 5.0  # for an address or a route, where the caller has no limit
+STEP_SECONDS = 2.0  # for an address or a route, where the caller has no limit; as rping's
 _CONSUMER_REJECT = 0  # the device puts the number of consumer reject
 _ATTRIBUTE_BYTES = 144
 _EVENT_TYPES = frozenset(RdmaEventKind)
+_SILENCES = {
+    RdmaEventKind.ADDR_RESOLVED: "nobody on the network answers for the address",
+    RdmaEventKind.ROUTE_RESOLVED: "subnet administration has not answered",
+    RdmaEventKind.CONNECT_RESPONSE: "the peer has not answered: check its host, or wait longer",
+}
 _FAILURES = frozenset(
     {
         RdmaEventKind.ADDR_ERROR,
@@ -263,6 +268,17 @@ class Id:
             raise self.time_is_over()
         return seconds
 
+    def step_seconds(self, deadline: float | None, timeout: float | None) -> float:
+        """Return how long an address or a route may take.
+
+        Until the deadline, but at most STEP_SECONDS unless the caller gave a timeout. Raises
+        ConnectTimeout if the deadline has passed.
+        """
+        left = self.left(deadline)
+        if left is None:
+            return STEP_SECONDS
+        return left if timeout is not None else min(left, STEP_SECONDS)
+
     async def _next(self, kinds: Collection[RdmaEventKind], deadline: float | None) -> IdEvent:
         if not self.channel.is_async:
             self.channel.pump()
@@ -277,9 +293,10 @@ class Id:
                 raise self.time_is_over()
             await self.channel.wait(self, deadline)
 
-    def time_is_over(self) -> ConnectTimeout:
-        """Return the error for a deadline that has passed."""
-        return ConnectTimeout(errno.ETIMEDOUT, f"{self.about}: the time is over")
+    def time_is_over(self, silence: str = "") -> ConnectTimeout:
+        """Return the error for a deadline that has passed; ``silence`` says who did not answer."""
+        why = f"; {silence}" if silence else ""
+        return ConnectTimeout(errno.ETIMEDOUT, f"{self.about}: the time is over{why}")
 
     def _why_ended(self) -> OSError:
         if isinstance(self.ended, ManagerEnded):
@@ -289,7 +306,10 @@ class Id:
 
     async def expect(self, kind: RdmaEventKind, deadline: float | None = None) -> IdEvent:
         """Wait for an event of a kind. Raises the error of an event that tells of a failure."""
-        event = await self._next(_FAILURES | {kind}, deadline)
+        try:
+            event = await self._next(_FAILURES | {kind}, deadline)
+        except ConnectTimeout as error:
+            raise self.time_is_over(_SILENCES.get(kind, "")) from error.__cause__
         if event.kind is kind:
             return event
         datagram = self.datagram or event.kind is RdmaEventKind.MULTICAST_ERROR
@@ -449,7 +469,7 @@ class Id:
 
 
 def _milliseconds(timeout: float | None) -> int:
-    seconds = ADDRESS_SECONDS if timeout is None else timeout
+    seconds = STEP_SECONDS if timeout is None else timeout
     return max(1, math.ceil(seconds * 1000))
 
 

@@ -11,10 +11,12 @@ from typing import TypeVar
 
 from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters
+from verbena.verbs import PD
 
+from .arguments import check_bytes
 from .connection import AcceptOptions, ConnectionBase, accept_request
 from .datagrams import DatagramBase, accept_datagrams
-from .errors import ConnectionManagerError
+from .errors import ConnectionManagerError, is_stale
 from .identifier import Address, Id, first_address, public_address
 from .manager import Manager
 
@@ -39,10 +41,18 @@ class RequestBase:
         addresses = identifier.addresses()
         self.local_address: Address | None = public_address(addresses.source)
         self.remote_address: Address | None = public_address(addresses.destination)
-        identifier.about = f"the request of {self.remote_address}"
+        identifier.about = f"the request of {addresses.destination}"
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.remote_address}, {self.private_data!r}>"
+
+    @property
+    def pd(self) -> PD:
+        """The protection domain that the connection has unless ``accept`` is given another.
+
+        Memory of it may be made before ``accept``, so that ``private_data`` can name its rkey.
+        """
+        return self.id.default_pd(None)
 
     @property
     def is_open(self) -> bool:
@@ -50,10 +60,17 @@ class RequestBase:
         return not self._was_answered and not self.id.closed
 
     def reject(self, private_data: bytes = b"") -> None:
-        """Refuse it, and tell the peer why: up to 148 bytes. Raises ConnectionManagerError."""
+        """Refuse it, and tell the peer why: up to 148 bytes. Raises ConnectionManagerError.
+
+        If the peer has given up, there is nothing left to refuse.
+        """
+        check_bytes(private_data)
         self._answer()
         try:
             self.id.reject(private_data)
+        except ConnectionManagerError as error:
+            if not is_stale(error):
+                raise
         finally:
             self.id.close()
 

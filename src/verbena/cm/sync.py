@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Self, Unpack
 
+from .arguments import CONNECT_SECONDS, MOST_BACKLOG, check_port, check_range, keywords
 from .channel import run_now
 from .connection import AcceptOptions, Closed, ConnectionBase, ConnectionOptions, connect_to
 from .datagrams import DatagramBase, GroupBase, join_group, resolve_peer
@@ -69,13 +70,15 @@ class SyncMulticastGroup(GroupBase, _SyncClosing):
 class SyncRequest(RequestBase):
     """As ``verbena.cm.ConnectionRequest``, with calls that block."""
 
+    @keywords(AcceptOptions)
     def accept(self, **options: Unpack[AcceptOptions]) -> SyncConnection:
         """Accept it, and return the connection as soon as the peer knows that.
 
-        Raises ConnectionManagerError if the peer has given up.
+        Raises ConnectionManagerError: PeerGone if the peer has given up.
         """
         return run_now(self._accept(SyncConnection, options))
 
+    @keywords(AcceptOptions)
     def accept_datagrams(self, **options: Unpack[AcceptOptions]) -> SyncDatagramPeer:
         """Tell the peer the queue pair to which it can send, of a listener for datagrams.
 
@@ -110,11 +113,13 @@ def _manager(open_device: DeviceOpener | None) -> Manager:
     return Manager(OpenDevices(), open_device, False)
 
 
+@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
 def connect(host: str, port: int, **options: Unpack[ConnectionOptions]) -> SyncConnection:
     """Connect to a listener: ``with`` closes the connection at the end of its block.
 
     Raises ConnectionManagerError: Rejected, NoListener, Unreachable, ConnectTimeout and others.
     """
+    check_port(port)
     manager = _manager(options.get("open_device"))
     return run_now(connect_to(manager, SyncConnection, host, port, options))
 
@@ -133,18 +138,23 @@ def listen(
     listener for datagrams tells peers of a UD queue pair. Raises ConnectionManagerError, as
     AddressInUse and NoSuchAddress.
     """
+    check_port(port)
+    check_range("backlog", backlog, MOST_BACKLOG)
     manager = _manager(open_device)
     return run_now(listen_at(manager, SyncListener, host, port, backlog, datagram))
 
 
+@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
 def resolve_datagram(
     host: str, port: int, **options: Unpack[ConnectionOptions]
 ) -> SyncDatagramPeer:
     """Ask a listener for datagrams for its queue pair. Raises ConnectionManagerError."""
+    check_port(port)
     manager = _manager(options.get("open_device"))
     return run_now(resolve_peer(manager, SyncDatagramPeer, host, port, options))
 
 
+@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
 def join(
     group: str, *, send_only: bool = False, **options: Unpack[ConnectionOptions]
 ) -> SyncMulticastGroup:
