@@ -320,6 +320,28 @@ def test_a_cut_link_makes_opensm_sweep(tools: dict[str, str], tmp_path: Path) ->
     assert set(states) == {"ACTIVE"}
 
 
+@pytest.mark.parametrize(
+    ("priority", "state", "guid", "master"),
+    [("0", "STANDBY", 0x100001, "MASTER"), ("5", "MASTER", 0x10000B, "STANDBY")],
+)
+def test_opensm_and_the_built_in_manager_agree(
+    priority: str, state: str, guid: int, master: str, tools: dict[str, str], tmp_path: Path
+) -> None:
+    """OpenSM stands by, or its priority makes it the master and the built-in one stands by."""
+    with (
+        running_fabric("clos2:4", tmp_path) as fabric,
+        running_opensm(fabric, "h5", tools, tmp_path, "-p", priority) as second,
+    ):
+        second(f"Entering {state} state")
+        if state == "MASTER":
+            second("SUBNET UP")
+        shown = asked(fabric, tools, "sminfo", host="h2")
+        built_in = fabric.control(do="status")["manager"]
+    assert f"guid {guid:#x}" in shown
+    assert "SMINFO_MASTER" in shown
+    assert f"built in, {master} at h0" in built_in
+
+
 def test_a_standby_takes_over(tools: dict[str, str], tmp_path: Path) -> None:
     with (
         running_fabric("clos2:4", tmp_path, "--sm", "none") as fabric,

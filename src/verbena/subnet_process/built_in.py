@@ -8,7 +8,6 @@ gets the errors that it would get beside OpenSM.
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from verbena.manage.agents import MadPacket
@@ -120,5 +119,5 @@ class BuiltInManager:
 
 
 def settings_of(engine: str) -> SmSettings:
-    """Return settings for an engine, with keys that differ from run to run."""
-    return SmSettings(engine=engine, priority=0, sm_key=random.SystemRandom().getrandbits(63) | 1)
+    """Return settings for an engine; OpenSM at another host has the same SM_Key and priority."""
+    return SmSettings(engine=engine, priority=0)
