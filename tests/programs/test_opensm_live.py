@@ -243,10 +243,12 @@ def test_programs_ask_a_subnet_of_324_hosts(
 
 
 def test_the_built_in_administration_lists_all_paths(tools: dict[str, str], tmp_path: Path) -> None:
-    """Within the second that the program waits."""
-    with running_fabric("clos2:36,leaves=18", tmp_path) as fabric:
+    """Of 648 hosts, within the second that the program waits; and the ports with IsSM."""
+    with running_fabric("clos2:36", tmp_path) as fabric:
         output = asked(fabric, tools, "saquery", "-p")
-    assert output.count("PathRecord dump:") == (324 + 36) ** 2
+        managers = asked(fabric, tools, "saquery", "-s")
+    assert output.count("PathRecord dump:") == (648 + 54) ** 2
+    assert managers.partition("IsSMdisabled")[0].count("PortInfoRecord dump:") == 1
 
 
 def test_sysfs_changes_while_a_program_looks(

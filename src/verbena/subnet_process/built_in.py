@@ -39,7 +39,7 @@ class BuiltInManager:
         node = live.subnet.node(name)
         self.port = live.mad_port(node, number)
         self.manager = SubnetManager(self.port.port.guid, settings, self.port.port.number)
-        self.administration = SubnetAdministration(self.manager)
+        self.administration = SubnetAdministration(self.manager, most_records=1 << 20)
         self._agents = [
             MadAgent(self.port, 0, self._smp, mgmt_class=LID_ROUTED, methods=SMP_METHODS),
             MadAgent(self.port, 0, self._smp, mgmt_class=DIRECTED, methods=SMP_METHODS),
