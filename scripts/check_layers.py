@@ -51,6 +51,7 @@ PYTHON_ROOMS = [
     {"manage"},
     {"agent", "subnet_process"},
     {"cm"},
+    {"peers"},
     {"sim"},
     {"__init__"},
     {"measure"},

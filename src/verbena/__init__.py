@@ -11,7 +11,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import aio, capture, fabrics, fault, sim, verbs, wire
+    from . import aio, capture, fabrics, fault, peers, sim, verbs, wire
+    from .peers import connect, listen
     from .verbs.connect import connect_rc
 
     __version__: str
@@ -20,21 +21,26 @@ __all__ = [
     "__version__",
     "aio",
     "capture",
+    "connect",
     "connect_rc",
     "fabrics",
     "fault",
+    "listen",
+    "peers",
     "sim",
     "verbs",
     "wire",
 ]
 
-_MODULES = ("aio", "capture", "fabrics", "fault", "sim", "verbs", "wire")
+_MODULES = ("aio", "capture", "fabrics", "fault", "peers", "sim", "verbs", "wire")
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module, or connect_rc, at its first use."""
+    """Import a module, or a function, at its first use."""
     if name in _MODULES:
         return import_module(f"{__name__}.{name}")
+    if name in ("connect", "listen"):
+        return getattr(import_module(f"{__name__}.peers"), name)
     if name == "connect_rc":
         from .verbs.connect import connect_rc
 

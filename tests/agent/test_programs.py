@@ -141,10 +141,15 @@ def test_ucx_has_the_connection_manager(start_with: Start, debian_program: Find)
 def test_a_network_namespace_with_another_one_s_sysfs(debian_program: Find) -> None:
     """`unshare -n` leaves /sys as it was, so that nothing about interfaces may be read there."""
     rping = debian_program("rping")
+    listens = (
+        "import sys; from verbena.agent.client import describe_agent; "
+        "sys.exit(not (describe_agent() or {}).get('listening'))"
+    )
     script = (
         "ip link set lo up; ip link add v0 type veth peer name v1; ip link set v0 up; "
         f"ip link set v1 up; ip addr add {ADDRESS}/24 dev v0; "
-        f"$0 -m verbena run -- {rping} -s -a {ADDRESS} -C 1 & sleep 2; "
+        f"$0 -m verbena run -- {rping} -s -a {ADDRESS} -C 1 & "
+        f'until $0 -c "{listens}" 2> /dev/null; do sleep 0.1; done; '
         f"timeout 20 $0 -m verbena run -- {rping} -c -a {ADDRESS} -C 1"
     )
     done = subprocess.run(

@@ -33,6 +33,7 @@ INSTALLS = "installs into the environment that runs the tests; its words are loo
 ACTIVATES = "of a checkout; the tests' environment is active already"
 DEMO = "takes minutes; tests/cli/test_demo.py runs the demo"
 GUEST = "needs the kernel's soft-RoCE driver; tests/roce/test_linux_guest.py runs it"
+OPENSM = "needs OpenSM; tests/programs/test_opensm_live.py runs such a fabric"
 WORKFLOW = "tests/packaging/test_workflows.py runs its steps"
 # The beginning of a block, on a page, and why it is not run.
 NOT_RUN = {
@@ -49,6 +50,7 @@ NOT_RUN = {
     ("docs/ci.md", "name: rdma"): WORKFLOW,
     ("docs/ci.md", "rdma:"): WORKFLOW,
     ("docs/shared-heap.md", "verbena run --shared-heap -- PROGRAM"): SYNOPSIS,
+    ("docs/live-fabric.md", "verbena fabric mine.toml"): OPENSM,
     ("docs/roce.md", "rdma link add rxe0"): GUEST,
     ("docs/development.md", "cmake -S ."): "takes a minute; tests/native builds the same",
     ("docs/development.md", "return vb_decline("): "a line of C",

@@ -268,33 +268,41 @@ static void entries_fit_between_a_limit_and_the_next(void)
 
 /* ---- what is prefetched ---------------------------------------------------------------------- */
 
-static uint64_t seen_near[1000];
-static int seen;
+static struct {
+    uint64_t near[1000], nearer[1000];
+    uint32_t nears, nearers;
+} seen;
 
-static void note_near(const void *context, uint64_t what)
+static void note_near(const void *context, uint64_t near, uint64_t nearer)
 {
-    CHECK(context == seen_near);
-    seen_near[seen++] = what;
+    CHECK(context == &seen);
+    if (near != VB_AGENDA_NOTHING)
+        seen.near[seen.nears++] = near;
+    if (nearer != VB_AGENDA_NOTHING)
+        seen.nearer[seen.nearers++] = nearer;
 }
 
-/* All but the first entries of a slot are reported some entries before they are taken. */
+/* All entries of a slot are reported before they are taken, and all but the first ones again. */
 static void an_entry_is_near_before_it_is_taken(void)
 {
     static char array[1000];
     struct vb_world_agenda agenda = {0};
     struct vb_world_agenda_entry entry;
 
-    vb_world_agenda_watch(&agenda, note_near, seen_near);
+    vb_world_agenda_watch(&agenda, note_near, &seen);
     vb_world_agenda_hint(&agenda, array, 1);
     for (uint64_t i = 0; i < 1000; ++i)
         CHECK_EQ(vb_world_agenda_add(&agenda, (1 << 14) + i * 8, i), 0);
-    for (int i = 0; i < 1000; ++i) {
+    for (uint32_t i = 0; i < 1000; ++i) {
         CHECK(vb_world_agenda_take(&agenda, UINT64_MAX, &entry));
         CHECK_EQ(entry.what, i);
+        CHECK_EQ(seen.nears, i + VB_AGENDA_NEAR < 1000 ? i + VB_AGENDA_NEAR + 1 : 1000);
+        CHECK_EQ(seen.nearers, i + VB_AGENDA_NEARER < 1000 ? i + 1 : 1000 - VB_AGENDA_NEARER);
     }
-    CHECK_EQ(seen, 1000 - VB_AGENDA_NEAR);
-    for (int i = 0; i < seen; ++i)
-        CHECK_EQ(seen_near[i], i + VB_AGENDA_NEAR);
+    for (uint32_t i = 0; i < seen.nears; ++i)
+        CHECK_EQ(seen.near[i], i);
+    for (uint32_t i = 0; i < seen.nearers; ++i)
+        CHECK_EQ(seen.nearer[i], i + VB_AGENDA_NEARER);
     vb_world_agenda_free(&agenda);
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -68,6 +69,13 @@ def assert_is_up(log: str) -> None:
     assert not re.findall(r".*\bERR\b.*", log), log[-2000:]
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + UP_WITHIN
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
 @contextmanager
 def running_opensm(
     fabric: RunningFabric, host: str, tools: dict[str, str], folder: Path, *options: str
@@ -82,6 +90,8 @@ def running_opensm(
             "-d2",
             "-f",
             str(log),
+            "-L",
+            "64",  # MB at most: a loop of errors must not fill the disk
             "-D",
             "0x43",
             "-F",
@@ -358,3 +368,77 @@ def test_a_standby_takes_over(tools: dict[str, str], tmp_path: Path) -> None:
             assert "SMINFO_MASTER" in state
         second("Entering MASTER state", 2)
         second("SUBNET UP", 2)
+
+
+# ---- simulated fabrics ---------------------------------------------------------------------------
+
+SCENARIO = """
+[fabric]
+topology = "clos2"
+radix = 4
+rate = "4xSDR"
+[switch]
+flow = "credits"
+room = "64 KiB"
+[adapter]
+framing = "infiniband"
+[management]
+begin = "bare"
+[[traffic]]
+name = "pairs"
+pattern = "shift"
+by = 4
+size = "128 MiB"
+"""
+
+
+def traffic_of(fabric: RunningFabric) -> str:
+    return str(fabric.control(do="status")["traffic"][-1])
+
+
+def test_opensm_manages_a_simulated_fabric_whose_flows_survive_a_cut(
+    tools: dict[str, str], tmp_path: Path
+) -> None:
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(SCENARIO)
+    options = "--simulated", "--pace", "0.05", "--sm", "none"
+    with (
+        running_fabric(str(scenario), tmp_path, *options) as fabric,
+        running_opensm(fabric, "h0", tools, tmp_path) as wait_for,
+    ):
+        assert traffic_of(fabric).startswith("traffic: begins when")
+        assert_is_up(wait_for("SUBNET UP", 1))
+        wait_until(lambda: "0 of 8 flows" in traffic_of(fabric))
+        fabric.control(do="cut", link="e0-a0")
+        wait_for("SUBNET UP", 2)
+        assert fabric.control(do="status")["ports"] == {"ACTIVE": 30, "DOWN": 2}
+        wait_until(lambda: "8 of 8 flows" in traffic_of(fabric))
+        fabric.control(do="restore", link="e0-a0")
+        wait_for("SUBNET UP", 3)
+        assert fabric.control(do="status")["failures"] == 0
+        fabric.process.send_signal(signal.SIGINT)
+        fabric.process.wait(timeout=UP_WITHIN)
+        report = fabric.log.read_text()
+    assert "8 of 8 flows of 128 MiB" in report
+    assert re.search(r"[1-8] flows stood still, the last until", report), report
+
+
+def test_diagnostics_of_debian_work_in_a_simulated_fabric(
+    tools: dict[str, str], tmp_path: Path
+) -> None:
+    scenario = tmp_path / "scenario.toml"
+    scenario.write_text(SCENARIO.replace("128 MiB", "64 KiB"))
+    with running_fabric(str(scenario), tmp_path, "--simulated") as fabric:
+        wait_until(lambda: "8 of 8 flows" in traffic_of(fabric))
+        assert "simulated, MASTER at h0, LID 1" in fabric.control(do="status")["manager"]
+        found = fabric.run("h5", "ibnetdiscover", env=tools)
+        assert len(ibnetdiscover.read(found.stdout).graph) == 14, found.stderr
+        for host in ("h5", "h0"):  # h0 is the manager's
+            paths = fabric.run(host, "saquery", "-p", env=tools)  # an answer of many packets
+            assert paths.stdout.count("slid") >= 64, paths.stderr
+        assert fabric.run("h0", "ibhosts", env=tools).stdout.count("Ca") == 8
+        counted = fabric.run("h5", "perfquery", "-x", "1", "1", env=tools).stdout
+        sent = re.search(r"PortXmitData:\.*(\d+)", counted)
+        assert sent, counted
+        assert int(sent[1]) > 0, counted
+        assert not re.search(r"unable|fail", fabric.run("h5", "ibqueryerrors", env=tools).stderr)

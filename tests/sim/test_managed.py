@@ -203,6 +203,36 @@ def test_without_traps_a_light_sweep_finds_it() -> None:
     all_reach_all(world, len(managed.fabric.hosts))
 
 
+def test_a_light_sweep_that_has_found_a_change_waits_for_nothing_else() -> None:
+    patient = SmSettings(sweep_interval=0.01, timeout=0.2, retries=3)
+    world, managed, manager = bare(settings=patient)
+    bring_up(manager)
+    for agent in managed.agents.values():
+        agent.traps.notify = lambda *_: None  # type: ignore[method-assign]
+    death = world.now + MILLI
+    managed.kill("a0", death)  # which has no way to answer any more
+    world.run(world.now + 30 * MILLI)
+    later = [sweep for sweep in manager.sweeps if sweep.begin >= death]
+    assert later
+    assert later[0].begin < death + 13 * MILLI
+
+
+def test_a_trap_during_a_light_sweep_begins_a_heavy_one_at_once() -> None:
+    patient = SmSettings(sweep_interval=0.01, timeout=0.2, retries=3)
+    world, managed, manager = bare(settings=patient)
+    bring_up(manager)
+    world.run(world.now + 5 * MILLI)
+    due = manager.manager.next_deadline()
+    assert due is not None
+    death = int(due * SECOND) - MILLI // 20
+    managed.kill("a0", death)  # whose neighbours notice after the light sweep has asked
+    world.run(death + 5 * MILLI)
+    assert manager.manager.light_sweeps
+    later = [sweep for sweep in manager.sweeps if sweep.begin >= death]
+    assert later
+    assert later[0].begin < death + MILLI
+
+
 def test_a_link_that_comes_back_carries_data_once_the_manager_has_made_it_active() -> None:
     world, managed, manager = bare()
     bring_up(manager)
@@ -238,6 +268,19 @@ def test_a_second_manager_stands_by_and_takes_over() -> None:
     world.run(world.now + 300 * MILLI)
     assert second.manager.state.name == "MASTER"
     assert len(second.manager.subnet.nodes) == 13
+
+
+def test_a_standby_does_not_repeat_a_poll_within_itself() -> None:
+    patient = SmSettings(polling_timeout=0.02, polling_retries=1, timeout=0.2, retries=3)
+    world, managed, manager = bare(settings=patient)
+    second = SimulatedManager(managed, "h5", patient)
+    bring_up(manager)
+    second.start()
+    world.run(world.now + 50 * MILLI)
+    assert second.manager.state.name == "STANDBY"
+    managed.kill("h0", world.now)
+    world.run(world.now + 450 * MILLI)  # two polls that are not answered
+    assert second.manager.state.name in ("DISCOVERING", "MASTER")
 
 
 def asked(managed: ManagedWorld, world: World, host: str, packet: MadPacket) -> list[MadPacket]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -171,3 +172,23 @@ def test_a_picture_has_the_phases_of_the_sweeps(tmp_path: Any) -> None:
     names = [path.name for path in run("spine-dies", "trap").plot(tmp_path, "svg")]
     assert "sweeps.svg" in names
     assert "activate" in (tmp_path / "sweeps.svg").read_text()
+
+
+@pytest.mark.parametrize("name", ["spine-dies", "connect-storm"])
+def test_parquet_gives_back_reports(name: str, tmp_path: Path) -> None:
+    import pyarrow.parquet
+
+    scenario = Scenario.load(name)
+    result = scenario.variant(scenario.variants[0]).run()
+    result.to_parquet(tmp_path)
+    again = ScenarioResult.from_parquet(tmp_path)
+    assert again.management == result.management
+    assert again.recovery == result.recovery
+    assert [each.line() for each in again.connects] == [each.line() for each in result.connects]
+    assert again.summary().splitlines()[1:] == result.summary().splitlines()[1:]
+    if result.management is None:
+        assert not (tmp_path / "sweeps.parquet").exists()
+        return
+    sweeps = pyarrow.parquet.read_table(tmp_path / "sweeps.parquet").to_pydict()
+    assert sweeps["smps"] == [sweep.mads for sweep in result.management.sweeps]
+    assert sweeps["tables_set"] == [sweep.tables_set for sweep in result.management.sweeps]

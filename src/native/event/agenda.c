@@ -12,10 +12,10 @@ enum {
     FIRST_ROOM = 16,
     TIME_SHIFT = 64 - VB_AGENDA_WIDTH, /* in a key: the time within its slot comes first */
     RANK_BITS = TIME_SHIFT - 1,        /* and the first bits of the rank last */
-    PART_WIDTH = 6,                    /* bits by which a slot is divided, and each part again */
-    PARTS = 1 << PART_WIDTH,
-    LAST_SHIFT = 64 - 4 * PART_WIDTH, /* no part is divided further */
-    FEW = 40,                         /* entries that are sorted by insertion alone */
+    MOST_PARTS = 256,                  /* among which the entries of a slot are divided at once */
+    FEW_BITS = 5,
+    FEW = 1 << FEW_BITS, /* entries that are not divided */
+    FIRST_BITS = 32 - FEW_BITS,
 };
 
 #define LATER_KEY (1ull << RANK_BITS) /* in the key of what is no arrival */
@@ -36,7 +36,8 @@ void vb_world_agenda_hint(struct vb_world_agenda *agenda, const void *array, siz
 }
 
 void vb_world_agenda_watch(struct vb_world_agenda *agenda,
-                           void (*near)(const void *context, uint64_t what), const void *context)
+                           void (*near)(const void *context, uint64_t near, uint64_t nearer),
+                           const void *context)
 {
     agenda->near = near;
     agenda->near_context = context;
@@ -127,39 +128,14 @@ static uint64_t agenda_key(const struct vb_world_agenda_entry *entry)
                                               : LATER_KEY | (rank >> (64 - RANK_BITS)));
 }
 
-static bool is_in_order(uint64_t base, const struct vb_world_agenda_entry *one,
-                        const struct vb_world_agenda_entry *other)
+/* Of two entries of a slot with the same key, their times are equal and their ranks are not. */
+static bool precedes_by_rank(uint64_t base, const struct vb_world_agenda_entry *one,
+                             const struct vb_world_agenda_entry *other)
 {
     uint64_t at = base | one->at >> TIME_SHIFT;
     struct vb_world_agenda_entry first = {at, one->what}, second = {at, other->what};
 
-    return one->at != other->at ? one->at < other->at : vb_world_agenda_precedes(&first, &second);
-}
-
-/*
- * Distributes the entries by bits of their keys to parts, in which they keep their order, and each
- * part with many again. Packets of a large fabric may arrive in step, so many may be of one time.
- */
-static void spread(struct vb_world_agenda *agenda, struct vb_world_agenda_entry *entry,
-                   uint32_t count, int shift)
-{
-    uint32_t place[PARTS] = {0}, before = 0;
-
-    for (uint32_t i = 0; i < count; ++i)
-        ++place[entry[i].at >> shift & (PARTS - 1)];
-    for (uint32_t i = 0; i < PARTS; ++i) {
-        uint32_t own = place[i];
-
-        place[i] = before;
-        before += own;
-    }
-    memcpy(agenda->scratch, entry, count * sizeof(*entry));
-    for (uint32_t i = 0; i < count; ++i)
-        entry[place[agenda->scratch[i].at >> shift & (PARTS - 1)]++] = agenda->scratch[i];
-    before = 0;
-    for (uint32_t i = 0; shift > LAST_SHIFT && i < PARTS; before = place[i++])
-        if (place[i] - before > FEW)
-            spread(agenda, entry + before, place[i] - before, shift - PART_WIDTH);
+    return vb_world_agenda_precedes(&first, &second);
 }
 
 static void insert_in_order(uint64_t base, struct vb_world_agenda_entry *entry, uint32_t count)
@@ -168,9 +144,104 @@ static void insert_in_order(uint64_t base, struct vb_world_agenda_entry *entry, 
         struct vb_world_agenda_entry moved = entry[i];
         uint32_t at = i;
 
-        for (; at && is_in_order(base, &moved, &entry[at - 1]); --at)
+        for (; at && moved.at <= entry[at - 1].at; --at) {
+            if (moved.at == entry[at - 1].at && !precedes_by_rank(base, &moved, &entry[at - 1]))
+                break;
             entry[at] = entry[at - 1];
+        }
         entry[at] = moved;
+    }
+}
+
+/* Four numbers that the processor compares at once. */
+typedef int32_t four __attribute__((vector_size(16)));
+
+/* How many of the numbers in `count` fours are less than one. */
+static uint32_t count_less(const four *number, uint32_t count, int32_t than)
+{
+    four less = {0}, thans = {than, than, than, than};
+
+    for (uint32_t i = 0; i < count; ++i)
+        less -= number[i] < thans;
+    return (uint32_t)(less[0] + less[1] + less[2] + less[3]);
+}
+
+/*
+ * Orders up to FEW entries by their keys' first bits: those of what they exceed `least` by, without
+ * the last `shift`. Their places make these numbers different, and each entry goes to the place of
+ * which as many numbers are less, since a branch for each comparison would be guessed wrong mostly.
+ * Keys with the same first bits are rare, and `sort` looks at them again.
+ */
+static void order_few(struct vb_world_agenda_entry *entry, uint32_t count, uint64_t least,
+                      int shift)
+{
+    struct vb_world_agenda_entry copy[FEW];
+    union {
+        int32_t one[FEW];
+        four four[FEW / 4];
+    } number;
+    uint32_t fours = (count + 3) / 4;
+
+    number.four[fours - 1] = (four){INT32_MAX, INT32_MAX, INT32_MAX, INT32_MAX};
+    for (uint32_t i = 0; i < count; ++i) {
+        uint32_t first = (uint32_t)((entry[i].at - least) >> shift) << FEW_BITS | i;
+
+        number.one[i] = (int32_t)(first ^ 1u << 31);
+        copy[i] = entry[i];
+    }
+    for (uint32_t i = 0; i < count; ++i)
+        entry[count_less(number.four, fours, number.one[i])] = copy[i];
+}
+
+/* How far the keys are shifted, such that their range becomes a fraction of the number of entries.
+ */
+static int shift_of(uint64_t range, uint32_t count)
+{
+    uint32_t parts = count / 4 < MOST_PARTS ? count / 4 : MOST_PARTS;
+    int wide = 64 - __builtin_clzll(range), narrow = 31 - __builtin_clz(parts);
+
+    return wide > narrow ? wide - narrow : 0;
+}
+
+/*
+ * Distributes many entries by their keys to parts of equal ranges of keys, and each part with many
+ * again. Packets of a large fabric may arrive in step, so many may be of one time: then the ranks
+ * divide them.
+ */
+static void spread(struct vb_world_agenda *agenda, struct vb_world_agenda_entry *entry,
+                   uint32_t count)
+{
+    uint32_t place[MOST_PARTS], before = 0, parts;
+    uint64_t least = UINT64_MAX, greatest = 0;
+    int shift;
+
+    for (uint32_t i = 0; i < count; ++i) {
+        least = entry[i].at < least ? entry[i].at : least;
+        greatest = entry[i].at > greatest ? entry[i].at : greatest;
+    }
+    if (least == greatest)
+        return;
+    shift = shift_of(greatest - least, count);
+    parts = (uint32_t)((greatest - least) >> shift) + 1;
+    memset(place, 0, parts * sizeof(*place));
+    for (uint32_t i = 0; i < count; ++i)
+        ++place[(entry[i].at - least) >> shift];
+    for (uint32_t i = 0; i < parts; ++i) {
+        uint32_t own = place[i];
+
+        place[i] = before;
+        before += own;
+    }
+    memcpy(agenda->scratch, entry, count * sizeof(*entry));
+    for (uint32_t i = 0; i < count; ++i)
+        entry[place[(agenda->scratch[i].at - least) >> shift]++] = agenda->scratch[i];
+    before = 0;
+    for (uint32_t i = 0; i < parts; before = place[i++]) {
+        if (place[i] - before > FEW)
+            spread(agenda, entry + before, place[i] - before);
+        else if (place[i] - before > 1)
+            order_few(entry + before, place[i] - before, least + ((uint64_t)i << shift),
+                      shift > FIRST_BITS ? shift - FIRST_BITS : 0);
     }
 }
 
@@ -179,12 +250,18 @@ static void sort(struct vb_world_agenda *agenda, struct vb_world_agenda_entry *e
                  uint32_t count)
 {
     uint64_t base = entry->at >> VB_AGENDA_WIDTH << VB_AGENDA_WIDTH;
+    bool wrong = false;
 
     for (uint32_t i = 0; i < count; ++i)
         entry[i].at = agenda_key(&entry[i]);
     if (count > FEW)
-        spread(agenda, entry, count, 64 - PART_WIDTH);
-    insert_in_order(base, entry, count);
+        spread(agenda, entry, count);
+    else
+        order_few(entry, count, 0, 64 - FIRST_BITS);
+    for (uint32_t i = 1; i < count; ++i)
+        wrong |= entry[i].at <= entry[i - 1].at;
+    if (wrong)
+        insert_in_order(base, entry, count);
     for (uint32_t i = 0; i < count; ++i)
         entry[i].at = base | entry[i].at >> TIME_SHIFT;
 }
@@ -222,6 +299,22 @@ static void agenda_leave_slot(struct vb_world_agenda *agenda)
     agenda->next = agenda->end = 0;
 }
 
+/* Prefetches for the first entries of the current slot, and for those of the next. */
+static void prefetch_slots(const struct vb_world_agenda *agenda)
+{
+    uint64_t number = next_slot(agenda);
+    const struct vb_world_agenda_slot *next = &agenda->wheel[number % VB_AGENDA_SLOTS];
+
+    for (uint32_t i = 0; agenda->near && i < agenda->end && i < VB_AGENDA_NEAR; ++i)
+        agenda->near(agenda->near_context, agenda->sorted[i].what, VB_AGENDA_NOTHING);
+    for (uint32_t i = VB_AGENDA_NEAR; i < agenda->end && i < 2 * VB_AGENDA_NEAR; ++i)
+        __builtin_prefetch(agenda->hint + (uint32_t)agenda->sorted[i].what * agenda->hint_size, 1);
+    if (number == UINT64_MAX)
+        return;
+    for (uint32_t i = 0; i < next->count && i < 2 * VB_AGENDA_NEAR; ++i)
+        __builtin_prefetch(agenda->hint + (uint32_t)next->entry[i].what * agenda->hint_size, 1);
+}
+
 /* Makes the slot the current one. Its entries, if it has any, are in order then. */
 static void agenda_enter_slot(struct vb_world_agenda *agenda, uint64_t number)
 {
@@ -234,8 +327,7 @@ static void agenda_enter_slot(struct vb_world_agenda *agenda, uint64_t number)
         sort(agenda, slot->entry, slot->count);
     agenda->sorted = slot->entry;
     agenda->end = slot->count;
-    for (uint32_t i = 0; i < agenda->end && i < 2 * VB_AGENDA_NEAR; ++i)
-        __builtin_prefetch(agenda->hint + (uint32_t)slot->entry[i].what * agenda->hint_size, 1);
+    prefetch_slots(agenda);
 }
 
 /* Goes to the slot of the first entry, unless that is after `limit`. Nothing is left in the current

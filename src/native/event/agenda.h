@@ -20,9 +20,12 @@
 enum {
     VB_AGENDA_WIDTH = 13, /* a slot is 2^13 ps, 8 ns, and the wheel 4 microseconds */
     VB_AGENDA_SLOTS = 512,
-    VB_AGENDA_RANK = 60, /* bits of the rank of an arrival */
-    VB_AGENDA_NEAR = 8,  /* vb_world_agenda_watch reports an entry so many before it is taken */
+    VB_AGENDA_RANK = 60,  /* bits of the rank of an arrival */
+    VB_AGENDA_NEAR = 8,   /* vb_world_agenda_watch reports an entry so many before it is taken, */
+    VB_AGENDA_NEARER = 3, /* and again */
 };
+
+#define VB_AGENDA_NOTHING UINT64_MAX /* no entry: for vb_world_agenda_watch */
 
 struct vb_world_agenda_entry {
     uint64_t at;
@@ -52,7 +55,7 @@ struct vb_world_agenda {
     uint32_t scratch_room;
     const char *hint; /* vb_world_agenda_hint */
     size_t hint_size;
-    void (*near)(const void *context, uint64_t what); /* vb_world_agenda_watch */
+    void (*near)(const void *context, uint64_t near, uint64_t nearer); /* vb_world_agenda_watch */
     const void *near_context;
     struct vb_world_agenda_slot wheel[VB_AGENDA_SLOTS];
 };
@@ -66,11 +69,14 @@ void vb_world_agenda_free(struct vb_world_agenda *agenda);
 void vb_world_agenda_hint(struct vb_world_agenda *agenda, const void *array, size_t size);
 
 /*
- * `near` is called for entries that will be taken soon, so that it can prefetch what they need. The
- * element of the hint is in the cache by then.
+ * `near` is called for entries that will be taken soon, so that it can prefetch what they need: for
+ * each of them first as the near one, when the element of the hint is in the cache, and then as the
+ * nearer one, when what was prefetched for the near one is. One of the two may be
+ * VB_AGENDA_NOTHING.
  */
 void vb_world_agenda_watch(struct vb_world_agenda *agenda,
-                           void (*near)(const void *context, uint64_t what), const void *context);
+                           void (*near)(const void *context, uint64_t near, uint64_t nearer),
+                           const void *context);
 
 /* Makes room for one more entry in the slot. -ENOMEM. */
 int vb_world_agenda_grow(struct vb_world_agenda *agenda, struct vb_world_agenda_slot *slot);
@@ -140,9 +146,11 @@ static inline void vb_world_agenda_prefetch(const struct vb_world_agenda *agenda
                                             const struct vb_world_agenda_entry *first,
                                             uint32_t left)
 {
-    if (left <= VB_AGENDA_NEAR || !agenda->near)
+    if (left <= VB_AGENDA_NEARER || !agenda->near)
         return;
-    agenda->near(agenda->near_context, first[VB_AGENDA_NEAR].what);
+    agenda->near(agenda->near_context,
+                 left > VB_AGENDA_NEAR ? first[VB_AGENDA_NEAR].what : VB_AGENDA_NOTHING,
+                 first[VB_AGENDA_NEARER].what);
     if (left > 2 * VB_AGENDA_NEAR)
         __builtin_prefetch(
             agenda->hint + (uint32_t)first[2 * VB_AGENDA_NEAR].what * agenda->hint_size, 1);

@@ -29,6 +29,19 @@ static struct vb_world_arbiter_turn *new_turn(uint32_t entries)
                   sizeof(struct vb_world_arbiter_turn) + (entries ? entries : 1) * sizeof(int32_t));
 }
 
+/* The lane that all entries with a weight have; VB_WORLD_ARBITER_NONE: there are several, or none.
+ */
+static int only_lane(const struct vb_world_arbiter_tables *tables)
+{
+    uint32_t lanes = 0;
+
+    for (uint32_t i = 0; i < tables->high_count; ++i)
+        lanes |= tables->high[i].weight ? 1u << tables->high[i].lane : 0;
+    for (uint32_t i = 0; i < tables->low_count; ++i)
+        lanes |= tables->low[i].weight ? 1u << tables->low[i].lane : 0;
+    return lanes && !(lanes & (lanes - 1)) ? __builtin_ctz(lanes) : VB_WORLD_ARBITER_NONE;
+}
+
 int vb_world_arbiter_init(struct vb_world_arbiter *arbiter,
                           const struct vb_world_arbiter_tables *tables)
 {
@@ -36,6 +49,7 @@ int vb_world_arbiter_init(struct vb_world_arbiter *arbiter,
     arbiter->high = new_turn(tables->high_count);
     arbiter->low = new_turn(tables->low_count);
     arbiter->high_left = grant(tables);
+    arbiter->only = (int8_t)only_lane(tables);
     if (!arbiter->high || !arbiter->low)
         return -ENOMEM;
     begin_turn(arbiter->high, tables->high, false);
@@ -82,8 +96,11 @@ static int pick_low(struct vb_world_arbiter *arbiter, uint32_t ready)
 int vb_world_arbiter_pick(struct vb_world_arbiter *arbiter, uint32_t ready, const uint32_t *bytes)
 {
     const struct vb_world_arbiter_tables *tables = arbiter->tables;
-    int lane = pick(tables->high, tables->high_count, arbiter->high, ready, false), low;
+    int lane, low;
 
+    if (arbiter->only != VB_WORLD_ARBITER_NONE) /* what it has sent makes no difference */
+        return ready >> arbiter->only & 1 ? arbiter->only : VB_WORLD_ARBITER_NONE;
+    lane = pick(tables->high, tables->high_count, arbiter->high, ready, false);
     if (lane == VB_WORLD_ARBITER_NONE) {
         lane = pick_low(arbiter, ready);
         if (lane != VB_WORLD_ARBITER_NONE)

@@ -40,6 +40,7 @@ struct vb_world_arbiter {
     const struct vb_world_arbiter_tables *tables;
     struct vb_world_arbiter_turn *high, *low;
     int32_t high_left; /* bytes before the low table is served */
+    int8_t only; /* the one lane that the tables name; VB_WORLD_ARBITER_NONE: they name several */
 };
 
 /* -ENOMEM. The caller keeps `tables` alive as long as the arbiter. */

@@ -20,16 +20,11 @@
 enum { WORTH_A_THREAD = 500 };
 
 /* Prefetches the cache lines that a coming event needs besides its port's. */
-void vb_world_prefetch(const void *context, uint64_t what)
+static inline void prefetch_near(const struct vb_world_partition *part, uint64_t what)
 {
-    const struct vb_world_partition *part = context;
-    enum vb_world_event event = vb_world_event_of(what);
-    const struct vb_world_port *port;
+    const struct vb_world_port *port = &part->port[(uint32_t)what];
 
-    if (event > VB_WORLD_WAKE)
-        return;
-    port = &part->port[(uint32_t)what];
-    if (event == VB_WORLD_WAKE) {
+    if (vb_world_event_of(what) == VB_WORLD_WAKE) {
         __builtin_prefetch(port->lanes, 1);
         __builtin_prefetch((const char *)port->lanes + 64, 1);
         __builtin_prefetch((const char *)port->lanes + 128, 1);
@@ -38,6 +33,27 @@ void vb_world_prefetch(const void *context, uint64_t what)
     if (port->arrive_first != VB_WORLD_NONE)
         __builtin_prefetch(vb_world_packet_at(part, port->arrive_first), 1);
     __builtin_prefetch(port->sw);
+}
+
+/* Of the packet behind the one that arrives, the time is needed. */
+static inline void prefetch_nearer(const struct vb_world_partition *part, uint64_t what)
+{
+    const struct vb_world_port *port = &part->port[(uint32_t)what];
+    uint32_t next;
+
+    if (port->arrive_first == VB_WORLD_NONE)
+        return;
+    next = vb_world_packet_at(part, port->arrive_first)->next;
+    if (next != VB_WORLD_NONE)
+        __builtin_prefetch(vb_world_packet_at(part, next), 1);
+}
+
+void vb_world_prefetch(const void *context, uint64_t near, uint64_t nearer)
+{
+    if (vb_world_event_of(near) <= VB_WORLD_WAKE)
+        prefetch_near(context, near);
+    if (vb_world_event_of(nearer) == VB_WORLD_ARRIVE)
+        prefetch_nearer(context, nearer);
 }
 
 int vb_world_create(uint64_t seed, const struct vb_world_host_calls *hosts, void *context,

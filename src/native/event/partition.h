@@ -132,8 +132,8 @@ int vb_world_partitions_open(struct vb_world *world);
 /* Called when the arrays of nodes and ports have moved in memory. */
 void vb_world_partitions_update(struct vb_world *world);
 void vb_world_partitions_free(struct vb_world *world);
-/* build.c: prefetches what a coming event needs besides its port's first line. */
-void vb_world_prefetch(const void *part, uint64_t what);
+/* build.c: prefetches what two coming events need (vb_world_agenda_watch). */
+void vb_world_prefetch(const void *part, uint64_t near, uint64_t nearer);
 
 static inline struct vb_world_packet *vb_world_packet_at(const struct vb_world_partition *part,
                                                          uint32_t number)

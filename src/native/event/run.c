@@ -45,6 +45,7 @@ void vb_world_send(struct vb_world_partition *part, uint32_t node, uint32_t pack
         return;
     }
     port = &part->port[number];
+    __builtin_prefetch(&part->port[number ^ 1], 1);
     if (!port->lanes) {
         at->lane = 0;
         vb_world_link_send(part, number, packet,

@@ -506,6 +506,7 @@ void vb_world_switch_arrive(struct vb_world_partition *part, struct vb_world_swi
     if (__builtin_expect(sw->detour != NULL, 0))
         target = vb_world_detour_target(part, sw, in, at);
     out = route(part->world, sw, at, target);
+    __builtin_prefetch(&part->port[out ^ 1], 1);
     if (__builtin_expect(out == VB_WORLD_NONE, 0)) /* an extender has no table */
         out = vb_world_switch_through(part->world, sw, in);
     if (__builtin_expect(out == VB_WORLD_NONE, 0))

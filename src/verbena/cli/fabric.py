@@ -21,6 +21,9 @@ from verbena.subnet_process.client import control_fabric, running_fabrics, the_f
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
+    from verbena.manage.agents import Subnet
+    from verbena.sim import Scenario
+    from verbena.sim.live_subnets import SimulatedTraffic
     from verbena.subnet_process.running import LiveFabric
 
 FAILED = 1
@@ -34,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
         prog="verbena fabric",
         usage="verbena fabric TOPOLOGY [--name NAME] [--sm builtin|none] [--sm-host HOST]\n"
         "                      [--engine ENGINE] [--keep-lids] [--detach]\n"
+        "       verbena fabric SCENARIO --simulated [--pace FACTOR] [--sm …] [--sm-host HOST]\n"
+        "                      [--name NAME] [--detach]\n"
         "       verbena fabric --list | --status | --cut LINK | --restore LINK | --stop\n"
         "                      [--name NAME]",
         description="Play an InfiniBand subnet, with its switches, adapters and their management "
@@ -75,8 +80,21 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--engine",
         choices=ENGINES,
-        default="minhop",
         help="how the built-in manager routes (minhop)",
+    )
+    made.add_argument(
+        "--simulated",
+        action="store_true",
+        help="simulate the fabric and the traffic of a scenario with [management], in virtual time "
+        "that follows the clock; the traffic begins when all ports are ACTIVE, and a report is "
+        "printed at the end",
+    )
+    made.add_argument(
+        "--pace",
+        metavar="FACTOR",
+        type=float,
+        default=1.0,
+        help="virtual seconds for each second of the clock, as far as the machine can (1.0)",
     )
     asks = made.add_mutually_exclusive_group()
     asks.add_argument("--list", action="store_true", help="name the fabrics that run")
@@ -112,9 +130,11 @@ def ask(options: argparse.Namespace) -> int:
         print(*described(control_fabric(name, {"do": "status"})), sep="\n")
         return 0
     if options.stop:
-        pid = control_fabric(name, {"do": "stop"})["pid"]
+        ended = control_fabric(name, {"do": "stop"})
+        pid = ended["pid"]
         wait_for_end(name)
         print(f"{name}, process {pid}, has ended")
+        print(*ended["report"], sep="\n", end="\n" if ended["report"] else "")
         return 0
     link, word = options.cut or options.restore, "cut" if options.cut else "restore"
     ends = control_fabric(name, {"do": word, "link": link})["ends"]
@@ -136,6 +156,7 @@ def described(status: dict[str, Any]) -> list[str]:
         f"{status['switches']} switches, process {status['pid']}",
         "ports: " + ", ".join(f"{n} {state}" for state, n in sorted(status["ports"].items())),
         f"subnet manager: {status['manager']}",
+        *status["traffic"],
     ]
     (first, low), (last, high) = status["addresses"]
     lines.append(f"addresses for librdmacm: {low} ({first}) to {high} ({last}), by the topology")
@@ -170,17 +191,20 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     name = options.name or DEFAULT_NAME
     if not name.isprintable() or any(letter in "/@ " for letter in name) or len(name) > 40:
         made.error(f"{name!r} is no name: letters, digits and - are, at most 40")
-    fabric = fabric_of(options.topology)
+    scenario = scenario_of(made, options) if options.simulated else None
+    fabric = fabric_of(options.topology) if scenario is None else scenario.fabric
     ready = detach() if options.detach else None
     has_manager = options.sm == "builtin"
     sm_host = (options.sm_host or fabric.hosts[0]) if has_manager else None
     try:
+        simulated = None if scenario is None else simulated_of(scenario, options.pace, sm_host)
         live = make_fabric(
             fabric,
             name,
             sm_host=sm_host,
-            engine=options.engine,
+            engine=options.engine or "minhop",
             keep_lids=options.keep_lids,
+            simulated=simulated,
             report=report,
         )
     except OSError as error:
@@ -203,7 +227,33 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         print()
     finally:
         live.server.close()
+    if simulated is not None and ready is None:
+        print(*simulated[1].report(), sep="\n")
     return 0
+
+
+def scenario_of(made: argparse.ArgumentParser, options: argparse.Namespace) -> Scenario:
+    """Return the scenario whose fabric is to be simulated. Raises OSError or ValueError."""
+    from verbena.sim import Scenario
+
+    if options.keep_lids:
+        made.error('--keep-lids is for a subnet in memory; [management] begin = "managed" has LIDs')
+    if options.engine:
+        made.error("--engine is for a subnet in memory; a scenario has it in [management]")
+    if not options.pace > 0:
+        made.error("--pace is a number above 0")
+    return Scenario.load(options.topology)
+
+
+def simulated_of(
+    scenario: Scenario, pace: float, sm_host: str | None
+) -> tuple[Subnet, SimulatedTraffic]:
+    """Return the subnet of a scenario whose virtual time follows the clock, and its traffic."""
+    from verbena.sim.live_subnets import SimulatedSubnet, SimulatedTraffic
+    from verbena.sim.paced import PacedScenario
+
+    paced = PacedScenario(scenario, pace, manager=sm_host)
+    return SimulatedSubnet(paced), SimulatedTraffic(paced)
 
 
 def interrupt(*_: object) -> None:
@@ -240,8 +290,9 @@ def detach() -> Callable[[], None]:
 def say_ready(live: LiveFabric, name: str, fabric: Fabric, *, detached: bool) -> None:
     end = f"`verbena fabric --stop --name {name}` ends it" if detached else "Ctrl-C ends it"
     host = fabric.hosts[1] if len(fabric.hosts) > 1 else fabric.hosts[0]
-    program = "ibnetdiscover" if live.manager else "opensm"
-    manager = live.manager.describe() if live.manager else "none: start one at a host"
+    described = live.describe_manager()
+    program = "opensm" if described is None else "ibnetdiscover"
+    manager = "none: start one at a host" if described is None else described
     lines = [
         f"verbena fabric: {name} is ready, process {os.getpid()}; {end}",
         f"  {len(fabric.hosts)} hosts and {len(fabric.switches)} switches ({fabric.name})",

@@ -85,23 +85,23 @@ class ConnectionManagers:
         self.settings = settings
         self.nodes = _nodes_of_hosts(hosts.world)
         self.node_of_gid = {self.world.address(node).gid: node for node in self.nodes.values()}
-        self._owner: dict[int, tuple[HostManager, int]] = {}  # by host of the world
-        self._of: dict[Host, HostManager] = {}
+        self._owner: dict[int, tuple[SimulatedHostManager, int]] = {}  # by host of the world
+        self._of: dict[Host, SimulatedHostManager] = {}
         for host in hosts:
-            made = self._of[host] = HostManager(self, host)
+            made = self._of[host] = SimulatedHostManager(self, host)
             for rank, port in enumerate(host.ports):
                 self._owner[port] = made, rank
 
-    def of(self, host: Host) -> HostManager:
+    def of(self, host: Host) -> SimulatedHostManager:
         """Return the connection manager of a host."""
         return self._of[host]
 
-    def owner(self, number: int) -> tuple[HostManager, int] | None:
+    def owner(self, number: int) -> tuple[SimulatedHostManager, int] | None:
         """Return the manager and the index of the port that a host of the world is, or None."""
         return self._owner.get(number)
 
 
-class HostManager:
+class SimulatedHostManager:
     """The connection manager of one host; ``CmHost`` and what else ``RdmaCm`` asks for."""
 
     def __init__(self, managers: ConnectionManagers, host: Host) -> None:
@@ -334,37 +334,29 @@ def _is_of(mad: bytes, kind: MgmtClass) -> bool:
     return len(mad) == MAD_BYTES and mad[0] == 1 and mad[1] == kind
 
 
-class _NoGroups:
-    """Memberships, which a simulated network does not need."""
+class _HostSystem:
+    """The ``CmSystem`` of a host: it answers at once, or when an answer has come over the wire."""
 
-    def join(self, group: int, port: int, mgid: bytes) -> None:
-        """See GroupMemberships."""
+    def __init__(self, manager: SimulatedHostManager) -> None:
+        self._manager = manager
 
-    def leave(self, group: int) -> None:
-        """See GroupMemberships."""
-
-
-class _NoResolver:
-    """Nothing waits: addresses are known at once."""
+    def ask(self, request: CmRequest, cm: RdmaCm, now: float) -> None:
+        """Answer a request."""
+        self._manager.ask(request)
 
     def next_deadline(self) -> None:
-        """See AddressResolver."""
+        """Nothing waits."""
 
     def tick(self, now: float) -> None:
-        """See AddressResolver."""
+        """Nothing is due."""
 
 
 class _HostDevices(RdmaCmDevices):
     """Carries out the commands of a host's devices."""
 
-    def __init__(self, manager: HostManager) -> None:
-        none: Any = _NoResolver()
-        groups: Any = _NoGroups()
-        super().__init__(manager.cm, none, groups, manager.send, lambda: manager.now)
+    def __init__(self, manager: SimulatedHostManager) -> None:
+        super().__init__(manager.cm, _HostSystem(manager), manager.send, lambda: manager.now)
         self._manager = manager
-
-    def _ask(self, request: CmRequest) -> None:
-        self._manager.ask(request)
 
     def settle(self, except_for: Any = None) -> None:
         """Send and ask what is to be sent and asked, and arm the timer."""
@@ -375,7 +367,7 @@ class _HostDevices(RdmaCmDevices):
 class SimulatedDevice:
     """An event channel of a simulated host (``ConnectionManagerDevice``)."""
 
-    def __init__(self, manager: HostManager) -> None:
+    def __init__(self, manager: SimulatedHostManager) -> None:
         self._manager = manager
         self.inode = next(_inodes)
         devices = manager.host.devices()

@@ -93,6 +93,8 @@ class _Around:
     def routing_changed(self) -> None:
         """Tables, LIDs or states have changed."""
         self._managed._changed[self._agent] = None
+        for each in self._managed.on_routes_changed:
+            each()
 
     def port_event(self, port: NodePort, event: PortEvent) -> None:
         """A host's programs are told."""
@@ -104,7 +106,9 @@ class _Around:
         self._managed._trap_due(node)
 
     def read_counters(self) -> None:
-        """The world's counters are always up to date."""
+        """The world's counters are always up to date; others may count, too."""
+        for each in self._managed.on_read_counters:
+            each()
 
 
 class _LinkCounters:
@@ -131,7 +135,9 @@ class ManagedWorld:
     for VL15, or no lanes. ``bare``: the nodes have no LIDs, no tables, and ports in INIT; without
     it they have what the world has, as if a subnet manager had set it. ``agents`` are by the
     fabric's names, and have the GUIDs of the world's addresses. ``discarded`` counts packets that
-    came to a dead node. Functions in ``on_port_event`` are called with a port and a ``PortEvent``.
+    came to a dead node. Functions in ``on_port_event`` are called with a port and a ``PortEvent``,
+    those in ``on_routes_changed`` when tables, LIDs or states have changed, and those in
+    ``on_read_counters`` before counters are read.
 
     Raises TypeError and ValueError.
     """
@@ -159,6 +165,8 @@ class ManagedWorld:
             switch=replace(SWITCH, vl_cap=lane_code),
         ).nodes
         self.on_port_event: list[Callable[[NodePort, PortEvent], None]] = []
+        self.on_routes_changed: list[Callable[[], None]] = []
+        self.on_read_counters: list[Callable[[], None]] = []
         self.discarded: Counter[str] = Counter()
         self._nodes: list[_Node] = []
         self._of: dict[tuple[NodeAgent, int], _Node] = {}
@@ -247,10 +255,11 @@ class ManagedWorld:
         node = self._nodes[number]
         return node.agent.ports[node.port]
 
-    def attach(self, port: NodePort, taker: Taker) -> None:
-        """Give the packets that no agent answers at an end port to ``taker``, behind others."""
+    def attach(self, port: NodePort, taker: Taker, *, first: bool = False) -> None:
+        """Give the packets that no agent answers at an end port to ``taker``, behind others, or
+        before them with ``first``."""
         takers = self._takers.setdefault((port.node, port.number), [])
-        takers.append(taker)
+        takers.insert(0 if first else len(takers), taker)
         port.node.receivers[port.number] = partial(_offer, takers)
 
     def detach(self, port: NodePort, taker: Taker) -> None:

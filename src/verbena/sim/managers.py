@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -25,6 +26,7 @@ from verbena.sim.managed import SECOND, ManagedWorld
 __all__ = ["NotBroughtUpError", "SimulatedManager", "SweepRecord", "bring_up"]
 
 SMPS = (int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE))
+RESPONSES = range(0x80, 0x100)
 
 
 class NotBroughtUpError(RuntimeError):
@@ -63,8 +65,9 @@ class SimulatedManager:
     """A subnet manager at an end port of a node, with its subnet administration.
 
     ``traps`` are the notices of traps that came, with their times in ps. ``sweeps`` are the heavy
-    sweeps, the present one included. Raises ValueError for a node that does not exist, and
-    MadError.
+    sweeps, the present one included. ``on_query``, if set, answers what is asked of subnet
+    administration in place of its own packets. Raises ValueError for a node that does not exist,
+    and MadError.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class SimulatedManager:
         self.administration = SubnetAdministration(self.manager)
         self.traps: list[tuple[int, Notice]] = []
         self.sweeps: list[SweepRecord] = []
+        self.on_query: Callable[[MadPacket], None] | None = None
         self._phase: SweepPhase | None = None
         self._sent = self._repeated = 0
         self._timer: int | None = None
@@ -114,7 +118,11 @@ class SimulatedManager:
         if mad[1] in SMPS:
             self._follow(self.manager.receive(packet, now))
         elif mad[1] == MgmtClass.SUBN_ADM and mad[3] != Method.GET_RESP:  # that is a program's
-            self._follow(self.administration.receive(packet, now))
+            if self.on_query is None or mad[3] in RESPONSES:
+                self._follow(self.administration.receive(packet, now))
+            else:
+                self.on_query(packet)
+                self._follow(self.manager.tick(now))
         else:
             return False
         return True

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena.sim._world import STATES
+from verbena.sim.parquet_reports import SWEEP_UNITS, packed, sweep_columns, unpacked
 from verbena.sim.result import FLOWS, LINKS, NEVER, QUEUES, ScenarioResult, status_name, structured
 
 __all__ = ["arrow", "read", "with_metadata", "with_units", "write"]
@@ -75,13 +76,19 @@ def write(result: ScenarioResult, folder: Path) -> None:
 
     The metadata of each file has all that is not an array. queues.parquet has a row for each queue
     and time: time, link, class, bytes, paused. throughput.parquet has a row for each traffic and
-    time: time, traffic, delivered. Links have the names that they have everywhere, "s0-h1". Raises
-    OSError.
+    time: time, traffic, delivered. With a subnet manager there is sweeps.parquet, with a row for
+    each of its sweeps. Links have the names that they have everywhere, "s0-h1". Raises OSError.
     """
     pyarrow = arrow()
     folder.mkdir(parents=True, exist_ok=True)
     plain = {"format": FORMAT, **{name: getattr(result, name) for name in PLAIN}}
+    if reports := packed(result):
+        plain["reports"] = reports
     names = _Names(pyarrow, result)
+    if result.management is not None:
+        sweeps = with_metadata(pyarrow.table(sweep_columns(result.management)), plain)
+        path = folder / "sweeps.parquet"
+        pyarrow.parquet.write_table(with_units(sweeps, SWEEP_UNITS), path)
     for name, columns in (
         ("flows", _flow_columns(names, result)),
         ("links", _link_columns(names, result)),
@@ -195,6 +202,7 @@ def read(folder: Path) -> ScenarioResult:
     plain = {} if found is None else json.loads(found)
     if plain.pop("format", None) != FORMAT:
         raise ValueError(f"{folder}/flows.parquet is no result that this version of Verbena reads")
+    reports = unpacked(plain.pop("reports", {}))
     for name in TUPLES:
         plain[name] = tuple(plain[name])
     plain["link_events"] = tuple(map(tuple, plain["link_events"]))
@@ -211,6 +219,7 @@ def read(folder: Path) -> ScenarioResult:
         delivered_at=tables["throughput"]["time"].to_numpy()[:: max(1, len(empty.traffic))],
         delivered=tables["throughput"]["delivered"].to_numpy().reshape(-1, len(empty.traffic)),
         **plain,
+        **reports,
     )
 
 

@@ -98,7 +98,7 @@ class _Samples(Settings):
 
 
 @dataclass(frozen=True)
-class _Made:
+class Prepared:
     """A world with what runs in it. ``base``: when its traffic begins, in ps."""
 
     world: World
@@ -479,8 +479,15 @@ class Scenario:
         """
         return self._made().world
 
-    def _made(self) -> _Made:
+    def _made(self) -> Prepared:
         """Return a new World with its management and its connections."""
+        made, management = self.network(), self.management
+        run = None if management is None else ManagedRun(made, self.fabric, management)
+        base = 0 if run is None else run.base
+        return Prepared(made, run, base, self.fill(made, run, base))
+
+    def network(self) -> World:
+        """Return a new World with the nodes and links, and without traffic."""
         made, management = world_of(self.seed, self.adapter), self.management
         switch = _keywords(self.switching.settings)
         own = {number: _keywords(one) for number, one in self.switching.own.items()}
@@ -491,8 +498,10 @@ class Scenario:
             build_bare(made, self.fabric, switch, self._errors, own)
         else:
             build(made, self.routes, switch, self._errors, self._extenders, own)
-        run = None if management is None else ManagedRun(made, self.fabric, management)
-        base = 0 if run is None else run.base
+        return made
+
+    def fill(self, made: World, run: ManagedRun | None, base: int) -> tuple[ConnectStorm, ...]:
+        """Add the traffic and the events, whose time 0 is ``base`` in ps. Returns connections."""
         for number, group in enumerate(self.groups):
             sources = self.traffic.work.flows["src"][self.traffic.group == number]
             senders = [self.routes.tables.names[source] for source in np.unique(sources)]
@@ -507,14 +516,13 @@ class Scenario:
             made.pause_storm(storm.host, base + storm.at, until, lane=storm.lane)
         self._add_flows(made, base)
         if run is not None:
-            run.tell(self.events)
+            run.tell(self.events, base)
             run.managed.stops = self.duration is None
         names = self.routes.tables.names[: self.routes.tables.host_count]
         managed = None if run is None else run.managed
-        storms = start_storms(made, names, self.connects, base, self.seed, managed)
-        return _Made(made, run, base, storms)
+        return start_storms(made, names, self.connects, base, self.seed, managed)
 
-    def _recovery(self, world: World, base: int) -> RecoveryWatch | None:
+    def watch_recovery(self, world: World, base: int) -> RecoveryWatch | None:
         """Return what watches the flows after the first event that takes a link down."""
         down = [event.at for event in self.events if not event.up]
         if not down or (self.management is None and not self.reroutes):
@@ -601,11 +609,11 @@ class Scenario:
                 progress=progress, captures=captures, capture_bytes=capture_bytes
             )
         prepared = self._made()
-        world, managed, base = prepared.world, prepared.management, prepared.base
-        watch = self._recovery(world, base)
+        world, base = prepared.world, prepared.base
+        watch = self.watch_recovery(world, base)
         self._capture(world, captures or {}, capture_bytes)
         samples = self._sample(world)
-        recorder = self._recorder(world)
+        recorder = self.recorder(world)
         begin = time.perf_counter()
         try:
             end = world.run(None if self.duration is None else base + self.duration, progress)
@@ -614,17 +622,7 @@ class Scenario:
         except KeyboardInterrupt:
             end = "interrupted"
         wall = time.perf_counter() - begin
-        at, delivered = recorder.rows(world)
-        made = self._result(world, end, wall)
-        made = replace(
-            made,
-            delivered_at=at,
-            delivered=delivered,
-            management=None if managed is None else managed.report(),
-            connects=tuple(each.report() for each in prepared.storms),
-            recovery=None if watch is None else watch.result(world),
-            link_events=tuple((link, up, base + at) for link, up, at in made.link_events),
-        )
+        made = self.measured(prepared, recorder, watch, end, wall)
         if lost := world.captures_lost:
             note = f"{lost} packets could not be written to the captures: is there room?"
             made = replace(made, notes=(*made.notes, note), captures_lost=lost)
@@ -636,7 +634,28 @@ class Scenario:
         numbers[self._rows(world)] = np.arange(len(self.routes.tables.links))
         return replace(made, notes=made.notes + notes, **_sampled(samples, numbers))
 
-    def _recorder(self, world: World) -> Recorder:
+    def measured(
+        self,
+        run: Prepared,
+        recorder: Recorder,
+        watch: RecoveryWatch | None,
+        end: str,
+        wall: float,
+    ) -> ScenarioResult:
+        """Return what was measured until now; ``wall`` are the seconds that it took."""
+        at, delivered = recorder.rows(run.world)
+        made = self._result(run.world, end, wall)
+        return replace(
+            made,
+            delivered_at=at,
+            delivered=delivered,
+            management=None if run.management is None else run.management.report(),
+            connects=tuple(each.report() for each in run.storms),
+            recovery=None if watch is None else watch.result(run.world),
+            link_events=tuple((link, up, run.base + at) for link, up, at in made.link_events),
+        )
+
+    def recorder(self, world: World) -> Recorder:
         """Return the recorder of throughput. Its first interval fits a run that is as short as
         possible."""
         rows, traffic = rows_for(len(self.traffic)), self.traffic

@@ -31,7 +31,7 @@ from verbena.manage.cm import (
     RdmaEventKind,
 )
 from verbena.manage.ip_cm import PortSpace
-from verbena.sim.connections import SECOND, HostManager
+from verbena.sim.connections import SECOND, SimulatedHostManager
 from verbena.sim.document import Section, toml_text
 from verbena.sim.hosts import Hosts
 from verbena.sim.settings import MANY, TIME, Settings
@@ -177,7 +177,7 @@ class _Channel:
 
     _inodes = 1 << 40
 
-    def __init__(self, manager: HostManager, woken: Callable[[_Channel], None]) -> None:
+    def __init__(self, manager: SimulatedHostManager, woken: Callable[[_Channel], None]) -> None:
         self.manager, self._woken = manager, woken
         self.hello = SimpleNamespace(inode=id(self) + self._inodes, ports=())
         self.pid = 0
@@ -261,7 +261,7 @@ class ConnectStorm:
         if not self.left:
             self.on_end()
 
-    def _take(self, client: HostManager, event: RdmaEvent) -> None:
+    def _take(self, client: SimulatedHostManager, event: RdmaEvent) -> None:
         cm, kind = client.cm, event.kind
         if kind is RdmaEventKind.ADDR_RESOLVED:
             cm.resolve_route(event.id)

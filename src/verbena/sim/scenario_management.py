@@ -165,34 +165,49 @@ def _phases(sweep: SweepRecord) -> str:
 
 
 class ManagedRun:
-    """The management of a world of a scenario. ``base`` is when its traffic begins, in ps."""
+    """The management of a world of a scenario. ``base`` is when its traffic begins, in ps.
 
-    def __init__(self, world: World, fabric: Fabric, of: Management) -> None:
+    ``paced``: nothing runs yet, and ``manager`` is None unless ``add_manager`` adds one.
+    """
+
+    def __init__(
+        self, world: World, fabric: Fabric, of: Management, *, paced: bool = False
+    ) -> None:
         self.managed = ManagedWorld(world, fabric, bare=of.is_bare, times=of.times)
-        self.manager = SimulatedManager(self.managed, of.manager, of.settings)
+        self.manager: SimulatedManager | None = None
         self.base = 0
         self._of = of
+        if paced:
+            return
+        manager = self.add_manager(of.manager)
         if of.is_bare:
-            self._bring_up()
+            self._bring_up(manager)
         else:
-            self.manager.start()
+            manager.start()
 
-    def _bring_up(self) -> None:
+    def add_manager(self, name: str) -> SimulatedManager:
+        """Put a subnet manager with the settings at a host. Raises ValueError and MadError."""
+        self.manager = SimulatedManager(self.managed, name, self._of.settings)
+        return self.manager
+
+    def _bring_up(self, manager: SimulatedManager) -> None:
         try:
-            bring_up(self.manager, PATIENCE)
+            bring_up(manager, PATIENCE)
         except NotBroughtUpError as error:
             raise self._of.section.error(None, f"cannot be: {error}") from None
         self.base = self.managed.world.now
 
-    def tell(self, events: Sequence[LinkEvent]) -> None:
+    def tell(self, events: Sequence[LinkEvent], base: int) -> None:
         """Have the agents notice the events of links, which the world has already."""
         for event in events:
             port = self.managed.agent(event.cable.a).ports[event.cable.a_port]
-            self.managed.tell_link(port, event.up, self.base + event.at)
+            self.managed.tell_link(port, event.up, base + event.at)
 
-    def report(self) -> ManagementReport:
+    def report(self) -> ManagementReport | None:
         """Return what the manager did."""
         manager = self.manager
+        if manager is None:
+            return None
         return ManagementReport(
             len(manager.manager.subnet.nodes),
             tuple(manager.sweeps),

@@ -12,11 +12,9 @@ from typing import TYPE_CHECKING
 
 from verbena.manage.agents import MadPacket
 from verbena.manage.codes import SmState
-from verbena.manage.mad import MAD_BYTES
 from verbena.manage.sa import SubnetAdministration
 from verbena.manage.sm import SmSettings, SubnetManager
 
-from .live_subnet import with_rmpp
 from .mad_port import DIRECTED, LID_ROUTED, SUBN_ADM, MadAgent
 
 if TYPE_CHECKING:
@@ -27,8 +25,6 @@ __all__ = ["BuiltInManager"]
 GET, SET, TRAP, TRAP_REPRESS = 0x01, 0x02, 0x05, 0x07
 SMP_METHODS = 1 << GET | 1 << SET | 1 << TRAP | 1 << TRAP_REPRESS
 SA_METHODS = 1 << GET | 1 << SET | 1 << 0x12 | 1 << 0x13 | 1 << 0x14 | 1 << 0x15
-TABLES = (0x92, 0x94)  # GetTableResp, GetMultiResp
-"""Their answers may have several segments."""
 
 
 class BuiltInManager:
@@ -83,10 +79,7 @@ class BuiltInManager:
         now = self.live.subnet.now
         answer = self.administration.answer(message, packet, now)
         if answer is not None:
-            reply = packet.answer(answer[:MAD_BYTES].ljust(MAD_BYTES, b"\0"))
-            reply = reply._replace(port=self.port.port.number)
-            several = answer[3] in TABLES and not (answer[4] or answer[5])
-            self.live.send(self.port, reply, with_rmpp(answer) if several else None)
+            self.live.send_answer(self.port, packet, answer)
         self._send(self.administration.tick(now))
         self.tick_manager(now)
 

@@ -10,7 +10,7 @@ import errno
 import json
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena.manage.codes import PortState
 from verbena.manage.errors import MadError
@@ -24,13 +24,32 @@ if TYPE_CHECKING:
     from .live_subnet import LiveSubnet
     from .server import FabricConnection, FabricServer
 
-__all__ = ["FabricControl"]
+__all__ = ["FabricControl", "FabricTraffic"]
 
 Request = dict[str, Any]
 
 
+class FabricTraffic(Protocol):
+    """The traffic and the time of a simulated fabric."""
+
+    def attach(self, live: LiveSubnet) -> None:
+        """Called once the programs' packets can be sent and received."""
+
+    def manager(self) -> str | None:
+        """Return what its subnet manager is doing, or None if it has none."""
+
+    def describe(self) -> list[str]:
+        """Return sentences about the time and the traffic."""
+
+    def report(self) -> list[str]:
+        """Return the lines of the report at the end."""
+
+
 class FabricControl:
-    """Serves role CONTROL. ``programs`` tells which processes are attached, by host."""
+    """Serves role CONTROL. ``programs`` tells which processes are attached, by host.
+
+    ``traffic`` is that of a simulated fabric.
+    """
 
     def __init__(
         self,
@@ -39,7 +58,9 @@ class FabricControl:
         plan: IpPlan,
         manager: Callable[[], str],
         programs: Callable[[], dict[str, list[int]]],
+        traffic: FabricTraffic | None = None,
     ) -> None:
+        self._traffic = traffic
         self._server, self._live, self._plan = server, live, plan
         self._manager, self._programs = manager, programs
         self._requests: dict[str, Callable[[Request], Request]] = {
@@ -64,6 +85,7 @@ class FabricControl:
     # ---- requests ------------------------------------------------------------------------------
 
     def _status(self, request: Request) -> Request:
+        self._live.catch_up()
         nodes = self._live.subnet.nodes.values()
         states: dict[str, int] = {}
         for node in nodes:
@@ -83,6 +105,7 @@ class FabricControl:
             "addresses": self._plan.first_and_last(),
             "programs": self._programs(),
             "failures": self._server.failures,
+            "traffic": [] if self._traffic is None else self._traffic.describe(),
         }
 
     def _host(self, request: Request) -> Request:
@@ -94,8 +117,10 @@ class FabricControl:
         }
 
     def _stop(self, request: Request) -> Request:
+        self._live.catch_up()
         self._server.stop()
-        return {"pid": os.getpid()}
+        report = [] if self._traffic is None else self._traffic.report()
+        return {"pid": os.getpid(), "report": report}
 
     def _change(self, link: str, *, cut: bool) -> Request:
         self._live.catch_up()

@@ -29,16 +29,26 @@ __all__ = ["LiveSubnet"]
 
 FIRST_AGENT, AGENT_NUMBERS = 1, 1 << 32
 RMPP_AT, SEGMENT = 24, 200
+TABLES = (0x92, 0x94)  # GetTableResp, GetMultiResp: they may have several segments
+MOST_CARRIED = 1024
 
 
 class LiveSubnet:
     """The nodes and links of a fabric, and the programs' MAD ports at its hosts.
 
     ``clock`` gives seconds from any start. ``agents`` is by the upper halves of transaction IDs.
+    ``is_instant``: packets arrive, and are answered, while they are sent.
     """
 
-    def __init__(self, subnet: Subnet, clock: Callable[[], float], fabric: Fabric) -> None:
-        self.subnet = subnet
+    def __init__(
+        self,
+        subnet: Subnet,
+        clock: Callable[[], float],
+        fabric: Fabric,
+        *,
+        is_instant: bool = True,
+    ) -> None:
+        self.subnet, self.is_instant = subnet, is_instant
         self.fabric = fabric
         self.agents: dict[bytes, MadAgent] = {}
         self.carried: dict[bytes, bytes] = {}
@@ -109,6 +119,13 @@ class LiveSubnet:
             self._count_others(packet, len(message))
         self.subnet.inject(port.node, packet)
 
+    def send_answer(self, port: MadPort, request: MadPacket, answer: bytes) -> None:
+        """Send the answer of subnet administration at a port, of any length."""
+        reply = request.answer(answer[:MAD_BYTES].ljust(MAD_BYTES, b"\0"))
+        reply = reply._replace(port=port.port.number)
+        several = answer[3] in TABLES and not (answer[4] or answer[5])
+        self.send(port, reply, with_rmpp(answer) if several else None)
+
     def _count_others(self, packet: MadPacket, length: int) -> None:
         """Count the packets behind the first one, which would carry the rest of a message."""
         others = max(length - RMPP_AT - 1, 0) // SEGMENT
@@ -151,7 +168,10 @@ class LiveSubnet:
             self.subnet.advance(here)
         while self._waiting and self._waiting[0][0] <= here:
             self._due(heapq.heappop(self._waiting)[2])
-        self.carried.clear()  # of packets that were lost
+        if self.is_instant:
+            self.carried.clear()  # of packets that were lost
+        while len(self.carried) > MOST_CARRIED:
+            del self.carried[next(iter(self.carried))]
 
     def _due(self, pending: Pending) -> None:
         if not self.outstanding(pending):

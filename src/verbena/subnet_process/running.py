@@ -22,6 +22,9 @@ from .umad_device import IssmDevices, UmadDevices
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
+    from verbena.manage.agents import Subnet
+
+    from .control import FabricTraffic
 
 __all__ = ["LiveFabric", "make_fabric"]
 
@@ -35,6 +38,13 @@ class LiveFabric:
     manager: BuiltInManager | None
     page: PortPage | None = None
     connections: FabricManagers | None = None
+    traffic: FabricTraffic | None = None
+
+    def describe_manager(self) -> str | None:
+        """Return what the subnet manager of the fabric is doing, or None if it has none."""
+        if self.manager is not None:
+            return self.manager.describe()
+        return None if self.traffic is None else self.traffic.manager()
 
 
 def make_fabric(
@@ -44,18 +54,23 @@ def make_fabric(
     sm_host: str | None = None,
     engine: str = "minhop",
     keep_lids: bool = False,
+    simulated: tuple[Subnet, FabricTraffic] | None = None,
     clock: Callable[[], float] = time.monotonic,
     report: Callable[[str], None] = lambda _: None,
 ) -> LiveFabric:
     """Return a fabric whose programs find it by its name. With ``sm_host`` it has a manager there,
-    and with ``keep_lids`` its ports begin with the LIDs that ``fabric`` has.
+    and with ``keep_lids`` its ports begin with the LIDs that ``fabric`` has. ``simulated``:
+    the subnet, whose packets take time and which has its manager already, and its traffic.
 
     Raises OSError (EADDRINUSE) if the name is in use, and MadError for a topology or a host that is
     not possible.
     """
-    subnet = subnet_of_fabric(fabric, keep_lids=keep_lids)
+    if simulated is None:
+        subnet, traffic = subnet_of_fabric(fabric, keep_lids=keep_lids), None
+    else:
+        subnet, traffic = simulated
     server = FabricServer(name, clock, report)
-    live = LiveSubnet(subnet, clock, fabric)
+    live = LiveSubnet(subnet, clock, fabric, is_instant=traffic is None)
     umads, issms, files = UmadDevices(live), IssmDevices(live), HostFilesRole(live)
     server.add_role(Role.UMAD, umads.open)
     server.add_role(Role.CALL, umads.call)
@@ -66,7 +81,7 @@ def make_fabric(
     server.add_role(Role.PAGE, page.open)
     server.add_duty(live)
     manager = None
-    if sm_host is not None:
+    if sm_host is not None and traffic is None:
         try:
             manager = BuiltInManager(live, sm_host, settings_of(engine))
         except Exception:
@@ -80,10 +95,9 @@ def make_fabric(
         server.close()
         raise
     server.add_duty(connections)
+    if traffic is not None:
+        traffic.attach(live)
     server.add_duty(umads)  # the last one: it sends what the others have made
-
-    def describe() -> str:
-        return "none built in" if manager is None else manager.describe()
 
     def programs() -> dict[str, list[int]]:
         both = umads.programs(), page.programs(), connections.programs()
@@ -92,6 +106,12 @@ def make_fabric(
             host: sorted({pid for each in both for pid in each.get(host, ())}) for host in hosts
         }
 
-    server.add_role(Role.CONTROL, FabricControl(server, live, connections.plan, describe, programs))
+    made = LiveFabric(server, live, manager, page, connections, traffic)
+
+    def describe() -> str:
+        return made.describe_manager() or "none built in"
+
+    control = FabricControl(server, live, connections.plan, describe, programs, traffic)
+    server.add_role(Role.CONTROL, control)
     server.add_duty(page)  # the last: it shows what the others have changed
-    return LiveFabric(server, live, manager, page, connections)
+    return made

@@ -28,7 +28,10 @@ _CHANGED = 0x04
 
 
 class LightSweep:
-    """A light sweep that is going on. ``changes`` says why a heavy one is needed, if it is."""
+    """A light sweep that is going on. ``changes`` says why a heavy one is needed, if it is.
+
+    Once it says so, nothing else has to be waited for: the heavy sweep asks for everything.
+    """
 
     def __init__(
         self, window: SmpWindow, subnet: DiscoveredSubnet, managers: list[SubnetPort], links: bool

@@ -114,9 +114,16 @@ class SmpWindow:
         done: Callable[[SmpRequest, bytes], None],
         subject: Any = None,
         detail: Any = None,
+        *,
+        once: bool = False,
     ) -> None:
-        """Ask for an attribute; ``done(request, mad)`` gets the response's 256 bytes."""
+        """Ask for an attribute; ``done(request, mad)`` gets the response's 256 bytes.
+
+        ``once``: it is not repeated, since the asker asks again by itself.
+        """
         request = SmpRequest(route, False, attribute, modifier, NO_DATA, done, subject, detail)
+        if once:
+            request.tries = self.retries
         self._waiting.append(request)
 
     def set(

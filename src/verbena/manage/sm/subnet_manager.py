@@ -102,12 +102,14 @@ class SubnetManager:
         self._now = now
         mad = packet.mad
         if len(mad) == MAD_BYTES and mad[1] == _DIRECTED and mad[3] == _GET_RESP:
-            # Nothing goes on before all responses have come.
-            if self._window.receive(mad) and self._window.is_idle:
+            # Nothing goes on before all responses have come, or do not matter any more.
+            if self._window.receive(mad) and (self._window.is_idle or self._light_is_over):
                 self._progress()
         else:
             self._request(packet)
-            if self._is_free:
+            if self._light_is_over:
+                self._progress()
+            elif self._is_free:
                 self._begin_next()
         return self._pumped()
 
@@ -252,6 +254,11 @@ class SubnetManager:
         return self.state == SmState.MASTER and self._handing_over_until is None
 
     @property
+    def _light_is_over(self) -> bool:
+        """There is a light sweep, and what it waits for does not matter: a heavy one follows."""
+        return self._light is not None and (self._heavy or bool(self._light.changes))
+
+    @property
     def _is_due(self) -> bool:
         """``_begin_next`` has something to begin."""
         wanted = self._heavy or self._multicast_changed
@@ -283,7 +290,8 @@ class SubnetManager:
             if self._sweep is sweep and sweep.is_done:
                 self._sweep = None
                 self._swept(sweep)
-        elif self._light is not None and self._window.is_idle:
+        elif self._light is not None and (self._window.is_idle or self._light_is_over):
+            self._window.clear()
             light, self._light = self._light, None
             self._swept_lightly(light)
         elif self._asking and self._window.is_idle:
@@ -432,7 +440,7 @@ class SubnetManager:
             self._rediscover()
             return
         self._asking = True
-        self._window.get(self._watched.route, SmpAttribute.SM_INFO, 0, self._polled)
+        self._window.get(self._watched.route, SmpAttribute.SM_INFO, 0, self._polled, once=True)
         self._at = self._now + self.settings.polling_timeout
 
     def _polled(self, request: SmpRequest, mad: bytes) -> None:

@@ -1,0 +1,386 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of the peer, named by ``RemoteArray``, and windows that lend one for a time.
+
+A RemoteArray is pickled at the side that has the memory and used at the other. It finds its
+connection by the number of the session, which both sides know.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verbena.aio import AsyncQP, Operation
+from verbena.verbs import MR, MW, SGE, AccessFlags, CompletionError, WCStatus
+
+from .errors import Ended, PeerError, PeerMemoryRevoked
+from .memory import dense_array, region_of
+from .session import Session
+from .transport import Transport, posted
+
+__all__ = ["Lending", "RemoteArray", "SessionTable", "named_memory"]
+
+Shape = tuple[int, ...]
+_lent = itertools.count(1)
+
+
+class SessionTable:
+    """Sessions of this process, by number and side, for arrays that are unpickled."""
+
+    def __init__(self) -> None:
+        self._sessions: WeakValueDictionary[tuple[int, bool], Session] = WeakValueDictionary()
+
+    def add(self, session: Session, is_active: bool) -> None:
+        """Add the session of one side."""
+        self._sessions[session.hello.session, is_active] = session
+
+    def find(self, number: int, is_active: bool) -> Session:
+        """Return the session. Raises PeerError."""
+        found = self._sessions.get((number, is_active))
+        if found is None:
+            raise PeerError(
+                errno.ENOTCONN,
+                "this array is of a peer to which this process has no connection any more: an array"
+                " can be used by the process at the other end of the connection over which it came",
+            )
+        return found
+
+
+SESSIONS = SessionTable()
+
+
+class RemoteArray:
+    """An array in the memory of a peer, or a part of it. It can be pickled, and sent to the peer.
+
+    ``array[10:20]`` is a part that is one range of memory: integers, and a slice with step 1.
+    ``lent`` is the number of the window it is lent by, or 0.
+    """
+
+    def __init__(
+        self,
+        session: tuple[int, bool],
+        addr: int,
+        rkey: int,
+        dtype: np.dtype[Any],
+        shape: Shape,
+        lent: int = 0,
+        writable: bool = True,
+        kept: object = None,
+    ) -> None:
+        self.dtype = dtype
+        self.shape = shape
+        self.lent = lent
+        self.writable = writable
+        self._session = session
+        self._addr = addr
+        self._rkey = rkey
+        self._kept = kept
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (
+            RemoteArray,
+            (
+                *(self._session, self._addr, self._rkey, self.dtype, self.shape),
+                *(self.lent, self.writable),
+            ),
+        )
+
+    @property
+    def nbytes(self) -> int:
+        """Its size in bytes."""
+        return int(np.prod(self.shape, dtype=object)) * self.dtype.itemsize
+
+    @property
+    def size(self) -> int:
+        """How many items it has."""
+        return int(np.prod(self.shape, dtype=object))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array without dimensions has no length")
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        lent = f", lent by window {self.lent}" if self.lent else ""
+        return f"<RemoteArray of {self.shape} {self.dtype}{lent}>"
+
+    def __getitem__(self, index: Any) -> RemoteArray:
+        start, shape = _part(self.shape, self.dtype, index)
+        return RemoteArray(
+            self._session,
+            self._addr + start,
+            self._rkey,
+            self.dtype,
+            shape,
+            self.lent,
+            self.writable,
+            self._kept,
+        )
+
+    # ---- access ----
+
+    async def get(self, into: Any = None) -> NDArray[Any]:
+        """Read it into ``into`` (default: a new array), and return that.
+
+        Raises PeerError, TypeError, and ValueError when sizes differ.
+        """
+        session = self._used()
+        if into is None:
+            into = session.pd.alloc(max(1, self.nbytes)).array(self.dtype, self.shape)
+        local = dense_array(into, must_write=True)
+        await self._transfer(session, local, AsyncQP.read)
+        return local
+
+    async def put(self, local: Any) -> None:
+        """Write ``local`` into it.
+
+        When this returns, the peer's device has the bytes. Raises PeerError, TypeError and
+        ValueError.
+        """
+        session = self._used()
+        if not self.writable:
+            raise PeerError(
+                errno.EACCES, "the peer lends this array for reading: it has to lend(…, write=True)"
+            )
+        await self._transfer(session, dense_array(local), AsyncQP.write)
+
+    async def fetch_add(self, value: int) -> int:
+        """Add to the one item atomically, and return what it was. Raises PeerError, TypeError."""
+        return await self._atomic(
+            lambda aqp, result: aqp.fetch_add(result, self._addr, self._rkey, value & (1 << 64) - 1)
+        )
+
+    async def compare_swap(self, expected: int, new: int) -> int:
+        """Set the one item to ``new`` if it is ``expected``, and return what it was."""
+        mask = (1 << 64) - 1
+        return await self._atomic(
+            lambda aqp, result: aqp.compare_swap(
+                result, self._addr, self._rkey, expected & mask, new & mask
+            )
+        )
+
+    def _used(self) -> Session:
+        number, is_active = self._session
+        if self._kept is not None:
+            raise PeerError(
+                errno.EINVAL,
+                "this array is of this process: use the NumPy array here, and send this to the peer"
+                " by pickle",
+            )
+        session = SESSIONS.find(number, not is_active)
+        if self.lent in session.revoked:
+            raise PeerMemoryRevoked
+        return session
+
+    async def _transfer(self, session: Session, local: NDArray[Any], how: Any) -> None:
+        if local.nbytes != self.nbytes:
+            raise ValueError(
+                f"the peer's part has {self.nbytes} bytes ({self.shape} {self.dtype}) and the local"
+                f" array {local.nbytes} ({local.shape} {local.dtype}): take parts of one size"
+            )
+        if not local.nbytes:
+            return
+        access = AccessFlags.LOCAL_WRITE if how is AsyncQP.read else AccessFlags(0)
+        transport = await session.ready()
+        region, end = session.regions.register(local, access)
+        offset = local.ctypes.data - region.addr
+        operation = how(
+            transport.aqp, region_sge(region, offset, local.nbytes), self._addr, self._rkey
+        )
+        await completed(session, transport, operation, local, end)
+
+    async def _atomic(self, start: Callable[[AsyncQP, MR], Operation]) -> int:
+        if self.dtype.kind not in "iu" or self.dtype.itemsize != 8 or not self.dtype.isnative:
+            raise TypeError(
+                f"atomics are for integers of 64 bits (int64, uint64), and not for {self.dtype}"
+            )
+        if self.size != 1:
+            raise TypeError(f"an atomic is for one item, and not for {self.shape}: array[i]")
+        if self._addr % 8:
+            raise ValueError("an atomic needs an item at an address that is a multiple of 8")
+        session = self._used()
+        if not self.writable:
+            raise PeerError(
+                errno.EACCES, "the peer lends this array for reading: it has to lend(…, write=True)"
+            )
+        transport = await session.ready()
+        result = session.pd.alloc(8, AccessFlags.LOCAL_WRITE)
+        await completed(session, transport, start(transport.aqp, result), result, _nothing)
+        return int(result.array(self.dtype)[0])
+
+
+def _nothing() -> None:
+    """Nothing has to be done at the end of an atomic."""
+
+
+def region_sge(region: MR, offset: int, length: int) -> Any:
+    """Return the range of a region that a request uses."""
+    return SGE(region.addr + offset, length, region.lkey)
+
+
+async def completed(
+    session: Session,
+    transport: Transport,
+    operation: Operation,
+    kept: object,
+    end: Callable[[], None],
+) -> None:
+    """Wait for a one-sided request. If the wait is cancelled, the memory outlasts the request."""
+    try:
+        await operation
+    except asyncio.CancelledError:
+        session.spawn(_outlast(operation, kept, end))
+        raise
+    except CompletionError as error:
+        end()
+        if error.wc.status == WCStatus.REM_ACCESS_ERR:
+            session._lost(transport, Ended.REFUSED)
+            raise PeerError(
+                errno.EACCES,
+                "the peer's device refused the access, which ends the queue pair: the owner has"
+                f" given up the array or window; ask it for another one. {error}",
+            ) from error
+        session._lost(transport, Ended.DIED)
+        raise PeerError(error.errno or errno.EIO, f"{session.about}: {error}") from error
+    else:
+        end()
+
+
+async def _outlast(operation: Operation, kept: object, end: Callable[[], None]) -> None:
+    try:
+        await operation
+    except OSError:
+        pass
+    finally:
+        end()
+
+
+# ---- parts ---------------------------------------------------------------------------------------
+
+
+def _part(shape: Shape, dtype: np.dtype[Any], index: Any) -> tuple[int, Shape]:
+    """Return where the part begins, in bytes, and its shape. Raises IndexError, TypeError."""
+    parts = index if isinstance(index, tuple) else (index,)
+    for each in parts:
+        if each is not Ellipsis and not isinstance(each, slice | int | np.integer):
+            raise TypeError(
+                f"a RemoteArray takes integers and slices, and not {type(each).__name__}: get the"
+                " part, and index the local array"
+            )
+    if Ellipsis not in parts:
+        parts = (*parts, Ellipsis)
+    # NumPy computes the part of an array of this shape, whose memory is never touched.
+    whole = np.lib.stride_tricks.as_strided(
+        np.empty(1, np.uint8), shape, _strides(shape, dtype.itemsize)
+    )
+    part = whole[parts]
+    start = part.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    if part.size and tuple(part.strides[i] for i in _long(part.shape)) != tuple(
+        _strides(part.shape, dtype.itemsize)[i] for i in _long(part.shape)
+    ):
+        raise IndexError(
+            f"the part {index!r} of shape {shape} is not one range of memory, which a request"
+            " transfers: take rows (a slice of the first axis with step 1), and index the local"
+            " array"
+        )
+    return (start if part.size else 0), part.shape
+
+
+def _long(shape: Shape) -> list[int]:
+    return [axis for axis, length in enumerate(shape) if length > 1]
+
+
+def _strides(shape: Shape, itemsize: int) -> Shape:
+    strides = [itemsize] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(1, shape[axis + 1])
+    return tuple(strides)
+
+
+# ---- what the owner gives ------------------------------------------------------------------------
+
+
+def named_memory(session: Session, what: Any) -> tuple[NDArray[Any], MR]:
+    """Return a dense array of ``conn.array`` and its region. Raises TypeError and ValueError."""
+    array = dense_array(what)
+    region = region_of(array, session.pd)
+    if region is None:
+        raise ValueError(
+            "this array is not in memory that peers may access: make it by conn.array(shape, dtype)"
+            " of this connection, and copy the data there"
+        )
+    return array, region
+
+
+class Lending:
+    """A window for a block: ``async with conn.lend(array[a:b]) as window``."""
+
+    def __init__(self, session: Session, is_active: bool, what: Any, write: bool) -> None:
+        self._session = session
+        self._is_active = is_active
+        self._array, self._region = named_memory(session, what)
+        self._write = write
+        self._mw: MW | None = None
+        self._transport: Transport | None = None
+        self._lent = next(_lent)
+
+    async def __aenter__(self) -> RemoteArray:
+        session = self._session
+        transport = self._transport = await session.ready()
+        mw = self._mw = session.pd.alloc_mw(2)
+        array = self._array
+        access = AccessFlags.REMOTE_READ
+        if self._write:
+            access |= AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC
+        try:
+            await posted(
+                transport.aqp,
+                transport.aqp.qp.bind_mw,
+                (mw, self._region),
+                mw=mw,
+                mr=self._region,
+                offset=array.ctypes.data - self._region.addr,
+                length=array.nbytes,
+                access=int(access),
+            )
+        except BaseException:
+            await self._end()
+            raise
+        number = session.hello.session
+        return RemoteArray(
+            (number, self._is_active),
+            array.ctypes.data,
+            mw.rkey,
+            array.dtype,
+            array.shape,
+            self._lent,
+            self._write,
+            array,
+        )
+
+    async def __aexit__(self, *error: object) -> None:
+        await asyncio.shield(asyncio.ensure_future(self._end()))
+
+    async def _end(self) -> None:
+        """Revoke it: after this the peer's device is refused."""
+        mw, transport = self._mw, self._transport
+        self._mw = None
+        if mw is None or mw.closed:
+            return
+        try:
+            if transport is not None and self._session.transport is transport:
+                qp = transport.aqp.qp
+                await posted(transport.aqp, qp.local_invalidate, mw, rkey=mw.rkey)
+                await self._session.revoke(self._lent)
+        except OSError:
+            pass  # the connection has ended meanwhile, and the window with it
+        finally:
+            if not mw.closed:
+                mw.close()

@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``PeerConnection``, and the side that connects.
+
+Programs get connections from ``verbena.connect`` and from listeners. With a ``Reconnect`` policy at
+both sides a connection outlasts the loss of its queue pair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Generator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypedDict
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from verbena.verbs.here import place
+
+from .arrays import SESSIONS, Lending, RemoteArray, named_memory
+from .errors import Ended, PeerConnectionEnded, UnknownSession
+from .memory import array_region
+from .session import Arrived, Session, loan
+from .transport import Dialing, Transport, dial
+from .wire import HEADER_SIZE, Hello
+
+__all__ = [
+    *("Caller", "PeerConnection", "PeerOptions", "Receiving", "Reconnect"),
+    *("check_way", "connect_peer", "new_hello", "parse_address"),
+]
+
+_PATIENCE = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reconnect:
+    """Come back when the queue pair is lost, for ``within`` seconds; both sides need a policy.
+
+    The side that has connected tries again after ``first`` seconds, then after twice that, and so
+    on up to ``most``. Messages that the peer has not confirmed are sent again, and each arrives
+    once. Requests for arrays that are under way fail, since they may have been done.
+    """
+
+    within: float = 60.0
+    first: float = 0.05
+    most: float = 2.0
+
+
+class PeerOptions(TypedDict, total=False):
+    """Keywords of ``connect`` and ``listen``.
+
+    ``via``: "cm" or "socket"; by default the connection manager where there is one. ``tls``: an
+    SSLContext for the exchange over a socket, which it chooses (the data of RDMA is not encrypted).
+    ``device``: the name of the device for a socket's exchange. ``slots``: how many messages may
+    wait for the peer's program; ``slot_size``: the bytes of a slot, and longer messages are fetched
+    by the peer. ``reconnect``: a Reconnect.
+    """
+
+    via: str | None
+    tls: ssl.SSLContext | None
+    device: str | None
+    slots: int
+    slot_size: int
+    reconnect: Reconnect | None
+
+
+class Receiving:
+    """The next message: ``await`` gives its bytes, ``async with`` lends its memory."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._loan: AbstractContextManager[memoryview] | None = None
+
+    async def _bytes(self) -> bytes:
+        message = await self._session.receive()
+        with loan(self._session, message) as view:
+            return bytes(view)
+
+    def __await__(self) -> Generator[Any, Any, bytes]:
+        return self._bytes().__await__()
+
+    async def __aenter__(self) -> memoryview:
+        message: Arrived = await self._session.receive()
+        self._loan = loan(self._session, message)
+        return self._loan.__enter__()
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._loan is not None
+        self._loan.__exit__(None, None, None)
+
+
+class PeerConnection:
+    """A connection to a peer: messages, arrays and windows.
+
+    It is an asynchronous context manager, which closes it; ``async for`` gives its messages until
+    it is closed at either side.
+    """
+
+    def __init__(self, session: Session, is_active: bool, reconnect: Reconnect | None) -> None:
+        self._session = session
+        self._is_active = is_active
+        self._policy = reconnect
+        SESSIONS.add(session, is_active)
+
+    @property
+    def closed(self) -> Ended | None:
+        """Why it has ended; None while it has not."""
+        return self._session.ended
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a queue pair; False also while a side comes back."""
+        return self._session.transport is not None
+
+    @property
+    def peer(self) -> str:
+        """The peer's address."""
+        return self._session.about
+
+    def __repr__(self) -> str:
+        return f"<PeerConnection with {self.peer}: {self.closed or 'open'}>"
+
+    # ---- messages ----
+
+    async def send(self, data: Any) -> None:
+        """Send a message: bytes, or any dense array by the buffer protocol or DLPack.
+
+        It waits for a credit, which the peer gives back when its program takes a message. A small
+        message is copied; a large one is fetched by the peer, and this returns when it was: at
+        once, or, beyond 16 MiB that the peer's program has not received, when it receives. If it
+        is cancelled before the message has its credit, nothing is sent; later the message goes on,
+        and its memory must not change until the peer has it.
+        """
+        await self._session.send(data)
+
+    def recv(self) -> Receiving:
+        """Receive the next message: ``await`` for bytes, ``async with`` for its memory as a loan.
+
+        A loan holds the message's credit. Its view ends with the block; an array over it that the
+        program keeps stays as it is.
+        """
+        return Receiving(self._session)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> bytes:
+        try:
+            return await self.recv()
+        except PeerConnectionEnded as error:
+            if error.reason in (Ended.PEER, Ended.HERE):
+                raise StopAsyncIteration from None
+            raise
+
+    # ---- arrays ----
+
+    def array(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
+        """Return a new array of zeros in memory that the peer may be given access to.
+
+        The peer's access ends when the array and all parts of it are gone. Raises TypeError and
+        PeerError.
+        """
+        kind = np.dtype(dtype)
+        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        if kind.hasobject:
+            raise TypeError(f"a peer cannot use Python objects ({kind}): use numbers or bytes")
+        nbytes = int(np.prod(dims, dtype=object)) * kind.itemsize
+        return array_region(self._session.pd, nbytes).array(kind, dims)
+
+    def share(self, array: Any) -> RemoteArray:
+        """Name a dense part of an array of ``conn.array`` for the peer, to send it by pickle.
+
+        The peer may read and write it as long as the array lives here.
+        """
+        dense, region = named_memory(self._session, array)
+        number = self._session.hello.session, self._is_active
+        addr = dense.ctypes.data
+        return RemoteArray(number, addr, region.rkey, dense.dtype, dense.shape, kept=dense)
+
+    def lend(self, array: Any, *, write: bool = False) -> Lending:
+        """Lend a part of an array to this peer for the time of an ``async with`` block.
+
+        The block's value is a RemoteArray to send. After the block the device refuses the peer,
+        whatever it does; an access then ends the connection.
+        """
+        return Lending(self._session, self._is_active, array, write)
+
+    # ---- its end ----
+
+    async def wait_closed(self) -> Ended:
+        """Wait until it has ended, and return why."""
+        session = self._session
+        await session.changed.until(lambda: session.ended is not None)
+        assert session.ended is not None
+        return session.ended
+
+    async def close(self, patience: float = _PATIENCE) -> None:
+        """Wait until the peer has what was sent, for so many seconds at most, and disconnect."""
+        try:
+            async with asyncio.timeout(patience):
+                await self._session.close()
+        except TimeoutError:
+            pass
+        finally:
+            self._session.release()
+
+    def abort(self) -> None:
+        """Disconnect at once."""
+        self._session.release()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, *error: object) -> None:
+        if kind is None:
+            await self.close()
+        else:
+            self.abort()
+
+
+# ---- the side that connects ----------------------------------------------------------------------
+
+
+def parse_address(address: str | int) -> tuple[str | None, int]:
+    """Return host and port of "host:port", "[IPv6]:port", ":port" or a port. Raises ValueError."""
+    if isinstance(address, int):
+        return None, address
+    host, colon, port = address.rpartition(":")
+    if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
+        raise ValueError(f'{address!r} is not an address: "host:7174", "[::1]:7174" or ":7174"')
+    return host.strip("[]") or None, int(port)
+
+
+def new_hello(options: PeerOptions, session: int | None = None) -> Hello:
+    """Return the hello of a new session. Raises ValueError."""
+    slots, size = options.get("slots", 32), options.get("slot_size", 4096)
+    if not 1 <= slots <= 4096 or size < HEADER_SIZE + 8:
+        raise ValueError(
+            f"slots is from 1 to 4096 and slot_size at least {HEADER_SIZE + 8}, and not"
+            f" {slots} and {size}"
+        )
+    return Hello(_random() if session is None else session, slots, size)
+
+
+def _random() -> int:
+    here = place.get()
+    return int.from_bytes(here.random_bytes(8) if here else os.urandom(8), "little")
+
+
+class Caller:
+    """Connects a session, and again after a loss."""
+
+    def __init__(self, to: Dialing, options: PeerOptions) -> None:
+        self._to = to
+        self._policy = options.get("reconnect")
+        self._hello = new_hello(options)
+
+    async def connect(self) -> PeerConnection:
+        """Connect for the first time."""
+        home = await self._to.home()
+        session = Session(home, self._hello, self._on_lost)
+        try:
+            session.attach(await self._dial(session, self._hello))
+        except BaseException:
+            session.release()
+            raise
+        return PeerConnection(session, True, self._policy)
+
+    async def _dial(self, session: Session, hello: Hello) -> Transport:
+        return await dial(self._to, session.home, hello, session.cap, session.prepare)
+
+    def _on_lost(self, session: Session) -> bool:
+        if self._policy is None:
+            return False
+        session.spawn(self._come_back(session, self._policy))
+        return True
+
+    async def _come_back(self, session: Session, policy: Reconnect) -> None:
+        delay = policy.first
+        try:
+            async with asyncio.timeout(policy.within):
+                while session.ended is None:
+                    await asyncio.sleep(delay)
+                    delay = min(2 * delay, policy.most)
+                    if await self._try(session):
+                        return
+        except TimeoutError:
+            session.end(Ended.GIVEN_UP)
+
+    async def _try(self, session: Session) -> bool:
+        hello = replace(self._hello, arrived=session.arrived, is_return=True)
+        try:
+            transport = await self._dial(session, hello)
+        except UnknownSession:
+            session.end(Ended.RESTARTED)
+            return True
+        except OSError:
+            return False
+        session.attach(transport)
+        return True
+
+
+async def connect_peer(address: str, options: PeerOptions) -> PeerConnection:
+    """Connect to a listener."""
+    host, port = parse_address(address)
+    if host is None:
+        raise ValueError(f'{address!r} has no host: "localhost:{port}"')
+    via, tls = check_way(options)
+    return await Caller(Dialing(host, port, via, tls, options.get("device")), options).connect()
+
+
+def check_way(options: PeerOptions) -> tuple[str | None, ssl.SSLContext | None]:
+    """Return ``via`` and ``tls``. Raises ValueError."""
+    via, tls = options.get("via"), options.get("tls")
+    if via not in (None, "cm", "socket"):
+        raise ValueError(f'via is "cm", "socket" or None, and not {via!r}')
+    if via == "cm" and tls is not None:
+        raise ValueError("tls is for the exchange over a socket, and via='cm' has none")
+    return ("socket" if tls is not None else via), tls

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Why connections to peers end, and the exceptions of verbena.peers.
+
+Each exception is an OSError, and a ConnectionError where the connection has ended; its text says
+what to do. ``Ended`` is what ``conn.closed`` returns.
+"""
+
+from __future__ import annotations
+
+import errno
+from enum import StrEnum
+
+__all__ = ["Ended", "PeerConnectionEnded", "PeerError", "PeerMemoryRevoked", "UnknownSession"]
+
+
+class Ended(StrEnum):
+    """Why a connection has ended."""
+
+    HERE = "it was closed here"
+    PEER = "the peer closed it"
+    DIED = "the peer has ended without closing it, or cannot be reached: see what became of it"
+    REFUSED = (
+        "the device ended it, since an access was refused: an array or a window that is used was"
+        " given up by its owner, or the range is wrong"
+    )
+    RESTARTED = "the peer does not know it any more, so it has restarted: connect anew"
+    GIVEN_UP = "the peer did not come back in the time of the Reconnect policy"
+
+
+class PeerError(OSError):
+    """A call over a connection failed; the text says why and what to do."""
+
+
+class PeerConnectionEnded(PeerError, ConnectionError):
+    """The connection has ended; ``reason`` is an ``Ended``."""
+
+    def __init__(self, reason: Ended, about: str, lost: int = 0) -> None:
+        self.reason = reason
+        code = errno.EPIPE if reason is Ended.HERE else errno.ECONNRESET
+        text = f"the connection to {about} has ended: {reason}"
+        if lost:
+            text += f"; the peer has not confirmed {lost} messages that were sent"
+        super().__init__(code, text)
+
+
+class PeerMemoryRevoked(PeerError, PermissionError):
+    """The peer has ended the window that lent this array."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            errno.EACCES,
+            "the peer has ended the window that lent this array: ask it to lend the array again",
+        )
+
+
+class UnknownSession(PeerError):
+    """The peer does not know the session to which a side comes back."""

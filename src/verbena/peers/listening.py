@@ -1,0 +1,263 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Listeners: they give new connections to the program, and take peers back that come again.
+
+A peer that comes back is attached to its session at once, whether the program waits for a
+connection or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Self
+
+from verbena import cm
+from verbena.verbs import ConnectError, VerbsError
+
+from .connection import (
+    PeerConnection,
+    PeerOptions,
+    Reconnect,
+    check_way,
+    new_hello,
+    parse_address,
+)
+from .errors import Ended, PeerError
+from .session import Session, Waiters
+from .transport import (
+    CmHome,
+    CmTransport,
+    SocketHome,
+    Streams,
+    Transport,
+    over_streams,
+)
+from .wire import UNKNOWN, Hello
+
+__all__ = ["PeerListener", "listen_for_peers"]
+
+Accept = Callable[[Session, Hello], Awaitable[Transport]]
+
+
+class PeerListener:
+    """A listener: ``async for`` gives connections until it is closed. ``port`` is its port."""
+
+    def __init__(self, options: PeerOptions) -> None:
+        self.port = 0
+        self._options = options
+        self._policy: Reconnect | None = options.get("reconnect")
+        self._sessions: dict[int, Session] = {}
+        self._waiting: deque[tuple[Hello, Accept, Callable[[], object]]] = deque()
+        self._changed = Waiters()
+        self._closed = False
+        self._failure: OSError | None = None
+        self._home: CmHome | SocketHome | None = None
+        self._cm: cm.Listener | None = None
+        self._server: asyncio.Server | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def __repr__(self) -> str:
+        return f"<PeerListener at port {self.port}: {'closed' if self._closed else 'open'}>"
+
+    async def accept(self) -> PeerConnection:
+        """Wait for the next peer. Raises PeerError after the listener's end, and OSError."""
+        while True:
+            await self._changed.until(lambda: bool(self._waiting) or self._has_ended())
+            if not self._waiting:
+                raise self._failure or PeerError(9, "the listener was closed: listen again")
+            hello, accept, _ = self._waiting.popleft()
+            try:
+                return await self._accepted(hello, accept)
+            except OSError as error:
+                if isinstance(error, VerbsError) and not isinstance(error, ConnectError):
+                    raise  # this side's device; anything else: the peer has given up meanwhile
+
+    async def _accepted(self, hello: Hello, accept: Accept) -> PeerConnection:
+        home = await self._entered()
+        session = Session(home, new_hello(self._options, hello.session), self._on_lost)
+        try:
+            session.attach(await accept(session, session.hello))
+        except BaseException:
+            session.release()
+            raise
+        if self._policy is not None:
+            known = self._sessions.items()
+            self._sessions = {number: each for number, each in known if each.ended is None}
+            self._sessions[hello.session] = session
+        return PeerConnection(session, False, self._policy)
+
+    async def _entered(self) -> CmHome | SocketHome:
+        if isinstance(self._home, SocketHome):
+            return self._home.enter()
+        return await CmHome().enter()
+
+    def _has_ended(self) -> bool:
+        return self._closed or self._failure is not None
+
+    # ---- sessions that were lost ----
+
+    def _on_lost(self, session: Session) -> bool:
+        if self._policy is None or self._closed:
+            return False
+        session.spawn(self._expect(session, self._policy.within))
+        return True
+
+    async def _expect(self, session: Session, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await session.ready()
+        except TimeoutError:
+            session.end(Ended.GIVEN_UP)
+            self._sessions.pop(session.hello.session, None)
+        except PeerError:
+            self._sessions.pop(session.hello.session, None)
+
+    def _known(self, hello: Hello) -> Session | None:
+        found = self._sessions.get(hello.session)
+        return found if found is not None and found.ended is None else None
+
+    async def _take_back(self, session: Session, accept: Accept) -> None:
+        if session.transport is not None:  # this side has not noticed the loss
+            session._lost(session.transport, Ended.DIED)
+        own = replace(session.hello, arrived=session.arrived)
+        with contextlib.suppress(OSError):
+            session.attach(await accept(session, own))
+
+    def _offer(self, hello: Hello, accept: Accept, refuse: Callable[[], object]) -> None:
+        self._waiting.append((hello, accept, refuse))
+        self._changed.wake()
+
+    # ---- the connection manager ----
+
+    async def open_cm(self, host: str | None, port: int) -> None:
+        """Listen by the connection manager. Raises ConnectionManagerError."""
+        self._cm = await cm.listen(port, host)
+        self.port = self._cm.port
+        self._spawn(self._serve(self._cm))
+
+    async def _serve(self, listener: cm.Listener) -> None:
+        try:
+            async for request in listener:
+                self._on_request(request)
+        except OSError as error:
+            self._failure = error
+            self._changed.wake()
+
+    def _on_request(self, request: cm.ConnectionRequest) -> None:
+        async def accept(session: Session, own: Hello) -> Transport:
+            conn = await request.accept(
+                private_data=own.to_bytes(), cap=session.cap, prepare=session.prepare
+            )
+            return CmTransport(conn, hello)
+
+        with contextlib.suppress(OSError):
+            try:
+                hello = Hello.from_bytes(request.private_data)
+            except PeerError as error:
+                request.reject(str(error).encode()[:148])
+                return
+            if not hello.is_return:
+                self._offer(hello, accept, request.reject)
+            elif (session := self._known(hello)) is not None:
+                self._spawn(self._take_back(session, accept))
+            else:
+                request.reject(UNKNOWN)
+
+    # ---- sockets ----
+
+    async def open_socket(self, host: str | None, port: int, tls: Any, device: str | None) -> None:
+        """Listen at a socket. Raises OSError, VerbsError."""
+        home = SocketHome(device).enter()
+        self._home = home
+        options: dict[str, Any] = {} if tls is None else {"ssl": tls}
+        self._server = await asyncio.start_server(self._on_call, host, port, **options)
+        self.port = port or self._server.sockets[0].getsockname()[1]
+
+    async def _on_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        streams = Streams(reader, writer)
+
+        async def accept(session: Session, own: Hello) -> Transport:
+            await streams.say(own)
+            home = session.home
+            assert isinstance(home, SocketHome)
+            return await over_streams(home, streams, session.cap, session.prepare, hello)
+
+        try:
+            hello = await streams.hear()
+        except OSError:
+            writer.close()
+            return
+        if not hello.is_return:
+            self._offer(hello, accept, writer.close)
+        elif (session := self._known(hello)) is not None:
+            await self._take_back(session, accept)
+        else:
+            await streams.say(replace(hello, is_known=False))
+            writer.close()
+
+    # ---- its end ----
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Listen no more, and refuse those that wait. Connections that were given go on."""
+        if self._closed:
+            return
+        self._closed = True
+        for _, _, refuse in self._waiting:
+            with contextlib.suppress(OSError):
+                refuse()
+        self._waiting.clear()
+        for task in self._tasks:
+            task.cancel()
+        if self._cm is not None:
+            self._cm.close()
+        if self._server is not None:
+            self._server.close()
+        if self._home is not None:
+            self._home.leave()
+        self._changed.wake()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> PeerConnection:
+        try:
+            return await self.accept()
+        except PeerError:
+            if self._closed:
+                raise StopAsyncIteration from None
+            raise
+
+
+async def listen_for_peers(address: str | int, options: PeerOptions) -> PeerListener:
+    """Listen at an address."""
+    host, port = parse_address(address)
+    via, tls = check_way(options)
+    new_hello(options)
+    listener = PeerListener(options)
+    try:
+        if via != "socket":
+            try:
+                await listener.open_cm(host, port)
+                return listener
+            except cm.ManagerAbsent:
+                if via == "cm":
+                    raise
+        await listener.open_socket(host, port, tls, options.get("device"))
+    except BaseException:
+        listener.close()
+        raise
+    return listener

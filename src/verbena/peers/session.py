@@ -1,0 +1,563 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A connection's messages: credits, confirmations, large messages, and coming back after a loss.
+
+``Session`` is below ``PeerConnection``. It sends messages numbered from 1 on and keeps each until
+the peer confirms it; the peer confirms a message when its program has taken it, so the number of
+messages that are not confirmed is also the back-pressure. After a loss both sides say what has
+arrived, and the rest is sent again: each message arrives once, in order.
+
+Everything that changes state is done between two awaits, so a task that is cancelled leaves either
+the state before or the state after.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
+from typing import Any
+from weakref import ref
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verbena.verbs import MR, PD, WC, AccessFlags, QPCap, SendFlags, VerbsError, WCStatus
+
+from .errors import Ended, PeerConnectionEnded
+from .memory import BufferPool, RegionCache, byte_view, dense_array
+from .ring import ARRIVED, Ring
+from .transport import CmHome, SocketHome, Transport, reserve
+from .wire import HEADER_SIZE, Header, Hello, MessageKind
+
+__all__ = ["Arrived", "Session", "queue_cap"]
+
+_READ = 1 << 28  # bytes of one READ of a large message
+_INLINE = 64
+_INLINE_SIGNALED = SendFlags.INLINE | SendFlags.SIGNALED
+_AHEAD = 16 << 20  # bytes of large messages that are fetched before the program receives them
+_ONE_SIDED = 64  # requests for arrays, at a time
+
+
+def queue_cap(slots: int, receives: int) -> QPCap:
+    """Return how much a queue pair of a session has to hold."""
+    return QPCap(
+        max_send_wr=slots + _control(slots) + _ONE_SIDED,
+        max_recv_wr=receives,
+        max_send_sge=1,
+        max_recv_sge=1,
+        max_inline_data=_INLINE,
+    )
+
+
+def _control(slots: int) -> int:
+    """Control messages that are in the send queue at most."""
+    return slots + 8
+
+
+@dataclass(eq=False)
+class Arrived:
+    """A message that has arrived: in a slot, or still in the peer's memory."""
+
+    header: Header
+    slot: int | None
+    buffer: MR | None = None
+    fetching: asyncio.Task[None] | None = None
+
+
+@dataclass(eq=False)
+class Outgoing:
+    """A message that the peer has not confirmed. ``end`` is called when it has."""
+
+    length: int
+    kept: object
+    end: Callable[[], None]
+    large: bool
+
+
+class Waiters:
+    """Tasks that wait until a condition holds; whoever changes the state wakes them."""
+
+    def __init__(self) -> None:
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def wake(self) -> None:
+        """Have all look again."""
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def until(self, holds: Callable[[], bool]) -> None:
+        """Wait until the condition holds."""
+        while not holds():
+            waiter = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiter)
+            try:
+                await waiter
+            finally:
+                self._waiting.remove(waiter)
+
+
+class Session:
+    """One side of a connection. ``on_lost`` is called when a transport is lost."""
+
+    def __init__(
+        self, home: CmHome | SocketHome, hello: Hello, on_lost: Callable[[Session], bool]
+    ) -> None:
+        self.hello = hello
+        self.home = home
+        self.about = "the peer"
+        self.ended: Ended | None = None
+        self.transport: Transport | None = None
+        self.revoked: set[int] = set()
+        self.changed = Waiters()
+        self._on_lost = on_lost
+        self._pd: PD | None = None
+        self._ring: Ring | None = None
+        self._pool: BufferPool | None = None
+        self._regions: RegionCache | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+        self._is_released = False
+        self._said_bye = False
+        # Sending
+        self._turn = asyncio.Lock()
+        self._sent = 0
+        self._confirmed = 0
+        self._window = 0
+        self._peer_slot = 0
+        self._outgoing: dict[int, Outgoing] = {}
+        self._in_queue = 0  # messages in the send queue
+        self._controls = 0  # control messages in it
+        self._must_confirm = False
+        # Receiving
+        self._arrived = 0
+        self._taken = 0
+        self._taken_early: set[int] = set()
+        self._told = 0
+        self._inbox: deque[Arrived] = deque()
+        self._ahead = 0  # bytes of the large messages in it that are, or are being, fetched
+
+    # ---- memory ----
+
+    @property
+    def pd(self) -> PD:
+        """The protection domain of the session. Raises PeerConnectionEnded after its end."""
+        if self._pd is None:
+            raise self.failure()
+        return self._pd
+
+    @property
+    def regions(self) -> RegionCache:
+        """The registrations of the program's memory."""
+        if self._regions is None:
+            raise self.failure()
+        return self._regions
+
+    def prepare(self, qp: Any) -> None:
+        """Post the receives of a new queue pair."""
+        if self._pd is None or self._ring is None:
+            self._pd = qp.pd
+            self._ring = Ring(qp.pd, self.hello.slots, self.hello.slot_size)
+            self._pool = BufferPool(qp.pd)
+            self._regions = RegionCache(qp.pd)
+        self._ring.post_all(qp)
+
+    @property
+    def cap(self) -> QPCap:
+        """What a queue pair has to hold."""
+        return queue_cap(self.hello.slots, 2 * self.hello.slots + 8)
+
+    @property
+    def arrived(self) -> int:
+        """How many messages of the peer have arrived."""
+        return self._arrived
+
+    # ---- life ----
+
+    def failure(self) -> PeerConnectionEnded:
+        """Return the exception that says why it has ended."""
+        lost = len(self._outgoing) if self.ended not in (Ended.HERE, Ended.PEER) else 0
+        return PeerConnectionEnded(self.ended or Ended.HERE, self.about, lost)
+
+    def check(self) -> None:
+        """Raise PeerConnectionEnded if it has ended."""
+        if self.ended is not None:
+            raise self.failure()
+
+    def attach(self, transport: Transport) -> None:
+        """Use a transport that was made with ``prepare``; send again what the peer lacks."""
+        self.transport = transport
+        self.about = transport.about
+        self._window = min(transport.peer.slots, self.hello.slots)
+        self._peer_slot = min(transport.peer.slot_size, self.hello.slot_size)
+        self._in_queue = self._controls = 0
+        reserve(transport.aqp, self.hello.slots + _control(self.hello.slots))
+        self.spawn(self._pump(transport))
+        self.spawn(self._watch(transport))
+        for number in sorted(self._outgoing):
+            if number > transport.peer.arrived:
+                self._post(number, self._outgoing[number])
+        self._must_confirm = self._taken > 0
+        self._confirm()
+        self.changed.wake()
+
+    async def ready(self) -> Transport:
+        """Return the transport, after a return of the peer if it is lost. PeerConnectionEnded."""
+        await self.changed.until(lambda: self.transport is not None or self.ended is not None)
+        self.check()
+        assert self.transport is not None
+        return self.transport
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Run a task that ends with the session."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended_task)
+        return task
+
+    def _ended_task(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()  # whoever waits for the task gets it
+
+    def end(self, reason: Ended) -> None:
+        """It has ended; what has arrived can still be received."""
+        if self.ended is None:
+            self.ended = reason
+        self.changed.wake()
+
+    def _lost(self, transport: Transport, reason: Ended) -> None:
+        if self.transport is not transport:
+            return
+        self._drain(transport)
+        self.transport = None
+        transport.close()
+        if self.ended is None and (self._is_closing or not self._on_lost(self)):
+            self.end(Ended.HERE if self._said_bye else reason)
+        self.changed.wake()
+
+    async def _watch(self, transport: Transport) -> None:
+        await transport.wait_lost()
+        await asyncio.sleep(0)  # what has arrived before is taken first
+        self._lost(transport, Ended.DIED)
+
+    async def close(self) -> None:
+        """Wait until the peer has large messages, say goodbye, and disconnect."""
+        self._is_closing = True
+        if self.ended is None and self.transport is not None:
+            await self.changed.until(lambda: self.ended is not None or not self._large_left())
+            if self.ended is None:
+                self._control_message(MessageKind.BYE)
+                self._said_bye = True
+                await self.changed.until(
+                    lambda: self.ended is not None or not (self._in_queue or self._controls)
+                )
+
+    def release(self) -> None:
+        """Disconnect, and close everything."""
+        self._is_closing = True
+        self.end(Ended.HERE)
+        for task in list(self._tasks):
+            task.cancel()
+        if self.transport is not None:
+            self.transport.close()
+            self.transport = None
+        if self._is_released:
+            return
+        self._is_released = True
+        self._pd = None
+        for outgoing in self._outgoing.values():
+            outgoing.end()
+        for each in (self._regions, self._pool, self._ring):
+            if each is not None:
+                each.close()
+        self._regions, self._pool = None, None
+        self.home.leave()
+
+    def _large_left(self) -> bool:
+        return any(each.large for each in self._outgoing.values())
+
+    # ---- completions ----
+
+    async def _pump(self, transport: Transport) -> None:
+        """Take what arrives, and completions of messages."""
+        reason = Ended.DIED
+        try:
+            async for wc in transport.acq:
+                if self.transport is not transport:
+                    return
+                if not wc.is_success:
+                    if wc.status in (WCStatus.REM_ACCESS_ERR, WCStatus.LOC_ACCESS_ERR):
+                        reason = Ended.REFUSED
+                    break
+                self._handle(transport, wc)
+        except VerbsError:
+            pass
+        self._lost(transport, reason)
+
+    def _handle(self, transport: Transport, wc: WC) -> None:
+        if wc.wr_id & ARRIVED:
+            self._take(transport, wc.wr_id & (ARRIVED - 1))
+        else:
+            self._completed(wc.wr_id)
+
+    def _drain(self, transport: Transport) -> None:
+        """Take what has arrived over a transport before it is closed."""
+        with contextlib.suppress(VerbsError):
+            transport.acq.poll()
+        while transport.acq._unclaimed:
+            wc = transport.acq._unclaimed.popleft()
+            if wc.is_success:
+                self._handle(transport, wc)
+
+    def _completed(self, is_control: int) -> None:
+        if is_control:
+            self._controls -= 1
+            self._confirm()
+        else:
+            self._in_queue -= 1
+        self.changed.wake()
+
+    def _take(self, transport: Transport, slot: int) -> None:
+        assert self._ring is not None
+        header = Header.from_bytes(self._ring.view(slot))
+        self._on_confirmed(header.confirmed)
+        is_message = header.kind in (MessageKind.DATA, MessageKind.LARGE)
+        is_new = is_message and header.number == self._arrived + 1
+        if is_new:
+            self._arrived = header.number
+        if is_new and header.kind == MessageKind.DATA:
+            self._ring.hold(slot)
+            self._inbox.append(Arrived(header, slot))
+        else:
+            with contextlib.suppress(VerbsError):  # the queue pair may have failed since
+                self._ring.post(transport.aqp.qp, slot)
+        if is_new and header.kind == MessageKind.LARGE:
+            self._inbox.append(Arrived(header, None))
+            self._fetch_ahead()
+        if header.kind == MessageKind.REVOKE:
+            self.revoked.add(header.addr)
+        if header.kind == MessageKind.BYE:
+            self.end(Ended.PEER)
+        self.changed.wake()
+
+    def _on_confirmed(self, number: int) -> None:
+        while self._confirmed < number:
+            self._confirmed += 1
+            outgoing = self._outgoing.pop(self._confirmed, None)
+            if outgoing is not None:
+                outgoing.end()
+
+    # ---- sending ----
+
+    async def send(self, data: Any) -> None:
+        """Send a message; see PeerConnection.send."""
+        array = dense_array(data)
+        number, is_large = await self._begin(array)
+        if not is_large:
+            return
+        await self.changed.until(lambda: self._confirmed >= number or self.ended is not None)
+        if self._confirmed < number:
+            self.check()
+
+    async def _begin(self, array: NDArray[Any]) -> tuple[int, bool]:
+        """Give the message its number as soon as there is a credit, and post it."""
+        async with self._turn:
+            await self.changed.until(self._may_send)
+            self.check()
+            is_large = array.nbytes + HEADER_SIZE > self._peer_slot
+            number = self._sent + 1
+            assert self._ring is not None
+            if is_large:
+                region, end = self.regions.register(array, AccessFlags.REMOTE_READ)
+                offset = array.ctypes.data - region.addr
+                header = Header(
+                    MessageKind.LARGE,
+                    number,
+                    self._taken,
+                    array.nbytes,
+                    region.addr + offset,
+                    region.rkey,
+                )
+                self._ring.fill(number, header.to_bytes())
+                outgoing = Outgoing(HEADER_SIZE, (array, region), end, True)
+            else:
+                header = Header(MessageKind.DATA, number, self._taken, array.nbytes)
+                self._ring.fill(number, header.to_bytes(), byte_view(array))
+                outgoing = Outgoing(HEADER_SIZE + array.nbytes, None, _nothing, False)
+            self._sent = number
+            self._outgoing[number] = outgoing
+            self._told = self._taken
+            self._post(number, outgoing)
+            return number, is_large
+
+    def _may_send(self) -> bool:
+        if self.ended is not None:
+            return True
+        return (
+            self.transport is not None
+            and self._sent - self._confirmed < self._window
+            and self._in_queue < self.hello.slots
+        )
+
+    def _post(self, number: int, outgoing: Outgoing) -> None:
+        assert self._ring is not None
+        assert self.transport is not None
+        region, offset, length = self._ring.sent(number, outgoing.length)
+        with contextlib.suppress(VerbsError):  # the pump finds that the transport is lost
+            self.transport.aqp.qp.send(region, offset, length, wr_id=0)
+            self._in_queue += 1
+
+    def _control_message(self, kind: MessageKind, about: int = 0) -> None:
+        if self.transport is None:
+            return
+        self._told = self._taken
+        header = Header(kind, confirmed=self._taken, addr=about)
+        with contextlib.suppress(VerbsError):
+            self.transport.aqp.qp.send(header.to_bytes(), flags=_INLINE_SIGNALED, wr_id=1)
+            self._controls += 1
+
+    async def revoke(self, lent: int) -> None:
+        """Tell the peer that a window has ended."""
+        await self.changed.until(
+            lambda: self._controls < _control(self.hello.slots) or self.transport is None
+        )
+        self._control_message(MessageKind.REVOKE, lent)
+
+    # ---- receiving ----
+
+    async def receive(self) -> Arrived:
+        """Wait for the next message, which the caller releases. Raises PeerConnectionEnded."""
+        while True:
+            await self.changed.until(lambda: bool(self._inbox) or self.ended is not None)
+            if not self._inbox:
+                raise self.failure()
+            message = self._inbox.popleft()
+            if message.header.kind == MessageKind.DATA:
+                return message
+            try:
+                await self._fetched(message)
+            except BaseException:
+                if self._pool is not None:
+                    self._inbox.appendleft(message)
+                    self.changed.wake()
+                raise
+            self._ahead -= message.header.length
+            self._fetch_ahead()
+            return message
+
+    async def _fetched(self, message: Arrived) -> None:
+        """Wait until the READ has ended; it goes on if the caller is cancelled."""
+        if message.fetching is None:
+            self._begin_fetch(message)
+        assert message.fetching is not None
+        try:
+            await asyncio.shield(message.fetching)
+        finally:
+            if message.fetching.done() and message.buffer is None:
+                message.fetching = None
+                self._ahead -= message.header.length
+
+    def _begin_fetch(self, message: Arrived) -> None:
+        self._ahead += message.header.length
+        message.fetching = self.spawn(self._fetch(message))
+
+    def _fetch_ahead(self) -> None:
+        """Fetch messages while they are small enough, so that their senders need not wait."""
+        for message in self._inbox:
+            if message.slot is None and message.fetching is None:
+                if self._ahead + message.header.length > _AHEAD:
+                    return
+                self._begin_fetch(message)
+
+    async def _fetch(self, message: Arrived) -> None:
+        header = message.header
+        assert self._pool is not None
+        buffer = self._pool.get(header.length)
+        while True:
+            transport = await self.ready()
+            try:
+                operations = [
+                    transport.aqp.read(
+                        buffer,
+                        header.addr + start,
+                        header.rkey,
+                        start,
+                        min(_READ, header.length - start),
+                    )
+                    for start in range(0, header.length, _READ)
+                ]
+                for operation in operations:
+                    await operation
+                break
+            except VerbsError:
+                self._lost(transport, Ended.DIED)
+        message.buffer = buffer
+        self._on_taken(header.number, True)
+
+    def content(self, message: Arrived) -> NDArray[np.uint8]:
+        """Return the bytes of a message, without a copy."""
+        assert self._ring is not None
+        length = message.header.length
+        if message.slot is not None:
+            return np.asarray(self._ring.view(message.slot))[HEADER_SIZE : HEADER_SIZE + length]
+        assert message.buffer is not None
+        return np.asarray(memoryview(message.buffer))[:length]
+
+    def give_back(self, message: Arrived, is_viewed: bool = False) -> None:
+        """The program has done with a message; ``is_viewed``: it has kept a view of its memory."""
+        if self._pool is None or self._ring is None:
+            return
+        if message.buffer is not None:
+            if not is_viewed:
+                self._pool.put(message.buffer)
+            return
+        slot = message.slot
+        assert slot is not None
+        if is_viewed:
+            self._ring.replace(slot)
+        self._ring.release(slot)
+        if self.transport is not None:
+            with contextlib.suppress(VerbsError):
+                self._ring.post(self.transport.aqp.qp, slot)
+        self._on_taken(message.header.number, False)
+
+    def _on_taken(self, number: int, at_once: bool) -> None:
+        self._taken_early.add(number)
+        while self._taken + 1 in self._taken_early:
+            self._taken += 1
+            self._taken_early.discard(self._taken)
+        if at_once or self._taken - self._told >= max(1, self._window // 2):
+            self._must_confirm = True
+            self._confirm()
+
+    def _confirm(self) -> None:
+        """Tell what was taken, unless that is on its way: one confirmation at a time."""
+        if self._must_confirm and not self._controls and self.transport is not None:
+            self._must_confirm = False
+            self._control_message(MessageKind.CONFIRM)
+
+
+def _nothing() -> None:
+    """Nothing is kept for a message in the ring."""
+
+
+@contextlib.contextmanager
+def loan(session: Session, message: Arrived) -> Iterator[memoryview]:
+    """Lend the memory of a message for a block.
+
+    If the program has kept an array or a slice over it, that keeps the memory, and the session
+    takes other memory in its place.
+    """
+    content = session.content(message)
+    is_kept = ref(content)
+    view = content.data
+    del content
+    try:
+        yield view
+    finally:
+        with contextlib.suppress(BufferError):
+            view.release()
+        session.give_back(message, is_kept() is not None)

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verbena.peers without asyncio: the same names, for ``with`` and ``for``, and calls that block.
+
+    with sync.connect("server:7174") as conn:
+        conn.send(b"hello")
+        print(conn.recv(timeout=10))
+
+One thread of the process runs an event loop for all connections, so credits and confirmations go
+on while the program computes, and any thread may use a connection. A forked child starts its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, Self, TypeVar, Unpack
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from .arrays import RemoteArray
+from .connection import PeerConnection, PeerOptions, connect_peer
+from .errors import Ended, PeerConnectionEnded, PeerError
+from .listening import PeerListener, listen_for_peers
+
+__all__ = ["SyncPeerConnection", "SyncPeerListener", "connect", "listen"]
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """A thread that runs an event loop; it starts with the first call of a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """Run a coroutine there and return its result. Raises TimeoutError after ``timeout``."""
+        try:
+            loop = self._running()
+        except BaseException:
+            work.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(_limited(work, timeout), loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _running(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                threading.Thread(
+                    target=self._loop.run_forever, name="verbena.peers", daemon=True
+                ).start()
+            return self._loop
+
+
+async def _limited(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
+    async with asyncio.timeout(timeout):
+        return await work
+
+
+_thread = LoopThread()
+
+
+class SyncPeerConnection:
+    """As ``PeerConnection``, with calls that block."""
+
+    def __init__(self, conn: PeerConnection) -> None:
+        self._conn = conn
+
+    @property
+    def closed(self) -> Ended | None:
+        """Why it has ended; None while it has not."""
+        return self._conn.closed
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a queue pair."""
+        return self._conn.is_connected
+
+    @property
+    def peer(self) -> str:
+        """The peer's address."""
+        return self._conn.peer
+
+    def __repr__(self) -> str:
+        return f"<SyncPeerConnection with {self.peer}: {self.closed or 'open'}>"
+
+    def send(self, data: Any, timeout: float | None = None) -> None:
+        """Send a message. Raises TimeoutError, and errors as PeerConnection.send."""
+        _thread.call(self._conn.send(data), timeout)
+
+    def recv(self, timeout: float | None = None) -> bytes:
+        """Receive the next message. Raises TimeoutError, and then no message is lost."""
+        return _thread.call(self._conn.recv()._bytes(), timeout)
+
+    @contextmanager
+    def borrow(self, timeout: float | None = None) -> Iterator[memoryview]:
+        """Receive the next message as a loan of its memory, for a ``with`` block."""
+        receiving = self._conn.recv()
+        view = _thread.call(receiving.__aenter__(), timeout)
+        try:
+            yield view
+        finally:
+            _thread.call(receiving.__aexit__())
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            try:
+                yield self.recv()
+            except PeerConnectionEnded as error:
+                if error.reason in (Ended.PEER, Ended.HERE):
+                    return
+                raise
+
+    def array(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
+        """Return a new array in memory that the peer may be given access to."""
+        return self._conn.array(shape, dtype)
+
+    def share(self, array: Any) -> RemoteArray:
+        """Name a dense part of an array of ``conn.array`` for the peer."""
+        return self._conn.share(array)
+
+    @contextmanager
+    def lend(self, array: Any, *, write: bool = False) -> Iterator[RemoteArray]:
+        """Lend a part of an array to this peer for the time of a ``with`` block."""
+        lending = self._conn.lend(array, write=write)
+        window = _thread.call(lending.__aenter__())
+        try:
+            yield window
+        finally:
+            _thread.call(lending.__aexit__())
+
+    def get(
+        self, remote: RemoteArray, into: Any = None, timeout: float | None = None
+    ) -> NDArray[Any]:
+        """Read an array of the peer's; as RemoteArray.get."""
+        return _thread.call(remote.get(into), timeout)
+
+    def put(self, remote: RemoteArray, local: Any, timeout: float | None = None) -> None:
+        """Write an array of the peer's; as RemoteArray.put."""
+        _thread.call(remote.put(local), timeout)
+
+    def fetch_add(self, remote: RemoteArray, value: int, timeout: float | None = None) -> int:
+        """Add to one item atomically, and return what it was."""
+        return _thread.call(remote.fetch_add(value), timeout)
+
+    def compare_swap(
+        self, remote: RemoteArray, expected: int, new: int, timeout: float | None = None
+    ) -> int:
+        """Set one item to ``new`` if it is ``expected``, and return what it was."""
+        return _thread.call(remote.compare_swap(expected, new), timeout)
+
+    def wait_closed(self, timeout: float | None = None) -> Ended:
+        """Wait until it has ended, and return why. Raises TimeoutError."""
+        return _thread.call(self._conn.wait_closed(), timeout)
+
+    def close(self) -> None:
+        """Wait until the peer has what was sent, and disconnect."""
+        _thread.call(self._conn.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *error: object) -> None:
+        _thread.call(self._conn.__aexit__(kind, *error))
+
+
+class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
+    """As ``PeerListener``, with calls that block."""
+
+    def __init__(self, listener: PeerListener) -> None:
+        self._listener = listener
+
+    @property
+    def port(self) -> int:
+        """The port at which it listens."""
+        return self._listener.port
+
+    def accept(self, timeout: float | None = None) -> SyncPeerConnection:
+        """Wait for the next peer. Raises TimeoutError, PeerError."""
+        return SyncPeerConnection(_thread.call(self._listener.accept(), timeout))
+
+    def __iter__(self) -> Iterator[SyncPeerConnection]:
+        while True:
+            try:
+                yield self.accept()
+            except PeerError:
+                return
+
+    def close(self) -> None:
+        """Listen no more; connections that were given go on."""
+        _thread.call(self._close())
+
+    async def _close(self) -> None:
+        self._listener.close()
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+def connect(
+    address: str, *, timeout: float | None = None, **options: Unpack[PeerOptions]
+) -> SyncPeerConnection:
+    """Connect to ``"host:port"``. Raises OSError, as verbena.connect, and TimeoutError."""
+    return SyncPeerConnection(_thread.call(connect_peer(address, options), timeout))
+
+
+def listen(address: str | int, **options: Unpack[PeerOptions]) -> SyncPeerListener:
+    """Listen at ``"host:port"``, or a port of every address. Raises OSError."""
+    return SyncPeerListener(_thread.call(listen_for_peers(address, options)))

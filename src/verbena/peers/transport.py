@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Queue pairs of connections: made by the connection manager, or by an exchange over a socket.
+
+Sessions call this. A transport is one queue pair, in RTS, with the receives of the session posted
+before the peer could send. A session may have one after the other, all in one protection domain:
+that of its ``Home``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import ssl
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from verbena import aio, cm
+from verbena.cm.manager import manager_of_loop
+from verbena.verbs import PD, QP, Context, QPCap, VerbsError, open_device
+
+from .errors import Ended, UnknownSession
+from .wire import HELLO_SIZE, UNKNOWN, Hello
+
+__all__ = [
+    "CmHome",
+    "CmTransport",
+    "Dialing",
+    "Home",
+    "SocketHome",
+    "SocketTransport",
+    "Transport",
+    "dial",
+]
+
+Prepare = Callable[[QP], object]
+
+
+class Home(Protocol):
+    """What keeps the device and the protection domain open while sessions use them."""
+
+    def leave(self) -> None:
+        """One less uses it."""
+
+
+class Transport(Protocol):
+    """A queue pair of a connection."""
+
+    aqp: aio.AsyncQP
+    acq: aio.AsyncCQ
+    pd: PD
+    peer: Hello
+    about: str
+
+    async def wait_lost(self) -> None:
+        """Wait until it is known that the peer is gone."""
+
+    def close(self) -> None:
+        """Disconnect, and close the queue pair."""
+
+
+# ---- the connection manager ----------------------------------------------------------------------
+
+
+class CmHome:
+    """The devices of the loop's connection manager."""
+
+    def __init__(self) -> None:
+        self._manager = manager_of_loop(None)
+
+    async def enter(self) -> CmHome:
+        """One more uses it. Raises ManagerAbsent."""
+        await self._manager.enter()
+        return self
+
+    def leave(self) -> None:
+        self._manager.leave()
+
+
+class CmTransport:
+    """Over a connection of verbena.cm."""
+
+    def __init__(self, conn: cm.Connection, peer: Hello) -> None:
+        self._conn = conn
+        self.peer = peer
+        self.aqp, self.acq, self.pd = conn.aqp, conn.acq, conn.pd
+        self.about = str(conn.remote_address)
+        if (address := conn.remote_address) is not None:
+            self.about = f"{address.host}:{address.port}"
+
+    async def wait_lost(self) -> None:
+        reason = await self._conn.wait_closed()
+        if reason is cm.Closed.MANAGER:  # the queue pair goes on
+            await asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        self._conn.close()
+
+
+# ---- a socket ------------------------------------------------------------------------------------
+
+
+class SocketHome:
+    """A device that was opened for a listener or a connection."""
+
+    def __init__(self, device: str | None) -> None:
+        self.context: Context = open_device(device) if device else open_device()
+        self.pd = self.context.alloc_pd()
+        self._users = 0
+
+    def enter(self) -> SocketHome:
+        """One more uses it."""
+        self._users += 1
+        return self
+
+    def leave(self) -> None:
+        self._users -= 1
+        if not self._users:
+            self.context.close()
+
+
+class SocketTransport:
+    """Over a stream, which stays open: its end tells that the peer is gone."""
+
+    def __init__(self, aqp: aio.AsyncQP, streams: Streams, peer: Hello) -> None:
+        self.aqp, self.acq, self.pd = aqp, aqp.send_cq, aqp.qp.pd
+        self._streams = streams
+        self.peer = peer
+        self.about = streams.about
+
+    async def wait_lost(self) -> None:
+        with suppress(OSError, ssl.SSLError):
+            while await self._streams.reader.read(64):
+                pass
+
+    def close(self) -> None:
+        channel = self.acq.cq.channel
+        self._streams.writer.close()
+        self.aqp.qp.close()
+        self.acq.close()
+        self.acq.cq.close()
+        if channel is not None:
+            channel.close()
+
+
+@dataclass
+class Streams:
+    """The two streams of a socket."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    @property
+    def about(self) -> str:
+        """The peer's address."""
+        name = self.writer.get_extra_info("peername")
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "a peer by a socket"
+
+    async def say(self, hello: Hello) -> None:
+        """Send a hello."""
+        self.writer.write(hello.to_bytes())
+        await self.writer.drain()
+
+    async def hear(self) -> Hello:
+        """Receive the peer's. Raises PeerError, ConnectionError."""
+        try:
+            return Hello.from_bytes(await self.reader.readexactly(HELLO_SIZE))
+        except asyncio.IncompleteReadError as error:
+            if error.partial:
+                return Hello.from_bytes(error.partial)
+            raise ConnectionRefusedError(
+                errno.ECONNREFUSED,
+                "the peer closed the socket at once: it may expect TLS (ssl=), or was stopped",
+            ) from None
+
+
+async def over_streams(
+    home: SocketHome, streams: Streams, cap: QPCap, prepare: Prepare, peer: Hello
+) -> SocketTransport:
+    """Make a queue pair and connect it by the streams. Raises VerbsError, ConnectError."""
+    channel = home.context.create_comp_channel()
+    acq = aio.AsyncCQ(home.context.create_cq(cap.max_send_wr + cap.max_recv_wr, channel))
+    try:
+        qp = home.pd.create_qp(
+            send_cq=acq.cq,
+            max_send_wr=cap.max_send_wr,
+            max_recv_wr=cap.max_recv_wr,
+            max_inline_data=cap.max_inline_data,
+        )
+        made = SocketTransport(aio.AsyncQP(qp, acq), streams, peer)
+    except BaseException:
+        acq.close()
+        acq.cq.close()
+        channel.close()
+        raise
+    try:
+        qp.to_init()
+        prepare(qp)
+        await aio.connect_rc(qp, streams.reader, streams.writer)
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+# ---- both ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class Dialing:
+    """Where and how a side connects. ``via`` is "cm", "socket" or None: as it turns out."""
+
+    host: str
+    port: int
+    via: str | None
+    tls: ssl.SSLContext | None
+    device: str | None
+
+    async def home(self) -> CmHome | SocketHome:
+        """Return the home of the kind that there is. Raises VerbsError."""
+        if self.via != "socket" and self.tls is None:
+            try:
+                return await CmHome().enter()
+            except cm.ManagerAbsent:
+                if self.via == "cm":
+                    raise
+        return SocketHome(self.device).enter()
+
+
+async def dial(
+    to: Dialing, home: CmHome | SocketHome, hello: Hello, cap: QPCap, prepare: Prepare
+) -> Transport:
+    """Connect once. Raises ConnectionManagerError, OSError, PeerError, VerbsError."""
+    if isinstance(home, CmHome):
+        try:
+            conn = await cm.connect(
+                to.host, to.port, private_data=hello.to_bytes(), cap=cap, prepare=prepare
+            )
+        except cm.Rejected as error:
+            if error.private_data.startswith(UNKNOWN):
+                raise UnknownSession(errno.ENOTCONN, Ended.RESTARTED) from error
+            raise
+        try:
+            return CmTransport(conn, Hello.from_bytes(conn.private_data))
+        except BaseException:
+            conn.close()
+            raise
+    options: dict[str, Any] = {} if to.tls is None else {"ssl": to.tls}
+    streams = Streams(*await asyncio.open_connection(to.host, to.port, **options))
+    try:
+        await streams.say(hello)
+        peer = await streams.hear()
+        if not peer.is_known:
+            raise UnknownSession(errno.ENOTCONN, Ended.RESTARTED)
+        return await over_streams(home, streams, cap, prepare, peer)
+    except BaseException:
+        streams.writer.close()
+        raise
+
+
+def posted(aqp: aio.AsyncQP, post: Callable[..., Any], kept: object, **options: Any) -> Any:
+    """Post a request that AsyncQP has no method for, and return its operation."""
+    operation, call = aqp._start(post, kept, 0)
+    call(wr_id=operation.token, **options)
+    return aqp._started(operation)
+
+
+def reserve(aqp: aio.AsyncQP, count: int) -> None:
+    """Keep room in the send queue for requests that are posted to the queue pair itself."""
+    if aqp._room <= count:
+        raise VerbsError(
+            errno.EINVAL, f"the send queue has to hold more than {count} requests: see slots="
+        )
+    aqp._room -= count

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What two sides of a connection say to each other: a hello, and a header before each message.
+
+The session and the transports call this. Numbers are little-endian. Messages (DATA and LARGE) are
+numbered from 1 on; each header confirms all messages of the peer up to ``confirmed``, which also
+gives their credits back.
+"""
+
+from __future__ import annotations
+
+import errno
+import struct
+from dataclasses import dataclass
+from enum import IntEnum
+
+from .errors import PeerError
+
+__all__ = ["HEADER_SIZE", "HELLO_SIZE", "UNKNOWN", "Header", "Hello", "MessageKind"]
+
+UNKNOWN = b"VRBP unknown session"
+"""The private data of a REJ to a side that comes back to a session that has gone."""
+_MAGIC = b"VRBP"
+_VERSION = 1
+_HELLO = struct.Struct("<4sBBHIQQQ")
+_HEADER = struct.Struct("<BxxxIQQQQ")
+HELLO_SIZE = _HELLO.size
+HEADER_SIZE = _HEADER.size
+
+
+class MessageKind(IntEnum):
+    """DATA has its bytes behind the header; the bytes of a LARGE one are fetched by a READ."""
+
+    DATA = 1
+    LARGE = 2
+    CONFIRM = 3
+    REVOKE = 4
+    BYE = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """The first thing that each side says.
+
+    ``is_known`` is False in the answer to a side that comes back to a session that has gone.
+    ``arrived`` is how many messages of the peer this side has.
+    """
+
+    session: int
+    slots: int
+    slot_size: int
+    arrived: int = 0
+    is_return: bool = False
+    is_known: bool = True
+
+    def to_bytes(self) -> bytes:
+        """Return the message."""
+        flags = int(self.is_return) | int(self.is_known) << 1
+        return _HELLO.pack(
+            _MAGIC, _VERSION, flags, self.slots, self.slot_size, self.session, self.arrived, 0
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Hello:
+        """Parse it. Raises PeerError for anything else."""
+        if len(data) < HELLO_SIZE or not data.startswith(_MAGIC):
+            raise PeerError(
+                errno.EPROTO,
+                f"the peer speaks something else ({data[:8]!r}): both sides have to use"
+                " verbena.listen and verbena.connect",
+            )
+        _, version, flags, slots, slot_size, session, arrived, _ = _HELLO.unpack_from(data)
+        if version != _VERSION or not slots or slot_size <= HEADER_SIZE:
+            raise PeerError(
+                errno.EPROTO, f"the peer speaks version {version}: use one version of Verbena"
+            )
+        return cls(session, slots, slot_size, arrived, bool(flags & 1), bool(flags & 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What precedes the bytes of a message."""
+
+    kind: int
+    number: int = 0
+    confirmed: int = 0
+    length: int = 0
+    addr: int = 0
+    rkey: int = 0
+
+    def to_bytes(self) -> bytes:
+        """Return its bytes."""
+        return _HEADER.pack(
+            self.kind, self.rkey, self.number, self.confirmed, self.length, self.addr
+        )
+
+    @classmethod
+    def from_bytes(cls, data: bytes | memoryview) -> Header:
+        """Parse it."""
+        kind, rkey, number, confirmed, length, addr = _HEADER.unpack_from(data)
+        return cls(kind, number, confirmed, length, addr, rkey)

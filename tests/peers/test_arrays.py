@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays of the peer: parts, dtypes, atomics, what is refused, and windows that end."""
+
+from __future__ import annotations
+
+import array as arrays
+import asyncio
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.peers.conftest import Side, Together
+from verbena.peers import (
+    Ended,
+    PeerConnection,
+    PeerError,
+    PeerMemoryRevoked,
+    RemoteArray,
+)
+from verbena.peers.memory import RegionCache
+
+pytestmark = pytest.mark.over_roce
+
+POINT = np.dtype([("x", "f4"), ("n", "u2")])
+
+
+def owner(made: Any, dtype: Any = "i8", seen: Any = None) -> Side:
+    """A side that shares an array with the values of ``made`` and waits for the peer's end."""
+
+    async def side(conn: PeerConnection) -> Any:
+        values = np.asarray(made, dtype)
+        mine = conn.array(values.shape, dtype)
+        mine[...] = values
+        await conn.send(pickle.dumps(conn.share(mine)))
+        await conn.wait_closed()
+        return mine.copy() if seen is None else seen(mine)
+
+    return side
+
+
+async def remote_of(conn: PeerConnection) -> RemoteArray:
+    found = pickle.loads(await conn.recv())
+    assert isinstance(found, RemoteArray)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["i8", "u1", "f2", "c16", ">i4", POINT], ids=str)
+def test_get_and_put_parts(together: Together, dtype: Any) -> None:
+    whole = np.zeros((10, 4), dtype)
+    whole.view("u1")[...] = np.arange(whole.nbytes).reshape(10, -1)
+
+    async def use(conn: PeerConnection) -> None:
+        remote = await remote_of(conn)
+        assert (remote.shape, remote.dtype, len(remote)) == ((10, 4), np.dtype(dtype), 10)
+        assert (await remote.get()).tobytes() == whole.tobytes()
+        into = np.zeros((3, 4), dtype)
+        assert await remote[2:5].get(into) is into
+        assert into.tobytes() == whole[2:5].tobytes()
+        assert (await remote[3, 1:3].get()).tobytes() == whole[3, 1:3].tobytes()
+        assert (await remote[-1, -1].get()).shape == ()
+        assert (await remote[4:4].get()).size == 0
+        await remote[9].put(whole[0])
+        await remote[8:9].put(conn.array((1, 4), dtype))
+
+    mine = together(owner(whole, dtype), use)[0]
+    expected = whole.copy()
+    expected[9], expected[8] = whole[0], np.zeros(4, dtype)
+    assert mine.tobytes() == expected.tobytes()
+
+
+def test_objects_with_the_buffer_protocol_and_dlpack(together: Together) -> None:
+    class Tensor:
+        """Has DLPack alone."""
+
+        def __init__(self, array: Any) -> None:
+            self.array = array
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> Any:
+            return self.array.__dlpack_device__()
+
+    async def use(conn: PeerConnection) -> Any:
+        remote = await remote_of(conn)
+        await remote[0:2].put(arrays.array("q", [5, 6]))
+        await remote[2:4].put(Tensor(np.array([7, 8])))
+        into = bytearray(16)
+        await remote[1:3].get(into)
+        with pytest.raises(ValueError, match="read-only"):
+            await remote[1:3].get(bytes(16))
+        return np.frombuffer(into, "i8").tolist()
+
+    mine, got = together(owner(np.zeros(4)), use)
+    assert (mine.tolist(), got) == ([5, 6, 7, 8], [6, 7])
+
+
+def test_atomics(together: Together) -> None:
+    async def use(conn: PeerConnection) -> list[int]:
+        remote = await remote_of(conn)
+        return [
+            await remote[1].fetch_add(5),
+            await remote[1].fetch_add(-9),
+            await remote[1].compare_swap(-2, 40),
+            await remote[1].compare_swap(1, 50),
+            await remote[0].compare_swap(-1, 3),
+        ]
+
+    mine, got = together(owner([-1, 2]), use)
+    assert got == [2, 7, -2, 40, -1]
+    assert mine.tolist() == [3, 40]
+
+
+def test_what_arrays_refuse(together: Together) -> None:
+    async def use(conn: PeerConnection) -> None:
+        remote = await remote_of(conn)
+        with pytest.raises(IndexError, match="not one range of memory"):
+            remote[::2]
+        with pytest.raises(IndexError, match="not one range of memory"):
+            remote[:, 1]
+        with pytest.raises(IndexError, match="out of bounds"):
+            remote[10]
+        with pytest.raises(TypeError, match="integers and slices"):
+            remote[[1, 2]]
+        with pytest.raises(ValueError, match="take parts of one size"):
+            await remote[1].put(np.zeros(3, "i4"))
+        with pytest.raises(ValueError, match="strides"):
+            await remote[1].put(np.zeros((2, 4), "i4")[:, 0])
+        with pytest.raises(TypeError, match="integers of 64 bits"):
+            await remote[1, 1].fetch_add(1)
+        with pytest.raises(TypeError, match="for one item"):
+            await RemoteArray(remote._session, remote._addr, 1, np.dtype("i8"), (2,)).fetch_add(1)
+        with pytest.raises(TypeError, match="Python objects"):
+            conn.array(3, object)
+        with pytest.raises(ValueError, match="make it by conn"):
+            conn.share(np.zeros(3))
+        mine = conn.share(conn.array(3))
+        with pytest.raises(PeerError, match="this array is of this process"):
+            await mine.get()
+
+    together(owner(np.zeros((4, 4)), "i4"), use)
+
+
+def test_an_array_of_an_ended_connection_says_so(together: Together) -> None:
+    async def use(conn: PeerConnection) -> RemoteArray:
+        return await remote_of(conn)
+
+    remote = together(owner([1, 2]), use)[1]
+    with pytest.raises(PeerError):
+        asyncio.run(remote.get())
+
+
+# ---- windows -------------------------------------------------------------------------------------
+
+
+def lender(write: bool) -> Side:
+    async def side(conn: PeerConnection) -> list[int]:
+        mine = conn.array(8, "i8")
+        mine[...] = range(8)
+        async with conn.lend(mine[2:4], write=write) as window:
+            await conn.send(pickle.dumps(window))
+            assert await conn.recv() == b"read"
+        await conn.send(b"ended")
+        await conn.wait_closed()
+        return list(mine.tolist())
+
+    return side
+
+
+def test_a_window_ends_with_its_block(together: Together) -> None:
+    async def use(conn: PeerConnection) -> None:
+        window = await remote_of(conn)
+        assert (await window.get()).tolist() == [2, 3]
+        with pytest.raises(PeerError, match="write=True"):
+            await window.put(np.zeros(2))
+        await conn.send(b"read")
+        assert await conn.recv() == b"ended"
+        with pytest.raises(PeerMemoryRevoked, match="lend the array again"):
+            await window.get()
+        assert conn.closed is None
+
+    together(lender(False), use)
+
+
+def test_the_device_refuses_who_ignores_the_end(together: Together) -> None:
+    async def use(conn: PeerConnection) -> Any:
+        window = await remote_of(conn)
+        await window[0].put(np.array([70]))
+        await conn.send(b"read")
+        assert await conn.recv() == b"ended"
+        conn._session.revoked.clear()
+        with pytest.raises(PeerError, match="refused the access"):
+            await window[1].put(np.array([80]))
+        return conn.closed
+
+    mine, closed = together(lender(True), use)
+    assert mine == [0, 1, 70, 3, 4, 5, 6, 7]
+    assert closed is Ended.REFUSED
+
+
+def test_a_window_is_no_more_than_was_lent(together: Together) -> None:
+    async def lend(conn: PeerConnection) -> None:
+        mine = conn.array(8, "i8")
+        async with conn.lend(mine[2:4]) as window:
+            await conn.send(pickle.dumps(window))
+            await conn.wait_closed()
+
+    async def use(conn: PeerConnection) -> Any:
+        window = await remote_of(conn)
+        wider = RemoteArray(
+            window._session, window._addr - 8, window._rkey, window.dtype, (1,), window.lent
+        )
+        with pytest.raises(PeerError, match="refused the access"):
+            await wider.get()
+        return conn.closed
+
+    assert together(lend, use)[1] is Ended.REFUSED
+
+
+# ---- registrations -------------------------------------------------------------------------------
+
+
+def test_registrations_end_with_the_memory(together: Together) -> None:
+    async def use(conn: PeerConnection) -> None:
+        remote = await remote_of(conn)
+        cache: RegionCache = conn._session.regions
+        local = np.ones(4, "i8")
+        await remote.put(local)
+        await remote[1:].put(local[1:])
+        assert len(cache) == 1
+        del local
+        assert len(cache) == 0
+        await remote.get(bytearray(32))
+        assert len(cache) == 0
+        for _ in range(200):
+            await remote.put(np.zeros(4, "i8"))
+        kept = [np.zeros(4, "i8") for _ in range(200)]
+        for each in kept:
+            await remote.put(each)
+        assert len(cache) <= 64
+
+    together(owner(np.zeros(4)), use)
+
+
+def test_cancelled_requests_keep_their_memory(together: Together) -> None:
+    async def use(conn: PeerConnection) -> None:
+        remote = await remote_of(conn)
+        for steps in range(20):
+            task = asyncio.create_task(remote.put(np.full(1 << 17, steps)))
+            for _ in range(steps % 5):
+                await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await remote.put(np.full(1 << 17, 99))
+        assert conn.closed is None
+
+    assert set(together(owner(np.zeros(1 << 17)), use)[0].tolist()) == {99}

@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How connections of verbena.peers end: processes that die, refusals, TLS, and coming back."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import verbena
+from tests.peers.conftest import Together, calling, listening, live
+from verbena import cm
+from verbena.peers import (
+    Ended,
+    PeerConnection,
+    PeerConnectionEnded,
+    PeerError,
+    PeerListener,
+    Reconnect,
+    sync,
+)
+
+pytestmark = pytest.mark.over_roce
+CHILD = str(Path(__file__).with_name("peer_child.py"))
+WAYS = ["cm", "socket"]
+
+
+@pytest.fixture(params=WAYS)
+def server(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], int, str]]:
+    """A process that echoes messages: (process, port, via)."""
+    with subprocess.Popen(
+        [sys.executable, CHILD, request.param], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process, int(process.stdout.readline()), request.param
+        finally:
+            process.kill()
+
+
+def test_two_processes(server: Any) -> None:
+    _, port, via = server
+
+    async def ask(conn: PeerConnection) -> list[int]:
+        sizes = []
+        for size in (5, 5_000_000):
+            await conn.send(bytes(size))
+            sizes.append(len(await conn.recv()))
+        return sizes
+
+    assert asyncio.run(calling(ask, f"127.0.0.1:{port}", via=via)) == [5, 5_000_000]
+
+
+def test_death_of_the_peer(server: Any) -> None:
+    process, port, via = server
+
+    async def ask(conn: PeerConnection) -> Any:
+        await conn.send(b"hello")
+        assert await conn.recv() == b"hello"
+        waiting = asyncio.create_task(conn.recv()._bytes())
+        await asyncio.sleep(0.05)
+        os.kill(process.pid, signal.SIGKILL)
+        with pytest.raises(PeerConnectionEnded, match="has ended without closing"):
+            await waiting
+        with pytest.raises(PeerConnectionEnded):
+            await conn.send(bytes(100_000))
+        return conn.closed
+
+    async def limited() -> Any:
+        async with asyncio.timeout(20):
+            return await calling(ask, f"127.0.0.1:{port}", via=via)
+
+    assert asyncio.run(limited()) is Ended.DIED
+
+
+def test_synchronous(server: Any) -> None:
+    _, port, via = server
+    with sync.connect(f"127.0.0.1:{port}", via=via, timeout=10) as conn:
+        for size in (5, 500_000):
+            conn.send(b"x" * size, timeout=10)
+            with conn.borrow(timeout=10) as view:
+                assert len(view) == size
+        with pytest.raises(TimeoutError):
+            conn.recv(timeout=0.05)
+        conn.send(b"after")
+        assert conn.recv(timeout=10) == b"after"
+        mine = conn.array(4, "i8")
+        with conn.lend(mine) as window:
+            assert window.lent
+    assert conn.closed is Ended.HERE
+
+
+def test_a_synchronous_listener() -> None:
+    def serve(listener: sync.SyncPeerListener) -> Any:
+        with listener.accept(timeout=10) as far:
+            far.send(b"first")
+            return list(far), far.closed
+
+    with sync.listen("127.0.0.1:0") as listener, ThreadPoolExecutor() as pool:
+        serving = pool.submit(serve, listener)
+        with sync.connect(f"127.0.0.1:{listener.port}", timeout=10) as near:
+            assert near.recv(timeout=10) == b"first"
+            mine = near.array(4)
+            near.send(mine + 1)
+        got, closed = serving.result(10)
+        assert np.frombuffer(got[0]).tolist() == [1, 1, 1, 1]
+        assert closed is Ended.PEER
+
+
+@pytest.mark.parametrize("via", WAYS)
+def test_a_connection_comes_back(via: str) -> None:
+    """Both sides lose the queue pair now and then; each message arrives once, in order."""
+    count = 300
+
+    async def receive(conn: PeerConnection) -> list[int]:
+        return [int.from_bytes(m[:4], "little") async for m in conn]
+
+    async def send(conn: PeerConnection) -> int:
+        lost = 0
+        for number in range(count):
+            size = 6000 if number % 10 == 3 else 20
+            await conn.send(number.to_bytes(4, "little") + bytes(size))
+            transport = conn._session.transport
+            if number % 60 == 30 and transport is not None:
+                transport.close()
+                lost += 1
+        return lost
+
+    policy = Reconnect(within=20, first=0.01)
+    got, lost = asyncio.run(live(receive, send, via=via, reconnect=policy, slots=8))
+    assert lost == 5
+    assert got == list(range(count))
+
+
+@pytest.mark.parametrize("via", WAYS)
+def test_who_has_restarted_does_not_know_the_session(via: str) -> None:
+    async def both() -> Any:
+        ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def leave(conn: PeerConnection) -> None:
+            conn.abort()
+
+        policy = Reconnect(within=20, first=0.3)
+        task = asyncio.create_task(
+            listening(leave, ready.set_result, "127.0.0.1:0", via=via, reconnect=policy)
+        )
+        port = await ready
+        async with verbena.connect(f"127.0.0.1:{port}", via=via, reconnect=policy) as conn:
+            await task
+            async with verbena.listen(f"127.0.0.1:{port}", via=via):
+                async with asyncio.timeout(10):
+                    return await conn.wait_closed()
+
+    assert asyncio.run(both()) is Ended.RESTARTED
+
+
+@pytest.mark.parametrize("via", WAYS)
+def test_who_does_not_come_back_is_given_up(via: str) -> None:
+    async def leave(conn: PeerConnection) -> None:
+        await conn.send(b"seen")
+        await asyncio.sleep(0.1)
+        conn.abort()
+
+    async def stay(conn: PeerConnection) -> Any:
+        assert await conn.recv() == b"seen"
+        return await conn.wait_closed()
+
+    policy = Reconnect(within=0.3, first=0.01)
+    assert asyncio.run(live(stay, leave, via=via, reconnect=policy))[0] is Ended.GIVEN_UP
+
+
+@pytest.mark.parametrize("via", WAYS)
+def test_attempts_that_are_cancelled(via: str) -> None:
+    """At each step of the loop; the listener goes on, and gives the attempt that is not."""
+
+    async def serve(listener: PeerListener) -> bytes:
+        async for conn in listener:
+            async with conn:
+                with contextlib.suppress(PeerConnectionEnded):
+                    return await conn.recv()
+        return b""
+
+    async def attempt(address: str) -> None:
+        async with verbena.connect(address, via=via) as conn:
+            await conn.send(b"whole")
+
+    async def both() -> bytes:
+        async with asyncio.timeout(30), verbena.listen("127.0.0.1:0", via=via) as listener:
+            server = asyncio.create_task(serve(listener))
+            address = f"127.0.0.1:{listener.port}"
+            for steps in range(30):
+                task = asyncio.create_task(attempt(address))
+                for _ in range(steps):
+                    await asyncio.sleep(0 if steps % 2 else 1e-4)
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+                if server.done():
+                    break
+            else:
+                await attempt(address)
+            return await server
+
+    assert asyncio.run(both()) == b"whole"
+
+
+def test_nobody_listens() -> None:
+    async def attempt(via: str) -> None:
+        async with verbena.connect("127.0.0.1:7999", via=via):
+            pass
+
+    with pytest.raises(cm.NoListener):
+        asyncio.run(attempt("cm"))
+    with pytest.raises(ConnectionRefusedError):
+        asyncio.run(attempt("socket"))
+
+
+@pytest.mark.parametrize("address", ["host", "::1:7", "host:port", ":7"])
+def test_addresses_that_are_none(address: str) -> None:
+    async def attempt() -> None:
+        await verbena.connect(address)
+
+    with pytest.raises(ValueError, match=address):
+        asyncio.run(attempt())
+
+
+def test_another_program_at_the_socket() -> None:
+    async def attempt() -> None:
+        async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(b"HTTP/1.1 400 Bad Request\r\n" * 3)
+
+        async with await asyncio.start_server(other, "127.0.0.1", 0) as stranger:
+            port = stranger.sockets[0].getsockname()[1]
+            await verbena.connect(f"127.0.0.1:{port}", via="socket")
+
+    with pytest.raises(PeerError, match="speaks something else"):
+        asyncio.run(attempt())
+
+
+def certificate(folder: Path) -> tuple[str, str]:
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1"),
+            *("-keyout", key, "-out", cert, "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return key, cert
+
+
+def test_tls(tmp_path: Path) -> None:
+    key, cert = certificate(tmp_path)
+    there = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    there.load_cert_chain(cert, key)
+    here = ssl.create_default_context(cafile=cert)
+
+    async def both(tls: ssl.SSLContext | None) -> Any:
+        ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+        async def one(conn: PeerConnection) -> Any:
+            await conn.send(b"x" * 10_000)
+            return len(await conn.recv())
+
+        server = asyncio.create_task(listening(one, ready.set_result, "127.0.0.1:0", tls=there))
+        try:
+            address = f"127.0.0.1:{await ready}"
+            async with asyncio.timeout(20):
+                return await calling(one, address, via="socket", tls=tls)
+        finally:
+            server.cancel()
+
+    assert asyncio.run(both(here)) == 10_000
+    with pytest.raises(ssl.SSLError):
+        asyncio.run(both(ssl.create_default_context()))
+    with pytest.raises(OSError, match="TLS"):
+        asyncio.run(both(None))
+    with pytest.raises(ValueError, match="via='cm'"):
+        asyncio.run(calling(lambda conn: conn.wait_closed(), "h:1", via="cm", tls=here))
+
+
+def test_simulated_hosts_take_virtual_time(together: Together) -> None:
+    """The second message of a thousand bytes takes as long as the first, to the microsecond."""
+
+    async def echo(conn: PeerConnection) -> None:
+        async for message in conn:
+            await conn.send(message)
+
+    async def ask(conn: PeerConnection) -> list[float]:
+        times = []
+        for _ in range(3):
+            begin = asyncio.get_running_loop().time()
+            await conn.send(bytes(1000))
+            await conn.recv()
+            times.append(asyncio.get_running_loop().time() - begin)
+        return times
+
+    assert all(0 < took < 1 for took in together(echo, ask)[1])

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Messages of verbena.peers: sizes, back-pressure, loans, and tasks that are cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.peers.conftest import Together
+from verbena.peers import Ended, PeerConnection, PeerConnectionEnded
+
+pytestmark = pytest.mark.over_roce
+
+SIZES = [0, 1, 4055, 4056, 4057, 70_000, (8 << 20) + 3]
+
+
+def content(size: int) -> bytes:
+    return np.random.default_rng(size).bytes(size)
+
+
+async def echo(conn: PeerConnection) -> Ended | None:
+    async for message in conn:
+        await conn.send(message)
+    return conn.closed
+
+
+def test_any_size_comes_back(together: Together) -> None:
+    async def ask(conn: PeerConnection) -> list[bool]:
+        same = []
+        for size in SIZES:
+            await conn.send(content(size))
+            same.append(await conn.recv() == content(size))
+        return same
+
+    assert together(echo, ask) == [Ended.PEER, [True] * len(SIZES)]
+
+
+def test_messages_keep_their_order_and_wait_for_the_program(together: Together) -> None:
+    """A side that does not receive gives four credits; the next message waits."""
+
+    async def slow(conn: PeerConnection) -> list[int]:
+        await asyncio.sleep(0.2)
+        assert (await conn.recv())[:1] == b"\0"
+        return [message[0] for message in [m async for m in conn]]
+
+    async def fast(conn: PeerConnection) -> int:
+        sent = 0
+
+        async def send_all() -> None:
+            nonlocal sent
+            for number in range(40):
+                await conn.send(bytes([number]) * (5000 if number % 7 == 5 else 9))
+                sent += 1
+
+        sending = asyncio.create_task(send_all())
+        await asyncio.sleep(0.1)
+        before = sent
+        await sending
+        return before
+
+    assert together(slow, fast, slots=4) == [list(range(1, 40)), 4]
+
+
+def test_normal_use_has_no_rnr(together: Together) -> None:
+    async def count(conn: PeerConnection) -> int:
+        total = 0
+        async for message in conn:
+            total += len(message)
+            if not total % 7:
+                await conn.send(b"7")
+        return total
+
+    async def flood(conn: PeerConnection) -> int:
+        got = 0
+
+        async def drain() -> None:
+            nonlocal got
+            async for _ in conn:
+                got += 1
+
+        draining = asyncio.create_task(drain())
+        for _ in range(700):
+            await conn.send(b"m")
+        while got < 100:
+            await asyncio.sleep(0.001)
+        counters = conn._session.pd.context.counters() or {}
+        draining.cancel()
+        assert "rnr" in str(counters)
+        return sum(
+            value for group in counters.values() for name, value in group.items() if "rnr" in name
+        )
+
+    assert together(count, flood, slots=2) == [700, 0]
+
+
+@pytest.mark.parametrize("by_array", [True, False])
+def test_loans(together: Together, by_array: bool) -> None:
+    async def borrow(conn: PeerConnection) -> Any:
+        async with conn.recv() as small:
+            first = bytes(small[:3])
+        async with conn.recv() as large:
+            total = int(np.frombuffer(large, "u1").sum())
+        with pytest.raises(ValueError, match="released"):
+            small[0]
+        async with conn.recv() as kept:
+            array = np.frombuffer(kept, "u1") if by_array else kept[1:]
+        await conn.send(b"next")
+        for _ in range(30):  # more than there are slots
+            assert await conn.recv() == b"other"
+        return first, total, array.tobytes()
+
+    async def lend(conn: PeerConnection) -> None:
+        await conn.send(b"abc")
+        await conn.send(np.ones(10_000, "u1"))
+        await conn.send(b"stays")
+        assert await conn.recv() == b"next"
+        for _ in range(30):
+            await conn.send(b"other")
+
+    assert together(borrow, lend, slots=1)[0] == (
+        b"abc",
+        10_000,
+        b"stays" if by_array else b"tays",
+    )
+
+
+@pytest.mark.parametrize("size", [9, 200_000])
+def test_a_cancelled_task_loses_nothing(together: Together, size: int) -> None:
+    """Receives and sends are cancelled after each number of steps of the loop."""
+    count = 60
+
+    async def receive(conn: PeerConnection) -> list[int]:
+        numbers: list[int] = []
+
+        async def one() -> None:
+            message = await conn.recv()
+            numbers.append(int.from_bytes(message[:4], "little"))
+
+        for steps in range(10_000):
+            if len(numbers) == count:
+                break
+            task = asyncio.create_task(one())
+            for _ in range(steps % 12):
+                await asyncio.sleep(0 if steps % 24 < 12 else 1e-5)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await conn.send(b"done")
+        return numbers
+
+    async def send(conn: PeerConnection) -> int:
+        for number in range(count):
+            data = number.to_bytes(4, "little") + bytes(size - 4)
+            await conn.send(data)
+        assert await conn.recv() == b"done"
+        return count
+
+    assert together(receive, send, slots=4) == [list(range(count)), count]
+
+
+def test_a_send_that_is_cancelled_arrives_once_or_never(together: Together) -> None:
+    async def receive(conn: PeerConnection) -> list[int]:
+        await asyncio.sleep(0.01)
+        return [int.from_bytes(message[:4], "little") async for message in conn]
+
+    async def send(conn: PeerConnection) -> list[int]:
+        done = []
+        for number in range(80):
+            size = 5000 if number % 2 else 10
+            task = asyncio.create_task(conn.send(number.to_bytes(4, "little") + bytes(size)))
+            for _ in range(number % 9):
+                await asyncio.sleep(0)
+            task.cancel()
+            if not isinstance(
+                (await asyncio.gather(task, return_exceptions=True))[0], BaseException
+            ):
+                done.append(number)
+        await conn.send((999).to_bytes(4, "little"))
+        return done
+
+    got, done = together(receive, send, slots=4)
+    assert got == sorted(set(got))
+    assert got[-1] == 999
+    assert set(done) <= set(got)
+
+
+def test_a_closed_connection_says_why(together: Together) -> None:
+    async def leave(conn: PeerConnection) -> None:
+        await conn.send(b"last")
+
+    async def stay(conn: PeerConnection) -> Any:
+        assert await conn.wait_closed() is Ended.PEER
+        assert await conn.recv() == b"last"
+        with pytest.raises(PeerConnectionEnded, match="the peer closed it") as caught:
+            await conn.recv()
+        with pytest.raises(ConnectionError, match="the peer closed it"):
+            await conn.send(b"x")
+        return caught.value.reason
+
+    assert together(leave, stay)[1] is Ended.PEER
+
+
+def test_wrong_things_to_send(together: Together) -> None:
+    async def wrong(conn: PeerConnection) -> None:
+        with pytest.raises(TypeError, match="buffer protocol nor DLPack"):
+            await conn.send(7)
+        with pytest.raises(ValueError, match="not one range of memory"):
+            await conn.send(np.arange(10)[::2])
+        with pytest.raises(TypeError, match="references to Python objects"):
+            await conn.send(np.array([None]))
+
+    assert together(echo, wrong)[0] is Ended.PEER
