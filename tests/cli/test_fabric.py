@@ -81,6 +81,20 @@ def test_a_fabric_in_the_background(tmp_path: Path) -> None:
     assert name not in verbena("fabric", "--list").stdout.splitlines()
 
 
+def test_a_fabric_in_the_background_outlives_the_reader_of_its_output() -> None:
+    """As in `verbena fabric … --detach | head -1`, which may end before all lines are written."""
+    name = f"unread{os.getpid()}"
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        command = verbena_command("fabric", "pair", "--name", name, "--detach")
+        done = subprocess.run(command, env=clean_environment(), stdout=writing, timeout=60)
+    finally:
+        os.close(writing)
+    assert done.returncode == 0
+    assert verbena("fabric", "--stop", "--name", name).stdout.endswith("has ended\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it(number: signal.Signals, tmp_path: Path) -> None:
     """Also while nothing happens."""
@@ -122,6 +136,8 @@ def test_run_without_what_it_needs(fabric: RunningFabric) -> None:
     assert "name the host of the fabric" in refusal("--fabric", fabric.name)
     ports = refusal("--fabric", fabric.name, "--host", "h0", "--link-layer", "infiniband")
     assert "the ports are those of the fabric's host" in ports
+    keys = refusal("--fabric", fabric.name, "--host", "h0", "--pkeys", "0xffff,0x8001")
+    assert "OpenSM reads partitions by its option -P" in keys
 
 
 def test_a_host_of_two_ports(tmp_path: Path) -> None:
