@@ -333,6 +333,27 @@ def test_a_cut_link_makes_opensm_sweep(tools: dict[str, str], tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
+    ("link", "host", "port"),
+    [("e0-a0", "h0", ["-D", "0,1", "3"]), ("h5:1", "h5", ["-D", "0", "1"])],
+)
+def test_restore_says_how_a_disabled_port_is_enabled(
+    link: str, host: str, port: list[str], tools: dict[str, str], tmp_path: Path
+) -> None:
+    with running_fabric("clos2:4", tmp_path) as fabric:
+        asked(fabric, tools, "ibportstate", *port, "disable", host=host)
+        assert fabric.control(do="status")["ports"]["DOWN"] == 2
+        with pytest.raises(OSError, match="is disabled by management") as refused:
+            fabric.control(do="restore", link=link)
+        advice = re.search(r"--host (\w+) -- (.* enable)`", str(refused.value))
+        assert advice, refused.value
+        asked(fabric, tools, *advice[2].split(), host=advice[1])
+        deadline = time.monotonic() + UP_WITHIN
+        while set(fabric.control(do="status")["ports"]) != {"ACTIVE"}:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
     ("priority", "state", "guid", "master"),
     [("0", "STANDBY", 0x100001, "MASTER"), ("5", "MASTER", 0x10000B, "STANDBY")],
 )

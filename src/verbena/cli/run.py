@@ -243,7 +243,10 @@ def attach(parsed: argparse.Namespace) -> None:
         raise ValueError("name the host of the fabric to which the program is attached: --host h0")
     given = (parsed.link_layer, parsed.port, parsed.devices, parsed.device, parsed.pkeys)
     if any(each is not None for each in (*given, parsed.netdev)):
-        raise ValueError("the ports are those of the fabric's host: leave out what describes ports")
+        raise ValueError(
+            "the ports are those of the fabric's host: leave out what describes ports. P_Keys are "
+            "the subnet manager's to set: OpenSM reads partitions by its option -P"
+        )
     parsed.fabric = the_fabric(parsed.fabric)
     ports = control_fabric(parsed.fabric, {"do": "host", "host": parsed.host})["ports"]
     parsed.port = ["infiniband"] * min(int(ports), _ports.PORTS_MOST)
