@@ -275,7 +275,9 @@ class Pair:
         deadline = time.monotonic() + self.wait
         while server.poll() is None and time.monotonic() < deadline:
             self.output.check()
-            if listening.group_listens(server.pid):
+            if listening.group_listens(
+                server.pid, self.environments[SERVER].get(launch.FABRIC, "")
+            ):
                 return True
             time.sleep(POLL)
         return False
