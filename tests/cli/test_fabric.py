@@ -6,14 +6,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.programs.pairs import free_port
 from tests.subnet_process.support import RunningFabric, running_fabric
 from tests.support import clean_environment, ends, verbena_command
 
+LID_FILE = "/sys/class/infiniband/verbena0/ports/1/lid"
 SCENARIO = """
 teaches = "Nothing."
 duration = "1ms"
@@ -81,6 +84,20 @@ def test_a_fabric_in_the_background(tmp_path: Path) -> None:
     assert name not in verbena("fabric", "--list").stdout.splitlines()
 
 
+def test_a_fabric_in_the_background_outlives_the_reader_of_its_output() -> None:
+    """As in `verbena fabric … --detach | head -1`, which may end before all lines are written."""
+    name = f"unread{os.getpid()}"
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        command = verbena_command("fabric", "pair", "--name", name, "--detach")
+        done = subprocess.run(command, env=clean_environment(), stdout=writing, timeout=60)
+    finally:
+        os.close(writing)
+    assert done.returncode == 0
+    assert verbena("fabric", "--stop", "--name", name).stdout.endswith("has ended\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it(number: signal.Signals, tmp_path: Path) -> None:
     """Also while nothing happens."""
@@ -122,6 +139,48 @@ def test_run_without_what_it_needs(fabric: RunningFabric) -> None:
     assert "name the host of the fabric" in refusal("--fabric", fabric.name)
     ports = refusal("--fabric", fabric.name, "--host", "h0", "--link-layer", "infiniband")
     assert "the ports are those of the fabric's host" in ports
+    keys = refusal("--fabric", fabric.name, "--host", "h0", "--pkeys", "0xffff,0x8001")
+    assert "OpenSM reads partitions by its option -P" in keys
+
+
+HOST_SERVER = """
+import socket
+with socket.create_server(("127.0.0.1", {port})) as made:
+    print(open("{file}").read())
+    made.accept()
+"""
+HOST_CLIENT = """
+import socket
+socket.create_connection(("127.0.0.1", {port})).close()
+print(open("{file}").read())
+"""
+
+
+@pytest.mark.parametrize("hosts", [["h5,h0"], ["h5", "h0"], ["h0"]])
+def test_the_two_of_a_pair_are_at_hosts(hosts: list[str], fabric: RunningFabric) -> None:
+    options = [word for host in hosts for word in ("--host", host)]
+    port = free_port()
+    server, client = (
+        [sys.executable, "-c", text.format(port=port, file=LID_FILE)]
+        for text in (HOST_SERVER, HOST_CLIENT)
+    )
+    done = verbena("pair", "--fabric", fabric.name, *options, "--", *server, "--", *client)
+    assert done.returncode == 0, done.stderr
+    names = hosts[0].split(",") if len(hosts) == 1 else hosts
+    two = names[0], names[-1]
+    lids = [fabric.run(name, "cat", LID_FILE).stdout.strip() for name in two]
+    said = {line for line in done.stdout.splitlines() if line.strip() not in ("", "server:")}
+    assert said == {f"server: {lids[0]}", lids[1]}
+
+
+def test_too_many_hosts(fabric: RunningFabric) -> None:
+    def refusal(command: str, hosts: list[str]) -> str:
+        options = [word for host in hosts for word in ("--host", host)]
+        return verbena(command, "--fabric", fabric.name, *options, "--", "true").stderr
+
+    assert "--host names h0, h1, and can name one host" in refusal("run", ["h0", "h1"])
+    assert "can name the hosts of the server and of its" in refusal("pair", ["h0,h1,h2"])
+    assert "no host 'h99'" in refusal("pair", ["h0", "h99"])
 
 
 def test_a_host_of_two_ports(tmp_path: Path) -> None:

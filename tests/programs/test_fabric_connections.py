@@ -19,6 +19,7 @@ from tests.fabrics import opensm_tools
 from tests.programs.pairs import Pair, Running
 from tests.programs.test_opensm_live import running_opensm
 from tests.subnet_process.support import RunningFabric, running_fabric
+from tests.support import clean_environment, verbena_command
 from verbena.agent.client import describe_agent
 
 pytestmark = pytest.mark.debian
@@ -106,6 +107,24 @@ def test_rping(connect: Connect, address: str) -> None:
     assert_both_succeed(pair)
     assert pair.server.output.count("server ping data: rdma-ping-") == 20
     assert pair.client.output.count("ping data: rdma-ping-") == 20
+
+
+def test_a_pair_waits_for_a_listener_of_the_fabric(
+    fabric: RunningFabric, debian_program: Find
+) -> None:
+    """`verbena pair` starts the client when the server listens by the fabric's rdma_cm."""
+    rping = debian_program("rping")
+    hosts = ["--fabric", fabric.name, "--host", f"{SERVER},{CLIENT}"]
+    programs = ["--", rping, "-s", "-C", "2", "--", rping, "-c", "-a", HERE, "-C", "2", "-v"]
+    done = subprocess.run(
+        verbena_command("pair", *hosts, *programs),
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ping data: rdma-ping-1" in done.stdout
 
 
 def test_rping_within_a_host(fabric: RunningFabric, start: Start) -> None:

@@ -253,10 +253,12 @@ def test_programs_ask_a_subnet_of_324_hosts(
 
 
 def test_the_built_in_administration_lists_all_paths(tools: dict[str, str], tmp_path: Path) -> None:
-    """Within the second that the program waits."""
-    with running_fabric("clos2:36,leaves=18", tmp_path) as fabric:
+    """Of 648 hosts, within the second that the program waits; and the ports with IsSM."""
+    with running_fabric("clos2:36", tmp_path) as fabric:
         output = asked(fabric, tools, "saquery", "-p")
-    assert output.count("PathRecord dump:") == (324 + 36) ** 2
+        managers = asked(fabric, tools, "saquery", "-s")
+    assert output.count("PathRecord dump:") == (648 + 54) ** 2
+    assert managers.partition("IsSMdisabled")[0].count("PortInfoRecord dump:") == 1
 
 
 def test_sysfs_changes_while_a_program_looks(
@@ -328,6 +330,49 @@ def test_a_cut_link_makes_opensm_sweep(tools: dict[str, str], tmp_path: Path) ->
         wait_for("SUBNET UP", 3)
         states = fabric.control(do="status")["ports"]
     assert set(states) == {"ACTIVE"}
+
+
+@pytest.mark.parametrize(
+    ("link", "host", "port"),
+    [("e0-a0", "h0", ["-D", "0,1", "3"]), ("h5:1", "h5", ["-D", "0", "1"])],
+)
+def test_restore_says_how_a_disabled_port_is_enabled(
+    link: str, host: str, port: list[str], tools: dict[str, str], tmp_path: Path
+) -> None:
+    with running_fabric("clos2:4", tmp_path) as fabric:
+        asked(fabric, tools, "ibportstate", *port, "disable", host=host)
+        assert fabric.control(do="status")["ports"]["DOWN"] == 2
+        with pytest.raises(OSError, match="is disabled by management") as refused:
+            fabric.control(do="restore", link=link)
+        advice = re.search(r"--host (\w+) -- (.* enable)`", str(refused.value))
+        assert advice, refused.value
+        asked(fabric, tools, *advice[2].split(), host=advice[1])
+        deadline = time.monotonic() + UP_WITHIN
+        while set(fabric.control(do="status")["ports"]) != {"ACTIVE"}:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+
+@pytest.mark.parametrize(
+    ("priority", "state", "guid", "master"),
+    [("0", "STANDBY", 0x100001, "MASTER"), ("5", "MASTER", 0x10000B, "STANDBY")],
+)
+def test_opensm_and_the_built_in_manager_agree(
+    priority: str, state: str, guid: int, master: str, tools: dict[str, str], tmp_path: Path
+) -> None:
+    """OpenSM stands by, or its priority makes it the master and the built-in one stands by."""
+    with (
+        running_fabric("clos2:4", tmp_path) as fabric,
+        running_opensm(fabric, "h5", tools, tmp_path, "-p", priority) as second,
+    ):
+        second(f"Entering {state} state")
+        if state == "MASTER":
+            second("SUBNET UP")
+        shown = asked(fabric, tools, "sminfo", host="h2")
+        built_in = fabric.control(do="status")["manager"]
+    assert f"guid {guid:#x}" in shown
+    assert "SMINFO_MASTER" in shown
+    assert f"built in, {master} at h0" in built_in
 
 
 def test_a_standby_takes_over(tools: dict[str, str], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from verbena.subnet_process.client import control_fabric, running_fabrics, the_fabric
@@ -216,9 +217,11 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return FAILED
-    say_ready(live, name, fabric, detached=ready is not None)
-    if ready is not None:
-        ready()
+    lines = ready_lines(live, name, fabric, detached=ready is not None)
+    if ready is None:
+        print(lines, end="", flush=True)
+    else:
+        ready(lines)
     gc.freeze()  # the subnet's many objects live as long as the process
     signal.signal(signal.SIGTERM, interrupt)
     try:
@@ -261,33 +264,41 @@ def interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def detach() -> Callable[[], None]:
-    """Go on in a child, and return there what lets this process return to its shell.
+def detach() -> Callable[[str], None]:
+    """Go on in a child, and return there what lets this process print a text and end.
 
-    This process ends with status 0 then, or with the child's status if that ends before.
+    This process ends with status 0 then, or with the child's status if that ends before. The child
+    neither has nor writes to the streams of the caller then: their readers may end.
     """
     reading, writing = os.pipe()
     sys.stdout.flush()
     child = os.fork()
     if child:
         os.close(writing)
-        told = os.read(reading, 1)
-        os._exit(0 if told else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
+        with open(reading, "rb") as pipe:
+            told = pipe.read()
+        if told:
+            with suppress(OSError):
+                os.write(1, told)
+            os._exit(0)
+        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 0xFF)
     os.close(reading)
     os.setsid()
 
-    def ready() -> None:
+    def ready(text: str) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
             os.dup2(null, stream)
         os.close(null)
-        os.write(writing, b"r")
+        with suppress(OSError):  # the caller may have ended
+            os.write(writing, text.encode())
         os.close(writing)
 
     return ready
 
 
-def say_ready(live: LiveFabric, name: str, fabric: Fabric, *, detached: bool) -> None:
+def ready_lines(live: LiveFabric, name: str, fabric: Fabric, *, detached: bool) -> str:
+    """Return the lines that say what runs, and how programs are attached."""
     end = f"`verbena fabric --stop --name {name}` ends it" if detached else "Ctrl-C ends it"
     host = fabric.hosts[1] if len(fabric.hosts) > 1 else fabric.hosts[0]
     described = live.describe_manager()
@@ -300,7 +311,7 @@ def say_ready(live: LiveFabric, name: str, fabric: Fabric, *, detached: bool) ->
         f"  attach a program:  verbena run --fabric {name} --host {host} -- {program}",
         f"  let a link fail:   verbena fabric --name {name} --cut {host}:1",
     ]
-    print(*lines, sep="\n", flush=True)
+    return "".join(f"{line}\n" for line in lines)
 
 
 def report(line: str) -> None:

@@ -21,21 +21,24 @@ ACCEPTS = 0x10000  # __SO_ACCEPTCON in the flags of /proc/net/unix
 OURS = "@verbena/"
 
 
-def group_listens(group: int) -> bool:
+def group_listens(group: int, fabric: str = "") -> bool:
     """Whether a process of the process group waits for connections: by TCP, a Unix socket, or the
-    connection manager."""
+    connection manager, which is that of the fabric to which the program is attached."""
     pids = set(members(group))
     by_socket = any(process_listens(Path("/proc") / str(pid)) for pid in pids)
-    return by_socket or not pids.isdisjoint(listening_by_agent())
+    return by_socket or not pids.isdisjoint(listening_by_agent(fabric))
 
 
-def listening_by_agent() -> set[int]:
-    """Return the processes that listen by this user's agent; none if it runs nowhere."""
+def listening_by_agent(fabric: str) -> set[int]:
+    """Return the processes that listen by this user's agent or a fabric; none if none runs."""
     try:
-        described = describe_agent()
+        described = describe_agent(fabric)
     except OSError:
         return set()
-    return set() if described is None else set(described.get("listening_programs", ()))
+    if described is None:
+        return set()
+    managers = described["hosts"].values() if fabric else [described]
+    return {pid for each in managers for pid in each.get("listening_programs", ())}
 
 
 def members(group: int) -> Iterator[int]:

@@ -80,7 +80,7 @@ def seconds(text: str) -> float:
 def parse(arguments: Words) -> tuple[argparse.Namespace, Words, Words]:
     """The options, the server's words and the client's."""
     made = parser()
-    options, words = run.parse(arguments, made, OPTIONS)
+    options, words = run.parse(arguments, made, OPTIONS, most_hosts=2)
     run.check_netdevs(made, options)
     if "--" not in words:
         made.error(f"name a server and, behind another --, its client, as in: {EXAMPLE}")
@@ -94,10 +94,11 @@ def parse(arguments: Words) -> tuple[argparse.Namespace, Words, Words]:
 def main(arguments: Words) -> int:
     """Run `verbena pair` and return the exit status of the two."""
     options, server, client = parse(arguments)
-    environment = run.environment_of(options) | {launch.COMMAND: "pair"}
+    environments = environments_of(options)
     try:
         programs = [
-            os.path.abspath(run.find_checked(words[0], environment)) for words in (server, client)
+            os.path.abspath(run.find_checked(words[0], environment))
+            for words, environment in zip((server, client), environments, strict=True)
         ]
         if options.capture:
             run.begin_capture(options.capture)
@@ -106,7 +107,7 @@ def main(arguments: Words) -> int:
         return error.status
     sides.go_on_in_child()
     with sides.ended_together() as end_all:
-        two = Pair(programs, (server, client), environment, options.wait, options.grace)
+        two = Pair(programs, (server, client), environments, options.wait, options.grace)
         try:
             status = two.run()
         except sides.EndedBySignal as ending:
@@ -117,6 +118,16 @@ def main(arguments: Words) -> int:
             two.hear_out()
         two.output.check()
     return status
+
+
+def environments_of(options: argparse.Namespace) -> list[dict[str, str]]:
+    """Return the environments of the server and of its client, which may be at other hosts."""
+    made = []
+    for side in (SERVER, CLIENT):
+        if len(options.hosts) > 1:
+            run.take_host(options, options.hosts[side])
+        made.append(run.environment_of(options) | {launch.COMMAND: "pair"})
+    return made
 
 
 def say(text: str) -> None:
@@ -151,12 +162,12 @@ class Pair:
         self,
         programs: list[str],
         words: tuple[Words, Words],
-        environment: dict[str, str],
+        environments: list[dict[str, str]],
         wait: float,
         grace: float,
     ) -> None:
         self.programs, self.words = programs, words
-        self.environments = [dict(environment), dict(environment)]
+        self.environments = environments
         self.notes = [notes.keep(each) for each in self.environments]
         self.wait, self.grace = wait, grace
         self.output = sides.Output(sys.stdout.fileno())
@@ -264,7 +275,9 @@ class Pair:
         deadline = time.monotonic() + self.wait
         while server.poll() is None and time.monotonic() < deadline:
             self.output.check()
-            if listening.group_listens(server.pid):
+            if listening.group_listens(
+                server.pid, self.environments[SERVER].get(launch.FABRIC, "")
+            ):
                 return True
             time.sleep(POLL)
         return False

@@ -168,7 +168,9 @@ def add_fabric_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--host",
         metavar="HOST",
-        help="the host of the fabric; its adapter is the program's verbena0",
+        action="append",
+        help="the host of the fabric; its adapter is the program's verbena0 (with `verbena pair` "
+        "also two, of the server and of its client: --host h0,h1 or --host h0 --host h1)",
     )
 
 
@@ -205,10 +207,10 @@ def meant_by(option: str, names: list[str]) -> str:
 
 
 def parse(
-    arguments: list[str], options: argparse.ArgumentParser, names: list[str]
+    arguments: list[str], options: argparse.ArgumentParser, names: list[str], most_hosts: int = 1
 ) -> tuple[argparse.Namespace, list[str]]:
     """Return the options, and the program's words: all from the first that is no option,
-    unchanged."""
+    unchanged. Programs may be at ``most_hosts`` hosts of a fabric, as ``attach`` says."""
     try:
         _, words = getopt.getopt(arguments, "h", names)
     except getopt.GetoptError as error:
@@ -223,30 +225,48 @@ def parse(
     if parsed.device and parsed.devices is not None:
         options.error("--devices is how often there is a --device: leave it out")
     try:
-        attach(parsed)
+        attach(parsed, most_hosts)
         set_ports(dict(os.environ), parsed)
     except (ValueError, OSError) as error:
         options.error(str(error))
     return parsed, words
 
 
-def attach(parsed: argparse.Namespace) -> None:
-    """Find the fabric and the host that options name, and give the program that host's ports.
+def attach(parsed: argparse.Namespace, most_hosts: int) -> None:
+    """Find the fabric and the hosts that options name: ``hosts``, of which ``host`` is the first.
 
     Raises ValueError or OSError, which say what to do.
     """
-    if parsed.fabric is None and parsed.host is None:
+    parsed.hosts = parsed.host or []
+    parsed.host = None
+    if parsed.fabric is None and not parsed.hosts:
         return
-    from verbena.subnet_process.client import control_fabric, the_fabric
+    from verbena.subnet_process.client import the_fabric
 
-    if parsed.host is None:
+    if not parsed.hosts:
         raise ValueError("name the host of the fabric to which the program is attached: --host h0")
     given = (parsed.link_layer, parsed.port, parsed.devices, parsed.device, parsed.pkeys)
     if any(each is not None for each in (*given, parsed.netdev)):
-        raise ValueError("the ports are those of the fabric's host: leave out what describes ports")
+        raise ValueError(
+            "the ports are those of the fabric's host: leave out what describes ports. P_Keys are "
+            "the subnet manager's to set: OpenSM reads partitions by its option -P"
+        )
+    if most_hosts > 1 and len(parsed.hosts) == 1:
+        parsed.hosts = parsed.hosts[0].split(",")
+    if len(parsed.hosts) > most_hosts:
+        allowed = "one host" if most_hosts == 1 else "the hosts of the server and of its client"
+        raise ValueError(f"--host names {', '.join(parsed.hosts)}, and can name {allowed}")
     parsed.fabric = the_fabric(parsed.fabric)
-    ports = control_fabric(parsed.fabric, {"do": "host", "host": parsed.host})["ports"]
-    parsed.port = ["infiniband"] * min(int(ports), _ports.PORTS_MOST)
+    for host in reversed(parsed.hosts):
+        take_host(parsed, host)
+
+
+def take_host(parsed: argparse.Namespace, host: str) -> None:
+    """Give the program the ports of a host of the fabric. Raises OSError."""
+    from verbena.subnet_process.client import control_fabric
+
+    ports = control_fabric(parsed.fabric, {"do": "host", "host": host})["ports"]
+    parsed.host, parsed.port = host, ["infiniband"] * min(int(ports), _ports.PORTS_MOST)
 
 
 def set_ports(environment: dict[str, str], parsed: argparse.Namespace) -> None:

@@ -8,7 +8,6 @@ gets the errors that it would get beside OpenSM.
 
 from __future__ import annotations
 
-import random
 from typing import TYPE_CHECKING
 
 from verbena.manage.agents import MadPacket
@@ -36,7 +35,7 @@ class BuiltInManager:
         node = live.subnet.node(name)
         self.port = live.mad_port(node, number)
         self.manager = SubnetManager(self.port.port.guid, settings, self.port.port.number)
-        self.administration = SubnetAdministration(self.manager)
+        self.administration = SubnetAdministration(self.manager, most_records=1 << 20)
         self._agents = [
             MadAgent(self.port, 0, self._smp, mgmt_class=LID_ROUTED, methods=SMP_METHODS),
             MadAgent(self.port, 0, self._smp, mgmt_class=DIRECTED, methods=SMP_METHODS),
@@ -113,5 +112,5 @@ class BuiltInManager:
 
 
 def settings_of(engine: str) -> SmSettings:
-    """Return settings for an engine, with keys that differ from run to run."""
-    return SmSettings(engine=engine, priority=0, sm_key=random.SystemRandom().getrandbits(63) | 1)
+    """Return settings for an engine; OpenSM at another host has the same SM_Key and priority."""
+    return SmSettings(engine=engine, priority=0)

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from verbena.manage.codes import PortState
+from verbena.manage.codes import PortPhysicalState, PortState
 from verbena.manage.errors import MadError
 
 from .messages import Welcome
@@ -129,10 +129,28 @@ class FabricControl:
         assert peer is not None
         ends = f"{port.node.name}:{port.number} and {peer.node.name}:{peer.number}"
         if port.is_cut == cut:
-            raise MadError(f"the link between {ends} is {'cut' if cut else 'whole'} already")
+            state = "cut already" if cut else "whole already" + self._disabled(port, peer)
+            raise MadError(f"the link between {ends} is {state}")
         act = self._live.subnet.cut if cut else self._live.subnet.restore
         act(port.node.name, port.number)
         return {"ends": ends}
+
+    def _disabled(self, *ports: NodePort) -> str:
+        """Return what to do about ports that a management program has disabled."""
+        for port in ports:
+            if port.physical_state == PortPhysicalState.DISABLED:
+                node, at = port.node, f"port {port.number}"
+                if node.is_switch:
+                    host = next(iter(self._live.fabric.hosts))
+                    asks = f"--host {host} -- ibportstate {node.ports[0].lid} {port.number}"
+                else:
+                    asks = f"--host {node.name} -- ibportstate -C verbena0 -P {port.number} -D 0"
+                    asks += f" {port.number}"
+                return (
+                    f", and {at} of {node.name} is disabled by management: `verbena run --fabric"
+                    f" {self._server.name} {asks} enable` enables it"
+                )
+        return ""
 
     # ---- links ---------------------------------------------------------------------------------
 

@@ -292,6 +292,11 @@ def test_ports_of_other_partitions_are_not_seen() -> None:
     assert seen == {"h0", "h1", "h2"}
     lids = {name: managed.subnet.node(name).ports[1].lid for name in fabric.hosts}
     assert managed.subnet.path(lids["h1"], lids["h2"], p_key=0x8001).arrives
+    # A limited member's switch has the member's P_Keys, and passes what it sends to a full member.
+    assert managed.subnet.path(lids["h1"], lids["h0"], p_key=0x7FFF).arrives
+    assert managed.subnet.path(lids["h2"], lids["h1"], p_key=0x0001).arrives
+    way = managed.subnet.path(lids["h1"], lids["h4"], p_key=0x7FFF)
+    assert (way.problem, way.at) == (Drop.P_KEY, managed.subnet.node("h4").ports[1])
     # A host that gives itself another P_Key is stopped by its switch.
     managed.subnet.node("h4").ports[1].p_keys[2:4] = b"\x80\x01"
     way = managed.subnet.path(lids["h4"], lids["h2"], p_key=0x8001)

@@ -142,7 +142,7 @@ def leaving_problem(
     if port.lane_of(sl, came or 0) == DROP_LANE:
         return Drop.VL_15
     if not port.is_end and _enforces(port, "partition_enforcement_outbound"):
-        return None if port.find_p_key(p_key) is not None else Drop.P_KEY_AT_SWITCH
+        return None if port.in_partition(p_key) else Drop.P_KEY_AT_SWITCH
     return None
 
 
@@ -155,7 +155,7 @@ def entering_problem(port: NodePort, p_key: int, smp: bool, moves: bool) -> Drop
     if port.state not in (ARMED, ACTIVE):
         return Drop.PORT_NOT_ACTIVE if port.is_up else Drop.LINK_DOWN
     if not port.is_end and _enforces(port, "partition_enforcement_inbound"):
-        return None if port.find_p_key(p_key) is not None else Drop.P_KEY_AT_SWITCH
+        return None if port.in_partition(p_key) else Drop.P_KEY_AT_SWITCH
     return None
 
 

@@ -221,6 +221,18 @@ class NodePort:
                 return at >> 1
         return None
 
+    def in_partition(self, p_key: int) -> bool:
+        """Whether the table has this P_Key, as a full or a limited member.
+
+        A port may send packets with such a P_Key, and a switch's port that enforces partitions
+        passes them. Two limited members are for the end ports to refuse (``find_p_key``): the
+        switch's port beside a limited member has the member's P_Keys.
+        """
+        wanted, keys = p_key & 0x7FFF, self.p_keys
+        return wanted != 0 and any(
+            (keys[at] << 8 | keys[at + 1]) & 0x7FFF == wanted for at in range(0, len(keys), 2)
+        )
+
     # ---- tables of lanes -----------------------------------------------------------------------
 
     def lane_map(self) -> bytearray:

@@ -624,7 +624,7 @@ class Subnet:
         if route.problem is None and not smp:
             end = route.end
             assert end is not None
-            if origin.find_p_key(p_key) is None:
+            if not origin.in_partition(p_key):
                 return route.failed(Drop.P_KEY, origin)
             if end.find_p_key(p_key) is None:
                 return route.failed(Drop.P_KEY, end)

@@ -66,6 +66,7 @@ _CAPABILITIES = (
 )
 _QUERIES = (int(Method.GET), int(Method.GET_TABLE))
 _CAPABILITY_MATCH = 0x80
+_MODIFIER_MATCH = 1 << 31  # the same, of older versions of the SA
 _RESPONSE_TIME = 18
 
 
@@ -257,7 +258,8 @@ class SubnetAdministration:
             )
         mask = 0
         if kind is PortInfoRecord and isinstance(query.record, PortInfoRecord):
-            query, mask = _capability_match(query, query.record)
+            match = bool(request.mad.attribute_modifier & _MODIFIER_MATCH)
+            query, mask = _capability_match(query, query.record, match)
         keys = request.port.all_p_keys
         visible: dict[int, bool] = {}
         found = []
@@ -426,7 +428,7 @@ class SubnetAdministration:
         return self.subscriptions.records()
 
     def _manager_records(self, request: _Request) -> Iterable[Record]:
-        yield SmInfoRecord(lid=self.manager.lid, sm_info=self.manager.sm_info())
+        yield SmInfoRecord(lid=self.manager.lid, sm_info=self.manager.sm_info().replace(sm_key=0))
         here = self.manager.subnet.by_port_guid()
         for info in self.manager.other_managers:
             port = here.get(info.guid)
@@ -529,11 +531,15 @@ def _has_capabilities(record: Record, mask: int) -> bool:
 
 
 def _capability_match(
-    query: SaQuery[Record], record: PortInfoRecord
+    query: SaQuery[Record], record: PortInfoRecord, match: bool
 ) -> tuple[SaQuery[Record], int]:
-    """Return the query without CapabilityMask, and the bits that all have to be there, if the
-    options say so."""
-    if not (query.has("options", "capability_mask") and record.options & _CAPABILITY_MATCH):
+    """Return the query without CapabilityMask, and the bits that all have to be there.
+
+    The record's options ask for that, or the AttributeModifier (``match``), as in saquery -s.
+    """
+    if query.has("options") and record.options & _CAPABILITY_MATCH:
+        match = True
+    if not (match and query.has("capability_mask")):
         return query, 0
     table = components(PortInfoRecord)
     left = query.mask & ~(table["options"].mask | table["capability_mask"].mask)

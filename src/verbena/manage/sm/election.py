@@ -19,8 +19,9 @@
     STANDBY       HANDOVER         MASTER, and answers ACKNOWLEDGE
     STANDBY       DISABLE          NOT_ACTIVE
     STANDBY       DISCOVER         DISCOVERING
+    STANDBY       ACKNOWLEDGE      STANDBY: it had handed over
     NOT_ACTIVE    STANDBY          STANDBY
-    MASTER        ACKNOWLEDGE      STANDBY, if it had handed over
+    MASTER        ACKNOWLEDGE      STANDBY, if it has handed over
     MASTER        HANDOVER         MASTER, and answers ACKNOWLEDGE: another master gives up
     any other                      refused
 """
@@ -67,6 +68,7 @@ CONTROLS: dict[tuple[SmState, SmControl], SmState] = {
     (SmState.STANDBY, SmControl.HANDOVER): SmState.MASTER,
     (SmState.STANDBY, SmControl.DISABLE): SmState.NOT_ACTIVE,
     (SmState.STANDBY, SmControl.DISCOVER): SmState.DISCOVERING,
+    (SmState.STANDBY, SmControl.ACKNOWLEDGE): SmState.STANDBY,
     (SmState.NOT_ACTIVE, SmControl.STANDBY): SmState.STANDBY,
     (SmState.MASTER, SmControl.ACKNOWLEDGE): SmState.STANDBY,
     (SmState.MASTER, SmControl.HANDOVER): SmState.MASTER,

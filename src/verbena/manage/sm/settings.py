@@ -22,7 +22,8 @@ FIRST_LID, LAST_LID = 1, 0xBFFF  # unicast LIDs (IBA 4.1.3)
 class SmSettings:
     """How a subnet manager works. Times are in seconds unless they are time codes.
 
-    ``priority``: 0 to 15, in the election of the master. ``engine``: a name of
+    ``priority``: 0 to 15, in the election of the master, of which OpenSM takes part if it has the
+    same ``sm_key``. ``engine``: a name of
     ``verbena.fabrics.ENGINES`` that makes forwarding tables, with ``engine_options``;
     ``node_attributes`` has, by node GUID, what engines for one topology read ("group",
     "coordinate"). ``lmc``: each end port gets 2 to this power LIDs. ``guid_to_lid``: first LIDs

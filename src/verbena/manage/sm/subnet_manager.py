@@ -85,6 +85,7 @@ class SubnetManager:
         self._traps = 0
         self._silent_polls = 0
         self._handing_over_until: float | None = None
+        self._handed_over_to: SubnetPort | None = None
         self._acknowledge: int | None = None
         self._out: list[MadPacket] = []
 
@@ -174,9 +175,10 @@ class SubnetManager:
     # ---- SMInfo --------------------------------------------------------------------------------
 
     def sm_info(self) -> SmInfo:
-        """Return the attribute for a Get; the SM_Key is shown to nobody."""
+        """Return the attribute for a Get. OpenSM ignores managers that do not show its SM_Key."""
         return SmInfo(
             guid=self.guid,
+            sm_key=self.settings.sm_key,
             act_count=self.act_count & 0xFFFFFFFF,
             priority=self.settings.priority,
             sm_state=self.state,
@@ -191,6 +193,8 @@ class SubnetManager:
         state = CONTROLS.get(key)
         if state is None:
             return None
+        if key == (SmState.STANDBY, SmControl.ACKNOWLEDGE):
+            return self.sm_info()
         if key[1] is SmControl.ACKNOWLEDGE:
             if self._handing_over_until is None:
                 return None
@@ -485,11 +489,20 @@ class SubnetManager:
             self._at = self._now + self.settings.retry_interval
 
     def _hand_over(self, port: SubnetPort) -> None:
-        """Ask a manager that ranks higher to be the master; it answers with ACKNOWLEDGE."""
+        """Ask a manager that ranks higher to be the master.
+
+        Its response says that it is; OpenSM sends no ACKNOWLEDGE.
+        """
         self._asking = True
         self._handing_over_until = self._now + self.settings.polling_timeout
         self._at = self._handing_over_until
-        self._set_sm_info(port.route, SmControl.HANDOVER)
+        self._handed_over_to = port
+        self._set_sm_info(port.route, SmControl.HANDOVER, self._handed_over)
+
+    def _handed_over(self, request: SmpRequest, mad: bytes) -> None:
+        port = self._handed_over_to
+        if port is not None and self._handing_over_until is not None:
+            self._stand_by(port.guid, port)
 
     def _send_acknowledge(self, guid: int) -> None:
         """Tell the former master that its subnet was taken over, if it is known where it is."""
@@ -497,11 +510,13 @@ class SubnetManager:
         port = port or self.subnet.by_port_guid().get(guid)
         if port is not None:
             self._asking = True
-            self._set_sm_info(port.route, SmControl.ACKNOWLEDGE)
+            self._set_sm_info(port.route, SmControl.ACKNOWLEDGE, _done)
 
-    def _set_sm_info(self, route: SmpRoute, control: SmControl) -> None:
+    def _set_sm_info(
+        self, route: SmpRoute, control: SmControl, done: Callable[[SmpRequest, bytes], None]
+    ) -> None:
         data = self.sm_info().pack()
-        self._window.set(route, SmpAttribute.SM_INFO, control, data, _done)
+        self._window.set(route, SmpAttribute.SM_INFO, control, data, done)
 
     # ---- multicast -----------------------------------------------------------------------------
 
