@@ -332,6 +332,18 @@ def test_a_cut_link_makes_opensm_sweep(tools: dict[str, str], tmp_path: Path) ->
     assert set(states) == {"ACTIVE"}
 
 
+def test_a_limited_member_reaches_full_ones(tools: dict[str, str], tmp_path: Path) -> None:
+    partitions = tmp_path / "partitions"
+    partitions.write_text("Default=0x7fff, ipoib: ALL=limited, SELF=full;\n")
+    with (
+        running_fabric("clos2:4", tmp_path, "--sm", "none") as fabric,
+        running_opensm(fabric, "h0", tools, tmp_path, "-P", str(partitions)) as wait_for,
+    ):
+        wait_for("SUBNET UP")
+        assert "MGID" in asked(fabric, tools, "saquery", "-g", host="h5")
+        assert "Lid 1 port 1" in asked(fabric, tools, "perfquery", "1", "1", host="h5")
+
+
 @pytest.mark.parametrize(
     ("link", "host", "port"),
     [("e0-a0", "h0", ["-D", "0,1", "3"]), ("h5:1", "h5", ["-D", "0", "1"])],
