@@ -22,7 +22,7 @@ OPENS = re.compile(
 RAISED_ELSEWHERE = {  # both ends of a pipe; what a message brings; a packet brings none
     ("memory/descriptor.c", "pipe2"),
     ("direct/message.c", "recvmsg"),
-    ("port/fabric.c", "recvmsg"),
+    ("port/fabric_question.c", "recvmsg"),
     ("roce/udp_receive.c", "recvmsg"),
     ("memory/descriptor.c", "F_DUPFD_CLOEXEC"),
     ("direct/query.c", "fdopen"),  # of a descriptor that was raised

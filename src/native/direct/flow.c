@@ -222,8 +222,8 @@ static void flow_say_that_it_ended(struct vb_adapter *adapter)
 void vb_direct_fabric_news(struct vb_direct *direct)
 {
     struct vb_adapter *adapter = direct->adapter;
-    uint32_t port;
-    int event, error = vb_port_fabric_news(adapter->fabric, &port, &event);
+    uint32_t port = 0;
+    int event = 0, error = vb_port_fabric_news(adapter->fabric, &port, &event);
 
     if (error == -EAGAIN)
         return;

@@ -48,6 +48,8 @@ enum vb_rank {
     VB_RANK_DECLINES,
     VB_RANK_FAILURES,
     VB_RANK_GONE,
+    VB_RANK_UMAD,
+    VB_RANK_IDENTIFIERS,
     VB_RANK_HEAP,
     VB_RANK_GUARD,
 };
@@ -96,6 +98,8 @@ enum vb_rank {
     "DECLINES", \
     "FAILURES", \
     "GONE", \
+    "UMAD", \
+    "IDENTIFIERS", \
     "HEAP", \
     "GUARD", \
 

@@ -85,14 +85,16 @@ class ManagerAbsent(ConnectionManagerError):
     """There is no connection manager: no device, or no agent."""
 
 
+_AGENT_ENDED = (
+    "the agent, which manages connections, has ended: data of connections that are made go on, but "
+    "nobody tells when they end; connect again for a new agent"
+)
+
+
 class ManagerEnded(ConnectionManagerError):
     """The agent that manages connections has ended. Data of connections that are made go on."""
 
-    def __init__(
-        self,
-        text: str = "the agent, which manages connections, has ended: data of connections that "
-        "are made go on, but nobody tells when they end; connect again for a new agent",
-    ) -> None:
+    def __init__(self, text: str = _AGENT_ENDED) -> None:
         super().__init__(errno.EIO, text)
 
 

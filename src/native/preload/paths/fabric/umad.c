@@ -10,7 +10,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +19,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "lock/mutex.h"
 #include "preload/paths/claim.h"
 #include "preload/paths/devices.h"
 #include "preload/paths/fabric/question.h"
@@ -224,19 +224,20 @@ static int why_too_long(ssize_t length, int memfd, size_t size)
                                                                     : 0;
 }
 
+static struct vb_mutex umad_reading = VB_MUTEX_INITIALIZER(VB_RANK_UMAD);
+
 /* One attempt. The message is looked at first: one that is too long stays in the queue. */
 static ssize_t read_message(int fd, void *buffer, size_t size)
 {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* between the look and the reading */
     int memfd;
-    pthread_mutex_lock(&mutex);
+    vb_lock_take(&umad_reading);
     ssize_t length = umad_receive(fd, buffer, size, MSG_PEEK, &memfd);
     int error = length < 0 ? errno : length == 0 ? EIO : why_too_long(length, memfd, size);
     if (memfd >= 0)
         close(memfd);
     if (!error && (length = umad_receive(fd, buffer, size, 0, &memfd)) < 0)
         error = errno;
-    pthread_mutex_unlock(&mutex);
+    vb_lock_release(&umad_reading);
     if (error)
         return umad_failed(error);
     if (memfd >= 0) {

@@ -4,10 +4,10 @@
  * a device, so that rdma_cm.c can report their RDMA_CM_EVENT_DEVICE_REMOVAL when the agent has
  * ended, and answers to what librdmacm asks after an event, which it then need not ask.
  */
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "lock/mutex.h"
 #include "preload/paths/manager/agent.h"
 
 enum { BUCKETS = 1024 };
@@ -20,7 +20,7 @@ struct known {
     size_t length;
 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct vb_mutex known_lock = VB_MUTEX_INITIALIZER(VB_RANK_IDENTIFIERS);
 static struct known *buckets[BUCKETS];
 
 struct vb_agent_answer *vb_preload_agent_next(const struct vb_agent_answer *message, size_t length,
@@ -89,13 +89,13 @@ void vb_preload_ids_note(const struct vb_agent_request *request,
     uint64_t before = request->other ? request->other : request->inode;
     if (!(message->flags & (VB_AGENT_REMEMBER | VB_AGENT_FORGET | VB_AGENT_CHANGED)))
         return;
-    pthread_mutex_lock(&lock);
+    vb_lock_take(&known_lock);
     struct known **at = place(before, message->id);
     if (*at && (message->flags & VB_AGENT_FORGET || before != request->inode))
         forget(at);
     if (!(message->flags & VB_AGENT_FORGET))
         note(request->inode, message, length);
-    pthread_mutex_unlock(&lock);
+    vb_lock_release(&known_lock);
 }
 
 bool vb_preload_ids_answer(const struct vb_agent_request *request, struct vb_agent_answer *answer)
@@ -103,21 +103,21 @@ bool vb_preload_ids_answer(const struct vb_agent_request *request, struct vb_age
     uint32_t command, names[2];
     memcpy(&command, request->command, sizeof command);
     memcpy(names, request->command + VB_AGENT_QUERY - sizeof names, sizeof names);
-    pthread_mutex_lock(&lock);
+    vb_lock_take(&known_lock);
     const struct known *known = *place(request->inode, names[0]);
     const struct vb_agent_answer *found = known ? known->message : NULL;
     while (found && (found->command != command || found->option != names[1]))
         found = vb_preload_agent_next(known->message, known->length, found);
     if (found)
         memcpy(answer, found, sizeof *found + found->length);
-    pthread_mutex_unlock(&lock);
+    vb_lock_release(&known_lock);
     return found;
 }
 
 bool vb_preload_ids_take(uint64_t inode, uint32_t *id, uint64_t *context)
 {
     struct known **found = NULL;
-    pthread_mutex_lock(&lock);
+    vb_lock_take(&known_lock);
     for (unsigned i = 0; i < BUCKETS && !found; i++)
         for (struct known **at = &buckets[i]; *at && !found; at = &(*at)->next)
             if ((*at)->inode == inode && (*at)->context)
@@ -127,6 +127,6 @@ bool vb_preload_ids_take(uint64_t inode, uint32_t *id, uint64_t *context)
         *context = (*found)->context;
         forget(found);
     }
-    pthread_mutex_unlock(&lock);
+    vb_lock_release(&known_lock);
     return found;
 }
