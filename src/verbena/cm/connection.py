@@ -13,17 +13,16 @@ from contextlib import suppress
 from enum import StrEnum
 from typing import TypeVar
 
-from verbena.aio import AsyncCQ, AsyncQP
 from verbena.manage.cm.addresses import CmAddress
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEventKind
-from verbena.verbs import CQ, PD, QP, Context, QPState
+from verbena.verbs import PD, QP, Context, QPState
 
 from .arguments import CONNECT_SECONDS
 from .errors import ConnectionManagerError, ManagerAbsent, ManagerEnded, PeerGone, is_stale
 from .identifier import Address, Id, all_addresses, first_address
 from .manager import DeviceOpener, Manager
 from .program_abi import IdEvent
-from .queues import QueueOptions, Queues, make_queues
+from .queues import QueueAccess, QueueOptions, Queues, make_queues
 
 __all__ = [
     "AcceptOptions",
@@ -84,7 +83,7 @@ class Closed(StrEnum):
     MANAGER = "the agent ended, so that nobody tells when the peer disconnects"
 
 
-class ConnectionBase:
+class ConnectionBase(QueueAccess):
     """A connection, of asyncio and of verbena.cm.sync."""
 
     def __init__(
@@ -102,31 +101,6 @@ class ConnectionBase:
         identifier.on_event = self._take
         for event in list(identifier.events):
             self._take(event)
-
-    @property
-    def qp(self) -> QP:
-        """Its queue pair."""
-        return self._queues.qp
-
-    @property
-    def cq(self) -> CQ:
-        """The CQ of its sends, and of its receives unless ``recv_cq`` was given."""
-        return self._queues.qp.send_cq
-
-    @property
-    def context(self) -> Context:
-        """The device of its queue pair."""
-        return self.pd.context
-
-    @property
-    def acq(self) -> AsyncCQ:
-        """Its CQ for await. Raises VerbsError if it has none."""
-        return self._queues.acq
-
-    @property
-    def aqp(self) -> AsyncQP:
-        """Its queue pair for await. Raises VerbsError if it has none."""
-        return self._queues.aqp
 
     @property
     def closed(self) -> Closed | None:

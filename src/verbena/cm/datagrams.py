@@ -11,9 +11,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TypedDict, TypeVar
 
-from verbena.aio import AsyncCQ, AsyncQP
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEventKind
-from verbena.verbs import AH, CQ, PD, QP, Context, Gid, QPState
+from verbena.verbs import AH, PD, QP, Gid, QPState
 
 from .arguments import CONNECT_SECONDS
 from .connection import AcceptOptions, ConnectionOptions, given_pd, prepare, reach, source_address
@@ -21,7 +20,7 @@ from .errors import ConnectionManagerError
 from .identifier import Address, Id, all_addresses, first_address
 from .manager import Manager
 from .program_abi import DatagramParameters, IdEvent
-from .queues import Queues, make_ah, make_queues
+from .queues import QueueAccess, Queues, make_ah, make_queues
 
 __all__ = [
     "DatagramBase",
@@ -41,7 +40,7 @@ class DatagramTarget(TypedDict):
     remote_qkey: int
 
 
-class DatagramBase:
+class DatagramBase(QueueAccess):
     """A UD queue pair and a peer, of asyncio and of verbena.cm.sync."""
 
     def __init__(
@@ -56,31 +55,6 @@ class DatagramBase:
         self.qpn = peer.qpn if peer else 0
         self.qkey = peer.qkey if peer else 0
         self.ah: AH | None = make_ah(pd, peer.address) if peer else None
-
-    @property
-    def qp(self) -> QP:
-        """Its own queue pair."""
-        return self._queues.qp
-
-    @property
-    def cq(self) -> CQ:
-        """The CQ of its sends, and of its receives unless ``recv_cq`` was given."""
-        return self._queues.qp.send_cq
-
-    @property
-    def context(self) -> Context:
-        """The device of its queue pair."""
-        return self.pd.context
-
-    @property
-    def acq(self) -> AsyncCQ:
-        """Its CQ for await. Raises VerbsError if it has none."""
-        return self._queues.acq
-
-    @property
-    def aqp(self) -> AsyncQP:
-        """Its queue pair for await. Raises VerbsError if it has none."""
-        return self._queues.aqp
 
     @property
     def to(self) -> DatagramTarget:

@@ -28,7 +28,7 @@ from verbena.verbs import (
 
 from .program_abi import AddressVector, ProgramAttributes
 
-__all__ = ["QueueOptions", "Queues", "bring_to", "make_ah", "make_queues"]
+__all__ = ["QueueAccess", "QueueOptions", "Queues", "bring_to", "make_ah", "make_queues"]
 
 
 class QueueOptions(TypedDict, total=False):
@@ -101,6 +101,38 @@ def _not_async() -> VerbsError:
         "there is no AsyncQP without asyncio, and none for a queue pair or a CQ of the caller's:"
         " give cq=aio.AsyncCQ(...), or make an AsyncQP",
     )
+
+
+class QueueAccess:
+    """What a connection and a datagram service show of their queues."""
+
+    _queues: Queues
+    pd: PD
+
+    @property
+    def qp(self) -> QP:
+        """Its own queue pair."""
+        return self._queues.qp
+
+    @property
+    def cq(self) -> CQ:
+        """The CQ of its sends, and of its receives unless ``recv_cq`` was given."""
+        return self._queues.qp.send_cq
+
+    @property
+    def context(self) -> Context:
+        """The device of its queue pair."""
+        return self.pd.context
+
+    @property
+    def acq(self) -> AsyncCQ:
+        """Its CQ for await. Raises VerbsError if it has none."""
+        return self._queues.acq
+
+    @property
+    def aqp(self) -> AsyncQP:
+        """Its queue pair for await. Raises VerbsError if it has none."""
+        return self._queues.aqp
 
 
 def make_queues(
