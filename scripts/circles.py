@@ -22,7 +22,7 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         ),
     },
     "event": {
-        named("crew detour lanes link partition switch tap telemetry watchdog"): (
+        named("crew detour gate lanes link partition switch tap telemetry watchdog"): (
             "a packet's way: a link brings it to a switch, whose lanes send it on a link, which "
             "may lead to another partition"
         ),

@@ -67,6 +67,7 @@ int vb_world_create(uint64_t seed, const struct vb_world_host_calls *hosts, void
     made->on_host = hosts;
     made->hosts_context = context;
     made->threads = 1;
+    made->refused_at = VB_WORLD_NONE;
     made->worth_a_thread = WORTH_A_THREAD;
     if (vb_world_packets_open(&made->packets) || vb_world_partitions_open(made)) {
         vb_world_destroy(made);
@@ -78,8 +79,10 @@ int vb_world_create(uint64_t seed, const struct vb_world_host_calls *hosts, void
 
 void vb_world_destroy(struct vb_world *world)
 {
-    for (uint32_t i = 0; i < world->ports; ++i)
+    for (uint32_t i = 0; i < world->ports; ++i) {
         vb_world_lanes_destroy(world->port[i].lanes);
+        free(world->port[i].gate);
+    }
     vb_world_detours_free(world);
     for (uint32_t i = 0; i < world->nodes; ++i) {
         if (world->node[i].sw)

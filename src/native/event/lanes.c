@@ -5,6 +5,7 @@
  */
 #include "event/lanes.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,6 +44,8 @@ struct vb_world_lanes *vb_world_lanes_create(uint32_t data, bool management, uin
     made->first = 1u << (management ? data : VB_WORLD_LANE_FIRST);
     made->inputs = inputs;
     made->wake_at = made->stalled_since = VB_WORLD_NEVER;
+    for (uint32_t i = 0; i < 16; ++i)
+        made->lane_of[i] = (uint8_t)(i % data);
     if (vb_world_arbiter_init(&made->arbiter, tables)) {
         vb_world_lanes_destroy(made);
         return NULL;
@@ -60,9 +63,30 @@ void vb_world_lanes_destroy(struct vb_world_lanes *lanes)
     if (!lanes)
         return;
     vb_world_arbiter_free(&lanes->arbiter);
+    free(lanes->own);
     free(lanes->control);
     free(lanes->watchdog);
     free(lanes);
+}
+
+int vb_world_lanes_arbitrate(struct vb_world_lanes *lanes,
+                             const struct vb_world_arbiter_tables *tables)
+{
+    struct vb_world_arbiter_tables *own = malloc(sizeof(*own));
+    struct vb_world_arbiter made = {0};
+
+    if (own)
+        *own = *tables;
+    if (!own || vb_world_arbiter_init(&made, own)) {
+        vb_world_arbiter_free(&made);
+        free(own);
+        return -ENOMEM;
+    }
+    vb_world_arbiter_free(&lanes->arbiter);
+    free(lanes->own);
+    lanes->own = own;
+    lanes->arbiter = made;
+    return 0;
 }
 
 uint64_t vb_world_lane_limit(const struct vb_world_lane *lane)

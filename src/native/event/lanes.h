@@ -102,10 +102,12 @@ struct vb_world_lanes {
     uint64_t lifetime;                  /* ps at the head of a queue; 0: no limit (IBA: HOQLife) */
     struct vb_world_watchdog *watchdog; /* NULL: none */
     struct vb_world_arbiter arbiter;
+    struct vb_world_arbiter_tables *own; /* a subnet manager's; NULL: those of the switch */
     struct vb_world_control *control;
     uint64_t control_next, control_last; /* times of the first and the last record */
     uint32_t control_first, control_count, control_room; /* a power of two */
     struct vb_world_input_queue *input_queue;            /* lane * inputs + input */
+    uint8_t lane_of[16]; /* of a host: the lane of each service level */
     struct vb_world_lane lane[];
 };
 
@@ -113,6 +115,9 @@ struct vb_world_lanes {
 struct vb_world_lanes *vb_world_lanes_create(uint32_t data, bool management, uint32_t inputs,
                                              const struct vb_world_arbiter_tables *tables);
 void vb_world_lanes_destroy(struct vb_world_lanes *lanes);
+/* Copies these tables, which replace those before. -ENOMEM. */
+int vb_world_lanes_arbitrate(struct vb_world_lanes *lanes,
+                             const struct vb_world_arbiter_tables *tables);
 
 static inline uint32_t vb_world_credit_blocks(uint32_t bytes)
 {
@@ -124,7 +129,7 @@ static inline uint32_t vb_world_lanes_of(const struct vb_world_lanes *lanes, uin
 {
     if (__builtin_expect(level_marks & VB_WORLD_MANAGEMENT, 0) && lanes->data < lanes->count)
         return lanes->data;
-    return (level_marks >> 4) % lanes->data;
+    return lanes->lane_of[level_marks >> 4];
 }
 
 /* Queues a packet that came by `input` (0 at a host), or sends it at once. */

@@ -5,6 +5,7 @@
  */
 #include "event/link.h"
 
+#include "event/gate.h"
 #include "event/lanes.h"
 #include "event/switch.h"
 #include "event/tap.h"
@@ -77,7 +78,8 @@ static enum vb_world_drop_reason loss_reason(struct vb_world_port *port,
     return VB_WORLD_DROPS;
 }
 
-/* False: the link has lost the packet. The transmitting port counts it. */
+/* False: the link has lost the packet, which the transmitting port counts; or the port's gate keeps
+ * it back. */
 static bool link_delivers(struct vb_world_partition *part, struct vb_world_port *port,
                           uint32_t packet)
 {
@@ -86,9 +88,13 @@ static bool link_delivers(struct vb_world_partition *part, struct vb_world_port 
 
     if (port->tap)
         port->tap->see(port->tap->context, part->now, port->peer, at, loss);
-    if (loss == VB_WORLD_DROPS)
+    if (loss != VB_WORLD_DROPS) {
+        vb_world_drop(part, &part->port[port->peer], packet, loss);
+        return false;
+    }
+    if (!port->is_gated || !vb_world_gate_refuses(part, port, at, VB_WORLD_IN))
         return true;
-    vb_world_drop(part, &part->port[port->peer], packet, loss);
+    vb_world_drop(part, port, packet, VB_WORLD_DROP_ROUTE);
     return false;
 }
 

@@ -7,6 +7,7 @@
 #include <errno.h>
 
 #include "event/crew.h"
+#include "event/gate.h"
 #include "event/lanes.h"
 #include "event/link.h"
 #include "event/sample.h"
@@ -45,6 +46,11 @@ void vb_world_send(struct vb_world_partition *part, uint32_t node, uint32_t pack
         return;
     }
     port = &part->port[number];
+    if (__builtin_expect(port->is_gated, 0) &&
+        vb_world_gate_refuses(part, port, at, VB_WORLD_OUT)) {
+        vb_world_drop(part, port, packet, VB_WORLD_DROP_ROUTE);
+        return;
+    }
     __builtin_prefetch(&part->port[number ^ 1], 1);
     if (!port->lanes) {
         at->lane = 0;
@@ -60,7 +66,8 @@ bool vb_world_may_send(const struct vb_world_partition *part, uint32_t node)
 {
     uint32_t number = part->node[node].port[0];
 
-    return number == VB_WORLD_NONE || part->port[number].free_at <= part->now;
+    return number == VB_WORLD_NONE ||
+           (part->port[number].free_at <= part->now && !vb_world_gate_is_shut(&part->port[number]));
 }
 
 /* ---- a partition ----------------------------------------------------------------------------- */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "event/detour.h"
+#include "event/gate.h"
 #include "event/link.h"
 #include "event/telemetry.h"
 #include "wire/bytes.h"
@@ -417,10 +418,28 @@ void vb_world_switch_discard(struct vb_world_partition *part, struct vb_world_po
     vb_world_drop(part, in, packet, reason);
 }
 
+/* The port's gate keeps a packet back, which may be a copy. */
+static void switch_refuse(struct vb_world_partition *part, struct vb_world_switch *sw, uint32_t in,
+                          uint32_t packet)
+{
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
+
+    if (at->level_marks & VB_WORLD_COPY) {
+        vb_world_switch_copy_left(part, sw, at->keeper, part->now);
+        vb_world_drop(part, &part->port[in], packet, VB_WORLD_DROP_ROUTE);
+        return;
+    }
+    vb_world_switch_discard(part, &part->port[in], packet, VB_WORLD_DROP_ROUTE);
+}
+
 void vb_world_switch_forward(struct vb_world_partition *part, struct vb_world_switch *sw,
                              uint32_t in, uint32_t out, uint32_t packet)
 {
-    if (sw->lanes)
+    if (__builtin_expect(part->port[out].is_gated, 0) &&
+        vb_world_gate_refuses(part, &part->port[out], vb_world_packet_at(part, packet),
+                              VB_WORLD_OUT))
+        switch_refuse(part, sw, in, packet);
+    else if (sw->lanes)
         queue_packet(part, sw, &part->port[in], out, packet);
     else
         forward(part, sw, out, packet);

@@ -33,6 +33,7 @@
 struct vb_world_switch;
 struct vb_world_lanes;
 struct vb_world_tap;
+struct vb_world_gate;
 struct vb_world_sampler;
 struct vb_world_storm;
 struct vb_world_telemetry;
@@ -107,8 +108,9 @@ struct vb_world_port {
     uint32_t node;
     uint32_t early;  /* cut-through: the peer gets a packet after so many bytes; 0: all */
     uint16_t number; /* in its node */
-    bool slow_path;  /* the link to this port has bit errors or a tap, or was down once */
-    bool crosses;    /* the other end is in another partition */
+    bool slow_path;  /* the link to this port has bit errors or a tap, was down once, or is_gated */
+    bool crosses : 1;  /* the other end is in another partition */
+    bool is_gated : 1; /* `gate` keeps something back */
     _Alignas(64) struct vb_world_port_counters traffic;
     uint64_t rate;   /* bits per second */
     uint64_t carry;  /* the rest of the last division (vb_world_byte_time) */
@@ -122,6 +124,7 @@ struct vb_world_port {
     uint64_t reserved_rate;         /* bits per second that flows have reserved */
     uint64_t reserved_buffer;       /* without lanes: bytes of the queue that flows have reserved */
     const struct vb_world_tap *tap; /* or NULL */
+    struct vb_world_gate *gate;     /* gate.h; NULL: there was never one */
 };
 
 enum vb_world_node_kind { VB_WORLD_HOST, VB_WORLD_SWITCH };
@@ -151,6 +154,7 @@ struct vb_world {
     bool is_undivided;        /* it has one partition */
     bool is_divided_anew;     /* the nodes are to be divided before the next run */
     uint32_t hop_limit;       /* 0: none, and forwarding loops are errors */
+    uint32_t refused_at;      /* the port whose gate has halted the run; or VB_WORLD_NONE */
     uint32_t ports, nodes, hosts;
     struct vb_world_packets packets;      /* of all partitions */
     struct vb_world_telemetry *telemetry; /* by packet; NULL: none */

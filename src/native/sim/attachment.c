@@ -255,7 +255,8 @@ static int attachment_step(const struct vb_sim *sim, uint64_t until)
         return -EDEADLK;
     /* With VB_WORLD_NEVER a run would end before the last timers. */
     why = vb_world_run(world, until == VB_WORLD_NEVER ? until - 1 : until, 1);
-    if (why == VB_WORLD_END_HALT && sim->door_first != VB_WORLD_NONE)
+    if (why == VB_WORLD_END_HALT &&
+        (sim->door_first != VB_WORLD_NONE || world->refused_at != VB_WORLD_NONE))
         sim->on_door(sim->on_door_context);
     switch (why) {
     case VB_WORLD_END_EVENTS:

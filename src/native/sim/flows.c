@@ -98,6 +98,7 @@ static void flows_append(struct vb_sim *sim, const struct vb_sim_flow *given)
         .to_group = given->to_group,
         .management = given->management,
         .path = given->path,
+        .pkey = given->pkey,
         .successor = VB_WORLD_NONE,
     };
     if (flow->type != VB_SIM_FLOW_TCP) {
@@ -210,6 +211,8 @@ static void flows_bind(struct vb_sim *sim, struct vb_sim_qp *qp, uint32_t number
     qp->flow = qp->nic.slot = number;
     qp->path = sim->flow[number].path & 127;
     qp->nic.generation = end;
+    if (sim->flow[number].pkey)
+        qp->shared.pkey = (uint16_t)(sim->flow[number].pkey | (end ? 0x8000 : 0));
     sim->ends[number].qp[end] = qp;
 }
 

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "event/gate.h"
 #include "event/lanes.h"
 #include "event/telemetry.h"
 #include "hca/adapter.h"
@@ -262,7 +263,7 @@ void vb_sim_nic_want_ready(struct vb_nic *nic)
     struct vb_world_partition *part = nic->part;
     const struct vb_world_port *port = nic_port(nic);
 
-    if (!port)
+    if (!port || vb_world_gate_is_shut(port)) /* the host is called when its port opens */
         return;
     if (VB_UNLIKELY(nic->bus_free_at > part->now)) {
         if (!nic->bus_planned)

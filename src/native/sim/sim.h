@@ -105,6 +105,7 @@ struct vb_sim_flow {
     bool to_group;  /* UD: the target is a multicast group */
     bool management; /* UD: on VL15 */
     uint8_t path;    /* the path bits of both ends' LIDs, as far as the ports' LMCs allow */
+    uint16_t pkey;   /* of the source; the target is a full member of it. 0: the default one */
 };
 
 /* Flow `then` is a successor of `first`; both are indices of the array of flows. */

@@ -363,6 +363,49 @@ class World:
         """
     def lane_count(self, switch: int) -> int:
         """Return the number of data lanes of a switch; 0: it has one queue without lanes."""
+    def guard(
+        self,
+        node: int,
+        port: int,
+        *,
+        takes: bool = True,
+        sends: bool = True,
+        keys_in: bytes | None = None,
+        keys_out: bytes | None = None,
+        interval: int = 0,
+    ) -> None:
+        """Set what a port of InfiniBand lets through beside SMPs, as a subnet manager decides.
+
+        ``takes`` and ``sends``: whether its state lets data in and out. A host whose port does not
+        send waits, and goes on when it does; everything else that a port keeps back is lost, and
+        counted by ``kept_back`` and by links(): ``dropped_route``. ``keys_in`` and ``keys_out``:
+        8192 bytes, where bit k % 8 of byte k // 8 is set if packets with P_Key k pass; None for
+        all. ``interval``: ps between two refused packets of which ``on_refused`` tells; 0: it tells
+        of none. Raises ValueError.
+        """
+    def kept_back(self, node: int, port: int) -> tuple[int, int, int, int]:
+        """Return how many packets a port has kept back: for their P_Key on the way in and out, and
+        for the port's state on the way in and out. Raises ValueError."""
+    def on_refused(self, function: Callable[[int, int, Mad], object] | None) -> None:
+        """Have ``function(node, port, packet)`` called when a port has refused a P_Key.
+
+        ``packet`` is a Mad with the headers of the packet, and no bytes. None: nobody is told.
+        """
+    def arbitrate(
+        self,
+        node: int,
+        port: int,
+        high: Sequence[tuple[int, int]],
+        low: Sequence[tuple[int, int]],
+        limit: int,
+    ) -> None:
+        """Set the VL arbitration of a port: lists of (lane, weight), and LimitOfHighPriority.
+
+        Units are those of IBA 7.6.9: 64 bytes for a weight, and 4096 for the limit, 255 for none.
+        Raises ValueError.
+        """
+    def set_host_lanes(self, node: int, lanes: Sequence[int]) -> None:
+        """Set the lane of each of 16 service levels on which a host sends. Raises ValueError."""
     def set_lanes(self, switch: int, lanes: ArrayLike, by: str = "level") -> None:
         """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).
 
@@ -421,6 +464,7 @@ class World:
         reserve_buffer: ArrayLike = 0,
         control: ArrayLike = "cubic",
         path: ArrayLike = 0,
+        pkey: ArrayLike = 0xFFFF,
     ) -> int:
         """Add flows between hosts, one for each element of the arguments, which are broadcast
         together.
@@ -442,7 +486,8 @@ class World:
         ``level``: the service level, or priority. ``back_level``: that of the opposite direction,
         which carries acknowledgements and the data of READs; default: ``level`` (see build.levels).
         ``path``: path bits, 0 to 127: which of their LIDs the two hosts use, as far as the LMC of
-        each allows.
+        each allows. ``pkey``: the P_Key of the source's queue pair; the target's is that of a full
+        member of the same partition.
 
         Returns the number of the first flow. Raises ValueError, which names the flow.
         """

@@ -26,43 +26,7 @@ import numpy as np
 include "_world_tcp.pxi"
 include "_world_abi.pxi"
 
-FRAMINGS = {"bare": VB_SIM_BARE, "ethernet": VB_SIM_ETHERNET, "infiniband": VB_SIM_INFINIBAND}
-GATES = {"lossy": VB_WORLD_LOSSY, "credits": VB_WORLD_CREDITS, "pauses": VB_WORLD_PAUSES}
-TURNS = {"input": VB_WORLD_BY_INPUT, "arrival": VB_WORLD_BY_ARRIVAL}
-BALANCES = {"flow": VB_WORLD_BY_FLOW, "packet": VB_WORLD_BY_PACKET}
-ADAPTER = ("congestion", "notice_level", "doorbell", "bus_rate", "receive_latency")
-RECOVERIES = {"go-back-n": 0, "go-back-0": 1}
-FECN_AT = {"root": VB_WORLD_FECN_ROOT, "output": VB_WORLD_FECN_OUTPUT, "input": VB_WORLD_FECN_INPUT}
-LANES_BY = {"level": 0, "lane": 1}
-OPERATIONS = {"write": IBV_WR_RDMA_WRITE, "read": IBV_WR_RDMA_READ, "send": IBV_WR_SEND}
-TRANSPORTS = {"rc": IBV_QPT_RC, "uc": IBV_QPT_UC, "ud": IBV_QPT_UD, "tcp": VB_SIM_FLOW_TCP}
-ENDS = {
-    VB_WORLD_END_TIME: "time",
-    VB_WORLD_END_EMPTY: "done",
-    VB_WORLD_END_STUCK: "deadlock",
-}
-STATES = ("waiting", "running", "done", "failed", "refused", "incomplete")
-DROPS = ("full", "route", "damaged", "down", "lifetime", "headroom", "hops", "watchdog")
-
-FLOW = np.dtype([
-    ("source", "u4"), ("target", "u4"), ("bytes", "u8"), ("start", "u8"), ("finish", "u8"),
-    ("done", "u8"), ("lost", "u8"), ("resent", "u4"), ("marked", "u4"), ("notices", "u4"),
-    ("timeouts", "u4"),
-    ("state", "u1"), ("status", "u1"), ("level", "u1"),
-], align=True)
-LINK = np.dtype([
-    ("node", "u4"), ("port", "u4"), ("to_node", "u4"), ("to_port", "u4"), ("rate", "u8"),
-    ("delay", "u8"), ("packets", "u8"), ("bytes", "u8"), ("busy", "u8"), ("stalled", "u8"),
-    ("queued_max", "u8"), ("marked", "u8"), ("pauses", "u8"),
-    ("storms", "u8"),
-    *(("dropped_" + reason, "u8") for reason in DROPS),
-])
-QUEUE = np.dtype([("node", "u4"), ("port", "u4"), ("lane", "u4"), ("link", "u4")])
-EVENT = np.dtype([("time", "u8"), ("flow", "u4")], align=True)
-SAMPLE = np.dtype([
-    ("bytes", "u4"), ("credits", "u4"), ("held", "u4"), ("paused", "?"), ("stopped", "?"),
-    ("reserved", "u2"),
-])
+include "_world_rows.pxi"
 UNLIMITED = 2**32 - 1
 
 cdef enum:
@@ -150,6 +114,8 @@ cdef class World:
     cdef tuple _addresses  # of all hosts; None: to be read again
     cdef bint _has_detours, _serving
     cdef dict _served  # by node: the function that takes its management packets
+    cdef dict _gates  # by port: the P_Keys that it lets in and out, which the core reads
+    cdef object _on_refused  # called for a packet that a gate refuses; or None
     cdef uint64_t _mads_lost
     cdef object _raised  # an exception of such a function, for the next run
     cdef uint64_t _seed
@@ -169,7 +135,7 @@ cdef class World:
         config.framing = self._framing = FRAMINGS[given.framing]
         self._infiniband, self._wire, self._tables, self._served = set(), [], {}, {}
         self._adapters, self._attached, self._nodes = {}, {}, array("I")
-        self._crossings = []
+        self._crossings, self._gates = [], {}
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -376,6 +342,7 @@ cdef class World:
             error, self._raised = self._raised, None
             raise error
         _serve_waiting(self)
+        _tell_refused(self)
         while self._calls and self._calls[0][0] <= self._world.now:
             heappop(self._calls)[2](self)
         return 0
@@ -528,6 +495,46 @@ cdef class World:
         """Return the number of data lanes of a switch; 0: it has one queue without lanes."""
         return self._switch_of(switch).config.lanes
 
+    def guard(self, node, port, *, takes=True, sends=True, keys_in=None, keys_out=None,
+              interval=0):
+        """Set what a port of InfiniBand lets through beside SMPs, as a subnet manager decides.
+
+        ``takes`` and ``sends``: whether its state lets data in and out. A host whose port does not
+        send waits, and goes on when it does; everything else that a port keeps back is lost, and
+        counted by ``kept_back`` and by links(): ``dropped_route``. ``keys_in`` and ``keys_out``:
+        8192 bytes, where bit k % 8 of byte k // 8 is set if packets with P_Key k pass; None for
+        all. ``interval``: ps between two refused packets of which ``on_refused`` tells; 0: it tells
+        of none. Raises ValueError.
+        """
+        self._idle()
+        _guard(self, node, port, takes, sends, keys_in, keys_out, interval)
+
+    def kept_back(self, node, port):
+        """Return how many packets a port has kept back: for their P_Key on the way in and out, and
+        for the port's state on the way in and out. Raises ValueError."""
+        return _kept_back(self, node, port)
+
+    def on_refused(self, function):
+        """Have ``function(node, port, packet)`` called when a port has refused a P_Key.
+
+        ``packet`` is a Mad with the headers of the packet, and no bytes. None: nobody is told.
+        """
+        self._on_refused = None if function is None else _called("function", function)
+
+    def arbitrate(self, node, port, high, low, limit):
+        """Set the VL arbitration of a port: lists of (lane, weight), and LimitOfHighPriority.
+
+        Units are those of IBA 7.6.9: 64 bytes for a weight, and 4096 for the limit, 255 for none.
+        Raises ValueError.
+        """
+        self._idle()
+        _arbitrate(self, node, port, high, low, limit)
+
+    def set_host_lanes(self, node, lanes):
+        """Set the lane of each of 16 service levels on which a host sends. Raises ValueError."""
+        self._idle()
+        _set_host_lanes(self, node, lanes)
+
     def set_lanes(self, switch, lanes, by="level"):
         """Set the SL to VL table of a switch: uint8 of shape (ports in, ports out, 16 levels).
 
@@ -606,7 +613,7 @@ cdef class World:
     def add_flows(self, source, target, size, start=0, *, message=0, level=0, depth=1,
                   read=False, operation=None, transport="rc", after=None, multicast=False,
                   management=False, reserve=0, back_level=None, reserve_buffer=0,
-                  control="cubic", path=0):
+                  control="cubic", path=0, pkey=0xFFFF):
         """Add flows between hosts, one for each element of the arguments, which are broadcast
         together.
 
@@ -627,7 +634,8 @@ cdef class World:
         ``level``: the service level, or priority. ``back_level``: that of the opposite direction,
         which carries acknowledgements and the data of READs; default: ``level`` (see build.levels).
         ``path``: path bits, 0 to 127: which of their LIDs the two hosts use, as far as the LMC of
-        each allows.
+        each allows. ``pkey``: the P_Key of the source's queue pair; the target's is that of a full
+        member of the same partition.
 
         Returns the number of the first flow. Raises ValueError, which names the flow.
         """
@@ -646,10 +654,10 @@ cdef class World:
             opcode = _codes("operation", operation, OPERATIONS)
         given = (source, target, size, start, message, level, depth, opcode, kind, multicast,
                  management, reserve, level if back_level is None else back_level,
-                 reserve_buffer, path, _codes("control", control, CONTROLS))
+                 reserve_buffer, path, pkey, _codes("control", control, CONTROLS))
         names = ("source", "target", "size", "start", "message", "level", "depth", "operation",
                  "transport", "multicast", "management", "reserve", "back_level",
-                 "reserve_buffer", "path", "control")
+                 "reserve_buffer", "path", "pkey", "control")
         signed = _columns(names, given)
         for name, part in zip(names, signed, strict=True):
             if part.size and part.min() < 0:
@@ -887,3 +895,4 @@ include "_world_groups.pxi"
 include "_world_far.pxi"
 include "_world_detours.pxi"
 include "_world_doors.pxi"
+include "_world_gates.pxi"

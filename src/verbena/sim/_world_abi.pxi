@@ -183,7 +183,9 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t *dropped
     struct vb_world_input_queue:
         uint32_t first
+    struct vb_world_gate
     struct vb_world_lanes:
+        uint8_t *lane_of
         uint32_t count
         uint32_t data
         uint32_t inputs
@@ -199,6 +201,7 @@ cdef extern from "sim/sim.h" nogil:
         uint64_t pause_response
         double bit_error_rate
         vb_world_lanes *lanes
+        vb_world_gate *gate
         vb_world_port_counters traffic
     struct vb_world_pool:
         pass
@@ -251,6 +254,7 @@ cdef extern from "sim/sim.h" nogil:
         vb_world_partition *partition
         c_bool traces
         uint32_t hop_limit
+        uint32_t refused_at
     struct vb_world_link:
         uint64_t rate
         uint64_t delay
@@ -373,6 +377,7 @@ cdef extern from "sim/sim.h" nogil:
         bint to_group
         bint management
         uint8_t path
+        uint16_t pkey
     struct vb_sim_dependency:
         uint32_t first
         uint32_t then

@@ -198,6 +198,7 @@ cdef void _waiting_at_door(void *context) noexcept with gil:
     cdef World world = <World>context
     try:
         _serve_waiting(world)
+        _tell_refused(world)
     except BaseException as error:
         world._raised = error
         world._world.error = VB_WORLD_END_HALT

@@ -45,12 +45,12 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
     """Return a C structure for each row of the columns; the caller frees them."""
     cdef vb_sim_flow *flows = <vb_sim_flow *>calloc(count if count else 1, sizeof(vb_sim_flow))
     cdef const uint64_t[:] source, target, size, start, message, level, depth, opcode, kind
-    cdef const uint64_t[:] multicast, management, reserve, back_level, buffer, path
+    cdef const uint64_t[:] multicast, management, reserve, back_level, buffer, path, pkey
     cdef uint64_t i
     if flows is NULL:
         raise MemoryError
     source, target, size, start, message, level, depth, opcode, kind = columns[:9]
-    multicast, management, reserve, back_level, buffer, path = columns[9:]
+    multicast, management, reserve, back_level, buffer, path, pkey = columns[9:]
     for i in range(count):
         flows[i].source = <uint32_t>source[i]
         flows[i].target = <uint32_t>target[i]
@@ -63,7 +63,7 @@ cdef vb_sim_flow *_flow_array(object columns, uint64_t count) except? NULL:
         flows[i].type = <uint8_t>kind[i]
         flows[i].to_group, flows[i].management = multicast[i] != 0, management[i] != 0
         flows[i].reserve, flows[i].buffer = reserve[i], buffer[i]
-        flows[i].path = <uint8_t>path[i]
+        flows[i].path, flows[i].pkey = <uint8_t>path[i], <uint16_t>pkey[i]
     return flows
 
 
@@ -303,7 +303,7 @@ def _refuse_flow(int error, uint64_t bad, list columns, uint64_t most):
 
 
 def _check_flows(World world, source, target, size, start, message, level, depth, opcode, kind,
-                 multicast, management, reserve, back_level, buffer, path, after):
+                 multicast, management, reserve, back_level, buffer, path, pkey, after):
     """Raise the ValueError for the first flow that no world allows."""
     hosts, group, tcp = world._world.hosts, multicast != 0, kind == VB_SIM_FLOW_TCP
     now = world._world.now
@@ -331,6 +331,8 @@ def _check_flows(World world, source, target, size, start, message, level, depth
         ((buffer != 0) & (kind != IBV_QPT_RC), "reserve_buffer is for RC: only RC knows what "
          "is in flight"),
         (path > 127, "its path is above 127"),
+        ((pkey & 0x7fff == 0) | (pkey > 0xffff), "its pkey is no P_Key"),
+        (group & (pkey != 0xffff), "a group's flows have the P_Key 0xffff"),
         (buffer > 2**62, "it reserves more than any switch has"),
         (group & (reserve != 0), "a group has no one way to reserve"),
         ((reserve + buffer != 0) & (opcode == IBV_WR_RDMA_READ),

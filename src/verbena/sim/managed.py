@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from verbena.manage.agents import (
     ADAPTER,
@@ -34,12 +34,13 @@ from verbena.manage.codes import PortPhysicalState, PortState, VirtualLanes
 from verbena.manage.smp_attributes import PortInfo, SwitchInfo
 from verbena.sim.arguments import require
 from verbena.sim.doors import Mad
+from verbena.sim.managed_ports import ManagedPorts
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
     from verbena.sim._world import World
 
-__all__ = ["AgentTimes", "ManagedWorld", "Taker"]
+__all__ = ["AgentTimes", "ManagedWorld", "Taker", "WaitingFlows"]
 
 SECOND = 10**12
 NO_PATH = 255
@@ -78,6 +79,13 @@ class _Node:
     ports: NDArray[np.uint8] = field(default_factory=lambda: np.zeros(0, np.uint8))
     masks: dict[tuple[int, int], bytes] = field(default_factory=dict)
     lanes: bytes = b""
+
+
+@dataclass
+class WaitingFlows:
+    """Flows that wait for their ports. ``first`` is the number of the first, once they begin."""
+
+    first: int | None = None
 
 
 class _Around:
@@ -125,7 +133,8 @@ class _LinkCounters:
         out, into = self._managed.link_row(here), self._managed.link_row(here.peer)
         found = {name: int(out[key]) for name, key in COUNTED_SENT.items()}
         found |= {name: int(into[key]) for name, key in COUNTED_RECEIVED.items()}
-        return {**found, "xmit_data": int(out["bytes"]) // 4, "rcv_data": int(into["bytes"]) // 4}
+        found |= {"xmit_data": int(out["bytes"]) // 4, "rcv_data": int(into["bytes"]) // 4}
+        return {**found, **self._managed.ports.totals(here)}
 
 
 class ManagedWorld:
@@ -179,6 +188,7 @@ class ManagedWorld:
         self._row: dict[tuple[int, int], int] = {}
         self._links: NDArray[np.void] = np.zeros(0, np.void)
         self._links_at = -1  # the number of events at which they were read
+        self._waiting: list[Callable[[], bool]] = []  # flows that have not begun
         self.stops = False  # nothing that repeats is done again once no flow is left
         names = tables.names
         for end, (host, port) in enumerate(
@@ -191,6 +201,9 @@ class ManagedWorld:
             world.take_lids([node.number for node in self._nodes])
         else:
             self._take_over()
+        self.ports = ManagedPorts(self)
+        for agent in self.agents.values():
+            self.ports.settle(agent)
         for node in self._nodes:
             world.serve(node.number, self._arrived)
 
@@ -255,6 +268,11 @@ class ManagedWorld:
         node = self._nodes[number]
         return node.agent.ports[node.port]
 
+    def port_at(self, number: int, port: int) -> NodePort:
+        """Return the port of an agent for a node and port of the world, as ``place`` has them."""
+        node = self._nodes[number]
+        return node.agent.ports[node.port or port]
+
     def attach(self, port: NodePort, taker: Taker, *, first: bool = False) -> None:
         """Give the packets that no agent answers at an end port to ``taker``, behind others, or
         before them with ``first``."""
@@ -295,6 +313,35 @@ class ManagedWorld:
     def rests(self) -> bool:
         """Whether nothing is to be repeated any more: the flows have ended, with ``stops``."""
         return self.stops and not self.world.flows_left
+
+    # ---- flows -----------------------------------------------------------------------------------
+
+    def add_flows(
+        self, source: ArrayLike, target: ArrayLike, size: ArrayLike, start: int = 0, **more: Any
+    ) -> WaitingFlows:
+        """Add flows to the world as soon as the ports of their hosts are ACTIVE, and tables lead
+        from each to the other, but not before ``start``. ``more``: see ``World.add_flows``.
+        """
+        pairs = {
+            (self.port_of(int(one)), self.port_of(int(other)))
+            for one, other in np.broadcast(source, target)
+        }
+        waiting = WaitingFlows()
+
+        def begin() -> bool:
+            if not all(self.ports.leads(one, other) for one, other in pairs):
+                return False
+            now = self.world.now
+            waiting.first = self.world.add_flows(source, target, size, max(now, start), **more)
+            return True
+
+        self._waiting.append(begin)
+        self._begin_waiting()
+        return waiting
+
+    def _begin_waiting(self) -> None:
+        if self._waiting:
+            self._waiting = [begin for begin in self._waiting if not begin()]
 
     # ---- links and deaths ------------------------------------------------------------------------
 
@@ -401,8 +448,10 @@ class ManagedWorld:
         if agent in self._dead:
             self.discarded[agent.name] += 1
             return
+        self.ports.count_violations(agent)
         for each in agent.receive(packet, self.now):
             self._transmit(agent, each)
+        self.ports.note_set(agent, packet.mad)
         self._settle()
 
     def _transmit(self, agent: NodeAgent, packet: MadPacket) -> None:
@@ -463,6 +512,8 @@ class ManagedWorld:
                     self._settle_lids(node, port)
             if agent.is_switch:
                 self._settle_switch(self._of[agent, 0])
+            self.ports.settle(agent)
+        self._begin_waiting()
 
     def _settle_lids(self, node: _Node, port: NodePort) -> None:
         lids = port.lids
@@ -537,12 +588,14 @@ class ManagedWorld:
             return
         node.lanes = whole
         count = len(self.fabric.tables().out_link[0])
+        most, levels = self.world.lane_count(node.number), np.arange(16)
         lanes = np.zeros((count, count, 16), np.uint8)
         for output, row in rows:
             pairs = np.frombuffer(bytes(row), np.uint8).reshape(-1, 8)[:count]
             if output < count:
                 lanes[: len(pairs), output, 0::2] = pairs >> 4
                 lanes[: len(pairs), output, 1::2] = pairs & 15
+        lanes = np.where(lanes < most, lanes, levels % max(most, 1)).astype(np.uint8)
         self.world.set_lanes(node.number, lanes)
 
     def link_row(self, port: NodePort) -> np.void:
