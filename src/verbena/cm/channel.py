@@ -14,7 +14,9 @@ import itertools
 import socket
 import time
 from collections.abc import Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+from verbena.verbs.here import place
 
 from .device import ConnectionManagerDevice
 from .errors import NoSuchAddress
@@ -24,6 +26,19 @@ __all__ = ["Channel", "LoopChannel", "Receiver", "ThreadChannel", "run_now"]
 
 T = TypeVar("T")
 Found = list[tuple[Any, ...]]
+
+
+@runtime_checkable
+class HasOwnTime(Protocol):
+    """A place whose time is not this machine's: a simulated host whose program may block."""
+
+    def time(self) -> float:
+        """Return its time in seconds."""
+        ...
+
+    def look_up(self, host: str, port: int) -> Found:
+        """Return what getaddrinfo knows there. Raises socket.gaierror."""
+        ...
 
 
 class Receiver(Protocol):
@@ -167,15 +182,22 @@ class LoopChannel(Channel):
 class ThreadChannel(Channel):
     """A channel whose events are taken while the thread waits for one."""
 
+    def __init__(self, device: ConnectionManagerDevice, is_lazy: bool = False) -> None:
+        super().__init__(device, is_lazy)
+        here: object = place.get()
+        self._place = here if isinstance(here, HasOwnTime) else None
+
     def time(self) -> float:
-        return time.monotonic()
+        return time.monotonic() if self._place is None else self._place.time()
 
     async def wait(self, receiver: Receiver, deadline: float | None) -> None:
-        self.device.wait(None if deadline is None else deadline - time.monotonic())
+        self.device.wait(None if deadline is None else deadline - self.time())
         self.pump()
 
     async def look_up(self, host: str, port: int, deadline: float | None) -> Found:
         async def ask() -> Found:
+            if self._place is not None:
+                return list(self._place.look_up(host, port))
             return list(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM))
 
         return await looked_up(host, ask())

@@ -16,10 +16,12 @@ import os
 import threading
 from collections.abc import Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Any, Self, TypeVar, Unpack
+from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from verbena.verbs.here import place
 
 from .arrays import RemoteArray
 from .connection import PeerConnection, PeerOptions, connect_peer
@@ -29,6 +31,15 @@ from .listening import PeerListener, listen_for_peers
 __all__ = ["SyncPeerConnection", "SyncPeerListener", "connect", "listen"]
 
 T = TypeVar("T")
+
+
+@runtime_checkable
+class HasOwnLoop(Protocol):
+    """A place with an event loop for calls that block: a simulated host, which has no threads."""
+
+    def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine there until it ends, and return its result."""
+        ...
 
 
 class LoopThread:
@@ -41,6 +52,9 @@ class LoopThread:
 
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine there and return its result. Raises TimeoutError after ``timeout``."""
+        here: object = place.get()
+        if isinstance(here, HasOwnLoop):
+            return here.run_blocking(_limited(work, timeout))
         try:
             loop = self._running()
         except BaseException:

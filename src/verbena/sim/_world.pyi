@@ -713,5 +713,10 @@ class FarAttachments(Attachments):
         """Wait for the first turn, and return the letters that come with it."""
     def end(self) -> None:
         """Give the turn away for ever."""
+    def ask(self, letter: bytes) -> None:
+        """Send a letter with the end of this turn; the next one is at once."""
+    def pass_turn(self, until: int | None = None) -> str:
+        """Wait for a letter, for a descriptor or until a time in ps, without an event loop. Returns
+        why it ended, as ``gather`` does."""
     def write(self, letter: bytes) -> None:
         """Send a letter with the end of this turn, or of one that ends at once."""

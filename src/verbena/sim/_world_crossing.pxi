@@ -329,6 +329,19 @@ cdef class FarAttachments(Attachments):
             return "time"
         return READABLE if segment.why > 0 else "time" if segment.why == 0 else "done"
 
+    def ask(self, bytes letter not None):
+        """Send a letter with the end of this turn; the next one is at once."""
+        self.write(letter)
+        self.pass_turn(self._now())
+
+    def pass_turn(self, until=None):
+        """Wait for a letter, for a descriptor or until a time in ps, without an event loop. Returns
+        why it ended, as ``gather`` does."""
+        why = self._advance(VB_WORLD_NEVER if until is None else until)
+        for letter in _read_letters(self._crossing.segment, TO_PROGRAM):
+            self.on_letter(letter)
+        return why
+
     def write(self, bytes letter not None):
         """Send a letter with the end of this turn, or of one that ends at once."""
         while not _write_letter(self._crossing.segment, TO_WORLD, letter):

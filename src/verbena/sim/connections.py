@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from verbena.sim.hosts import Host, Hosts
     from verbena.sim.managed import ManagedWorld
 
-__all__ = ["ConnectionManagers", "PROCESSING"]
+__all__ = ["PROCESSING", "ConnectionManagers", "SimulatedDevice", "SimulatedHostManager"]
 
 SECOND = 10**12
 NETWORK = int(IPv4Address("10.0.0.0"))
@@ -136,6 +136,11 @@ class SimulatedHostManager:
                 for rank, each in enumerate(self._addresses, 1)
             ),
         )
+
+    @property
+    def guid(self) -> int:
+        """The GUID of the host's first device."""
+        return self._addresses[0].guid
 
     def refresh(self) -> None:
         """Look at the addresses again: a subnet manager may have changed LIDs."""
@@ -321,7 +326,7 @@ class SimulatedHostManager:
     def open(self) -> ConnectionManagerDevice:
         """Open a device, an event channel."""
         self.refresh()
-        return SimulatedDevice(self)
+        return SimulatedDevice(self, self.host.devices()[0].guid)
 
 
 def _nodes_of_hosts(world: World) -> dict[int, int]:
@@ -367,12 +372,11 @@ class _HostDevices(RdmaCmDevices):
 class SimulatedDevice:
     """An event channel of a simulated host (``ConnectionManagerDevice``)."""
 
-    def __init__(self, manager: SimulatedHostManager) -> None:
+    def __init__(self, manager: SimulatedHostManager, guid: int) -> None:
         self._manager = manager
         self.inode = next(_inodes)
-        devices = manager.host.devices()
         ports = tuple(
-            ProgramPort(0, rank, devices[0].guid, True, 0, "")
+            ProgramPort(0, rank, guid, True, 0, "")
             for rank in range(1, len(manager.host.ports) + 1)
         )
         self.hello = Hello(1, Role.DEVICE, self.inode, ports)
@@ -441,9 +445,11 @@ class SimulatedDevice:
         self._loop = self._ready = None
 
     def wait(self, seconds: float | None) -> None:
-        """Blocking waits are for threads, which a simulated host does not have."""
+        """Blocking waits are for programs in processes of their own (far_connections)."""
         raise OSError(
-            errno.EOPNOTSUPP, "a program on a simulated host connects by verbena.cm, with asyncio"
+            errno.EOPNOTSUPP,
+            "a program of sim.run connects by verbena.cm, with asyncio; one in a process of its own"
+            " (sim.run_processes) may use verbena.cm.sync",
         )
 
     def close(self) -> None:

@@ -32,6 +32,9 @@ class Kind(IntEnum):
     EOF = 5
     RETURNED = 6  # to the world: what the program returned (pickle)
     OVER = 7  # from the world: all programs have returned
+    ASK = 8  # to the world: a call of a device of the connection manager (far_connections)
+    ANSWER = 9  # from the world, to the last ASK
+    EVENTS = 10  # from the world: the device `own` has events
 
 
 @dataclass(frozen=True)

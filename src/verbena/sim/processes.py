@@ -25,6 +25,7 @@ from ._world import NOTHING_LEFT, Crossing, World
 from .arguments import run_settings
 from .callbacks import PS, ps_of
 from .errors import ProgramEnded
+from .far_connections import ProgramDevices
 from .hosts import MOST_PORTS, Host, Hosts, PKeys
 from .letters import VARIABLE, Kind, Letter
 from .run import Result, hosts_of
@@ -76,6 +77,7 @@ class _Program:
     letters: list[Letter] = field(default_factory=list)
     returned: bool = False
     ended: bool = False
+    devices: ProgramDevices | None = None  # of verbena.cm; None: it has opened none
 
 
 class Processes:
@@ -173,14 +175,38 @@ class Processes:
             raise self._ended() from None
         if said is None:
             program.ended = True
+            if program.devices is not None:
+                program.devices.close()
             if not program.returned:
                 raise self._error([program])
             return
         letters, program.until = said
         if program.letters:
             program.until = self.hosts.attachments.now
+        asked = False
         for packed in letters:
-            self._post(Letter.read(packed))
+            letter = Letter.read(packed)
+            asked |= letter.kind == Kind.ASK
+            if letter.kind == Kind.ASK:
+                program.letters.insert(0, self._answer(program, letter.text))
+            else:
+                self._post(letter)
+        if asked:
+            self._turn(program, 1)
+
+    def _answer(self, program: _Program, asked: bytes) -> Letter:
+        """Carry out a call of a device of verbena.cm."""
+        number, now = program.host.number, self.hosts.attachments.now
+        if program.devices is None:
+
+            def tell(device: int) -> None:
+                due = self.hosts.attachments.now
+                self._post(Letter(due, Kind.EVENTS, target=number, own=device))
+
+            program.devices = ProgramDevices(
+                lambda: self.hosts.connection_managers().of(program.host), tell
+            )
+        return Letter(now, Kind.ANSWER, target=number, text=program.devices.answer(asked))
 
     def _post(self, letter: Letter) -> None:
         if letter.kind == Kind.RETURNED:

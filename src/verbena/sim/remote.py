@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A program of a simulated host whose world is another process: ``sim.remote.run(program())``.
+"""A program of a simulated host whose world is another process: ``sim.remote.run(program())``, or
+``sim.remote.run_sync(function)`` for one without asyncio.
 
 ``processes.run_processes`` starts the process, in whose environment VERBENA_SIM has the descriptors
 of a segment and of a socket. The program finds the host's adapter, and its event loop runs by the
@@ -13,19 +14,24 @@ import errno
 import json
 import os
 import pickle
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from ._world import FarAttachments
-from .callbacks import ps_of
-from .hosts import Host, Hosts
+from .callbacks import PS, ps_of
+from .far_connections import FarDevice
+from .hosts import Host, Hosts, host_here
 from .letters import VARIABLE, WHOLE, Kind, Letter
 from .loop import Loop
 from .network import Address, Factory, Network, Stream, port_number
 from .run import Program, close_loop, coroutine_of
 
-__all__ = ["run"]
+__all__ = ["run", "run_sync", "sleep", "time"]
+
+T = TypeVar("T")
 
 
 def run(program: Program) -> Any:
@@ -35,6 +41,49 @@ def run(program: Program) -> Any:
     Raises what the program raises; Deadlock; WorldEnded if the world's process ends; RuntimeError
     in a process that ``sim.run_processes`` has not started.
     """
+    with _attached() as host:
+        with host.here():
+            task = host.loop.create_task(coroutine_of(host.name, program), name=host.name)
+        return host.loop.run_until_complete(_until_over(task, host.network))
+
+
+def run_sync(function: Callable[[], T]) -> T:
+    """Call a function on the simulated host of this process, and return what it returned, when all
+    programs have returned.
+
+    Its calls that block, of ``verbena.verbs``, ``verbena.cm.sync`` and ``verbena.peers.sync``, and
+    ``sleep`` of this module, let virtual time pass. Raises as ``run`` does.
+    """
+    with _attached() as host:
+        with host.here():
+            returned = function()
+            made = host.loop.create_future()
+            made.set_result(returned)
+            host.run_blocking(_until_over(made, host.network))
+        return returned
+
+
+def sleep(seconds: float) -> None:
+    """Let virtual time pass in a program of ``run_sync``. Raises RuntimeError in another one."""
+    _far_host().run_blocking(asyncio.sleep(seconds))
+
+
+def time() -> float:
+    """Return the virtual time in seconds since the world began. Raises RuntimeError as ``sleep``
+    does."""
+    return _far_host().time()
+
+
+def _far_host() -> FarHost:
+    here = host_here()
+    if not isinstance(here, FarHost):
+        raise RuntimeError("this is no program that sim.run_processes has started")
+    return here
+
+
+@contextmanager
+def _attached() -> Iterator[FarHost]:
+    """Find the host of this process, and make its event loop and network."""
     given = os.environ.get(VARIABLE)
     if given is None:
         raise RuntimeError(f"{VARIABLE} is not set: sim.run_processes starts such programs")
@@ -43,25 +92,20 @@ def run(program: Program) -> Any:
         (letter,) = attachments.begin()
         settings = json.loads(Letter.read(letter).text)
         hosts = FarHosts(attachments, settings["ports"], settings["seed"])
-        return _run(program, hosts[settings["host"]], hosts, settings["control_delay"])
+        host, delay = hosts[settings["host"]], settings["control_delay"]
+        host.loop = loop = Loop(hosts, delay)
+        loop.network = host.network = FarNetwork(loop, hosts, delay, host)
+        attachments.on_letter = host.network.deliver
+        asyncio.set_event_loop(loop)
+        try:
+            yield host
+        finally:
+            close_loop(loop)
     finally:
         attachments.end()
 
 
-def _run(program: Program, host: Host, hosts: FarHosts, control_delay: float) -> Any:
-    loop = Loop(hosts, control_delay)
-    loop.network = network = FarNetwork(loop, hosts, control_delay, host)
-    hosts.attachments.on_letter = network.deliver
-    asyncio.set_event_loop(loop)
-    try:
-        with host.here():
-            task = loop.create_task(coroutine_of(host.name, program), name=host.name)
-        return loop.run_until_complete(_until_over(task, network))
-    finally:
-        close_loop(loop)
-
-
-async def _until_over(task: asyncio.Task[Any], network: FarNetwork) -> Any:
+async def _until_over(task: asyncio.Future[Any], network: FarNetwork) -> Any:
     """Tell the world what the program returned, and wait for the others, whose packets this
     process's adapters answer meanwhile."""
     returned = await task
@@ -70,15 +114,68 @@ async def _until_over(task: asyncio.Task[Any], network: FarNetwork) -> Any:
     return returned
 
 
+class FarHost(Host):
+    """A host of a world in another process. That of this process has a loop and a network."""
+
+    attachments: FarAttachments
+    loop: Loop
+    network: FarNetwork
+
+    def open_connection_manager(self) -> FarDevice:
+        """Open a device for ``verbena.cm``."""
+        devices = self.network.devices
+        made = devices[len(devices)] = FarDevice(self, len(devices))
+        return made
+
+    @property
+    def now(self) -> int:
+        """The world's time in ps."""
+        return self.attachments.now
+
+    def time(self) -> float:
+        """Return the virtual time in seconds, for ``verbena.cm.sync``."""
+        return self.attachments.now / PS
+
+    def look_up(self, host: str, port: int) -> Any:
+        """Return what getaddrinfo knows of a host's name."""
+        return self.network.look_up(host, port)
+
+    def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine in the loop of this process until it ends, for a call that blocks."""
+        self.attachments.set_looped(True)
+        try:
+            return self.loop.run_until_complete(work)  # type: ignore[no-any-return]
+        finally:
+            self.attachments.set_looped(False)
+
+    def ask(self, text: bytes) -> bytes:
+        """Send a call to the world's process, and return the answer."""
+        answers = self.network.answers
+        self.attachments.ask(Letter(self.now, Kind.ASK, self.number, text=text).pack())
+        while not answers:  # there was no room for it
+            self.attachments.pass_turn(self.now)
+        return answers.pop()
+
+    def pass_time(self, until: int | None) -> str:
+        """Let time pass, without the loop, until something comes or until that time in ps."""
+        return self.attachments.pass_turn(until)
+
+
 class FarHosts(Hosts):
     """The hosts of a world in another process, of which one is in this."""
 
     attachments: FarAttachments
+    _hosts: dict[str, FarHost]  # type: ignore[assignment]
+
+    def __getitem__(self, name: str) -> FarHost:
+        found = super().__getitem__(name)
+        assert isinstance(found, FarHost)
+        return found
 
     def __init__(self, attachments: FarAttachments, ports: dict[str, list[int]], seed: int) -> None:
         self.attachments = attachments
         self._hosts = {
-            name: Host(name, number, tuple(own), attachments, Random(f"{seed}/{number}"))
+            name: FarHost(name, number, tuple(own), attachments, Random(f"{seed}/{number}"))
             for number, (name, own) in enumerate(ports.items())
         }
         self._addresses = {one: host for host in self for one in host.addresses}
@@ -93,6 +190,8 @@ class FarNetwork(Network):
         self._host = host
         self._attachments = hosts.attachments
         self._streams: dict[int, FarStream] = {}
+        self.devices: dict[int, FarDevice] = {}
+        self.answers: list[bytes] = []  # to the last ASK
         self._stream_numbers = count(1)
 
     def post(self, kind: Kind, target: int, **fields: Any) -> None:
@@ -127,7 +226,12 @@ class FarNetwork(Network):
     def deliver(self, packed: bytes) -> None:
         """Take a letter that has come."""
         letter = Letter.read(packed)
-        self.loop.call_soon(self._take, letter)
+        if letter.kind == Kind.EVENTS:
+            self.devices[letter.own].has_events()
+        elif letter.kind == Kind.ANSWER:
+            self.answers.append(letter.text)
+        else:
+            self.loop.call_soon(self._take, letter)
 
     def _take(self, letter: Letter) -> None:
         if letter.kind == Kind.OVER:
