@@ -165,6 +165,10 @@ def described(status: dict[str, Any]) -> list[str]:
         lines.append(f"cut links, each by one end: {', '.join(status['cut'])}")
     for host, pids in sorted(status["programs"].items()):
         lines.append(f"{host}: {', '.join(f'process {pid}' for pid in pids)}")
+    if status["refused"]:
+        lines.append(
+            f"{status['refused']} messages were refused, which no program of Verbena sends"
+        )
     if status["failures"]:
         lines.append(
             f"{status['failures']} requests have failed within Verbena: its output says why"

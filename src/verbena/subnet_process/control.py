@@ -78,7 +78,8 @@ class FabricControl:
             answer = self._requests[request["do"]](request)
         except MadError as error:
             return Welcome.refused(errno.EINVAL, str(error))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._server.refused += 1
             return Welcome.refused(errno.EINVAL, "this fabric does not know the request")
         return Welcome(0, json.dumps(answer).encode())
 
@@ -105,6 +106,7 @@ class FabricControl:
             "addresses": self._plan.first_and_last(),
             "programs": self._programs(),
             "failures": self._server.failures,
+            "refused": self._server.refused,
             "traffic": [] if self._traffic is None else self._traffic.describe(),
         }
 

@@ -33,7 +33,7 @@ from verbena.manage.mad import GENERAL_QKEY, SaMad
 from verbena.manage.sa_query import SaQuery
 from verbena.manage.sa_records import McMemberRecord, PathRecord
 
-from .mad_port import MadAgent
+from .mad_port import MadAgent, RegistrationRefused
 from .port_records import port_gids
 from .sa_requester import SaRequester
 
@@ -75,17 +75,28 @@ class HostManager:
         self._clock, self._later, self._meet = clock, later, meet
         ends = node.end_ports()
         self._ports = {end.number: live.mad_port(node, end.number) for end in ends}
-        for port in self._ports.values():
-            agent = MadAgent(
-                port, 1, self._arrived, mgmt_class=COMMUNICATION, version=VERSION, methods=1 << SEND
-            )
-            port.register(agent)
+        self._register()
         self._clients = {number: SaRequester(port) for number, port in self._ports.items()}
         self._joined: dict[int, SaQuery[McMemberRecord]] = {}
         self.cm = RdmaCm(
             self._device(), self, random.SystemRandom().getrandbits, settings, now=clock()
         )
         self.devices = RdmaCmDevices(self.cm, self, self._send, clock)
+
+    def _register(self) -> None:
+        """Take the messages of the class at every port. Raises RegistrationRefused."""
+        made: list[MadAgent] = []
+        for port in self._ports.values():
+            agent = MadAgent(
+                port, 1, self._arrived, mgmt_class=COMMUNICATION, version=VERSION, methods=1 << SEND
+            )
+            try:
+                port.register(agent)
+            except RegistrationRefused:
+                for each in made:
+                    each.close()
+                raise
+            made.append(agent)
 
     def refresh(self) -> None:
         """LIDs, GIDs or P_Keys have changed."""

@@ -164,6 +164,7 @@ class PortPage:
             except OSError:
                 raw = b""
             if len(raw) != _CALL.size:
+                connection.server.refused += bool(raw)  # no bytes are its end
                 connection.close()
                 return
             kind, sequence, at, *way = _CALL.unpack(raw)
@@ -195,8 +196,10 @@ class PortPage:
     def _ask(self, connection: FabricConnection, node: NodeAgent, way: DataWay) -> int:
         """Make a flow and return where it is in the page; 0: there is no room."""
         origin = node.ports.get(way.port)
+        if origin is None:
+            return 0
         slot = self._returned.pop() if self._returned else next(self._free, None)
-        if origin is None or slot is None:
+        if slot is None:
             return 0
         flow = _Flow(connection, origin, way, judge(origin, way, moves=True))
         self._flows[slot] = flow
@@ -255,6 +258,8 @@ class PortPage:
             return False
         fresh = tuple(now - before for now, before in zip(counts, flow.seen, strict=True))
         flow.seen = counts
+        if min(fresh) < 0:  # the program has written anything there
+            return False
         charge(self._subnet, flow.way, flow.origin, flow.verdict, fresh)
         return True
 

@@ -101,7 +101,7 @@ def make_fabric(
 
     def programs() -> dict[str, list[int]]:
         both = umads.programs(), page.programs(), connections.programs()
-        hosts = {host: None for each in both for host in each}
+        hosts = {host: None for each in both for host, pids in each.items() if pids}
         return {
             host: sorted({pid for each in both for pid in each.get(host, ())}) for host in hosts
         }

@@ -246,6 +246,7 @@ class NodePort:
 
     def lane_of(self, sl: int, input_port: int = 0) -> int:
         """Return the virtual lane of a service level; 15 drops the packet."""
+        sl &= 15  # as a packet has it
         if self.sl_to_vl is None:
             return sl % (PortInfo.get(self.info, "vl_cap").lanes or 1)
         at = input_port * 8 if len(self.sl_to_vl) > 8 else 0
