@@ -44,15 +44,21 @@ class Names(dict[str, Any]):
         lid: int,
         timeout: int = 12,
         retry_cnt: int = 7,
+        rnr_retry: int = 7,
+        min_rnr_timer: int = 12,
         mtu: int = 1024,
         address: dict[str, Any] | None = None,
     ) -> None:
         """Connect the QP to another one."""
         given = {"dlid": lid, "is_global": False} | (address or {})
         path_mtu = verbs.MTU[f"MTU_{mtu}"]
-        self["qp"].to_rtr(dest_qp_num=number, ah_attr=AHAttr(**given), path_mtu=path_mtu)
         kind = self["qp"].qp_type
-        terms = {} if kind == QPType.UC else {"timeout": timeout, "retry_cnt": retry_cnt}
+        terms, rnr = {"timeout": timeout, "retry_cnt": retry_cnt, "rnr_retry": rnr_retry}, {}
+        if kind == QPType.UC:
+            terms = {}
+        else:
+            rnr = {"min_rnr_timer": min_rnr_timer}
+        self["qp"].to_rtr(dest_qp_num=number, ah_attr=AHAttr(**given), path_mtu=path_mtu, **rnr)
         self["qp"].to_rts(**terms)
 
     def done(self, count: int = 1, seconds: float = 30) -> list[str]:

@@ -114,9 +114,9 @@ def test_what_a_program_writes_over_its_counts() -> None:
 
         def scribble() -> None:
             for slot in page._flows:
-                at = page._flows_at + slot * 448 + 8
+                at = page._flows_at + slot * 448 + 16
                 page.fold()
-                page._page[at : at + 160] = bytes(160)
+                page._page[at : at + 168] = bytes(168)
                 page.fold()
 
         live.do(scribble)

@@ -42,9 +42,10 @@ _WELCOME = struct.Struct("=5QII")
 _CALL = struct.Struct("=IIQIHBBHBB16sII4x")
 _ANSWER = struct.Struct("=IIQ")
 _NEWS = struct.Struct("=Ii")
-_COUNTS = struct.Struct("=20Q")
-COUNTS_AT, SENTENCE_AT, SENTENCE_BYTES = 8, 168, 232
-NOTHING = (0,) * 20
+_COUNTS = struct.Struct("=21Q")
+LOSS_AT, COUNTS_AT, RANDOM_AT, SENTENCE_AT, SENTENCE_BYTES = 8, 16, 184, 192, 232
+NOTHING = (0,) * 21
+MOST_LOSS = (1 << 32) - 1
 CALLS_AT_ONCE = 64
 LOOK_SECONDS, LONGEST_DELAY = 1.0, 0.5
 NO_EVENT = -1
@@ -205,6 +206,8 @@ class PortPage:
         self._flows[slot] = flow
         at = self._flows_at + slot * FLOW_BYTES
         self._page[at : at + FLOW_BYTES] = bytes(FLOW_BYTES)
+        seed = self._subnet.random.getrandbits(64).to_bytes(8, "little")
+        self._page[at + RANDOM_AT : at + RANDOM_AT + 8] = seed
         used = (self._flows_at - LINE) // 4
         self._words[used] = max(self._words[used], slot + 1)
         self._show(slot, flow)
@@ -214,8 +217,9 @@ class PortPage:
         """Write where a flow leads."""
         at = (self._flows_at + slot * FLOW_BYTES) // 4
         ends = [self._index[end] for end in flow.verdict.ends if end in self._index]
-        if flow.verdict.problem is not None:
+        if flow.verdict.problem is not None or flow.verdict.loss:
             self._say(slot, flow)
+        self._words[at + LOSS_AT // 4] = min(round(flow.verdict.loss * (1 << 32)), MOST_LOSS)
         if not flow.verdict.multicast:
             self._words[at] = self._identity | ends[0] + 1 if ends else 0
             return
