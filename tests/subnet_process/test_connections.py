@@ -93,6 +93,25 @@ def test_a_host_is_found_by_its_name_and_messages_are_counted(
     assert "no host 'h9'" in text
 
 
+def test_times_begin_with_the_command(
+    make: Callable[..., tuple[Live, Program, Program]],
+) -> None:
+    """Also when the connection manager has had nothing to do for long."""
+    live, client, _ = make()
+    live.set_route("s0", live.lid("h0"), 255)  # subnet administration does not answer
+
+    def idle() -> None:
+        manager = managers(live).host("h1").cm.cm
+        manager.now -= 100
+
+    client.run("from verbena.cm import sync; result = 0")
+    live.do(idle)
+    begun = time.monotonic()
+    code, _, _ = connect(client, "h3", seconds=2)
+    assert code == errno.ETIMEDOUT
+    assert time.monotonic() - begun > 0.5
+
+
 def test_a_host_without_listener_refuses(
     make: Callable[..., tuple[Live, Program, Program]],
 ) -> None:

@@ -88,6 +88,10 @@ class RdmaCm:
         self._connecting.settle()
         return refusal
 
+    def set_time(self, now: float) -> None:
+        """Say what time it is, before a command: what it waits for is not older than that."""
+        self.cm.now = max(self.cm.now, now)
+
     def tick(self, now: float) -> None:
         """Do what is due at ``now``."""
         self.cm.tick(now)
