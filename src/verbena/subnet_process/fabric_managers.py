@@ -12,6 +12,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from verbena.agent.server import AgentServer, DeviceRefused
@@ -83,7 +84,7 @@ class FabricManagers:
             self._others(port, event)
         found = self._hosts.get(port.node.name)
         if found is not None:
-            self._todo.append(found.refresh)
+            self._todo.append(partial(found.refresh, port, event))
 
     def programs(self) -> dict[str, list[int]]:
         """Return the processes that have the device open, by host."""

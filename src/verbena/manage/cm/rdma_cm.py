@@ -383,6 +383,10 @@ class RdmaCm:
         """
         return self._groups.join(self._table.id(number), address, context, flags)
 
+    def groups_lost(self, port: int) -> None:
+        """The memberships of an InfiniBand port hold no more: MULTICAST_ERROR, ENETRESET."""
+        self._groups.lost(port)
+
     def group_joined(self, handle: int, answer: McMemberRecord | int = 0) -> None:
         """Answer a ``JoinGroup``: the SA's record, an errno or status, or 0 on Ethernet."""
         self._groups.joined(handle, answer)
