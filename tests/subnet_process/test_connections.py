@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import time
 from collections.abc import Callable, Iterator
 
@@ -203,6 +204,9 @@ def test_addresses_are_by_the_order_of_the_topology() -> None:
         "h250": ["10.0.1.1"],
         "h449": ["10.0.1.200"],
     }
+    port = subnet.nodes["h250"].ports[1]
+    assert plan.of(port, ipv6=True) == ipaddress.ip_address("fd00::10.0.1.1").packed
+    assert plan.owner(plan.of(port, ipv6=True)) is port
 
 
 def test_groups_are_joined_again(make: Callable[..., tuple[Live, Program, Program]]) -> None:

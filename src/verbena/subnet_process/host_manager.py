@@ -173,13 +173,15 @@ class HostManager:
         self._groups.tick(now)
 
     def _resolved(self, request: ResolveAddress) -> AddressAnswer | int:
-        if request.destination.family != CmFamily.IPV4:
+        family = request.destination.family
+        if family not in (CmFamily.IPV4, CmFamily.IPV6):
             return errno.EHOSTUNREACH
         own = self._own_port(request.source)
         gid = port_gids(own)[0] if request.destination.is_any else self._gid_of(request.destination)
         if gid is None:
             return errno.EHOSTUNREACH
-        source = replace(request.source, family=CmFamily.IPV4, host=self._plan.of(own))
+        address = self._plan.of(own, ipv6=family == CmFamily.IPV6)
+        source = replace(request.source, family=family, host=address)
         return AddressAnswer(source, _interface(own), gid, hop_limit=1)
 
     def _own_port(self, source: CmAddress) -> NodePort:
@@ -192,7 +194,8 @@ class HostManager:
 
     def _gid_of(self, address: CmAddress) -> bytes | None:
         """The GID behind an address; of a group, which needs none yet, zeros."""
-        if address.host[0] & 0xF0 == 0xE0:
+        first = address.host[0]
+        if first == 0xFF if address.family == CmFamily.IPV6 else first & 0xF0 == 0xE0:
             return bytes(16)
         owner = self._plan.owner(address.host)
         return None if owner is None else port_gids(owner)[0]
