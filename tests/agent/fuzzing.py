@@ -41,30 +41,35 @@ def hello(role: int, inode: int, ports: bytes = _PORT_LINE) -> bytes:
     return head + ports.ljust(1024, b"\0")
 
 
-def connect() -> socket.socket:
-    """Return a connection to the agent that has not said anything yet."""
+def connect(fabric: str = "") -> socket.socket:
+    """Return a connection that has not said anything yet to the agent, or to that of a fabric."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     sock.settimeout(5)
-    sock.connect(agent_address(os.geteuid()))
+    sock.connect(agent_address(os.geteuid(), fabric))
     return sock
 
 
-def say_hello(role: Role) -> tuple[socket.socket, int]:
+def say_hello(role: Role, fabric: str = "", ports: bytes = _PORT_LINE) -> tuple[socket.socket, int]:
     """Return a welcomed connection, and the inode by which the agent knows it."""
-    sock = connect()
+    sock = connect(fabric)
     inode = os.fstat(sock.fileno()).st_ino
-    sock.send(hello(role, inode))
+    sock.send(hello(role, inode, ports))
     assert messages.welcomed(sock.recv(64)) == 0
     return sock, inode
 
 
 class Fuzzer:
-    """A device and a connection for calls; ``random`` decides everything."""
+    """A device and a connection for calls; ``random`` decides everything.
 
-    def __init__(self, seed: int) -> None:
+    With ``fabric``, they are those of a host of that live fabric.
+    """
+
+    def __init__(self, seed: int, fabric: str = "", host: str = "") -> None:
         self.random = random.Random(seed)
-        self._device, self._inode = say_hello(Role.DEVICE)
-        self._calls, _ = say_hello(Role.CALLS)
+        self._fabric = fabric
+        self._ports = f"at {host}".encode() if fabric else _PORT_LINE
+        self._device, self._inode = say_hello(Role.DEVICE, fabric, self._ports)
+        self._calls, _ = say_hello(Role.CALLS, fabric, self._ports)
         self._ids = [1]
 
     def close(self) -> None:
@@ -76,7 +81,7 @@ class Fuzzer:
         """Send something."""
         kind = self.random.random()
         if kind < 0.1:
-            greet(self._hello())
+            greet(self._hello(), self._fabric)
         elif kind < 0.15:
             self._ask(self.random.randbytes(self.random.choice((1, 15, 16, 17, 40, 528, 529, 600))))
         elif kind < 0.17:
@@ -93,7 +98,7 @@ class Fuzzer:
 
     def _hello(self) -> bytes:
         inode = self.random.choice((0, self._inode, 1 << 63))
-        text = self.random.choice((b"", _PORT_LINE, self.random.randbytes(64)))
+        text = self.random.choice((b"", self._ports, b"at x", self.random.randbytes(64)))
         made = bytearray(hello(self.random.choice((1, 2, 4, 99)), inode, text))
         return self._damaged(made)
 
@@ -130,9 +135,9 @@ class Fuzzer:
         )
 
 
-def greet(message: bytes) -> None:
+def greet(message: bytes, fabric: str = "") -> None:
     """Say hello with anything, and take what comes."""
-    with connect() as sock:
+    with connect(fabric) as sock:
         sock.send(message)
         sock.recv(64)
 

@@ -17,6 +17,7 @@ from tests.subnet_process.support import RunningFabric, running_fabric
 from tests.support import clean_environment, ends, verbena_command
 
 LID_FILE = "/sys/class/infiniband/verbena0/ports/1/lid"
+FOLDER = "/sys/class/infiniband/verbena0/ports/1"
 SCENARIO = """
 teaches = "Nothing."
 duration = "1ms"
@@ -69,6 +70,52 @@ def test_a_link_is_cut_and_restored(fabric: RunningFabric) -> None:
     assert verbena("fabric", *name, "--restore", "h3:1").stdout.endswith("is repaired\n")
 
 
+def test_links_that_lose_packets(fabric: RunningFabric) -> None:
+    name = ("--name", fabric.name)
+    both = verbena("fabric", *name, "--loss", "e0-a0=1%", "--loss", "h3:1=0.25").stdout
+    assert both.splitlines()[0].startswith("the link between e0:3 and a0:1 loses 1 % of the")
+    assert "h3:1" in both.splitlines()[1]
+    assert "loses 25 % of the packets" in both
+    status = verbena("fabric", *name, "--status").stdout
+    assert "lossy links, each by one end: " in status
+    assert "a0:1 1 %" in status
+    assert "25 %" in status
+    assert "no link: write the names" in verbena("fabric", *name, "--loss", "e9-a9=1%").stderr
+    assert (
+        verbena("fabric", *name, "--loss", "all=0").stdout == "each of the 16 links is repaired\n"
+    )
+    assert "lossy" not in verbena("fabric", *name, "--status").stdout
+
+
+def test_losses_from_the_start(tmp_path: Path) -> None:
+    with running_fabric("clos2:4", tmp_path, "--loss", "all=0.1%") as fabric:
+        assert "each of the 16 links loses 0.1 % of the packets" in fabric.log.read_text()
+        assert fabric.control(do="status")["loss"] == {"all": 0.001}
+
+
+PARTITIONS = """
+Default=0x7fff, ipoib : ALL=limited, SELF=full ;
+storage=0x0012, ipoib, defmember=full : 0x0000000000100001, 0x0000000000100004 ;
+"""
+
+
+def test_settings_of_the_built_in_manager(tmp_path: Path) -> None:
+    """Partitions as OpenSM's -P has them, a priority, and others by their names."""
+    path = tmp_path / "partitions.conf"
+    path.write_text(PARTITIONS)
+    more = ("--partitions", str(path), "--sm-priority", "7", "--sm-set", "lmc=1")
+    with running_fabric("clos2:4", tmp_path, *more) as fabric:
+        keys = {
+            host: fabric.run(host, "cat", f"{FOLDER}/pkeys/0", f"{FOLDER}/pkeys/1").stdout.split()
+            for host in ("h0", "h1")
+        }
+        lmc = fabric.run("h1", "cat", f"{FOLDER}/lid_mask_count").stdout.strip()
+        status = fabric.control(do="status")
+    assert keys == {"h0": ["0xffff", "0x8012"], "h1": ["0x7fff", "0x0000"]}
+    assert lmc == "1"
+    assert ", priority 7," in status["manager"]
+
+
 def test_a_fabric_in_the_background(tmp_path: Path) -> None:
     name = f"detached{os.getpid()}"
     path = tmp_path / "scenario.toml"
@@ -117,6 +164,18 @@ def test_signals_end_it(number: signal.Signals, tmp_path: Path) -> None:
         (("--status", "--name", "nobody"), 1, "`verbena fabric TOPOLOGY --name nobody` starts it"),
         (("pair", "--name", "x", "--sm-host", "h9"), 1, "there is no node 'h9'"),
         (("pair", "--sm", "ours"), 2, "invalid choice"),
+        (("pair", "--loss", "h0-h1"), 2, "write LINK=CHANCE, as in h1-s0=1% or all=0.01"),
+        (("pair", "--loss", "h0-h1=half"), 2, "write LINK=CHANCE"),
+        (("pair", "--loss", "h0-h1=2"), 2, "write LINK=CHANCE"),
+        (("pair", "--loss", "h0-h7=1%"), 1, "is no link: write the names of its two nodes"),
+        (("--status", "--loss", "h0-h1=1%"), 2, "--loss stands by itself, or beside a topology"),
+        (("pair", "--sm-priority", "16"), 1, "priority is 16, and may be 0 to 0xf"),
+        (("pair", "--sm-set", "lmcc=1"), 1, "is lmc meant?"),
+        (("pair", "--sm-set", "lmc=one"), 1, "lmc=one is not a number"),
+        (("pair", "--sm-set", "enforce_partitions=maybe"), 1, "is not yes or no"),
+        (("pair", "--sm", "none", "--sm-priority", "1"), 2, "are for the built-in manager"),
+        (("pair", "--partitions", "/nowhere"), 1, "/nowhere"),
+        (("pair", "--partitions", "/etc/hostname"), 1, "is not 'Name = key, flags : members'"),
     ],
 )
 def test_mistakes(arguments: tuple[str, ...], status: int, words: str) -> None:

@@ -28,6 +28,7 @@ Find = Callable[[str], str]
 Connect = Callable[..., Pair]
 SERVER, CLIENT = "h1", "h6"
 HERE, THERE = "10.0.0.2", "10.0.0.7"  # the addresses of both
+HERE6, THERE6 = "fd00::10.0.0.2", "fd00::10.0.0.7"
 LISTEN_WITHIN = 20.0
 PORT = 7471
 
@@ -100,10 +101,12 @@ def assert_both_succeed(pair: Pair) -> None:
     assert [side.status for side in pair.sides] == [0, 0], str(pair)
 
 
-@pytest.mark.parametrize("address", [HERE, "0.0.0.0"])
-def test_rping(connect: Connect, address: str) -> None:
+@pytest.mark.parametrize(
+    ("address", "to"), [(HERE, HERE), ("0.0.0.0", HERE), (HERE6, HERE6), ("::", HERE6)]
+)
+def test_rping(connect: Connect, address: str, to: str) -> None:
     both = ["rping", "-p", str(PORT), "-C", "20", "-v"]
-    pair = connect([*both, "-s", "-a", address], [*both, "-c", "-a", HERE])
+    pair = connect([*both, "-s", "-a", address], [*both, "-c", "-a", to])
     assert_both_succeed(pair)
     assert pair.server.output.count("server ping data: rdma-ping-") == 20
     assert pair.client.output.count("ping data: rdma-ping-") == 20
@@ -155,9 +158,10 @@ def test_ucmatose_by_gids(fabric: RunningFabric, connect: Connect) -> None:
     assert_both_succeed(pair)
 
 
-def test_udaddy(connect: Connect) -> None:
+@pytest.mark.parametrize(("at", "to"), [("0.0.0.0", HERE), (HERE6, HERE6)])
+def test_udaddy(connect: Connect, at: str, to: str) -> None:
     both = ["udaddy", "-c", "5"]
-    pair = connect(both, [*both, "-s", HERE], 7174)
+    pair = connect([*both, "-b", at], [*both, "-s", to], 7174)
     assert_both_succeed(pair)
     assert all("data transfers complete" in side.output for side in pair.sides)
 
@@ -188,7 +192,7 @@ def test_cmtime(fabric: RunningFabric, start: Start) -> None:
     assert server.poll() is None  # it goes on for ever
 
 
-@pytest.mark.parametrize("program", ["ib_write_bw", "ib_send_lat", "ib_read_bw"])
+@pytest.mark.parametrize("program", ["ib_write_bw", "ib_send_lat", "ib_send_bw", "ib_read_bw"])
 def test_perftest(connect: Connect, fast_clock: dict[str, str], program: str) -> None:
     both = [program, "-F", "-R", "-n", "100", "-p", str(PORT)]
     for _ in range(3):  # it closes its first listener, and opens a second one
@@ -199,15 +203,18 @@ def test_perftest(connect: Connect, fast_clock: dict[str, str], program: str) ->
     assert "rdma_cm QPs" in pair.client.output
 
 
-def test_mckey(fabric: RunningFabric, start: Start) -> None:
-    both = ["mckey", "-m", "239.88.1.1", "-C", "10"]
-    receiver = start(SERVER, *both, "-b", HERE)
+@pytest.mark.parametrize(
+    ("group", "at", "of"), [("239.88.1.1", HERE, THERE), ("ff05::88", HERE6, THERE6)]
+)
+def test_mckey(fabric: RunningFabric, start: Start, group: str, at: str, of: str) -> None:
+    both = ["mckey", "-m", group, "-C", "10"]
+    receiver = start(SERVER, *both, "-b", at)
 
     def joined() -> bool:
         return "joined" in "".join(described(fabric).get(SERVER, {}).get("groups", []))
 
     wait_until(joined, receiver)
     time.sleep(0.3)  # it attaches its queue pair after the event
-    pair = Running(receiver, start(CLIENT, *both, "-b", THERE, "-s")).finish()
+    pair = Running(receiver, start(CLIENT, *both, "-b", of, "-s")).finish()
     assert_both_succeed(pair)
     assert "receiving data transfers" in pair.server.output

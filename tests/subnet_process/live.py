@@ -118,6 +118,21 @@ class Live:
 
         self.do(write)
 
+    def set_group(self, mlid: int, ports: dict[str, list[int]]) -> None:
+        """Write the ports of switches to which datagrams with a multicast LID go."""
+
+        def write() -> None:
+            for switch, numbers in ports.items():
+                tables = self.subnet.nodes[switch].forwarding
+                assert tables is not None
+                masks = bytearray(64)
+                mask = sum(1 << number for number in numbers)
+                masks[2 * (mlid - 0xC000) : 2 * (mlid - 0xC000) + 2] = mask.to_bytes(2, "big")
+                tables.set_multicast_block(0, 0, bytes(masks))
+            self.subnet.routing_changed()
+
+        self.do(write)
+
     def end(self) -> None:
         """Let the fabric's process end, as programs see it."""
         if self._thread.is_alive():

@@ -25,7 +25,7 @@ BYTES = 1 << 16
 class Names(dict[str, Any]):
     """What the code has: a QP of ``kind`` with a CQ, and memory."""
 
-    def open(self, kind: str = "RC", pkey_index: int = 0) -> None:
+    def open(self, kind: str = "RC", pkey_index: int = 0, port: int = 1) -> None:
         """Make the QP and bring it to INIT."""
         self.setdefault("context", verbs.open_device("verbena0"))
         context = self["context"]
@@ -33,7 +33,8 @@ class Names(dict[str, Any]):
         cq = self["cq"] = context.create_cq(256)
         self["mr"] = pd.alloc(BYTES, ACCESS)
         self["qp"] = pd.create_qp(send_cq=cq, recv_cq=cq, qp_type=QPType[kind])
-        self["qp"].to_init(access=ACCESS if kind != "UD" else 0, pkey_index=pkey_index)
+        access = ACCESS if kind != "UD" else 0
+        self["qp"].to_init(access=access, pkey_index=pkey_index, port=port)
         if kind == "UD":
             self["qp"].to_rtr()
             self["qp"].to_rts()
@@ -44,15 +45,22 @@ class Names(dict[str, Any]):
         lid: int,
         timeout: int = 12,
         retry_cnt: int = 7,
+        rnr_retry: int = 7,
+        min_rnr_timer: int = 12,
         mtu: int = 1024,
+        port: int = 1,
         address: dict[str, Any] | None = None,
     ) -> None:
         """Connect the QP to another one."""
-        given = {"dlid": lid, "is_global": False} | (address or {})
+        given = {"dlid": lid, "is_global": False, "port_num": port} | (address or {})
         path_mtu = verbs.MTU[f"MTU_{mtu}"]
-        self["qp"].to_rtr(dest_qp_num=number, ah_attr=AHAttr(**given), path_mtu=path_mtu)
         kind = self["qp"].qp_type
-        terms = {} if kind == QPType.UC else {"timeout": timeout, "retry_cnt": retry_cnt}
+        terms, rnr = {"timeout": timeout, "retry_cnt": retry_cnt, "rnr_retry": rnr_retry}, {}
+        if kind == QPType.UC:
+            terms = {}
+        else:
+            rnr = {"min_rnr_timer": min_rnr_timer}
+        self["qp"].to_rtr(dest_qp_num=number, ah_attr=AHAttr(**given), path_mtu=path_mtu, **rnr)
         self["qp"].to_rts(**terms)
 
     def done(self, count: int = 1, seconds: float = 30) -> list[str]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+import ipaddress
 import time
 from collections.abc import Callable, Iterator
 
@@ -11,7 +12,7 @@ import pytest
 
 from tests.subnet_process.live import Live, Program
 from verbena import fabrics
-from verbena.manage.agents import subnet_of_fabric
+from verbena.manage.agents import PortEvent, subnet_of_fabric
 from verbena.manage.cm.settings import CmSettings
 from verbena.subnet_process.fabric_managers import FabricManagers
 from verbena.subnet_process.ip_plan import IpPlan
@@ -91,6 +92,25 @@ def test_a_host_is_found_by_its_name_and_messages_are_counted(
     code, text, _ = connect(client, "h9")
     assert code == errno.EADDRNOTAVAIL
     assert "no host 'h9'" in text
+
+
+def test_times_begin_with_the_command(
+    make: Callable[..., tuple[Live, Program, Program]],
+) -> None:
+    """Also when the connection manager has had nothing to do for long."""
+    live, client, _ = make()
+    live.set_route("s0", live.lid("h0"), 255)  # subnet administration does not answer
+
+    def idle() -> None:
+        manager = managers(live).host("h1").cm.cm
+        manager.now -= 100
+
+    client.run("from verbena.cm import sync; result = 0")
+    live.do(idle)
+    begun = time.monotonic()
+    code, _, _ = connect(client, "h3", seconds=2)
+    assert code == errno.ETIMEDOUT
+    assert time.monotonic() - begun > 0.5
 
 
 def test_a_host_without_listener_refuses(
@@ -184,3 +204,45 @@ def test_addresses_are_by_the_order_of_the_topology() -> None:
         "h250": ["10.0.1.1"],
         "h449": ["10.0.1.200"],
     }
+    port = subnet.nodes["h250"].ports[1]
+    assert plan.of(port, ipv6=True) == ipaddress.ip_address("fd00::10.0.1.1").packed
+    assert plan.owner(plan.of(port, ipv6=True)) is port
+
+
+def test_groups_are_joined_again(make: Callable[..., tuple[Live, Program, Program]]) -> None:
+    """After CLIENT_REREGISTER, a new subnet manager, or a port that was down."""
+    live, client, _ = make()
+    client.run("from verbena.cm import sync; group = sync.join('239.1.2.3', timeout=10)")
+    guid, port = live.port("h1").guid, live.port("h1")
+
+    def forget() -> None:
+        assert live.made.manager is not None
+        groups = live.made.manager.administration.groups
+        vars(groups).update(vars(type(groups)(groups.prefix)))
+
+    def told() -> int:
+        """How many events the program has not read."""
+        manager = managers(live).host("h1").cm
+        return live.do(lambda: sum(map(len, manager._table._channels.values())))
+
+    before = told()
+    for count, event in enumerate((PortEvent.CLIENT_REREGISTER, PortEvent.SM, PortEvent.LID), 1):
+        live.do(forget)
+        assert members(live) == set()
+        live.do(lambda event=event: live.subnet.port_event(port, event))  # type: ignore[misc]
+        wait_for(lambda: members(live) == {guid})
+        assert told() == before + count
+    live.do(lambda: live.subnet.cut("h1", 1))
+    wait_for(lambda: told() == before + 4)
+    live.do(forget)
+    live.do(lambda: live.subnet.restore("h1", 1))
+    wait_for(lambda: members(live) == {guid})
+    client.run("group.close()")
+    wait_for(lambda: members(live) == set())
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -94,6 +94,20 @@ def test_message_is_counted_at_each_port_of_its_way(live: Live, start: Start) ->
     assert grown(("h1", 1), "xmit_packets") == 0
 
 
+def test_rnr_retries_are_counted(live: Live, start: Start) -> None:
+    """The request is sent four times, and each time an RNR NAK comes back."""
+    one, other = start("h0"), start("h2")
+    connect(one, other, rnr_retry=3, min_rnr_timer=12)
+    before = live.counts("h0"), live.counts("h2")
+    one.run("qp.send(mr, 0, 100)")
+    assert one.run("result = done()")[0].startswith("RNR_RETRY_EXC_ERR")
+    after = live.counts("h0"), live.counts("h2")
+    for old, new in zip(before, after, strict=True):
+        assert new["xmit_packets"] - old["xmit_packets"] == 4
+        assert new["rcv_packets"] - old["rcv_packets"] == 4
+    assert after[1]["xmit_data"] - before[1]["xmit_data"] == 4 * 7
+
+
 def totals(live: Live) -> dict[tuple[str, int], dict[str, int]]:
     return {
         (name, number): live.counts(name, number)
@@ -256,20 +270,6 @@ def test_datagrams(live: Live, start: Start) -> None:
     assert "switch s0 has no entry for it, and no port has that LID" in one.end()
 
 
-def set_group(live: Live, mlid: int, ports: dict[str, list[int]]) -> None:
-    def write() -> None:
-        for switch, numbers in ports.items():
-            tables = live.subnet.nodes[switch].forwarding
-            assert tables is not None
-            masks = bytearray(64)
-            mask = sum(1 << number for number in numbers)
-            masks[2 * (mlid - 0xC000) : 2 * (mlid - 0xC000) + 2] = mask.to_bytes(2, "big")
-            tables.set_multicast_block(0, 0, bytes(masks))
-        live.subnet.routing_changed()
-
-    live.do(write)
-
-
 def test_multicast_goes_by_the_tables(live: Live, start: Start) -> None:
     one, members = start("h0", "UD"), [start(host, "UD") for host in ("h1", "h2", "h3")]
     group = "bytes.fromhex('ff12601bffff000000000000000000aa')"
@@ -293,11 +293,11 @@ def test_multicast_goes_by_the_tables(live: Live, start: Start) -> None:
     over, under = live.between("s0", "s1")
     to_h3 = live.beside("h3").number
     assert hearers() == []
-    set_group(live, 0xC001, {"s0": [to_h0, over], "s1": [to_h3, under]})
+    live.set_group(0xC001, {"s0": [to_h0, over], "s1": [to_h3, under]})
     before = live.counts("h3").get("multicast_rcv_packets", 0)
     assert hearers() == ["h3"]
     assert live.counts("h3")["multicast_rcv_packets"] == before + 1
-    set_group(live, 0xC001, {"s0": [to_h1, over], "s1": [to_h3]})
+    live.set_group(0xC001, {"s0": [to_h1, over], "s1": [to_h3]})
     assert hearers() == ["h1", "h3"]
 
 

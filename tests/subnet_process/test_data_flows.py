@@ -20,7 +20,7 @@ def counts(
 ) -> tuple[int, ...]:
     """``sent`` and ``came`` are packets and words of payload."""
     by_opcode = [requests.get(opcode, 0) for opcode in range(16)]
-    return sent[0], came[0], sent[1], came[1], *by_opcode
+    return sent[0], came[0], sent[1], came[1], *by_opcode, 0
 
 
 @pytest.mark.parametrize(

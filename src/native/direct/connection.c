@@ -239,7 +239,7 @@ enum vb_silence vb_direct_connection_silence(struct vb_connection *to, uint32_t 
         return VB_SILENCE_NO_HELP;
     if (!is_reachable(to->qp))
         return VB_SILENCE_NOT_HERE;
-    if (vb_direct_flow_is_lost(to)) {
+    if (vb_direct_flow_is_lost(to) || (to->flow && to->flow->loss)) {
         *value = to->qp->verbs->attr.ah_attr.dlid;
         return VB_SILENCE_ROUTE;
     }

@@ -18,6 +18,7 @@
 #include "hca/event.h"
 #include "hca/lost.h"
 #include "hca/mw.h"
+#include "hca/random.h"
 #include "hca/text.h"
 
 enum { FLOWS = 64 };
@@ -60,20 +61,38 @@ static void flow_add(uint64_t *count, uint64_t by)
     __atomic_store_n(count, *count + by, __ATOMIC_RELAXED);
 }
 
+static uint64_t flow_packets(const struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t *length)
+{
+    uint64_t mtu = qp->type == IBV_QPT_UD ? UINT32_MAX : 128u << qp->verbs->attr.path_mtu;
+
+    *length = 0;
+    for (int i = 0; i < wr->num_sge; ++i)
+        *length += wr->sg_list[i].length;
+    return *length > mtu ? (*length + mtu - 1) / mtu : 1;
+}
+
 void vb_direct_flow_count(struct vb_fabric_flow *flow, const struct vb_qp *qp,
                           const struct ibv_send_wr *wr)
 {
-    uint64_t mtu = qp->type == IBV_QPT_UD ? UINT32_MAX : 128u << qp->verbs->attr.path_mtu;
     bool is_read = wr->opcode == IBV_WR_RDMA_READ;
-    uint64_t length = 0;
+    uint64_t length, packets = flow_packets(qp, wr, &length);
 
     if (!flow)
         return;
-    for (int i = 0; i < wr->num_sge; ++i)
-        length += wr->sg_list[i].length;
-    flow_add(&flow->packets[is_read], length > mtu ? (length + mtu - 1) / mtu : 1);
+    flow_add(&flow->packets[is_read], packets);
     flow_add(&flow->payload[is_read], (length + 3) / 4);
     flow_add(&flow->requests[wr->opcode % VB_FABRIC_OPCODES], 1);
+}
+
+/* Draws of so many packets how many are lost, counts them, and returns whether one was. */
+static VB_COLD bool flow_loses(struct vb_fabric_flow *flow, uint64_t packets)
+{
+    uint64_t lost = 0;
+
+    for (; packets; --packets)
+        lost += vb_random_mix(&flow->random) >> 32 < flow->loss;
+    flow_add(&flow->lost, lost);
+    return lost;
 }
 
 /* ---- connections ---- */
@@ -91,10 +110,38 @@ bool vb_direct_flow_is_lost(const struct vb_connection *to)
                         reached != vb_shared_port(&to->peer->view, to->remote)->identity);
 }
 
+/*
+ * A request that passes lossy links. A lost one waits for its ACK timeout, and is drawn for again
+ * in each turn, in which it is sent, and `counted`, once more. Its other packets are repaired by a
+ * NAK at once, so the last one and the acknowledgement decide. UC's is lost with any packet.
+ */
+static VB_COLD int flow_execute_lossy(struct vb_connection *to, const struct ibv_send_wr *wr,
+                                      struct vb_outcome *outcome, bool *counted)
+{
+    struct vb_qp *qp = to->qp;
+    uint64_t length, packets = qp->type == IBV_QPT_UC ? flow_packets(qp, wr, &length) : 1;
+    uint8_t turns = qp->wait.turns;
+    int error;
+
+    *outcome = (struct vb_outcome){.status = IBV_WC_SUCCESS};
+    if (qp->wait.reason == VB_WAIT_PEER) {
+        error = vb_direct_wait_for_peer(to, wr, outcome);
+        if (error != -EAGAIN || qp->wait.turns == turns)
+            return error;
+        *counted = true;
+    }
+    if (qp->wait.reason != VB_WAIT_RNR && flow_loses(to->flow, packets))
+        return qp->type == IBV_QPT_UC ? 0
+               : *counted             ? -EAGAIN
+                                      : vb_direct_wait_for_peer(to, wr, outcome);
+    return vb_direct_execute(qp, wr, outcome);
+}
+
 int vb_direct_fabric_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
                              struct vb_outcome *outcome)
 {
     struct vb_connection *to = vb_verbs_qp_of(qp)->connection;
+    bool counted = false;
     int error;
 
     if (vb_mw_is_local(wr->opcode))
@@ -105,12 +152,13 @@ int vb_direct_fabric_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
         to->flow = vb_port_fabric_ask(flow_fabric(qp), &way);
     }
     if (VB_LIKELY(!vb_direct_flow_is_lost(to))) {
-        error = vb_direct_execute(qp, wr, outcome);
+        error = VB_UNLIKELY(to->flow->loss) ? flow_execute_lossy(to, wr, outcome, &counted)
+                                            : vb_direct_execute(qp, wr, outcome);
     } else {
         *outcome = (struct vb_outcome){.status = IBV_WC_SUCCESS};
         error = qp->type == IBV_QPT_UC ? 0 : vb_direct_wait_for_peer(to, wr, outcome);
     }
-    if (!error &&
+    if (!error && !counted &&
         (outcome->status == IBV_WC_SUCCESS || outcome->status == IBV_WC_REM_ACCESS_ERR ||
          outcome->status == IBV_WC_REM_INV_REQ_ERR || outcome->status == IBV_WC_REM_OP_ERR))
         vb_direct_flow_count(to->flow, qp, wr);
@@ -163,7 +211,8 @@ bool vb_direct_flow_takes(struct vb_connection *to, const struct ibv_send_wr *wr
 
     *flow = flow_of_address(to, ah, wr->wr.ud.remote_qpn);
     vb_direct_flow_count(*flow, to->qp, wr);
-    if (*flow && atomic_load_explicit(&(*flow)->reached, memory_order_acquire))
+    if (*flow && atomic_load_explicit(&(*flow)->reached, memory_order_acquire) &&
+        !(VB_UNLIKELY((*flow)->loss) && flow_loses(*flow, 1)))
         return true;
     if (!(atomic_load(&to->qp->verbs->logged_lost) & 1u << VB_LOST_ROUTE))
         vb_direct_flow_tell(to->qp, *flow);

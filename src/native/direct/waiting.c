@@ -88,13 +88,18 @@ static bool waiting_has_ended(const struct vb_peer *peer)
 int vb_direct_wait_for_receive(struct vb_connection *to, const struct ibv_send_wr *wr,
                                struct vb_outcome *outcome)
 {
+    bool is_first = to->qp->wait.reason != VB_WAIT_RNR, goes_on;
     uint64_t since = waiting_waited(to->qp, VB_WAIT_RNR, &to->counts.waits_for_receive);
     uint32_t retries = to->qp->terms.rnr_retry;
     uint64_t timer = vb_rnr_delay(to->remote->min_rnr_timer);
+    uint8_t turns = to->qp->wait.turns;
 
     vb_overdue_note(to->qp, VB_WAIT_RNR, to->peer->pid, to->qp->wait.since,
                     to->qp->wait.since + since);
-    if (retries == 7 || has_turns_left(to->qp, timer, retries)) /* 7 is for ever (IBA 9.7.5.2.8) */
+    goes_on = has_turns_left(to->qp, timer, retries) || retries == 7; /* for ever, IBA 9.7.5.2.8 */
+    if (is_first || to->qp->wait.turns != turns) /* a packet would leave now, and an RNR NAK come */
+        vb_direct_flow_count(to->flow, to->qp, wr);
+    if (goes_on)
         return -EAGAIN;
     return waiting_has_ended(to->peer)
                ? waiting_give_up(to, wr, VB_CHECK_PEER_DIED, to->qp->terms.retry_cnt, since,

@@ -43,10 +43,13 @@ struct vb_fabric_port {
  */
 struct vb_fabric_flow {
     _Alignas(VB_LINE) _Atomic uint32_t reached; /* its identity; 0: lost; VB_FABRIC_GROUP */
-    uint32_t members;                /* of a group: where the bits of the reached ports begin */
+    uint32_t members;      /* of a group: where the bits of the reached ports begin */
+    _Atomic uint32_t loss; /* the chance that a request is lost, as that of a fault rule */
+    uint32_t reserved;
     uint64_t packets[2], payload[2]; /* with 4-byte words of payload; [1]: responses to READs */
-    uint64_t requests[VB_FABRIC_OPCODES];
-    char sentence[VB_FABRIC_SENTENCE]; /* why nothing arrives, without a full stop */
+    uint64_t requests[VB_FABRIC_OPCODES], lost; /* those that were lost are among the requests */
+    uint64_t random;                            /* of vb_random_mix */
+    char sentence[VB_FABRIC_SENTENCE];          /* why nothing arrives, without a full stop */
 };
 
 _Static_assert(sizeof(struct vb_fabric_port) == 5 * VB_LINE, "as in Python");

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "hca/random.h"
 #include "wire/headers.h"
 
 static const char *const participles[VB_FAULT_ACTIONS] = {"dropped", "duplicated", "reordered",
@@ -23,16 +24,6 @@ struct vb_fault {
     uint64_t no_room;
 };
 
-/* SplitMix64: a counter and a mix of its bits, so any seed will do. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
-
 int vb_wrap_fault_create(const struct vb_fault_rules *rules, struct vb_fault **fault)
 {
     struct vb_fault *made = calloc(1, sizeof(*made));
@@ -43,7 +34,7 @@ int vb_wrap_fault_create(const struct vb_fault_rules *rules, struct vb_fault **f
     for (uint32_t i = 0; i < rules->count; ++i) {
         uint64_t place = i;
 
-        made->state[i].random = rules->seed ^ next_random(&place);
+        made->state[i].random = rules->seed ^ vb_random_mix(&place);
     }
     *fault = made;
     return 0;
@@ -78,7 +69,7 @@ static bool matches(const struct vb_fault_rule *rule, const struct vb_fault_view
 static bool decides(const struct vb_fault_rule *rule, struct state *state)
 {
     uint64_t number = ++state->count.matched;
-    bool lucky = next_random(&state->random) >> 32 < rule->chance;
+    bool lucky = vb_random_mix(&state->random) >> 32 < rule->chance;
 
     if (rule->limit && state->count.acted == rule->limit)
         return false;
@@ -144,7 +135,7 @@ bool vb_wrap_fault_apply(struct vb_fault *fault, const struct vb_fault_view *vie
             *effect = (struct vb_fault_effect){0};
         acted = true;
         ++state->count.acted;
-        effect->random ^= next_random(&state->random);
+        effect->random ^= vb_random_mix(&state->random);
         act(rule, effect->random, effect);
     }
     return acted;

@@ -99,6 +99,7 @@ class RdmaCmDevices:
 
     def closed(self, device: DeviceConnection) -> None:
         """The last descriptor was closed: its identifiers end as DESTROY_ID ends them."""
+        self.cm.set_time(self._clock())
         channel, _ = self._channels.pop(device.hello.inode)
         self.cm.close_channel(channel)
         del self._devices[channel]
@@ -106,6 +107,7 @@ class RdmaCmDevices:
 
     def command(self, device: DeviceConnection, request: Request) -> bytes:
         """Carry a command out, and return its answer with those to the commands that follow."""
+        self.cm.set_time(self._clock())
         number = None
         try:
             command = parse_command(request.command)

@@ -31,7 +31,13 @@ from verbena.agent.messages import (
     welcome,
 )
 
-__all__ = ["AgentServer", "CommandHandler", "DeviceConnection", "agent_address"]
+__all__ = [
+    "AgentServer",
+    "CommandHandler",
+    "DeviceConnection",
+    "DeviceRefused",
+    "agent_address",
+]
 
 _CREDENTIALS = struct.Struct("=iII")
 _BACKLOG = 1024
@@ -44,6 +50,14 @@ _CLOSED_FOR = 0.3
 def agent_address(uid: int, fabric: str = "") -> str:
     """Return the abstract name at which the agent of a user listens, or that of a live fabric."""
     return f"\0verbena/agent/{uid}" + (f"/{fabric}" if fabric else "")
+
+
+class DeviceRefused(Exception):
+    """A program cannot have the device; ``errno`` is what its open(2) gives."""
+
+    def __init__(self, error: int) -> None:
+        super().__init__(error)
+        self.errno = error
 
 
 class DeviceConnection:
@@ -83,7 +97,7 @@ class CommandHandler(Protocol):
     """What carries commands out."""
 
     def opened(self, device: DeviceConnection) -> None:
-        """A program has opened the device."""
+        """A program has opened the device. Raises DeviceRefused."""
 
     def closed(self, device: DeviceConnection) -> None:
         """The last descriptor was closed."""
@@ -272,6 +286,10 @@ class AgentServer:
         error = _refusal(hello, uid)
         if hello is not None and hello.role == Role.DEVICE and hello.inode in self.devices:
             error = error or errno.EEXIST
+        device = None
+        if hello is not None and hello.role == Role.DEVICE and not error:
+            device = DeviceConnection(sock, hello, pid)
+            error = self._opened(device)
         _send(sock, welcome(error, os.getpid()))
         if error or hello is None:
             self.refused += 1
@@ -284,12 +302,19 @@ class AgentServer:
         if hello.role == Role.CALLS:
             self.watch(sock, partial(self._call, sock))
             return
-        device = DeviceConnection(sock, hello, pid)
+        assert device is not None
         if self._tells and self._closed.pop(pid, None) is None and not self._has_open(pid):
             self.report(f"process {pid} has opened the connection manager")
         self.devices[hello.inode] = device
-        self.handler.opened(device)
         self.watch(sock, lambda: self._device_is_readable(device))
+
+    def _opened(self, device: DeviceConnection) -> int:
+        """Return the errno with which a device is refused, or 0."""
+        try:
+            self.handler.opened(device)
+        except DeviceRefused as refused:
+            return refused.errno
+        return 0
 
     def _report_closed(self, now: float) -> None:
         """librdmacm opens the device, closes it and opens it again: that is to be one line."""

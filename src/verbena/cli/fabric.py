@@ -16,8 +16,10 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verbena.manage.errors import MadError
 from verbena.subnet_process.client import control_fabric, running_fabrics, the_fabric
 
 if TYPE_CHECKING:
@@ -37,15 +39,18 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(
         prog="verbena fabric",
         usage="verbena fabric TOPOLOGY [--name NAME] [--sm builtin|none] [--sm-host HOST]\n"
-        "                      [--engine ENGINE] [--keep-lids] [--detach]\n"
+        "                      [--engine ENGINE] [--sm-priority N] [--partitions FILE]\n"
+        "                      [--sm-set NAME=VALUE]… [--loss LINK=CHANCE]… [--keep-lids]\n"
+        "                      [--detach]\n"
         "       verbena fabric SCENARIO --simulated [--pace FACTOR] [--sm …] [--sm-host HOST]\n"
         "                      [--name NAME] [--detach]\n"
-        "       verbena fabric --list | --status | --cut LINK | --restore LINK | --stop\n"
-        "                      [--name NAME]",
+        "       verbena fabric --list | --status | --cut LINK | --restore LINK |\n"
+        "                      --loss LINK=CHANCE… | --stop [--name NAME]",
         description="Play an InfiniBand subnet, with its switches, adapters and their management "
         "agents, for programs of this user that are attached to its hosts by `verbena run --fabric "
         "NAME --host HOST`: OpenSM, infiniband-diags and what else uses libibumad.",
-        epilog="A LINK is A-B, the names of two nodes, or A:1, a node and its port.",
+        epilog="A LINK is A-B, the names of two nodes, or A:1, a node and its port. Of --loss it "
+        "may be all: each link. A CHANCE is 1% or 0.01 of the packets, as of a fault rule.",
     )
     made.add_argument(
         "topology",
@@ -84,6 +89,25 @@ def parser() -> argparse.ArgumentParser:
         help="how the built-in manager routes (minhop)",
     )
     made.add_argument(
+        "--sm-priority",
+        metavar="N",
+        type=int,
+        help="the built-in manager's priority, 0 to 15, beside other managers (0, as OpenSM's)",
+    )
+    made.add_argument(
+        "--partitions",
+        metavar="FILE",
+        help="the partitions that the built-in manager sets: a file as OpenSM's -P takes it",
+    )
+    made.add_argument(
+        "--sm-set",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="another setting of the built-in manager, such as lmc=1, sweep_interval=2 or "
+        "enforce_partitions=no; an unknown name lists them",
+    )
+    made.add_argument(
         "--simulated",
         action="store_true",
         help="simulate the fabric and the traffic of a scenario with [management], in virtual time "
@@ -103,6 +127,14 @@ def parser() -> argparse.ArgumentParser:
     asks.add_argument("--stop", action="store_true", help="end a fabric that runs")
     asks.add_argument("--cut", metavar="LINK", help="let a link of it fail")
     asks.add_argument("--restore", metavar="LINK", help="repair a link of it")
+    made.add_argument(
+        "--loss",
+        metavar="LINK=CHANCE",
+        action="append",
+        default=[],
+        help="let a link lose packets, MADs and data, in both directions: with a topology from its "
+        "start, otherwise of a fabric that runs; 0 ends it",
+    )
     return made
 
 
@@ -113,10 +145,15 @@ def main(arguments: list[str]) -> int:
     if options.list:
         print(*running_fabrics() or ["no fabric runs"], sep="\n")
         return 0
+    options.losses = [loss_of(made, text) for text in options.loss]
     if options.status or options.cut or options.restore or options.stop:
         if options.topology:
             made.error("name a running fabric by --name, in place of a topology")
+        if options.loss:
+            made.error("--loss stands by itself, or beside a topology")
         return ask(options)
+    if options.loss and not options.topology:
+        return lose(options)
     if not options.topology:
         made.error("name a topology, as in: verbena fabric clos2:8")
     return run(made, options)
@@ -143,6 +180,33 @@ def ask(options: argparse.Namespace) -> int:
     return 0
 
 
+def lose(options: argparse.Namespace) -> int:
+    name = the_fabric(options.name)
+    for link, chance in options.losses:
+        ends = control_fabric(name, {"do": "loss", "link": link, "chance": chance})["ends"]
+        print(lossy_line(ends, chance))
+    return 0
+
+
+def lossy_line(ends: str, chance: float) -> str:
+    return f"{ends} loses {100 * chance:.6g} % of the packets" if chance else f"{ends} is repaired"
+
+
+def loss_of(made: argparse.ArgumentParser, text: str) -> tuple[str, float]:
+    """Return the link and the chance of LINK=CHANCE, which is that of a fault rule."""
+    from verbena import fault
+
+    link, equals, word = text.rpartition("=")
+    try:
+        number = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
+        fault.text(fault.Drop(chance=number))
+    except ValueError:
+        equals = ""
+    if not equals or not link:
+        made.error(f"--loss {text}: write LINK=CHANCE, as in h1-s0=1% or all=0.01")
+    return link, number
+
+
 def wait_for_end(name: str) -> None:
     """Until the name is free."""
     deadline = time.monotonic() + END_WITHIN
@@ -161,10 +225,17 @@ def described(status: dict[str, Any]) -> list[str]:
     ]
     (first, low), (last, high) = status["addresses"]
     lines.append(f"addresses for librdmacm: {low} ({first}) to {high} ({last}), by the topology")
+    if status["loss"]:
+        each = (f"{link} {100 * chance:.6g} %" for link, chance in status["loss"].items())
+        lines.append(f"lossy links, each by one end: {', '.join(each)}")
     if status["cut"]:
         lines.append(f"cut links, each by one end: {', '.join(status['cut'])}")
     for host, pids in sorted(status["programs"].items()):
         lines.append(f"{host}: {', '.join(f'process {pid}' for pid in pids)}")
+    if status["refused"]:
+        lines.append(
+            f"{status['refused']} messages were refused, which no program of Verbena sends"
+        )
     if status["failures"]:
         lines.append(
             f"{status['failures']} requests have failed within Verbena: its output says why"
@@ -187,11 +258,22 @@ def fabric_of(topology: str) -> Fabric:
 
 
 def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
+    from verbena.subnet_process.built_in import settings_of
     from verbena.subnet_process.running import make_fabric
 
     name = options.name or DEFAULT_NAME
     if not name.isprintable() or any(letter in "/@ " for letter in name) or len(name) > 40:
         made.error(f"{name!r} is no name: letters, digits and - are, at most 40")
+    changes = list(options.sm_set)
+    if options.sm_priority is not None:
+        changes.append(f"priority={options.sm_priority}")
+    if (changes or options.partitions) and (options.simulated or options.sm == "none"):
+        made.error(
+            "--sm-priority, --partitions and --sm-set are for the built-in manager of a subnet in "
+            "memory; a scenario has such settings in [management]"
+        )
+    partitions = Path(options.partitions).read_text() if options.partitions else None
+    settings = settings_of(options.engine or "minhop", partitions, changes)
     scenario = scenario_of(made, options) if options.simulated else None
     fabric = fabric_of(options.topology) if scenario is None else scenario.fabric
     ready = detach() if options.detach else None
@@ -203,7 +285,7 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             fabric,
             name,
             sm_host=sm_host,
-            engine=options.engine or "minhop",
+            settings=settings,
             keep_lids=options.keep_lids,
             simulated=simulated,
             report=report,
@@ -217,7 +299,14 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return FAILED
+    try:
+        assert live.control is not None
+        lossy = [lossy_line(live.control.lose(*loss), loss[1]) for loss in options.losses]
+    except MadError:
+        live.server.close()
+        raise
     lines = ready_lines(live, name, fabric, detached=ready is not None)
+    lines += "".join(f"  {line}\n" for line in lossy)
     if ready is None:
         print(lines, end="", flush=True)
     else:

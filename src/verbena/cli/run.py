@@ -250,6 +250,7 @@ def attach(parsed: argparse.Namespace, most_hosts: int) -> None:
         raise ValueError(
             "the ports are those of the fabric's host: leave out what describes ports. P_Keys are "
             "the subnet manager's to set: OpenSM reads partitions by its option -P"
+            ", and `verbena fabric` by --partitions"
         )
     if most_hosts > 1 and len(parsed.hosts) == 1:
         parsed.hosts = parsed.hosts[0].split(",")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from verbena.manage.agents import MadPacket, Subnet
 from verbena.manage.codes import SmState
+from verbena.manage.errors import MadError
 
 if TYPE_CHECKING:
     from verbena.manage.agents import MadReceiver, NodeAgent
@@ -78,6 +79,12 @@ class SimulatedSubnet(Subnet):
     def restore(self, name: str, port: int) -> None:
         """Bring a simulated link back."""
         self.paced.set_link(name, port, up=True)
+
+    def set_loss(self, name: str, port: int, chance: float) -> None:
+        """Faults of simulated links are those of the scenario. Raises MadError."""
+        raise MadError(
+            "--loss is for a subnet in memory: a link of a scenario has its bit_error_rate"
+        )
 
     def advance(self, now: float) -> None:
         """Let virtual time go on."""

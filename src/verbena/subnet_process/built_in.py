@@ -8,19 +8,23 @@ gets the errors that it would get beside OpenSM.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import difflib
+from collections.abc import Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
 
 from verbena.manage.agents import MadPacket
 from verbena.manage.codes import SmState
+from verbena.manage.errors import MadError
 from verbena.manage.sa import SubnetAdministration
-from verbena.manage.sm import SmSettings, SubnetManager
+from verbena.manage.sm import SmSettings, SubnetManager, read_partitions
 
 from .mad_port import DIRECTED, LID_ROUTED, SUBN_ADM, MadAgent
 
 if TYPE_CHECKING:
     from .live_subnet import LiveSubnet
 
-__all__ = ["BuiltInManager"]
+__all__ = ["BuiltInManager", "settings_of"]
 
 GET, SET, TRAP, TRAP_REPRESS = 0x01, 0x02, 0x05, 0x07
 SMP_METHODS = 1 << GET | 1 << SET | 1 << TRAP | 1 << TRAP_REPRESS
@@ -53,7 +57,8 @@ class BuiltInManager:
     def describe(self) -> str:
         """Return what it is doing, in a sentence."""
         manager = self.manager
-        where = f"at {self.port.node.name}, LID {self.port.port.lid}"
+        priority = f", priority {manager.settings.priority}" if manager.settings.priority else ""
+        where = f"at {self.port.node.name}, LID {self.port.port.lid}{priority}"
         problems = f", problems: {'; '.join(manager.problems)}" if manager.problems else ""
         return f"built in, {manager.state.name} {where}, {manager.sweeps} sweeps{problems}"
 
@@ -111,6 +116,45 @@ class BuiltInManager:
         return (state == SmState.MASTER and self.manager.sweeps > 0) or state == SmState.STANDBY
 
 
-def settings_of(engine: str) -> SmSettings:
-    """Return settings for an engine; OpenSM at another host has the same SM_Key and priority."""
-    return SmSettings(engine=engine, priority=0)
+SETTABLE = {
+    each.name: getattr(SmSettings, each.name)
+    for each in fields(SmSettings)
+    if isinstance(getattr(SmSettings, each.name, None), int | float)
+}
+"""The settings that are numbers, or true or false, with their defaults."""
+
+
+def settings_of(
+    engine: str = "minhop", partitions: str | None = None, changes: Iterable[str] = ()
+) -> SmSettings:
+    """Return settings for an engine; OpenSM at another host has the same SM_Key and priority.
+
+    ``partitions`` is the text of a file that OpenSM reads with -P, and ``changes`` are others,
+    ``lmc=1`` for example. Raises MadError, which says what is wrong.
+    """
+    given: dict[str, Any] = {"engine": engine, "priority": 0}
+    if partitions is not None:
+        given["partitions"] = read_partitions(partitions)
+    for change in changes:
+        name, equals, text = change.partition("=")
+        name = name.strip().replace("-", "_")
+        if name not in SETTABLE or not equals:
+            near = difflib.get_close_matches(name, SETTABLE, 1)
+            meant = f"; is {near[0]} meant?" if near else ""
+            known = ", ".join(SETTABLE)
+            raise MadError(f"{change!r} is no NAME=VALUE of a manager's setting{meant} of: {known}")
+        given[name] = _setting(name, text.strip())
+    return SmSettings(**given)
+
+
+def _setting(name: str, text: str) -> float:
+    default = SETTABLE[name]
+    try:
+        if isinstance(default, bool):
+            return {"yes": True, "true": True, "1": True, "no": False, "false": False, "0": False}[
+                text.lower()
+            ]
+        return float(text) if isinstance(default, float) else int(text, 0)
+    except (KeyError, ValueError):
+        kind = "yes or no" if isinstance(default, bool) else "a number"
+        raise MadError(f"{name}={text} is not {kind}") from None

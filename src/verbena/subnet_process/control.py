@@ -68,6 +68,7 @@ class FabricControl:
             "host": self._host,
             "stop": self._stop,
             "cut": lambda request: self._change(request["link"], cut=True),
+            "loss": self._lose,
             "restore": lambda request: self._change(request["link"], cut=False),
         }
 
@@ -78,7 +79,8 @@ class FabricControl:
             answer = self._requests[request["do"]](request)
         except MadError as error:
             return Welcome.refused(errno.EINVAL, str(error))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
+            self._server.refused += 1
             return Welcome.refused(errno.EINVAL, "this fabric does not know the request")
         return Welcome(0, json.dumps(answer).encode())
 
@@ -100,11 +102,13 @@ class FabricControl:
             "hosts": sum(not node.is_switch for node in nodes),
             "switches": sum(node.is_switch for node in nodes),
             "ports": states,
-            "cut": [f"{one.node.name}:{one.number}" for one in self._cut_ports()],
+            "cut": [_place(one) for one in self._links() if one.is_cut],
+            "loss": self._losses(),
             "manager": self._manager(),
             "addresses": self._plan.first_and_last(),
             "programs": self._programs(),
             "failures": self._server.failures,
+            "refused": self._server.refused,
             "traffic": [] if self._traffic is None else self._traffic.describe(),
         }
 
@@ -127,13 +131,41 @@ class FabricControl:
         port = self.find_link(str(link))
         peer = port.peer
         assert peer is not None
-        ends = f"{port.node.name}:{port.number} and {peer.node.name}:{peer.number}"
+        ends = f"{_place(port)} and {_place(peer)}"
         if port.is_cut == cut:
             state = "cut already" if cut else "whole already" + self._disabled(port, peer)
             raise MadError(f"the link between {ends} is {state}")
         act = self._live.subnet.cut if cut else self._live.subnet.restore
         act(port.node.name, port.number)
         return {"ends": ends}
+
+    def _lose(self, request: Request) -> Request:
+        return {"ends": self.lose(str(request["link"]), float(request["chance"]))}
+
+    def lose(self, link: str, chance: float) -> str:
+        """Let a link, or with the name "all" each, lose packets with a chance from 0 to 1.
+
+        Returns which it is. Raises MadError, which says what to do.
+        """
+        self._live.catch_up()
+        subnet = self._live.subnet
+        if link != "all":
+            port = self.find_link(link)
+            subnet.set_loss(port.node.name, port.number, chance)
+            assert port.peer is not None
+            return f"the link between {_place(port)} and {_place(port.peer)}"
+        links = list(self._links())
+        for port in links:
+            subnet.set_loss(port.node.name, port.number, chance)
+        return f"each of the {len(links)} links"
+
+    def _losses(self) -> dict[str, float]:
+        """The chances of links that lose packets, each by one end; "all" if they are the same."""
+        found = {_place(port): port.loss for port in self._links()}
+        chances = set(found.values())
+        if len(chances) == 1 and len(found) > 1 and any(chances):
+            return {"all": chances.pop()}
+        return {name: chance for name, chance in found.items() if chance}
 
     def _disabled(self, *ports: NodePort) -> str:
         """Return what to do about ports that a management program has disabled."""
@@ -154,14 +186,12 @@ class FabricControl:
 
     # ---- links ---------------------------------------------------------------------------------
 
-    def _cut_ports(self) -> Iterator[NodePort]:
-        """One port of each cut link."""
+    def _links(self) -> Iterator[NodePort]:
+        """One port of each link."""
         for node in self._live.subnet.nodes.values():
             for port in node.ports.values():
                 peer = port.peer
-                if not port.is_cut or peer is None:
-                    continue
-                if (node.name, port.number) < (peer.node.name, peer.number):
+                if peer is not None and (node.name, port.number) < (peer.node.name, peer.number):
                     yield port
 
     def find_link(self, text: str) -> NodePort:
@@ -191,3 +221,7 @@ class FabricControl:
             each = ", ".join(f"{a}:{port.number}" for port in found)
             raise MadError(f"{len(found)} cables join {a} and {b}: say which one, of {each}")
         return found[0]
+
+
+def _place(port: NodePort) -> str:
+    return f"{port.node.name}:{port.number}"

@@ -14,6 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from verbena.manage.agents import Drop, LidRoute, MadPacket, key_violated
 from verbena.manage.agents.forwarding import FIRST_MULTICAST_LID
 from verbena.manage.agents.lid_routes import walk
+from verbena.manage.agents.lossy_links import (
+    chance_of_loss,
+    charge_lossy,
+    charge_lossy_group,
+    damaged_of,
+    mean_loss_of_group,
+)
 from verbena.manage.agents.multicast_routes import spread
 from verbena.manage.agents.subnet_routes import blamed_counters
 from verbena.manage.codes import PortState
@@ -22,6 +29,8 @@ from verbena.manage.smp_attributes import PortInfo
 from .port_records import port_gids
 
 if TYPE_CHECKING:
+    from random import Random
+
     from verbena.manage.agents import NodePort, Subnet
 
 __all__ = ["DataWay", "Judgement", "charge", "judge", "loss_sentence"]
@@ -75,6 +84,7 @@ class Judgement:
     problem: Drop | None = None
     at: NodePort | None = None
     came: bool = False
+    loss: float = 0.0  # the chance that a request is lost on a lossy link, or its answer
     back: bool = False  # the problem is on the way back
     multicast: bool = False
 
@@ -93,6 +103,15 @@ def judge(origin: NodePort, way: DataWay, *, moves: bool = False) -> Judgement:
 
     ``moves``: a packet really goes, which makes ARMED ports ACTIVE.
     """
+    result = _judge(origin, way, moves)
+    if result.multicast:
+        result.loss = mean_loss_of_group(result.links, result.ends)
+    elif result.ends:
+        result.loss = chance_of_loss(result.links + result.back_links)
+    return result
+
+
+def _judge(origin: NodePort, way: DataWay, moves: bool) -> Judgement:
     keys, at = origin.p_keys, 2 * way.p_key_index
     result = Judgement(keys[at] << 8 | keys[at + 1] if at < len(keys) else 0)
     if not result.p_key & 0x7FFF:
@@ -151,10 +170,12 @@ def _judge_group(origin: NodePort, way: DataWay, result: Judgement, moves: bool)
 def sizes(way: DataWay, counts: tuple[int, ...]) -> tuple[int, int, int, int]:
     """Return packets and words, from LRH to ICRC, that were sent and that came back.
 
+    Those that lossy links lose are among them.
+
     ``counts`` are those of struct vb_fabric_flow: packets and words of payload of requests, and of
-    responses to READs, and requests by their opcodes.
+    responses to READs, requests by their opcodes, and how many times one was lost.
     """
-    packets, responses, payload, response_payload, *requests = counts
+    packets, responses, payload, response_payload, *requests, _ = counts
     reads = requests[READ]
     bare = BARE + (GRH if way.is_global else 0)
     words = payload + sum(more * requests[opcode] for opcode, more in EXTRA.items())
@@ -174,6 +195,9 @@ def charge(
 ) -> None:
     """Count at the ports of a way what was sent, of which ``sizes`` says what ``counts`` are."""
     packets, words, back_packets, back_words = sizes(way, counts)
+    if verdict.loss:
+        _charge_lossy(subnet, way, verdict, counts)
+        return
     if packets:
         subnet.charge(verdict.links, packets, words, multicast=verdict.multicast)
     lost = back_packets if verdict.back else packets
@@ -184,6 +208,47 @@ def charge(
         subnet.charge(verdict.back_links, back_packets, back_words)
     if verdict.problem is Drop.P_KEY and verdict.at is not None and packets:
         _violated(verdict.at, way, origin, verdict.p_key, packets)
+
+
+def _charge_lossy(
+    subnet: Subnet, way: DataWay, verdict: Judgement, counts: tuple[int, ...]
+) -> None:
+    """Count what was sent on lossy links.
+
+    The program has drawn which requests are lost, for a time-out. Which other packets of a longer
+    one are, so that it goes on from there after a NAK, is drawn here: they are sent once more.
+    """
+    packets, words, back_packets, back_words = sizes(way, counts)
+    random, times = subnet.random, counts[-1]
+    if verdict.multicast:
+        charge_lossy_group(verdict.links, packets, words, random)
+        return
+    damaged, back_damaged = _shared_out(verdict, times, random)
+    if way.kind not in UNANSWERED and packets:
+        middle = max(packets - sum(counts[4:-1]), 0)
+        repeated = damaged_of(verdict.links, middle, random)
+        damaged = [sum(pair) for pair in zip(damaged, repeated, strict=True)]
+        words += sum(repeated) * words // packets
+        packets += sum(repeated)
+    charge_lossy(verdict.links, packets, words, damaged)
+    arrived = max(back_packets - (times - sum(back_damaged)), 0)
+    if arrived:
+        charge_lossy(
+            verdict.back_links, arrived, back_words * arrived // back_packets, back_damaged
+        )
+
+
+def _shared_out(verdict: Judgement, times: int, random: Random) -> tuple[list[int], list[int]]:
+    """Return on which links of the way there, and back, so many losses were."""
+    links = verdict.links + verdict.back_links
+    found = [0] * len(links)
+    chances, passes = [], 1.0
+    for out, _ in links:
+        chances.append(passes * out.loss)
+        passes *= 1 - out.loss
+    for number in random.choices(range(len(links)), chances, k=times) if times else ():
+        found[number] += 1
+    return found[: len(verdict.links)], found[len(verdict.links) :]
 
 
 def _violated(end: NodePort, way: DataWay, origin: NodePort, p_key: int, packets: int) -> None:
@@ -202,6 +267,8 @@ def loss_sentence(
 ) -> str:
     """Return why nothing arrives, without a full stop."""
     source, target = f"LID {origin.lid}", f"LID {way.dlid}"
+    if verdict.problem is None and verdict.loss:
+        return f"between {source} and {target} the fabric {fabric} loses packets: {_lossy(verdict)}"
     if verdict.problem is None:
         return f"the fabric {fabric} leads from {source} to {target} now"
     if verdict.back:
@@ -211,6 +278,16 @@ def loss_sentence(
         begin = ""
     why = _place(subnet, origin, way, verdict, target)
     return f"{begin}the fabric {fabric} has no route from {source} to {target}: {why}"
+
+
+def _lossy(verdict: Judgement) -> str:
+    """The links that lose packets, each by the port that sends, with how many."""
+    found = {}
+    for out, into in verdict.links + verdict.back_links:
+        if out.loss:
+            ends = sorted(f"{port.node.name}:{port.number}" for port in (out, into))
+            found["-".join(ends)] = f"{100 * out.loss:.4g} %"
+    return ", ".join(f"{text} on {ends}" for ends, text in found.items())
 
 
 def _named(port: NodePort) -> str:

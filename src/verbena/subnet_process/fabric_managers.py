@@ -8,12 +8,15 @@ host (``verbena.agent``), at a name of the fabric's own, and say at which host t
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from verbena.agent.server import AgentServer
+from verbena.agent.server import AgentServer, DeviceRefused
+from verbena.manage.errors import MadError
 
 from .host_manager import HostManager
 from .ip_plan import IpPlan
@@ -55,7 +58,8 @@ class FabricManagers:
         self._live.catch_up()
         self._programs.serve()
         self._server.failures += self._programs.failures
-        self._programs.failures = 0
+        self._server.refused += self._programs.refused
+        self._programs.failures = self._programs.refused = 0
 
     def host(self, name: str) -> HostManager:
         """Return the manager of a host. Raises MadError if there is no such host."""
@@ -80,7 +84,7 @@ class FabricManagers:
             self._others(port, event)
         found = self._hosts.get(port.node.name)
         if found is not None:
-            self._todo.append(found.refresh)
+            self._todo.append(partial(found.refresh, port, event))
 
     def programs(self) -> dict[str, list[int]]:
         """Return the processes that have the device open, by host."""
@@ -89,8 +93,14 @@ class FabricManagers:
     # ---- CommandHandler ------------------------------------------------------------------------
 
     def opened(self, device: DeviceConnection) -> None:
-        """A program has opened the device."""
-        self.host(device.hello.host).devices.opened(device)
+        """A program has opened the device. Raises DeviceRefused."""
+        try:
+            host = self.host(device.hello.host)
+        except MadError:
+            raise DeviceRefused(errno.ENODEV) from None
+        except RegistrationRefused:  # a program of the host takes the class's messages
+            raise DeviceRefused(errno.EBUSY) from None
+        host.devices.opened(device)
 
     def closed(self, device: DeviceConnection) -> None:
         """The last descriptor was closed."""

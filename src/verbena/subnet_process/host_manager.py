@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from verbena.agent.host_addresses import may_bind
 from verbena.agent.rdma_cm_device import RdmaCmDevices
-from verbena.manage.agents import MadPacket
+from verbena.manage.agents import MadPacket, PortEvent
 from verbena.manage.attribute_ids import Method
 from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.host import (
     AddressAnswer,
     JoinGroup,
-    LeaveGroup,
     LocalInterface,
     QueryPath,
     ResolveAddress,
@@ -33,7 +32,8 @@ from verbena.manage.mad import GENERAL_QKEY, SaMad
 from verbena.manage.sa_query import SaQuery
 from verbena.manage.sa_records import McMemberRecord, PathRecord
 
-from .mad_port import MadAgent
+from .mad_port import MadAgent, RegistrationRefused
+from .memberships import JOIN_MS, Memberships
 from .port_records import port_gids
 from .sa_requester import SaRequester
 
@@ -50,7 +50,7 @@ __all__ = ["HostManager"]
 COMMUNICATION, VERSION, SEND = 0x07, 2, 0x03
 IPOIB_MTU = 2044
 BROADCAST_QKEY = 0x0B1B
-JOIN_MS = 3000
+ENDS_MEMBERSHIPS = (PortEvent.LID, PortEvent.SM, PortEvent.CLIENT_REREGISTER)
 Later = Callable[[Callable[[], None]], None]
 
 
@@ -75,21 +75,39 @@ class HostManager:
         self._clock, self._later, self._meet = clock, later, meet
         ends = node.end_ports()
         self._ports = {end.number: live.mad_port(node, end.number) for end in ends}
-        for port in self._ports.values():
-            agent = MadAgent(
-                port, 1, self._arrived, mgmt_class=COMMUNICATION, version=VERSION, methods=1 << SEND
-            )
-            port.register(agent)
+        self._register()
         self._clients = {number: SaRequester(port) for number, port in self._ports.items()}
-        self._joined: dict[int, SaQuery[McMemberRecord]] = {}
         self.cm = RdmaCm(
             self._device(), self, random.SystemRandom().getrandbits, settings, now=clock()
         )
         self.devices = RdmaCmDevices(self.cm, self, self._send, clock)
+        self._groups = Memberships(self._ask_sa, self._groups_lost, clock)
 
-    def refresh(self) -> None:
-        """LIDs, GIDs or P_Keys have changed."""
+    def _register(self) -> None:
+        """Take the messages of the class at every port. Raises RegistrationRefused."""
+        made: list[MadAgent] = []
+        for port in self._ports.values():
+            agent = MadAgent(
+                port, 1, self._arrived, mgmt_class=COMMUNICATION, version=VERSION, methods=1 << SEND
+            )
+            try:
+                port.register(agent)
+            except RegistrationRefused:
+                for each in made:
+                    each.close()
+                raise
+            made.append(agent)
+
+    def refresh(self, end: NodePort, event: PortEvent) -> None:
+        """Something has happened to a port: LIDs, GIDs or P_Keys may have changed."""
         self.cm.set_device(self._device())
+        is_down = event is PortEvent.STATE and end.state == PortState.DOWN
+        if is_down or event in ENDS_MEMBERSHIPS:
+            self._groups.ended(end.number)
+
+    def _groups_lost(self, port: int) -> None:
+        self.cm.groups_lost(port)
+        self.devices.settle()
 
     def _device(self) -> CmDevice:
         return CmDevice(self._node.guid, tuple(map(_cm_port, self._node.end_ports())))
@@ -144,23 +162,26 @@ class HostManager:
         elif isinstance(request, JoinGroup):
             self._find_broadcast(request)
         else:
-            self._leave(request)
+            self._groups.left(request.group)
 
     def next_deadline(self) -> float | None:
-        """Nothing here has a time of its own."""
-        return None
+        """Return when groups are to be joined again."""
+        return self._groups.next_deadline()
 
     def tick(self, now: float) -> None:
-        """Nothing is due."""
+        """Join groups again."""
+        self._groups.tick(now)
 
     def _resolved(self, request: ResolveAddress) -> AddressAnswer | int:
-        if request.destination.family != CmFamily.IPV4:
+        family = request.destination.family
+        if family not in (CmFamily.IPV4, CmFamily.IPV6):
             return errno.EHOSTUNREACH
         own = self._own_port(request.source)
         gid = port_gids(own)[0] if request.destination.is_any else self._gid_of(request.destination)
         if gid is None:
             return errno.EHOSTUNREACH
-        source = replace(request.source, family=CmFamily.IPV4, host=self._plan.of(own))
+        address = self._plan.of(own, ipv6=family == CmFamily.IPV6)
+        source = replace(request.source, family=family, host=address)
         return AddressAnswer(source, _interface(own), gid, hop_limit=1)
 
     def _own_port(self, source: CmAddress) -> NodePort:
@@ -173,7 +194,8 @@ class HostManager:
 
     def _gid_of(self, address: CmAddress) -> bytes | None:
         """The GID behind an address; of a group, which needs none yet, zeros."""
-        if address.host[0] & 0xF0 == 0xE0:
+        first = address.host[0]
+        if first == 0xFF if address.family == CmFamily.IPV6 else first & 0xF0 == 0xE0:
             return bytes(16)
         owner = self._plan.owner(address.host)
         return None if owner is None else port_gids(owner)[0]
@@ -230,21 +252,10 @@ class HostManager:
                 self.cm.group_joined(request.group, answer)
                 return
             record = answer.attribute(McMemberRecord)
-            self._joined[request.group] = SaQuery.of(
-                McMemberRecord,
-                mgid=record.mgid,
-                port_gid=query.record.port_gid,
-                join_state=query.record.join_state,
-            )
+            self._groups.joined(request.group, request.port, query, record)
             self.cm.group_joined(request.group, record)
 
         self._ask_sa(request.port, Method.SET, query, JOIN_MS, answered)
-
-    def _leave(self, request: LeaveGroup) -> None:
-        """The port leaves with the last of its programs."""
-        query = self._joined.pop(request.group, None)
-        if query is not None and query not in self._joined.values():
-            self._ask_sa(request.port, Method.DELETE, query, JOIN_MS, lambda _: None)
 
 
 def _cm_port(end: NodePort) -> CmPort:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The IPv4 addresses of a fabric's hosts, which mean something to its connection managers alone.
+"""The IP addresses of a fabric's hosts, which mean something to its connection managers alone.
 
 The ports of the hosts are numbered in the order of the topology: the first 250 have 10.0.0.1 to
-10.0.0.250, the next 250 have 10.0.1.1 to 10.0.1.250, and so on. No port changes its address.
+10.0.0.250, the next 250 have 10.0.1.1 to 10.0.1.250, and so on. The IPv6 address has the same
+number behind fd00::, as fd00::10.0.0.1 or fd00::a00:1. No port changes its addresses.
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ if TYPE_CHECKING:
 __all__ = ["IpPlan"]
 
 NETWORK = 10 << 24
+NETWORK6 = b"\xfd" + bytes(11)  # a unique local address (RFC 4193)
 IN_A_BLOCK = 250
 
 
 class IpPlan:
-    """Addresses by port, and ports by address, which has 4 bytes."""
+    """Addresses by port, and ports by address, which has 4 bytes or 16."""
 
     def __init__(self, subnet: Subnet) -> None:
         hosts = [node for node in subnet.nodes.values() if not node.is_switch]
         self._ports: list[NodePort] = [port for node in hosts for port in node.end_ports()]
         self._addresses = {port: _address(at) for at, port in enumerate(self._ports)}
         self._owners = {address: port for port, address in self._addresses.items()}
+        self._owners |= {NETWORK6 + address: port for address, port in self._owners.items()}
 
-    def of(self, port: NodePort) -> bytes:
+    def of(self, port: NodePort, *, ipv6: bool = False) -> bytes:
         """Return the address of a host's port."""
-        return self._addresses[port]
+        return (NETWORK6 if ipv6 else b"") + self._addresses[port]
 
     def owner(self, address: bytes) -> NodePort | None:
         """Return the port that has an address, or None."""

@@ -42,9 +42,10 @@ _WELCOME = struct.Struct("=5QII")
 _CALL = struct.Struct("=IIQIHBBHBB16sII4x")
 _ANSWER = struct.Struct("=IIQ")
 _NEWS = struct.Struct("=Ii")
-_COUNTS = struct.Struct("=20Q")
-COUNTS_AT, SENTENCE_AT, SENTENCE_BYTES = 8, 168, 232
-NOTHING = (0,) * 20
+_COUNTS = struct.Struct("=21Q")
+LOSS_AT, COUNTS_AT, RANDOM_AT, SENTENCE_AT, SENTENCE_BYTES = 8, 16, 184, 192, 232
+NOTHING = (0,) * 21
+MOST_LOSS = (1 << 32) - 1
 CALLS_AT_ONCE = 64
 LOOK_SECONDS, LONGEST_DELAY = 1.0, 0.5
 NO_EVENT = -1
@@ -164,6 +165,7 @@ class PortPage:
             except OSError:
                 raw = b""
             if len(raw) != _CALL.size:
+                connection.server.refused += bool(raw)  # no bytes are its end
                 connection.close()
                 return
             kind, sequence, at, *way = _CALL.unpack(raw)
@@ -195,13 +197,17 @@ class PortPage:
     def _ask(self, connection: FabricConnection, node: NodeAgent, way: DataWay) -> int:
         """Make a flow and return where it is in the page; 0: there is no room."""
         origin = node.ports.get(way.port)
+        if origin is None:
+            return 0
         slot = self._returned.pop() if self._returned else next(self._free, None)
-        if origin is None or slot is None:
+        if slot is None:
             return 0
         flow = _Flow(connection, origin, way, judge(origin, way, moves=True))
         self._flows[slot] = flow
         at = self._flows_at + slot * FLOW_BYTES
         self._page[at : at + FLOW_BYTES] = bytes(FLOW_BYTES)
+        seed = self._subnet.random.getrandbits(64).to_bytes(8, "little")
+        self._page[at + RANDOM_AT : at + RANDOM_AT + 8] = seed
         used = (self._flows_at - LINE) // 4
         self._words[used] = max(self._words[used], slot + 1)
         self._show(slot, flow)
@@ -211,8 +217,9 @@ class PortPage:
         """Write where a flow leads."""
         at = (self._flows_at + slot * FLOW_BYTES) // 4
         ends = [self._index[end] for end in flow.verdict.ends if end in self._index]
-        if flow.verdict.problem is not None:
+        if flow.verdict.problem is not None or flow.verdict.loss:
             self._say(slot, flow)
+        self._words[at + LOSS_AT // 4] = min(round(flow.verdict.loss * (1 << 32)), MOST_LOSS)
         if not flow.verdict.multicast:
             self._words[at] = self._identity | ends[0] + 1 if ends else 0
             return
@@ -255,6 +262,8 @@ class PortPage:
             return False
         fresh = tuple(now - before for now, before in zip(counts, flow.seen, strict=True))
         flow.seen = counts
+        if min(fresh) < 0:  # the program has written anything there
+            return False
         charge(self._subnet, flow.way, flow.origin, flow.verdict, fresh)
         return True
 

@@ -23,6 +23,7 @@ from .umad_device import IssmDevices, UmadDevices
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
     from verbena.manage.agents import Subnet
+    from verbena.manage.sm import SmSettings
 
     from .control import FabricTraffic
 
@@ -39,6 +40,7 @@ class LiveFabric:
     page: PortPage | None = None
     connections: FabricManagers | None = None
     traffic: FabricTraffic | None = None
+    control: FabricControl | None = None
 
     def describe_manager(self) -> str | None:
         """Return what the subnet manager of the fabric is doing, or None if it has none."""
@@ -52,15 +54,17 @@ def make_fabric(
     name: str,
     *,
     sm_host: str | None = None,
-    engine: str = "minhop",
+    settings: SmSettings | None = None,
     keep_lids: bool = False,
     simulated: tuple[Subnet, FabricTraffic] | None = None,
     clock: Callable[[], float] = time.monotonic,
     report: Callable[[str], None] = lambda _: None,
 ) -> LiveFabric:
-    """Return a fabric whose programs find it by its name. With ``sm_host`` it has a manager there,
-    and with ``keep_lids`` its ports begin with the LIDs that ``fabric`` has. ``simulated``:
-    the subnet, whose packets take time and which has its manager already, and its traffic.
+    """Return a fabric whose programs find it by its name.
+
+    With ``sm_host`` it has a manager there, which works by ``settings``, and with ``keep_lids`` its
+    ports begin with the LIDs that ``fabric`` has. ``simulated``: the subnet, whose packets take
+    time and which has its manager already, and its traffic.
 
     Raises OSError (EADDRINUSE) if the name is in use, and MadError for a topology or a host that is
     not possible.
@@ -83,7 +87,7 @@ def make_fabric(
     manager = None
     if sm_host is not None and traffic is None:
         try:
-            manager = BuiltInManager(live, sm_host, settings_of(engine))
+            manager = BuiltInManager(live, sm_host, settings or settings_of())
         except Exception:
             server.close()
             raise
@@ -101,7 +105,7 @@ def make_fabric(
 
     def programs() -> dict[str, list[int]]:
         both = umads.programs(), page.programs(), connections.programs()
-        hosts = {host: None for each in both for host in each}
+        hosts = {host: None for each in both for host, pids in each.items() if pids}
         return {
             host: sorted({pid for each in both for pid in each.get(host, ())}) for host in hosts
         }
@@ -111,7 +115,9 @@ def make_fabric(
     def describe() -> str:
         return made.describe_manager() or "none built in"
 
-    control = FabricControl(server, live, connections.plan, describe, programs, traffic)
+    made.control = control = FabricControl(
+        server, live, connections.plan, describe, programs, traffic
+    )
     server.add_role(Role.CONTROL, control)
     server.add_duty(page)  # the last: it shows what the others have changed
     return made

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SaRequester"]
 
-TRIES = 4
+TRIES = 10  # as Linux has it
 Answered = Callable[[SaMad | int], None]
 """Takes the answer or, in its place, the SA's status or a negative errno."""
 

@@ -118,6 +118,8 @@ class FabricServer:
         self.report = report
         self.failures = 0
         """Exceptions of the process's own, each a defect."""
+        self.refused = 0
+        """Messages that no program of this version sends: what is none, and unknown requests."""
         self._roles: dict[int, RoleHandler] = {}
         self._duties: list[Duty] = []
         self._is_over = False
@@ -231,6 +233,7 @@ class FabricServer:
         hello = Hello.parse(raw)
         refusal = self._refusal(hello, uid)
         if hello is None or refusal is not None:
+            self.refused += 1
             connection.welcome(refusal or Welcome(errno.EPROTO))
             connection.close()
             return

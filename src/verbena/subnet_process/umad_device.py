@@ -45,6 +45,7 @@ _WRITTEN = struct.Struct("=I4xII4x4s4s2sBB")
 SHORT_HEADER, LONG_HEADER = 56, 64
 MAD_HEADER, RMPP_HEADER, RMPP_FLAGS = 24, 36, 26
 AGENTS, USER_RMPP = 32, 1
+LONGEST_WRITTEN = 64 << 20
 LONGEST_INLINE = LONG_HEADER + MAD_BYTES
 MOST_QUEUED = 200_000
 MOST_AT_ONCE = 32  # messages of one program, before others have their turn
@@ -384,8 +385,13 @@ def _whole(raw: bytes, fds: list[int]) -> bytes:
     """Return what was written: the message itself, or all of the memfd that came with it."""
     if not fds:
         return raw
-    size = os.fstat(fds[0]).st_size
-    return os.pread(fds[0], size, 0)
+    try:
+        size = os.fstat(fds[0]).st_size
+        if size > LONGEST_WRITTEN:
+            raise _Refused(errno.ENOMEM)
+        return os.pread(fds[0], size, 0)
+    except OSError:  # it is no memfd
+        raise _Refused(errno.EINVAL) from None
 
 
 class UmadDevices:
@@ -412,12 +418,13 @@ class UmadDevices:
             port = self.live.mad_port(self.live.host(hello.host), hello.number)
         except MadError as error:
             return Welcome.refused(errno.ENODEV, str(error))
+        if hello.inode in self.by_inode:
+            return Welcome(errno.EEXIST)  # calls of another device would come to this one
         device = UmadDevice(connection, port, self._unsent)
         self.by_inode[hello.inode] = device
 
         def closed() -> None:
-            if self.by_inode.get(hello.inode) is device:
-                del self.by_inode[hello.inode]
+            del self.by_inode[hello.inode]
             device.close()
 
         connection.on_readable = device.readable

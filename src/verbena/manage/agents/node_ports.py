@@ -32,7 +32,8 @@ class NodePort:
     """A port: of a switch port 0 is the switch itself, and the others are its links'.
 
     ``peer`` is the port at the other end of its cable, and ``is_cut`` says that the cable is
-    there and does not carry. ``is_end`` is a port with LIDs: of a channel adapter or router, or
+    there and does not carry. ``loss`` is the chance that a packet is damaged on it. ``is_end`` is a
+    port with LIDs: of a channel adapter or router, or
     port 0 of a switch.
     """
 
@@ -44,6 +45,7 @@ class NodePort:
         "is_cut",
         "is_end",
         "lease_end",
+        "loss",
         "m_key",
         "node",
         "number",
@@ -61,6 +63,7 @@ class NodePort:
         self.is_end = number == 0 or node.profile.node_type != NodeType.SWITCH
         self.peer: NodePort | None = None
         self.is_cut = False
+        self.loss = 0.0
         self.m_key = 0  # as in info: every SMP is checked against it
         self.lease_end: float | None = None  # when the protection lapses, in seconds
         self.tally = PortTally()
@@ -246,6 +249,7 @@ class NodePort:
 
     def lane_of(self, sl: int, input_port: int = 0) -> int:
         """Return the virtual lane of a service level; 15 drops the packet."""
+        sl &= 15  # as a packet has it
         if self.sl_to_vl is None:
             return sl % (PortInfo.get(self.info, "vl_cap").lanes or 1)
         at = input_port * 8 if len(self.sl_to_vl) > 8 else 0

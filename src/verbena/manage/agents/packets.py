@@ -61,6 +61,7 @@ class Drop(Enum):
     NO_MAD = "It is no MAD of 256 bytes with BaseVersion 1."
     ROUTE_INVALID = "The hop pointer or a port of a directed route is not possible."
     ROUTE_THROUGH_HOST = "A directed route leads through a node that is no switch."
+    DAMAGED = "A lossy link has damaged it."
     LINK_DOWN = "The link of an output port is down."
     PORT_NOT_ACTIVE = "A port does not pass data packets: it is not ACTIVE."
     NO_SOURCE = "No port of the node has the source LID."

@@ -10,6 +10,7 @@ the port's receiver before ``inject`` returns. The order is that of sending. The
 from __future__ import annotations
 
 from collections import Counter, deque
+from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from ..attribute_ids import MgmtClass
@@ -22,6 +23,7 @@ from .forwarding import FIRST_MULTICAST_LID
 from .general_services import answer_gmp
 from .lid_routes import LidRoute, walk
 from .link_speeds import LinkRate, link_rate
+from .lossy_links import damage
 from .multicast_routes import MulticastRoute, spread
 from .node_agent import NodeAgent
 from .node_ports import NodePort
@@ -69,6 +71,8 @@ class Subnet:
         self._with_traps: dict[NodeAgent, None] = {}
         self._asked: tuple[NodePort, bytes] | None = None
         self._answer: bytes | None = None
+        self.random = Random()
+        """Decides which packets lossy links lose."""
         self._next_guid = {True: FIRST_SWITCH_GUID, False: FIRST_HOST_GUID}
 
     def all_drops(self) -> Counter[Drop]:
@@ -159,6 +163,16 @@ class Subnet:
         one.is_cut = other.is_cut = False
         self._train(one)
         self._send_traps()
+
+    def set_loss(self, name: str, port: int, chance: float) -> None:
+        """Let the link at a port lose packets with this chance, from 0 to 1, in each direction."""
+        if not 0 <= chance <= 1:
+            raise MadError(f"the chance of a loss is from 0 to 1, and not {chance:g}")
+        self.read_counters()
+        for each in self._link(name, port):
+            each.loss = chance
+        self._routes.forget_all()
+        self.routing_changed()
 
     def disconnect(self, name: str, port: int) -> None:
         """Take away the cable at a port."""
@@ -402,6 +416,8 @@ class Subnet:
                 way.count_request(self._routes)
                 self.drops[way.problem] += 1
                 return
+            if way.is_lossy and self._is_damaged(way.links):
+                return
             if way.links:
                 way.count_request(self._routes)
             self._smp_arrived(node, packet, way, hops)
@@ -421,6 +437,8 @@ class Subnet:
         if isinstance(response, bytearray):
             response[6] = 0
             response[193 : 193 + hops] = way.came_by
+            if way.is_lossy and self._is_damaged([link[::-1] for link in reversed(way.links)]):
+                return
             if way.links:
                 way.count_response(self._routes)
             self._hand(node, MadPacket(bytes(response), packet.port, source_qp=packet.qp))
@@ -451,7 +469,7 @@ class Subnet:
             return False
         way = self._directed_way(node, port, mad[129 : 129 + hops])
         there, end = way.node, way.end
-        if way.problem is not None or end.m_key or end.lease_end is not None:
+        if way.problem is not None or way.is_lossy or end.m_key or end.lease_end is not None:
             return False
         if not there.is_switch and len(there.ports) > 1:
             return False  # each port has a key of its own
@@ -479,10 +497,19 @@ class Subnet:
         if way.problem is not None:
             self.drops[way.problem] += 1
             return
+        if way.is_lossy and self._is_damaged(way.links):
+            return
         way.count_request(self._routes)
         header = bytearray(mad)
         header[6] = 0
         self._hand(way.node, packet._replace(mad=bytes(header), port=way.ingress))
+
+    def _is_damaged(self, links: list[tuple[NodePort, NodePort]]) -> bool:
+        """Draw whether a MAD is lost on lossy links."""
+        is_lost = damage(links, self.random)
+        if is_lost:
+            self.drops[Drop.DAMAGED] += 1
+        return is_lost
 
     def _directed_way(self, node: NodeAgent, port: int, path: bytes) -> DirectedWay:
         ways = self._routes.directed(node, port)
@@ -505,6 +532,8 @@ class Subnet:
             # Walking may have made ports ACTIVE, which cleared what was known.
             ways = self._routes.by_lid(node)
             way = ways[key] = DirectedWay.of_route(route, node)
+        if way.is_lossy and self._is_damaged(way.links):
+            return
         way.count_request(self._routes)
         if way.problem is not None:
             self.drops[way.problem] += 1

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .lid_routes import LidRoute, walk
+from .lossy_links import is_lossy
 from .packets import Drop, MadPacket
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class DirectedWay:
 
     ``came_by`` has the input port of each hop, as a directed route's return path does. ``links``
     are the two ports of each link that is passed, and ``blamed`` a port's counters of a loss.
+    ``is_lossy``: a packet may be damaged on one of them.
     """
 
     __slots__ = (
@@ -36,6 +38,7 @@ class DirectedWay:
         "came_by",
         "end",
         "ingress",
+        "is_lossy",
         "links",
         "node",
         "problem",
@@ -59,6 +62,7 @@ class DirectedWay:
         self.links = links
         self.problem = problem
         self.blamed = blamed
+        self.is_lossy = is_lossy(links)
         self.requests = 0
         self.responses = 0
 
@@ -218,4 +222,5 @@ def combined_way(node: NodeAgent, packet: MadPacket, path: bytes) -> DirectedWay
         way.links += route.charges
         way.node, way.end = route.end.node, route.end
         way.ingress = route.hops[-1].input_port or route.end.number
+    way.is_lossy = is_lossy(way.links)
     return way

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["key_violated", "p_key_violated_at_switch", "port_failed"]
 
 MOST_VIOLATIONS = 0xFFFF
+QP_BITS = 0xFFFFFF  # a program gives more, of which a packet has these
 # Of a wrong P_Key and a wrong Q_Key: the counter of PortInfo, and the trap.
 VIOLATED = {
     Drop.P_KEY: ("p_key_violations", TrapNumber.BAD_P_KEY),
@@ -62,9 +63,9 @@ def key_violated(end: NodePort, packet: MadPacket, why: Drop) -> None:
         lid1=packet.slid,
         lid2=packet.dlid,
         offending_key=packet.q_key if why is Drop.Q_KEY else packet.p_key,
-        sl=packet.sl,
-        qp1=packet.source_qp,
-        qp2=packet.qp,
+        sl=packet.sl & 15,
+        qp1=packet.source_qp & QP_BITS,
+        qp2=packet.qp & QP_BITS,
     )
     end.node.traps.notify(end, trap, detail)
 
@@ -77,9 +78,9 @@ def p_key_violated_at_switch(port: NodePort, packet: MadPacket) -> None:
         lid1=packet.slid,
         lid2=packet.dlid,
         p_key=packet.p_key,
-        sl=packet.sl,
-        qp1=packet.source_qp,
-        qp2=packet.qp,
+        sl=packet.sl & 15,
+        qp1=packet.source_qp & QP_BITS,
+        qp2=packet.qp & QP_BITS,
         switch_lid=port.end_port.lid,
         port=port.number,
     )

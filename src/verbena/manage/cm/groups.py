@@ -129,6 +129,20 @@ class Groups:
         )
         self._table.report(of, event)
 
+    def lost(self, port: int) -> None:
+        """Tell who has joined groups at a port that these memberships hold no more."""
+        for handle, member in self._table.groups.items():
+            if member.is_joined and member.request.port == port:
+                of = self._table.ids[member.id]
+                kind, status = RdmaEventKind.MULTICAST_ERROR, -errno.ENETRESET
+                empty = RdmaDatagramParameters()
+                self._table.report(
+                    of,
+                    RdmaEvent(
+                        kind, of.number, member.context, status, datagram=empty, group=handle
+                    ),
+                )
+
     def leave(self, member: GroupMember) -> None:
         """Leave a group, joined or not."""
         self._table.purge_group(member.handle)

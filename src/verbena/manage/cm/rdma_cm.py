@@ -88,6 +88,10 @@ class RdmaCm:
         self._connecting.settle()
         return refusal
 
+    def set_time(self, now: float) -> None:
+        """Say what time it is, before a command: what it waits for is not older than that."""
+        self.cm.now = max(self.cm.now, now)
+
     def tick(self, now: float) -> None:
         """Do what is due at ``now``."""
         self.cm.tick(now)
@@ -378,6 +382,10 @@ class RdmaCm:
         ``flags`` 1 means that the member only sends. Raises CmError.
         """
         return self._groups.join(self._table.id(number), address, context, flags)
+
+    def groups_lost(self, port: int) -> None:
+        """The memberships of an InfiniBand port hold no more: MULTICAST_ERROR, ENETRESET."""
+        self._groups.lost(port)
 
     def group_joined(self, handle: int, answer: McMemberRecord | int = 0) -> None:
         """Answer a ``JoinGroup``: the SA's record, an errno or status, or 0 on Ethernet."""
