@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -197,6 +198,7 @@ def test_the_packets_of_a_long_message_are_counted(live: LiveFabric) -> None:
     live.live.subnet.read_counters()
     assert ports[0].tally["xmit_packets"] - before[0].get("xmit_packets", 0) == 8
     assert ports[1].tally["rcv_packets"] - before[1].get("rcv_packets", 0) == 8
+    assert umad.receive() == b"\0"
     raw, fds, _, _ = socket.recv_fds(umad.sock, 1000, 1)
     assert len(raw) == HEADER + MAD
     assert os.fstat(fds[0]).st_size == HEADER + 56 + 14 * 112
@@ -332,6 +334,53 @@ def test_a_socket_that_is_closed_in_a_round_is_not_called_in_it(live: LiveFabric
         if sock.fileno() >= 0:
             server.forget(sock)
             sock.close()
+
+
+class Poll:
+    """What the server waits with, which writes down for how long."""
+
+    def __init__(self, server: FabricServer) -> None:
+        self.poll_of, self.waits = server._poll, list[float | None]()
+        server._poll = self  # type: ignore[assignment]
+
+    def poll(self, timeout: float | None) -> list[tuple[int, int]]:
+        self.waits.append(timeout)
+        return self.poll_of.poll(timeout)
+
+    def of_round(self, server: FabricServer) -> list[float | None]:
+        self.waits.clear()
+        server.serve_once(0.001)
+        return list(self.waits)
+
+
+def test_the_server_looks_for_the_next_message_before_it_sleeps(
+    live: LiveFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If one has come a moment ago, and no other thread wants the processor."""
+    server = live.server
+    server._sleeps_until = 0.0  # also on one processor
+    umad = Umad(live, "h3")
+    agent = umad.register(0x04)
+    poll = Poll(server)
+
+    def write() -> None:
+        umad.write(agent, a_mad(0x04, 1, 5), timeout=0, retries=0, lid=1, qp=1)
+        umad.sock.send(b"x")
+        server.serve_once(0)
+
+    poll.of_round(server)
+    assert poll.of_round(server) == [0.001]
+    write()
+    looked = poll.of_round(server)
+    assert looked[-1] == 0.001
+    assert set(looked[:-1]) == {0}
+    assert poll.of_round(server) == [0.001]
+    monkeypatch.setattr("os.sched_yield", lambda: time.sleep(0.001))
+    write()
+    assert poll.of_round(server) == [0, 0.001]
+    write()
+    assert poll.of_round(server) == [0.001]
+    live.server._poll = poll.poll_of
 
 
 def test_a_duty_that_fails_keeps_no_other_from_its_own(live: LiveFabric) -> None:

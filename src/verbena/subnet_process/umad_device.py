@@ -46,6 +46,7 @@ SHORT_HEADER, LONG_HEADER = 56, 64
 MAD_HEADER, RMPP_HEADER, RMPP_FLAGS = 24, 36, 26
 AGENTS, USER_RMPP = 32, 1
 LONGEST_INLINE = LONG_HEADER + MAD_BYTES
+LONG_FOLLOWS = b"\0"  # before a message with a memfd: the program looks at its length first
 MOST_QUEUED = 200_000
 MOST_AT_ONCE = 32  # messages of one program, before others have their turn
 TOGETHER = 2  # answers that wake the program once; more would let it wait while others are made
@@ -187,24 +188,29 @@ class UmadDevice:
 
     def readable(self) -> None:
         """Take the messages that the program has written."""
-        sock, live = self._sock, self._live
-        live.catch_up()
+        self._live.catch_up()
+        self.take()
+
+    def take(self) -> bool:
+        """Take some of the messages. False: there are no more."""
+        receive, queue = self._sock.recv, self._queue
         for place in range(MOST_AT_ONCE):
-            if place % TOGETHER == 0 and self._queue:
+            if place % TOGETHER == 0 and queue:
                 self.flush()
             try:
-                raw = sock.recv(LONGEST_INLINE)
+                raw = receive(LONGEST_INLINE)
             except BlockingIOError:
-                return
+                return False
             except OSError:
                 raw = b""
             if not raw:
                 self._connection.close()
-                return
+                return False
             try:
                 self.write(raw)
             except _Refused:
                 continue  # the agent was registered a moment ago: the program has raced itself
+        return True
 
     def write(self, raw: bytes) -> None:
         """Send the MAD of a write(2). Raises _Refused with its errno."""
@@ -249,12 +255,15 @@ class UmadDevice:
                 self._p_key(raw),
                 int.from_bytes(q_key, "big"),
             )
-        if not timeout or mad[3] & 0x80:
+        if mad[3] & 0x80:
             self._live.send(self.port, packet, message)
             return
         key = mad[1], mad[8:16]
         if key in agent.pending:
             raise _Refused(errno.EINVAL)
+        if not timeout:
+            self._live.send(self.port, packet, message)
+            return
         agent.pending[key] = None
         self._live.send(self.port, packet, message)
         if key in agent.pending:  # most requests have been answered by now
@@ -337,6 +346,8 @@ class UmadDevice:
         if not self._queue:
             self._unsent.append(self)
         if len(self._queue) < MOST_QUEUED:
+            if len(message) > LONGEST_INLINE:
+                self._queue.append(LONG_FOLLOWS)
             self._queue.append(message)
 
     def flush(self) -> None:
@@ -437,6 +448,8 @@ class UmadDevices:
         if device is None:
             return Welcome(errno.EIO)
         self.live.catch_up()
+        while device.take():
+            pass  # what was written before
         return device.call(connection.hello.data, connection.fds)
 
 

@@ -333,6 +333,8 @@ class Subnet:
     @property
     def next_due(self) -> float | None:
         """When ``advance`` has something to send, in seconds; None: never."""
+        if not self._with_traps:
+            return None
         times = [node.traps.next_due for node in self._with_traps]
         return min((time for time in times if time is not None), default=None)
 
