@@ -8,7 +8,6 @@ import json
 import os
 import socket
 import struct
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -336,20 +335,28 @@ def test_a_socket_that_is_closed_in_a_round_is_not_called_in_it(live: LiveFabric
             sock.close()
 
 
-class Poll:
-    """What the server waits with, which writes down for how long."""
+class Waits:
+    """What the server waits with, and its clock: both write down what it does."""
 
-    def __init__(self, server: FabricServer) -> None:
-        self.poll_of, self.waits = server._poll, list[float | None]()
-        server._poll = self  # type: ignore[assignment]
+    def __init__(self, server: FabricServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.server, self.poll_of, self.now = server, server._poll, 0.0
+        self.waits: list[float | None] = []
+        monkeypatch.setattr(server, "_poll", self)
+        monkeypatch.setattr(server, "_sleeps_until", 0.0)  # also on one processor
+        monkeypatch.setattr("verbena.subnet_process.server.time.perf_counter", self.perf_counter)
+
+    def perf_counter(self) -> float:
+        self.now += 1e-6
+        return self.now
 
     def poll(self, timeout: float | None) -> list[tuple[int, int]]:
         self.waits.append(timeout)
-        return self.poll_of.poll(timeout)
+        self.now += timeout or 0
+        return self.poll_of.poll(0)
 
-    def of_round(self, server: FabricServer) -> list[float | None]:
+    def of_round(self) -> list[float | None]:
         self.waits.clear()
-        server.serve_once(0.001)
+        self.server.serve_once(0.001)
         return list(self.waits)
 
 
@@ -357,30 +364,32 @@ def test_the_server_looks_for_the_next_message_before_it_sleeps(
     live: LiveFabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If one has come a moment ago, and no other thread wants the processor."""
-    server = live.server
-    server._sleeps_until = 0.0  # also on one processor
     umad = Umad(live, "h3")
-    agent = umad.register(0x04)
-    poll = Poll(server)
+    live.server.serve_once(0)
+    waits = Waits(live.server, monkeypatch)
+
+    def others_run() -> None:
+        waits.now += 0.001
 
     def write() -> None:
-        umad.write(agent, a_mad(0x04, 1, 5), timeout=0, retries=0, lid=1, qp=1)
         umad.sock.send(b"x")
-        server.serve_once(0)
+        live.server.serve_once(0)
 
-    poll.of_round(server)
-    assert poll.of_round(server) == [0.001]
+    assert waits.of_round() == [0.001]
     write()
-    looked = poll.of_round(server)
+    looked = waits.of_round()
     assert looked[-1] == 0.001
     assert set(looked[:-1]) == {0}
-    assert poll.of_round(server) == [0.001]
-    monkeypatch.setattr("os.sched_yield", lambda: time.sleep(0.001))
+    assert waits.of_round() == [0.001]
+    monkeypatch.setattr("os.sched_yield", others_run)
     write()
-    assert poll.of_round(server) == [0, 0.001]
+    fewer = waits.of_round()
+    assert 1 < len(fewer) < len(looked)
     write()
-    assert poll.of_round(server) == [0.001]
-    live.server._poll = poll.poll_of
+    assert waits.of_round() == [0.001]
+    waits.now += 1
+    write()
+    assert len(waits.of_round()) > 1
 
 
 def test_a_duty_that_fails_keeps_no_other_from_its_own(live: LiveFabric) -> None:
