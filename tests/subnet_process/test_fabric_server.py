@@ -197,6 +197,7 @@ def test_the_packets_of_a_long_message_are_counted(live: LiveFabric) -> None:
     live.live.subnet.read_counters()
     assert ports[0].tally["xmit_packets"] - before[0].get("xmit_packets", 0) == 8
     assert ports[1].tally["rcv_packets"] - before[1].get("rcv_packets", 0) == 8
+    assert umad.receive() == b"\0"
     raw, fds, _, _ = socket.recv_fds(umad.sock, 1000, 1)
     assert len(raw) == HEADER + MAD
     assert os.fstat(fds[0]).st_size == HEADER + 56 + 14 * 112
@@ -332,6 +333,63 @@ def test_a_socket_that_is_closed_in_a_round_is_not_called_in_it(live: LiveFabric
         if sock.fileno() >= 0:
             server.forget(sock)
             sock.close()
+
+
+class Waits:
+    """What the server waits with, and its clock: both write down what it does."""
+
+    def __init__(self, server: FabricServer, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.server, self.poll_of, self.now = server, server._poll, 0.0
+        self.waits: list[float | None] = []
+        monkeypatch.setattr(server, "_poll", self)
+        monkeypatch.setattr(server, "_sleeps_until", 0.0)  # also on one processor
+        monkeypatch.setattr("verbena.subnet_process.server.time.perf_counter", self.perf_counter)
+
+    def perf_counter(self) -> float:
+        self.now += 1e-6
+        return self.now
+
+    def poll(self, timeout: float | None) -> list[tuple[int, int]]:
+        self.waits.append(timeout)
+        self.now += timeout or 0
+        return self.poll_of.poll(0)
+
+    def of_round(self) -> list[float | None]:
+        self.waits.clear()
+        self.server.serve_once(0.001)
+        return list(self.waits)
+
+
+def test_the_server_looks_for_the_next_message_before_it_sleeps(
+    live: LiveFabric, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If one has come a moment ago, and no other thread wants the processor."""
+    umad = Umad(live, "h3")
+    live.server.serve_once(0)
+    waits = Waits(live.server, monkeypatch)
+
+    def others_run() -> None:
+        waits.now += 0.001
+
+    def write() -> None:
+        umad.sock.send(b"x")
+        live.server.serve_once(0)
+
+    assert waits.of_round() == [0.001]
+    write()
+    looked = waits.of_round()
+    assert looked[-1] == 0.001
+    assert set(looked[:-1]) == {0}
+    assert waits.of_round() == [0.001]
+    monkeypatch.setattr("os.sched_yield", others_run)
+    write()
+    fewer = waits.of_round()
+    assert 1 < len(fewer) < len(looked)
+    write()
+    assert waits.of_round() == [0.001]
+    waits.now += 1
+    write()
+    assert len(waits.of_round()) > 1
 
 
 def test_a_duty_that_fails_keeps_no_other_from_its_own(live: LiveFabric) -> None:

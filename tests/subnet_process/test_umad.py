@@ -77,6 +77,19 @@ def test_a_request_without_a_response_comes_back(fabric: RunningFabric) -> None:
     assert 0.2 <= found["seconds"] < 5
 
 
+def test_a_transaction_id_that_is_pending_is_refused(fabric: RunningFabric) -> None:
+    assert case(fabric, "duplicates") == {
+        "first": "none",
+        "the same": "EINVAL",
+        "of another route": "EINVAL",
+        "with another upper half": "EINVAL",
+        "without a time-out": "EINVAL",
+        "of another agent": 77,
+        "another": 78,
+        "one that is answered": 78,
+    }
+
+
 def test_a_duplicate_and_a_child_have_the_same_device(fabric: RunningFabric) -> None:
     assert case(fabric, "shared") == [1, 2, 3]
 

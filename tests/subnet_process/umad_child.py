@@ -175,6 +175,31 @@ def timeouts() -> Any:
     return header_of(raw) | {"seconds": time.monotonic() - begun}
 
 
+def duplicates() -> Any:
+    """A request is pending beyond a link that is down, and others have the same transaction ID."""
+    fd = opened()
+    agent, other = register(fd, 0x81, qp=0), register(fd, 0x81, qp=0)
+    lost, near = (1, 30), (1,)
+
+    def write(transaction: int, *path: int, by: int = agent, timeout: int = 60_000) -> str:
+        raw = packet(by, directed(0x11, transaction, *path), timeout=timeout)
+        return error_of(lambda: os.write(fd, raw))
+
+    def answered(error: str) -> int | str:
+        return header_of(os.read(fd, 400))["low"] if error == "none" else error
+
+    return {
+        "first": write(77, *lost),
+        "the same": write(77, *lost),
+        "of another route": write(77, *near),
+        "with another upper half": write(5 << 32 | 77, *near),
+        "without a time-out": write(77, *near, timeout=0),
+        "of another agent": answered(write(77, *near, by=other)),
+        "another": answered(write(78, *near)),
+        "one that is answered": answered(write(78, *near)),
+    }
+
+
 def shared() -> Any:
     """A duplicate and a forked child read what the original is sent."""
     fd = opened()
@@ -260,8 +285,8 @@ def folders() -> Any:
 CASES: dict[str, Callable[[], Any]] = {
     case.__name__: case
     for case in (
-        *(registrations, exchange, short_header, timeouts, shared, long_messages, issm),
-        *(fabric_ends, folders),
+        *(registrations, exchange, short_header, timeouts, duplicates, shared, long_messages),
+        *(issm, fabric_ends, folders),
     )
 }
 

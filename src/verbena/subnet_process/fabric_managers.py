@@ -128,6 +128,8 @@ class FabricManagers:
         """Return when ``tick`` is due."""
         if self._todo:
             return self._clock()
+        if not self._hosts:
+            return None
         due = (host.devices.next_deadline() for host in self._hosts.values())
         return min((each for each in due if each is not None), default=None)
 

@@ -156,10 +156,13 @@ class LiveSubnet:
 
     def next_deadline(self) -> float | None:
         """When ``tick`` has something to do, in seconds of the clock."""
-        while self._waiting and not self.outstanding(self._waiting[0][2]):
-            heapq.heappop(self._waiting)
-        due = [self.subnet.next_due, self._waiting[0][0] if self._waiting else None]
-        return min((time + self.begun for time in due if time is not None), default=None)
+        waiting = self._waiting
+        while waiting and not self.outstanding(waiting[0][2]):
+            heapq.heappop(waiting)
+        due = self.subnet.next_due
+        if waiting and (due is None or waiting[0][0] < due):
+            due = waiting[0][0]
+        return None if due is None else due + self.begun
 
     def tick(self, now: float) -> None:
         """Repeat requests, give up those that are too late, and send traps."""

@@ -101,7 +101,6 @@ def make_fabric(
     server.add_duty(connections)
     if traffic is not None:
         traffic.attach(live)
-    server.add_duty(umads)  # the last one: it sends what the others have made
 
     def programs() -> dict[str, list[int]]:
         both = umads.programs(), page.programs(), connections.programs()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import select
 import socket
@@ -25,6 +26,12 @@ __all__ = ["Duty", "FabricConnection", "FabricServer", "RoleHandler", "credentia
 
 _CREDENTIALS = struct.Struct("=iII")
 _BACKLOG = 1024
+# A program waits longer for this thread to be woken than for the answer: OpenSM takes a sixth less
+# time for a sweep if the thread looks for the next message for a moment before it sleeps.
+LOOK_FOR = 50e-6  # seconds
+ALONE_FOR = 15e-6  # seconds; then it lets other threads of its processor run between two looks
+PREEMPTED = 200e-6  # seconds between two looks: another thread has had the processor
+SLEEPS_FOR = 0.02  # seconds without looks then
 _FD_BYTES = socket.CMSG_SPACE(struct.calcsize("i"))
 
 
@@ -124,6 +131,8 @@ class FabricServer:
         self._duties: list[Duty] = []
         self._is_over = False
         self._poll = select.epoll()
+        self._looks = False
+        self._sleeps_until = 0.0 if len(os.sched_getaffinity(0)) > 1 else math.inf
         self._watched: dict[int, tuple[Watched, Callable[[], None]]] = {}
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
@@ -167,11 +176,13 @@ class FabricServer:
     def run(self) -> None:
         """Serve until ``stop``."""
         while not self._is_over:
-            self.serve_once(self._time_left())
+            self._serve(self._wait(self._time_left))
 
     def serve_once(self, timeout: float | None) -> None:
         """Wait for something to do, at most so many seconds, and do it."""
-        found = self._poll.poll(timeout)
+        self._serve(self._wait(lambda: timeout))
+
+    def _serve(self, found: list[tuple[int, int]]) -> None:
         for number, watched in [(number, self._watched.get(number)) for number, _ in found]:
             if watched and self._watched.get(number) is watched:  # none before it has closed it
                 self._guarded(watched[1])
@@ -181,6 +192,34 @@ class FabricServer:
                 duty.tick(now)
             except Exception:  # the others have theirs
                 self._failed()
+
+    def _wait(self, timeout: Callable[[], float | None]) -> list[tuple[int, int]]:
+        """Return what is readable, at once or when there is something.
+
+        While messages come within ``LOOK_FOR``, the thread does not sleep in between.
+        """
+        begun = time.perf_counter()
+        found = self._look(begun) if self._looks else []
+        if not found:
+            found = self._poll.poll(timeout())
+        self._looks = bool(found) and time.perf_counter() - begun < LOOK_FOR
+        return found
+
+    def _look(self, begun: float) -> list[tuple[int, int]]:
+        poll, clock = self._poll.poll, time.perf_counter
+        last, end = begun, begun + LOOK_FOR
+        while self._sleeps_until < last < end:
+            found = poll(0)
+            if found:
+                return found
+            now = clock()
+            if now - begun > ALONE_FOR:
+                os.sched_yield()  # returns at once if nobody waits
+                now = clock()
+            if now - last > PREEMPTED:
+                self._sleeps_until = now + SLEEPS_FOR
+            last = now
+        return []
 
     def _guarded(self, call: Callable[[], None]) -> None:
         """One program's request must not end every program's fabric."""

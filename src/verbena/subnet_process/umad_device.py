@@ -47,9 +47,9 @@ MAD_HEADER, RMPP_HEADER, RMPP_FLAGS = 24, 36, 26
 AGENTS, USER_RMPP = 32, 1
 LONGEST_WRITTEN = 64 << 20
 LONGEST_INLINE = LONG_HEADER + MAD_BYTES
+LONG_FOLLOWS = b"\0"  # before a message with a memfd: the program looks at its length first
 MOST_QUEUED = 200_000
 MOST_AT_ONCE = 32  # messages of one program, before others have their turn
-TOGETHER = 2  # answers that wake the program once; more would let it wait while others are made
 NO_BYTES = bytes(16)
 PERMISSIVE = b"\xff\xff"
 
@@ -63,11 +63,8 @@ class _Refused(Exception):
 class UmadDevice:
     """An open descriptor of umadN."""
 
-    def __init__(
-        self, connection: FabricConnection, port: MadPort, unsent: list[UmadDevice]
-    ) -> None:
+    def __init__(self, connection: FabricConnection, port: MadPort) -> None:
         self.port = port
-        self._unsent = unsent
         self._live = port.live
         self.pid = connection.pid
         self._connection, self._sock = connection, connection.sock
@@ -188,24 +185,27 @@ class UmadDevice:
 
     def readable(self) -> None:
         """Take the messages that the program has written."""
-        sock, live = self._sock, self._live
-        live.catch_up()
-        for place in range(MOST_AT_ONCE):
-            if place % TOGETHER == 0 and self._queue:
-                self.flush()
+        self._live.catch_up()
+        self.take()
+
+    def take(self) -> bool:
+        """Take some of the messages. False: there are no more."""
+        receive = self._sock.recv
+        for _ in range(MOST_AT_ONCE):
             try:
-                raw = sock.recv(LONGEST_INLINE)
+                raw = receive(LONGEST_INLINE)
             except BlockingIOError:
-                return
+                return False
             except OSError:
                 raw = b""
             if not raw:
                 self._connection.close()
-                return
+                return False
             try:
                 self.write(raw)
             except _Refused:
                 continue  # the agent was registered a moment ago: the program has raced itself
+        return True
 
     def write(self, raw: bytes) -> None:
         """Send the MAD of a write(2). Raises _Refused with its errno."""
@@ -217,6 +217,17 @@ class UmadDevice:
         if agent is None:
             raise _Refused(errno.EIO if number < AGENTS else errno.EINVAL)
         mad = raw[at:]
+        port = self.port.port
+        if lid == PERMISSIVE and timeout and not agent.pending:
+            response = self._live.subnet.answer_directed(self.port.node, port.number, mad)
+            if isinstance(response, bytearray):
+                response[8:12] = agent.number
+                self._put(self._directed_header(number) + response)
+                return
+            if response:
+                packet = MadPacket(agent.transaction(mad), port.number)
+                self._await(raw[:at], agent, packet, timeout, retries)
+                return
         message = None
         if agent.whole and mad[RMPP_FLAGS] & 1:
             message = with_rmpp(agent.transaction(mad))
@@ -227,16 +238,7 @@ class UmadDevice:
             mad = agent.transaction(mad)
         if len(mad) < MAD_BYTES:
             mad = mad.ljust(MAD_BYTES, b"\0")
-        port = self.port.port
         if mad[1] == DIRECTED and lid == PERMISSIVE:
-            if timeout and not agent.pending and message is None:
-                response = self._live.subnet.answer_directed(self.port.node, port.number, mad)
-                if isinstance(response, bytes):
-                    self._put(self._directed_header(number) + response)
-                    return
-                if response:
-                    self._await(raw[:at], agent, MadPacket(mad, port.number), timeout, retries)
-                    return
             packet = MadPacket(mad, port.number)
         else:
             packet = MadPacket(
@@ -250,12 +252,15 @@ class UmadDevice:
                 self._p_key(raw),
                 int.from_bytes(q_key, "big"),
             )
-        if not timeout or mad[3] & 0x80:
+        if mad[3] & 0x80:
             self._live.send(self.port, packet, message)
             return
         key = mad[1], mad[8:16]
         if key in agent.pending:
             raise _Refused(errno.EINVAL)
+        if not timeout:
+            self._live.send(self.port, packet, message)
+            return
         agent.pending[key] = None
         self._live.send(self.port, packet, message)
         if key in agent.pending:  # most requests have been answered by now
@@ -334,20 +339,27 @@ class UmadDevice:
         return header[: self._header_bytes]
 
     def _put(self, message: bytes) -> None:
-        """Queue a message for read(2). Those of a round go together, and wake the program once."""
-        if not self._queue:
-            self._unsent.append(self)
-        if len(self._queue) < MOST_QUEUED:
-            self._queue.append(message)
+        """Send a message for read(2) at once, or queue it while the socket is full.
 
-    def flush(self) -> None:
-        """Send what is queued, or the rest when the socket takes it."""
-        queue, send = self._queue, self._send
-        while queue:
-            if not send(queue[0]):
-                self._connection.server.watch(self._sock, self._ready, writes=True)
-                return
+        A program that waits for one answer before it asks again loses more by a delay than it gains
+        if two of them wake it once.
+        """
+        queue = self._queue
+        if len(queue) >= MOST_QUEUED:
+            return
+        parts = (message,) if len(message) <= LONGEST_INLINE else (LONG_FOLLOWS, message)
+        for part in parts:
+            if queue or not self._send(part):
+                queue.append(part)
+                if len(queue) == 1:
+                    self._connection.server.watch(self._sock, self._ready, writes=True)
+
+    def _flush(self) -> None:
+        queue = self._queue
+        while queue and self._send(queue[0]):
             queue.popleft()
+        if not queue:
+            self._connection.server.watch(self._sock, self.readable)
 
     def _send(self, message: bytes) -> bool:
         """False: the socket is full."""
@@ -364,8 +376,7 @@ class UmadDevice:
 
     def _ready(self) -> None:
         """The socket takes messages again, or there is something to read."""
-        self._connection.server.watch(self._sock, self.readable)
-        self.flush()
+        self._flush()
         self.readable()
 
 
@@ -400,16 +411,6 @@ class UmadDevices:
     def __init__(self, live: LiveSubnet) -> None:
         self.live = live
         self.by_inode: dict[int, UmadDevice] = {}
-        self._unsent: list[UmadDevice] = []
-
-    def next_deadline(self) -> float | None:
-        """See ``Duty``: there is none."""
-        return None
-
-    def tick(self, now: float) -> None:
-        """Send what this round of the loop has for programs."""
-        while self._unsent:
-            self._unsent.pop().flush()
 
     def open(self, connection: FabricConnection) -> Welcome:
         """Serve role UMAD."""
@@ -420,7 +421,7 @@ class UmadDevices:
             return Welcome.refused(errno.ENODEV, str(error))
         if hello.inode in self.by_inode:
             return Welcome(errno.EEXIST)  # calls of another device would come to this one
-        device = UmadDevice(connection, port, self._unsent)
+        device = UmadDevice(connection, port)
         self.by_inode[hello.inode] = device
 
         def closed() -> None:
@@ -444,6 +445,8 @@ class UmadDevices:
         if device is None:
             return Welcome(errno.EIO)
         self.live.catch_up()
+        while device.take():
+            pass  # what was written before
         return device.call(connection.hello.data, connection.fds)
 
 

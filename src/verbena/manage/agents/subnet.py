@@ -43,6 +43,8 @@ _M = TypeVar("_M", bound=MadHeader)
 SMPS = (int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE))
 PURE_ROUTE = bytes(2 * PERMISSIVE_LID.to_bytes(2, "big"))  # DrSLID and DrDLID: no LID-routed part
 FIRST_HOST_GUID, FIRST_SWITCH_GUID = 0x0010_0000, 0x2000_0000  # as ibsim gives them
+DIRECTED_REQUESTS = {bytes((1, DIRECTED, 1, method)) for method in (1, 2)}  # Get and Set
+NO_STATUS = bytes(3)  # nor a hop pointer
 WAKES = (PortPhysicalState.SLEEP, PortPhysicalState.POLLING)
 DEFAULT_RATE = "4xEDR"
 
@@ -347,6 +349,8 @@ class Subnet:
     @property
     def next_due(self) -> float | None:
         """When ``advance`` has something to send, in seconds; None: never."""
+        if not self._with_traps:
+            return None
         times = [node.traps.next_due for node in self._with_traps]
         return min((time for time in times if time is not None), default=None)
 
@@ -448,7 +452,7 @@ class Subnet:
             arrived = _with_return_path(packet.mad, way, hops)
             self._hand(there, packet._replace(mad=arrived, port=way.ingress))
 
-    def answer_directed(self, node: NodeAgent, port: int, mad: bytes) -> bytes | bool:
+    def answer_directed(self, node: NodeAgent, port: int, mad: bytes) -> bytearray | bool:
         """Send a Get or Set by a directed route from a node's end port, and return its response.
 
         It is what ``inject`` does, without packets, and the response does not go to the port's
@@ -457,14 +461,11 @@ class Subnet:
         hops = mad[7]
         if (
             self._draining
-            or len(mad) != MAD_BYTES
-            or mad[0] != 1
-            or mad[1] != DIRECTED
-            or not 1 <= mad[3] <= 2  # Get and Set
-            or mad[4] & 0x80
-            or mad[6]
-            or hops > MOST_HOPS
+            or mad[:4] not in DIRECTED_REQUESTS
+            or mad[4:7] != NO_STATUS
             or mad[32:36] != PURE_ROUTE
+            or hops > MOST_HOPS
+            or len(mad) != MAD_BYTES
         ):
             return False
         way = self._directed_way(node, port, mad[129 : 129 + hops])
@@ -476,16 +477,16 @@ class Subnet:
         response = answer_smp(there, mad, way.ingress, self.now)
         if response is None:
             return False
-        is_answered = isinstance(response, bytearray)
+        answered = response if isinstance(response, bytearray) else None
         if way.links:
-            way.count(self._routes, is_answered)
-        if isinstance(response, bytearray):
-            response[193 : 193 + hops] = way.came_by
+            way.count(self._routes, answered is not None)
+        if answered is not None:
+            answered[193 : 193 + hops] = way.came_by
         elif isinstance(response, Drop):
             self.drops[response] += 1
         if self._with_traps:
             self._send_traps()
-        return bytes(response) if isinstance(response, bytearray) else True
+        return True if answered is None else answered
 
     def _send_back(self, node: NodeAgent, packet: MadPacket, hops: int) -> None:
         """Bring back a response that a program sends."""

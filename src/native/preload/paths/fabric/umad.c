@@ -3,10 +3,11 @@
  * The descriptor of umadN (umad.h) is a socket to the fabric's process: so poll, epoll, O_NONBLOCK,
  * dup and fork do what they do with the kernel's device. A message on it is what read(2) returns
  * and write(2) has got: a header of 56 or 64 bytes and a MAD. With a longer one, which RMPP makes
- * of several packets, goes a memfd that has all of it.
+ * of several packets, goes a memfd that has all of it; before it comes a message of one byte.
  */
 #include "preload/paths/fabric/umad.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,20 +27,24 @@
 
 /* Linux' include/uapi/rdma/ib_user_mad.h; a number of an agent begins each argument. */
 enum { SHORT_HEADER = 56, LONG_HEADER = 64, MAD = 256, RMPP_HEADER = 36, ONE = LONG_HEADER + MAD };
-#define UMAD_REGISTER   0xc01c1b01u
-#define UMAD_UNREGISTER 0x40041b02u
-#define UMAD_REGISTER2  0xc0281b04u
+#define UMAD_ENABLE_PKEY 0x1b03u
+#define UMAD_REGISTER    0xc01c1b01u
+#define UMAD_UNREGISTER  0x40041b02u
+#define UMAD_REGISTER2   0xc0281b04u
 
 /* ---- agents ------------------------------------------------------------------------------------
  * Agents that this process has registered, by descriptor and number: what is written for one of
- * them is sent without waiting for its errno, which is 0. For others the fabric's process is asked.
+ * them is sent without waiting for its errno, which is 0. For others the fabric's process is asked,
+ * and where the header is short, and for a transaction ID that was written before: its request may
+ * still be pending, and then it is EINVAL. The last requests are looked at, by the lower halves of
+ * their transaction IDs; the upper half is the agent's.
  */
-enum { KNOWN = 256, AGENTS = 32 };
-static _Atomic uint64_t known[KNOWN];
+enum { KNOWN = 256, AGENTS = 32, LONG_HEADERS = AGENTS, WRITTEN = 4096 };
+static _Atomic uint64_t known[KNOWN], written[WRITTEN];
 
 static _Atomic uint64_t *known_place(uint64_t inode, uint32_t agent, uint64_t *value)
 {
-    *value = inode * AGENTS + agent + 1;
+    *value = inode * (AGENTS + 1) + agent + 1;
     return &known[*value % KNOWN];
 }
 
@@ -53,13 +58,25 @@ static void know_agent(uint64_t inode, uint32_t agent, bool registered)
         atomic_compare_exchange_strong(place, &value, 0);
 }
 
-static bool is_known(uint64_t inode, const void *message)
+static bool is_known(uint64_t inode, uint32_t agent)
 {
     uint64_t value;
-    uint32_t agent;
+    _Atomic uint64_t *place = known_place(inode, agent, &value);
+    return atomic_load_explicit(place, memory_order_relaxed) == value;
+}
+
+/* Is a message, which has a MAD's header, one that the fabric's process takes for certain? */
+static bool is_taken_for_certain(uint64_t inode, const uint8_t *message)
+{
+    const uint8_t *mad = message + LONG_HEADER; /* with class, method and transaction ID */
+    uint32_t agent, transaction;
     memcpy(&agent, message, sizeof agent);
-    return agent < AGENTS &&
-           atomic_load_explicit(known_place(inode, agent, &value), memory_order_relaxed) == value;
+    memcpy(&transaction, mad + 12, sizeof transaction);
+    if (agent >= AGENTS || !is_known(inode, agent) || !is_known(inode, LONG_HEADERS))
+        return false;
+    uint64_t value = ((inode * AGENTS + agent) << 8 | mad[1]) << 32 ^ transaction;
+    return mad[3] & 0x80 || atomic_exchange_explicit(&written[be32toh(transaction) % WRITTEN],
+                                                     value, memory_order_relaxed) != value;
 }
 
 /* ---- open and ioctl -------------------------------------------------------------------------- */
@@ -108,6 +125,8 @@ int vb_preload_umad_ioctl(uint64_t inode, uint32_t request, void *argument)
         memcpy(argument, answer, length);
     if (error)
         return umad_failed(-error);
+    if (request == UMAD_ENABLE_PKEY)
+        know_agent(inode, LONG_HEADERS, true);
     if (request == UMAD_REGISTER || request == UMAD_REGISTER2) {
         memcpy(&agent, argument, sizeof agent);
         know_agent(inode, agent, true);
@@ -167,7 +186,8 @@ static int umad_ask(uint64_t inode, const void *message, size_t size)
 
 ssize_t vb_preload_umad_write(int fd, uint64_t inode, const void *buffer, size_t size)
 {
-    bool is_fine = size >= LONG_HEADER + RMPP_HEADER && size <= ONE && is_known(inode, buffer);
+    bool is_fine =
+        size >= LONG_HEADER + RMPP_HEADER && size <= ONE && is_taken_for_certain(inode, buffer);
     int error = is_fine ? umad_send(fd, buffer, size) : umad_ask(inode, buffer, size);
     return error ? umad_failed(error) : (ssize_t)size;
 }
@@ -225,18 +245,35 @@ static int why_too_long(ssize_t length, int memfd, size_t size)
 }
 
 static struct vb_mutex umad_reading = VB_MUTEX_INITIALIZER(VB_RANK_UMAD);
+static unsigned long_announced; /* messages with a memfd that are next */
 
-/* One attempt. The message is looked at first: one that is too long stays in the queue. */
+/* One attempt, in `umad_reading`: 0, or errno. A message that may be too long is looked at first:
+ * it stays in the queue then. */
+static int umad_take(int fd, void *buffer, size_t size, ssize_t *length, int *memfd)
+{
+    int error = 0;
+    if (size < ONE || long_announced) {
+        *length = umad_receive(fd, buffer, size, MSG_PEEK, memfd);
+        error = *length < 0 ? errno : why_too_long(*length, *memfd, size);
+        if (*memfd >= 0)
+            close(*memfd);
+    }
+    if (!error && (*length = umad_receive(fd, buffer, size, 0, memfd)) < 0)
+        error = errno;
+    return error ? error : *length ? 0 : EIO;
+}
+
 static ssize_t read_message(int fd, void *buffer, size_t size)
 {
-    int memfd;
+    ssize_t length;
+    int memfd, error;
     vb_lock_take(&umad_reading);
-    ssize_t length = umad_receive(fd, buffer, size, MSG_PEEK, &memfd);
-    int error = length < 0 ? errno : length == 0 ? EIO : why_too_long(length, memfd, size);
-    if (memfd >= 0)
-        close(memfd);
-    if (!error && (length = umad_receive(fd, buffer, size, 0, &memfd)) < 0)
-        error = errno;
+    while (!(error = umad_take(fd, buffer, size, &length, &memfd)) && length == 1) {
+        long_announced++;
+        umad_wait(fd, POLLIN); /* it follows at once, also with O_NONBLOCK */
+    }
+    if (!error && memfd >= 0 && long_announced)
+        long_announced--;
     vb_lock_release(&umad_reading);
     if (error)
         return umad_failed(error);
