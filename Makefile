@@ -16,6 +16,8 @@ WHEEL_VENV := build/venv-wheel
 PART ?=
 # make latest RDMA_CORE=folder: a checkout of rdma-core in place of its newest release.
 RDMA_CORE ?=
+# make fabtests FABTESTS=folder: a checkout of libfabric in place of the one that git fetches.
+FABTESTS ?=
 # Arguments for pytest: make test TESTS="tests/verbs -k write"
 TESTS ?=
 # make soak SOAK="--minutes 1", or "--seed 1234abcd" to repeat a schedule
@@ -42,7 +44,7 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test model pythons validate bench lint format generated compatibility latest docs worlds soak mutation sanitize sanitize-threads wheel wheel-portable clean FORCE
+.PHONY: help setup demo test model pythons validate bench lint format generated compatibility latest fabtests docs worlds soak mutation sanitize sanitize-threads wheel wheel-portable clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -103,6 +105,10 @@ latest: build/stamps/installed build/stamps/rdma-core-build ## Build rdma-core's
 	scripts/rdma-core-latest.sh build/rdma-core $(RDMA_CORE)
 	PYTHONPATH=. $(VENV)/bin/python docs/generate/compatibility.py latest
 
+fabtests: build/stamps/installed build/stamps/fabtests-build ## Build libfabric's tests and run them: docs/compatibility.md
+	scripts/fabtests.sh build/fabtests $(FABTESTS)
+	PYTHONPATH=. $(VENV)/bin/python docs/generate/compatibility.py fabtests
+
 docs: build/stamps/docs-venv ## Build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 	@echo "Open site/index.html. As a file it has no search; with it: $(DOCS_VENV)/bin/mkdocs serve"
@@ -154,6 +160,9 @@ build/stamps/compatibility-programs: FORCE
 
 build/stamps/rdma-core-build: FORCE
 	@scripts/setup-debian.sh rdma-core
+
+build/stamps/fabtests-build: FORCE
+	@scripts/setup-debian.sh fabtests
 
 build/stamps/fuzzer: FORCE
 	@scripts/setup-debian.sh fuzz

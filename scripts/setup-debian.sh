@@ -6,6 +6,7 @@
 #   scripts/setup-debian.sh test                 programs that the tests run
 #   scripts/setup-debian.sh compatibility        more programs, for make compatibility
 #   scripts/setup-debian.sh rdma-core            what rdma-core's newest release is built with
+#   scripts/setup-debian.sh fabtests             what libfabric's tests are built with
 #   scripts/setup-debian.sh fuzz                 clang with libFuzzer, for make sanitize
 # As root it runs apt-get; otherwise it prints the command to run and stops.
 set -eu
@@ -21,6 +22,7 @@ test_packages=("${demo_packages[@]}" python3-pyverbs rdma-core ucx-utils libibve
 library_packages=(libfabric1 libgloo0)
 compatibility_packages=(openmpi-bin libopenmpi-dev mpich libmpich-dev)
 rdma_core_packages=(libnl-3-dev libnl-route-3-dev pkg-config python3-dev)
+fabtests_packages=(libfabric-dev autoconf automake libtool make pkg-config git)
 # One program or file of each package, to check systems that are not Debian.
 declare -A evidence=(
     [ibverbs-utils]=ibv_rc_pingpong [perftest]=ib_write_bw [rdma-core]=/usr/lib/udev/rules.d
@@ -33,7 +35,8 @@ declare -A evidence=(
     [openmpi-bin]=mpirun [libopenmpi-dev]=mpicc [mpich]=mpiexec.mpich [libmpich-dev]=mpicc.mpich
     [libfabric-bin]=fi_info [libnl-3-dev]=/usr/include/libnl3
     [libnl-route-3-dev]=/usr/include/libnl3/netlink/route
-    [pkg-config]=pkg-config [python3-dev]=python3-config)
+    [libfabric-dev]=/usr/include/rdma/fabric.h [autoconf]=autoconf [automake]=automake
+    [libtool]=libtoolize [make]=make [git]=git [pkg-config]=pkg-config [python3-dev]=python3-config)
 
 toolchain_packages() {
     local python=$1
@@ -139,11 +142,15 @@ rdma-core)
     mapfile -t packages < <(missing "${rdma_core_packages[@]}")
     install ${packages[@]+"${packages[@]}"}
     ;;
+fabtests)
+    mapfile -t packages < <(missing "${fabtests_packages[@]}")
+    install ${packages[@]+"${packages[@]}"}
+    ;;
 fuzz)
     fuzzes || install clang libclang-rt-dev
     ;;
 *)
-    sed -n '3,11s/^# \{0,1\}//p' "$0" >&2
+    sed -n '3,12s/^# \{0,1\}//p' "$0" >&2
     exit 2
     ;;
 esac

@@ -5,8 +5,12 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
+import tempfile
 from pathlib import Path
+
+import pytest
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "verbena"
 
@@ -28,3 +32,44 @@ def would_be_installed(*packages: str) -> list[str]:
     command = ["apt-get", "install", "--simulate", "--no-install-recommends", *packages]
     done = subprocess.run(command, capture_output=True, text=True)
     return re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE)
+
+
+def kept(package: str, program: str = "") -> Path:
+    """A package that is not installed, with what it depends on: unpacked into a folder that is
+    kept for later. A test is skipped where the program cannot be had."""
+    folder = CACHE / package
+    if not folder.exists():
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+            made, work = Path(scratch) / "made", Path(scratch) / "work"
+            made.mkdir()
+            work.mkdir()
+            packages = would_be_installed(package) if shutil.which("apt-get") else []
+            if packages and all(unpack(each, made, work) for each in packages):
+                made.rename(folder)
+    if not (folder / (program or f"usr/bin/{package}")).exists():
+        pytest.skip(f"{package} is missing; on Debian apt-get fetches it")
+    return folder
+
+
+def with_libraries(root: Path, program: str) -> list[str]:
+    """The command that starts a program of an unpacked package with the libraries beside it."""
+    folders = [str(each) for each in (root / "usr/lib").glob("*-linux-gnu")]
+    folders += [f"{each}/ceph" for each in folders]  # fio needs those
+    added = f'LD_LIBRARY_PATH="{":".join(folders)}:$LD_LIBRARY_PATH" exec "$0" "$@"'
+    return ["sh", "-c", added, str(root / program)]
+
+
+def fio() -> list[str]:
+    installed = shutil.which("fio")
+    return [installed] if installed else with_libraries(kept("fio"), "usr/bin/fio")
+
+
+def iperf() -> str:
+    return shutil.which("iperf") or str(kept("iperf") / "usr/bin/iperf")
+
+
+def preloaded_rsocket() -> dict[str, str]:
+    """The environment in which a program of TCP runs over librspreload."""
+    (library,) = Path("/usr/lib").glob("*/rsocket/librspreload.so")
+    return {"LD_PRELOAD": str(library)}

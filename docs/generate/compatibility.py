@@ -5,8 +5,9 @@ python docs/generate/compatibility.py [PART ...]
 
 Parts, each with its own place in the page: suite (rdma-core's tests as Debian ships them),
 perftest, programs (others), latest (the tests of rdma-core's newest release, which
-scripts/rdma-core-latest.sh has built in build/rdma-core); without a name the first three. The
-folder of the repository must be on PYTHONPATH. Exit status 1: something failed.
+scripts/rdma-core-latest.sh has built in build/rdma-core), fabtests (libfabric's, which
+scripts/fabtests.sh has built in build/fabtests); without a name the first three. The folder of the
+repository must be on PYTHONPATH. Exit status 1: something failed.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ from pathlib import Path
 import marks
 
 import verbena
-from tests.suite import accepted, perftest, programs, rdma_core
+from tests.suite import accepted, fabtests, perftest, programs, rdma_core
 from tests.suite.outcome import Outcome
 from tests.suite.rdma_core import Case
 
 PAGE = Path(__file__).parent.parent / "compatibility.md"
 LATEST = Path("build/rdma-core")
+FABTESTS = Path("build/fabtests")
+ENDS = ("passed", "skipped", "failed")
 Made = tuple[str, bool]  # a part of the page; whether something failed
 
 
@@ -193,6 +196,26 @@ def other_programs() -> Made:
     return made, failed
 
 
+# ---- libfabric's tests -------------------------------------------------------------------------
+
+
+def libfabric() -> Made:
+    """Each case with each provider, and how it ended."""
+    built = fabtests.Built.within(FABTESTS)
+    rows: dict[str, dict[str, str]] = defaultdict(dict)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for provider, case, outcome in fabtests.outcomes(built):
+        counts[provider][outcome.status] += 1
+        rows[case][provider] = f"{outcome.status}: {outcome.reason}".removesuffix(": ")
+        say(f"{provider}: {case}: {outcome}")
+    made = conditions(f"fabtests of libfabric {built.version}, with Debian's libfabric")
+    summary = [[code(name), *(count[each] for each in ENDS)] for name, count in counts.items()]
+    made += table(("provider", *ENDS), ("---", "--:", "--:", "--:"), summary) + "\n"
+    body = [[code(case), *(row[each] for each in fabtests.PROVIDERS)] for case, row in rows.items()]
+    made += table(("case", *map(code, fabtests.PROVIDERS)), ("---", "---", "---"), body)
+    return made, any(count["failed"] for count in counts.values())
+
+
 # ---- the page ----------------------------------------------------------------------------------
 
 
@@ -207,6 +230,7 @@ PARTS: dict[str, Callable[[], Made]] = {
     "perftest": perftest_modes,
     "programs": other_programs,
     "latest": latest,
+    "fabtests": libfabric,
 }
 
 

@@ -8,10 +8,8 @@ wants an interface that is no loopback.
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -164,8 +162,7 @@ def test_a_network_namespace_with_another_one_s_sysfs(debian_program: Find) -> N
 @pytest.fixture
 def preloaded() -> dict[str, Any]:
     """How a program of TCP starts over librspreload: it says at its end what it has sent."""
-    (library,) = Path("/usr/lib").glob("*/rsocket/librspreload.so")
-    return {"options": ("--log", "counters"), "env": {"LD_PRELOAD": str(library)}}
+    return {"options": ("--log", "counters"), "env": debian_packages.preloaded_rsocket()}
 
 
 def sent_directly(said: str) -> int:
@@ -193,7 +190,7 @@ def test_iperf_2(start_with: Start, host: Host, preloaded: dict[str, Any]) -> No
     """Its server waits in recv. librspreload 44 replaces neither accept4 nor epoll, and maps what
     select says of an accepted socket to another descriptor, so others wait forever (iperf3, socat).
     """
-    iperf = shutil.which("iperf") or str(kept("iperf") / "usr/bin/iperf")
+    iperf = debian_packages.iperf()
     server = start_with(iperf, "-s", "-B", ADDRESS, "-P", "1", **preloaded)
     listening(host)
     output = finish(start_with(iperf, "-c", ADDRESS, "-n", "16M", **preloaded))
@@ -202,41 +199,9 @@ def test_iperf_2(start_with: Start, host: Host, preloaded: dict[str, Any]) -> No
     assert re.search(r"16\.[0-9] MBytes", said), said
 
 
-def kept(package: str) -> Path:
-    """A package that is not installed, with what it depends on: unpacked, and kept for later."""
-    folder = debian_packages.CACHE / package
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            made, work = Path(scratch) / "made", Path(scratch) / "work"
-            made.mkdir()
-            work.mkdir()
-            packages = debian_packages.would_be_installed(package)
-            if packages and all(debian_packages.unpack(each, made, work) for each in packages):
-                made.rename(folder)
-    if not (folder / f"usr/bin/{package}").exists():
-        pytest.skip(f"{package} is missing; on Debian apt-get fetches it")
-    return folder
-
-
-@pytest.fixture(scope="session")
-def fio() -> list[str]:
-    """fio, or what starts it where it is only unpacked; it needs Ceph's libraries."""
-    installed = shutil.which("fio")
-    if installed:
-        return [installed]
-    root = kept("fio")
-    folders = [str(each) for each in (root / "usr/lib").glob("*-linux-gnu")]
-    folders += [f"{each}/ceph" for each in folders]
-    added = f'LD_LIBRARY_PATH="{":".join(folders)}:$LD_LIBRARY_PATH" exec "$0" "$@"'
-    return ["sh", "-c", added, str(root / "usr/bin/fio")]
-
-
-def test_fio(start_with: Start, host: Host, fio: list[str]) -> None:
-    both = [
-        *(*fio, "--ioengine=rdma", "--bs=64k", "--size=16m", "--iodepth=16", "--port=7400"),
-        "--name=job",
-    ]
+def test_fio(start_with: Start, host: Host) -> None:
+    words = "--ioengine=rdma --bs=64k --size=16m --iodepth=16 --port=7400 --name=job"
+    both = [*debian_packages.fio(), *words.split()]
     server = start_with(*both, "--rw=read")
     listening(host)
     output = finish(start_with(*both, f"--hostname={ADDRESS}", "--verb=write", "--rw=write"))

@@ -251,10 +251,10 @@ def test_entries_of_the_host_stand_beside_ours(verbena_run: Run) -> None:
         pytest.skip(
             "no mount namespace may be made; sysctl user.max_user_namespaces=1000 allows it"
         )
-    make = "mount -t tmpfs none /dev && mkdir /dev/infiniband && echo umad > /dev/infiniband/umad0"
-    look = "ls /dev/infiniband; cat /dev/infiniband/umad0"
+    make = "mount -t tmpfs none /dev && mkdir /dev/infiniband && echo umad > /dev/infiniband/umad7"
+    look = "ls /dev/infiniband; cat /dev/infiniband/umad7"
     done = verbena_run(*namespace, "sh", "-c", f"{make} && {look}")
-    assert done.stdout.split() == ["rdma_cm", "umad0", "uverbs0", "umad"]
+    assert done.stdout.split() == ["rdma_cm", "umad0", "umad7", "uverbs0", "umad"]
 
 
 # ---- values ------------------------------------------------------------------------------------

@@ -127,6 +127,12 @@ class Side:
     def wait(self, n: int = 1, timeout: float = 10) -> list[Done]:
         return [done(wc) for wc in self.cq.wait(n, timeout)]
 
+    def fail_after_a_message(self) -> None:
+        """Poll until a request has ended, and move the QP to ERR at once."""
+        while not self.cq.poll(1):
+            pass
+        self.set_state("ERR")
+
     def attach_mcast(self, group: bytes) -> None:
         self.qp.attach_mcast(group)
 

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import errno
+import threading
 
 import pytest
 
-from tests.verbs.conftest import Pair
+from tests.verbs.conftest import MakePair, Pair
 from verbena import verbs
 from verbena.verbs import AccessFlags, QPAttrMask, QPState
 
@@ -113,6 +114,19 @@ def test_error_flushes_and_reset_starts_anew(local_pair: Pair) -> None:
     near.set_state("RESET")
     assert near.state() == "RESET"
     near.qp.to_init()
+
+
+def test_a_message_is_acknowledged_before_its_receiver_fails_the_qp(make_pair: MakePair) -> None:
+    """The receiver may see a message before its acknowledgement leaves."""
+    for _ in range(3):
+        pair = make_pair()
+        near = pair.near
+        pair.far.post_recv()
+        sender = threading.Timer(0.02, near.qp.send, (near.mr,))
+        sender.start()
+        pair.far.fail_after_a_message()
+        assert [one.status for one in near.wait()] == ["SUCCESS"]
+        sender.join()
 
 
 def test_a_drained_send_queue_is_an_event(local_pair: Pair) -> None:

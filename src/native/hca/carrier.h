@@ -66,8 +66,9 @@ struct vb_carrier {
      * that leads nowhere, nothing has changed. NULL: the address does not matter. */
     int (*move)(struct vb_qp *qp);
     /*
-     * Sends the posted requests that wait for the network device alone, before a QP in RTS is reset
-     * or destroyed. Called without the sq_lock. May be NULL.
+     * Sends the posted requests that wait for the network device alone, and acknowledgements of
+     * what the program has received, before a QP in RTS fails, is reset or destroyed. Called
+     * without the sq_lock. May be NULL.
      */
     void (*send_posted)(struct vb_qp *qp);
 };

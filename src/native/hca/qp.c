@@ -372,8 +372,7 @@ struct vb_qp *vb_qp_next_live(const struct vb_adapter *adapter, uint32_t index)
     return NULL;
 }
 
-/* Sends what was posted, since a program may destroy a QP right after it has posted a datagram. */
-static void qp_send_posted(struct vb_qp *qp)
+void vb_qp_send_posted(struct vb_qp *qp)
 {
     const struct vb_carrier *carrier = vb_qp_carrier(qp);
 
@@ -387,7 +386,7 @@ static void qp_withdraw(struct vb_qp *qp)
 {
     struct vb_adapter *adapter = qp->context->adapter;
 
-    qp_send_posted(qp);
+    vb_qp_send_posted(qp);
     vb_sq_lock(qp);
     atomic_store(&qp->shared->state, IBV_QPS_RESET);
     vb_qp_show_state(qp);

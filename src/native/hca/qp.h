@@ -157,6 +157,9 @@ void vb_qp_unmake(struct vb_qp *qp);
 int vb_qp_create(struct vb_context *context, struct ibv_qp_init_attr_ex *attr, struct vb_qp **qp);
 int vb_qp_destroy(struct vb_qp *qp); /* -EBUSY while it is in a multicast group */
 void vb_qp_reset(struct vb_qp *qp);
+/* A program may fail or destroy a QP right after it has posted a datagram, or has received a
+ * message that is not acknowledged yet: both leave before that. */
+void vb_qp_send_posted(struct vb_qp *qp);
 /* Gives a connected QP its stage (vb_rq_stage), unless the segment is more than half full. */
 void vb_qp_stage(struct vb_qp *qp);
 int vb_qp_modify(struct vb_qp *of, struct ibv_qp_attr *attr, int mask);

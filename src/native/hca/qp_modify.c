@@ -246,6 +246,7 @@ static void move_state(struct vb_qp *qp, enum ibv_qp_state from, enum ibv_qp_sta
 
 static void qp_modify_fail(struct vb_qp *qp)
 {
+    vb_qp_send_posted(qp);
     vb_sq_lock(qp);
     if (vb_qp_state(qp) != IBV_QPS_ERR)
         qp->failed_by_program = true;

@@ -79,6 +79,11 @@ class GeneralQp:
         """Return the descriptor of its completion channel."""
         return int(self._channel.fd)
 
+    @property
+    def ports(self) -> int:
+        """How many ports the device has."""
+        return self._context.query_device().phys_port_cnt
+
     def close(self) -> None:
         """Give QP 1 back."""
         self._context.close()

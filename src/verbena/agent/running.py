@@ -11,14 +11,20 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from verbena.agent.general_qp import GeneralQp
     from verbena.agent.host_addresses import HostAddresses
+    from verbena.agent.rdma_cm_device import RdmaCmDevices
     from verbena.agent.server import AgentServer
+    from verbena.agent.umad_ports import UmadPorts
+    from verbena.manage.cm.routes import MadArrival
+    from verbena.subnet_process.server import FabricServer
 
 __all__ = ["PATIENCE", "prepare_environment", "run_agent"]
 
 PATIENCE = 10.0
 """Seconds without a program after which the agent ends."""
 _KEPT = {"VERBENA_LIBRARY", "VERBENA_SANITIZE", "VERBENA_LOG"}
+_CM_CLASS = b"\x07"
 _COLLECT_AFTER = 20_000  # objects; connections and their messages have no cycles
 _EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 _V6_ONLY = "/proc/sys/net/ipv6/bindv6only"
@@ -51,6 +57,54 @@ def run_agent(
         server.close()
 
 
+class _Umad:
+    """umadN of RoCE ports, whose part of the agent is loaded with the first such descriptor."""
+
+    def __init__(self, server: FabricServer, qp: GeneralQp, host: HostAddresses) -> None:
+        self._server, self._qp, self._host = server, qp, host
+        self.ports: UmadPorts | None = None
+
+    def serve(self) -> None:
+        """Do what programs ask."""
+        if self.ports is None:
+            from verbena.agent.umad_ports import UmadPorts
+
+            self.ports = UmadPorts(self._server, self._qp.ports, self._host.gids, self._qp.send)
+        self._server.serve_once(0)
+        self.ports.tick(time.monotonic())
+
+    def receive(self, mad: bytes, arrival: MadArrival) -> None:
+        """Take a MAD that is no message of the connection manager."""
+        if self.ports is not None:
+            self.ports.receive(mad, arrival)
+            self.ports.tick(time.monotonic())
+
+
+class _WithUmad:
+    """The commands of the connection manager, and beside them the times of umadN."""
+
+    def __init__(self, devices: RdmaCmDevices, umad: _Umad) -> None:
+        self._devices, self._umad = devices, umad
+        self.opened, self.closed = devices.opened, devices.closed
+        self.command, self.describe = devices.command, devices.describe
+
+    def next_deadline(self) -> float | None:
+        """See ``CommandHandler``."""
+        ports = self._umad.ports
+        due = self._devices.next_deadline(), ports.next_deadline() if ports else None
+        return min((each for each in due if each is not None), default=None)
+
+    def tick(self, now: float) -> None:
+        """See ``CommandHandler``."""
+        self._devices.tick(now)
+        if self._umad.ports is not None:
+            self._umad.ports.tick(now)
+
+    def is_idle(self) -> bool:
+        """See ``CommandHandler``."""
+        return self._devices.is_idle() and (self._umad.ports is None or self._umad.ports.is_idle)
+
+
 def _serve(server: AgentServer) -> None:
     from verbena import verbs
     from verbena.agent.general_qp import GeneralQp, cm_device
@@ -59,6 +113,7 @@ def _serve(server: AgentServer) -> None:
     from verbena.agent.host_system import RoceSystem
     from verbena.agent.rdma_cm_device import RdmaCmDevices
     from verbena.manage.cm.rdma_cm import RdmaCm
+    from verbena.subnet_process.server import FabricServer
 
     context = verbs.open_device()
     qp = GeneralQp(context)
@@ -80,9 +135,14 @@ def _serve(server: AgentServer) -> None:
     )
     memberships = GroupMemberships(lambda port: _ipv4_of(host, port))
     devices = RdmaCmDevices(cm, RoceSystem(host, memberships, cm), qp.send, time.monotonic)
+    umad_server = FabricServer("", report=server.report)
+    umad = _Umad(umad_server, qp, host)
 
     def take_mads() -> None:
         for mad, arrival in qp.receive():
+            if mad[1:2] != _CM_CLASS:
+                umad.receive(mad, arrival)
+                continue
             refusal = cm.receive(mad, arrival, time.monotonic())
             if refusal is not None:
                 server.report(f"a packet changed nothing: {refusal.sentence}")
@@ -98,7 +158,11 @@ def _serve(server: AgentServer) -> None:
     gc.set_threshold(_COLLECT_AFTER)
     server.watch(qp.fileno(), take_mads)
     server.watch(context.async_fd, take_device_events)
-    server.run(devices)
+    server.watch(umad_server.fileno(), umad.serve)
+    try:
+        server.run(_WithUmad(devices, umad))
+    finally:
+        umad_server.close()
 
 
 def _ipv4_of(host: HostAddresses, port: int) -> str | None:

@@ -236,6 +236,10 @@ class FabricServer:
         due = [time for duty in self._duties if (time := duty.next_deadline()) is not None]
         return max(min(due) - self.clock(), 0.0) if due else None
 
+    def fileno(self) -> int:
+        """Return the descriptor that is readable when ``serve_once`` has something to do."""
+        return self._poll.fileno()
+
     def stop(self) -> None:
         """Let ``run`` return after this round."""
         self._is_over = True

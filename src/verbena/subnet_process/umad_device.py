@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .live_subnet import LiveSubnet
     from .server import FabricConnection
 
-__all__ = ["IssmDevices", "UmadDevice", "UmadDevices"]
+__all__ = ["IssmDevices", "Refused", "UmadDevice", "UmadDevices"]
 
 REGISTER_AGENT, UNREGISTER_AGENT = 0xC01C1B01, 0x40041B02
 ENABLE_PKEY, REGISTER_AGENT2 = 0x1B03, 0xC0281B04
@@ -54,7 +54,9 @@ NO_BYTES = bytes(16)
 PERMISSIVE = b"\xff\xff"
 
 
-class _Refused(Exception):
+class Refused(Exception):
+    """A call fails with ``errno``; ``data`` are for the program all the same."""
+
     def __init__(self, error: int, data: bytes = b"") -> None:
         super().__init__(error)
         self.errno, self.data = error, data
@@ -94,7 +96,7 @@ class UmadDevice:
                 self.write(_whole(argument, fds))
                 return Welcome()
             return Welcome(0, self._ioctl(request, argument))
-        except _Refused as refused:
+        except Refused as refused:
             return Welcome(refused.errno, refused.data)
         except RegistrationRefused as refused:
             return Welcome(refused.errno)
@@ -107,15 +109,15 @@ class UmadDevice:
         if request == UNREGISTER_AGENT and len(argument) == _NUMBER.size:
             agent = self._agents.pop(_NUMBER.unpack(argument)[0], None)
             if agent is None:
-                raise _Refused(errno.EINVAL)
+                raise Refused(errno.EINVAL)
             agent.close()
             return b""
         if request == ENABLE_PKEY:
             if self._is_used:
-                raise _Refused(errno.EINVAL)
+                raise Refused(errno.EINVAL)
             self._header_bytes = LONG_HEADER
             return b""
-        raise _Refused(errno.ENOTTY)
+        raise Refused(errno.ENOTTY)
 
     def _register(self, argument: bytes) -> bytes:
         _, mask, qp, mgmt_class, version, oui, rmpp = _REGISTER.unpack(argument)
@@ -128,9 +130,9 @@ class UmadDevice:
         _, qp, mgmt_class, version, flags, mask, oui, rmpp = _REGISTER2.unpack(argument)
         if flags & ~USER_RMPP:
             told = argument[:12] + _NUMBER.pack(USER_RMPP) + argument[16:]
-            raise _Refused(errno.EINVAL, told)
+            raise Refused(errno.EINVAL, told)
         if oui >> 24:
-            raise _Refused(errno.EINVAL)
+            raise Refused(errno.EINVAL)
         low, high = struct.unpack("=2Q", mask)
         if not self._is_used:
             self._header_bytes = LONG_HEADER
@@ -157,10 +159,10 @@ class UmadDevice:
         user_rmpp: bool,
     ) -> int:
         if qp not in (0, 1):
-            raise _Refused(errno.EINVAL)
+            raise Refused(errno.EINVAL)
         number = next((n for n in range(AGENTS) if n not in self._agents), None)
         if number is None:
-            raise _Refused(errno.ENOMEM)
+            raise Refused(errno.ENOMEM)
         check_registration(qp, mgmt_class, version, oui, rmpp)
 
         def deliver(message: bytes, packet: MadPacket) -> None:
@@ -203,19 +205,19 @@ class UmadDevice:
                 return False
             try:
                 self.write(raw)
-            except _Refused:
+            except Refused:
                 continue  # the agent was registered a moment ago: the program has raced itself
         return True
 
     def write(self, raw: bytes) -> None:
-        """Send the MAD of a write(2). Raises _Refused with its errno."""
+        """Send the MAD of a write(2). Raises Refused with its errno."""
         at = self._header_bytes
         if len(raw) < at + RMPP_HEADER:
-            raise _Refused(errno.EINVAL)
+            raise Refused(errno.EINVAL)
         number, timeout, retries, qpn, q_key, lid, sl, path_bits = _WRITTEN.unpack_from(raw)
         agent = self._agents.get(number)
         if agent is None:
-            raise _Refused(errno.EIO if number < AGENTS else errno.EINVAL)
+            raise Refused(errno.EIO if number < AGENTS else errno.EINVAL)
         mad = raw[at:]
         port = self.port.port
         if lid == PERMISSIVE and timeout and not agent.pending:
@@ -233,7 +235,7 @@ class UmadDevice:
             message = with_rmpp(agent.transaction(mad))
             mad = message[:MAD_BYTES]
         elif len(mad) > MAD_BYTES:
-            raise _Refused(errno.EINVAL)
+            raise Refused(errno.EINVAL)
         else:
             mad = agent.transaction(mad)
         if len(mad) < MAD_BYTES:
@@ -257,7 +259,7 @@ class UmadDevice:
             return
         key = mad[1], mad[8:16]
         if key in agent.pending:
-            raise _Refused(errno.EINVAL)
+            raise Refused(errno.EINVAL)
         if not timeout:
             self._live.send(self.port, packet, message)
             return
@@ -399,10 +401,10 @@ def _whole(raw: bytes, fds: list[int]) -> bytes:
     try:
         size = os.fstat(fds[0]).st_size
         if size > LONGEST_WRITTEN:
-            raise _Refused(errno.ENOMEM)
+            raise Refused(errno.ENOMEM)
         return os.pread(fds[0], size, 0)
     except OSError:  # it is no memfd
-        raise _Refused(errno.EINVAL) from None
+        raise Refused(errno.EINVAL) from None
 
 
 class UmadDevices:
@@ -419,9 +421,13 @@ class UmadDevices:
             port = self.live.mad_port(self.live.host(hello.host), hello.number)
         except MadError as error:
             return Welcome.refused(errno.ENODEV, str(error))
+        return self.serve(connection, UmadDevice(connection, port))
+
+    def serve(self, connection: FabricConnection, device: UmadDevice) -> Welcome:
+        """Let a connection be a descriptor."""
+        hello = connection.hello
         if hello.inode in self.by_inode:
             return Welcome(errno.EEXIST)  # calls of another device would come to this one
-        device = UmadDevice(connection, port)
         self.by_inode[hello.inode] = device
 
         def closed() -> None:

@@ -192,6 +192,34 @@ static bool add_gids(const struct folder *device, const struct folder *to, unsig
     return added;
 }
 
+/* A line is a kind, a path, and for a device the number of its port. */
+static bool add_line(struct vb_tree *tree, char *line)
+{
+    enum vb_node_kind kind = *line == 'u'   ? VB_NODE_UMAD
+                             : *line == 'i' ? VB_NODE_ISSM
+                                            : VB_NODE_LIVE;
+    char *path = line + 2, *number = strchr(path, ' ');
+    if (number)
+        *number++ = '\0';
+    return vb_preload_tree_add(tree, path, kind, number);
+}
+
+/* Linux has umadN for RoCE ports, too (rdma_cap_ib_mad). The agent answers for the first device. */
+static bool add_umad(struct vb_tree *tree, unsigned number)
+{
+    struct folder class = folder_at(tree, "/sys/class/infiniband_mad");
+    char path[64];
+    snprintf(path, sizeof path, "umad%u/ibdev", number - 1);
+    bool added =
+        add_file(&class, "abi_version", "5\n") && add_file(&class, path, VB_DEVICE_NAME "0\n");
+    snprintf(path, sizeof path, "umad%u/port", number - 1);
+    added = added && add_file(&class, path, "%u\n", number);
+    snprintf(path, sizeof path, "umad%u/dev", number - 1);
+    added = added && add_file(&class, path, "231:%u\n", number - 1);
+    snprintf(path, sizeof path, "u /dev/infiniband/umad%u %u", number - 1, number);
+    return added && add_line(tree, path);
+}
+
 static bool add_port(const struct folder *device, const struct vb_port_settings *settings,
                      unsigned number)
 {
@@ -200,7 +228,8 @@ static bool add_port(const struct folder *device, const struct vb_port_settings 
     return add_files(&to, port_files, COUNT(port_files)) &&
            add_counters(&to, settings->device, number) && add_state(&to, port) &&
            add_link_layer(&to, port) && add_pkeys(&to, port) &&
-           add_gids(device, &to, vb_port_unit(settings->device, number), port);
+           add_gids(device, &to, vb_port_unit(settings->device, number), port) &&
+           (settings->device || port->infiniband || add_umad(device->tree, number));
 }
 
 /* ---- a device -------------------------------------------------------------------------------- */
@@ -263,18 +292,6 @@ static bool add_device(struct vb_tree *tree, const struct vb_port_settings *sett
 /* ---- a host of a fabric ---------------------------------------------------------------------- */
 
 enum { FABRIC_LIST = 128 << 10 };
-
-/* A line is a kind, a path, and for a device the number of its port. */
-static bool add_line(struct vb_tree *tree, char *line)
-{
-    enum vb_node_kind kind = *line == 'u'   ? VB_NODE_UMAD
-                             : *line == 'i' ? VB_NODE_ISSM
-                                            : VB_NODE_LIVE;
-    char *path = line + 2, *number = strchr(path, ' ');
-    if (number)
-        *number++ = '\0';
-    return vb_preload_tree_add(tree, path, kind, number);
-}
 
 /* The fabric's process lists its files, which replace those that say the same of other ports. */
 static bool add_fabric(struct vb_tree *tree)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The descriptor of umadN (umad.h) is a socket to the fabric's process: so poll, epoll, O_NONBLOCK,
+ * The descriptor of umadN (umad.h) is a socket to the fabric's process, or to the agent, which
+ * answers for RoCE ports in the same way: so poll, epoll, O_NONBLOCK,
  * dup and fork do what they do with the kernel's device. A message on it is what read(2) returns
  * and write(2) has got: a header of 56 or 64 bytes and a MAD. With a longer one, which RMPP makes
  * of several packets, goes a memfd that has all of it; before it comes a message of one byte.
@@ -24,6 +25,7 @@
 #include "preload/paths/claim.h"
 #include "preload/paths/devices.h"
 #include "preload/paths/fabric/question.h"
+#include "preload/paths/manager/agent.h"
 
 /* Linux' include/uapi/rdma/ib_user_mad.h; a number of an agent begins each argument. */
 enum { SHORT_HEADER = 56, LONG_HEADER = 64, MAD = 256, RMPP_HEADER = 36, ONE = LONG_HEADER + MAD };
@@ -87,6 +89,15 @@ static int umad_failed(int error)
     return -1;
 }
 
+/* Outside a fabric: starts the agent if there is none. 0, or -errno. */
+static int umad_agent(void)
+{
+    int fd = vb_preload_fabric_is_set() ? 0 : vb_preload_agent_open(VB_AGENT_CALLS, SOCK_CLOEXEC);
+    if (fd > 0)
+        close(fd);
+    return fd < 0 ? fd : 0;
+}
+
 int vb_preload_umad_open(int index, int flags)
 {
     const struct vb_node *node = &vb_preload_tree()->nodes[index];
@@ -95,7 +106,9 @@ int vb_preload_umad_open(int index, int flags)
                                           .number = (unsigned)atoi(node->text),
                                           .data = {{(char *)"n", is_issm && !waits}},
                                           .attached = -1};
-    int fd = vb_preload_fabric_open(&question, flags);
+    int fd = umad_agent();
+    if (!fd)
+        fd = vb_preload_fabric_open(&question, flags);
     if (fd < 0)
         return umad_failed(fd == -ECONNREFUSED || fd == -ECONNRESET ? ENXIO : -fd);
     if (!vb_preload_stamp_socket(fd, index) || (!waits && fcntl(fd, F_SETFL, O_NONBLOCK))) {
@@ -127,7 +140,8 @@ int vb_preload_umad_ioctl(uint64_t inode, uint32_t request, void *argument)
         return umad_failed(-error);
     if (request == UMAD_ENABLE_PKEY)
         know_agent(inode, LONG_HEADERS, true);
-    if (request == UMAD_REGISTER || request == UMAD_REGISTER2) {
+    /* Errors of writes to RoCE ports count: addresses may be wrong. */
+    if (vb_preload_fabric_is_set() && (request == UMAD_REGISTER || request == UMAD_REGISTER2)) {
         memcpy(&agent, argument, sizeof agent);
         know_agent(inode, agent, true);
     }
