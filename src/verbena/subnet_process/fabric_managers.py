@@ -96,6 +96,10 @@ class FabricManagers:
         """The last descriptor was closed."""
         self.host(device.hello.host).devices.closed(device)
 
+    def has_room(self, device: DeviceConnection) -> None:
+        """There is room for events again."""
+        self.host(device.hello.host).devices.has_room(device)
+
     def command(self, device: DeviceConnection, request: Request) -> bytes:
         """Carry a command out."""
         return self.host(device.hello.host).devices.command(device, request)
