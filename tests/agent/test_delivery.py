@@ -63,9 +63,9 @@ class Program:
         self.events.close()
 
     def call(self, command: bytes, other: int = 0) -> ProgramAnswer:
-        return ProgramAnswer.parse(
-            self.devices.command(self.device, Request(self.inode, other, command))
-        )[0]
+        answered = self.devices.command(self.device, Request(self.inode, other, command))
+        self.devices.answered(self.device)
+        return ProgramAnswer.parse(answered)[0]
 
     def create(self) -> int:
         made = self.call(

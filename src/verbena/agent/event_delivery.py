@@ -91,3 +91,4 @@ class EventDelivery:
                 self._cm.read_event(device.channel, at)
         device.sent.clear()
         device.is_taking_back = False
+        self._cm.has_changed(device.channel)

@@ -119,32 +119,39 @@ class RdmaCmDevices:
         self.settle()
 
     def command(self, device: DeviceConnection, request: Request) -> bytes:
-        """Carry a command out, and return its answer."""
-        number, holder, serial = None, None, 0
+        """Carry a command out, and return its answer. What follows of it is done by ``answered``.
+
+        Where programs fetch their events it is done at once.
+        """
+        made_or_refused = self._carried_out(device, request)
+        if self.FETCHES_EVENTS:
+            self.answered(device)
+        return made_or_refused
+
+    def answered(self, device: DeviceConnection) -> None:
+        """Send and ask what follows of a command, and tell who has events."""
+        self.settle()
+        if self.FETCHES_EVENTS:
+            self.tell(device)
+
+    def _carried_out(self, device: DeviceConnection, request: Request) -> bytes:
+        number, serial = None, 0
         try:
             command = parse_command(request.command)
             number = command.number
             if number not in _QUERIES:
                 serial = self._delivery.next_serial()
-            if number in _TAKE_BACK:
-                holder = self._holder(device, number, request.other)
-                if flags := self._take_back(holder, command):
-                    return answer(flags=flags)
+            if flags := self._take_back(device, command, request.other):
+                return answer(flags=flags)
             if number is UcmNumber.MIGRATE_ID:
                 made = self._migrate(device, command, request.other)
             else:
                 made = _CARRY[number](self, device, command)
         except (UcmError, CmError) as error:
-            self.settle()
-            self.tell(holder or device)
             refused = answer(error.errno or errno.EINVAL)
             return message([refused, _line(refusal_sentence(number, error))])
         if number in _QUERIES:
             return self._packed(device, made, command.room)
-        if number is not UcmNumber.GET_EVENT:
-            self.settle()
-        if holder is not None or self.FETCHES_EVENTS:
-            self.tell(holder or device)
         about = self._subject(command, made)
         if about:
             made.flags |= _CHANGED
@@ -243,14 +250,12 @@ class RdmaCmDevices:
         if device is not None and not self.FETCHES_EVENTS:
             self._delivery.note_reads(device)
 
-    def _holder(self, device: DeviceConnection, number: UcmNumber, other: int) -> DeviceConnection:
-        """Return the device that has the events of what a command ends or moves."""
-        old = self._channels.get(other) if number is UcmNumber.MIGRATE_ID else None
-        return device if old is None else old[1]
-
-    def _take_back(self, holder: DeviceConnection, command: UcmCommand) -> int:
-        if self.FETCHES_EVENTS:
+    def _take_back(self, device: DeviceConnection, command: UcmCommand, other: int) -> int:
+        """See EventDelivery: MIGRATE_ID is about the events in the device that it names."""
+        if command.number not in _TAKE_BACK or self.FETCHES_EVENTS:
             return 0
+        old = self._channels.get(other) if command.number is UcmNumber.MIGRATE_ID else None
+        holder = device if old is None else old[1]
         is_group = command.number is UcmNumber.LEAVE_MCAST
         return self._delivery.take_back(holder, command["id"], command.rest, is_group)
 

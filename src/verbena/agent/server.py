@@ -108,6 +108,9 @@ class CommandHandler(Protocol):
     def command(self, device: DeviceConnection, request: Request) -> bytes:
         """Carry a command out and return its answer (messages.answer)."""
 
+    def answered(self, device: DeviceConnection) -> None:
+        """The answer to a command is sent: do what follows of it."""
+
     def next_deadline(self) -> float | None:
         """Return when ``tick`` has to be called, in seconds of the server's clock."""
 
@@ -352,21 +355,30 @@ class AgentServer:
             self._drop(sock)
             return
         self._calls += 1
-        _send(sock, self._answer(Request.parse(data)))
-
-    def _answer(self, request: Request | None) -> bytes:
+        request = Request.parse(data)
         if request is None:
             self.refused += 1
-            return answer(errno.EINVAL)
+            _send(sock, answer(errno.EINVAL))
+            return
         device = self.devices.get(request.inode)
         if device is None:
-            return answer(errno.EIO)  # another agent's, which has ended
+            _send(sock, answer(errno.EIO))  # another agent's, which has ended
+            return
+        handler = self.handler
         try:
-            return self.handler.command(device, request)
+            made = handler.command(device, request)
         except Exception:  # one program's command must not end every program's connections
-            self.failures += 1
-            self.report(traceback.format_exc())
-            return answer(errno.EIO)
+            self._failed()
+            made = answer(errno.EIO)
+        _send(sock, made)
+        try:
+            handler.answered(device)
+        except Exception:
+            self._failed()
+
+    def _failed(self) -> None:
+        self.failures += 1
+        self.report(traceback.format_exc())
 
 
 def _send(sock: socket.socket, message: bytes) -> None:

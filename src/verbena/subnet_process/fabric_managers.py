@@ -104,6 +104,10 @@ class FabricManagers:
         """Carry a command out."""
         return self.host(device.hello.host).devices.command(device, request)
 
+    def answered(self, device: DeviceConnection) -> None:
+        """Do what follows of a command."""
+        self.host(device.hello.host).devices.answered(device)
+
     def describe(self) -> dict[str, Any]:
         """Return what each host's manager does."""
         made = {name: host.devices.describe() for name, host in self._hosts.items()}

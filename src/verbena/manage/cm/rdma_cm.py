@@ -176,6 +176,10 @@ class RdmaCm:
         """Whether one of the next events of a channel is an identifier's, or a group's."""
         return self._table.names(channel, count, number, is_group)
 
+    def has_changed(self, channel: int) -> None:
+        """Have ``take_changed`` return the channel."""
+        self._table.changed.add(channel)
+
     def call_before_refusing(self, note_reads: Callable[[int], None]) -> None:
         """Have this called with a channel before a request finds its backlog full."""
         self._table.note_reads = note_reads
