@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
+from verbena.manage.codes import quick_members
+
 __all__ = [
     "EVENT_MESSAGE",
     "LONGEST_HELLO",
@@ -51,6 +53,7 @@ EVENT_MESSAGE = 2048
 """Bytes of every message with an event: the kernel then tells how many wait to be taken."""
 
 
+@quick_members
 class Role(IntEnum):
     """What a connection is for."""
 
@@ -62,6 +65,7 @@ class Role(IntEnum):
     """What `verbena info` shows of the agent: one message with JSON."""
 
 
+@quick_members
 class AnswerFlag(IntFlag):
     """What else the program's side has to do."""
 

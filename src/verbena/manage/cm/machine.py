@@ -14,6 +14,7 @@ from enum import Enum, auto, unique
 from typing import Any, ClassVar, Protocol
 
 from ..cm_messages import CmMra, CmRej
+from ..codes import quick_members
 from ..record import Record
 from .refusals import CmError, CmRefusal
 from .retransmission import Retransmission
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 
+@quick_members
 @unique
 class CmState(Enum):
     """States of a connection and of a service ID resolution (IBA 12.9.5 and 12.11)."""
@@ -55,6 +57,7 @@ class CmState(Enum):
     SIDR_REQ_RECEIVED = "A SIDR_REQ came, and the program has to answer it."
 
 
+@quick_members
 @unique
 class CmInput(Enum):
     """What drives a machine: a message, the end of a wait, or a call."""
@@ -94,6 +97,7 @@ class CmInput(Enum):
 CALLS = frozenset(what for what in CmInput if what.value.startswith("call: "))
 
 
+@quick_members
 class CmEventKind(Enum):
     """What the connection manager reports to its owner."""
 
