@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import struct
 from collections.abc import Iterator
@@ -19,9 +20,11 @@ from verbena.agent.messages import (
     ProgramPort,
     Request,
     Role,
+    hello,
+    welcomed,
 )
 from verbena.agent.rdma_cm_device import RdmaCmDevices
-from verbena.agent.server import DeviceConnection
+from verbena.agent.server import AgentServer, DeviceConnection, agent_address
 from verbena.agent.ucm_answers import EVENT_BYTES, sockaddr
 from verbena.agent.ucm_commands import UcmNumber, pack_command
 from verbena.manage import cm
@@ -252,3 +255,52 @@ def test_a_moved_identifier_takes_its_unread_events_along(program: Program, othe
 
 def test_a_program_may_not_ask_for_its_events(program: Program) -> None:
     assert program.call(pack_command(UcmNumber.GET_EVENT, EVENT_BYTES)).error
+
+
+class Handler:
+    """Remembers what a server tells it."""
+
+    def __init__(self) -> None:
+        self.devices: list[DeviceConnection] = []
+        self.with_room: list[DeviceConnection] = []
+
+    def opened(self, device: DeviceConnection) -> None:
+        self.devices.append(device)
+
+    def has_room(self, device: DeviceConnection) -> None:
+        self.with_room.append(device)
+
+    def closed(self, device: DeviceConnection) -> None:
+        self.devices.remove(device)
+
+
+def test_the_server_says_when_there_is_room_again() -> None:
+    name = f"test_delivery_{os.getpid()}"
+    server, handler = AgentServer(None, fabric=name), Handler()
+    server.begin(handler)  # type: ignore[arg-type]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as program:
+        program.connect(agent_address(os.geteuid(), name))
+        program.send(hello(Role.DEVICE, 7))
+        program.setblocking(False)
+        while not handler.devices:
+            assert server.serve(1)
+        assert welcomed(program.recv(64)) == 0
+        (device,) = handler.devices
+        message = bytes(EVENT_MESSAGE)
+        while device.send_event(message):
+            device.sent.append(0)
+        assert 8 < len(device.sent) < 64
+        assert device.waiting_messages() == len(device.sent)
+        assert not server.serve(0)
+        for left in reversed(range(len(device.sent))):
+            assert program.recv(1 << 16) == message
+            assert device.waiting_messages() == left
+        assert server.serve(0)
+        assert handler.with_room == [device]
+        assert not device.is_full
+        assert not server.serve(0)  # an idle program costs nothing
+        while device.send_event(message):
+            pass
+    while handler.devices:  # one that went with a full socket
+        assert server.serve(1)
+    server.close()

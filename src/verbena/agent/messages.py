@@ -257,6 +257,8 @@ def message(answers: list[bytes], longest: int = LONGEST_MESSAGE) -> bytes:
     made = answers[0]
     if len(answers) == 1:
         return made
+    if not any(len(each) % 8 for each in answers) and sum(map(len, answers)) <= longest:
+        return b"".join(answers)
     for each in answers[1:]:
         longer = made + bytes(-len(made) % 8) + each
         if len(longer) > longest:
@@ -267,6 +269,6 @@ def message(answers: list[bytes], longest: int = LONGEST_MESSAGE) -> bytes:
 
 def event_message(answers: list[bytes]) -> bytes:
     """Return the message with an event and what was answered in advance, padded."""
-    made = bytearray(message(answers, EVENT_MESSAGE))
-    _U32.pack_into(made, _OPTION_AT, len(made))
-    return bytes(made.ljust(EVENT_MESSAGE, b"\0"))
+    made = message(answers, EVENT_MESSAGE)
+    length = _U32.pack(len(made))
+    return (made[:_OPTION_AT] + length + made[_OPTION_AT + 4 :]).ljust(EVENT_MESSAGE, b"\0")

@@ -282,7 +282,10 @@ class RdmaCmDevices:
     def _route(self, device: DeviceConnection, of: RdmaId) -> CmRoute | None:
         if of.route is None:
             return None
-        by_lid = self._by_lid(device, of.route.address())
+        port = self._program_port(device, of.route.port)
+        by_lid = None
+        if port is not None and not port.is_ethernet:
+            by_lid = self._by_lid(device, of.route.address())
         if by_lid is None:
             return of.route
         lid = by_lid.dlid
