@@ -11,10 +11,11 @@ os.environ["VERBENA_MANAGES"] = "yes"
 from verbena import verbs
 from verbena.agent.general_qp import GeneralQp
 from verbena.manage.cm.routes import CmDatagram, MadAddress
+from verbena.manage.cm_messages import CmReq
 
 context = verbs.open_device()
 qp = GeneralQp(context)
 gid = next(bytes(each.gid) for each in context.query_gid_table() if each.ndev_ifindex)
 for _ in range(3):
-    qp.send(CmDatagram(bytes(256), MadAddress(port=1, has_grh=True, sgid=gid, dgid=gid)))
+    qp.send(CmDatagram(CmReq(), MadAddress(port=1, has_grh=True, sgid=gid, dgid=gid)))
 print("sent", qp.dropped)

@@ -37,6 +37,9 @@ def test_both_sides_have_the_same_numbers() -> None:
     assert 16 + constant("VB_AGENT_COMMAND") == messages.LONGEST_REQUEST
     assert len(messages.answer()) == 4 * 4 + 16 + 6 * 4 + 8
     assert constant("VB_AGENT_MESSAGE") == messages.LONGEST_MESSAGE
+    assert constant("VB_AGENT_EVENT") == messages.EVENT_MESSAGE
+    flags = ("TAKE_BACK", "AGAIN", "REMEMBER", "FORGET", "CHANGED")
+    assert all(constant(f"VB_AGENT_{each}") == messages.AnswerFlag[each] for each in flags)
 
 
 def hello(text: bytes, role: int = 1) -> bytes:

@@ -11,7 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 
+from verbena.manage.codes import quick_members
+
 __all__ = [
+    "EVENT_MESSAGE",
     "LONGEST_HELLO",
     "LONGEST_REQUEST",
     "LONGEST_MESSAGE",
@@ -25,6 +28,7 @@ __all__ = [
     "Request",
     "Role",
     "answer",
+    "event_message",
     "hello",
     "message",
     "welcome",
@@ -32,19 +36,24 @@ __all__ = [
 ]
 
 MAGIC = 0x5662416E
-VERSION = 2
+VERSION = 3
 _HELLO = struct.Struct("=IIIIQ1024s")
 _WELCOME = struct.Struct("=IIii")
 _REQUEST = struct.Struct("=QQ")
 _ANSWER = struct.Struct("=iIII16sIIIIIIQ")
+_U32 = struct.Struct("=I")
+_OPTION_AT = 48
 _AT = "at "
 SENTENCE = 0xFFFFFFFF
 """Stands in place of a command: the answer is a line for the program's log."""
 LONGEST_HELLO = _HELLO.size
 LONGEST_REQUEST = _REQUEST.size + 512
 LONGEST_MESSAGE = 8192
+EVENT_MESSAGE = 2048
+"""Bytes of every message with an event: the kernel then tells how many wait to be taken."""
 
 
+@quick_members
 class Role(IntEnum):
     """What a connection is for."""
 
@@ -56,19 +65,22 @@ class Role(IntEnum):
     """What `verbena info` shows of the agent: one message with JSON."""
 
 
+@quick_members
 class AnswerFlag(IntFlag):
     """What else the program's side has to do."""
 
     TAKE_BACK = 1
-    """Read the byte that said that there are events: none is left."""
-    WAIT_AGAIN = 2
-    """The event is gone since the byte was sent; wait for the next."""
+    """Take the events from the descriptor, and give the command again with their serial numbers."""
+    AGAIN = 2
+    """Another thread takes events back: give the command again."""
     REMEMBER = 4
     """The identifier is bound to a device: it is to get DEVICE_REMOVAL if the agent ends."""
     FORGET = 8
     """The identifier is gone."""
     CHANGED = 16
     """What was answered in advance about the identifier holds no more."""
+    NO_EVENT = 32
+    """There is none for a GET_EVENT, which programs of simulated hosts give."""
 
 
 @dataclass(frozen=True)
@@ -159,22 +171,28 @@ class ProgramAnswer:
     command: int
     number: int
     option: int
+    serial: int
     data: bytes
 
     @classmethod
     def parse(cls, data: bytes) -> list[ProgramAnswer]:
-        """Return the answer of a message and those in advance; nothing for what is no message."""
+        """Return the answer of a message and those in advance; nothing for what is no message.
+
+        A message with an event is padded, and the option of its first answer says how long it is.
+        """
         made: list[ProgramAnswer] = []
         at = 0
         while len(data) - at >= _ANSWER.size:
-            error, flags, length, index_at, gid, _, _, command, number, option, _, _ = (
+            error, flags, length, index_at, gid, _, _, command, number, option, serial, _ = (
                 _ANSWER.unpack_from(data, at)
             )
+            if option and not made:
+                data = data[:option]
             at += _ANSWER.size
             rest = data[at : at + length]
             if len(rest) < length:
                 return []
-            made.append(cls(-error, flags, index_at, gid, command, number, option, rest))
+            made.append(cls(-error, flags, index_at, gid, command, number, option, serial, rest))
             at += length + -length % 8
         return made
 
@@ -216,30 +234,41 @@ def answer(
     number: int = 0,
     option: int = 0,
     context: int = 0,
+    serial: int = 0,
 ) -> bytes:
     """Return the answer to a request. ``error`` is an errno, or 0.
 
     ``gid_index_at``: at this byte of ``data`` the program's side puts the index that ``gid`` has
     for it in the table of ``port`` of ``device``. 0: nowhere. ``command``, identifier ``number``
     and ``option`` say what an answer in advance answers. ``number`` and ``context``, the
-    identifier's uid, go with AnswerFlag.REMEMBER.
+    identifier's uid, go with AnswerFlag.REMEMBER. Of two messages about an identifier the one
+    with the larger ``serial`` is the newer one.
     """
     size = len(data)
     # fmt: off
     head = _ANSWER.pack(-error, flags, size, gid_index_at, gid, device, port,
-                        command, number, option, 0, context)
+                        command, number, option, serial, context)
     # fmt: on
     return head + data
 
 
-def message(answers: list[bytes]) -> bytes:
+def message(answers: list[bytes], longest: int = LONGEST_MESSAGE) -> bytes:
     """Return the message with an answer and those in advance; those without room are left out."""
     made = answers[0]
     if len(answers) == 1:
         return made
+    if not any(len(each) % 8 for each in answers) and sum(map(len, answers)) <= longest:
+        return b"".join(answers)
     for each in answers[1:]:
         longer = made + bytes(-len(made) % 8) + each
-        if len(longer) > LONGEST_MESSAGE:
+        if len(longer) > longest:
             break
         made = longer
     return made
+
+
+def event_message(answers: list[bytes]) -> bytes:
+    """Return the message with an event and what was answered in advance, padded."""
+    made = message(answers, EVENT_MESSAGE)
+    length = _U32.pack(len(made))
+    return (made[:_OPTION_AT] + length + made[_OPTION_AT + 4 :]).ljust(EVENT_MESSAGE, b"\0")

@@ -16,7 +16,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena.agent import ucm_answers
-from verbena.agent.messages import SENTENCE, AnswerFlag, ProgramPort, Request, answer, message
+from verbena.agent.event_delivery import EventDelivery
+from verbena.agent.messages import (
+    SENTENCE,
+    AnswerFlag,
+    ProgramPort,
+    Request,
+    answer,
+    event_message,
+    message,
+)
 from verbena.agent.sentences import event_sentence, refusal_sentence
 from verbena.agent.server import DeviceConnection
 from verbena.agent.ucm_commands import (
@@ -74,6 +83,9 @@ _Carry = Callable[["RdmaCmDevices", DeviceConnection, UcmCommand], _Answer]
 class RdmaCmDevices:
     """Carries out commands. ``send`` takes datagrams; ``clock`` is in seconds."""
 
+    FETCHES_EVENTS = False
+    """Whether programs ask for each event by GET_EVENT, as those of simulated hosts do."""
+
     def __init__(
         self,
         cm: RdmaCm,
@@ -88,6 +100,8 @@ class RdmaCmDevices:
         self._channels: dict[int, tuple[int, DeviceConnection]] = {}  # by inode
         self._devices: dict[int, DeviceConnection] = {}  # by channel
         self._told: dict[int, tuple[RdmaId, int]] = {}  # with the uid, by number
+        self._delivery = EventDelivery(cm, self._event_message)
+        cm.call_before_refusing(self._note_reads)
 
     # ---- what the server calls ----
 
@@ -106,33 +120,52 @@ class RdmaCmDevices:
         self.settle()
 
     def command(self, device: DeviceConnection, request: Request) -> bytes:
-        """Carry a command out, and return its answer with those to the commands that follow."""
+        """Carry a command out, and return its answer. What follows of it is done by ``answered``.
+
+        Where programs fetch their events it is done at once.
+        """
+        made_or_refused = self._carried_out(device, request)
+        if self.FETCHES_EVENTS:
+            self.answered(device)
+        return made_or_refused
+
+    def answered(self, device: DeviceConnection) -> None:
+        """Send and ask what follows of a command, and tell who has events."""
+        self.settle()
+        if self.FETCHES_EVENTS:
+            self.tell(device)
+
+    def _carried_out(self, device: DeviceConnection, request: Request) -> bytes:
         self.cm.set_time(self._clock())
-        number = None
+        number, serial = None, 0
         try:
             command = parse_command(request.command)
             number = command.number
+            if number not in _QUERIES:
+                serial = self._delivery.next_serial()
+            if flags := self._take_back(device, command, request.other):
+                return answer(flags=flags)
             if number is UcmNumber.MIGRATE_ID:
                 made = self._migrate(device, command, request.other)
             else:
                 made = _CARRY[number](self, device, command)
         except (UcmError, CmError) as error:
-            self.settle(device)
-            refused = answer(error.errno or errno.EINVAL, flags=self._signal(device))
+            refused = answer(error.errno or errno.EINVAL)
             return message([refused, _line(refusal_sentence(number, error))])
         if number in _QUERIES:
             return self._packed(device, made, command.room)
-        if number is not UcmNumber.GET_EVENT:
-            self.settle(device)
-        made.flags |= self._signal(device)
         about = self._subject(command, made)
         if about:
             made.flags |= _CHANGED
         context = self._remember(made, number, about)
+        first = self._packed(device, made, command.room, about, context=context, serial=serial)
         if made.event is None:
-            return self._packed(device, made, command.room, about, context=context)
-        first = self._packed(device, made, command.room, about, context=context)
+            return first
         return message([first, *self._in_advance(device, made.event)])
+
+    def has_room(self, device: DeviceConnection) -> None:
+        """There is room again for messages with events."""
+        self._delivery.deliver(device)
 
     def _packed(
         self,
@@ -144,6 +177,7 @@ class RdmaCmDevices:
         command: int = 0,
         option: int = 0,
         context: int = 0,
+        serial: int = 0,
     ) -> bytes:
         at = 0 if device.hello.host else made.gid_index_at  # a fabric's port has one GID, number 0
         port = self._program_port(device, made.port) if at else None
@@ -159,6 +193,7 @@ class RdmaCmDevices:
             number,
             option,
             context,
+            serial,
         )
 
     def next_deadline(self) -> float | None:
@@ -196,8 +231,8 @@ class RdmaCmDevices:
 
     # ---- what the connection manager wants ----
 
-    def settle(self, except_for: DeviceConnection | None = None) -> None:
-        """Send and ask what the connection manager has asked for, and wake who has events."""
+    def settle(self) -> None:
+        """Send and ask what the connection manager has asked for, and tell who has events."""
         while requests := self.cm.take_requests():
             for request in requests:
                 self.system.ask(request, self.cm, self._clock())
@@ -205,11 +240,26 @@ class RdmaCmDevices:
             self._send(datagram)
         for channel in self.cm.take_changed():
             device = self._devices.get(channel)
-            if device is not None and device is not except_for:
-                self._signal(device)
+            if device is not None:
+                self.tell(device)
 
-    def _signal(self, device: DeviceConnection) -> int:
-        return device.signal(self.cm.pending(device.channel) > 0)
+    def tell(self, device: DeviceConnection) -> None:
+        """Have a program know of its events."""
+        self._delivery.deliver(device)
+
+    def _note_reads(self, channel: int) -> None:
+        device = self._devices.get(channel)
+        if device is not None and not self.FETCHES_EVENTS:
+            self._delivery.note_reads(device)
+
+    def _take_back(self, device: DeviceConnection, command: UcmCommand, other: int) -> int:
+        """See EventDelivery: MIGRATE_ID is about the events in the device that it names."""
+        if command.number not in _TAKE_BACK or self.FETCHES_EVENTS:
+            return 0
+        old = self._channels.get(other) if command.number is UcmNumber.MIGRATE_ID else None
+        holder = device if old is None else old[1]
+        is_group = command.number is UcmNumber.LEAVE_MCAST
+        return self._delivery.take_back(holder, command["id"], command.rest, is_group)
 
     # ---- helpers of commands ----
 
@@ -234,7 +284,10 @@ class RdmaCmDevices:
     def _route(self, device: DeviceConnection, of: RdmaId) -> CmRoute | None:
         if of.route is None:
             return None
-        by_lid = self._by_lid(device, of.route.address())
+        port = self._program_port(device, of.route.port)
+        by_lid = None
+        if port is not None and not port.is_ethernet:
+            by_lid = self._by_lid(device, of.route.address())
         if by_lid is None:
             return of.route
         lid = by_lid.dlid
@@ -259,7 +312,6 @@ class RdmaCmDevices:
         if old is None or moved.channel != old[0]:
             raise UcmError(errno.EINVAL)
         count = self.cm.migrate(command["id"], device.channel)
-        self._signal(old[1])
         return _Answer(struct.pack("=I", count))
 
     def _subject(self, command: UcmCommand, made: _Answer) -> int:
@@ -484,14 +536,24 @@ class RdmaCmDevices:
     # ---- events ----
 
     def get_event(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        """The program has read the byte that said that there is one."""
-        device.is_signalled = False
+        """A program of a simulated host asks for its next event; others get theirs sent."""
+        if not self.FETCHES_EVENTS:
+            raise UcmError(errno.EINVAL)
         event = self.cm.read_event(device.channel)
         if event is None:
-            return _Answer(flags=AnswerFlag.WAIT_AGAIN)
+            return _Answer(flags=_NO_EVENT)
         made = self._event(device, event, command.room)
         made.event = event
         return made
+
+    def _event_message(self, device: DeviceConnection, event: RdmaEvent, serial: int) -> bytes:
+        made = self._event(device, event, ucm_answers.EVENT_BYTES)
+        if event.id:
+            made.flags |= _CHANGED
+        context = self._remember(made, UcmNumber.GET_EVENT, event.id)
+        room = ucm_answers.EVENT_BYTES
+        first = self._packed(device, made, room, event.id, context=context, serial=serial)
+        return event_message([first, *self._in_advance(device, event)])
 
     def _event(self, device: DeviceConnection, event: RdmaEvent, room: int) -> _Answer:
         param, at, gid, port = b"", 0, bytes(16), 0
@@ -536,11 +598,13 @@ _CARRY: dict[UcmNumber, _Carry] = {
 }
 
 
-_REMEMBER, _FORGET, _CHANGED = (
-    int(each) for each in (AnswerFlag.REMEMBER, AnswerFlag.FORGET, AnswerFlag.CHANGED)
-)
+_REMEMBER = int(AnswerFlag.REMEMBER)
+_FORGET = int(AnswerFlag.FORGET)
+_CHANGED = int(AnswerFlag.CHANGED)
+_NO_EVENT = int(AnswerFlag.NO_EVENT)
 _ROOM = 1024  # for an answer in advance
 _QUERIES = {UcmNumber.QUERY_ROUTE, UcmNumber.QUERY, UcmNumber.INIT_QP_ATTR}
+_TAKE_BACK = {UcmNumber.DESTROY_ID, UcmNumber.MIGRATE_ID, UcmNumber.LEAVE_MCAST}
 _OF_NO_ID = {UcmNumber.CREATE_ID, UcmNumber.GET_EVENT, UcmNumber.LEAVE_MCAST}
 _ADDRESSES = ((UcmNumber.QUERY, ucm_answers.QUERY_ADDR), (UcmNumber.QUERY, ucm_answers.QUERY_GID))
 _PATH = (UcmNumber.QUERY, ucm_answers.QUERY_PATH)

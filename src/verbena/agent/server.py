@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import select
 import socket
 import struct
+import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -20,10 +22,10 @@ from functools import partial
 from typing import Any, Protocol
 
 from verbena.agent.messages import (
+    EVENT_MESSAGE,
     LONGEST_HELLO,
     LONGEST_REQUEST,
     VERSION,
-    AnswerFlag,
     Hello,
     Request,
     Role,
@@ -42,8 +44,10 @@ __all__ = [
 _CREDENTIALS = struct.Struct("=iII")
 _BACKLOG = 1024
 _AT_ONCE = int(socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-_EVENT_BYTE = b"e"
+_SIOCOUTQ = 0x5411
+_SEND_BUFFER = 1 << 16  # bytes: thirty messages with events
 _BUSY = 0.001  # seconds
+_AWAKE = 50e-6  # seconds
 _CLOSED_FOR = 0.3
 
 
@@ -61,36 +65,47 @@ class DeviceRefused(Exception):
 
 
 class DeviceConnection:
-    """A device that a program has open. ``has_events`` is known to the program by a byte.
+    """A device that a program has open. Its socket has messages with events for the program.
 
-    ``channel`` is the command handler's number for it.
+    ``channel`` is the command handler's number for it. ``await_room`` is called when the socket has
+    no room for another message, and ``is_full`` until it has. event_delivery.py keeps ``sent``, the
+    serial numbers of the messages of which it is not known that the program has taken them, and
+    ``is_taking_back``: the program takes them back.
     """
 
-    def __init__(self, sock: socket.socket, hello: Hello, pid: int) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        hello: Hello,
+        pid: int,
+        await_room: Callable[[DeviceConnection], None] = lambda _: None,
+        message_cost: int = 0,
+    ) -> None:
         self.sock = sock
         self.hello = hello
         self.pid = pid
         self.channel = -1
-        self.is_signalled = False
+        self.sent: list[int] = []
+        self.is_full = False
+        self.is_taking_back = False
+        self._await_room = await_room
+        self._message_cost = message_cost or _message_cost()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
 
-    def signal(self, has_events: bool) -> int:
-        """Have the program see whether there are events.
-
-        Returns what its next answer has to say, if the byte is there and no event is.
-        """
-        if has_events and not self.is_signalled:
-            self.is_signalled = self._send_byte()
-        elif self.is_signalled and not has_events:
-            self.is_signalled = False
-            return AnswerFlag.TAKE_BACK
-        return 0
-
-    def _send_byte(self) -> bool:
+    def send_event(self, message: bytes) -> bool:
+        """Send a message of EVENT_MESSAGE bytes; False if there is no room for it."""
         try:
-            self.sock.send(_EVENT_BYTE, _AT_ONCE)
+            self.sock.send(message, _AT_ONCE)
+        except BlockingIOError:
+            self.is_full = True
+            self._await_room(self)
         except OSError:
-            return False  # the program has closed it, and the loop will hear so
-        return True
+            self.is_full = True  # the program has closed it, and the loop will hear so
+        return not self.is_full
+
+    def waiting_messages(self) -> int:
+        """Return how many messages the program has not taken."""
+        return min(_bytes_out(self.sock) // self._message_cost, len(self.sent))
 
 
 class CommandHandler(Protocol):
@@ -102,8 +117,14 @@ class CommandHandler(Protocol):
     def closed(self, device: DeviceConnection) -> None:
         """The last descriptor was closed."""
 
+    def has_room(self, device: DeviceConnection) -> None:
+        """There is room again for messages with events."""
+
     def command(self, device: DeviceConnection, request: Request) -> bytes:
         """Carry a command out and return its answer (messages.answer)."""
+
+    def answered(self, device: DeviceConnection) -> None:
+        """The answer to a command is sent: do what follows of it."""
 
     def next_deadline(self) -> float | None:
         """Return when ``tick`` has to be called, in seconds of the server's clock."""
@@ -140,6 +161,9 @@ class AgentServer:
         self._clock = clock
         self._poll = select.epoll()
         self._watched: dict[int, tuple[socket.socket | int, Callable[[], None]]] = {}
+        self._stays_awake = len(os.sched_getaffinity(0)) > 1
+        self._full: dict[int, DeviceConnection] = {}  # by descriptor
+        self._message_cost = _message_cost()
         self._calls = 0
         self._closed: dict[int, float] = {}  # when, by process
         self.refused = 0
@@ -184,18 +208,32 @@ class AgentServer:
     def run(self, handler: CommandHandler) -> None:
         """Serve until it is time to end.
 
-        While programs give commands, what is due is looked for once in a millisecond.
+        While programs give commands, what is due is looked for once in a millisecond, and a command
+        within 50 µs of another one finds the agent awake: to wake it takes as long as a command.
         """
         self.begin(handler)
         ticked = -1.0
         is_busy = False
         while is_busy or not self._is_over():
-            is_busy = self.serve(_BUSY if is_busy else self._patience_left())
+            is_busy = (is_busy and self._next_comes()) or self.serve(
+                _BUSY if is_busy else self._patience_left()
+            )
             now = self._clock()
             if not is_busy or now - ticked >= _BUSY:
                 ticked = now
                 handler.tick(now)
                 self._report_closed(now)
+
+    def _next_comes(self) -> bool:
+        """Do what programs ask, if they do so in a moment; others may have this processor."""
+        if not self._stays_awake:
+            return False
+        end = self._clock() + _AWAKE
+        while not self.serve(0):
+            if self._clock() >= end:
+                return False
+            os.sched_yield()
+        return True
 
     def begin(self, handler: CommandHandler) -> None:
         """Let this carry out commands."""
@@ -208,10 +246,25 @@ class AgentServer:
     def serve(self, timeout: float | None = 0) -> bool:
         """Wait for programs so long, and do what they ask. False: nobody has asked."""
         found = self._poll.poll(timeout)
-        for number, watched in [(number, self._watched.get(number)) for number, _ in found]:
+        ready = [(number, what, self._watched.get(number)) for number, what in found]
+        for number, what, watched in ready:
             if watched and self._watched.get(number) is watched:  # none before it has closed it
-                self._call_back(*watched)
+                if what & select.EPOLLOUT:
+                    self._call_back(watched[0], partial(self._has_room, number))
+                if what & ~select.EPOLLOUT:
+                    self._call_back(*watched)
         return bool(found)
+
+    def _await_room(self, device: DeviceConnection) -> None:
+        number = device.sock.fileno()
+        self._full[number] = device
+        self._poll.modify(number, select.EPOLLIN | select.EPOLLOUT)
+
+    def _has_room(self, number: int) -> None:
+        device = self._full.pop(number)
+        self._poll.modify(number, select.EPOLLIN)
+        device.is_full = False
+        self.handler.has_room(device)
 
     def _call_back(self, sock: socket.socket | int, call: Callable[[], None]) -> None:
         """Nothing that one program sends may end the agent, which has everybody's connections."""
@@ -288,7 +341,7 @@ class AgentServer:
             error = error or errno.EEXIST
         device = None
         if hello is not None and hello.role == Role.DEVICE and not error:
-            device = DeviceConnection(sock, hello, pid)
+            device = DeviceConnection(sock, hello, pid, self._await_room, self._message_cost)
             error = self._opened(device)
         _send(sock, welcome(error, os.getpid()))
         if error or hello is None:
@@ -331,6 +384,7 @@ class AgentServer:
         if self._receive(device.sock, 1):
             return
         del self.devices[device.hello.inode]
+        self._full.pop(device.sock.fileno(), None)
         if self._tells and not self._has_open(device.pid):
             self._closed[device.pid] = self._clock()
         self._drop(device.sock)
@@ -342,21 +396,30 @@ class AgentServer:
             self._drop(sock)
             return
         self._calls += 1
-        _send(sock, self._answer(Request.parse(data)))
-
-    def _answer(self, request: Request | None) -> bytes:
+        request = Request.parse(data)
         if request is None:
             self.refused += 1
-            return answer(errno.EINVAL)
+            _send(sock, answer(errno.EINVAL))
+            return
         device = self.devices.get(request.inode)
         if device is None:
-            return answer(errno.EIO)  # another agent's, which has ended
+            _send(sock, answer(errno.EIO))  # another agent's, which has ended
+            return
+        handler = self.handler
         try:
-            return self.handler.command(device, request)
+            made = handler.command(device, request)
         except Exception:  # one program's command must not end every program's connections
-            self.failures += 1
-            self.report(traceback.format_exc())
-            return answer(errno.EIO)
+            self._failed()
+            made = answer(errno.EIO)
+        _send(sock, made)
+        try:
+            handler.answered(device)
+        except Exception:
+            self._failed()
+
+    def _failed(self) -> None:
+        self.failures += 1
+        self.report(traceback.format_exc())
 
 
 def _send(sock: socket.socket, message: bytes) -> None:
@@ -364,6 +427,19 @@ def _send(sock: socket.socket, message: bytes) -> None:
         sock.send(message, _AT_ONCE)
     except OSError:
         return  # the loop will hear that it is closed
+
+
+def _bytes_out(sock: socket.socket) -> int:
+    """Return what the messages that nobody has taken cost, as the kernel counts."""
+    return int.from_bytes(fcntl.ioctl(sock.fileno(), _SIOCOUTQ, bytes(4)), sys.byteorder)
+
+
+def _message_cost() -> int:
+    """Return what the kernel counts for a message with an event."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with ours, theirs:
+        ours.send(bytes(EVENT_MESSAGE))
+        return _bytes_out(ours)
 
 
 def _credentials(sock: socket.socket) -> tuple[int, int]:

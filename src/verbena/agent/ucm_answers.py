@@ -86,14 +86,14 @@ def ah_attr(to: MadAddress | None) -> bytes:
 
 def qp_attr(attributes: QpAttributes) -> bytes:
     """Return struct ib_uverbs_qp_attr: 144 bytes."""
+    of = attributes
+    # fmt: off
     return _QP_ATTR.pack(
-        *(attributes.mask, attributes.state, attributes.path_mtu, attributes.qkey),
-        *(attributes.rq_psn, attributes.sq_psn, attributes.dest_qpn, attributes.access),
-        ah_attr(attributes.address),
-        *(attributes.pkey_index, attributes.max_rd_atomic, attributes.max_dest_rd_atomic),
-        *(attributes.min_rnr_timer, attributes.port, attributes.timeout),
-        *(attributes.retry_count, attributes.rnr_retry),
+        of.mask, of.state, of.path_mtu, of.qkey, of.rq_psn, of.sq_psn, of.dest_qpn, of.access,
+        ah_attr(of.address), of.pkey_index, of.max_rd_atomic, of.max_dest_rd_atomic,
+        of.min_rnr_timer, of.port, of.timeout, of.retry_count, of.rnr_retry,
     )
+    # fmt: on
 
 
 # ---- addresses ---------------------------------------------------------------------------------

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from verbena.manage.codes import quick_members
+
 __all__ = [
     "BODIES",
     "ConnParam",
@@ -28,6 +30,7 @@ _HEADER = struct.Struct("=IHH")
 _CONN_PARAM = struct.Struct("=II256s8B")
 
 
+@quick_members
 class UcmNumber(IntEnum):
     """The numbers of the commands."""
 

@@ -33,7 +33,7 @@ from verbena.agent.ucm_commands import UcmNumber, pack_command
 from verbena.manage.cm.refusals import CmRefusal
 from verbena.verbs import Device, LinkLayer
 
-from .device import GET_EVENT, ConnectionManagerDevice, DeviceAnswer, WatchedDescriptor
+from .device import ConnectionManagerDevice, DeviceAnswer, WatchedDescriptor
 from .errors import DeviceRefusal, ManagerAbsent, ManagerEnded
 
 __all__ = ["AgentDevice", "open_agent_device", "refusal_of"]
@@ -65,6 +65,7 @@ class AgentDevice(WatchedDescriptor):
     def __init__(self, events: socket.socket, calls: socket.socket) -> None:
         self._lock = threading.Lock()
         self._known: dict[int, dict[tuple[int, int], ProgramAnswer]] = {}  # by identifier
+        self._serials: dict[int, int] = {}  # of the newest message about an identifier
         self._events, self._calls = events, calls
         self._calls.settimeout(_ANSWER_SECONDS)
         self._events.setblocking(False)
@@ -87,8 +88,15 @@ class AgentDevice(WatchedDescriptor):
 
     def _note(self, answers: list[ProgramAnswer]) -> None:
         first, *others = answers
-        if first.flags & (AnswerFlag.CHANGED | AnswerFlag.FORGET):
+        if first.flags & AnswerFlag.FORGET:
             self._known.pop(first.number, None)
+            self._serials.pop(first.number, None)
+        if not first.flags & AnswerFlag.CHANGED or first.flags & AnswerFlag.FORGET:
+            return
+        if not 0 < first.serial - self._serials.get(first.number, 0) & 0xFFFFFFFF < 1 << 31:
+            return
+        self._serials[first.number] = first.serial
+        self._known.pop(first.number, None)
         in_advance = {
             (each.command, each.option): each for each in others if each.command != SENTENCE
         }
@@ -99,16 +107,23 @@ class AgentDevice(WatchedDescriptor):
         assert isinstance(old, AgentDevice)
         command = pack_command(UcmNumber.MIGRATE_ID, 4, id=number, descriptor=old.descriptor)
         known = old._known.pop(number, None)
-        self._call(Request(self.inode, old.inode, command))
+        self._call(Request(self.inode, old.inode, command), old)
         if known is not None:
             self._known[number] = known
 
-    def _call(self, request: Request) -> ProgramAnswer:
+    def _call(self, request: Request, holder: AgentDevice | None = None) -> ProgramAnswer:
+        """``holder`` has the events that the command may take back, if it is another one."""
+        command = request.command
         with self._lock:
-            answers = self._exchange(request.pack())
-            self._note(answers)
-        if answers[0].flags & AnswerFlag.TAKE_BACK:
-            self._take_byte()
+            while True:
+                answers = self._exchange(request.pack())
+                self._note(answers)
+                if answers[0].flags & AnswerFlag.TAKE_BACK:
+                    request.command = command + (holder or self)._taken_back()
+                elif answers[0].flags & AnswerFlag.AGAIN:
+                    request.command = command
+                else:
+                    break
         if answers[0].error:
             raise refusal_of(answers)
         return answers[0]
@@ -131,24 +146,33 @@ class AgentDevice(WatchedDescriptor):
             raise ManagerEnded()
         return answers
 
-    def _take_byte(self) -> bool:
-        """Take the byte that says that there are events; False if it is not there."""
+    def _taken_back(self) -> bytes:
+        """Take the events that wait, and return their serial numbers as a command has them."""
+        serials: list[int] = []
+        while message := self._next_message():
+            serials.append(ProgramAnswer.parse(message)[0].serial)
+        return struct.pack(f"={len(serials) + 1}I", len(serials), *serials)
+
+    def _next_message(self) -> bytes | None:
+        """Return the next message with an event, or None. Raises ManagerEnded."""
         try:
-            byte = self._events.recv(1)
+            message = self._events.recv(_LONGEST)
         except BlockingIOError:
-            return False
+            return None
         except OSError:
-            byte = b""
-        if not byte:
+            message = b""
+        if not message:
             raise ManagerEnded()
-        return True
+        return message
 
     def next_event(self) -> DeviceAnswer | None:
-        while self._take_byte():
-            answer = self._call(Request(self.inode, 0, GET_EVENT))
-            if not answer.flags & AnswerFlag.WAIT_AGAIN:
-                return DeviceAnswer(answer.data, answer.gid_index_at, answer.gid)
-        return None
+        message = self._next_message()
+        if message is None:
+            return None
+        answers = ProgramAnswer.parse(message)
+        with self._lock:
+            self._note(answers)
+        return DeviceAnswer(answers[0].data, answers[0].gid_index_at, answers[0].gid)
 
     def close(self) -> None:
         self.unwatch()

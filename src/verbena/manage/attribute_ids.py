@@ -7,7 +7,7 @@ class (IBA 13.4.8).
 
 from __future__ import annotations
 
-from .codes import Code
+from .codes import Code, quick_members
 
 __all__ = [
     "CLASS_VERSIONS",
@@ -28,6 +28,7 @@ __all__ = [
 RESPONSE_BIT = 0x80  # in the method
 
 
+@quick_members
 class MgmtClass(Code):
     """MgmtClass of the header (IBA 13.4.4)."""
 
@@ -246,6 +247,7 @@ class PerformanceAttribute(Code):
     PORT_RCV_DATA_SL = 0x0037
 
 
+@quick_members
 class CmMessageId(Code):
     """AttributeID of communication management, the kind of a message (IBA 12.6)."""
 

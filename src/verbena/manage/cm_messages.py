@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from .attribute_ids import CmMessageId
-from .codes import Code, IbMtu, IbRate
+from .codes import Code, IbMtu, IbRate, quick_members
 from .record import Record, bits, code, flag, gid_field, guid_field, key, lid_field, octets, part
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
 ]
 
 
+@quick_members
 class CmTransport(Code):
     """TransportServiceType of a REQ."""
 
@@ -47,6 +48,7 @@ class CmTransport(Code):
     EXTENDED = 3, "ExtendedTransportType says which: 1 is XRC."
 
 
+@quick_members
 class MraOf(Code):
     """MessageMRAed: the message whose answer takes longer."""
 
@@ -55,6 +57,7 @@ class MraOf(Code):
     LAP = 2
 
 
+@quick_members
 class RejOf(Code):
     """MessageRejected: the message that is refused."""
 
@@ -63,6 +66,7 @@ class RejOf(Code):
     NONE = 2, "No message: the connection is abandoned."
 
 
+@quick_members
 class RejReason(Code):
     """Reason of a REJ, and what its receiver can do (IBA 12.6.7.2)."""
 
@@ -102,6 +106,7 @@ class RejReason(Code):
     VENDOR_OPTION = 35, "The options of the enhanced connection establishment do not fit."
 
 
+@quick_members
 class SidrStatus(Code):
     """Status of a SIDR_REP (IBA 12.11.2)."""
 

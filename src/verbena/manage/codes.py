@@ -8,8 +8,8 @@ without a name: it becomes a member called ``UNKNOWN_n`` that keeps its value.
 from __future__ import annotations
 
 import ipaddress
-from enum import IntEnum, IntFlag
-from typing import Self
+from enum import Enum, IntEnum, IntFlag
+from typing import Self, TypeVar
 
 from .errors import MadError
 
@@ -35,7 +35,22 @@ __all__ = [
     "gid_text",
     "guid_text",
     "lifetime_seconds",
+    "quick_members",
 ]
+
+
+_Members = TypeVar("_Members", bound=type[Enum])
+
+
+def quick_members(made: _Members) -> _Members:
+    """Decorate an enumeration that is used often: its members become attributes of the class.
+
+    They are so from Python 3.12 on. In Python 3.11 each ``State.IDLE`` is a call, and takes twice
+    as long as with this.
+    """
+    for name, member in made.__members__.items():
+        type.__setattr__(made, name, member)
+    return made
 
 
 class Code(IntEnum):
@@ -99,6 +114,7 @@ class LinkDownState(Code):
     POLLING = 2
 
 
+@quick_members
 class IbMtu(Code):
     """The code of a maximum payload; ``payload`` is in bytes."""
 
@@ -139,6 +155,7 @@ class SmState(Code):
     MASTER = 3
 
 
+@quick_members
 class IbRate(Code):
     """The code of a rate in path records, multicast groups and CM messages; its order is no order.
 

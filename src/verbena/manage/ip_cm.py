@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 from typing import Self
 
-from .codes import Code
+from .codes import Code, quick_members
 from .errors import MadError
 from .record import Record, bits, octets
 
@@ -34,6 +34,7 @@ UDP_PORT_SPACE_QKEY = 0x01234567  # of Linux's rdma_cm, for UD QPs of the spaces
 IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
+@quick_members
 class PortSpace(Code):
     """Port spaces of rdma_cm, the third 16 bits of a service ID."""
 

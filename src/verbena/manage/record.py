@@ -191,7 +191,7 @@ class Record(metaclass=RecordType):
     @classmethod
     def _changed(cls, raw: bytes, values: dict[str, Any]) -> bytes:
         changed = bytearray(raw)
-        cls.put(changed, 0, **values)
+        cls._write(changed, 0, values)
         return bytes(changed)
 
     @classmethod
@@ -248,6 +248,10 @@ class Record(metaclass=RecordType):
         """
         if at < 0 or len(data) < at + cls.SIZE:
             raise MadError(f"{cls.__name__} has {cls.SIZE} bytes, and there are {len(data) - at}")
+        cls._write(data, at, changes)
+
+    @classmethod
+    def _write(cls, data: Any, at: int, changes: dict[str, Any]) -> None:
         table = cls._table
         names = tuple(changes)
         together = table.writers.get(names) or table.writer(names)

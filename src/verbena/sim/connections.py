@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 from ipaddress import IPv4Address
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from verbena.agent.messages import AnswerFlag, Hello, ProgramAnswer, ProgramPort, Request, Role
 from verbena.agent.rdma_cm_device import RdmaCmDevices
@@ -48,6 +48,7 @@ from verbena.sim.addresses import GUIDS
 from verbena.sim.doors import Mad
 
 if TYPE_CHECKING:
+    from verbena.agent.server import DeviceConnection
     from verbena.cm import ConnectionManagerDevice, DeviceAnswer
     from verbena.sim._world import World
     from verbena.sim.hosts import Host, Hosts
@@ -359,14 +360,20 @@ class _HostSystem:
 class _HostDevices(RdmaCmDevices):
     """Carries out the commands of a host's devices."""
 
+    FETCHES_EVENTS = True
+
     def __init__(self, manager: SimulatedHostManager) -> None:
         super().__init__(manager.cm, _HostSystem(manager), manager.send, lambda: manager.now)
         self._manager = manager
 
-    def settle(self, except_for: Any = None) -> None:
+    def settle(self) -> None:
         """Send and ask what is to be sent and asked, and arm the timer."""
-        super().settle(except_for)
+        super().settle()
         self._manager.arm()
+
+    def tell(self, device: DeviceConnection) -> None:
+        """Wake the program, which fetches the events."""
+        device.signal(self.cm.pending(device.channel) > 0)  # type: ignore[attr-defined]
 
 
 class SimulatedDevice:
@@ -390,13 +397,12 @@ class SimulatedDevice:
 
     # ---- what RdmaCmDevices calls ----
 
-    def signal(self, has_events: bool) -> int:
+    def signal(self, has_events: bool) -> None:
         """Have the program see whether there are events."""
         if has_events and not self.is_signalled and self._loop is not None and self._ready:
             self._loop.call_soon(self._ready)
             self._manager.managers.attachments.wake()
         self.is_signalled = has_events
-        return 0
 
     # ---- what verbena.cm calls ----
 
@@ -415,7 +421,7 @@ class SimulatedDevice:
         answer = answers[0]
         if answer.error:
             raise refusal_of(answers)
-        if answer.flags & AnswerFlag.WAIT_AGAIN:
+        if answer.flags & AnswerFlag.NO_EVENT:
             raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         return DeviceAnswer(answer.data, answer.gid_index_at, answer.gid)
 

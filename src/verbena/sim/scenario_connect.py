@@ -185,12 +185,11 @@ class _Channel:
         self.channel = -1
         manager.devices.opened(self)  # type: ignore[arg-type]
 
-    def signal(self, has_events: bool) -> int:
-        """See DeviceConnection: read the events once the manager is done."""
+    def signal(self, has_events: bool) -> None:
+        """See RdmaCmDevices: read the events once the manager is done."""
         if has_events and not self._planned:
             self._planned = True
             self.manager.world.call_at(self.manager.world.now, self._read)
-        return 0
 
     def _read(self, world: World) -> None:
         self._planned = False

@@ -106,9 +106,17 @@ class FabricManagers:
         """The last descriptor was closed."""
         self.host(device.hello.host).devices.closed(device)
 
+    def has_room(self, device: DeviceConnection) -> None:
+        """There is room for events again."""
+        self.host(device.hello.host).devices.has_room(device)
+
     def command(self, device: DeviceConnection, request: Request) -> bytes:
         """Carry a command out."""
         return self.host(device.hello.host).devices.command(device, request)
+
+    def answered(self, device: DeviceConnection) -> None:
+        """Do what follows of a command."""
+        self.host(device.hello.host).devices.answered(device)
 
     def describe(self) -> dict[str, Any]:
         """Return what each host's manager does."""

@@ -11,7 +11,7 @@ import ipaddress
 from dataclasses import dataclass, replace
 from enum import IntEnum
 
-from ..codes import gid_text
+from ..codes import gid_text, quick_members
 from ..errors import MadError
 from ..ip_cm import service_id
 
@@ -21,6 +21,7 @@ _EVERY = (1 << 64) - 1
 _LOOPBACK_GID = bytes(15) + b"\1"
 
 
+@quick_members
 class CmFamily(IntEnum):
     """Address families, with Linux's numbers."""
 

@@ -408,6 +408,8 @@ class Connecting:
 
     def _take_backlog(self, listener: RdmaId) -> bool:
         """Take one of the requests that may wait; the peer repeats one that finds no room."""
+        if listener.backlog <= 0:
+            self._table.note_reads(listener.channel)
         if listener.backlog > 0 and len(self._table.ids) < 65536:
             listener.backlog -= 1
             return True

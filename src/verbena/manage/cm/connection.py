@@ -455,7 +455,7 @@ class CmConnection(CmMachine):
     def repeat_rejection(self, rep: CmRep) -> None:
         """Send the REJ again, if there was one."""
         self.keeper.duplicate(CmRep)
-        if self._answer is not None and self._answer.mad[17] == CmRej.ATTRIBUTE:
+        if self._answer is not None and self._answer.record.ATTRIBUTE == CmRej.ATTRIBUTE:
             self.keeper.send(self._answer, is_retry=True)
 
     def refuse_req(self, _: CmReq) -> None:

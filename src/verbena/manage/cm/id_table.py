@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from ..ip_cm import PortSpace
 from .identifier import GroupMember, RdmaId
@@ -31,6 +32,8 @@ class IdTable:
         self._random = random
         self._channels: dict[int, deque[tuple[int, RdmaEvent]]] = {}  # with the id that is charged
         self._unread = Counter[int]()  # events that name an identifier, its own or charged to it
+        self.note_reads: Callable[[int], None] = lambda _: None
+        """Called before a request is refused: events of the channel may have been read."""
         self.changed: set[int] = set()
         """Channels whose unread events are others than when this was cleared."""
         self._free: dict[str, list[int]] = {"id": [], "group": [], "channel": []}
@@ -75,12 +78,25 @@ class IdTable:
         events = self._channels.get(channel)
         return len(self._channels[self.known_channel(channel)] if events is None else events)
 
-    def read_event(self, channel: int) -> RdmaEvent | None:
-        """Return the next event and count it, or None."""
+    def unread_event(self, channel: int, at: int) -> RdmaEvent | None:
+        """Return the event behind so many others, which stays; None if there is none."""
+        events = self._channels[channel]
+        return events[at][1] if at < len(events) else None
+
+    def names(self, channel: int, count: int, number: int, is_group: bool) -> bool:
+        """Whether one of the next events names an identifier or is charged to it, or of a group."""
+        for charged, event in islice(self._channels[channel], count):
+            if event.group == number if is_group else number in (charged, event.id):
+                return True
+        return False
+
+    def read_event(self, channel: int, at: int = 0) -> RdmaEvent | None:
+        """Return the next event, or the one behind so many, and count it; None if there is none."""
         events = self._channels[self.known_channel(channel)]
-        if not events:
+        if at >= len(events):
             return None
-        number, event = events.popleft()
+        number, event = events[at]
+        del events[at]
         self._count(number, event, -1)
         charged = self.ids[number]
         charged.events_read += 1

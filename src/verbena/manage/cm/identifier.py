@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, unique
 
+from ..codes import quick_members
 from ..ip_cm import PortSpace
 from .addresses import CmAddress, CmFamily
 from .connection import CmConnection
@@ -21,6 +22,7 @@ from .routes import CmRoute
 __all__ = ["ID_RULES", "GroupMember", "IdInput", "IdState", "QpKind", "RdmaId"]
 
 
+@quick_members
 @unique
 class IdState(Enum):
     """States of an identifier."""
@@ -39,6 +41,7 @@ class IdState(Enum):
     DEVICE_REMOVAL = "The device is gone."
 
 
+@quick_members
 @unique
 class IdInput(Enum):
     """What changes an identifier's state."""
@@ -80,6 +83,7 @@ ID_RULES: dict[tuple[IdState, IdInput], IdState] = {
 """The next state by state and input. A listener and an address in use begin with BIND."""
 
 
+@quick_members
 class QpKind(IntEnum):
     """Kinds of QPs, with ibverbs' numbers; ANY is a listener's that takes every kind."""
 

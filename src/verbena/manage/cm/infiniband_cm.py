@@ -45,7 +45,6 @@ from .machine import (
     CmMachine,
     CmState,
     delay_input,
-    pack_cm,
     rejection_input,
 )
 from .refusals import CmRefusal
@@ -57,6 +56,9 @@ __all__ = ["InfinibandCm"]
 
 _NO_PATH = CmPath()
 _SENT = CmMad().pack()[:4]  # versions, class and method of every message
+
+
+_Header = CmMad | CmDatagram  # each has the transaction ID and the modifier
 
 
 class InfinibandCm:
@@ -97,7 +99,7 @@ class InfinibandCm:
         """Datagrams to this device that were not handled yet."""
         self.events: deque[CmEvent] = deque()
         """What ``take_event`` returns, and what comes of ``looped``."""
-        self._handlers: dict[int, Callable[[CmMad, Any, MadArrival], CmRefusal | None]] = {
+        self._handlers: dict[int, Callable[[_Header, Any, MadArrival], CmRefusal | None]] = {
             CmMessageId.REQ: self._on_req,
             CmMessageId.MRA: self._on_mra,
             CmMessageId.REJ: self._on_rej,
@@ -188,7 +190,7 @@ class InfinibandCm:
     # What machines call; see CmKeeper.
 
     def send(self, datagram: CmDatagram, is_retry: bool = False) -> None:
-        name = CM_COUNTER_NAMES[datagram.mad[17]]
+        name = CM_COUNTER_NAMES[datagram.record.ATTRIBUTE]
         self.counters.sent[name] += 1
         if is_retry:
             self.counters.retries[name] += 1
@@ -296,7 +298,7 @@ class InfinibandCm:
                 hop_limit=to.hop_limit,
                 traffic_class=to.traffic_class,
             )
-            refusal = self._handle(datagram.mad, arrival)
+            refusal = self._take(datagram, datagram.record, arrival)
             if refusal is not None:
                 self.counters.refused[refusal] += 1
 
@@ -309,13 +311,18 @@ class InfinibandCm:
         kind = CM_MESSAGES.get(number)
         if kind is None:
             return CmRefusal.UNKNOWN_MESSAGE
+        return self._take(CmMad.unpack(data), kind.unpack(data, CmMad.DATA_AT), arrival)
+
+    def _take(self, mad: _Header, record: Record, arrival: MadArrival) -> CmRefusal | None:
+        """Handle a message, of the network or of this device."""
         if self.device.port(arrival.port) is None:
             return CmRefusal.NO_PORT
+        number = record.ATTRIBUTE
         self.counters.received[CM_COUNTER_NAMES[number]] += 1
-        return self._handlers[number](CmMad.unpack(data), kind.unpack(data, CmMad.DATA_AT), arrival)
+        return self._handlers[number](mad, record, arrival)
 
     def _feed(
-        self, machine: CmMachine | None, what: CmInput | None, argument: Any, mad: CmMad
+        self, machine: CmMachine | None, what: CmInput | None, argument: Any, mad: _Header
     ) -> CmRefusal | None:
         """Give a message to a machine; return why it changes nothing, or None."""
         if machine is None or what is None:
@@ -324,25 +331,30 @@ class InfinibandCm:
             return None
         return CmRefusal.UNEXPECTED
 
-    def _reply(self, mad: CmMad, arrival: MadArrival, record: Record) -> None:
+    def _reply(self, mad: _Header, arrival: MadArrival, record: Record) -> None:
         """Answer a message that has no connection here."""
-        self.send(CmDatagram(pack_cm(record, mad.transaction_id), arrival.reply()))
+        self.send(CmDatagram(record, arrival.reply(), mad.transaction_id))
 
     def _refuse(
-        self, mad: CmMad, arrival: MadArrival, reason: RejReason, message: RejOf, ari: bytes = b""
+        self,
+        mad: _Header,
+        arrival: MadArrival,
+        refused: CmReq | CmRep,
+        reason: RejReason,
+        ari: bytes = b"",
     ) -> None:
         """Send a REJ to a REQ or REP that leads to no connection."""
         record = CmRej(
-            remote_comm_id=CmRep.get(mad.data, "local_comm_id"),
-            local_comm_id=CmRep.get(mad.data, "remote_comm_id") if message is RejOf.REP else 0,
-            message=message,
+            remote_comm_id=refused.local_comm_id,
+            local_comm_id=refused.remote_comm_id if isinstance(refused, CmRep) else 0,
+            message=RejOf.REP if isinstance(refused, CmRep) else RejOf.REQ,
             reason=reason,
             ari=ari,
             ari_length=len(ari),
         )
         self._reply(mad, arrival, record)
 
-    def _on_req(self, mad: CmMad, req: CmReq, arrival: MadArrival) -> CmRefusal | None:
+    def _on_req(self, mad: _Header, req: CmReq, arrival: MadArrival) -> CmRefusal | None:
         """Take a REQ in the order of IBA 12.9.8.3: repeated, stale, then what it asks for."""
         key = (req.local_ca_guid, req.local_comm_id)
         known = self._remote_ids.get(key)
@@ -355,17 +367,17 @@ class InfinibandCm:
         by_qpn = (req.local_ca_guid, req.local_qpn)
         stale = self._remote_qpns.get(by_qpn)
         if stale is not None:
-            self._refuse(mad, arrival, RejReason.STALE_CONNECTION, RejOf.REQ)
+            self._refuse(mad, arrival, req, RejReason.STALE_CONNECTION)
             stale.feed(CmInput.STALE)
             return None
         if not self._listeners[req.service_id]:
-            self._refuse(mad, arrival, RejReason.INVALID_SERVICE_ID, RejOf.REQ)
+            self._refuse(mad, arrival, req, RejReason.INVALID_SERVICE_ID)
             return None
         port = self.device.port(arrival.port)
         assert port is not None
         problem = self._path_problem(req, port)
         if problem is not None:
-            self._refuse(mad, arrival, problem[0], RejOf.REQ, problem[1])
+            self._refuse(mad, arrival, req, *problem)
             return None
         connection = CmConnection(self, self._new_id())
         connection.transaction_id = mad.transaction_id
@@ -391,12 +403,12 @@ class InfinibandCm:
             return RejReason.INVALID_TRANSPORT_TYPE, b""
         return None
 
-    def _on_mra(self, mad: CmMad, mra: CmMra, arrival: MadArrival) -> CmRefusal | None:
+    def _on_mra(self, mad: _Header, mra: CmMra, arrival: MadArrival) -> CmRefusal | None:
         what = delay_input(mra)
         remote = 0 if what is CmInput.MRA_OF_REQ else mra.local_comm_id
         return self._feed(self._connection(mra.remote_comm_id, remote), what, mra, mad)
 
-    def _on_rej(self, mad: CmMad, rej: CmRej, arrival: MadArrival) -> CmRefusal | None:
+    def _on_rej(self, mad: _Header, rej: CmRej, arrival: MadArrival) -> CmRefusal | None:
         if rej.reason == RejReason.TIMEOUT:
             guid = int.from_bytes(rej.ari[:8], "big")
             found = self._remote_ids.get((guid, rej.local_comm_id))
@@ -407,11 +419,11 @@ class InfinibandCm:
             found = self._connection(rej.remote_comm_id, remote)
         return self._feed(found, rejection_input(rej), rej, mad)
 
-    def _on_rep(self, mad: CmMad, rep: CmRep, arrival: MadArrival) -> CmRefusal | None:
+    def _on_rep(self, mad: _Header, rep: CmRep, arrival: MadArrival) -> CmRefusal | None:
         found = self._connection(rep.remote_comm_id, None)
         if found is None:
             # IBA 12.9.7.1: unlike with Linux, the peer learns at once that its REP came too late.
-            self._refuse(mad, arrival, RejReason.INVALID_COMM_ID, RejOf.REP)
+            self._refuse(mad, arrival, rep, RejReason.INVALID_COMM_ID)
             return None
         if found.remote_id not in (0, rep.local_comm_id):
             return CmRefusal.UNMATCHED
@@ -424,18 +436,18 @@ class InfinibandCm:
                 return None
             stale = self._remote_qpns.get(by_qpn)
             if stale is not None:
-                self._refuse(mad, arrival, RejReason.STALE_CONNECTION, RejOf.REP)
+                self._refuse(mad, arrival, rep, RejReason.STALE_CONNECTION)
                 stale.feed(CmInput.STALE)
                 return None
             self._list(self._remote_ids, key, found)
             self._list(self._remote_qpns, by_qpn, found)
         return self._feed(found, CmInput.REP, rep, mad)
 
-    def _on_rtu(self, mad: CmMad, rtu: CmRtu, arrival: MadArrival) -> CmRefusal | None:
+    def _on_rtu(self, mad: _Header, rtu: CmRtu, arrival: MadArrival) -> CmRefusal | None:
         found = self._connection(rtu.remote_comm_id, rtu.local_comm_id)
         return self._feed(found, CmInput.RTU, rtu, mad)
 
-    def _on_dreq(self, mad: CmMad, dreq: CmDreq, arrival: MadArrival) -> CmRefusal | None:
+    def _on_dreq(self, mad: _Header, dreq: CmDreq, arrival: MadArrival) -> CmRefusal | None:
         found = self._connection(dreq.remote_comm_id, dreq.local_comm_id)
         if found is None:
             self.duplicate(CmDreq)
@@ -446,11 +458,11 @@ class InfinibandCm:
             return CmRefusal.OTHER_QPN
         return self._feed(found, CmInput.DREQ, (dreq, mad.transaction_id), mad)
 
-    def _on_drep(self, mad: CmMad, drep: CmDrep, arrival: MadArrival) -> CmRefusal | None:
+    def _on_drep(self, mad: _Header, drep: CmDrep, arrival: MadArrival) -> CmRefusal | None:
         found = self._connection(drep.remote_comm_id, drep.local_comm_id)
         return self._feed(found, CmInput.DREP, drep, mad)
 
-    def _on_sidr_req(self, mad: CmMad, request: SidrReq, arrival: MadArrival) -> CmRefusal | None:
+    def _on_sidr_req(self, mad: _Header, request: SidrReq, arrival: MadArrival) -> CmRefusal | None:
         key = (arrival.sgid, arrival.slid, request.request_id)
         known = self._askers.get(key)
         taken = (request, arrival, mad.transaction_id)
@@ -473,13 +485,13 @@ class InfinibandCm:
         self._list(self._askers, key, resolution)
         return self._feed(resolution, CmInput.SIDR_REQ, taken, mad)
 
-    def _on_sidr_rep(self, mad: CmMad, reply: SidrRep, arrival: MadArrival) -> CmRefusal | None:
+    def _on_sidr_rep(self, mad: _Header, reply: SidrRep, arrival: MadArrival) -> CmRefusal | None:
         found = self._machines.get(reply.request_id)
         return self._feed(
             found if isinstance(found, CmResolution) else None, CmInput.SIDR_REP, reply, mad
         )
 
-    def _on_lap(self, mad: CmMad, lap: CmLap, arrival: MadArrival) -> CmRefusal | None:
+    def _on_lap(self, mad: _Header, lap: CmLap, arrival: MadArrival) -> CmRefusal | None:
         found = self._connection(lap.remote_comm_id, lap.local_comm_id)
         if found is None:
             apr = CmApr(
@@ -491,7 +503,7 @@ class InfinibandCm:
             return None
         return self._feed(found, CmInput.LAP, lap, mad)
 
-    def _on_apr(self, mad: CmMad, apr: CmApr, arrival: MadArrival) -> CmRefusal | None:
+    def _on_apr(self, mad: _Header, apr: CmApr, arrival: MadArrival) -> CmRefusal | None:
         return CmRefusal.UNMATCHED  # no LAP is ever sent
 
 

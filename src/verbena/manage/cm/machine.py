@@ -8,14 +8,13 @@ raises CmError, a message is counted. Machines reach the connection manager thro
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto, unique
 from typing import Any, ClassVar, Protocol
 
 from ..cm_messages import CmMra, CmRej
-from ..mad import CmMad
+from ..codes import quick_members
 from ..record import Record
 from .refusals import CmError, CmRefusal
 from .retransmission import Retransmission
@@ -31,14 +30,10 @@ __all__ = [
     "CmRule",
     "CmState",
     "cm_rules",
-    "pack_cm",
 ]
 
-# Versions, class and method; Status and reserved bytes; transaction ID; AttributeID and modifier.
-_HEAD = struct.Struct(">BBBBIQHHI")
-_HEAD_START = (*CmMad().pack()[:4], 0)
 
-
+@quick_members
 @unique
 class CmState(Enum):
     """States of a connection and of a service ID resolution (IBA 12.9.5 and 12.11)."""
@@ -62,6 +57,7 @@ class CmState(Enum):
     SIDR_REQ_RECEIVED = "A SIDR_REQ came, and the program has to answer it."
 
 
+@quick_members
 @unique
 class CmInput(Enum):
     """What drives a machine: a message, the end of a wait, or a call."""
@@ -101,6 +97,7 @@ class CmInput(Enum):
 CALLS = frozenset(what for what in CmInput if what.value.startswith("call: "))
 
 
+@quick_members
 class CmEventKind(Enum):
     """What the connection manager reports to its owner."""
 
@@ -261,7 +258,7 @@ class CmMachine:
 
     def built(self, record: Record, to: MadAddress, tid: int, modifier: int = 0) -> CmDatagram:
         """Return the datagram of a message."""
-        return CmDatagram(pack_cm(record, tid, modifier), to)
+        return CmDatagram(record, to, tid, modifier)
 
     def send_awaiting(self, datagram: CmDatagram, timeout: float, retries: int) -> None:
         """Send a message and wait for its answer."""
@@ -289,16 +286,6 @@ class CmMachine:
 
     def end(self, _: Any = None) -> None:
         """Do nothing."""
-
-
-def pack_cm(record: Record, tid: int, modifier: int = 0) -> bytes:
-    """Return the bytes of the CmMad with a message, as its ``with_attribute`` gives them."""
-    try:
-        head = _HEAD.pack(*_HEAD_START, tid, record.ATTRIBUTE, 0, modifier)
-    except struct.error:
-        mad = CmMad(transaction_id=tid).with_attribute(record, modifier)  # says what is wrong
-        return mad.pack()
-    return head + record.pack()
 
 
 def rejection_input(rej: CmRej) -> CmInput:

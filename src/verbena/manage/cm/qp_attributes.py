@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum, IntFlag
 
 from ..cm_messages import CmTransport
+from ..codes import quick_members
 from .connection import CmConnection
 from .machine import CmState
 from .refusals import CmError, CmRefusal
@@ -19,6 +20,7 @@ from .routes import CmDevice, MadAddress
 __all__ = ["QpAccess", "QpAttributes", "QpMask", "QpTarget", "connection_attributes"]
 
 
+@quick_members
 class QpTarget(IntEnum):
     """States of a QP for which there are attributes, with ibverbs' numbers."""
 
@@ -27,6 +29,7 @@ class QpTarget(IntEnum):
     RTS = 3
 
 
+@quick_members
 class QpAccess(IntFlag):
     """What the peer may do with the QP's memory, with ibverbs' bits."""
 
@@ -35,6 +38,7 @@ class QpAccess(IntFlag):
     REMOTE_ATOMIC = 8
 
 
+@quick_members
 class QpMask(IntFlag):
     """Which attributes count, with ibverbs' bits."""
 

@@ -164,10 +164,29 @@ class RdmaCm:
         """Return all identifiers, to be read only."""
         return list(self._table.ids.values())
 
-    def read_event(self, channel: int) -> RdmaEvent | None:
-        """Return the next event of a channel, or None. Raises CmError."""
+    def read_event(self, channel: int, at: int = 0) -> RdmaEvent | None:
+        """Return the next event of a channel, or the one behind so many; None if there is none.
+
+        Raises CmError.
+        """
         self._connecting.settle()
-        return self._table.read_event(channel)
+        return self._table.read_event(channel, at)
+
+    def unread_event(self, channel: int, at: int) -> RdmaEvent | None:
+        """Return the event behind so many others, which stays unread, or None."""
+        return self._table.unread_event(channel, at)
+
+    def names(self, channel: int, count: int, number: int, is_group: bool = False) -> bool:
+        """Whether one of the next events of a channel is an identifier's, or a group's."""
+        return self._table.names(channel, count, number, is_group)
+
+    def has_changed(self, channel: int) -> None:
+        """Have ``take_changed`` return the channel."""
+        self._table.changed.add(channel)
+
+    def call_before_refusing(self, note_reads: Callable[[int], None]) -> None:
+        """Have this called with a channel before a request finds its backlog full."""
+        self._table.note_reads = note_reads
 
     def write_event(self, number: int, kind: int, status: int = 0, argument: int = 0) -> None:
         """Queue an event of the program's own (USER) or of its library (INTERNAL).

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..codes import Code
+from ..codes import Code, quick_members
 from .routes import MadAddress
 
 __all__ = ["RdmaConnectionParameters", "RdmaDatagramParameters", "RdmaEvent", "RdmaEventKind"]
 
 
+@quick_members
 class RdmaEventKind(Code):
     """rdma_cm_event_type."""
 

@@ -12,11 +12,14 @@ import errno
 from enum import Enum, unique
 from typing import Self
 
+from ..codes import quick_members
+
 __all__ = ["ENOTSUPP", "CmError", "CmRefusal"]
 
 ENOTSUPP = 524  # of the kernel's own; programs see the number
 
 
+@quick_members
 @unique
 class CmRefusal(Enum):
     """A refusal. ``code`` is its errno, or 0 for a received MAD; ``sentence`` is for people."""

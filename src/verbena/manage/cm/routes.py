@@ -7,13 +7,16 @@ The owner makes a ``MadArrival`` of what it knows of a received datagram, and an
 
 from __future__ import annotations
 
+import struct
 from dataclasses import dataclass, field, replace
 
 from ..cm_messages import CmPath, CmReq
 from ..codes import IbMtu, IbRate
+from ..mad import CmMad
+from ..record import Record
 from .settings import ack_timeout_code
 
-__all__ = ["CmDatagram", "CmDevice", "CmPort", "CmRoute", "MadAddress", "MadArrival"]
+__all__ = ["CmDatagram", "CmDevice", "CmPort", "CmRoute", "MadAddress", "MadArrival", "pack_cm"]
 
 _PERMISSIVE = 0xFFFF
 _NO_GID = bytes(16)
@@ -109,12 +112,37 @@ class MadArrival:
         )
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@dataclass(slots=True)
 class CmDatagram:
-    """A MAD of 256 bytes to be sent from QP 1 to QP 1 of ``to``."""
+    """A message to be sent from QP 1 to QP 1 of ``to``, with the header's two numbers."""
 
-    mad: bytes = field(repr=False)
+    record: Record
     to: MadAddress
+    transaction_id: int = 0
+    attribute_modifier: int = 0
+    _mad: bytes = field(default=b"", repr=False, compare=False)
+
+    @property
+    def mad(self) -> bytes:
+        """Its MAD of 256 bytes. One to a port of this device needs none."""
+        if not self._mad:
+            self._mad = pack_cm(self.record, self.transaction_id, self.attribute_modifier)
+        return self._mad
+
+
+# Versions, class and method; Status and reserved bytes; transaction ID; AttributeID and modifier.
+_HEAD = struct.Struct(">BBBBIQHHI")
+_HEAD_START = (*CmMad().pack()[:4], 0)
+
+
+def pack_cm(record: Record, tid: int, modifier: int = 0) -> bytes:
+    """Return the bytes of the CmMad with a message, as its ``with_attribute`` gives them."""
+    try:
+        head = _HEAD.pack(*_HEAD_START, tid, record.ATTRIBUTE, 0, modifier)
+    except struct.error:
+        mad = CmMad(transaction_id=tid).with_attribute(record, modifier)  # says what is wrong
+        return mad.pack()
+    return head + record.pack()
 
 
 @dataclass(slots=True, unsafe_hash=True)

@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -279,9 +280,8 @@ static struct calls *calls_of_thread(int *error)
 
 bool vb_preload_agent_has_ended(int device)
 {
-    char byte;
-    ssize_t length = recv(device, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
-    return length == 0 || (length < 0 && errno == ECONNRESET);
+    struct pollfd ended = {.fd = device}; /* events that it has sent may still wait */
+    return poll(&ended, 1, 0) == 1 && ended.revents & POLLHUP;
 }
 
 /* An agent ends when nobody has a device open; a thread's connection is then closed, too. */
@@ -303,7 +303,7 @@ static int send_request(int device, const struct vb_agent_request *request, size
     return -EIO;
 }
 
-static void log_sentences(const struct vb_agent_answer *message, size_t length)
+void vb_preload_agent_log(const struct vb_agent_answer *message, size_t length)
 {
     const struct vb_agent_answer *each = NULL;
     while ((each = vb_preload_agent_next(message, length, each)))
@@ -331,7 +331,7 @@ int vb_preload_agent_call(int device, const struct vb_agent_request *request, si
         length < 0 ? NULL : vb_preload_agent_next((void *)calls->message, (size_t)length, NULL);
     if (*answer) {
         vb_preload_ids_note(request, *answer, (size_t)length);
-        log_sentences(*answer, (size_t)length);
+        vb_preload_agent_log(*answer, (size_t)length);
         return 0;
     }
     forget_calls(calls); /* an answer that comes later would be taken for the next call's */

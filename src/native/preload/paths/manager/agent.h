@@ -18,15 +18,16 @@
 #define VB_AGENT_MAGIC 0x5662416eu /* VbAn */
 
 enum {
-    VB_AGENT_VERSION = 2,    /* of these messages: src/verbena/agent/messages.py has the same */
+    VB_AGENT_VERSION = 3,    /* of these messages: src/verbena/agent/messages.py has the same */
     VB_AGENT_COMMAND = 512,  /* bytes, the longest command */
     VB_AGENT_MESSAGE = 8192, /* bytes, the longest message with answers */
+    VB_AGENT_EVENT = 2048,   /* bytes, a message with an event */
+    VB_AGENT_EVENTS = 64,    /* more than ever wait in a descriptor */
     VB_AGENT_PORTS = 1024,   /* bytes, the description of a process's ports */
 };
 
 enum vb_agent_role {
-    VB_AGENT_DEVICE = 1, /* the descriptor of an opened device: the agent sends one byte while there
-                          * are events */
+    VB_AGENT_DEVICE = 1, /* the descriptor of an opened device: the agent sends events */
     VB_AGENT_CALLS,      /* requests and their answers, for one thread */
 };
 
@@ -50,18 +51,19 @@ struct vb_agent_request {
 };
 
 enum vb_agent_flags {
-    VB_AGENT_TAKE_BACK =
-        1, /* the byte that said that there are events is to be read: none is left */
-    VB_AGENT_WAIT_AGAIN = 2, /* the event is gone since the byte was sent */
-    VB_AGENT_REMEMBER = 4,   /* identifier `id` is bound to a device, and has the uid `context` */
-    VB_AGENT_FORGET = 8,     /* identifier `id` is gone */
-    VB_AGENT_CHANGED = 16,   /* what was answered in advance about `id` holds no more */
+    VB_AGENT_TAKE_BACK = 1, /* events are to be taken from the descriptor, and the command given
+                             * again, followed by their count and their serial numbers */
+    VB_AGENT_AGAIN = 2,     /* another thread does so: the command is to be given again */
+    VB_AGENT_REMEMBER = 4,  /* identifier `id` is bound to a device, and has the uid `context` */
+    VB_AGENT_FORGET = 8,    /* identifier `id` is gone */
+    VB_AGENT_CHANGED = 16,  /* what was answered in advance about `id` holds no more */
 };
 
 enum { VB_AGENT_SENTENCE = ~0u }; /* an answer to no command: a line for the program's log */
 
-/* A message has the answer to the request, and then answers to commands that programs give next,
- * each behind the one before at the next multiple of 8 bytes. */
+/* A message has the answer to the request, or an event as GET_EVENT gives it, and then answers to
+ * commands that programs give next, each behind the one before at the next multiple of 8 bytes. One
+ * with an event is padded; the `option` of its first answer is its length without that. */
 struct vb_agent_answer {
     int32_t error;         /* -errno */
     uint32_t flags;        /* enum vb_agent_flags */
@@ -69,7 +71,8 @@ struct vb_agent_answer {
     uint32_t gid_index_at; /* where in `data` the index of `gid` belongs, a byte; 0: nowhere */
     uint8_t gid[16];
     uint32_t device, port;
-    uint32_t command, id, option, reserved; /* what is answered */
+    uint32_t command, id, option; /* what is answered */
+    uint32_t serial;              /* larger in a newer message */
     uint64_t context;
     uint8_t data[];
 };
@@ -86,6 +89,9 @@ bool vb_preload_agent_has_ended(int device);
  * stands until its next call. */
 int vb_preload_agent_call(int device, const struct vb_agent_request *request, size_t size,
                           struct vb_agent_answer **answer);
+
+/* Writes the sentences of a message to the program's log. */
+void vb_preload_agent_log(const struct vb_agent_answer *message, size_t length);
 
 /* Starts an agent that goes on when this process has ended. 0, or -errno. */
 int vb_preload_agent_start(void);

@@ -14,8 +14,8 @@ enum { BUCKETS = 1024 };
 
 struct known {
     struct known *next;
-    uint64_t inode, context; /* 0: it is not bound to a device */
-    uint32_t id;
+    uint64_t inode, context;         /* 0: it is not bound to a device */
+    uint32_t id, serial;             /* of the newest message about it */
     struct vb_agent_answer *message; /* with answers in advance, or NULL */
     size_t length;
 };
@@ -79,8 +79,10 @@ static void note(uint64_t inode, const struct vb_agent_answer *message, size_t l
         return;
     if (message->flags & VB_AGENT_REMEMBER)
         known->context = message->context;
-    if (message->flags & VB_AGENT_CHANGED)
+    if (message->flags & VB_AGENT_CHANGED && (int32_t)(message->serial - known->serial) > 0) {
+        known->serial = message->serial;
         keep(known, message, length);
+    }
 }
 
 void vb_preload_ids_note(const struct vb_agent_request *request,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * The device of librdmacm (rdma_cm.h). Its descriptor is a socket to the agent, which sends a byte
- * while there are events: so poll, epoll, select, O_NONBLOCK, dup and fork do what they do with the
- * kernel's device, and the agent learns from the kernel when the last descriptor is closed. Each
- * write(2) is a command. It is passed to the agent, whose answer is stored where the command says.
+ * The device of librdmacm (rdma_cm.h). Its descriptor is a socket to the agent, which sends events:
+ * so poll, epoll, select, O_NONBLOCK, dup and fork do what they do with the kernel's device, and
+ * the agent learns from the kernel when the last descriptor is closed. Each write(2) is a command,
+ * which is passed to the agent; its answer, or the event, is stored where the command says.
  */
 #include "preload/paths/manager/rdma_cm.h"
 
@@ -30,7 +30,7 @@ struct command_head {
 enum { CREATE_ID = 0, DESTROY_ID = 1, GET_EVENT = 12, SET_OPTION = 14, MIGRATE_ID = 18 };
 enum { MIGRATE_DESCRIPTOR_AT = 8 + 12, CREATE_ANSWER_AT = 8 + 8, ANSWER_AT = 8 };
 enum { OPTION_VALUE_AT = 8, OPTION_LENGTH_AT = 8 + 20, SET_OPTION_BYTES = 8 + 24 };
-enum { DEVICE_REMOVAL = 11, EVENT_WORDS = 84 };
+enum { DEVICE_REMOVAL = 11, EVENT_WORDS = 84, OLDEST_EVENT = 324 /* bytes */ };
 
 int vb_preload_rdma_cm_open(int node, int flags)
 {
@@ -119,41 +119,67 @@ static int store_answer(struct vb_agent_answer *answer, const struct command_hea
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
-/* Waits for the byte that says that there are events, as the descriptor's flags say. 0, or errno.
- */
-static int await_event(int fd)
+/* Waits for an event, as the descriptor's flags and those of recv(2) say. 0, or errno. */
+static int next_event(int fd, int flags, const struct vb_agent_request *request, size_t size,
+                      const struct command_head *head)
 {
-    char byte;
-    ssize_t length = recv(fd, &byte, sizeof byte, 0);
-    return length > 0 ? 0 : length < 0 && errno != ECONNRESET ? errno : EIO;
+    _Alignas(8) uint8_t message[VB_AGENT_EVENT];
+    struct vb_agent_answer *event = (void *)message;
+    ssize_t length = recv(fd, message, sizeof message, flags);
+    if (length < (ssize_t)sizeof *event || event->option > (size_t)length)
+        return length < 0 && errno != ECONNRESET ? errno : EIO;
+    if (event->length > head->out)
+        event->length = head->out; /* an older program's */
+    vb_preload_ids_note(request, event, event->option);
+    vb_preload_agent_log(event, event->option);
+    return store_answer(event, head, request->command, size);
 }
 
-static uint64_t descriptor_named(const struct command_head *head, const uint8_t *command,
-                                 size_t size)
+/* Takes the events that wait, and adds their serial numbers to the command. */
+static void take_back(int fd, struct vb_agent_request *request, size_t *size)
 {
-    int fd;
+    struct vb_agent_answer event;
+    uint32_t serials[1 + VB_AGENT_EVENTS] = {0};
+    while (serials[0] < VB_AGENT_EVENTS &&
+           recv(fd, &event, sizeof event, MSG_DONTWAIT) == (ssize_t)sizeof event)
+        serials[++serials[0]] = event.serial;
+    const size_t length = (1 + serials[0]) * sizeof serials[0];
+    memcpy(request->command + *size, serials, length);
+    *size += length;
+}
+
+/* The descriptor that a MIGRATE_ID names, which has the events of the identifier, or `fd`. */
+static int holder_of_events(int fd, const struct command_head *head, const uint8_t *command,
+                            size_t size, uint64_t *other)
+{
+    int named;
     uint64_t inode;
-    if (head->command != MIGRATE_ID || size < MIGRATE_DESCRIPTOR_AT + sizeof fd)
-        return 0;
-    memcpy(&fd, command + MIGRATE_DESCRIPTOR_AT, sizeof fd);
-    return vb_preload_device_kind(fd, &inode) == VB_NODE_RDMA_CM ? inode : 0;
+    if (head->command != MIGRATE_ID || size < MIGRATE_DESCRIPTOR_AT + sizeof named)
+        return fd;
+    memcpy(&named, command + MIGRATE_DESCRIPTOR_AT, sizeof named);
+    if (vb_preload_device_kind(named, &inode) != VB_NODE_RDMA_CM)
+        return fd;
+    *other = inode;
+    return named;
 }
 
 /* 0, or errno. */
-static int rdma_cm_ask(int fd, const struct vb_agent_request *request, size_t size,
+static int rdma_cm_ask(int fd, struct vb_agent_request *request, size_t size,
                        const struct command_head *head)
 {
+    const int holder = holder_of_events(fd, head, request->command, size, &request->other);
     struct vb_agent_answer *answer;
-    char byte;
-    do {
-        int error = head->command == GET_EVENT ? await_event(fd) : 0;
-        if (!error)
-            error = -vb_preload_agent_call(fd, request, size, &answer);
+    size_t asked = size;
+    for (;;) {
+        int error = -vb_preload_agent_call(fd, request, asked, &answer);
         if (error)
             return error;
+        if (!(answer->flags & (VB_AGENT_TAKE_BACK | VB_AGENT_AGAIN)))
+            break;
+        asked = size;
         if (answer->flags & VB_AGENT_TAKE_BACK)
-            recv(fd, &byte, sizeof byte, MSG_DONTWAIT);
-    } while (answer->flags & VB_AGENT_WAIT_AGAIN);
+            take_back(holder, request, &asked);
+    }
     return answer->error ? -answer->error : store_answer(answer, head, request->command, size);
 }
 
@@ -191,11 +217,12 @@ static int without_agent(const struct vb_agent_request *request, size_t size,
     return store(head, request->command, size, event, length);
 }
 
-static int carry_out(int fd, const struct vb_agent_request *request, size_t size)
+static int carry_out(int fd, struct vb_agent_request *request, size_t size)
 {
     struct command_head head;
     memcpy(&head, request->command, sizeof head);
-    int error = rdma_cm_ask(fd, request, size, &head);
+    int error = head.command == GET_EVENT ? next_event(fd, 0, request, size, &head)
+                                          : rdma_cm_ask(fd, request, size, &head);
     return error && error != EAGAIN && vb_preload_agent_has_ended(fd)
                ? without_agent(request, size, &head)
                : error;
@@ -203,8 +230,14 @@ static int carry_out(int fd, const struct vb_agent_request *request, size_t size
 
 /* A thread that waits for an event goes on waiting if another one closes the descriptor, as with
  * the kernel's device: programs do that before they end. */
-static int carry_out_with_descriptor(int fd, const struct vb_agent_request *request, size_t size)
+static int carry_out_with_descriptor(int fd, struct vb_agent_request *request, size_t size,
+                                     const struct command_head *head)
 {
+    if (head->out < OLDEST_EVENT)
+        return ENOSPC;
+    int at_once = next_event(fd, MSG_DONTWAIT, request, size, head);
+    if (at_once != EAGAIN && at_once != EIO)
+        return at_once;
     int held = fcntl(fd, F_DUPFD_CLOEXEC, 3);
     if (held < 0)
         return errno;
@@ -235,9 +268,8 @@ static int write_command(int fd, uint64_t inode, const void *command, size_t siz
     if (error)
         return error;
     memcpy(&head, request.command, sizeof head);
-    request.other = descriptor_named(&head, request.command, size);
     if (head.command == GET_EVENT)
-        return carry_out_with_descriptor(fd, &request, size);
+        return carry_out_with_descriptor(fd, &request, size, &head);
     if (head.command == SET_OPTION && size == SET_OPTION_BYTES)
         error = add_option(&request, &size);
     return error ? error : carry_out(fd, &request, size);
