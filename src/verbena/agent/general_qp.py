@@ -114,12 +114,16 @@ class GeneralQp:
     # ---- sending ----
 
     def send(self, datagram: CmDatagram) -> None:
+        """Send a message of the connection manager."""
+        self.send_mad(datagram.mad, datagram.to)
+
+    def send_mad(self, mad: bytes, to: MadAddress) -> None:
         """Send a MAD to QP 1 of its address. What cannot be sent is counted and lost."""
         self._sends.poll(_DEPTH)
         try:
             self._qp.send(
-                datagram.mad,
-                ah=self._handle(datagram.to),
+                mad,
+                ah=self._handle(to),
                 remote_qpn=1,
                 remote_qkey=GENERAL_QKEY,
                 flags=verbs.SendFlags.SIGNALED | verbs.SendFlags.INLINE,

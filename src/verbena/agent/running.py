@@ -69,7 +69,7 @@ class _Umad:
         if self.ports is None:
             from verbena.agent.umad_ports import UmadPorts
 
-            self.ports = UmadPorts(self._server, self._qp.ports, self._host.gids, self._qp.send)
+            self.ports = UmadPorts(self._server, self._qp.ports, self._host.gids, self._qp.send_mad)
         self._server.serve_once(0)
         self.ports.tick(time.monotonic())
 
@@ -86,7 +86,8 @@ class _WithUmad:
     def __init__(self, devices: RdmaCmDevices, umad: _Umad) -> None:
         self._devices, self._umad = devices, umad
         self.opened, self.closed = devices.opened, devices.closed
-        self.command, self.describe = devices.command, devices.describe
+        self.command, self.answered = devices.command, devices.answered
+        self.has_room, self.describe = devices.has_room, devices.describe
 
     def next_deadline(self) -> float | None:
         """See ``CommandHandler``."""

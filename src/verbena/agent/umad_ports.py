@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from verbena.manage.agents import MadPacket, NodeAgent, Subnet
-from verbena.manage.cm.routes import CmDatagram, MadAddress, MadArrival
+from verbena.manage.cm.routes import MadAddress, MadArrival
 from verbena.subnet_process.live_subnet import LiveSubnet
 from verbena.subnet_process.mad_port import MadPort
 from verbena.subnet_process.messages import Role, Welcome
@@ -32,12 +32,13 @@ _GRH = struct.Struct("=BBBB16s4s")  # present, GID index, hop limit, traffic cla
 _GRH_AT = 32
 _MOST_PEERS = 0xBFFF
 Gids = Callable[[int], Sequence[bytes]]
+Transmit = Callable[[bytes, MadAddress], None]
 
 
 class _RoceLive(LiveSubnet):
     """The MAD layer of the host's ports. ``gids`` has a port's, ``transmit`` sends to others."""
 
-    def __init__(self, ports: int, gids: Gids, transmit: Callable[[CmDatagram], None]) -> None:
+    def __init__(self, ports: int, gids: Gids, transmit: Transmit) -> None:
         subnet = Subnet()
         super().__init__(subnet, time.monotonic, None)  # type: ignore[arg-type]
         self.node = NodeAgent("here", ports=ports)
@@ -69,7 +70,7 @@ class _RoceLive(LiveSubnet):
             return
         if own:
             source = next((each for each in own if each[:12] == gid[:12]), own[-1])
-            self._transmit(CmDatagram(packet.mad, MadAddress(number, True, source, gid)))
+            self._transmit(packet.mad, MadAddress(number, True, source, gid))
 
 
 class _RoceUmad(UmadDevice):
@@ -104,9 +105,7 @@ class _RoceUmad(UmadDevice):
 class UmadPorts:
     """Serves the descriptors, in the loop of the agent: ``server`` has its sockets."""
 
-    def __init__(
-        self, server: FabricServer, ports: int, gids: Gids, transmit: Callable[[CmDatagram], None]
-    ) -> None:
+    def __init__(self, server: FabricServer, ports: int, gids: Gids, transmit: Transmit) -> None:
         self._live = _RoceLive(ports, gids, transmit)
         self._devices = _RoceDevices(self._live)
         server.add_role(Role.UMAD, self._devices.open)
@@ -131,7 +130,6 @@ class UmadPorts:
     def tick(self, now: float) -> None:
         """Repeat requests, and give back those that are too late."""
         self._live.tick(now)
-        self._devices.tick(now)
 
 
 class _RoceDevices(UmadDevices):

@@ -37,13 +37,12 @@ class _OpenedDevice(SimulatedDevice):
         self._tell = tell
         super().__init__(manager, manager.guid)
 
-    def signal(self, has_events: bool) -> int:
+    def signal(self, has_events: bool) -> None:
         """Tell the program that there are events."""
         if has_events and not self.is_signalled:
             self._tell()
             self._manager.managers.attachments.wake()
         self.is_signalled = has_events
-        return 0
 
 
 class ProgramDevices:
