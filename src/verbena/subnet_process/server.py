@@ -253,14 +253,13 @@ class FabricServer:
         except OSError:
             return  # it has gone already
         sock.setblocking(False)
-        connection = FabricConnection(self, sock)
-        self.watch(sock, lambda: self._hello(connection))
-        self._hello(connection)  # which most have sent by now
+        self._hello(FabricConnection(self, sock))  # which most have sent by now
 
     def _hello(self, connection: FabricConnection) -> None:
         try:
             raw, fds = _receive(connection.sock)
         except BlockingIOError:
+            self.watch(connection.sock, lambda: self._hello(connection))
             return
         except OSError:
             connection.close()
