@@ -30,8 +30,8 @@ _BACKLOG = 1024
 # time for a sweep if the thread looks for the next message for a moment before it sleeps.
 LOOK_FOR = 50e-6  # seconds
 ALONE_FOR = 15e-6  # seconds; then it lets other threads of its processor run between two looks
-PREEMPTED = 200e-6  # seconds between two looks: another thread has had the processor
-SLEEPS_FOR = 0.02  # seconds without looks then
+PREEMPTED = 500e-6  # seconds between two looks: another thread has had the processor
+SLEEPS_FOR = 0.1  # seconds without looks then
 _FD_BYTES = socket.CMSG_SPACE(struct.calcsize("i"))
 
 
