@@ -30,8 +30,8 @@ _BACKLOG = 1024
 # time for a sweep if the thread looks for the next message for a moment before it sleeps.
 LOOK_FOR = 50e-6  # seconds
 ALONE_FOR = 15e-6  # seconds; then it lets other threads of its processor run between two looks
-PREEMPTED = 200e-6  # seconds between two looks: another thread has had the processor
-SLEEPS_FOR = 0.02  # seconds without looks then
+PREEMPTED = 500e-6  # seconds between two looks: another thread has had the processor
+SLEEPS_FOR = 0.1  # seconds without looks then
 _FD_BYTES = socket.CMSG_SPACE(struct.calcsize("i"))
 
 
@@ -259,14 +259,13 @@ class FabricServer:
         except OSError:
             return  # it has gone already
         sock.setblocking(False)
-        connection = FabricConnection(self, sock)
-        self.watch(sock, lambda: self._hello(connection))
-        self._hello(connection)  # which most have sent by now
+        self._hello(FabricConnection(self, sock))  # which most have sent by now
 
     def _hello(self, connection: FabricConnection) -> None:
         try:
             raw, fds = _receive(connection.sock)
         except BlockingIOError:
+            self.watch(connection.sock, lambda: self._hello(connection))
             return
         except OSError:
             connection.close()
