@@ -143,8 +143,8 @@ def settings_of(
             meant = f"; is {near[0]} meant?" if near else ""
             known = ", ".join(SETTABLE)
             raise MadError(
-                f"{change!r} sets nothing{meant}; write NAME=VALUE with a setting of the manager's, "
-                f"of: {known}"
+                f"{change!r} sets nothing{meant}; write NAME=VALUE with a setting of the "
+                f"manager's, of: {known}"
             )
         given[name] = _setting(name, text.strip())
     return SmSettings(**given)
