@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import errno
 import ipaddress
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from tests.subnet_process.live import Live, Program
+from tests.support import clean_environment, verbena_command
 from verbena import fabrics
 from verbena.manage.agents import PortEvent, subnet_of_fabric
 from verbena.manage.cm.settings import CmSettings
@@ -135,6 +137,33 @@ def test_a_peer_to_which_no_table_leads_is_unreachable(
     assert PACKET_SECONDS <= time.monotonic() - begun < 3 * PACKET_SECONDS
     live.set_route("s0", live.lid("h3"), forth)
     assert_connects(client, server)
+
+
+def test_the_log_names_the_place(
+    make: Callable[..., tuple[Live, Program, Program]], debian_program: Callable[[str], str]
+) -> None:
+    """Of a loop in tables that were set by hand, or a link that is cut before a manager sees it."""
+    live, _, _ = make()
+    rping = [debian_program("rping"), "-c", "-a", "10.0.0.4", "-C", "1"]
+    options = ["--fabric", live.name, "--host", "h1", "--log", "errors"]
+
+    def said() -> str:
+        done = subprocess.run(
+            verbena_command("run", *options, "--", *rping),
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert "RDMA_CM_EVENT_UNREACHABLE" in done.stdout + done.stderr
+        return done.stderr
+
+    lid = live.lid("h3")
+    _, back = live.between("s0", "s1")
+    live.set_route("s1", lid, back)
+    assert f"to LID {lid}: the tables lead back to s1" in said()
+    live.set_route("s0", lid, 255)
+    assert f"to LID {lid}: switch s0 has no entry for it." in said()
 
 
 def test_a_cut_takes_the_path_away(make: Callable[..., tuple[Live, Program, Program]]) -> None:

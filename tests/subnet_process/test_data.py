@@ -301,6 +301,43 @@ def test_multicast_goes_by_the_tables(live: Live, start: Start) -> None:
     assert hearers() == ["h1", "h3"]
 
 
+def test_loops_and_cuts_are_named() -> None:
+    """In tables that were set by hand, as without a subnet manager."""
+    live = Live(fabrics.ring(3, hosts=1))
+    one, other = Program(live.name, "h0"), Program(live.name, "h1")
+    try:
+        for each in (one, other):
+            each.run("open_qp()")
+        connect(one, other, timeout=8, retry_cnt=1)
+        lid = live.lid("h1")
+        switches = ["s0", "s1", "s2"]
+        for here, there in zip(switches, switches[1:] + switches[:1], strict=True):
+            live.set_route(here, lid, live.between(here, there)[0])
+        one.run("qp.send(mr, 0, 64)")
+        assert one.run("result = done()")[0].startswith("RETRY_EXC_ERR")
+        assert "the tables lead back to s0, by s1 and s2" in one.end()
+        last = Program(live.name, "h0")
+        for each in (last, other):
+            each.run("open_qp()")
+        connect(last, other, timeout=8, retry_cnt=1)
+
+        def cut() -> None:
+            assert live.made.manager is not None
+            live.made.manager.port.unregister(live.made.manager._agents[0])
+            live.subnet.cut("h1", 1)
+
+        live.set_route("s0", lid, live.between("s0", "s1")[0])
+        live.set_route("s1", lid, live.beside("h1").number)
+        live.do(cut)
+        last.run("qp.send(mr, 0, 64)")
+        assert last.run("result = done()")[0].startswith("RETRY_EXC_ERR")
+        assert "the link between port " in (text := last.end())
+        assert "of s1 and port 1 of h1 is cut" in text
+    finally:
+        other.kill()
+        live.end()
+
+
 def test_loop_back_needs_the_port(live: Live, start: Start) -> None:
     one, other = start("h1"), start("h1")
     connect(one, other, timeout=8, retry_cnt=1)

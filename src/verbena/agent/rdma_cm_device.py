@@ -97,6 +97,8 @@ class RdmaCmDevices:
         self.system = system
         self._send = send
         self._clock = clock
+        self.explain: Callable[[RdmaId], str] | None = None
+        """Returns what the log says more of an identifier whose peer does not answer."""
         self._channels: dict[int, tuple[int, DeviceConnection]] = {}  # by inode
         self._devices: dict[int, DeviceConnection] = {}  # by channel
         self._told: dict[int, tuple[RdmaId, int]] = {}  # with the uid, by number
@@ -341,8 +343,10 @@ class RdmaCmDevices:
     def _in_advance(self, device: DeviceConnection, event: RdmaEvent) -> list[bytes]:
         """Return what librdmacm asks next, once it has read this event."""
         sentence = event_sentence(event)
-        made = [] if sentence is None else [_line(sentence)]
         of = self.cm.find_id(event.id)
+        if sentence and of and self.explain and event.status == -errno.ETIMEDOUT:
+            sentence += self.explain(of)
+        made = [] if sentence is None else [_line(sentence)]
         if of is None or event.group is not None:
             return made
         for command, option in _NEXT.get(event.kind, ()):

@@ -142,7 +142,10 @@ def settings_of(
             near = difflib.get_close_matches(name, SETTABLE, 1)
             meant = f"; is {near[0]} meant?" if near else ""
             known = ", ".join(SETTABLE)
-            raise MadError(f"{change!r} is no NAME=VALUE of a manager's setting{meant} of: {known}")
+            raise MadError(
+                f"{change!r} sets nothing{meant}; write NAME=VALUE with a setting of the "
+                f"manager's, of: {known}"
+            )
         given[name] = _setting(name, text.strip())
     return SmSettings(**given)
 

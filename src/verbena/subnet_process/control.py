@@ -207,16 +207,24 @@ class FabricControl:
             a, b = text[:at], text[at + 1 :]
             if a in nodes and b in nodes:
                 return self._between(a, b)
+        if text in nodes:
+            raise MadError(f"{text} is a node: name one of its links, {self._links_of(text)}")
         raise MadError(
             f"{text!r} is no link: write the names of its two nodes, A-B, or a node and its port,"
             " A:1"
         )
 
+    def _links_of(self, name: str) -> str:
+        """The links of a node, as they are written."""
+        peers = (port.peer for port in self._live.subnet.nodes[name].ports.values())
+        names = dict.fromkeys(f"{name}-{peer.node.name}" for peer in peers if peer is not None)
+        return ", ".join(names) or "of which it has none"
+
     def _between(self, a: str, b: str) -> NodePort:
         ports = self._live.subnet.nodes[a].ports.values()
         found = [port for port in ports if port.peer is not None and port.peer.node.name == b]
         if not found:
-            raise MadError(f"no cable joins {a} and {b}")
+            raise MadError(f"no cable joins {a} and {b}; {a} has {self._links_of(a)}")
         if len(found) > 1:
             each = ", ".join(f"{a}:{port.number}" for port in found)
             raise MadError(f"{len(found)} cables join {a} and {b}: say which one, of {each}")

@@ -294,6 +294,15 @@ def _named(port: NodePort) -> str:
     return f"port {port.number} of {port.node.name}"
 
 
+def _loop(at: NodePort, verdict: Judgement) -> str:
+    """The switches of a loop, from the one to which the tables lead back."""
+    links = verdict.back_links if verdict.back else verdict.links
+    names = [out.node.name for out, _ in links] + [at.node.name]
+    if at.node.name not in names[:-1]:
+        return ""  # out by the port by which the packets have come
+    return f", by {' and '.join(names[names.index(at.node.name) : -1][1:])}"
+
+
 def _place(subnet: Subnet, origin: NodePort, way: DataWay, verdict: Judgement, target: str) -> str:
     problem, at = verdict.problem, verdict.at
     if problem is Drop.NO_LID:
@@ -310,7 +319,7 @@ def _place(subnet: Subnet, origin: NodePort, way: DataWay, verdict: Judgement, t
         owner = "" if subnet.port_of_lid(way.dlid) or verdict.back else ", and no port has that LID"
         return f"switch {at.node.name} has no entry for it{owner}"
     if problem is Drop.LOOP:
-        return f"the tables lead back to {at.node.name}"
+        return f"the tables lead back to {at.node.name}{_loop(at, verdict)}"
     if problem is Drop.WRONG_PORT and way.is_global and at.has_lid(way.dlid):
         return f"{_named(at)} has that LID, and another GID than the address (grh.dgid)"
     if problem is Drop.WRONG_PORT:
@@ -321,4 +330,7 @@ def _place(subnet: Subnet, origin: NodePort, way: DataWay, verdict: Judgement, t
         return f"{_named(at)} enforces partitions, and does not have the P_Key {verdict.p_key:#06x}"
     if problem is Drop.VL_15:
         return f"the table SLtoVL of {_named(at)} drops service level {way.sl}"
+    peer = at.peer
+    if at.is_cut and peer is not None:
+        return f"the link between {_named(at)} and {_named(peer)} is cut"
     return f"{_named(at)} is {PortState(at.state).name}"

@@ -32,6 +32,7 @@ from verbena.manage.mad import GENERAL_QKEY, SaMad
 from verbena.manage.sa_query import SaQuery
 from verbena.manage.sa_records import McMemberRecord, PathRecord
 
+from .data_flows import DataWay, judge, loss_sentence
 from .mad_port import MadAgent, RegistrationRefused
 from .memberships import JOIN_MS, Memberships
 from .port_records import port_gids
@@ -40,6 +41,7 @@ from .sa_requester import SaRequester
 if TYPE_CHECKING:
     from verbena.manage.agents import NodeAgent, NodePort
     from verbena.manage.cm.host import CmRequest
+    from verbena.manage.cm.identifier import RdmaId
     from verbena.manage.cm.settings import CmSettings
 
     from .ip_plan import IpPlan
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
 __all__ = ["HostManager"]
 
 COMMUNICATION, VERSION, SEND = 0x07, 2, 0x03
+CONNECTED = 2  # IBV_QPT_RC, whose answers come back
 IPOIB_MTU = 2044
 BROADCAST_QKEY = 0x0B1B
 ENDS_MEMBERSHIPS = (PortEvent.LID, PortEvent.SM, PortEvent.CLIENT_REREGISTER)
@@ -81,6 +84,7 @@ class HostManager:
             self._device(), self, random.SystemRandom().getrandbits, settings, now=clock()
         )
         self.devices = RdmaCmDevices(self.cm, self, self._send, clock)
+        self.devices.explain = self._explain
         self._groups = Memberships(self._ask_sa, self._groups_lost, clock)
 
     def _register(self) -> None:
@@ -111,6 +115,21 @@ class HostManager:
 
     def _device(self) -> CmDevice:
         return CmDevice(self._node.guid, tuple(map(_cm_port, self._node.end_ports())))
+
+    def _explain(self, of: RdmaId) -> str:
+        """Return where the fabric loses what is sent to the peer, or nothing."""
+        route = of.route
+        if route is None:
+            return ""
+        end = self._node.end_port(route.port)
+        index = _cm_port(end).p_key_index(route.p_key) or 0
+        way = DataWay(end.number, route.dlid, route.sl, 0, index, CONNECTED, 0, route.dgid, 1, 1)
+        verdict = judge(end, way)
+        if verdict.problem is None and not verdict.loss:
+            return ""
+        live = self._live
+        text = loss_sentence(live.subnet, end, way, verdict, live.fabric.name)
+        return f" {text[:1].upper()}{text[1:]}."
 
     # ---- MADs ----------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from verbena.manage.errors import MadError
 from verbena.manage.mad import MAD_BYTES
 
 from .mad_port import MadAgent, MadPort, Pending
+from .segments import SegmentedMessages
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
@@ -57,6 +58,7 @@ class LiveSubnet:
         self._clock, self.begun = clock, clock()
         self.responses: dict[MadPort, Callable[[MadPacket], bool]] = {}
         """Who takes responses at a port that have no agent's number."""
+        self.segments = SegmentedMessages(self)
         self._waiting: list[tuple[float, int, Pending]] = []
         self._count = count()
         self._numbers = count(FIRST_AGENT)
@@ -162,6 +164,9 @@ class LiveSubnet:
         due = self.subnet.next_due
         if waiting and (due is None or waiting[0][0] < due):
             due = waiting[0][0]
+        segments = self.segments.next_deadline()
+        if segments is not None and (due is None or segments < due):
+            due = segments
         return None if due is None else due + self.begun
 
     def tick(self, now: float) -> None:
@@ -171,6 +176,7 @@ class LiveSubnet:
             self.subnet.advance(here)
         while self._waiting and self._waiting[0][0] <= here:
             self._due(heapq.heappop(self._waiting)[2])
+        self.segments.tick(here)
         if self.is_instant:
             self.carried.clear()  # of packets that were lost
         while len(self.carried) > MOST_CARRIED:

@@ -27,6 +27,7 @@ VENDOR = range(0x30, 0x50)  # classes with an OUI
 RMPP_CLASSES = {SUBN_ADM, 0x06, 0x07, *VENDOR}  # SA, device management and administration
 CLASSES, VERSIONS = 80, 0x83
 RESPONSE, TRAP_REPRESS = 0x80, 0x07
+RMPP_FLAGS, ACTIVE = 26, 1  # a byte of the RMPP header, and its bit
 ANY_OUI = b"\0\0\0"
 Key = tuple[int, int, bytes]  # class, version, OUI
 # (message, packet): the whole message, and the packet that it or its first segment came in.
@@ -148,6 +149,8 @@ class MadPort:
         """Take a packet from the subnet. False: nobody here wants it."""
         mad = packet.mad
         method = mad[3]
+        if mad[1] in RMPP_CLASSES and mad[RMPP_FLAGS] & ACTIVE:
+            return self._receive_rmpp(packet)
         carried = self.live.carried
         if method & RESPONSE or method == TRAP_REPRESS:
             agent = self.live.agents.get(mad[8:12])
@@ -163,5 +166,43 @@ class MadPort:
                 return False
             agent = owner
         message = carried.pop(mad, mad) if carried else mad
+        agent.deliver(message, packet)
+        return True
+
+    def _receive_rmpp(self, packet: MadPacket) -> bool:
+        """Take a packet of a message of RMPP: the whole that is carried with it, or a segment.
+
+        An agent that does RMPP itself gets each segment, also those behind the one that ends its
+        request.
+        """
+        mad = packet.mad
+        is_response = bool(mad[3] & RESPONSE)
+        message = self.live.carried.pop(mad, None)
+        if is_response:
+            agent = self.live.agents.get(mad[8:12])
+            if agent is None or agent.port is not self:
+                other = self.live.responses.get(self)
+                return other is not None and other(packet)
+        else:
+            oui = mad[37:40] if mad[1] in VENDOR else ANY_OUI
+            owner = self._owners.get((mad[1], mad[2], oui), {}).get(mad[3])
+            if owner is None:
+                return False
+            agent = owner
+        pending = mad[1], mad[8:16]
+        if not agent.whole:
+            if is_response:
+                agent.pending.pop(pending, None)
+            if message is None:
+                agent.deliver(mad, packet)
+            else:
+                self.live.segments.begin(packet, message)
+            return True
+        if message is None:
+            message = self.live.segments.take(self, packet)
+        is_late = is_response and message is not None and pending not in agent.pending
+        if message is None or is_late:
+            return True
+        agent.pending.pop(pending, None)
         agent.deliver(message, packet)
         return True
