@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from functools import cache
+from statistics import median
 
 from tests.sim.test_scenario_ready import run
 from verbena.sim import Scenario, ScenarioResult
@@ -17,6 +18,7 @@ __all__ = ["MANAGEMENT_CLAIMS", "MANAGEMENT_SETTINGS", "thousand"]
 
 MANAGEMENT_SETTINGS: dict[str, tuple[str, ...]] = {
     "connect-storm": ("128", "4.1 s", "150 ms"),
+    "reserve-path": ("200 Gb/s", "160", "40 Gb/s"),
     "sm-sweep": ("5 us", "200 us", "1e-7", "10 ms", "radix = 44"),
     "spine-dies": ("0.26 ms", "32 SMPs", "2.1 ms", "8.4 ms"),
     "spine-dies-roce": ("50 us", "1.05 ms", "500 us", "20 ms"),
@@ -109,8 +111,39 @@ def connect_storm() -> list[str]:
     ]
 
 
+def reserve_path() -> list[str]:
+    name = "reserve-path"
+    granted, at_once, without = (run(name, one) for one in ("hop-by-hop", "at-once", "without"))
+    reserved = report(name, "hop-by-hop").reserved
+    assert reserved is not None
+    found = measures(granted)
+    four = [each for each in reserved.outcomes.values() if each.granted and each.links == 4]
+    middle = median(each.seconds for each in four) * 1e6
+    return [
+        f"{found['granted']} paths are granted and {found['refused']} refused, "
+        f"with {reserved.messages} messages in all",
+        f"of 4 links costs {four[0].messages} messages and {middle:.1f} us, "
+        f"{middle / 4:.1f} us a hop",
+        f"longer than {queue(granted)} KiB, and the two other flows take {slowest(granted)} us",
+        f"{int((at_once.flows['state'][:8] == 2).sum())} are granted. Without",
+        f"a queue of {queue(without)} KiB stands in their way",
+        f"takes {int(slowest(without)) / 1000:.2f} ms",
+    ]
+
+
+def queue(result: ScenarioResult) -> str:
+    return f"{result.links['queue_max'].max() / 1024:.4g}"
+
+
+def slowest(result: ScenarioResult) -> str:
+    """Return how many us the slower of the two flows took that reserve nothing."""
+    flows = result.flows[8:]
+    return f"{(flows['finish'] - flows['start']).max() / 1e6:.0f}"
+
+
 MANAGEMENT_CLAIMS = {
     "connect-storm": connect_storm,
+    "reserve-path": reserve_path,
     "sm-sweep": sm_sweep,
     "spine-dies": spine_dies,
     "spine-dies-roce": spine_dies_roce,

@@ -106,6 +106,30 @@ def test_a_connect_storm() -> None:
     assert last["spread"] == pytest.approx(0.15, abs=0.001)
 
 
+def test_paths_are_reserved_hop_by_hop_before_flows_begin() -> None:
+    result = run("reserve-path", "hop-by-hop")
+    assert result.management is not None
+    reserved = result.management.reserved
+    assert reserved is not None
+    flows, granted = result.flows[:8], [each.granted for each in reserved.outcomes.values()]
+    assert granted.count(True) == 4
+    assert [state == 2 for state in flows["state"].tolist()] == granted
+    assert all(
+        each.messages == 2 * each.links for each in reserved.outcomes.values() if each.granted
+    )
+    begin = int(result.flows["start"][8:].min())  # of the others, when requests were answered
+    for flow, outcome in reserved.outcomes.items():
+        assert int(flows["start"][flow]) - begin == round(outcome.seconds * 1e12)
+    rate = flows["bytes"] * 8e12 / (flows["finish"] - flows["start"])
+    assert rate[granted] == pytest.approx(40e9, rel=0.02)
+    assert {each.reason.name for each in reserved.outcomes.values()} >= {"LINK_FULL"}
+    text = "\n".join(result.management.lines([]))
+    assert "4 of 8 paths granted" in text
+    assert "paths of 4 links: 8 messages" in text
+    assert measures(result)["reserve_messages"] == reserved.messages
+    assert run("reserve-path", "without").management.reserved is None  # type: ignore[union-attr]
+
+
 def test_connections_in_a_managed_fabric_ask_for_their_paths() -> None:
     table = {"to": "h0", "each": 2, "accept": "10 us"}
     result = Scenario.make({**BASE, "connect": [table, {**table, "to": "h1"}]}).run()

@@ -97,7 +97,7 @@ class HopReservations:
         self.managed, self._port = manager.managed, manager.port
         self.budgets = LinkBudgets(manager.manager, share=share)
         self.flows: list[ReservedFlow] = []
-        self._starts: dict[tuple[str, int], Callable[[], int]] = {}
+        self._starts: dict[tuple[str, int], Callable[[], int] | None] = {}
         self._lease = 60
         self._stations = {
             name: _Station(self.managed, port, self._look)
@@ -139,19 +139,29 @@ class HopReservations:
         ``more``: keywords of ``World.add_flows``, as ``level``. Raises MadError for a rate beyond
         4,294 Tb/s or below 1 Mb/s.
         """
-        station, there = self._stations[source], self._stations[target].port
-        amount = rate // MEGABIT
+        ends = self._stations[source].port, self._stations[target].port
+        hosts = self.managed.node_of(ends[0]), self.managed.node_of(ends[1])
+
+        def begin() -> int:
+            world, whole = self.managed.world, rate // MEGABIT * MEGABIT
+            return world.add_flows(*hosts, size, world.now, reserve=whole, **more)
+
+        return self._ask(source, target, rate, begin)
+
+    def path(self, source: str, target: str, rate: int) -> ReservedFlow:
+        """Ask for ``rate`` bits/s of each link to ``target``, without a flow. Raises MadError."""
+        return self._ask(source, target, rate, None)
+
+    def _ask(
+        self, source: str, target: str, rate: int, begin: Callable[[], int] | None
+    ) -> ReservedFlow:
+        station, lid = self._stations[source], self._stations[target].port.lid
+        kind, lease = ReservationKind.BANDWIDTH, self._lease
         number, packets = station.agent.reserve(
-            there.lid, ReservationKind.BANDWIDTH, amount, self.managed.now, lease=self._lease
+            lid, kind, rate // MEGABIT, self.managed.now, lease=lease
         )
         asked = ReservedFlow(source, target, number)
         self.flows.append(asked)
-        hosts = self.managed.node_of(station.port), self.managed.node_of(there)
-
-        def begin() -> int:
-            world = self.managed.world
-            return world.add_flows(*hosts, size, world.now, reserve=amount * MEGABIT, **more)
-
         self._starts[source, number] = begin
         station.follow(packets)
         return asked
@@ -177,4 +187,5 @@ class HopReservations:
             begin = self._starts.pop(key)
             asked.outcome = outcome
             if outcome.granted:
-                asked.granted_at, asked.flow = self.managed.world.now, begin()
+                asked.granted_at = self.managed.world.now
+                asked.flow = None if begin is None else begin()

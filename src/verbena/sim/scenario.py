@@ -483,8 +483,9 @@ class Scenario:
         """Return a new World with its management and its connections."""
         made, management = self.network(), self.management
         run = None if management is None else ManagedRun(made, self.fabric, management)
+        promised = None if run is None else run.reserve(self.traffic)
         base = 0 if run is None else run.base
-        return Prepared(made, run, base, self.fill(made, run, base))
+        return Prepared(made, run, base, self.fill(made, run, base, promised))
 
     def network(self) -> World:
         """Return a new World with the nodes and links, and without traffic."""
@@ -500,8 +501,17 @@ class Scenario:
             build(made, self.routes, switch, self._errors, self._extenders, own)
         return made
 
-    def fill(self, made: World, run: ManagedRun | None, base: int) -> tuple[ConnectStorm, ...]:
-        """Add the traffic and the events, whose time 0 is ``base`` in ps. Returns connections."""
+    def fill(
+        self,
+        made: World,
+        run: ManagedRun | None,
+        base: int,
+        promised: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    ) -> tuple[ConnectStorm, ...]:
+        """Add the traffic and the events, whose time 0 is ``base`` in ps. Returns connections.
+
+        ``promised``: what flows reserve, and how much later they start (``ManagedRun.reserve``).
+        """
         for number, group in enumerate(self.groups):
             sources = self.traffic.work.flows["src"][self.traffic.group == number]
             senders = [self.routes.tables.names[source] for source in np.unique(sources)]
@@ -514,7 +524,7 @@ class Scenario:
         for storm in self.storms:
             until = None if storm.until is None else base + storm.until
             made.pause_storm(storm.host, base + storm.at, until, lane=storm.lane)
-        self._add_flows(made, base)
+        self._add_flows(made, base, promised)
         if run is not None:
             run.tell(self.events, base)
             run.managed.stops = self.duration is None
@@ -546,8 +556,14 @@ class Scenario:
         at = self.routes.tables.links[link]
         return self._end(self.routes.tables.names[at["src"]], int(at["src_port"]))
 
-    def _add_flows(self, made: World, base: int) -> None:
+    def _add_flows(
+        self,
+        made: World,
+        base: int,
+        promised: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+    ) -> None:
         traffic, flows = self.traffic, self.traffic.work.flows
+        reserve, later = (traffic.reserve, 0) if promised is None else promised
         level = back_level = traffic.level
         if self.switching.by_route:
             source, target = flows["src"].astype(int), flows["dst"].astype(int)
@@ -558,7 +574,7 @@ class Scenario:
             flows["src"],
             np.where(to_group, traffic.group, flows["dst"]),
             flows["bytes"],
-            flows["start"] + np.where(self._waits(), 0, base).astype(flows["start"].dtype),
+            flows["start"] + np.where(self._waits(), 0, base + later).astype(flows["start"].dtype),
             message=traffic.message,
             level=level,
             back_level=back_level,
@@ -568,7 +584,7 @@ class Scenario:
             control=traffic.control,
             after=traffic.work.after,
             multicast=to_group,
-            reserve=traffic.reserve,
+            reserve=reserve,
             reserve_buffer=traffic.reserve_buffer,
         )
 

@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from verbena.manage.notices import TrapNumber
 from verbena.manage.sm import SmSettings
@@ -21,12 +23,14 @@ from verbena.sim.document import Section, toml_text
 from verbena.sim.managed import SECOND, AgentTimes, ManagedWorld
 from verbena.sim.managers import NotBroughtUpError, SimulatedManager, SweepRecord, bring_up
 from verbena.sim.reroute import ENGINES
+from verbena.sim.scenario_reserve import REFUSED, Asked, ReservationReport, negotiate
 from verbena.sim.settings import TIME, Bytes, Settings
 from verbena.sim.units import time_text
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
     from verbena.sim.scenario_fabric import LinkEvent, Routing
+    from verbena.sim.scenario_traffic import Traffic
     from verbena.sim.world_settings import Adapter
 
 __all__ = ["ManagedRun", "Management", "ManagementReport", "read_management"]
@@ -53,6 +57,8 @@ class _Table(Settings):
     program: Time = DEFAULT.program
     notice: Time = DEFAULT.notice
     vl15: Bytes = 8192
+    reservations: Literal["at once", "hop by hop"] = "at once"
+    share: Annotated[float, Meta(gt=0, le=1)] = 0.8
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,7 @@ class Management:
     times: AgentTimes
     vl15: int
     section: Section
+    share: float | None = None  # of links that paths may reserve hop by hop; None: at once
 
     def switch(self, keywords: dict[str, Any]) -> dict[str, Any]:
         """Return the keywords of a switch with a queue for VL15, if it has lanes."""
@@ -103,7 +110,8 @@ def read_management(
         sweep_interval=of.sweep_interval / SECOND,
     )
     times = AgentTimes(of.answer, of.forward, of.program, of.notice)
-    return Management(manager, of.begin == "bare", settings, times, of.vl15, section)
+    share = of.share if of.reservations == "hop by hop" else None
+    return Management(manager, of.begin == "bare", settings, times, of.vl15, section, share)
 
 
 @dataclass(frozen=True)
@@ -111,13 +119,15 @@ class ManagementReport:
     """What the subnet manager of a run did. Times are in ps.
 
     ``sweeps`` are the heavy sweeps, ``traps`` the numbers of traps with their times, and
-    ``problems`` what the last sweep could not do. ``nodes`` were found by it.
+    ``problems`` what the last sweep could not do. ``nodes`` were found by it. ``reserved``: what
+    became of paths that are reserved hop by hop.
     """
 
     nodes: int
     sweeps: tuple[SweepRecord, ...]
     traps: tuple[tuple[int, int], ...]
     problems: tuple[str, ...]
+    reserved: ReservationReport | None = None
 
     def lines(self, events: Sequence[int]) -> list[str]:
         """Return a sentence for each of the first sweeps; ``events`` are the times of links'."""
@@ -127,7 +137,9 @@ class ManagementReport:
             for number, sweep in enumerate(self.sweeps[:MOST_SWEEPS])
         ]
         more = len(self.sweeps) - MOST_SWEEPS
-        return lines + ([f"and {more} more sweeps"] if more > 0 else []) + list(self.problems[:2])
+        lines += [f"and {more} more sweeps"] if more > 0 else []
+        lines += list(self.problems[:2])
+        return lines + ([] if self.reserved is None else self.reserved.lines())
 
     def _begin(self, number: int, sweep: SweepRecord, events: Sequence[int]) -> str:
         if not number:
@@ -146,7 +158,8 @@ class ManagementReport:
         """Return what ``sweep`` keeps: of the first heavy sweep, and the number of all."""
         first = self.sweeps[0] if self.sweeps else None
         end = None if first is None or first.end is None else first.end - first.begin
-        return {
+        reserved = {} if self.reserved is None else self.reserved.measures()
+        return reserved | {
             "swept": float("nan") if end is None else end / SECOND,
             "smps": 0 if first is None else first.mads,
             "smps_repeated": 0 if first is None else first.repeated,
@@ -176,6 +189,7 @@ class ManagedRun:
         self.managed = ManagedWorld(world, fabric, bare=of.is_bare, times=of.times)
         self.manager: SimulatedManager | None = None
         self.base = 0
+        self.reserved: ReservationReport | None = None
         self._of = of
         if paced:
             return
@@ -197,6 +211,33 @@ class ManagedRun:
             raise self._of.section.error(None, f"cannot be: {error}") from None
         self.base = self.managed.world.now
 
+    def reserve(self, traffic: Traffic) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Reserve the paths of flows hop by hop, if that is wanted.
+
+        Returns what each flow reserves when it starts, in bits/s, and how much later it starts, in
+        ps. ``base`` is the time at which all requests were answered.
+        """
+        rate, later = traffic.reserve.copy(), np.zeros(len(traffic), np.int64)
+        manager, share = self.manager, self._of.share
+        if share is None or manager is None or not rate.any():
+            return rate, later
+        if not manager.is_up:
+            self._bring_up(manager)
+        names, flows = self.managed.fabric.hosts, traffic.work.flows
+        report = self.reserved = negotiate(
+            manager,
+            share,
+            (
+                Asked(flow, names[flows["src"][flow]], names[flows["dst"][flow]], int(rate[flow]))
+                for flow in np.flatnonzero(rate).tolist()
+            ),
+        )
+        for flow, outcome in report.outcomes.items():
+            rate[flow] = rate[flow] if outcome.granted else REFUSED
+            later[flow] = round(outcome.seconds * SECOND)
+        self.base = self.managed.world.now
+        return rate, later
+
     def tell(self, events: Sequence[LinkEvent], base: int) -> None:
         """Have the agents notice the events of links, which the world has already."""
         for event in events:
@@ -213,4 +254,5 @@ class ManagedRun:
             tuple(manager.sweeps),
             tuple((at, int(notice.trap_number)) for at, notice in manager.traps),
             tuple(manager.manager.problems),
+            self.reserved,
         )

@@ -50,10 +50,20 @@ WHERE = (
 UNITS = {  # of the columns that ``measures`` returns
     **dict.fromkeys(("time", "mean", "median", "p99", "slowest", "stalled", "wall"), "s"),
     **dict.fromkeys(("delivered", "lost", "queue_max"), "B"),
-    **dict.fromkeys(("swept", "recovered", "connect_median", "connect_last"), "s"),
-    **dict.fromkeys(("done", "failed", "incomplete", "interrupted"), "flows"),
     **dict.fromkeys(
-        ("retransmissions", "marks", "dropped", "smps", "smps_repeated", "connect_resent"),
+        ("swept", "recovered", "connect_median", "connect_last", "reserve_median"), "s"
+    ),
+    **dict.fromkeys(("done", "failed", "incomplete", "interrupted", "granted", "refused"), "flows"),
+    **dict.fromkeys(
+        (
+            "retransmissions",
+            "marks",
+            "dropped",
+            "smps",
+            "smps_repeated",
+            "connect_resent",
+            "reserve_messages",
+        ),
         "packets",
     ),
     "goodput": "bit/s",
