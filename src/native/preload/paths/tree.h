@@ -20,7 +20,7 @@ enum vb_node_kind {
     VB_NODE_LINK,
     VB_NODE_DEVICE,  /* character device that opens /dev/null */
     VB_NODE_RDMA_CM, /* the character device of librdmacm (manager/rdma_cm.h) */
-    VB_NODE_UMAD,    /* of a host of a fabric (fabric/umad.h), of the port in `text` */
+    VB_NODE_UMAD,    /* of the port in `text`: of a RoCE port or a fabric's host (fabric/umad.h) */
     VB_NODE_ISSM,    /* the same */
 };
 
