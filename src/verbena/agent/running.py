@@ -114,6 +114,7 @@ def _serve(server: AgentServer) -> None:
     from verbena.agent.host_system import RoceSystem
     from verbena.agent.rdma_cm_device import RdmaCmDevices
     from verbena.manage.cm.rdma_cm import RdmaCm
+    from verbena.manage.cm.settings import LIVE_SETTINGS
     from verbena.subnet_process.server import FabricServer
 
     context = verbs.open_device()
@@ -130,6 +131,7 @@ def _serve(server: AgentServer) -> None:
         cm_device(context),
         host,
         random.SystemRandom().getrandbits,
+        LIVE_SETTINGS,
         now=time.monotonic(),
         ports=_port_range(),
         binds_ipv6_only=_read_number(_V6_ONLY, 0) != 0,

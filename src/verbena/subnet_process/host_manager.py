@@ -27,6 +27,7 @@ from verbena.manage.cm.host import (
 )
 from verbena.manage.cm.rdma_cm import RdmaCm
 from verbena.manage.cm.routes import CmDatagram, CmDevice, CmPort, MadArrival
+from verbena.manage.cm.settings import LIVE_SETTINGS
 from verbena.manage.codes import PortState
 from verbena.manage.mad import GENERAL_QKEY, SaMad
 from verbena.manage.sa_query import SaQuery
@@ -81,8 +82,9 @@ class HostManager:
         self._register()
         self._clients = {number: SaRequester(port) for number, port in self._ports.items()}
         self.cm = RdmaCm(
-            self._device(), self, random.SystemRandom().getrandbits, settings, now=clock()
-        )
+            self._device(), self, random.SystemRandom().getrandbits, settings or LIVE_SETTINGS,
+            now=clock(),
+        )  # fmt: skip
         self.devices = RdmaCmDevices(self.cm, self, self._send, clock)
         self.devices.explain = self._explain
         self._groups = Memberships(self._ask_sa, self._groups_lost, clock)

@@ -37,6 +37,7 @@ from ..cm_messages import (
 from ..errors import MadError
 from ..mad import MAD_BYTES, CmMad, parse_mad
 from ..record import Record
+from .closed_listeners import ClosedListeners
 from .connection import CmConnect, CmConnection
 from .counters import CM_COUNTER_NAMES, CmCounters
 from .machine import (
@@ -86,6 +87,9 @@ class InfinibandCm:
         self._loops_back = loops_back
         self._machines: dict[int, CmMachine] = {}  # by communication ID or request ID
         self._listeners: Counter[int] = Counter()  # service ID: how many listen
+        self._closed: ClosedListeners[tuple[_Header, CmReq, MadArrival]] = ClosedListeners(
+            self.settings.listener_memory
+        )
         self._remote_ids: dict[tuple[int, int], CmConnection] = {}  # CA GUID, communication ID
         self._remote_qpns: dict[tuple[int, int], CmConnection] = {}  # CA GUID, QPN
         self._askers: dict[tuple[bytes, int, int], CmResolution] = {}  # GID, LID, request ID
@@ -132,10 +136,14 @@ class InfinibandCm:
     def listen(self, service_id: int) -> None:
         """Take requests for a service ID. Several may listen: the owner tells them apart."""
         self._listeners[service_id] += 1
+        for mad, req, arrival in self._closed.opened(service_id):
+            self._on_req(mad, req, arrival)
 
     def unlisten(self, service_id: int) -> None:
         """Undo one ``listen``."""
         self._listeners[service_id] -= 1
+        if not self._listeners[service_id]:
+            self._closed.closed(service_id, self.now)
         self._listeners += Counter()  # keeps what is above 0
 
     def receive(self, data: bytes, arrival: MadArrival, now: float) -> CmRefusal | None:
@@ -158,6 +166,8 @@ class InfinibandCm:
             deadline, _, machine = heapq.heappop(self._deadlines)
             if machine.deadline == deadline:
                 machine.expire()
+        for mad, req, arrival in self._closed.due(self.now):
+            self._refuse(mad, arrival, req, RejReason.INVALID_SERVICE_ID)
         self._expire_memories()
         self._deliver_looped()
 
@@ -166,9 +176,12 @@ class InfinibandCm:
         while self._deadlines:
             deadline, _, machine = self._deadlines[0]
             if machine.deadline == deadline:
-                return deadline
+                break
             heapq.heappop(self._deadlines)
-        return None
+        kept = self._closed.next_deadline()
+        if not self._deadlines:
+            return kept
+        return self._deadlines[0][0] if kept is None else min(kept, self._deadlines[0][0])
 
     def take_datagrams(self) -> list[CmDatagram]:
         """Return what is to be sent, in order, and forget it."""
@@ -371,6 +384,8 @@ class InfinibandCm:
             stale.feed(CmInput.STALE)
             return None
         if not self._listeners[req.service_id]:
+            if self._closed.keep(req.service_id, key, (mad, req, arrival), self.now):
+                return None
             self._refuse(mad, arrival, req, RejReason.INVALID_SERVICE_ID)
             return None
         port = self.device.port(arrival.port)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from ..cm_messages import cm_timeout_ms
 
-__all__ = ["CmSettings", "ack_timeout_code", "wait_seconds"]
+__all__ = ["LIVE_SETTINGS", "CmSettings", "ack_timeout_code", "wait_seconds"]
 
 
 def wait_seconds(code: int) -> float:
@@ -52,7 +52,14 @@ class CmSettings:
     """Seconds for which a communication ID is not used again. At least 2 s are needed."""
     answer_memory: float = 8.192
     """Seconds for which a rejection and a SIDR_REP are repeated to a repeated request."""
+    listener_memory: float = 0.0
+    """Seconds for which a REQ waits for a listener that has just closed to come back. 0: it is
+    refused at once, as Linux does."""
     most_answers: int = 4096
     """How many of these are remembered; the oldest are forgotten first."""
     transaction_high: int = 1
     """Upper 32 bits of transaction IDs. A kernel puts the number of its agent there."""
+
+
+LIVE_SETTINGS = CmSettings(listener_memory=0.05)
+"""Those of processes of this machine, whose messages have no network to cross."""
