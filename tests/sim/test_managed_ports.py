@@ -135,15 +135,14 @@ def test_a_partition_that_is_left_ends_a_flow() -> None:
     world, _, manager = partitioned(False, h1=Membership.FULL, h2=Membership.FULL)
     first = world.add_flows(1, 2, 64 << 20, world.now, pkey=KEY)
     world.run(world.now + MILLI)
-    done = int(world.flows()["done"][first])
-    assert done == 0 or done < 64 << 20
+    assert world.flows()["state"][first] == 1  # it runs
     manager.manager.settings = SmSettings(partitions=Partitions(), enforce_partitions=False)
     manager.request_sweep()
     world.run(world.now + SECOND // 2)
     assert world.flows()["state"][first] == 3
 
 
-def test_datagrams_to_a_group_pass_only_where_their_partition_does() -> None:
+def test_datagrams_are_dropped_where_their_partition_does_not_lead() -> None:
     world, managed, _ = partitioned(True, h1=Membership.FULL)
     port = leaf_of(managed, "h3")
     number = managed.place(port)[0]
