@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random machine code of the interpreter's subset, for comparison with the real processor.
 
-Each instruction has addresses inside ``DATA``: R15 points at its middle, and RSP into it. Where an
-instruction leaves flags undefined, one that defines all of them follows, so that what comes next may
-depend on flags.
+Each instruction has addresses inside ``DATA``: R15 points at its middle, and RSP into it. Where
+an instruction leaves flags undefined, one that defines all of them follows, so that what comes next
+may depend on flags.
 """
 
 from __future__ import annotations

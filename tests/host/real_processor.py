@@ -2,8 +2,8 @@
 """Runs machine code on the processor of this machine, as the oracle of the interpreter's tests.
 
 ``RealProcessor`` maps pages at fixed low addresses, which the interpreter's memory has at the same
-place, loads all registers, runs the code, and gives registers, flags and memory back. A program that
-faults kills the process, so that random programs have only addresses inside ``DATA``.
+place, loads all registers, runs the code, and gives registers, flags and memory back. A program
+that faults kills the process, so that random programs have only addresses inside ``DATA``.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ enum vb_cpu_selector {
 
 /* Why vb_cpu_run came back. */
 enum vb_cpu_stop {
-    VB_CPU_STOP_LIMIT,     /* so many instructions have run, or `pause` was set */
+    VB_CPU_STOP_LIMIT,     /* `most` or `until` was reached, or `pause` was set */
     VB_CPU_STOP_HALT,      /* HLT: until the next interrupt */
     VB_CPU_STOP_BUS,       /* `fault`: nothing answers at that address, or the device refused */
     VB_CPU_STOP_EXCEPTION, /* `fault`: an exception for which no handler is set */
@@ -146,10 +146,10 @@ int vb_cpu_open(struct vb_cpu *cpu, struct vb_cpu_memory *memory);
 void vb_cpu_close(struct vb_cpu *cpu);
 
 /*
- * Runs at most `most` instructions. Each takes one cycle; what an access costs beyond that, its bus
+ * Runs at most `most` instructions, and none from the cycle `until` on. Each takes one cycle; what an access costs beyond that, its bus
  * call adds to `cycles`. A string instruction with REP counts as one.
  */
-enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most);
+enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until);
 
 /* Makes an external interrupt pending. One that is pending already is merged: false. */
 bool vb_cpu_interrupt(struct vb_cpu *cpu, uint8_t vector);

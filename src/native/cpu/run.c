@@ -201,13 +201,13 @@ static bool step_traced(struct vb_cpu *cpu)
     return !(cpu->flags & VB_CPU_TF) || take_exception(cpu);
 }
 
-enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most)
+enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until)
 {
     uint64_t end = cpu->instructions + most;
     bool first = true;
 
     cpu->pause = false;
-    while (cpu->instructions < end && !cpu->pause) {
+    while (cpu->instructions < end && cpu->cycles < until && !cpu->pause) {
         bool held = cpu->shadow;
 
         if (cpu->code_marks != cpu->memory->code_marks ||

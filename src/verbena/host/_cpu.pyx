@@ -210,10 +210,10 @@ cdef class CoreState:
     def __dealloc__(self):
         vb_cpu_close(&self.cpu)
 
-    def run(self, uint64_t most):
-        """Runs at most ``most`` instructions; the code of enum vb_cpu_stop. A device's exception
-        is raised."""
-        cdef int stop = vb_cpu_run(&self.cpu, most)
+    def run(self, uint64_t most, uint64_t until=0xFFFFFFFFFFFFFFFF):
+        """Runs at most ``most`` instructions, none from the cycle ``until`` on; the code of enum
+        vb_cpu_stop. A device's exception is raised."""
+        cdef int stop = vb_cpu_run(&self.cpu, most, until)
         if self.memory.failed is not None:
             error, self.memory.failed = self.memory.failed, None
             raise error
@@ -286,6 +286,14 @@ cdef class CoreState:
     def halted(self):
         """HLT ran, and no interrupt came since."""
         return bool(self.cpu.halted)
+
+    @property
+    def is_woken(self):
+        """An interrupt is pending, and interrupts are on."""
+        cdef uint64_t *pending = self.cpu.pending
+        return bool(
+            self.cpu.flags & 0x200 and (pending[0] | pending[1] | pending[2] | pending[3])
+        )
 
     @property
     def instructions(self):

@@ -182,7 +182,8 @@ def _round(
     lines: list[_Line], labels: dict[str, int], origin: int
 ) -> tuple[bytes, dict[str, int], dict[int, str]]:
     """One pass: the code with the labels of the last one, and where the labels are now."""
-    code, found, where = bytearray(), dict(labels), {}
+    code, found = bytearray(), dict(labels)
+    where: dict[int, str] = {}
     for line in lines:
         at = origin + len(code)
         try:

@@ -15,3 +15,16 @@ class AssemblyError(HostError):
         where = "" if line is None else f"line {line}: {text.strip()!r}: "
         super().__init__(where + message)
         self.line = line
+
+
+class AccessError(HostError):
+    """An access of a debugger or of DMA to an address without memory."""
+
+
+class ProcessorError(HostError):
+    """A fault of a program that no handler takes; ``address`` is the instruction's."""
+
+    def __init__(self, message: str, address: int, vector: int | None = None) -> None:
+        super().__init__(message)
+        self.address = address
+        self.vector = vector

@@ -27,15 +27,11 @@ class Place:
 
 
 Translator = Callable[[list[Operand], Place], bytes]
-CONDITIONS = {
-    name: code
-    for code, names in enumerate(
-        "o|no|b c nae|ae nb nc|e z|ne nz|be na|a nbe|s|ns|p pe|np po|l nge|ge nl|le ng|g nle".split(
-            "|"
-        )
-    )
-    for name in names.split()
-}
+_CONDITION_NAMES = (
+    "o", "no", "b c nae", "ae nb nc", "e z", "ne nz", "be na", "a nbe", "s", "ns", "p pe", "np po",
+    "l nge", "ge nl", "le ng", "g nle",
+)  # fmt: skip
+CONDITIONS = {name: code for code, names in enumerate(_CONDITION_NAMES) for name in names.split()}
 
 
 def _wants(what: str) -> AssemblyError:
