@@ -519,12 +519,12 @@ static bool decode_special(struct cursor *c, struct vb_cpu_instruction *in, bool
 {
     if (!two && code == 0x90 && !(c->rex & REX_B)) {
         in->operate = vb_cpu_nothing;
-        return true;
+        return !in->lock;
     }
     if (two && code == 0x01 && c->at < c->length && c->bytes[c->at] == 0xf8) {
         ++c->at;
         in->operate = vb_cpu_swap_gs;
-        return true;
+        return !in->lock;
     }
     return false;
 }

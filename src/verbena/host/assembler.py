@@ -113,6 +113,8 @@ def _parse(number: int, text: str) -> Iterator[_Line]:
         prefix += PREFIXES[word.lower()]
         rest = tail.strip()
     if not rest:
+        if prefix:
+            raise AssemblyError("a prefix stands before an instruction")
         return
     word, *more = rest.split(None, 1)
     name, after = word.lower(), more[0] if more else ""
@@ -154,6 +156,8 @@ def _bytes_of(line: _Line, labels: dict[str, int], at: int, origin: int) -> byte
         return (b"\0" if line.name == "org" else b"\x90") * gap
     place = Place(known, at, short=not line.near)
     code = TRANSLATORS[line.name](line.operands, place)
+    if line.prefix and code[:1] == b"\x66":  # GNU as puts it first
+        return b"\x66" + line.prefix + code[1:]
     return line.prefix + code
 
 

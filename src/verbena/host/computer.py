@@ -9,8 +9,8 @@
     computer.load(Program.assemble("movzx eax, byte ptr [11500]\\n hlt"))
     computer.run()
 
-The clock is the agenda's, in picoseconds. A core runs up to the next event, which a store to a device
-may bring nearer; ``hlt`` lets time pass to the next event.
+The clock is the agenda's, in picoseconds. A core runs up to the next event, which a store to a
+device may bring nearer; ``hlt`` lets time pass to the next event.
 """
 
 from __future__ import annotations

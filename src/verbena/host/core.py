@@ -112,7 +112,9 @@ class Core:
 
     def _bytes(self, address: int) -> bytes:
         physical = self.state.physical(address)
-        for size in range(15, 0, -1) if physical is not None else ():
+        if physical is None:
+            return b""
+        for size in range(15, 0, -1):
             if (data := self.state.memory.read(physical, size)) is not None:
                 return data
         return b""

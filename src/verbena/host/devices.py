@@ -2,8 +2,8 @@
 """Devices of a computer: the base class that a device of one's own has, memory, keyboard and mouse.
 
 A device has a range of the physical address space, for which the processor calls ``read`` and
-``write``; ``peek`` is for debuggers and must change nothing. It reaches memory by DMA, the processor
-by an interrupt, and its own future by ``at``.
+``write``; ``peek`` is for debuggers and must change nothing. It reaches memory by DMA, the
+processor by an interrupt, and its own future by ``at``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bytes of an instruction: prefixes, ModRM, SIB, displacement and immediate.
 
-``instructions.py`` chooses the opcode and the place of each operand and calls this; the choice among
-several encodings is that of GNU as.
+``instructions.py`` chooses the opcode and the place of each operand and calls this; the choice
+among several encodings is that of GNU as.
 """
 
 from __future__ import annotations

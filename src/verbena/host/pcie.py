@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A PCI Express link between a processor's root complex and a device: what crosses it, and when.
 
-Both directions are links with a rate of their own, on which transactions queue. Each transaction has
-headers and framing beside its bytes (64-bit addresses, no ECRC), and the link layer's acknowledgements
-and credits take a share of the rate; the formulas are those of the model that was published with
-pcie-bench (SIGCOMM 2018). ``tests/host`` compares with the figures of that model.
+Both directions are links with a rate of their own, on which transactions queue. Each transaction
+has headers and framing beside its bytes (64-bit addresses, no ECRC), and acknowledgements and
+credits of the link layer take a share of the rate. The formulas are those of the model that was
+published with pcie-bench (SIGCOMM 2018), with whose figures the tests compare.
 """
 
 from __future__ import annotations
@@ -18,13 +18,22 @@ _GENERATIONS = {1: (2.5, 8, 10), 2: (5.0, 8, 10), 3: (8.0, 128, 130), 4: (16.0, 
                 5: (32.0, 128, 130)}  # fmt: skip
 _WIDTHS = (1, 2, 4, 8, 16)
 
+# Bytes after which an acknowledgement has to follow, and an update of credits, each of 8 bytes: by
+# the largest payload and the width, at 2.5 GT/s; faster links add their own delay (PCI Express Base
+# 3.0, tables 3-7 to 3-9 and 2-43 to 2-45). Widths of 1, 2, 4, 8 and 16 lanes.
+_LIMITS = {
+    128: (237, 128, 73, 67, 48),
+    256: (416, 217, 118, 107, 72),
+    512: (559, 289, 154, 86, 86),
+    1024: (1071, 545, 282, 150, 150),
+    2048: (2095, 1057, 538, 278, 278),
+    4096: (4143, 2081, 1050, 534, 534),
+}
+_LIMIT_MORE = {1: 0, 2: 51, 3: 96, 4: 96, 5: 96}
+
 REQUEST_HEADER = 24  # bytes of a memory read or write beside its data
 COMPLETION_HEADER = 20
 MESSAGE_INTERRUPT = 28  # an MSI is a write of four bytes
-
-# Bytes after which an acknowledgement, or an update of credits, of 8 bytes has to follow, by
-# generation up to 3, width and maximum payload size (PCI Express Base 3.0, tables 3-7 to 3-9 and 2-43).
-_LIMIT_128 = {1: 237, 2: 128, 4: 73, 8: 67, 16: 48}
 
 
 @dataclass(frozen=True)
@@ -37,7 +46,6 @@ class Pcie:
     mrrs: int = 512
     round_trip_ns: float = 900.0
     tags: int = 64
-    limit: int | None = None  # bytes between two acknowledgements; None: by MPS and width
 
     def __post_init__(self) -> None:
         if self.generation not in _GENERATIONS:
@@ -46,7 +54,7 @@ class Pcie:
             raise HostError(f"a PCIe link has 1, 2, 4, 8 or 16 lanes, not {self.lanes}")
         for name in ("mps", "mrrs"):
             size = getattr(self, name)
-            if size not in (128, 256, 512, 1024, 2048, 4096):
+            if size not in _LIMITS:
                 raise HostError(f"{name} is a power of two from 128 to 4096, not {size}")
         if self.round_trip_ns < 0 or self.tags < 1:
             raise HostError("a link has a round trip of at least 0 and at least one tag")
@@ -60,7 +68,7 @@ class Pcie:
     @property
     def usable_gbps(self) -> float:
         """Gb/s without acknowledgements, updates of credits and skip ordered sets."""
-        limit = self.limit if self.limit is not None else 203
+        limit = _LIMITS[self.mps][_WIDTHS.index(self.lanes)] + _LIMIT_MORE[self.generation]
         return self.raw_gbps * (1 - 8 / limit - 8 / limit - 4 / 1538)
 
     def write_bytes(self, size: int) -> int:
@@ -88,7 +96,7 @@ class Direction:
     busy: int = 0
 
     def take(self, at: int, size: int, transactions: int) -> int:
-        """Puts transactions of ``size`` bytes in all behind what is there; the time of their end."""
+        """Puts ``size`` bytes of transactions behind what is there; the time of their end."""
         duration = self.link.time_ps(size)
         self.free_at = max(self.free_at, at) + duration
         self.bytes += size
