@@ -182,7 +182,7 @@ def gnu(lines: list[str], folder: Path) -> list[bytes]:
     return [found[number + 2] for number in range(len(lines))]
 
 
-@pytest.mark.skipif(shutil.which("as") is None, reason="GNU as (binutils) is not installed")
+@pytest.mark.skipif(shutil.which("as") is None, reason="GNU as is missing; apt install binutils")
 def test_every_line_is_as_gnu_makes_it(tmp_path: Path) -> None:
     choose = random.Random(17)
     lines = FIXED.strip().splitlines()

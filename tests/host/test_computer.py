@@ -37,9 +37,12 @@ def test_a_load_from_the_keyboard_s_range_calls_the_keyboard() -> None:
     computer, keyboard = textbook()
     seen: list[tuple[int, int]] = []
     real = keyboard.read
-    keyboard.read = lambda offset, size: (  # type: ignore[method-assign]
-        seen.append((offset, size)) or real(offset, size)
-    )
+
+    def read(offset: int, size: int) -> int:
+        seen.append((offset, size))
+        return real(offset, size)
+
+    keyboard.read = read  # type: ignore[method-assign]
     keyboard.press("A")
     computer.load(Program.assemble("movzx eax, byte ptr [11500]\n hlt"))
     assert computer.run() is Stop.HALT

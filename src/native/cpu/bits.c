@@ -7,7 +7,7 @@ static void set_flags(struct vb_cpu *cpu, uint64_t which, uint64_t flags)
     cpu->flags = (cpu->flags & ~which) | flags;
 }
 
-static uint64_t rotate(struct vb_cpu *cpu, uint8_t op, uint64_t a, uint32_t count, uint32_t size)
+static uint64_t rotate_by(struct vb_cpu *cpu, uint8_t op, uint64_t a, uint32_t count, uint32_t size)
 {
     uint32_t bits = size * 8, by = count % bits;
     uint64_t left = op == VB_CPU_ROL ? by : (bits - by) % bits, result = a, flags = 0;
@@ -26,7 +26,8 @@ static uint64_t rotate(struct vb_cpu *cpu, uint8_t op, uint64_t a, uint32_t coun
     return result;
 }
 
-static uint64_t shift(struct vb_cpu *cpu, uint8_t op, uint64_t a, uint32_t count, uint32_t size)
+static uint64_t shift_once(struct vb_cpu *cpu, uint8_t op, uint64_t a, uint32_t count,
+                           uint32_t size)
 {
     uint32_t bits = size * 8;
     uint64_t result, flags = 0, mask = vb_cpu_mask(size);
@@ -68,8 +69,9 @@ static enum vb_cpu_next shift_by(struct vb_cpu *cpu, const struct vb_cpu_instruc
     if (!vb_cpu_get_rm(cpu, in, in->size, &a))
         return VB_CPU_FAULTED;
     if (count != 0)
-        a = in->op == VB_CPU_ROL || in->op == VB_CPU_ROR ? rotate(cpu, in->op, a, count, in->size)
-                                                         : shift(cpu, in->op, a, count, in->size);
+        a = in->op == VB_CPU_ROL || in->op == VB_CPU_ROR
+                ? rotate_by(cpu, in->op, a, count, in->size)
+                : shift_once(cpu, in->op, a, count, in->size);
     if (vb_cpu_set_rm(cpu, in, in->size, a))
         return VB_CPU_GO_ON;
     cpu->flags = before;

@@ -146,8 +146,9 @@ int vb_cpu_open(struct vb_cpu *cpu, struct vb_cpu_memory *memory);
 void vb_cpu_close(struct vb_cpu *cpu);
 
 /*
- * Runs at most `most` instructions, and none from the cycle `until` on. Each takes one cycle; what an access costs beyond that, its bus
- * call adds to `cycles`. A string instruction with REP counts as one.
+ * Runs at most `most` instructions, and none from the cycle `until` on. Each takes one cycle; what
+ * an access costs beyond that, its bus call adds to `cycles`. A string instruction with REP counts
+ * as one.
  */
 enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until);
 

@@ -485,7 +485,7 @@ static bool has_modrm(const struct row *row)
     return row->form >= RM_REG && row->form <= RM_REG_IMM8;
 }
 
-static bool is_allowed(const struct vb_cpu_instruction *in, const struct row *row)
+static bool fits_row(const struct vb_cpu_instruction *in, const struct row *row)
 {
     if (row->properties & MEMORY_ONLY && !in->memory)
         return false;
@@ -571,7 +571,7 @@ static bool decode_row(struct cursor *c, struct vb_cpu_instruction *in, const st
         return false; /* TZCNT, LZCNT and CRC32 are other instructions */
     if (in->operate == vb_cpu_byte_swap && in->size == 2)
         return false;
-    return is_allowed(in, row);
+    return fits_row(in, row);
 }
 
 int vb_cpu_decode(const uint8_t *bytes, uint32_t length, struct vb_cpu_instruction *in)

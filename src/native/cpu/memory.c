@@ -2,8 +2,6 @@
 /* Ranges of RAM, the pages of them that have decoded code, and accesses by physical address. */
 #include "cpu/memory.h"
 
-#include "cpu/cpu.h"
-
 #include <stdlib.h>
 #include <string.h>
 
@@ -104,38 +102,4 @@ void vb_cpu_memory_wrote(struct vb_cpu_memory *memory, uint64_t address, uint64_
             changed(memory);
         }
     }
-}
-
-static bool refuse(struct vb_cpu *cpu, uint64_t address, uint32_t size, bool write)
-{
-    cpu->fault = (struct vb_cpu_fault){
-        .bus = true, .write = write, .size = (uint8_t)size, .address = address};
-    return false;
-}
-
-bool vb_cpu_memory_read(struct vb_cpu *cpu, uint64_t address, uint32_t size, void *value)
-{
-    const struct vb_cpu_memory *memory = cpu->memory;
-    const uint8_t *bytes = vb_cpu_memory_find(memory, address, size);
-
-    if (bytes != NULL) {
-        memcpy(value, bytes, size);
-        return true;
-    }
-    return memory->bus.read(memory->bus.context, cpu, address, size, value) ||
-           refuse(cpu, address, size, false);
-}
-
-bool vb_cpu_memory_write(struct vb_cpu *cpu, uint64_t address, uint32_t size, const void *value)
-{
-    struct vb_cpu_memory *memory = cpu->memory;
-    uint8_t *bytes = vb_cpu_memory_find(memory, address, size);
-
-    if (bytes != NULL) {
-        memcpy(bytes, value, size);
-        vb_cpu_memory_wrote(memory, address, size);
-        return true;
-    }
-    return memory->bus.write(memory->bus.context, cpu, address, size, value) ||
-           refuse(cpu, address, size, true);
 }

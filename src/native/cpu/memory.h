@@ -57,6 +57,3 @@ void vb_cpu_memory_mark_code(struct vb_cpu_memory *memory, uint64_t address);
 
 /* Somebody has written there. */
 void vb_cpu_memory_wrote(struct vb_cpu_memory *memory, uint64_t address, uint64_t size);
-
-bool vb_cpu_memory_read(struct vb_cpu *cpu, uint64_t address, uint32_t size, void *value);
-bool vb_cpu_memory_write(struct vb_cpu *cpu, uint64_t address, uint32_t size, const void *value);

@@ -13,6 +13,40 @@
 
 enum { ERROR_PRESENT = 1, ERROR_WRITE = 2, ERROR_USER = 4, ERROR_FETCH = 16 };
 
+static bool unanswered(struct vb_cpu *cpu, uint64_t address, uint32_t size, bool write)
+{
+    cpu->fault = (struct vb_cpu_fault){
+        .bus = true, .write = write, .size = (uint8_t)size, .address = address};
+    return false;
+}
+
+bool vb_cpu_memory_read(struct vb_cpu *cpu, uint64_t address, uint32_t size, void *value)
+{
+    const struct vb_cpu_memory *memory = cpu->memory;
+    const uint8_t *bytes = vb_cpu_memory_find(memory, address, size);
+
+    if (bytes != NULL) {
+        memcpy(value, bytes, size);
+        return true;
+    }
+    return memory->bus.read(memory->bus.context, cpu, address, size, value) ||
+           unanswered(cpu, address, size, false);
+}
+
+bool vb_cpu_memory_write(struct vb_cpu *cpu, uint64_t address, uint32_t size, const void *value)
+{
+    struct vb_cpu_memory *memory = cpu->memory;
+    uint8_t *bytes = vb_cpu_memory_find(memory, address, size);
+
+    if (bytes != NULL) {
+        memcpy(bytes, value, size);
+        vb_cpu_memory_wrote(memory, address, size);
+        return true;
+    }
+    return memory->bus.write(memory->bus.context, cpu, address, size, value) ||
+           unanswered(cpu, address, size, true);
+}
+
 struct walk {
     uint64_t physical; /* of the page of 4 KiB */
     uint64_t entry_at; /* the physical address of the entry that maps it */

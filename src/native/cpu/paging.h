@@ -17,6 +17,10 @@ enum {
     VB_CPU_MAY_USER_SHIFT = 3 /* the same for ring 3 */
 };
 
+/* By physical address. */
+bool vb_cpu_memory_read(struct vb_cpu *cpu, uint64_t address, uint32_t size, void *value);
+bool vb_cpu_memory_write(struct vb_cpu *cpu, uint64_t address, uint32_t size, const void *value);
+
 bool vb_cpu_load_slowly(struct vb_cpu *cpu, uint64_t linear, uint32_t size, void *value);
 bool vb_cpu_store_slowly(struct vb_cpu *cpu, uint64_t linear, uint32_t size, const void *value);
 

@@ -13,7 +13,7 @@ enum { GATE_BYTES = 16, GATE_PRESENT = 0x80, GATE_INTERRUPT = 0xe, GATE_TRAP = 0
 #define MSR_GS_BASE        UINT32_C(0xc0000101)
 #define MSR_KERNEL_GS_BASE UINT32_C(0xc0000102)
 
-static enum vb_cpu_next refuse(struct vb_cpu *cpu)
+static enum vb_cpu_next forbid(struct vb_cpu *cpu)
 {
     return vb_cpu_raise(cpu, VB_CPU_PROTECTION, true);
 }
@@ -116,7 +116,7 @@ enum vb_cpu_next vb_cpu_interrupt_return(struct vb_cpu *cpu, const struct vb_cpu
     }
     ring = frame[1] & 3;
     if ((ring != 0 && ring != 3) || ring < cpu->ring)
-        return refuse(cpu);
+        return forbid(cpu);
     cpu->rip = frame[0];
     cpu->flags = (cpu->flags & ~may) | (frame[2] & may) | VB_CPU_FLAG_ONE;
     cpu->reg[VB_CPU_RSP] = frame[3];
@@ -128,7 +128,7 @@ enum vb_cpu_next vb_cpu_interrupt_return(struct vb_cpu *cpu, const struct vb_cpu
 enum vb_cpu_next vb_cpu_interrupt_flag(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
 {
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     if (in->op == 0) {
         cpu->flags &= ~(uint64_t)VB_CPU_IF;
     } else {
@@ -142,7 +142,7 @@ enum vb_cpu_next vb_cpu_halt(struct vb_cpu *cpu, const struct vb_cpu_instruction
 {
     (void)in;
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     cpu->halted = true;
     return VB_CPU_GO_ON;
 }
@@ -167,7 +167,7 @@ enum vb_cpu_next vb_cpu_system_return(struct vb_cpu *cpu, const struct vb_cpu_in
     if (!(cpu->efer & VB_CPU_EFER_SYSCALL) || in->size != 8)
         return vb_cpu_raise(cpu, VB_CPU_UNDEFINED, false);
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     cpu->rip = cpu->reg[VB_CPU_RCX];
     cpu->flags = (cpu->reg[VB_CPU_R11] & VB_CPU_FLAGS) | VB_CPU_FLAG_ONE;
     set_ring(cpu, 3);
@@ -180,7 +180,7 @@ enum vb_cpu_next vb_cpu_swap_gs(struct vb_cpu *cpu, const struct vb_cpu_instruct
 
     (void)in;
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     cpu->gs_base = cpu->kernel_gs_base;
     cpu->kernel_gs_base = base;
     return VB_CPU_GO_ON;
@@ -232,7 +232,7 @@ enum vb_cpu_next vb_cpu_read_msr(struct vb_cpu *cpu, const struct vb_cpu_instruc
 
     (void)in;
     if (msr == NULL)
-        return refuse(cpu);
+        return forbid(cpu);
     set_halves(cpu, *msr);
     return VB_CPU_GO_ON;
 }
@@ -243,7 +243,7 @@ enum vb_cpu_next vb_cpu_write_msr(struct vb_cpu *cpu, const struct vb_cpu_instru
 
     (void)in;
     if (msr == NULL)
-        return refuse(cpu);
+        return forbid(cpu);
     *msr = cpu->reg[VB_CPU_RDX] << 32 | (uint32_t)cpu->reg[VB_CPU_RAX];
     if (msr == &cpu->efer)
         vb_cpu_forget_translations(cpu);
@@ -273,7 +273,7 @@ enum vb_cpu_next vb_cpu_read_control(struct vb_cpu *cpu, const struct vb_cpu_ins
     if (from == NULL)
         return vb_cpu_raise(cpu, VB_CPU_UNDEFINED, false);
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     vb_cpu_set(cpu, in->rm, 8, *from);
     return VB_CPU_GO_ON;
 }
@@ -285,7 +285,7 @@ enum vb_cpu_next vb_cpu_write_control(struct vb_cpu *cpu, const struct vb_cpu_in
     if (to == NULL)
         return vb_cpu_raise(cpu, VB_CPU_UNDEFINED, false);
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     *to = vb_cpu_get(cpu, in->rm, 8);
     if (to != &cpu->cr2)
         vb_cpu_forget_translations(cpu);
@@ -297,7 +297,7 @@ enum vb_cpu_next vb_cpu_load_idt(struct vb_cpu *cpu, const struct vb_cpu_instruc
     uint8_t bytes[10];
 
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     if (!vb_cpu_load_bytes(cpu, vb_cpu_address(cpu, in), 10, bytes))
         return VB_CPU_FAULTED;
     memcpy(&cpu->idt.limit, bytes, 2);
@@ -308,7 +308,7 @@ enum vb_cpu_next vb_cpu_load_idt(struct vb_cpu *cpu, const struct vb_cpu_instruc
 enum vb_cpu_next vb_cpu_invalidate_page(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
 {
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     vb_cpu_forget_page(cpu, vb_cpu_address(cpu, in));
     return VB_CPU_GO_ON;
 }
@@ -351,7 +351,7 @@ enum vb_cpu_next vb_cpu_port_in(struct vb_cpu *cpu, const struct vb_cpu_instruct
     uint64_t value = 0;
 
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     if (!bus->port_read(bus->context, cpu, port_of(cpu, in), in->size, &value))
         return no_such_port(cpu, in, false);
     vb_cpu_set(cpu, 0, in->size, value);
@@ -363,7 +363,7 @@ enum vb_cpu_next vb_cpu_port_out(struct vb_cpu *cpu, const struct vb_cpu_instruc
     const struct vb_cpu_bus *bus = &cpu->memory->bus;
 
     if (cpu->ring != 0)
-        return refuse(cpu);
+        return forbid(cpu);
     if (!bus->port_write(bus->context, cpu, port_of(cpu, in), in->size, cpu->reg))
         return no_such_port(cpu, in, true);
     return VB_CPU_GO_ON;
