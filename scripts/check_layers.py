@@ -25,7 +25,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 # Bottom to top; rooms on one line may use each other.
 C_ROOMS = [
-    {"abi", "lock", "wire"},
+    {"abi", "cpu", "lock", "wire"},
     {"memory"},
     {"hca"},
     {"transport"},
@@ -48,6 +48,7 @@ PYTHON_ROOMS = [
     {"waiting"},
     {"aio"},
     {"fabrics"},
+    {"host"},
     {"manage"},
     {"agent", "subnet_process"},
     {"cm"},

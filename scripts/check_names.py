@@ -40,6 +40,7 @@ PREFIXES = {
     "preload": "vb_preload_",
     "roce": "vb_roce_",
     "sim": "vb_sim_",
+    "cpu": "vb_cpu_",
     "tcp": "vb_tcp_",
     "transport": "vb_engine_",
     "wire": "vb_wire_",

@@ -19,7 +19,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 SOURCES = Path(__file__).parent.parent / "src"
-MODULES = ("verbena.verbs._verbs", "verbena.wire._wire", "verbena.sim._world")
+MODULES = (
+    "verbena.verbs._verbs",
+    "verbena.wire._wire",
+    "verbena.sim._world",
+    "verbena.host._cpu",
+)
 
 Node = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.AnnAssign
 

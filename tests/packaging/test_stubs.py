@@ -19,7 +19,7 @@ import verbena
 from tests.docs.blocks import Block, blocks, pages
 from tests.support import ROOT
 
-STUBS = ["verbena.verbs._verbs", "verbena.wire._wire", "verbena.sim._world"]
+STUBS = ["verbena.verbs._verbs", "verbena.wire._wire", "verbena.sim._world", "verbena.host._cpu"]
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,328 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A computer: cores, a memory controller with its table of ranges, devices, and one clock.
+
+    from verbena.host import Computer, Keyboard, Mouse, Program, Ram
+
+    computer = Computer(ghz=3.0)
+    computer.map(Ram(10_000), 0)
+    computer.map(Keyboard(2_000), 10_000)
+    computer.load(Program.assemble("movzx eax, byte ptr [11500]\\n hlt"))
+    computer.run()
+
+The clock is the agenda's, in picoseconds. A core runs up to the next event, which a store to a
+device may bring nearer; ``hlt`` lets time pass to the next event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from verbena.host._cpu import PhysicalMemory
+from verbena.host.assembler import Program
+from verbena.host.clock import NEVER, Agenda
+from verbena.host.core import Core, Stop
+from verbena.host.devices import Device, Ram
+from verbena.host.errors import AccessError, HostError
+from verbena.host.pcie import Pcie, Slot
+
+
+@dataclass(frozen=True)
+class Range:
+    """A row of the memory controller's table; ``end`` is the address behind it."""
+
+    base: int
+    end: int
+    device: Ram | Device
+
+
+@dataclass
+class Counters:
+    """What happened since the computer was made."""
+
+    loads: int = 0  # from devices
+    stores: int = 0
+    dma_read_bytes: int = 0
+    dma_written_bytes: int = 0
+    interrupts_sent: int = 0
+    interrupts_merged: int = 0
+    idle_ps: int = 0
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """An access of a core to a device: its time, address, size, value and direction."""
+
+    at: int
+    address: int
+    size: int
+    value: int
+    write: bool
+    device: Device = field(compare=False)
+
+
+class Computer:
+    """``ghz`` is the clock of its cores, ``cores`` their number."""
+
+    def __init__(self, *, ghz: float = 3.0, cores: int = 1) -> None:
+        if ghz <= 0 or cores < 1:
+            raise HostError("a computer has at least one core, and a clock above 0 GHz")
+        self._per_cycle = Fraction(1000) / Fraction(ghz).limit_denominator(10_000)  # ps
+        self._memory = PhysicalMemory()
+        self._agenda = Agenda()
+        self._ranges: list[Range] = []
+        self.cores = [Core(self._memory, number) for number in range(cores)]
+        self._running = self.cores[0]
+        self.counters = Counters()
+        self.observers: list[Callable[[Transaction], None]] = []
+
+    # ---- memory controller ----
+
+    @property
+    def table(self) -> list[Range]:
+        """All ranges by address."""
+        return sorted(self._ranges, key=lambda one: one.base)
+
+    def map(self, device: Ram | Device, base: int, *, pcie: Pcie | None = None) -> None:
+        """Gives a device or memory the range from ``base`` on; HostError if another has it.
+
+        A device with ``pcie`` is at the end of a link, over which loads, stores, DMA and interrupts
+        go; one without answers at once.
+        """
+        new = Range(base, base + device.size, device)
+        if base < 0 or new.end > 1 << 52:
+            raise HostError("physical addresses are 0 to 2^52 - 1")
+        for one in self._ranges:
+            if new.base < one.end and one.base < new.end:
+                raise HostError(
+                    f"{device!r} at {new.base:,} to {new.end - 1:,} overlaps {one.device!r} "
+                    f"at {one.base:,} to {one.end - 1:,}"
+                )
+        if isinstance(device, Ram):
+            if not self._memory.add_ram(base, device.bytes):
+                raise HostError("there are 16 ranges of memory already")
+        else:
+            self._plug(device, base, pcie)
+        self._ranges.append(new)
+
+    def _plug(self, device: Device, base: int, pcie: Pcie | None) -> None:
+        if device.computer is not None:
+            raise HostError(f"{device!r} is mapped already")
+        device.computer = self
+        device.slot = None if pcie is None else Slot(pcie)
+        self._memory.add_window(
+            base,
+            device.size,
+            lambda offset, size: self._load(device, base, offset, size),
+            lambda offset, size, value: self._store(device, base, offset, size, value),
+        )
+
+    def unmap(self, base: int) -> None:
+        """Takes the range that begins at ``base`` away."""
+        for one in self._ranges:
+            if one.base == base:
+                self._ranges.remove(one)
+                self._memory.remove(base)
+                if isinstance(one.device, Device):
+                    one.device.computer = None
+                return
+        raise HostError(f"no range begins at {base:,}")
+
+    def find(self, address: int) -> Range | None:
+        """The range that an address belongs to."""
+        return next((one for one in self._ranges if one.base <= address < one.end), None)
+
+    def read(self, address: int, size: int) -> bytes:
+        """Bytes of memory, as a debugger reads them; HostError if there is none."""
+        data = self._memory.read(address, size)
+        if data is None:
+            raise AccessError(f"{size} bytes at {address:#x} are not all in one range of memory")
+        return data
+
+    def write(self, address: int, data: bytes) -> None:
+        """Writes memory."""
+        if not self._memory.write(address, data):
+            raise AccessError(
+                f"{len(data)} bytes at {address:#x} are not all in one range of memory"
+            )
+
+    def load(self, program: Program, core: int = 0) -> None:
+        """Puts a program into memory and lets a core begin with its first instruction."""
+        self.write(program.origin, program.code)
+        self.cores[core].begin(program)
+
+    # ---- accesses of cores to devices ----
+
+    def _charge(self, until: int) -> None:
+        """The core that runs waits until a time."""
+        core = self._running
+        core.state.cycles = max(core.state.cycles, self._cycle_of(until))
+        core.state.pause()
+
+    def _load(self, device: Device, base: int, offset: int, size: int) -> int:
+        start = self.now
+        if device.slot is not None:
+            self._charge(device.slot.load(start, size))
+        value = device.read(offset, size)
+        self.counters.loads += 1
+        for observe in self.observers:
+            observe(Transaction(start, base + offset, size, value, False, device))
+        return value
+
+    def _store(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
+        start = self.now
+        self.counters.stores += 1
+        for observe in self.observers:
+            observe(Transaction(start, base + offset, size, value, True, device))
+        if device.slot is None:
+            device.write(offset, size, value)
+        else:
+            arrives = device.slot.store(start, size)
+            self.at(arrives, lambda: device.write(offset, size, value))
+        self._running.state.pause()
+
+    # ---- what devices do ----
+
+    def at(self, time: int, call: Callable[[], None]) -> None:
+        """Calls at a time, in ps."""
+        self._agenda.add(max(time, self._agenda.now), call)
+        self._running.state.pause()
+
+    def interrupt_from(self, device: Device, vector: int, core: int) -> None:
+        """Delivers a device's interrupt to a core, over the device's link."""
+        if not 0 <= vector <= 255 or not 0 <= core < len(self.cores):
+            raise HostError(f"there is no vector {vector} or no core {core}")
+        self.counters.interrupts_sent += 1
+
+        def arrive() -> None:
+            if not self.cores[core].state.interrupt(vector):
+                self.counters.interrupts_merged += 1
+            self._running.state.pause()
+
+        if device.slot is None:
+            arrive()
+        else:
+            self.at(device.slot.message(self.now), arrive)
+
+    def dma_write(
+        self, device: Device, address: int, data: bytes, then: Callable[[], None] | None
+    ) -> None:
+        """Writes to memory for a device; AccessError names it if there is no memory."""
+
+        def arrive() -> None:
+            if not self._memory.write(address, data):
+                raise AccessError(
+                    f"{device!r} wrote {len(data)} bytes by DMA to {address:#x}, "
+                    "where there is no memory"
+                )
+            self.counters.dma_written_bytes += len(data)
+            if then is not None:
+                then()
+
+        slot = device.slot
+        self.at(self.now if slot is None else slot.write_to_memory(self.now, len(data)), arrive)
+
+    def dma_read(
+        self, device: Device, address: int, size: int, then: Callable[[bytes], None]
+    ) -> None:
+        """Reads memory for a device."""
+
+        def arrive() -> None:
+            data = self._memory.read(address, size)
+            if data is None:
+                raise AccessError(
+                    f"{device!r} read {size} bytes by DMA at {address:#x}, where there is no memory"
+                )
+            self.counters.dma_read_bytes += size
+            then(data)
+
+        slot = device.slot
+        self.at(self.now if slot is None else slot.read_from_memory(self.now, size), arrive)
+
+    # ---- time ----
+
+    def _time_of(self, cycle: int) -> int:
+        return int(cycle * self._per_cycle)
+
+    def _cycle_of(self, time: int) -> int:
+        """The first cycle that is not before ``time``."""
+        return -int(-time // self._per_cycle)
+
+    @property
+    def now(self) -> int:
+        """The time, in ps: of the core that runs, or of the event that runs."""
+        return max(self._agenda.now, self._time_of(self._running.state.cycles))
+
+    def run(self, *, instructions: int = 1 << 62, until: int = NEVER - 1) -> Stop:
+        """Runs until all cores have halted and no event is left, a breakpoint, a fault, the time
+        ``until`` in ps, or so many instructions of one core.
+
+        A fault without a handler raises ``ProcessorError`` with its address and instruction.
+        """
+        left = instructions
+        while True:
+            core = min(self.cores, key=lambda one: (one.sleeps, one.state.cycles))
+            self._running = core
+            horizon = min(self._agenda.next_at, until + 1)
+            if core.sleeps or self._time_of(core.state.cycles) >= horizon:
+                if horizon > until:
+                    return Stop.TIME if until < NEVER - 1 else Stop.HALT
+                self._pass_time(horizon)
+                continue
+            before = core.state.instructions
+            stop = core.run(left, self._cycle_of(horizon))
+            left -= core.state.instructions - before
+            if stop is Stop.MARK or left <= 0:
+                return stop
+
+    def _pass_time(self, to: int) -> None:
+        """Runs the events up to ``to``; halted cores are idle until then."""
+        for core in self.cores:
+            if core.sleeps:
+                idle = self._cycle_of(to) - core.state.cycles
+                if idle > 0:
+                    self.counters.idle_ps += self._time_of(idle)
+                    core.state.cycles += idle
+        self._agenda.run_due(to)
+
+    def steps(self, core: int = 0) -> Iterator[Step]:
+        """Runs one instruction at a time, and says of each what it did."""
+        one = self.cores[core]
+        while True:
+            while one.sleeps or self._agenda.next_at <= self._time_of(one.state.cycles):
+                if self._agenda.next_at == NEVER:
+                    return
+                self._pass_time(self._agenda.next_at)
+            seen: list[Transaction] = []
+            self.observers.append(seen.append)
+            self._running = one
+            start, address, before = self.now, one.rip, one.registers.all()
+            text = one.text(address)
+            try:
+                one.run(1, (1 << 64) - 1)
+            finally:
+                self.observers.remove(seen.append)
+            after = one.registers.all()
+            changed = {name: value for name, value in after.items() if before[name] != value}
+            yield Step(start, address, text, changed, seen)
+
+
+@dataclass(frozen=True)
+class Step:
+    """An instruction that ran: when, where, as text, the registers that changed, the accesses."""
+
+    at: int
+    address: int
+    text: str
+    changed: dict[str, int]
+    bus: list[Transaction]
+
+    def __str__(self) -> str:
+        parts = [f"{self.at / 1e6:10.3f} us  {self.address:#8x}  {self.text:32}"]
+        parts += [f"{name}={value:#x}" for name, value in self.changed.items()]
+        for one in self.bus:
+            verb = "write" if one.write else "read"
+            offset = one.address
+            parts.append(f"{verb} {type(one.device).__name__} {offset:#x}: {one.value:#x}")
+        return "  ".join(parts)

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A core of a computer: its registers by name, breakpoints, and faults as exceptions.
+
+``Computer`` lets cores run; whoever writes a lesson reads and sets their registers.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from verbena.host._cpu import CoreState, PhysicalMemory, instruction_length
+from verbena.host.assembler import Program
+from verbena.host.errors import HostError, ProcessorError
+
+NAMES = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
+         *(f"r{number}" for number in range(8, 16)))  # fmt: skip
+
+_EXCEPTIONS = {
+    0: "divide error (#DE)",
+    1: "debug exception (#DB)",
+    3: "breakpoint (#BP)",
+    6: "invalid opcode (#UD)",
+    13: "general protection fault (#GP)",
+    14: "page fault (#PF)",
+}
+
+
+class Stop(IntEnum):
+    """Why a run ended."""
+
+    LIMIT = 0
+    HALT = 1
+    BUS = 2
+    EXCEPTION = 3
+    MARK = 4
+    TIME = 5
+
+
+class Registers:
+    """The registers as attributes: ``registers.rax``, ``registers.rip``, ``registers.flags``."""
+
+    def __init__(self, state: CoreState) -> None:
+        object.__setattr__(self, "_state", state)
+
+    def __getattr__(self, name: str) -> int:
+        state: CoreState = object.__getattribute__(self, "_state")
+        if name in NAMES:
+            return state.get(NAMES.index(name))
+        if name in (special := state.special()):
+            return special[name]
+        raise AttributeError(f"there is no register {name!r}")
+
+    def __setattr__(self, name: str, value: int) -> None:
+        state: CoreState = object.__getattribute__(self, "_state")
+        if name in NAMES:
+            state.set(NAMES.index(name), value & (1 << 64) - 1)
+        elif name == "rip":
+            state.rip = value
+        elif name == "flags":
+            state.flags = value
+        else:
+            raise AttributeError(f"{name!r} is no register that can be set from outside")
+
+    def all(self) -> dict[str, int]:
+        """All general registers and the flags."""
+        state: CoreState = object.__getattribute__(self, "_state")
+        values = {name: state.get(number) for number, name in enumerate(NAMES)}
+        return {**values, "flags": state.flags}
+
+
+class Core:
+    """One core, made by its computer."""
+
+    def __init__(self, memory: PhysicalMemory, number: int) -> None:
+        self.number = number
+        self.state = CoreState(memory)
+        self.registers = Registers(self.state)
+        self._lines: dict[int, str] = {}
+        self._has_begun = False
+
+    @property
+    def sleeps(self) -> bool:
+        """It has halted with no interrupt to wake it, or was given no program."""
+        return not self._has_begun or (self.state.halted and not self.state.is_woken)
+
+    @property
+    def rip(self) -> int:
+        """The address of the next instruction."""
+        return self.state.rip
+
+    def begin(self, program: Program) -> None:
+        """Sets RIP to the program's first instruction."""
+        self.state.rip = program.origin
+        self._lines.update(program.lines)
+        self._has_begun = True
+
+    def break_at(self, address: int) -> None:
+        """Sets a breakpoint: a run ends before the instruction there."""
+        if not self.state.set_mark(address):
+            raise HostError("a core has at most 64 breakpoints")
+
+    def remove_break(self, address: int) -> None:
+        """Takes a breakpoint away."""
+        self.state.clear_mark(address)
+
+    def text(self, address: int) -> str:
+        """The instruction at a linear address: its line of assembly if known, or its bytes."""
+        if address in self._lines:
+            return self._lines[address]
+        data = self._bytes(address)
+        return data[: instruction_length(data) or len(data)].hex(" ")
+
+    def _bytes(self, address: int) -> bytes:
+        physical = self.state.physical(address)
+        if physical is None:
+            return b""
+        for size in range(15, 0, -1):
+            if (data := self.state.memory.read(physical, size)) is not None:
+                return data
+        return b""
+
+    def run(self, most: int, until: int) -> Stop:
+        """Runs instructions up to a cycle; ProcessorError for a fault that nobody handles."""
+        stop = Stop(self.state.run(min(most, (1 << 63) - 1), min(until, (1 << 64) - 1)))
+        if stop in (Stop.BUS, Stop.EXCEPTION):
+            raise self._error()
+        return stop
+
+    def _error(self) -> ProcessorError:
+        vector, error, bus, write, size, address = self.state.fault()
+        at = self.state.rip
+        where = f"at {at:#x}: {self.text(at)}"
+        if bus:
+            verb = "write" if write else "read"
+            return ProcessorError(
+                f"{where}: nothing answers a {verb} of {size} bytes at {address:#x}: "
+                "map memory or a device there",
+                at,
+            )
+        name = _EXCEPTIONS.get(vector, f"vector {vector}")
+        detail = f" at {address:#x}, error code {error:#x}" if vector == 14 else ""
+        if vector == 6:
+            detail = ": the instruction is not one of the subset"
+        return ProcessorError(
+            f"{where}: {name}{detail}, and no handler is set (see LIDT)", at, vector
+        )

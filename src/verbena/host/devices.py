@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Devices of a computer: the base class that a device of one's own has, memory, keyboard and mouse.
+
+A device has a range of the physical address space, for which the processor calls ``read`` and
+``write``; ``peek`` is for debuggers and must change nothing. It reaches memory by DMA, the
+processor by an interrupt, and its own future by ``at``.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from verbena.host.errors import HostError
+
+if TYPE_CHECKING:
+    from verbena.host.computer import Computer
+    from verbena.host.pcie import Slot
+
+
+class Ram:
+    """Memory of ``size`` bytes."""
+
+    def __init__(self, size: int) -> None:
+        if size <= 0:
+            raise HostError(f"memory has at least one byte, not {size}")
+        self.size = size
+        self.bytes = bytearray(size)
+
+    def __repr__(self) -> str:
+        return f"Ram({self.size:_})"
+
+
+class Device:
+    """A device with ``size`` bytes of registers. Subclasses say what reads and writes do."""
+
+    def __init__(self, size: int) -> None:
+        if size <= 0:
+            raise HostError(f"a device has at least one byte of registers, not {size}")
+        self.size = size
+        self.computer: Computer | None = None  # since it was mapped
+        self.slot: Slot | None = None  # its PCIe link; None: it costs no time to reach
+
+    def read(self, offset: int, size: int) -> int:
+        """A load of ``size`` bytes, 1 to 16, at ``offset``; the value."""
+        raise HostError(f"{type(self).__name__} has nothing to read at {offset}")
+
+    def write(self, offset: int, size: int, value: int) -> None:
+        """A store of ``size`` bytes."""
+        raise HostError(f"{type(self).__name__} has nothing to write at {offset}")
+
+    def peek(self, offset: int, size: int) -> int | None:
+        """What a read would give, without its side effects; None: not known."""
+        return None
+
+    # ---- what a device does by itself ----
+
+    def _home(self) -> Computer:
+        if self.computer is None:
+            raise HostError(f"{type(self).__name__} is in no computer yet: map it first")
+        return self.computer
+
+    @property
+    def now(self) -> int:
+        """The computer's time, in ps."""
+        return self._home().now
+
+    def at(self, time: int, call: Callable[[], None]) -> None:
+        """Calls at a time, in ps."""
+        self._home().at(time, call)
+
+    def interrupt(self, vector: int, core: int = 0) -> None:
+        """Sends an interrupt, by a message over the link if the device has one."""
+        self._home().interrupt_from(self, vector, core)
+
+    def dma_write(self, address: int, data: bytes, then: Callable[[], None] | None = None) -> None:
+        """Writes to memory, without the processor, and calls ``then`` when the bytes are there."""
+        self._home().dma_write(self, address, data, then)
+
+    def dma_read(self, address: int, size: int, then: Callable[[bytes], None]) -> None:
+        """Reads memory, and calls ``then`` with the bytes when the device has them."""
+        self._home().dma_read(self, address, size, then)
+
+
+class Keyboard(Device):
+    """Keys wait in a queue. A read takes the next, 0 if there is none; a write of 1 to the second
+    byte lets each key raise ``vector``."""
+
+    def __init__(self, size: int = 2, vector: int = 33) -> None:
+        super().__init__(size)
+        self.vector = vector
+        self.keys: deque[int] = deque()
+        self.raises = False
+
+    def press(self, keys: str) -> None:
+        """Types keys, one after the other, now."""
+        self.keys.extend(keys.encode())
+        if self.raises and keys:
+            self.interrupt(self.vector)
+
+    def read(self, offset: int, size: int) -> int:
+        return self.keys.popleft() if self.keys else 0
+
+    def peek(self, offset: int, size: int) -> int | None:
+        return self.keys[0] if self.keys else 0
+
+    def write(self, offset: int, size: int, value: int) -> None:
+        self.raises = bool(value & 1)
+
+
+class Mouse(Device):
+    """Position and buttons: 2 bytes of x, 2 of y, 1 of buttons, from offset 0."""
+
+    def __init__(self, size: int = 5) -> None:
+        super().__init__(size)
+        self.x = self.y = self.buttons = 0
+
+    def move(self, x: int, y: int, buttons: int = 0) -> None:
+        """Sets what the processor reads, each coordinate 0 to 65535."""
+        if not (0 <= x <= 0xFFFF and 0 <= y <= 0xFFFF and 0 <= buttons <= 0xFF):
+            raise HostError("coordinates are 0 to 65535, buttons 0 to 255")
+        self.x, self.y, self.buttons = x, y, buttons
+
+    def read(self, offset: int, size: int) -> int:
+        state = self.x | self.y << 16 | self.buttons << 32
+        return state >> (8 * offset) & ((1 << (8 * size)) - 1)
+
+    def peek(self, offset: int, size: int) -> int | None:
+        return self.read(offset, size)

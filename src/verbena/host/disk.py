@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk whose blocks are read by programmed I/O or by DMA.
+
+Registers of 8 bytes each, from offset 0:
+
+    0x00 COMMAND   1: read by programmed I/O, 2: read by DMA, 3: write by DMA
+    0x08 BLOCK     number of the first block
+    0x10 COUNT     number of blocks
+    0x18 ADDRESS   of memory, for DMA
+    0x20 STATUS    0: idle, 1: busy, 2: data ready, 3: done, 4: error; a read of it clears 3 and 4
+    0x28 ENABLE    1: interrupts at "data ready" and "done"
+
+and from 0x1000 on the buffer of programmed I/O, up to 64 KiB.
+"""
+
+from __future__ import annotations
+
+from verbena.host.devices import Device
+from verbena.host.errors import HostError
+
+COMMAND, BLOCK, COUNT, ADDRESS, STATUS, ENABLE = range(0, 0x30, 8)
+BUFFER = 0x1000
+READ_PIO, READ_DMA, WRITE_DMA = 1, 2, 3
+IDLE, BUSY, READY, DONE, FAILED = range(5)
+
+
+class Disk(Device):
+    """A disk with ``content``; each command takes ``latency_us`` before data move."""
+
+    def __init__(
+        self,
+        content: bytes | bytearray,
+        *,
+        block: int = 512,
+        latency_us: float = 10.0,
+        vector: int = 46,
+    ) -> None:
+        super().__init__(BUFFER + 65536)
+        if block < 1 or len(content) % block:
+            raise HostError(f"a disk has whole blocks of {block} bytes, not {len(content)} bytes")
+        self.content = bytearray(content)
+        self.block, self.latency_ps, self.vector = block, round(latency_us * 1e6), vector
+        self._registers = dict.fromkeys((BLOCK, COUNT, ADDRESS, ENABLE), 0)
+        self._status = IDLE
+        self._buffer = b""
+
+    # ---- registers ----
+
+    def read(self, offset: int, size: int) -> int:
+        value = self.peek(offset, size)
+        if value is None:
+            return super().read(offset, size)
+        if offset == STATUS and self._status in (DONE, FAILED):
+            self._status = IDLE
+        if (
+            offset + size >= BUFFER + len(self._buffer)
+            and self._status == READY
+            and offset > BUFFER
+        ):
+            self._status = IDLE
+        return value
+
+    def peek(self, offset: int, size: int) -> int | None:
+        if offset >= BUFFER:
+            at = offset - BUFFER
+            return int.from_bytes(self._buffer[at : at + size], "little")
+        if offset == STATUS:
+            return self._status
+        return self._registers.get(offset)
+
+    def write(self, offset: int, size: int, value: int) -> None:
+        if offset == COMMAND:
+            self._start(value)
+        elif offset in self._registers:
+            self._registers[offset] = value
+        else:
+            super().write(offset, size, value)
+
+    # ---- commands ----
+
+    def _range(self) -> tuple[int, int]:
+        return self._registers[BLOCK] * self.block, self._registers[COUNT] * self.block
+
+    def _start(self, command: int) -> None:
+        first, size = self._range()
+        too_long = command == READ_PIO and size > self.size - BUFFER
+        if (
+            command not in (READ_PIO, READ_DMA, WRITE_DMA)
+            or self._status == BUSY
+            or first + size > len(self.content)
+            or size == 0
+            or too_long
+        ):
+            self._end(FAILED)
+            return
+        self._status = BUSY
+        self.at(self.now + self.latency_ps, lambda: self._medium(command, first, size))
+
+    def _medium(self, command: int, first: int, size: int) -> None:
+        address = self._registers[ADDRESS]
+        if command == READ_PIO:
+            self._buffer = bytes(self.content[first : first + size])
+            self._end(READY)
+        elif command == READ_DMA:
+            data = bytes(self.content[first : first + size])
+            self.dma_write(address, data, lambda: self._end(DONE))
+        else:
+            self.dma_read(address, size, lambda data: self._written(first, data))
+
+    def _written(self, first: int, data: bytes) -> None:
+        self.content[first : first + len(data)] = data
+        self._end(DONE)
+
+    def _end(self, status: int) -> None:
+        self._status = status
+        if self._registers[ENABLE]:
+            self.interrupt(self.vector)

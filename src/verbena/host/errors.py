@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the inside of a computer raises."""
+
+from __future__ import annotations
+
+
+class HostError(Exception):
+    """A mistake in the description of a computer, or an access that nothing answers."""
+
+
+class AssemblyError(HostError):
+    """A line that the assembler cannot translate; ``line`` is its number, from 1."""
+
+    def __init__(self, message: str, line: int | None = None, text: str = "") -> None:
+        where = "" if line is None else f"line {line}: {text.strip()!r}: "
+        super().__init__(where + message)
+        self.line = line
+
+
+class AccessError(HostError):
+    """An access of a debugger or of DMA to an address without memory."""
+
+
+class ProcessorError(HostError):
+    """A fault of a program that no handler takes; ``address`` is the instruction's."""
+
+    def __init__(self, message: str, address: int, vector: int | None = None) -> None:
+        super().__init__(message)
+        self.address = address
+        self.vector = vector

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PCI Express link between a processor's root complex and a device: what crosses it, and when.
+
+Both directions are links with a rate of their own, on which transactions queue. Each transaction
+has headers and framing beside its bytes (64-bit addresses, no ECRC), and acknowledgements and
+credits of the link layer take a share of the rate. The formulas are those of the model that was
+published with pcie-bench (SIGCOMM 2018), with whose figures the tests compare.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from verbena.host.errors import HostError
+
+# GT/s of a lane, and payload bits and bits of the code on the wire.
+_GENERATIONS = {1: (2.5, 8, 10), 2: (5.0, 8, 10), 3: (8.0, 128, 130), 4: (16.0, 128, 130),
+                5: (32.0, 128, 130)}  # fmt: skip
+_WIDTHS = (1, 2, 4, 8, 16)
+
+# Bytes after which an acknowledgement has to follow, and an update of credits, each of 8 bytes: by
+# the largest payload and the width, at 2.5 GT/s; faster links add their own delay (PCI Express Base
+# 3.0, tables 3-7 to 3-9 and 2-43 to 2-45). Widths of 1, 2, 4, 8 and 16 lanes.
+_LIMITS = {
+    128: (237, 128, 73, 67, 48),
+    256: (416, 217, 118, 107, 72),
+    512: (559, 289, 154, 86, 86),
+    1024: (1071, 545, 282, 150, 150),
+    2048: (2095, 1057, 538, 278, 278),
+    4096: (4143, 2081, 1050, 534, 534),
+}
+_LIMIT_MORE = {1: 0, 2: 51, 3: 96, 4: 96, 5: 96}
+
+REQUEST_HEADER = 24  # bytes of a memory read or write beside its data
+COMPLETION_HEADER = 20
+MESSAGE_INTERRUPT = 28  # an MSI is a write of four bytes
+
+
+@dataclass(frozen=True)
+class Pcie:
+    """A link: ``generation`` 1 to 5, ``lanes``, sizes in bytes, and times in nanoseconds."""
+
+    generation: int = 3
+    lanes: int = 8
+    mps: int = 256
+    mrrs: int = 512
+    round_trip_ns: float = 900.0
+    tags: int = 64
+
+    def __post_init__(self) -> None:
+        if self.generation not in _GENERATIONS:
+            raise HostError(f"PCIe generation {self.generation}: there are 1 to 5")
+        if self.lanes not in _WIDTHS:
+            raise HostError(f"a PCIe link has 1, 2, 4, 8 or 16 lanes, not {self.lanes}")
+        for name in ("mps", "mrrs"):
+            size = getattr(self, name)
+            if size not in _LIMITS:
+                raise HostError(f"{name} is a power of two from 128 to 4096, not {size}")
+        if self.round_trip_ns < 0 or self.tags < 1:
+            raise HostError("a link has a round trip of at least 0 and at least one tag")
+
+    @property
+    def raw_gbps(self) -> float:
+        """Gb/s after the line code."""
+        rate, data, code = _GENERATIONS[self.generation]
+        return rate * self.lanes * data / code
+
+    @property
+    def usable_gbps(self) -> float:
+        """Gb/s without acknowledgements, updates of credits and skip ordered sets."""
+        limit = _LIMITS[self.mps][_WIDTHS.index(self.lanes)] + _LIMIT_MORE[self.generation]
+        return self.raw_gbps * (1 - 8 / limit - 8 / limit - 4 / 1538)
+
+    def write_bytes(self, size: int) -> int:
+        """What a memory write of ``size`` bytes takes in its direction."""
+        return -(-size // self.mps) * REQUEST_HEADER + size
+
+    def read_bytes(self, size: int) -> tuple[int, int]:
+        """What a read takes in its direction, and its completions in the other."""
+        requests = -(-size // self.mrrs)
+        return requests * REQUEST_HEADER, -(-size // self.mps) * COMPLETION_HEADER + size
+
+    def time_ps(self, size: int) -> int:
+        """How long ``size`` bytes of transactions occupy one direction."""
+        return round(size * 8000 / self.usable_gbps)
+
+
+@dataclass
+class Direction:
+    """One direction of a link: when it is free, and what has crossed it."""
+
+    link: Pcie
+    free_at: int = 0
+    bytes: int = 0
+    transactions: int = 0
+    busy: int = 0
+
+    def take(self, at: int, size: int, transactions: int) -> int:
+        """Puts ``size`` bytes of transactions behind what is there; the time of their end."""
+        duration = self.link.time_ps(size)
+        self.free_at = max(self.free_at, at) + duration
+        self.bytes += size
+        self.transactions += transactions
+        self.busy += duration
+        return self.free_at
+
+
+@dataclass
+class Slot:
+    """The link of one device: ``up`` leads to memory and processor, ``down`` to the device."""
+
+    link: Pcie
+    up: Direction = field(init=False)
+    down: Direction = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.up = Direction(self.link)
+        self.down = Direction(self.link)
+
+    @property
+    def half_ps(self) -> int:
+        """The time of a transaction without its bytes: half of the round trip."""
+        return round(self.link.round_trip_ns * 500)
+
+    def write_to_memory(self, at: int, size: int) -> int:
+        """DMA from the device: when the bytes are in memory."""
+        done = self.up.take(at, self.link.write_bytes(size), -(-size // self.link.mps))
+        return done + self.half_ps
+
+    def read_from_memory(self, at: int, size: int) -> int:
+        """DMA to the device: when the bytes are there."""
+        ask, answer = self.link.read_bytes(size)
+        asked = self.up.take(at, ask, -(-size // self.link.mrrs))
+        done = self.down.take(asked, answer, -(-size // self.link.mps))
+        return done + 2 * self.half_ps
+
+    def message(self, at: int) -> int:
+        """A message-signalled interrupt: when it is at the processor."""
+        return self.up.take(at, MESSAGE_INTERRUPT, 1) + self.half_ps
+
+    def load(self, at: int, size: int) -> int:
+        """A load of the processor: when its value is there. It waits for it."""
+        asked = self.down.take(at, REQUEST_HEADER, 1)
+        return self.up.take(asked, COMPLETION_HEADER + size, 1) + 2 * self.half_ps
+
+    def store(self, at: int, size: int) -> int:
+        """A posted store: when it is at the device. The processor goes on at once."""
+        return self.down.take(at, REQUEST_HEADER + size, 1) + self.half_ps

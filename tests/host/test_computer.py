@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The memory controller's table, devices, interrupts, DMA, and a disk read in both ways."""
+
+from __future__ import annotations
+
+import pytest
+
+from verbena.host import (
+    AccessError,
+    Computer,
+    Device,
+    Disk,
+    HostError,
+    Keyboard,
+    Mouse,
+    Pcie,
+    ProcessorError,
+    Program,
+    Ram,
+    Stop,
+)
+
+CONTENT = bytes(range(251)) * 40
+BLOCKS = CONTENT[:8192]
+
+
+def textbook() -> tuple[Computer, Keyboard]:
+    """RAM below 10,000, a keyboard up to 11,999, a mouse up to 12,499."""
+    computer, keyboard = Computer(ghz=3.0), Keyboard(2_000)
+    computer.map(Ram(10_000), 0)
+    computer.map(keyboard, 10_000)
+    computer.map(Mouse(500), 12_000)
+    return computer, keyboard
+
+
+def test_a_load_from_the_keyboard_s_range_calls_the_keyboard() -> None:
+    computer, keyboard = textbook()
+    seen: list[tuple[int, int]] = []
+    real = keyboard.read
+
+    def read(offset: int, size: int) -> int:
+        seen.append((offset, size))
+        return real(offset, size)
+
+    keyboard.read = read  # type: ignore[method-assign]
+    keyboard.press("A")
+    computer.load(Program.assemble("movzx eax, byte ptr [11500]\n hlt"))
+    assert computer.run() is Stop.HALT
+    assert computer.cores[0].registers.rax == 65
+    assert seen == [(1500, 1)]
+    assert computer.counters.loads == 1
+
+
+def test_an_address_that_nothing_answers_is_named() -> None:
+    computer, _ = textbook()
+    computer.load(Program.assemble("nop\n mov al, [12600]\n hlt"))
+    with pytest.raises(ProcessorError) as caught:
+        computer.run()
+    assert str(caught.value) == (
+        "at 0x1: mov al, [12600]: nothing answers a read of 1 bytes at 0x3138: "
+        "map memory or a device there"
+    )
+    assert caught.value.address == 1
+
+
+@pytest.mark.parametrize(("base", "size"), [(9_999, 1), (0, 5), (12_499, 100), (9_000, 5_000)])
+def test_ranges_do_not_overlap(base: int, size: int) -> None:
+    computer, _ = textbook()
+    with pytest.raises(HostError, match="overlaps"):
+        computer.map(Ram(size), base)
+    assert len(computer.table) == 3
+
+
+def test_ranges_come_and_go() -> None:
+    computer, keyboard = textbook()
+    computer.unmap(10_000)
+    assert computer.find(10_500) is None
+    computer.map(Ram(2_000), 10_000)
+    computer.load(Program.assemble("mov qword ptr [11000], 7\n mov rax, [11000]\n hlt"))
+    computer.run()
+    assert computer.cores[0].registers.rax == 7
+    with pytest.raises(HostError, match="no range begins at 5"):
+        computer.unmap(5)
+    with pytest.raises(HostError, match="map it first"):
+        keyboard.interrupt(1)
+
+
+def test_an_access_that_crosses_a_border_is_refused() -> None:
+    computer, _ = textbook()
+    computer.load(Program.assemble("mov rax, [9996]\n hlt"))
+    with pytest.raises(ProcessorError, match="read of 8 bytes at 0x270c"):
+        computer.run()
+
+
+HEAD = """
+    mov rsp, 0x80000
+    lidt [table]
+    mov rbx, 0x100000
+"""
+TAIL = """
+    align 16
+idt: times {vector} dq 0, 0
+    dq (handler & 0xffff) | (8 << 16) | (0x8e << 40) | ((handler >> 16) << 48), 0
+table: dw {vector} * 16 + 15
+    dq idt
+"""
+
+
+def read_blocks(command: int, handler: str) -> tuple[Computer, Disk]:
+    """A program reads 16 blocks of a disk to 0x40000 and halts."""
+    computer = Computer(ghz=3.0)
+    computer.map(Ram(1 << 20), 0)
+    disk = Disk(BLOCKS, latency_us=10)
+    computer.map(disk, 0x100000, pcie=Pcie(3, 8, round_trip_ns=900))
+    text = f"""{HEAD}
+    mov qword ptr [rbx+0x28], 1           ; interrupts
+    mov qword ptr [rbx+0x08], 0           ; first block
+    mov qword ptr [rbx+0x10], 16          ; blocks
+    mov qword ptr [rbx+0x18], 0x40000     ; where to
+    mov qword ptr [rbx], {command}
+    sti
+    hlt
+    cli
+    hlt
+handler:
+    {handler}
+    iretq
+{TAIL.format(vector=disk.vector)}"""
+    computer.load(Program.assemble(text, 0x1000))
+    assert computer.run() is Stop.HALT
+    return computer, disk
+
+
+COPY = """
+    lea rsi, [rbx+0x1000]
+    mov rdi, 0x40000
+    mov rcx, 1024
+next: mov rax, [rsi]
+    mov [rdi], rax
+    add rsi, 8
+    add rdi, 8
+    dec rcx
+    jnz next"""
+
+
+def test_programmed_io_loads_word_by_word() -> None:
+    computer, _ = read_blocks(1, COPY)
+    assert computer.read(0x40000, 8192) == BLOCKS
+    assert computer.counters.loads == 1024
+    assert computer.cores[0].state.interrupts == 1
+    busy = computer.now - computer.counters.idle_ps
+    # 1,024 round trips of 900 ns, and the bytes of each request and completion
+    assert busy / 1e6 == pytest.approx(921.6 + 1024 * (24 + 28) * 8e-3 / 57.885 + 2.05, rel=0.01)
+
+
+def test_dma_leaves_the_processor_alone() -> None:
+    computer, disk = read_blocks(2, "nop")
+    assert computer.read(0x40000, 8192) == BLOCKS
+    assert computer.counters.loads == 0
+    assert computer.counters.dma_written_bytes == 8192
+    busy = computer.now - computer.counters.idle_ps
+    assert busy < 10_000  # 10 ns: no instruction waits
+    assert disk.slot is not None
+    # command 0.45, medium 10, 8,960 bytes 1.24, half a round trip each for data and interrupt
+    assert computer.now / 1e6 == pytest.approx(0.45 + 10 + 1.238 + 0.9, rel=0.01)
+    assert disk.slot.up.bytes == 8960 + 28
+
+
+def test_a_disk_writes_by_dma() -> None:
+    computer, disk = Computer(), Disk(bytes(1024))
+    computer.map(Ram(1 << 20), 0)
+    computer.map(disk, 0x100000, pcie=Pcie())
+    computer.write(0x40000, b"x" * 512)
+    text = """
+    mov rbx, 0x100000
+    mov qword ptr [rbx+0x08], 1
+    mov qword ptr [rbx+0x10], 1
+    mov qword ptr [rbx+0x18], 0x40000
+    mov qword ptr [rbx], 3
+poll: mov rax, [rbx+0x20]
+    cmp rax, 3
+    jb poll
+    hlt"""
+    computer.load(Program.assemble(text))
+    computer.run()
+    assert disk.content == bytes(512) + b"x" * 512
+    assert computer.cores[0].registers.rax == 3
+
+
+@pytest.mark.parametrize(("block", "count", "command"), [(99, 1, 2), (0, 0, 2), (0, 1, 9)])
+def test_a_wrong_command_is_an_error_status(block: int, count: int, command: int) -> None:
+    computer, disk = Computer(), Disk(bytes(1024))
+    computer.map(Ram(1 << 20), 0)
+    computer.map(disk, 0x100000)
+    text = f"""
+    mov rbx, 0x100000
+    mov qword ptr [rbx+0x08], {block}
+    mov qword ptr [rbx+0x10], {count}
+    mov qword ptr [rbx], {command}
+    mov rax, [rbx+0x20]
+    mov rcx, [rbx+0x20]
+    hlt"""
+    computer.load(Program.assemble(text))
+    computer.run()
+    assert computer.cores[0].registers.rax == 4
+    assert computer.cores[0].registers.rcx == 0  # reading it has cleared it
+
+
+def test_dma_to_an_address_without_memory_is_named() -> None:
+    computer, disk = Computer(), Disk(bytes(1024))
+    computer.map(Ram(1 << 16), 0)
+    computer.map(disk, 0x100000)
+    text = """
+    mov rbx, 0x100000
+    mov qword ptr [rbx+0x10], 1
+    mov qword ptr [rbx+0x18], 0x40000
+    mov qword ptr [rbx], 2
+    hlt"""
+    computer.load(Program.assemble(text))
+    with pytest.raises(AccessError, match="wrote 512 bytes by DMA to 0x40000"):
+        computer.run()
+
+
+def test_a_key_wakes_a_processor_that_halts() -> None:
+    computer, keyboard = Computer(), Keyboard()
+    computer.map(Ram(1 << 20), 0)
+    computer.map(keyboard, 0x100000)
+    text = f"""{HEAD}
+    mov byte ptr [rbx+1], 1
+    sti
+    hlt
+    hlt
+handler: mov al, [rbx]
+    mov [rdi+0x40000], al
+    inc rdi
+    iretq
+{TAIL.format(vector=keyboard.vector)}"""
+    computer.load(Program.assemble(text, 0x1000))
+    computer.at(5_000_000, lambda: keyboard.press("h"))
+    computer.at(9_000_000, lambda: keyboard.press("i"))
+    computer.run()
+    assert computer.read(0x40000, 2) == b"hi"
+    assert computer.cores[0].state.interrupts == 2
+    assert computer.now >= 9_000_000
+
+
+class Doubler(Device):
+    """A device of a student's: what is written is read doubled, and an interrupt follows."""
+
+    value = 0
+
+    def read(self, offset: int, size: int) -> int:
+        return self.value * 2
+
+    def write(self, offset: int, size: int, value: int) -> None:
+        self.value = value
+        self.at(self.now + 1_000_000, lambda: self.interrupt(50))
+
+
+def test_a_device_of_one_s_own() -> None:
+    computer = Computer()
+    computer.map(Ram(1 << 20), 0)
+    computer.map(Doubler(8), 0x100000)
+    text = f"""{HEAD}
+    mov qword ptr [rbx], 21
+    sti
+    hlt
+    cli
+    hlt
+handler: mov rax, [rbx]
+    iretq
+{TAIL.format(vector=50)}"""
+    computer.load(Program.assemble(text, 0x1000))
+    computer.run()
+    assert computer.cores[0].registers.rax == 42
+    assert computer.now >= 1_000_000
+
+
+def test_an_error_of_a_device_reaches_the_caller() -> None:
+    computer = Computer()
+    computer.map(Ram(4096), 0)
+    computer.map(Device(8), 0x100000)
+    computer.load(Program.assemble("mov rbx, 0x100000\n mov rax, [rbx]\n hlt"))
+    with pytest.raises(HostError, match="Device has nothing to read at 0"):
+        computer.run()
+
+
+def test_breakpoints_and_steps() -> None:
+    computer, keyboard = textbook()
+    keyboard.press("z")
+    program = Program.assemble("mov eax, 1\nhere: add eax, 2\n mov cl, [10000]\n hlt")
+    computer.load(program)
+    computer.cores[0].break_at(program.labels["here"])
+    assert computer.run() is Stop.MARK
+    assert computer.cores[0].registers.rax == 1
+    computer.cores[0].remove_break(program.labels["here"])
+    steps = list(computer.steps())
+    assert [step.text for step in steps] == ["here: add eax, 2", "mov cl, [10000]", "hlt"]
+    assert steps[0].changed["rax"] == 3
+    assert [(one.address, one.value, one.write) for one in steps[1].bus] == [(10000, 122, False)]
+    assert "read Keyboard 0x2710: 0x7a" in str(steps[1])
+
+
+def test_two_cores_share_memory() -> None:
+    computer = Computer(cores=2)
+    computer.map(Ram(1 << 16), 0)
+    add = "mov rcx, 1000\nagain: lock inc qword ptr [0x8000]\n dec rcx\n jnz again\n hlt"
+    computer.load(Program.assemble(add, 0x1000), core=0)
+    computer.load(Program.assemble(add, 0x2000), core=1)
+    computer.run()
+    assert int.from_bytes(computer.read(0x8000, 8), "little") == 2000
+
+
+def test_a_program_that_loops_ends_at_the_limit() -> None:
+    computer, _ = textbook()
+    computer.load(Program.assemble("again: jmp again"))
+    assert computer.run(instructions=1000) is Stop.LIMIT
+    assert computer.cores[0].state.instructions == 1000
+    assert computer.run(until=1_000_000) is Stop.TIME
+    assert computer.now == pytest.approx(1_000_000, abs=1000)
+
+
+def test_time_is_busy_or_idle() -> None:
+    computer, _ = read_blocks(1, COPY)
+    core = computer.cores[0].state
+    assert core.cycles * 1000 / 3 == pytest.approx(computer.now, abs=1000)
+    assert 0 < computer.counters.idle_ps < computer.now
