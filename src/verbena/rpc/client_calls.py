@@ -163,12 +163,15 @@ class ClientCalls:
             pending.reply = link.pool.get(expects)
             before = TOKEN.pack(pending.reply.addr, pending.reply.length, pending.reply.rkey, 0)
             flags |= _REPLY
-        size = len(before) + (len(data) if type(data) is bytes else nbytes_of(data))
+        size = nbytes_of(data)
         ring, datagrams = self.ring, self.datagrams
         if method.sends or method.receives:
             ring = datagrams = None  # the frames of the streams must come behind the request
+        used = len(before)
         way = request_way(
-            self.plan, size, ring.room if ring else 0, datagrams.room if datagrams else 0
+            *(self.plan, size),
+            ring.room - used if ring else 0,
+            datagrams.room - used if datagrams else 0,
         )
         if way is RequestWay.RING or way is RequestWay.DATAGRAM:
             path = ring if way is RequestWay.RING else datagrams
@@ -182,7 +185,7 @@ class ClientCalls:
             link.check_size(size)
             if before or type(data) is not bytes:
                 data = before + bytes(data)
-            if size <= link.room:
+            if len(data) <= link.room:
                 link.send(_REQUEST, flags, method.number, pending.call, count, data)
             else:
                 link.send_parts(_REQUEST, flags, method.number, pending.call, count, data)
@@ -299,7 +302,6 @@ class ClientCalls:
         self._end_flows(pending)
         if pending.waiter is not None:
             _wake(pending.waiter)
-            self.link.poller.must_yield = True
 
     def _end_flows(self, pending: PendingCall) -> None:
         if pending.outflow is not None:

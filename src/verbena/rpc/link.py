@@ -341,15 +341,19 @@ class Link:
                 self.on_frame(kind, flags, method, call, count, data)
             elif kind != _CREDIT:
                 self._special(kind, flags, method, call, count, length, at + FRAME_SIZE)
-        except Exception:
-            self._receives.post(slot)
-            self._lost(Ended.DIED)
-            raise
+        except Exception as error:
+            self.broken(error)
         self._receives.post(slot)
         if self._outbox:
             self._flush()
         if self._owed >= self._half:
             self.tell()
+
+    def broken(self, error: Exception) -> None:
+        """End this link alone, since its peer breaks the protocol, or since of a defect here."""
+        about = {"message": f"the link to {self.about} has failed", "exception": error}
+        self._lost(Ended.DIED)
+        asyncio.get_running_loop().call_exception_handler(about)
 
     def tell(self) -> None:
         """Give credits back, and say how many records of the ring were taken, by a CREDIT."""

@@ -41,7 +41,7 @@ class Poller:
         assert cq.channel is not None
         self.spin = spin
         self.sleepers = 0
-        self.must_yield = False  # a task was made ready, which wants to run
+        self.tasks = 0  # of a server's methods: they run between polls
         self.targets: dict[int, PollTarget] = {}
         self.scans: list[Callable[[], int]] = []
         self.before_sleep: list[Callable[[], None]] = []
@@ -123,7 +123,6 @@ class Poller:
         """Have the tasks that wait look again."""
         for waiter in waiters:
             if not waiter.done():
-                self.must_yield = True
                 waiter.set_result(None)
 
     def _on_event(self) -> None:
@@ -161,8 +160,7 @@ class Poller:
             taken += count
             if not count and perf_counter() > end:
                 break
-            if self.must_yield:
-                self.must_yield = False
+            if self.tasks:
                 break
         now = perf_counter()
         if taken:

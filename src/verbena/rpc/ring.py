@@ -149,6 +149,13 @@ class RingReader:
 
     def scan(self) -> int:
         """Take the records that are there, and return how many those were."""
+        try:
+            return self._scan()
+        except Exception as error:  # the client wrote something else
+            self._link.broken(error)
+            return 0
+
+    def _scan(self) -> int:
         count = 0
         while True:
             word = self._load(self._end)

@@ -221,11 +221,30 @@ class ServerCalls:
             return
         deadline = made.timer.when() if made.timer is not None else None
         CURRENT.set(CallInfo(self.link.about, deadline))
+        self.link.poller.tasks += 1
         made.task = asyncio.get_running_loop().create_task(self._run(made, arguments))
-        made.task.add_done_callback(lambda task: self._ended(made, task))
-        self.link.poller.must_yield = True
+        made.task.add_done_callback(lambda task: self._ended(made))
 
-    async def _run(self, made: Execution, arguments: tuple[Any, ...]) -> Any:
+    async def _run(self, made: Execution, arguments: tuple[Any, ...]) -> None:
+        """Run a method and send its response, in the task of the call."""
+        try:
+            result = await self._called(made, arguments)
+            data = result if made.method.raw else made.method.encode(result)
+        except asyncio.CancelledError:
+            self._end(made)
+            self.fail(made.call, made.why, "", made.answer)
+            raise
+        except MessageTooLarge as error:
+            self._end(made)
+            self.fail(made.call, CallStatus.TOO_LARGE, str(error), made.answer)
+        except Exception as error:
+            self._end(made)
+            self.fail(made.call, CallStatus.FAILED, _said(error), made.answer)
+        else:
+            self._end(made)
+            self._respond(made.call, data, made.reply, made.answer)
+
+    async def _called(self, made: Execution, arguments: tuple[Any, ...]) -> Any:
         method = made.method
         if made.inflow is not None:
             arguments = (*arguments, _items(made.inflow))
@@ -235,28 +254,14 @@ class ServerCalls:
                     await made.outflow.send(item)
             return None
         result = method.function(*arguments)
-        if not method.is_plain:
-            result = await result
-        return result
+        return result if method.is_plain else await result
 
-    def _ended(self, made: Execution, task: asyncio.Task[Any]) -> None:
-        self._end(made)
-        if task.cancelled():
+    def _ended(self, made: Execution) -> None:
+        """A task has ended; one that was cancelled before its first step has sent no response."""
+        self.link.poller.tasks -= 1
+        if made.call in self.running and self.running[made.call] is made:
+            self._end(made)
             self.fail(made.call, made.why, "", made.answer)
-            return
-        error = task.exception()
-        if error is not None:
-            large = isinstance(error, MessageTooLarge)
-            status = CallStatus.TOO_LARGE if large else CallStatus.FAILED
-            self.fail(made.call, status, str(error) if large else _said(error), made.answer)
-            return
-        result = task.result()
-        try:
-            data = result if made.method.raw else made.method.encode(result)
-        except Exception as failed:
-            self.fail(made.call, CallStatus.FAILED, _said(failed), made.answer)
-        else:
-            self._respond(made.call, data, made.reply, made.answer)
 
     def _end(self, made: Execution) -> None:
         self.running.pop(made.call, None)

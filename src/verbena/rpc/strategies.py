@@ -90,7 +90,7 @@ def response_way(plan: Strategies, size: int, reply_room: int) -> ResponseWay:
     """Return how a response of ``size`` bytes travels; ``reply_room`` is what the request named."""
     if plan.response in ("inline", "rendezvous") and size:
         return ResponseWay(plan.response)
-    if size <= reply_room:
+    if 0 < size <= reply_room:
         return ResponseWay.WRITE
     small = (plan.response == "auto" and size <= plan.inline_most) or not size
     return ResponseWay.INLINE if small else ResponseWay.RENDEZVOUS
