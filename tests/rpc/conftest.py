@@ -2,7 +2,7 @@
 """What the tests of verbena.rpc share: a service, and programs that run live and on simulated hosts.
 
 ``together`` runs a server and one client in one process: on an event loop, over the connection
-manager or a socket, or on two hosts of a simulated fabric.
+manager or a socket, directly, over RoCE, or on two hosts of a simulated fabric.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.carriers import OVER_ROCE
 from tests.support import own_network
 from verbena import fabrics, rpc, sim
 from verbena.agent.client import describe_agent
@@ -135,7 +136,15 @@ def on_hosts(make: Callable[[], Any], side: ClientSide, served: Any, asked: Any)
     return ran.returned["h5"]
 
 
-@pytest.fixture(params=["cm", "socket", "simulated cm", "simulated socket"])
+@pytest.fixture(
+    params=[
+        "direct socket",
+        pytest.param("cm", marks=OVER_ROCE),
+        pytest.param("socket", marks=OVER_ROCE),
+        "simulated cm",
+        "simulated socket",
+    ]
+)
 def together(request: pytest.FixtureRequest) -> Together:
     """together(side, served={…}, **options): what ``side(client)`` returns; client.server is there."""
     via = request.param.split()[-1]

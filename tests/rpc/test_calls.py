@@ -14,8 +14,6 @@ from tests.rpc.conftest import Sample, Together, live, quiet, target_of
 from verbena import rpc
 from verbena.peers import PeerError
 
-pytestmark = pytest.mark.over_roce
-
 SIZES = [0, 1, 63, 200, 3000, 4064, 4065, 5000, 20_000, 300_000, (2 << 20) + 3]
 REQUESTS = ["auto", "inline", "ring", "rendezvous", "datagram"]
 RESPONSES = ["auto", "inline", "write", "rendezvous"]

@@ -82,7 +82,6 @@ class CallStream:
         self._args, self._named = tuple(args), named
         self._pending: PendingCall | None = None
         self._until: float | None = None
-        self._has_ended = False
         self._feeding: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
 
@@ -95,19 +94,18 @@ class CallStream:
                         self._method, self._args, self._named, self._client._timeout
                     )
                     if self._given is not None:
-                        feeding = self._feed(self._given)
+                        feeding = _feed(calls, self._pending, self._given)
                         self._feeding = asyncio.get_running_loop().create_task(feeding)
         return self._pending
 
-    async def _feed(self, items: Iterable[Any] | AsyncIterable[Any]) -> None:
-        with contextlib.suppress(RpcError, FlowEnded):
-            if isinstance(items, AsyncIterable):
-                async for item in items:
-                    await self.send(item)
-            else:
-                for item in items:
-                    await self.send(item)
-            await self.end()
+    def __del__(self) -> None:
+        """Nobody can take the rest: cancel the call at the server."""
+        pending = self._pending
+        if pending is None or pending.done or pending.given_up:
+            return
+        loop = self._client._calls.loop
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_give_up, self._client._calls, pending, self._feeding)
 
     async def send(self, item: Any) -> None:
         """Send an item, as soon as the server takes it.
@@ -115,7 +113,7 @@ class CallStream:
         Raises the call's error, or RpcError if the method has ended without the rest.
         """
         pending = await self._begun()
-        if pending.outflow is None or self._has_ended:
+        if pending.outflow is None or pending.has_ended:
             raise RpcError(f"{self._method.name} takes no more items")
         try:
             await pending.outflow.send(item)
@@ -125,17 +123,12 @@ class CallStream:
 
     async def end(self) -> None:
         """Say that there are no more items."""
-        pending = await self._begun()
-        if not self._has_ended and pending.outflow is not None and not pending.done:
-            self._has_ended = True
-            self._client._link.send(FrameKind.END, 0, 0, pending.call, 0, b"")
+        self._client._calls.end_items(await self._begun())
 
     def cancel(self) -> None:
         """Cancel the call at the server, if it has not ended."""
-        if self._feeding is not None:
-            self._feeding.cancel()
         if self._pending is not None:
-            self._client._calls.give_up(self._pending)
+            _give_up(self._client._calls, self._pending, self._feeding)
 
     async def _result(self) -> Any:
         pending = await self._begun()
@@ -173,6 +166,28 @@ class CallStream:
 
     async def __aexit__(self, *error: object) -> None:
         self.cancel()
+
+
+async def _feed(
+    calls: ClientCalls, pending: PendingCall, items: Iterable[Any] | AsyncIterable[Any]
+) -> None:
+    """Send the items that a call was given; it has no reference to the CallStream."""
+    outflow = pending.outflow
+    assert outflow is not None
+    with contextlib.suppress(RpcError, FlowEnded):
+        if isinstance(items, AsyncIterable):
+            async for item in items:
+                await outflow.send(item)
+        else:
+            for item in items:
+                await outflow.send(item)
+        calls.end_items(pending)
+
+
+def _give_up(calls: ClientCalls, pending: PendingCall, feeding: asyncio.Task[None] | None) -> None:
+    if feeding is not None:
+        feeding.cancel()
+    calls.give_up(pending)
 
 
 class Client:

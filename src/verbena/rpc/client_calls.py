@@ -51,7 +51,7 @@ class PendingCall:
 
     __slots__ = (
         *("call", "method", "done", "status", "value", "waiter", "reply", "given_up", "error"),
-        *("inflow", "outflow", "path"),
+        *("has_ended", "inflow", "outflow", "path"),
     )
 
     def __init__(self, call: int, method: RemoteMethod) -> None:
@@ -64,6 +64,7 @@ class PendingCall:
         self.reply: MR | None = None  # memory for the response
         self.given_up = False
         self.error: RpcError | None = None
+        self.has_ended = False  # the client's items
         self.inflow: Inflow | None = None
         self.outflow: Outflow | None = None
         self.path: RequestPath | None = None
@@ -77,6 +78,7 @@ class ClientCalls:
         self.ring: RequestPath | None = None
         self.datagrams: RequestPath | None = None
         self.plan = plan
+        self.loop = asyncio.get_running_loop()
         self.pending: dict[int, PendingCall] = {}
         self._encode = encode
         self._free = most
@@ -225,6 +227,8 @@ class ClientCalls:
         self._given_up += 1
         if pending.inflow is not None:
             pending.inflow.drop()
+        if pending.outflow is not None:
+            pending.outflow.end(FlowEnded)
         if self.link.ended is None:
             self.link.send(FrameKind.CANCEL, 0, 0, pending.call, 0, b"")
             self.link.poller.arm()
@@ -344,6 +348,12 @@ class ClientCalls:
             self._forget(pending)
             raise
         return pending, until
+
+    def end_items(self, pending: PendingCall) -> None:
+        """Tell the server that the client sends no more items."""
+        if not pending.has_ended and pending.outflow is not None and not pending.done:
+            pending.has_ended = True
+            self.link.send(FrameKind.END, 0, 0, pending.call, 0, b"")
 
     async def result_of(self, pending: PendingCall, until: float | None) -> Any:
         """Wait for the response of a call with streams."""
