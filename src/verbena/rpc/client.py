@@ -392,13 +392,7 @@ def _client(
     calls = ClientCalls(link, welcome.calls, strategies, chosen.encode)
     paths.use(calls, welcome)
 
-    def on_frame(kind: int, flags: int, method: int, call: int, count: int, data: Any) -> None:
-        if kind == FrameKind.BYE:
-            link.peer_closes()
-        else:
-            calls.on_frame(kind, flags, method, call, count, data)
-
-    link.on_frame, link.on_lost = on_frame, calls.lost
+    link.on_frame, link.on_lost = calls.on_frame, calls.lost
     client = Client(link, calls, methods, welcome.name)
     client._timeout = options.get("timeout")
     client._paths = paths

@@ -49,25 +49,23 @@ class RequestPath(Protocol):
 class PendingCall:
     """A call under way."""
 
-    __slots__ = (
-        *("call", "method", "done", "status", "value", "waiter", "reply", "given_up", "error"),
-        *("has_ended", "inflow", "outflow", "path"),
-    )
+    # Defaults of the class: an instance sets what it needs, which makes it in half the time.
+    done = False
+    status = _OK
+    value: Any = b""
+    waiter: asyncio.Future[None] | None = None
+    reply: MR | None = None  # memory for the response
+    given_up = False
+    error: RpcError | None = None
+    has_ended = False  # the client's items
+    inflow: Inflow | None = None
+    outflow: Outflow | None = None
+    path: RequestPath | None = None
+    is_simple = False  # nothing but its place has to be given back
 
     def __init__(self, call: int, method: RemoteMethod) -> None:
         self.call = call
         self.method = method
-        self.done = False
-        self.status = _OK
-        self.value: Any = b""
-        self.waiter: asyncio.Future[None] | None = None
-        self.reply: MR | None = None  # memory for the response
-        self.given_up = False
-        self.error: RpcError | None = None
-        self.has_ended = False  # the client's items
-        self.inflow: Inflow | None = None
-        self.outflow: Outflow | None = None
-        self.path: RequestPath | None = None
 
 
 class ClientCalls:
@@ -86,6 +84,9 @@ class ClientCalls:
         self._for_room: list[asyncio.Future[None]] = []
         self._fair = 0
         self._given_up = 0
+        # Up to here a request needs no choice of its strategy.
+        small = plan.request in ("auto", "inline") and plan.response != "write"
+        self._fast_room = link.room if small else -1
         self._expects: dict[int, int] = {}  # bytes of the largest response of each method
         self._poll = link.poller.poll
         link.waits = lambda: bool(self._given_up)
@@ -101,18 +102,31 @@ class ClientCalls:
         if self._free <= 0 or self._for_room:
             await self._room(until, method)
         pending = self._begin(method)
-        try:
-            self._request(pending, data, flags, until)
-        except BaseException:
-            self._forget(pending)
-            raise
-        poller = self.link.poller
-        if poller.spin and self._free_is_all_but_one():
-            end = perf_counter() + poller.spin
+        if (
+            until is None
+            and type(data) is bytes
+            and len(data) <= self._fast_room
+            and method.number not in self._expects
+        ):
+            pending.is_simple = True
+            self.link.send(_REQUEST, flags, method.number, pending.call, 0, data)
+        else:
+            try:
+                self._request(pending, data, flags, until)
+            except BaseException:
+                self._forget(pending)
+                raise
+        spin = self.link.poller.spin
+        if spin and len(self.pending) == 1:  # others could not begin while this polls
+            end = 0.0
             poll = self._poll
             while not pending.done:
-                if not poll() and perf_counter() > end:
-                    break
+                if not poll():
+                    now = perf_counter()
+                    if not end:
+                        end = now + spin
+                    elif now > end:
+                        break
         if not pending.done:
             await self._wait(pending, until)
         else:
@@ -121,10 +135,6 @@ class ClientCalls:
                 self._fair = 0
                 await asyncio.sleep(0)
         return self._result(pending)
-
-    def _free_is_all_but_one(self) -> bool:
-        """Return whether this is the only call: others could not begin while it polls."""
-        return len(self.pending) == 1
 
     async def _room(self, until: float | None, method: RemoteMethod) -> None:
         """Wait until one more call may be under way."""
@@ -267,6 +277,10 @@ class ClientCalls:
     ) -> None:
         """Take a frame of the server."""
         pending = self.pending.get(call)
+        if kind == _RESPONSE and pending is not None and pending.is_simple:
+            if type(payload) is bytes and not pending.given_up:
+                self._finish_simple(pending, method, payload)
+                return
         if pending is None or pending.given_up and kind != _RESPONSE:
             if type(payload) is Fetch:
                 payload.then = self.link.release
@@ -286,6 +300,18 @@ class ClientCalls:
             pending.outflow.granted(count)
         else:
             raise ValueError(f"a frame of kind {kind} that call {call} does not take")
+
+    def _finish_simple(self, pending: PendingCall, status: int, payload: bytes) -> None:
+        """Finish a call that keeps no memory: half of what ``_finish`` does, in half the time."""
+        del self.pending[pending.call]
+        self._free += 1
+        pending.status = status
+        pending.value = payload
+        pending.done = True
+        if pending.waiter is not None:
+            _wake(pending.waiter)
+        if self._for_room:
+            self.link.poller.wake_all(self._for_room)
 
     def _learn(self, pending: PendingCall, count: int, payload: Any) -> None:
         """Remember how large the responses of a method are, to name memory for the next one."""

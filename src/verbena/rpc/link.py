@@ -118,6 +118,7 @@ class Link:
         self.on_frame: OnFrame = _nobody
         self.on_lost: Callable[[Ended], None] = _nobody_cares
         self.on_ring: Callable[[int], None] = _nobody_cares  # so many records were taken
+        self.on_bell: Callable[[], None] = _nothing
         self.on_record: Callable[[], None] = _nothing  # a record is in the peer's memory
         self.inline = _INLINE
         self.waits: Callable[[], bool] = _no
@@ -296,13 +297,13 @@ class Link:
 
     def completed(self, wc: WC) -> None:
         """Take a completion: PollTarget."""
+        wr_id = wc.wr_id
         if not wc.is_success:
-            if wc.wr_id < RECEIVES:
-                self._receives.post(wc.wr_id)
+            if wr_id < RECEIVES:
+                self._receives.post(wr_id)
             refused = wc.status in (WCStatus.REM_ACCESS_ERR, WCStatus.LOC_ACCESS_ERR)
             self._lost(Ended.REFUSED if refused else Ended.DIED)
             return
-        wr_id = wc.wr_id
         if wr_id < RECEIVES:
             self._received(wr_id)
             return
@@ -369,6 +370,10 @@ class Link:
         view = self._in
         if kind == _DONE:
             self.offers.done(count)
+        elif kind == FrameKind.BYE:
+            self._lost(Ended.PEER)
+        elif kind == FrameKind.BELL:
+            self.on_bell()
         elif kind == _MORE:
             self._more(bytes(view[start : start + length]))
         elif flags & FrameFlags.FETCH:
@@ -382,9 +387,6 @@ class Link:
             first = bytearray(view[start : start + self.room])
             self._parts = kind, flags & ~_PARTS, method, call, count, first
             self._parts_left = length - len(first)
-        else:
-            data = bytes(view[start : start + length])
-            self.on_frame(kind, flags, method, call, count, data)
 
     def _more(self, data: bytes) -> None:
         if self._parts is None:
@@ -478,10 +480,6 @@ class Link:
         self.poller.poll()  # what has arrived before is taken first
         self._lost(Ended.DIED)
 
-    def peer_closes(self) -> None:
-        """The peer has said goodbye."""
-        self._lost(Ended.PEER)
-
     def close(self) -> None:
         """Say goodbye and disconnect."""
         if self.ended is None and not self._outbox and self._credits > 0 and not self._is_full():
@@ -523,7 +521,7 @@ def _nobody(kind: int, flags: int, method: int, call: int, count: int, payload: 
 
 
 def _nothing() -> None:
-    """Nobody waits for records."""
+    """Nobody waits for records, or the bell."""
 
 
 def _no() -> bool:

@@ -203,9 +203,6 @@ class RpcServer:
     def _first(self, guest: _Guest, frame: Any) -> None:
         """Take the first frame of a client, which is its HELLO."""
         kind, _, _, _, _, data = frame
-        if kind == FrameKind.BYE:
-            guest.link.peer_closes()
-            return
         if kind != FrameKind.HELLO:
             raise ValueError("the first frame is not a HELLO")
         hello = msgspec.msgpack.decode(data, type=LinkHello)
@@ -223,7 +220,7 @@ class RpcServer:
         link = guest.link
         link.max_message = hello.max_message
         calls = guest.calls = ServerCalls(link, table, self._most, self.strategies)
-        link.on_frame = _taker(guest, calls)
+        link.on_frame = calls.on_frame
         made = LinkWelcome(
             PROTOCOL,
             "",
@@ -297,22 +294,6 @@ class RpcServer:
 
     async def __aexit__(self, kind: object, *error: object) -> None:
         await self.close(5.0 if kind is None else 0.0)
-
-
-def _taker(guest: _Guest, calls: ServerCalls) -> Any:
-    """Return the function that takes a client's frames after its HELLO."""
-    taken = calls.on_frame
-    bye, bell = int(FrameKind.BYE), int(FrameKind.BELL)
-
-    def take(kind: int, flags: int, method: int, call: int, count: int, payload: Any) -> None:
-        if kind < bell:
-            taken(kind, flags, method, call, count, payload)
-        elif kind == bye:
-            guest.link.peer_closes()
-        elif kind == bell and guest.link in guest.station.rings:
-            guest.station.rings[guest.link].wake()
-
-    return take
 
 
 class StartingServer:

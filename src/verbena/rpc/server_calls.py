@@ -123,12 +123,21 @@ class ServerCalls:
     ) -> None:
         """Take a request; ``answer`` sends the response by another way than the link."""
         self.served += 1
-        if self.is_closing or number >= len(self._methods) or len(self.running) >= self._most:
+        method = self._methods[number] if number < len(self._methods) else None
+        if (
+            method is not None
+            and method.is_plain
+            and type(payload) is bytes
+            and not flags & _REPLY
+            and not self.is_closing
+        ):
+            self._plain(method, flags, call, payload, _NO_TOKEN, answer)
+            return
+        if self.is_closing or method is None or len(self.running) >= self._most:
             if type(payload) is Fetch:
                 payload.then = self.link.release
             self._refuse(number, call, answer)
             return
-        method = self._methods[number]
         reply: tuple[int, ...] = _NO_TOKEN
         if type(payload) is Fetch:
             if flags & _REPLY:

@@ -87,6 +87,7 @@ class Station:
         """Make a ring for a client."""
         made = self.rings[link] = RingReader(link, calls, slots, link.room, wake)
         self.poller.scans.append(made.scan)
+        link.on_bell = made.wake
         calls.on_unknown_cancel = lambda call: _scanned(made)
         return made
 
