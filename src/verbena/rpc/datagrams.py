@@ -72,7 +72,8 @@ class _Endpoint:
         self.qp.modify(qp_state=QPState.RTR)
         self.qp.modify(qp_state=QPState.RTS, sq_psn=0)
         self._sent = 0
-        poller.targets[self.qp.qp_num] = self
+        self.qpn: int = self.qp.qp_num
+        poller.targets[self.qpn] = self
 
     def must_hear(self) -> bool:
         """PollTarget: tasks wait for responses, and count as sleepers."""
@@ -108,7 +109,7 @@ class _Endpoint:
 
     def close(self) -> None:
         """Close the queue pair."""
-        self._poller.targets.pop(self.qp.qp_num, None)
+        self._poller.targets.pop(self.qpn, None)
         self.qp.close()
         self._view.release()
         self._region.close()
