@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the tests of verbena.rpc share: a service, and programs that run live and on simulated hosts.
+"""What the tests of verbena.rpc share: a service, and programs, live and on simulated hosts.
 
 ``together`` runs a server and one client in one process: on an event loop, over the connection
 manager or a socket, directly, over RoCE, or on two hosts of a simulated fabric.
@@ -101,6 +101,12 @@ class Sample:
         async for item in items:
             yield by * item
 
+    async def one_then_wait(self, items: AsyncIterator[int]) -> int:
+        async for item in items:
+            await self.gate.wait()
+            return item
+        return -1
+
     async def first(self, items: AsyncIterator[int]) -> int:
         async for item in items:
             return item
@@ -146,7 +152,7 @@ def on_hosts(make: Callable[[], Any], side: ClientSide, served: Any, asked: Any)
     ]
 )
 def together(request: pytest.FixtureRequest) -> Together:
-    """together(side, served={…}, **options): what ``side(client)`` returns; client.server is there."""
+    """together(side, served={…}, **options): what ``side(client)`` returns."""
     via = request.param.split()[-1]
 
     def run(side: ClientSide, served: Any = None, **asked: Any) -> Any:

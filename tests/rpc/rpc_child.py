@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes for the tests of verbena.rpc.
 
-``rpc_child.py serve VIA`` prints its port and serves; ``rpc_child.py call VIA PORT REQUEST`` calls a
-method that does not return, and prints when it has begun.
+``rpc_child.py serve VIA`` prints its port and serves; ``rpc_child.py call VIA PORT REQUEST`` calls
+a method that does not return, and prints when it has begun.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ async def call(via: Any, port: str, request: str) -> None:
     plan = rpc.Strategies(request)
     async with rpc.connect(f"127.0.0.1:{port}", via=via, strategies=plan) as client:
         held = asyncio.create_task(client.held("by a child"))
+        await asyncio.sleep(0)  # its request is sent before the next one
         await client.add(1)
         print("calls", flush=True)
         await held

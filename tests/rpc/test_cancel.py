@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -62,10 +63,8 @@ async def cancelled_after(work: Work, client: rpc.Client, steps: int) -> bool:
         await asyncio.sleep(step)
     is_over = task.done()
     task.cancel()
-    try:
+    with suppress(asyncio.CancelledError):
         assert await task
-    except asyncio.CancelledError:
-        pass
     return is_over
 
 

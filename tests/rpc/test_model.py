@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -85,11 +86,8 @@ async def do(client: rpc.Client, model: Model, target: Values, step: Any, at: in
     elif kind == "get" and key in model.values:
         assert await client.get(key) == model.values[key]
     elif kind == "get":
-        try:
+        with pytest.raises(rpc.RemoteFailure, match="KeyError"):
             await client.get(key)
-            raise AssertionError("a key that is not there")
-        except rpc.RemoteFailure as error:
-            assert error.kind == "KeyError"
     elif kind == "grow":
         assert bytes(await client.grow(data)) == data * 2
     elif kind == "put cancelled":

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`verbena bench rpc`: the strategies of verbena.rpc, and what others need for the same calls.
 
-verbena.cli starts main(); verbena.measure.rpc_bench measures. The other benchmarks are in a checkout
-alone: `python -m benchmarks`.
+verbena.cli starts main(); verbena.measure.rpc_bench measures. The other benchmarks are in a
+checkout alone: `python -m benchmarks`.
 """
 
 from __future__ import annotations

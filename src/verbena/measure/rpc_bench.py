@@ -249,7 +249,7 @@ def _simulated(
         async with rpc.connect("h0:7174", **options) as client:
             await asyncio.sleep(1e-3)  # the load has begun
             for size in sizes:
-                if way == "ring" and size > 4000 or way == "datagram" and size > 200:
+                if (way == "ring" and size > 4000) or (way == "datagram" and size > 200):
                     continue
                 await client.head(bytes(size))
                 begin = loop.time()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Servers and clients of the contenders in `verbena bench rpc`: verbena.rpc and what others use.
 
-``python -m verbena.measure.rpc_peers NAME`` serves until its stdin closes, and prints its port. Each
-server answers with the first 64 bytes of what it gets. A ``Caller`` makes one call after the other.
+``python -m verbena.measure.rpc_peers NAME`` serves until its stdin closes, and prints its port.
+Each server answers with the first 64 bytes of what it gets; a ``Call`` asks it.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class PeerListener:
         return await self.admit(self._accepted)
 
     async def admit(self, admitted: Callable[[Hello, Accept], Awaitable[T]]) -> T:
-        """Wait for the next peer, and return what ``admitted`` makes of it. Raises as ``accept``."""
+        """Wait for the next peer; return what ``admitted`` makes of it. Raises as ``accept``."""
         while True:
             await self._changed.until(lambda: bool(self._waiting) or self._has_ended())
             if not self._waiting:

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypedDict
 
 from verbena import aio, cm
 from verbena.cm.manager import manager_of_loop
-from verbena.verbs import PD, QP, SRQ, Context, QPCap, VerbsError, open_device
+from verbena.verbs import PD, SRQ, Context, QPCap, VerbsError, open_device
 
 from .errors import Ended, PeerError, UnknownSession
 from .wire import HELLO_SIZE, OTHER_PURPOSE, UNKNOWN, Hello
@@ -35,6 +35,7 @@ __all__ = [
     "Transport",
     "dial",
 ]
+
 
 class Sharing(TypedDict, total=False):
     """What a queue pair shares with others: the CQ, and the receives."""

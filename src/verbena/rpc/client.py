@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
 from dataclasses import replace
-from typing import Any, Self, TypedDict
+from typing import Any, Self, TypedDict, cast
 
 import msgspec
 
@@ -282,9 +282,7 @@ class Client:
 class ConnectingClient:
     """What ``connect`` returns: for ``async with``, or to await."""
 
-    def __init__(
-        self, address: str, service: type | None, options: ClientOptions
-    ) -> None:
+    def __init__(self, address: str, service: type | None, options: ClientOptions) -> None:
         self._address = address
         self._kind = service
         self._options = options
@@ -309,12 +307,10 @@ def peer_options(options: Any) -> PeerOptions:
     """Return the options that verbena.peers has as well."""
     names = ("via", "tls", "device", "slots", "slot_size")
     found: Any = {name: options[name] for name in names if name in options}
-    return PeerOptions(**found)
+    return cast(PeerOptions, found)
 
 
-async def connect_client(
-    address: str, service: type | None, options: ClientOptions
-) -> Client:
+async def connect_client(address: str, service: type | None, options: ClientOptions) -> Client:
     """Connect to a server. Raises OSError, RpcError, ValueError."""
     host, port = parse_address(address)
     if host is None:
@@ -340,9 +336,7 @@ async def connect_client(
         raise
 
 
-async def _greet(
-    link: Link, service: type | None, codec: str, options: ClientOptions
-) -> Client:
+async def _greet(link: Link, service: type | None, codec: str, options: ClientOptions) -> Client:
     """Exchange HELLO and WELCOME, and make the client."""
     answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 

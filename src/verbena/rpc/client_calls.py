@@ -22,8 +22,8 @@ from .flows import FlowEnded, Inflow, Outflow
 from .frames import TOKEN, FrameFlags, FrameKind
 from .link import Link
 from .server_calls import CURRENT
-from .stubs import RemoteMethod
 from .strategies import RequestWay, Strategies, request_way
+from .stubs import RemoteMethod
 
 __all__ = ["ClientCalls", "PendingCall", "RequestPath"]
 
@@ -94,7 +94,11 @@ class ClientCalls:
     # ---- a call ----
 
     async def unary(
-        self, method: RemoteMethod, args: tuple[Any, ...], named: dict[str, Any], timeout: float | None
+        self,
+        method: RemoteMethod,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        timeout: float | None,
     ) -> Any:
         """Call a method and return its result."""
         data, flags = method.encode(args, named, self._encode)
@@ -160,9 +164,7 @@ class ClientCalls:
         if self.link.ended is not None:
             raise ServerGone(f"{self.link.about}: {self.link.ended}", False)
 
-    def _request(
-        self, pending: PendingCall, data: Any, flags: int, until: float | None
-    ) -> None:
+    def _request(self, pending: PendingCall, data: Any, flags: int, until: float | None) -> None:
         link, method = self.link, pending.method
         count = 0
         if until is not None:
@@ -277,11 +279,16 @@ class ClientCalls:
     ) -> None:
         """Take a frame of the server."""
         pending = self.pending.get(call)
-        if kind == _RESPONSE and pending is not None and pending.is_simple:
-            if type(payload) is bytes and not pending.given_up:
-                self._finish_simple(pending, method, payload)
-                return
-        if pending is None or pending.given_up and kind != _RESPONSE:
+        if (
+            kind == _RESPONSE
+            and pending is not None
+            and pending.is_simple
+            and type(payload) is bytes
+            and not pending.given_up
+        ):
+            self._finish_simple(pending, method, payload)
+            return
+        if pending is None or (pending.given_up and kind != _RESPONSE):
             if type(payload) is Fetch:
                 payload.then = self.link.release
             return
@@ -356,7 +363,11 @@ class ClientCalls:
     # ---- streams ----
 
     async def begin_stream(
-        self, method: RemoteMethod, args: tuple[Any, ...], named: dict[str, Any], timeout: float | None
+        self,
+        method: RemoteMethod,
+        args: tuple[Any, ...],
+        named: dict[str, Any],
+        timeout: float | None,
     ) -> tuple[PendingCall, float | None]:
         """Begin a call with items in one direction or both."""
         data, flags = method.encode(args, named, self._encode)
@@ -417,5 +428,3 @@ def _wake(waiter: asyncio.Future[None]) -> None:
 
 def _nothing() -> None:
     """The arguments are kept by the offer until they were read."""
-
-

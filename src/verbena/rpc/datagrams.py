@@ -86,9 +86,7 @@ class _Endpoint:
         if not self._sent % _STEP:
             flags |= SendFlags.SIGNALED
         with suppress(VerbsError):
-            self.qp.send(
-                data, ah=ah, remote_qpn=qpn, remote_qkey=_QKEY, flags=flags, wr_id=_SENT
-            )
+            self.qp.send(data, ah=ah, remote_qpn=qpn, remote_qkey=_QKEY, flags=flags, wr_id=_SENT)
 
     def completed(self, wc: WC) -> None:
         """Take a completion: PollTarget."""

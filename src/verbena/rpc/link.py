@@ -31,7 +31,6 @@ from verbena.verbs import (
     SendFlags,
     VerbsError,
     WCStatus,
-    WROpcode,
 )
 
 from .bulk import Fetch, Offers, nbytes_of, payload_bytes
@@ -128,7 +127,7 @@ class Link:
         self.takes_at_most = 1 << 30
         self.pool = BufferPool(self.pd, _ACCESS)
         self.regions = RegionCache(self.pd)
-        self.offers = Offers(self.regions)
+        self.offers = Offers(self.regions, self.pool)
         self.qp = transport.aqp.qp
         self._home = plan.home
         self._transport = transport
@@ -188,9 +187,7 @@ class Link:
         at = slot * out.size
         owed, self._owed = self._owed, 0
         self.told = self.taken
-        FRAME.pack_into(
-            *(out.view, at, kind, flags, method, owed, call, count, length, self.taken)
-        )
+        FRAME.pack_into(*(out.view, at, kind, flags, method, owed, call, count, length, self.taken))
         size = len(payload)
         if size:
             out.view[at + FRAME_SIZE : at + FRAME_SIZE + size] = payload
@@ -267,9 +264,7 @@ class Link:
             self._lost(Ended.DIED)
             return
         flags = int(FrameFlags.WRITTEN)
-        self.send(
-            FrameKind.RESPONSE, flags, method, call, array.nbytes, b""
-        )
+        self.send(FrameKind.RESPONSE, flags, method, call, array.nbytes, b"")
 
     def check_size(self, nbytes: int) -> None:
         """Raise MessageTooLarge for what the peer does not take."""
@@ -282,9 +277,7 @@ class Link:
     def write_word(self, region: MR, offset: int, addr: int, rkey: int, length: int = 8) -> None:
         """Write a part of a region into the peer's memory, with a completion."""
         with suppress(VerbsError):
-            self.qp.write(
-                region, addr, rkey, offset, length, wr_id=OTHER, flags=SendFlags.SIGNALED
-            )
+            self.qp.write(region, addr, rkey, offset, length, wr_id=OTHER, flags=SendFlags.SIGNALED)
 
     def post_record(self, request: Any) -> None:
         """Post the WRITE of a record into the ring."""
@@ -499,7 +492,7 @@ class Link:
         asyncio.get_running_loop().call_soon(self._release)
 
     def _release(self) -> None:
-        """Close everything; called by the loop, since the poller may be in the queue pair's poll."""
+        """Close everything. The loop calls it, since the poller may be in the CQ's poll."""
         with suppress(VerbsError):
             self._transport.close()
         self.offers.close()

@@ -93,7 +93,7 @@ class OwnReceives:
         try:
             self._queue.post_recv(self._requests[slot])
         except VerbsError:
-            pass  # the queue pair has failed since
+            return  # the queue pair has failed since
 
     def close(self) -> None:
         """End the registration."""

@@ -12,6 +12,7 @@ import inspect
 import typing
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from types import GenericAlias
 from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -64,9 +65,7 @@ class ServiceMethod:
         self.raw = shape.raw
         self.sends = shape.sends is not None
         self.receives = shape.receives is not None
-        self.is_plain = not (
-            self.sends or self.receives or inspect.iscoroutinefunction(function)
-        )
+        self.is_plain = not (self.sends or self.receives or inspect.iscoroutinefunction(function))
         self.encode = codec.encode
         self.decode_result: Decode = codec.decoder(shape.result)
         self.decode_item: Decode = codec.decoder(shape.sends if self.sends else Any)
@@ -107,11 +106,9 @@ def _argument_decoders(
     )
     kinds = [kind for kind, _ in parameters.values()]
     if all(default is inspect.Parameter.empty for _, default in parameters.values()):
-        by_place = codec.decoder(tuple[tuple(kinds)] if kinds else tuple[()])
+        by_place = codec.decoder(GenericAlias(tuple, tuple(kinds)))
         return by_place, by_name
-    structure = msgspec.defstruct(
-        "Arguments", fields, array_like=True, forbid_unknown_fields=True
-    )
+    structure = msgspec.defstruct("Arguments", fields, array_like=True, forbid_unknown_fields=True)
     decode = codec.decoder(structure)
     return (lambda data: msgspec.structs.astuple(decode(data))), by_name
 
@@ -157,7 +154,7 @@ def _shape(kind: type, name: str, function: Any) -> _Shape:
     if raw and (len(parameters) > 1 or sends is not None or receives is not None):
         raise TypeError(f"{about}: a raw method has one parameter, and no iterators")
     if raw:
-        parameters = {each: (Any, inspect.Parameter.empty) for each in parameters}
+        parameters = dict.fromkeys(parameters, (Any, inspect.Parameter.empty))
         result = Any
     if receives is not None:
         result = Any  # of the response behind the items, which is None
@@ -184,7 +181,10 @@ def methods_of(kind: type, target: object | None, codec: CallCodec) -> dict[str,
         raise TypeError(f"{kind.__name__} is not a service: put @rpc.service before the class")
     return {
         name: ServiceMethod(
-            name, _shape(kind, name, function), codec, function if target is None else getattr(target, name)
+            name,
+            _shape(kind, name, function),
+            codec,
+            function if target is None else getattr(target, name),
         )
         for name, function in _public(kind)
     }

@@ -59,9 +59,7 @@ class ClientPaths:
             )
             calls.ring = self._ring
         if self._datagrams is not None and welcome.datagram_qpn:
-            self._datagrams.use(
-                calls, welcome.datagram_qpn, welcome.client, welcome.datagram_room
-            )
+            self._datagrams.use(calls, welcome.datagram_qpn, welcome.client, welcome.datagram_room)
             calls.datagrams = self._datagrams
 
     def close(self) -> None:

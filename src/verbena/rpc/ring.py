@@ -193,4 +193,3 @@ class RingReader:
         self._view.release()
         self.region.close()
         self._words.close()
-

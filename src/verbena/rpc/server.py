@@ -94,8 +94,7 @@ class RpcServer:
         names = ["msgpack", *(["pickle"] if self._options.get("pickle") else [])]
         kind = type(self._target)
         return {
-            name: list(methods_of(kind, self._target, codec_named(name)).values())
-            for name in names
+            name: list(methods_of(kind, self._target, codec_named(name)).values()) for name in names
         }
 
     @property
@@ -143,12 +142,13 @@ class RpcServer:
     async def _accept(self) -> None:
         assert self._listener is not None
 
-        async def given(hello: Hello, accept: Accept) -> tuple[Hello, Accept]:
-            return hello, accept
+        async def given(hello: Hello, accept: Accept) -> Accept:
+            del hello
+            return accept
 
         while True:
             try:
-                hello, accept = await self._listener.admit(given)
+                accept = await self._listener.admit(given)
             except PeerError:
                 return
             self._spawn(self._admit(accept))

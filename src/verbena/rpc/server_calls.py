@@ -211,9 +211,7 @@ class ServerCalls:
         if made.method.raw:
             self._begin(made, flags, self.link.lend(fetch))
             return
-        view = fetch.view()
-        self._begin(made, flags, view)
-        del view
+        self._begin(made, flags, fetch.view())
         self.link.release(fetch)
 
     def _begin(self, made: Execution, flags: int, payload: Any) -> None:
@@ -221,6 +219,10 @@ class ServerCalls:
         if made.is_cancelled:
             self._end(made)
             self.fail(made.call, made.why, "", made.answer)
+            return
+        if method.is_plain:
+            self._end(made)
+            self._plain(method, flags, made.call, payload, made.reply, made.answer)
             return
         try:
             arguments = method.arguments(payload, bool(flags & _NAMED))
@@ -262,8 +264,7 @@ class ServerCalls:
                 async for item in items:
                     await made.outflow.send(item)
             return None
-        result = method.function(*arguments)
-        return result if method.is_plain else await result
+        return await method.function(*arguments)
 
     def _ended(self, made: Execution) -> None:
         """A task has ended; one that was cancelled before its first step has sent no response."""
@@ -291,9 +292,7 @@ class ServerCalls:
         if self.link.ended is None:
             self.link.send(_RESPONSE, 0, status, call, 0, said)
 
-    def _respond(
-        self, call: int, data: Any, reply: tuple[int, ...], answer: Answer | None
-    ) -> None:
+    def _respond(self, call: int, data: Any, reply: tuple[int, ...], answer: Answer | None) -> None:
         link = self.link
         if link.ended is not None:
             return

@@ -76,7 +76,7 @@ class Strategies:
 
 
 def request_way(plan: Strategies, size: int, ring_room: int, datagram_room: int) -> RequestWay:
-    """Return how a request of ``size`` bytes travels. The rooms are 0 where there is no such way."""
+    """Return how a request of a size travels. A room is 0 where there is no such way."""
     if plan.request == "ring" and size <= ring_room:
         return RequestWay.RING
     if plan.request == "datagram" and size <= datagram_room:
