@@ -7,18 +7,18 @@ from pen import Pen
 
 # Title, what precedes, then (from the client?, text, kind) for each arrow.
 STRATEGIES: tuple[tuple[str, str, tuple[tuple[bool, str, str], ...]], ...] = (
-    ("inline", "small requests", ((True, "SEND with the bytes", "bytes"),)),
-    ("ring", "a server that polls", ((True, "WRITE into the ring", "bytes"),)),
+    ("inline", "small requests", ((True, "SEND: bytes", "bytes"),)),
+    ("ring", "a server that polls", ((True, "WRITE: bytes", "bytes"),)),
     (
         "rendezvous",
         "large requests",
         ((True, "SEND: address, key", "ask"), (False, "READ", "ask"), (True, "bytes", "bytes")),
     ),
-    ("datagram", "many clients", ((True, "UD SEND, again if lost", "bytes"),)),
+    ("datagram", "many clients", ((True, "UD SEND: bytes", "bytes"),)),
     (
         "write",
         "large responses",
-        ((False, "WRITE where it was told", "bytes"), (False, "SEND", "ask")),
+        ((False, "WRITE: bytes", "bytes"), (False, "SEND", "ask")),
     ),
 )
 
@@ -26,7 +26,7 @@ STRATEGIES: tuple[tuple[str, str, tuple[tuple[bool, str, str], ...]], ...] = (
 def rpc_strategies() -> Pen:
     pen = Pen(
         860,
-        360,
+        320,
         "Five strategies between a client and a server: inline, one SEND with the bytes; ring, a "
         "WRITE into the server's memory; rendezvous, a SEND with an address, and a READ by the "
         "server; datagram, one UD SEND; write, for responses: a WRITE and then a SEND.",
@@ -36,21 +36,21 @@ def rpc_strategies() -> Pen:
         pen.word(left, 34, name, "title")
         pen.word(left, 54, says, "small")
         for x, side in ((left, "client"), (left + 146, "server")):
-            pen.line((x + 3, 84), (x + 3, 330), tip=False, dashed=True)
+            pen.line((x + 3, 84), (x + 3, 296), tip=False, dashed=True)
             pen.word(x, 76, side, "small", "" if side == "client" else "end")
         y = 120
         for is_client, text, kind in arrows:
             begin, end = (left + 6, left + 146) if is_client else (left + 146, left + 6)
-            pen.message(begin, end, y, text, kind=kind, drop=14)
+            pen.message(begin, end, y, text, kind=kind, drop=12)
             y += 66
         if name == "ring":
-            pen.box(left + 100, 150, 52, 60, "memory", title="ring", lines=["slots"])
+            pen.box(left + 90, 156, 64, 60, "memory", title="ring", lines=["slots"])
         elif name == "datagram":
             pen.box(
                 left + 62, 150, 90, 60, "verbs", title="one UD", lines=["queue pair", "for all"]
             )
         elif name == "inline":
-            pen.box(left + 74, 150, 78, 60, "memory", title="receives", lines=["of one SRQ"])
+            pen.box(left + 58, 156, 96, 60, "memory", title="receives", lines=["of one SRQ"])
     return pen
 
 
