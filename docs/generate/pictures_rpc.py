@@ -46,9 +46,7 @@ def rpc_strategies() -> Pen:
         if name == "ring":
             pen.box(left + 90, 156, 64, 60, "memory", title="ring", lines=["slots"])
         elif name == "datagram":
-            pen.box(
-                left + 62, 150, 90, 60, "verbs", title="one UD", lines=["queue pair", "for all"]
-            )
+            pen.box(left + 46, 156, 108, 60, "verbs", title="one UD QP", lines=["for all clients"])
         elif name == "inline":
             pen.box(left + 58, 156, 96, 60, "memory", title="receives", lines=["of one SRQ"])
     return pen

@@ -13,6 +13,7 @@ import verbena
 from tests.rpc.conftest import Sample, Together, live, quiet, target_of
 from verbena import rpc
 from verbena.peers import PeerError
+from verbena.rpc.frames import FrameKind
 
 SIZES = [0, 1, 63, 200, 3000, 4064, 4065, 5000, 20_000, 300_000, (2 << 20) + 3]
 REQUESTS = ["auto", "inline", "ring", "rendezvous", "datagram"]
@@ -107,6 +108,71 @@ def test_deadlines(together: Together) -> None:
     took, stopped = together(side, timeout=0.05)
     assert 0.1 <= took < 5
     assert stopped == ["late", "default"]
+
+
+def test_the_server_keeps_the_deadline_by_itself(together: Together) -> None:
+    """A client that does not say that it has given up changes nothing."""
+
+    async def side(client: rpc.Client) -> list[str]:
+        send = client._link.send
+
+        def mute(kind: int, *rest: Any) -> None:
+            if kind != FrameKind.CANCEL:
+                send(kind, *rest)
+
+        client._link.send = mute  # type: ignore[method-assign]
+        with pytest.raises(rpc.DeadlinePassed):
+            await client.within(0.05).held("late")
+        await quiet(client)
+        return target_of(client).stopped
+
+    assert together(side) == ["late"]
+
+
+def test_what_a_method_keeps_of_large_arguments_stays() -> None:
+    @rpc.service
+    class Keeper:
+        def __init__(self) -> None:
+            self.kept: list[memoryview] = []
+
+        def keep(self, parts: list[memoryview]) -> int:
+            self.kept += parts
+            return len(self.kept)
+
+    async def main() -> None:
+        keeper = Keeper()
+
+        async def side(client: rpc.Client) -> None:
+            for number in range(6):
+                assert await client.keep([bytes([number]) * 50_000]) == number + 1
+
+        await live(keeper, side, {"via": "socket"}, {"via": "socket"})
+        assert [bytes(each) for each in keeper.kept] == [bytes([n]) * 50_000 for n in range(6)]
+
+    asyncio.run(main())
+
+
+def test_a_client_that_speaks_before_the_server_is_ready_is_heard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    admitted = rpc.RpcServer._admit
+
+    async def late(server: rpc.RpcServer, accept: Any) -> None:
+        async def slow(plan: Any, hello: Any) -> Any:
+            transport = await accept(plan, hello)
+            await asyncio.sleep(0.1)
+            return transport
+
+        await admitted(server, slow)
+
+    async def side(client: rpc.Client) -> int:
+        return int(await client.add(1, 2))
+
+    async def main() -> int:
+        return int(await live(Sample(), side, {"via": "socket"}, {"via": "socket"}))
+
+    monkeypatch.setattr(rpc.RpcServer, "_admit", late)
+    assert asyncio.run(main()) == 3
 
 
 def test_a_method_knows_its_deadline_and_hands_it_on() -> None:

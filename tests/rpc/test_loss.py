@@ -45,3 +45,22 @@ def test_each_call_runs_once(carrier: str, way: str) -> None:
     else:
         repeated = asyncio.run(live(Sample(), side, {"via": "socket"}, options))
     assert (repeated > 0) == (way == "datagram")
+
+
+def test_a_call_is_cancelled_whose_datagrams_are_all_lost() -> None:
+    """The server hears of the cancellation alone; it answers that, and runs nothing."""
+
+    async def side(client: rpc.Client) -> list[Any]:
+        fault.set_rules(client._link.pd.context, "drop opcode=ud-send-only")
+        task = asyncio.create_task(client.add(1, 2))
+        await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await quiet(client)
+        fault.set_rules(client._link.pd.context, "")
+        assert await client.add(3, 4) == 7
+        return target_of(client).ran
+
+    options: Any = {"via": "socket", "strategies": rpc.Strategies("datagram")}
+    assert on_hosts(Sample, side, {"via": "socket"}, options) == [(3, 4)]
