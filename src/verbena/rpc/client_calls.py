@@ -91,6 +91,12 @@ class ClientCalls:
         self._poll = link.poller.poll
         link.waits = lambda: bool(self._given_up)
 
+    def use_ring(self, ring: RequestPath) -> None:
+        """Write requests into a ring, as far as they fit."""
+        self.ring = ring
+        if self.plan.response != "write":
+            self._fast_room = min(ring.room, self.link.room)
+
     # ---- a call ----
 
     async def unary(
@@ -113,7 +119,9 @@ class ClientCalls:
             and method.number not in self._expects
         ):
             pending.is_simple = True
-            self.link.send(_REQUEST, flags, method.number, pending.call, 0, data)
+            ring = self.ring
+            if ring is None or not ring.send(flags, method.number, pending.call, 0, data):
+                self.link.send(_REQUEST, flags, method.number, pending.call, 0, data)
         else:
             try:
                 self._request(pending, data, flags, until)
@@ -121,6 +129,9 @@ class ClientCalls:
                 self._forget(pending)
                 raise
         spin = self.link.poller.spin
+        if spin and not pending.is_simple:
+            moved = nbytes_of(data) + self._expects.get(method.number, 0)
+            spin = self.link.poller.time_for(moved)
         if spin and len(self.pending) == 1:  # others could not begin while this polls
             end = 0.0
             poll = self._poll

@@ -437,6 +437,7 @@ class Link:
             return
         del self._fetches[fetch.key]
         fetch.is_ready = True
+        self.poller.expect_more(fetch.length)
         self.send(_DONE, _PLAIN, 0, 0, fetch.number, b"")
         fetch.then(fetch)
         self._begin_fetches()

@@ -57,7 +57,7 @@ class ClientPaths:
                 welcome.ring_slots,
                 welcome.ring_slot_size,
             )
-            calls.ring = self._ring
+            calls.use_ring(self._ring)
         if self._datagrams is not None and welcome.datagram_qpn:
             self._datagrams.use(calls, welcome.datagram_qpn, welcome.client, welcome.datagram_room)
             calls.datagrams = self._datagrams
