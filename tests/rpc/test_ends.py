@@ -171,6 +171,33 @@ def test_a_client_that_sends_garbage_harms_itself_alone(frame: Any) -> None:
     asyncio.run(side())
 
 
+def test_a_client_that_takes_no_responses_cannot_fill_the_servers_memory() -> None:
+    async def side() -> int:
+        said: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, about: said.append(str(about["exception"])))
+        async with rpc.serve(Sample(), "127.0.0.1:0", via="socket", calls=1) as server:
+            async with rpc.connect(f"127.0.0.1:{server.port}", via="socket") as bad:
+                link = bad._link
+                link._half = 1 << 30
+                data = bad._calls._encode((1, 2))
+                number = bad._methods["add"].number
+                for call in range(5000):
+                    link._owed = 0  # it gives no credits back
+                    link.send(FrameKind.REQUEST, 0, number, 1000 + call, 0, data)
+                    await asyncio.sleep(0)
+                    if said:
+                        break
+                assert said == ["the peer gives no credits back, and asks for more"]
+                return call
+
+    async def limited() -> int:
+        async with asyncio.timeout(30):
+            return await side()
+
+    assert asyncio.run(limited()) < 2000
+
+
 def test_a_ring_with_garbage_harms_its_client_alone() -> None:
     async def side() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)

@@ -155,3 +155,19 @@ def test_many_streams_of_one_client(together: Together) -> None:
 
     expected = [[by * number for number in range(30)] for by in range(12)]
     assert together(side, {"calls": 5}, slots=4) == expected
+
+
+def test_what_waits_for_credits_is_sent_though_no_task_waits(together: Together) -> None:
+    async def side(client: rpc.Client) -> list[int]:
+        call = client.total()
+        for number in range(WINDOW):
+            await call.send(number)
+        await call.end()
+        for _ in range(1000):  # this task does not wait for the server
+            await asyncio.sleep(1e-4)
+            if not client._link._outbox:
+                break
+        left = len(client._link._outbox)
+        return [left, await call]
+
+    assert together(side, {"slots": 1}, slots=1) == [0, sum(range(WINDOW))]

@@ -33,10 +33,9 @@ from .errors import (
 from .methods import Buffer, service
 from .server import RpcServer, ServerOptions, StartingServer
 from .server_calls import CURRENT, CallInfo
-from .strategies import EXPLANATIONS, Strategies
+from .strategies import Strategies
 
 __all__ = [
-    "EXPLANATIONS",
     "Buffer",
     "CallInfo",
     "CallStream",

@@ -254,7 +254,7 @@ class ClientCalls:
             pending.outflow.end(FlowEnded)
         if self.link.ended is None:
             self.link.send(FrameKind.CANCEL, 0, 0, pending.call, 0, b"")
-            self.link.poller.arm()
+            self.link.poller.hear()
 
     def _result(self, pending: PendingCall) -> Any:
         if pending.error is not None:

@@ -125,6 +125,7 @@ class Link:
         self.pd = transport.pd
         self.max_message = 1 << 30  # of the peer
         self.takes_at_most = 1 << 30
+        self.queue_most = 1 << 30  # frames that wait for credits
         self.pool = BufferPool(self.pd, _ACCESS)
         self.regions = RegionCache(self.pd)
         self.offers = Offers(self.regions, self.pool)
@@ -170,11 +171,17 @@ class Link:
         self, kind: int, flags: int, method: int, call: int, count: int, payload: bytes
     ) -> None:
         """Send a frame with a payload of at most ``room`` bytes, now or when there is a credit."""
+        if self.ended is not None:
+            return
         if self._outbox or self._credits <= 0 or self._sent - self._completed >= self._slots:
             self._outbox.append((kind, flags, method, call, count, bytes(payload)))
+            if len(self._outbox) > self.queue_most:
+                self.broken(BufferError("the peer gives no credits back, and asks for more"))
+                return
             if self._sent - self._completed >= self._slots:
                 self.poller.poll()
             self._flush()
+            self.poller.hear()
             return
         self._credits -= 1
         self._frame(kind, flags, method, call, count, len(payload), payload)
@@ -214,6 +221,8 @@ class Link:
         self, kind: int, flags: int, method: int, call: int, count: int, payload: Any
     ) -> None:
         """Send a payload of any size in frames, one behind the other."""
+        if self.ended is not None:
+            return
         data = payload_bytes(payload)
         size = len(data)
         if size <= self.room:
@@ -225,6 +234,8 @@ class Link:
             part = bytes(data[start : start + self.room])
             self._outbox.append((_MORE, 0, 0, call, 0, part))
         self._flush()
+        if self._outbox:
+            self.poller.hear()
 
     def send_fetch(
         self,

@@ -88,22 +88,25 @@ class Poller:
 
     def arm(self) -> None:
         """Have the next completion wake the loop; take those that came before."""
-        if self._closed:
-            return
+        if self._closed or self._armed:
+            return  # an event comes, or is there already
         self._reader.attach()
-        if not self._armed:
-            self._armed = True
-            with suppress(VerbsError):
-                self._cq.req_notify()
+        self._armed = True
+        with suppress(VerbsError):
+            self._cq.req_notify()
         while self.poll():
             pass
+
+    def hear(self) -> None:
+        """Have the loop poll, though no task waits: a server does always."""
+        if not self._serves:
+            self.arm()
 
     async def sleep(self, waiter: asyncio.Future[None]) -> None:
         """Wait for a future that something which a completion brings will end."""
         self.sleepers += 1
         try:
-            if not self._serves:
-                self.arm()
+            self.hear()
             await waiter
         finally:
             self.sleepers -= 1

@@ -37,6 +37,9 @@ from .strategies import Strategies
 __all__ = ["RpcServer", "ServerOptions", "StartingServer", "start_server"]
 
 
+_QUEUED = 512  # frames that wait for credits of a client, for each call that it may have
+
+
 class ServerOptions(TypedDict, total=False):
     """Keywords of ``serve``.
 
@@ -182,6 +185,7 @@ class RpcServer:
         early = station.poller.targets.get(transport.aqp.qp.qp_num)
         link = Link(plan, transport, station.poller)
         guest = self._guests[link] = _Guest(link, station)
+        link.queue_most = self._most * _QUEUED
         link.takes_at_most = self._options.get("max_message", 1 << 28)
         link.on_frame = lambda *frame: self._first(guest, frame)
         link.on_lost = lambda reason: self._lost(guest, reason)
