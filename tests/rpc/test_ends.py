@@ -177,7 +177,8 @@ def test_a_client_that_takes_no_responses_cannot_fill_the_servers_memory() -> No
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda loop, about: said.append(str(about["exception"])))
         async with rpc.serve(Sample(), "127.0.0.1:0", via="socket", calls=1) as server:
-            async with rpc.connect(f"127.0.0.1:{server.port}", via="socket") as bad:
+            address = f"127.0.0.1:{server.port}"
+            async with rpc.connect(address, via="socket") as bad:
                 link = bad._link
                 link._half = 1 << 30
                 data = bad._calls._encode((1, 2))

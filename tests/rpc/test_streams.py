@@ -159,6 +159,8 @@ def test_many_streams_of_one_client(together: Together) -> None:
 
 def test_what_waits_for_credits_is_sent_though_no_task_waits(together: Together) -> None:
     async def side(client: rpc.Client) -> list[int]:
+        await client.add(1)
+        await asyncio.sleep(0.05)  # the event of that call has come, and nobody asks for the next
         call = client.total()
         for number in range(WINDOW):
             await call.send(number)
