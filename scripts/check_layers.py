@@ -53,6 +53,7 @@ PYTHON_ROOMS = [
     {"agent", "subnet_process"},
     {"cm"},
     {"peers"},
+    {"rpc"},
     {"sim"},
     {"__init__"},
     {"measure"},

@@ -3,8 +3,8 @@
 
 python docs/generate/pictures.py
 
-pictures_learn.py has those of the tutorial, pictures_design.py those of how Verbena works, and
-pictures_manage.py those of management.
+pictures_learn.py has those of the tutorial, pictures_design.py those of how Verbena works,
+pictures_manage.py those of management, and pictures_rpc.py that of verbena.rpc.
 """
 
 from __future__ import annotations
@@ -14,13 +14,19 @@ from pathlib import Path
 import pictures_design
 import pictures_learn
 import pictures_manage
+import pictures_rpc
 
 IMAGES = Path(__file__).parent.parent / "images"
 
 
 def made() -> dict[str, str]:
     """The text of each picture by its file's name."""
-    drawn = pictures_learn.PICTURES + pictures_design.PICTURES + pictures_manage.PICTURES
+    drawn = (
+        *pictures_learn.PICTURES,
+        *pictures_design.PICTURES,
+        *pictures_manage.PICTURES,
+        *pictures_rpc.PICTURES,
+    )
     return {f"{draw.__name__.replace('_', '-')}.svg": draw().svg() for draw in drawn}
 
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import aio, capture, fabrics, fault, peers, sim, verbs, wire
+    from . import aio, capture, fabrics, fault, peers, rpc, sim, verbs, wire
     from .peers import connect, listen
     from .verbs.connect import connect_rc
 
@@ -27,12 +27,13 @@ __all__ = [
     "fault",
     "listen",
     "peers",
+    "rpc",
     "sim",
     "verbs",
     "wire",
 ]
 
-_MODULES = ("aio", "capture", "fabrics", "fault", "peers", "sim", "verbs", "wire")
+_MODULES = ("aio", "capture", "fabrics", "fault", "peers", "rpc", "sim", "verbs", "wire")
 
 
 def __getattr__(name: str) -> Any:

@@ -23,9 +23,8 @@ def verbena(*words: str) -> subprocess.CompletedProcess[str]:
 def test_help_lists_the_commands() -> None:
     done = verbena("--help")
     assert done.returncode == 0
-    for command in ("run", "devices", "info", "doctor", "demo"):
+    for command in ("run", "devices", "info", "doctor", "bench", "demo"):
         assert f"\n  {command} " in done.stdout
-    assert "bench" not in done.stdout
 
 
 def test_no_command_is_wrong_usage() -> None:
@@ -40,8 +39,8 @@ def test_unknown_command_is_wrong_usage() -> None:
     assert "no command 'fly'" in done.stderr
 
 
-@pytest.mark.parametrize("words", [(), ("--quick",), ("--help",)])
-def test_bench_says_where_it_went(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("words", [(), ("--quick",)])
+def test_bench_says_where_the_other_benchmarks_are(words: tuple[str, ...]) -> None:
     done = verbena("bench", *words)
     assert (done.returncode, done.stdout) == (2, "")
     assert "`make bench`" in done.stderr

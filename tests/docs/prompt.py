@@ -40,6 +40,7 @@ class Prompt(code.InteractiveConsole):
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what processes of theirs print does not stand between the answers
+    sys.path[0] = ""  # as at the real prompt: files that the page has saved can be imported
     prompt = Prompt({"__name__": "__main__"})
     for line in sys.stdin:
         answers.write(json.dumps(prompt.paste(json.loads(line))) + "\n")

@@ -53,15 +53,11 @@ COMMANDS = (
     Command("fabric", "play an InfiniBand subnet for OpenSM and others", ("verbena.cli.fabric",)),
     Command("diagnose", "name what is wrong in a fabric", ("verbena.cli.diagnose",)),
     Command("sim", "simulate traffic on a network, and show it", ("verbena.cli.sim",)),
+    Command("bench", "measure calls of verbena.rpc, and others'", ("verbena.cli.bench",)),
     Command(
         "demo", "see it work: Debian's programs and NumPy", ("verbena.cli.demo", "verbena.demo")
     ),
 )
-# Former commands, and what replaces them.
-GONE = {
-    "bench": "the benchmarks are not installed with Verbena: in a checkout of its sources run "
-    "`make bench`, or `python -m benchmarks` with the same arguments",
-}
 
 
 def exists(module: str) -> bool:
@@ -119,9 +115,6 @@ def run_command(name: str, arguments: list[str]) -> int:
     """Import a command and run it, or say which commands there are."""
     command = next((c for c in COMMANDS if c.name == name), None)
     module = command.module() if command else None
-    if name in GONE:
-        print(f"verbena {name}: {GONE[name]}.", file=sys.stderr)
-        return USAGE_ERROR
     if module is None:
         print(f"verbena: there is no command {name!r}.\n\n{help_text()}", file=sys.stderr)
         return USAGE_ERROR

@@ -270,7 +270,7 @@ class Caller:
         return PeerConnection(session, True, self._policy)
 
     async def _dial(self, session: Session, hello: Hello) -> Transport:
-        return await dial(self._to, session.home, hello, session.cap, session.prepare)
+        return await dial(self._to, session, hello)
 
     def _on_lost(self, session: Session) -> bool:
         if self._policy is None:

@@ -12,7 +12,7 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from verbena import cm
 from verbena.verbs import ConnectError, VerbsError
@@ -30,23 +30,26 @@ from .session import Session, Waiters
 from .transport import (
     CmHome,
     CmTransport,
+    Seat,
     SocketHome,
     Streams,
     Transport,
     over_streams,
 )
-from .wire import UNKNOWN, Hello
+from .wire import OTHER_PURPOSE, UNKNOWN, Hello
 
 __all__ = ["PeerListener", "listen_for_peers"]
 
-Accept = Callable[[Session, Hello], Awaitable[Transport]]
+Accept = Callable[[Seat, Hello], Awaitable[Transport]]
+T = TypeVar("T")
 
 
 class PeerListener:
     """A listener: ``async for`` gives connections until it is closed. ``port`` is its port."""
 
-    def __init__(self, options: PeerOptions) -> None:
+    def __init__(self, options: PeerOptions, purpose: int = 0) -> None:
         self.port = 0
+        self._purpose = purpose
         self._options = options
         self._policy: Reconnect | None = options.get("reconnect")
         self._sessions: dict[int, Session] = {}
@@ -64,19 +67,23 @@ class PeerListener:
 
     async def accept(self) -> PeerConnection:
         """Wait for the next peer. Raises PeerError after the listener's end, and OSError."""
+        return await self.admit(self._accepted)
+
+    async def admit(self, admitted: Callable[[Hello, Accept], Awaitable[T]]) -> T:
+        """Wait for the next peer; return what ``admitted`` makes of it. Raises as ``accept``."""
         while True:
             await self._changed.until(lambda: bool(self._waiting) or self._has_ended())
             if not self._waiting:
                 raise self._failure or PeerError(9, "the listener was closed: listen again")
             hello, accept, _ = self._waiting.popleft()
             try:
-                return await self._accepted(hello, accept)
+                return await admitted(hello, accept)
             except OSError as error:
                 if isinstance(error, VerbsError) and not isinstance(error, ConnectError):
                     raise  # this side's device; anything else: the peer has given up meanwhile
 
     async def _accepted(self, hello: Hello, accept: Accept) -> PeerConnection:
-        home = await self._entered()
+        home = await self.enter()
         session = Session(home, new_hello(self._options, hello.session), self._on_lost)
         try:
             session.attach(await accept(session, session.hello))
@@ -89,7 +96,8 @@ class PeerListener:
             self._sessions[hello.session] = session
         return PeerConnection(session, False, self._policy)
 
-    async def _entered(self) -> CmHome | SocketHome:
+    async def enter(self) -> CmHome | SocketHome:
+        """Return the home of one more connection. Raises ManagerAbsent."""
         if isinstance(self._home, SocketHome):
             return self._home.enter()
         return await CmHome().enter()
@@ -147,9 +155,12 @@ class PeerListener:
             self._changed.wake()
 
     def _on_request(self, request: cm.ConnectionRequest) -> None:
-        async def accept(session: Session, own: Hello) -> Transport:
+        async def accept(seat: Seat, own: Hello) -> Transport:
             conn = await request.accept(
-                private_data=own.to_bytes(), cap=session.cap, prepare=session.prepare
+                private_data=own.to_bytes(),
+                cap=seat.cap,
+                prepare=seat.prepare,
+                **seat.sharing(request.pd),
             )
             return CmTransport(conn, hello)
 
@@ -158,6 +169,9 @@ class PeerListener:
                 hello = Hello.from_bytes(request.private_data)
             except PeerError as error:
                 request.reject(str(error).encode()[:148])
+                return
+            if hello.purpose != self._purpose:
+                request.reject(OTHER_PURPOSE)
                 return
             if not hello.is_return:
                 self._offer(hello, accept, request.reject)
@@ -179,15 +193,18 @@ class PeerListener:
     async def _on_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         streams = Streams(reader, writer)
 
-        async def accept(session: Session, own: Hello) -> Transport:
+        async def accept(seat: Seat, own: Hello) -> Transport:
             await streams.say(own)
-            home = session.home
-            assert isinstance(home, SocketHome)
-            return await over_streams(home, streams, session.cap, session.prepare, hello)
+            assert isinstance(seat.home, SocketHome)
+            return await over_streams(seat.home, streams, seat, hello)
 
         try:
             hello = await streams.hear()
         except OSError:
+            writer.close()
+            return
+        if hello.purpose != self._purpose:
+            await streams.say(replace(hello, purpose=self._purpose))
             writer.close()
             return
         if not hello.is_return:
@@ -242,12 +259,14 @@ class PeerListener:
             raise
 
 
-async def listen_for_peers(address: str | int, options: PeerOptions) -> PeerListener:
-    """Listen at an address."""
+async def listen_for_peers(
+    address: str | int, options: PeerOptions, purpose: int = 0
+) -> PeerListener:
+    """Listen at an address, for connections of messages or for another purpose."""
     host, port = parse_address(address)
     via, tls = check_way(options)
     new_hello(options)
-    listener = PeerListener(options)
+    listener = PeerListener(options, purpose)
     try:
         if via != "socket":
             try:

@@ -153,8 +153,9 @@ def _nothing() -> None:
 class BufferPool:
     """Buffers of powers of two bytes, of which a limited amount is kept."""
 
-    def __init__(self, pd: PD) -> None:
+    def __init__(self, pd: PD, access: int = AccessFlags.LOCAL_WRITE) -> None:
         self._pd = pd
+        self._access = access
         self._free: dict[int, list[MR]] = {}
         self._kept = 0
 
@@ -166,7 +167,7 @@ class BufferPool:
             self._kept -= size
             return free.pop()
         try:
-            return self._pd.alloc(size, AccessFlags.LOCAL_WRITE)
+            return self._pd.alloc(size, self._access)
         except OSError as error:
             raise PeerError(
                 error.errno or errno.ENOMEM,

@@ -28,7 +28,7 @@ from verbena.verbs import MR, PD, WC, AccessFlags, QPCap, SendFlags, VerbsError,
 from .errors import Ended, PeerConnectionEnded
 from .memory import BufferPool, RegionCache, byte_view, dense_array
 from .ring import ARRIVED, Ring
-from .transport import CmHome, SocketHome, Transport, reserve
+from .transport import CmHome, Sharing, SocketHome, Transport, reserve
 from .wire import HEADER_SIZE, Header, Hello, MessageKind
 
 __all__ = ["Arrived", "Session", "queue_cap"]
@@ -168,6 +168,11 @@ class Session:
     def cap(self) -> QPCap:
         """What a queue pair has to hold."""
         return queue_cap(self.hello.slots, 2 * self.hello.slots + 8)
+
+    def sharing(self, pd: PD) -> Sharing:
+        """Return what its queue pair shares with others: nothing."""
+        del pd
+        return Sharing()
 
     @property
     def arrived(self) -> int:

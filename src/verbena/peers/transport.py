@@ -14,27 +14,34 @@ import ssl
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypedDict
 
 from verbena import aio, cm
 from verbena.cm.manager import manager_of_loop
-from verbena.verbs import PD, QP, Context, QPCap, VerbsError, open_device
+from verbena.verbs import PD, SRQ, Context, QPCap, VerbsError, open_device
 
-from .errors import Ended, UnknownSession
-from .wire import HELLO_SIZE, UNKNOWN, Hello
+from .errors import Ended, PeerError, UnknownSession
+from .wire import HELLO_SIZE, OTHER_PURPOSE, UNKNOWN, Hello
 
 __all__ = [
     "CmHome",
     "CmTransport",
     "Dialing",
     "Home",
+    "Seat",
+    "Sharing",
     "SocketHome",
     "SocketTransport",
     "Transport",
     "dial",
 ]
 
-Prepare = Callable[[QP], object]
+
+class Sharing(TypedDict, total=False):
+    """What a queue pair shares with others: the CQ, and the receives."""
+
+    cq: aio.AsyncCQ
+    srq: SRQ
 
 
 class Home(Protocol):
@@ -42,6 +49,23 @@ class Home(Protocol):
 
     def leave(self) -> None:
         """One less uses it."""
+
+
+class Seat(Protocol):
+    """What a queue pair is made for: a session of messages, or a link of verbena.rpc."""
+
+    hello: Hello
+    home: CmHome | SocketHome
+
+    @property
+    def cap(self) -> QPCap:
+        """How much the queue pair has to hold."""
+
+    def prepare(self, qp: Any) -> object:
+        """Post receives to a new queue pair, before the peer can send."""
+
+    def sharing(self, pd: PD) -> Sharing:
+        """Return what the queue pair shares with others, in its protection domain."""
 
 
 class Transport(Protocol):
@@ -123,9 +147,12 @@ class SocketHome:
 class SocketTransport:
     """Over a stream, which stays open: its end tells that the peer is gone."""
 
-    def __init__(self, aqp: aio.AsyncQP, streams: Streams, peer: Hello) -> None:
+    def __init__(
+        self, aqp: aio.AsyncQP, streams: Streams, peer: Hello, owns_cq: bool = True
+    ) -> None:
         self.aqp, self.acq, self.pd = aqp, aqp.send_cq, aqp.qp.pd
         self._streams = streams
+        self._owns_cq = owns_cq
         self.peer = peer
         self.about = streams.about
 
@@ -138,6 +165,8 @@ class SocketTransport:
         channel = self.acq.cq.channel
         self._streams.writer.close()
         self.aqp.qp.close()
+        if not self._owns_cq:
+            return
         self.acq.close()
         self.acq.cq.close()
         if channel is not None:
@@ -176,27 +205,34 @@ class Streams:
 
 
 async def over_streams(
-    home: SocketHome, streams: Streams, cap: QPCap, prepare: Prepare, peer: Hello
+    home: SocketHome, streams: Streams, seat: Seat, peer: Hello
 ) -> SocketTransport:
     """Make a queue pair and connect it by the streams. Raises VerbsError, ConnectError."""
-    channel = home.context.create_comp_channel()
-    acq = aio.AsyncCQ(home.context.create_cq(cap.max_send_wr + cap.max_recv_wr, channel))
+    cap, shared = seat.cap, seat.sharing(home.pd)
+    given = shared.get("cq")
+    channel = given.cq.channel if given is not None else home.context.create_comp_channel()
+    assert channel is not None
+    acq = given
+    if acq is None:
+        acq = aio.AsyncCQ(home.context.create_cq(cap.max_send_wr + cap.max_recv_wr, channel))
     try:
         qp = home.pd.create_qp(
             send_cq=acq.cq,
+            srq=shared.get("srq"),
             max_send_wr=cap.max_send_wr,
             max_recv_wr=cap.max_recv_wr,
             max_inline_data=cap.max_inline_data,
         )
-        made = SocketTransport(aio.AsyncQP(qp, acq), streams, peer)
+        made = SocketTransport(aio.AsyncQP(qp, acq), streams, peer, given is None)
     except BaseException:
-        acq.close()
-        acq.cq.close()
-        channel.close()
+        if given is None:
+            acq.close()
+            acq.cq.close()
+            channel.close()
         raise
     try:
         qp.to_init()
-        prepare(qp)
+        seat.prepare(qp)
         await aio.connect_rc(qp, streams.reader, streams.writer)
     except BaseException:
         made.close()
@@ -228,18 +264,19 @@ class Dialing:
         return SocketHome(self.device).enter()
 
 
-async def dial(
-    to: Dialing, home: CmHome | SocketHome, hello: Hello, cap: QPCap, prepare: Prepare
-) -> Transport:
+async def dial(to: Dialing, seat: Seat, hello: Hello) -> Transport:
     """Connect once. Raises ConnectionManagerError, OSError, PeerError, VerbsError."""
+    home = seat.home
     if isinstance(home, CmHome):
         try:
             conn = await cm.connect(
-                to.host, to.port, private_data=hello.to_bytes(), cap=cap, prepare=prepare
+                to.host, to.port, private_data=hello.to_bytes(), cap=seat.cap, prepare=seat.prepare
             )
         except cm.Rejected as error:
             if error.private_data.startswith(UNKNOWN):
                 raise UnknownSession(errno.ENOTCONN, Ended.RESTARTED) from error
+            if error.private_data.startswith(OTHER_PURPOSE):
+                raise _other_purpose() from error
             raise
         try:
             return CmTransport(conn, Hello.from_bytes(conn.private_data))
@@ -251,12 +288,22 @@ async def dial(
     try:
         await streams.say(hello)
         peer = await streams.hear()
+        if peer.purpose != hello.purpose:
+            raise _other_purpose()
         if not peer.is_known:
             raise UnknownSession(errno.ENOTCONN, Ended.RESTARTED)
-        return await over_streams(home, streams, cap, prepare, peer)
+        return await over_streams(home, streams, seat, peer)
     except BaseException:
         streams.writer.close()
         raise
+
+
+def _other_purpose() -> PeerError:
+    return PeerError(
+        errno.EPROTO,
+        "the listener gives other connections: verbena.connect reaches verbena.listen, and"
+        " verbena.rpc.connect reaches verbena.rpc.serve",
+    )
 
 
 def posted(aqp: aio.AsyncQP, post: Callable[..., Any], kept: object, **options: Any) -> Any:

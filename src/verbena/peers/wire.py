@@ -15,10 +15,17 @@ from enum import IntEnum
 
 from .errors import PeerError
 
-__all__ = ["HEADER_SIZE", "HELLO_SIZE", "UNKNOWN", "Header", "Hello", "MessageKind"]
+__all__ = [
+    *("CALLS", "HEADER_SIZE", "HELLO_SIZE", "MESSAGES", "OTHER_PURPOSE", "UNKNOWN"),
+    *("Header", "Hello", "MessageKind"),
+]
 
 UNKNOWN = b"VRBP unknown session"
 """The private data of a REJ to a side that comes back to a session that has gone."""
+OTHER_PURPOSE = b"VRBP other purpose"
+"""The private data of a REJ to a side that wants other connections than the listener gives."""
+MESSAGES, CALLS = 0, 1
+"""Purposes of connections: messages (verbena.connect), and calls (verbena.rpc)."""
 _MAGIC = b"VRBP"
 _VERSION = 1
 _HELLO = struct.Struct("<4sBBHIQQQ")
@@ -42,7 +49,8 @@ class Hello:
     """The first thing that each side says.
 
     ``is_known`` is False in the answer to a side that comes back to a session that has gone.
-    ``arrived`` is how many messages of the peer this side has.
+    ``arrived`` is how many messages of the peer this side has, and ``purpose`` what the connection
+    is for: a side refuses a peer that wants something else.
     """
 
     session: int
@@ -51,12 +59,14 @@ class Hello:
     arrived: int = 0
     is_return: bool = False
     is_known: bool = True
+    purpose: int = MESSAGES
 
     def to_bytes(self) -> bytes:
         """Return the message."""
         flags = int(self.is_return) | int(self.is_known) << 1
         return _HELLO.pack(
-            _MAGIC, _VERSION, flags, self.slots, self.slot_size, self.session, self.arrived, 0
+            *(_MAGIC, _VERSION, flags, self.slots, self.slot_size),
+            *(self.session, self.arrived, self.purpose),
         )
 
     @classmethod
@@ -68,12 +78,12 @@ class Hello:
                 f"the peer speaks something else ({data[:8]!r}): both sides have to use"
                 " verbena.listen and verbena.connect",
             )
-        _, version, flags, slots, slot_size, session, arrived, _ = _HELLO.unpack_from(data)
+        _, version, flags, slots, slot_size, session, arrived, purpose = _HELLO.unpack_from(data)
         if version != _VERSION or not slots or slot_size <= HEADER_SIZE:
             raise PeerError(
                 errno.EPROTO, f"the peer speaks version {version}: use one version of Verbena"
             )
-        return cls(session, slots, slot_size, arrived, bool(flags & 1), bool(flags & 2))
+        return cls(session, slots, slot_size, arrived, bool(flags & 1), bool(flags & 2), purpose)
 
 
 @dataclass(frozen=True, slots=True)

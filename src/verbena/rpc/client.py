@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The client: connects to a server, and has its methods as its own.
+
+``connect`` gives a ``Client``. A call of a method without streams is a coroutine; one with streams
+gives a ``CallStream``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
+from dataclasses import replace
+from typing import Any, Self, TypedDict, cast
+
+import msgspec
+
+from verbena.peers.connection import PeerOptions, check_way, new_hello, parse_address
+from verbena.peers.transport import Dialing, dial
+from verbena.peers.wire import CALLS
+from verbena.verbs.here import place
+
+from .client_calls import ClientCalls, PendingCall
+from .codecs import codec_named
+from .errors import NoSuchMethod, RpcError, ServerGone
+from .flows import FlowEnded
+from .frames import PROTOCOL, FrameKind, LinkHello, LinkWelcome
+from .link import Link, LinkPlan
+from .methods import methods_of
+from .paths import ClientPaths
+from .poller import Poller
+from .strategies import Strategies, explain_strategy
+from .stubs import RemoteMethod
+
+__all__ = ["CallStream", "Client", "ClientOptions", "ConnectingClient", "SPIN", "spin_seconds"]
+
+SPIN = 20e-6
+
+
+class ClientOptions(TypedDict, total=False):
+    """Keywords of ``connect``.
+
+    ``codec``: "msgpack" or "pickle". ``timeout``: seconds for each call; a method's
+    ``within(seconds)`` replaces it. ``strategies``: a Strategies. ``spin``: seconds for which a
+    call polls before its task sleeps (20 µs; 0 on simulated hosts). ``max_message``: bytes of the
+    largest result. ``via``, ``tls``, ``device``, ``slots`` and ``slot_size`` are those of
+    ``verbena.connect``.
+    """
+
+    codec: str
+    timeout: float | None
+    strategies: Strategies
+    spin: float | None
+    max_message: int
+    via: str | None
+    tls: Any
+    device: str | None
+    slots: int
+    slot_size: int
+
+
+def spin_seconds(spin: float | None) -> float:
+    """Return for how long a side polls."""
+    if place.get() is not None:
+        return 0.0
+    return SPIN if spin is None else spin
+
+
+class CallStream:
+    """A call with items: the client's by ``send`` and ``end``, the server's by ``async for``.
+
+    ``await`` gives the method's result, after ``end``. Leaving its ``async with`` block before the
+    call has ended cancels it at the server; so does a task that is cancelled in ``await``.
+    """
+
+    def __init__(self, client: Client, method: RemoteMethod, args: Any, named: Any) -> None:
+        self._client = client
+        self._method = method
+        self._given: Any = None
+        if method.sends and len(args) > len(method.parameters):
+            *args, self._given = args
+        self._args, self._named = tuple(args), named
+        self._pending: PendingCall | None = None
+        self._until: float | None = None
+        self._feeding: asyncio.Task[None] | None = None
+        self._starting = asyncio.Lock()
+
+    async def _begun(self) -> PendingCall:
+        if self._pending is None:
+            async with self._starting:
+                if self._pending is None:
+                    calls = self._client._calls
+                    self._pending, self._until = await calls.begin_stream(
+                        self._method, self._args, self._named, self._client._timeout
+                    )
+                    if self._given is not None:
+                        feeding = _feed(calls, self._pending, self._given)
+                        self._feeding = asyncio.get_running_loop().create_task(feeding)
+        return self._pending
+
+    def __del__(self) -> None:
+        """Nobody can take the rest: cancel the call at the server."""
+        pending = self._pending
+        if pending is None or pending.done or pending.given_up:
+            return
+        loop = self._client._calls.loop
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(_give_up, self._client._calls, pending, self._feeding)
+
+    async def send(self, item: Any) -> None:
+        """Send an item, as soon as the server takes it.
+
+        Raises the call's error, or RpcError if the method has ended without the rest.
+        """
+        pending = await self._begun()
+        if pending.outflow is None or pending.has_ended:
+            raise RpcError(f"{self._method.name} takes no more items")
+        try:
+            await pending.outflow.send(item)
+        except FlowEnded:
+            self._client._calls._result(pending)
+            raise RpcError(f"{self._method.name} has ended, and takes no more items") from None
+
+    async def end(self) -> None:
+        """Say that there are no more items."""
+        self._client._calls.end_items(await self._begun())
+
+    def cancel(self) -> None:
+        """Cancel the call at the server, if it has not ended."""
+        if self._pending is not None:
+            _give_up(self._client._calls, self._pending, self._feeding)
+
+    async def _result(self) -> Any:
+        pending = await self._begun()
+        try:
+            return await self._client._calls.result_of(pending, self._until)
+        finally:
+            if self._feeding is not None:
+                self._feeding.cancel()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return self._result().__await__()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        pending = await self._begun()
+        if pending.inflow is None:
+            raise RpcError(f"{self._method.name} returns no items")
+        try:
+            async with asyncio.timeout_at(self._until):
+                return await pending.inflow.take()
+        except FlowEnded:
+            self._client._calls._result(pending)
+            raise StopAsyncIteration from None
+        except TimeoutError:
+            self.cancel()
+            raise self._client._calls._too_late(
+                self._method, "the server was told to stop"
+            ) from None
+
+    async def __aenter__(self) -> Self:
+        await self._begun()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.cancel()
+
+
+async def _feed(
+    calls: ClientCalls, pending: PendingCall, items: Iterable[Any] | AsyncIterable[Any]
+) -> None:
+    """Send the items that a call was given; it has no reference to the CallStream."""
+    outflow = pending.outflow
+    assert outflow is not None
+    with contextlib.suppress(RpcError, FlowEnded):
+        if isinstance(items, AsyncIterable):
+            async for item in items:
+                await outflow.send(item)
+        else:
+            for item in items:
+                await outflow.send(item)
+        calls.end_items(pending)
+
+
+def _give_up(calls: ClientCalls, pending: PendingCall, feeding: asyncio.Task[None] | None) -> None:
+    if feeding is not None:
+        feeding.cancel()
+    calls.give_up(pending)
+
+
+class Client:
+    """A connection to a server; the server's methods are its attributes.
+
+    ``await client.add(1, 2)``; ``client.within(0.5).add(1, 2)`` with a deadline. It is an
+    asynchronous context manager, which closes it.
+    """
+
+    def __init__(
+        self, link: Link, calls: ClientCalls, methods: dict[str, RemoteMethod], name: str
+    ) -> None:
+        self._link = link
+        self._calls = calls
+        self._methods = methods
+        self._service = name
+        self._timeout: float | None = None
+        self._paths: ClientPaths | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        """Return the method of the server. Raises NoSuchMethod, an AttributeError."""
+        method = self.__dict__.get("_methods", {}).get(name)
+        if method is None:
+            raise NoSuchMethod(
+                f"{self.__dict__.get('_service', 'the server')} has no method {name!r}; it has"
+                f" {', '.join(self.__dict__.get('_methods', ()))}"
+            )
+        made = self._bound(method)
+        self.__dict__[name] = made
+        return made
+
+    def _bound(self, method: RemoteMethod) -> Any:
+        calls, timeout = self._calls, self._timeout
+        if method.sends or method.receives:
+            return lambda *args, **named: CallStream(self, method, args, named)
+        unary = calls.unary
+
+        def call(*args: Any, **named: Any) -> Coroutine[Any, Any, Any]:
+            return unary(method, args, named, timeout)
+
+        return call
+
+    def within(self, seconds: float | None) -> Client:
+        """Return the same client with another time for each call; None: no limit."""
+        other = Client(self._link, self._calls, self._methods, self._service)
+        other._timeout = seconds
+        other._paths = self._paths
+        return other
+
+    def explain(self, nbytes: int) -> str:
+        """Say how a request with so many bytes of arguments travels, and why."""
+        calls = self._calls
+        return explain_strategy(
+            calls.plan,
+            nbytes,
+            calls.ring.room if calls.ring else 0,
+            calls.datagrams.room if calls.datagrams else 0,
+        )
+
+    @property
+    def peer(self) -> str:
+        """The server's address."""
+        return self._link.about
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether calls are possible."""
+        return self._link.ended is None
+
+    def __repr__(self) -> str:
+        state = self._link.ended or "connected"
+        return f"<Client of {self._service} at {self.peer}: {state}>"
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._methods]
+
+    async def close(self) -> None:
+        """Disconnect. Calls under way fail with ServerGone."""
+        if self._paths is not None:
+            self._paths.close()
+        self._link.close()
+        self._link.poller.close()
+        await asyncio.sleep(0)  # the loop closes the queue pair
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()
+
+
+class ConnectingClient:
+    """What ``connect`` returns: for ``async with``, or to await."""
+
+    def __init__(self, address: str, service: type | None, options: ClientOptions) -> None:
+        self._address = address
+        self._kind = service
+        self._options = options
+        self._made: Client | None = None
+
+    def __await__(self) -> Generator[Any, Any, Client]:
+        return connect_client(self._address, self._kind, self._options).__await__()
+
+    async def __aenter__(self) -> Client:
+        self._made = await self
+        return self._made
+
+    async def __aexit__(self, *error: object) -> None:
+        assert self._made is not None
+        await self._made.close()
+
+
+# ---- connecting ----------------------------------------------------------------------------------
+
+
+def peer_options(options: Any) -> PeerOptions:
+    """Return the options that verbena.peers has as well."""
+    names = ("via", "tls", "device", "slots", "slot_size")
+    found: Any = {name: options[name] for name in names if name in options}
+    return cast(PeerOptions, found)
+
+
+async def connect_client(address: str, service: type | None, options: ClientOptions) -> Client:
+    """Connect to a server. Raises OSError, RpcError, ValueError."""
+    host, port = parse_address(address)
+    if host is None:
+        raise ValueError(f'{address!r} has no host: "localhost:{port}"')
+    codec = options.get("codec", "msgpack")
+    codec_named(codec)
+    asked = peer_options(options)
+    via, tls = check_way(asked)
+    to = Dialing(host, port, via, tls, options.get("device"))
+    plan = LinkPlan(await to.home(), replace(new_hello(asked), purpose=CALLS))
+    try:
+        transport = await dial(to, plan, plan.hello)
+    except BaseException:
+        plan.abandon()
+        raise
+    poller = Poller(transport.acq.cq, spin_seconds(options.get("spin")), False)
+    link = Link(plan, transport, poller)
+    try:
+        return await _greet(link, service, codec, options)
+    except BaseException:
+        link.close()
+        poller.close()
+        raise
+
+
+async def _greet(link: Link, service: type | None, codec: str, options: ClientOptions) -> Client:
+    """Exchange HELLO and WELCOME, and make the client."""
+    answered: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    def on_frame(kind: int, flags: int, method: int, call: int, count: int, data: Any) -> None:
+        if kind == FrameKind.WELCOME and not answered.done():
+            answered.set_result(bytes(data))
+
+    def on_lost(reason: Any) -> None:
+        if not answered.done():
+            answered.set_exception(ServerGone(f"{link.about}: {reason}", False))
+
+    link.on_frame, link.on_lost = on_frame, on_lost
+    link.start()
+    strategies = options.get("strategies", Strategies())
+    link.takes_at_most = options.get("max_message", 1 << 28)
+    paths = ClientPaths(link, strategies)
+    try:
+        paths.open()
+        said = paths.hello(LinkHello(PROTOCOL, codec, link.takes_at_most))
+        link.send_parts(FrameKind.HELLO, 0, 0, 0, 0, msgspec.msgpack.encode(said))
+        await link.poller.sleep(answered)
+        welcome = msgspec.msgpack.decode(answered.result(), type=LinkWelcome)
+        if welcome.refused:
+            raise RpcError(f"{link.about} refuses: {welcome.refused}")
+        return _client(link, welcome, service, codec, strategies, options, paths)
+    except BaseException:
+        paths.close()
+        raise
+
+
+def _client(
+    link: Link,
+    welcome: LinkWelcome,
+    service: type | None,
+    codec: str,
+    strategies: Strategies,
+    options: ClientOptions,
+    paths: ClientPaths,
+) -> Client:
+    link.max_message = welcome.max_message
+    chosen = codec_named(codec)
+    known = {} if service is None else methods_of(service, None, chosen)
+    methods = {
+        entry.name: RemoteMethod(number, entry, chosen, known.get(entry.name))
+        for number, entry in enumerate(welcome.methods)
+    }
+    calls = ClientCalls(link, welcome.calls, strategies, chosen.encode)
+    paths.use(calls, welcome)
+
+    link.on_frame, link.on_lost = calls.on_frame, calls.lost
+    client = Client(link, calls, methods, welcome.name)
+    client._timeout = options.get("timeout")
+    client._paths = paths
+    return client

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How requests and responses travel: the strategies, and which one a size gets.
+
+Clients and servers ask ``request_way`` and ``response_way``; ``explain_strategy`` says why. The
+defaults follow from ``verbena bench rpc``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = [
+    "EXPLANATIONS",
+    "RequestWay",
+    "ResponseWay",
+    "Strategies",
+    "explain_strategy",
+    "request_way",
+    "response_way",
+]
+
+
+class RequestWay(StrEnum):
+    """How a request travels."""
+
+    INLINE = "inline"
+    RING = "ring"
+    RENDEZVOUS = "rendezvous"
+    DATAGRAM = "datagram"
+
+
+class ResponseWay(StrEnum):
+    """How a response travels."""
+
+    INLINE = "inline"
+    WRITE = "write"
+    RENDEZVOUS = "rendezvous"
+
+
+EXPLANATIONS = {
+    "inline": "a SEND with the bytes in it, copied into a receive that the peer has posted; more"
+    " than a slot goes in several SENDs",
+    "ring": "a WRITE into a slot of the client's ring in the server's memory, which the server"
+    " polls: no receive and no completion at the server, and a word that each client more costs",
+    "rendezvous": "a SEND with the address and the key of the bytes; the receiver fetches them by"
+    " READ when it has room, and they are copied once",
+    "write": "a WRITE into memory that the request named, and then a SEND on the same queue pair",
+    "datagram": "a UD SEND: the server has one queue pair for all clients; what is lost is sent"
+    " again, and runs once",
+}
+"""What each strategy is, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Strategies:
+    """Which strategies a side uses; ``"auto"`` chooses by the size.
+
+    ``request`` is "inline", "ring", "rendezvous" or "datagram", for clients; ``response`` is
+    "inline", "write" or "rendezvous", for servers. ``inline_most`` is up to how many bytes "auto"
+    sends inline. A strategy that cannot carry a message (a ring slot that is too small) leaves it
+    to "auto".
+    """
+
+    request: str = "auto"
+    response: str = "auto"
+    inline_most: int = 16 << 10
+
+    def __post_init__(self) -> None:
+        requests, responses = ["auto", *RequestWay], ["auto", *ResponseWay]
+        if self.request not in requests or self.response not in responses:
+            raise ValueError(
+                f"request is one of {', '.join(requests)}, and response one of"
+                f" {', '.join(responses)}; not {self.request!r} and {self.response!r}"
+            )
+
+
+def request_way(plan: Strategies, size: int, ring_room: int, datagram_room: int) -> RequestWay:
+    """Return how a request of a size travels. A room is 0 where there is no such way."""
+    if plan.request == "ring" and size <= ring_room:
+        return RequestWay.RING
+    if plan.request == "datagram" and size <= datagram_room:
+        return RequestWay.DATAGRAM
+    if plan.request in ("inline", "rendezvous") and size:
+        return RequestWay(plan.request)
+    return RequestWay.INLINE if size <= plan.inline_most else RequestWay.RENDEZVOUS
+
+
+def response_way(plan: Strategies, size: int, reply_room: int) -> ResponseWay:
+    """Return how a response of ``size`` bytes travels; ``reply_room`` is what the request named."""
+    if plan.response in ("inline", "rendezvous") and size:
+        return ResponseWay(plan.response)
+    if 0 < size <= reply_room:
+        return ResponseWay.WRITE
+    small = (plan.response == "auto" and size <= plan.inline_most) or not size
+    return ResponseWay.INLINE if small else ResponseWay.RENDEZVOUS
+
+
+def explain_strategy(plan: Strategies, size: int, ring_room: int, datagram_room: int) -> str:
+    """Say how a request of a size travels, and why."""
+    way = request_way(plan, size, ring_room, datagram_room)
+    if plan.request == way:
+        why = "as it was chosen"
+    elif plan.request != "auto":
+        why = f"since {plan.request!r} cannot carry {size} bytes here"
+    elif way is RequestWay.INLINE:
+        why = f"since it has at most inline_most={plan.inline_most} bytes"
+    else:
+        why = f"since it has more than inline_most={plan.inline_most} bytes"
+    return f"{way}, {why}: {EXPLANATIONS[way]}"

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena bench rpc`: every contender answers, and the tables say what was measured."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+
+from tests.support import own_network, verbena_command
+from verbena.cli.bench import conclusions, table
+from verbena.measure.rpc_bench import (
+    RpcMeasurement,
+    contenders,
+    crossover,
+    measure_simulated,
+    winners,
+)
+from verbena.measure.rpc_peers import missing_module
+
+
+def test_every_contender_is_measured_or_skipped_with_a_reason() -> None:
+    command = verbena_command("bench", "rpc", "--rounds", "1", "--sizes", "64", "20000")
+    done = subprocess.run([*own_network(), *command], capture_output=True, text=True, timeout=110)
+    assert done.returncode == 0, done.stderr
+    rows = {line[:16].strip(): line[16:].split() for line in done.stdout.splitlines()}
+    for who in contenders():
+        cells = rows[who.name]
+        why = missing_module("uvloop" if "uvloop" in who.kind else who.kind)
+        if why is not None:
+            assert cells == ["skipped:", *why.split()]
+        else:
+            assert len(cells) == (1 if who.largest < 20000 else 2)
+            assert all(0 < float(cell) < 1e6 for cell in cells)
+    assert "is the fastest strategy" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "words", [("rpc", "--rounds", "x"), ("rpc", "--only", "pigeons"), ("tcp",)]
+)
+def test_wrong_usage(words: tuple[str, ...]) -> None:
+    done = subprocess.run(
+        verbena_command("bench", *words), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2
+
+
+def test_tables_and_winners() -> None:
+    result = RpcMeasurement(
+        {
+            ("inline", 64): [5.0, 4.0],
+            ("inline", 4096): [9.0],
+            ("rendezvous", 64): [7.0],
+            ("rendezvous", 4096): [8.0, 30.0],
+            ("default", 64): [4.0],
+            ("gRPC", 64): [200.0],
+        },
+        {"ZeroMQ": "pyzmq is not installed; pip install pyzmq brings it"},
+    )
+    assert winners(result, [64, 4096], ["inline", "rendezvous"]) == {
+        64: "inline",
+        4096: "rendezvous",
+    }
+    lines = table(result, [64, 4096], ["inline", "ZeroMQ", "gRPC"])
+    assert lines[-3].split() == ["inline", "4.0", "9.0"]
+    assert lines[-2].endswith("skipped: pyzmq is not installed; pip install pyzmq brings it")
+    assert lines[-1].split() == ["gRPC", "200.0"]
+    assert "64 B: gRPC takes 50.0 times as long" in conclusions(result, [64, 4096])
+    times = {"a": {1: 1.0, 2: 5.0, 3: 9.0}, "b": {1: 2.0, 2: 4.0, 3: 8.0}}
+    assert crossover(times, "a", "b") == 2
+    assert crossover(times, "b", "a") is None
+
+
+def test_the_crossover_moves_in_a_simulated_fabric() -> None:
+    """Far away a rendezvous takes a round trip more; where inline waits for credits it wins."""
+    near = measure_simulated([64, 64 << 10, 256 << 10], 5.0, False, calls=2)
+    far = measure_simulated([64, 64 << 10, 256 << 10], 10_000.0, False, calls=2)
+    assert near["rendezvous"][64] < 2 * near["inline"][64]
+    assert far["rendezvous"][64] == pytest.approx(2 * far["inline"][64], rel=0.01)
+    assert far["rendezvous"][64 << 10] > 1.9 * far["inline"][64 << 10]
+    assert far["rendezvous"][256 << 10] < 0.75 * far["inline"][256 << 10]
+    assert crossover(far, "inline", "rendezvous") == 256 << 10
+    loaded = measure_simulated([64], 5.0, True, calls=2)
+    assert loaded["inline"][64] > near["inline"][64]

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How connections of verbena.rpc end: killed processes, servers that close, wrong peers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rpc.conftest import Sample, Together, target_of
+from verbena import rpc
+from verbena.peers import PeerError
+from verbena.rpc.frames import FRAME, FrameFlags, FrameKind
+
+CHILD = str(Path(__file__).with_name("rpc_child.py"))
+OVER_ROCE = pytest.mark.over_roce
+WAYS = [pytest.param("cm", marks=OVER_ROCE), pytest.param("socket", marks=OVER_ROCE)]
+
+
+def child(*words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen([sys.executable, CHILD, *words], stdout=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("via", [*WAYS, pytest.param("socket", id="direct")])
+@pytest.mark.parametrize("request_way", ["inline", "ring", "rendezvous", "datagram"])
+def test_a_server_is_killed(via: Any, request_way: str) -> None:
+    """Every call fails, and says that it may have run; later ones say that they have not."""
+
+    async def side(process: subprocess.Popen[str], port: int) -> None:
+        options: Any = {"via": via, "strategies": rpc.Strategies(request_way)}
+        async with asyncio.timeout(30), rpc.connect(f"127.0.0.1:{port}", **options) as client:
+            assert await client.echo(b"x" * 100) == b"x" * 100
+            held = [asyncio.create_task(client.hold(bytes(size))) for size in (9, 100_000)]
+            await asyncio.sleep(0.1)
+            os.kill(process.pid, signal.SIGKILL)
+            for each in held:
+                with pytest.raises(rpc.ServerGone, match="it may have run") as caught:
+                    await each
+                assert caught.value.may_have_run
+                assert isinstance(caught.value, ConnectionError)
+            with pytest.raises(rpc.ServerGone) as later:
+                await client.echo(b"x")
+            assert not later.value.may_have_run
+            assert not client.is_connected
+
+    with child("serve", via) as process:
+        assert process.stdout is not None
+        try:
+            asyncio.run(side(process, int(process.stdout.readline())))
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("via", [*WAYS, pytest.param("socket", id="direct")])
+@pytest.mark.parametrize("request_way", ["inline", "ring", "datagram"])
+def test_a_client_is_killed(via: Any, request_way: str) -> None:
+    """Its calls are cancelled at the server, which goes on to serve others."""
+
+    async def side() -> None:
+        target = Sample()
+        async with asyncio.timeout(30), rpc.serve(target, "127.0.0.1:0", via=via) as server:
+            address = f"127.0.0.1:{server.port}"
+            async with rpc.connect(address, via=via) as other:
+                with child("call", via, str(server.port), request_way) as process:
+                    assert process.stdout is not None
+                    said = await asyncio.to_thread(process.stdout.readline)
+                    assert said == "calls\n"
+                    assert len(server.clients) == 2
+                    os.kill(process.pid, signal.SIGKILL)
+                while target.stopped != ["by a child"]:
+                    await asyncio.sleep(0.01)
+                while len(server.clients) > 1:
+                    await asyncio.sleep(0.01)
+                assert await other.add(1, 2) == 3
+            assert server.running == 0
+
+    asyncio.run(side())
+
+
+@pytest.mark.parametrize("via", WAYS)
+def test_a_server_closes(via: Any) -> None:
+    """Calls that run may end; those that come after are refused; then the clients are told."""
+
+    async def side() -> None:
+        target = Sample()
+        server = await rpc.serve(target, "127.0.0.1:0", via=via)
+        async with rpc.connect(f"127.0.0.1:{server.port}", via=via) as client:
+            held = asyncio.create_task(client.held("runs"))
+            while not target.ran:
+                await asyncio.sleep(0.001)
+            closing = asyncio.create_task(server.close(5))
+            await asyncio.sleep(0.05)
+            with pytest.raises(rpc.ServerGone, match="has not begun the call") as refused:
+                await client.add(1)
+            assert not refused.value.may_have_run
+            target.gate.set()
+            assert await held == "runs"
+            await closing
+            while client.is_connected:
+                await asyncio.sleep(0.01)
+            with pytest.raises(rpc.ServerGone, match="the peer closed it"):
+                await client.add(1)
+
+        server = await rpc.serve(target, "127.0.0.1:0", via=via)
+        target.gate.clear()
+        async with rpc.connect(f"127.0.0.1:{server.port}", via=via) as client:
+            held = asyncio.create_task(client.held("does not end"))
+            await asyncio.sleep(0.1)
+            await server.close(0.05)
+            with pytest.raises(rpc.RpcError):
+                await held
+            while "does not end" not in target.stopped:
+                await asyncio.sleep(0.001)
+
+    async def limited() -> None:
+        async with asyncio.timeout(30):
+            await side()
+
+    asyncio.run(limited())
+
+
+def test_closing_a_client_cancels_its_calls(together: Together) -> None:
+    async def side(client: rpc.Client) -> list[str]:
+        target = target_of(client)
+        held = asyncio.create_task(client.held("left"))
+        await asyncio.sleep(0.05)
+        await client.close()
+        with pytest.raises(rpc.ServerGone, match="it was closed here"):
+            await held
+        while not target.stopped:
+            await asyncio.sleep(0.001)
+        return target.stopped
+
+    assert together(side) == ["left"]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        (FrameKind.REQUEST, FrameFlags.REPLY, 0, b""),  # no token
+        (FrameKind.REQUEST, FrameFlags.FETCH, 0, b"short"),
+        (FrameKind.MORE, 0, 0, b"a part of nothing"),
+        (FrameKind.HELLO, 0, 0, b""),
+        (FrameKind.REQUEST, 0, 999, b""),
+        (99, 0, 0, b""),
+        (0, 255, 0, b"\xff" * 40),
+    ],
+)
+def test_a_client_that_sends_garbage_harms_itself_alone(frame: Any) -> None:
+    async def side() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)
+        async with asyncio.timeout(20), rpc.serve(Sample(), "127.0.0.1:0", via="socket") as server:
+            address = f"127.0.0.1:{server.port}"
+            async with (
+                rpc.connect(address, via="socket") as good,
+                rpc.connect(address, via="socket") as bad,
+            ):
+                kind, flags, method, payload = frame
+                bad._link.send(kind, flags, method, 1 << 40, 0, payload)
+                for _ in range(20):
+                    assert await good.add(1, 2) == 3
+                    await asyncio.sleep(0.001)
+
+    asyncio.run(side())
+
+
+def test_a_client_that_takes_no_responses_cannot_fill_the_servers_memory() -> None:
+    async def side() -> int:
+        said: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, about: said.append(str(about["exception"])))
+        async with rpc.serve(Sample(), "127.0.0.1:0", via="socket", calls=1) as server:
+            address = f"127.0.0.1:{server.port}"
+            async with rpc.connect(address, via="socket") as bad:
+                link = bad._link
+                link._half = 1 << 30
+                data = bad._calls._encode((1, 2))
+                number = bad._methods["add"].number
+                for call in range(5000):
+                    link._owed = 0  # it gives no credits back
+                    link.send(FrameKind.REQUEST, 0, number, 1000 + call, 0, data)
+                    await asyncio.sleep(0)
+                    if said:
+                        break
+                assert said == ["the peer gives no credits back, and asks for more"]
+                return call
+
+    async def limited() -> int:
+        async with asyncio.timeout(30):
+            return await side()
+
+    assert asyncio.run(limited()) < 2000
+
+
+def test_a_ring_with_garbage_harms_its_client_alone() -> None:
+    async def side() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)
+        async with asyncio.timeout(20), rpc.serve(Sample(), "127.0.0.1:0", via="socket") as server:
+            address = f"127.0.0.1:{server.port}"
+            options: Any = {"via": "socket", "strategies": rpc.Strategies("ring")}
+            async with rpc.connect(address, **options) as good, rpc.connect(address, **options):
+                rings = [each.station.rings[each.link] for each in server._guests.values()]
+                end = rings[1].size - 8
+                rings[1].region.store_u64(end, 1 | 0xFFFFFF << 32)  # as its client could
+                for _ in range(20):
+                    assert await good.add(1, 2) == 3
+                    await asyncio.sleep(0.001)
+                assert len(server.clients) == 1
+
+    asyncio.run(side())
+
+
+def test_a_frame_has_32_bytes() -> None:
+    assert FRAME.size == 32
+
+
+def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:
+    """Return contexts of a server and of a client that trusts it."""
+    key, cert = folder / "key.pem", folder / "cert.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2"),
+            *("-keyout", key, "-out", cert, "-subj", "/CN=localhost"),
+            *("-addext", "subjectAltName=IP:127.0.0.1"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(cert, key)
+    return serving, ssl.create_default_context(cafile=str(cert))
+
+
+def test_tls(tmp_path: Path) -> None:
+    """A client that trusts the server's certificate is served; one that does not, is not."""
+    serving, trusting = certificate(tmp_path)
+
+    async def side() -> int:
+        async with rpc.serve(Sample(), "127.0.0.1:0", tls=serving) as server:
+            address = f"127.0.0.1:{server.port}"
+            with pytest.raises(ssl.SSLCertVerificationError):
+                await rpc.connect(address, tls=ssl.create_default_context())
+            with pytest.raises((OSError, PeerError)):
+                async with asyncio.timeout(5):
+                    await rpc.connect(address, via="socket")
+            async with rpc.connect(address, tls=trusting) as client:
+                return int(await client.add(2, 2))
+
+    assert asyncio.run(side()) == 4
+
+
+@pytest.mark.parametrize("via", WAYS)
+def test_the_port_is_taken(via: Any) -> None:
+    async def side() -> None:
+        async with rpc.serve(Sample(), "127.0.0.1:0", via=via) as server:
+            with pytest.raises(OSError):
+                await rpc.serve(Sample(), f"127.0.0.1:{server.port}", via=via)
+
+    asyncio.run(side())
