@@ -52,6 +52,7 @@ PYTHON_ROOMS = [
     {"agent", "subnet_process"},
     {"cm"},
     {"peers"},
+    {"nvmeof"},
     {"sim"},
     {"__init__"},
     {"measure"},
