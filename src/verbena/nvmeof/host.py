@@ -150,6 +150,11 @@ class HostController:
             raise ConnectionLost(f"{self.nqn}: not connected")
         return self._admin.conn.pd
 
+    @property
+    def queues(self) -> list[HostQueue]:
+        """Its queues for I/O, while it is connected."""
+        return [each.queue for each in self._links]
+
     def _enter(self, state: HostState) -> None:
         assert state in STEPS[self.state], (self.state, state)
         self.state = state
