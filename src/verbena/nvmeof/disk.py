@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from verbena.peers.memory import RegionCache, byte_view, dense_array
@@ -31,6 +32,8 @@ _MOST_BLOCKS = 1 << 16
 _FORCE_UNIT_ACCESS = 1 << 14
 _MOST_RANGES = 256
 _DEALLOCATE = 4
+_INLINE = 8192  # writes that may go in capsules
+_HOST_ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
 
 
 class Transfer:
@@ -38,7 +41,7 @@ class Transfer:
 
     __slots__ = (
         *("opcode", "nsid", "address", "length", "key", "first", "count", "control"),
-        *("about", "answer", "data", "may_repeat", "tries"),
+        *("about", "answer", "data", "losses", "may_repeat", "on_end", "tries"),
     )
 
     def __init__(
@@ -57,8 +60,10 @@ class Transfer:
         self.first, self.count, self.control = first, count, control
         self.address, self.length, self.key = address, length, key
         self.data = data  # what a Write sends, and may send in the capsule
-        self.tries = 0
+        self.tries = self.losses = 0
         self.may_repeat = True
+        self.on_end: Callable[[], None] = _nothing
+        """Is called when the target can no longer use the memory."""
         self.about = f"{IoOpcode(opcode).name.lower().replace('_', ' ')} of namespace {nsid}"
         self.answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
 
@@ -84,13 +89,19 @@ class Transfer:
 
     def succeed(self, result: int) -> None:
         """It is done."""
+        self.on_end()
         if not self.answer.done():
             self.answer.set_result(result)
 
     def fail(self, error: Exception) -> None:
         """It has failed."""
+        self.on_end()
         if not self.answer.done():
             self.answer.set_exception(error)
+
+
+def _nothing() -> None:
+    """Nothing has to be done at the end."""
 
 
 class Words(Transfer):
@@ -133,8 +144,7 @@ class Disk:
 
     def buffer(self, length: int) -> MR:
         """Return registered memory for ``read_into`` and ``write``, whose use costs no copy."""
-        access = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
-        return self.controller.pd.alloc(length, access)
+        return self.controller.pd.alloc(length, _HOST_ACCESS)
 
     # ---- reading and writing ----
 
@@ -143,15 +153,20 @@ class Disk:
         self._check(offset, length)
         buffers = self.controller.buffers
         buffer = buffers.take(self.controller.pd, length)
-        await self._move(IoOpcode.READ, offset, length, buffer, 0)
-        data = bytes(memoryview(buffer)[:length])
-        buffers.give_back(buffer)
+        data = b""
+
+        def end() -> None:
+            nonlocal data
+            data = bytes(memoryview(buffer)[:length])
+            buffers.give_back(buffer)
+
+        await self._move(IoOpcode.READ, offset, length, buffer, 0, end)
         return data
 
     async def read_into(self, offset: int, target: Any, length: int | None = None) -> None:
         """Read into a buffer of ``disk.buffer``, an array, or other memory.
 
-        After a cancellation the memory may still be written until the command has ended.
+        After a cancellation the memory may be written until the command has ended.
         """
         await self._with_memory(IoOpcode.READ, offset, target, length, 0)
 
@@ -248,25 +263,20 @@ class Disk:
         array = dense_array(what, must_write=opcode == IoOpcode.READ)
         size = array.nbytes if length is None else length
         self._check(offset, size)
+        if size > array.nbytes:
+            raise ValueError(f"the memory has {array.nbytes} bytes, and not {size}")
         if not array.flags.writeable:  # bytes may be shared, and peers must not change them
-            await self._copied(opcode, offset, byte_view(array)[:size], control)
+            buffers = self.controller.buffers
+            buffer = buffers.take(self.controller.pd, size)
+            memoryview(buffer)[:size] = byte_view(array)[:size]
+            end = partial(buffers.give_back, buffer)
+            await self._move(opcode, offset, size, buffer, control, end)
             return
-        access = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
         if self._regions is None:
             self._regions = RegionCache(self.controller.pd)
-        region, release = self._regions.register(array, access)
-        try:
-            at = int(array.ctypes.data) - region.addr
-            await self._move(opcode, offset, size, region, control, at)
-        finally:
-            release()
-
-    async def _copied(self, opcode: IoOpcode, offset: int, data: memoryview, control: int) -> None:
-        buffers = self.controller.buffers
-        buffer = buffers.take(self.controller.pd, len(data))
-        memoryview(buffer)[: len(data)] = data
-        await self._move(opcode, offset, len(data), buffer, control)
-        buffers.give_back(buffer)
+        region, release = self._regions.register(array, _HOST_ACCESS)
+        at = int(array.ctypes.data) - region.addr
+        await self._move(opcode, offset, size, region, control, release, at)
 
     async def _move(
         self,
@@ -275,11 +285,16 @@ class Disk:
         length: int,
         region: MR,
         control: int,
+        end: Callable[[], None] = _nothing,
         at: int = 0,
     ) -> None:
+        """Move blocks from or to a region; ``end`` is called when the target is done with it.
+
+        That may be after this was cancelled.
+        """
         size = self.block_size
         most = min(self.controller.most_bytes, _MOST_BLOCKS * size)
-        view = memoryview(region) if opcode == IoOpcode.WRITE and length <= 8192 else None
+        view = memoryview(region) if opcode == IoOpcode.WRITE and length <= _INLINE else None
         pieces = [
             Transfer(
                 opcode,
@@ -294,6 +309,18 @@ class Disk:
             )
             for begin, count, where in self._pieces(offset, length, most)
         ]
+        left = len(pieces)
+        kept = [region]  # a region without references is closed
+
+        def end_one() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                end()
+                kept.clear()
+
+        for each in pieces:
+            each.on_end = end_one
         await self._run(*pieces)
 
     async def _run(self, *pieces: Transfer) -> None:
@@ -318,7 +345,13 @@ class Disk:
         memoryview(buffer)[: len(data)] = data
         command.address, command.length, command.key = buffer.addr, len(data), buffer.rkey
         command.may_repeat = command.opcode == IoOpcode.DATASET_MANAGEMENT
+        answered = b""
+
+        def end() -> None:
+            nonlocal answered
+            answered = bytes(memoryview(buffer)[: len(data)])
+            buffers.give_back(buffer)
+
+        command.on_end = end
         await self._run(command)
-        answered = bytes(memoryview(buffer)[: len(data)])
-        buffers.give_back(buffer)
         return answered

@@ -54,6 +54,7 @@ _PAGE = 4096
 _LONGEST_TRANSFER = 1 << 23  # a keyed descriptor has 24 bits
 _MOST_IN_CAPSULE = 8192
 _TRIES = 5
+_MOST_LOSSES = 10
 _READY_STEP = 0.01
 _ENABLED = Configuration(enable=True)
 _HOST_ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
@@ -351,9 +352,14 @@ class HostController:
         return done
 
     def _repeat(self, transfer: Transfer, error: NvmeError) -> None:
-        transfer.tries += isinstance(error, CommandFailed)
-        ended = self.state in (HostState.DEAD, HostState.CLOSED)
-        if ended or not transfer.may_repeat:
+        """Send a transfer again, unless nobody waits for it any more, or it has failed too often.
+
+        One that was under way at each of several losses may be their cause.
+        """
+        failed = isinstance(error, CommandFailed)
+        transfer.tries, transfer.losses = transfer.tries + failed, transfer.losses + (not failed)
+        ended = self.state in (HostState.DEAD, HostState.CLOSED) or transfer.losses > _MOST_LOSSES
+        if ended or not transfer.may_repeat or transfer.answer.done():
             transfer.fail(error)
         else:
             self._waiting.append(transfer)

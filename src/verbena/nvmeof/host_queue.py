@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from enum import Enum
 
-from verbena.verbs import CQ, MR, PD, QP, AccessFlags
+from verbena.verbs import CQ, MR, PD, QP, AccessFlags, QPState, VerbsError
 
 from .commands import (
     CAPSULE,
@@ -110,10 +111,14 @@ class HostQueue(Completions):
         return len(self._done)
 
     def end(self, reason: str) -> None:
-        """End it: all commands are lost."""
+        """End it: all commands are lost, and the target can no longer use their memory."""
         if self.is_ended:
             return
         self.stop()
+        qp = self.sends.qp
+        if qp is not None and not qp.closed:
+            with suppress(VerbsError):
+                qp.modify(qp_state=QPState.ERR)
         lost, self._done = self._done, {}
         self._free.clear()
         self._on_end(reason)
