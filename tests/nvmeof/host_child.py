@@ -45,7 +45,11 @@ async def verify(controller: nvmeof.HostController, rounds: int, seconds: float)
     counts = await asyncio.gather(*(writer(number) for number in range(8)))
     await disk.flush()
     assert await disk.read(0, len(shadow)) == shadow
-    print(f"VERIFIED writes={sum(counts)} reconnects={controller.reconnects}", flush=True)
+    faults = "none"
+    if "VERBENA_FAULT" in os.environ:
+        faults = repr(controller.pd.context.fault_counters())
+    said = f"writes={sum(counts)} reconnects={controller.reconnects} faults={faults}"
+    print(f"VERIFIED {said}", flush=True)
 
 
 async def commands(controller: nvmeof.HostController) -> None:
