@@ -87,9 +87,7 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 def _add_target(command: argparse.ArgumentParser, has_nqn: bool = True) -> None:
     command.add_argument("host", metavar="HOST", help="the target's address or name")
     if has_nqn:
-        command.add_argument(
-            "nqn", metavar="NQN", nargs="?", help="the subsystem; default: the only one there is"
-        )
+        command.add_argument("--nqn", help="the subsystem; default: the only one there is")
     command.add_argument("--port", type=int, default=nvmeof.PORT, help="default: %(default)s")
     command.add_argument("--host-nqn", default="", help="this host's name, for lists of hosts")
     command.add_argument("--host-id", type=UUID, help="this host's identifier, a UUID")
@@ -146,7 +144,8 @@ def main(arguments: list[str]) -> int:
     except (KeyboardInterrupt, asyncio.CancelledError):
         return 0
     except (ConnectionManagerError, nvmeof.NvmeError, TimeoutError) as error:
-        print(f"verbena disk {options.command}: {error or 'the time is over'}", file=sys.stderr)
+        said = getattr(error, "strerror", None) or str(error) or "the time is over"
+        print(f"verbena disk {options.command}: {said}", file=sys.stderr)
         return _FAILED
     return 0
 
