@@ -359,6 +359,39 @@ def test_closing_with_requests_under_way() -> None:
     run(main())
 
 
+def test_writes_of_a_lost_connection_come_first() -> None:
+    """A store that is slow with a write of the old connection does not undo one of the new."""
+
+    class Slow(nvmeof.MemoryStore):
+        seconds = 1.0
+
+        def __init__(self) -> None:
+            super().__init__(MIB)
+            self.memory = None
+
+        def write(self, offset: int, data: memoryview, is_durable: bool) -> Any:
+            return self._write(offset, bytes(data))
+
+        async def _write(self, offset: int, data: bytes) -> None:
+            seconds, self.seconds = self.seconds, 0.0
+            await asyncio.sleep(seconds)
+            self._view[offset : offset + len(data)] = data
+
+    async def main() -> None:
+        async with pair(Slow(), reconnect_delay=0.05) as (controller, _, _):
+            disk = controller.disks[1]
+            first = asyncio.create_task(disk.write(0, b"1" * 4096))
+            await asyncio.sleep(0.2)
+            controller.queues[0].end("the test ends it")
+            await first
+            await disk.write(0, b"2" * 4096)
+            await asyncio.sleep(1.2)
+            assert await disk.read(0, 4096) == b"2" * 4096
+            assert controller.reconnects == 1
+
+    run(main())
+
+
 # ---- targets that end ----------------------------------------------------------------------------
 
 

@@ -41,7 +41,7 @@ class ControllerState(Enum):
 
 
 _S = ControllerState
-# What a write of CC does: (enables, is valid, asks for shutdown) by the present state.
+# The state after a write of CC, by the present one.
 STEPS: dict[ControllerState, Callable[[Configuration], ControllerState]] = {
     _S.DISABLED: lambda cc: _enabled(cc) if cc.enable else _S.DISABLED,
     _S.READY: lambda cc: _S.SHUT_DOWN if cc.shutdown else _S.READY if cc.enable else _S.DISABLED,
@@ -82,7 +82,6 @@ class TargetController:
         self.changed_namespaces: set[int] = set()
         self.last_seen = 0.0  # by the clock of its queues
         self.on_event: Callable[[int, int], None] = lambda cid, result: None
-        self.on_state: Callable[[], None] = lambda: None
         self._waiting: deque[int] = deque()  # CIDs of commands that wait for events
         self._pending: dict[int, None] = {}  # events that nobody has been told of
         self._unread: set[int] = set()  # log pages whose events wait until they are read
@@ -98,12 +97,16 @@ class TargetController:
         """Whether it takes commands of I/O queues."""
         return self.state is ControllerState.READY
 
-    def end(self) -> list[int]:
-        """Forget it; returns the CIDs that waited for events."""
+    @property
+    def is_shut_down(self) -> bool:
+        """Whether the host has shut it down."""
+        return self.state is ControllerState.SHUT_DOWN
+
+    def end(self) -> None:
+        """Forget it."""
         self.state = ControllerState.GONE
         self.subsystem.controllers.pop(self.cntlid, None)
-        waiting, self._waiting = list(self._waiting), deque()
-        return waiting
+        self._waiting.clear()
 
     # ---- properties ----
 
@@ -134,8 +137,6 @@ class TargetController:
         before, self.state = self.state, STEPS[self.state](self.configuration)
         if before is ControllerState.READY and self.state is not before:
             self.granted_queues = 0
-        if self.state is not before:
-            self.on_state()
         return Reply()
 
     # ---- keep-alive ----

@@ -27,6 +27,7 @@ from .admin import Limits, Portal
 from .fabrics import PORT, RejectData, RejectStatus
 from .memory import Buffers, Regions
 from .session import QueueRefused, TargetSession, check_request
+from .stragglers import Stragglers
 from .subsystems import TargetModel
 from .target_queue import TargetQueue
 
@@ -57,6 +58,7 @@ class Target:
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: set[TargetQueue] = set()
         self.regions, self.buffers = Regions(), Buffers()
+        self._stragglers = Stragglers()
 
     # ---- beginning and end ----
 
@@ -120,7 +122,8 @@ class Target:
             self._start_task(self._admit(request))
 
     async def _admit(self, request: cm.ConnectionRequest) -> None:
-        about = str(request.remote_address)
+        peer = request.remote_address
+        about = f"{peer.host}:{peer.port}" if peer is not None else "a host"
         try:
             try:
                 said = check_request(request.private_data, request.initiator_depth, self.limits)
@@ -145,18 +148,22 @@ class Target:
     ) -> None:
         pd = request.pd
         channel, cq, cap = make_cq(pd, TargetQueue.send_room(session.entries), session.entries)
-        ended = asyncio.Event()
+        ended, connected = asyncio.Event(), asyncio.Event()
         reasons: list[str] = []
 
         def on_end(reason: str) -> None:
             reasons.append(reason)
             ended.set()
 
-        queue = TargetQueue(session, pd, cq, self.regions, self.buffers, on_end)
-        self._queues.add(queue)
+        session.on_connected = connected.set
+        queue: TargetQueue | None = None
         conn: cm.Connection | None = None
-        life = None
+        life = asyncio.create_task(self._watch(session, connected))
         try:
+            queue = TargetQueue(
+                session, pd, cq, self.regions, self.buffers, self._stragglers, on_end
+            )
+            self._queues.add(queue)
             conn = await request.accept(
                 private_data=session.accept_data,
                 cq=cq,
@@ -166,43 +173,50 @@ class Target:
                 timeout=_ANSWER_SECONDS,
             )
             queue.start()
-            if session.qid == 0:
-                life = asyncio.create_task(self._watch(queue))
             await _either(ended.wait(), conn.wait_closed())
         finally:
-            if life is not None:
-                life.cancel()
-            queue.end(str(conn.closed) if conn is not None and conn.closed else "it was closed")
+            life.cancel()
+            if queue is not None:
+                closed = conn.closed if conn is not None else None
+                queue.end(str(closed or "it was closed"))
+                self._queues.discard(queue)
+                self._report_end(session, about, reasons[0])
             if conn is not None:
                 conn.close()
-            queue.release()
+            if queue is not None:
+                queue.release()
             cq.close()
             channel.close()
-            self._queues.discard(queue)
-            if session.qid == 0:
-                self._report(f"{about}: the connection has ended: {reasons[0]}")
 
-    async def _watch(self, queue: TargetQueue) -> None:
-        """End a queue whose host has been silent for longer than it said that it would be."""
+    def _report_end(self, session: TargetSession, about: str, reason: str) -> None:
+        controller = session.controller
+        if session.qid or (controller is not None and controller.is_discovery):
+            return
+        who = about if controller is None else f"{controller.host_nqn} at {about}"
+        why = "disconnected" if session.was_shut_down else f"was lost: {reason}"
+        self._report(f"{who} {why}")
+
+    async def _watch(self, session: TargetSession, connected: asyncio.Event) -> None:
+        """End a queue without Connect, or whose host has been silent for longer than it said."""
+        try:
+            await asyncio.wait_for(connected.wait(), _ANSWER_SECONDS)
+        except TimeoutError:
+            session.on_end()
+            return
+        controller = session.controller
+        if session.qid or controller is None:
+            return
+        if not controller.is_discovery:
+            self._report(
+                f"{controller.host_nqn} uses {controller.subsystem.nqn}"
+                f" as controller {controller.cntlid}"
+            )
         loop = asyncio.get_running_loop()
-        was_told = False
-        while not queue.is_ended:
-            controller = queue.session.controller
-            if controller is None:
-                await asyncio.sleep(_ANSWER_SECONDS)
-                if queue.session.controller is None:
-                    queue.end("the host sent no Connect")
-                continue
-            if not was_told:
-                was_told = True
-                self._report(
-                    f"{controller.host_nqn} uses {controller.subsystem.nqn},"
-                    f" controller {controller.cntlid}"
-                )
-            heard = max([controller.last_seen, *(s.last_seen for s in controller.queues.values())])
+        while True:
+            heard = max(each.last_seen for each in (session, *controller.queues.values()))
             controller.last_seen = heard
             if controller.is_expired(loop.time()):
-                queue.end("the host has been silent (keep-alive)")
+                session.on_end()
                 return
             left = heard + controller.seconds_of_silence - loop.time()
             await asyncio.sleep(max(left, 0.05) if controller.keep_alive_ms else _ANSWER_SECONDS)

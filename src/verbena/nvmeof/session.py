@@ -111,7 +111,9 @@ class TargetSession:
         self.controller: TargetController | None = None
         self.flow_control = True
         self.last_seen = now()
+        self.was_shut_down = False  # by the host, before its connection ended
         self.on_aborted: Callable[[int], None] = lambda cid: None
+        self.on_connected: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
         """Ends its connection."""
         self._now = now
@@ -136,6 +138,7 @@ class TargetSession:
             return
         self.state = SessionState.ENDED
         controller = self.controller
+        self.was_shut_down = controller is not None and controller.is_shut_down
         if controller is None:
             return
         if controller.queues.get(self.qid) is self:
@@ -214,6 +217,7 @@ class TargetSession:
         controller.queues[qid] = self
         self.state = SessionState.CONNECTED
         self.seen()
+        self.on_connected()
         return Reply(controller.cntlid)
 
     def _new_controller(self, said: ConnectData, keep_alive_ms: int) -> TargetController:

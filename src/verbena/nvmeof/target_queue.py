@@ -49,8 +49,9 @@ from .send_queue import (
     WRITE,
     SendQueue,
 )
-from .session import Blocks, TargetSession
+from .session import Blocks, SessionState, TargetSession
 from .status import DNR, Status
+from .stragglers import Stragglers
 
 __all__ = ["TargetQueue", "WorkState"]
 
@@ -103,12 +104,15 @@ class TargetQueue(Completions):
         cq: CQ,
         regions: Regions,
         buffers: Buffers,
+        stragglers: Stragglers,
         on_end: Callable[[str], None],
     ) -> None:
         self.session = session
         super().__init__(cq)
         self.pd = pd
         self._regions, self._buffers = regions, buffers
+        self._stragglers = stragglers
+        self._working: set[asyncio.Future[Any]] = set()  # what stores do for it
         self._on_end = on_end
         entries = session.entries
         self.entries = entries
@@ -124,7 +128,7 @@ class TargetQueue(Completions):
         self._parked: dict[int, Work] = {}  # commands that wait for events, by CID
         self._used = 0  # bytes of buffers
         self._reserved = 0  # send requests of commands that are under way
-        session.on_end = lambda: self.end("its controller has ended")
+        session.on_end = lambda: self.end("its host is silent, or its controller has ended")
         session.on_aborted = lambda cid: self._answer_event(cid, 0, Status.ABORTED << 1)
 
     @staticmethod
@@ -146,6 +150,10 @@ class TargetQueue(Completions):
         self.stop()
         self._deferred.clear()
         self._fetching.clear()
+        controller = self.session.controller
+        if controller is not None:
+            for work in self._working:
+                self._stragglers.add(controller.host_id, work)
         self.session.end()
         self._on_end(reason)
 
@@ -315,7 +323,15 @@ class TargetQueue(Completions):
         if command.opcode == AdminOpcode.ASYNC_EVENT and not self.session.qid:
             self._park(work)
             return
-        reply = self.session.execute(command, bytes(work.data))
+        if self.session.state is SessionState.NEW and not self.session.qid:
+            host_id = bytes(work.data[:16])  # of Connect
+            self._wait(work, False, lambda: self._stragglers.wait(host_id), self._execute_now)
+            return
+        self._execute_now(work)
+
+    def _execute_now(self, work: Work) -> None:
+        """Execute a command that moves no blocks."""
+        reply = self.session.execute(work.command, bytes(work.data))
         if self.session.qid == 0 and self.session.controller is not None:
             self.session.controller.on_event = self._event
         self._reply(work, reply or Reply())
@@ -441,6 +457,8 @@ class TargetQueue(Completions):
                 finally_()
             return
         task = asyncio.ensure_future(waiting)
+        self._working.add(task)
+        task.add_done_callback(self._working.discard)
         task.add_done_callback(partial(self._waited, work, is_write, then, finally_))
 
     def _waited(
