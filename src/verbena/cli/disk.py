@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`verbena disk`: disks over RDMA (NVMe over Fabrics): serve, list, attach, bench.
+"""`verbena disk`: disks over RDMA (NVMe over Fabrics): serve, list, attach, bench, study.
 
 The commands are thin: verbena.nvmeof does the work. `serve` and `attach` run until Ctrl-C.
 """
@@ -20,6 +20,8 @@ from verbena import nvmeof
 from verbena.cm import ConnectionManagerError
 from verbena.nvmeof.load import Load, Pattern, measure
 from verbena.nvmeof.nbd import NbdExport
+
+from .disk_study import add_study, run_study, show_study, study_of
 
 _FAILED = 1
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -55,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     _add_target(listing, has_nqn=False)
     _add_attach(commands)
     _add_bench(commands)
+    add_study(commands, size_of)
     return made
 
 
@@ -136,6 +139,9 @@ def main(arguments: list[str]) -> int:
     options = made.parse_args(arguments)
     if options.command == "serve" and not (options.files or options.memory):
         made.error("serve: give a FILE, or --memory SIZE")
+    if options.command == "study":
+        say(show_study(run_study(study_of(options))))
+        return 0
     if not 0 <= options.port <= 0xFFFF:
         made.error(f"{options.port} is no port")
     run = {"serve": serve_disks, "list": list_disks, "attach": attach_disk, "bench": bench_disk}

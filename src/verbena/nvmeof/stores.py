@@ -238,8 +238,8 @@ class DelayedStore:
             seconds = self._seconds + length * self._per_byte
             self.busy_seconds += seconds
             await asyncio.sleep(seconds)
-            if (waiting := call(*words)) is not None:
-                await waiting
+        if (waiting := call(*words)) is not None:
+            await waiting
 
     def read(self, offset: int, into: memoryview) -> Waiting:
         return self._after(len(into), self._store.read, offset, into)
