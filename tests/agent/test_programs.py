@@ -11,7 +11,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -193,7 +192,7 @@ def test_iperf_2(start_with: Start, host: Host, preloaded: dict[str, Any]) -> No
     """Its server waits in recv. librspreload 44 replaces neither accept4 nor epoll, and maps what
     select says of an accepted socket to another descriptor, so others wait forever (iperf3, socat).
     """
-    iperf = shutil.which("iperf") or str(kept("iperf") / "usr/bin/iperf")
+    iperf = shutil.which("iperf") or str(debian_packages.kept("iperf") / "usr/bin/iperf")
     server = start_with(iperf, "-s", "-B", ADDRESS, "-P", "1", **preloaded)
     listening(host)
     output = finish(start_with(iperf, "-c", ADDRESS, "-n", "16M", **preloaded))
@@ -202,34 +201,9 @@ def test_iperf_2(start_with: Start, host: Host, preloaded: dict[str, Any]) -> No
     assert re.search(r"16\.[0-9] MBytes", said), said
 
 
-def kept(package: str) -> Path:
-    """A package that is not installed, with what it depends on: unpacked, and kept for later."""
-    folder = debian_packages.CACHE / package
-    if not folder.exists():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
-            made, work = Path(scratch) / "made", Path(scratch) / "work"
-            made.mkdir()
-            work.mkdir()
-            packages = debian_packages.would_be_installed(package)
-            if packages and all(debian_packages.unpack(each, made, work) for each in packages):
-                made.rename(folder)
-    if not (folder / f"usr/bin/{package}").exists():
-        pytest.skip(f"{package} is missing; on Debian apt-get fetches it")
-    return folder
-
-
 @pytest.fixture(scope="session")
 def fio() -> list[str]:
-    """fio, or what starts it where it is only unpacked; it needs Ceph's libraries."""
-    installed = shutil.which("fio")
-    if installed:
-        return [installed]
-    root = kept("fio")
-    folders = [str(each) for each in (root / "usr/lib").glob("*-linux-gnu")]
-    folders += [f"{each}/ceph" for each in folders]
-    added = f'LD_LIBRARY_PATH="{":".join(folders)}:$LD_LIBRARY_PATH" exec "$0" "$@"'
-    return ["sh", "-c", added, str(root / "usr/bin/fio")]
+    return debian_packages.command("fio")
 
 
 def test_fio(start_with: Start, host: Host, fio: list[str]) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
@@ -79,7 +79,14 @@ async def pair(
 class ChildTarget:
     """target_child.py; ``carrier`` is how its host reaches it."""
 
-    def __init__(self, *files: object, port: int = 0, carrier: str | None = None) -> None:
+    def __init__(
+        self,
+        *files: object,
+        port: int = 0,
+        carrier: str | None = None,
+        enter: Sequence[str] = (),
+    ) -> None:
+        self._enter = enter  # what to put before the command
         self.files, self.port, self.carrier = [str(each) for each in files], port, carrier
         self.process = self._start()
 
@@ -88,7 +95,7 @@ class ChildTarget:
         if self.carrier is not None:
             environment["VERBENA_CARRIER"] = self.carrier
         process = subprocess.Popen(
-            [sys.executable, CHILD, HOST, str(self.port), *self.files],
+            [*self._enter, sys.executable, CHILD, HOST, str(self.port), *self.files],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
