@@ -7,6 +7,7 @@ import asyncio
 import errno
 import os
 import random
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from tests.nvmeof.conftest import (
     run,
     serving,
 )
+from tests.support import own_network
 from verbena import cm, nvmeof
+from verbena.agent.client import describe_agent
 from verbena.nvmeof import Status
 from verbena.nvmeof.fabrics import RejectData, RejectStatus, RequestData
 
@@ -388,6 +391,29 @@ def test_writes_of_a_lost_connection_come_first() -> None:
             await asyncio.sleep(1.2)
             assert await disk.read(0, 4096) == b"2" * 4096
             assert controller.reconnects == 1
+
+    run(main())
+
+
+def test_an_agent_that_is_killed() -> None:
+    """Connections go on, and hosts can connect again."""
+    if not own_network():
+        pytest.skip("the agent may have other users here; run the tests as root")
+
+    async def main() -> None:
+        async with pair(nvmeof.MemoryStore(MIB)) as (controller, _, target):
+            disk = controller.disks[1]
+            described = describe_agent()
+            assert described is not None
+            os.kill(described["pid"], signal.SIGKILL)
+            await asyncio.sleep(0.2)
+            await disk.write(0, b"a" * 4096)
+            assert controller.reconnects == 0
+            controller.queues[0].end("the test ends it")
+            assert await disk.read(0, 4096) == b"a" * 4096
+            assert controller.reconnects == 1
+            async with await connected(target) as other:
+                assert await other.disks[1].read(0, 4096) == b"a" * 4096
 
     run(main())
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,4 @@ def test_packets_that_are_lost(tmp_path: Path, loss: str) -> None:
         said = verify(target.port, VERBENA_CARRIER="roce", VERBENA_FAULT=f"seed 1; drop {loss}")
         assert "VERIFIED" in said
         assert "reconnects=0" in said
+        assert re.search(r"acted [1-9]", said), said

@@ -98,6 +98,7 @@ class HostController:
         """Is called when the target has told of a change, after it was looked at."""
         self.buffers = Buffers(_HOST_ACCESS)
         self._admin: Link | None = None
+        self._pd: PD | None = None  # of all its connections: memory of programs is registered there
         self._links: list[Link] = []
         self._waiting: deque[Transfer] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -147,9 +148,9 @@ class HostController:
     @property
     def pd(self) -> PD:
         """The protection domain of its queues."""
-        if self._admin is None:
+        if self._pd is None or self.state is HostState.CLOSED:
             raise ConnectionLost(f"{self.nqn}: not connected")
-        return self._admin.conn.pd
+        return self._pd
 
     @property
     def queues(self) -> list[HostQueue]:
@@ -171,8 +172,9 @@ class HostController:
         self._enter(HostState.CONNECTING)
         options = self.options
         self._admin = await open_link(
-            self.host, self.port, 0, _ADMIN_ENTRIES, 0, options, self._lost
+            self.host, self.port, 0, _ADMIN_ENTRIES, 0, options, self._lost, pd=self._pd
         )
+        self._pd = self._admin.conn.pd
         self.cntlid = await connect_queue(self._admin, self.buffers, self.nqn, 0, options)
         capabilities = Capabilities.parse(await self.get_property(Property.CAP, is_long=True))
         await self._enable(capabilities)
@@ -219,7 +221,15 @@ class HostController:
         capsule = self._capsule_data()
         for qid in range(1, count + 1):
             link = await open_link(
-                self.host, self.port, qid, entries, capsule, self.options, self._lost, self.pump
+                self.host,
+                self.port,
+                qid,
+                entries,
+                capsule,
+                self.options,
+                self._lost,
+                self.pump,
+                self._pd,
             )
             self._links.append(link)
             await connect_queue(link, self.buffers, self.nqn, self.cntlid, self.options)

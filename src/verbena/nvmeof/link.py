@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID, uuid4
 
 from verbena import cm
-from verbena.verbs import QPCap
+from verbena.verbs import PD, QPCap
 
 from .commands import SGL_IN_CAPSULE, SGL_KEYED, AdminOpcode, Command, FabricsType, Sgl
 from .errors import CommandFailed, ConnectionLost, FormatError, Refused
@@ -30,7 +30,7 @@ from .host_queue import LOST, HostQueue
 from .memory import Buffers
 from .status import Status, status_of_wire
 
-__all__ = ["HostOptions", "Link", "open_link", "run_command"]
+__all__ = ["HostOptions", "Link", "open_link", "run_command", "wait_lost"]
 
 _NQN = "nqn.2014-08.org.nvmexpress:uuid:"
 
@@ -76,7 +76,7 @@ class Link:
         self._watch = asyncio.create_task(self._wait_closed())
 
     async def _wait_closed(self) -> None:
-        self.queue.end(str(await self.conn.wait_closed()))
+        self.queue.end(await wait_lost(self.conn))
 
     def close(self) -> None:
         """Disconnect. Commands that are left are lost."""
@@ -84,6 +84,17 @@ class Link:
         self.queue.end("it was closed here")
         self.conn.close()
         self.queue.release()
+
+
+async def wait_lost(conn: cm.Connection) -> str:
+    """Wait until a connection has ended, and return why.
+
+    Where the agent ends its data go on, and their failure tells of the end.
+    """
+    reason = await conn.wait_closed()
+    if reason is cm.Closed.MANAGER:
+        await asyncio.get_running_loop().create_future()
+    return str(reason)
 
 
 async def open_link(
@@ -95,8 +106,10 @@ async def open_link(
     options: HostOptions,
     on_end: Callable[[str], None],
     on_room: Callable[[], None] = lambda: None,
+    pd: PD | None = None,
 ) -> Link:
-    """Connect a queue. Raises Refused, ConnectionManagerError."""
+    """Connect a queue, in the protection domain of the earlier ones. Raises Refused,
+    ConnectionManagerError."""
     queue = HostQueue(qid, entries, capsule_data, on_end, on_room)
     asked = RequestData(qid=qid, hrqsize=entries, hsqsize=entries - 1)
     cap = QPCap(
@@ -111,6 +124,7 @@ async def open_link(
             host,
             port,
             private_data=asked.pack(),
+            pd=pd,
             cap=cap,
             prepare=queue.prepare,
             initiator_depth=0,

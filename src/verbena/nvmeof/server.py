@@ -25,6 +25,7 @@ from verbena.verbs import CQ, PD, CompChannel, QPCap, VerbsError
 
 from .admin import Limits, Portal
 from .fabrics import PORT, RejectData, RejectStatus
+from .link import wait_lost
 from .memory import Buffers, Regions
 from .session import QueueRefused, TargetSession, check_request
 from .stragglers import Stragglers
@@ -55,6 +56,7 @@ class Target:
         self._host, self._port = host, port
         self._report = report or (lambda line: _log.info(line))
         self._listener: cm.Listener | None = None
+        self._listening: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: set[TargetQueue] = set()
         self.regions, self.buffers = Regions(), Buffers()
@@ -83,12 +85,15 @@ class Target:
     async def start(self) -> None:
         """Listen. Raises ConnectionManagerError, as AddressInUse."""
         self._listener = await cm.listen(self._port, self._host)
-        self._start_task(self._listen(self._listener))
+        self._port = self._listener.port
+        self._listening = asyncio.create_task(self._listen())
 
     async def serve(self) -> None:
-        """Serve until this is cancelled, or the connection manager ends."""
-        while self._tasks:
-            await asyncio.wait(set(self._tasks), return_when=asyncio.FIRST_COMPLETED)
+        """Serve until this is cancelled. Raises ConnectionManagerError if it can listen no more."""
+        if self._listening is None:
+            await self.start()
+        assert self._listening is not None
+        await asyncio.shield(self._listening)
 
     async def close(self) -> None:
         """End all connections. Stores stay open."""
@@ -97,6 +102,7 @@ class Target:
         for queue in list(self._queues):
             queue.end("the target is being closed")
         tasks = [each for each in self._tasks if each is not asyncio.current_task()]
+        tasks += [self._listening] if self._listening is not None else []
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -117,9 +123,18 @@ class Target:
 
     # ---- connections ----
 
-    async def _listen(self, listener: cm.Listener) -> None:
-        async for request in listener:
-            self._start_task(self._admit(request))
+    async def _listen(self) -> None:
+        """Take requests; if the agent ends, listen by the next one, which starts by itself."""
+        assert self._listener is not None
+        while True:
+            try:
+                async for request in self._listener:
+                    self._start_task(self._admit(request))
+                return
+            except cm.ManagerEnded as error:
+                self._report(f"listening again: {error.strerror}")
+            self._listener.close()
+            self._listener = await cm.listen(self._port, self._host)
 
     async def _admit(self, request: cm.ConnectionRequest) -> None:
         peer = request.remote_address
@@ -173,7 +188,7 @@ class Target:
                 timeout=_ANSWER_SECONDS,
             )
             queue.start()
-            await _either(ended.wait(), conn.wait_closed())
+            await _either(ended.wait(), wait_lost(conn))
         finally:
             life.cancel()
             if queue is not None:
