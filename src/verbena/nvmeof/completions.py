@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from verbena.verbs import CQ, VerbsError, wc_dtype
+from verbena.verbs import CQ, wc_dtype
 from verbena.waiting import Reader
 
 from .send_queue import WC
@@ -69,9 +69,12 @@ class Completions:
                 if not count:
                     return
                 self.take_batch(WC.iter_unpack(self._wc_view[: count * WC.size]))
-        except VerbsError as error:
+        except OSError as error:  # VerbsError is one
             self.end(str(error))
             return
+        except Exception as error:
+            self.end(f"a defect: {error!r}")
+            raise
         asyncio.get_running_loop().call_soon(self._run)
 
     def _wait_or_arm(self) -> int:

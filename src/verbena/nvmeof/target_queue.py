@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from verbena.verbs import CQ, MR, PD, QP, AccessFlags, VerbsError
+from verbena.verbs import CQ, MR, PD, QP, AccessFlags
 
 from .commands import (
     CAPSULE,
@@ -487,7 +487,7 @@ class TargetQueue(Completions):
                 finally_()
             self._try_deferred()
             self.sends.flush()
-        except VerbsError as broken:
+        except OSError as broken:
             self.end(str(broken))
 
     # ---- answers ----
@@ -507,7 +507,7 @@ class TargetQueue(Completions):
             self._reserved -= _REQUESTS
             self._send_completion(work.slot, cid, result, status, None)
             self.sends.flush()
-        except VerbsError as error:
+        except OSError as error:
             self.end(str(error))
 
     def _reply(self, work: Work, reply: Reply) -> None:
