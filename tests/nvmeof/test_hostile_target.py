@@ -102,7 +102,7 @@ def identified(**changes: int) -> Answer:
     def answer(command: Command) -> tuple[bytes, bytes]:
         if command.opcode == AdminOpcode.IDENTIFY:
             found = IdentifyController(cntlid=1, sgls=5, keep_alive=1, kind=1)
-            return completion_of(command), replace(found, **changes).pack()
+            return completion_of(command), replace(found, **changes).pack()  # type: ignore[arg-type]
         return polite(command)
 
     return answer

@@ -31,7 +31,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-        pytest.skip("this file system does not have O_DIRECT")
+        pytest.skip("this file system cannot be read around the page cache")
 
 
 def aligned(length: int) -> memoryview:
