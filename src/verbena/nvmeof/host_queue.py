@@ -77,6 +77,7 @@ class HostQueue(Completions):
         self._answers: MR = pd.alloc(self.entries * COMPLETION_SIZE, AccessFlags.LOCAL_WRITE)
         self.view = memoryview(self._capsules)
         self._answer_view = memoryview(self._answers)
+        self._answers_at = self._answers.addr, self._answers.lkey
         self._capsules_at, self._capsule_key = self._capsules.addr, self._capsules.lkey
         for slot in range(self.entries):
             self._repost(slot)
@@ -257,5 +258,5 @@ class HostQueue(Completions):
 
     def _repost(self, slot: int) -> None:
         at = slot * COMPLETION_SIZE
-        answers = self._answers
-        self.sends.add_receive(slot, answers.addr + at, COMPLETION_SIZE, answers.lkey)
+        begin, key = self._answers_at
+        self.sends.add_receive(slot, begin + at, COMPLETION_SIZE, key)

@@ -36,6 +36,7 @@ from .commands import (
 from .completions import Completions
 from .memory import Buffers, Regions
 from .replies import Failure, Reply, status_of_error
+from .reservations import ReservationType
 from .send_queue import (
     COUNT_MASK,
     INLINE,
@@ -52,6 +53,7 @@ from .send_queue import (
 from .session import Blocks, SessionState, TargetSession
 from .status import DNR, Status
 from .stragglers import Stragglers
+from .subsystems import Namespace
 
 __all__ = ["TargetQueue", "WorkState"]
 
@@ -121,8 +123,12 @@ class TargetQueue(Completions):
         self._answers = pd.alloc(entries * COMPLETION_SIZE, AccessFlags.LOCAL_WRITE)
         self._capsule_view = memoryview(self._capsules)
         self._answer_view = memoryview(self._answers)
+        self._capsules_at = self._capsules.addr, self._capsules.lkey
+        self._answers_at = self._answers.addr, self._answers.lkey
         self.sends = SendQueue(self.send_room(entries), entries)
         self._head = 0
+        # Of namespaces in memory, by number: what a WRITE from there needs.
+        self._in_memory: dict[int, tuple[Namespace, int, int]] = {}
         self._deferred: deque[Work] = deque()
         self._fetching: dict[int, Work] = {}
         self._parked: dict[int, Work] = {}  # commands that wait for events, by CID
@@ -221,19 +227,23 @@ class TargetQueue(Completions):
             or fourth >> 28 != 4
             or length > session.limits.transfer
             or first + count >= namespace.blocks
-            or not namespace.reservations.is_free
-            or sends.room - self._reserved < _REQUESTS
+            or namespace.reservations.kind is not ReservationType.NONE
+            or sends.size - sends.posted + sends.retired - self._reserved < _REQUESTS
         ):
             return False
-        region = self._regions.of(self.pd, namespace.store)
+        known = self._in_memory.get(nsid)
+        if known is None or known[0] is not namespace:
+            region = self._regions.of(self.pd, namespace.store)
+            known = self._in_memory[nsid] = (namespace, region.addr, region.lkey)
+        _, begin, lkey = known
         key = third >> 24 | (fourth & 0xFFFFFF) << 8
         RECORD.pack_into(
             sends.records,
             sends.at,
             0,
-            region.addr + (first << namespace.shift),
+            begin + (first << namespace.shift),
             length,
-            region.lkey,
+            lkey,
             WRITE,
             0,
             address,
@@ -552,15 +562,16 @@ class TargetQueue(Completions):
         else:
             head = 0xFFFF
         at = slot * COMPLETION_SIZE
+        answers_at, answers_key = self._answers_at
         COMPLETION.pack_into(self._answer_view, at, result, head, self.session.qid, cid, status)
         sends = self.sends
         RECORD.pack_into(
             sends.records,
             sends.at,
             0,
-            self._answers.addr + at,
+            answers_at + at,
             COMPLETION_SIZE,
-            self._answers.lkey,
+            answers_key,
             SEND if key is None else SEND_INVALIDATE,
             INLINE,
             0,
@@ -571,9 +582,8 @@ class TargetQueue(Completions):
 
     def _repost(self, slot: int) -> None:
         stride = self._stride
-        self.sends.add_receive(
-            slot, self._capsules.addr + slot * stride, stride, self._capsules.lkey
-        )
+        begin, key = self._capsules_at
+        self.sends.add_receive(slot, begin + slot * stride, stride, key)
 
     # ---- buffers ----
 
