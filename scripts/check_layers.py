@@ -54,6 +54,7 @@ PYTHON_ROOMS = [
     {"cm"},
     {"peers"},
     {"rpc"},
+    {"nvmeof"},
     {"sim"},
     {"__init__"},
     {"measure"},

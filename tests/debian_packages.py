@@ -34,9 +34,10 @@ def would_be_installed(*packages: str) -> list[str]:
     return re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE)
 
 
-def kept(package: str, program: str = "") -> Path:
+def kept(package: str, program: str = "", *, alone: bool = False) -> Path:
     """A package that is not installed, with what it depends on: unpacked into a folder that is
-    kept for later. A test is skipped where the program cannot be had."""
+    kept for later. A test is skipped where the program cannot be had. ``alone``: without what it
+    depends on, where the program needs none of that."""
     folder = CACHE / package
     if not folder.exists():
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -44,7 +45,8 @@ def kept(package: str, program: str = "") -> Path:
             made, work = Path(scratch) / "made", Path(scratch) / "work"
             made.mkdir()
             work.mkdir()
-            packages = would_be_installed(package) if shutil.which("apt-get") else []
+            all_of = would_be_installed(package) if shutil.which("apt-get") else []
+            packages = [package] if alone and all_of else all_of
             if packages and all(unpack(each, made, work) for each in packages):
                 made.rename(folder)
     if not (folder / (program or f"usr/bin/{package}")).exists():
@@ -60,9 +62,16 @@ def with_libraries(root: Path, program: str) -> list[str]:
     return ["sh", "-c", added, str(root / program)]
 
 
+def command(package: str, *, alone: bool = False) -> list[str]:
+    """A package's program of the same name, or what starts it where it is only unpacked."""
+    installed = shutil.which(package)
+    if installed:
+        return [installed]
+    return with_libraries(kept(package, alone=alone), f"usr/bin/{package}")
+
+
 def fio() -> list[str]:
-    installed = shutil.which("fio")
-    return [installed] if installed else with_libraries(kept("fio"), "usr/bin/fio")
+    return command("fio")
 
 
 def iperf() -> str:

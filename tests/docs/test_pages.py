@@ -51,6 +51,7 @@ NOT_RUN = {
     ("docs/ci.md", "rdma:"): WORKFLOW,
     ("docs/shared-heap.md", "verbena run --shared-heap -- PROGRAM"): SYNOPSIS,
     ("docs/live-fabric.md", "verbena fabric mine.toml"): OPENSM,
+    ("docs/disks.md", "nvme discover"): "tests/nvmeof/test_linux_host.py does it on Linux",
     ("docs/roce.md", "rdma link add rxe0"): GUEST,
     ("docs/development.md", "cmake -S ."): "takes a minute; tests/native builds the same",
     ("docs/development.md", "return vb_decline("): "a line of C",

@@ -16,13 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from tests import debian_packages
 
-CACHE = debian_packages.CACHE / "linux-guest"
 PACKAGES = (
     "ibverbs-utils libibverbs1 ibverbs-providers librdmacm1 rdmacm-utils perftest "
     "libibumad3 iproute2 "
@@ -45,6 +45,36 @@ MODULES = (
     "lib",
 )
 C_RUNTIME = "libc.so.6 libm.so.6 libpthread.so.0 libdl.so.2 librt.so.1 libresolv.so.2 libgcc_s.so.1"
+
+
+@dataclass(frozen=True)
+class Image:
+    """What a guest has besides the kernel, and the folder of the cache that keeps it."""
+
+    name: str = "linux-guest"
+    packages: str = PACKAGES
+    modules: tuple[str, ...] = MODULES
+
+    @property
+    def folder(self) -> Path:
+        return debian_packages.CACHE / self.name
+
+
+ROCE = Image()
+DISKS = Image(
+    "linux-guest-disks",
+    f"{PACKAGES} nvme-cli libnvme1 libjson-c5 libuuid1 libdbus-1-3 libsystemd0 libgcrypt20 "
+    "libgpg-error0 liblz4-1 e2fsprogs libext2fs2 libblkid1 libss2 logsave",
+    (
+        *MODULES,
+        "drivers/nvme",
+        "drivers/block/brd",
+        "block",
+        "fs/ext4",
+        "fs/jbd2",
+        "fs/mbcache",
+    ),
+)
 WASTE = ("usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/bash-completion")
 FOLDERS = "proc sys dev tmp run lib64 bin sbin lib/x86_64-linux-gnu etc"
 SHELL_PORT = 7000
@@ -109,12 +139,12 @@ def take(package: str, folder: Path, work: Path) -> None:
         print(f"{package} is not available: left out of the guest", file=sys.stderr)
 
 
-def keep_modules(kernel: Path, root: Path, release: str) -> None:
+def keep_modules(kernel: Path, root: Path, release: str, modules: tuple[str, ...]) -> None:
     source = kernel / "lib/modules" / release / "kernel"
     target = root / "lib/modules" / release / "kernel"
     for module in source.rglob("*.ko*"):
         relative = module.relative_to(source)
-        if str(relative).startswith(MODULES):
+        if str(relative).startswith(modules):
             (target / relative).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(module, target / relative)
     subprocess.run(["depmod", "-b", root, release], check=True, stderr=subprocess.DEVNULL)
@@ -133,25 +163,26 @@ def add_runtime(root: Path) -> None:
     (root / "init").chmod(0o755)
 
 
-def build() -> tuple[Path, Path]:
+def build(image: Image = ROCE) -> tuple[Path, Path]:
     """Kernel and initial file system, from the cache or assembled from Debian's packages."""
-    kernel, initrd = CACHE / "vmlinuz", CACHE / "initrd.gz"
-    script = CACHE / "init"
-    recipe = "\n".join((INIT, PACKAGES, *MODULES))
+    cache = image.folder
+    kernel, initrd = cache / "vmlinuz", cache / "initrd.gz"
+    script = cache / "init"
+    recipe = "\n".join((INIT, image.packages, *image.modules))
     if initrd.exists() and script.exists() and script.read_text() == recipe:
         return kernel, initrd
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-        work, root, image = (Path(folder) / name for name in ("work", "root", "image"))
-        for path in (work, root, image):
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=cache) as folder:
+        work, root, unpacked = (Path(folder) / name for name in ("work", "root", "image"))
+        for path in (work, root, unpacked):
             path.mkdir()
         package = kernel_package()
-        take(package, image, work)
-        for name in PACKAGES.split():
+        take(package, unpacked, work)
+        for name in image.packages.split():
             take(name, root, work)
         release = package.removeprefix("linux-image-")
-        shutil.copy(image / "boot" / f"vmlinuz-{release}", kernel)
-        keep_modules(image, root, release)
+        shutil.copy(unpacked / "boot" / f"vmlinuz-{release}", kernel)
+        keep_modules(unpacked, root, release, image.modules)
         add_runtime(root)
         pack = f"find . | cpio --quiet -o -H newc | gzip -1 > {initrd}.part"
         subprocess.run(["sh", "-c", pack], cwd=root, check=True)
@@ -183,13 +214,14 @@ STATUS = "__STATUS="
 class Guest:
     """One running machine with the device rxe0."""
 
-    def __init__(self, lab: Lab, number: int) -> None:
+    def __init__(self, lab: Lab, number: int, image: Image = ROCE) -> None:
         self.lab = lab
+        self.tap = f"tap{number}"
         self.ipv4, self.ipv6 = f"10.77.0.{number}", f"fd00:77::{number}"
-        tap = f"tap{number}"
+        tap = self.tap
         lab.run("ip", "tuntap", "add", tap, "mode", "tap")
         lab.run("ip", "link", "set", tap, "mtu", str(lab.mtu), "master", "br0", "up")
-        kernel, initrd = build()
+        kernel, initrd = build(image)
         self.log = Path(tempfile.mkstemp(prefix="verbena-guest-")[1])
         options = {
             "m": "512",
@@ -291,12 +323,16 @@ class Lab:
             guest.stop()
         subprocess.run(["ip", "netns", "del", self.namespace], check=True)
 
-    def boot(self, number: int = 2) -> Guest:
-        guest = Guest(self, number)
-        self.guests.append(guest)
-        guest.wait_ready()
-        return guest
+    def boot(self, number: int = 2, image: Image = ROCE) -> Guest:
+        return self.boot_all(number, image=image)[0]
+
+    def boot_all(self, *numbers: int, image: Image = ROCE) -> list[Guest]:
+        started = [Guest(self, number, image) for number in numbers]
+        self.guests += started
+        for guest in started:
+            guest.wait_ready()
+        return started
 
 
 if __name__ == "__main__":
-    print(reason_not_to() or " ".join(map(str, build())))
+    print(reason_not_to() or " ".join(str(path) for each in (ROCE, DISKS) for path in build(each)))

@@ -51,6 +51,7 @@ COMMANDS = (
     Command("doctor", "say what on this machine helps or hinders", ("verbena.cli.doctor",)),
     Command("agent", "manage connections (librdmacm), in the foreground", ("verbena.cli.agent",)),
     Command("fabric", "play an InfiniBand subnet for OpenSM and others", ("verbena.cli.fabric",)),
+    Command("disk", "serve and use disks over RDMA (NVMe over Fabrics)", ("verbena.cli.disk",)),
     Command("diagnose", "name what is wrong in a fabric", ("verbena.cli.diagnose",)),
     Command("sim", "simulate traffic on a network, and show it", ("verbena.cli.sim",)),
     Command("bench", "measure calls of verbena.rpc, and others'", ("verbena.cli.bench",)),

@@ -1,0 +1,270 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena disk`: disks over RDMA (NVMe over Fabrics): serve, list, attach, bench, study.
+
+The commands are thin: verbena.nvmeof does the work. `serve` and `attach` run until Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import signal
+import socket
+import sys
+from contextlib import AsyncExitStack
+from uuid import UUID
+
+from verbena import nvmeof
+from verbena.cm import ConnectionManagerError
+from verbena.nvmeof.load import Load, Pattern, measure
+from verbena.nvmeof.nbd import NbdExport
+
+from .disk_study import add_study, run_study, show_study, study_of
+
+_FAILED = 1
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def size_of(word: str) -> int:
+    """Return a size as 4096, 64k, 1M or 2G."""
+    found = re.fullmatch(r"(\d+)([kmgt]?)(?:i?b)?", word.lower())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{word!r} is no size: 4096, 64k, 1M and 2G are")
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def default_nqn() -> str:
+    """Return the name of the subsystem that `serve` has where it is given none."""
+    host = re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()) or "host"
+    return f"nqn.2026-01.org.verbena:{host}"
+
+
+# ---- the command's words -------------------------------------------------------------------------
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of `verbena disk`."""
+    made = argparse.ArgumentParser(
+        prog="verbena disk",
+        description="Disks over RDMA: NVMe over Fabrics, with Linux (nvme-rdma, nvmet-rdma) or "
+        "Verbena on the other side.",
+    )
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_serve(commands)
+    listing = commands.add_parser("list", help="list the disks that a target offers")
+    _add_target(listing, has_nqn=False)
+    _add_attach(commands)
+    _add_bench(commands)
+    add_study(commands, size_of)
+    return made
+
+
+def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    serve = commands.add_parser(
+        "serve",
+        help="offer files, block devices and memory as disks",
+        description="Offer files, block devices and memory as disks. Each is a namespace of one "
+        "subsystem, in the order of the command. Runs until Ctrl-C.",
+    )
+    serve.add_argument("files", nargs="*", metavar="FILE", help="a file or a block device")
+    serve.add_argument(
+        "--memory", type=size_of, action="append", default=[], metavar="SIZE",
+        help="a disk in memory, as 1G; may be given several times",
+    )  # fmt: skip
+    serve.add_argument("--nqn", default=default_nqn(), help="its name; default: %(default)s")
+    serve.add_argument("--listen", metavar="ADDRESS", help="default: every address")
+    serve.add_argument("--port", type=int, default=nvmeof.PORT, help="default: %(default)s")
+    serve.add_argument(
+        "--block-size", type=int, choices=(512, 4096), default=512, help="default: %(default)s"
+    )
+    serve.add_argument(
+        "--allow", action="append", metavar="NQN",
+        help="let this host use the disks, and no others; may be given several times",
+    )  # fmt: skip
+    serve.add_argument("--read-only", action="store_true", help="refuse to write")
+    serve.add_argument("--direct", action="store_true", help="go around the page cache (O_DIRECT)")
+
+
+def _add_target(command: argparse.ArgumentParser, has_nqn: bool = True) -> None:
+    command.add_argument("host", metavar="HOST", help="the target's address or name")
+    if has_nqn:
+        command.add_argument("--nqn", help="the subsystem; default: the only one there is")
+    command.add_argument("--port", type=int, default=nvmeof.PORT, help="default: %(default)s")
+    command.add_argument("--host-nqn", default="", help="this host's name, for lists of hosts")
+    command.add_argument("--host-id", type=UUID, help="this host's identifier, a UUID")
+    command.add_argument("--source", metavar="ADDRESS", help="this host's address to connect from")
+
+
+def _add_attach(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    attach = commands.add_parser(
+        "attach",
+        help="give programs of this host a disk of a target, by NBD",
+        description="Connect to a target, and give programs of this host the disk by NBD, at a "
+        "Unix socket: qemu-img info nbd+unix:///?socket=PATH. Runs until Ctrl-C; a connection that "
+        "is lost is made again.",
+    )
+    _add_target(attach)
+    attach.add_argument("--namespace", type=int, default=1, help="default: %(default)s")
+    attach.add_argument("--queues", type=int, default=1, help="default: %(default)s")
+    attach.add_argument(
+        "--socket", metavar="PATH", default="disk.sock", help="default: %(default)s"
+    )
+
+
+def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="measure how fast a disk is",
+        description="Measure how fast a disk of a target is. `write` and `randwrite` overwrite it.",
+    )
+    _add_target(bench)
+    bench.add_argument("--namespace", type=int, default=1, help="default: %(default)s")
+    bench.add_argument(
+        "--pattern", choices=[each.value for each in Pattern], default="randread",
+        help="default: %(default)s",
+    )  # fmt: skip
+    bench.add_argument("--size", type=size_of, default=4096, help="of a command; default: 4k")
+    bench.add_argument("--depth", type=int, default=32, help="commands at once; default: 32")
+    bench.add_argument("--seconds", type=float, default=2.0, help="default: %(default)s")
+
+
+# ---- running them --------------------------------------------------------------------------------
+
+
+def main(arguments: list[str]) -> int:
+    """Run the command and return its exit status."""
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.command == "serve" and not (options.files or options.memory):
+        made.error("serve: give a FILE, or --memory SIZE")
+    if options.command == "study":
+        say(show_study(run_study(study_of(options))))
+        return 0
+    if not 0 <= options.port <= 0xFFFF:
+        made.error(f"{options.port} is no port")
+    run = {"serve": serve_disks, "list": list_disks, "attach": attach_disk, "bench": bench_disk}
+    try:
+        asyncio.run(_until_signal(run[options.command](options)))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        return 0
+    except (ConnectionManagerError, nvmeof.NvmeError, TimeoutError) as error:
+        said = getattr(error, "strerror", None) or str(error) or "the time is over"
+        print(f"verbena disk {options.command}: {said}", file=sys.stderr)
+        return _FAILED
+    return 0
+
+
+async def _until_signal(what: object) -> None:
+    """Run it to its end; SIGTERM ends it in order, as Ctrl-C does."""
+    task: asyncio.Task[None] = asyncio.ensure_future(what)  # type: ignore[call-overload]
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await task
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
+def open_stores(options: argparse.Namespace) -> list[tuple[str, nvmeof.Store]]:
+    """Return the stores of `serve` with what they are. Raises OSError, ValueError."""
+    made: list[tuple[str, nvmeof.Store]] = []
+    for path in options.files:
+        store = nvmeof.FileStore(path, options.read_only, options.direct)
+        made.append((os.fspath(path), store))
+    for size in options.memory:
+        made.append(("memory", nvmeof.MemoryStore(size, options.read_only)))
+    return made
+
+
+async def serve_disks(options: argparse.Namespace) -> None:
+    """`verbena disk serve`."""
+    model = nvmeof.TargetModel()
+    subsystem = nvmeof.Subsystem(options.nqn, options.allow)
+    stores = open_stores(options)
+    try:
+        for what, store in stores:
+            namespace = subsystem.add(store, options.block_size)
+            size = namespace.blocks * namespace.block_size
+            say(f"namespace {namespace.nsid}: {what}, {size} bytes")
+        model.add(subsystem)
+        target = nvmeof.Target(model, host=options.listen, port=options.port, report=say)
+        async with target:
+            where = options.listen or "every address"
+            say(f"{options.nqn} at {where}, port {target.port}; Ctrl-C ends it")
+            await target.serve()
+    finally:
+        for _, store in stores:
+            store.close()
+
+
+def _host_options(options: argparse.Namespace, **others: object) -> nvmeof.HostOptions:
+    given = {"host_nqn": options.host_nqn, "source": options.source, **others}
+    if options.host_id is not None:
+        given["host_id"] = options.host_id
+    return nvmeof.HostOptions(**given)
+
+
+async def list_disks(options: argparse.Namespace) -> None:
+    """`verbena disk list`."""
+    entries = await nvmeof.discover(options.host, options.port, _host_options(options))
+    shown = [each for each in entries if each.kind == nvmeof.SubsystemKind.NVM]
+    for entry in shown:
+        say(f"{entry.nqn} at {entry.address}, port {entry.service}")
+    if not shown:
+        say("the target offers this host no subsystem")
+
+
+async def _open_disk(
+    stack: AsyncExitStack, options: argparse.Namespace, **others: object
+) -> nvmeof.Disk:
+    """Connect, and return the namespace. Raises NvmeError."""
+    host_options = _host_options(options, **others)
+    nqn = options.nqn
+    if nqn is None:
+        entries = await nvmeof.discover(options.host, options.port, host_options)
+        names = [each.nqn for each in entries if each.kind == nvmeof.SubsystemKind.NVM]
+        if len(names) != 1:
+            found = ", ".join(names) or "none"
+            raise nvmeof.Refused(f"{options.host} offers several subsystems, or none: {found}")
+        nqn = names[0]
+    controller = await stack.enter_async_context(
+        await nvmeof.connect(options.host, nqn, options.port, host_options)
+    )
+    disk = controller.disks.get(options.namespace)
+    if disk is None:
+        found = ", ".join(map(str, controller.disks)) or "none"
+        raise nvmeof.Refused(f"{nqn} has no namespace {options.namespace}; it has: {found}")
+    return disk
+
+
+async def attach_disk(options: argparse.Namespace) -> None:
+    """`verbena disk attach`."""
+    async with AsyncExitStack() as stack:
+        disk = await _open_disk(stack, options, queues=options.queues)
+        export = await stack.enter_async_context(NbdExport(disk, options.socket))
+        say(f"{disk.size} bytes at nbd+unix:///?socket={options.socket}; Ctrl-C ends it")
+        await export.wait()
+
+
+async def bench_disk(options: argparse.Namespace) -> None:
+    """`verbena disk bench`."""
+    async with AsyncExitStack() as stack:
+        entries = max(2, min(1024, options.depth + 1))
+        disk = await _open_disk(stack, options, entries=entries)
+        load = Load(Pattern(options.pattern), options.size, options.depth, options.seconds)
+        if not 1 <= options.depth <= disk.controller.queues[0].room:
+            raise ValueError(f"the queue takes 1 to {disk.controller.queues[0].room} commands")
+        result = await measure(disk, load)
+    say(
+        f"{options.pattern}, {options.size} bytes, depth {options.depth}:"
+        f" {result.rate:,.0f} commands/s, {result.bytes_per_second / 1e9:.2f} GB/s"
+    )
+    say(
+        f"latency: half within {result.latency(0.5) * 1e6:.0f} µs,"
+        f" 99 % within {result.latency(0.99) * 1e6:.0f} µs;"
+        f" {result.processor_seconds / max(1, result.commands) * 1e6:.1f} µs of this processor"
+        " for a command"
+    )

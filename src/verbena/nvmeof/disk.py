@@ -1,0 +1,357 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Disk``: a namespace as a host has it: bytes are read and written in whole blocks.
+
+Long requests are cut into as many commands as the controller needs, which are under way at once.
+Buffers of ``disk.buffer`` are used where they are; other memory is registered for the request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import struct
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from verbena.peers.memory import RegionCache, byte_view, dense_array
+from verbena.verbs import MR, AccessFlags
+
+from .commands import IoOpcode
+from .errors import ConnectionLost, NvmeError
+from .host_queue import Done, HostQueue
+from .identify import IdentifyNamespace
+from .link import command_of
+
+if TYPE_CHECKING:
+    from .host import HostController
+
+__all__ = ["Disk", "Transfer"]
+
+_MOST_BLOCKS = 1 << 16
+_FORCE_UNIT_ACCESS = 1 << 14
+_MOST_RANGES = 256
+_DEALLOCATE = 4
+_INLINE = 8192  # writes that may go in capsules
+_HOST_ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
+
+
+class Transfer:
+    """One command of a disk. It may be sent again after the connection was made again."""
+
+    __slots__ = (
+        *("opcode", "nsid", "address", "length", "key", "first", "count", "control"),
+        *("about", "answer", "data", "losses", "may_repeat", "on_end", "tries"),
+    )
+
+    def __init__(
+        self,
+        opcode: int,
+        nsid: int,
+        first: int,
+        count: int,
+        control: int = 0,
+        address: int = 0,
+        length: int = 0,
+        key: int = 0,
+        data: memoryview | None = None,
+    ) -> None:
+        self.opcode, self.nsid = opcode, nsid
+        self.first, self.count, self.control = first, count, control
+        self.address, self.length, self.key = address, length, key
+        self.data = data  # what a Write sends, and may send in the capsule
+        self.tries = self.losses = 0
+        self.may_repeat = True
+        self.on_end: Callable[[], None] = _nothing
+        """Is called when the target can no longer use the memory."""
+        self.about = f"{IoOpcode(opcode).name.lower().replace('_', ' ')} of namespace {nsid}"
+        self.answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def submit(self, queue: HostQueue, done: Done) -> None:
+        """Send it."""
+        data = self.data
+        if data is not None and len(data) <= queue.capsule_data and self.opcode == IoOpcode.WRITE:
+            queue.submit_write_in_capsule(
+                self.nsid, data, self.first, self.count, self.control, done
+            )
+            return
+        queue.submit_blocks(
+            self.opcode,
+            self.nsid,
+            self.address,
+            self.length,
+            self.key,
+            self.first,
+            self.count,
+            self.control,
+            done,
+        )
+
+    def succeed(self, result: int) -> None:
+        """It is done."""
+        self.on_end()
+        if not self.answer.done():
+            self.answer.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        """It has failed."""
+        self.on_end()
+        if not self.answer.done():
+            self.answer.set_exception(error)
+
+
+def _nothing() -> None:
+    """Nothing has to be done at the end."""
+
+
+class Words(Transfer):
+    """A command that is not about blocks: its words, and data for the controller."""
+
+    __slots__ = ("command", "payload")
+
+    def __init__(self, opcode: int, nsid: int, **words: int) -> None:
+        super().__init__(opcode, nsid, 0, 1)
+        self.command = command_of(opcode, nsid, **words)
+
+    def submit(self, queue: HostQueue, done: Done) -> None:
+        sgl = self.command.sgl._replace(address=self.address, length=self.length, key=self.key)
+        queue.submit(self.command._replace(sgl=sgl), done)
+
+
+class Disk:
+    """A namespace. Offsets and lengths are bytes, in multiples of ``block_size``."""
+
+    def __init__(self, controller: HostController, nsid: int, found: IdentifyNamespace) -> None:
+        self.controller = controller
+        self.nsid = nsid
+        self.is_gone = False
+        self._regions: RegionCache | None = None
+        self.update(found)
+
+    def update(self, found: IdentifyNamespace) -> None:
+        """Take what Identify says."""
+        self.identity = found
+        self.block_size = found.block_size
+        self.size = found.size * self.block_size
+
+    def __repr__(self) -> str:
+        return f"<Disk {self.nsid} of {self.controller.nqn}: {self.size} bytes>"
+
+    @property
+    def is_read_only(self) -> bool:
+        """Whether the target refuses to write."""
+        return bool(self.identity.attributes & 1)
+
+    def buffer(self, length: int) -> MR:
+        """Return registered memory for ``read_into`` and ``write``, whose use costs no copy."""
+        return self.controller.pd.alloc(length, _HOST_ACCESS)
+
+    # ---- reading and writing ----
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Return bytes of the disk."""
+        self._check(offset, length)
+        buffers = self.controller.buffers
+        buffer = buffers.take(self.controller.pd, length)
+        data = b""
+
+        def end() -> None:
+            nonlocal data
+            data = bytes(memoryview(buffer)[:length])
+            buffers.give_back(buffer)
+
+        await self._move(IoOpcode.READ, offset, length, buffer, 0, end)
+        return data
+
+    async def read_into(self, offset: int, target: Any, length: int | None = None) -> None:
+        """Read into a buffer of ``disk.buffer``, an array, or other memory.
+
+        After a cancellation the memory may be written until the command has ended.
+        """
+        await self._with_memory(IoOpcode.READ, offset, target, length, 0)
+
+    async def write(
+        self, offset: int, data: Any, length: int | None = None, *, durable: bool = False
+    ) -> None:
+        """Write bytes; with ``durable`` they are on the medium when it returns (FUA)."""
+        control = _FORCE_UNIT_ACCESS if durable else 0
+        await self._with_memory(IoOpcode.WRITE, offset, data, length, control)
+
+    async def compare(self, offset: int, data: Any) -> None:
+        """Raise CommandFailed with COMPARE_FAILURE unless the disk has these bytes."""
+        await self._with_memory(IoOpcode.COMPARE, offset, data, None, 0)
+
+    async def flush(self) -> None:
+        """Have all that was written until now survive a crash of the target."""
+        await self._run(Words(IoOpcode.FLUSH, self.nsid))
+
+    async def write_zeroes(self, offset: int, length: int) -> None:
+        """Write zeros, which are not transferred."""
+        self._check(offset, length)
+        pieces = [
+            Transfer(IoOpcode.WRITE_ZEROES, self.nsid, begin // self.block_size, count)
+            for begin, count, _ in self._pieces(offset, length, _MOST_BLOCKS * self.block_size)
+        ]
+        await self._run(*pieces)
+
+    async def discard(self, *ranges: tuple[int, int]) -> None:
+        """Give the room of (offset, length) back; what is there afterwards is not defined."""
+        for offset, length in ranges:
+            self._check(offset, length)
+        size = self.block_size
+        for at in range(0, len(ranges), _MOST_RANGES):
+            part = ranges[at : at + _MOST_RANGES]
+            data = b"".join(
+                struct.pack("<IIQ", 0, length // size, offset // size) for offset, length in part
+            )
+            command = Words(
+                IoOpcode.DATASET_MANAGEMENT, self.nsid, cdw10=len(part) - 1, cdw11=_DEALLOCATE
+            )
+            await self._with_data(command, data)
+
+    # ---- reservations ----
+
+    async def register(self, key: int, current: int = 0, *, action: int = 0) -> None:
+        """Reservation Register; ``action`` 0 registers, 1 unregisters, 2 replaces the key."""
+        data = struct.pack("<QQ", current, key)
+        await self._with_data(Words(IoOpcode.RESERVATION_REGISTER, self.nsid, cdw10=action), data)
+
+    async def acquire(self, key: int, kind: int, *, preempt: int | None = None) -> None:
+        """Reservation Acquire; with ``preempt`` the reservation of that key is taken."""
+        action = 0 if preempt is None else 1
+        data = struct.pack("<QQ", key, preempt or 0)
+        command = Words(IoOpcode.RESERVATION_ACQUIRE, self.nsid, cdw10=action | kind << 8)
+        await self._with_data(command, data)
+
+    async def release(self, key: int, kind: int, *, clear: bool = False) -> None:
+        """Reservation Release; with ``clear`` all registrations go, too."""
+        command = Words(IoOpcode.RESERVATION_RELEASE, self.nsid, cdw10=int(clear) | kind << 8)
+        await self._with_data(command, struct.pack("<QQ", key, 0))
+
+    async def reservations(self, length: int = 4096) -> bytes:
+        """Return the data of an extended Reservation Report."""
+        command = Words(IoOpcode.RESERVATION_REPORT, self.nsid, cdw10=length // 4 - 1, cdw11=1)
+        return await self._with_data(command, bytes(length))
+
+    # ---- what they are made of ----
+
+    def _check(self, offset: int, length: int) -> None:
+        if self.is_gone:
+            raise ConnectionLost(f"{self.controller.nqn} has no namespace {self.nsid} any more")
+        if offset < 0 or length <= 0 or offset % self.block_size or length % self.block_size:
+            raise ValueError(
+                f"{length} bytes from {offset} are not whole blocks of {self.block_size} bytes"
+            )
+        if offset + length > self.size:
+            raise ValueError(f"{offset + length} is beyond the end of the disk, {self.size} bytes")
+
+    def _pieces(self, offset: int, length: int, most: int) -> Iterator[tuple[int, int, int]]:
+        """Yield (offset, blocks, where in the memory) of each command."""
+        for at in range(0, length, most):
+            yield offset + at, min(most, length - at) // self.block_size, at
+
+    async def _with_memory(
+        self, opcode: IoOpcode, offset: int, what: Any, length: int | None, control: int
+    ) -> None:
+        if isinstance(what, MR):
+            size = what.length if length is None else length
+            self._check(offset, size)
+            if size > what.length:
+                raise ValueError(f"the buffer has {what.length} bytes, and not {size}")
+            await self._move(opcode, offset, size, what, control)
+            return
+        array = dense_array(what, must_write=opcode == IoOpcode.READ)
+        size = array.nbytes if length is None else length
+        self._check(offset, size)
+        if size > array.nbytes:
+            raise ValueError(f"the memory has {array.nbytes} bytes, and not {size}")
+        if not array.flags.writeable:  # bytes may be shared, and peers must not change them
+            buffers = self.controller.buffers
+            buffer = buffers.take(self.controller.pd, size)
+            memoryview(buffer)[:size] = byte_view(array)[:size]
+            end = partial(buffers.give_back, buffer)
+            await self._move(opcode, offset, size, buffer, control, end)
+            return
+        if self._regions is None:
+            self._regions = RegionCache(self.controller.pd)
+        region, release = self._regions.register(array, _HOST_ACCESS)
+        at = int(array.ctypes.data) - region.addr
+        await self._move(opcode, offset, size, region, control, release, at)
+
+    async def _move(
+        self,
+        opcode: IoOpcode,
+        offset: int,
+        length: int,
+        region: MR,
+        control: int,
+        end: Callable[[], None] = _nothing,
+        at: int = 0,
+    ) -> None:
+        """Move blocks from or to a region; ``end`` is called when the target is done with it.
+
+        That may be after this was cancelled.
+        """
+        size = self.block_size
+        most = min(self.controller.most_bytes, _MOST_BLOCKS * size)
+        view = memoryview(region) if opcode == IoOpcode.WRITE and length <= _INLINE else None
+        pieces = [
+            Transfer(
+                opcode,
+                self.nsid,
+                begin // size,
+                count,
+                control,
+                region.addr + at + where,
+                count * size,
+                region.rkey,
+                None if view is None else view[at + where : at + where + count * size],
+            )
+            for begin, count, where in self._pieces(offset, length, most)
+        ]
+        left = len(pieces)
+        kept = [region]  # a region without references is closed
+
+        def end_one() -> None:
+            nonlocal left
+            left -= 1
+            if not left:
+                end()
+                kept.clear()
+
+        for each in pieces:
+            each.on_end = end_one
+        await self._run(*pieces)
+
+    async def _run(self, *pieces: Transfer) -> None:
+        for each in pieces:
+            self.controller.start(each)
+        if len(pieces) == 1:
+            await pieces[0].answer
+            return
+        results = await asyncio.gather(*(each.answer for each in pieces), return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+
+    async def _with_data(self, command: Words, data: bytes) -> bytes:
+        """Run a command whose data come from, or go to, a buffer."""
+        if self.is_gone:
+            raise NvmeError(
+                errno.ENODEV, f"{self.controller.nqn} has no namespace {self.nsid} any more"
+            )
+        buffers = self.controller.buffers
+        buffer = buffers.take(self.controller.pd, len(data))
+        memoryview(buffer)[: len(data)] = data
+        command.address, command.length, command.key = buffer.addr, len(data), buffer.rkey
+        command.may_repeat = command.opcode == IoOpcode.DATASET_MANAGEMENT
+        answered = b""
+
+        def end() -> None:
+            nonlocal answered
+            answered = bytes(memoryview(buffer)[: len(data)])
+            buffers.give_back(buffer)
+
+        command.on_end = end
+        await self._run(command)
+        return answered

@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reservations of a namespace: which hosts are registered, and which of them hold it.
+
+A host is its host identifier, whatever connections it has. ``ALLOWED`` is the table of what others
+than the holder may do. Registrations last as long as the target's process.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+from .replies import Failure
+from .status import Status
+
+__all__ = ["Reservations", "ReservationType"]
+
+_MOST_REGISTRANTS = 0xFFFF
+
+
+class ReservationType(IntEnum):
+    """RTYPE."""
+
+    NONE = 0
+    WRITE_EXCLUSIVE = 1
+    EXCLUSIVE_ACCESS = 2
+    WRITE_EXCLUSIVE_REGISTRANTS = 3
+    EXCLUSIVE_ACCESS_REGISTRANTS = 4
+    WRITE_EXCLUSIVE_ALL = 5
+    EXCLUSIVE_ACCESS_ALL = 6
+
+
+_R = ReservationType
+_READ, _WRITE = "read", "write"
+_BOTH: frozenset[str] = frozenset({_READ, _WRITE})
+# Of each type: what registrants that do not hold it may do, and what all others may do.
+ALLOWED: dict[ReservationType, tuple[frozenset[str], frozenset[str]]] = {
+    _R.NONE: (_BOTH, _BOTH),
+    _R.WRITE_EXCLUSIVE: (frozenset({_READ}), frozenset({_READ})),
+    _R.EXCLUSIVE_ACCESS: (frozenset(), frozenset()),
+    _R.WRITE_EXCLUSIVE_REGISTRANTS: (_BOTH, frozenset({_READ})),
+    _R.EXCLUSIVE_ACCESS_REGISTRANTS: (_BOTH, frozenset()),
+    _R.WRITE_EXCLUSIVE_ALL: (_BOTH, frozenset({_READ})),
+    _R.EXCLUSIVE_ACCESS_ALL: (_BOTH, frozenset()),
+}
+_HELD_BY_ALL = (_R.WRITE_EXCLUSIVE_ALL, _R.EXCLUSIVE_ACCESS_ALL)
+
+
+class Reservations:
+    """The state of one namespace."""
+
+    def __init__(self) -> None:
+        self.keys: dict[bytes, int] = {}  # of the registered hosts
+        self.holder: bytes | None = None
+        self.kind = ReservationType.NONE
+        self.generation = 0
+
+    @property
+    def is_free(self) -> bool:
+        """Whether every host may do everything."""
+        return self.kind is ReservationType.NONE
+
+    def holds(self, host: bytes) -> bool:
+        """Whether a host holds the reservation."""
+        if self.kind in _HELD_BY_ALL:
+            return host in self.keys
+        return not self.is_free and self.holder == host
+
+    def check(self, host: bytes, is_write: bool) -> None:
+        """Raise Failure if a host may not read, or write."""
+        if self.is_free or self.holds(host):
+            return
+        registrants, others = ALLOWED[self.kind]
+        if (_WRITE if is_write else _READ) not in (registrants if host in self.keys else others):
+            raise Failure(Status.RESERVATION_CONFLICT)
+
+    # ---- commands ----
+
+    def register(self, host: bytes, word: int, data: bytes) -> None:
+        """Reservation Register. Raises Failure."""
+        current, new = _two_keys(data)
+        action, ignores_key = word & 7, bool(word & 8)
+        if action == 0:
+            if self.keys.get(host, new) != new:
+                raise Failure(Status.RESERVATION_CONFLICT)
+            if len(self.keys) >= _MOST_REGISTRANTS:
+                raise Failure(Status.INTERNAL_ERROR)
+            self.keys[host] = new
+        elif action in (1, 2):
+            self._check_key(host, current, ignores_key)
+            if action == 1:
+                self._unregister(host)
+            else:
+                self.keys[host] = new
+        else:
+            raise Failure(Status.INVALID_FIELD)
+        self.generation += 1
+
+    def acquire(self, host: bytes, word: int, data: bytes) -> None:
+        """Reservation Acquire. Raises Failure."""
+        current, preempted = _two_keys(data)
+        action, kind = word & 7, _kind(word)
+        self._check_key(host, current, bool(word & 8))
+        if action == 0:
+            if self.is_free:
+                self._take(host, kind)
+            elif not self.holds(host) or self.kind is not kind:
+                raise Failure(Status.RESERVATION_CONFLICT)
+        elif action in (1, 2):
+            self._preempt(host, preempted, kind)
+            self.generation += 1
+        else:
+            raise Failure(Status.INVALID_FIELD)
+
+    def release(self, host: bytes, word: int, data: bytes) -> None:
+        """Reservation Release. Raises Failure."""
+        (current,) = struct.unpack_from("<Q", data)
+        action = word & 7
+        self._check_key(host, current, bool(word & 8))
+        if action == 0:
+            if self.holds(host):
+                if _kind(word) is not self.kind:
+                    raise Failure(Status.INVALID_FIELD)
+                self._drop()
+        elif action == 1:
+            self.keys.clear()
+            self._drop()
+            self.generation += 1
+        else:
+            raise Failure(Status.INVALID_FIELD)
+
+    def report(self, controllers: dict[bytes, int], is_extended: bool) -> bytes:
+        """Return the data of Reservation Report; ``controllers`` has one of each host that is here.
+
+        Raises Failure for a host identifier that the short form cannot hold; Linux asks for the
+        extended one then.
+        """
+        head = struct.pack("<IBH2xB", self.generation & 0xFFFFFFFF, self.kind, len(self.keys), 0)
+        made = head.ljust(64 if is_extended else 24, b"\0")
+        for host, key in self.keys.items():
+            cntlid = controllers.get(host, 0xFFFF)
+            status = int(self.holds(host))
+            if is_extended:
+                entry = struct.pack("<HB5xQ16s", cntlid, status, key, host).ljust(64, b"\0")
+            else:
+                entry = struct.pack("<HB5x8sQ", cntlid, status, host[:8], key)
+            made += entry
+        return made
+
+    # ---- what they are made of ----
+
+    def _check_key(self, host: bytes, key: int, is_ignored: bool) -> None:
+        if host not in self.keys or (not is_ignored and self.keys[host] != key):
+            raise Failure(Status.RESERVATION_CONFLICT)
+
+    def _take(self, host: bytes, kind: ReservationType) -> None:
+        self.kind = kind
+        self.holder = None if kind in _HELD_BY_ALL else host
+
+    def _drop(self) -> None:
+        self.kind, self.holder = ReservationType.NONE, None
+
+    def _unregister(self, host: bytes) -> None:
+        del self.keys[host]
+        if self.holder == host or (self.kind in _HELD_BY_ALL and not self.keys):
+            self._drop()
+
+    def _preempt(self, host: bytes, key: int, kind: ReservationType) -> None:
+        """Unregister the hosts with a key; take the reservation if that was the holder's."""
+        takes = False
+        if self.kind in _HELD_BY_ALL:
+            takes = key == 0
+            others = [each for each in self.keys if takes or self.keys[each] == key]
+        else:
+            if key == 0 and not self.is_free:
+                raise Failure(Status.INVALID_FIELD)
+            takes = self.holder is not None and self.keys.get(self.holder) == key
+            others = [each for each in self.keys if self.keys[each] == key]
+        if not others:
+            raise Failure(Status.RESERVATION_CONFLICT)
+        for each in others:
+            if each != host:
+                self._unregister(each)
+        if takes:
+            self._take(host, kind)
+
+
+def _two_keys(data: bytes) -> tuple[int, int]:
+    first, second = struct.unpack_from("<QQ", data)
+    return first, second
+
+
+def _kind(word: int) -> ReservationType:
+    value = word >> 8 & 0xFF
+    if not 1 <= value <= 6:
+        raise Failure(Status.INVALID_FIELD)
+    return ReservationType(value)

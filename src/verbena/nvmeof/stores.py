@@ -1,0 +1,303 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What namespaces keep their blocks in: memory, a file, a block device, a slow disk for studies.
+
+Offsets and lengths are bytes. A call that is done returns None, and one that has to wait for the
+disk returns an awaitable, so that a target never sleeps for one host's blocks. An OSError becomes
+the status of the command. What ``write`` has returned is in the file after ``flush`` has, whatever
+happens to the process or to the machine; ``is_durable`` asks for that at once (FUA).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import errno
+import mmap
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol
+
+__all__ = ["DelayedStore", "FileStore", "MemoryStore", "Store"]
+
+Waiting = Awaitable[None] | None
+SmallWrite = tuple[int, memoryview, asyncio.Future[None]]
+_THREADS = 4
+_SMALL = 16_384
+_PUNCH_HOLE, _KEEP_SIZE, _ZERO_RANGE = 2, 1, 16
+_MADV_REMOVE = 9
+_PAGE = mmap.PAGESIZE
+_ZEROS = bytes(1 << 20)
+_UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
+
+
+class Store(Protocol):
+    """Bytes that last. ``memory`` is where they are, if peers' requests may use them directly."""
+
+    size: int
+    is_read_only: bool
+    is_volatile: bool
+    memory: mmap.mmap | None
+
+    def read(self, offset: int, into: memoryview) -> Waiting:
+        """Read bytes."""
+
+    def write(self, offset: int, data: memoryview, is_durable: bool) -> Waiting:
+        """Write bytes."""
+
+    def flush(self) -> Waiting:
+        """Make durable what has been written."""
+
+    def zero(self, offset: int, length: int) -> Waiting:
+        """Write zeros."""
+
+    def discard(self, offset: int, length: int) -> Waiting:
+        """Give the room of bytes back; what is read there afterwards is not defined."""
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class MemoryStore:
+    """Memory of this process, which is gone when it ends."""
+
+    is_volatile = False  # a flush would change nothing
+
+    def __init__(self, size: int, is_read_only: bool = False) -> None:
+        if size <= 0:
+            raise ValueError(f"a disk in memory needs a size, and {size} bytes are none")
+        self.size = size
+        self.is_read_only = is_read_only
+        self.memory: mmap.mmap | None = mmap.mmap(-1, size)
+        self._view = memoryview(self.memory)
+
+    def read(self, offset: int, into: memoryview) -> Waiting:
+        into[:] = self._view[offset : offset + len(into)]
+        return None
+
+    def write(self, offset: int, data: memoryview, is_durable: bool) -> Waiting:
+        self._view[offset : offset + len(data)] = data
+        return None
+
+    def flush(self) -> Waiting:
+        return None
+
+    def zero(self, offset: int, length: int) -> Waiting:
+        first = min(-(-offset // _PAGE) * _PAGE, offset + length)
+        last = max((offset + length) // _PAGE * _PAGE, first)
+        self._fill(offset, first)
+        if last > first and not self._remove(first, last - first):
+            self._fill(first, last)
+        self._fill(last, offset + length)
+        return None
+
+    def _fill(self, begin: int, end: int) -> None:
+        for at in range(begin, end, len(_ZEROS)):
+            count = min(len(_ZEROS), end - at)
+            self._view[at : at + count] = _ZEROS[:count]
+
+    def _remove(self, offset: int, length: int) -> bool:
+        """Have the kernel give whole pages back, which are zeros then."""
+        assert self.memory is not None
+        try:
+            self.memory.madvise(_MADV_REMOVE, offset, length)
+        except OSError:
+            return False
+        return True
+
+    def discard(self, offset: int, length: int) -> Waiting:
+        first, last = -(-offset // _PAGE) * _PAGE, (offset + length) // _PAGE * _PAGE
+        if last > first:
+            self._remove(first, last - first)
+        return None
+
+    def close(self) -> None:
+        """Let the memory go; it lives as long as somebody has a view of it."""
+        self.memory = None
+
+
+class FileStore:
+    """A file or a block device.
+
+    What the page cache has is read at once (RWF_NOWAIT); a thread waits for all else. ``direct``
+    goes around the page cache (O_DIRECT), for disks whose caching the hosts do.
+    """
+
+    memory: mmap.mmap | None = None
+    is_volatile = True
+
+    def __init__(self, path: str | Path, is_read_only: bool = False, direct: bool = False) -> None:
+        self.path = Path(path)
+        self.is_read_only = is_read_only
+        flags = os.O_RDONLY if is_read_only else os.O_RDWR
+        self._fd = os.open(self.path, flags | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
+        try:
+            mode = os.fstat(self._fd).st_mode
+            if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+                raise ValueError(f"{path} is neither a file nor a block device")
+            self.size = os.lseek(self._fd, 0, os.SEEK_END)
+        except BaseException:
+            os.close(self._fd)
+            raise
+        self._threads = ThreadPoolExecutor(_THREADS, f"verbena-disk-{self.path.name}")
+        self._reads_at_once = not direct
+        self._is_direct = direct
+        self._small: list[SmallWrite] = []  # writes of this iteration of the loop
+        self._is_closed = False
+
+    def _in_thread(self, call: Callable[..., object], *words: object) -> Awaitable[None]:
+        def run() -> None:
+            call(*words)
+
+        return asyncio.get_running_loop().run_in_executor(self._threads, run)
+
+    def read(self, offset: int, into: memoryview) -> Waiting:
+        done = 0
+        if self._reads_at_once:
+            try:
+                done = os.preadv(self._fd, [into], offset, os.RWF_NOWAIT)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                if error.errno not in _UNSUPPORTED:
+                    raise
+                self._reads_at_once = False
+        if done == len(into):
+            return None
+        return self._in_thread(self._read_all, offset + done, into[done:])
+
+    def _read_all(self, offset: int, into: memoryview) -> None:
+        while len(into):
+            count = os.preadv(self._fd, [into], offset)
+            if count == 0:
+                raise OSError(errno.EIO, f"{self.path} has become shorter")
+            offset, into = offset + count, into[count:]
+
+    def write(self, offset: int, data: memoryview, is_durable: bool) -> Waiting:
+        if is_durable or self._is_direct or len(data) > _SMALL:
+            flags = os.RWF_DSYNC if is_durable else 0
+            return self._in_thread(self._write_all, offset, data, flags)
+        loop = asyncio.get_running_loop()
+        written: asyncio.Future[None] = loop.create_future()
+        self._small.append((offset, data, written))
+        if len(self._small) == 1:
+            loop.call_soon(self._write_small)
+        return written
+
+    def _write_small(self) -> None:
+        """Have one thread do all small writes that have come together: a wake-up costs 50 us."""
+        small, self._small = self._small, []
+        loop = asyncio.get_running_loop()
+        job = loop.run_in_executor(self._threads, self._write_each, small)
+        job.add_done_callback(lambda done: _tell_each(small, done))
+
+    def _write_each(self, small: list[SmallWrite]) -> list[OSError | None]:
+        errors: list[OSError | None] = []
+        for offset, data, _ in small:
+            try:
+                self._write_all(offset, data, 0)
+                errors.append(None)
+            except OSError as error:
+                errors.append(error)
+        return errors
+
+    def _write_all(self, offset: int, data: memoryview, flags: int) -> None:
+        while len(data):
+            count = os.pwritev(self._fd, [data], offset, flags)
+            offset, data = offset + count, data[count:]
+
+    def flush(self) -> Waiting:
+        return self._in_thread(os.fdatasync, self._fd)
+
+    def zero(self, offset: int, length: int) -> Waiting:
+        return self._in_thread(self._zero_all, offset, length)
+
+    def _zero_all(self, offset: int, length: int) -> None:
+        if self._fallocate(_ZERO_RANGE | _KEEP_SIZE, offset, length):
+            return
+        while length:
+            count = os.pwritev(self._fd, [_ZEROS[:length]], offset)
+            offset, length = offset + count, length - count
+
+    def discard(self, offset: int, length: int) -> Waiting:
+        return self._in_thread(self._fallocate, _PUNCH_HOLE | _KEEP_SIZE, offset, length)
+
+    def _fallocate(self, mode: int, offset: int, length: int) -> bool:
+        """Return False where the file system cannot. Raises OSError."""
+        call = ctypes.CDLL(None, use_errno=True).fallocate64
+        call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+        if call(self._fd, mode, offset, length) == 0:
+            return True
+        code = ctypes.get_errno()
+        if code in _UNSUPPORTED:
+            return False
+        raise OSError(code, os.strerror(code), str(self.path))
+
+    def close(self) -> None:
+        """Close the file after the threads have ended what they do."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._threads.shutdown(wait=True)
+            os.close(self._fd)
+
+
+def _tell_each(small: list[SmallWrite], done: asyncio.Future[list[OSError | None]]) -> None:
+    """Give each write its result."""
+    failed = done.exception() if not done.cancelled() else asyncio.CancelledError()
+    errors = [failed] * len(small) if failed is not None else done.result()
+    for (_, _, written), error in zip(small, errors, strict=True):
+        if written.done():
+            continue
+        if error is None:
+            written.set_result(None)
+        else:
+            written.set_exception(error)
+
+
+class DelayedStore:
+    """Another store behind a disk of ``channels`` requests at a time, of ``seconds`` each.
+
+    The sleeps are the loop's, so that it works in virtual time. Bytes of a request add
+    ``seconds_per_byte``.
+    """
+
+    memory: mmap.mmap | None = None
+
+    def __init__(
+        self, store: Store, seconds: float, channels: int = 1, seconds_per_byte: float = 0.0
+    ) -> None:
+        self._store = store
+        self._seconds, self._per_byte = seconds, seconds_per_byte
+        self._channels = asyncio.Semaphore(channels)
+        self.size, self.is_read_only = store.size, store.is_read_only
+        self.is_volatile = store.is_volatile
+        self.busy_seconds = 0.0
+
+    async def _after(self, length: int, call: Callable[..., Waiting], *words: object) -> None:
+        async with self._channels:
+            seconds = self._seconds + length * self._per_byte
+            self.busy_seconds += seconds
+            await asyncio.sleep(seconds)
+        if (waiting := call(*words)) is not None:
+            await waiting
+
+    def read(self, offset: int, into: memoryview) -> Waiting:
+        return self._after(len(into), self._store.read, offset, into)
+
+    def write(self, offset: int, data: memoryview, is_durable: bool) -> Waiting:
+        return self._after(len(data), self._store.write, offset, data, is_durable)
+
+    def flush(self) -> Waiting:
+        return self._after(0, self._store.flush)
+
+    def zero(self, offset: int, length: int) -> Waiting:
+        return self._after(0, self._store.zero, offset, length)
+
+    def discard(self, offset: int, length: int) -> Waiting:
+        return self._after(0, self._store.discard, offset, length)
+
+    def close(self) -> None:
+        """Close the store behind it."""
+        self._store.close()

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a target has: subsystems with their namespaces, and which hosts may use them.
+
+Transports and controllers look here. Identifiers come from the names, so that they are the same
+after the target was started again, and hosts know the disk.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .errors import FormatError
+from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, is_nqn
+from .reservations import Reservations
+from .stores import Store
+
+__all__ = ["Namespace", "Subsystem", "TargetModel"]
+
+_MOST_NAMESPACES = 1024
+_IDENTIFIERS = uuid.UUID("6f9f4a4e-0c1d-5d0a-9c3c-3b6f7de1a2b4")
+
+
+class Namespace:
+    """A disk of a subsystem: a store with a size of blocks."""
+
+    def __init__(self, nsid: int, store: Store, block_size: int, name: str) -> None:
+        if block_size not in (512, 4096):
+            raise ValueError(f"blocks have 512 or 4096 bytes, and not {block_size}")
+        if store.size < block_size:
+            raise ValueError(f"{store.size} bytes are less than a block of {block_size}")
+        self.nsid = nsid
+        self.store = store
+        self.shift = block_size.bit_length() - 1
+        self.blocks = store.size >> self.shift
+        self.uuid = uuid.uuid5(_IDENTIFIERS, name).bytes
+        self.nguid = uuid.uuid5(_IDENTIFIERS, f"{name} nguid").bytes
+        self.reservations = Reservations()
+        self.reads = self.writes = self.read_bytes = self.written_bytes = 0
+
+    @property
+    def block_size(self) -> int:
+        """The bytes of a block."""
+        return 1 << self.shift
+
+
+class Subsystem:
+    """Namespaces under one name; ``hosts`` are the NQNs that may use it, None: every host."""
+
+    def __init__(
+        self, nqn: str, hosts: Iterable[str] | None = None, serial: str | None = None
+    ) -> None:
+        if not is_nqn(nqn) or nqn == DISCOVERY_NQN:
+            raise FormatError(f"{nqn!r} is no name of a subsystem: nqn.2026-01.org.example:name is")
+        self.nqn = nqn
+        self.serial = serial or uuid.uuid5(_IDENTIFIERS, nqn).hex[:20].upper()
+        self.hosts: set[str] | None = None if hosts is None else set(hosts)
+        self.namespaces: dict[int, Namespace] = {}
+        self.controllers: dict[int, Any] = {}  # by cntlid
+        self.on_change: Callable[[], None] = lambda: None
+        self._last_controller = 0
+
+    def add(
+        self,
+        store: Store,
+        block_size: int = 512,
+        nsid: int | None = None,
+        name: str | None = None,
+    ) -> Namespace:
+        """Add a namespace; connected hosts are told. ``name`` is what its identifiers come from."""
+        number = next(n for n in range(1, _MOST_NAMESPACES + 2) if n not in self.namespaces)
+        number = number if nsid is None else nsid
+        if not 1 <= number <= _MOST_NAMESPACES or number in self.namespaces:
+            raise ValueError(f"{number} is no free number of a namespace (1 to {_MOST_NAMESPACES})")
+        made = Namespace(number, store, block_size, name or f"{self.nqn}/{number}")
+        self.namespaces[number] = made
+        self._tell(number)
+        return made
+
+    def remove(self, nsid: int) -> Namespace:
+        """Remove a namespace, and return it; connected hosts are told. Its store stays open."""
+        found = self.namespaces.pop(nsid)
+        self._tell(nsid)
+        return found
+
+    def resized(self, nsid: int) -> None:
+        """Take the store's size again, and tell hosts."""
+        namespace = self.namespaces[nsid]
+        namespace.blocks = namespace.store.size >> namespace.shift
+        self._tell(nsid)
+
+    def _tell(self, nsid: int) -> None:
+        for controller in list(self.controllers.values()):
+            controller.namespace_changed(nsid)
+
+    def allows(self, host_nqn: str) -> bool:
+        """Whether a host may use it."""
+        return self.hosts is None or host_nqn in self.hosts
+
+    def allow(self, host_nqn: str) -> None:
+        """Let a host use it."""
+        if self.hosts is None:
+            self.hosts = set()
+        self.hosts.add(host_nqn)
+        self.on_change()
+
+    def new_controller_id(self) -> int | None:
+        """Return a number that no controller has, or None."""
+        for step in range(LAST_CONTROLLER):
+            number = (self._last_controller + step) % LAST_CONTROLLER + 1
+            if number not in self.controllers:
+                self._last_controller = number
+                return number
+        return None
+
+
+class TargetModel:
+    """The subsystems of a target, and the discovery subsystem."""
+
+    def __init__(self) -> None:
+        self.subsystems: dict[str, Subsystem] = {}
+        self.discovery = DiscoverySubsystem()
+        self.generation = 1
+
+    def add(self, subsystem: Subsystem) -> None:
+        """Add a subsystem. Raises ValueError if there is one of that name."""
+        if subsystem.nqn in self.subsystems:
+            raise ValueError(f"there is a subsystem {subsystem.nqn} already")
+        self.subsystems[subsystem.nqn] = subsystem
+        subsystem.on_change = self.changed
+        self.changed()
+
+    def remove(self, nqn: str) -> Subsystem:
+        """Remove a subsystem, and return it. Its controllers are the caller's to end."""
+        found = self.subsystems.pop(nqn)
+        self.changed()
+        return found
+
+    def changed(self) -> None:
+        """The discovery log has changed: tell hosts."""
+        self.generation += 1
+        for controller in list(self.discovery.controllers.values()):
+            controller.discovery_changed()
+
+    def find(self, nqn: str) -> Subsystem | None:
+        """Return a subsystem by its name, or None."""
+        return self.discovery if nqn == DISCOVERY_NQN else self.subsystems.get(nqn)
+
+
+class DiscoverySubsystem(Subsystem):
+    """The subsystem whose controllers have the discovery log."""
+
+    def __init__(self) -> None:
+        super().__init__("nqn.2026-01.verbena:discovery")
+        self.nqn = DISCOVERY_NQN

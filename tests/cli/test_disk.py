@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena disk`: disks that are served, listed, measured, and attached by NBD."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import clean_environment, own_network, verbena_command
+
+NQN = "nqn.2026-01.org.example:served"
+MIB = 1 << 20
+
+
+def command(*words: str) -> list[str]:
+    return verbena_command("disk", *words)
+
+
+def run(network: list[str], *words: str, status: int = 0) -> str:
+    done = subprocess.run(
+        [*network, *command(*words)],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+class Network:
+    """A network of its own in which commands run, since the agent is one for each."""
+
+    def __init__(self) -> None:
+        words = [*own_network(), "sh", "-c", "ip link set lo up; echo ready; exec sleep 1000"]
+        self.process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "ready\n"
+        self.enter = ["nsenter", "-t", str(self.process.pid), "-n"]
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[list[str]]:
+    if not own_network():
+        pytest.skip("the agent may have other users here; run the tests as root")
+    made = Network()
+    yield made.enter
+    made.close()
+
+
+@pytest.fixture
+def served(network: list[str], tmp_path: Path) -> Iterator[str]:
+    """The port of a target with a file and a disk in memory."""
+    file = tmp_path / "disk.img"
+    with file.open("wb") as made:
+        made.truncate(8 * MIB)
+    words = ("serve", str(file), "--memory", "16M", "--nqn", NQN, "--port", "0")
+    process = subprocess.Popen(
+        [*network, *command(*words, "--listen", "127.0.0.1")],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"namespace 1: {file}, {8 * MIB} bytes\n"
+    assert process.stdout.readline() == f"namespace 2: memory, {16 * MIB} bytes\n"
+    listening = process.stdout.readline()
+    assert listening.startswith(f"{NQN} at 127.0.0.1, port ")
+    yield listening.split("port ")[1].split(";")[0]
+    process.terminate()
+    assert process.wait(20) == 0
+
+
+def test_list(network: list[str], served: str) -> None:
+    said = run(network, "list", "127.0.0.1", "--port", served)
+    assert said == f"{NQN} at 127.0.0.1, port {served}\n"
+
+
+@pytest.mark.parametrize("pattern", ["randread", "read", "randwrite", "write"])
+def test_bench(network: list[str], served: str, pattern: str) -> None:
+    words = ("127.0.0.1", "--port", served, "--pattern", pattern, "--seconds", "0.2")
+    said = run(network, "bench", *words, "--namespace", "2", "--size", "16k", "--depth", "4")
+    assert said.startswith(f"{pattern}, 16384 bytes, depth 4: ")
+    assert "99 % within" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--namespace", "9"), "has no namespace 9; it has: 1, 2"),
+        (("--size", "100"), "whole blocks of 512 bytes"),
+        (("--size", "2M"), "1048576 at most"),
+        (("--depth", "0"), "the queue takes 1 to"),
+        (("--nqn", "nqn.2026-01.org.example:none"), "the target has no such subsystem"),
+        (("--host-nqn", "me"), "is no NQN"),
+    ],
+)
+def test_wrong_words(network: list[str], served: str, words: tuple[str, ...], text: str) -> None:
+    said = run(network, "bench", "127.0.0.1", "--port", served, *words, status=1)
+    assert said.startswith("verbena disk")
+    assert said.count("\n") == 1
+    assert text in said
+
+
+def test_nobody_serves(network: list[str]) -> None:
+    said = run(network, "list", "127.0.0.1", "--port", "4999", status=1)
+    assert said.startswith("verbena disk list: 127.0.0.1:4999")
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "status"),
+    [
+        (("serve",), "give a FILE, or --memory SIZE", 2),
+        (("serve", "--memory", "much"), "'much' is no size", 2),
+        (("serve", "--memory", "1M", "--port", "70000"), "70000 is no port", 2),
+        (("serve", "/nowhere"), "No such file or directory: '/nowhere'", 1),
+        (("serve", "/dev/null"), "neither a file nor a block device", 1),
+        (("serve", "--memory", "1M", "--nqn", "disk"), "'disk' is no name of a subsystem", 1),
+        (("serve", "--memory", "100"), "less than a block of 512", 1),
+        (("serve", "--memory", "1M", "--listen", "10.99.99.99"), "10.99.99.99", 1),
+    ],
+)
+def test_what_cannot_be_served(
+    network: list[str], words: tuple[str, ...], text: str, status: int
+) -> None:
+    assert text in run(network, *words, status=status)
+
+
+# ---- NBD -----------------------------------------------------------------------------------------
+
+
+class Client:
+    """A client of NBD, written from its specification."""
+
+    def __init__(self, path: Path) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(20)
+        self.socket.connect(str(path))
+        assert self.take(16) == b"NBDMAGICIHAVEOPT"
+        assert struct.unpack(">H", self.take(2)) == (3,)
+        self.socket.sendall(struct.pack(">I", 3))
+
+    def take(self, count: int) -> bytes:
+        data = b""
+        while len(data) < count:
+            part = self.socket.recv(count - len(data))
+            assert part, "the server has closed the connection"
+            data += part
+        return data
+
+    def go(self) -> int:
+        """Choose the export; returns its size."""
+        self.socket.sendall(b"IHAVEOPT" + struct.pack(">II", 7, 6) + bytes(6))
+        size = 0
+        while True:
+            magic, option, reply, length = struct.unpack(">QIII", self.take(20))
+            assert (magic, option) == (0x0003E889045565A9, 7)
+            data = self.take(length)
+            if reply == 1:
+                return size
+            if reply == 3 and data[:2] == b"\0\0":
+                size = int.from_bytes(data[2:10], "big")
+
+    def request(
+        self, kind: int, offset: int, length: int, data: bytes = b"", flags: int = 0
+    ) -> tuple[int, bytes]:
+        self.socket.sendall(
+            struct.pack(">IHHQQI", 0x25609513, flags, kind, 77, offset, length) + data
+        )
+        magic, error, handle = struct.unpack(">IIQ", self.take(16))
+        assert (magic, handle) == (0x67446698, 77)
+        return error, self.take(length) if kind == 0 and not error else b""
+
+
+@pytest.fixture
+def attached(network: list[str], served: str, tmp_path: Path) -> Iterator[Path]:
+    path = tmp_path / "disk.sock"
+    words = ("127.0.0.1", "--port", served, "--socket", str(path), "--namespace", "2")
+    process = subprocess.Popen(
+        [*network, *command("attach", *words)],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert f"{16 * MIB} bytes at nbd+unix" in process.stdout.readline()
+    yield path
+    process.terminate()
+    assert process.wait(20) == 0
+    assert not path.exists()
+
+
+def test_attached(attached: Path) -> None:
+    client = Client(attached)
+    assert client.go() == 16 * MIB
+    data = bytes(range(256)) * 256
+    assert client.request(1, 8192, len(data), data) == (0, b"")
+    assert client.request(0, 8192, len(data)) == (0, data)
+    assert client.request(1, 0, 512, b"x" * 512, flags=1) == (0, b"")
+    assert client.request(3, 0, 0) == (0, b"")
+    assert client.request(6, 8192, 4096) == (0, b"")
+    assert client.request(0, 8192, 4096) == (0, bytes(4096))
+    assert client.request(4, 0, 8192) == (0, b"")
+    assert client.request(0, 100, 100)[0] == 22  # no whole blocks
+    assert client.request(0, 16 * MIB, 512)[0] == 22
+    assert client.request(99, 0, 512)[0] == 22
+    other = Client(attached)
+    assert other.go() == 16 * MIB
+    assert other.request(0, 12_288, 512) == (0, data[:512])
+
+
+def test_clients_that_break_the_protocol(attached: Path) -> None:
+    for wrong in (b"IHAVEOPT" + b"\xff" * 8, b"nonsense" * 2, b""):
+        client = Client(attached)
+        client.socket.sendall(wrong)
+        client.socket.close()
+    client = Client(attached)
+    client.go()
+    client.socket.sendall(bytes(28))
+    assert client.socket.recv(1) == b""
+    time.sleep(0.1)
+    assert Client(attached).go() == 16 * MIB
