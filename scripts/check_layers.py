@@ -52,6 +52,7 @@ PYTHON_ROOMS = [
     {"agent", "subnet_process"},
     {"cm"},
     {"peers"},
+    {"collectives"},
     {"sim"},
     {"__init__"},
     {"measure"},

@@ -212,3 +212,42 @@ def test_wrong_things_to_send(together: Together) -> None:
             await conn.send(np.array([None]))
 
     assert together(echo, wrong)[0] is Ended.PEER
+
+
+def test_a_large_message_that_was_fetched_before_a_small_one_is_received(
+    together: Together,
+) -> None:
+    """Its sender is told once the small one is received, though no more messages come."""
+
+    async def late(conn: PeerConnection) -> int:
+        await asyncio.sleep(0.1)
+        assert await conn.recv() == b"small"
+        assert await conn.recv() == bytes(100_000)
+        await conn.wait_closed()
+        return 1
+
+    async def send(conn: PeerConnection) -> bytes | None:
+        await conn.send(b"small")
+        await conn.send(bytes(100_000))
+        return conn.peek_last()
+
+    assert together(late, send) == [1, None]
+
+
+def test_what_waits_and_who_is_told_of_the_end(together: Together) -> None:
+    async def look(conn: PeerConnection) -> list[Any]:
+        seen: list[Any] = [conn.peek_last()]
+        conn.call_when_closed(seen.append)
+        await conn.wait_closed()
+        seen.append(conn.peek_last())
+        assert await conn.recv() == b"one"
+        assert await conn.recv() == b"two"
+        conn.call_when_closed(seen.append)
+        return seen
+
+    async def send(conn: PeerConnection) -> None:
+        await conn.send(b"one")
+        await conn.send(b"two")
+        await conn.settle()
+
+    assert together(look, send)[0] == [None, Ended.PEER, b"two", Ended.PEER]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypedDict
@@ -144,6 +144,15 @@ class PeerConnection:
         """
         return Receiving(self._session)
 
+    async def settle(self) -> None:
+        """Wait until the peer knows what was received, for a program whose loop stops now."""
+        session = self._session
+        await session.changed.until(lambda: session.ended is not None or session.has_told)
+
+    def peek_last(self) -> bytes | None:
+        """Return the last message that has arrived and was not received, if it is a small one."""
+        return self._session.peek_last()
+
     def __aiter__(self) -> Self:
         return self
 
@@ -189,6 +198,13 @@ class PeerConnection:
         return Lending(self._session, self._is_active, array, write)
 
     # ---- its end ----
+
+    def call_when_closed(self, call: Callable[[Ended], object]) -> None:
+        """Have ``call(reason)`` called in the loop as soon as it ends; at once if it has ended."""
+        if self.closed is not None:
+            call(self.closed)
+        else:
+            self._session.when_ended.append(call)
 
     async def wait_closed(self) -> Ended:
         """Wait until it has ended, and return why."""

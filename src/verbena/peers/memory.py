@@ -33,6 +33,7 @@ ARRAY_ACCESS = (
 _CACHED = 64  # registrations
 _POOLED = 64 << 20  # bytes
 _LEAST = 1 << 12
+_HUGE = 1 << 22  # bytes from which NumPy's memory is in huge pages, which are faulted in faster
 
 
 def dense_array(what: Any, must_write: bool = False) -> NDArray[Any]:
@@ -166,10 +167,12 @@ class BufferPool:
             self._kept -= size
             return free.pop()
         try:
+            if size >= _HUGE:
+                return self._pd.reg_mr(np.empty(size, np.uint8), AccessFlags.LOCAL_WRITE)
             return self._pd.alloc(size, AccessFlags.LOCAL_WRITE)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             raise PeerError(
-                error.errno or errno.ENOMEM,
+                getattr(error, "errno", None) or errno.ENOMEM,
                 f"there is no memory for a message of {length} bytes: receive it in parts, as by"
                 " RemoteArray.get of a shared array",
             ) from error

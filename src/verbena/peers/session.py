@@ -112,6 +112,7 @@ class Session:
         self.transport: Transport | None = None
         self.revoked: set[int] = set()
         self.changed = Waiters()
+        self.when_ended: list[Callable[[Ended], object]] = []
         self._on_lost = on_lost
         self._pd: PD | None = None
         self._ring: Ring | None = None
@@ -134,7 +135,7 @@ class Session:
         # Receiving
         self._arrived = 0
         self._taken = 0
-        self._taken_early: set[int] = set()
+        self._taken_early: dict[int, bool] = {}  # whether the sender waits, for those that follow
         self._told = 0
         self._inbox: deque[Arrived] = deque()
         self._ahead = 0  # bytes of the large messages in it that are, or are being, fetched
@@ -173,6 +174,11 @@ class Session:
     def arrived(self) -> int:
         """How many messages of the peer have arrived."""
         return self._arrived
+
+    @property
+    def has_told(self) -> bool:
+        """Whether the peer was told of all messages for whose confirmation it may wait."""
+        return not self._must_confirm or self.transport is None
 
     # ---- life ----
 
@@ -226,6 +232,9 @@ class Session:
         """It has ended; what has arrived can still be received."""
         if self.ended is None:
             self.ended = reason
+            for call in self.when_ended:
+                call(reason)
+            self.when_ended.clear()
         self.changed.wake()
 
     def _lost(self, transport: Transport, reason: Ended) -> None:
@@ -448,6 +457,12 @@ class Session:
             self._fetch_ahead()
             return message
 
+    def peek_last(self) -> bytes | None:
+        """Return the last message of the inbox, if it is in a slot."""
+        if not self._inbox or self._inbox[-1].slot is None or self._ring is None:
+            return None
+        return self.content(self._inbox[-1]).tobytes()
+
     async def _fetched(self, message: Arrived) -> None:
         """Wait until the READ has ended; it goes on if the caller is cancelled."""
         if message.fetching is None:
@@ -525,11 +540,12 @@ class Session:
         self._on_taken(message.header.number, False)
 
     def _on_taken(self, number: int, at_once: bool) -> None:
-        self._taken_early.add(number)
-        while self._taken + 1 in self._taken_early:
+        self._taken_early[number] = at_once
+        is_awaited = False  # a large message may have been fetched before a small one was taken
+        while (waits := self._taken_early.pop(self._taken + 1, None)) is not None:
             self._taken += 1
-            self._taken_early.discard(self._taken)
-        if at_once or self._taken - self._told >= max(1, self._window // 2):
+            is_awaited |= waits
+        if is_awaited or self._taken - self._told >= max(1, self._window // 2):
             self._must_confirm = True
             self._confirm()
 
