@@ -52,7 +52,7 @@ PYTHON_ROOMS = [
     {"agent", "subnet_process"},
     {"cm"},
     {"peers"},
-    {"collectives"},
+    {"collectives", "dask_comm"},
     {"sim"},
     {"__init__"},
     {"measure"},

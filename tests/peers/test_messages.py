@@ -236,7 +236,7 @@ def test_a_large_message_that_was_fetched_before_a_small_one_is_received(
 
 def test_what_waits_and_who_is_told_of_the_end(together: Together) -> None:
     async def look(conn: PeerConnection) -> list[Any]:
-        seen: list[Any] = [conn.peek_last()]
+        seen: list[Any] = []
         conn.call_when_closed(seen.append)
         await conn.wait_closed()
         seen.append(conn.peek_last())
@@ -250,4 +250,24 @@ def test_what_waits_and_who_is_told_of_the_end(together: Together) -> None:
         await conn.send(b"two")
         await conn.settle()
 
-    assert together(look, send)[0] == [None, Ended.PEER, b"two", Ended.PEER]
+    assert together(look, send)[0] == [Ended.PEER, b"two", Ended.PEER]
+
+
+def test_a_received_view_is_sent_on(together: Together) -> None:
+    """Its memory was registered for receiving, and the peer has to read it."""
+
+    async def send_back(conn: PeerConnection) -> None:
+        for _ in range(2):
+            async with conn.recv() as view:
+                kept = np.asarray(view)
+                await conn.send(kept)
+        await conn.wait_closed()
+
+    async def send(conn: PeerConnection) -> list[bool]:
+        same = []
+        for size in (100_000, 5_000_000):
+            await conn.send(content(size))
+            same.append(await conn.recv() == content(size))
+        return same
+
+    assert together(send_back, send)[1] == [True, True]

@@ -106,14 +106,23 @@ class RegionCache:
 
     def __init__(self, pd: PD) -> None:
         self._pd = pd
+        self._arrays: weakref.WeakSet[MR] = weakref.WeakSet()
         self._known: OrderedDict[tuple[int, int], tuple[int, int, MR, Any]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
 
+    def new_array_region(self, nbytes: int) -> MR:
+        """Return new memory for an array, which needs no other registration. VerbsError."""
+        region = array_region(self._pd, nbytes)
+        self._arrays.add(region)
+        return region
+
     def register(self, array: NDArray[Any], access: int) -> tuple[MR, Callable[[], None]]:
         """Return a region that has the array, and what to call when the request has ended."""
-        if (region := region_of(array, self._pd)) is not None:
+        region = region_of(array, self._pd)
+        # Memory in which a message was received may be read by its own device alone.
+        if region is not None and (not access & AccessFlags.REMOTE_READ or region in self._arrays):
             return region, _nothing
         owner = owner_of(array)
         if not owner.flags.owndata or not owner.nbytes:

@@ -52,6 +52,7 @@ class Transport(Protocol):
     pd: PD
     peer: Hello
     about: str
+    local: str
 
     async def wait_lost(self) -> None:
         """Wait until it is known that the peer is gone."""
@@ -88,6 +89,8 @@ class CmTransport:
         self.about = str(conn.remote_address)
         if (address := conn.remote_address) is not None:
             self.about = f"{address.host}:{address.port}"
+        here = conn.local_address
+        self.local = "" if here is None else f"{here.host}:{here.port}"
 
     async def wait_lost(self) -> None:
         reason = await self._conn.wait_closed()
@@ -128,6 +131,7 @@ class SocketTransport:
         self._streams = streams
         self.peer = peer
         self.about = streams.about
+        self.local = streams.name("sockname")
 
     async def wait_lost(self) -> None:
         with suppress(OSError, ssl.SSLError):
@@ -154,8 +158,12 @@ class Streams:
     @property
     def about(self) -> str:
         """The peer's address."""
-        name = self.writer.get_extra_info("peername")
-        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "a peer by a socket"
+        return self.name("peername") or "a peer by a socket"
+
+    def name(self, which: str) -> str:
+        """Return an address of the socket; empty where it has none."""
+        name = self.writer.get_extra_info(which)
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
 
     async def say(self, hello: Hello) -> None:
         """Send a hello."""
