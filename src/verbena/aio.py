@@ -96,6 +96,7 @@ class AsyncCQ:
         self._unclaimed: deque[WC] = deque()
         self._arrivals = Wakeup()
         self._handle: Callable[[WC], object] | None = None
+        self._when_ended: Callable[[], object] | None = None
         self._awaited = 0
         self._sends = 0  # requests of AsyncQPs that are posted and not completed
         self._receives = 0
@@ -147,6 +148,8 @@ class AsyncCQ:
             operation.end(why)
         self._pending.clear()
         self._arrivals.all()
+        if self._when_ended is not None:
+            self._when_ended()
 
     def _check(self) -> None:
         if self._ended is not None:
@@ -196,20 +199,21 @@ class AsyncCQ:
             self._reader.check()
         return self._take()
 
-    def deliver(self, handle: Callable[[WC], object]) -> None:
+    def deliver(self, handle: Callable[[WC], object], ended: Callable[[], object]) -> None:
         """Call ``handle`` in the running loop with the completions that ``async for`` would yield.
 
-        That saves a task's turn for each. ``handle`` must neither raise nor close the CQ. Raises
-        VerbsError.
+        That saves a task's turn for each. ``ended`` is called when no more come: this was closed,
+        or the CQ is in error. Neither may raise, or close the CQ. Raises VerbsError.
         """
-        self._handle = handle
+        self._check()
+        self._handle, self._when_ended = handle, ended
         while self._unclaimed:
             handle(self._unclaimed.popleft())
         self._start_waiting()
 
     def withhold(self) -> None:
         """Call no more; completions that come are kept for ``async for``."""
-        self._handle = None
+        self._handle = self._when_ended = None
 
     def _take(self) -> bool:
         """Do as ``poll``, in the thread of the loop that uses this: the check is a system call in
@@ -517,6 +521,27 @@ class AsyncQP:
             raise TypeError(f"AsyncQP takes a QP, and not {type(self.qp).__name__}")
         if self.qp.send_cq is not self.send_cq.cq or self.qp.recv_cq is not self.recv_cq.cq:
             raise VerbsError(errno.EINVAL, "the AsyncCQs must be those of the QP's own CQs")
+
+    def post(self, method: Callable[..., None], kept: object, **options: object) -> Operation:
+        """Post a request by a method of the QP, as ``qp.bind_mw``, and return its operation.
+
+        ``options`` are the method's arguments without ``wr_id``; ``kept`` is what must live until
+        the request has completed. Raises VerbsError when the AsyncCQ has ended.
+        """
+        operation, post = self._start(method, kept, 0)
+        post(wr_id=operation.token, **options)
+        return self._started(operation)
+
+    def reserve(self, count: int) -> None:
+        """Keep room in the send queue for requests that are posted to the QP itself.
+
+        Raises VerbsError(EINVAL) when no room is left for others.
+        """
+        if self._room <= count:
+            raise VerbsError(
+                errno.EINVAL, f"the send queue has to hold more than {count} requests: max_send_wr="
+            )
+        self._room -= count
 
     def _start(
         self, post: Callable[P, None], kept: object, length: int | None

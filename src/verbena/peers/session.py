@@ -28,7 +28,7 @@ from verbena.verbs import MR, PD, WC, AccessFlags, QPCap, SendFlags, VerbsError,
 from .errors import Ended, PeerConnectionEnded
 from .memory import BufferPool, RegionCache, byte_view, dense_array
 from .ring import ARRIVED, Ring
-from .transport import CmHome, SocketHome, Transport, reserve
+from .transport import CmHome, SocketHome, Transport
 from .wire import HEADER_SIZE, Header, Hello, MessageKind
 
 __all__ = ["Arrived", "Session", "queue_cap"]
@@ -203,7 +203,7 @@ class Session:
         self._in_queue = self._controls = 0
         self._unsignaled = 0
         self._signaled.clear()
-        reserve(transport.aqp, self.hello.slots + _control(self.hello.slots))
+        transport.aqp.reserve(self.hello.slots + _control(self.hello.slots))
         self._receive_from(transport)
         self.spawn(self._watch(transport))
         for number in sorted(self._outgoing):
@@ -296,25 +296,29 @@ class Session:
 
     def _receive_from(self, transport: Transport) -> None:
         """Have the loop hand over what arrives, and completions of messages."""
+        loop = asyncio.get_running_loop()
         failed = False
 
-        def handle(wc: WC) -> None:
+        def lost(reason: Ended = Ended.DIED) -> None:
+            # Not at once: that closes the CQ which is being polled.
             nonlocal failed
+            if not failed and self.transport is transport and not loop.is_closed():
+                loop.call_soon(self._lost, transport, reason)
+            failed = True
+
+        def handle(wc: WC) -> None:
             if failed or self.transport is not transport:
                 return
             if wc.is_success:
                 self._handle(transport, wc)
-                return
-            failed = True
-            refused = wc.status in (WCStatus.REM_ACCESS_ERR, WCStatus.LOC_ACCESS_ERR)
-            reason = Ended.REFUSED if refused else Ended.DIED
-            # Not at once: that closes the CQ which is being polled.
-            asyncio.get_running_loop().call_soon(self._lost, transport, reason)
+            else:
+                refused = wc.status in (WCStatus.REM_ACCESS_ERR, WCStatus.LOC_ACCESS_ERR)
+                lost(Ended.REFUSED if refused else Ended.DIED)
 
         try:
-            transport.acq.deliver(handle)
+            transport.acq.deliver(handle, lost)
         except VerbsError:
-            asyncio.get_running_loop().call_soon(self._lost, transport, Ended.DIED)
+            lost()
 
     def _handle(self, transport: Transport, wc: WC) -> None:
         if wc.wr_id & ARRIVED:

@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 from verbena import aio, cm
 from verbena.cm.manager import manager_of_loop
-from verbena.verbs import PD, QP, Context, QPCap, VerbsError, open_device
+from verbena.verbs import PD, QP, Context, QPCap, open_device
 
 from .errors import Ended, UnknownSession
 from .wire import HELLO_SIZE, UNKNOWN, Hello
@@ -265,19 +265,3 @@ async def dial(
     except BaseException:
         streams.writer.close()
         raise
-
-
-def posted(aqp: aio.AsyncQP, post: Callable[..., Any], kept: object, **options: Any) -> Any:
-    """Post a request that AsyncQP has no method for, and return its operation."""
-    operation, call = aqp._start(post, kept, 0)
-    call(wr_id=operation.token, **options)
-    return aqp._started(operation)
-
-
-def reserve(aqp: aio.AsyncQP, count: int) -> None:
-    """Keep room in the send queue for requests that are posted to the queue pair itself."""
-    if aqp._room <= count:
-        raise VerbsError(
-            errno.EINVAL, f"the send queue has to hold more than {count} requests: see slots="
-        )
-    aqp._room -= count
