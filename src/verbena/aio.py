@@ -25,20 +25,19 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, ParamSpec, Self, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, SupportsIndex, Unpack
 from weakref import WeakKeyDictionary, ref
 
 from .verbs import connect
 from .verbs._verbs import AH, CQ, MR, QP, SGE, WC, Context
-from .verbs.attributes import AsyncEvent
 from .verbs.connect import ConnectOptions, QPInfo
 from .verbs.enums import PlacementType, SendFlags, WCStatus
 from .verbs.errors import VerbsError
-from .waiting import Reader, Step, Steps, Unheard, Wakeup, wake
+from .waiting import EventStream, Reader, Step, Steps, Unheard, Wakeup, wake
 
 __all__ = ["AsyncCQ", "AsyncQP", "EventStream", "Operation", "connect_rc", "events"]
 
@@ -522,7 +521,7 @@ class AsyncQP:
         if self.qp.send_cq is not self.send_cq.cq or self.qp.recv_cq is not self.recv_cq.cq:
             raise VerbsError(errno.EINVAL, "the AsyncCQs must be those of the QP's own CQs")
 
-    def post(self, method: Callable[..., None], kept: object, **options: object) -> Operation:
+    def post(self, method: Callable[..., Any], kept: object, **options: object) -> Operation:
         """Post a request by a method of the QP, as ``qp.bind_mw``, and return its operation.
 
         ``options`` are the method's arguments without ``wr_id``; ``kept`` is what must live until
@@ -822,56 +821,6 @@ class AsyncQP:
         self.qp.recv(local, offset, length, wr_id=operation.token)
         operation.begin()
         return operation
-
-
-class EventStream:
-    """A device's asynchronous events: ``async for event in aio.events(ctx)``.
-
-    The iteration ends when the stream or the context is closed.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._wakeup = Wakeup()
-        self._reader = Reader(context.async_fd, self._on_event)
-        self._closed = False
-        context.call_when_closed(self.close)
-
-    def close(self) -> None:
-        """End the iteration. The context stays open."""
-        self._closed = True
-        self._reader.detach()
-        self._wakeup.all()
-
-    def _on_event(self) -> None:
-        self._reader.detach()  # else the loop calls this again until the event is taken
-        self._wakeup.all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> AsyncEvent:
-        while not self._closed:
-            event = self._context.get_async_event(0)
-            if event is not None:
-                return event
-            await _Pause(self._wakeup, self._reader.attach())
-        raise StopAsyncIteration
-
-
-class _Pause:
-    def __init__(self, wakeup: Wakeup, loop: asyncio.AbstractEventLoop) -> None:
-        self._wakeup = wakeup
-        self._loop = loop
-
-    def __await__(self) -> Generator[asyncio.Future[None], None, None]:
-        return self._wakeup.wait(self._loop)
 
 
 def events(context: Context) -> EventStream:

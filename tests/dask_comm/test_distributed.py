@@ -16,7 +16,7 @@ import pytest
 
 from tests.support import ROOT, own_network
 
-pytest.importorskip("distributed", reason="the package distributed is not installed")
+pytest.importorskip("distributed", reason="no package distributed; the extra dask has it")
 
 from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError, connect, listen
@@ -40,7 +40,7 @@ def checkout() -> Path:
     """distributed's repository of the installed version: its wheel has no tests of comms."""
     given = os.environ.get("DISTRIBUTED_CHECKOUT")
     if not given:
-        pytest.skip("DISTRIBUTED_CHECKOUT does not name a checkout of distributed's repository")
+        pytest.skip("distributed's wheel has no tests; DISTRIBUTED_CHECKOUT names a checkout")
     return Path(given)
 
 
@@ -91,7 +91,7 @@ def test_a_cluster_computes_and_moves_arrays() -> None:
 
 
 def test_a_shuffle_between_workers() -> None:
-    array = pytest.importorskip("dask.array", reason="the package dask is not installed")
+    array = pytest.importorskip("dask.array", reason="no package dask; the extra dask has it")
     with (
         LocalCluster(
             protocol="verbena://", n_workers=3, threads_per_worker=1, dashboard_address=None

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("fsspec", reason="the package fsspec is not installed")
+pytest.importorskip("fsspec", reason="no package fsspec; the extra fsspec has it")
 
 import fsspec
 from fsspec.tests import abstract
