@@ -68,4 +68,5 @@ class RankCall:
         return [
             *(mpirun, "--allow-run-as-root", "--oversubscribe", "-n", str(self.ranks)),
             *("--mca", "pml", "ob1", "--mca", "btl", f"{self.transport},self"),
+            *("--mca", "btl_tcp_if_include", "lo"),
         ]
