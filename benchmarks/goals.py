@@ -14,11 +14,13 @@ from fnmatch import fnmatchcase
 from benchmarks import plain_scripts, verbs_scripts
 from benchmarks.connections import AgentStart, ConnectionTime
 from benchmarks.crowded import Crowded
+from benchmarks.dask_cases import DaskComm
 from benchmarks.engine import EngineAlone
 from benchmarks.fabric import FabricRun
 from benchmarks.iperf import Iperf
 from benchmarks.opensm import OpenSm, OpenSmSweep
 from benchmarks.python_cases import OpenDevice, Wakeup, Walk
+from benchmarks.rank_cases import RankCall
 from benchmarks.ucx import Ucx
 from verbena.measure import tcp
 from verbena.measure.case import KIB, MIB, Case, Memory, Unit, size_text
@@ -43,6 +45,8 @@ class Section(Enum):
     FABRIC = "Simulated fabrics, one thread"
     MANAGE = "Subnet management"
     CONNECTIONS = "Connections by librdmacm"
+    COLLECTIVES = "Collective calls, two ranks"
+    DASK = "Dask"
     REFERENCE = "For reference, without a goal"
 
 
@@ -122,7 +126,18 @@ def shortened(goal: Goal) -> Goal:
 
 
 def all_goals() -> list[Goal]:
-    rows = [shared, own, python, packets, waiting, fabric, manage, connections, reference]
+    rows = [
+        shared,
+        own,
+        python,
+        packets,
+        waiting,
+        fabric,
+        manage,
+        connections,
+        collectives,
+        reference,
+    ]
     return [goal for row in rows for goal in row()]
 
 
@@ -157,6 +172,39 @@ def own() -> Iterator[Goal]:
     yield bandwidth(section, "send", 8, memory, Memory.SHARED, 1.5)
     for size in SIZES:
         yield bandwidth(section, "send", size, memory, memory, 1.0)
+
+
+def collectives() -> Iterator[Goal]:
+    """From Python, beside Open MPI by mpi4py; without goals."""
+    for call, sizes in (
+        ("barrier", (0,)),
+        ("all_reduce", (8, MIB, 32 * MIB)),
+        ("all_to_all", (MIB,)),
+    ):
+        for nbytes in sizes:
+            name = f"{call}, {size_text(nbytes)}" if nbytes else call
+            for transport, peer in (("tcp", "TCP"), ("vader", "shared memory")):
+                other = RankCall(call, nbytes, transport)
+                yield Goal(
+                    Section.COLLECTIVES,
+                    f"{name}, beside {peer}",
+                    RankCall(call, nbytes),
+                    other,
+                    None,
+                    Better.LOWER,
+                )
+
+
+def dask() -> Iterator[Goal]:
+    """Beside Dask's own comm over TCP."""
+    for name, what, unit, bound, better in (
+        ("small message, there and back", "small", Unit.MICROSECONDS, 0.8, Better.LOWER),
+        ("array of 100 MB between two processes", "array", Unit.BANDWIDTH, 2.0, Better.HIGHER),
+        # 1.3 times as fast
+        ("shuffle of 1 GiB between four workers", "shuffle", Unit.SECONDS, 0.77, Better.LOWER),
+    ):
+        ours, peer = DaskComm(what, "verbena", unit), DaskComm(what, "tcp", unit)
+        yield Goal(Section.DASK, name, ours, peer, bound, better)
 
 
 def latency(

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from . import aio, capture, fabrics, fault, peers, rpc, sim, verbs, wire
+    from . import aio, capture, collectives, fabrics, fault, peers, rpc, sim, verbs, wire
     from .peers import connect, listen
     from .verbs.connect import connect_rc
 
@@ -21,6 +21,7 @@ __all__ = [
     "__version__",
     "aio",
     "capture",
+    "collectives",
     "connect",
     "connect_rc",
     "fabrics",
@@ -33,7 +34,18 @@ __all__ = [
     "wire",
 ]
 
-_MODULES = ("aio", "capture", "fabrics", "fault", "peers", "rpc", "sim", "verbs", "wire")
+_MODULES = (
+    "aio",
+    "capture",
+    "collectives",
+    "fabrics",
+    "fault",
+    "peers",
+    "rpc",
+    "sim",
+    "verbs",
+    "wire",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ KNOWN = frozenset(
                  "PORT_RECORDS", "PART_ID", "SHARED_HEAP_MIN", "HEAP_SIZE", "COPY", "FAULT",
                  "FAULT_RECORDS", "CAPTURE", "CAPTURE_DIRECT", "CAPTURE_BYTES", "COMMAND",
                  "LIBRARY", "SIM", "RUN", "SANITIZE", "AGENT", "MANAGES",
-                 "FABRIC", "HOST")
+                 "FABRIC", "HOST", "RANK", "SIZE", "ADDRESS")
 )  # fmt: skip
 
 

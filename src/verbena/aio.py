@@ -25,20 +25,19 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections import deque
-from collections.abc import Awaitable, Callable, Generator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, ParamSpec, Self, SupportsIndex, Unpack
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, SupportsIndex, Unpack
 from weakref import WeakKeyDictionary, ref
 
 from .verbs import connect
 from .verbs._verbs import AH, CQ, MR, QP, SGE, WC, Context
-from .verbs.attributes import AsyncEvent
 from .verbs.connect import ConnectOptions, QPInfo
 from .verbs.enums import PlacementType, SendFlags, WCStatus
 from .verbs.errors import VerbsError
-from .waiting import Reader, Step, Steps, Unheard, Wakeup, wake
+from .waiting import EventStream, Reader, Step, Steps, Unheard, Wakeup, wake
 
 __all__ = ["AsyncCQ", "AsyncQP", "EventStream", "Operation", "connect_rc", "events"]
 
@@ -95,6 +94,8 @@ class AsyncCQ:
         self._pending: dict[int, Operation] = {}
         self._unclaimed: deque[WC] = deque()
         self._arrivals = Wakeup()
+        self._handle: Callable[[WC], object] | None = None
+        self._when_ended: Callable[[], object] | None = None
         self._awaited = 0
         self._sends = 0  # requests of AsyncQPs that are posted and not completed
         self._receives = 0
@@ -146,6 +147,8 @@ class AsyncCQ:
             operation.end(why)
         self._pending.clear()
         self._arrivals.all()
+        if self._when_ended is not None:
+            self._when_ended()
 
     def _check(self) -> None:
         if self._ended is not None:
@@ -195,6 +198,22 @@ class AsyncCQ:
             self._reader.check()
         return self._take()
 
+    def deliver(self, handle: Callable[[WC], object], ended: Callable[[], object]) -> None:
+        """Call ``handle`` in the running loop with the completions that ``async for`` would yield.
+
+        That saves a task's turn for each. ``ended`` is called when no more come: this was closed,
+        or the CQ is in error. Neither may raise, or close the CQ. Raises VerbsError.
+        """
+        self._check()
+        self._handle, self._when_ended = handle, ended
+        while self._unclaimed:
+            handle(self._unclaimed.popleft())
+        self._start_waiting()
+
+    def withhold(self) -> None:
+        """Call no more; completions that come are kept for ``async for``."""
+        self._handle = self._when_ended = None
+
     def _take(self) -> bool:
         """Do as ``poll``, in the thread of the loop that uses this: the check is a system call in
         Python 3.11, and a fifth of a message's time."""
@@ -212,7 +231,11 @@ class AsyncCQ:
                 operation = self._pending.pop(wc.wr_id, None)
                 if operation is not None:
                     operation.end(wc)
-                elif not wc.wr_id & TOKEN_BIT:
+                elif wc.wr_id & TOKEN_BIT:
+                    pass  # its operation was abandoned
+                elif self._handle is not None:
+                    self._handle(wc)
+                else:
                     self._unclaimed.append(wc)
                     self._arrivals.one()
             if len(wcs) < _BATCH:  # the CQ is empty
@@ -222,7 +245,7 @@ class AsyncCQ:
         try:
             self._channel.drain()
             self._take()
-            if self._awaited or self._arrivals:
+            if self._awaited or self._arrivals or self._handle is not None:
                 self._arm()
         except VerbsError as error:
             self._end(error)
@@ -497,6 +520,27 @@ class AsyncQP:
             raise TypeError(f"AsyncQP takes a QP, and not {type(self.qp).__name__}")
         if self.qp.send_cq is not self.send_cq.cq or self.qp.recv_cq is not self.recv_cq.cq:
             raise VerbsError(errno.EINVAL, "the AsyncCQs must be those of the QP's own CQs")
+
+    def post(self, method: Callable[..., Any], kept: object, **options: object) -> Operation:
+        """Post a request by a method of the QP, as ``qp.bind_mw``, and return its operation.
+
+        ``options`` are the method's arguments without ``wr_id``; ``kept`` is what must live until
+        the request has completed. Raises VerbsError when the AsyncCQ has ended.
+        """
+        operation, post = self._start(method, kept, 0)
+        post(wr_id=operation.token, **options)
+        return self._started(operation)
+
+    def reserve(self, count: int) -> None:
+        """Keep room in the send queue for requests that are posted to the QP itself.
+
+        Raises VerbsError(EINVAL) when no room is left for others.
+        """
+        if self._room <= count:
+            raise VerbsError(
+                errno.EINVAL, f"the send queue has to hold more than {count} requests: max_send_wr="
+            )
+        self._room -= count
 
     def _start(
         self, post: Callable[P, None], kept: object, length: int | None
@@ -777,56 +821,6 @@ class AsyncQP:
         self.qp.recv(local, offset, length, wr_id=operation.token)
         operation.begin()
         return operation
-
-
-class EventStream:
-    """A device's asynchronous events: ``async for event in aio.events(ctx)``.
-
-    The iteration ends when the stream or the context is closed.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-        self._wakeup = Wakeup()
-        self._reader = Reader(context.async_fd, self._on_event)
-        self._closed = False
-        context.call_when_closed(self.close)
-
-    def close(self) -> None:
-        """End the iteration. The context stays open."""
-        self._closed = True
-        self._reader.detach()
-        self._wakeup.all()
-
-    def _on_event(self) -> None:
-        self._reader.detach()  # else the loop calls this again until the event is taken
-        self._wakeup.all()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> AsyncEvent:
-        while not self._closed:
-            event = self._context.get_async_event(0)
-            if event is not None:
-                return event
-            await _Pause(self._wakeup, self._reader.attach())
-        raise StopAsyncIteration
-
-
-class _Pause:
-    def __init__(self, wakeup: Wakeup, loop: asyncio.AbstractEventLoop) -> None:
-        self._wakeup = wakeup
-        self._loop = loop
-
-    def __await__(self) -> Generator[asyncio.Future[None], None, None]:
-        return self._wakeup.wait(self._loop)
 
 
 def events(context: Context) -> EventStream:

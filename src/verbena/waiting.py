@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Building blocks of ``verbena.aio``: tasks that wait for a wake-up, loops that watch a descriptor.
+"""Building blocks of ``verbena.aio``: tasks that wait for a wake-up, loops that watch a descriptor,
+and the stream of a device's events.
 
 Nothing here depends on verbs requests. An object belongs to one loop at a time, and only the thread
 of that loop may use it.
@@ -12,12 +13,13 @@ import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any
+from typing import Any, Self
 
-from .verbs._verbs import WC
+from .verbs._verbs import WC, Context
+from .verbs.attributes import AsyncEvent
 from .verbs.errors import VerbsError
 
-__all__ = ["Reader", "Step", "Steps", "Unheard", "Wakeup", "wake"]
+__all__ = ["EventStream", "Reader", "Step", "Steps", "Unheard", "Wakeup", "wake"]
 
 Steps = Generator[asyncio.Future[None] | None, None, WC]
 """What an await yields: a future to wait for, or None to let other tasks run first."""
@@ -178,3 +180,53 @@ class Unheard:
             self._loop.call_exception_handler({"message": said, "exception": self._error})
         else:
             logging.getLogger("asyncio").error("%s: %s", said, self._error)
+
+
+class EventStream:
+    """A device's asynchronous events: ``async for event in aio.events(ctx)``.
+
+    The iteration ends when the stream or the context is closed.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._wakeup = Wakeup()
+        self._reader = Reader(context.async_fd, self._on_event)
+        self._closed = False
+        context.call_when_closed(self.close)
+
+    def close(self) -> None:
+        """End the iteration. The context stays open."""
+        self._closed = True
+        self._reader.detach()
+        self._wakeup.all()
+
+    def _on_event(self) -> None:
+        self._reader.detach()  # else the loop calls this again until the event is taken
+        self._wakeup.all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncEvent:
+        while not self._closed:
+            event = self._context.get_async_event(0)
+            if event is not None:
+                return event
+            await _Pause(self._wakeup, self._reader.attach())
+        raise StopAsyncIteration
+
+
+class _Pause:
+    def __init__(self, wakeup: Wakeup, loop: asyncio.AbstractEventLoop) -> None:
+        self._wakeup = wakeup
+        self._loop = loop
+
+    def __await__(self) -> Generator[asyncio.Future[None], None, None]:
+        return self._wakeup.wait(self._loop)

@@ -49,6 +49,7 @@ NOT_RUN = {
     ("docs/running.md", "verbena env [OPTIONS"): SYNOPSIS,
     ("docs/ci.md", "name: rdma"): WORKFLOW,
     ("docs/ci.md", "rdma:"): WORKFLOW,
+    ("docs/testing.md", "- uses: actions/setup-python"): WORKFLOW,
     ("docs/shared-heap.md", "verbena run --shared-heap -- PROGRAM"): SYNOPSIS,
     ("docs/live-fabric.md", "verbena fabric mine.toml"): OPENSM,
     ("docs/disks.md", "nvme discover"): "tests/nvmeof/test_linux_host.py does it on Linux",

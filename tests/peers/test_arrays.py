@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from tests.peers.conftest import Side, Together
+from verbena.aio import AsyncQP
 from verbena.peers import (
     Ended,
     PeerConnection,
@@ -257,3 +258,32 @@ def test_cancelled_requests_keep_their_memory(together: Together) -> None:
         assert conn.closed is None
 
     assert set(together(owner(np.zeros(1 << 17)), use)[0].tolist()) == {99}
+
+
+def test_a_window_is_invalidated_in_order_and_then_closed(
+    together: Together, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of the two alone would also revoke it: the first before later requests, the second for
+    good."""
+    posted = []
+    plain = AsyncQP.post
+
+    def post(aqp: AsyncQP, method: Any, kept: object, **options: Any) -> Any:
+        posted.append(method.__name__)
+        return plain(aqp, method, kept, **options)
+
+    monkeypatch.setattr(AsyncQP, "post", post)
+
+    async def lend(conn: PeerConnection) -> list[bool]:
+        lending = conn.lend(conn.array(4))
+        async with lending:
+            mw = lending._mw
+            assert mw is not None
+            closed = [mw.closed]
+        return [*closed, mw.closed]
+
+    async def stay(conn: PeerConnection) -> None:
+        await conn.wait_closed()
+
+    assert together(stay, lend)[1] == [False, True]
+    assert posted == ["bind_mw", "local_invalidate"]

@@ -30,6 +30,8 @@ from verbena.peers import (
     Reconnect,
     sync,
 )
+from verbena.peers.session import Session
+from verbena.peers.wire import Header
 
 pytestmark = pytest.mark.over_roce
 CHILD = str(Path(__file__).with_name("peer_child.py"))
@@ -141,6 +143,42 @@ def test_a_connection_comes_back(via: str) -> None:
     got, lost = asyncio.run(live(receive, send, via=via, reconnect=policy, slots=8))
     assert lost == 5
     assert got == list(range(count))
+
+
+@pytest.mark.parametrize("via", WAYS)
+def test_messages_that_are_sent_again_arrive_once(
+    via: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A side that comes back may not count what has arrived meanwhile, and gets it twice."""
+    monkeypatch.setattr(Session, "arrived", property(lambda session: max(0, session._arrived - 3)))
+    monkeypatch.setattr(Session, "_confirm", lambda session: None)  # else they are not sent again
+    repeated = 0
+    plain = Session._take
+
+    def take(session: Session, transport: Any, slot: int) -> None:
+        nonlocal repeated
+        assert session._ring is not None
+        number = Header.from_bytes(session._ring.view(slot)).number
+        repeated += 0 < number <= session._arrived
+        plain(session, transport, slot)
+
+    monkeypatch.setattr(Session, "_take", take)
+
+    async def receive(conn: PeerConnection) -> list[int]:
+        return [int.from_bytes(m[:4], "little") async for m in conn]
+
+    async def send(conn: PeerConnection) -> None:
+        for number in range(60):
+            await conn.send(number.to_bytes(4, "little"))
+            if number % 20 == 10 and conn._session.transport is not None:
+                await asyncio.sleep(0.01)
+                conn._session.transport.close()
+                await asyncio.sleep(0.1)  # so that it is noticed
+
+    policy = Reconnect(within=20, first=0.01)
+    got, _ = asyncio.run(live(receive, send, via=via, reconnect=policy, slots=64))
+    assert got == list(range(60))
+    assert repeated
 
 
 @pytest.mark.parametrize("via", WAYS)

@@ -212,3 +212,62 @@ def test_wrong_things_to_send(together: Together) -> None:
             await conn.send(np.array([None]))
 
     assert together(echo, wrong)[0] is Ended.PEER
+
+
+def test_a_large_message_that_was_fetched_before_a_small_one_is_received(
+    together: Together,
+) -> None:
+    """Its sender is told once the small one is received, though no more messages come."""
+
+    async def late(conn: PeerConnection) -> int:
+        await asyncio.sleep(0.1)
+        assert await conn.recv() == b"small"
+        assert await conn.recv() == bytes(100_000)
+        await conn.wait_closed()
+        return 1
+
+    async def send(conn: PeerConnection) -> bytes | None:
+        await conn.send(b"small")
+        await conn.send(bytes(100_000))
+        return conn.peek_last()
+
+    assert together(late, send) == [1, None]
+
+
+def test_what_waits_and_who_is_told_of_the_end(together: Together) -> None:
+    async def look(conn: PeerConnection) -> list[Any]:
+        seen: list[Any] = []
+        conn.call_when_closed(seen.append)
+        await conn.wait_closed()
+        seen.append(conn.peek_last())
+        assert await conn.recv() == b"one"
+        assert await conn.recv() == b"two"
+        conn.call_when_closed(seen.append)
+        return seen
+
+    async def send(conn: PeerConnection) -> None:
+        await conn.send(b"one")
+        await conn.send(b"two")
+        await conn.settle()
+
+    assert together(look, send)[0] == [Ended.PEER, b"two", Ended.PEER]
+
+
+def test_a_received_view_is_sent_on(together: Together) -> None:
+    """Its memory was registered for receiving, and the peer has to read it."""
+
+    async def send_back(conn: PeerConnection) -> None:
+        for _ in range(2):
+            async with conn.recv() as view:
+                kept = np.asarray(view)
+                await conn.send(kept)
+        await conn.wait_closed()
+
+    async def send(conn: PeerConnection) -> list[bool]:
+        same = []
+        for size in (100_000, 5_000_000):
+            await conn.send(content(size))
+            same.append(await conn.recv() == content(size))
+        return same
+
+    assert together(send_back, send)[1] == [True, True]

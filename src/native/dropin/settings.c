@@ -242,7 +242,8 @@ static void settings_tell_unknown(void)
     static const char known[] =
         " LOG CARRIER SPIN_US NETDEV LINK_LAYER PKEYS PORTS DEVICES PORT_RECORDS PART_ID "
         "SHARED_HEAP_MIN HEAP_SIZE COPY FAULT FAULT_RECORDS CAPTURE CAPTURE_DIRECT CAPTURE_BYTES "
-        "COMMAND LIBRARY SIM RUN SANITIZE AGENT MANAGES FABRIC HOST ";
+        "COMMAND LIBRARY SIM RUN SANITIZE AGENT MANAGES FABRIC HOST RANK SIZE "
+        "ADDRESS ";
     char name[32], word[34];
 
     for (char **each = environ; *each; ++each)

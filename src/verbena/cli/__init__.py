@@ -45,6 +45,7 @@ class Command:
 COMMANDS = (
     Command("run", "start a program over Verbena", ("verbena.cli.run",)),
     Command("pair", "start a server and its client over Verbena", ("verbena.cli.pair",)),
+    Command("launch", "start the ranks of a collective program", ("verbena.cli.launch",)),
     Command("env", "print the variables for a whole shell or a CI job", ("verbena.cli.env",)),
     Command("devices", "list the RDMA devices, their ports and GIDs", ("verbena.cli.devices",)),
     Command("info", "describe the device and how peers' memory is reached", ("verbena.cli.info",)),

@@ -21,7 +21,7 @@ from typing import Any, Unpack
 from verbena.cm import Opening
 
 from .arrays import Lending, RemoteArray
-from .connection import PeerConnection, PeerOptions, Receiving, Reconnect, connect_peer
+from .connection import PeerConnection, PeerOptions, Posted, Receiving, Reconnect, connect_peer
 from .errors import Ended, PeerConnectionEnded, PeerError, PeerMemoryRevoked
 from .listening import PeerListener, listen_for_peers
 
@@ -35,6 +35,7 @@ __all__ = [
     "PeerListener",
     "PeerMemoryRevoked",
     "PeerOptions",
+    "Posted",
     "Receiving",
     "Reconnect",
     "RemoteArray",

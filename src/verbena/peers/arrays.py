@@ -23,7 +23,7 @@ from verbena.verbs import MR, MW, SGE, AccessFlags, CompletionError, WCStatus
 from .errors import Ended, PeerError, PeerMemoryRevoked
 from .memory import dense_array, region_of
 from .session import Session
-from .transport import Transport, posted
+from .transport import Transport
 
 __all__ = ["Lending", "RemoteArray", "SessionTable", "named_memory"]
 
@@ -340,8 +340,7 @@ class Lending:
         if self._write:
             access |= AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC
         try:
-            await posted(
-                transport.aqp,
+            await transport.aqp.post(
                 transport.aqp.qp.bind_mw,
                 (mw, self._region),
                 mw=mw,
@@ -377,7 +376,7 @@ class Lending:
         try:
             if transport is not None and self._session.transport is transport:
                 qp = transport.aqp.qp
-                await posted(transport.aqp, qp.local_invalidate, mw, rkey=mw.rkey)
+                await transport.aqp.post(qp.local_invalidate, mw, rkey=mw.rkey)
                 await self._session.revoke(self._lent)
         except OSError:
             pass  # the connection has ended meanwhile, and the window with it

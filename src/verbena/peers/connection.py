@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypedDict
@@ -22,13 +22,13 @@ from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
 from .errors import Ended, PeerConnectionEnded, UnknownSession
-from .memory import array_region
 from .session import Arrived, Session, loan
 from .transport import Dialing, Transport, dial
 from .wire import HEADER_SIZE, Hello
 
 __all__ = [
-    *("Caller", "PeerConnection", "PeerOptions", "Receiving", "Reconnect"),
+    *("Caller", "PeerConnection", "PeerOptions", "Posted"),
+    *("Receiving", "Reconnect"),
     *("check_way", "connect_peer", "new_hello", "parse_address"),
 ]
 
@@ -92,6 +92,20 @@ class Receiving:
         self._loan.__exit__(None, None, None)
 
 
+class Posted:
+    """A message that was posted: ``await`` returns when the peer has it, or need not fetch it.
+
+    Raises PeerConnectionEnded.
+    """
+
+    def __init__(self, session: Session, number: int) -> None:
+        self._session = session
+        self._number = number
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        return self._session.fetched(self._number).__await__()
+
+
 class PeerConnection:
     """A connection to a peer: messages, arrays and windows.
 
@@ -120,6 +134,12 @@ class PeerConnection:
         """The peer's address."""
         return self._session.about
 
+    @property
+    def local(self) -> str:
+        """This side's address; empty where there is none."""
+        transport = self._session.transport
+        return transport.local if transport is not None else ""
+
     def __repr__(self) -> str:
         return f"<PeerConnection with {self.peer}: {self.closed or 'open'}>"
 
@@ -136,6 +156,19 @@ class PeerConnection:
         """
         await self._session.send(data)
 
+    async def post(self, data: Any) -> Posted:
+        """Begin to send a message, and return what to await until the peer has it.
+
+        It waits for a credit alone; messages arrive in the order in which this was called. The
+        memory of a large message must not change until the peer has it.
+        """
+        return Posted(self._session, await self._session.post(data))
+
+    @property
+    def may_post(self) -> bool:
+        """Whether there is a credit, so that ``post`` does not wait."""
+        return self._session.may_post
+
     def recv(self) -> Receiving:
         """Receive the next message: ``await`` for bytes, ``async with`` for its memory as a loan.
 
@@ -143,6 +176,15 @@ class PeerConnection:
         program keeps stays as it is.
         """
         return Receiving(self._session)
+
+    async def settle(self) -> None:
+        """Wait until the peer knows what was received, for a program whose loop stops now."""
+        session = self._session
+        await session.changed.until(lambda: session.ended is not None or session.has_told)
+
+    def peek_last(self) -> bytes | None:
+        """Return the last message that has arrived and was not received, if it is a small one."""
+        return self._session.peek_last()
 
     def __aiter__(self) -> Self:
         return self
@@ -168,7 +210,7 @@ class PeerConnection:
         if kind.hasobject:
             raise TypeError(f"a peer cannot use Python objects ({kind}): use numbers or bytes")
         nbytes = int(np.prod(dims, dtype=object)) * kind.itemsize
-        return array_region(self._session.pd, nbytes).array(kind, dims)
+        return self._session.regions.new_array_region(nbytes).array(kind, dims)
 
     def share(self, array: Any) -> RemoteArray:
         """Name a dense part of an array of ``conn.array`` for the peer, to send it by pickle.
@@ -189,6 +231,13 @@ class PeerConnection:
         return Lending(self._session, self._is_active, array, write)
 
     # ---- its end ----
+
+    def call_when_closed(self, call: Callable[[Ended], object]) -> None:
+        """Have ``call(reason)`` called in the loop as soon as it ends; at once if it has ended."""
+        if self.closed is not None:
+            call(self.closed)
+        else:
+            self._session.when_ended.append(call)
 
     async def wait_closed(self) -> Ended:
         """Wait until it has ended, and return why."""

@@ -33,6 +33,7 @@ ARRAY_ACCESS = (
 _CACHED = 64  # registrations
 _POOLED = 64 << 20  # bytes
 _LEAST = 1 << 12
+_HUGE = 1 << 22  # bytes from which NumPy's memory is in huge pages, which are faulted in faster
 
 
 def dense_array(what: Any, must_write: bool = False) -> NDArray[Any]:
@@ -105,14 +106,23 @@ class RegionCache:
 
     def __init__(self, pd: PD) -> None:
         self._pd = pd
+        self._arrays: weakref.WeakSet[MR] = weakref.WeakSet()
         self._known: OrderedDict[tuple[int, int], tuple[int, int, MR, Any]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
 
+    def new_array_region(self, nbytes: int) -> MR:
+        """Return new memory for an array, which needs no other registration. VerbsError."""
+        region = array_region(self._pd, nbytes)
+        self._arrays.add(region)
+        return region
+
     def register(self, array: NDArray[Any], access: int) -> tuple[MR, Callable[[], None]]:
         """Return a region that has the array, and what to call when the request has ended."""
-        if (region := region_of(array, self._pd)) is not None:
+        region = region_of(array, self._pd)
+        # Memory in which a message was received may be read by its own device alone.
+        if region is not None and (not access & AccessFlags.REMOTE_READ or region in self._arrays):
             return region, _nothing
         owner = owner_of(array)
         if not owner.flags.owndata or not owner.nbytes:
@@ -167,10 +177,12 @@ class BufferPool:
             self._kept -= size
             return free.pop()
         try:
+            if size >= _HUGE:
+                return self._pd.reg_mr(np.empty(size, np.uint8), self._access)
             return self._pd.alloc(size, self._access)
-        except OSError as error:
+        except (OSError, MemoryError) as error:
             raise PeerError(
-                error.errno or errno.ENOMEM,
+                getattr(error, "errno", None) or errno.ENOMEM,
                 f"there is no memory for a message of {length} bytes: receive it in parts, as by"
                 " RemoteArray.get of a shared array",
             ) from error

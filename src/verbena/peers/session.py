@@ -28,14 +28,14 @@ from verbena.verbs import MR, PD, WC, AccessFlags, QPCap, SendFlags, VerbsError,
 from .errors import Ended, PeerConnectionEnded
 from .memory import BufferPool, RegionCache, byte_view, dense_array
 from .ring import ARRIVED, Ring
-from .transport import CmHome, Sharing, SocketHome, Transport, reserve
+from .transport import CmHome, Sharing, SocketHome, Transport
 from .wire import HEADER_SIZE, Header, Hello, MessageKind
 
 __all__ = ["Arrived", "Session", "queue_cap"]
 
 _READ = 1 << 28  # bytes of one READ of a large message
-_INLINE = 64
-_INLINE_SIGNALED = SendFlags.INLINE | SendFlags.SIGNALED
+_INLINE_BYTES = 64
+_INLINE = int(SendFlags.INLINE)
 _AHEAD = 16 << 20  # bytes of large messages that are fetched before the program receives them
 _ONE_SIDED = 64  # requests for arrays, at a time
 
@@ -47,7 +47,7 @@ def queue_cap(slots: int, receives: int) -> QPCap:
         max_recv_wr=receives,
         max_send_sge=1,
         max_recv_sge=1,
-        max_inline_data=_INLINE,
+        max_inline_data=_INLINE_BYTES,
     )
 
 
@@ -112,6 +112,7 @@ class Session:
         self.transport: Transport | None = None
         self.revoked: set[int] = set()
         self.changed = Waiters()
+        self.when_ended: list[Callable[[Ended], object]] = []
         self._on_lost = on_lost
         self._pd: PD | None = None
         self._ring: Ring | None = None
@@ -130,11 +131,13 @@ class Session:
         self._outgoing: dict[int, Outgoing] = {}
         self._in_queue = 0  # messages in the send queue
         self._controls = 0  # control messages in it
+        self._signaled: deque[tuple[int, int]] = deque()  # how many of both a completion is for
+        self._unsignaled = 0  # messages since the last request that has a completion
         self._must_confirm = False
         # Receiving
         self._arrived = 0
         self._taken = 0
-        self._taken_early: set[int] = set()
+        self._taken_early: dict[int, bool] = {}  # whether the sender waits, for those that follow
         self._told = 0
         self._inbox: deque[Arrived] = deque()
         self._ahead = 0  # bytes of the large messages in it that are, or are being, fetched
@@ -179,6 +182,11 @@ class Session:
         """How many messages of the peer have arrived."""
         return self._arrived
 
+    @property
+    def has_told(self) -> bool:
+        """Whether the peer was told of all messages for whose confirmation it may wait."""
+        return not self._must_confirm or self.transport is None
+
     # ---- life ----
 
     def failure(self) -> PeerConnectionEnded:
@@ -198,8 +206,10 @@ class Session:
         self._window = min(transport.peer.slots, self.hello.slots)
         self._peer_slot = min(transport.peer.slot_size, self.hello.slot_size)
         self._in_queue = self._controls = 0
-        reserve(transport.aqp, self.hello.slots + _control(self.hello.slots))
-        self.spawn(self._pump(transport))
+        self._unsignaled = 0
+        self._signaled.clear()
+        transport.aqp.reserve(self.hello.slots + _control(self.hello.slots))
+        self._receive_from(transport)
         self.spawn(self._watch(transport))
         for number in sorted(self._outgoing):
             if number > transport.peer.arrived:
@@ -231,6 +241,9 @@ class Session:
         """It has ended; what has arrived can still be received."""
         if self.ended is None:
             self.ended = reason
+            for call in self.when_ended:
+                call(reason)
+            self.when_ended.clear()
         self.changed.wake()
 
     def _lost(self, transport: Transport, reason: Ended) -> None:
@@ -286,44 +299,68 @@ class Session:
 
     # ---- completions ----
 
-    async def _pump(self, transport: Transport) -> None:
-        """Take what arrives, and completions of messages."""
-        reason = Ended.DIED
-        try:
-            async for wc in transport.acq:
-                if self.transport is not transport:
-                    return
-                if not wc.is_success:
-                    if wc.status in (WCStatus.REM_ACCESS_ERR, WCStatus.LOC_ACCESS_ERR):
-                        reason = Ended.REFUSED
-                    break
+    def _receive_from(self, transport: Transport) -> None:
+        """Have the loop hand over what arrives, and completions of messages."""
+        loop = asyncio.get_running_loop()
+        failed = False
+
+        def lost(reason: Ended = Ended.DIED) -> None:
+            # Not at once: that closes the CQ which is being polled.
+            nonlocal failed
+            if not failed and self.transport is transport and not loop.is_closed():
+                loop.call_soon(self._lost, transport, reason)
+            failed = True
+
+        def handle(wc: WC) -> None:
+            if failed or self.transport is not transport:
+                return
+            if wc.is_success:
                 self._handle(transport, wc)
+            else:
+                refused = wc.status in (WCStatus.REM_ACCESS_ERR, WCStatus.LOC_ACCESS_ERR)
+                lost(Ended.REFUSED if refused else Ended.DIED)
+
+        try:
+            transport.acq.deliver(handle, lost)
         except VerbsError:
-            pass
-        self._lost(transport, reason)
+            lost()
 
     def _handle(self, transport: Transport, wc: WC) -> None:
         if wc.wr_id & ARRIVED:
             self._take(transport, wc.wr_id & (ARRIVED - 1))
         else:
-            self._completed(wc.wr_id)
+            self._completed()
 
     def _drain(self, transport: Transport) -> None:
         """Take what has arrived over a transport before it is closed."""
         with contextlib.suppress(VerbsError):
             transport.acq.poll()
-        while transport.acq._unclaimed:
-            wc = transport.acq._unclaimed.popleft()
-            if wc.is_success:
-                self._handle(transport, wc)
+        transport.acq.withhold()
 
-    def _completed(self, is_control: int) -> None:
-        if is_control:
-            self._controls -= 1
+    def _completed(self) -> None:
+        """A request that was signaled has completed, and with it all before it."""
+        messages, controls = self._signaled.popleft()
+        self._in_queue -= messages
+        self._controls -= controls
+        if controls:
             self._confirm()
-        else:
-            self._in_queue -= 1
         self.changed.wake()
+
+    def _flags(self, is_control: bool) -> int:
+        """Count a request, and return its flags.
+
+        A completion wakes the loop, so few requests have one: enough for the send queue's room.
+        """
+        if is_control:
+            self._controls += 1
+        else:
+            self._in_queue += 1
+            self._unsignaled += 1
+            if self._unsignaled < self.hello.slots // 4:
+                return 0
+        self._signaled.append((self._unsignaled, int(is_control)))
+        self._unsignaled = 0
+        return int(SendFlags.SIGNALED)
 
     def _take(self, transport: Transport, slot: int) -> None:
         assert self._ring is not None
@@ -359,13 +396,25 @@ class Session:
 
     async def send(self, data: Any) -> None:
         """Send a message; see PeerConnection.send."""
-        array = dense_array(data)
-        number, is_large = await self._begin(array)
-        if not is_large:
+        await self.fetched(await self.post(data))
+
+    async def post(self, data: Any) -> int:
+        """Begin to send a message, and return the number to wait for: 0 if it is in a slot."""
+        number, is_large = await self._begin(dense_array(data))
+        return number if is_large else 0
+
+    async def fetched(self, number: int) -> None:
+        """Wait until the peer has all messages up to ``number``."""
+        if self._confirmed >= number:
             return
         await self.changed.until(lambda: self._confirmed >= number or self.ended is not None)
         if self._confirmed < number:
             self.check()
+
+    @property
+    def may_post(self) -> bool:
+        """Whether a message can be posted at once."""
+        return not self._turn.locked() and self.ended is None and self._may_send()
 
     async def _begin(self, array: NDArray[Any]) -> tuple[int, bool]:
         """Give the message its number as soon as there is a credit, and post it."""
@@ -411,9 +460,9 @@ class Session:
         assert self._ring is not None
         assert self.transport is not None
         region, offset, length = self._ring.sent(number, outgoing.length)
-        with contextlib.suppress(VerbsError):  # the pump finds that the transport is lost
-            self.transport.aqp.qp.send(region, offset, length, wr_id=0)
-            self._in_queue += 1
+        with contextlib.suppress(VerbsError):  # its completion tells that the transport is lost
+            qp = self.transport.aqp.qp
+            qp.send(region, offset, length, wr_id=0, flags=self._flags(False))
 
     def _control_message(self, kind: MessageKind, about: int = 0) -> None:
         if self.transport is None:
@@ -421,8 +470,8 @@ class Session:
         self._told = self._taken
         header = Header(kind, confirmed=self._taken, addr=about)
         with contextlib.suppress(VerbsError):
-            self.transport.aqp.qp.send(header.to_bytes(), flags=_INLINE_SIGNALED, wr_id=1)
-            self._controls += 1
+            flags = self._flags(True) | _INLINE
+            self.transport.aqp.qp.send(header.to_bytes(), flags=flags, wr_id=0)
 
     async def revoke(self, lent: int) -> None:
         """Tell the peer that a window has ended."""
@@ -452,6 +501,12 @@ class Session:
             self._ahead -= message.header.length
             self._fetch_ahead()
             return message
+
+    def peek_last(self) -> bytes | None:
+        """Return the last message of the inbox, if it is in a slot."""
+        if not self._inbox or self._inbox[-1].slot is None or self._ring is None:
+            return None
+        return self.content(self._inbox[-1]).tobytes()
 
     async def _fetched(self, message: Arrived) -> None:
         """Wait until the READ has ended; it goes on if the caller is cancelled."""
@@ -530,11 +585,12 @@ class Session:
         self._on_taken(message.header.number, False)
 
     def _on_taken(self, number: int, at_once: bool) -> None:
-        self._taken_early.add(number)
-        while self._taken + 1 in self._taken_early:
+        self._taken_early[number] = at_once
+        is_awaited = False  # a large message may have been fetched before a small one was taken
+        while (waits := self._taken_early.pop(self._taken + 1, None)) is not None:
             self._taken += 1
-            self._taken_early.discard(self._taken)
-        if at_once or self._taken - self._told >= max(1, self._window // 2):
+            is_awaited |= waits
+        if is_awaited or self._taken - self._told >= max(1, self._window // 2):
             self._must_confirm = True
             self._confirm()
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypedDict
 
 from verbena import aio, cm
 from verbena.cm.manager import manager_of_loop
-from verbena.verbs import PD, SRQ, Context, QPCap, VerbsError, open_device
+from verbena.verbs import PD, QP, SRQ, Context, QPCap, open_device
 
 from .errors import Ended, PeerError, UnknownSession
 from .wire import HELLO_SIZE, OTHER_PURPOSE, UNKNOWN, Hello
@@ -76,6 +76,7 @@ class Transport(Protocol):
     pd: PD
     peer: Hello
     about: str
+    local: str
 
     async def wait_lost(self) -> None:
         """Wait until it is known that the peer is gone."""
@@ -112,6 +113,8 @@ class CmTransport:
         self.about = str(conn.remote_address)
         if (address := conn.remote_address) is not None:
             self.about = f"{address.host}:{address.port}"
+        here = conn.local_address
+        self.local = "" if here is None else f"{here.host}:{here.port}"
 
     async def wait_lost(self) -> None:
         reason = await self._conn.wait_closed()
@@ -155,6 +158,7 @@ class SocketTransport:
         self._owns_cq = owns_cq
         self.peer = peer
         self.about = streams.about
+        self.local = streams.name("sockname")
 
     async def wait_lost(self) -> None:
         with suppress(OSError, ssl.SSLError):
@@ -183,8 +187,12 @@ class Streams:
     @property
     def about(self) -> str:
         """The peer's address."""
-        name = self.writer.get_extra_info("peername")
-        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else "a peer by a socket"
+        return self.name("peername") or "a peer by a socket"
+
+    def name(self, which: str) -> str:
+        """Return an address of the socket; empty where it has none."""
+        name = self.writer.get_extra_info(which)
+        return f"{name[0]}:{name[1]}" if isinstance(name, tuple) else ""
 
     async def say(self, hello: Hello) -> None:
         """Send a hello."""
@@ -304,19 +312,3 @@ def _other_purpose() -> PeerError:
         "the listener gives other connections: verbena.connect reaches verbena.listen, and"
         " verbena.rpc.connect reaches verbena.rpc.serve",
     )
-
-
-def posted(aqp: aio.AsyncQP, post: Callable[..., Any], kept: object, **options: Any) -> Any:
-    """Post a request that AsyncQP has no method for, and return its operation."""
-    operation, call = aqp._start(post, kept, 0)
-    call(wr_id=operation.token, **options)
-    return aqp._started(operation)
-
-
-def reserve(aqp: aio.AsyncQP, count: int) -> None:
-    """Keep room in the send queue for requests that are posted to the queue pair itself."""
-    if aqp._room <= count:
-        raise VerbsError(
-            errno.EINVAL, f"the send queue has to hold more than {count} requests: see slots="
-        )
-    aqp._room -= count

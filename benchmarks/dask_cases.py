@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dask over verbena:// and over its own tcp://. The worker is dask_worker.py."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from verbena.measure.case import Effort, Sample, Unit
+from verbena.measure.cores import Cores
+from verbena.measure.processes import MeasureError, SkipError
+
+TIMEOUT = 180.0
+
+
+@dataclass(frozen=True)
+class DaskComm:
+    """A message, an array, or a shuffle over a scheme."""
+
+    what: str
+    scheme: str
+    unit: Unit
+
+    @property
+    def label(self) -> str:
+        return f"Dask over {self.scheme}://"
+
+    def measure(self, effort: Effort, cores: Cores) -> Sample:
+        if find_spec("distributed") is None:
+            raise SkipError("distributed is not installed: pip install 'verbena[dask]'")
+        seconds = str(max(effort.seconds, 1.0))
+        command = [sys.executable, "-m", "benchmarks.dask_worker", self.what, self.scheme, seconds]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT)
+        except subprocess.TimeoutExpired as error:
+            raise MeasureError(f"{self.label} took over {TIMEOUT:.0f} s") from error
+        found = re.search(r"took ([\d.]+)", done.stdout)
+        if found is None:
+            raise MeasureError(f"{self.label} said no time: {done.stderr[-300:]}")
+        return Sample(float(found[1]))

@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The connections of a rank to all others, and how ranks tell each other that one has failed.
+
+The algorithms call ``send``, ``receive`` and ``exchange``. Each part begins with a header, by which
+the receiver sees that both ranks make the same call; a part that does not fit into a message's slot
+follows its header as a message of its own, which the peer fetches without a copy.
+
+The first failure of a link ends all: it is told to the other ranks, so that every rank names the
+rank that has failed and not the one that noticed it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from verbena.peers import Ended, PeerConnection, PeerConnectionEnded, PeerOptions
+from verbena.peers.memory import byte_view
+
+from .errors import Fault, GroupError, error_of
+
+__all__ = ["LINK_OPTIONS", "Links"]
+
+LINK_OPTIONS: PeerOptions = {"slots": 16, "slot_size": 16 << 10}
+_HEADER = struct.Struct("<BBHIQQ")  # kind, fault, rank at fault, call, number of the call, bytes
+_SLOT_HEADER = 40
+_EAGER = LINK_OPTIONS["slot_size"] - _SLOT_HEADER - _HEADER.size
+_PART, _FAULT = 1, 2
+_PATIENCE = 2.0  # seconds until a rank that does not listen is not told of a failure any more
+
+Use = Callable[[NDArray[np.uint8]], object]
+
+
+class Links:
+    """One rank's links, by the other side's rank."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self.failure: GroupError | None = None
+        self.is_leaving = False
+        self._links: dict[int, PeerConnection] = {}
+        self._call = (0, 0)  # which, and its number
+        self._task: asyncio.Task[Any] | None = None  # that makes a call
+        self._is_interrupted = False
+        self._telling: asyncio.Task[None] | None = None
+
+    def add(self, rank: int, conn: PeerConnection) -> None:
+        """Add the link to a rank."""
+        self._links[rank] = conn
+        conn.call_when_closed(partial(self._on_closed, rank))
+
+    @property
+    def connected(self) -> set[int]:
+        """The ranks to which there are links."""
+        return set(self._links)
+
+    # ---- calls ----
+
+    @asynccontextmanager
+    async def call(self, number: int, what: int) -> AsyncIterator[None]:
+        """Make a call: a failure of any rank interrupts the block, and is raised at its end.
+
+        ``what`` is a number that all ranks have in common that make the same call. Raises
+        GroupError.
+        """
+        self.check()
+        if self._task is not None:
+            raise RuntimeError("a rank makes one call at a time: await it before the next one")
+        task = self._task = asyncio.current_task()
+        assert task is not None
+        self._call = what, number
+        try:
+            yield
+            if self._is_interrupted:  # too late: the cancellation is taken back
+                with suppress(asyncio.CancelledError):
+                    await asyncio.sleep(0)
+                if task.uncancel():
+                    raise asyncio.CancelledError
+        except BaseException as error:
+            if self._is_interrupted and isinstance(error, asyncio.CancelledError):
+                if not task.uncancel():
+                    assert self.failure is not None
+                    raise self.failure from None
+            elif self.failure is None:
+                self._fail(Fault.GAVE_UP, self.rank)
+            raise
+        finally:
+            self._task = None
+            self._is_interrupted = False
+
+    def check(self) -> None:
+        """Raise the failure of the group, if it has failed."""
+        if self.failure is not None:
+            raise self.failure
+        if self.is_leaving:
+            raise GroupError("this rank has left the group: join again", self.rank)
+
+    # ---- parts ----
+
+    async def send(self, rank: int, part: NDArray[Any]) -> None:
+        """Send a dense part to a rank; it must not change until this returns."""
+        conn = self._links[rank]
+        data = byte_view(part)
+        header = _HEADER.pack(_PART, 0, 0, *self._call, len(data))
+        try:
+            if len(data) <= _EAGER:
+                await conn.send(header + data)
+            else:
+                await conn.send(header)
+                await conn.send(part)
+        except PeerConnectionEnded as error:
+            self._raise_ended(rank, error)
+
+    async def receive(self, rank: int, nbytes: int, use: Use) -> None:
+        """Wait for a part of a rank, and call ``use`` with its bytes, which last for the call."""
+        conn = self._links[rank]
+        try:
+            async with conn.recv() as view:
+                has_part = self._look_at(rank, view, nbytes)
+                if has_part:
+                    use(np.asarray(view)[_HEADER.size :])
+            if not has_part:
+                async with conn.recv() as view:
+                    use(np.asarray(view))
+        except PeerConnectionEnded as error:
+            self._raise_ended(rank, error)
+
+    async def exchange(
+        self, to: int, part: NDArray[Any], source: int, nbytes: int, use: Use
+    ) -> None:
+        """Send a part to a rank while receiving one of a rank."""
+        if part.nbytes <= _EAGER:
+            await self.send(to, part)
+            await self.receive(source, nbytes, use)
+            return
+        sending = asyncio.ensure_future(self.send(to, part))
+        try:
+            await self.receive(source, nbytes, use)
+        except BaseException:
+            sending.cancel()
+            with suppress(asyncio.CancelledError, OSError):
+                await sending
+            raise
+        await sending
+
+    def _look_at(self, rank: int, view: memoryview, nbytes: int) -> bool:
+        """Check the header; return whether the part is behind it. Raises GroupError."""
+        kind, fault, at_fault, what, number, length = _HEADER.unpack_from(view)
+        if kind == _FAULT:
+            self._fail(Fault(fault), at_fault)
+            assert self.failure is not None
+            raise self.failure
+        if (what, number) != self._call or length != nbytes:
+            self._fail(Fault.MISMATCHED, rank)
+            assert self.failure is not None
+            raise self.failure
+        return bool(length <= _EAGER)
+
+    # ---- failures ----
+
+    def _on_closed(self, rank: int, reason: Ended) -> None:
+        if self.is_leaving or self.failure is not None or reason is Ended.HERE:
+            return
+        told = self._told(rank)
+        if told is not None:
+            self._fail(*told)
+        elif reason is not Ended.PEER:  # after a goodbye, what was sent before is still received
+            self._fail(Fault.DIED, rank)
+
+    def _raise_ended(self, rank: int, error: PeerConnectionEnded) -> NoReturn:
+        if self.failure is None:
+            left = error.reason in (Ended.PEER, Ended.HERE)
+            self._fail(Fault.LEFT if left else Fault.DIED, rank)
+        assert self.failure is not None
+        raise self.failure from error
+
+    def _told(self, rank: int) -> tuple[Fault, int] | None:
+        """Return what the last message of a rank says, if it says that a rank has failed."""
+        message = self._links[rank].peek_last()
+        if message is None or len(message) != _HEADER.size:
+            return None
+        kind, fault, at_fault, *_ = _HEADER.unpack(message)
+        return (Fault(fault), at_fault) if kind == _FAULT else None
+
+    def _fail(self, fault: Fault, rank: int) -> None:
+        """Record the first failure, interrupt the call under way, and tell the other ranks."""
+        if self.failure is not None:
+            return
+        self.failure = error_of(fault, rank)
+        if self._task is not None and self._task is not asyncio.current_task():
+            self._is_interrupted = True
+            self._task.cancel()
+        header = _HEADER.pack(_FAULT, fault, rank, 0, 0, 0)
+        self._telling = asyncio.get_running_loop().create_task(self._tell(header))
+
+    async def _tell(self, header: bytes) -> None:
+        """Tell all other ranks of a failure, and disconnect."""
+
+        async def tell(conn: PeerConnection) -> None:
+            with suppress(OSError):
+                async with asyncio.timeout(_PATIENCE):
+                    await conn.send(header)
+            await conn.close(_PATIENCE)
+
+        await asyncio.gather(*map(tell, self._links.values()), return_exceptions=True)
+
+    async def settle(self) -> None:
+        """Wait until no rank waits for this one's confirmation of a part that was received."""
+        for conn in self._links.values():
+            await conn.settle()
+
+    async def leave(self) -> None:
+        """Wait until the others have what was sent, and disconnect."""
+        self.is_leaving = True
+        if self._telling is not None:
+            await self._telling
+        closing = (conn.close() for conn in self._links.values())
+        await asyncio.gather(*closing, return_exceptions=True)
+
+    def abort(self) -> None:
+        """Disconnect at once."""
+        self.is_leaving = True
+        for conn in self._links.values():
+            conn.abort()

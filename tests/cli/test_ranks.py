@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena launch`: ranks that join a group, and what becomes of the others when one fails."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.support import own_network, verbena_command
+
+PROGRAM = """
+import sys
+import numpy as np
+from verbena.collectives import sync
+with sync.join(timeout=20) as group:
+    total = group.all_reduce(np.array([group.rank]))
+    print("the sum is", *total, flush=True)
+    if len(sys.argv) > 1 and group.rank == 1:
+        sys.exit(int(sys.argv[1]))
+    if len(sys.argv) > 1:
+        group.barrier()
+"""
+
+
+def launched(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [*own_network(), *verbena_command("launch", *words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+def test_ranks_join() -> None:
+    done = launched("-n", "3", "--", sys.executable, "-c", PROGRAM)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == [f"{rank}: the sum is 3" for rank in range(3)]
+
+
+def test_a_rank_fails() -> None:
+    done = launched("-n", "3", "--grace", "5", "--", sys.executable, "-c", PROGRAM, "7")
+    assert done.returncode in (1, 7)  # one of those that it leaves may be seen first
+    assert "has ended (exit" in done.stderr
+    assert "rank 1" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["-n", "2"], "name the program"),
+        (["-n", "0", "--", "true"], "not a number of ranks"),
+        (["-n", "2", "--size", "4", "--", "true"], "same --address"),
+        (["-n", "2", "--first", "3", "--size", "4", "--", "true"], "beyond --size"),
+        (["-n", "2", "--", "no-such-program"], "no-such-program"),
+    ],
+)
+def test_wrong_usage(words: list[str], text: str) -> None:
+    done = launched(*words)
+    assert done.returncode
+    assert text in done.stderr
+
+
+def test_two_hosts() -> None:
+    """Two launchers with one address, as at two hosts."""
+    words = ["--size", "4", "--address", "127.0.0.1:7176"]
+    both = [
+        f"{' '.join(map(repr, verbena_command('launch', '-n', '2', '--first', first, *words)))}"
+        f" -- {sys.executable} -c '{PROGRAM}'"
+        for first in ("0", "2")
+    ]
+    command = [*own_network(), "bash", "-c", f"{both[0]} & {both[1]}; wait"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert sorted(done.stdout.splitlines()) == [f"{rank}: the sum is 6" for rank in range(4)]

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank for the tests: ``rank_child.py WHAT`` joins by the environment, and prints how it ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import numpy as np
+
+from verbena.collectives import sync
+
+
+def main(what: str) -> None:
+    with sync.join(timeout=30) as group:
+        mine = np.full(50_000, group.rank + 1.0)
+        group.barrier()
+        if what == "sum":
+            for _ in range(5):
+                assert group.all_reduce(mine)[0] == group.size * (group.size + 1) / 2
+            group.all_to_all(np.zeros((group.size, 9000)))
+            sys.stdout.write(f"rank {group.rank} of {group.size} is right\n")
+        elif what == "die":
+            try:
+                for count in range(10_000):
+                    if group.rank == 2 and count == 20:
+                        os.kill(os.getpid(), signal.SIGKILL)
+                    group.all_reduce(mine, algorithm="ring" if count % 2 else None)
+            except OSError as error:
+                sys.stdout.write(f"{group.rank}: {type(error).__name__} {error.rank}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""distributed over verbena://: its own comm tests, clusters, and what its contract says besides."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.support import ROOT, own_network
+
+pytest.importorskip("distributed", reason="no package distributed; the extra dask has it")
+
+from distributed import Client, LocalCluster
+from distributed.comm import CommClosedError, connect, listen
+from distributed.protocol import to_serialize
+
+pytestmark = pytest.mark.over_roce
+
+# Tests of tcp itself: they name its sockets and streams, or the certificates of tls.
+TCP_ONLY = (
+    *("tls", "inproc", "ipv6", "entrypoint"),
+    *("stop_listener_during_handle_stream", "get_stream_address", "comm_closed_on_write_error"),
+    *("does_not_call_handler_on_handshake_error", "get_local_address_for", "share_buffer_with"),
+)
+NETWORK = """
+ip link add eth0 type veth peer name eth1 && ip link set eth1 up && ip link set eth0 up &&
+ip addr add 10.88.0.1/24 dev eth0 && ip route add default dev eth0 && exec "$0" "$@"
+"""
+
+
+def checkout() -> Path:
+    """distributed's repository of the installed version: its wheel has no tests of comms."""
+    given = os.environ.get("DISTRIBUTED_CHECKOUT")
+    if not given:
+        pytest.skip("distributed's wheel has no tests; DISTRIBUTED_CHECKOUT names a checkout")
+    return Path(given)
+
+
+def test_the_comm_tests_of_distributed(tmp_path: Path) -> None:
+    source = checkout()
+    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers=\n  slow: x\n  ipv6: x\n")
+    chosen = " and ".join(f"not {name}" for name in TCP_ONLY)
+    words = ["-q", "-c", tmp_path / "pytest.ini", "-p", "tests.dask_comm.as_tcp", "-k", chosen]
+    done = subprocess.run(
+        [
+            *(*own_network(), "sh", "-c", NETWORK, sys.executable, "-m", "pytest", *words),
+            *("--rootdir", tmp_path, "-p", "no:cacheprovider", "--timeout", "30"),
+            source / "distributed" / "comm" / "tests" / "test_comms.py",
+        ],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "DISTRIBUTED_CHECKOUT": str(source)},
+        capture_output=True,
+        text=True,
+        timeout=110,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    assert "22 passed" in done.stdout
+
+
+def test_a_cluster_computes_and_moves_arrays() -> None:
+    with (
+        LocalCluster(
+            protocol="verbena://", n_workers=2, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        assert cluster.scheduler_address.startswith("verbena://")
+        first, second = client.scheduler_info()["workers"]
+        assert first.startswith("verbena://")
+        parts = [
+            client.submit(np.full, 1_000_000, value, workers=where, pure=False)
+            for value, where in ((1.0, first), (2.0, second))
+        ]
+        total = client.submit(lambda a, b: a + b, *parts, workers=first)
+        assert (total.result() == 3).all()
+        assert sum(client.gather(client.map(lambda n: n * n, range(500)))) == 41_541_750
+        scattered = client.scatter(np.arange(3_000_000), broadcast=True)
+        assert client.submit(np.sum, scattered, workers=second).result() == 4_499_998_500_000
+        client.restart()
+        assert client.submit(sum, [1, 2]).result() == 3
+    with pytest.raises(OSError):
+        Client(cluster.scheduler_address, timeout=0.5)
+
+
+def test_a_shuffle_between_workers() -> None:
+    array = pytest.importorskip("dask.array", reason="no package dask; the extra dask has it")
+    with (
+        LocalCluster(
+            protocol="verbena://", n_workers=3, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
+        Client(cluster),
+    ):
+        made = array.random.default_rng(1).random((1500, 1500), chunks=(100, 1500))
+        turned = made.rechunk((1500, 100), method="tasks")
+        assert np.array_equal(turned.compute(), made.compute())
+
+
+async def pair(**options: Any) -> tuple[Any, Any, Any]:
+    accepted: asyncio.Queue[Any] = asyncio.Queue()
+    listener = await listen("verbena://127.0.0.1", accepted.put, **options)
+    near = await connect(listener.contact_address, **options)
+    return near, await accepted.get(), listener
+
+
+def test_messages_that_are_written_before_any_is_read() -> None:
+    """Far more than credits, and large ones, in order."""
+
+    async def main() -> None:
+        near, far, listener = await pair()
+        arrays = [np.full(size, size % 251, np.uint8) for size in (3, 20_000, 1_000_000) * 30]
+        for array in arrays:
+            await near.write({"a": to_serialize(array)})
+        for array in arrays:
+            got = (await far.read())["a"]
+            assert got.flags.writeable
+            assert np.array_equal(got, array)
+        await asyncio.gather(near.close(), far.close())
+        listener.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_close_delivers_what_was_written() -> None:
+    async def main() -> None:
+        near, far, listener = await pair()
+        for number in range(40):
+            await near.write([number, to_serialize(np.full(50_000, number))])
+        closing = asyncio.create_task(near.close())
+        for number in range(40):
+            got = await far.read()
+            assert got[0] == number
+            assert (got[1] == number).all()
+        await closing
+        with pytest.raises(CommClosedError):
+            await far.read()
+        assert far.closed()
+        with pytest.raises(CommClosedError):
+            await near.write(1)
+        listener.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_cancelled_read_closes_the_comm() -> None:
+    async def main() -> None:
+        near, far, listener = await pair()
+        reading = asyncio.create_task(far.read())
+        await asyncio.sleep(0.01)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert far.closed()
+        with pytest.raises(CommClosedError):
+            await near.read()
+        listener.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_comm_that_is_dropped_is_closed(caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        near, far, listener = await pair()
+        del near
+        gc.collect()
+        with pytest.raises(CommClosedError):
+            await far.read()
+        listener.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert "dangling" in caplog.text
+
+
+def test_encryption_is_refused() -> None:
+    async def main() -> None:
+        with pytest.raises(RuntimeError, match="does not encrypt"):
+            await connect("verbena://127.0.0.1:1", require_encryption=True)
+
+    asyncio.run(main())
+    with pytest.raises(RuntimeError, match="does not encrypt"):
+        listen("verbena://", None, require_encryption=True)
