@@ -55,13 +55,33 @@ class Poller:
         self._take = cq.poll
         self._serves = serves
         self._armed = False
+        self._is_polling = False
+        self._must_look = False
         self._last = 0.0
         self._again: asyncio.Handle | None = None
         self._reader = Reader(cq.channel.fd, self._on_event)
         self._closed = False
 
     def poll(self) -> int:
-        """Take what is there, and return how much that was."""
+        """Take what is there, and return how much that was.
+
+        What is called for a completion may call this again: it then does nothing, since later
+        completions must not be handled before the rest of those that were taken.
+        """
+        if self._is_polling:
+            return 0
+        self._is_polling = True
+        try:
+            count = self._poll_once()
+            while self._must_look:  # the CQ was armed meanwhile: it must be empty after that
+                self._must_look = False
+                while taken := self._poll_once():
+                    count += taken
+            return count
+        finally:
+            self._is_polling = False
+
+    def _poll_once(self) -> int:
         try:
             wcs = self._take(_BATCH)
         except VerbsError:
@@ -94,6 +114,9 @@ class Poller:
         self._armed = True
         with suppress(VerbsError):
             self._cq.req_notify()
+        if self._is_polling:
+            self._must_look = True
+            return
         while self.poll():
             pass
 
