@@ -11,14 +11,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
 from verbena import aio, cm
 from verbena.cm.manager import manager_of_loop
-from verbena.verbs import PD, QP, SRQ, Context, QPCap, open_device
+from verbena.verbs import PD, SRQ, Context, QPCap, open_device
 
 from .errors import Ended, PeerError, UnknownSession
 from .wire import HELLO_SIZE, OTHER_PURPOSE, UNKNOWN, Hello
