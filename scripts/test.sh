@@ -14,11 +14,12 @@ cd "$(dirname "$0")/.."
 python=$1/bin/python
 shift
 
-computing=(tests/fabrics tests/manage tests/packaging tests/sim tests/validation tests/wire tests/model)
+computing=(tests/fabrics tests/manage tests/packaging tests/sim tests/validation tests/wire tests/model tests/host)
 # Of tests/robust one file needs a machine that has addresses of its own.
 shopt -s extglob
 apart=(tests/docs tests/examples tests/roce/test_linux_guest.py tests/abi tests/aio tests/fuzz tests/wrap
-    tests/suite tests/robust/test_!(conditions).py)
+    tests/suite tests/rpc tests/nvmeof tests/collectives tests/dask_comm tests/remote_files tests/pytest_plugin
+    tests/robust/test_!(conditions).py)
 
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
 pytest=(timeout --kill-after=30 1500 env -u LD_PRELOAD "$python" -m pytest --durations=25 --durations-min=4)
