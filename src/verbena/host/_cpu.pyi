@@ -41,7 +41,7 @@ class CoreState:
     """RFLAGS."""
     cycles: int
     """The core's clock, in cycles."""
-    def __init__(self, memory: PhysicalMemory) -> None: ...
+    def __new__(cls, memory: PhysicalMemory) -> CoreState: ...
     def run(self, most: int, until: int = ...) -> int:
         """Runs at most ``most`` instructions, none from the cycle ``until`` on; the code of enum
         vb_cpu_stop. A device's exception is raised."""
