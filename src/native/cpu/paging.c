@@ -191,7 +191,7 @@ static bool locate(struct vb_cpu *cpu, uint64_t linear, uint32_t size, uint8_t r
 
 bool vb_cpu_load_slowly(struct vb_cpu *cpu, uint64_t linear, uint32_t size, void *value)
 {
-    uint64_t physical[2];
+    uint64_t physical[2] = {0, 0};
     uint32_t first;
 
     if (!locate(cpu, linear, size, VB_CPU_MAY_READ, physical, &first) ||
@@ -203,7 +203,7 @@ bool vb_cpu_load_slowly(struct vb_cpu *cpu, uint64_t linear, uint32_t size, void
 
 bool vb_cpu_store_slowly(struct vb_cpu *cpu, uint64_t linear, uint32_t size, const void *value)
 {
-    uint64_t physical[2];
+    uint64_t physical[2] = {0, 0};
     uint32_t first;
 
     if (!locate(cpu, linear, size, VB_CPU_MAY_WRITE, physical, &first) ||
