@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 
 from collections.abc import Callable
+from typing import Self
 
 class PhysicalMemory:
     """Ranges of RAM and windows of devices. Cores hold it; it must not lose a range in a run."""
@@ -41,7 +42,7 @@ class CoreState:
     """RFLAGS."""
     cycles: int
     """The core's clock, in cycles."""
-    def __new__(cls, memory: PhysicalMemory) -> CoreState: ...
+    def __new__(cls, memory: PhysicalMemory) -> Self: ...
     def run(self, most: int, until: int = ...) -> int:
         """Runs at most ``most`` instructions, none from the cycle ``until`` on; the code of enum
         vb_cpu_stop. A device's exception is raised."""
