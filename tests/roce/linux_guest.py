@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -288,13 +289,16 @@ class Guest:
         self.log.unlink(missing_ok=True)
 
 
+_labs = count()  # a process may have several, one after the other or beside each other
+
+
 class Lab:
     """A network namespace with a bridge, on which this side is 10.77.0.1 and fd00:77::1."""
 
     ipv4, ipv6 = "10.77.0.1", "fd00:77::1"
 
     def __init__(self, mtu: int = 1500) -> None:
-        self.namespace = f"vbguest{os.getpid()}m{mtu}"
+        self.namespace = f"vbguest{os.getpid()}n{next(_labs)}"
         self.mtu = mtu
         self.guests: list[Guest] = []
 

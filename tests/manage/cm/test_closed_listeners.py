@@ -32,24 +32,24 @@ def test_a_listener_that_comes_back_has_the_request() -> None:
     server = closed_server()
     assert server.hear(request()) == []
     assert server.hear(request()) == []  # repeated meanwhile: it is one request
-    assert server.wait(0.03) == []
+    assert server.wait(0.3) == []
     listen(server)
     assert server.kinds() == [RdmaEventKind.CONNECT_REQUEST]
-    assert server.wait(0.1) == []
+    assert server.wait(1.0) == []
 
 
 def test_one_that_does_not_has_its_request_refused_in_time() -> None:
     server = closed_server()
     assert server.hear(request()) == []
     assert server.rdma.next_deadline() == LIVE_SETTINGS.listener_memory
-    assert refusal(server.wait(0.06)) is RejReason.INVALID_SERVICE_ID
+    assert refusal(server.wait(0.6)) is RejReason.INVALID_SERVICE_ID
     listen(server)
     assert server.kinds() == []
 
 
 def test_a_request_after_that_time_is_refused_at_once() -> None:
     server = closed_server()
-    server.wait(0.06)
+    server.wait(0.6)
     assert refusal(server.hear(request())) is RejReason.INVALID_SERVICE_ID
 
 
@@ -70,7 +70,7 @@ def test_there_is_an_end_to_what_is_kept() -> None:
     for number in range(300):
         sent += server.hear(request(local_comm_id=number + 1, local_qpn=number + 1))
     assert len(sent) == 300 - 256
-    assert len(server.wait(0.06)) == 256
+    assert len(server.wait(0.6)) == 256
     assert message(sent[0]).reason is RejReason.INVALID_SERVICE_ID
 
 

@@ -44,7 +44,7 @@ static void act(const char *word)
         fd = open("/dev/../dev/infiniband/rdma_cm", O_RDWR | O_CLOEXEC);
         CHECK(fd == -1 && errno == ENOENT);
     } else if (strcmp(word, "other") == 0) {
-        fd = open("/dev/infiniband/umad0", O_RDWR | O_CLOEXEC);
+        fd = open("/dev/infiniband/umad7", O_RDWR | O_CLOEXEC);
         CHECK(fd == -1 && errno == ENOENT);
     } else if (strcmp(word, "directory") == 0) {
         fd = open("/dev/infiniband/rdma_cm/x/..", O_RDWR | O_CLOEXEC);

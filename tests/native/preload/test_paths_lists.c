@@ -321,7 +321,7 @@ static bool put_host_entries(void)
         mount("none", "/dev", "tmpfs", 0, NULL) || mkdir("/dev/infiniband", 0755))
         return false;
     for (int i = 0; i < 2; ++i) { /* a name that the tree has, too, and one that it has not */
-        const char *path = i ? "/dev/infiniband/umad0" : "/dev/infiniband/issm0";
+        const char *path = i ? "/dev/infiniband/umad7" : "/dev/infiniband/issm0";
         int fd = open(path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
 
         CHECK_EQ(write(fd, "host", 4), 4);
@@ -355,13 +355,13 @@ static void test_entries_of_the_host(void)
     }
     put_a_name_that_both_have();
     expect_list(scandir("/dev/infiniband", &list, NULL, alphasort), &list,
-                ". .. issm0 rdma_cm umad0 uverbs0 uverbs1 ");
+                ". .. issm0 rdma_cm umad0 umad7 uverbs0 uverbs1 ");
     stream = opendir("/dev/infiniband");
     while ((entry = readdir(stream)))
         CHECK_EQ(entry->d_off, ++count);
-    CHECK_EQ(count, 7);
+    CHECK_EQ(count, 8);
     closedir(stream);
-    tree_expect("/dev/infiniband/umad0", "host");
+    tree_expect("/dev/infiniband/umad7", "host");
     expect_glob("/dev/infiniband/u*0", 0, "/dev/infiniband/umad0 /dev/infiniband/uverbs0 ");
     CHECK_EQ(descriptors_open(), before);
 }

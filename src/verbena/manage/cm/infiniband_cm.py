@@ -11,6 +11,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..attribute_ids import CmMessageId, MgmtClass
@@ -59,6 +60,8 @@ _NO_PATH = CmPath()
 _SENT = CmMad().pack()[:4]  # versions, class and method of every message
 
 
+# What takes a request that was kept, and what refuses it.
+_Kept = tuple[Callable[[], object], Callable[[], object]]
 _Header = CmMad | CmDatagram  # each has the transaction ID and the modifier
 
 
@@ -87,9 +90,7 @@ class InfinibandCm:
         self._loops_back = loops_back
         self._machines: dict[int, CmMachine] = {}  # by communication ID or request ID
         self._listeners: Counter[int] = Counter()  # service ID: how many listen
-        self._closed: ClosedListeners[tuple[_Header, CmReq, MadArrival]] = ClosedListeners(
-            self.settings.listener_memory
-        )
+        self._closed: ClosedListeners[_Kept] = ClosedListeners(self.settings.listener_memory)
         self._remote_ids: dict[tuple[int, int], CmConnection] = {}  # CA GUID, communication ID
         self._remote_qpns: dict[tuple[int, int], CmConnection] = {}  # CA GUID, QPN
         self._askers: dict[tuple[bytes, int, int], CmResolution] = {}  # GID, LID, request ID
@@ -136,8 +137,8 @@ class InfinibandCm:
     def listen(self, service_id: int) -> None:
         """Take requests for a service ID. Several may listen: the owner tells them apart."""
         self._listeners[service_id] += 1
-        for mad, req, arrival in self._closed.opened(service_id):
-            self._on_req(mad, req, arrival)
+        for take, _ in self._closed.opened(service_id):
+            take()
 
     def unlisten(self, service_id: int) -> None:
         """Undo one ``listen``."""
@@ -166,8 +167,8 @@ class InfinibandCm:
             deadline, _, machine = heapq.heappop(self._deadlines)
             if machine.deadline == deadline:
                 machine.expire()
-        for mad, req, arrival in self._closed.due(self.now):
-            self._refuse(mad, arrival, req, RejReason.INVALID_SERVICE_ID)
+        for _, refuse in self._closed.due(self.now):
+            refuse()
         self._expire_memories()
         self._deliver_looped()
 
@@ -384,9 +385,10 @@ class InfinibandCm:
             stale.feed(CmInput.STALE)
             return None
         if not self._listeners[req.service_id]:
-            if self._closed.keep(req.service_id, key, (mad, req, arrival), self.now):
-                return None
-            self._refuse(mad, arrival, req, RejReason.INVALID_SERVICE_ID)
+            take = partial(self._on_req, mad, req, arrival)
+            refuse = partial(self._refuse, mad, arrival, req, RejReason.INVALID_SERVICE_ID)
+            if not self._closed.keep(req.service_id, key, (take, refuse), self.now):
+                refuse()
             return None
         port = self.device.port(arrival.port)
         assert port is not None
@@ -493,7 +495,10 @@ class InfinibandCm:
                 status=SidrStatus.UNSUPPORTED,
                 service_id=request.service_id,
             )
-            self._reply(mad, arrival, reply)
+            take = partial(self._on_sidr_req, mad, request, arrival)
+            refuse = partial(self._reply, mad, arrival, reply)
+            if not self._closed.keep(request.service_id, key, (take, refuse), self.now):
+                refuse()
             return None
         resolution = CmResolution(self, self._new_id())
         self._machines[resolution.local_id] = resolution

@@ -61,5 +61,5 @@ class CmSettings:
     """Upper 32 bits of transaction IDs. A kernel puts the number of its agent there."""
 
 
-LIVE_SETTINGS = CmSettings(listener_memory=0.05)
+LIVE_SETTINGS = CmSettings(listener_memory=0.5)
 """Those of processes of this machine, whose messages have no network to cross."""
