@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from tests.manage.cm.dialogue import PORT, Server, message, only, request
+from tests.manage.cm.dialogue import CLIENT, PORT, SERVER, Server, message, only, request
 from verbena.manage.cm import CmSettings, RdmaEventKind
 from verbena.manage.cm.addresses import CmAddress
 from verbena.manage.cm.routes import CmDatagram
 from verbena.manage.cm.settings import LIVE_SETTINGS
-from verbena.manage.cm_messages import CmRej, RejReason
-from verbena.manage.ip_cm import PortSpace, service_id
+from verbena.manage.cm_messages import CmRej, RejReason, SidrRep, SidrReq, SidrStatus
+from verbena.manage.ip_cm import IpCmHeader, PortSpace, service_id
 
 
 def listen(server: Server) -> None:
@@ -41,15 +41,23 @@ def test_a_listener_that_comes_back_has_the_request() -> None:
 def test_one_that_does_not_has_its_request_refused_in_time() -> None:
     server = closed_server()
     assert server.hear(request()) == []
-    assert server.rdma.next_deadline() == LIVE_SETTINGS.listener_memory
+    assert server.rdma.next_deadline() == LIVE_SETTINGS.listener_patience
     assert refusal(server.wait(0.6)) is RejReason.INVALID_SERVICE_ID
     listen(server)
     assert server.kinds() == []
 
 
+def test_perftest_s_second_is_shorter_than_the_memory() -> None:
+    server = closed_server()
+    server.wait(1.0)
+    assert server.hear(request()) == []
+    listen(server)
+    assert server.kinds() == [RdmaEventKind.CONNECT_REQUEST]
+
+
 def test_a_request_after_that_time_is_refused_at_once() -> None:
     server = closed_server()
-    server.wait(0.6)
+    server.wait(3.1)
     assert refusal(server.hear(request())) is RejReason.INVALID_SERVICE_ID
 
 
@@ -82,3 +90,19 @@ def test_another_listener_of_the_service_keeps_it_open() -> None:
     server.rdma.destroy_id(second)
     server.hear(request())
     assert server.kinds() == [RdmaEventKind.CONNECT_REQUEST]
+
+
+def test_a_datagram_service_waits_for_its_listener_too() -> None:
+    server = Server(settings=LIVE_SETTINGS, listens=False)
+    number = server.rdma.create_id(server.channel, PortSpace.UDP)
+    server.rdma.bind(number, CmAddress.ip("0.0.0.0", PORT))
+    server.rdma.listen(number, 3)
+    server.rdma.destroy_id(number)
+    asked = SidrReq(
+        request_id=7,
+        service_id=service_id(PortSpace.UDP, PORT),
+        private_data=IpCmHeader.between(CLIENT, 40001, SERVER).pack(),
+    )
+    assert server.hear(asked) == []
+    refused = only(server.wait(0.6), SidrRep)
+    assert refused.status == SidrStatus.UNSUPPORTED

@@ -90,7 +90,9 @@ class InfinibandCm:
         self._loops_back = loops_back
         self._machines: dict[int, CmMachine] = {}  # by communication ID or request ID
         self._listeners: Counter[int] = Counter()  # service ID: how many listen
-        self._closed: ClosedListeners[_Kept] = ClosedListeners(self.settings.listener_memory)
+        self._closed: ClosedListeners[_Kept] = ClosedListeners(
+            self.settings.listener_memory, self.settings.listener_patience
+        )
         self._remote_ids: dict[tuple[int, int], CmConnection] = {}  # CA GUID, communication ID
         self._remote_qpns: dict[tuple[int, int], CmConnection] = {}  # CA GUID, QPN
         self._askers: dict[tuple[bytes, int, int], CmResolution] = {}  # GID, LID, request ID

@@ -53,13 +53,15 @@ class CmSettings:
     answer_memory: float = 8.192
     """Seconds for which a rejection and a SIDR_REP are repeated to a repeated request."""
     listener_memory: float = 0.0
-    """Seconds for which a REQ waits for a listener that has just closed to come back. 0: it is
-    refused at once, as Linux does."""
+    """Seconds after a listener has closed in which a request for it is not refused at once. 0: it
+    is, as Linux does."""
+    listener_patience: float = 0.5
+    """Seconds for which such a request waits for the listener to come back."""
     most_answers: int = 4096
     """How many of these are remembered; the oldest are forgotten first."""
     transaction_high: int = 1
     """Upper 32 bits of transaction IDs. A kernel puts the number of its agent there."""
 
 
-LIVE_SETTINGS = CmSettings(listener_memory=0.5)
+LIVE_SETTINGS = CmSettings(listener_memory=3.0)
 """Those of processes of this machine, whose messages have no network to cross."""
