@@ -55,7 +55,7 @@ class CmSettings:
     listener_memory: float = 0.0
     """Seconds after a listener has closed in which a request for it is not refused at once. 0: it
     is, as Linux does."""
-    listener_patience: float = 0.5
+    listener_patience: float = 1.0
     """Seconds for which such a request waits for the listener to come back."""
     most_answers: int = 4096
     """How many of these are remembered; the oldest are forgotten first."""
