@@ -106,3 +106,17 @@ def test_a_datagram_service_waits_for_its_listener_too() -> None:
     assert server.hear(asked) == []
     refused = only(server.wait(1.1), SidrRep)
     assert refused.status == SidrStatus.UNSUPPORTED
+
+
+def test_a_port_of_another_port_space_may_be_what_comes_back() -> None:
+    server = closed_server()
+    asked = SidrReq(
+        request_id=7,
+        service_id=service_id(PortSpace.UDP, PORT),
+        private_data=IpCmHeader.between(CLIENT, 40001, SERVER).pack(),
+    )
+    assert server.hear(asked) == []
+    number = server.rdma.create_id(server.channel, PortSpace.UDP)
+    server.rdma.bind(number, CmAddress.ip("0.0.0.0", PORT))
+    server.rdma.listen(number, 3)
+    assert server.kinds() == [RdmaEventKind.CONNECT_REQUEST]

@@ -18,12 +18,20 @@ _MOST = 256
 Kept = TypeVar("Kept")
 
 
+def _place(service_id: int) -> int:
+    """The port of a service of the IP CM, whatever its port space; or the service ID.
+
+    perftest listens with TCP's port space first, and for datagrams with UDP's then (IBA annex A11).
+    """
+    return service_id & 0xFFFF if service_id >> 24 == 1 else service_id
+
+
 class ClosedListeners(Generic[Kept]):
     """Keeps a request for ``patience`` seconds if its listener closed in the last ``memory``."""
 
     def __init__(self, memory: float, patience: float) -> None:
         self._memory, self._patience = memory, patience
-        self._until: dict[int, float] = {}  # by service ID, in the order of time
+        self._until: dict[int, float] = {}  # by ``_place``, in the order of time
         self._kept: dict[Hashable, tuple[float, int, Kept]] = {}  # in the order of time
 
     def closed(self, service_id: int, now: float) -> None:
@@ -31,12 +39,11 @@ class ClosedListeners(Generic[Kept]):
         while self._until and (first := next(iter(self._until.items())))[1] <= now:
             del self._until[first[0]]
         if self._memory > 0:
-            self._until.pop(service_id, None)
-            self._until[service_id] = now + self._memory
+            self._until.pop(_place(service_id), None)
+            self._until[_place(service_id)] = now + self._memory
 
     def opened(self, service_id: int) -> list[Kept]:
         """Somebody listens again: return the requests that came meanwhile."""
-        self._until.pop(service_id, None)
         keys = [key for key, (_, of, _) in self._kept.items() if of == service_id]
         return [self._kept.pop(key)[2] for key in keys]
 
@@ -44,7 +51,7 @@ class ClosedListeners(Generic[Kept]):
         """Keep a request, or one that is a repetition; False if it has to be refused now."""
         if key in self._kept:
             return True
-        if self._until.get(service_id, now) <= now or len(self._kept) >= _MOST:
+        if self._until.get(_place(service_id), now) <= now or len(self._kept) >= _MOST:
             return False
         self._kept[key] = now + self._patience, service_id, request
         return True
