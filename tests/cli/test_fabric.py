@@ -82,7 +82,7 @@ def test_links_that_lose_packets(fabric: RunningFabric) -> None:
     assert "25 %" in status
     assert "no link: write the names" in verbena("fabric", *name, "--loss", "e9-a9=1%").stderr
     assert (
-        verbena("fabric", *name, "--loss", "all=0").stdout == "each of the 16 links is repaired\n"
+        verbena("fabric", *name, "--loss", "all=0").stdout == "each of the 16 links loses nothing\n"
     )
     assert "lossy" not in verbena("fabric", *name, "--status").stdout
 

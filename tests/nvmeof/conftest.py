@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import pytest
 
+from tests.nvmeof.restarts import KilledAndRestarted
 from tests.support import own_network
 from verbena import nvmeof
 from verbena.agent.client import describe_agent
@@ -76,7 +77,7 @@ async def pair(
         yield controller, subsystem, target
 
 
-class ChildTarget:
+class ChildTarget(KilledAndRestarted):
     """target_child.py; ``carrier`` is how its host reaches it."""
 
     def __init__(
@@ -104,22 +105,6 @@ class ChildTarget:
         assert process.stdout is not None
         self.port = int(process.stdout.readline())
         return process
-
-    def tell(self, line: str) -> int:
-        """Give a command; returns the number of queues."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def kill(self) -> None:
-        """End it as kill -9 does."""
-        self.process.kill()
-        self.process.communicate()
-
-    def restart(self) -> None:
-        self.process = self._start()
 
     def __enter__(self) -> Self:
         return self

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.nvmeof.restarts import KilledAndRestarted
 from tests.roce.linux_guest import DISKS, Guest, Lab
 from tests.support import clean_environment
 
@@ -18,7 +19,7 @@ CHILD = str(Path(__file__).with_name("target_child.py"))
 PORT = 4420
 
 
-class TargetProcess:
+class TargetProcess(KilledAndRestarted):
     """target_child.py on this side of the laboratory."""
 
     def __init__(self, lab: Lab, *files: object) -> None:
@@ -37,22 +38,6 @@ class TargetProcess:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{PORT}\n"
         return process
-
-    def tell(self, line: str) -> int:
-        """Give a command; returns the number of queues."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(f"{line}\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def kill(self) -> None:
-        """End it as kill -9 does."""
-        self.process.kill()
-        self.process.communicate()
-
-    def restart(self) -> None:
-        self.process = self._start()
 
 
 def options_of(guest: Guest, number: int, queues: int, **others: object) -> str:

@@ -189,7 +189,9 @@ def lose(options: argparse.Namespace) -> int:
 
 
 def lossy_line(ends: str, chance: float) -> str:
-    return f"{ends} loses {100 * chance:.6g} % of the packets" if chance else f"{ends} is repaired"
+    return (
+        f"{ends} loses {100 * chance:.6g} % of the packets" if chance else f"{ends} loses nothing"
+    )
 
 
 def loss_of(made: argparse.ArgumentParser, text: str) -> tuple[str, float]:

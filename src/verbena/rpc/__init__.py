@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from .client import CallStream, Client, ClientOptions, ConnectingClient
+from .client import CallStream, Client, ClientOptions, connect_client
 from .errors import (
     DeadlinePassed,
     MessageTooLarge,
@@ -31,7 +31,8 @@ from .errors import (
     WrongArguments,
 )
 from .methods import Buffer, service
-from .server import RpcServer, ServerOptions, StartingServer
+from .opening import Opening
+from .server import RpcServer, ServerOptions, start_server
 from .server_calls import CURRENT, CallInfo
 from .strategies import Strategies
 
@@ -41,16 +42,15 @@ __all__ = [
     "CallStream",
     "Client",
     "ClientOptions",
-    "ConnectingClient",
     "DeadlinePassed",
     "MessageTooLarge",
     "NoSuchMethod",
+    "Opening",
     "RemoteFailure",
     "RpcError",
     "RpcServer",
     "ServerGone",
     "ServerOptions",
-    "StartingServer",
     "Strategies",
     "WrongArguments",
     "connect",
@@ -60,22 +60,24 @@ __all__ = [
 ]
 
 
-def serve(target: object, address: str | int, **options: Unpack[ServerOptions]) -> StartingServer:
+def serve(
+    target: object, address: str | int, **options: Unpack[ServerOptions]
+) -> Opening[RpcServer]:
     """Serve an object of a service at ``"host:port"``, or a port (0: any that is free).
 
     Raises OSError, TypeError, ValueError.
     """
-    return StartingServer(target, address, options)
+    return Opening(lambda: start_server(target, address, options))
 
 
 def connect(
     address: str, service: type | None = None, **options: Unpack[ClientOptions]
-) -> ConnectingClient:
+) -> Opening[Client]:
     """Connect to the server at ``"host:port"``; ``service`` is its class, for the types of results.
 
     Raises OSError, RpcError, ValueError.
     """
-    return ConnectingClient(address, service, options)
+    return Opening(lambda: connect_client(address, service, options))
 
 
 def current_call() -> CallInfo | None:

@@ -32,7 +32,7 @@ from .poller import Poller
 from .strategies import Strategies, explain_strategy
 from .stubs import RemoteMethod
 
-__all__ = ["CallStream", "Client", "ClientOptions", "ConnectingClient", "SPIN", "spin_seconds"]
+__all__ = ["CallStream", "Client", "ClientOptions", "SPIN", "spin_seconds"]
 
 SPIN = 20e-6
 
@@ -277,27 +277,6 @@ class Client:
 
     async def __aexit__(self, *error: object) -> None:
         await self.close()
-
-
-class ConnectingClient:
-    """What ``connect`` returns: for ``async with``, or to await."""
-
-    def __init__(self, address: str, service: type | None, options: ClientOptions) -> None:
-        self._address = address
-        self._kind = service
-        self._options = options
-        self._made: Client | None = None
-
-    def __await__(self) -> Generator[Any, Any, Client]:
-        return connect_client(self._address, self._kind, self._options).__await__()
-
-    async def __aenter__(self) -> Client:
-        self._made = await self
-        return self._made
-
-    async def __aexit__(self, *error: object) -> None:
-        assert self._made is not None
-        await self._made.close()
 
 
 # ---- connecting ----------------------------------------------------------------------------------

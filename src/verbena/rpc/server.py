@@ -8,7 +8,6 @@ it is asked otherwise, the receives. When it is closed, calls that run may end w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Self, TypedDict
@@ -34,7 +33,7 @@ from .server_calls import ServerCalls
 from .stations import Station
 from .strategies import Strategies
 
-__all__ = ["RpcServer", "ServerOptions", "StartingServer", "start_server"]
+__all__ = ["RpcServer", "ServerOptions", "start_server"]
 
 
 _QUEUED = 512  # frames that wait for credits of a client, for each call that it may have
@@ -298,27 +297,6 @@ class RpcServer:
 
     async def __aexit__(self, kind: object, *error: object) -> None:
         await self.close(5.0 if kind is None else 0.0)
-
-
-class StartingServer:
-    """What ``serve`` returns: for ``async with``, or to await."""
-
-    def __init__(self, target: object, address: str | int, options: ServerOptions) -> None:
-        self._target = target
-        self._address = address
-        self._options = options
-        self._made: RpcServer | None = None
-
-    def __await__(self) -> Generator[Any, Any, RpcServer]:
-        return start_server(self._target, self._address, self._options).__await__()
-
-    async def __aenter__(self) -> RpcServer:
-        self._made = await self
-        return self._made
-
-    async def __aexit__(self, kind: object, *error: object) -> None:
-        assert self._made is not None
-        await self._made.__aexit__(kind, *error)
 
 
 async def start_server(target: object, address: str | int, options: ServerOptions) -> RpcServer:

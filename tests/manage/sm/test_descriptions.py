@@ -62,6 +62,9 @@ def test_a_file_without_the_default_partition_gets_it() -> None:
         ("a=0x1,fast:0x10;", "the flag 'fast' is not known"),
         ("a=0x1:0x10; b=0x8001:0x11;", "two partitions have the P_Key 0x1"),
         ("a=0x0:0x10;", "0x0 is no P_Key"),
+        ("a=0x99999:0x10;", "0x99999 is no P_Key of 16 bits"),
+        ("# two\na=0x1:ALL;\n\nb=0x2\n:host;", "line 4: partition b: 'host' is not a number"),
+        ("a=0x1:ALL\nnonsense 1 2", "line 1: partition a: 'ALL.nnonsense 1 2' is not a number"),
     ],
 )
 def test_wrong_partitions(text: str, message: str) -> None:

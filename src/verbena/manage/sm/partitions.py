@@ -143,13 +143,19 @@ def read_partitions(text: str) -> Partitions:
     An entry is ``Name = 0xKEY, flags : member, member ;``. Flags are ``ipoib``, ``mtu=``,
     ``rate=``, ``sl=`` and ``defmember=full|limited|both``; members are port GUIDs, ``ALL``,
     ``ALL_CAS``, ``ALL_SWITCHES`` and ``SELF``, each with ``=full``, ``=limited`` or ``=both``.
-    Raises MadError, which names the entry, for anything else.
+    Raises MadError, which names the line and the entry, for anything else.
     """
     bare = re.sub(r"#[^\n]*", "", text)
     found: list[Partition] = []
+    at = 0
     for entry in bare.split(";"):
         if entry.strip():
-            found.append(_read_partition(entry, len(found)))
+            line = bare.count("\n", 0, at + len(entry) - len(entry.lstrip())) + 1
+            try:
+                found.append(_read_partition(entry, len(found)))
+            except MadError as error:
+                raise MadError(f"line {line}: {error}") from None
+        at += len(entry) + 1
     if all(each.p_key != DEFAULT_P_KEY for each in found):
         default = Partition(
             "Default", DEFAULT_P_KEY, everybody=Membership.LIMITED, sm=Membership.FULL
@@ -162,10 +168,14 @@ def _read_partition(entry: str, number: int) -> Partition:
     head, colon, members = entry.partition(":")
     matched = _HEADER.fullmatch(head)
     if not matched or not colon:
-        raise MadError(f"partition {entry.strip()!r} is not 'Name = key, flags : members'")
+        shown = " ".join(entry.split())
+        raise MadError(f"{shown!r} is not 'Name = key, flags : members'; each ends with ;")
     name = matched["name"] or f"partition{number}"
     if matched["key"]:
-        key = _number(name, matched["key"]) & DEFAULT_P_KEY
+        whole = _number(name, matched["key"])
+        if whole > 0xFFFF:
+            raise MadError(f"partition {name}: {whole:#x} is no P_Key of 16 bits")
+        key = whole & DEFAULT_P_KEY
     elif name == "Default":
         key = DEFAULT_P_KEY
     else:
