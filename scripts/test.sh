@@ -18,7 +18,7 @@ computing=(tests/fabrics tests/manage tests/packaging tests/sim tests/validation
 # Of tests/robust one file needs a machine that has addresses of its own.
 shopt -s extglob
 apart=(tests/docs tests/examples tests/roce/test_linux_guest.py tests/abi tests/aio tests/fuzz tests/wrap
-    tests/suite tests/rpc tests/nvmeof tests/collectives tests/dask_comm tests/remote_files tests/pytest_plugin
+    tests/suite tests/peers tests/rpc tests/nvmeof tests/collectives tests/dask_comm tests/remote_files tests/pytest_plugin
     tests/robust/test_!(conditions).py)
 
 # The suite as a whole must end; a single test has its own limit in pyproject.toml.
