@@ -64,3 +64,29 @@ def test_a_call_is_cancelled_whose_datagrams_are_all_lost() -> None:
 
     options: Any = {"via": "socket", "strategies": rpc.Strategies("datagram")}
     assert on_hosts(Sample, side, {"via": "socket"}, options) == [(3, 4)]
+
+
+@pytest.mark.parametrize("rules", ["delay 60ms", "drop nth=1"])
+@pytest.mark.parametrize("carrier", ["simulated", pytest.param("roce", marks=OVER_ROCE)])
+def test_a_goodbye_comes_later_than_the_end_of_the_socket(carrier: str, rules: str) -> None:
+    """The client still knows that the server closed the connection."""
+
+    async def side(client: rpc.Client) -> str:
+        server = client.__dict__["server"]
+        assert await client.add(1, 2) == 3
+        await quiet(client)
+        for link in server._guests:
+            fault.set_rules(link.pd.context, rules)
+        await server.close()
+        while client.is_connected:
+            await asyncio.sleep(0.001)
+        with pytest.raises(rpc.ServerGone) as caught:
+            await client.add(1, 2)
+        return str(caught.value)
+
+    options: Any = {"via": "socket"}
+    if carrier == "simulated":
+        said = on_hosts(Sample, side, options, options)
+    else:
+        said = asyncio.run(live(Sample(), side, options, options))
+    assert "the peer closed it" in said

@@ -266,9 +266,9 @@ class Client:
 
     async def close(self) -> None:
         """Disconnect. Calls under way fail with ServerGone."""
+        await self._link.close()
         if self._paths is not None:
             self._paths.close()
-        self._link.close()
         self._link.poller.close()
         await asyncio.sleep(0)  # the loop closes the queue pair
 
@@ -310,7 +310,7 @@ async def connect_client(address: str, service: type | None, options: ClientOpti
     try:
         return await _greet(link, service, codec, options)
     except BaseException:
-        link.close()
+        await link.close()
         poller.close()
         raise
 

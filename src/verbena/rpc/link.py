@@ -48,6 +48,7 @@ _ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE
 _INLINE = 256
 _READ_SIZE = 1 << 28
 _READS = 16
+_GOODBYE = 1.0  # seconds
 _AHEAD = 64 << 20  # bytes of payloads that are fetched and not released
 
 _PLAIN = 0
@@ -159,6 +160,7 @@ class Link:
         self._writes: dict[int, tuple[object, Callable[[], None]]] = {}
         self._next_write = 0
         self._watching: asyncio.Task[None] | None = None
+        self._leaving: list[asyncio.Future[None]] = []
         poller.targets[self.qp.qp_num] = self
 
     def start(self) -> None:
@@ -319,6 +321,8 @@ class Link:
                 self._flush()
             if self._owed >= self._half:
                 self.tell()
+            if self._leaving:
+                self.poller.wake_all(self._leaving)
         elif what == READ:
             self._read(self._fetches[number])
         elif what == WRITE:
@@ -353,6 +357,8 @@ class Link:
             self._flush()
         if self._owed >= self._half:
             self.tell()
+        if self._leaving:
+            self.poller.wake_all(self._leaving)
 
     def broken(self, error: Exception) -> None:
         """End this link alone, since its peer breaks the protocol, or since of a defect here."""
@@ -485,12 +491,29 @@ class Link:
         self.poller.poll()  # what has arrived before is taken first
         self._lost(Ended.DIED)
 
-    def close(self) -> None:
-        """Say goodbye and disconnect."""
-        if self.ended is None and not self._outbox and self._credits > 0 and not self._is_full():
-            self._frame(FrameKind.BYE, 0, 0, 0, 0, 0, b"")
-            self.poller.poll()
-        self._lost(Ended.HERE)
+    async def close(self) -> None:
+        """Say goodbye, wait until the peer has it, for a second at most, and disconnect.
+
+        The goodbye may go another way than the end of the peer's socket or connection: a peer that
+        saw that end first would take this side for dead.
+        """
+        try:
+            async with asyncio.timeout(_GOODBYE):
+                await self._until(lambda: self._credits > 0 and not self._is_full())
+                if self.ended is None:
+                    self._out.signal(self._sent % self._slots)
+                    self._frame(FrameKind.BYE, 0, 0, 0, 0, 0, b"")
+                await self._until(lambda: self._sent == self._completed)
+        except TimeoutError:
+            pass
+        finally:
+            self._lost(Ended.HERE)
+
+    async def _until(self, holds: Callable[[], bool]) -> None:
+        """Wait until a condition holds and no frame waits, or for the end of this link."""
+        await self.poller.until(
+            lambda: self.ended is not None or (not self._outbox and holds()), self._leaving
+        )
 
     def _lost(self, reason: Ended) -> None:
         if self.ended is not None:
@@ -498,6 +521,7 @@ class Link:
         self.ended = reason
         self.poller.targets.pop(self.qp.qp_num, None)
         self._outbox.clear()
+        self.poller.wake_all(self._leaving)
         if self._watching is not None and self._watching is not asyncio.current_task():
             self._watching.cancel()
         self.on_lost(reason)

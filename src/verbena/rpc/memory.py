@@ -56,10 +56,15 @@ class FrameSlots:
         """Return whether the request of a slot has a completion of its own."""
         return slot % self._step == self._step - 1
 
-    def _make(self, slot: int, length: int) -> SendWR:
+    def signal(self, slot: int) -> None:
+        """Give the requests of a slot completions of their own from now on."""
+        made = self._requests[slot]
+        made[:] = [self._make(slot, 64 << bucket, True) for bucket in range(len(made))]
+
+    def _make(self, slot: int, length: int, signaled: bool = False) -> SendWR:
         length = min(length, self.size)
         flags = SendFlags.INLINE if length <= self._inline else SendFlags(0)
-        if self.completes(slot):
+        if signaled or self.completes(slot):
             flags |= SendFlags.SIGNALED
         piece = self.region.sge(length, slot * self.size)
         return SendWR(self._tag | slot, piece, send_flags=flags)

@@ -282,8 +282,7 @@ class RpcServer:
                 for each in guests:
                     assert each.calls is not None
                     await each.calls.drain()
-        for each in list(self._guests.values()):
-            each.link.close()
+        await asyncio.gather(*[guest.link.close() for guest in self._guests.values()])
         await asyncio.sleep(0)
         await asyncio.sleep(0)  # the loop closes the queue pairs
         for station in self._stations.values():
