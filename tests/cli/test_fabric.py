@@ -95,7 +95,7 @@ def test_losses_from_the_start(tmp_path: Path) -> None:
 
 PARTITIONS = """
 Default=0x7fff, ipoib : ALL=limited, SELF=full ;
-storage=0x0012, ipoib, defmember=full : 0x0000000000100001, 0x0000000000100004 ;
+storage=0x0012, ipoib, defmember=full : 0x0000000000100001, 0x0000000000a00004 ;
 """
 
 
@@ -114,6 +114,7 @@ def test_settings_of_the_built_in_manager(tmp_path: Path) -> None:
     assert keys == {"h0": ["0xffff", "0x8012"], "h1": ["0x7fff", "0x0000"]}
     assert lmc == "1"
     assert ", priority 7," in status["manager"]
+    assert "storage has 0x0000000000a00004, which is the GUID of no port" in status["manager"]
 
 
 def test_a_fabric_in_the_background(tmp_path: Path) -> None:
@@ -174,9 +175,10 @@ def test_signals_end_it(number: signal.Signals, tmp_path: Path) -> None:
         (("--status", "--loss", "h0-h1=1%"), 2, "--loss stands by itself, or beside a topology"),
         (("pair", "--sm-priority", "16"), 1, "priority is 16, and may be 0 to 0xf"),
         (("pair", "--sm-set", "lmcc=1"), 1, "is lmc meant?"),
+        (("pair", "--sm-set", "lmc"), 1, "'lmc' has no value: lmc=0 is its default"),
         (("pair", "--sm-set", "lmc=one"), 1, "lmc=one is not a number"),
         (("pair", "--sm-set", "enforce_partitions=maybe"), 1, "is not yes or no"),
-        (("pair", "--sm", "none", "--sm-priority", "1"), 2, "are for the built-in manager"),
+        (("pair", "--sm", "none", "--sm-priority", "1"), 2, "which --sm none leaves out"),
         (("pair", "--partitions", "/nowhere"), 1, "/nowhere"),
         (("pair", "--partitions", "/etc/hostname"), 1, "is not 'Name = key, flags : members'"),
     ],

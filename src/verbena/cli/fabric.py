@@ -269,10 +269,15 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
     changes = list(options.sm_set)
     if options.sm_priority is not None:
         changes.append(f"priority={options.sm_priority}")
-    if (changes or options.partitions) and (options.simulated or options.sm == "none"):
+    if (changes or options.partitions) and options.simulated:
         made.error(
             "--sm-priority, --partitions and --sm-set are for the built-in manager of a subnet in "
             "memory; a scenario has such settings in [management]"
+        )
+    if (changes or options.partitions) and options.sm == "none":
+        made.error(
+            "--sm-priority, --partitions and --sm-set are for the built-in manager, which --sm "
+            "none leaves out: give them to the manager that you start, as OpenSM's options"
         )
     partitions = Path(options.partitions).read_text() if options.partitions else None
     settings = settings_of(options.engine or "minhop", partitions, changes)

@@ -59,8 +59,25 @@ class BuiltInManager:
         manager = self.manager
         priority = f", priority {manager.settings.priority}" if manager.settings.priority else ""
         where = f"at {self.port.node.name}, LID {self.port.port.lid}{priority}"
-        problems = f", problems: {'; '.join(manager.problems)}" if manager.problems else ""
+        found = [*manager.problems, *self._members_of_nobody()]
+        problems = f", problems: {'; '.join(found)}" if found else ""
         return f"built in, {manager.state.name} {where}, {manager.sweeps} sweeps{problems}"
+
+    def _members_of_nobody(self) -> list[str]:
+        """Return a sentence for each partition whose file names GUIDs that no port has."""
+        here = {
+            port.guid for node in self.live.subnet.nodes.values() for port in node.ports.values()
+        }
+        found = []
+        for partition in self.manager.settings.partitions.partitions:
+            strangers = sorted(set(partition.members) - here)
+            if strangers:
+                guids = ", ".join(f"{each:#018x}" for each in strangers)
+                found.append(
+                    f"partition {partition.name} has {guids}, which is the GUID of no port here "
+                    "(ibstat shows them)"
+                )
+        return found
 
     # ---- packets -------------------------------------------------------------------------------
 
@@ -138,7 +155,9 @@ def settings_of(
     for change in changes:
         name, equals, text = change.partition("=")
         name = name.strip().replace("-", "_")
-        if name not in SETTABLE or not equals:
+        if name in SETTABLE and not equals:
+            raise MadError(f"{change!r} has no value: {name}={SETTABLE[name]} is its default")
+        if name not in SETTABLE:
             near = difflib.get_close_matches(name, SETTABLE, 1)
             meant = f"; is {near[0]} meant?" if near else ""
             known = ", ".join(SETTABLE)
