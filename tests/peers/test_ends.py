@@ -145,6 +145,28 @@ def test_a_connection_comes_back(via: str) -> None:
     assert got == list(range(count))
 
 
+@pytest.mark.parametrize("noticed", [False, True])
+@pytest.mark.parametrize("via", WAYS)
+def test_who_leaves_right_after_a_loss_comes_back_for_its_messages(via: str, noticed: bool) -> None:
+    async def receive(conn: PeerConnection) -> tuple[list[bytes], Ended | None]:
+        return [bytes(m) async for m in conn], conn.closed
+
+    async def send(conn: PeerConnection) -> None:
+        await conn.send(b"first")
+        transport = conn._session.transport
+        assert transport is not None
+        transport.close()
+        if noticed:
+            await asyncio.sleep(0.02)
+        for word in (b"second", b"third"):
+            await conn.send(word)
+
+    policy = Reconnect(within=20, first=0.01)
+    (got, closed), _ = asyncio.run(live(receive, send, via=via, reconnect=policy))
+    assert got == [b"first", b"second", b"third"]
+    assert closed is Ended.PEER
+
+
 @pytest.mark.parametrize("via", WAYS)
 def test_messages_that_are_sent_again_arrive_once(
     via: str, monkeypatch: pytest.MonkeyPatch

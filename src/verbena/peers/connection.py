@@ -344,7 +344,7 @@ class Caller:
         try:
             transport = await self._dial(session, hello)
         except UnknownSession:
-            session.end(Ended.RESTARTED)
+            session.end(Ended.HERE if session.has_said_bye else Ended.RESTARTED)
             return True
         except OSError:
             return False

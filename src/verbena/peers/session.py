@@ -121,7 +121,7 @@ class Session:
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
         self._is_released = False
-        self._said_bye = False
+        self.has_said_bye = False
         # Sending
         self._turn = asyncio.Lock()
         self._sent = 0
@@ -252,9 +252,13 @@ class Session:
         self._drain(transport)
         self.transport = None
         transport.close()
-        if self.ended is None and (self._is_closing or not self._on_lost(self)):
-            self.end(Ended.HERE if self._said_bye else reason)
+        # A side that closes needs no new transport when all that it sent has arrived.
+        if self.ended is None and (self._has_arrived() or not self._on_lost(self)):
+            self.end(Ended.HERE if self.has_said_bye else reason)
         self.changed.wake()
+
+    def _has_arrived(self) -> bool:
+        return self._is_closing and not (self._in_queue and self._outgoing)
 
     async def _watch(self, transport: Transport) -> None:
         await transport.wait_lost()
@@ -262,16 +266,35 @@ class Session:
         self._lost(transport, Ended.DIED)
 
     async def close(self) -> None:
-        """Wait until the peer has large messages, say goodbye, and disconnect."""
+        """Wait until the peer has what was sent, say goodbye, and disconnect.
+
+        Where the transport was lost with messages on it, it waits for the next one, over which the
+        messages are sent again.
+        """
         self._is_closing = True
-        if self.ended is None and self.transport is not None:
-            await self.changed.until(lambda: self.ended is not None or not self._large_left())
-            if self.ended is None:
-                self._control_message(MessageKind.BYE)
-                self._said_bye = True
-                await self.changed.until(
-                    lambda: self.ended is not None or not (self._in_queue or self._controls)
+        while self.ended is None and (self.transport is not None or self._outgoing):
+            await self.changed.until(
+                lambda: (
+                    self.ended is not None
+                    or (self.transport is not None and not self._large_left())
                 )
+            )
+            if self.ended is None and await self._say_goodbye():
+                return
+
+    async def _say_goodbye(self) -> bool:
+        """Return whether the peer has the goodbye, and not only a part of what was before it."""
+        transport = self.transport
+        self._control_message(MessageKind.BYE)
+        self.has_said_bye = True
+        await self.changed.until(
+            lambda: (
+                self.ended is not None
+                or self.transport is not transport
+                or not (self._in_queue or self._controls)
+            )
+        )
+        return self.transport is transport
 
     def release(self) -> None:
         """Disconnect, and close everything."""
