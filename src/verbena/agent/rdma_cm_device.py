@@ -29,6 +29,7 @@ from verbena.agent.messages import (
 from verbena.agent.sentences import event_sentence, refusal_sentence
 from verbena.agent.server import DeviceConnection
 from verbena.agent.ucm_commands import (
+    CONN_PARAM_VALID_AT,
     ConnParam,
     UcmCommand,
     UcmError,
@@ -175,9 +176,9 @@ class RdmaCmDevices:
         made: _Answer,
         room: int,
         number: int = 0,
-        *,
         command: int = 0,
         option: int = 0,
+        *,
         context: int = 0,
         serial: int = 0,
     ) -> bytes:
@@ -235,12 +236,13 @@ class RdmaCmDevices:
 
     def settle(self) -> None:
         """Send and ask what the connection manager has asked for, and tell who has events."""
-        while requests := self.cm.take_requests():
+        cm = self.cm
+        while requests := cm.take_requests():
             for request in requests:
-                self.system.ask(request, self.cm, self._clock())
-        for datagram in self.cm.take_datagrams():
+                self.system.ask(request, cm, self._clock())
+        for datagram in cm.take_datagrams():
             self._send(datagram)
-        for channel in self.cm.take_changed():
+        for channel in cm.take_changed():
             device = self._devices.get(channel)
             if device is not None:
                 self.tell(device)
@@ -351,20 +353,18 @@ class RdmaCmDevices:
             return made
         for command, option in _NEXT.get(event.kind, ()):
             try:
-                found = self._asked(device, of, command, option)
+                if command is UcmNumber.INIT_QP_ATTR:
+                    found = self._qp_attributes(device, of, option)
+                else:
+                    found = self._queried(device, of, option, _ROOM)
             except CmError:
                 continue
-            made.append(
-                self._packed(device, found, _ROOM, event.id, command=command, option=option)
-            )
+            if found.gid_index_at:
+                packed = self._packed(device, found, _ROOM, of.number, command, option)
+            else:
+                packed = answer(0, found.data, command=command, number=of.number, option=option)
+            made.append(packed)
         return made
-
-    def _asked(
-        self, device: DeviceConnection, of: RdmaId, command: UcmNumber, option: int
-    ) -> _Answer:
-        if command is UcmNumber.INIT_QP_ATTR:
-            return self._qp_attributes(device, of, option)
-        return self._queried(device, of, option, _ROOM)
 
     # ---- identifiers ----
 
@@ -481,21 +481,19 @@ class RdmaCmDevices:
 
     def connect(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         self._id(device, command["id"])
-        param = ConnParam.unpack(command["conn_param"])
-        if not param.valid:
+        param = _parameters(command["conn_param"])
+        if param is None:
             raise UcmError(errno.EINVAL)
-        self.cm.connect(
-            command["id"], _parameters(param), command["ece_vendor"], command["ece_options"]
-        )
+        self.cm.connect(command["id"], param, command["ece_vendor"], command["ece_options"])
         return _Answer()
 
     def accept(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         self._id(device, command["id"])
-        param = ConnParam.unpack(command["conn_param"])
+        param = _parameters(command["conn_param"])
         self.cm.accept(
             command["id"],
-            _parameters(param) if param.valid else None,
-            command["uid"] if param.valid else None,
+            param,
+            None if param is None else command["uid"],
             command["ece_vendor"],
             command["ece_options"],
         )
@@ -669,15 +667,19 @@ def _gid_sockaddrs(of: RdmaId) -> tuple[bytes, bytes]:
     )
 
 
-def _parameters(param: ConnParam) -> RdmaConnectionParameters:
+def _parameters(conn_param: bytes) -> RdmaConnectionParameters | None:
+    """Return struct rdma_ucm_conn_param as the connection manager has it; None: not valid."""
+    if not conn_param[CONN_PARAM_VALID_AT]:
+        return None
+    param = ConnParam.unpack(conn_param)
     return RdmaConnectionParameters(
-        qpn=param.qp_num,
-        private_data=param.private_data,
-        responder_resources=param.responder_resources,
-        initiator_depth=param.initiator_depth,
-        flow_control=bool(param.flow_control),
-        retry_count=param.retry_count,
-        rnr_retry_count=param.rnr_retry_count,
-        srq=bool(param.srq),
-        qkey=param.qkey,
+        param.qp_num,
+        param.private_data,
+        param.responder_resources,
+        param.initiator_depth,
+        param.flow_control != 0,
+        param.retry_count,
+        param.rnr_retry_count,
+        param.srq != 0,
+        param.qkey,
     )

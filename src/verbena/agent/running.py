@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import gc
-import random
 import socket
 import time
 from collections.abc import Callable, MutableMapping
@@ -25,7 +24,7 @@ PATIENCE = 10.0
 """Seconds without a program after which the agent ends."""
 _KEPT = {"VERBENA_LIBRARY", "VERBENA_SANITIZE", "VERBENA_LOG"}
 _CM_CLASS = b"\x07"
-_COLLECT_AFTER = 20_000  # objects; connections and their messages have no cycles
+_COLLECT_AFTER = 100_000  # objects; connections and their messages have no cycles
 _EPHEMERAL = "/proc/sys/net/ipv4/ip_local_port_range"
 _V6_ONLY = "/proc/sys/net/ipv6/bindv6only"
 
@@ -112,6 +111,7 @@ def _serve(server: AgentServer) -> None:
     from verbena.agent.groups import GroupMemberships
     from verbena.agent.host_addresses import HostAddresses
     from verbena.agent.host_system import RoceSystem
+    from verbena.agent.random_bits import RandomBits
     from verbena.agent.rdma_cm_device import RdmaCmDevices
     from verbena.manage.cm.rdma_cm import RdmaCm
     from verbena.manage.cm.settings import LIVE_SETTINGS
@@ -130,7 +130,7 @@ def _serve(server: AgentServer) -> None:
     cm = RdmaCm(
         cm_device(context),
         host,
-        random.SystemRandom().getrandbits,
+        RandomBits(),
         LIVE_SETTINGS,
         now=time.monotonic(),
         ports=_port_range(),

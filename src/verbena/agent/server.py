@@ -161,7 +161,7 @@ class AgentServer:
         self._clock = clock
         self._poll = select.epoll()
         self._watched: dict[int, tuple[socket.socket | int, Callable[[], None]]] = {}
-        self._stays_awake = len(os.sched_getaffinity(0)) > 1
+        self._stays_awake = (os.cpu_count() or 1) > 1
         self._full: dict[int, DeviceConnection] = {}  # by descriptor
         self._message_cost = _message_cost()
         self._calls = 0
@@ -246,14 +246,17 @@ class AgentServer:
     def serve(self, timeout: float | None = 0) -> bool:
         """Wait for programs so long, and do what they ask. False: nobody has asked."""
         found = self._poll.poll(timeout)
-        ready = [(number, what, self._watched.get(number)) for number, what in found]
+        if not found:
+            return False
+        known = self._watched
+        ready = [(number, what, known.get(number)) for number, what in found]
         for number, what, watched in ready:
-            if watched and self._watched.get(number) is watched:  # none before it has closed it
+            if watched and known.get(number) is watched:  # none before it has closed it
                 if what & select.EPOLLOUT:
                     self._call_back(watched[0], partial(self._has_room, number))
                 if what & ~select.EPOLLOUT:
                     self._call_back(*watched)
-        return bool(found)
+        return True
 
     def _await_room(self, device: DeviceConnection) -> None:
         number = device.sock.fileno()

@@ -18,6 +18,7 @@ from verbena.manage.codes import quick_members
 
 __all__ = [
     "BODIES",
+    "CONN_PARAM_VALID_AT",
     "ConnParam",
     "UcmCommand",
     "UcmError",
@@ -28,6 +29,8 @@ __all__ = [
 
 _HEADER = struct.Struct("=IHH")
 _CONN_PARAM = struct.Struct("=II256s8B")
+CONN_PARAM_VALID_AT = _CONN_PARAM.size - 1
+"""Where struct rdma_ucm_conn_param says whether it counts."""
 
 
 @quick_members

@@ -8,6 +8,7 @@ and before anything is taken, so no caller sees half of a change. ``RdmaCm`` is 
 from __future__ import annotations
 
 import errno
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -40,6 +41,7 @@ __all__ = ["Connecting"]
 _REQ_BYTES, _SIDR_REQ_BYTES = 92, 216
 _REASONS = (28, 35)  # with which a program may reject
 _COMM_ESTABLISHED = 4  # IBV_EVENT_COMM_EST
+_HEADER = struct.Struct(">xBH16s16s")  # IpCmHeader's, for which a record takes 5 µs longer
 _NOTHING = RdmaConnectionParameters(retry_count=0, rnr_retry_count=0)
 _TRANSPORTS = {
     QpKind.RC: (CmTransport.RC, 0),
@@ -457,13 +459,10 @@ class Connecting:
         if of.source.family == CmFamily.IB:
             return private_data
         assert of.destination is not None
-        header = IpCmHeader(
-            ip_version=4 if of.source.family == CmFamily.IPV4 else 6,
-            source_port=of.source.port,
-            source_bytes=of.source.host.rjust(16, b"\0"),
-            destination_bytes=of.destination.host.rjust(16, b"\0"),
-        )
-        return header.pack() + private_data
+        source, destination = of.source, of.destination
+        version = 0x40 if source.family == CmFamily.IPV4 else 0x60
+        hosts = source.host.rjust(16, b"\0"), destination.host.rjust(16, b"\0")
+        return _HEADER.pack(version, source.port, *hosts) + private_data
 
 
 def _header_addresses(header: IpCmHeader, port: int) -> tuple[CmAddress, CmAddress]:

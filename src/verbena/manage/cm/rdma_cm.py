@@ -105,7 +105,8 @@ class RdmaCm:
 
     def take_datagrams(self) -> list[CmDatagram]:
         """Return what is to be sent, in order, and forget it."""
-        self._connecting.settle()
+        if self.cm.looped or self.cm.events:
+            self._connecting.settle()
         return self.cm.take_datagrams()
 
     def take_requests(self) -> list[CmRequest]:
@@ -169,7 +170,8 @@ class RdmaCm:
 
         Raises CmError.
         """
-        self._connecting.settle()
+        if self.cm.looped or self.cm.events:
+            self._connecting.settle()
         return self._table.read_event(channel, at)
 
     def unread_event(self, channel: int, at: int) -> RdmaEvent | None:
