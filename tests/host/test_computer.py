@@ -325,3 +325,31 @@ def test_time_is_busy_or_idle() -> None:
     core = computer.cores[0].state
     assert core.cycles * 1000 / 3 == pytest.approx(computer.now, abs=1000)
     assert 0 < computer.counters.idle_ps < computer.now
+
+
+def test_steps_show_the_handler_that_an_interrupt_leads_to() -> None:
+    computer = Computer()
+    computer.map(Ram(1 << 16), 0)
+    keyboard = Keyboard(vector=33)
+    computer.map(keyboard, 0x20000)
+    text = "mov rsp, 0x8000\n lidt [table]\n sti\n hlt\n cli\n hlt\nhandler: inc rax\n iretq\n"
+    program = Program.assemble(text + TAIL.format(vector=33), 0x1000)
+    computer.load(program)
+    computer.at(5_000_000, lambda: keyboard.interrupt(33))
+    steps = list(computer.steps())
+    assert [step.text.split(":")[-1].strip() for step in steps[3:]] == [
+        "hlt", "inc rax", "iretq", "cli", "hlt"
+    ]  # fmt: skip
+    assert [step.interrupt for step in steps] == [None] * 4 + [33] + [None] * 3
+    assert (steps[4].address, steps[4].changed["rax"]) == (program.labels["handler"], 1)
+
+
+def test_a_step_that_takes_an_interrupt_without_a_handler_names_it() -> None:
+    computer, keyboard = textbook()
+    computer.load(Program.assemble("sti\n nop\n nop\n hlt"))
+    steps = computer.steps()
+    next(steps)
+    keyboard.interrupt(33)
+    next(steps)  # STI holds interrupts for one instruction
+    with pytest.raises(ProcessorError, match="no handler is set"):
+        list(steps)

@@ -77,10 +77,10 @@ def merged(old: str, rows: Sequence[Row], results: Mapping[str, Result]) -> str:
     Raises ValueError when a row that was not measured is not on the old page.
     """
     facts = re.search(r"\| \| \|\n\|---\|---\|\n((?:\| .*\n)+)", old)
-    lines = {found[2]: found[1] for found in re.finditer(r"^(\| \[([VP]\d+)\]\(.*)$", old, re.M)}
+    lines = {found[2]: found[1] for found in re.finditer(r"^(\| \[([VPC]\d+)\]\(.*)$", old, re.M)}
     text = {
         found[2]: found[1]
-        for found in re.finditer(r"^(### ([VP]\d+): .*?\n)(?=\n##|\Z)", old, re.M | re.S)
+        for found in re.finditer(r"^(### ([VPC]\d+): .*?\n)(?=\n##|\Z)", old, re.M | re.S)
     }
     for row in rows:
         if row.number in results:
@@ -101,7 +101,7 @@ def _whole(
         HEAD.format(sources=sources, facts=facts, verdict=verdict(said)),
         "\n".join(table),
     ]
-    for letter, heading in (("V", "Laws"), ("P", "Published results")):
+    for letter, heading in (("V", "Laws"), ("P", "Published results"), ("C", "Inside a computer")):
         parts.append(f"## {heading}\n")
         parts += [sections[row.number] for row in rows if row.number[0] == letter]
     return "\n".join(parts)

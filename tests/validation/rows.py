@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All rows, found by their files: v03_queue.py has V3, p07_livelock.py has P7."""
+"""All rows, found by their files: v03_queue.py has V3, p07_livelock.py P7, c13_napi.py C13."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 
 from tests.validation.row import Row
 
-FILE = re.compile(r"([vp])(\d\d)_\w+")
+FILE = re.compile(r"([vpc])(\d\d)_\w+")
 
 
 def rows() -> list[Row]:
-    """V rows by number, then P rows. Raises ValueError when a file and its row do not agree."""
+    """V rows by number, then P, then C. Raises ValueError when a file and its row do not agree."""
     found = []
     names = (path.stem for path in Path(__file__).parent.glob("*.py"))
     for match in filter(None, map(FILE.fullmatch, names)):
@@ -21,7 +21,7 @@ def rows() -> list[Row]:
         if row.number != f"{match[1].upper()}{int(match[2])}":
             raise ValueError(f"{match[0]}.py has the row {row.number}")
         found.append(row)
-    return sorted(found, key=lambda row: (row.number[0] == "P", int(row.number[1:])))
+    return sorted(found, key=lambda row: ("VPC".index(row.number[0]), int(row.number[1:])))
 
 
 def row(number: str) -> Row:

@@ -155,6 +155,12 @@ enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until);
 /* Makes an external interrupt pending. One that is pending already is merged: false. */
 bool vb_cpu_interrupt(struct vb_cpu *cpu, uint8_t vector);
 
+/*
+ * Lets the core take an interrupt, if one is pending and they are on, and run nothing of its
+ * handler; vb_cpu_run does so by itself. false: it has no handler, `fault` says so.
+ */
+bool vb_cpu_take_interrupt(struct vb_cpu *cpu);
+
 int vb_cpu_set_mark(struct vb_cpu *cpu, uint64_t address); /* -1: there are VB_CPU_MARKS */
 void vb_cpu_clear_mark(struct vb_cpu *cpu, uint64_t address);
 

@@ -71,9 +71,7 @@ static int most_urgent(const struct vb_cpu *cpu)
     return -1;
 }
 
-/* Takes an interrupt, if there is one and they are on. false: it has no handler, `fault` says so.
- */
-static bool take_interrupt(struct vb_cpu *cpu)
+bool vb_cpu_take_interrupt(struct vb_cpu *cpu)
 {
     int vector = most_urgent(cpu);
 
@@ -214,7 +212,7 @@ enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until)
             cpu->code_version != cpu->memory->code_version)
             follow_memory(cpu);
         if (cpu->attention) {
-            if (!take_interrupt(cpu))
+            if (!vb_cpu_take_interrupt(cpu))
                 return stop_of_fault(cpu);
             if (!first && has_mark(cpu))
                 return VB_CPU_STOP_MARK;

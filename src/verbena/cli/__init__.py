@@ -55,6 +55,8 @@ COMMANDS = (
     Command("disk", "serve and use disks over RDMA (NVMe over Fabrics)", ("verbena.cli.disk",)),
     Command("diagnose", "name what is wrong in a fabric", ("verbena.cli.diagnose",)),
     Command("sim", "simulate traffic on a network, and show it", ("verbena.cli.sim",)),
+    Command("compare", "PIO, DMA, TCP and RDMA: what each costs", ("verbena.cli.compare",)),
+    Command("step", "show a program instruction by instruction", ("verbena.cli.step",)),
     Command("bench", "measure calls of verbena.rpc, and others'", ("verbena.cli.bench",)),
     Command(
         "demo", "see it work: Debian's programs and NumPy", ("verbena.cli.demo", "verbena.demo")

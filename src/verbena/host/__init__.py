@@ -2,29 +2,50 @@
 """The inside of a computer: a processor that runs machine code, memory, devices and a bus."""
 
 from verbena.host.assembler import Program
+from verbena.host.caches import CacheCosts, Caches
+from verbena.host.clock import Agenda
 from verbena.host.computer import Computer, Range, Step, Transaction
+from verbena.host.consoles import Display, Timer
 from verbena.host.core import Core, Stop
+from verbena.host.costs import Costs, Ledger
 from verbena.host.devices import Device, Keyboard, Mouse, Ram
 from verbena.host.disk import Disk
 from verbena.host.errors import AccessError, AssemblyError, HostError, ProcessorError
-from verbena.host.pcie import Pcie
+from verbena.host.iommu import Iommu, IommuFault
+from verbena.host.machines import Machines
+from verbena.host.nic import Cable, EthernetAdapter
+from verbena.host.pcie import Pcie, Slot, Tlp
 
 __all__ = [
     "AccessError",
+    "Agenda",
     "AssemblyError",
+    "Cable",
+    "CacheCosts",
+    "Caches",
     "Computer",
     "Core",
+    "Costs",
     "Device",
     "Disk",
+    "Display",
+    "EthernetAdapter",
     "HostError",
+    "Iommu",
+    "IommuFault",
     "Keyboard",
+    "Ledger",
+    "Machines",
     "Mouse",
     "Pcie",
     "ProcessorError",
     "Program",
     "Ram",
     "Range",
+    "Slot",
     "Step",
     "Stop",
+    "Timer",
+    "Tlp",
     "Transaction",
 ]

@@ -74,6 +74,9 @@ class CoreState:
         """Lets ``run`` come back after the instruction that is under way."""
     def interrupt(self, vector: int) -> bool:
         """Makes an interrupt pending; False: it was already."""
+    def take_interrupt(self) -> bool:
+        """Takes a pending interrupt, if they are on, and runs nothing of its handler; False: it has
+        no handler, and ``fault`` says so."""
     def set_mark(self, address: int) -> bool:
         """Sets a breakpoint; False: there are 64."""
     def clear_mark(self, address: int) -> None:

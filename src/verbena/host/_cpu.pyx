@@ -322,6 +322,11 @@ cdef class CoreState:
         """Makes an interrupt pending; False: it was already."""
         return bool(vb_cpu_interrupt(&self.cpu, vector))
 
+    def take_interrupt(self):
+        """Takes a pending interrupt, if they are on, and runs nothing of its handler; False: it has
+        no handler, and ``fault`` says so."""
+        return bool(vb_cpu_take_interrupt(&self.cpu))
+
     def set_mark(self, uint64_t address):
         """Sets a breakpoint; False: there are 64."""
         return vb_cpu_set_mark(&self.cpu, address) == 0

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The agenda of one computer: what its devices do later, in picoseconds.
+"""The agenda of one or several computers: what their devices do later, in picoseconds.
 
-A ``Computer`` of its own has one; events of one instant run in the order in which they were added.
+A ``Computer`` of its own has one, and the computers of a ``Machines`` share one. Events of one
+instant run in the order in which they were added.
 """
 
 from __future__ import annotations
@@ -15,29 +16,53 @@ from verbena.host.errors import HostError
 NEVER = 1 << 63
 
 
+class Event:
+    """A call that is to be made; ``cancel`` takes it back."""
+
+    __slots__ = ("call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self.call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        """The call is not made; nothing if it was made already."""
+        self.call = None
+
+
 class Agenda:
     """Calls and the time of each; ``now`` is that of the event that runs."""
 
     def __init__(self) -> None:
         self.now = 0
-        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self.runs = False  # an event runs: it is ``now``, wherever the cores are
+        self._events: list[tuple[int, int, Event]] = []
         self._order = count()
 
     @property
     def next_at(self) -> int:
         """The time of the next event; ``NEVER`` if there is none."""
+        while self._events and self._events[0][2].call is None:
+            heapq.heappop(self._events)
         return self._events[0][0] if self._events else NEVER
 
-    def add(self, at: int, call: Callable[[], None]) -> None:
+    def add(self, at: int, call: Callable[[], None]) -> Event:
         """Runs ``call`` at a time that is not past."""
         if at < self.now:
             raise HostError(f"an event at {at} ps is in the past: it is {self.now} ps")
-        heapq.heappush(self._events, (at, next(self._order), call))
+        event = Event(call)
+        heapq.heappush(self._events, (at, next(self._order), event))
+        return event
 
     def run_due(self, until: int) -> None:
         """Runs all events up to ``until``, and what they add up to then."""
-        while self._events and self._events[0][0] <= until:
-            at, _, call = heapq.heappop(self._events)
-            self.now = max(self.now, at)
-            call()
+        self.runs = True
+        try:
+            while self.next_at <= until:
+                at, _, event = heapq.heappop(self._events)
+                call, event.call = event.call, None
+                self.now = max(self.now, at)
+                if call is not None:
+                    call()
+        finally:
+            self.runs = False
         self.now = max(self.now, until)

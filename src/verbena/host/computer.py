@@ -18,14 +18,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from verbena.host._cpu import PhysicalMemory
 from verbena.host.assembler import Program
-from verbena.host.clock import NEVER, Agenda
+from verbena.host.caches import Caches
+from verbena.host.clock import NEVER, Agenda, Event
+from verbena.host.combining import WHILE_PS, CombiningLine
 from verbena.host.core import Core, Stop
 from verbena.host.devices import Device, Ram
+from verbena.host.dma import Dma
 from verbena.host.errors import AccessError, HostError
+from verbena.host.iommu import Iommu
 from verbena.host.pcie import Pcie, Slot
+
+if TYPE_CHECKING:
+    from verbena.host.machines import Machines
 
 
 @dataclass(frozen=True)
@@ -63,14 +71,31 @@ class Transaction:
 
 
 class Computer:
-    """``ghz`` is the clock of its cores, ``cores`` their number."""
+    """``ghz`` is the clock of its cores, ``cores`` their number, ``caches`` what copies cost.
 
-    def __init__(self, *, ghz: float = 3.0, cores: int = 1) -> None:
+    ``clock`` is an agenda that it shares with other computers: ``Machines`` makes and runs those.
+    """
+
+    def __init__(
+        self,
+        *,
+        ghz: float = 3.0,
+        cores: int = 1,
+        name: str = "computer",
+        clock: Agenda | None = None,
+        caches: Caches | None = None,
+    ) -> None:
         if ghz <= 0 or cores < 1:
             raise HostError("a computer has at least one core, and a clock above 0 GHz")
         self._per_cycle = Fraction(1000) / Fraction(ghz).limit_denominator(10_000)  # ps
+        self.name = name
+        self.caches = caches
+        self.machines: Machines | None = None  # which run it together with others
         self._memory = PhysicalMemory()
-        self._agenda = Agenda()
+        self._agenda = Agenda() if clock is None else clock
+        self._dma = Dma(self)
+        self._line = CombiningLine()
+        self._combining: tuple[Device, int] | None = None  # whose line it is, and its base
         self._ranges: list[Range] = []
         self.cores = [Core(self._memory, number) for number in range(cores)]
         self._running = self.cores[0]
@@ -84,11 +109,29 @@ class Computer:
         """All ranges by address."""
         return sorted(self._ranges, key=lambda one: one.base)
 
-    def map(self, device: Ram | Device, base: int, *, pcie: Pcie | None = None) -> None:
+    @property
+    def clock(self) -> Agenda:
+        """The agenda, which computers of one ``Machines`` share."""
+        return self._agenda
+
+    @property
+    def memory(self) -> PhysicalMemory:
+        """The physical address space."""
+        return self._memory
+
+    def map(
+        self,
+        device: Ram | Device,
+        base: int,
+        *,
+        pcie: Pcie | None = None,
+        iommu: Iommu | None = None,
+    ) -> None:
         """Gives a device or memory the range from ``base`` on; HostError if another has it.
 
         A device with ``pcie`` is at the end of a link, over which loads, stores, DMA and interrupts
-        go; one without answers at once.
+        go; one without answers at once. ``iommu`` translates the addresses of its DMA; several
+        devices may share one.
         """
         new = Range(base, base + device.size, device)
         if base < 0 or new.end > 1 << 52:
@@ -103,14 +146,17 @@ class Computer:
             if not self._memory.add_ram(base, device.bytes):
                 raise HostError("there are 16 ranges of memory already")
         else:
-            self._plug(device, base, pcie)
+            self._plug(device, base, pcie, iommu)
         self._ranges.append(new)
 
-    def _plug(self, device: Device, base: int, pcie: Pcie | None) -> None:
+    def _plug(self, device: Device, base: int, pcie: Pcie | None, iommu: Iommu | None) -> None:
         if device.computer is not None:
             raise HostError(f"{device!r} is mapped already")
+        if iommu is not None and pcie is None:
+            raise HostError("an IOMMU translates what comes over a PCIe link: give pcie, too")
         device.computer = self
-        device.slot = None if pcie is None else Slot(pcie)
+        device.slot = None if pcie is None else Slot(pcie, type(device).__name__)
+        device.iommu = iommu
         self._memory.add_window(
             base,
             device.size,
@@ -161,9 +207,11 @@ class Computer:
         core.state.pause()
 
     def _load(self, device: Device, base: int, offset: int, size: int) -> int:
+        if self._combining is not None:
+            self._close_line()
         start = self.now
         if device.slot is not None:
-            self._charge(device.slot.load(start, size))
+            self._charge(device.slot.load(start, size, base + offset))
         value = device.read(offset, size)
         self.counters.loads += 1
         for observe in self.observers:
@@ -171,6 +219,15 @@ class Computer:
         return value
 
     def _store(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
+        if device.combines(offset):
+            self._combine(device, base, offset, size, value)
+            return
+        if self._combining is not None:
+            self._close_line()
+        self._send(device, base, offset, size, value)
+
+    def _send(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
+        """A store, or a line of combined stores, on its way to the device."""
         start = self.now
         self.counters.stores += 1
         for observe in self.observers:
@@ -178,16 +235,49 @@ class Computer:
         if device.slot is None:
             device.write(offset, size, value)
         else:
-            arrives = device.slot.store(start, size)
+            arrives = device.slot.store(start, size, base + offset)
             self.at(arrives, lambda: device.write(offset, size, value))
         self._running.state.pause()
 
+    def _combine(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
+        line = self._line
+        if self._combining != (device, base) or not line.fits(offset, size):
+            self._close_line()
+        self._combining = (device, base)
+        if line.add(offset, size, value):
+            self._close_line()
+        elif line.written.bit_count() == size:  # the line was opened now
+            number = line.opened
+            self.at(self.now + WHILE_PS, lambda: self._close_line(number))
+
+    def _close_line(self, number: int | None = None) -> None:
+        """Writes out the line of combined stores; only the one of that number, if given."""
+        if self._combining is None or number not in (None, self._line.opened):
+            return
+        (device, base), self._combining = self._combining, None
+        for offset, size, value in self._line.take():
+            self._send(device, base, offset, size, value)
+
+    def store(self, address: int, data: bytes) -> None:
+        """A store to a device at this time, as one instruction of a core makes it: posted.
+
+        Programs in Python use it; ``data`` has up to 64 bytes.
+        """
+        found = self.find(address)
+        if found is None or not isinstance(found.device, Device):
+            raise HostError(f"no device answers a store at {address:#x}")
+        if not 0 < len(data) <= 64 or address + len(data) > found.end:
+            raise HostError(f"a store of {len(data)} bytes at {address:#x} is none: 1 to 64 bytes")
+        value = int.from_bytes(data, "little")
+        self._store(found.device, found.base, address - found.base, len(data), value)
+
     # ---- what devices do ----
 
-    def at(self, time: int, call: Callable[[], None]) -> None:
-        """Calls at a time, in ps."""
-        self._agenda.add(max(time, self._agenda.now), call)
+    def at(self, time: int, call: Callable[[], None]) -> Event:
+        """Calls at a time, in ps; the event can be cancelled."""
+        event = self._agenda.add(max(time, self._agenda.now), call)
         self._running.state.pause()
+        return event
 
     def interrupt_from(self, device: Device, vector: int, core: int) -> None:
         """Delivers a device's interrupt to a core, over the device's link."""
@@ -200,45 +290,30 @@ class Computer:
                 self.counters.interrupts_merged += 1
             self._running.state.pause()
 
-        if device.slot is None:
+        def arrive_behind_writes(slot: Slot) -> None:
+            settled = self._dma.settled_at(slot)
+            if settled > self.now:
+                self.at(settled, arrive)
+            else:
+                arrive()
+
+        slot = device.slot
+        if slot is None:
             arrive()
         else:
-            self.at(device.slot.message(self.now), arrive)
+            self.at(slot.message(self.now), lambda: arrive_behind_writes(slot))
 
     def dma_write(
         self, device: Device, address: int, data: bytes, then: Callable[[], None] | None
     ) -> None:
         """Writes to memory for a device; AccessError names it if there is no memory."""
-
-        def arrive() -> None:
-            if not self._memory.write(address, data):
-                raise AccessError(
-                    f"{device!r} wrote {len(data)} bytes by DMA to {address:#x}, "
-                    "where there is no memory"
-                )
-            self.counters.dma_written_bytes += len(data)
-            if then is not None:
-                then()
-
-        slot = device.slot
-        self.at(self.now if slot is None else slot.write_to_memory(self.now, len(data)), arrive)
+        self._dma.write(device, address, data, then)
 
     def dma_read(
         self, device: Device, address: int, size: int, then: Callable[[bytes], None]
     ) -> None:
         """Reads memory for a device."""
-
-        def arrive() -> None:
-            data = self._memory.read(address, size)
-            if data is None:
-                raise AccessError(
-                    f"{device!r} read {size} bytes by DMA at {address:#x}, where there is no memory"
-                )
-            self.counters.dma_read_bytes += size
-            then(data)
-
-        slot = device.slot
-        self.at(self.now if slot is None else slot.read_from_memory(self.now, size), arrive)
+        self._dma.read(device, address, size, then)
 
     # ---- time ----
 
@@ -251,15 +326,20 @@ class Computer:
 
     @property
     def now(self) -> int:
-        """The time, in ps: of the core that runs, or of the event that runs."""
+        """The time, in ps: of the event that runs, or of the core that runs."""
+        if self._agenda.runs:
+            return self._agenda.now
         return max(self._agenda.now, self._time_of(self._running.state.cycles))
 
     def run(self, *, instructions: int = 1 << 62, until: int = NEVER - 1) -> Stop:
         """Runs until all cores have halted and no event is left, a breakpoint, a fault, the time
         ``until`` in ps, or so many instructions of one core.
 
-        A fault without a handler raises ``ProcessorError`` with its address and instruction.
+        A fault without a handler raises ``ProcessorError`` with its address and instruction. A
+        computer of ``Machines`` runs with the others.
         """
+        if self.machines is not None:
+            return self.machines.run(instructions=instructions, until=until)
         left = instructions
         while True:
             core = min(self.cores, key=lambda one: (one.sleeps, one.state.cycles))
@@ -278,13 +358,26 @@ class Computer:
 
     def _pass_time(self, to: int) -> None:
         """Runs the events up to ``to``; halted cores are idle until then."""
+        self.idle_until(to)
+        self._agenda.run_due(to)
+
+    def idle_until(self, to: int) -> None:
+        """Lets halted cores be idle up to ``to``, in ps."""
         for core in self.cores:
             if core.sleeps:
                 idle = self._cycle_of(to) - core.state.cycles
                 if idle > 0:
                     self.counters.idle_ps += self._time_of(idle)
                     core.state.cycles += idle
-        self._agenda.run_due(to)
+
+    def time_of(self, core: Core) -> int:
+        """The time that a core has reached, in ps."""
+        return self._time_of(core.state.cycles)
+
+    def run_core(self, core: Core, most: int, until: int) -> Stop:
+        """Runs one core for at most ``most`` instructions and up to ``until``, in ps."""
+        self._running = core
+        return core.run(most, self._cycle_of(until))
 
     def steps(self, core: int = 0) -> Iterator[Step]:
         """Runs one instruction at a time, and says of each what it did."""
@@ -297,6 +390,7 @@ class Computer:
             seen: list[Transaction] = []
             self.observers.append(seen.append)
             self._running = one
+            vector = one.take_interrupt()
             start, address, before = self.now, one.rip, one.registers.all()
             text = one.text(address)
             try:
@@ -305,18 +399,22 @@ class Computer:
                 self.observers.remove(seen.append)
             after = one.registers.all()
             changed = {name: value for name, value in after.items() if before[name] != value}
-            yield Step(start, address, text, changed, seen)
+            yield Step(start, address, text, changed, seen, vector)
 
 
 @dataclass(frozen=True)
 class Step:
-    """An instruction that ran: when, where, as text, the registers that changed, the accesses."""
+    """An instruction that ran: when, where, as text, the registers that changed, the accesses.
+
+    ``interrupt`` is the vector of an interrupt that the core took right before.
+    """
 
     at: int
     address: int
     text: str
     changed: dict[str, int]
     bus: list[Transaction]
+    interrupt: int | None = None
 
     def __str__(self) -> str:
         parts = [f"{self.at / 1e6:10.3f} us  {self.address:#8x}  {self.text:32}"]

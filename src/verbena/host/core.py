@@ -7,9 +7,11 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from math import ceil
 
 from verbena.host._cpu import CoreState, PhysicalMemory, instruction_length
 from verbena.host.assembler import Program
+from verbena.host.costs import Ledger
 from verbena.host.errors import HostError, ProcessorError
 
 NAMES = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
@@ -77,6 +79,28 @@ class Core:
         self.registers = Registers(self.state)
         self._lines: dict[int, str] = {}
         self._has_begun = False
+        self.ledger = Ledger()  # of charged work; its costs may be replaced before the first
+
+    def charge(
+        self,
+        name: str,
+        cycles: float | None = None,
+        *,
+        times: float = 1,
+        copies: int = 0,
+        level: str = "l3",
+    ) -> int:
+        """Lets the core be busy for work that is no machine code; the cycles.
+
+        ``name`` is a cost of ``costs.py``, or with ``cycles`` any. ``copies`` are bytes that the
+        work copies beside that, from a ``level`` of l2, l3 or memory.
+        """
+        sum_ = self.ledger.add(name, times, cycles=cycles)
+        if copies:
+            sum_ += self.ledger.copy(copies, level)
+        whole = ceil(sum_)
+        self.state.cycles += whole
+        return whole
 
     @property
     def sleeps(self) -> bool:
@@ -125,6 +149,17 @@ class Core:
         if stop in (Stop.BUS, Stop.EXCEPTION):
             raise self._error()
         return stop
+
+    def take_interrupt(self) -> int | None:
+        """Takes the most urgent interrupt that is pending, if they are on; its vector.
+
+        Runs do so by themselves; this is for those who show each instruction. ProcessorError if
+        it has no handler.
+        """
+        before = self.state.interrupts
+        if not self.state.take_interrupt():
+            raise self._error()
+        return self.state.fault()[0] if self.state.interrupts > before else None
 
     def _error(self) -> ProcessorError:
         vector, error, bus, write, size, address = self.state.fault()

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from verbena.host.errors import HostError
 
 if TYPE_CHECKING:
+    from verbena.host.clock import Event
     from verbena.host.computer import Computer
+    from verbena.host.iommu import Iommu
     from verbena.host.pcie import Slot
 
 
@@ -41,6 +43,7 @@ class Device:
         self.size = size
         self.computer: Computer | None = None  # since it was mapped
         self.slot: Slot | None = None  # its PCIe link; None: it costs no time to reach
+        self.iommu: Iommu | None = None  # which translates its DMA; None: addresses are physical
 
     def read(self, offset: int, size: int) -> int:
         """A load of ``size`` bytes, 1 to 16, at ``offset``; the value."""
@@ -54,6 +57,10 @@ class Device:
         """What a read would give, without its side effects; None: not known."""
         return None
 
+    def combines(self, offset: int) -> bool:
+        """Whether stores at ``offset`` are combined to lines of 64 bytes (``combining.py``)."""
+        return False
+
     # ---- what a device does by itself ----
 
     def _home(self) -> Computer:
@@ -66,9 +73,9 @@ class Device:
         """The computer's time, in ps."""
         return self._home().now
 
-    def at(self, time: int, call: Callable[[], None]) -> None:
-        """Calls at a time, in ps."""
-        self._home().at(time, call)
+    def at(self, time: int, call: Callable[[], None]) -> Event:
+        """Calls at a time, in ps; the event can be cancelled."""
+        return self._home().at(time, call)
 
     def interrupt(self, vector: int, core: int = 0) -> None:
         """Sends an interrupt, by a message over the link if the device has one."""

@@ -9,6 +9,8 @@ published with pcie-bench (SIGCOMM 2018), with whose figures the tests compare.
 
 from __future__ import annotations
 
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from verbena.host.errors import HostError
@@ -85,6 +87,25 @@ class Pcie:
         return round(size * 8000 / self.usable_gbps)
 
 
+@dataclass(frozen=True)
+class Tlp:
+    """A transaction layer packet on a link.
+
+    ``at`` is when it was given to the link, in ps; ``up``: to memory and processor. ``kind`` is
+    MWr (memory write), MRd (memory read), CplD (completion with data) or MSI. ``data`` are the
+    bytes that it carries or, for MRd, asks for; ``bytes`` what it takes of the link; ``address``
+    is the first byte's. ``who`` names the device at the link's end.
+    """
+
+    at: int
+    up: bool
+    kind: str
+    data: int
+    bytes: int
+    address: int
+    who: str
+
+
 @dataclass
 class Direction:
     """One direction of a link: when it is free, and what has crossed it."""
@@ -107,11 +128,17 @@ class Direction:
 
 @dataclass
 class Slot:
-    """The link of one device: ``up`` leads to memory and processor, ``down`` to the device."""
+    """The link of one device: ``up`` leads to memory and processor, ``down`` to the device.
+
+    Each of ``observers`` is called with every ``Tlp``; their bytes are those of the directions.
+    """
 
     link: Pcie
+    who: str = "device"
     up: Direction = field(init=False)
     down: Direction = field(init=False)
+    observers: list[Callable[[Tlp], None]] = field(default_factory=list)
+    _tags: deque[int] = field(default_factory=deque)  # when each outstanding read completes
 
     def __post_init__(self) -> None:
         self.up = Direction(self.link)
@@ -122,27 +149,76 @@ class Slot:
         """The time of a transaction without its bytes: half of the round trip."""
         return round(self.link.round_trip_ns * 500)
 
-    def write_to_memory(self, at: int, size: int) -> int:
+    def reset_counts(self) -> None:
+        """Sets the sums of both directions to 0; what is under way keeps its time."""
+        for direction in (self.up, self.down):
+            direction.bytes = direction.transactions = direction.busy = 0
+
+    # ---- DMA ----
+
+    def write_to_memory(self, at: int, size: int, address: int = 0) -> int:
         """DMA from the device: when the bytes are in memory."""
         done = self.up.take(at, self.link.write_bytes(size), -(-size // self.link.mps))
+        self._show(at, True, "MWr", size, address)
         return done + self.half_ps
 
-    def read_from_memory(self, at: int, size: int) -> int:
-        """DMA to the device: when the bytes are there."""
-        ask, answer = self.link.read_bytes(size)
-        asked = self.up.take(at, ask, -(-size // self.link.mrrs))
-        done = self.down.take(asked, answer, -(-size // self.link.mps))
-        return done + 2 * self.half_ps
+    def requests(self, size: int, address: int = 0) -> Iterator[tuple[int, int]]:
+        """The address and size of each read request for ``size`` bytes."""
+        for offset in range(0, size, self.link.mrrs):
+            yield address + offset, min(self.link.mrrs, size - offset)
+
+    def ask(self, at: int, size: int, address: int) -> int:
+        """One read request of at most MRRS bytes: when it is on the link. It takes no tag."""
+        self._show(at, True, "MRd", size, address)
+        return self.up.take(at, REQUEST_HEADER, 1)
+
+    def answer(self, at: int, size: int, address: int) -> int:
+        """The completions of one read request: when the last is on the link."""
+        self._show(at, False, "CplD", size, address)
+        packets = -(-size // self.link.mps)
+        return self.down.take(at, packets * COMPLETION_HEADER + size, packets)
+
+    def read_from_memory(self, at: int, size: int, address: int = 0) -> int:
+        """DMA to the device: when the bytes are there.
+
+        Each request has a tag until its last completion; without a free one it waits.
+        """
+        done = at
+        for where, part in self.requests(size, address):
+            if len(self._tags) >= self.link.tags:
+                at = max(at, self._tags.popleft())
+            done = self.answer(self.ask(at, part, where), part, where) + 2 * self.half_ps
+            self._tags.append(done)
+        return done
 
     def message(self, at: int) -> int:
         """A message-signalled interrupt: when it is at the processor."""
+        self._show(at, True, "MSI", 4, 0)
         return self.up.take(at, MESSAGE_INTERRUPT, 1) + self.half_ps
 
-    def load(self, at: int, size: int) -> int:
+    # ---- accesses of the processor ----
+
+    def load(self, at: int, size: int, address: int = 0) -> int:
         """A load of the processor: when its value is there. It waits for it."""
+        self._show(at, False, "MRd", size, address)
         asked = self.down.take(at, REQUEST_HEADER, 1)
+        self._show(asked, True, "CplD", size, address)
         return self.up.take(asked, COMPLETION_HEADER + size, 1) + 2 * self.half_ps
 
-    def store(self, at: int, size: int) -> int:
+    def store(self, at: int, size: int, address: int = 0) -> int:
         """A posted store: when it is at the device. The processor goes on at once."""
+        self._show(at, False, "MWr", size, address)
         return self.down.take(at, REQUEST_HEADER + size, 1) + self.half_ps
+
+    def _show(self, at: int, up: bool, kind: str, size: int, address: int) -> None:
+        """Calls the observers with the packets of one transfer."""
+        if not self.observers or size == 0:
+            return
+        header = {"CplD": COMPLETION_HEADER, "MSI": MESSAGE_INTERRUPT - 4}.get(kind, REQUEST_HEADER)
+        step = size if kind in ("MRd", "MSI") or size <= self.link.mps else self.link.mps
+        for offset in range(0, size, step):
+            part = min(step, size - offset)
+            crossing = header if kind == "MRd" else header + part
+            one = Tlp(at, up, kind, part, crossing, address + offset, self.who)
+            for observe in self.observers:
+                observe(one)

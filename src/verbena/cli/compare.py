@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena compare`: the same bytes moved by PIO, DMA, TCP and RDMA, and what each way costs.
+
+verbena.cli starts main(); verbena.host.comparison builds the computers, runs them and counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from verbena.cli.table import aligned
+from verbena.host import HostError, Pcie
+from verbena.host.comparison import WAYS, Row, Setup, compare_ways
+from verbena.host.comparison.pictures import bars, sweep
+from verbena.host.comparison.tables import cost_table, row_data, speed_table, work_table
+from verbena.sim.units import bytes_of, size_text
+
+_MOST_SIZES = 24
+
+
+def size_option(text: str) -> int:
+    """Read "8KiB" or 8192. Raises ArgumentTypeError."""
+    try:
+        return bytes_of(int(text) if text.isdigit() else text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+
+
+def sizes_option(text: str) -> list[int]:
+    """Read "64B..1MiB": powers of two times the first size. Raises ArgumentTypeError."""
+    first, dots, last = text.partition("..")
+    if not dots:
+        raise argparse.ArgumentTypeError(f'{text!r} is no range of sizes, as in "64B..1MiB"')
+    low, high = size_option(first), size_option(last)
+    if not 0 < low <= high:
+        raise argparse.ArgumentTypeError(f"{text!r}: the first size is above 0, the last no less")
+    found = [low]
+    while found[-1] * 2 <= high:
+        found.append(found[-1] * 2)
+    if len(found) > _MOST_SIZES:
+        raise argparse.ArgumentTypeError(f"{text!r} has {len(found)} sizes: at most {_MOST_SIZES}")
+    return found
+
+
+def pcie_option(text: str) -> tuple[int, int]:
+    """Read "3x8": generation and lanes. Raises ArgumentTypeError."""
+    generation, by, lanes = text.partition("x")
+    if not by or not generation.isdigit() or not lanes.isdigit():
+        raise argparse.ArgumentTypeError(f'{text!r} is no generation and lanes, as in "3x8"')
+    return int(generation), int(lanes)
+
+
+def parser() -> argparse.ArgumentParser:
+    known = Setup()
+    made = argparse.ArgumentParser(
+        prog="verbena compare",
+        description="Move the same bytes in several ways between a disk, memory and the memory of "
+        "another computer, and show what each way costs: processor cycles of both sides, copies, "
+        "interrupts, system calls, PCIe transactions, latency and bandwidth. The computers are "
+        "simulated from the inside (verbena.host): drivers are machine code. Without an option "
+        "that names a way, all ways are shown.",
+        epilog="`many at once` is what the most loaded resource allows when many transfers are "
+        "under way. Below the table are the costs that were used, with their sources.",
+    )
+    made.add_argument(
+        "--size", type=size_option, default=8192, help="of the transfer, as 8KiB; default: 8KiB"
+    )
+    made.add_argument(
+        "--sizes", type=sizes_option, metavar="FIRST..LAST",
+        help="a transfer of each size, doubled from the first to the last, as 64B..1MiB",
+    )  # fmt: skip
+    ways = made.add_argument_group("ways")
+    for way in WAYS.values():
+        ways.add_argument(
+            f"--{way.option}", dest="ways", action="append_const", const=way.option, help=way.says
+        )
+    made.add_argument("--json", action="store_true", help="print JSON: times in ps, sizes in bytes")
+    made.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw a picture")
+    machine = made.add_argument_group("the computers")
+    machine.add_argument("--ghz", type=float, default=known.ghz, help="default: %(default)s")
+    machine.add_argument(
+        "--pcie", type=pcie_option, default=(3, 8), metavar="GENxLANES", help="default: 3x8"
+    )
+    machine.add_argument(
+        "--round-trip-ns", type=float, default=known.pcie.round_trip_ns,
+        help="of a load over PCIe; default: %(default)s",
+    )  # fmt: skip
+    machine.add_argument(
+        "--disk-us", type=float, default=known.disk_us,
+        help="until the medium has the data; default: %(default)s",
+    )  # fmt: skip
+    return made
+
+
+def main(arguments: list[str]) -> int:
+    """Run `verbena compare`. Returns its exit status."""
+    made = parser()
+    options = made.parse_args(arguments)
+    if options.plot is not None and options.plot.suffix != ".svg":
+        made.error(f"--plot {options.plot}: the picture is an SVG, so its name ends in .svg")
+    try:
+        rows = [
+            row
+            for size in options.sizes or [options.size]
+            for row in compare_ways(size, options.ways, setup_of(options))
+        ]
+    except HostError as error:
+        print(f"verbena compare: {error}", file=sys.stderr)
+        return 1
+    if options.plot is not None:
+        options.plot.write_text(sweep(rows) if options.sizes else bars(rows))
+    print(json.dumps([row_data(row) for row in rows], indent=2) if options.json else report(rows))
+    return 0
+
+
+def setup_of(options: argparse.Namespace) -> Setup:
+    """The computers of the command's words. Raises HostError."""
+    generation, lanes = options.pcie
+    return Setup(
+        ghz=options.ghz,
+        pcie=Pcie(generation, lanes, round_trip_ns=options.round_trip_ns),
+        disk_us=options.disk_us,
+    )
+
+
+def report(rows: list[Row]) -> str:
+    """The tables of each size, and the costs behind them."""
+    parts: list[str] = []
+    for size in dict.fromkeys(row.size for row in rows):
+        some = [row for row in rows if row.size == size]
+        parts += [size_text(size), aligned(speed_table(some)), "", aligned(work_table(some)), ""]
+    parts += ["Executed as machine code, a cycle each and the waits: the drivers of the disk here."]
+    return "\n".join([*parts, aligned(cost_table(rows))])

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A disk's bytes into memory of the same computer: by programmed I/O, and by DMA.
+
+Both ways run the machine code of drivers.py; the entry and exit of an interrupt are charged.
+``ways.py`` lists them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import gcd
+
+from verbena.host.assembler import Program
+from verbena.host.comparison.drivers import DISK, ORIGIN, TARGET, dma_driver, words_driver
+from verbena.host.comparison.rows import Reading, Row
+from verbena.host.comparison.settings import Setup, checked_size
+from verbena.host.computer import Computer, Transaction
+from verbena.host.costs import Costs
+from verbena.host.devices import Ram
+from verbena.host.disk import BUFFER, Disk
+from verbena.host.errors import HostError
+
+_MOST_BLOCK = 512
+
+
+def content_of(size: int) -> bytes:
+    """The bytes that the ways move: no two words of a block are alike."""
+    return b"".join(number.to_bytes(4, "little") for number in range(-(-size // 4)))[:size]
+
+
+def disk_machine(setup: Setup, size: int) -> tuple[Computer, Disk]:
+    """A computer with ``size`` bytes on its disk, in blocks of up to 512 bytes."""
+    computer = Computer(ghz=setup.ghz)
+    computer.map(Ram(TARGET + size), 0)
+    disk = Disk(content_of(size), block=gcd(size, _MOST_BLOCK), latency_us=setup.disk_us)
+    computer.map(disk, DISK, pcie=setup.pcie)
+    return computer, disk
+
+
+def by_words(setup: Setup, size: int) -> Row:
+    """The processor loads each word from the disk's buffer."""
+    blocks = gcd(checked_size(size), _MOST_BLOCK)
+    return _read("pio", setup, size, words_driver(size // blocks, blocks))
+
+
+def by_dma(setup: Setup, size: int) -> Row:
+    """The disk writes to memory."""
+    blocks = gcd(checked_size(size), _MOST_BLOCK)
+    return _read("dma", setup, size, dma_driver(size // blocks))
+
+
+def _read(way: str, setup: Setup, size: int, driver: str) -> Row:
+    computer, disk = disk_machine(setup, size)
+    moved: list[int] = []
+
+    def watch(seen: Transaction) -> None:
+        if seen.device is disk and not seen.write and seen.address >= DISK + BUFFER:
+            moved.append(seen.size)
+
+    computer.observers.append(watch)
+    before = Reading.of(computer, setup.ghz)
+    computer.load(Program.assemble(driver, ORIGIN))
+    computer.run()
+    if computer.read(TARGET, size) != content_of(size):
+        raise HostError(f"{way}: the disk's bytes did not arrive")
+    after = Reading.of(computer, setup.ghz)
+    side = after.since(before, copied=sum(moved))
+    entries = round(Costs().cycles("hard_irq") * side.interrupts)
+    side = replace(side, cycles=side.cycles + entries, charged={"hard_irq": entries})
+    medium = round(setup.disk_us * 1e6) * max(1, after.interrupts)
+    return Row(
+        way,
+        size,
+        after.at - before.at + round(entries * 1000 / setup.ghz),
+        setup.ghz,
+        side,
+        demands={"the disk's medium": medium},
+    )

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The machines of the comparison: processor, link, disk and network. The ways of ways.py build
+their computers from one ``Setup``, so that all rows are of the same machines.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from verbena.host.errors import HostError
+from verbena.host.pcie import Pcie
+
+MOST_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Two computers alike, each with a disk and an adapter behind a PCIe link of its own."""
+
+    ghz: float = 3.0
+    pcie: Pcie = field(default_factory=Pcie)
+    disk_us: float = 10.0  # from a command until the medium has the data
+    gbps: float = 100.0  # of the network
+    wire_us: float = 1.0  # one way
+
+    def __post_init__(self) -> None:
+        if self.ghz <= 0 or self.gbps <= 0:
+            raise HostError("the processors' clock and the network's rate are above 0")
+        if self.disk_us < 0 or self.wire_us < 0:
+            raise HostError("a latency is not negative")
+
+
+def checked_size(size: int) -> int:
+    """The size, if the ways can move so many bytes; HostError otherwise."""
+    if size < 8 or size % 8 or size > MOST_BYTES:
+        raise HostError(
+            f"{size} bytes: the ways move multiples of 8 bytes, which a load has, up to "
+            f"{MOST_BYTES >> 20} MiB"
+        )
+    return size

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DMA of a computer's devices: link, IOMMU, caches and memory, in that order.
+
+``Computer.dma_write`` and ``dma_read`` call it. A link's writes become visible in the order in
+which they were made, and a read or an interrupt does not pass them (PCI Express Base 3.0, 2.4.1),
+also where the IOMMU delays one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from verbena.host.errors import AccessError
+from verbena.host.pcie import Slot
+
+if TYPE_CHECKING:
+    from verbena.host.computer import Computer
+    from verbena.host.devices import Device
+    from verbena.host.iommu import Iommu
+
+Parts = list[tuple[int, int]]  # physical address and size
+
+
+@dataclass
+class _Reads:
+    """The read requests of a link with an IOMMU: tags in use, and requests that wait for one."""
+
+    tags: int = 0
+    waiting: deque[Callable[[], None]] = field(default_factory=deque)
+
+
+class Dma:
+    """The way from devices to one computer's memory."""
+
+    def __init__(self, computer: Computer) -> None:
+        self._computer = computer
+        self._settled: dict[int, int] = {}  # link: when its last write is in memory
+        self._reads: dict[int, _Reads] = {}
+
+    def settled_at(self, slot: Slot) -> int:
+        """When all writes that a link has carried are in memory, in ps."""
+        return self._settled.get(id(slot), 0)
+
+    # ---- writes ----
+
+    def write(
+        self, device: Device, address: int, data: bytes, then: Callable[[], None] | None
+    ) -> None:
+        """Writes ``data`` to what the device knows as ``address``, and then calls ``then``."""
+        computer, slot, iommu = self._computer, device.slot, device.iommu
+
+        def land(parts: Parts) -> None:
+            offset = 0
+            for physical, size in parts:
+                if not computer.memory.write(physical, data[offset : offset + size]):
+                    raise AccessError(
+                        f"{device!r} wrote {size} bytes by DMA to {physical:#x}, "
+                        "where there is no memory"
+                    )
+                if computer.caches is not None:
+                    computer.caches.dma_write(physical, size)
+                offset += size
+            computer.counters.dma_written_bytes += len(data)
+            if then is not None:
+                then()
+
+        def translated(iommu: Iommu, slot: Slot) -> None:
+            ready, parts = iommu.translate(
+                computer.now, address, len(data), write=True, who=repr(device)
+            )
+            ready = max(ready, self.settled_at(slot))
+            self._settled[id(slot)] = ready
+            computer.at(ready, lambda: land(parts))
+
+        if slot is None:
+            computer.at(computer.now, lambda: land([(address, len(data))]))
+            return
+        arrives = slot.write_to_memory(computer.now, len(data), address)
+        if iommu is None:
+            computer.at(arrives, lambda: land([(address, len(data))]))
+        else:
+            computer.at(arrives, lambda: translated(iommu, slot))
+
+    # ---- reads ----
+
+    def read(self, device: Device, address: int, size: int, then: Callable[[bytes], None]) -> None:
+        """Reads what the device knows as ``address``, and calls ``then`` with the bytes."""
+        slot, iommu = device.slot, device.iommu
+        if slot is not None and iommu is not None:
+            self._read_translated(device, slot, iommu, address, size, then)
+            return
+        computer = self._computer
+        now = computer.now
+        done = now if slot is None else slot.read_from_memory(now, size, address)
+        computer.at(done, lambda: then(self._fetched(device, [(address, size)])))
+
+    def _fetched(self, device: Device, parts: Parts) -> bytes:
+        found = []
+        for physical, size in parts:
+            data = self._computer.memory.read(physical, size)
+            if data is None:
+                raise AccessError(
+                    f"{device!r} read {size} bytes by DMA at {physical:#x}, "
+                    "where there is no memory"
+                )
+            self._computer.counters.dma_read_bytes += size
+            found.append(data)
+        return b"".join(found)
+
+    def _read_translated(
+        self,
+        device: Device,
+        slot: Slot,
+        iommu: Iommu,
+        address: int,
+        size: int,
+        then: Callable[[bytes], None],
+    ) -> None:
+        """Each request waits for a tag, crosses the link, and for its translation there."""
+        computer = self._computer
+        reads = self._reads.setdefault(id(slot), _Reads())
+        found: dict[int, bytes] = {}
+        left = len(list(slot.requests(size, address)))
+
+        def issue(where: int, part: int) -> None:
+            reads.tags += 1
+            asked = slot.ask(computer.now, part, where)
+            computer.at(asked + slot.half_ps, lambda: translate(where, part))
+
+        def translate(where: int, part: int) -> None:
+            ready, parts = iommu.translate(computer.now, where, part, write=False, who=repr(device))
+            computer.at(max(ready, self.settled_at(slot)), lambda: answer(where, part, parts))
+
+        def answer(where: int, part: int, parts: Parts) -> None:
+            data = self._fetched(device, parts)
+            done = slot.answer(computer.now, part, where) + slot.half_ps
+            computer.at(done, lambda: complete(where, data))
+
+        def complete(where: int, data: bytes) -> None:
+            nonlocal left
+            found[where] = data
+            left -= 1
+            reads.tags -= 1
+            if reads.waiting:
+                reads.waiting.popleft()()
+            if left == 0:
+                then(b"".join(found[key] for key in sorted(found)))
+
+        for where, part in slot.requests(size, address):
+            if reads.tags < slot.link.tags:
+                issue(where, part)
+            else:
+                reads.waiting.append(lambda where=where, part=part: issue(where, part))  # type: ignore[misc]

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The steps of a lesson, each with a sentence: instructions, interrupts, transactions, packets.
+
+``verbena step`` shows them. The same lesson always has the same frames.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from verbena.host.computer import Step
+from verbena.host.hca.packets import Packet
+from verbena.host.lessons.scene import Scene
+from verbena.host.pcie import Tlp
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One step: its time in ps, what ran or crossed a link, and what it means."""
+
+    at: int
+    what: str
+    says: str
+
+    def __str__(self) -> str:
+        return f"{self.at / 1e6:10.3f} us  {self.what}\n               {self.says}"
+
+
+def frames_of(scene: Scene) -> Iterator[Frame]:
+    """Runs a scene. ProcessorError if its program has a fault that nobody handles."""
+    for step in scene.computer.steps():
+        yield from _others(scene, before=step.at)
+        if step.interrupt is not None:
+            yield Frame(
+                step.at,
+                f"interrupt {step.interrupt}",
+                "The core stops its program, saves where it was, and goes on at the handler, "
+                f"{step.address:#x}.",
+            )
+        yield _instruction(step)
+        yield from _others(scene)
+    yield from _others(scene)
+
+
+def _others(scene: Scene, before: int | None = None) -> Iterator[Frame]:
+    """What was seen, up to a time if one is given."""
+    scene.seen.sort(key=lambda one: one[0])
+    while scene.seen and (before is None or scene.seen[0][0] < before):
+        at, where, what = scene.seen.pop(0)
+        yield _packet(at, what) if isinstance(what, Packet) else _transaction(at, where, what)
+
+
+def _instruction(step: Step) -> Frame:
+    text, _, comment = step.text.partition(";")
+    says = [comment.strip()[:1].upper() + comment.strip()[1:] + "."] if comment.strip() else []
+    changed = {name: value for name, value in step.changed.items() if name != "flags"}
+    if changed:
+        says.append(", ".join(f"{name} is {value:#x}" for name, value in changed.items()) + ".")
+    for one in step.bus:
+        who = type(one.device).__name__
+        if one.write:
+            says.append(f"The store of {one.value:#x} goes to the {who}, at {one.address:#x}.")
+        else:
+            says.append(f"The {who} answers the load at {one.address:#x} with {one.value:#x}.")
+    name = text.split()[0].lower() if text.split() else ""
+    if name == "hlt":
+        says.append("The core is idle until an interrupt.")
+    return Frame(step.at, text.strip(), " ".join(says) or "Only flags or memory change.")
+
+
+def _transaction(at: int, where: str, tlp: Tlp) -> Frame:
+    place = f" of the {where} computer" if where else ""
+    who, count = f"{tlp.who}{place}", f"{tlp.data} bytes"
+    says = {
+        ("MWr", True): f"DMA: the {who} writes {count} to memory at {tlp.address:#x}.",
+        ("MWr", False): f"The processor's store is on its way to the {who}: {count}, posted, so "
+        "that the processor goes on.",
+        ("MRd", True): f"DMA: the {who} asks for {count} of memory at {tlp.address:#x}.",
+        ("MRd", False): f"The processor asks the {who} for {count}, and waits.",
+        ("CplD", True): f"The {who} answers with {count}.",
+        ("CplD", False): f"The memory answers the {who} with {count}.",
+        ("MSI", True): f"The {who} sends its interrupt, which is a write of 4 bytes.",
+    }[tlp.kind, tlp.up]
+    towards = "to memory" if tlp.up else "to the device"
+    return Frame(at, f"PCIe {towards}: {tlp.kind}, {tlp.bytes} bytes with headers", says)
+
+
+def _packet(at: int, packet: Packet) -> Frame:
+    kind = packet.opcode.name.replace("_", " ") if packet.reply is None else packet.reply.value
+    return Frame(
+        at,
+        f"wire: {kind}, {packet.wire_bytes} bytes",
+        f"A frame of RoCE v2 with {len(packet.data)} bytes of data is on the wire.",
+    )

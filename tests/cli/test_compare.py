@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena compare`, and what each of its ways costs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.support import verbena_command
+from verbena.host import HostError, Pcie
+from verbena.host.comparison import WAYS, Row, Setup, compare_ways
+
+SIZE = 8192
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = verbena_command("compare", *words)
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture(scope="module")
+def rows() -> dict[str, Row]:
+    return {row.way: row for row in compare_ways(SIZE)}
+
+
+def test_programmed_io_waits_for_each_word(rows: dict[str, Row]) -> None:
+    """1,024 round trips of 900 ns are 921.6 us, and each has a request and a completion."""
+    row = rows["pio"]
+    crossing = 1024 * (24 + 28) * 8e-3 / Pcie().usable_gbps
+    loop = 1024 * 6 / 3000
+    entry = 1500 / 3000
+    assert row.here.cycles / 3000 == pytest.approx(921.6 + crossing + loop + entry, rel=1e-3)
+    assert row.here.copied == SIZE
+    assert row.limit[0] == "the processor here"
+    assert row.latency_ps / 1e6 == pytest.approx(row.here.cycles / 3000 + 0.45 + 10 + 0.45, abs=0.1)
+
+
+def test_dma_takes_a_doorbell_and_an_interrupt(rows: dict[str, Row]) -> None:
+    """0.45 us of a store, 10 of the medium, 1.24 of 8,960 bytes, two halves of a round trip, 0.5 of
+    the interrupt's entry."""
+    row = rows["dma"]
+    assert row.latency_ps / 1e6 == pytest.approx(0.45 + 10 + 1.24 + 0.9 + 0.5, abs=0.1)
+    assert row.here.to_memory.bytes == 8960 + 28
+    assert (row.here.copied, row.here.interrupts) == (0, 1)
+    assert compare_ways(16 * SIZE, ["dma"])[0].here.cycles == row.here.cycles
+
+
+def test_a_write_crosses_the_buses_as_the_formulas_say() -> None:
+    """Doorbell 32, WQE 84 and payload 4,416 bytes down; reads of both and the CQE up."""
+    (row,) = compare_ways(4096, ["write"])
+    assert (row.here.to_device.bytes, row.here.to_memory.bytes) == (4532, 304)
+    assert row.there is not None
+    assert (row.there.to_device.bytes, row.there.to_memory.bytes) == (0, 4480)
+    assert row.there.cycles == row.there.interrupts == 0
+
+
+def test_a_send_takes_a_receive_and_a_completion_more() -> None:
+    (send, write) = compare_ways(4096, ["send", "write"])
+    assert send.there is not None
+    assert write.there is not None
+    assert send.there.to_device.bytes == 36
+    assert send.there.to_memory.bytes == write.there.to_memory.bytes + 24 + 88
+    assert send.there.cycles > 0
+
+
+def test_a_remote_disk_is_the_local_one_and_the_network(rows: dict[str, Row]) -> None:
+    remote, local = rows["remote-disk"], rows["dma"]
+    assert remote.there is not None
+    assert remote.here.copied == remote.there.copied == 0
+    assert remote.latency_ps > local.latency_ps + 2 * 1_000_000
+    assert remote.latency_ps < local.latency_ps + rows["write"].latency_ps + 8_000_000
+    assert remote.there.to_memory.bytes > 8960
+
+
+def test_tcp_costs_both_processors_what_rdma_costs_neither(rows: dict[str, Row]) -> None:
+    tcp, write = rows["tcp"], rows["write"]
+    assert tcp.there is not None
+    for side in tcp.sides.values():
+        assert (side.copied, side.system_calls, side.interrupts) == (SIZE, 1, 1)
+        assert side.cycles > 10 * write.here.cycles
+    assert tcp.limit[0].startswith("the processor")
+    large = {row.way: row for row in compare_ways(1 << 20, ["tcp", "write"])}
+    ratio = large["tcp"].limit[1] / large["write"].limit[1]
+    assert 0.3 < ratio < 0.9  # of the same 400G adapter, two thirds were measured
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_moves_few_and_many_bytes(way: str) -> None:
+    small, large = (compare_ways(size, [way])[0] for size in (8, 65536 + 512))
+    assert small.latency_ps < large.latency_ps
+    assert small.limit[1] < large.limit[1] or way in ("pio",)
+
+
+@pytest.mark.parametrize("size", [0, 7, 12, 1 << 30])
+def test_a_size_that_no_load_divides_is_refused(size: int) -> None:
+    with pytest.raises(HostError, match="multiples of 8"):
+        compare_ways(size, ["dma"])
+
+
+def test_a_setup_is_checked_and_counts() -> None:
+    with pytest.raises(HostError, match="latency"):
+        Setup(disk_us=-1)
+    with pytest.raises(HostError, match="no way 'fax'"):
+        compare_ways(64, ["fax"])
+    slow = compare_ways(SIZE, ["dma"], Setup(disk_us=100))[0]
+    assert slow.latency_ps - compare_ways(SIZE, ["dma"])[0].latency_ps == 90_000_000
+
+
+def test_the_command_prints_tables_and_sources() -> None:
+    done = run("--size", "4KiB", "--write", "--tcp")
+    assert done.returncode == 0, done.stderr
+    assert "memory, WRITE" in done.stdout
+    assert "disk, PIO" not in done.stdout
+    assert "4,532 B in" in done.stdout
+    assert "wake-up of a process" in done.stdout
+
+
+def test_the_command_prints_json_and_draws(tmp_path: Path) -> None:
+    picture = tmp_path / "a.svg"
+    words = ("--sizes", "64B..256B", "--dma", "--write", "--json", "--plot", str(picture))
+    done = run(*words)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(one["size"], one["way"]) for one in found] == [
+        (size, way) for size in (64, 128, 256) for way in ("dma", "write")
+    ]
+    assert ElementTree.parse(picture).getroot().tag.endswith("svg")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "says"),
+    [
+        (("--size", "7"), 1, "multiples of 8"),
+        (("--size", "much"), 2, "is not a size"),
+        (("--sizes", "64B"), 2, "no range of sizes"),
+        (("--plot", "a.png"), 2, "ends in .svg"),
+        (("--pcie", "9x8"), 1, "there are 1 to 5"),
+    ],
+)
+def test_wrong_words_are_named(words: tuple[str, ...], status: int, says: str) -> None:
+    done = run("--dma", *words)
+    assert done.returncode == status
+    assert says in done.stderr

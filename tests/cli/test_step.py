@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`verbena step`: lessons and files, printed at once or by keys."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.support import verbena_command
+from verbena.cli.step import Steps, walk
+from verbena.host.lessons import LESSONS, Frame, frames_of, lesson_of_file
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    command = verbena_command("step", *words)
+    return subprocess.run(
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+    )
+
+
+def frames(name: str) -> list[Frame]:
+    return list(frames_of(LESSONS[name].build()))
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_is_the_same_each_time_and_in_order_of_time(name: str) -> None:
+    first = frames(name)
+    assert first == frames(name)
+    assert [one.at for one in first] == sorted(one.at for one in first)
+    assert all(one.says.endswith(".") for one in first)
+
+
+def test_a_key_is_polled_until_it_comes() -> None:
+    loads = [one for one in frames("keyboard") if "movzx" in one.what]
+    assert ["with 0x41" in one.says for one in loads] == [False] * (len(loads) - 1) + [True]
+    assert len(loads) > 2
+
+
+def test_by_dma_the_bytes_are_there_before_the_interrupt() -> None:
+    found = [one.what.split(",")[0] for one in frames("disk-dma") if "mov" not in one.what]
+    assert found[-6:] == [
+        "PCIe to memory: MWr", "PCIe to memory: MSI", "interrupt 46", "iretq", "cli", "hlt"
+    ]  # fmt: skip
+
+
+def test_word_by_word_each_word_is_asked_for() -> None:
+    found = frames("disk-pio")
+    asked = [one for one in found if "PCIe to the device: MRd" in one.what]
+    assert len(asked) == 4
+    assert asked[1].at - asked[0].at > 900_000
+    assert not any("DMA" in one.says for one in found)
+
+
+def test_a_doorbell_reaches_the_other_computer_s_memory() -> None:
+    """In order: the store, its transaction, the frame, the DMA there, the interrupt there."""
+    found = [f"{one.what}; {one.says}" for one in frames("doorbell")]
+    wanted = (
+        "mov  [rbx], rax",
+        "PCIe to the device: MWr",
+        "wire: WRITE WITH IMM",
+        "right computer writes 64 bytes to memory at 0x4000",
+        "right computer sends its interrupt",
+    )
+    places = [next(n for n, text in enumerate(found) if each in text) for each in wanted]
+    assert places == sorted(places)
+
+
+def test_keys_go_on_back_and_to_a_number() -> None:
+    words = iter(["n", "", "p", "5", "999", "x", "q"])
+    said: list[str] = []
+    walk(Steps(LESSONS["disk-dma"], 100), lambda _: next(words), said.append)
+    numbers = [int(each.split()[0]) for each in said if each.split()[0].isdecimal()]
+    assert numbers == [1, 2, 3, 2, 5, 5, 5]
+    assert sum("no such step" in each for each in said) == 1
+
+
+def test_in_a_terminal_it_waits_for_keys() -> None:
+    outer, inner = pty.openpty()
+    process = subprocess.Popen(
+        verbena_command("step", "keyboard"), stdin=inner, stdout=inner, stderr=inner
+    )
+    os.close(inner)
+    os.write(outer, b"n\nq\n")
+    assert process.wait(30) == 0
+    text = os.read(outer, 65536).decode()
+    assert "   2  " in text
+    assert "   3  " not in text
+    os.close(outer)
+
+
+def test_elsewhere_it_prints_all() -> None:
+    done = run("disk-dma")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count(" us  ") == len(frames("disk-dma"))
+
+
+def test_a_file_has_its_comments_as_sentences(tmp_path: Path) -> None:
+    file = tmp_path / "add.asm"
+    file.write_text("mov rax, 7 ; seven is enough\nhlt\n")
+    done = run(str(file))
+    assert done.returncode == 0
+    assert "Seven is enough. rax is 0x7." in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "status", "says"),
+    [
+        ("again: jmp again\n", 0, "--most shows more than 20 steps"),
+        ("fly rax\n", 1, "line 1"),
+        ("mov al, [0x900000]\n", 1, "nothing answers a read"),
+    ],
+)
+def test_programs_that_do_not_end_well(tmp_path: Path, text: str, status: int, says: str) -> None:
+    file = tmp_path / "program.asm"
+    file.write_text(text)
+    done = run(str(file), "--most", "20")
+    assert done.returncode == status
+    assert says in done.stdout + done.stderr
+
+
+def test_an_unknown_name_says_which_lessons_there_are() -> None:
+    done = run("walk")
+    assert done.returncode == 1
+    assert "disk-dma" in done.stderr
+
+
+def test_backwards_by_running_again() -> None:
+    lesson = lesson_of_file("x", "inc rax\ninc rax\nhlt\n")
+    assert Steps(lesson, 10).get(2) == Steps(lesson, 10).get(2)
+    assert Steps(lesson, 10).get(0) is None
