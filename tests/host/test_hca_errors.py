@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The RDMA adapter when something is missing: packets, receives, pages, translations."""
+
+from __future__ import annotations
+
+import pytest
+
+from verbena.host import Pcie
+from verbena.host.errors import HostError
+from verbena.host.hca import HcaStatus, Wire, connected
+from verbena.host.hca.packets import Packet
+from verbena.host.hca.pages import DemandPages
+
+CONTENT = bytes(range(256)) * 64
+BASE, SIZE = 0x10000, len(CONTENT)
+
+
+class Dropping:
+    """Loses the packets of the given numbers, counted from 0."""
+
+    def __init__(self, *numbers: int) -> None:
+        self.numbers, self.count = set(numbers), 0
+
+    def __call__(self, packet: Packet) -> bool:
+        del packet
+        self.count += 1
+        return self.count - 1 in self.numbers
+
+
+@pytest.mark.parametrize("lost", [(0,), (1,), (3,), (0, 4), (2, 3, 4)])
+def test_lost_packets_are_sent_again(lost: tuple[int, ...]) -> None:
+    left, right = connected(wire=Wire(mtu=4096, drop=Dropping(*lost)))
+    left.computer.write(BASE, CONTENT)
+    source, target = left.register(BASE, SIZE), right.register(BASE, SIZE)
+    left.qp.write(source, target)
+    left.run()
+    assert right.computer.read(BASE, SIZE) == CONTENT
+    assert [one.entry.status for one in left.cq.poll()] == [HcaStatus.SUCCESS]
+
+
+def test_a_wire_that_loses_all_ends_with_an_error_after_its_retries() -> None:
+    left, right = connected(
+        wire=Wire(drop=lambda packet: True), queue_pair={"retry": 2, "timeout_us": 50}
+    )
+    source, target = left.register(BASE, SIZE), right.register(BASE, SIZE)
+    for _ in range(2):
+        left.qp.write(source, target, 64)
+    left.run()
+    statuses = [one.entry.status for one in left.cq.poll()]
+    assert statuses == [HcaStatus.RETRY_EXC_ERR, HcaStatus.WR_FLUSH_ERR]
+    assert left.computer.now >= 3 * 50_000_000
+
+
+def test_a_send_waits_for_a_receive_and_gives_up_after_its_retries() -> None:
+    left, right = connected(queue_pair={"rnr_us": 20, "rnr_retry": 3})
+    there = right.register(BASE, SIZE)
+    left.qp.send(b"early")
+    left.run(30_000_000)
+    right.qp.receive(there)
+    left.run()
+    assert right.computer.read(BASE, 5) == b"early"
+    assert [one.entry.status for one in left.cq.poll()] == [HcaStatus.SUCCESS]
+    left.qp.send(b"never")
+    left.run()
+    assert [one.entry.status for one in left.cq.poll()] == [HcaStatus.RNR_RETRY_EXC_ERR]
+
+
+def test_compare_and_swap_swaps_what_is_equal() -> None:
+    left, right = connected()
+    here, there = left.register(BASE, SIZE), right.register(BASE, SIZE)
+    right.computer.write(BASE, (7).to_bytes(8, "little"))
+    for number, (compare, swap) in enumerate([(6, 1), (7, 2)]):
+        left.qp.compare_and_swap(here, there, compare, swap, into_offset=8 * number)
+        left.run()
+        value = int.from_bytes(right.computer.read(BASE, 8), "little")
+        assert value == (7, 2)[number]
+    assert left.computer.read(BASE, 16) == (7).to_bytes(8, "little") * 2
+
+
+@pytest.mark.parametrize("count", [2, 8, 32])
+def test_a_batch_has_one_doorbell(count: int) -> None:
+    """The requests come by one DMA: 32 + 64k bytes of doorbell and fetch, not k times 32 + 84."""
+    left, right = connected(pcie=Pcie(tags=256))
+    source, target = left.register(BASE, SIZE), right.register(BASE, SIZE)
+    left.qp.write(source, target, 64)
+    left.run()
+    left.slot.reset_counts()
+    seen = left.watch()
+    for number in range(count):
+        left.qp.write(source, target, 64, ring=False, signalled=number == count - 1)
+    left.qp.ring()
+    left.run()
+    doorbells = [one for one in seen if not one.up and one.kind == "MWr"]
+    assert len(doorbells) == 1
+    fetch = 64 * count + -(-64 * count // 256) * 20
+    assert left.slot.down.bytes == 32 + fetch + count * (64 + 20)
+    assert left.slot.up.bytes == -(-64 * count // 512) * 24 + count * 24 + 88
+    assert len(left.cq.poll()) == 2  # of the first request, and of the last of the batch
+
+
+def test_a_cold_translation_costs_a_read_of_the_table() -> None:
+    """With room for 4 translations, 8 pages in turn miss each time, and 4 never after the first."""
+    times = {}
+    for pages in (4, 8):
+        left, right = connected(hca={"translations": 4})
+        source = left.register(BASE, 4096 * 8)
+        target = right.register(BASE, 4096)
+        for _ in range(2):  # the second round is measured
+            seen = left.watch()
+            start = left.computer.now
+            for page in range(pages):
+                left.qp.write(source, target, 64, source_offset=4096 * page)
+                left.run()
+            times[pages] = (left.computer.now - start) / pages
+        reads = [one for one in seen if one.up and one.kind == "MRd"]
+        assert len(reads) == pages * (2 if pages == 4 else 3)
+    assert times[8] - times[4] == pytest.approx(900_000, rel=0.1)
+
+
+def test_an_absent_page_is_brought_when_the_adapter_needs_it() -> None:
+    """Without on_demand registration pins the pages; with it the access waits for each."""
+    left, right = connected()
+    there = DemandPages(right.computer, 0x400000, 4)
+    target = right.driver.register(0, SIZE, pages=there, on_demand=True)
+    left.computer.write(BASE, CONTENT)
+    source = left.register(BASE, SIZE)
+    assert there.physical(0) is None
+    left.qp.write(source, target)
+    left.run()
+    assert [one.entry.status for one in left.cq.poll()] == [HcaStatus.SUCCESS]
+    frames = [there.physical(page) for page in range(0, SIZE, 4096)]
+    assert None not in frames
+    data = b"".join(right.computer.read(frame, 4096) for frame in frames if frame is not None)
+    assert data == CONTENT
+    pinned = right.driver.register(0, 4096, pages=there)
+    with pytest.raises(HostError, match="is pinned"):
+        there.evict(0)
+    pinned.deregister()
+    there.evict(0)
+
+
+def test_dma_goes_by_the_iommu_and_what_is_not_mapped_is_refused_by_name() -> None:
+    left, right = connected(iommu=True)
+    left.computer.write(BASE, CONTENT)
+    source, target = left.register(BASE, SIZE), right.register(BASE, SIZE)
+    left.qp.write(source, target)
+    left.run()
+    assert right.computer.read(BASE, SIZE) == CONTENT
+    assert right.hca.iommu is not None
+    right.hca.iommu.unmap(BASE, 4096)
+    left.qp.write(source, target, 64)
+    with pytest.raises(HostError, match=r"may not write to 0x10000, which is not mapped"):
+        left.run()
+
+
+def test_a_doorbell_on_the_page_of_another_process_is_refused() -> None:
+    left, right = connected()
+    source, target = left.register(BASE, SIZE), right.register(BASE, SIZE)
+    left.qp.write(source, target, 64, ring=False)
+    words = (left.qp.number | 1 << 32).to_bytes(8, "little")
+    left.driver.store(2, 0, words)
+    left.run()
+    assert left.cq.poll() == []
+    assert [(one.qpn, one.what) for one in left.hca.refusals] == [
+        (left.qp.number, "a doorbell on page 2")
+    ]
+    left.driver.store(1, 0, words)
+    left.run()
+    assert len(left.cq.poll()) == 1
