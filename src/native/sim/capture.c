@@ -11,6 +11,7 @@
 
 #include "event/tap.h"
 #include "sim/attachment.h"
+#include "sim/socket.h"
 #include "sim/state.h"
 #include "sim/tcp_frame.h"
 #include "wire/icrc.h"
@@ -207,6 +208,8 @@ static void see(void *context, uint64_t now, uint32_t port, const struct vb_worl
     struct vb_frame frame = {.icrc_flip = loss == VB_WORLD_DROP_DAMAGED};
 
     if (packet->flags & VB_WORLD_TCP) {
+        if (vb_sim_socket_has_packet(packet))
+            return; /* packets of sockets are not captured yet */
         see_tcp(capture, now / 1000, port, packet, loss);
         return;
     }

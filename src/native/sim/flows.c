@@ -58,7 +58,7 @@ static int flows_reserve(struct vb_sim *sim, uint64_t count)
     struct vb_sim_flow *grown;
     union vb_sim_ends *ends;
 
-    if (sim->flows + count > UINT32_MAX)
+    if (sim->flows + count > INT32_MAX)
         return -ENOMEM;
     while (room < sim->flows + count)
         room *= 2;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/socket.h"
 #include "sim/state.h"
 #include "sim/tcp.h"
 #include "wire/opcode.h"
@@ -418,7 +419,9 @@ static void dropped(void *context, struct vb_world_partition *part, uint32_t pac
     struct vb_sim *sim = context;
     const struct vb_world_packet *at = vb_world_packet_at(part, packet);
 
-    if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->flags & VB_WORLD_HAS_BYTES))
+    if (at->flags & VB_WORLD_TCP)
+        vb_sim_parcel_dropped(sim, at);
+    else if ((at->header[0] & VB_TRANSPORT_MASK) && !(at->flags & VB_WORLD_HAS_BYTES))
         vb_sim_unreliable_dropped(sim, at);
 }
 
@@ -515,9 +518,10 @@ static uint32_t host_node_of(const void *context, uint32_t what, uint32_t index)
         return qp ? qp->nic->node : sim->host[0]->nic.node;
     case VB_SIM_CALL_END:
     case VB_SIM_CALL_START:
-    case VB_SIM_CALL_TCP:
-    case VB_SIM_CALL_TCP_ACK:
         return sim->host[sim->flow[index].source]->nic.node;
+    case VB_SIM_CALL_TCP:
+    case VB_SIM_CALL_TCP_ACK: /* a world of TCP has one partition */
+        return sim->host[0]->nic.node;
     case VB_SIM_CALL_OPEN:
     case VB_SIM_CALL_CLOSE:
         return sim->host[sim->flow[index].target]->nic.node;

@@ -158,6 +158,11 @@ struct vb_sim {
     uint32_t door_first, door_last; /* VB_WORLD_NONE: none */
     void (*on_door)(void *context); /* called where the run does not end, since a program waits */
     void *on_door_context;
+    /* sockets of programs (socket.c), by number; and what has happened to them */
+    struct vb_sim_socket **socket;
+    uint32_t sockets, socket_room;
+    struct vb_sim_socket_news *news;
+    uint32_t news_first, news_count, news_room;
 };
 
 static inline struct vb_sim_host *vb_sim_host_of(const struct vb_adapter *adapter)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Flows over TCP: connections, their round robin, and their timers. flows.c starts connections, and
- * host.c calls this for packets and events. The room tcp has the protocol.
+ * TCP: connections, their round robin, and their timers. flows.c starts those of flows, socket.c
+ * those of sockets, and host.c calls this for packets and events. The room tcp has the protocol.
  */
 #include "sim/tcp.h"
+#include "sim/socket.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -15,27 +16,30 @@ enum {
     BLOCK_BYTES = 8,
 };
 
-/* The flags of a packet's header; two bits from BLOCKS_SHIFT on are the number of SACK blocks. */
-enum { IS_ACK = 1, IS_LAST = 2, IS_REDUCED = 4, HAS_ECHO = 8, BLOCKS_SHIFT = 4 };
-
 _Static_assert(VB_WORLD_TCP_BLOCKS + VB_TCP_SACKS * BLOCK_BYTES <= (int)VB_WORLD_HEADER,
                "an acknowledgement's blocks are in the header");
-
-static const struct vb_tcp_config *config_of(const struct vb_sim *sim)
-{
-    return &sim->config.tcp;
-}
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
 /* NULL: the connection has ended. */
-static struct vb_sim_connection *find_of(const struct vb_sim *sim,
-                                         const struct vb_world_packet *packet)
+static struct vb_sim_connection *tcp_find(const struct vb_sim *sim, uint32_t number)
 {
-    return sim->ends[vb_sim_tcp_flow(packet)].connection;
+    struct vb_sim_socket *socket;
+
+    if (VB_LIKELY(!(number & VB_SIM_SOCKET)))
+        return sim->ends[number].connection;
+    socket = vb_sim_socket_find(sim, number & ~VB_SIM_SOCKET);
+    return socket ? &socket->connection : NULL;
 }
 
-static int open_host(struct vb_sim_host *host)
+/* What is counted of a connection. */
+static struct vb_sim_flow *tcp_flow_of(const struct vb_sim *sim,
+                                       const struct vb_sim_connection *connection)
+{
+    return connection->socket ? &connection->socket->counts : &sim->flow[connection->flow];
+}
+
+int vb_sim_tcp_open_host(struct vb_sim_host *host)
 {
     if (!host->tcp)
         host->tcp = calloc(1, sizeof(*host->tcp));
@@ -43,7 +47,7 @@ static int open_host(struct vb_sim_host *host)
 }
 
 /* Acknowledgements that wait for their jitter are lost with it. */
-static void close_connection(struct vb_sim *sim, struct vb_sim_connection *connection)
+void vb_sim_tcp_close(struct vb_sim *sim, struct vb_sim_connection *connection)
 {
     struct vb_world_partition *part = vb_sim_whole(sim);
 
@@ -56,7 +60,8 @@ static void close_connection(struct vb_sim *sim, struct vb_sim_connection *conne
     }
     vb_tcp_sender_close(&connection->sender);
     vb_tcp_receiver_close(&connection->receiver);
-    free(connection);
+    if (!connection->socket)
+        free(connection);
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
@@ -99,7 +104,7 @@ static struct vb_sim_connection *tcp_take_turn(struct vb_sim_host *host)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-static uint32_t tcp_wire_bytes(enum vb_sim_framing framing, uint32_t options, uint32_t payload)
+uint32_t vb_sim_tcp_wire_bytes(enum vb_sim_framing framing, uint32_t options, uint32_t payload)
 {
     uint32_t bytes = ETHERNET_BYTES + options + payload;
 
@@ -129,7 +134,7 @@ static struct vb_world_packet *tcp_make(struct vb_sim *sim,
     made->flags = VB_WORLD_TCP;
     made->hops = (uint8_t)sim->world->hop_limit;
     made->level_marks =
-        (uint8_t)((flags & IS_ACK ? connection->back_level : connection->level) << 4);
+        (uint8_t)((flags & VB_SIM_TCP_IS_ACK ? connection->back_level : connection->level) << 4);
     return made;
 }
 
@@ -143,7 +148,9 @@ static uint64_t tcp_number_of(const struct vb_world_packet *packet)
 static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *connection,
                          const struct vb_tcp_segment *segment)
 {
-    uint32_t flags = (segment->last ? IS_LAST : 0) | (segment->reduced ? IS_REDUCED : 0), packet;
+    uint32_t flags = (segment->last ? VB_SIM_TCP_IS_LAST : 0) |
+                     (segment->reduced ? VB_SIM_TCP_IS_REDUCED : 0),
+             packet;
     struct vb_world_packet *made = tcp_make(sim, connection, segment->number, flags, &packet);
 
     if (!made)
@@ -152,15 +159,18 @@ static void send_segment(struct vb_sim *sim, const struct vb_sim_connection *con
     made->target = vb_sim_address(sim->host[connection->target], 0);
     made->payload = (uint16_t)segment->length;
     made->bytes =
-        (uint16_t)tcp_wire_bytes(sim->host[connection->source]->framing, 0, segment->length);
-    sim->flow[connection->flow].end[0].resent += segment->again;
+        (uint16_t)vb_sim_tcp_wire_bytes(sim->host[connection->source]->framing, 0, segment->length);
+    tcp_flow_of(sim, connection)->end[0].resent += segment->again;
+    if (connection->socket)
+        vb_sim_socket_add_ack(connection->socket, made);
     vb_sim_nic_send(&sim->host[connection->source]->nic, NULL, packet);
 }
 
-static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connection,
-                     const struct vb_tcp_ack *ack)
+void vb_sim_tcp_send_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
+                         const struct vb_tcp_ack *ack)
 {
-    uint32_t flags = IS_ACK | (ack->echo ? HAS_ECHO : 0) | (uint32_t)ack->blocks << BLOCKS_SHIFT;
+    uint32_t flags = VB_SIM_TCP_IS_ACK | (ack->echo ? VB_SIM_TCP_HAS_ECHO : 0) |
+                     (uint32_t)ack->blocks << VB_SIM_TCP_BLOCKS_SHIFT;
     uint32_t options = ack->blocks ? SACK_BYTES + ack->blocks * BLOCK_BYTES : 0, packet;
     struct vb_world_packet *made = tcp_make(sim, connection, ack->next, flags, &packet);
 
@@ -175,7 +185,10 @@ static void send_ack(struct vb_sim *sim, const struct vb_sim_connection *connect
     made->source = vb_sim_address(sim->host[connection->target], 0);
     made->target = vb_sim_address(sim->host[connection->source], 0);
     made->payload = 0;
-    made->bytes = (uint16_t)tcp_wire_bytes(sim->host[connection->target]->framing, options, 0);
+    if (connection->socket)
+        vb_sim_socket_add_window(connection->socket->peer, made);
+    made->bytes =
+        (uint16_t)vb_sim_tcp_wire_bytes(sim->host[connection->target]->framing, options, 0);
     vb_world_send(vb_sim_whole(sim), sim->host[connection->target]->nic.node, packet);
 }
 
@@ -201,14 +214,14 @@ uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
     while ((connection = tcp_take_turn(host)) != NULL) {
         struct vb_tcp_sender *sender = &connection->sender;
 
-        if (!vb_tcp_sender_has_more(sender, config_of(sim)))
+        if (!vb_tcp_sender_has_more(sender, connection->config))
             continue;
-        if (vb_tcp_sender_next(sender, config_of(sim), vb_sim_whole(sim)->now, &segment)) {
+        if (vb_tcp_sender_next(sender, connection->config, vb_sim_whole(sim)->now, &segment)) {
             vb_sim_whole(sim)->error = -ENOMEM;
             return 0;
         }
         send_segment(sim, connection, &segment);
-        if (vb_tcp_sender_has_more(sender, config_of(sim)))
+        if (vb_tcp_sender_has_more(sender, connection->config))
             add_turn(host, connection);
         tcp_plan(sim, connection);
         return segment.length;
@@ -230,27 +243,26 @@ uint32_t vb_sim_tcp_send(struct vb_sim_host *host)
 enum { PACKETS = 8, PART = 8, SLOWLY = 64 };
 
 /* The time of a full segment on the slowest link of the route, unless configured; 0: no jitter. */
-static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_flow *flow)
+static uint64_t tcp_jitter_most(const struct vb_sim *sim, const struct vb_sim_connection *made)
 {
-    uint64_t bits = 8ull * tcp_wire_bytes(sim->host[flow->source]->framing, 0, config_of(sim)->mss),
-             rate;
+    const struct vb_sim_host *source = sim->host[made->source];
+    uint64_t bits = 8ull * vb_sim_tcp_wire_bytes(source->framing, 0, made->config->mss), rate;
 
     if (sim->config.tcp_jitter != VB_SIM_JITTER_AUTO)
         return sim->config.tcp_jitter;
-    rate = vb_world_slowest(sim->world, sim->host[flow->source]->nic.node,
-                            vb_sim_address(sim->host[flow->target], 0));
+    rate =
+        vb_world_slowest(sim->world, source->nic.node, vb_sim_address(sim->host[made->target], 0));
     return rate ? bits * VB_WORLD_SECOND / rate : 0;
 }
 
 /* Each flow has a random sequence of its own, so that adding a flow does not change others. */
-static void tcp_jitter_set(const struct vb_sim *sim, struct vb_sim_connection *made)
+static void tcp_jitter_set(const struct vb_sim *sim, struct vb_sim_connection *made, uint8_t kind)
 {
-    const struct vb_sim_flow *flow = &sim->flow[made->flow];
     uint64_t state = sim->config.seed ^ (uint64_t)made->flow << 32;
 
-    made->jitter.most = tcp_jitter_most(sim, flow);
-    made->jitter.drifts = sim->config.tcp_jitter == VB_SIM_JITTER_AUTO && !config_of(sim)->ecn &&
-                          flow->opcode != VB_TCP_DCTCP;
+    made->jitter.most = tcp_jitter_most(sim, made);
+    made->jitter.drifts =
+        sim->config.tcp_jitter == VB_SIM_JITTER_AUTO && !made->config->ecn && kind != VB_TCP_DCTCP;
     made->jitter.random = vb_world_splitmix(&state);
 }
 
@@ -308,29 +320,36 @@ static void tcp_begin_later(struct vb_sim *sim, struct vb_sim_connection *made)
     vb_world_call(part, made->timer_at, VB_SIM_CALL_TCP, made->flow);
 }
 
+void vb_sim_tcp_open(struct vb_sim *sim, struct vb_sim_connection *connection, uint8_t kind,
+                     uint64_t bytes)
+{
+    connection->nic.nic = &sim->host[connection->source]->nic;
+    connection->late_first = VB_WORLD_NONE;
+    connection->timer_at = VB_WORLD_NEVER;
+    vb_tcp_sender_open(&connection->sender, connection->config, kind, bytes);
+    vb_tcp_receiver_open(&connection->receiver, kind);
+    tcp_jitter_set(sim, connection, kind);
+}
+
 void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
 {
     struct vb_sim_flow *flow = &sim->flow[number];
     struct vb_sim_connection *made = calloc(1, sizeof(*made));
 
-    if (!made || open_host(sim->host[flow->source])) {
+    if (!made || vb_sim_tcp_open_host(sim->host[flow->source])) {
         free(made);
         vb_sim_whole(sim)->error = -ENOMEM;
         return;
     }
     sim->ends[number].connection = made;
-    made->nic.nic = &sim->host[flow->source]->nic;
-    made->late_first = VB_WORLD_NONE;
+    made->config = &sim->config.tcp;
     made->flow = number;
     made->source = flow->source;
     made->target = flow->target;
     made->level = flow->level;
     made->back_level = flow->back_level;
-    made->timer_at = VB_WORLD_NEVER;
-    vb_tcp_sender_open(&made->sender, config_of(sim), flow->opcode, flow->bytes);
-    vb_tcp_receiver_open(&made->receiver, flow->opcode);
+    vb_sim_tcp_open(sim, made, flow->opcode, flow->bytes);
     flow->state = VB_FLOW_RUNNING;
-    tcp_jitter_set(sim, made);
     if (made->jitter.most) {
         tcp_begin_later(sim, made);
         return;
@@ -342,22 +361,27 @@ void vb_sim_tcp_start(struct vb_sim *sim, uint32_t number)
 static void tcp_end(struct vb_sim *sim, struct vb_sim_connection *connection,
                     enum vb_flow_state state)
 {
-    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+    struct vb_sim_flow *flow = tcp_flow_of(sim, connection);
 
+    remove_turn(sim->host[connection->source], connection);
+    if (connection->socket) {
+        vb_sim_socket_failed(sim, connection->socket);
+        return;
+    }
     flow->state = (uint8_t)state;
     flow->finish = vb_sim_whole(sim)->now;
     vb_sim_whole(sim)->moved_at = vb_sim_whole(sim)->now;
     ++sim->host[flow->source]->share->flows_ended;
-    remove_turn(sim->host[connection->source], connection);
     sim->ends[connection->flow].connection = NULL;
-    close_connection(sim, connection);
+    vb_sim_tcp_close(sim, connection);
 }
 
 void vb_sim_tcp_free(struct vb_sim *sim)
 {
+    vb_sim_sockets_free(sim);
     for (uint64_t i = 0; i < sim->flows; ++i)
         if (sim->flow[i].type == VB_SIM_FLOW_TCP && sim->ends[i].connection)
-            close_connection(sim, sim->ends[i].connection);
+            vb_sim_tcp_close(sim, sim->ends[i].connection);
     for (uint32_t i = 0; i < sim->hosts; ++i)
         free(sim->host[i]->tcp);
 }
@@ -366,7 +390,7 @@ void vb_sim_tcp_free(struct vb_sim *sim)
 
 bool vb_sim_tcp_is_ack(const struct vb_world_packet *packet)
 {
-    return packet->header[VB_WORLD_TCP_FLAGS] & IS_ACK;
+    return packet->header[VB_WORLD_TCP_FLAGS] & VB_SIM_TCP_IS_ACK;
 }
 
 struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_world_packet *packet)
@@ -375,27 +399,34 @@ struct vb_tcp_segment vb_sim_tcp_segment(const struct vb_world_packet *packet)
 
     return (struct vb_tcp_segment){.number = tcp_number_of(packet),
                                    .length = packet->payload,
-                                   .last = flags & IS_LAST,
-                                   .reduced = flags & IS_REDUCED};
+                                   .last = flags & VB_SIM_TCP_IS_LAST,
+                                   .reduced = flags & VB_SIM_TCP_IS_REDUCED};
 }
 
 static void take_segment(struct vb_sim *sim, struct vb_sim_connection *connection,
                          const struct vb_world_packet *packet)
 {
-    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+    struct vb_sim_flow *flow = tcp_flow_of(sim, connection);
+    struct vb_sim_socket *socket = connection->socket;
+    const struct vb_tcp_config *config = socket ? &socket->peer->config : connection->config;
     struct vb_tcp_segment segment = vb_sim_tcp_segment(packet);
     bool marked = packet->level_marks & VB_WORLD_CE;
     struct vb_tcp_ack ack[2];
-    int acks = vb_tcp_receiver_take(&connection->receiver, config_of(sim), &segment, marked,
-                                    vb_sim_whole(sim)->now, ack);
+    int acks;
 
+    if (socket && vb_sim_socket_refuses(sim, socket->peer, &segment))
+        return;
+    acks = vb_tcp_receiver_take(&connection->receiver, config, &segment, marked,
+                                vb_sim_whole(sim)->now, ack);
     if (acks < 0)
         vb_sim_whole(sim)->error = acks;
     flow->end[1].marked += marked;
-    if (connection->receiver.next == connection->sender.segments)
+    if (socket)
+        vb_sim_socket_received(sim, socket->peer);
+    else if (connection->receiver.next == connection->sender.segments)
         vb_sim_dependencies_release(sim, flow);
     for (int i = 0; i < acks; ++i)
-        send_ack(sim, connection, &ack[i]);
+        vb_sim_tcp_send_ack(sim, connection, &ack[i]);
     tcp_plan(sim, connection);
 }
 
@@ -403,8 +434,8 @@ struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_world_packet *packet)
 {
     uint8_t flags = packet->header[VB_WORLD_TCP_FLAGS];
     struct vb_tcp_ack ack = {.next = tcp_number_of(packet),
-                             .blocks = flags >> BLOCKS_SHIFT & 3,
-                             .echo = flags & HAS_ECHO};
+                             .blocks = flags >> VB_SIM_TCP_BLOCKS_SHIFT & 3,
+                             .echo = flags & VB_SIM_TCP_HAS_ECHO};
 
     for (uint32_t i = 0; i < ack.blocks; ++i) {
         const uint8_t *at = packet->header + VB_WORLD_TCP_BLOCKS + (size_t)i * BLOCK_BYTES;
@@ -416,20 +447,23 @@ struct vb_tcp_ack vb_sim_tcp_ack(const struct vb_world_packet *packet)
 }
 
 static void take_ack(struct vb_sim *sim, struct vb_sim_connection *connection,
-                     const struct vb_world_packet *packet)
+                     const struct vb_tcp_ack *ack)
 {
-    struct vb_tcp_ack ack = vb_sim_tcp_ack(packet);
     struct vb_tcp_sender *sender = &connection->sender;
-    struct vb_sim_flow *flow = &sim->flow[connection->flow];
+    struct vb_sim_flow *flow = tcp_flow_of(sim, connection);
 
-    flow->end[0].notices += ack.echo;
-    vb_tcp_sender_acked(sender, config_of(sim), &ack, vb_sim_whole(sim)->now);
-    flow->done = vb_tcp_sender_done(sender, config_of(sim));
-    if (vb_tcp_sender_is_done(sender)) {
+    flow->end[0].notices += ack->echo;
+    vb_tcp_sender_acked(sender, connection->config, ack, vb_sim_whole(sim)->now);
+    if (connection->socket) {
+        vb_sim_socket_acked(sim, connection->socket);
+    } else {
+        flow->done = vb_tcp_sender_done(sender, connection->config);
+    }
+    if (!connection->socket && vb_tcp_sender_is_done(sender)) {
         tcp_end(sim, connection, VB_FLOW_DONE);
         return;
     }
-    if (vb_tcp_sender_has_more(sender, config_of(sim)))
+    if (vb_tcp_sender_has_more(sender, connection->config))
         add_turn(sim->host[connection->source], connection);
     tcp_plan(sim, connection);
 }
@@ -438,13 +472,19 @@ static void tcp_take(struct vb_sim_host *host, uint32_t packet)
 {
     struct vb_sim *sim = host->sim;
     struct vb_world_packet came = *vb_world_packet_at(host->nic.part, packet);
-    struct vb_sim_connection *connection = find_of(sim, &came);
+    struct vb_sim_connection *connection = tcp_find(sim, vb_sim_tcp_flow(&came));
+    struct vb_tcp_ack ack = vb_sim_tcp_ack(&came);
 
     vb_world_pool_give(&host->nic.part->pool, packet); /* the answer gets its cache line */
-    if (connection && vb_sim_tcp_is_ack(&came))
-        take_ack(sim, connection, &came);
-    else if (connection)
+    if (connection && connection->socket)
+        ack = vb_sim_socket_ack(connection->socket, &came);
+    if (connection && vb_sim_tcp_is_ack(&came)) {
+        take_ack(sim, connection, &ack);
+    } else if (connection) {
+        if (connection->socket)
+            take_ack(sim, &connection->socket->peer->connection, &ack);
         take_segment(sim, connection, &came);
+    }
     vb_sim_host_pump(host);
 }
 
@@ -468,8 +508,13 @@ static void tcp_delay_ack(struct vb_sim_host *host, struct vb_sim_connection *co
 void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
 {
     const struct vb_world_packet *came = vb_world_packet_at(host->nic.part, packet);
-    struct vb_sim_connection *connection = find_of(host->sim, came);
+    struct vb_sim_connection *connection;
 
+    if (came->header[VB_WORLD_TCP_FLAGS] & VB_SIM_TCP_IS_PARCEL) {
+        vb_sim_parcel_arrive(host, packet);
+        return;
+    }
+    connection = tcp_find(host->sim, vb_sim_tcp_flow(came));
     if (connection && connection->jitter.most && vb_sim_tcp_is_ack(came))
         tcp_delay_ack(host, connection, packet);
     else
@@ -478,7 +523,7 @@ void vb_sim_tcp_arrive(struct vb_sim_host *host, uint32_t packet)
 
 void vb_sim_tcp_take_late(struct vb_sim *sim, uint32_t flow)
 {
-    struct vb_sim_connection *connection = sim->ends[flow].connection;
+    struct vb_sim_connection *connection = tcp_find(sim, flow);
     uint32_t packet = connection ? connection->late_first : VB_WORLD_NONE;
 
     if (packet == VB_WORLD_NONE)
@@ -488,30 +533,49 @@ void vb_sim_tcp_take_late(struct vb_sim *sim, uint32_t flow)
     tcp_take(sim->host[connection->source], packet);
 }
 
+void vb_sim_tcp_attend(struct vb_sim *sim, struct vb_sim_connection *connection)
+{
+    if (connection->socket)
+        vb_tcp_sender_watch(&connection->sender, vb_sim_whole(sim)->now);
+    if (vb_tcp_sender_has_more(&connection->sender, connection->config))
+        add_turn(sim->host[connection->source], connection);
+    tcp_plan(sim, connection);
+    vb_sim_host_pump(sim->host[connection->source]);
+}
+
+/* The retransmission timer has expired, or it is time for a probe, which is an old segment without
+ * bytes. False: the connection has failed. */
+static bool tcp_time_out(struct vb_sim *sim, struct vb_sim_connection *connection, uint64_t now)
+{
+    struct vb_sim_flow *flow = tcp_flow_of(sim, connection);
+    bool is_probe = vb_tcp_sender_is_shut(&connection->sender);
+
+    if (!vb_tcp_sender_expire(&connection->sender, connection->config, now)) {
+        flow->status = IBV_WC_RETRY_EXC_ERR;
+        tcp_end(sim, connection, VB_FLOW_FAILED);
+        return false;
+    }
+    if (is_probe)
+        send_segment(sim, connection,
+                     &(struct vb_tcp_segment){.number = connection->sender.board.first - 1});
+    flow->timeouts = connection->sender.timeouts;
+    return true;
+}
+
 void vb_sim_tcp_expire(struct vb_sim *sim, uint32_t flow)
 {
-    struct vb_sim_connection *connection = sim->ends[flow].connection;
+    struct vb_sim_connection *connection = tcp_find(sim, flow);
     uint64_t now = vb_sim_whole(sim)->now;
     struct vb_tcp_ack ack;
 
     if (!connection || connection->timer_at != now)
         return; /* an earlier event replaced it */
     connection->timer_at = VB_WORLD_NEVER;
-    if (vb_tcp_sender_has_more(&connection->sender, config_of(sim)))
-        add_turn(sim->host[connection->source], connection);
     if (connection->receiver.deadline <= now) {
         vb_tcp_receiver_expire(&connection->receiver, &ack);
-        send_ack(sim, connection, &ack);
+        vb_sim_tcp_send_ack(sim, connection, &ack);
     }
-    if (connection->sender.deadline <= now) {
-        if (!vb_tcp_sender_expire(&connection->sender, config_of(sim), now)) {
-            sim->flow[connection->flow].status = IBV_WC_RETRY_EXC_ERR;
-            tcp_end(sim, connection, VB_FLOW_FAILED);
-            return;
-        }
-        sim->flow[connection->flow].timeouts = connection->sender.timeouts;
-        add_turn(sim->host[connection->source], connection);
-    }
-    tcp_plan(sim, connection);
-    vb_sim_host_pump(sim->host[connection->source]);
+    if (connection->sender.deadline <= now && !tcp_time_out(sim, connection, now))
+        return;
+    vb_sim_tcp_attend(sim, connection);
 }

@@ -2,11 +2,12 @@
 /*
  * A TCP sender and receiver of one direction of a connection, without I/O: arriving packets and the
  * time in ps are arguments, and packets to be sent are returned. Payload has a length and no bytes.
- * Segments are numbered from 0, and all but a stream's last have the same size.
+ * Segments are numbered from 0. All but a flow's last have the same size; those of a socket's
+ * stream (stream.h) have any.
  *
  * RFC 5681 and 6675 (windows, recovery with SACK), 3042, 6298 (timer), 6928 (initial window), 3168
- * (ECN), 9438 (CUBIC), 8257 (DCTCP). A connection begins in ESTABLISHED: there is no SYN and no
- * FIN.
+ * (ECN), 9438 (CUBIC), 8257 (DCTCP). A connection begins in ESTABLISHED: there is no SYN, and a
+ * FIN only of streams.
  */
 #ifndef VB_TCP_CONFIG_H
 #define VB_TCP_CONFIG_H

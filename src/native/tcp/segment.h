@@ -27,7 +27,8 @@ struct vb_tcp_ack {
     uint64_t next; /* all segments before it have arrived */
     struct vb_tcp_block block[VB_TCP_SACKS];
     uint8_t blocks;
-    bool echo; /* ECE */
+    bool echo;       /* ECE */
+    uint64_t window; /* bytes, of a stream's receiver (stream.h); a flow's never changes */
 };
 
 #endif

@@ -26,6 +26,8 @@ void vb_tcp_sender_open(struct vb_tcp_sender *sender, const struct vb_tcp_config
 void vb_tcp_sender_close(struct vb_tcp_sender *sender)
 {
     vb_tcp_board_free(&sender->board);
+    if (sender->stream)
+        vb_tcp_stream_free(sender->stream);
 }
 
 /* ---- out ------------------------------------------------------------------------------------- */
@@ -39,6 +41,8 @@ static bool may_send_new(const struct vb_tcp_sender *sender, const struct vb_tcp
 {
     uint64_t taken = (sender->board.next - sender->board.first + 1) * config->mss;
 
+    if (sender->stream)
+        return vb_tcp_stream_has_segment(sender->stream, config->mss, sender->board.first);
     return sender->board.next < sender->segments && taken <= config->window;
 }
 
@@ -54,8 +58,20 @@ bool vb_tcp_sender_has_more(struct vb_tcp_sender *sender, const struct vb_tcp_co
     return false;
 }
 
+/* After an idle time of an RTO a stream begins with its initial window again (RFC 5681, 4.1). */
+static void sender_restart(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
+                           uint64_t now)
+{
+    bool idle = sender->board.first == sender->board.next;
+
+    if (idle && sender->window > config->initial_window &&
+        now - sender->sent_at > sender->round_trip.timeout)
+        sender->window = config->initial_window;
+}
+
 static int send_new(struct vb_tcp_sender *sender, uint64_t now, struct vb_tcp_segment *segment)
 {
+    sender->sent_at = now;
     segment->number = sender->board.next;
     segment->reduced = sender->reduced; /* on new data only (RFC 3168, 6.1.5) */
     sender->reduced = false;
@@ -80,19 +96,35 @@ static void sender_send_again(struct vb_tcp_sender *sender, uint64_t lost,
     vb_tcp_board_resend(&sender->board, lost);
 }
 
+static int sender_set_length(const struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
+                             bool is_new, struct vb_tcp_segment *segment)
+{
+    if (sender->stream && is_new)
+        return vb_tcp_stream_cut(sender->stream, config->mss, sender->board.first, segment);
+    if (sender->stream) {
+        vb_tcp_stream_recall(sender->stream, segment);
+        return 0;
+    }
+    segment->last = segment->number + 1 == sender->segments;
+    segment->length =
+        segment->last ? (uint32_t)(sender->bytes - segment->number * config->mss) : config->mss;
+    return 0;
+}
+
 int vb_tcp_sender_next(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                        uint64_t now, struct vb_tcp_segment *segment)
 {
     uint64_t lost = vb_tcp_board_lost(&sender->board);
 
     *segment = (struct vb_tcp_segment){0};
+    if (sender->stream)
+        sender_restart(sender, config, now);
     if (lost != VB_TCP_NONE)
         sender_send_again(sender, lost, segment);
     else if (send_new(sender, now, segment))
         return -ENOMEM;
-    segment->last = segment->number + 1 == sender->segments;
-    segment->length =
-        segment->last ? (uint32_t)(sender->bytes - segment->number * config->mss) : config->mss;
+    if (sender_set_length(sender, config, lost == VB_TCP_NONE, segment))
+        return -ENOMEM;
     if (sender->deadline == VB_TCP_NEVER)
         sender->deadline = now + sender->round_trip.timeout;
     return 0;
@@ -176,6 +208,20 @@ static void sender_restart_timer(struct vb_tcp_sender *sender, uint64_t now)
     sender->deadline = idle ? VB_TCP_NEVER : now + sender->round_trip.timeout;
 }
 
+/* A window that opens while nothing is in flight ends its probes (RFC 9293, 3.8.6.1). */
+static void sender_take_window(struct vb_tcp_sender *sender, const struct vb_tcp_ack *ack,
+                               uint64_t now)
+{
+    bool was_shut = vb_tcp_sender_is_shut(sender);
+
+    vb_tcp_stream_acked(sender->stream, ack->next, ack->window);
+    if (was_shut)
+        sender->backoffs = 0; /* the receiver lives, whatever its window */
+    if (was_shut && !vb_tcp_sender_is_shut(sender))
+        sender->deadline = VB_TCP_NEVER;
+    vb_tcp_sender_watch(sender, now);
+}
+
 /* The echoes of segments sent before a reduction are ignored: REDUCED ends with one sent after. */
 static bool sender_has_ended(const struct vb_tcp_sender *sender)
 {
@@ -196,6 +242,8 @@ void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_confi
         sender_measure(sender, config, now);
         sender_restart_timer(sender, now);
     }
+    if (sender->stream)
+        sender_take_window(sender, ack, now);
     if (sender_has_ended(sender))
         sender->state = VB_TCP_OPEN;
     if (sender->control.kind == VB_TCP_DCTCP)
@@ -210,9 +258,33 @@ void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_confi
         sender_grow(sender, acked, now);
 }
 
+bool vb_tcp_sender_is_shut(const struct vb_tcp_sender *sender)
+{
+    return sender->stream && vb_tcp_stream_is_shut(sender->stream, sender->board.first);
+}
+
+void vb_tcp_sender_watch(struct vb_tcp_sender *sender, uint64_t now)
+{
+    if (sender->deadline == VB_TCP_NEVER && vb_tcp_sender_is_shut(sender))
+        sender->deadline = now + sender->round_trip.timeout;
+}
+
+/* The interval of probes is that of retransmissions (RFC 9293, 3.8.6.1). */
+static bool sender_probe(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
+                         uint64_t now)
+{
+    if (sender->backoffs++ == config->retries)
+        return false;
+    vb_tcp_round_trip_back_off(&sender->round_trip, config);
+    sender->deadline = now + sender->round_trip.timeout;
+    return true;
+}
+
 bool vb_tcp_sender_expire(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                           uint64_t now)
 {
+    if (vb_tcp_sender_is_shut(sender))
+        return sender_probe(sender, config, now);
     /* ssthresh is reduced once, and not again when the timer backs off (RFC 5681, 3.1). */
     if (sender->state != VB_TCP_LOSS)
         sender->threshold = vb_tcp_control_timed_out(&sender->control, in_use(sender));

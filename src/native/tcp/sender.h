@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * A TCP sender of one stream of a known length. sim/tcp.c asks it for segments, gives it
- * acknowledgements, and calls it at its deadline.
+ * A TCP sender of a flow of a known length, or of a socket's stream. sim/tcp.c asks it for
+ * segments, gives it acknowledgements, and calls it at its deadline.
  */
 #ifndef VB_TCP_SENDER_H
 #define VB_TCP_SENDER_H
@@ -10,6 +10,7 @@
 #include "tcp/control.h"
 #include "tcp/round_trip.h"
 #include "tcp/segment.h"
+#include "tcp/stream.h"
 
 /*
  *   OPEN ──ECN echo──► REDUCED ──`recover` is acknowledged──► OPEN
@@ -28,13 +29,15 @@ struct vb_tcp_sender {
     struct vb_tcp_board board;
     struct vb_tcp_control control;
     struct vb_tcp_round_trip round_trip;
-    uint64_t bytes, segments; /* of the stream */
-    double window, threshold; /* cwnd, ssthresh: segments */
+    struct vb_tcp_stream *stream; /* of a socket; NULL: a flow, of a known length */
+    uint64_t bytes, segments;     /* of a flow */
+    double window, threshold;     /* cwnd, ssthresh: segments */
     uint64_t recover; /* the state ends when all segments before this one are acknowledged */
     uint64_t full;    /* SND.NXT when the window last limited the sender */
     uint64_t timed,
         timed_at;      /* the segment whose round trip is measured, or VB_TCP_NONE; when it left */
     uint64_t deadline; /* of the retransmission timer; or VB_TCP_NEVER */
+    uint64_t sent_at;  /* when the last new segment left */
     uint32_t resent, timeouts; /* retransmissions, and expirations of the timer */
     uint32_t backoffs;         /* expirations since the last acknowledgement of new data */
     uint8_t state;             /* enum vb_tcp_state */
@@ -52,7 +55,11 @@ int vb_tcp_sender_next(struct vb_tcp_sender *sender, const struct vb_tcp_config 
                        uint64_t now, struct vb_tcp_segment *segment);
 void vb_tcp_sender_acked(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                          const struct vb_tcp_ack *ack, uint64_t now);
-/* The deadline has come. False: the sender gives up. */
+/* The receiver's window is closed and nothing is in flight: the deadline is for a probe of it. */
+bool vb_tcp_sender_is_shut(const struct vb_tcp_sender *sender);
+/* Sets the deadline of a probe, unless there is one; after each change of stream or window. */
+void vb_tcp_sender_watch(struct vb_tcp_sender *sender, uint64_t now);
+/* The deadline has come. False: the sender gives up. True: of one that is shut, send a probe. */
 bool vb_tcp_sender_expire(struct vb_tcp_sender *sender, const struct vb_tcp_config *config,
                           uint64_t now);
 

@@ -132,6 +132,8 @@ class World:
     it always), "dctcp_gain" (1/16), "jitter": the most ps of a random delay before a flow begins
     and before a sender processes an acknowledgement (default: the time of a full segment on the
     slowest link of the flow's path; 0: none)}.
+    ``sockets``: "control": streams of programs take a constant time, beside the fabric; "tcp": they
+    are TCP, and datagrams UDP, over the links of the fabric.
 
     ``doorbell``: ps until an adapter sees new requests. ``bus_rate``: bits/s at which an adapter
     reads payload from memory (0: at once). ``receive_latency``: ps from a packet's arrival to its
@@ -167,7 +169,11 @@ class World:
         tcp: Mapping[str, Any] | None = None,
         hop_limit: int = 0,
         recovery: str = "go-back-n",
+        sockets: str = "control",
     ) -> None: ...
+    @property
+    def sockets(self) -> str:
+        """How asyncio's connections of programs reach other hosts: "control" or "tcp"."""
     def add_host(self, framing: str | None = None, **adapter: Any) -> int:
         """Add a host with one port, number 0, and return its node.
 
@@ -643,6 +649,8 @@ class Attachments:
         """Have ``gather`` end: a function that the world has called has something for a loop."""
     def set_looped(self, looped: bool) -> None:
         """Say whether an event loop lets time pass. If none does, polling lets time pass."""
+    def watch_sockets(self, reader: Callback | None) -> None:
+        """Have ``gather`` return ``reader`` when there are news of sockets. None: no more."""
     def watch(self, fd: int, reader: Callback) -> None:
         """Have ``gather`` return ``reader`` when this descriptor becomes readable.
 
@@ -720,3 +728,59 @@ class FarAttachments(Attachments):
         why it ended, as ``gather`` does."""
     def write(self, letter: bytes) -> None:
         """Send a letter with the end of this turn, or of one that ends at once."""
+
+class SocketCore:
+    """The sockets of a world's hosts, in numbers of bytes; all of them have one user."""
+
+    def __init__(self, world: World) -> None: ...
+    @property
+    def world(self) -> World:
+        """The world of the hosts."""
+    @property
+    def segment(self) -> int:
+        """Bytes of a full segment."""
+    @property
+    def window(self) -> int:
+        """Bytes of the receive window."""
+    @property
+    def ack_delay(self) -> int:
+        """The world's ``ack_delay`` in ps."""
+    def rate(self, host: int) -> int:
+        """Return the bits per second of a host's link, 0 without one."""
+    def is_infiniband(self, host: int) -> bool:
+        """Return whether a host of the world has InfiniBand's framing."""
+    def open(self, one: int, other: int, one_port: int, other_port: int, ack_delay: int) -> int:
+        """Return the number of the socket of host ``one`` of a new connection; that of ``other``
+        is one more."""
+    def close(self, number: int) -> None:
+        """Free both sockets of a connection."""
+    def write(self, number: int, count: int, ended: bool = False) -> None:
+        """Add bytes to a socket's stream, and perhaps its end."""
+    def read(self, number: int, taken: int, reading: bool) -> None:
+        """Say how much of the peer's stream the program has read, and whether it reads on."""
+    def arrived(self, number: int) -> tuple[int, bool]:
+        """Return the bytes of the peer's stream that have arrived, and whether its end has."""
+    def unacked(self, number: int) -> int:
+        """Return the written bytes that are not acknowledged."""
+    def is_done(self, number: int) -> bool:
+        """Return whether a socket's stream has ended and all of it is acknowledged."""
+    def ask_room(self, number: int, low: int | None) -> None:
+        """Have news when no more than so many bytes are unacknowledged. None: not any more."""
+    def set_closed(self, number: int) -> None:
+        """The program reads no more; bytes that come are news."""
+    def set_no_delay(self, number: int, value: bool) -> None:
+        """Set TCP_NODELAY."""
+    def set_ack_delay(self, number: int, delay: int) -> None:
+        """Set the delay of acknowledgements in ps."""
+    def set_control(self, number: int, name: str) -> None:
+        """Set the congestion control of both sockets' sending. Raises KeyError."""
+    def counts(self, number: int) -> tuple[int, int, float]:
+        """Return retransmitted segments, expirations of the timer, and the congestion window."""
+    def send(
+        self, source: int, target: int, number: int, payload: int, hash: int, head: bytes
+    ) -> None:
+        """Send a parcel from one host to another; ``payload`` is the bytes after its IP header."""
+    def backlog(self, host: int) -> int:
+        """Return the ps until a host's link has sent what it was given."""
+    def news(self) -> list[tuple[int, int]]:
+        """Return and forget what has happened: pairs of a number and enum vb_sim_news."""

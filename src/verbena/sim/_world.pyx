@@ -83,6 +83,8 @@ cdef class World:
     it always), "dctcp_gain" (1/16), "jitter": the most ps of a random delay before a flow begins
     and before a sender processes an acknowledgement (default: the time of a full segment on the
     slowest link of the flow's path; 0: none)}.
+    ``sockets``: "control": streams of programs take a constant time, beside the fabric; "tcp": they
+    are TCP, and datagrams UDP, over the links of the fabric.
 
     ``doorbell``: ps until an adapter sees new requests. ``bus_rate``: bits/s at which an adapter
     reads payload from memory (0: at once). ``receive_latency``: ps from a packet's arrival to its
@@ -116,10 +118,10 @@ cdef class World:
     cdef dict _served  # by node: the function that takes its management packets
     cdef dict _gates  # by port: the P_Keys that it lets in and out, which the core reads
     cdef object _on_refused  # called for a packet that a gate refuses; or None
-    cdef uint64_t _mads_lost
+    cdef uint64_t _mads_lost, _seed
     cdef object _raised  # an exception of such a function, for the next run
-    cdef uint64_t _seed
     cdef uint32_t _patience  # vb_sim_page.patience
+    cdef readonly str sockets  # how asyncio's connections of programs reach other hosts
     cdef object _nic  # the settings of hosts' adapters
     cdef dict _adapters  # by host that has its own: its framing, and the settings of its adapter
     cdef object _nodes  # by host: its node
@@ -135,7 +137,7 @@ cdef class World:
         config.framing = self._framing = FRAMINGS[given.framing]
         self._infiniband, self._wire, self._tables, self._served = set(), [], {}, {}
         self._adapters, self._attached, self._nodes = {}, {}, array("I")
-        self._crossings, self._gates = [], {}
+        self._crossings, self._gates, self._calls = [], {}, []
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -147,7 +149,7 @@ cdef class World:
         config.engine.burst = given.burst
         config.engine.restart = RECOVERIES[given.recovery]
         config.hop_limit = given.hop_limit
-        self._nic = given
+        self._nic, self.sockets = given, given.sockets
         self._adapter = {name: getattr(given, name) for name in ADAPTER}
         _fill_nic(&config.nic, given)
         if config.nic.congestion.kind == VB_CONGESTION_HPCC:
@@ -157,7 +159,6 @@ cdef class World:
             config.tcp_jitter = given.tcp.jitter
         _fill_tcp(&config.tcp, given.tcp, given.mtu)
         self._tcp_window, self._mss = config.tcp.window, config.tcp.mss
-        self._calls = []
         _check(vb_sim_create(&config, &self._sim), "the world")
         self._world = vb_sim_world(self._sim)
         self._world.threads = _threads(threads)
@@ -896,3 +897,4 @@ include "_world_far.pxi"
 include "_world_detours.pxi"
 include "_world_doors.pxi"
 include "_world_gates.pxi"
+include "_world_sockets.pxi"

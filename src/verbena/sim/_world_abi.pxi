@@ -41,6 +41,8 @@ cdef extern from "sim/state.h" nogil:
         uint32_t first
     struct vb_sim:
         uint32_t door_first
+        uint32_t news_first
+        uint32_t news_count
         void (*on_door)(void *) noexcept
         void *on_door_context
         vb_sim_wire_packet **wire_packet

@@ -139,6 +139,7 @@ cdef class Attachments:
     cdef dict _descriptors
     cdef bint _woken
     cdef list _doubtful  # in the order in which they may have become readable
+    cdef object _on_news  # the reader of the sockets' news; or None
 
     def __init__(self, World world not None):
         self.world = world
@@ -184,6 +185,10 @@ cdef class Attachments:
         one.keep(True)
         one.reader = reader
         self._doubt(one)
+
+    def watch_sockets(self, reader):
+        """Have ``gather`` return ``reader`` when there are news of sockets. None: no more."""
+        self._on_news = reader
 
     def unwatch(self, int fd):
         """Stop to watch a descriptor. Returns its reader, or None."""
@@ -254,6 +259,8 @@ cdef class Attachments:
         cdef Descriptor one
         cdef list doubtful
         self._doubt_readable()
+        if self._on_news is not None and self.world._sim.news_first < self.world._sim.news_count:
+            ready.append(self._on_news)
         doubtful, self._doubtful = self._doubtful, []
         for one in doubtful:
             one.doubtful = False

@@ -54,7 +54,6 @@ class Lacking(asyncio.AbstractEventLoop):
     sendfile = _refusing("sendfile", "sockets")
     start_tls = _refusing("start_tls", "sockets")
     connect_accepted_socket = _refusing("connect_accepted_socket", "sockets")
-    create_datagram_endpoint = _refusing("create_datagram_endpoint", "sockets")
     create_unix_connection = _refusing("create_unix_connection", "sockets")
     create_unix_server = _refusing("create_unix_server", "sockets")
     getnameinfo = _refusing("getnameinfo", "sockets")

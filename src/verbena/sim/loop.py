@@ -26,7 +26,7 @@ from .errors import Deadlock, NotSimulated
 from .hosts import Hosts
 from .lacking import no_threads, refuse, refuse_options
 from .loop_duties import Duties
-from .network import Network
+from .network import network_of
 from .waits import deadlock_text, endless_waits
 
 __all__ = ["PS", "Loop"]
@@ -45,7 +45,7 @@ class Loop(Duties):
     def __init__(self, hosts: Hosts, control_delay: float = 10e-6) -> None:
         super().__init__()
         self.hosts = hosts
-        self.network = Network(self, hosts, control_delay)
+        self.network = network_of(self, hosts, control_delay)
         self._attachments = hosts.attachments
         self._ready: deque[Callback] = deque()
         self._timers = Timers()
@@ -248,8 +248,19 @@ class Loop(Duties):
     async def create_connection(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
     ) -> Any:
+        local = options.pop("local_addr", None)
         refuse_options("create_connection", options)
-        return await self.network.connect(protocol_factory, host, port)
+        return await self.network.connect(protocol_factory, host, port, local)
+
+    async def create_datagram_endpoint(
+        self,
+        protocol_factory: Any,
+        local_addr: Any = None,
+        remote_addr: Any = None,
+        **options: Any,
+    ) -> Any:
+        refuse_options("create_datagram_endpoint", options)
+        return await self.network.open_datagrams(protocol_factory, local_addr, remote_addr)
 
     async def create_server(
         self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any

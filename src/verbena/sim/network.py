@@ -17,12 +17,15 @@ from collections.abc import Callable
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
+from .errors import NotSimulated
 from .hosts import Host, Hosts, host_here
 
 if TYPE_CHECKING:
     from .loop import Loop
 
-__all__ = ["Address", "Factory", "Network", "Server", "Stream", "port_number"]
+__all__ = [
+    "Address", "Factory", "Network", "Server", "Stream", "network_of", "own_host", "port_number",
+]  # fmt: skip
 
 ANY = (None, "", "0.0.0.0", "::")
 OWN = ("localhost", "127.0.0.1", "::1")
@@ -51,7 +54,7 @@ class Network:
 
     def _find(self, name: Any) -> Host:
         text = name.decode() if isinstance(name, bytes) else name
-        found = _own() if text in OWN or text is None else self._hosts.find(str(text))
+        found = own_host() if text in OWN or text is None else self._hosts.find(str(text))
         if found is None:
             raise socket.gaierror(
                 socket.EAI_NONAME, f"no host of the simulated fabric is called {text!r}"
@@ -60,7 +63,7 @@ class Network:
 
     def listen(self, factory: Factory, name: Any, port: Any) -> Server:
         """Return a server of the calling host. Raises OSError: EADDRINUSE, EADDRNOTAVAIL."""
-        own = _own()
+        own = own_host()
         names = name if isinstance(name, (list, tuple)) else [name]
         for one in names:
             if one not in ANY and self._find(one) is not own:
@@ -75,10 +78,20 @@ class Network:
     def forget(self, server: Server) -> None:
         self._listening.pop((server.host.number, server.port), None)
 
-    async def connect(self, factory: Factory, name: Any, port: Any) -> tuple[Stream, Any]:
+    async def open_datagrams(self, factory: Factory, local: Any, remote: Any) -> tuple[Any, Any]:
+        """Raise NotSimulated: the control network has streams alone."""
+        raise NotSimulated(
+            'create_datagram_endpoint: datagrams are simulated in a world with sockets="tcp"'
+        )
+
+    async def connect(
+        self, factory: Factory, name: Any, port: Any, local: Any = None
+    ) -> tuple[Any, Any]:
         """Connect the calling host to a server. Raises ConnectionRefusedError if none listens
         there."""
-        own, target, number = _own(), self._find(name), port_number(port)
+        if local is not None:
+            raise NotSimulated('local_addr: it needs a world with sockets="tcp"')
+        own, target, number = own_host(), self._find(name), port_number(port)
         await asyncio.sleep(self.delay)
         server = self._listening.get((target.number, number))
         if server is None:
@@ -101,7 +114,17 @@ class Network:
         return stream, protocol
 
 
-def _own() -> Host:
+def network_of(loop: Loop, hosts: Hosts, delay: float) -> Network:
+    """Return the network that the world's ``sockets`` names."""
+    if getattr(getattr(hosts, "world", None), "sockets", "control") == "tcp":
+        from .sockets import SocketNetwork
+
+        return SocketNetwork(loop, hosts, delay)
+    return Network(loop, hosts, delay)
+
+
+def own_host() -> Host:
+    """Return the host of the calling program. Raises RuntimeError if there is none."""
     host = host_here()
     if host is None:
         raise RuntimeError("only programs on simulated hosts have a network")
@@ -137,6 +160,10 @@ class Server(asyncio.AbstractServer):
     def accept(self, meet: Callable[[asyncio.BaseProtocol, Address], Stream]) -> None:
         """Make the server's end of a connection, in the context of the program that listens."""
         self._context.run(self._accept, meet)
+
+    def accept_tcp(self, start: Callable[[Factory], None]) -> None:
+        """Start the server's end of a TCP connection, in the listening program's context."""
+        self._context.run(start, self._factory)
 
     def _accept(self, meet: Callable[[asyncio.BaseProtocol, Address], Stream]) -> None:
         meet(self._factory(), (self.host.address, self.port)).start()

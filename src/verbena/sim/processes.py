@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Self
 from ._world import NOTHING_LEFT, Crossing, World
 from .arguments import run_settings
 from .callbacks import PS, ps_of
-from .errors import ProgramEnded
+from .errors import NotSimulated, ProgramEnded
 from .far_connections import ProgramDevices
 from .hosts import MOST_PORTS, Host, Hosts, PKeys
 from .letters import VARIABLE, Kind, Letter
@@ -55,10 +55,15 @@ def run_processes(
     arguments are those of ``sim.run``, and so is the result.
 
     Raises ProgramEnded if a process ends before its program has returned; the other processes are
-    killed then.
+    killed then. Raises NotSimulated for ``sockets="tcp"``.
     """
     given = run_settings(until=None, control_delay=control_delay, background=(), seed=seed)
     hosts = hosts_of(fabric, switch, adapters, seed, pkeys, world)
+    if hosts.world.sockets != "control":
+        raise NotSimulated(
+            'run_processes: sockets="tcp" are for programs in the process of the world: '
+            "call sim.run, or leave out sockets"
+        )
     with Processes(hosts, given.control_delay, seed) as processes:
         for name, command in commands.items():
             processes.start(name, command)

@@ -207,10 +207,12 @@ class FarNetwork(Network):
         letter = Letter(self._attachments.now, Kind.RETURNED, self._host.number, text=text)
         self._attachments.write(letter.pack())
 
-    async def connect(self, factory: Factory, name: Any, port: Any) -> tuple[Stream, Any]:
+    async def connect(
+        self, factory: Factory, name: Any, port: Any, local: Any = None
+    ) -> tuple[Stream, Any]:
         target = self._find(name)
-        if target is self._host:
-            return await super().connect(factory, name, port)
+        if target is self._host or local is not None:
+            return await super().connect(factory, name, port, local)
         number, own = port_number(port), next(self._stream_numbers)
         here, protocol = (self._host.address, next(self._ports)), factory()
         stream = FarStream(self, protocol, here, (target.address, number), own)

@@ -33,7 +33,7 @@ __all__ = ["Program", "Result", "close_loop", "coroutine_of", "hosts_of", "run"]
 WORLD = (  # the keywords of World that run passes on
     *("framing", "mtu", "timeout", "retry_count", "rd_atomic", "window", "ack_bytes", "burst"),
     *("congestion", "notice_level", "doorbell", "bus_rate", "receive_latency", "tcp", "hop_limit"),
-    "recovery",
+    *("recovery", "sockets"),
 )
 Program = Callable[[], Coroutine[Any, Any, Any]] | Coroutine[Any, Any, Any]
 

@@ -172,6 +172,7 @@ class WorldSettings(Adapter):
 
     congestion: Congestion | None = None
     tcp: Tcp = field(default_factory=Tcp)
+    sockets: Literal["control", "tcp"] = "control"
     doorbell: _Delay = 0
     bus_rate: Annotated[int, Meta(ge=0, le=10**15)] = 0
     receive_latency: _Delay = 0

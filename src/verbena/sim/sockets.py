@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sockets of programs in a world with ``sockets="tcp"``: TCP and UDP over the simulated links.
+
+``loop.Loop`` has a ``SocketNetwork`` in place of the control network. It finds addresses and ports,
+sends parcels (single packets: SYN, SYN-ACK, RST and datagrams), and gives each socket the news that
+the core has of it (``SocketCore``). ``tcp_sockets.py`` has connections and ``udp_sockets.py``
+datagrams. A host reaches itself without the fabric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import struct
+from collections.abc import Callable
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from ._world import SocketCore
+from .callbacks import PS, Callback
+from .errors import NotSimulated
+from .hosts import Host, Hosts
+from .network import FIRST_FREE_PORT, LAST_PORT, Factory, Network, Server, port_number
+from .network import own_host as own
+
+if TYPE_CHECKING:
+    from .loop import Loop
+    from .tcp_sockets import TcpConnection
+    from .udp_sockets import DatagramSocket
+
+__all__ = ["ACK_DELAY", "Parcel", "SocketNetwork"]
+
+ACK_DELAY = 40 * 10**9
+"""ps: the delayed acknowledgement timer, unless the world's ``tcp`` has another (Linux: 40 ms)."""
+NEWS_PARCEL, NEWS_LOST = 16, 32  # enum vb_sim_news
+TCP, UDP, ICMP = 6, 17, 1
+_HEAD = struct.Struct(">BBHHII")  # protocol, flags, ports, sequence and acknowledgement numbers
+
+Arrival = Callable[[], None]
+
+
+class Parcel:
+    """A packet under way, or the fragments of one. ``arrive`` is called when all have come."""
+
+    __slots__ = ("arrive", "left")
+
+    def __init__(self, arrive: Arrival, left: int) -> None:
+        self.arrive: Arrival | None = arrive  # None: a fragment was lost
+        self.left = left
+
+
+class SocketNetwork(Network):
+    """The sockets of all hosts of a world, by host and port."""
+
+    def __init__(self, loop: Loop, hosts: Hosts, delay: float) -> None:
+        super().__init__(loop, hosts, delay)
+        self.core = SocketCore(hosts.world)
+        self.ack_delay = self.core.ack_delay or ACK_DELAY
+        self.sockets: dict[int, TcpConnection] = {}  # by the number of the core's socket
+        self.datagrams: dict[tuple[int, int], DatagramSocket] = {}
+        self._parcels: dict[int, Parcel] = {}
+        self._numbers = count(1)
+        self._next_port: dict[int, int] = {}
+        self.used_ports: set[tuple[int, int, int]] = set()  # protocol, host and port
+        hosts.attachments.watch_sockets(Callback(self._take_news, (), loop_context()))
+
+    # ---- packets ----
+
+    def send_parcel(
+        self, ports: tuple[int, int], sizes: list[int], head: bytes, hash_: int, arrive: Arrival
+    ) -> None:
+        """Send a packet, or fragments with these bytes after their IP headers, between two hosts of
+        the world."""
+        number = next(self._numbers)
+        self._parcels[number] = Parcel(arrive, len(sizes))
+        for size in sizes:
+            self.core.send(*ports, number, size, hash_, head)
+
+    def send_control(
+        self, ends: tuple[int, int], own_port: int, peer_port: int, flags: int, arrive: Arrival
+    ) -> None:
+        """Send a TCP segment without data, of 20 bytes, and 12 of options in a SYN."""
+        head = _HEAD.pack(TCP, flags, own_port, peer_port, 0, 1)
+        size = 40 if flags & 2 else 20
+        self.send_parcel(ends, [size], head, own_port << 8 ^ peer_port, arrive)
+
+    def _take_news(self) -> None:
+        for number, what in self.core.news():
+            if what & (NEWS_PARCEL | NEWS_LOST):
+                self._take_parcel(number, lost=what == NEWS_LOST)
+            elif number in self.sockets:
+                self.sockets[number].take_news(what)
+
+    def _take_parcel(self, number: int, *, lost: bool) -> None:
+        parcel = self._parcels[number]
+        parcel.left -= 1
+        if lost:
+            parcel.arrive = None
+        if not parcel.left:
+            del self._parcels[number]
+            if parcel.arrive is not None:
+                parcel.arrive()
+
+    # ---- addresses ----
+
+    def free_port(self, protocol: int, host: Host) -> int:
+        """Return a port of a host that no socket has. Raises OSError (EADDRINUSE)."""
+        first = self._next_port.get(host.number, FIRST_FREE_PORT)
+        size = LAST_PORT + 1 - FIRST_FREE_PORT
+        for step in range(size):
+            port = FIRST_FREE_PORT + (first - FIRST_FREE_PORT + step) % size
+            if (protocol, host.number, port) not in self.used_ports and (
+                protocol != TCP or (host.number, port) not in self._listening
+            ):
+                self._next_port[host.number] = port + 1
+                return port
+        raise OSError(errno.EADDRINUSE, f"all ports of {host.name} are in use")
+
+    def interfaces(self, source: Host, target: Host, name: Any) -> tuple[int, int]:
+        """Return the ports, which are hosts of the world, by which two hosts reach each other.
+
+        Raises NotSimulated for ports of InfiniBand.
+        """
+        rank = target.addresses.index(name) if name in target.addresses else 0
+        ends = source.ports[min(rank, len(source.ports) - 1)], target.ports[rank]
+        for host, port in zip((source, target), ends, strict=True):
+            if self.core.is_infiniband(port):
+                raise NotSimulated(
+                    f'{host.name} has a port of InfiniBand, and sockets="tcp" need Ethernet: leave '
+                    "out sockets, and connections go beside the fabric"
+                )
+        return ends
+
+    def address_of(self, port: int) -> str:
+        """Return the IPv4 address of a host of the world."""
+        return socket.inet_ntoa((0x0A000000 + port + 1).to_bytes(4, "big"))
+
+    # ---- connections and datagrams ----
+
+    def listen(self, factory: Factory, name: Any, port: Any) -> Server:
+        number = port_number(port) or self.free_port(TCP, own())
+        return super().listen(factory, name, number)
+
+    async def connect(
+        self, factory: Factory, name: Any, port: Any, local: tuple[Any, Any] | None = None
+    ) -> tuple[Any, Any]:
+        from .tcp_sockets import connect
+
+        here, target = own(), self._find(name)
+        if target is here:
+            return await super().connect(factory, name, port)
+        return await connect(self, here, target, name, port_number(port), factory, local)
+
+    async def open_datagrams(
+        self, factory: Factory, local: tuple[Any, Any] | None, remote: tuple[Any, Any] | None
+    ) -> tuple[Any, Any]:
+        """Return the transport and the protocol of a datagram endpoint of the calling host."""
+        from .udp_sockets import DatagramSocket
+
+        here = own()
+        if local is not None and local[0] not in ("", "0.0.0.0", None):
+            self._own_only(here, local[0])
+        number = (port_number(local[1]) if local else 0) or self.free_port(UDP, here)
+        if (here.number, number) in self.datagrams:
+            raise OSError(errno.EADDRINUSE, f"{here.name} has a socket at UDP port {number}")
+        peer = None
+        if remote is not None:
+            peer = (self._find(remote[0]).address, port_number(remote[1]))
+        made = DatagramSocket(self, here, number, factory(), peer)
+        self.datagrams[here.number, number] = made
+        self.used_ports.add((UDP, here.number, number))
+        made.start()
+        return made, made.get_protocol()
+
+    def _own_only(self, here: Host, name: Any) -> None:
+        if self._find(name) is not here:
+            raise OSError(errno.EADDRNOTAVAIL, f"{name!r} is not the address of {here.name}")
+
+    def find_host(self, name: Any) -> Host:
+        """Return the host with a name or an address. Raises socket.gaierror."""
+        return self._find(name)
+
+    def listening(self, host: Host, port: int) -> Server | None:
+        """Return the server of a host's port, or None."""
+        return self._listening.get((host.number, port))
+
+    @property
+    def now(self) -> int:
+        """The world's time in ps."""
+        return int(self._hosts.attachments.now)
+
+    def after(self, ps: int, call: Callable[[], None]) -> asyncio.TimerHandle:
+        """Call a function after so many ps."""
+        return self.loop.call_at((self.now + ps) / PS, call)  # type: ignore[return-value]
+
+
+def loop_context() -> Any:
+    """Return an empty context, in which no code is on a host."""
+    import contextvars
+
+    return contextvars.Context()

@@ -1,0 +1,456 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TCP connections of programs over the simulated fabric, as transports of asyncio.
+
+``SocketNetwork.connect`` sets one up: SYN, SYN-ACK and ACK are parcels, which are sent again by
+timers (RFC 9293, 3.5; RFC 6298). Then each end is a ``TcpConnection``. It keeps the bytes of what
+it writes until the peer's program has read them; the core counts them, sends segments, and says how
+many have arrived in order. An end lives until both streams are acknowledged, or until a RST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .network import Factory, Server
+from .tcp_options import ConnectionSocket
+
+if TYPE_CHECKING:
+    from .hosts import Host
+    from .sockets import SocketNetwork
+
+__all__ = ["TcpConnection", "connect"]
+
+SYN, ACK, RST, SYN_ACK = 0x02, 0x10, 0x14, 0x12  # flags; a RST has an ACK
+NEWS_DATA, NEWS_ROOM, NEWS_FAILED, NEWS_STRAY = 1, 2, 4, 8  # enum vb_sim_news
+FIRST_TIMEOUT = 10**12  # ps: of a SYN (RFC 6298, 2.1)
+SYN_RETRIES = 6  # as Linux: 127 s
+HIGH_WATER = 64 << 10  # bytes of the transport's buffer: asyncio's own default
+READ_MOST = 256 << 10  # bytes of one data_received
+
+
+class Handshake:
+    """A connection that is being set up. Both ends' timers are here.
+
+    CLOSED --SYN--> SYN_SENT --SYN-ACK--> ESTABLISHED; the listener: SYN --> SYN_RECEIVED --ACK or
+    data--> ESTABLISHED. A RST ends it in any state, and so does the last timeout.
+    """
+
+    def __init__(self, network: SocketNetwork, ends: tuple[int, int], ports: tuple[int, int]):
+        self.network, self.ends, self.ports = network, ends, ports
+        self.established: asyncio.Future[None] = network.loop.create_future()
+        self.over = False  # the caller has it, or has given up
+        self.server: Server | None = None
+        self.accepted = False
+        self.pair: tuple[TcpConnection, TcpConnection] | None = None
+        self._timers: dict[int, asyncio.TimerHandle] = {}
+
+    def begin(self, target: Host) -> None:
+        """Send the SYN, and again until there is an answer."""
+        self._repeat(0, SYN, lambda: self._take_syn(target), 0)
+
+    def send(self, end: int, flags: int, arrive: Any) -> None:
+        """Send a segment without data from one of the ends."""
+        hosts = self.ends if end == 0 else self.ends[::-1]
+        ports = self.ports if end == 0 else self.ports[::-1]
+        self.network.send_control(hosts, *ports, flags, arrive)
+
+    def _repeat(self, end: int, flags: int, arrive: Any, tries: int) -> None:
+        self.send(end, flags, arrive)
+
+        def again() -> None:
+            if tries < SYN_RETRIES:
+                self._repeat(end, flags, arrive, tries + 1)
+            else:
+                self._time_out(end)
+
+        self._timers[end] = self.network.after(FIRST_TIMEOUT << tries, again)
+
+    def stop(self, end: int) -> None:
+        """Stop the timer of an end."""
+        if end in self._timers:
+            self._timers.pop(end).cancel()
+
+    def _time_out(self, end: int) -> None:
+        if end == 0 and not self.established.done():
+            self.established.set_exception(
+                TimeoutError(errno.ETIMEDOUT, "no answer to a SYN: is the peer reachable?")
+            )
+
+    # ---- the listener ----
+
+    def _take_syn(self, target: Host) -> None:
+        server = self.server or self.network.listening(target, self.ports[1])
+        if server is None:
+            self.send(1, RST, self._take_reset)
+        elif self.server is None:
+            self.server = server
+            self._repeat(1, SYN_ACK, self._take_syn_ack, 0)
+        else:
+            self.send(1, SYN_ACK, self._take_syn_ack)
+
+    def take_ack(self) -> None:
+        """The listener has the ACK, or data: accept the connection if the server still listens."""
+        if self.accepted or self.pair is None:
+            return
+        self.accepted = True
+        self.stop(1)
+        assert self.server is not None
+        if self.server.is_serving():
+            self.server.accept_tcp(self.pair[1].start_accepted)
+        else:
+            self.pair[1].abort()
+
+    def _take_abort(self) -> None:
+        self.stop(1)
+
+    # ---- the caller ----
+
+    def _take_reset(self) -> None:
+        self.stop(0)
+        if not self.established.done():
+            self.established.set_exception(
+                ConnectionRefusedError(
+                    errno.ECONNREFUSED, f"nobody listens on port {self.ports[1]} there"
+                )
+            )
+
+    def _take_syn_ack(self) -> None:
+        self.stop(0)
+        if self.over and self.pair is None:
+            self.send(0, RST, self._take_abort)
+            return
+        if self.pair is None:
+            self._open()
+        self.send(0, ACK, self.take_ack)
+        if not self.established.done():
+            self.established.set_result(None)
+
+    def _open(self) -> None:
+        network = self.network
+        number = network.core.open(*self.ends, *self.ports, network.ack_delay)
+        pair = TcpConnection(self, 0, number), TcpConnection(self, 1, number + 1)
+        pair[0].peer, pair[1].peer = pair[1], pair[0]
+        network.sockets[number], network.sockets[number + 1] = pair
+        self.pair = pair
+
+
+async def connect(
+    network: SocketNetwork,
+    own: Host,
+    target: Host,
+    name: Any,
+    port: int,
+    factory: Factory,
+    local: tuple[Any, Any] | None,
+) -> tuple[TcpConnection, Any]:
+    """Connect a host to a port of another. Raises ConnectionRefusedError, TimeoutError."""
+    ends = network.interfaces(own, target, name)
+    wanted = int(local[1]) if local else 0
+    key = (6, own.number, wanted or network.free_port(6, own))
+    if key in network.used_ports:
+        raise OSError(errno.EADDRINUSE, f"TCP port {wanted} of {own.name} is in use")
+    network.used_ports.add(key)
+    made = Handshake(network, ends, (key[2], port))
+    made.begin(target)
+    try:
+        await made.established
+    except BaseException:
+        made.over = True
+        made.stop(0)
+        network.used_ports.discard(key)
+        if made.pair is not None:
+            made.pair[0].abort()
+        raise
+    made.over = True
+    assert made.pair is not None
+    connection = made.pair[0]
+    connection.port_key = key
+    protocol = factory()
+    connection.start(protocol)
+    return connection, protocol
+
+
+class TcpConnection(asyncio.Transport):
+    """One end of a TCP connection."""
+
+    peer: TcpConnection
+
+    def __init__(self, handshake: Handshake, end: int, number: int) -> None:
+        super().__init__()
+        network = handshake.network
+        self.network, self.number, self._handshake, self._end = network, number, handshake, end
+        addresses = [
+            (network.address_of(host), port)
+            for host, port in zip(handshake.ends, handshake.ports, strict=True)
+        ]
+        self.here, self.there = addresses[end], addresses[1 - end]
+        self.port_key: tuple[int, int, int] | None = None
+        self.send_buffer = network.core.window
+        self.options = ConnectionSocket(self)
+        self._extra = {"sockname": self.here, "peername": self.there, "socket": self.options}
+        self._protocol: Any = None
+        self._context: Any = None
+        self._sent: deque[bytes] = deque()  # given to the core, and not read by the peer's program
+        self._waiting: deque[bytes] = deque()  # for room in the send buffer
+        self._waits = 0  # bytes of them
+        self._high, self._low = HIGH_WATER, HIGH_WATER // 4
+        self._write_paused = False
+        self._read = 0  # bytes of the peer's stream that the program has
+        self._paused = False
+        self._got_eof = False
+        self._wrote_eof = self._closing = self._ended = False
+        self.gone = False  # the core has it no more
+
+    # ---- its beginning ----
+
+    def start(self, protocol: Any) -> None:
+        """Announce the connection to the protocol, in the calling program's context."""
+        self._context = contextvars.copy_context()
+        self._protocol = protocol
+        protocol.connection_made(self)
+        self._deliver()
+
+    def start_accepted(self, factory: Factory) -> None:
+        """The same for a server's end, whose program the server calls."""
+        self.start(factory())
+
+    # ---- out ----
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+        if self._wrote_eof:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if not data or self._closing or self.gone:
+            return
+        self._waiting.append(bytes(data))
+        self._waits += len(data)
+        self._fill()
+        if self._waits > self._high and not self._write_paused:
+            self._write_paused = True
+            self._protocol.pause_writing()
+
+    def _fill(self) -> None:
+        """Give the core what the send buffer has room for."""
+        core, number, moved = self.network.core, self.number, 0
+        room = self.send_buffer - core.unacked(number)
+        while self._waiting and room > moved:
+            data = self._waiting.popleft()
+            if len(data) > room - moved:
+                self._waiting.appendleft(data[room - moved :])
+                data = data[: room - moved]
+            self._sent.append(data)
+            moved += len(data)
+        self._waits -= moved
+        ended = self._wrote_eof and not self._waiting
+        core.ask_room(number, self.send_buffer * 2 // 3 if self._waiting else None)
+        if moved or ended:
+            core.write(number, moved, ended)
+
+    def _take_room(self) -> None:
+        if self._waiting:
+            self._fill()
+            if self._closing and not self._waiting:
+                self._end_soon(None)
+        if self._write_paused and self._waits <= self._low:
+            self._write_paused = False
+            self._context.run(self._protocol.resume_writing)
+        self._leave_if_done()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._wrote_eof and not self.gone:
+            self._wrote_eof = True
+            self._fill()
+
+    def get_write_buffer_size(self) -> int:
+        return self._waits
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = HIGH_WATER if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self._high, self._low = high, low
+
+    # ---- in ----
+
+    def take_news(self, what: int) -> None:
+        """Something has happened to this socket (enum vb_sim_news)."""
+        if self.gone:
+            return
+        if what & NEWS_STRAY:
+            self._reset_peer()
+            return
+        if what & NEWS_FAILED:
+            self._fail(TimeoutError(errno.ETIMEDOUT, "the peer has not answered for too long"))
+            return
+        if what & NEWS_DATA and self._end == 1:
+            self._handshake.take_ack()
+        if what & NEWS_DATA and not self.gone:
+            self._deliver()
+        if what & NEWS_ROOM and not self.gone:
+            self._take_room()
+
+    def _deliver(self) -> None:
+        """Give the program what has arrived, unless it has paused."""
+        while not (self.gone or self._paused or self._got_eof or self._protocol is None):
+            arrived, end = self.network.core.arrived(self.number)
+            count = min(arrived - self._read, READ_MOST)
+            if count:
+                data = self.peer._take(count)
+                self._read += count
+                if not self._closing:
+                    self._context.run(self._give, data)
+            elif end:
+                self._take_eof()
+            else:
+                return
+
+    def _give(self, data: bytes) -> None:
+        protocol = self._protocol
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            at = memoryview(data)
+            while at:
+                buffer = memoryview(protocol.get_buffer(len(at)))
+                size = min(len(buffer), len(at))
+                buffer[:size] = at[:size]
+                protocol.buffer_updated(size)
+                at = at[size:]
+        else:
+            protocol.data_received(data)
+
+    def _take(self, count: int) -> bytes:
+        """Remove the first bytes that were sent."""
+        parts, left = [], count
+        while left:
+            first = self._sent.popleft()
+            if len(first) > left:
+                self._sent.appendleft(first[left:])
+                first = first[:left]
+            parts.append(first)
+            left -= len(first)
+        return b"".join(parts)
+
+    def _take_eof(self) -> None:
+        self._got_eof = True
+        keep = self._closing or self._context.run(self._protocol.eof_received)
+        if not keep:
+            self.close()
+        self._leave_if_done()
+
+    def pause_reading(self) -> None:
+        if not self._paused and not self.gone and not self._closing:
+            self._paused = True
+            self.network.core.read(self.number, self._read, False)
+
+    def resume_reading(self) -> None:
+        if self._paused and not self.gone and not self._closing:
+            self._paused = False
+            self.network.loop.call_soon(self._read_on, context=contextvars.Context())
+
+    def _read_on(self) -> None:
+        self._deliver()
+        if not self.gone and not self._closing:
+            self.network.core.read(self.number, self._read, not self._paused)
+
+    def is_reading(self) -> bool:
+        return not self._paused and not self._closing
+
+    # ---- its end ----
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Send what is written, then the end; the program reads no more."""
+        if self._closing:
+            return
+        self._closing = True
+        if self.gone:  # both streams have ended, or a RST has come
+            self._end_soon(None)
+            return
+        core = self.network.core
+        if core.arrived(self.number)[0] > self._read:  # unread data: a RST (RFC 2525, 2.17)
+            self._reset_peer()
+            return
+        self._paused = False
+        core.read(self.number, self._read, True)
+        core.set_closed(self.number)
+        if not self._wrote_eof:
+            self._wrote_eof = True
+            self._fill()
+        if not self._waiting:  # else when all of it is in the send buffer
+            self._end_soon(None)
+
+    def abort(self) -> None:
+        self._closing = True
+        if self.gone:
+            self._end_soon(None)
+        else:
+            self._reset_peer()
+
+    def _reset_peer(self) -> None:
+        """Send a RST, and forget the connection; the peer learns of it when the RST arrives."""
+        peer = self.peer
+        self._leave(None)
+        self._handshake.send(self._end, RST, peer.take_reset)
+
+    def take_reset(self) -> None:
+        """A RST has come."""
+        self._fail(ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"))
+
+    def _fail(self, error: Exception) -> None:
+        self._closing = True
+        self._leave(error)
+
+    def _leave_if_done(self) -> None:
+        """The connection is over when both streams have ended and are acknowledged."""
+        core = self.network.core
+        if not self.gone and core.is_done(self.number) and core.is_done(self.peer.number):
+            for one in (self, self.peer):
+                if not one.gone and (one._got_eof or one._closing):
+                    one._leave(None, silent=not one._closing)
+
+    def _leave(self, error: Exception | None, *, silent: bool = False) -> None:
+        """This end is no more. When both ends are, the core frees the connection."""
+        if not self.gone:
+            self.gone = True
+            self.network.sockets.pop(self.number, None)
+            self.network.core.set_closed(self.number)
+            if self.port_key is not None:
+                self.network.used_ports.discard(self.port_key)
+            if self.peer.gone:
+                self.network.core.close(self.number)
+        if not silent:
+            self._end_soon(error)
+
+    def _end_soon(self, error: Exception | None) -> None:
+        if not self._ended and self._protocol is not None:
+            self._ended = True
+            self.network.loop.call_soon(
+                self._protocol.connection_lost, error, context=self._context
+            )
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+    def counts(self) -> tuple[int, int, float]:
+        """Return retransmissions, timeouts, and the congestion window in segments."""
+        resent, timeouts, window = self.network.core.counts(self.number)
+        return resent, timeouts, window

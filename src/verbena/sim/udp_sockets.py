@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""UDP of programs over the simulated fabric, as datagram transports of asyncio.
+
+``SocketNetwork.open_datagrams`` makes a ``DatagramSocket``. A datagram that is longer than a packet
+is sent in fragments (RFC 791), and is lost with any of them. One to a port without a socket is
+answered with ICMP's port unreachable, which a connected socket gets as an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import struct
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from .callbacks import PS
+from .network import port_number
+
+if TYPE_CHECKING:
+    from .hosts import Host
+    from .sockets import SocketNetwork
+
+__all__ = ["DatagramSocket"]
+
+UDP, ICMP = 17, 1
+UDP_HEADER, IP_AND_TCP = 8, 40
+LONGEST = 65507
+"""Bytes of a datagram over IPv4: 65535 less both headers."""
+UNREACHABLE = 8 + 20 + 8  # bytes of ICMP: its header, and the datagram's first headers
+BACKLOG = 212_992  # bytes that wait for the link: the send buffer of Linux
+HIGH_WATER = 64 << 10
+_HEAD = struct.Struct(">BBHH")
+
+
+class DatagramSocket(asyncio.DatagramTransport):
+    """A datagram endpoint at a port of a host. ``peer``: of a connected one."""
+
+    def __init__(
+        self,
+        network: SocketNetwork,
+        host: Host,
+        port: int,
+        protocol: Any,
+        peer: tuple[str, int] | None,
+    ) -> None:
+        here = (host.address, port)
+        super().__init__({"sockname": here, "peername": peer, "socket": None})
+        self.network, self.host, self.port, self.peer = network, host, port, peer
+        self._protocol = protocol
+        self._context = contextvars.copy_context()
+        self._closing = False
+        self._waiting: deque[tuple[bytes, tuple[str, int]]] = deque()
+        self._waits = 0  # bytes of them
+        self._high, self._low = HIGH_WATER, HIGH_WATER // 4
+        self._paused = False
+
+    def start(self) -> None:
+        """Announce the endpoint to its protocol."""
+        self._protocol.connection_made(self)
+
+    # ---- out ----
+
+    def sendto(self, data: Any, addr: Any = None) -> None:
+        """Send a datagram. One that is too long is an error (EMSGSIZE) of the protocol."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+        if self.peer is not None and addr not in (None, self.peer):
+            raise ValueError(f"Invalid address: must be None or {self.peer}")
+        if addr is None and self.peer is None:
+            raise ValueError("the endpoint is not connected, so sendto needs an address")
+        if self._closing:
+            return
+        if len(data) > LONGEST:
+            text = f"a datagram has {len(data)} bytes, and at most {LONGEST} fit"
+            self._protocol.error_received(OSError(errno.EMSGSIZE, text))
+            return
+        to = self.peer if addr is None else (str(addr[0]), port_number(addr[1]))
+        assert to is not None
+        self._waiting.append((bytes(data), to))
+        self._waits += len(data)
+        self._flush()
+        if self._waits > self._high and not self._paused:
+            self._paused = True
+            self._protocol.pause_writing()
+
+    def _backlog(self) -> int:
+        """Return bytes that wait for the host's link, by the time that it needs for them."""
+        core = self.network.core
+        port = self.host.ports[0]
+        return core.backlog(port) * core.rate(port) // (8 * PS)
+
+    def _flush(self) -> None:
+        while self._waiting:
+            if self._backlog() > BACKLOG:
+                rest = self.network.core.backlog(self.host.ports[0])
+                self.network.after(rest // 2, self._flush_later)
+                return
+            data, to = self._waiting.popleft()
+            self._waits -= len(data)
+            self._send(data, to)
+
+    def _flush_later(self) -> None:
+        self._flush()
+        if self._paused and self._waits <= self._low:
+            self._paused = False
+            self._context.run(self._protocol.resume_writing)
+        if self._closing and not self._waiting:
+            self._forget(None)
+
+    def _send(self, data: bytes, to: tuple[str, int]) -> None:
+        network, target = self.network, self.network.find_host(to[0])
+        if target is self.host:
+            network.loop.call_later(network.delay, _arrive, network, target, to[1], data, self.here)
+            return
+        ends = network.interfaces(self.host, target, to[0])
+        source = network.address_of(ends[0]), self.port
+        head = _HEAD.pack(UDP, 0, self.port, to[1])
+
+        def arrive() -> None:
+            if not _arrive(network, target, to[1], data, source):
+                icmp = _HEAD.pack(ICMP, 3, 0, 0)
+                network.send_parcel(ends[::-1], [UNREACHABLE], icmp, 0, self._take_unreachable)
+
+        network.send_parcel(ends, self._fragments(len(data)), head, self.port << 8 ^ to[1], arrive)
+
+    def _fragments(self, length: int) -> list[int]:
+        """Return the bytes after the IP header of each packet: all but the last are a multiple of 8
+        (RFC 791, 3.2)."""
+        most = self.network.core.segment + IP_AND_TCP - 20
+        left = UDP_HEADER + length
+        if left <= most:
+            return [left]
+        most -= most % 8
+        return [most] * ((left - 1) // most) + [(left - 1) % most + 1]
+
+    # ---- in ----
+
+    @property
+    def here(self) -> tuple[str, int]:
+        """The address and port of the socket."""
+        return self.host.address, self.port
+
+    def take(self, data: bytes, source: tuple[str, int]) -> None:
+        """A datagram has come. A connected socket takes those of its peer alone."""
+        if not self._closing and self.peer in (None, source):
+            self._context.run(self._protocol.datagram_received, data, source)
+
+    def _take_unreachable(self) -> None:
+        if self.peer is not None and not self._closing:
+            error = ConnectionRefusedError(errno.ECONNREFUSED, "no socket has that port there")
+            self._context.run(self._protocol.error_received, error)
+
+    # ---- its end ----
+
+    def get_write_buffer_size(self) -> int:
+        return self._waits
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self._high = (4 * low if low else HIGH_WATER) if high is None else high
+        self._low = self._high // 4 if low is None else low
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            if not self._waiting:
+                self._forget(None)
+
+    def abort(self) -> None:
+        self._closing = True
+        self._waiting.clear()
+        self._forget(None)
+
+    def _forget(self, error: Exception | None) -> None:
+        key = (self.host.number, self.port)
+        if self.network.datagrams.get(key) is self:
+            del self.network.datagrams[key]
+            self.network.used_ports.discard((UDP, *key))
+            self.network.loop.call_soon(
+                self._protocol.connection_lost, error, context=self._context
+            )
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+
+def _arrive(
+    network: SocketNetwork, target: Host, port: int, data: bytes, source: tuple[str, int]
+) -> bool:
+    """Give a datagram to the socket of a port. False: there is none."""
+    found = network.datagrams.get((target.number, port))
+    if found is not None:
+        found.take(data, source)
+    return found is not None
