@@ -49,6 +49,7 @@ PYTHON_ROOMS = [
     {"aio"},
     {"fabrics"},
     {"host"},
+    {"internet"},
     {"manage"},
     {"agent", "subnet_process"},
     {"cm"},

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interfaces of nodes: what turns datagrams into a link's frames and back.
+
+A point-to-point interface sends datagrams as they are. An Ethernet interface has a MAC address, and
+asks for its neighbours' by ARP. Frames that are damaged, or for somebody else, are counted and
+dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from typing import Protocol
+
+from verbena.host.clock import Agenda
+from verbena.internet.arp import ArpPacket, ArpResolver
+from verbena.internet.errors import AddressError, InternetError, PacketError
+from verbena.internet.ethernet import BROADCAST, EtherType, Frame, is_group_mac, multicast_mac
+from verbena.internet.icmp import LIMITED_BROADCAST, is_group
+from verbena.internet.ipv4 import MIN_MTU, Datagram
+from verbena.internet.links import LinkEnd
+
+
+class Owner(Protocol):
+    """What an interface needs of its node."""
+
+    agenda: Agenda
+
+    def receive(self, datagram: Datagram, interface: Interface, to_several: bool) -> None: ...
+
+    def next_hop_is_silent(self, datagram: Datagram) -> None: ...
+
+
+def check_interface_address(address: IPv4Interface) -> None:
+    """Raises AddressError for a network's own address and its broadcast, and for groups."""
+    network = address.network
+    reserved = {network.network_address, network.broadcast_address}
+    if network.prefixlen <= 30 and address.ip in reserved:
+        raise AddressError(
+            f"{address.ip} is the address of the network {network} or its broadcast: "
+            f"hosts have {network[1]} to {network[-2]}"
+        )
+    if is_group(address.ip) or int(address.ip) == 0:
+        raise AddressError(f"{address.ip} is not the address of one host")
+
+
+class Interface:
+    """An interface with one address, on a point-to-point link."""
+
+    mac: bytes | None = None
+    is_ethernet = False
+
+    def __init__(self, owner: Owner, name: str, address: IPv4Interface, link: LinkEnd) -> None:
+        check_interface_address(address)
+        if link.mtu < MIN_MTU:
+            raise InternetError(
+                f"{name}: an MTU of {link.mtu} bytes: IPv4 needs {MIN_MTU} on every link"
+            )
+        self.owner = owner
+        self.name = name
+        self.address: IPv4Address = address.ip
+        self.network: IPv4Network = address.network
+        self.link = link
+        self.enabled = True
+        self.damaged = 0
+        self.on_carrier: list[Callable[[Interface], None]] = []
+        link.on_frame = self.receive_frame
+        if hasattr(link, "on_carrier"):
+            link.on_carrier = self.carrier_changed
+
+    @property
+    def mtu(self) -> int:
+        return self.link.mtu
+
+    @property
+    def up(self) -> bool:
+        return self.enabled and bool(getattr(self.link, "up", True))
+
+    @property
+    def broadcast(self) -> IPv4Address | None:
+        """None on a network of two addresses or one (RFC 3021)."""
+        return self.network.broadcast_address if self.network.prefixlen <= 30 else None
+
+    def shut_down(self) -> None:
+        self.enabled = False
+        self.carrier_changed()
+
+    def start_up(self) -> None:
+        self.enabled = True
+        self.carrier_changed()
+
+    def carrier_changed(self) -> None:
+        for call in self.on_carrier:
+            call(self)
+
+    def is_broadcast(self, address: IPv4Address) -> bool:
+        return address in (LIMITED_BROADCAST, self.broadcast)
+
+    def transmit(self, datagram: Datagram, next_hop: IPv4Address) -> None:
+        """Send a datagram that fits into the MTU."""
+        if self.up:
+            self.link.send(datagram.encode())
+
+    def receive_frame(self, frame: bytes) -> None:
+        if not self.enabled:
+            return
+        self._receive_datagram(frame, False)
+
+    def _receive_datagram(self, data: bytes, by_group: bool) -> None:
+        try:
+            datagram = Datagram.decode(data)
+        except PacketError:
+            self.damaged += 1
+            return
+        to_several = by_group or self.is_broadcast(datagram.destination)
+        self.owner.receive(datagram, self, to_several)
+
+
+class EthernetInterface(Interface):
+    """An interface with a MAC address, on an Ethernet."""
+
+    is_ethernet = True
+    mac: bytes
+
+    def __init__(
+        self, owner: Owner, name: str, address: IPv4Interface, link: LinkEnd, mac: bytes
+    ) -> None:
+        super().__init__(owner, name, address, link)
+        self.mac = mac
+        self.arp = ArpResolver(
+            owner.agenda,
+            mac,
+            self.address,
+            self._send_arp,
+            self._send_to,
+            owner.next_hop_is_silent,
+        )
+
+    def carrier_changed(self) -> None:
+        if not self.up:
+            self.arp.clear()
+        super().carrier_changed()
+
+    def transmit(self, datagram: Datagram, next_hop: IPv4Address) -> None:
+        if not self.up:
+            return
+        if self.is_broadcast(datagram.destination):
+            self._send_to(datagram, BROADCAST)
+        elif datagram.destination.is_multicast:
+            self._send_to(datagram, multicast_mac(datagram.destination))
+        else:
+            self.arp.send(datagram, next_hop)
+
+    def receive_frame(self, frame: bytes) -> None:
+        if not self.enabled:
+            return
+        try:
+            seen = Frame.decode(frame)
+            for_group = is_group_mac(seen.destination)
+            if not for_group and seen.destination != self.mac:
+                return
+            if seen.kind == EtherType.ARP:
+                self.arp.receive(ArpPacket.decode(seen.payload))
+            elif seen.kind == EtherType.IPV4:
+                self._receive_datagram(seen.payload, for_group)
+        except PacketError:
+            self.damaged += 1
+
+    def _send_to(self, datagram: Datagram, mac: bytes) -> None:
+        self.link.send(Frame(mac, self.mac, EtherType.IPV4, datagram.encode()).encode())
+
+    def _send_arp(self, packet: ArpPacket, mac: bytes | None) -> None:
+        if self.up:
+            frame = Frame(mac or BROADCAST, self.mac, EtherType.ARP, packet.encode())
+            self.link.send(frame.encode())

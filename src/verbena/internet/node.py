@@ -1,0 +1,342 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A node of an internet: the IP layer of a host or a router (RFC 791, 1122 and 1812).
+
+Interfaces call ``receive``; transports and routing protocols call ``send`` and register a handler
+for their protocol. A router forwards what is not for it; a host drops it. A datagram that is not
+delivered is answered by an ICMP error, where the rules allow one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+
+from verbena.host.clock import Agenda
+from verbena.internet.errors import (
+    AddressError,
+    MessageTooLongError,
+    NoRouteError,
+    PacketError,
+)
+from verbena.internet.fragments import Reassembler, fragments
+from verbena.internet.icmp import (
+    Exceeded,
+    Kind,
+    Message,
+    Unreachable,
+    error_about,
+    is_group,
+    may_complain,
+)
+from verbena.internet.interface import EthernetInterface, Interface, check_interface_address
+from verbena.internet.ipv4 import MIN_MTU, Datagram, Protocol
+from verbena.internet.links import LinkEnd
+from verbena.internet.path_mtu import PathMtuCache
+from verbena.internet.table import Origin, Route, RoutingTable
+from verbena.internet.udp_sockets import UdpSockets
+
+DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
+
+Handler = Callable[[Datagram, Interface | None], None]
+ErrorHandler = Callable[[Message, Datagram], None]
+
+
+class Node:
+    """``counters`` count datagrams by what became of them.
+
+    ``errors_filtered`` makes a node that neither sends nor forwards ICMP errors, as a careless
+    firewall does: paths through it may be black holes for path MTU discovery.
+    """
+
+    def __init__(self, name: str, agenda: Agenda, forwards: bool = False) -> None:
+        self.name = name
+        self.agenda = agenda
+        self.forwards = forwards
+        self.errors_filtered = False
+        self.interfaces: list[Interface] = []
+        self.addresses: set[IPv4Address] = set()
+        self.table = RoutingTable()
+        self.path_mtus = PathMtuCache(agenda)
+        self.counters: Counter[str] = Counter()
+        self.udp = UdpSockets(self)
+        self._groups: set[IPv4Address] = set()
+        self._handlers: dict[int, Handler] = {}
+        self._error_handlers: dict[int, ErrorHandler] = {}
+        self._icmp_listeners: list[Callable[[Message, Datagram], None]] = []
+        self._reassembler = Reassembler(agenda, self._reassembly_expired)
+        self._identification = 0
+        self.on_datagram(Protocol.ICMP, self._receive_icmp)
+        self.on_datagram(Protocol.UDP, self.udp.receive)
+        self.on_error(Protocol.UDP, self.udp.receive_error)
+
+    def __repr__(self) -> str:
+        return f"<{'router' if self.forwards else 'host'} {self.name}>"
+
+    @property
+    def address(self) -> IPv4Address:
+        """The first interface's. Raises AddressError for a node without interfaces."""
+        if not self.interfaces:
+            raise AddressError(f"{self.name} has no interface: connect it to a network or a link")
+        return self.interfaces[0].address
+
+    def attach(
+        self, link: LinkEnd, address: str | IPv4Interface, mac: bytes | None = None
+    ) -> Interface:
+        """Add an interface with an address such as "10.0.0.1/24"; with a MAC address the link is
+        an Ethernet. Raises AddressError."""
+        try:
+            wanted = IPv4Interface(address)
+        except ValueError as error:
+            raise AddressError(f"{address!r} is no address with a prefix: {error}") from None
+        self.check_address(wanted)
+        name = f"{self.name}.{len(self.interfaces)}"
+        interface = (
+            Interface(self, name, wanted, link)
+            if mac is None
+            else EthernetInterface(self, name, wanted, link, mac)
+        )
+        self.interfaces.append(interface)
+        self.addresses.add(interface.address)
+        interface.on_carrier.append(lambda _: self.table.refresh())
+        self.table.offer(Route(interface.network, Origin.CONNECTED, None, interface))
+        return interface
+
+    def check_address(self, wanted: IPv4Interface) -> None:
+        """Raises AddressError for an address that ``attach`` would not give to an interface."""
+        check_interface_address(wanted)
+        for interface in self.interfaces:
+            if interface.network.overlaps(wanted.network):
+                raise AddressError(
+                    f"{self.name} already has {interface.address} in {interface.network}, which "
+                    f"overlaps {wanted.network}: a node has one interface in each network"
+                )
+
+    def add_static_route(self, prefix: str | IPv4Network, next_hop: str | IPv4Address) -> None:
+        """Raises AddressError for a bad prefix, or a next hop that is in none of its networks."""
+        try:
+            network, neighbour = IPv4Network(prefix), IPv4Address(next_hop)
+        except ValueError as error:
+            raise AddressError(f"a route to {prefix} via {next_hop}: {error}") from None
+        for interface in self.interfaces:
+            if neighbour in interface.network and neighbour != interface.address:
+                self.table.offer(Route(network, Origin.STATIC, neighbour, interface))
+                return
+        known = ", ".join(str(one.network) for one in self.interfaces) or "none"
+        raise AddressError(
+            f"{self.name}: the next hop {neighbour} is no neighbour; its networks are {known}"
+        )
+
+    def set_default_gateway(self, next_hop: str | IPv4Address) -> None:
+        self.add_static_route(DEFAULT_ROUTE, next_hop)
+
+    def on_datagram(self, protocol: int, call: Handler) -> None:
+        """Give ``call`` each whole datagram of a protocol for this node, and its interface."""
+        self._handlers[protocol] = call
+
+    def on_error(self, protocol: int, call: ErrorHandler) -> None:
+        """Give ``call`` each ICMP error, and the header that it quotes, about a protocol."""
+        self._error_handlers[protocol] = call
+
+    def listen_icmp(self, call: Callable[[Message, Datagram], None]) -> Callable[[], None]:
+        """Give ``call`` every ICMP message for this node; the result ends that."""
+        self._icmp_listeners.append(call)
+        return lambda: self._icmp_listeners.remove(call)
+
+    def join_group(self, group: IPv4Address) -> None:
+        """Receive what is sent to a multicast group, on every interface."""
+        self._groups.add(group)
+
+    def source_for(self, destination: IPv4Address) -> IPv4Address:
+        """The address by which this node reaches a destination. Raises NoRouteError."""
+        if destination in self.addresses:
+            return destination
+        found = self.table.resolve(destination)
+        if found is None:
+            raise NoRouteError(
+                f"{self.name} has no route to {destination}: add a route, or a default gateway"
+            )
+        return found[0].address
+
+    def path_mtu(self, destination: IPv4Address) -> int:
+        """Bytes of the largest datagram that is known to pass. Raises NoRouteError."""
+        if destination in self.addresses:
+            return 65535
+        found = self.table.resolve(destination)
+        if found is None:
+            raise NoRouteError(f"{self.name} has no route to {destination}")
+        return min(found[0].mtu, self.path_mtus.known(destination))
+
+    def send(
+        self,
+        protocol: int,
+        source: IPv4Address | None,
+        destination: IPv4Address,
+        payload: bytes,
+        *,
+        ttl: int = 64,
+        dont_fragment: bool = False,
+        ignore_path_mtu: bool = False,
+        interface: Interface | None = None,
+        tos: int = 0,
+    ) -> None:
+        """Send a datagram.
+
+        ``source`` None is the address of the interface by which it leaves. A datagram for a group
+        needs its ``interface``. With ``dont_fragment`` it must not exceed what is known of the
+        path's MTU; with ``ignore_path_mtu`` only the interface's. Raises NoRouteError,
+        MessageTooLongError, and PacketError for more than 65,535 bytes.
+        """
+        source = source or (interface.address if interface else self.source_for(destination))
+        self._identification = (self._identification + 1) & 0xFFFF
+        datagram = Datagram(
+            protocol,
+            source,
+            destination,
+            payload,
+            ttl,
+            self._identification,
+            dont_fragment,
+            tos=tos,
+        )
+        if datagram.length > 65535:
+            raise PacketError(f"a datagram has at most 65535 bytes, and not {datagram.length}")
+        self.counters["sent"] += 1
+        if destination in self.addresses:
+            self.agenda.add(self.agenda.now, lambda: self._deliver(datagram, None, False))
+            return
+        if interface is None:
+            found = self.table.resolve(destination)
+            if found is None:
+                raise NoRouteError(f"{self.name} has no route to {destination}")
+            interface, next_hop = found
+        else:
+            next_hop = destination
+        limit = interface.mtu
+        if dont_fragment and not ignore_path_mtu:
+            limit = min(limit, self.path_mtus.known(destination))
+        for piece in fragments(datagram, limit):
+            interface.transmit(piece, next_hop)
+
+    def receive(self, datagram: Datagram, interface: Interface, to_several: bool) -> None:
+        """What an interface has received: deliver it here, forward it, or drop it."""
+        self.counters["received"] += 1
+        destination = datagram.destination
+        if destination in self.addresses or to_several or is_group(destination):
+            if (
+                destination in self.addresses
+                or destination in self._groups
+                or (interface.is_broadcast(destination))
+            ):
+                self._deliver(datagram, interface, to_several)
+            return
+        if not self.forwards:
+            self.counters["not ours"] += 1
+            return
+        self._forward(datagram)
+
+    def _forward(self, datagram: Datagram) -> None:
+        if self.errors_filtered and self._is_error(datagram):
+            self.counters["filtered"] += 1
+            return
+        if datagram.ttl <= 1:
+            self._refuse("expired", datagram, Kind.TIME_EXCEEDED, Exceeded.TTL)
+            return
+        found = self.table.resolve(datagram.destination)
+        if found is None:
+            self._refuse("no route", datagram, Kind.UNREACHABLE, Unreachable.NETWORK)
+            return
+        interface, next_hop = found
+        if interface.is_broadcast(datagram.destination):
+            # RFC 2644: a router does not forward what is for all hosts of a network.
+            self.counters["directed broadcast"] += 1
+            return
+        try:
+            pieces = fragments(replace(datagram, ttl=datagram.ttl - 1), interface.mtu)
+        except MessageTooLongError as error:
+            code = Unreachable.FRAGMENTATION_NEEDED
+            self._refuse("too long", datagram, Kind.UNREACHABLE, code, error.mtu)
+            return
+        self.counters["forwarded"] += 1
+        for piece in pieces:
+            interface.transmit(piece, next_hop)
+
+    @staticmethod
+    def _is_error(datagram: Datagram) -> bool:
+        if datagram.protocol != Protocol.ICMP or datagram.offset or not datagram.payload:
+            return False
+        return Message(datagram.payload[0]).is_error
+
+    def _refuse(
+        self, counter: str, datagram: Datagram, kind: Kind, code: int, mtu: int = 0
+    ) -> None:
+        self.counters[counter] += 1
+        self.complain(datagram, False, kind, code, mtu)
+
+    def complain(
+        self, about: Datagram, to_several: bool, kind: Kind, code: int, mtu: int = 0
+    ) -> None:
+        """Send an ICMP error about a datagram, if one is allowed and there is a way back."""
+        if self.errors_filtered or not may_complain(about, to_several):
+            return
+        message = error_about(about, kind, code, mtu)
+        self.counters["errors sent"] += 1
+        try:
+            self.send(Protocol.ICMP, None, about.source, message.encode())
+        except NoRouteError:
+            self.counters["errors without a way"] += 1
+
+    def next_hop_is_silent(self, datagram: Datagram) -> None:
+        """ARP has no answer for a datagram."""
+        self._refuse("next hop silent", datagram, Kind.UNREACHABLE, Unreachable.HOST)
+
+    def _reassembly_expired(self, first: Datagram) -> None:
+        self._refuse("incomplete", first, Kind.TIME_EXCEEDED, Exceeded.REASSEMBLY)
+
+    def _deliver(self, datagram: Datagram, interface: Interface | None, to_several: bool) -> None:
+        whole = self._reassembler.add(datagram)
+        if whole is None:
+            return
+        handler = self._handlers.get(whole.protocol)
+        if handler is None:
+            self.counters["no protocol"] += 1
+            self.complain(whole, to_several, Kind.UNREACHABLE, Unreachable.PROTOCOL)
+            return
+        self.counters["delivered"] += 1
+        handler(whole, interface)
+
+    def _receive_icmp(self, datagram: Datagram, interface: Interface | None) -> None:
+        try:
+            message = Message.decode(datagram.payload)
+            if message.is_error:
+                self._receive_error(message)
+        except PacketError:
+            self.counters["damaged"] += 1
+            return
+        if message.kind == Kind.ECHO and not is_group(datagram.source):
+            self._answer_echo(message, datagram)
+        for call in list(self._icmp_listeners):
+            call(message, datagram)
+
+    def _answer_echo(self, message: Message, datagram: Datagram) -> None:
+        """An echo by broadcast is not answered (RFC 1122, 3.2.2.6, allows that)."""
+        if datagram.destination not in self.addresses:
+            return
+        reply = replace(message, kind=Kind.ECHO_REPLY)
+        try:
+            self.send(Protocol.ICMP, datagram.destination, datagram.source, reply.encode())
+        except NoRouteError:
+            self.counters["no route"] += 1
+
+    def _receive_error(self, message: Message) -> None:
+        """Learn from an ICMP error, and hand it to the protocol that it concerns."""
+        quoted = message.quoted()
+        if (message.kind, message.code) == (Kind.UNREACHABLE, Unreachable.FRAGMENTATION_NEEDED):
+            self.path_mtus.learn(message, quoted.destination)
+        handler = self._error_handlers.get(quoted.protocol)
+        if handler is not None:
+            handler(message, quoted)
+
+
+__all__ = ["DEFAULT_ROUTE", "MIN_MTU", "Node"]
