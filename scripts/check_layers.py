@@ -25,7 +25,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 # Bottom to top; rooms on one line may use each other.
 C_ROOMS = [
-    {"abi", "cpu", "lock", "wire"},
+    {"abi", "cable", "cpu", "lock", "wire"},
     {"memory"},
     {"hca"},
     {"transport"},
@@ -49,6 +49,7 @@ PYTHON_ROOMS = [
     {"aio"},
     {"fabrics"},
     {"host"},
+    {"lan"},
     {"internet"},
     {"manage"},
     {"agent", "subnet_process"},

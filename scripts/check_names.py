@@ -40,6 +40,7 @@ PREFIXES = {
     "preload": "vb_preload_",
     "roce": "vb_roce_",
     "sim": "vb_sim_",
+    "cable": "vb_cable_",
     "cpu": "vb_cpu_",
     "tcp": "vb_tcp_",
     "transport": "vb_engine_",

@@ -24,6 +24,7 @@ MODULES = (
     "verbena.wire._wire",
     "verbena.sim._world",
     "verbena.host._cpu",
+    "verbena.lan._cable",
 )
 
 Node = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | ast.AnnAssign

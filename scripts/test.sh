@@ -14,7 +14,7 @@ cd "$(dirname "$0")/.."
 python=$1/bin/python
 shift
 
-computing=(tests/fabrics tests/manage tests/packaging tests/sim tests/validation tests/wire tests/model tests/host tests/internet)
+computing=(tests/fabrics tests/manage tests/packaging tests/sim tests/validation tests/wire tests/model tests/host tests/internet tests/lan)
 # Of tests/robust one file needs a machine that has addresses of its own.
 shopt -s extglob
 apart=(tests/docs tests/examples tests/roce/test_linux_guest.py tests/abi tests/aio tests/fuzz tests/wrap

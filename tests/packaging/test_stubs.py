@@ -19,7 +19,13 @@ import verbena
 from tests.docs.blocks import Block, blocks, pages
 from tests.support import ROOT
 
-STUBS = ["verbena.verbs._verbs", "verbena.wire._wire", "verbena.sim._world", "verbena.host._cpu"]
+STUBS = [
+    "verbena.verbs._verbs",
+    "verbena.wire._wire",
+    "verbena.sim._world",
+    "verbena.host._cpu",
+    "verbena.lan._cable",
+]
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * The stations of a cable and the order in which they begin. episode.c has what becomes of them,
+ * and waiting.c who begins next.
+ */
+#pragma once
+
+#include "cable/cable.h"
+
+struct vb_cable_station {
+    uint64_t place;   /* a delay */
+    uint64_t timer;   /* from when on it wants to begin */
+    uint64_t attempt; /* of a station in `near`: when it begins if it hears nothing */
+    uint64_t ready;   /* its own last transmission and the gap are over */
+    uint64_t born;    /* when the frame was offered */
+    uint64_t token;
+    uint32_t bits; /* of the frame, without header; 0: it has none */
+    uint32_t tried;
+    bool deferred;
+    bool makes_frames;
+    uint32_t source_bits;
+    uint64_t source_mean_ps;
+    uint64_t source_next; /* when the frame after this one is born */
+    struct vb_cable_counters counters;
+};
+
+struct vb_cable_timer {
+    uint64_t at;
+    uint32_t station;
+};
+
+/* A station that transmits in the episode that is worked out. */
+struct vb_cable_talker {
+    uint64_t start, end;
+    uint32_t station;
+    bool cut, crossed; /* it noticed the collision; it did not */
+};
+
+static inline uint64_t vb_cable_random(struct vb_cable *cable)
+{
+    uint64_t z = cable->random += 0x9e3779b97f4a7c15u; /* SplitMix64 (Steele, Lea, Flood 2014) */
+
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+/* In (0, 1). */
+static inline double vb_cable_fraction(struct vb_cable *cable)
+{
+    return ((double)(vb_cable_random(cable) >> 11) + 0.5) * 0x1p-53;
+}
+
+/* Puts a station that has a frame to those that wait. */
+void vb_cable_wait(struct vb_cable *cable, uint32_t station, uint64_t until);
+
+/*
+ * The start of the next episode; VB_CABLE_NEVER: there is none. Then all stations that begin
+ * before `start + longest_ps` are in `near`.
+ */
+uint64_t vb_cable_earliest(struct vb_cable *cable);
+
+/* Moves the stations of the episode that starts then from `near` to `talker`, by start. */
+void vb_cable_gather(struct vb_cable *cable, uint64_t start);
+
+/* After an episode: its signals are in `busy`, and those in `near` wait for its end. */
+void vb_cable_settle(struct vb_cable *cable);
+
+static inline uint64_t vb_cable_distance(const struct vb_cable *cable, uint32_t a, uint32_t b)
+{
+    uint64_t at = cable->station[a].place, to = cable->station[b].place;
+
+    if (cable->config.star)
+        return a == b ? 0 : at + to;
+    return at < to ? to - at : at - to;
+}

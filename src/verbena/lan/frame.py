@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ethernet frames and MAC addresses (IEEE 802.3 clause 3).
+
+A frame is the bytes from the destination address to the end of the payload. Preamble, padding and
+check sequence belong to the medium: it adds their time, and a frame arrives padded to 60 bytes.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from verbena.lan.errors import LanError
+
+HEADER = 14
+MTU = 1500
+LEAST = 60
+MOST = HEADER + MTU
+CHECK = 4
+"""Bytes of the frame check sequence."""
+PREAMBLE = 8
+"""Bytes of preamble and start delimiter."""
+
+BROADCAST = b"\xff" * 6
+
+_MAC = re.compile(r"[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}")
+
+
+def mac_address(text: str | bytes) -> bytes:
+    """The six bytes of an address, given as ``02:00:00:00:00:01`` or as bytes."""
+    if isinstance(text, bytes):
+        if len(text) != 6:
+            raise LanError(f"a MAC address has 6 bytes, and not {len(text)}: {text.hex(':')}")
+        return text
+    if not _MAC.fullmatch(text):
+        raise LanError(f"{text!r} is no MAC address; one is 02:00:00:00:00:01")
+    return bytes.fromhex(text.replace("-", ":").replace(":", ""))
+
+
+def mac_text(address: bytes) -> str:
+    """``02:00:00:00:00:01``."""
+    return mac_address(address).hex(":")
+
+
+def is_group(address: bytes) -> bool:
+    """Whether an address is a multicast or the broadcast address."""
+    return bool(address[0] & 1)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """The parts of a frame; ``ethertype`` below 1536 is a length (802.3 3.2.6)."""
+
+    destination: bytes
+    source: bytes
+    ethertype: int
+    payload: bytes
+
+    def pack(self) -> bytes:
+        """The bytes of the frame, without padding. Raises LanError."""
+        if not 0 <= self.ethertype <= 0xFFFF:
+            raise LanError(f"an EtherType has 16 bits: {self.ethertype:#x} has more")
+        head = mac_address(self.destination) + mac_address(self.source)
+        return checked(head + self.ethertype.to_bytes(2, "big") + self.payload)
+
+    @classmethod
+    def parse(cls, data: bytes) -> Frame:
+        """The parts of a frame; the payload has its padding. Raises LanError."""
+        checked(data)
+        return cls(data[:6], data[6:12], int.from_bytes(data[12:14], "big"), data[14:])
+
+
+def checked(frame: bytes) -> bytes:
+    """The frame, if Ethernet carries it. Raises LanError."""
+    if len(frame) < HEADER:
+        raise LanError(
+            f"a frame of {len(frame)} bytes is too short: it begins with {HEADER} bytes of "
+            "destination, source and type"
+        )
+    if len(frame) > MOST:
+        raise LanError(
+            f"a frame of {len(frame)} bytes is too long: Ethernet carries {MOST} "
+            f"({HEADER} of header, {MTU} of payload)"
+        )
+    return frame
+
+
+def padded(frame: bytes) -> bytes:
+    """The frame as it arrives: with zeros up to 60 bytes."""
+    return frame.ljust(LEAST, b"\0")
+
+
+def frame_bits(frame: bytes) -> int:
+    """Bits from the destination address to the end of the check sequence, with padding."""
+    return 8 * (max(len(frame), LEAST) + CHECK)

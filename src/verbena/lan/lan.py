@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole LAN on one agenda: stations, cables, hubs, switches and wires by name.
+
+It makes the parts, connects them, and refuses what cannot be. Time passes only in ``run``.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from verbena.host.clock import Agenda
+from verbena.lan.errors import LanError
+from verbena.lan.frame import is_group, mac_address, mac_text
+from verbena.lan.medium import Cable, Hub
+from verbena.lan.port import Port
+from verbena.lan.station import Station
+from verbena.lan.switch import LearningSwitch
+from verbena.lan.wire import Wire
+
+PS_PER_S = 10**12
+
+
+class Lan:
+    """``seed`` decides all that is random: the backoff of each cable and hub."""
+
+    def __init__(self, seed: int = 1, agenda: Agenda | None = None) -> None:
+        self.agenda = Agenda() if agenda is None else agenda
+        self.stations: dict[str, Station] = {}
+        self.switches: dict[str, LearningSwitch] = {}
+        self.wires: list[Wire] = []
+        self._macs: dict[bytes, str] = {}
+        self._random = Random(seed)
+
+    @property
+    def now(self) -> int:
+        """Picoseconds."""
+        return self.agenda.now
+
+    def run(self, seconds: float) -> None:
+        """Lets so much time pass."""
+        self.agenda.run_due(self.agenda.now + round(seconds * PS_PER_S))
+
+    def cable(self, length_m: float, *, rate_mbps: float = 10, too_long: bool = False) -> Cable:
+        """A coaxial cable. Raises LanError if it is too long for its rate."""
+        seed = self._random.getrandbits(64)
+        return Cable(self.agenda, length_m, rate_mbps=rate_mbps, seed=seed, too_long=too_long)
+
+    def hub(self, *, rate_mbps: float = 10, delay_ps: int = 0, too_long: bool = False) -> Hub:
+        """A hub; its legs come with what is connected to it."""
+        seed = self._random.getrandbits(64)
+        return Hub(
+            self.agenda, rate_mbps=rate_mbps, delay_ps=delay_ps, seed=seed, too_long=too_long
+        )
+
+    def switch(
+        self, name: str, *, priority: int = 32768, spanning_tree: bool = True
+    ) -> LearningSwitch:
+        """A switch without ports; they come with what is connected to it."""
+        self._free_name(name)
+        mac = self._next_mac(0x0A)
+        self._take_mac(mac, name)
+        made = LearningSwitch(
+            self.agenda, name, mac, priority=priority, spanning_tree=spanning_tree
+        )
+        self.switches[name] = made
+        return made
+
+    def station(
+        self,
+        name: str,
+        on: Cable | Hub | LearningSwitch,
+        *,
+        mac: str | bytes | None = None,
+        at_m: float | None = None,
+        length_m: float = 10,
+        rate_mbps: float = 100,
+    ) -> Station:
+        """A station: at ``at_m`` metres of a cable, or by ``length_m`` metres to a hub or switch.
+
+        Raises LanError when the name or the MAC address is taken.
+        """
+        self._free_name(name)
+        address = self._next_mac(0x02) if mac is None else mac_address(mac)
+        if is_group(address):
+            raise LanError(f"{mac_text(address)} is the address of a group, and not of a station")
+        if address in self._macs:
+            raise LanError(f"{self._macs[address]} has the MAC address {mac_text(address)} already")
+        port = self._port_of(on, at_m, length_m, rate_mbps)
+        self._take_mac(address, name)
+        self.stations[name] = Station(name, address, port)
+        return self.stations[name]
+
+    def connect(
+        self,
+        switch: LearningSwitch,
+        other: LearningSwitch | Hub | Cable,
+        *,
+        at_m: float | None = None,
+        length_m: float = 10,
+        rate_mbps: float = 100,
+    ) -> Wire | None:
+        """Connects a switch to another switch by a wire, which is returned, or to a medium."""
+        if isinstance(other, LearningSwitch):
+            if other is switch:
+                raise LanError(f"{switch.name} cannot be connected to itself")
+            wire = self._wire(length_m, rate_mbps)
+            switch.add_port(wire.ends[0], rate_mbps)
+            other.add_port(wire.ends[1], rate_mbps)
+            return wire
+        port = self._port_of(other, at_m, length_m, rate_mbps)
+        switch.add_port(port, other.csma.rate_mbps)
+        return None
+
+    def _wire(self, length_m: float, rate_mbps: float) -> Wire:
+        wire = Wire(self.agenda, length_m=length_m, rate_mbps=rate_mbps)
+        self.wires.append(wire)
+        return wire
+
+    def _port_of(
+        self,
+        on: Cable | Hub | LearningSwitch,
+        at_m: float | None,
+        length_m: float,
+        rate_mbps: float,
+    ) -> Port:
+        if isinstance(on, Cable):
+            if at_m is None:
+                raise LanError("say where on the cable: at_m, in metres from its start")
+            return on.attach(at_m)
+        if at_m is not None:
+            raise LanError("at_m is a place on a cable; a hub or a switch has length_m")
+        if isinstance(on, Hub):
+            return on.attach(length_m)
+        wire = self._wire(length_m, rate_mbps)
+        on.add_port(wire.ends[1], rate_mbps)
+        return wire.ends[0]
+
+    def _free_name(self, name: str) -> None:
+        if name in self.stations or name in self.switches:
+            raise LanError(f"there is a {name} already: give each station and switch its own name")
+
+    def _next_mac(self, first: int) -> bytes:
+        """A locally administered address that is not taken."""
+        number = len(self._macs) + 1
+        while (address := bytes([first]) + number.to_bytes(5, "big")) in self._macs:
+            number += 1
+        return address
+
+    def _take_mac(self, address: bytes, name: str) -> None:
+        self._macs[address] = name
