@@ -161,6 +161,7 @@ class Link:
         self._next_write = 0
         self._watching: asyncio.Task[None] | None = None
         self._leaving: list[asyncio.Future[None]] = []
+        self._is_closing = False
         poller.targets[self.qp.qp_num] = self
 
     def start(self) -> None:
@@ -497,6 +498,7 @@ class Link:
         The goodbye may go another way than the end of the peer's socket or connection: a peer that
         saw that end first would take this side for dead.
         """
+        self._is_closing = True
         try:
             async with asyncio.timeout(_GOODBYE):
                 await self._until(lambda: self._credits > 0 and not self._is_full())
@@ -518,7 +520,8 @@ class Link:
     def _lost(self, reason: Ended) -> None:
         if self.ended is not None:
             return
-        self.ended = reason
+        # A peer that has the goodbye may disconnect before its acknowledgement is here.
+        reason = self.ended = Ended.HERE if self._is_closing else reason
         self.poller.targets.pop(self.qp.qp_num, None)
         self._outbox.clear()
         self.poller.wake_all(self._leaving)
