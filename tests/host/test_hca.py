@@ -10,11 +10,10 @@ from verbena.host.hca import HcaStatus, Node, connected
 CONTENT = bytes(range(256)) * 16
 
 
-def warm() -> tuple[Node, Node]:
-    """Two nodes whose translation caches are warm, with their sums at 0."""
+def nodes() -> tuple[Node, Node]:
+    """Two connected nodes, of which the left one has CONTENT at 0x1000."""
     left, right = connected()
     left.computer.write(0x1000, CONTENT)
-    left.register(0x1000, 4096)
     return left, right
 
 
@@ -29,9 +28,9 @@ def warm() -> tuple[Node, Node]:
     ],
 )
 def test_bytes_of_a_write(size: int, way: str, down: int, up: int, responder: int) -> None:
-    left, right = warm()
+    left, right = nodes()
     source, target = left.register(0x1000, 4096), right.register(0x2000, 4096)
-    left.qp.write(source, target, 64)
+    left.qp.write(source, target, 64)  # the translation caches are warm then
     left.run()
     left.cq.poll()
     for node in (left, right):
@@ -49,7 +48,7 @@ def test_bytes_of_a_write(size: int, way: str, down: int, up: int, responder: in
 
 
 def test_read_send_and_atomic_move_their_data() -> None:
-    left, right = warm()
+    left, right = nodes()
     here, there = left.register(0x4000, 8192), right.register(0x4000, 8192)
     right.computer.write(0x4000, CONTENT)
     left.qp.read(here, there, 4096)
@@ -67,7 +66,7 @@ def test_read_send_and_atomic_move_their_data() -> None:
 
 
 def test_a_key_that_was_taken_back_is_an_error_that_names_the_address() -> None:
-    left, right = warm()
+    left, right = nodes()
     source, target = left.register(0x1000, 4096), right.register(0x2000, 4096)
     target.deregister()
     left.qp.write(source, target, 64)

@@ -167,3 +167,27 @@ def test_a_doorbell_on_the_page_of_another_process_is_refused() -> None:
     left.driver.store(1, 0, words)
     left.run()
     assert len(left.cq.poll()) == 1
+
+
+def test_a_registration_that_fails_gives_back_its_pins_key_and_part_of_the_table() -> None:
+    left, _ = connected()
+    pages = DemandPages(left.computer, 0x400000, 3)
+    for _ in range(5):
+        with pytest.raises(HostError, match="no frame for the page at 0x3000"):
+            left.driver.register(0, 4 * 4096, pages=pages)
+    kept = left.driver.register(0, 3 * 4096, pages=pages)
+    kept.deregister()
+    for page in range(3):
+        pages.evict(4096 * page)
+
+
+def test_freed_parts_of_the_table_serve_a_larger_region() -> None:
+    left, _ = connected()
+    whole = 16384 * 4096
+    for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
+        parts = [left.register(part * whole // 4, whole // 4) for part in range(4)]
+        with pytest.raises(HostError, match="has no room for 1 pages"):
+            left.register(0, 64)
+        for each in order:
+            parts[each].deregister()
+        left.register(0, whole).deregister()

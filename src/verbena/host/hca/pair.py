@@ -26,7 +26,6 @@ from verbena.host.machines import Machines
 from verbena.host.pcie import Pcie, Slot, Tlp
 
 RAM = 16 << 20
-DRIVER_AREA = (8 << 20, 8 << 20)  # address and size; programs have what is below
 REGISTERS = 1 << 32
 
 

@@ -42,6 +42,7 @@ class Region:
     first: int  # of its translations
     on_demand: bool
     is_registered: bool = True
+    pinned: list[int] = field(default_factory=list)  # addresses of pages of 4096 bytes
     faults: dict[str, int] = field(default_factory=lambda: {"minor": 0, "major": 0})
 
     @property
@@ -96,8 +97,12 @@ class Registry:
         costs = self._driver.costs
         self._driver.charge("registration", costs.registration)
         self._driver.charge("pages of registration", costs.registration_page * count)
-        for number in range(count):
-            self._enter(region, number)
+        try:
+            for number in range(count):
+                self._enter(region, number)
+        except HostError:
+            self._leave(region)
+            raise
         self._regions[key] = region
         self._write_protection(region, length)
         if isinstance(pages, DemandPages) and on_demand:
@@ -111,24 +116,41 @@ class Registry:
         region.is_registered = False
         del self._regions[region.key]
         self._write_protection(region, 0)
-        for number in range(region.count):
-            self.set_page(region, number, None)
-            if not region.on_demand:
-                for page in self._small_pages(region, number):
-                    region.pages.unpin(page)
         if isinstance(region.pages, DemandPages) and region.on_demand:
             region.pages.watchers.remove(region)
-        self._free_pages.append((region.first, region.count))
+        self._leave(region)
+
+    def _leave(self, region: Region) -> None:
+        """Gives back the region's key, its part of the table, and the pins it has."""
+        for number in range(region.count):
+            self.set_page(region, number, None)
+        for page in region.pinned:
+            region.pages.unpin(page)
+        region.pinned.clear()
+        self._give_pages(region.first, region.count)
         self._free_keys.insert(0, region.key >> 8)
 
     def _take_pages(self, count: int) -> int:
         for place, (first, free) in enumerate(self._free_pages):
-            if free >= count:
+            if free > count:
                 self._free_pages[place] = (first + count, free - count)
+                return first
+            if free == count:
+                del self._free_pages[place]
                 return first
         raise HostError(
             f"the translation table has no room for {count} pages: give HcaDriver more table_pages"
         )
+
+    def _give_pages(self, first: int, count: int) -> None:
+        """Joins a free part of the table with the free parts beside it."""
+        joined: list[tuple[int, int]] = []
+        for start, free in sorted([*self._free_pages, (first, count)]):
+            if joined and sum(joined[-1]) == start:
+                joined[-1] = (joined[-1][0], joined[-1][1] + free)
+            else:
+                joined.append((start, free))
+        self._free_pages = joined
 
     def _small_pages(self, region: Region, number: int) -> range:
         """Addresses of the pages of 4096 bytes in one page of a region."""
@@ -145,6 +167,7 @@ class Registry:
         for page in small:
             places.append(region.pages.bring(page)[0])
             region.pages.pin(page)
+            region.pinned.append(page)
         if places != list(range(places[0], places[0] + region.page, _PAGE)):
             raise HostError(
                 f"the page of {region.page} bytes at {small[0]:#x} is not in one piece of memory"
