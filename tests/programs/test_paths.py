@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.conftest import Run
 from tests.support import (
     ROOT,
     clean_environment,
+    own_network,
     plain_environment,
     program_or_skip,
     verbena_command,
@@ -31,22 +33,28 @@ CHILD = Path(__file__).with_name("paths_child.py")
 Outcomes = dict[str, dict[str, str | list[str]]]
 
 
+def over_verbena(network: list[str], *program: str) -> str:
+    done = subprocess.run(
+        [*network, *verbena_command("run", "--", *program)],
+        env=clean_environment() | {"LC_ALL": "C"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def verbena() -> Callable[..., str]:
     """verbena(*program): what a program prints over Verbena; it must succeed and say no error."""
+    return partial(over_verbena, [])
 
-    def run(*program: str) -> str:
-        done = subprocess.run(
-            verbena_command("run", "--", *program),
-            env=clean_environment() | {"LC_ALL": "C"},
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert (done.returncode, done.stderr) == (0, ""), done.stdout
-        return done.stdout
 
-    return run
+@pytest.fixture(scope="module")
+def alone() -> Callable[..., str]:
+    """As `verbena`, where no other program sends: the device counts the packets of all."""
+    return partial(over_verbena, own_network())
 
 
 # ---- every function on every kind of path ------------------------------------------------------
@@ -177,22 +185,11 @@ PROGRAMS = {
 
 
 @pytest.fixture(scope="module")
-def copies(
-    verbena: Callable[..., str], tmp_path_factory: pytest.TempPathFactory
-) -> Callable[[], Path]:
-    """Copies the device's folder to a disk by cp."""
-
-    def copy() -> Path:
-        folder = tmp_path_factory.mktemp("sysfs") / "verbena0"
-        verbena("cp", "-a", DEVICE, str(folder))
-        return folder
-
-    return copy
-
-
-@pytest.fixture(scope="module")
-def copy(copies: Callable[[], Path]) -> Path:
-    return copies()
+def copy(alone: Callable[..., str], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The device's folder, copied to a disk by cp."""
+    folder = tmp_path_factory.mktemp("sysfs") / "verbena0"
+    alone("cp", "-a", DEVICE, str(folder))
+    return folder
 
 
 def seen_on_disk(name: str, copy: Path) -> str:
@@ -209,15 +206,9 @@ def seen_on_disk(name: str, copy: Path) -> str:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program_sees_what_is_on_disk(
-    verbena: Callable[..., str], copy: Path, copies: Callable[[], Path], name: str
-) -> None:
-    """The device counts packets of every process, so counters may move between copy and look:
-    what differs from the copy of before must be what a copy of now has."""
-    virtual = verbena(*(word.replace("{root}", DEVICE) for word in PROGRAMS[name]))
-    virtual = virtual.replace(DEVICE, "")
-    if virtual != seen_on_disk(name, copy):
-        assert virtual == seen_on_disk(name, copies())
+def test_program_sees_what_is_on_disk(alone: Callable[..., str], copy: Path, name: str) -> None:
+    virtual = alone(*(word.replace("{root}", DEVICE) for word in PROGRAMS[name]))
+    assert virtual.replace(DEVICE, "") == seen_on_disk(name, copy)
 
 
 def test_cpp_stream_reads_it(verbena: Callable[..., str], tmp_path: Path) -> None:
