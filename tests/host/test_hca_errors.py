@@ -139,6 +139,50 @@ def test_an_absent_page_is_brought_when_the_adapter_needs_it() -> None:
     there.evict(0)
 
 
+def test_a_read_waits_for_a_page_longer_than_for_its_answer() -> None:
+    """Its time runs out meanwhile: it begins anew, and what came before does not count."""
+    for timeout in [*range(5, 50, 5), *range(50, 64), 200]:
+        left, right = connected(queue_pair={"timeout_us": timeout, "retry": 100})
+        right.computer.write(BASE, CONTENT)
+        here = DemandPages(left.computer, 0x400000, 2)
+        for page in range(4):  # the first two are in storage then
+            here.write(4096 * page, bytes(4096))
+        target = left.driver.register(0, SIZE, pages=here, on_demand=True)
+        left.qp.read(target, right.register(BASE, SIZE), 8192)
+        time, found = left.computer.now, []
+        while not found:
+            time += 500_000
+            left.run(time)
+            found = left.cq.poll()
+        assert [one.entry.status for one in found] == [HcaStatus.SUCCESS]
+        assert target.faults["major"] == 2
+        assert here.read(0, 8192) == CONTENT[:8192]
+
+
+@pytest.mark.parametrize("iommu", [False, True])
+def test_a_page_may_leave_at_any_time(iommu: bool) -> None:
+    """Whatever the adapter has read of the table by then, the bytes come to where the page is."""
+    refused = 0
+    for time in range(0, 16_000_000, 200_000):
+        left, right = connected(iommu=iommu)
+        left.computer.write(BASE, CONTENT)
+        there = DemandPages(right.computer, 0x400000, 2)
+        there.write(0, bytes(8192))
+        target = right.driver.register(0, 4096, pages=there, on_demand=True)
+        left.qp.write(left.register(BASE, SIZE), target, 4096)
+        left.run(left.computer.now + time)
+        try:
+            there.evict(0)
+            there.write(8192, bytes(4096))  # another page has the frame
+        except HostError as error:
+            assert "reads or writes the page at 0x0 now" in str(error)
+            refused += 1
+        left.run()
+        assert [one.entry.status for one in left.cq.poll()] == [HcaStatus.SUCCESS]
+        assert (there.read(0, 4096), there.read(8192, 4096)) == (CONTENT[:4096], bytes(4096))
+    assert 0 < refused < 30
+
+
 def test_dma_goes_by_the_iommu_and_what_is_not_mapped_is_refused_by_name() -> None:
     left, right = connected(iommu=True)
     left.computer.write(BASE, CONTENT)

@@ -309,6 +309,10 @@ class Computer:
         """Writes to memory for a device; AccessError names it if there is no memory."""
         self._dma.write(device, address, data, then)
 
+    def dma_is_under_way(self, page: int) -> bool:
+        """Whether a device reads or writes the page of 4096 bytes at an address now."""
+        return self._dma.is_under_way(page)
+
     def dma_read(
         self, device: Device, address: int, size: int, then: Callable[[bytes], None]
     ) -> None:

@@ -8,12 +8,12 @@ also where the IOMMU delays one.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from verbena.host.errors import AccessError
+from verbena.host.errors import AccessError, HostError
 from verbena.host.pcie import Slot
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from verbena.host.iommu import Iommu
 
 Parts = list[tuple[int, int]]  # physical address and size
+_PAGE = 4096
 
 
 @dataclass
@@ -39,10 +40,25 @@ class Dma:
         self._computer = computer
         self._settled: dict[int, int] = {}  # link: when its last write is in memory
         self._reads: dict[int, _Reads] = {}
+        self._under_way: Counter[int] = Counter()  # accesses, by page of 4096 bytes
 
     def settled_at(self, slot: Slot) -> int:
         """When all writes that a link has carried are in memory, in ps."""
         return self._settled.get(id(slot), 0)
+
+    def is_under_way(self, page: int) -> bool:
+        """Whether a device reads or writes a page now: 4096 bytes, at what devices know it as."""
+        return self._under_way[page // _PAGE] > 0
+
+    def _begin(self, address: int, size: int) -> None:
+        for page in range(address // _PAGE, (address + size - 1) // _PAGE + 1):
+            self._under_way[page] += 1
+
+    def _end(self, address: int, size: int) -> None:
+        for page in range(address // _PAGE, (address + size - 1) // _PAGE + 1):
+            self._under_way[page] -= 1
+            if not self._under_way[page]:
+                del self._under_way[page]
 
     # ---- writes ----
 
@@ -51,8 +67,10 @@ class Dma:
     ) -> None:
         """Writes ``data`` to what the device knows as ``address``, and then calls ``then``."""
         computer, slot, iommu = self._computer, device.slot, device.iommu
+        self._begin(address, len(data))
 
         def land(parts: Parts) -> None:
+            self._end(address, len(data))
             offset = 0
             for physical, size in parts:
                 if not computer.memory.write(physical, data[offset : offset + size]):
@@ -68,9 +86,13 @@ class Dma:
                 then()
 
         def translated(iommu: Iommu, slot: Slot) -> None:
-            ready, parts = iommu.translate(
-                computer.now, address, len(data), write=True, who=repr(device)
-            )
+            try:
+                ready, parts = iommu.translate(
+                    computer.now, address, len(data), write=True, who=repr(device)
+                )
+            except HostError:
+                self._end(address, len(data))
+                raise
             ready = max(ready, self.settled_at(slot))
             self._settled[id(slot)] = ready
             computer.at(ready, lambda: land(parts))
@@ -89,13 +111,19 @@ class Dma:
     def read(self, device: Device, address: int, size: int, then: Callable[[bytes], None]) -> None:
         """Reads what the device knows as ``address``, and calls ``then`` with the bytes."""
         slot, iommu = device.slot, device.iommu
+        self._begin(address, size)
         if slot is not None and iommu is not None:
             self._read_translated(device, slot, iommu, address, size, then)
             return
         computer = self._computer
         now = computer.now
         done = now if slot is None else slot.read_from_memory(now, size, address)
-        computer.at(done, lambda: then(self._fetched(device, [(address, size)])))
+
+        def arrived() -> None:
+            self._end(address, size)
+            then(self._fetched(device, [(address, size)]))
+
+        computer.at(done, arrived)
 
     def _fetched(self, device: Device, parts: Parts) -> bytes:
         found = []
@@ -131,7 +159,13 @@ class Dma:
             computer.at(asked + slot.half_ps, lambda: translate(where, part))
 
         def translate(where: int, part: int) -> None:
-            ready, parts = iommu.translate(computer.now, where, part, write=False, who=repr(device))
+            try:
+                ready, parts = iommu.translate(
+                    computer.now, where, part, write=False, who=repr(device)
+                )
+            except HostError:
+                self._end(address, size)
+                raise
             computer.at(max(ready, self.settled_at(slot)), lambda: answer(where, part, parts))
 
         def answer(where: int, part: int, parts: Parts) -> None:
@@ -147,6 +181,7 @@ class Dma:
             if reads.waiting:
                 reads.waiting.popleft()()
             if left == 0:
+                self._end(address, size)
                 then(b"".join(found[key] for key in sorted(found)))
 
         for where, part in slot.requests(size, address):

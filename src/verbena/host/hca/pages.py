@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 PAGE = 4096
 
 
+class NoFrame(HostError):
+    """All frames are pinned, or a device reads or writes them now; then there is one later."""
+
+    def __init__(self, message: str, *, is_passing: bool) -> None:
+        super().__init__(message)
+        self.is_passing = is_passing
+
+
 class PageSource(Protocol):
     """Virtual and physical addresses of pages of 4096 bytes."""
 
@@ -63,7 +71,8 @@ class DemandPages:
     """Pages that get a frame when they are touched, and can be evicted to storage and come back.
 
     The frames are ``frames`` pages of a computer's memory from ``base`` on. Without a free frame
-    the page that came first and is not pinned is evicted; ``evicted`` is called with each.
+    the page that came first, and is neither pinned nor being read or written by DMA, is evicted.
+    ``watchers`` hear of each that leaves.
     """
 
     def __init__(self, computer: Computer, base: int, frames: int) -> None:
@@ -83,23 +92,33 @@ class DemandPages:
         if page in self._resident:
             return self._resident[page].frame, False
         if not self._free:
-            victim = next((p for p, one in self._resident.items() if not one.pins), None)
-            if victim is None:
-                raise HostError(f"no frame for the page at {page:#x}: all others are pinned")
-            self.evict(victim)
+            self.evict(self._victim(page))
         frame = self._free.pop()
         stored = self._stored.pop(page, None)
         self._computer.write(frame, bytes(PAGE) if stored is None else stored)
         self._resident[page] = _Resident(frame)
         return frame, stored is not None
 
+    def _victim(self, page: int) -> int:
+        """The page that leaves for another one; NoFrame if none can."""
+        loose = [(p, one.frame) for p, one in self._resident.items() if not one.pins]
+        for victim, frame in loose:
+            if not self._computer.dma_is_under_way(frame):
+                return victim
+        why = "devices read or write all others now" if loose else "all others are pinned"
+        raise NoFrame(f"no frame for the page at {page:#x}: {why}", is_passing=bool(loose))
+
     def evict(self, page: int) -> None:
-        """Moves a page to storage; HostError if it is pinned or not in memory."""
+        """Moves a page to storage; HostError if it is pinned, in use by DMA, or not in memory."""
         found = self._resident.get(page)
         if found is None:
             raise HostError(f"the page at {page:#x} is not in memory")
         if found.pins:
             raise HostError(f"the page at {page:#x} is pinned: a region that has it is registered")
+        if self._computer.dma_is_under_way(found.frame):
+            raise HostError(
+                f"a device reads or writes the page at {page:#x} now: let time go on and try again"
+            )
         for watcher in self.watchers:
             watcher.page_gone(page)
         self._stored[page] = self._computer.read(found.frame, PAGE)

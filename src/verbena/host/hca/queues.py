@@ -53,6 +53,12 @@ class OutstandingRequest:
     received: int = 0  # responses
     landing: int = 0  # responses that are on their way to memory
     is_done: bool = False  # its answer is in memory
+    attempt: int = 0  # counts how often it began anew: an earlier one's responses do not count
+
+    def begin_anew(self) -> None:
+        """Its responses are asked for once more."""
+        self.attempt += 1
+        self.received = self.landing = 0
 
     @property
     def last_psn(self) -> int:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from verbena.host.errors import HostError
-from verbena.host.hca.pages import DemandPages, PageSource
+from verbena.host.hca.pages import DemandPages, NoFrame, PageSource
 from verbena.host.hca.tables import (
     PROTECTION_BYTES,
     TRANSLATION_BYTES,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from verbena.host.hca.driver import HcaDriver
 
 _PAGE = 4096
+_WAIT_PS = 1_000_000  # for a frame that DMA uses
 
 
 @dataclass
@@ -208,11 +209,18 @@ class Registry:
         if region is None:  # it was deregistered meanwhile: the next try is refused
             self._driver.computer.at(self._driver.computer.now, then)
             return
+        computer = self._driver.computer
         first = region.address // _PAGE * _PAGE
         costs, spent = self._driver.costs, 0
         found = []
         for page in absent.pages:
-            _, is_major = region.pages.bring(page)
+            try:
+                _, is_major = region.pages.bring(page)
+            except NoFrame as error:
+                if not error.is_passing:
+                    raise
+                spent = max(spent, _WAIT_PS)
+                break  # the adapter asks again for those that are still absent
             region.faults["major" if is_major else "minor"] += 1
             spent += (costs.major_fault_ns if is_major else costs.minor_fault_ns) * 1000
             found.append((page - first) // _PAGE)
@@ -224,4 +232,4 @@ class Registry:
                     self.set_page(region, number, physical)
             then()
 
-        self._driver.computer.at(self._driver.computer.now + spent, done)
+        computer.at(computer.now + spent, done)

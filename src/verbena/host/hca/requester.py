@@ -198,13 +198,13 @@ class Requester:
         self._land(qp, owner, place * self._hca.mtu, packet.data)
 
     def _land(self, qp: Qp, owner: OutstandingRequest, offset: int, data: bytes) -> None:
-        request = owner.request
+        request, attempt = owner.request, owner.attempt
 
         def found(result: Found) -> None:
-            if qp.state is not QpState.RTS:
+            if qp.state is not QpState.RTS or owner.attempt != attempt:
                 return
             if isinstance(result, Absent):
-                self._hca.page_in(result, lambda: self._land(qp, owner, offset, data))
+                self._hca.page_in(result, again)
                 return
             if isinstance(result, Refused):
                 self._refuse(qp, owner, result)
@@ -217,6 +217,10 @@ class Requester:
                 qp.retries = qp.rnr_retries = 0
                 self._retire(qp)
                 self.run(qp)
+
+        def again() -> None:
+            if owner.attempt == attempt:
+                self._land(qp, owner, offset, data)
 
         self._hca.tables.translate(
             request.lkey, request.local_address + offset, len(data), HcaAccess.LOCAL_WRITE, found
@@ -257,12 +261,12 @@ class Requester:
                 continue
             answered = one.request.opcode.is_answered
             if answered:
-                one.received = one.landing = 0
+                one.begin_anew()
             if place == 0 or one.first_psn <= psn:
                 qp.cursor = (place, 0 if answered else max(psn - one.first_psn, 0))
             for later in list(qp.requests)[place + 1 :]:
                 if later.request.opcode.is_answered and not later.is_done:
-                    later.received = later.landing = 0
+                    later.begin_anew()
             break
 
     def _again(self, qp: Qp, psn: int) -> None:

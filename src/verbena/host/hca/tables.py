@@ -95,6 +95,7 @@ class EntryCache:
         self._hca, self.base, self._size, self._keep = hca, base, size, keep
         self.lru: Lru[int, bytes] = Lru(entries)
         self._waiting: dict[int, list[Callable[[bytes], None]]] = {}
+        self._outdated: set[int] = set()  # entries that were changed while they are being read
 
     def get(self, index: int, then: Callable[[bytes], None]) -> None:
         """Calls ``then`` with the entry: at once if it is there, otherwise when it was read."""
@@ -106,10 +107,23 @@ class EntryCache:
             then(entry)
             return
         self._waiting[index] = [then]
+        self._read(index)
+
+    def drop(self, index: int) -> None:
+        """The entry in memory was changed: forgets it, and reads it anew if it is being read."""
+        self.lru.drop(index)
+        if index in self._waiting:
+            self._outdated.add(index)
+
+    def _read(self, index: int) -> None:
         address = self.base + index * self._size
         self._hca.dma_read(address, self._size, lambda data: self._arrived(index, data))
 
     def _arrived(self, index: int, data: bytes) -> None:
+        if index in self._outdated:
+            self._outdated.discard(index)
+            self._read(index)
+            return
         if self._keep(data):
             self.lru.put(index, data)
         for then in self._waiting.pop(index):
@@ -144,12 +158,12 @@ class Tables:
 
     def forget_key(self, key: int) -> None:
         """The driver has changed a key's entry."""
-        self.protections.lru.drop(key >> 8)
+        self.protections.drop(key >> 8)
 
     def forget_pages(self, first: int, count: int) -> None:
         """The driver has changed entries of the translation table."""
         for index in range(first, first + count):
-            self.translations.lru.drop(index)
+            self.translations.drop(index)
 
     def translate(
         self,
