@@ -12,10 +12,13 @@ import argparse
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from verbena import fabrics, nvmeof, sim
+from verbena import nvmeof
 from verbena.nvmeof.load import Load, LoadResult, Pattern, measure
+
+if TYPE_CHECKING:
+    from verbena.fabrics import Fabric
 
 __all__ = ["Study", "StudyRow", "run_study", "show_study"]
 
@@ -86,7 +89,9 @@ def run_study(study: Study) -> list[StudyRow]:
     return [run_local(study), run_rdma(study), run_tcp(study)]
 
 
-def _fabric(study: Study) -> Any:
+def _fabric(study: Study) -> Fabric:
+    from verbena import fabrics
+
     return fabrics.one_switch(study.disks + study.hosts, rate=study.rate, length_m=10)
 
 
@@ -95,6 +100,8 @@ def _fabric(study: Study) -> Any:
 
 def run_local(study: Study) -> StudyRow:
     """The hosts' requests at the disks themselves, without a network or its processor time."""
+    from verbena import sim
+
     models: list[DiskModel] = []
     latencies: list[float] = []
 
@@ -133,6 +140,8 @@ def _median(latencies: list[float]) -> float:
 
 def run_rdma(study: Study) -> StudyRow:
     """Hosts and targets of verbena.nvmeof on the simulated fabric."""
+    from verbena import sim
+
     models: list[DiskModel] = []
     spans: list[tuple[float, float]] = []
 
@@ -192,6 +201,8 @@ def run_rdma(study: Study) -> StudyRow:
 
 def run_tcp(study: Study) -> StudyRow:
     """The least of three bounds: the disks', the processors', and TCP's over the links."""
+    from verbena import fabrics, sim
+
     world = sim.World()
     routes = fabrics.route(_fabric(study))
     sim.build(world, routes)
