@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Worlds that 1, 2 or 3 threads run give the same to the bit: all ready scenarios in all variants,
-and some rows of the validation. `make validate VALIDATE="--threads 1 2 3"` compares all rows."""
+by one thread and by two or three in turn, and a row of the validation. `make validate
+VALIDATE="--threads 1 2 3"` compares all rows."""
 
 from __future__ import annotations
 
@@ -33,19 +34,22 @@ def given(result: ScenarioResult) -> list[object]:
     return [result.end, result.time, result.blocked, *(each.tobytes() for each in arrays)]
 
 
-@pytest.mark.parametrize(("name", "variant"), VARIANTS)
+@pytest.mark.parametrize(
+    ("name", "variant", "count"),
+    [(*variant, 2 + number % 2) for number, variant in enumerate(VARIANTS)],
+)
 def test_a_scenario_is_the_same_by_any_number_of_threads(
-    name: str, variant: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, variant: str, count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = Scenario.load(name).variant(variant)
     results = []
-    for count in (1, 2, 3):
-        monkeypatch.setattr(threads, "usual_threads", lambda count=count: count)
-        results.append(seen(scenario, count, tmp_path))
-    assert results[0] == results[1] == results[2]
+    for threads_in_use in (1, count):
+        monkeypatch.setattr(threads, "usual_threads", lambda used=threads_in_use: used)
+        results.append(seen(scenario, threads_in_use, tmp_path))
+    assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("number", ["V22", "V26"])
+@pytest.mark.parametrize("number", ["V22"])
 def test_a_row_of_the_validation_is_the_same_by_any_number_of_threads(number: str) -> None:
     """Each row has several switches, so there are several threads."""
     equal, most = validation.watch(row(number), 1, (1, 2, 3))
