@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The build folder of the C test programs, when the two halves of scripts/test.sh build at once."""
+"""The build folder of the C test programs, when two parts of scripts/test.sh build at once."""
 
 from __future__ import annotations
 

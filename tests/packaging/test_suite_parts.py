@@ -26,7 +26,7 @@ def program(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def halves(folder: Path, *, fails: str = "", forbidden: bool = False) -> tuple[int, str]:
+def parts(folder: Path, *, fails: str = "", forbidden: bool = False) -> tuple[int, str]:
     program(folder / "venv" / "bin" / "python", PYTHON)
     path = plain_environment()["PATH"]
     if forbidden:
@@ -56,34 +56,44 @@ def ignored(words: list[str]) -> list[str]:
     return [word.removeprefix("--ignore=") for word in words if word.startswith("--ignore=")]
 
 
+GUESTS = "tests/roce/test_linux_guest.py"
+
+
 def test_each_folder_runs_once(tmp_path: Path) -> None:
-    status, said = halves(tmp_path)
+    status, said = parts(tmp_path)
     assert status == 0
-    first, *others = runs(said)
-    assert paths(first[1]) == []
-    assert ignored(first[1]) == [path for _, words in others for path in paths(words)]
-    assert all((ROOT / path).exists() for path in ignored(first[1]))
+    machine = next(words for _, words in runs(said) if not paths(words))
+    others = [words for _, words in runs(said) if paths(words)]
+    assert sorted(ignored(machine)) == sorted(path for words in others for path in paths(words))
+    assert all((ROOT / path).exists() for path in ignored(machine))
+    hosts = next(words for words in others if "tests/roce" in paths(words))
+    assert ignored(hosts) == [GUESTS]
+    assert sum(GUESTS in paths(words) for words in others) == 1
 
 
-def test_programs_of_the_second_half_have_a_network_of_their_own(tmp_path: Path) -> None:
+def test_programs_of_the_other_parts_have_networks_of_their_own(tmp_path: Path) -> None:
     own_network_or_skip()
-    first, computing, apart = runs(halves(tmp_path)[1])
-    assert first[0] == computing[0] == HERE
-    assert apart[0] != HERE
-    assert "tests/docs" in apart[1]
+    networks = {
+        word: network
+        for network, words in runs(parts(tmp_path)[1])
+        for word in paths(words) or ["all others"]
+    }
+    assert networks["all others"] == networks["tests/sim"] == HERE
+    assert len({networks[path] for path in ("tests/sim", "tests/roce", "tests/docs")}) == 3
 
 
-def test_where_no_network_can_be_made_the_first_half_runs_them(tmp_path: Path) -> None:
-    status, said = halves(tmp_path, forbidden=True)
+def test_where_no_network_can_be_made_the_first_part_runs_them(tmp_path: Path) -> None:
+    status, said = parts(tmp_path, forbidden=True)
     assert status == 0
-    assert "No network namespace can be made here, so the first half also runs: tests/docs" in said
-    first, computing = runs(said)
-    assert "tests/docs" not in ignored(first[1])
-    assert ignored(first[1]) == paths(computing[1])
+    assert "No network namespace can be made here, so the first part also runs: tests/roce" in said
+    machine = next(words for _, words in runs(said) if not paths(words))
+    (computing,) = (words for _, words in runs(said) if paths(words))
+    assert not {"tests/docs", "tests/roce"} & {*ignored(machine), *paths(computing)}
+    assert ignored(machine) == paths(computing)
 
 
-@pytest.mark.parametrize("fails", ["--ignore=tests/sim", "tests/sim", "tests/docs"])
+@pytest.mark.parametrize("fails", ["--ignore=tests/sim", "tests/sim", "tests/roce", "tests/docs"])
 def test_a_failure_in_any_part_is_the_status_of_all(tmp_path: Path, fails: str) -> None:
-    if fails == "tests/docs":
+    if fails in ("tests/roce", "tests/docs"):
         own_network_or_skip()
-    assert halves(tmp_path, fails=fails)[0] == 3
+    assert parts(tmp_path, fails=fails)[0] == 3
