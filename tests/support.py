@@ -84,7 +84,7 @@ def device_mtu() -> int:
 
 @contextlib.contextmanager
 def building(build: Path) -> Iterator[None]:
-    """Within it no other test builds in that folder: scripts/test.sh runs several pytests at once."""
+    """Within it no other test builds in that folder: scripts/test.sh runs several at once."""
     build.parent.mkdir(parents=True, exist_ok=True)
     with build.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

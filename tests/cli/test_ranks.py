@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.support import own_network, verbena_command
+from verbena.cli.launch import await_ranks
 
 PROGRAM = """
 import sys
@@ -40,6 +41,15 @@ def test_a_rank_fails() -> None:
     assert done.returncode in (1, 7)  # one of those that it leaves may be seen first
     assert "has ended (exit" in done.stderr
     assert "rank 1" in done.stdout + done.stderr
+
+
+def test_ranks_that_end_at_once_are_named_too(capsys: pytest.CaptureFixture[str]) -> None:
+    """All have ended before the launcher looks at them, as on a busy machine."""
+    processes = [subprocess.Popen(["sh", "-c", f"exit {status}"]) for status in (0, 7, 0)]
+    for process in processes:
+        process.wait()
+    assert await_ranks(processes, 4, 5.0) == 7
+    assert capsys.readouterr().err == "verbena launch: rank 5 has ended (exit 7)\n"
 
 
 @pytest.mark.parametrize(

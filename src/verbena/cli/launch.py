@@ -121,17 +121,16 @@ def await_ranks(processes: list[Process], first: int, grace: float) -> int:
     """Wait for all ranks; once one has failed, for `grace` seconds. Return its shell status."""
     failed: int | None = None
     deadline = float("inf")
-    while any(process.poll() is None for process in processes) and time.monotonic() < deadline:
-        if failed is None:
-            failed = first_failure(processes)
-            if failed is not None:
-                how = sides.how_it_ended(processes[failed].returncode)
-                text = f"verbena launch: rank {first + failed} has ended {how}"
-                print(text, file=sys.stderr, flush=True)
-                deadline = time.monotonic() + grace
+    while time.monotonic() < deadline:
+        running = any(process.poll() is None for process in processes)
+        if failed is None and (failed := first_failure(processes)) is not None:
+            how = sides.how_it_ended(processes[failed].returncode)
+            text = f"verbena launch: rank {first + failed} has ended {how}"
+            print(text, file=sys.stderr, flush=True)
+            deadline = time.monotonic() + grace
+        if not running:
+            break
         time.sleep(POLL)
-    if failed is None:
-        failed = first_failure(processes)
     return 0 if failed is None else sides.shell_status(processes[failed].returncode)
 
 
