@@ -192,6 +192,16 @@ def test_wrong_tables_are_refused(changes: dict[str, Any], why: str) -> None:
         Scenario.make(BASE).changed(changes)
 
 
+def test_keys_of_reservations_that_do_nothing_are_noted() -> None:
+    hop_by_hop = {"management.reservations": "hop by hop"}
+    (note,) = Scenario.make(BASE).changed(hop_by_hop).notes
+    assert note.endswith('"hop by hop" does nothing: no traffic has `reserve`')
+    (note,) = Scenario.make(BASE).changed({"management.share": 0.5}).notes
+    assert note.startswith("management.share does nothing without")
+    reserved = {**hop_by_hop, "management.share": 0.5, "traffic.0.reserve": "1 Gb/s"}
+    assert Scenario.make(BASE).changed(reserved).notes == ()
+
+
 def test_a_picture_has_the_phases_of_the_sweeps(tmp_path: Any) -> None:
     names = [path.name for path in run("spine-dies", "trap").plot(tmp_path, "svg")]
     assert "sweeps.svg" in names

@@ -39,6 +39,7 @@ def idle_notes(
         *_routing(settings, engine, routes.groups is not None, rerouted),
         *_switches(settings.get("switch", {}), switching),
         *_transports(settings, traffic),
+        *_reservations(settings, traffic),
         *(
             note
             for name, table in zip(traffic.names, settings["traffic"], strict=True)
@@ -116,6 +117,15 @@ def _transports(settings: Table, traffic: Traffic) -> Iterator[str]:
         yield "[congestion] does nothing: all traffic is TCP, which has a control of its own"
     if settings.get("tcp") and "tcp" not in used:
         yield '[tcp] does nothing: no traffic has transport = "tcp"'
+
+
+def _reservations(settings: Table, traffic: Traffic) -> Iterator[str]:
+    management = settings.get("management", {})
+    hop_by_hop = management.get("reservations") == "hop by hop"
+    if hop_by_hop and not traffic.reserve.any():
+        yield 'management.reservations = "hop by hop" does nothing: no traffic has `reserve`'
+    if "share" in management and not hop_by_hop:
+        yield 'management.share does nothing without reservations = "hop by hop"'
 
 
 def _traffic(name: str, table: Table) -> Iterator[str]:
