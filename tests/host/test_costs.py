@@ -75,22 +75,6 @@ def test_the_path_of_tcp_adds_up(size: int, joins: bool, mtu: int) -> None:
     assert path.receiver(size).times["frame_in"] == -(-size // (mtu - 52))
 
 
-def test_tcp_gets_two_thirds_of_what_rdma_gets_on_one_adapter() -> None:
-    """348.5 Gb/s by ib_write_bw, 229 to 236 by TCP on a ConnectX-7 of 400 Gb/s, as a report of the
-    crucible project has it. Several cores carry that TCP; how many, the report does not say."""
-    one = TcpPath().receiver_gbps()
-    assert 229 / 348.5 < 0.66 < 236 / 348.5
-    assert 5 < 232 / one < 6  # so many of our cores
-
-
-def test_rpc_by_verbs_is_within_an_order_of_the_published_mark() -> None:
-    """eRPC (NSDI 2019): 10 million small calls a second of one core, 300 cycles at 3 GHz each."""
-    costs = Costs()
-    verbs = costs.cycles("verbs_post") + costs.cycles("doorbell") + costs.cycles("cq_poll")
-    assert 100 < verbs < 300  # a post, a doorbell and a poll fit into it
-    assert TcpPath().receiver(64).total > 10 * 300
-
-
 @given(
     st.floats(100, 50_000),
     st.integers(1, 400),

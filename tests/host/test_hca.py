@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.host.bus_bytes import CONTENT, of_a_write
 from verbena.host.hca import HcaStatus, Node, connected
-
-CONTENT = bytes(range(256)) * 16
 
 
 def nodes() -> tuple[Node, Node]:
@@ -28,23 +27,8 @@ def nodes() -> tuple[Node, Node]:
     ],
 )
 def test_bytes_of_a_write(size: int, way: str, down: int, up: int, responder: int) -> None:
-    left, right = nodes()
-    source, target = left.register(0x1000, 4096), right.register(0x2000, 4096)
-    left.qp.write(source, target, 64)  # the translation caches are warm then
-    left.run()
-    left.cq.poll()
-    for node in (left, right):
-        node.slot.reset_counts()
-    seen = left.watch()
-    inline = CONTENT[:size] if way == "inline" else source
-    left.qp.write(inline, target, None if way == "inline" else size, blueflame=way != "doorbell")
-    left.run()
-    assert (left.slot.down.bytes, left.slot.up.bytes) == (down, up)
-    assert (right.slot.down.bytes, right.slot.up.bytes) == (0, responder)
-    assert sum(one.bytes for one in seen if one.up) == up
-    assert sum(one.bytes for one in seen if not one.up) == down
-    assert right.computer.read(0x2000, size) == CONTENT[:size]
-    assert [one.entry.status for one in left.cq.poll()] == [HcaStatus.SUCCESS]
+    found = of_a_write(size, way)
+    assert (found.requester, found.responder) == ((down, up), (0, responder))
 
 
 def test_read_send_and_atomic_move_their_data() -> None:

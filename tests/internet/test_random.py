@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from ipaddress import IPv4Address, IPv4Network
+from ipaddress import IPv4Address
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from tests.internet.brute_force import longest_prefixes
 from tests.native.test_tshark import FLAWS, run_tshark
 from verbena.internet import Internet, MessageTooLongError, UdpArrival
 from verbena.internet.distance_vector import DistanceVector
 from verbena.internet.link_state import LinkState
-from verbena.internet.prefixes import PrefixMap
 
 PORT = 7000
 NOWHERE = IPv4Address("203.0.113.7")
@@ -115,25 +115,4 @@ def test_tshark_finds_no_flaw_in_what_links_carry(
 
 
 def test_the_longest_of_ten_thousand_prefixes_is_that_of_brute_force() -> None:
-    random = Random(7)
-    table: PrefixMap[int] = PrefixMap()
-    kept: dict[tuple[int, int], int] = {}
-    for number in range(10_000):
-        length = random.randrange(33)
-        key = random.getrandbits(32) >> (32 - length) << (32 - length)
-        table[IPv4Network((key, length))] = kept[key, length] = number
-    for key, length in random.sample(list(kept), 3000):
-        del table[IPv4Network((key, length))], kept[key, length]
-    assert len(table) == len(kept)
-    assert {(int(one.network_address), one.prefixlen) for one in table} == set(kept)
-    bases = [key for key, _ in kept]
-    for number in range(10_000):
-        address = random.getrandbits(32)
-        if number % 2:
-            address = random.choice(bases) ^ random.getrandbits(6)
-        masked = (
-            (address >> (32 - length) << (32 - length), length) for length in range(32, -1, -1)
-        )
-        best = next((one for one in masked if one in kept), None)
-        found = table.longest(IPv4Address(address))
-        assert found == (None if best is None else (IPv4Network(best), kept[best]))
+    assert longest_prefixes(10_000, 10_000, Random(7)) == []

@@ -113,7 +113,7 @@ def test_any_writes_arrive_in_order(
     assert found == [b"".join(data)]
 
 
-async def _frames(count: int, times: list[float]) -> None:
+async def read_frames(count: int, times: list[float]) -> None:
     done = asyncio.get_running_loop().create_future()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -142,7 +142,7 @@ def test_nagle_waits_for_the_delayed_acknowledgement(no_delay: bool, stall: floa
         await asyncio.sleep(1)
         writer.close()
 
-    sim.run({"h0": partial(_frames, 2, times), "h1": client}, pair())
+    sim.run({"h0": partial(read_frames, 2, times), "h1": client}, pair())
     assert times[1] - times[0] == pytest.approx(stall, abs=1e-6)
 
 
@@ -467,5 +467,5 @@ def test_frames_of_100_and_200_bytes_are_whole_in_any_split(pieces: list[int]) -
             await asyncio.sleep(1e-6)
         writer.close()
 
-    sim.run({"h0": partial(_frames, 2, times), "h1": client}, pair())
+    sim.run({"h0": partial(read_frames, 2, times), "h1": client}, pair())
     assert len(times) == 2

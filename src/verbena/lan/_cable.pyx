@@ -3,7 +3,7 @@
 # cython: embedsignature=False, freethreading_compatible=False
 """The compiled binding of the shared medium, ``src/native/cable``.
 
-``medium.py`` and ``contention.py`` check what is passed here, and say what went wrong in sentences.
+``csma.py`` and ``medium.py`` check what is passed here, and say what went wrong in sentences.
 """
 
 from libc.stdint cimport uint16_t, uint32_t, uint64_t

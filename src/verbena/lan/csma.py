@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parameters of CSMA/CD (IEEE 802.3 clause 4), and the limits that follow from them.
 
-``medium.py`` and ``contention.py`` make the core of ``src/native/cable`` by it.
+``medium.py`` makes the core of ``src/native/cable`` by it, and so do rows of `make validate`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ METRES_PER_S = 2e8
 
 @dataclass(frozen=True)
 class Csma:
-    """Lengths are bit times. ``slot``: a collision after it is late, and backoff counts in it;
+    """Lengths are bit times. ``slot``: a collision so long after the first bit of the preamble is
+    late, and backoff counts in it, from the end of the jam, while the gap passes;
     ``fragment``: the least that a station transmits in a collision, with preamble and jam;
     ``doublings``: of the backoff's range, which is 0 to 2**10 - 1 slots at most."""
 

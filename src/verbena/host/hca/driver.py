@@ -25,7 +25,7 @@ from verbena.host.hca.tables import EVERYTHING, HcaAccess, TablePlaces
 class HcaCosts:
     """Processor time of the driver, in cycles, and of page faults, in nanoseconds.
 
-    The cycles are orders of magnitude from memory. A page of registration is 0.66 us at 3 GHz, as
+    The cycles are orders of magnitude from memory. A page of registration is 0.67 us at 3 GHz, as
     users measured it (github.com/kvcache-ai/Mooncake issue 848: 500 GB in 87 s). The page faults
     are those that NP-RDMA (2023; from memory of the publication) gives for its own handling.
     """
