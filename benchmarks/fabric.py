@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of the simulated fabric: each is measured in a fresh process, on one core."""
+"""Cases of simulated fabrics, computers and cables: each is measured in a fresh process, on one
+core."""
 
 from __future__ import annotations
 
@@ -20,11 +21,14 @@ from verbena.measure.processes import (
 )
 
 TIMEOUT = 180.0
+_OF_COMPUTERS = ("instructions", "accesses", "cable")  # functions of host_scripts
 
 
 @dataclass(frozen=True)
 class FabricRun:
-    """A value that a function of fabric_scripts returns; ``arguments`` are (name, value) pairs.
+    """A value that a function of fabric_scripts or host_scripts returns.
+
+    ``arguments`` are (name, value) pairs.
 
     One run gives several values; a later case for another one of them uses the same run.
     """
@@ -52,8 +56,9 @@ _LEFT: dict[tuple[str, tuple[tuple[str, Any], ...]], dict[str, float]] = {}
 
 
 def run(script: str, cores: Cores, **arguments: Any) -> dict[str, float]:
-    """The values of a function of fabric_scripts. Raises MeasureError."""
-    words = [sys.executable, "-m", "benchmarks.fabric_scripts", script, json.dumps(arguments)]
+    """The values of a function of fabric_scripts or host_scripts. Raises MeasureError."""
+    module = "benchmarks.host_scripts" if script in _OF_COMPUTERS else "benchmarks.fabric_scripts"
+    words = [sys.executable, "-m", module, script, json.dumps(arguments)]
     said = run_alone(Program(words, python_environment()), cores.first, TIMEOUT)
     try:
         made: dict[str, float] = json.loads(said.splitlines()[-1])

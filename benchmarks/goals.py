@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
 from fnmatch import fnmatchcase
+from typing import Any
 
 from benchmarks import plain_scripts, verbs_scripts
 from benchmarks.connections import AgentStart, ConnectionTime
@@ -43,6 +44,7 @@ class Section(Enum):
     PACKETS = "RoCE v2 packets over loopback"
     WAITING = "Waiting"
     FABRIC = "Simulated fabrics, one thread"
+    COMPUTERS = "Simulated computers and cables, one thread"
     MANAGE = "Subnet management"
     CONNECTIONS = "Connections by librdmacm"
     COLLECTIVES = "Collective calls, two ranks"
@@ -133,6 +135,7 @@ def all_goals() -> list[Goal]:
         packets,
         waiting,
         fabric,
+        computers,
         manage,
         connections,
         collectives,
@@ -374,6 +377,29 @@ def fabric() -> Iterator[Goal]:
     ours = FabricRun("programs", "callbacks", "cq.poll", Unit.MICROSECONDS, scale=1e6)
     title = "a completion, polled and handed to a Python function"
     yield Goal(section, title, ours, None, 0.15, Better.LOWER, True)
+
+
+def computers() -> Iterator[Goal]:
+    """The inside of a computer, and 256 stations on 1,000 m of cable at 10 Mb/s."""
+    section = Section.COMPUTERS
+
+    def of(script: str, value: str, **arguments: Any) -> FabricRun:
+        label = "lan.Csma" if script == "cable" else "host.Computer"
+        given = tuple(arguments.items())
+        return FabricRun(script, value, label, Unit.MILLIONS, given, needs=(), scale=1e-6)
+
+    ours = of("instructions", "instructions")
+    yield Goal(section, "instructions of a processor", ours, None, 80.0, quick=True)
+    for kind in ("load", "store"):
+        for link, where, bound in ((False, "", 2.0), (True, ", over a PCIe link", None)):
+            ours = of("accesses", "accesses", kind=kind, link=link)
+            title = f"{kind}s of a device in Python{where}"
+            yield Goal(section, title, ours, None, bound, quick=not link)
+    for size, load, how in ((512, 0.3, "load 0.3"), (64, None, "saturated"),
+                            (1518, None, "saturated")):  # fmt: skip
+        ours = of("cable", "frames", stations=256, frame_bytes=size, length_m=1000, load=load)
+        title = f"256 stations on a cable, frames of {size:,} bytes, {how}"
+        yield Goal(section, title, ours, None, 2.0)
 
 
 def manage() -> Iterator[Goal]:

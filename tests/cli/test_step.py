@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -132,3 +133,20 @@ def test_backwards_by_running_again() -> None:
     lesson = lesson_of_file("x", "inc rax\ninc rax\nhlt\n")
     assert Steps(lesson, 10).get(2) == Steps(lesson, 10).get(2)
     assert Steps(lesson, 10).get(0) is None
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_the_timeline_of_a_lesson(name: str, tmp_path: Path) -> None:
+    steps = Steps(LESSONS[name], 2000)
+    shown = list(steps.rest())
+    steps.timeline.write(tmp_path / "lesson.json")
+    events = json.loads((tmp_path / "lesson.json").read_text())["traceEvents"]
+    last = max(event["ts"] for event in events if event["ph"] == "X")
+    assert shown[-1].at / 1e6 <= last + 1
+
+
+def test_a_timeline_that_cannot_be_written() -> None:
+    done = run("keyboard", "--timeline", "/nowhere/file.json")
+    assert done.returncode == 1
+    assert "verbena step: " in done.stderr
+    assert "/nowhere/file.json" in done.stderr

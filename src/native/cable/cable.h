@@ -85,6 +85,10 @@ struct vb_cable {
     uint32_t in_near;
     struct vb_cable_talker *talker; /* of the episode that is worked out */
     uint32_t talkers;
+    uint64_t *key;       /* of talkers that are sorted */
+    uint64_t *among;     /* a bit for each rank: that station is a talker */
+    uint32_t *talker_at; /* by rank: its number in `talker` */
+    double ideal_log;    /* of the probability that a station does not begin in a slot */
     struct vb_cable_busy busy;
     uint64_t collisions; /* episodes with more than one station */
     uint64_t runs;       /* a run is a sequence of frames of one station */
@@ -92,7 +96,7 @@ struct vb_cable {
     uint64_t last_end; /* of a frame that was sent */
 };
 
-/* `place` has a delay for each station. -EINVAL: nothing can be transmitted. */
+/* `place` has a delay for each station. -EINVAL: nothing can be transmitted, or it is too far. */
 int vb_cable_open(struct vb_cable *cable, const struct vb_cable_config *config, uint32_t stations,
                   const uint64_t *place);
 void vb_cable_close(struct vb_cable *cable);

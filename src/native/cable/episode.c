@@ -33,11 +33,43 @@ static uint64_t cable_longest(const struct vb_cable *cable)
 
 static bool cable_is_possible(const struct vb_cable_config *config, uint32_t stations)
 {
-    return stations > 0 && config->bit_ps > 0 && config->slot_bits > 0 && config->tries > 0 &&
-           config->tries <= UINT16_MAX && config->doublings < 32 &&
-           config->header_bits <= config->slot_bits &&
+    return stations > 0 && stations >> VB_CABLE_NUMBER_BITS == 0 && config->bit_ps > 0 &&
+           config->slot_bits > 0 && config->tries > 0 && config->tries <= UINT16_MAX &&
+           config->doublings < 32 && config->header_bits <= config->slot_bits &&
            config->fragment_bits <= config->slot_bits + config->jam_bits &&
            (config->jam_bits > 0 || config->fragment_bits > 0);
+}
+
+struct cable_placed {
+    uint64_t place;
+    uint32_t station;
+};
+
+static int cable_by_place(const void *a, const void *b)
+{
+    const struct cable_placed *left = a, *right = b;
+
+    if (left->place != right->place)
+        return left->place < right->place ? -1 : 1;
+    return left->station < right->station ? -1 : 1;
+}
+
+/* Puts the stations to their places. false: no memory. */
+static bool cable_rank(struct vb_cable *cable, const uint64_t *place)
+{
+    struct cable_placed *placed = calloc(cable->stations, sizeof(*placed));
+
+    if (!placed)
+        return false;
+    for (uint32_t i = 0; i < cable->stations; i++) {
+        cable->station[i].place = place[i];
+        placed[i] = (struct cable_placed){place[i], i};
+    }
+    qsort(placed, cable->stations, sizeof(*placed), cable_by_place);
+    for (uint32_t i = 0; i < cable->stations; i++)
+        cable->station[placed[i].station].rank = i;
+    free(placed);
+    return true;
 }
 
 int vb_cable_open(struct vb_cable *cable, const struct vb_cable_config *config, uint32_t stations,
@@ -58,13 +90,20 @@ int vb_cable_open(struct vb_cable *cable, const struct vb_cable_config *config, 
     cable->heap = calloc(stations, sizeof(*cable->heap));
     cable->near = calloc(stations, sizeof(*cable->near));
     cable->talker = calloc(stations, sizeof(*cable->talker));
-    if (!cable->station || !cable->heap || !cable->near || !cable->talker) {
+    cable->key = calloc(stations, sizeof(*cable->key));
+    cable->among = calloc(stations / 64 + 1, sizeof(*cable->among));
+    cable->talker_at = calloc(stations, sizeof(*cable->talker_at));
+    if (!cable->station || !cable->heap || !cable->near || !cable->talker || !cable->key ||
+        !cable->among || !cable->talker_at || !cable_rank(cable, place)) {
         vb_cable_close(cable);
         return -ENOMEM;
     }
-    for (uint32_t i = 0; i < stations; i++)
-        cable->station[i].place = place[i];
+    cable->ideal_log = log1p(-1.0 / stations);
     cable->longest_ps = cable_longest(cable);
+    if (cable->longest_ps >> (64 - VB_CABLE_NUMBER_BITS) != 0) {
+        vb_cable_close(cable);
+        return -EINVAL;
+    }
     return 0;
 }
 
@@ -74,10 +113,16 @@ void vb_cable_close(struct vb_cable *cable)
     free(cable->heap);
     free(cable->near);
     free(cable->talker);
+    free(cable->key);
+    free(cable->among);
+    free(cable->talker_at);
     cable->station = NULL;
     cable->heap = NULL;
     cable->near = NULL;
     cable->talker = NULL;
+    cable->key = NULL;
+    cable->among = NULL;
+    cable->talker_at = NULL;
 }
 
 const struct vb_cable_counters *vb_cable_counters(const struct vb_cable *cable, uint32_t station)
@@ -221,30 +266,11 @@ static uint32_t cable_finish(struct vb_cable *cable, struct vb_cable_talker *tal
     return log && (outcome != VB_CABLE_COLLIDED || cable->config.log_collisions);
 }
 
-/* When the first signal of another station of the episode arrives at this one. */
-static uint64_t cable_first_heard(const struct vb_cable *cable, uint32_t self)
-{
-    uint64_t first = VB_CABLE_NEVER;
-
-    if (cable->longest_ps == 0)
-        return cable->talker[self].start;
-    for (uint32_t i = 0; i < cable->talkers; i++) {
-        const struct vb_cable_talker *other = &cable->talker[i];
-        uint64_t heard;
-
-        if (i == self)
-            continue;
-        heard =
-            other->start + vb_cable_distance(cable, other->station, cable->talker[self].station);
-        if (heard < first)
-            first = heard;
-    }
-    return first;
-}
-
 /* The end of each signal: of its frame, or of the jam. */
 static void cable_find_ends(struct vb_cable *cable)
 {
+    if (cable->talkers > 1)
+        vb_cable_hear(cable, cable->talkers);
     for (uint32_t i = 0; i < cable->talkers; i++) {
         struct vb_cable_talker *talker = &cable->talker[i];
         uint64_t header = talker->start + cable->header_ps, heard;
@@ -252,7 +278,7 @@ static void cable_find_ends(struct vb_cable *cable)
         talker->end = header + cable->station[talker->station].bits * cable->config.bit_ps;
         if (cable->talkers == 1)
             continue;
-        heard = cable_first_heard(cable, i);
+        heard = cable->longest_ps == 0 ? talker->start : talker->heard;
         talker->cut = heard < talker->end;
         talker->crossed = !talker->cut;
         if (!talker->cut)

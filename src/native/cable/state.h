@@ -7,8 +7,12 @@
 
 #include "cable/cable.h"
 
+/* Stations are fewer than two to this, and delays have the other bits of 64. */
+enum { VB_CABLE_NUMBER_BITS = 20 };
+
 struct vb_cable_station {
     uint64_t place;   /* a delay */
+    uint32_t rank;    /* its number by place */
     uint64_t timer;   /* from when on it wants to begin */
     uint64_t attempt; /* of a station in `near`: when it begins if it hears nothing */
     uint64_t ready;   /* its own last transmission and the gap are over */
@@ -32,6 +36,7 @@ struct vb_cable_timer {
 /* A station that transmits in the episode that is worked out. */
 struct vb_cable_talker {
     uint64_t start, end;
+    uint64_t heard; /* when the first signal of another talker arrives; VB_CABLE_NEVER: none does */
     uint32_t station;
     bool cut, crossed; /* it noticed the collision; it did not */
 };
@@ -62,6 +67,9 @@ uint64_t vb_cable_earliest(struct vb_cable *cable);
 
 /* Moves the stations of the episode that starts then from `near` to `talker`, by start. */
 void vb_cable_gather(struct vb_cable *cable, uint64_t start);
+
+/* Sets `heard` of the first `count` talkers; the work is proportional to `count`. */
+void vb_cable_hear(struct vb_cable *cable, uint32_t count);
 
 /* After an episode: its signals are in `busy`, and those in `near` wait for its end. */
 void vb_cable_settle(struct vb_cable *cable);

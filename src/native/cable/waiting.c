@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+enum { PAIRS = 5 }; /* talkers, up to which pairs are quicker: 64-byte frames have so many */
+
 static void heap_up(struct vb_cable_timer *heap, uint32_t at, struct vb_cable_timer moved)
 {
     for (uint32_t above; at > 0; at = above) {
@@ -64,7 +66,7 @@ static uint64_t cable_ideal_slots(struct vb_cable *cable)
 {
     if (cable->stations == 1)
         return 0;
-    return (uint64_t)(log(vb_cable_fraction(cable)) / log1p(-1.0 / cable->stations));
+    return (uint64_t)(log(vb_cable_fraction(cable)) / cable->ideal_log);
 }
 
 static void cable_plan(struct vb_cable *cable, uint32_t index)
@@ -129,47 +131,147 @@ uint64_t vb_cable_earliest(struct vb_cable *cable)
     return start;
 }
 
-/* Whether a station hears one of the talkers before it begins. */
-static bool cable_hears(const struct vb_cable *cable, uint32_t station, uint64_t begins)
+/* Each pair, which is quicker for few. */
+static void cable_hear_in_pairs(struct vb_cable *cable, uint32_t count)
 {
-    for (uint32_t i = 0; i < cable->talkers; i++)
-        if (cable->talker[i].start + vb_cable_distance(cable, cable->talker[i].station, station) <
-            begins)
-            return true;
-    return false;
-}
+    struct vb_cable_talker *talker = cable->talker;
 
-/* By start; of one instant in the order of stations' numbers, which makes no difference. */
-static void cable_sort_talkers(struct vb_cable_talker *talker, uint32_t count)
-{
-    for (uint32_t i = 1; i < count; i++) {
-        struct vb_cable_talker moved = talker[i];
-        uint32_t at = i;
+    for (uint32_t i = 0; i < count; i++) {
+        talker[i].heard = VB_CABLE_NEVER;
+        for (uint32_t j = 0; j < count; j++) {
+            uint64_t heard =
+                talker[j].start + vb_cable_distance(cable, talker[i].station, talker[j].station);
 
-        for (; at > 0 && talker[at - 1].start > moved.start; at--)
-            talker[at] = talker[at - 1];
-        talker[at] = moved;
+            if (j != i && heard < talker[i].heard)
+                talker[i].heard = heard;
+        }
     }
 }
 
+/*
+ * What comes from one side along the cable, in the order of places: `first` is the earliest start
+ * so far, as it would be at place 0.
+ */
+static void cable_hear_along(struct vb_cable *cable, uint32_t count)
+{
+    int64_t first = INT64_MAX / 2, heard;
+    uint32_t words = cable->stations / 64 + 1, *order = cable->talker_at, found = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t rank = cable->station[cable->talker[i].station].rank;
+
+        cable->among[rank / 64] |= UINT64_C(1) << rank % 64;
+        order[rank] = i;
+    }
+    for (uint32_t word = 0; word < words; word++) {
+        for (uint64_t bits = cable->among[word]; bits != 0; bits &= bits - 1)
+            order[found++] = order[word * 64 + (uint32_t)__builtin_ctzll(bits)];
+        cable->among[word] = 0;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        struct vb_cable_talker *talker = &cable->talker[order[i]];
+        int64_t place = (int64_t)cable->station[talker->station].place;
+
+        talker->heard = (uint64_t)(first + place);
+        if (first > (int64_t)talker->start - place)
+            first = (int64_t)talker->start - place;
+    }
+    first = INT64_MAX / 2;
+    for (uint32_t i = count; i-- > 0;) {
+        struct vb_cable_talker *talker = &cable->talker[order[i]];
+        int64_t place = (int64_t)cable->station[talker->station].place;
+
+        heard = first - place;
+        if ((uint64_t)heard < talker->heard)
+            talker->heard = (uint64_t)heard;
+        if (first > (int64_t)talker->start + place)
+            first = (int64_t)talker->start + place;
+    }
+}
+
+/* On a hub the first one heard is the same for all but itself. */
+static void cable_hear_by_hub(struct vb_cable *cable, uint32_t count)
+{
+    uint64_t first = VB_CABLE_NEVER / 2, second = first;
+    uint32_t whose = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t at = cable->talker[i].start + cable->station[cable->talker[i].station].place;
+
+        if (at < first) {
+            second = first;
+            first = at;
+            whose = i;
+        } else if (at < second) {
+            second = at;
+        }
+    }
+    for (uint32_t i = 0; i < count; i++)
+        cable->talker[i].heard =
+            (i == whose ? second : first) + cable->station[cable->talker[i].station].place;
+}
+
+void vb_cable_hear(struct vb_cable *cable, uint32_t count)
+{
+    if (cable->longest_ps == 0)
+        return;
+    if (cable->config.star)
+        cable_hear_by_hub(cable, count);
+    else if (count <= PAIRS)
+        cable_hear_in_pairs(cable, count);
+    else
+        cable_hear_along(cable, count);
+}
+
+/*
+ * The candidates of an episode from `start` on by their attempts; those of one instant keep their
+ * order. `key` has what an attempt is behind `start` and the candidate's number, which are quicker
+ * to move than talkers.
+ */
+static void cable_sort_talkers(struct vb_cable *cable, const uint32_t *candidate, uint32_t count,
+                               uint64_t start)
+{
+    uint64_t *key = cable->key;
+
+    for (uint32_t i = 0; i < count; i++) {
+        uint64_t moved = (cable->station[candidate[i]].attempt - start) << VB_CABLE_NUMBER_BITS | i;
+        uint32_t at = i;
+
+        for (; at > 0 && key[at - 1] > moved; at--)
+            key[at] = key[at - 1];
+        key[at] = moved;
+    }
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t station = candidate[key[i] & ((UINT64_C(1) << VB_CABLE_NUMBER_BITS) - 1)];
+
+        cable->talker[i] = (struct vb_cable_talker){
+            .start = cable->station[station].attempt, .heard = VB_CABLE_NEVER, .station = station};
+    }
+}
+
+/*
+ * A station hears a candidate that itself hears another one only later than that other one (the
+ * distances are those of a line or star), so all candidates may be asked.
+ */
 void vb_cable_gather(struct vb_cable *cable, uint64_t start)
 {
     struct vb_cable_talker *talker = cable->talker;
-    uint32_t candidates = 0, stay = 0;
+    uint32_t candidates = 0, stay = 0, *candidate = cable->talker_at;
 
     for (uint32_t i = 0; i < cable->in_near; i++) {
         uint32_t station = cable->near[i];
-        uint64_t attempt = cable->station[station].attempt;
 
-        if (attempt <= start + cable->longest_ps)
-            talker[candidates++] = (struct vb_cable_talker){.start = attempt, .station = station};
+        if (cable->station[station].attempt <= start + cable->longest_ps)
+            candidate[candidates++] = station;
         else
             cable->near[stay++] = station;
     }
-    cable_sort_talkers(talker, candidates);
+    cable_sort_talkers(cable, candidate, candidates, start);
+    if (candidates > 1)
+        vb_cable_hear(cable, candidates);
     cable->talkers = 0;
     for (uint32_t i = 0; i < candidates; i++) {
-        if (cable->longest_ps > 0 && cable_hears(cable, talker[i].station, talker[i].start))
+        if (cable->longest_ps > 0 && talker[i].heard < talker[i].start)
             cable->near[stay++] = talker[i].station;
         else
             talker[cable->talkers++] = talker[i];

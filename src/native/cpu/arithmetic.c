@@ -6,48 +6,38 @@
 __extension__ typedef unsigned __int128 wide;
 __extension__ typedef __int128 signed_wide;
 
-static uint64_t flags_of_result(uint64_t result, uint32_t size)
+/*
+ * Flags without branches, which are not predictable, and on values that are shifted to the top of a
+ * word, where comparisons see `size` bytes alone.
+ */
+static inline uint64_t flags_of_result(uint64_t result, uint32_t size)
 {
-    uint64_t value = result & vb_cpu_mask(size), flags = 0;
+    uint64_t top = result << (64 - size * 8);
 
-    if (value == 0)
-        flags |= VB_CPU_ZF;
-    if (value & vb_cpu_sign(size))
-        flags |= VB_CPU_SF;
-    if (!(__builtin_popcount((uint32_t)value & 0xff) & 1))
-        flags |= VB_CPU_PF;
-    return flags;
+    return (uint64_t)(top == 0) * VB_CPU_ZF | top >> 63 << 7 |
+           (uint64_t)!__builtin_parity((uint8_t)result) * VB_CPU_PF;
 }
 
-static uint64_t flags_of_sum(uint64_t a, uint64_t b, uint64_t result, bool carry_in, uint32_t size)
-{
-    uint64_t flags = flags_of_result(result, size), mask = vb_cpu_mask(size);
-
-    a &= mask;
-    result &= mask;
-    if (result < a || (carry_in && result == a))
-        flags |= VB_CPU_CF;
-    if ((a ^ b ^ result) & 0x10)
-        flags |= VB_CPU_AF;
-    if ((a ^ result) & (b ^ result) & vb_cpu_sign(size))
-        flags |= VB_CPU_OF;
-    return flags;
-}
-
-static uint64_t flags_of_difference(uint64_t a, uint64_t b, uint64_t result, bool borrow_in,
+static inline uint64_t flags_of_sum(uint64_t a, uint64_t b, uint64_t result, bool carry_in,
                                     uint32_t size)
 {
-    uint64_t flags = flags_of_result(result, size), mask = vb_cpu_mask(size);
+    uint32_t unused = 64 - size * 8;
+    uint64_t top_a = a << unused, top = result << unused;
+    bool carry = top < top_a || (carry_in && top == top_a);
 
-    a &= mask;
-    b &= mask;
-    if (a < b || (borrow_in && a == b))
-        flags |= VB_CPU_CF;
-    if ((a ^ b ^ result) & 0x10)
-        flags |= VB_CPU_AF;
-    if ((a ^ b) & (a ^ result) & vb_cpu_sign(size))
-        flags |= VB_CPU_OF;
-    return flags;
+    return flags_of_result(result, size) | carry | ((a ^ b ^ result) & VB_CPU_AF) |
+           ((top_a ^ top) & (b << unused ^ top)) >> 63 << 11;
+}
+
+static inline uint64_t flags_of_difference(uint64_t a, uint64_t b, uint64_t result, bool borrow_in,
+                                           uint32_t size)
+{
+    uint32_t unused = 64 - size * 8;
+    uint64_t top_a = a << unused, top_b = b << unused;
+    bool borrow = top_a < top_b || (borrow_in && top_a == top_b);
+
+    return flags_of_result(result, size) | borrow | ((a ^ b ^ result) & VB_CPU_AF) |
+           ((top_a ^ top_b) & (top_a ^ result << unused)) >> 63 << 11;
 }
 
 static void set_arithmetic(struct vb_cpu *cpu, uint64_t flags)
@@ -350,4 +340,33 @@ enum vb_cpu_next vb_cpu_compare_exchange_pair(struct vb_cpu *cpu,
     }
     cpu->flags = (cpu->flags & ~(uint64_t)VB_CPU_ZF) | (equal ? VB_CPU_ZF : 0);
     return VB_CPU_GO_ON;
+}
+
+#define OF_BOTH_SIZES(FORM, of, op)                                                                \
+    FORM(of, op, 4, false)                                                                         \
+    FORM(of, op, 8, false)
+#define OF_ALU(FORM, op)                                                                           \
+    OF_BOTH_SIZES(FORM, vb_cpu_alu_store, op)                                                      \
+    OF_BOTH_SIZES(FORM, vb_cpu_alu_imm, op)                                                        \
+    FORM(vb_cpu_alu_load, op, 4, true)                                                             \
+    FORM(vb_cpu_alu_load, op, 8, true)
+#define VARIANTS(FORM)                                                                             \
+    OF_ALU(FORM, VB_CPU_ADD)                                                                       \
+    OF_ALU(FORM, VB_CPU_OR)                                                                        \
+    OF_ALU(FORM, VB_CPU_AND)                                                                       \
+    OF_ALU(FORM, VB_CPU_SUB)                                                                       \
+    OF_ALU(FORM, VB_CPU_XOR)                                                                       \
+    OF_ALU(FORM, VB_CPU_CMP)                                                                       \
+    OF_BOTH_SIZES(FORM, vb_cpu_increment, 0)                                                       \
+    OF_BOTH_SIZES(FORM, vb_cpu_increment, 1)                                                       \
+    OF_BOTH_SIZES(FORM, vb_cpu_test, 0)
+
+VARIANTS(VB_CPU_VARIANT)
+
+static const struct vb_cpu_variant arithmetic_variants[] = {VARIANTS(VB_CPU_VARIANT_ROW)};
+
+vb_cpu_operate_fn *vb_cpu_quick_arithmetic(const struct vb_cpu_instruction *in)
+{
+    return vb_cpu_quick_of(arithmetic_variants,
+                           sizeof arithmetic_variants / sizeof *arithmetic_variants, in);
 }

@@ -107,8 +107,10 @@ enum vb_cpu_next vb_cpu_software_interrupt(struct vb_cpu *cpu, const struct vb_c
     uint64_t at = cpu->rip;
 
     cpu->rip = behind(cpu, in);
-    if (vb_cpu_deliver(cpu, (uint8_t)in->imm, false, 0, true))
+    if (vb_cpu_deliver(cpu, (uint8_t)in->imm, false, 0, true)) {
+        vb_cpu_tell(cpu, VB_CPU_CHANGE_EXCEPTION, (uint8_t)in->imm);
         return VB_CPU_JUMPED;
+    }
     cpu->rip = at;
     return VB_CPU_FAULTED;
 }

@@ -110,22 +110,36 @@ enum {
 
 struct vb_cpu_instruction;
 
+/* What changes on whose behalf a core works. */
+enum vb_cpu_change {
+    VB_CPU_CHANGE_EXCEPTION, /* with its vector; also INT */
+    VB_CPU_CHANGE_INTERRUPT, /* with its vector */
+    VB_CPU_CHANGE_CALL,      /* SYSCALL */
+    VB_CPU_CHANGE_RETURN     /* IRET or SYSRET */
+};
+
 struct vb_cpu {
     uint64_t reg[VB_CPU_REGISTERS];
     uint64_t rip;
     uint64_t flags; /* RFLAGS */
     uint64_t xmm[16][2];
     uint8_t ring; /* 0 or 3 */
-    bool halted;
-    bool shadow; /* STI: interrupts are held for one more instruction */
-    bool pause;  /* set by a bus call: run comes back after this instruction */
+    /* What vb_cpu_run has to look at between instructions; `any` is 0 if there is nothing. */
+    union {
+        struct {
+            bool halted;
+            bool shadow;    /* STI: interrupts are held for one more instruction */
+            bool pause;     /* set by a bus call: run comes back after this instruction */
+            bool attention; /* an interrupt is pending, or a breakpoint is set */
+        };
+        uint32_t any;
+    };
     uint64_t cr0, cr2, cr3, cr4, efer;
     uint64_t star, lstar, syscall_mask, fs_base, gs_base, kernel_gs_base;
     uint64_t ring0_stack;
     struct vb_cpu_table idt;
     struct vb_cpu_fault fault;
     uint64_t pending[VB_CPU_VECTORS / 64]; /* interrupts */
-    bool attention;                        /* an interrupt is pending, or a breakpoint is set */
 
     uint64_t instructions;
     uint64_t cycles;
@@ -134,6 +148,9 @@ struct vb_cpu {
     struct vb_cpu_memory *memory;
     uint64_t mark[VB_CPU_MARKS];
     uint32_t marks;
+    /* called with each change, after it, if it is set */
+    void (*changed)(void *follower, struct vb_cpu *cpu, enum vb_cpu_change change, uint8_t vector);
+    void *follower;
     uint32_t code_version; /* of memory, when `decoded` was filled */
     uint32_t code_marks;   /* of memory, when `translation` was filled */
     uint32_t mapping;      /* counts changes of the address space; tags of `decoded` have it */

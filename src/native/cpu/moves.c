@@ -312,3 +312,22 @@ enum vb_cpu_next vb_cpu_string_move(struct vb_cpu *cpu, const struct vb_cpu_inst
     } while (!cpu->pause && !cpu->attention);
     return VB_CPU_JUMPED; /* to this instruction again */
 }
+
+#define OF_BOTH_SIZES(FORM, of, memory)                                                            \
+    FORM(of, 0, 4, memory)                                                                         \
+    FORM(of, 0, 8, memory)
+#define VARIANTS(FORM)                                                                             \
+    OF_BOTH_SIZES(FORM, vb_cpu_move_store, false)                                                  \
+    OF_BOTH_SIZES(FORM, vb_cpu_move_store, true)                                                   \
+    OF_BOTH_SIZES(FORM, vb_cpu_move_load, true)                                                    \
+    OF_BOTH_SIZES(FORM, vb_cpu_move_imm, false)                                                    \
+    OF_BOTH_SIZES(FORM, vb_cpu_lea, true)
+
+VARIANTS(VB_CPU_VARIANT)
+
+static const struct vb_cpu_variant move_variants[] = {VARIANTS(VB_CPU_VARIANT_ROW)};
+
+vb_cpu_operate_fn *vb_cpu_quick_move(const struct vb_cpu_instruction *in)
+{
+    return vb_cpu_quick_of(move_variants, sizeof move_variants / sizeof *move_variants, in);
+}

@@ -21,8 +21,10 @@ enum {
 bool vb_cpu_memory_read(struct vb_cpu *cpu, uint64_t address, uint32_t size, void *value);
 bool vb_cpu_memory_write(struct vb_cpu *cpu, uint64_t address, uint32_t size, const void *value);
 
-bool vb_cpu_load_slowly(struct vb_cpu *cpu, uint64_t linear, uint32_t size, void *value);
-bool vb_cpu_store_slowly(struct vb_cpu *cpu, uint64_t linear, uint32_t size, const void *value);
+__attribute__((noinline)) bool vb_cpu_load_slowly(struct vb_cpu *cpu, uint64_t linear,
+                                                  uint32_t size, void *value);
+__attribute__((noinline)) bool vb_cpu_store_slowly(struct vb_cpu *cpu, uint64_t linear,
+                                                   uint32_t size, const void *value);
 
 /*
  * The physical address of an instruction, and how many bytes of its page follow. The next page is

@@ -84,6 +84,7 @@ bool vb_cpu_take_interrupt(struct vb_cpu *cpu)
     cpu->halted = false;
     ++cpu->interrupts;
     look_again(cpu);
+    vb_cpu_tell(cpu, VB_CPU_CHANGE_INTERRUPT, (uint8_t)vector);
     return true;
 }
 
@@ -113,6 +114,12 @@ static bool fetch(struct vb_cpu *cpu, uint64_t at, uint8_t bytes[15], uint32_t *
     return true;
 }
 
+static enum vb_cpu_next not_of_the_subset(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
+{
+    (void)in;
+    return vb_cpu_raise(cpu, VB_CPU_UNDEFINED, false);
+}
+
 static bool decode_at(struct vb_cpu *cpu, uint64_t at, struct vb_cpu_instruction *in)
 {
     uint8_t bytes[15];
@@ -126,19 +133,13 @@ static bool decode_at(struct vb_cpu *cpu, uint64_t at, struct vb_cpu_instruction
             return false;
         want = length + 1; /* in the next page, or behind the end of RAM */
     } while (vb_cpu_decode(bytes, length, in) < 0);
+    if (in->operate == NULL)
+        in->operate = not_of_the_subset;
+    in->operate = vb_cpu_quick_arithmetic(in);
+    in->operate = vb_cpu_quick_move(in);
     in->tag = at + 1;
     in->mapping = cpu->mapping;
     return true;
-}
-
-static const struct vb_cpu_instruction *next_instruction(struct vb_cpu *cpu)
-{
-    struct vb_cpu_instruction *in =
-        &cpu->decoded[(cpu->rip ^ cpu->rip >> 12) & (VB_CPU_DECODED - 1)];
-
-    if (in->tag == cpu->rip + 1 && in->mapping == cpu->mapping)
-        return in;
-    return decode_at(cpu, cpu->rip, in) ? in : NULL;
 }
 
 /* What was decoded or translated is void if the memory says so. */
@@ -163,7 +164,10 @@ static bool take_exception(struct vb_cpu *cpu)
         return false;
     if (fault.vector == VB_CPU_PAGE_FAULT)
         cpu->cr2 = fault.address;
-    return vb_cpu_deliver(cpu, fault.vector, fault.has_error, fault.error, false);
+    if (!vb_cpu_deliver(cpu, fault.vector, fault.has_error, fault.error, false))
+        return false;
+    vb_cpu_tell(cpu, VB_CPU_CHANGE_EXCEPTION, fault.vector);
+    return true;
 }
 
 static enum vb_cpu_stop stop_of_fault(const struct vb_cpu *cpu)
@@ -172,15 +176,13 @@ static enum vb_cpu_stop stop_of_fault(const struct vb_cpu *cpu)
 }
 
 /* One instruction; false: `fault` was not handled. */
-static bool step(struct vb_cpu *cpu)
+static inline bool step(struct vb_cpu *cpu)
 {
-    const struct vb_cpu_instruction *in = next_instruction(cpu);
-    enum vb_cpu_next next = VB_CPU_FAULTED;
+    uint64_t at = cpu->rip;
+    struct vb_cpu_instruction *in = &cpu->decoded[(at ^ at >> 12) & (VB_CPU_DECODED - 1)];
+    bool found = (in->tag == at + 1 && in->mapping == cpu->mapping) || decode_at(cpu, at, in);
+    enum vb_cpu_next next = found ? in->operate(cpu, in) : VB_CPU_FAULTED;
 
-    if (in != NULL && in->operate == NULL)
-        (void)vb_cpu_raise(cpu, VB_CPU_UNDEFINED, false);
-    else if (in != NULL)
-        next = in->operate(cpu, in);
     if (next == VB_CPU_GO_ON)
         cpu->rip += in->length;
     else if (next == VB_CPU_FAULTED && !take_exception(cpu))
@@ -199,31 +201,49 @@ static bool step_traced(struct vb_cpu *cpu)
     return !(cpu->flags & VB_CPU_TF) || take_exception(cpu);
 }
 
+/*
+ * One instruction where something else than the next one may have to be done; `first` of a run
+ * goes on from a breakpoint. LIMIT: the run goes on, unless `pause` is set.
+ */
+static enum vb_cpu_stop step_watchfully(struct vb_cpu *cpu, bool first)
+{
+    bool held = cpu->shadow;
+
+    if (cpu->code_marks != cpu->memory->code_marks)
+        follow_memory(cpu);
+    if (cpu->attention) {
+        if (!vb_cpu_take_interrupt(cpu))
+            return stop_of_fault(cpu);
+        if (!first && has_mark(cpu))
+            return VB_CPU_STOP_MARK;
+    }
+    if (cpu->halted)
+        return VB_CPU_STOP_HALT;
+    if (!(cpu->flags & VB_CPU_TF ? step_traced(cpu) : step(cpu)))
+        return stop_of_fault(cpu);
+    if (held)
+        cpu->shadow = false;
+    return VB_CPU_STOP_LIMIT;
+}
+
 enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until)
 {
-    uint64_t end = cpu->instructions + most;
-    bool first = true;
+    uint64_t begin = cpu->instructions, end = begin + most;
+    enum vb_cpu_stop stop;
 
     cpu->pause = false;
-    while (cpu->instructions < end && cpu->cycles < until && !cpu->pause) {
-        bool held = cpu->shadow;
-
-        if (cpu->code_marks != cpu->memory->code_marks ||
-            cpu->code_version != cpu->memory->code_version)
-            follow_memory(cpu);
-        if (cpu->attention) {
-            if (!vb_cpu_take_interrupt(cpu))
+    while (cpu->instructions < end && cpu->cycles < until) {
+        if (cpu->any == 0 && !(cpu->flags & VB_CPU_TF) &&
+            cpu->code_marks == cpu->memory->code_marks) {
+            if (!step(cpu))
                 return stop_of_fault(cpu);
-            if (!first && has_mark(cpu))
-                return VB_CPU_STOP_MARK;
+            continue;
         }
-        if (cpu->halted)
-            return VB_CPU_STOP_HALT;
-        first = false;
-        if (!(cpu->flags & VB_CPU_TF ? step_traced(cpu) : step(cpu)))
-            return stop_of_fault(cpu);
-        if (held)
-            cpu->shadow = false;
+        if (cpu->pause)
+            break;
+        stop = step_watchfully(cpu, cpu->instructions == begin);
+        if (stop != VB_CPU_STOP_LIMIT)
+            return stop;
     }
     return VB_CPU_STOP_LIMIT;
 }

@@ -121,6 +121,7 @@ enum vb_cpu_next vb_cpu_interrupt_return(struct vb_cpu *cpu, const struct vb_cpu
     cpu->flags = (cpu->flags & ~may) | (frame[2] & may) | VB_CPU_FLAG_ONE;
     cpu->reg[VB_CPU_RSP] = frame[3];
     set_ring(cpu, ring);
+    vb_cpu_tell(cpu, VB_CPU_CHANGE_RETURN, 0);
     return VB_CPU_JUMPED;
 }
 
@@ -159,6 +160,7 @@ enum vb_cpu_next vb_cpu_system_call(struct vb_cpu *cpu, const struct vb_cpu_inst
     cpu->flags |= VB_CPU_FLAG_ONE;
     cpu->rip = cpu->lstar;
     set_ring(cpu, 0);
+    vb_cpu_tell(cpu, VB_CPU_CHANGE_CALL, 0);
     return VB_CPU_JUMPED;
 }
 
@@ -171,6 +173,7 @@ enum vb_cpu_next vb_cpu_system_return(struct vb_cpu *cpu, const struct vb_cpu_in
     cpu->rip = cpu->reg[VB_CPU_RCX];
     cpu->flags = (cpu->reg[VB_CPU_R11] & VB_CPU_FLAGS) | VB_CPU_FLAG_ONE;
     set_ring(cpu, 3);
+    vb_cpu_tell(cpu, VB_CPU_CHANGE_RETURN, 0);
     return VB_CPU_JUMPED;
 }
 

@@ -37,6 +37,10 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--most", type=int, default=_MOST, metavar="N", help="steps shown; default: %(default)s"
     )
+    made.add_argument(
+        "--timeline", type=Path, metavar="FILE.json",
+        help="write what the steps shown did, for https://ui.perfetto.dev",
+    )  # fmt: skip
     return made
 
 
@@ -56,7 +60,9 @@ def main(arguments: list[str]) -> int:
                 print(f"... and more: --most shows more than {options.most} steps")
         else:
             walk(steps, input, print)
-    except HostError as error:
+        if options.timeline is not None:
+            steps.timeline.write(options.timeline)
+    except (HostError, OSError) as error:
         print(f"verbena step: {error}", file=sys.stderr)
         return 1
     return 0
@@ -77,7 +83,9 @@ class Steps:
 
     def __init__(self, lesson: Lesson, most: int) -> None:
         self._made: list[Frame] = []
-        self._frames = frames_of(lesson.build())
+        scene = lesson.build()
+        self.timeline = (scene.computer.machines or scene.computer).timeline()
+        self._frames = frames_of(scene)
         self._most = most
 
     def get(self, number: int) -> Frame | None:

@@ -15,6 +15,7 @@ from verbena.host.iommu import Iommu, IommuFault
 from verbena.host.machines import Machines
 from verbena.host.nic import Cable, EthernetAdapter
 from verbena.host.pcie import Pcie, Slot, Tlp
+from verbena.host.timeline import Timeline
 
 __all__ = [
     "AccessError",
@@ -45,6 +46,7 @@ __all__ = [
     "Slot",
     "Step",
     "Stop",
+    "Timeline",
     "Timer",
     "Tlp",
     "Transaction",

@@ -70,6 +70,9 @@ class CoreState:
     @property
     def interrupts(self) -> int:
         """The number of interrupts that were delivered, without exceptions."""
+    def follow(self, call: Callable[[int, int, int, int], None] | None) -> None:
+        """Calls ``call(change, vector, cycle, ring)`` when an exception or interrupt is delivered
+        (0 and 1), and by SYSCALL (2), IRET and SYSRET (3); None: no more."""
     def pause(self) -> None:
         """Lets ``run`` come back after the instruction that is under way."""
     def interrupt(self, vector: int) -> bool:

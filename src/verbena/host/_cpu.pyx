@@ -196,11 +196,22 @@ cdef c_bool _port_write(void *context, vb_cpu *cpu, uint16_t port, uint32_t size
         return False
 
 
+cdef void _changed(void *follower, vb_cpu *cpu, vb_cpu_change change,
+                   uint8_t vector) noexcept with gil:
+    cdef CoreState state = <CoreState>follower
+    try:
+        state.follow_changes(<int>change, vector, cpu.cycles, cpu.ring)
+    except BaseException as error:
+        state.memory.failed = error
+        cpu.pause = True
+
+
 cdef class CoreState:
     """One core of ``src/native/cpu``."""
 
     cdef vb_cpu cpu
     cdef readonly PhysicalMemory memory
+    cdef object follow_changes
 
     def __cinit__(self, PhysicalMemory memory not None):
         self.memory = memory
@@ -313,6 +324,16 @@ cdef class CoreState:
     def interrupts(self):
         """The number of interrupts that were delivered, without exceptions."""
         return self.cpu.interrupts
+
+    def follow(self, call):
+        """Calls ``call(change, vector, cycle, ring)`` when an exception or interrupt is delivered
+        (0 and 1), and by SYSCALL (2), IRET and SYSRET (3); None: no more."""
+        self.follow_changes = call
+        self.cpu.follower = <void *>self
+        if call is None:
+            self.cpu.changed = NULL
+        else:
+            self.cpu.changed = _changed
 
     def pause(self):
         """Lets ``run`` come back after the instruction that is under way."""

@@ -23,6 +23,8 @@ cdef extern from "cpu/memory.h" nogil:
 cdef extern from "cpu/cpu.h" nogil:
     enum vb_cpu_stop:
         pass
+    enum vb_cpu_change:
+        pass
     struct vb_cpu_fault:
         uint8_t vector, size
         c_bool has_error, bus, write
@@ -43,6 +45,8 @@ cdef extern from "cpu/cpu.h" nogil:
         vb_cpu_fault fault
         uint64_t pending[4]
         uint64_t instructions, cycles, interrupts
+        void (*changed)(void *, vb_cpu *, vb_cpu_change, uint8_t) noexcept
+        void *follower
     int vb_cpu_open(vb_cpu *, vb_cpu_memory *)
     void vb_cpu_close(vb_cpu *)
     vb_cpu_stop vb_cpu_run(vb_cpu *, uint64_t most, uint64_t until) noexcept

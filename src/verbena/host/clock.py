@@ -19,10 +19,11 @@ NEVER = 1 << 63
 class Event:
     """A call that is to be made; ``cancel`` takes it back."""
 
-    __slots__ = ("call",)
+    __slots__ = ("call", "cause")
 
-    def __init__(self, call: Callable[[], None]) -> None:
+    def __init__(self, call: Callable[[], None], cause: int | None = None) -> None:
         self.call: Callable[[], None] | None = call
+        self.cause = cause
 
     def cancel(self) -> None:
         """The call is not made; nothing if it was made already."""
@@ -35,6 +36,7 @@ class Agenda:
     def __init__(self) -> None:
         self.now = 0
         self.runs = False  # an event runs: it is ``now``, wherever the cores are
+        self.cause: int | None = None  # the store that led to what happens now, for a timeline
         self._events: list[tuple[int, int, Event]] = []
         self._order = count()
 
@@ -49,7 +51,7 @@ class Agenda:
         """Runs ``call`` at a time that is not past."""
         if at < self.now:
             raise HostError(f"an event at {at} ps is in the past: it is {self.now} ps")
-        event = Event(call)
+        event = Event(call, self.cause)
         heapq.heappush(self._events, (at, next(self._order), event))
         return event
 
@@ -62,7 +64,9 @@ class Agenda:
                 call, event.call = event.call, None
                 self.now = max(self.now, at)
                 if call is not None:
+                    self.cause = event.cause
                     call()
         finally:
             self.runs = False
+            self.cause = None
         self.now = max(self.now, until)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from math import ceil
 
@@ -79,6 +80,9 @@ class Core:
         self.registers = Registers(self.state)
         self._lines: dict[int, str] = {}
         self._has_begun = False
+        # Each gets the name of charged or idle time, or "program" for machine code that has run,
+        # with the first cycle and the one behind the last.
+        self.observers: list[Callable[[str, int, int], None]] = []
         self.ledger = Ledger()  # of charged work; its costs may be replaced before the first
 
     def charge(
@@ -96,11 +100,20 @@ class Core:
         work copies beside that, from a ``level`` of l2, l3 or memory.
         """
         sum_ = self.ledger.add(name, times, cycles=cycles)
+        work = ceil(sum_)
         if copies:
             sum_ += self.ledger.copy(copies, level)
-        whole = ceil(sum_)
-        self.state.cycles += whole
+        whole, start = ceil(sum_), self.state.cycles
+        self.state.cycles = start + whole
+        self.show(name, start, start + work)
+        self.show("copy", start + work, start + whole)
         return whole
+
+    def show(self, name: str, start: int, end: int) -> None:
+        """Tells the observers what the core did from one cycle to another."""
+        if end > start:
+            for observe in self.observers:
+                observe(name, start, end)
 
     @property
     def sleeps(self) -> bool:
@@ -145,7 +158,10 @@ class Core:
 
     def run(self, most: int, until: int) -> Stop:
         """Runs instructions up to a cycle; ProcessorError for a fault that nobody handles."""
+        start = self.state.cycles
         stop = Stop(self.state.run(min(most, (1 << 63) - 1), min(until, (1 << 64) - 1)))
+        if self.observers:
+            self.show("program", start, self.state.cycles)
         if stop in (Stop.BUS, Stop.EXCEPTION):
             raise self._error()
         return stop

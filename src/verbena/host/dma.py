@@ -80,6 +80,7 @@ class Dma:
                     )
                 if computer.caches is not None:
                     computer.caches.dma_write(physical, size)
+                computer.show_memory("write", physical, size)
                 offset += size
             computer.counters.dma_written_bytes += len(data)
             if then is not None:
@@ -135,6 +136,7 @@ class Dma:
                     "where there is no memory"
                 )
             self._computer.counters.dma_read_bytes += size
+            self._computer.show_memory("read", physical, size)
             found.append(data)
         return b"".join(found)
 

@@ -19,6 +19,7 @@ from verbena.host.clock import NEVER, Agenda
 from verbena.host.computer import Computer
 from verbena.host.core import Core, Stop
 from verbena.host.errors import HostError
+from verbena.host.timeline import Timeline
 
 
 class Machines:
@@ -39,6 +40,10 @@ class Machines:
         made.machines = self
         self.computers.append(made)
         return made
+
+    def timeline(self) -> Timeline:
+        """Follows all computers and the cables between them from now on."""
+        return Timeline(self.computers)
 
     @property
     def now(self) -> int:

@@ -21,6 +21,7 @@ adapter; its buffer has ``LONGEST`` bytes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from verbena.host.clock import Event
@@ -192,6 +193,8 @@ class Cable:
         self._ends = (left, right)
         self._gbps, self._delay = gbps, round(delay_ns * 1000)
         self._free = [0, 0]
+        # Each gets a frame's sender, its text, its bytes and when it is on the wire, in ps.
+        self.observers: list[Callable[[EthernetAdapter, str, int, int, int], None]] = []
         left.cable = right.cable = self
 
     def time_ps(self, size: int) -> int:
@@ -201,6 +204,8 @@ class Cable:
     def send(self, sender: EthernetAdapter, frame: bytes) -> None:
         """Puts a frame behind those that the sender has put on the wire."""
         side = self._ends.index(sender)
-        end = max(self._free[side], sender.now) + self.time_ps(len(frame))
-        self._free[side] = end
+        start = max(self._free[side], sender.now)
+        end = self._free[side] = start + self.time_ps(len(frame))
+        for observe in self.observers:
+            observe(sender, "frame", len(frame), start, end)
         sender.at(end + self._delay, lambda: self._ends[1 - side].arrive(frame))

@@ -115,10 +115,13 @@ class Direction:
     bytes: int = 0
     transactions: int = 0
     busy: int = 0
+    _times: dict[int, int] = field(default_factory=dict)  # of sizes, as the link has them
 
     def take(self, at: int, size: int, transactions: int) -> int:
         """Puts ``size`` bytes of transactions behind what is there; the time of their end."""
-        duration = self.link.time_ps(size)
+        duration = self._times.get(size)
+        if duration is None:
+            duration = self._times[size] = self.link.time_ps(size)
         self.free_at = max(self.free_at, at) + duration
         self.bytes += size
         self.transactions += transactions
@@ -138,16 +141,14 @@ class Slot:
     up: Direction = field(init=False)
     down: Direction = field(init=False)
     observers: list[Callable[[Tlp], None]] = field(default_factory=list)
+    half_ps: int = field(init=False)
+    """The time of a transaction without its bytes: half of the round trip."""
     _tags: deque[int] = field(default_factory=deque)  # when each outstanding read completes
 
     def __post_init__(self) -> None:
         self.up = Direction(self.link)
         self.down = Direction(self.link)
-
-    @property
-    def half_ps(self) -> int:
-        """The time of a transaction without its bytes: half of the round trip."""
-        return round(self.link.round_trip_ns * 500)
+        self.half_ps = round(self.link.round_trip_ns * 500)
 
     def reset_counts(self) -> None:
         """Sets the sums of both directions to 0; what is under way keeps its time."""

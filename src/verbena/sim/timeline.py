@@ -8,36 +8,31 @@ Links that go up or down and routes that change are instants.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from verbena._trace_events import PS_PER_US, named_process, write_events
 from verbena.sim._world import STATES
 from verbena.sim.result import NEVER, REFUSED, ScenarioResult
 
 __all__ = ["events", "write"]
 
-MICROSECOND = 1e6
 COUNTS = ("bytes", "done", "lost", "retransmissions", "marks", "notices", "timeouts")
 WAITING = STATES.index("waiting")
 
 
 def write(result: ScenarioResult, path: Path) -> None:
     """Write the events to a file. Raises OSError."""
-    with path.open("w") as file:
-        file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
-        for number, event in enumerate(events(result)):
-            file.write((",\n" if number else "") + json.dumps(event))
-        file.write("\n]}\n")
+    write_events(path, events(result))
 
 
 def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
     """Yield the trace events. Times are in microseconds, which the format prescribes."""
     for number, name in enumerate(result.nodes):
-        yield {"ph": "M", "name": "process_name", "pid": number + 1, "args": {"name": name}}
+        yield named_process(number + 1, name)
     yield from _flows(result)
     yield from _throughput(result)
     yield from _queues(result)
@@ -51,7 +46,7 @@ def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
 
 def _instant(name: str, at: int, process: int) -> dict[str, Any]:
     """Return an instant that is drawn across the whole timeline."""
-    return {"ph": "i", "s": "g", "name": name, "ts": at / MICROSECOND, "pid": process, "tid": 0}
+    return {"ph": "i", "s": "g", "name": name, "ts": at / PS_PER_US, "pid": process, "tid": 0}
 
 
 def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
@@ -73,8 +68,8 @@ def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
             "ph": "X",
             "name": f"{_traffic(result, flow)} to {result.end_name(flow['target'])}",
             "cat": "flow",
-            "ts": start / MICROSECOND,
-            "dur": (finish - start) / MICROSECOND,
+            "ts": start / PS_PER_US,
+            "dur": (finish - start) / PS_PER_US,
             "pid": int(flow["source"]) + 1,
             "tid": row + 1,
             "args": {
@@ -91,7 +86,7 @@ def _refusal(result: ScenarioResult, flow: Any) -> dict[str, Any]:
         "ph": "i",
         "s": "p",
         "name": f"{_traffic(result, flow)} to {result.end_name(flow['target'])} refused",
-        "ts": int(flow["start"]) / MICROSECOND,
+        "ts": int(flow["start"]) / PS_PER_US,
         "pid": int(flow["source"]) + 1,
         "tid": 0,
     }
@@ -109,7 +104,7 @@ def _throughput(result: ScenarioResult) -> Iterator[dict[str, Any]]:
             yield {
                 "ph": "C",
                 "name": f"throughput of {name}",
-                "ts": int(at) / MICROSECOND,
+                "ts": int(at) / PS_PER_US,
                 "pid": 0,
                 "args": {"Gb/s": round(float(rate) / 1e9, 3)},
             }
@@ -131,7 +126,7 @@ def _queues(result: ScenarioResult) -> Iterator[dict[str, Any]]:
             yield {
                 "ph": "C",
                 "name": name,
-                "ts": int(result.times[row]) / MICROSECOND,
+                "ts": int(result.times[row]) / PS_PER_US,
                 "pid": int(result.links["node"][link]) + 1,
                 "args": {"bytes": int(values[row])},
             }

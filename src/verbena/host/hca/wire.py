@@ -41,6 +41,8 @@ class Wire:
         self.delay_ps = round(delay_ns * 1000)
         self.packets = 0
         self.bytes = 0
+        # Each gets a packet's sender, its text, its bytes and when it is on the wire, in ps.
+        self.observers: list[Callable[[Hca, str, int, int, int], None]] = []
         self._ends: list[Hca] = []
         self._free_at = [0, 0]
 
@@ -62,6 +64,9 @@ class Wire:
         size = packet.wire_bytes
         start = max(self._free_at[side], sender.now)
         end = self._free_at[side] = start + round(size * 8000 / self.rate_gbps)
+        for observe in self.observers:
+            text = packet.opcode.name if packet.reply is None else packet.reply.value
+            observe(sender, text, size, start, end)
         self.packets += 1
         self.bytes += size
         if self.drop is None or not self.drop(packet):
