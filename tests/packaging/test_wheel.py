@@ -26,6 +26,7 @@ CONTENTS = [
     "verbena/__init__.py",
     "verbena/py.typed",
     "verbena/verbs/_verbs.pyi",
+    "verbena/host/kernel/asm/entry.asm",
     "verbena/lib/libibverbs.so.1",
     "verbena/lib/libibverbs.so",
     "verbena/lib/libverbena_paths.so",

@@ -131,6 +131,11 @@ class Computer:
         return self._agenda
 
     @property
+    def cycle_ps(self) -> Fraction:
+        """The length of a cycle of its cores, in ps."""
+        return Fraction(*self._per_cycle)
+
+    @property
     def memory(self) -> PhysicalMemory:
         """The physical address space."""
         return self._memory
@@ -432,11 +437,6 @@ class Computer:
     def time_at(self, cycle: int) -> int:
         """The time of a cycle of the cores' clock, in ps."""
         return self._time_of(cycle)
-
-    @property
-    def cycle_ps(self) -> int:
-        """A cycle, rounded down to ps, at least 1."""
-        return max(1, self._per_cycle[0] // self._per_cycle[1])
 
     @property
     def running(self) -> int:

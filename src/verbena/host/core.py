@@ -18,7 +18,7 @@ from verbena.host.errors import HostError, ProcessorError
 NAMES = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
          *(f"r{number}" for number in range(8, 16)))  # fmt: skip
 
-_EXCEPTIONS = {
+EXCEPTIONS = {
     0: "divide error (#DE)",
     1: "debug exception (#DB)",
     3: "breakpoint (#BP)",
@@ -188,7 +188,7 @@ class Core:
                 "map memory or a device there",
                 at,
             )
-        name = _EXCEPTIONS.get(vector, f"vector {vector}")
+        name = EXCEPTIONS.get(vector, f"vector {vector}")
         detail = f" at {address:#x}, error code {error:#x}" if vector == 14 else ""
         if vector == 6:
             detail = ": the instruction is not one of the subset"

@@ -164,7 +164,7 @@ class Timeline:
         self._arrows[number] = _Arrow()
         core, name = cores[computer.running], type(seen.device).__name__
         details = {"address": hex(seen.address), "bytes": seen.size, "value": hex(seen.value)}
-        core.add(f"store to {name}", "store", seen.at, computer.cycle_ps, details)
+        core.add(f"store to {name}", "store", seen.at, max(1, int(computer.cycle_ps)), details)
         self.hop(core, seen.at)
         if seen.device.slot is None:
             rows[seen.device].add("store", "device", seen.at, _INSTANT, details)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A process of the kernel as Python sees it: its entry of the kernel's table, and its memory.
+
+``Kernel.start`` makes it. All that it says is read from the computer's memory when it is asked,
+or, once another process has got its place, from a copy of that time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from verbena.host.assembler import Program
+from verbena.host.core import EXCEPTIONS
+from verbena.host.errors import HostError
+from verbena.host.kernel.kernel_tables import KernelTables
+from verbena.host.kernel.layout import BLOCKED, EXITED, FAULTED, PAGE, READY, USER_BASE
+from verbena.host.kernel.numbers import CALLS
+from verbena.host.kernel.page_tables import AddressSpace
+
+_PAGE_FAULT = 14
+_WROTE, _FETCHED = 2, 16  # of a page fault's error code (SDM volume 3, 4.7)
+
+
+class ProcessState(Enum):
+    """What a process does; the one that runs is ready."""
+
+    READY = READY
+    BLOCKED = BLOCKED
+    EXITED = EXITED
+    FAULTED = FAULTED
+
+
+@dataclass(frozen=True)
+class ProcessCycles:
+    """Cycles of the processor in ring 3, and in the kernel for the process."""
+
+    user: int
+    system: int
+
+
+class Process:
+    """A process; ``pid`` is its number, ``base`` the physical address of its memory."""
+
+    def __init__(
+        self, tables: KernelTables, pid: int, place: int, name: str, program: Program,
+        base: int, size: int, stack: int, space: AddressSpace,
+    ) -> None:  # fmt: skip
+        self._tables, self.place = tables, place
+        self.pid, self.name, self.program = pid, name, program
+        self.base, self.size, self.stack, self.space = base, size, stack, space
+        self._copy: dict[str, int] | None = None
+
+    def __repr__(self) -> str:
+        return f"<{self.title}: {self.state.name.lower()}>"
+
+    @property
+    def title(self) -> str:
+        """Its number and, if it has one, its name."""
+        return f"process {self.pid}" + (f" ({self.name})" if self.name else "")
+
+    def _fields(self) -> dict[str, int]:
+        return self._tables.entry(self.place) if self._copy is None else self._copy
+
+    def retire(self) -> None:
+        """Keeps a copy of the entry, since another process gets its place."""
+        self._copy = self._fields()
+
+    @property
+    def is_in_table(self) -> bool:
+        """No other process has its place yet."""
+        return self._copy is None
+
+    # ---- state ----
+
+    @property
+    def state(self) -> ProcessState:
+        """What it does."""
+        return ProcessState(self._fields()["state"])
+
+    @property
+    def has_ended(self) -> bool:
+        """It has called ``exit``, or a fault has ended it."""
+        return self.state in (ProcessState.EXITED, ProcessState.FAULTED)
+
+    @property
+    def exit_status(self) -> int | None:
+        """What it gave to ``exit``, with its sign; None: it has not called it."""
+        if self.state is not ProcessState.EXITED:
+            return None
+        status = self._fields()["exit"]
+        return status - (1 << 64) if status >> 63 else status
+
+    @property
+    def waits_for(self) -> str | None:
+        """What a process waits for that is blocked."""
+        fields = self._fields()
+        if self.state is not ProcessState.BLOCKED:
+            return None
+        return self._tables.channel_name(fields["channel"])
+
+    @property
+    def address(self) -> int:
+        """The address of the program's next instruction."""
+        return self._tables.address_of(self.place)
+
+    def line(self, address: int) -> str:
+        """The program's line of assembly at an address, as far as it is known."""
+        return self.program.lines.get(address, "")
+
+    # ---- what it used ----
+
+    @property
+    def cycles(self) -> ProcessCycles:
+        """Its cycles so far."""
+        fields = self._fields()
+        user, system = (0, 0) if self._copy is not None else self._tables.unstamped(self.place)
+        return ProcessCycles(fields["user"] + user, fields["system"] + system)
+
+    @property
+    def calls(self) -> dict[str, int]:
+        """How often it made each system call, by name; ``unknown`` is any other number."""
+        fields = self._fields()
+        found = {one.name: fields[f"call {one.name}"] for one in CALLS}
+        found["unknown"] = fields["unknown_calls"]
+        return {name: count for name, count in found.items() if count}
+
+    @property
+    def switches(self) -> int:
+        """How often the processor was switched to it."""
+        return self._fields()["switches"]
+
+    @property
+    def datagrams_dropped(self) -> int:
+        """Datagrams for its sockets that came while their buffers were full."""
+        return self._fields()["dropped"]
+
+    # ---- its memory ----
+
+    def read(self, address: int, size: int) -> bytes:
+        """Bytes of its memory, by its own addresses; HostError if they are not all mapped."""
+        return self._tables.computer.read(self._physical(address, size), size)
+
+    def write(self, address: int, data: bytes) -> None:
+        """Changes its memory."""
+        self._tables.computer.write(self._physical(address, len(data)), data)
+
+    def _physical(self, address: int, size: int) -> int:
+        if self._copy is not None:
+            raise HostError(f"{self.title} has ended, and its memory is another process's")
+        first = address - USER_BASE
+        if first < 0 or first + size > self.size:
+            raise HostError(
+                f"{self.title} has memory from {USER_BASE:#x} to "
+                f"{USER_BASE + self.size - 1:#x}, and not {size} bytes at {address:#x}"
+            )
+        return self.base + first
+
+    # ---- its end ----
+
+    @property
+    def report(self) -> str | None:
+        """Why the kernel has ended it, in a sentence; None if it has not."""
+        if self.state is not ProcessState.FAULTED:
+            return None
+        fields = self._fields()
+        vector, at = fields["fault_vector"], fields["fault_rip"]
+        line = self.line(at)
+        where = f"{self.title} was ended at {at:#x}" + (line and f": {line}")
+        text = f"{where}: {EXCEPTIONS.get(vector, f'vector {vector}')}"
+        if vector == _PAGE_FAULT:
+            text += f": it {self._access(fields['fault_error'], fields['fault_address'])}"
+        return text
+
+    def _access(self, error: int, address: int) -> str:
+        verb = "executed" if error & _FETCHED else "wrote to" if error & _WROTE else "read"
+        end = USER_BASE + self.size - self.stack
+        if end - PAGE <= address < end:
+            return f"{verb} {address:#x}, right below its stack, which has overflowed"
+        if not self.space.is_mapped(address):
+            return f"{verb} {address:#x}, where it has no memory"
+        owner = "the kernel" if address < USER_BASE else "its stack"
+        return f"{verb} {address:#x}, which belongs to {owner}"

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A computer with the usual devices and a kernel: what lessons and tests begin with.
+
+    system = System()
+    system.run("mov eax, SYS_EXIT\\n mov edi, 7\\n syscall")
+
+``run_systems`` lets several of one ``Machines`` run together.
+"""
+
+from __future__ import annotations
+
+from verbena.host.assembler import Program
+from verbena.host.computer import Computer
+from verbena.host.consoles import Display, Timer
+from verbena.host.core import Stop
+from verbena.host.devices import Keyboard, Ram
+from verbena.host.disk import Disk
+from verbena.host.errors import HostError
+from verbena.host.kernel.kernel import Kernel
+from verbena.host.kernel.process import Process
+from verbena.host.machines import Machines
+from verbena.host.nic import EthernetAdapter
+from verbena.host.pcie import Pcie
+
+TIMER, KEYBOARD, DISPLAY = 0x1000_0000, 0x1000_1000, 0x1000_2000  # where the devices are
+DISK, ADAPTER = 0x1010_0000, 0x1020_0000
+_FROM_OUTSIDE = ("a key", "a datagram")
+
+
+class System:
+    """Memory of ``memory`` bytes, a timer, a keyboard, a display, perhaps a disk and an adapter.
+
+    Disk and adapter are behind PCIe links like ``pcie``. ``machines`` gives the clock that several
+    systems share. The other parameters are those of ``Computer`` and ``Kernel``.
+    """
+
+    def __init__(
+        self,
+        *,
+        name: str = "system",
+        ghz: float = 3.0,
+        memory: int = 4 << 20,
+        disk: Disk | bytes | None = None,
+        adapter: bool = False,
+        pcie: Pcie | None = None,
+        machines: Machines | None = None,
+        tick_us: float = 100.0,
+        disk_by: str = "dma",
+        host: int = 1,
+        budget: int = 32,
+        receive_buffer: int = 16,
+    ) -> None:
+        if machines is None:
+            self.computer = Computer(name=name, ghz=ghz)
+        else:
+            self.computer = machines.computer(name, ghz=ghz)
+        self.timer, self.keyboard, self.display = Timer(), Keyboard(), Display()
+        self.disk = Disk(disk) if isinstance(disk, bytes) else disk
+        self.adapter = EthernetAdapter() if adapter else None
+        link = Pcie() if pcie is None else pcie
+        self.computer.map(Ram(memory), 0)
+        self.computer.map(self.timer, TIMER)
+        self.computer.map(self.keyboard, KEYBOARD)
+        self.computer.map(self.display, DISPLAY)
+        if self.disk is not None:
+            self.computer.map(self.disk, DISK, pcie=link)
+        if self.adapter is not None:
+            self.computer.map(self.adapter, ADAPTER, pcie=link)
+        self.kernel = Kernel(
+            self.computer, tick_us=tick_us, disk_by=disk_by, host=host, budget=budget,
+            receive_buffer=receive_buffer,
+        )  # fmt: skip
+
+    def start(
+        self,
+        program: Program | str,
+        *,
+        name: str = "",
+        memory: int = 64 << 10,
+        stack: int = 4096,
+    ) -> Process:
+        """A process that is ready, as ``Kernel.start`` makes it; it runs in the next run."""
+        return self.kernel.start(program, name=name, memory=memory, stack=stack)
+
+    def run(self, *programs: Program | str, limit_us: float = 100_000.0) -> list[Process]:
+        """Starts programs and runs until all processes have ended, or wait for what does not come.
+
+        HostError if after ``limit_us`` of the computer's time one still runs: it says which, and
+        where. Returns the processes of these programs.
+        """
+        started = [self.start(one) for one in programs]
+        run_systems(self, limit_us=limit_us)
+        return started
+
+    def advance(self, us: float) -> None:
+        """Runs for so long of the computer's time, whatever the processes do then."""
+        self.computer.run(until=self.computer.now + round(us * 1e6))
+        self.kernel.check()
+
+
+def run_systems(*systems: System, limit_us: float = 100_000.0) -> None:
+    """Runs systems of one ``Machines``, or one alone, as ``System.run`` does."""
+    if not systems or any(one.computer.clock is not systems[0].computer.clock for one in systems):
+        raise HostError("systems that run together have one clock: give them one Machines")
+    if limit_us <= 0:
+        raise HostError(f"a limit is above 0 us, not {limit_us}")
+    computer = systems[0].computer
+    stop = computer.run(until=max(one.computer.now for one in systems) + round(limit_us * 1e6))
+    for one in systems:
+        one.kernel.check()
+    still = [process for one in systems for process in one.kernel.processes if _runs(process)]
+    if stop is Stop.TIME and still:
+        texts = [f"{one.title} at {one.address:#x}: {one.line(one.address)}" for one in still]
+        raise HostError(
+            f"after {limit_us:,.0f} us there still runs {'; '.join(texts)} (a loop without end? "
+            "Otherwise raise limit_us)"
+        )
+
+
+def _runs(process: Process) -> bool:
+    """Not if it has ended, or waits for a key or a datagram."""
+    return not process.has_ended and not (process.waits_for or "").startswith(_FROM_OUTSIDE)
