@@ -36,7 +36,8 @@ async def main(address: str, port: int, files: list[str]) -> None:
         if each.isdigit():
             subsystem.add(nvmeof.MemoryStore(int(each)), 4096)
         else:
-            subsystem.add(nvmeof.FileStore(Path(each)))
+            saved = nvmeof.ReservationFile.beside(each)
+            subsystem.add(nvmeof.FileStore(Path(each)), reservation_file=saved)
     model.add(subsystem)
     async with nvmeof.Target(model, host=address, port=port) as target:
         print(target.port, flush=True)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
 import subprocess
@@ -17,7 +18,8 @@ pytest.importorskip("fsspec", reason="no package fsspec; the extra fsspec has it
 import fsspec
 from fsspec.tests import abstract
 
-from verbena.remote_files import RemoteMemoryFileSystem
+from tests.cancelling import at_every_await
+from verbena.remote_files import RemoteMemoryFileSystem, serve
 
 pytestmark = pytest.mark.over_roce
 SERVER = """
@@ -140,3 +142,19 @@ def test_a_transaction(files: Any) -> None:
 def test_it_can_be_pickled(files: Any, port: int) -> None:
     files.pipe_file("/p", b"1")
     assert pickle.loads(pickle.dumps(files)).cat_file("/p") == b"1"
+
+
+def test_a_server_that_is_cancelled_leaves_its_port_free() -> None:
+    """At every await of its start and its end."""
+
+    async def main() -> int:
+        async with serve("127.0.0.1:0") as found:
+            address = f"127.0.0.1:{found.port}"
+
+        async def attempt() -> None:
+            async with serve(address):
+                await asyncio.sleep(0)
+
+        return await at_every_await(attempt, attempt)
+
+    assert asyncio.run(main()) >= 1

@@ -83,6 +83,10 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--allow", action="append", metavar="NQN",
         help="let this host use the disks, and no others; may be given several times",
     )  # fmt: skip
+    serve.add_argument(
+        "--state", metavar="FOLDER",
+        help="keep reservations that hosts want to persist here; default: beside each file",
+    )  # fmt: skip
     serve.add_argument("--read-only", action="store_true", help="refuse to write")
     serve.add_argument("--direct", action="store_true", help="go around the page cache (O_DIRECT)")
 
@@ -139,6 +143,9 @@ def main(arguments: list[str]) -> int:
     options = made.parse_args(arguments)
     if options.command == "serve" and not (options.files or options.memory):
         made.error("serve: give a FILE, or --memory SIZE")
+    state = getattr(options, "state", None)
+    if state is not None and not (os.path.isdir(state) and os.access(state, os.W_OK)):
+        made.error(f"--state {state}: no folder that can be written; make it first")
     if options.command == "study":
         say(show_study(run_study(study_of(options))))
         return 0
@@ -168,14 +175,33 @@ def say(line: str) -> None:
     print(line, flush=True)
 
 
-def open_stores(options: argparse.Namespace) -> list[tuple[str, nvmeof.Store]]:
-    """Return the stores of `serve` with what they are. Raises OSError, ValueError."""
-    made: list[tuple[str, nvmeof.Store]] = []
+def reservation_file(path: str, state: str | None) -> nvmeof.ReservationFile | None:
+    """Return where the reservations of a disk persist; None if they cannot.
+
+    That is the folder that --state names, or else beside the disk, if it is a file in a folder
+    that can be written.
+    """
+    if state is not None:
+        return nvmeof.ReservationFile.in_folder(state, path)
+    folder = os.path.dirname(path) or "."
+    if os.path.isfile(path) and os.access(folder, os.W_OK):
+        return nvmeof.ReservationFile.beside(path)
+    return None
+
+
+def open_stores(
+    options: argparse.Namespace,
+) -> list[tuple[str, nvmeof.Store, nvmeof.ReservationFile | None]]:
+    """Return the stores of `serve` with what they are, and where their reservations persist.
+
+    Raises OSError, ValueError.
+    """
+    made: list[tuple[str, nvmeof.Store, nvmeof.ReservationFile | None]] = []
     for path in options.files:
         store = nvmeof.FileStore(path, options.read_only, options.direct)
-        made.append((os.fspath(path), store))
+        made.append((os.fspath(path), store, reservation_file(path, options.state)))
     for size in options.memory:
-        made.append(("memory", nvmeof.MemoryStore(size, options.read_only)))
+        made.append(("memory", nvmeof.MemoryStore(size, options.read_only), None))
     return made
 
 
@@ -185,8 +211,8 @@ async def serve_disks(options: argparse.Namespace) -> None:
     subsystem = nvmeof.Subsystem(options.nqn, options.allow)
     stores = open_stores(options)
     try:
-        for what, store in stores:
-            namespace = subsystem.add(store, options.block_size)
+        for what, store, saved in stores:
+            namespace = subsystem.add(store, options.block_size, reservation_file=saved)
             size = namespace.blocks * namespace.block_size
             say(f"namespace {namespace.nsid}: {what}, {size} bytes")
         model.add(subsystem)
@@ -196,7 +222,7 @@ async def serve_disks(options: argparse.Namespace) -> None:
             say(f"{options.nqn} at {where}, port {target.port}; Ctrl-C ends it")
             await target.serve()
     finally:
-        for _, store in stores:
+        for _, store, _ in stores:
             store.close()
 
 

@@ -106,8 +106,7 @@ async def _receive_all(place: Place, links: Links, options: PeerOptions) -> None
     waiting: dict[int, PeerConnection] = {}
     async with peers.listen(place.address, **options) as listener:
         while len(waiting) < place.size - 1:
-            conn = await listener.accept()
-            told = _parse(await conn.recv())
+            conn, told = await _accept(listener)
             if problem := _problem(told, place, waiting):
                 await conn.send(json.dumps({"problem": problem}).encode())
                 await conn.close()
@@ -148,14 +147,28 @@ async def _go_to_all(place: Place, links: Links, options: PeerOptions) -> None:
 
 async def _accept_all(listener: PeerListener, links: Links, count: int) -> None:
     for _ in range(count):
-        conn = await listener.accept()
-        links.add(_parse(await conn.recv())["rank"], conn)
+        conn, told = await _accept(listener)
+        links.add(told["rank"], conn)
+
+
+async def _accept(listener: PeerListener) -> tuple[PeerConnection, dict[str, Any]]:
+    """Return the next connection, and what its rank says first.
+
+    A connection that does not get that far is closed: no link has it yet. Raises GroupError, and
+    OSError.
+    """
+    conn = await listener.accept()
+    try:
+        return conn, _parse(await conn.recv())
+    except BaseException:
+        conn.abort()
+        raise
 
 
 async def _connect(address: str, rank: int, links: Links, options: PeerOptions) -> None:
     conn = await peers.connect(address, **options)
+    links.add(rank, conn)  # so that a failure from here on closes it
     await conn.send(json.dumps({"rank": links.rank}).encode())
-    links.add(rank, conn)
 
 
 async def _dial(address: str, options: PeerOptions) -> PeerConnection:

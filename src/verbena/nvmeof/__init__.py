@@ -22,6 +22,7 @@ from .fabrics import DISCOVERY_NQN, PORT
 from .host import HostController, HostState, connect, discover
 from .link import HostOptions
 from .logs import DiscoveryEntry, SubsystemKind
+from .reservation_files import ReservationFile, ReservationFileError
 from .reservations import ReservationType
 from .server import Target
 from .status import Status
@@ -47,6 +48,8 @@ __all__ = [
     "NvmeError",
     "Portal",
     "Refused",
+    "ReservationFile",
+    "ReservationFileError",
     "ReservationType",
     "Status",
     "Store",

@@ -7,7 +7,8 @@ None if the command stays and waits for an event. Nothing here does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from .commands import AdminOpcode, Command, FabricsType
@@ -50,7 +51,8 @@ from .subsystems import Namespace
 __all__ = ["Limits", "Portal", "execute_admin"]
 
 EVERY_NAMESPACE = 0xFFFFFFFF
-_ALL_RESERVATIONS = 0b1111110  # every type, and none of them lasts longer than the target
+_ALL_RESERVATIONS = 0b1111110  # every type
+_PERSISTENCE = 1  # Persist Through Power Loss is supported
 _SHARED, _SEVERAL_CONTROLLERS = 1, 2
 _TRAFFIC_IS_LIFE = 1 << 6
 _LONG_HOST_ID = 1 << 0
@@ -192,7 +194,8 @@ def _identify_namespace(asked: Asked) -> bytes:
         capacity=namespace.blocks,
         used=namespace.blocks,
         sharing=_SHARED,
-        reservations=_ALL_RESERVATIONS,
+        reservations=_ALL_RESERVATIONS
+        | (_PERSISTENCE if namespace.reservations.can_persist else 0),
         attributes=int(namespace.store.is_read_only),
         nguid=namespace.nguid,
         format_shift=namespace.shift,
@@ -296,6 +299,7 @@ LOGS: dict[int, Callable[[Asked], bytes]] = {
 # ---- features ------------------------------------------------------------------------------------
 
 _WRITE_CACHE, _QUEUES, _EVENTS, _KEEP_ALIVE, _HOST_ID = 0x06, 0x07, 0x0B, 0x0F, 0x81
+_RESERVATION_PERSISTENCE = 0x83
 _FEATURES_OF_DISCOVERY = (_EVENTS, _KEEP_ALIVE)
 
 
@@ -322,11 +326,35 @@ def _set_features(asked: Asked) -> Reply:
     if feature == _KEEP_ALIVE:
         controller.keep_alive_ms = -(-value // KEEP_ALIVE_UNIT_MS) * KEEP_ALIVE_UNIT_MS
         return Reply()
+    if feature == _RESERVATION_PERSISTENCE:
+        return Reply(waiting=_set_persistence(asked, bool(value & 1)))
     if feature == _HOST_ID:
         raise Failure(Status.COMMAND_SEQUENCE)
     if feature == _WRITE_CACHE:
         raise Failure(Status.FEATURE_NOT_CHANGEABLE)
     raise Failure(Status.INVALID_FIELD)
+
+
+def _set_persistence(asked: Asked, persists: bool) -> Awaitable[None] | None:
+    """Set the PTPL state of one namespace, or of each that has one. Raises Failure."""
+    known = asked.controller.subsystem.namespaces
+    if asked.command.nsid == EVERY_NAMESPACE:
+        chosen = [each for each in known.values() if each.reservations.can_persist]
+    else:
+        found = _namespace_of(asked)
+        if found is None:
+            raise Failure(Status.INVALID_NAMESPACE)
+        chosen = [found]
+    waiting = [
+        made
+        for each in chosen
+        if (made := each.change_reservations(lambda state: state.set_persistence(persists)))
+    ]
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*waiting)
+
+    return all_of_them() if waiting else None
 
 
 def _get_features(asked: Asked) -> Reply:
@@ -343,6 +371,11 @@ def _get_features(asked: Asked) -> Reply:
         return Reply(controller.keep_alive_ms)
     if feature == _WRITE_CACHE:
         return Reply(1)
+    if feature == _RESERVATION_PERSISTENCE:
+        namespace = _namespace_of(asked)
+        if namespace is None:
+            raise Failure(Status.INVALID_NAMESPACE)
+        return Reply(int(namespace.reservations.persists))
     if feature == _HOST_ID:
         if not asked.command.cdw11 & 1 or asked.command.sgl.length != 16:
             raise Failure(Status.INVALID_FIELD)

@@ -22,6 +22,7 @@ from .errors import ConnectionLost, NvmeError
 from .host_queue import Done, HostQueue
 from .identify import IdentifyNamespace
 from .link import command_of
+from .reservations import PersistenceChange
 
 if TYPE_CHECKING:
     from .host import HostController
@@ -211,10 +212,21 @@ class Disk:
 
     # ---- reservations ----
 
-    async def register(self, key: int, current: int = 0, *, action: int = 0) -> None:
-        """Reservation Register; ``action`` 0 registers, 1 unregisters, 2 replaces the key."""
+    async def register(
+        self, key: int, current: int = 0, *, action: int = 0, persist: bool | None = None
+    ) -> None:
+        """Reservation Register; ``action`` 0 registers, 1 unregisters, 2 replaces the key.
+
+        With ``persist`` all hosts' registrations of the namespace, and its reservation, survive
+        the end of the target (Persist Through Power Loss), if the target can: byte 9 of
+        ``reservations()`` is 1 then. False ends that, None changes nothing.
+        """
+        change = PersistenceChange.NONE
+        if persist is not None:
+            change = PersistenceChange.PERSIST if persist else PersistenceChange.CLEAR
         data = struct.pack("<QQ", current, key)
-        await self._with_data(Words(IoOpcode.RESERVATION_REGISTER, self.nsid, cdw10=action), data)
+        word = action | change << 30
+        await self._with_data(Words(IoOpcode.RESERVATION_REGISTER, self.nsid, cdw10=word), data)
 
     async def acquire(self, key: int, kind: int, *, preempt: int | None = None) -> None:
         """Reservation Acquire; with ``preempt`` the reservation of that key is taken."""

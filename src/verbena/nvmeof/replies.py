@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Awaitable
 from typing import NamedTuple
 
 from .status import Status
@@ -12,10 +13,14 @@ __all__ = ["Failure", "Reply", "status_of_error"]
 
 
 class Reply(NamedTuple):
-    """A command has succeeded: the result of its completion, and data for the host."""
+    """A command has succeeded: the result of its completion, and data for the host.
+
+    With ``waiting`` it succeeds once that is done, and fails if that raises OSError or Failure.
+    """
 
     result: int = 0
     data: bytes = b""
+    waiting: Awaitable[None] | None = None
 
 
 class Failure(Exception):

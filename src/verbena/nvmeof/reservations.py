@@ -2,7 +2,9 @@
 """Reservations of a namespace: which hosts are registered, and which of them hold it.
 
 A host is its host identifier, whatever connections it has. ``ALLOWED`` is the table of what others
-than the holder may do. Registrations last as long as the target's process.
+than the holder may do. Registrations last as long as the process of the target, and longer with
+``persists`` (Persist Through Power Loss, NVMe base 1.4, section 8.8): ``reservation_files`` saves
+them then.
 """
 
 from __future__ import annotations
@@ -13,9 +15,17 @@ from enum import IntEnum
 from .replies import Failure
 from .status import Status
 
-__all__ = ["Reservations", "ReservationType"]
+__all__ = ["PersistenceChange", "ReservationType", "Reservations"]
 
 _MOST_REGISTRANTS = 0xFFFF
+
+
+class PersistenceChange(IntEnum):
+    """CPTPL of Reservation Register; 1 is reserved."""
+
+    NONE = 0
+    CLEAR = 2
+    PERSIST = 3
 
 
 class ReservationType(IntEnum):
@@ -47,13 +57,33 @@ _HELD_BY_ALL = (_R.WRITE_EXCLUSIVE_ALL, _R.EXCLUSIVE_ACCESS_ALL)
 
 
 class Reservations:
-    """The state of one namespace."""
+    """The state of one namespace; ``can_persist`` says whether there is a place to save it."""
 
-    def __init__(self) -> None:
+    def __init__(self, can_persist: bool = False) -> None:
+        self.can_persist = can_persist
+        self.persists = False  # the PTPL state
         self.keys: dict[bytes, int] = {}  # of the registered hosts
         self.holder: bytes | None = None
         self.kind = ReservationType.NONE
         self.generation = 0
+
+    def copy(self) -> Reservations:
+        """Return a copy, in which a change is tried before it takes effect."""
+        made = Reservations(self.can_persist)
+        made.keys = dict(self.keys)
+        made.persists, made.generation = self.persists, self.generation
+        made.kind, made.holder = self.kind, self.holder
+        return made
+
+    def check_consistency(self) -> None:
+        """Raise ValueError unless the holder is what the kind says, and registered."""
+        has_holder = not self.is_free and self.kind not in _HELD_BY_ALL
+        if has_holder != (self.holder is not None):
+            raise ValueError(f"{self.kind.name} and the holder contradict each other")
+        if self.holder is not None and self.holder not in self.keys:
+            raise ValueError("the holder is not registered")
+        if not self.is_free and not self.keys:
+            raise ValueError(f"{self.kind.name} without a registered host")
 
     @property
     def is_free(self) -> bool:
@@ -77,9 +107,15 @@ class Reservations:
     # ---- commands ----
 
     def register(self, host: bytes, word: int, data: bytes) -> None:
-        """Reservation Register. Raises Failure."""
+        """Reservation Register. Raises Failure.
+
+        A namespace that cannot persist takes CPTPL without effect, as its Reservation Report says:
+        Linux asks for persistence with every registration, whatever the namespace can.
+        """
         current, new = _two_keys(data)
-        action, ignores_key = word & 7, bool(word & 8)
+        action, ignores_key, change = word & 7, bool(word & 8), word >> 30
+        if change not in PersistenceChange.__members__.values():
+            raise Failure(Status.INVALID_FIELD)
         if action == 0:
             if self.keys.get(host, new) != new:
                 raise Failure(Status.RESERVATION_CONFLICT)
@@ -94,7 +130,15 @@ class Reservations:
                 self.keys[host] = new
         else:
             raise Failure(Status.INVALID_FIELD)
+        if change != PersistenceChange.NONE:
+            self.persists = self.can_persist and change == PersistenceChange.PERSIST
         self.generation += 1
+
+    def set_persistence(self, persists: bool) -> None:
+        """Set the PTPL state, as the feature Reservation Persistence does. Raises Failure."""
+        if persists and not self.can_persist:
+            raise Failure(Status.INVALID_FIELD)
+        self.persists = persists
 
     def acquire(self, host: bytes, word: int, data: bytes) -> None:
         """Reservation Acquire. Raises Failure."""
@@ -135,7 +179,9 @@ class Reservations:
         Raises Failure for a host identifier that the short form cannot hold; Linux asks for the
         extended one then.
         """
-        head = struct.pack("<IBH2xB", self.generation & 0xFFFFFFFF, self.kind, len(self.keys), 0)
+        head = struct.pack(
+            "<IBH2xB", self.generation & 0xFFFFFFFF, self.kind, len(self.keys), self.persists
+        )
         made = head.ljust(64 if is_extended else 24, b"\0")
         for host, key in self.keys.items():
             cntlid = controllers.get(host, 0xFFFF)

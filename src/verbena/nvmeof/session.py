@@ -33,6 +33,7 @@ from .fabrics import (
     RequestData,
 )
 from .replies import Failure, Reply
+from .reservations import Reservations
 from .status import Status
 from .subsystems import Namespace, TargetModel
 
@@ -320,23 +321,21 @@ class TargetSession:
     # ---- reservations ----
 
     def _reserve(self, command: Command, data: bytes) -> Reply:
-        reservations = self.namespace_of(command.nsid).reservations
+        namespace = self.namespace_of(command.nsid)
         assert self.controller is not None
         host = self.controller.host_id
         if command.opcode == IoOpcode.RESERVATION_REPORT:
             return self._report(command)
         needed = 8 if command.opcode == IoOpcode.RESERVATION_RELEASE else 16
-        call = {
-            IoOpcode.RESERVATION_REGISTER: reservations.register,
-            IoOpcode.RESERVATION_ACQUIRE: reservations.acquire,
-            IoOpcode.RESERVATION_RELEASE: reservations.release,
-        }.get(command.opcode)  # type: ignore[call-overload]
+        call = _RESERVATION_CALLS.get(command.opcode)
         if call is None:
             raise Failure(Status.INVALID_OPCODE)
         if len(data) < needed:
             raise Failure(Status.SGL_DATA_LENGTH)
-        call(host, command.cdw10, data)
-        return Reply()
+        waiting = namespace.change_reservations(
+            lambda reservations: call(reservations, host, command.cdw10, data)
+        )
+        return Reply(waiting=waiting)
 
     def _report(self, command: Command) -> Reply:
         assert self.controller is not None
@@ -348,3 +347,10 @@ class TargetSession:
         reservations = self.namespace_of(command.nsid).reservations
         page = reservations.report(here, bool(command.cdw11 & 1))
         return Reply(0, page[:length].ljust(length, b"\0"))
+
+
+_RESERVATION_CALLS: dict[int, Callable[[Reservations, bytes, int, bytes], None]] = {
+    IoOpcode.RESERVATION_REGISTER: Reservations.register,
+    IoOpcode.RESERVATION_ACQUIRE: Reservations.acquire,
+    IoOpcode.RESERVATION_RELEASE: Reservations.release,
+}

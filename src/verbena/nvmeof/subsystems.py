@@ -7,12 +7,14 @@ after the target was started again, and hosts know the disk.
 
 from __future__ import annotations
 
+import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from .errors import FormatError
 from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, is_nqn
+from .reservation_files import ReservationFile
 from .reservations import Reservations
 from .stores import Store
 
@@ -23,9 +25,20 @@ _IDENTIFIERS = uuid.UUID("6f9f4a4e-0c1d-5d0a-9c3c-3b6f7de1a2b4")
 
 
 class Namespace:
-    """A disk of a subsystem: a store with a size of blocks."""
+    """A disk of a subsystem: a store with a size of blocks.
 
-    def __init__(self, nsid: int, store: Store, block_size: int, name: str) -> None:
+    With a file of reservations, hosts may ask that these persist when the target ends. Raises
+    ValueError, ReservationFileError.
+    """
+
+    def __init__(
+        self,
+        nsid: int,
+        store: Store,
+        block_size: int,
+        name: str,
+        reservation_file: ReservationFile | None = None,
+    ) -> None:
         if block_size not in (512, 4096):
             raise ValueError(f"blocks have 512 or 4096 bytes, and not {block_size}")
         if store.size < block_size:
@@ -36,13 +49,43 @@ class Namespace:
         self.blocks = store.size >> self.shift
         self.uuid = uuid.uuid5(_IDENTIFIERS, name).bytes
         self.nguid = uuid.uuid5(_IDENTIFIERS, f"{name} nguid").bytes
-        self.reservations = Reservations()
+        self._reservation_file = reservation_file
+        self.reservations = Reservations() if reservation_file is None else reservation_file.load()
+        self._changing = asyncio.Lock()
+        self._changes: set[asyncio.Task[None]] = set()
         self.reads = self.writes = self.read_bytes = self.written_bytes = 0
 
     @property
     def block_size(self) -> int:
         """The bytes of a block."""
         return 1 << self.shift
+
+    def change_reservations(self, change: Callable[[Reservations], None]) -> Awaitable[None] | None:
+        """Make a change, which may raise Failure; it has no effect then.
+
+        Returns None if it was made, and an awaitable where it is saved first, which raises Failure,
+        and OSError if it cannot be saved. A change whose awaitable is cancelled is made all the
+        same, so that the file and the target agree.
+        """
+        if self._reservation_file is None:
+            changed = self.reservations.copy()
+            change(changed)
+            self.reservations = changed
+            return None
+        task = asyncio.ensure_future(self._change_in_turn(change))
+        self._changes.add(task)
+        task.add_done_callback(self._changes.discard)
+        return asyncio.shield(task)
+
+    async def _change_in_turn(self, change: Callable[[Reservations], None]) -> None:
+        assert self._reservation_file is not None
+        async with self._changing:
+            changed = self.reservations.copy()
+            change(changed)
+            if changed.persists or self.reservations.persists:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(None, self._reservation_file.save, changed)
+            self.reservations = changed
 
 
 class Subsystem:
@@ -67,13 +110,20 @@ class Subsystem:
         block_size: int = 512,
         nsid: int | None = None,
         name: str | None = None,
+        reservation_file: ReservationFile | None = None,
     ) -> Namespace:
-        """Add a namespace; connected hosts are told. ``name`` is what its identifiers come from."""
+        """Add a namespace; connected hosts are told. ``name`` is what its identifiers come from.
+
+        Reservations can outlive the target with a ``reservation_file``. Raises ValueError,
+        ReservationFileError.
+        """
         number = next(n for n in range(1, _MOST_NAMESPACES + 2) if n not in self.namespaces)
         number = number if nsid is None else nsid
         if not 1 <= number <= _MOST_NAMESPACES or number in self.namespaces:
             raise ValueError(f"{number} is no free number of a namespace (1 to {_MOST_NAMESPACES})")
-        made = Namespace(number, store, block_size, name or f"{self.nqn}/{number}")
+        made = Namespace(
+            number, store, block_size, name or f"{self.nqn}/{number}", reservation_file
+        )
         self.namespaces[number] = made
         self._tell(number)
         return made

@@ -344,7 +344,8 @@ class TargetQueue(Completions):
         reply = self.session.execute(work.command, bytes(work.data))
         if self.session.qid == 0 and self.session.controller is not None:
             self.session.controller.on_event = self._event
-        self._reply(work, reply or Reply())
+        waiting = None if reply is None else reply.waiting
+        self._wait(work, True, lambda: waiting, lambda done: self._reply(done, reply or Reply()))
 
     def _park(self, work: Work) -> None:
         """A command waits for an event: its receive is posted again, its completion comes later."""
@@ -486,6 +487,8 @@ class TargetQueue(Completions):
             return
         try:
             try:
+                if isinstance(error, Failure):
+                    raise error
                 if task.cancelled() or (error is not None and not isinstance(error, OSError)):
                     raise Failure(Status.INTERNAL_ERROR)
                 if isinstance(error, OSError):

@@ -187,7 +187,11 @@ class PeerListener:
         home = SocketHome(device).enter()
         self._home = home
         options: dict[str, Any] = {} if tls is None else {"ssl": tls}
-        self._server = await asyncio.start_server(self._on_call, host, port, **options)
+        # In two steps: asyncio forgets the sockets of a server whose start is cancelled.
+        self._server = await asyncio.start_server(
+            self._on_call, host, port, start_serving=False, **options
+        )
+        await self._server.start_serving()
         self.port = port or self._server.sockets[0].getsockname()[1]
 
     async def _on_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

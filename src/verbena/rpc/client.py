@@ -266,10 +266,12 @@ class Client:
 
     async def close(self) -> None:
         """Disconnect. Calls under way fail with ServerGone."""
-        await self._link.close()
-        if self._paths is not None:
-            self._paths.close()
-        self._link.poller.close()
+        try:
+            await self._link.close()
+        finally:
+            if self._paths is not None:
+                self._paths.close()
+            self._link.poller.close()
         await asyncio.sleep(0)  # the loop closes the queue pair
 
     async def __aenter__(self) -> Self:
@@ -310,8 +312,10 @@ async def connect_client(address: str, service: type | None, options: ClientOpti
     try:
         return await _greet(link, service, codec, options)
     except BaseException:
-        await link.close()
-        poller.close()
+        try:
+            await link.close()
+        finally:
+            poller.close()
         raise
 
 

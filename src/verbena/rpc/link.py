@@ -511,6 +511,11 @@ class Link:
         finally:
             self._lost(Ended.HERE)
 
+    def abort(self) -> None:
+        """Disconnect at once, without a goodbye."""
+        self._is_closing = True
+        self._lost(Ended.HERE)
+
     async def _until(self, holds: Callable[[], bool]) -> None:
         """Wait until a condition holds and no frame waits, or for the end of this link."""
         await self.poller.until(

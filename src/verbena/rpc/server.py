@@ -175,11 +175,13 @@ class RpcServer:
         plan.on_prepare = on_prepare
         try:
             transport = await accept(plan, plan.hello)
-        except OSError:  # the client has given up, or cannot be reached
+        except BaseException as error:
             for number in qpns:
                 found[0].poller.targets.pop(number, None)
             plan.abandon()
-            return
+            if isinstance(error, OSError):  # the client has given up, or cannot be reached
+                return
+            raise
         station = found[0]
         early = station.poller.targets.get(transport.aqp.qp.qp_num)
         link = Link(plan, transport, station.poller)
@@ -269,22 +271,35 @@ class RpcServer:
         await self._closed.wait()
 
     async def close(self, grace: float = 5.0) -> None:
-        """Take no more calls, let those that run end within ``grace`` seconds, and disconnect."""
+        """Take no more calls, let those that run end within ``grace`` seconds, and disconnect.
+
+        If this is cancelled, it disconnects at once.
+        """
         if self._listener is None or self._closed.is_set():
             return
         self._closed.set()
         self._listener.close()
         for task in self._tasks:
             task.cancel()
+        try:
+            await self._drain(grace)
+            await asyncio.gather(*[guest.link.close() for guest in self._guests.values()])
+        finally:
+            for guest in list(self._guests.values()):
+                guest.link.abort()
+            # The loop closes the links' queue pairs first, which complete to the stations' queues.
+            asyncio.get_running_loop().call_soon(self._release)
+        await asyncio.sleep(0)
+
+    async def _drain(self, grace: float) -> None:
         guests = [each for each in self._guests.values() if each.calls is not None]
         with suppress(TimeoutError):
             async with asyncio.timeout(grace):
                 for each in guests:
                     assert each.calls is not None
                     await each.calls.drain()
-        await asyncio.gather(*[guest.link.close() for guest in self._guests.values()])
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)  # the loop closes the queue pairs
+
+    def _release(self) -> None:
         for station in self._stations.values():
             with suppress(VerbsError):
                 station.close()

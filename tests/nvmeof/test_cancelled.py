@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cancellation at every await of a host of verbena.nvmeof, and of a target's start and end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from tests.cancelling import at_every_await
+from tests.nvmeof.conftest import HOST, MIB, NQN, connected, pair, run, serving
+from verbena import nvmeof
+from verbena.nvmeof.fabrics import Property
+from verbena.nvmeof.logs import LogPage
+
+PAGE = 4096
+Work = Callable[[nvmeof.HostController], Awaitable[Any]]
+
+
+async def _reserve(controller: nvmeof.HostController) -> None:
+    disk = controller.disks[1]
+    await disk.register(5, 0)
+    await disk.acquire(5, nvmeof.ReservationType.WRITE_EXCLUSIVE)
+    await disk.reservations()
+    await disk.release(5, nvmeof.ReservationType.WRITE_EXCLUSIVE)
+
+
+WORKS: dict[str, Work] = {
+    "read": lambda each: each.disks[1].read(0, 3 * PAGE),
+    "read into": lambda each: each.disks[1].read_into(0, bytearray(PAGE)),
+    "write": lambda each: each.disks[1].write(PAGE, bytes(600 * PAGE)),
+    "durable": lambda each: each.disks[1].write(PAGE, bytes(PAGE), durable=True),
+    "compare": lambda each: each.disks[1].compare(MIB * 3, bytes(PAGE)),
+    "flush": lambda each: each.disks[1].flush(),
+    "zeroes": lambda each: each.disks[1].write_zeroes(PAGE, 8 * PAGE),
+    "discard": lambda each: each.disks[1].discard((PAGE, PAGE), (5 * PAGE, PAGE)),
+    "reservations": _reserve,
+    "property": lambda each: each.get_property(Property.CSTS),
+    "log": lambda each: each.get_log(LogPage.SMART, 512),
+}
+
+
+def test_commands() -> None:
+    """After each the same controller goes on, has all room in its queues, and reads what it wrote.
+
+    A WRITE that was cancelled may still be executed, in whole blocks; no other block changes.
+    """
+    slow = nvmeof.DelayedStore(nvmeof.MemoryStore(4 * MIB), 5e-4, 8)
+
+    async def main() -> dict[str, int]:
+        counts = {}
+        async with pair(slow, entries=8) as (controller, _, _):
+            disk = controller.disks[1]
+            number = 0
+
+            async def check() -> None:
+                nonlocal number
+                number += 1
+                data = number.to_bytes(4, "little") * (PAGE // 4)
+                await asyncio.gather(*(disk.write(at * PAGE, data) for at in range(700, 732)))
+                assert await disk.read(731 * PAGE, PAGE) == data
+                assert controller.reconnects == 0
+
+            for name, work in WORKS.items():
+                counts[name] = await at_every_await(lambda work=work: _run(work, controller), check)
+            await disk.read(0, PAGE)
+        return counts
+
+    counts = run(main())
+    assert min(counts.values()) >= 1, counts
+
+
+async def _run(work: Work, controller: nvmeof.HostController) -> None:
+    await work(controller)
+
+
+@pytest.mark.parametrize("way", ["connect", "discover"])
+def test_connecting(way: str) -> None:
+    """The target keeps no controller of an attempt that was cancelled, and takes the next host."""
+
+    async def main() -> int:
+        async with serving(nvmeof.MemoryStore(MIB)) as (target, subsystem):
+
+            async def attempt() -> None:
+                if way == "discover":
+                    await nvmeof.discover(HOST, target.port)
+                    return
+                controller = await nvmeof.connect(HOST, NQN, target.port)
+                await controller.close()
+
+            async def check() -> None:
+                async with asyncio.timeout(10):
+                    while subsystem.controllers or target.queues:
+                        await asyncio.sleep(1e-3)
+
+            count = await at_every_await(attempt, check)
+            async with await connected(target) as controller:
+                await controller.disks[1].read(0, PAGE)
+            return count
+
+    assert run(main()) >= 5
+
+
+def test_a_target_that_starts() -> None:
+    """Its port is free after each attempt that was cancelled."""
+
+    async def main() -> int:
+        model = nvmeof.TargetModel()
+        async with nvmeof.Target(model, host=HOST, port=0) as found:
+            port = found.port
+
+        async def attempt() -> None:
+            async with nvmeof.Target(model, host=HOST, port=port):
+                pass
+
+        return await at_every_await(attempt, attempt)
+
+    assert run(main()) >= 1
