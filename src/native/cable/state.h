@@ -68,7 +68,7 @@ uint64_t vb_cable_earliest(struct vb_cable *cable);
 /* Moves the stations of the episode that starts then from `near` to `talker`, by start. */
 void vb_cable_gather(struct vb_cable *cable, uint64_t start);
 
-/* Sets `heard` of the first `count` talkers; the work is proportional to `count`. */
+/* Sets `heard` of the first `count` talkers, without a look at each pair of many. */
 void vb_cable_hear(struct vb_cable *cable, uint32_t count);
 
 /* After an episode: its signals are in `busy`, and those in `near` wait for its end. */
