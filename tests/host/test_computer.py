@@ -301,6 +301,39 @@ def test_breakpoints_and_steps() -> None:
     assert "read Keyboard 0x2710: 0x7a" in str(steps[1])
 
 
+def test_a_breakpoint_behind_a_store_to_a_device() -> None:
+    """What the store begins has its turn soon, so the core comes back in between."""
+
+    class Bell(Device):
+        def write(self, offset: int, size: int, value: int) -> None:
+            self.at(self.now + value, lambda: None)
+
+    for more in (0, 1, 2):
+        computer = Computer(cores=1)
+        computer.map(Ram(1 << 16), 0)
+        computer.map(Bell(8), 0x10000)
+        text = "mov qword ptr [0x10000], 1\n" + "nop\n" * more + "here: inc eax\n hlt"
+        program = Program.assemble(text, 0x1000)
+        computer.load(program)
+        computer.cores[0].break_at(program.labels["here"])
+        assert computer.run() is Stop.MARK
+        assert computer.cores[0].rip == program.labels["here"]
+        assert computer.cores[0].registers.rax == 0
+        assert computer.run() is Stop.HALT
+        assert computer.cores[0].registers.rax == 1
+
+
+def test_stepping_from_a_breakpoint_that_a_time_has_reached() -> None:
+    computer = Computer(ghz=1)
+    computer.map(Ram(1 << 16), 0)
+    program = Program.assemble("nop\nhere: inc eax\n hlt", 0x1000)
+    computer.load(program)
+    computer.cores[0].break_at(program.labels["here"])
+    assert computer.run(until=500) is Stop.TIME
+    assert computer.cores[0].rip == program.labels["here"]
+    assert [step.changed.get("rax") for step in computer.steps()] == [1, None]
+
+
 def test_two_cores_share_memory() -> None:
     computer = Computer(cores=2)
     computer.map(Ram(1 << 16), 0)

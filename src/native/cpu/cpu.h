@@ -148,6 +148,7 @@ struct vb_cpu {
     struct vb_cpu_memory *memory;
     uint64_t mark[VB_CPU_MARKS];
     uint32_t marks;
+    bool goes_on; /* the last run came back before its last instruction: it passed no breakpoint */
     /* called with each change, after it, if it is set */
     void (*changed)(void *follower, struct vb_cpu *cpu, enum vb_cpu_change change, uint8_t vector);
     void *follower;

@@ -203,7 +203,7 @@ static bool step_traced(struct vb_cpu *cpu)
 
 /*
  * One instruction where something else than the next one may have to be done; `first` of a run
- * goes on from a breakpoint. LIMIT: the run goes on, unless `pause` is set.
+ * that does not go on with one before passes a breakpoint, where that one may have ended. LIMIT: the run goes on, unless `pause` is set.
  */
 static enum vb_cpu_stop step_watchfully(struct vb_cpu *cpu, bool first)
 {
@@ -229,9 +229,10 @@ static enum vb_cpu_stop step_watchfully(struct vb_cpu *cpu, bool first)
 enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until)
 {
     uint64_t begin = cpu->instructions, end = begin + most;
+    bool passes = !cpu->goes_on;
     enum vb_cpu_stop stop;
 
-    cpu->pause = false;
+    cpu->pause = cpu->goes_on = false;
     while (cpu->instructions < end && cpu->cycles < until) {
         if (cpu->any == 0 && !(cpu->flags & VB_CPU_TF) &&
             cpu->code_marks == cpu->memory->code_marks) {
@@ -241,9 +242,10 @@ enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until)
         }
         if (cpu->pause)
             break;
-        stop = step_watchfully(cpu, cpu->instructions == begin);
+        stop = step_watchfully(cpu, passes && cpu->instructions == begin);
         if (stop != VB_CPU_STOP_LIMIT)
             return stop;
     }
+    cpu->goes_on = cpu->instructions < end;
     return VB_CPU_STOP_LIMIT;
 }

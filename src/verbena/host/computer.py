@@ -471,7 +471,8 @@ class Computer:
             start, address, before = self.now, one.rip, one.registers.all()
             text = one.text(address)
             try:
-                one.run(1, (1 << 64) - 1)
+                if one.run(1, (1 << 64) - 1) is Stop.MARK:
+                    one.run(1, (1 << 64) - 1)  # a run up to a time has ended at a breakpoint
             finally:
                 self.observers.remove(seen.append)
             after = one.registers.all()
