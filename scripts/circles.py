@@ -52,7 +52,7 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
         named("path roce state"): "a state that only the carrier's files see",
     },
     "sim": {
-        named("attachment capture sim socket state tcp tcp_frame"): (
+        named("attachment capture host_inside nic sim socket state tcp tcp_frame"): (
             "a state that only the simulated host's files see"
         ),
     },

@@ -11,12 +11,14 @@
 #include <string.h>
 
 #include "event/lanes.h"
+#include "sim/host_inside.h"
 #include "sim/state.h"
 
 /* A queue pair of a program. */
 struct attachment_qp {
     struct vb_nic_qp nic;
     struct vb_nic_reaction reaction;
+    struct vb_inside_qp inside;
     uint64_t token; /* of the program */
 };
 
@@ -236,6 +238,8 @@ static int attachment_connect(struct vb_sim_attachment_state *own, struct vb_sim
     made->token = question->token;
     made->nic.nic = nic;
     made->nic.is_program = true;
+    if (nic->inside)
+        made->nic.inside = &made->inside;
     if (nic->config->congestion.kind)
         made->nic.reaction_at = offsetof(struct attachment_qp, reaction);
     if (vb_sim_nic_join(&own->sim->table, &made->nic, question->reliable)) {
@@ -293,7 +297,7 @@ static void take_message(struct vb_sim_attachment_state *own, const struct vb_si
 {
     struct vb_nic_qp *qp = NULL;
 
-    if (message->kind <= VB_SIM_RING || message->kind == VB_SIM_DISCONNECT)
+    if (message->kind <= VB_SIM_POSTED || message->kind == VB_SIM_DISCONNECT)
         qp = vb_sim_nic_find(&own->sim->table, message->qp.slot, message->qp.generation);
     switch (message->kind) {
     case VB_SIM_SEND:
@@ -306,7 +310,14 @@ static void take_message(struct vb_sim_attachment_state *own, const struct vb_si
         take_received(own, message, qp);
         break;
     case VB_SIM_RING:
-        vb_sim_nic_ring(qp);
+        if (VB_UNLIKELY(qp->inside != NULL))
+            vb_sim_inside_program_posted(qp, 0, 0, 0, true);
+        else
+            vb_sim_nic_ring(qp);
+        break;
+    case VB_SIM_POSTED:
+        vb_sim_inside_program_posted(qp, message->posted.requests, message->at,
+                                     message->posted.signalled, message->flags & VB_SIM_HELD);
         break;
     case VB_SIM_RELEASE:
         vb_sim_nic_release(&own->user);
@@ -343,6 +354,58 @@ void vb_sim_note_readable(struct vb_sim *sim, int fd)
     sim->readable_fd[sim->readable++] = fd;
 }
 
+/*
+ * The program of a host that has an inside is woken by an interrupt, later. Until then the
+ * descriptors are in no list, so a process of its own does not see them when its turn comes
+ * for another reason.
+ */
+static void attachment_interrupt(struct vb_sim_host *host, struct vb_sim_page *page)
+{
+    if (page->woken)
+        return; /* the process has not run yet */
+    for (uint32_t i = 0; i < page->readables && i < VB_SIM_READABLES; ++i)
+        vb_sim_inside_readable(host, page->readable[i]);
+    if (page->readables > VB_SIM_READABLES)
+        vb_sim_inside_readable(host, -1);
+    page->readables = 0;
+}
+
+void vb_sim_attachment_wake(struct vb_sim_host *host, int fd)
+{
+    struct vb_sim_page *page = host->attachment ? host->attachment->page : NULL;
+
+    if (!page)
+        return; /* its device was closed meanwhile */
+    if (page->at_once) {
+        vb_sim_note_readable(host->sim, fd);
+        return;
+    }
+    if (fd >= 0 && page->readables < VB_SIM_READABLES)
+        page->readable[page->readables++] = fd;
+    else
+        page->readables = VB_SIM_READABLES + 1;
+    page->woken = true;
+    vb_sim_note_readable(host->sim, ~(int)page->port[0].host);
+}
+
+static void attachment_note_readables(const struct vb_sim_attachment_state *own)
+{
+    struct vb_sim_page *page = own->attachment.page;
+
+    if (VB_UNLIKELY(host_of(own, 0)->nic.inside != NULL)) {
+        attachment_interrupt(host_of(own, 0), page);
+        return;
+    }
+    if (!page->at_once) {
+        if (page->readables)
+            vb_sim_note_readable(own->sim, ~(int)page->port[0].host);
+        return;
+    }
+    for (uint32_t i = 0; i < page->readables; ++i)
+        vb_sim_note_readable(own->sim, page->readable[i]);
+    page->readables = 0;
+}
+
 /* A packet that is sent may make the port ready, and the turn for that event ends with this, too.
  */
 static void take_all(struct vb_sim_attachment_state *own)
@@ -356,14 +419,7 @@ static void take_all(struct vb_sim_attachment_state *own)
             own->taken = page->outs = page->spares = 0;
         take_message(own, &message);
     }
-    if (!page->at_once) {
-        if (page->readables)
-            vb_sim_note_readable(own->sim, ~(int)page->port[0].host);
-        return;
-    }
-    for (uint32_t i = 0; i < page->readables; ++i)
-        vb_sim_note_readable(own->sim, page->readable[i]);
-    page->readables = 0;
+    attachment_note_readables(own);
 }
 
 /* Writes what the program knows of its ports. */
@@ -378,7 +434,7 @@ static void write_state(const struct vb_sim_attachment_state *own)
         struct vb_sim_port_state *state = &page->port_state[i];
 
         state->may_send = vb_sim_nic_may_send(nic);
-        state->is_plain = port && !port->lanes;
+        state->is_plain = port && !port->lanes && !nic->inside;
         state->blocked = 0;
         for (uint32_t level = 0; port && port->lanes && port->lanes->waiting && level < 16; ++level)
             if (vb_sim_nic_is_blocked(nic, (uint8_t)(level << 4)))

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "hca/event.h"
+#include "sim/inside.h"
 #include "sim/state.h"
 
 enum {
@@ -258,6 +259,7 @@ void vb_sim_host_destroy(struct vb_sim_host *host)
     free(host->adapter.qps);
     free(host->log);
     free(host->own_config);
+    vb_sim_inside_destroy(host->nic.inside);
     free(host);
 }
 
@@ -349,7 +351,7 @@ static void fill_qp(struct vb_sim_qp *made, struct vb_sim_host *host, enum ibv_q
 
 /* The offsets of a queue pair's parts in its memory, and the number of bytes. */
 struct parts {
-    size_t endpoint, queue, reaction, bytes;
+    size_t endpoint, queue, reaction, inside, bytes;
 };
 
 static bool has_reaction(const struct vb_sim_host *host)
@@ -357,19 +359,20 @@ static bool has_reaction(const struct vb_sim_host *host)
     return host->nic.config->congestion.kind != VB_CONGESTION_NONE;
 }
 
-static struct parts parts_of(enum ibv_qp_type type, uint32_t depth, bool reaction)
+static struct parts parts_of(enum ibv_qp_type type, uint32_t depth, bool reaction, bool inside)
 {
     struct parts parts = {.endpoint = sizeof(struct vb_sim_qp)};
 
     parts.queue = parts.endpoint + (vb_qp_connected_type(type) ? sizeof(struct vb_endpoint) : 0);
     parts.reaction = parts.queue + depth * (sizeof(struct vb_sq_wqe) + sizeof(struct ibv_sge));
-    parts.bytes = parts.reaction + (reaction ? sizeof(struct vb_nic_reaction) : 0);
+    parts.inside = parts.reaction + (reaction ? sizeof(struct vb_nic_reaction) : 0);
+    parts.bytes = parts.inside + (inside ? sizeof(struct vb_inside_qp) : 0);
     return parts;
 }
 
 uint64_t vb_sim_qp_bytes(void)
 {
-    return parts_of(IBV_QPT_RC, 1, true).bytes;
+    return parts_of(IBV_QPT_RC, 1, true, false).bytes;
 }
 
 /* Sets up the send queue, with one scatter/gather element for each request. */
@@ -389,15 +392,17 @@ static void flow_hca_free_qp(struct vb_sim_qp *qp)
 {
     const struct vb_sim_host *host = vb_sim_qp_host(qp);
 
-    vb_sim_slab_give(&host->share->slab, qp,
-                     parts_of(qp->qp.type, qp->qp.cap.max_send_wr, has_reaction(host)).bytes);
+    vb_sim_slab_give(
+        &host->share->slab, qp,
+        parts_of(qp->qp.type, qp->qp.cap.max_send_wr, has_reaction(host), host->nic.inside != NULL)
+            .bytes);
 }
 
 int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t depth,
                      uint32_t number, struct vb_sim_qp **qp)
 {
     uint32_t places = depth ? vb_round_up_pow2(depth) : 0;
-    struct parts parts = parts_of(type, places, has_reaction(host));
+    struct parts parts = parts_of(type, places, has_reaction(host), host->nic.inside != NULL);
     uint8_t *room = vb_sim_slab_take(&host->share->slab, parts.bytes);
     struct vb_sim_qp *made = (struct vb_sim_qp *)room;
 
@@ -408,6 +413,8 @@ int vb_sim_qp_create(struct vb_sim_host *host, enum ibv_qp_type type, uint32_t d
         place_send_queue(&made->qp, places, room + parts.queue);
     made->nic.nic = &host->nic;
     made->nic.reaction_at = has_reaction(host) ? (uint16_t)parts.reaction : 0;
+    if (host->nic.inside)
+        made->nic.inside = (struct vb_inside_qp *)(room + parts.inside);
     if (vb_sim_nic_open(&made->nic, type == IBV_QPT_RC)) {
         flow_hca_free_qp(made);
         return -ENOMEM;

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/host_inside.h"
 #include "sim/state.h"
 #include "sim/tcp.h"
 
@@ -181,22 +182,64 @@ static enum ibv_wr_opcode opcode_of(const struct vb_sim_flow *flow, bool last)
     }
 }
 
+/* Takes the flow's next message. */
+static struct ibv_send_wr flows_next_request(const struct vb_sim_flow *flow, uint32_t number,
+                                             struct vb_sim_qp *qp, struct ibv_sge *sge)
+{
+    uint64_t length = flow->message < qp->unposted ? flow->message : qp->unposted;
+    bool last = length == qp->unposted;
+
+    *sge = (struct ibv_sge){BASE, (uint32_t)length, VB_SIM_KEY};
+    qp->unposted -= length;
+    return (struct ibv_send_wr){.wr_id = number,
+                                .sg_list = sge,
+                                .num_sge = 1,
+                                .opcode = opcode_of(flow, last),
+                                .send_flags = IBV_SEND_SIGNALED,
+                                .wr.rdma = {BASE, VB_SIM_KEY}};
+}
+
 static void flows_post(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
 {
-    const struct vb_sim_flow *flow = &sim->flow[number];
-    uint64_t length = flow->message < qp->unposted ? flow->message : qp->unposted;
-    struct ibv_sge sge = {BASE, (uint32_t)length, VB_SIM_KEY};
-    struct ibv_send_wr wr = {.wr_id = number,
-                             .sg_list = &sge,
-                             .num_sge = 1,
-                             .opcode = opcode_of(flow, length == qp->unposted),
-                             .send_flags = IBV_SEND_SIGNALED,
-                             .wr.rdma = {BASE, VB_SIM_KEY}},
-                       *bad;
+    struct ibv_sge sge;
+    struct ibv_send_wr wr = flows_next_request(&sim->flow[number], number, qp, &sge), *bad;
 
-    qp->unposted -= length;
     if (vb_post_send(&qp->qp, &wr, &bad))
         vb_sim_qp_host(qp)->nic.part->error = -ENOMEM;
+}
+
+/* Posts as many messages as a list, whose doorbell is rung once. */
+static void flows_post_list(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp,
+                            uint32_t count)
+{
+    struct ibv_send_wr wr[VB_SIM_FLOW_DEPTH_MAX], *bad;
+    struct ibv_sge sge[VB_SIM_FLOW_DEPTH_MAX];
+    uint32_t made = 0;
+
+    for (; made < count && qp->unposted; ++made) {
+        wr[made] = flows_next_request(&sim->flow[number], number, qp, &sge[made]);
+        if (made)
+            wr[made - 1].next = &wr[made];
+    }
+    if (made && vb_post_send(&qp->qp, wr, &bad))
+        vb_sim_qp_host(qp)->nic.part->error = -ENOMEM;
+}
+
+/* Posts messages in the place of completed ones, in lists as long as the host's programs make. */
+static void flows_post_owed(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
+{
+    uint32_t batch = qp->nic.nic->inside->config.batch;
+    uint32_t retired = atomic_load_explicit(&qp->qp.sq_retired, memory_order_relaxed);
+    struct vb_inside_qp *own = qp->nic.inside;
+
+    while (own->owed >= batch || (own->owed && qp->qp.sq_posted == retired)) {
+        uint32_t count = own->owed < batch ? own->owed : batch;
+
+        own->owed -= count;
+        flows_post_list(sim, number, qp, count);
+        if (!qp->unposted)
+            own->owed = 0;
+    }
 }
 
 static uint8_t marks_of(const struct vb_sim_flow *flow)
@@ -237,6 +280,12 @@ static int flows_join(struct vb_sim *sim, uint32_t number, struct vb_sim_qp **so
     return vb_sim_qp_connect(*source, sim->host[flow->target], flow->end[1].qp, flow->level);
 }
 
+/* The target has completions. */
+static bool flows_receives(const struct vb_sim_flow *flow)
+{
+    return flow->opcode == IBV_WR_SEND || flow->successor != VB_WORLD_NONE;
+}
+
 void vb_sim_flow_open(struct vb_sim *sim, uint32_t number)
 {
     const struct vb_sim_flow *flow = &sim->flow[number];
@@ -250,8 +299,11 @@ void vb_sim_flow_open(struct vb_sim *sim, uint32_t number)
     flows_bind(sim, made, number, 1);
     if (flow->opcode == IBV_WR_RDMA_READ)
         made->shared.max_dest_rd_atomic = sim->config.rd_atomic;
-    if (flow->opcode == IBV_WR_SEND || flow->successor != VB_WORLD_NONE)
+    if (flows_receives(flow)) {
         vb_sim_qp_receives(made);
+        if (VB_UNLIKELY(made->nic.inside != NULL))
+            vb_sim_inside_flow(host, number, true);
+    }
     if (vb_sim_qp_connect(made, sim->host[flow->source], flow->end[0].qp, flow->back_level))
         host->nic.part->error = -ENOMEM;
     else if (flow->type != IBV_QPT_UD)
@@ -263,6 +315,8 @@ void vb_sim_flow_close(struct vb_sim *sim, uint32_t number)
     struct vb_sim_qp *qp = sim->ends[number].qp[1];
 
     sim->ends[number].qp[1] = NULL;
+    if (qp && VB_UNLIKELY(qp->nic.inside != NULL) && flows_receives(&sim->flow[number]))
+        vb_sim_inside_flow(vb_sim_qp_host(qp), number, false);
     if (qp)
         vb_sim_qp_destroy(qp);
 }
@@ -320,8 +374,15 @@ void vb_sim_flow_start(struct vb_sim *sim, uint32_t number)
     if ((flow->reserve || flow->buffer) && !reserve_route(sim, flow, source))
         return;
     flow->state = VB_FLOW_RUNNING;
+    if (VB_UNLIKELY(source->nic.inside != NULL))
+        vb_sim_inside_flow(vb_sim_qp_host(source), number, true);
     if (flow->type == IBV_QPT_UD) {
         vb_sim_doorbell(source);
+        return;
+    }
+    if (VB_UNLIKELY(source->nic.inside != NULL)) {
+        source->nic.inside->owed = flow->depth;
+        flows_post_owed(sim, number, source);
         return;
     }
     for (uint32_t i = 0; i < flow->depth && source->unposted; ++i)
@@ -336,6 +397,8 @@ void vb_sim_flow_end(struct vb_sim *sim, struct vb_sim_flow *flow, enum vb_flow_
     struct vb_world_reservation reservation = reservation_of(flow);
     uint32_t number = (uint32_t)(flow - sim->flow);
 
+    if (VB_UNLIKELY(qp->nic.inside != NULL) && flow->state == VB_FLOW_RUNNING)
+        vb_sim_inside_flow(vb_sim_qp_host(qp), number, false);
     flow->state = (uint8_t)state;
     if (flow->finish == VB_WORLD_NEVER && state != VB_FLOW_REFUSED) /* UC and UD have set it */
         flow->finish = part->now;
@@ -385,7 +448,11 @@ static void received(struct vb_sim_host *host, const struct vb_cqe *entry)
         return;
     qp = vb_sim_qp_of(found);
     vb_sim_qp_received(qp, entry);
-    if (!entry->status && (entry->flags & IBV_WC_WITH_IMM))
+    if (VB_UNLIKELY(qp->nic.inside != NULL) && !entry->status)
+        vb_sim_inside_completed(host, qp->flow,
+                                entry->flags & IBV_WC_WITH_IMM ? VB_SIM_TAKEN_LAST
+                                                               : VB_SIM_TAKEN_RECEIVED);
+    else if (!entry->status && (entry->flags & IBV_WC_WITH_IMM))
         vb_sim_dependencies_release(host->sim, &host->sim->flow[qp->flow]);
 }
 
@@ -405,8 +472,30 @@ static void proceed(struct vb_sim *sim, uint32_t number, struct vb_sim_qp *qp)
             return;
         }
     }
-    if (qp->unposted)
-        flows_post(sim, number, qp);
+    if (!qp->unposted)
+        return;
+    if (VB_UNLIKELY(qp->nic.inside != NULL)) {
+        ++qp->nic.inside->owed;
+        flows_post_owed(sim, number, qp);
+        return;
+    }
+    flows_post(sim, number, qp);
+}
+
+void vb_sim_flow_taken(struct vb_sim *sim, uint32_t number, uint32_t what)
+{
+    struct vb_sim_flow *flow = &sim->flow[number];
+    struct vb_sim_qp *qp;
+
+    if (what == VB_SIM_TAKEN_LAST) {
+        vb_sim_dependencies_release(sim, flow);
+        return;
+    }
+    qp = sim->ends[number].qp[0];
+    if (flow->state != VB_FLOW_RUNNING || !qp)
+        return; /* it has failed meanwhile */
+    atomic_fetch_add_explicit(&qp->qp.sq_retired, 1, memory_order_relaxed);
+    proceed(sim, number, qp);
 }
 
 static void flows_complete(struct vb_sim_host *host, const struct vb_cqe *entry)
@@ -429,6 +518,10 @@ static void flows_complete(struct vb_sim_host *host, const struct vb_cqe *entry)
         return;
     }
     qp = vb_sim_flow_qp(sim, flow);
+    if (VB_UNLIKELY(qp->nic.inside != NULL)) {
+        vb_sim_inside_completed(host, number, VB_SIM_TAKEN_SENT);
+        return;
+    }
     atomic_store_explicit(&qp->qp.sq_retired, entry->wqe + 1, memory_order_relaxed);
     proceed(sim, number, qp);
 }

@@ -176,6 +176,7 @@ static int join_adapter(struct vb_qp *qp)
         return error;
     }
     made->number = hca->page->question.qp;
+    made->told = qp->sq_posted;
     qp->verbs->port_data = made;
     return 0;
 }
@@ -240,13 +241,59 @@ static int hca_execute(struct vb_qp *qp, const struct ibv_send_wr *wr, struct vb
     return 0;
 }
 
+/* Bytes of a request, by the rule of vb_sim_inside_request_bytes. */
+static uint32_t request_bytes(const struct vb_sq_wqe *wqe, uint32_t inline_most)
+{
+    bool sends = wqe->wr.opcode == IBV_WR_SEND || wqe->wr.opcode == IBV_WR_SEND_WITH_IMM;
+    uint32_t bytes = sends ? 16 : 32, length = 0;
+
+    for (int i = 0; i < wqe->wr.num_sge; ++i)
+        length += wqe->sge[i].length;
+    if (wqe->wr.opcode != IBV_WR_RDMA_READ && length <= inline_most)
+        bytes += 4 + length;
+    else
+        bytes += 16 * (uint32_t)wqe->wr.num_sge;
+    return (bytes + 63) / 64 * 64;
+}
+
+/* Tells the world of the requests since the last call; it charges the host for them. */
+static void tell_posted(struct vb_qp *qp, uint32_t inline_most, bool idle)
+{
+    struct vb_sim_hca_qp *own = vb_sim_hca_qp_of(qp);
+    uint32_t requests = 0, signalled = 0;
+    uint64_t bytes = 0;
+    struct vb_sim_message *message;
+
+    for (; own->told != qp->sq_posted; ++own->told, ++requests) {
+        const struct vb_sq_wqe *wqe = &qp->sq[own->told & qp->sq_mask];
+
+        signalled += (wqe->wr.send_flags & IBV_SEND_SIGNALED) != 0;
+        bytes += request_bytes(wqe, inline_most);
+    }
+    if (!requests)
+        return;
+    message = vb_sim_hca_post(vb_sim_hca_of_qp(qp), VB_SIM_POSTED);
+    message->qp = own->number;
+    message->posted.requests = (uint16_t)requests;
+    message->posted.signalled = (uint16_t)signalled;
+    message->at = bytes;
+    message->flags = idle ? VB_SIM_HELD : 0;
+    if (!idle || own->waits_for_bell)
+        return;
+    own->waits_for_bell = true;
+    vb_engine_hold(qp, true);
+}
+
 static void hca_kick(struct vb_qp *qp)
 {
     struct vb_sim_hca *hca = vb_sim_hca_of_qp(qp);
+    const struct vb_sim_page_port *at = &hca->page->port[vb_qp_port(qp)->number - 1u];
     const struct vb_endpoint *ep = qp->endpoint;
 
-    if (ep && hca->page->port[vb_qp_port(qp)->number - 1u].rings &&
-        ep->requester.begun == qp->sq_next && qp->sq_posted != qp->sq_next)
+    if (ep && at->counts)
+        tell_posted(qp, at->inline_most, ep->requester.begun == qp->sq_next);
+    else if (ep && hca->page->port[vb_qp_port(qp)->number - 1u].rings &&
+             ep->requester.begun == qp->sq_next && qp->sq_posted != qp->sq_next)
         hca_ring(qp);
     vb_engine_attend(hca->engine, qp, vb_sim_hca_now(hca) / PS_IN_NS);
     vb_sim_hca_pump(hca);

@@ -50,6 +50,7 @@ struct vb_sim_hca_qp {
     struct vb_sim_qp_number number;
     bool waits_for_bell; /* the adapter has not seen the doorbell yet */
     bool saw_bell;       /* of datagrams: it has, and they are not all sent yet */
+    uint32_t told;       /* the number of requests that POSTED has told of */
 };
 
 static inline struct vb_sim_hca *vb_sim_hca_of(const struct vb_adapter *adapter)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "sim/host_inside.h"
 #include "sim/socket.h"
 #include "sim/state.h"
 #include "sim/tcp.h"
@@ -207,7 +208,9 @@ static bool host_is_idle(const struct vb_sim_qp *qp)
 
 void vb_sim_doorbell(struct vb_sim_qp *qp)
 {
-    if (VB_UNLIKELY(vb_sim_qp_host(qp)->nic.config->doorbell) && host_is_idle(qp))
+    if (VB_UNLIKELY(qp->nic.inside != NULL))
+        vb_sim_inside_posted(qp, host_is_idle(qp));
+    else if (VB_UNLIKELY(vb_sim_qp_host(qp)->nic.config->doorbell) && host_is_idle(qp))
         vb_sim_nic_ring(&qp->nic);
     host_attend(qp);
 }
@@ -363,6 +366,8 @@ static void host_arrive(void *context, uint32_t number, uint32_t packet)
     struct vb_world_partition *part = host->nic.part;
     uint64_t latency = host->nic.config->receive_latency;
 
+    if (VB_UNLIKELY(host->nic.inside != NULL))
+        latency = vb_sim_inside_arrived(host, packet);
     if (VB_LIKELY(!latency)) {
         host_receive(sim, number, packet);
         return;
@@ -499,8 +504,17 @@ static void call(void *context, uint32_t what, uint32_t index)
     case VB_SIM_CALL_TCP:
         vb_sim_tcp_expire(sim, index);
         break;
-    default:
+    case VB_SIM_CALL_TCP_ACK:
         vb_sim_tcp_take_late(sim, index);
+        break;
+    case VB_SIM_CALL_LEAVE:
+        vb_sim_inside_leave(sim->host[index]);
+        break;
+    case VB_SIM_CALL_TAKEN:
+        vb_sim_flow_taken(sim, index, argument);
+        break;
+    default:
+        vb_sim_inside_wake(sim->host[index], argument);
     }
 }
 
@@ -522,6 +536,11 @@ static uint32_t host_node_of(const void *context, uint32_t what, uint32_t index)
     case VB_SIM_CALL_TCP:
     case VB_SIM_CALL_TCP_ACK: /* a world of TCP has one partition */
         return sim->host[0]->nic.node;
+    case VB_SIM_CALL_TAKEN:
+        return sim
+            ->host[argument == VB_SIM_TAKEN_SENT ? sim->flow[index].source
+                                                 : sim->flow[index].target]
+            ->nic.node;
     case VB_SIM_CALL_OPEN:
     case VB_SIM_CALL_CLOSE:
         return sim->host[sim->flow[index].target]->nic.node;

@@ -12,6 +12,7 @@
 #include "event/lanes.h"
 #include "event/telemetry.h"
 #include "hca/adapter.h"
+#include "sim/host_inside.h"
 #include "wire/bytes.h"
 #include "wire/opcode.h"
 
@@ -152,6 +153,9 @@ static void nic_call(struct vb_nic_qp *qp, enum vb_nic_event event, uint64_t del
 
 bool vb_sim_nic_may_send(const struct vb_nic *nic)
 {
+    if (VB_UNLIKELY(nic->inside != NULL)) /* packets wait for the port in the adapter */
+        return nic->bus_free_at <= nic->part->now &&
+               (!nic_port(nic) || !vb_world_gate_is_shut(nic_port(nic)));
     return vb_world_may_send(nic->part, nic->node) && nic->bus_free_at <= nic->part->now;
 }
 
@@ -215,15 +219,20 @@ void vb_sim_nic_wait_is_over(struct vb_nic_qp *qp, enum vb_nic_event event)
     nic_user_of(qp)->calls->pump(qp);
 }
 
+void vb_sim_nic_ring_after(struct vb_nic_qp *qp, uint64_t delay)
+{
+    if (qp->waits_for_bell)
+        return;
+    nic_user_of(qp)->calls->hold(qp, true);
+    qp->waits_for_bell = true;
+    nic_call(qp, VB_NIC_DOORBELL, delay);
+}
+
 bool vb_sim_nic_ring(struct vb_nic_qp *qp)
 {
     if (!qp->nic->config->doorbell)
         return false;
-    if (qp->waits_for_bell)
-        return true;
-    nic_user_of(qp)->calls->hold(qp, true);
-    qp->waits_for_bell = true;
-    nic_call(qp, VB_NIC_DOORBELL, qp->nic->config->doorbell);
+    vb_sim_nic_ring_after(qp, qp->nic->config->doorbell);
     return true;
 }
 
@@ -314,6 +323,10 @@ uint32_t vb_sim_nic_send(struct vb_nic *nic, struct vb_nic_qp *qp, uint32_t pack
     if (VB_UNLIKELY(part->world->traces) && qp)
         nic_begin_telemetry(qp, packet);
     bytes = at->bytes;
+    if (VB_UNLIKELY(nic->inside != NULL)) {
+        vb_sim_inside_send(nic, qp, packet);
+        return bytes;
+    }
     vb_world_send(part, nic->node, packet);
     if (VB_UNLIKELY(rate) && payload)
         nic->bus_free_at = part->now + payload * 8 * VB_WORLD_SECOND / rate;

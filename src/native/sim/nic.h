@@ -13,6 +13,9 @@
 #include "hca/packet.h"
 #include "sim/congestion.h"
 
+struct vb_inside;
+struct vb_inside_qp;
+
 /* Delays of 0 are none. */
 struct vb_nic_config {
     struct vb_congestion congestion;
@@ -45,8 +48,9 @@ struct vb_nic_qp {
     bool is_program : 1;     /* a program's; else a flow's */
     bool waits_for_lane : 1; /* it is in vb_nic_user.held */
     bool waits_for_rate : 1;
-    bool waits_for_bell : 1; /* the adapter has not seen the doorbell yet */
-    bool saw_bell : 1;       /* of datagrams: it has, and they are not all sent yet */
+    bool waits_for_bell : 1;     /* the adapter has not seen the doorbell yet */
+    bool saw_bell : 1;           /* of datagrams: it has, and they are not all sent yet */
+    struct vb_inside_qp *inside; /* NULL: its host has none (inside.h) */
 };
 
 /* What the adapter calls. */
@@ -75,6 +79,7 @@ struct vb_nic {
     uint32_t node, number;
     bool ready_planned, bus_planned; /* an event is pending */
     bool is_one_of_two;              /* a program's HCA has another port, too */
+    struct vb_inside *inside;        /* NULL: it costs nothing beyond `config` */
 };
 
 /* The events of adapters; their number is the low bits of `what` in vb_world_call. */
@@ -133,6 +138,8 @@ void vb_sim_nic_release(struct vb_nic_user *user);
 void vb_sim_nic_want_ready(struct vb_nic *nic);
 /* An idle queue pair has new requests. True: it is held until the adapter has seen the doorbell. */
 bool vb_sim_nic_ring(struct vb_nic_qp *qp);
+/* The same, after a delay in ps. */
+void vb_sim_nic_ring_after(struct vb_nic_qp *qp, uint64_t delay);
 
 /*
  * Sends a packet; `qp` is the connection whose telemetry it gets, or NULL. Returns its bytes on the

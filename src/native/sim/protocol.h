@@ -48,7 +48,7 @@
 #include "wire/headers.h"
 
 enum {
-    VB_SIM_PROTOCOL_VERSION = 8,
+    VB_SIM_PROTOCOL_VERSION = 9,
     VB_SIM_MESSAGES = 32,  /* room of a list */
     VB_SIM_SPARES = 4,     /* packets that the program can send before a turn */
     VB_SIM_READABLES = 15, /* descriptors of a program that can become readable before a turn */
@@ -78,6 +78,8 @@ enum vb_sim_message_kind {
     VB_SIM_RECEIVED,   /* qp, level, flags, bth, length, traffic_class: the engine has handled a
                           packet with a mark or telemetry, or a notification */
     VB_SIM_RING,       /* qp: it was idle and has new requests; the program holds it until PUMP */
+    VB_SIM_POSTED,     /* qp, posted, at: new requests of so many bytes, where the port `counts`;
+                          flags: HELD: as RING */
     VB_SIM_RELEASE,    /* asks for HOLD of the connections whose lane and port are free by now */
     VB_SIM_PUMPED,     /* flags: asks for READY when a port is free, if there is MORE to send */
     VB_SIM_EXPIRE_AT,  /* at: asks for EXPIRE then */
@@ -120,6 +122,9 @@ struct vb_sim_message {
         uint32_t address; /* event/packet.h */
         uint32_t psn;
         uint32_t length;
+        struct {
+            uint16_t requests, signalled;
+        } posted;
     };
     union {
         struct {
@@ -169,6 +174,8 @@ struct vb_sim_page_port {
     uint32_t host;                /* the number of the host in the world */
     bool infiniband;              /* the link layer; false: Ethernet */
     bool rings;                   /* the adapter sees new requests later (RING) */
+    bool counts;                  /* the host has an inside, which is told of requests (POSTED) */
+    uint16_t inline_most;         /* of it: bytes of a message that is in its request */
     uint8_t lmc;                  /* of `lid`: there are 2^lmc */
     uint8_t notice_level;         /* of congestion notifications; VB_NIC_OWN_LEVEL: the QP's */
     uint16_t lid;                 /* the first LID; 0: Ethernet */
@@ -207,6 +214,7 @@ struct vb_sim_page {
     uint32_t spares;    /* of `spare` that `out` has used */
     uint32_t readables; /* in `readable`; more than its room: any descriptor */
     int32_t readable[VB_SIM_READABLES]; /* descriptors of the program that became readable */
+    bool woken; /* of a port that `counts`: the world has put them there, by an interrupt */
     struct vb_sim_question question;
     struct vb_sim_message out[VB_SIM_MESSAGES], in[VB_SIM_MESSAGES];
 };

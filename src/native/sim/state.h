@@ -33,6 +33,9 @@ enum vb_sim_call {
     VB_SIM_CALL_TCP_ACK,  /* the jitter of an acknowledgement is over */
     VB_SIM_CALL_OPEN,     /* a flow has started at the other end */
     VB_SIM_CALL_CLOSE,    /* it has ended there */
+    VB_SIM_CALL_LEAVE,    /* a packet's payload is in the adapter (host_inside.h) */
+    VB_SIM_CALL_TAKEN,    /* a core has taken a completion of a flow */
+    VB_SIM_CALL_WAKE,     /* a moderated interrupt is due, or a program runs */
     VB_SIM_CALL_BITS = VB_NIC_EVENT_BITS
 };
 
@@ -327,11 +330,15 @@ void vb_sim_attachments_free(struct vb_sim *sim);
 /* attachment.c: a program may run, since this descriptor has become readable; or, in another
  * process, that of a host: ~fd. */
 void vb_sim_note_readable(struct vb_sim *sim, int fd);
+/* The same for a host that has an inside, whose program an interrupt has woken; -1: any. */
+void vb_sim_attachment_wake(struct vb_sim_host *host, int fd);
 /* The time vb_sim_wire_packet.leave_at of the first packet that is held has come. */
 void vb_sim_wire_packet_leave(struct vb_sim_host *host);
 void vb_sim_wire_packet_copied(struct vb_sim *sim, uint32_t packet, uint32_t copy);
 
 void vb_sim_flow_start(struct vb_sim *sim, uint32_t number);
+/* A core of its host has taken a completion of the flow: enum vb_sim_taken. */
+void vb_sim_flow_taken(struct vb_sim *sim, uint32_t number, uint32_t what);
 /* The flow's target gets its queue pair, or loses it. */
 void vb_sim_flow_open(struct vb_sim *sim, uint32_t number);
 void vb_sim_flow_close(struct vb_sim *sim, uint32_t number);

@@ -12,6 +12,7 @@ from verbena.verbs import CompChannel
 from .addresses import Address
 from .callbacks import Callback
 from .doors import Mad, Server
+from .inside import Inside
 
 EVENT: np.dtype[np.void]
 """Dtype of an event of a flow: its time in ps, and the flow's number (``congestion_log``)."""
@@ -23,6 +24,8 @@ QUEUE: np.dtype[np.void]
 """Dtype of the place of a queue (``Samples.queues``)."""
 SAMPLE: np.dtype[np.void]
 """Dtype of the state of a queue at one time (``Samples.data``)."""
+SLICE_ROW: np.dtype[np.void]
+"""Dtype of what a core or a link of a host did for a time (``Inside.slices``)."""
 UNLIMITED: int
 """The credits of a queue whose flow control has none."""
 CAPTURE_LEAST: int
@@ -182,6 +185,16 @@ class World:
         host. ``adapter``: what the host's adapter has in place of the world's ``congestion``,
         ``notice_level``, ``doorbell``, ``bus_rate`` or ``receive_latency``. Raises TypeError for
         another keyword, and ValueError, also for an InfiniBand host beyond the 49,151 unicast LIDs.
+        """
+    def inside(self, host: int | str, **keywords: Any) -> Inside:
+        """Give a host an inside: its requests, packets and completions cost PCIe transactions and
+        processor time.
+
+        ``host``: its number, or in words "h0". ``keywords``: "cpu", "pcie" (also a
+        ``verbena.host.Pcie``), "iommu", "cache", "interrupts", "hca" and "slices", the fields of
+        ``verbena.sim.inside.InsideSettings``; times in ps or as "900 ns". The host has no flow and
+        no program yet. Hosts without an inside stay as they are. Returns its
+        ``verbena.sim.inside.Inside``. Raises ValueError, and TypeError for an unknown keyword.
         """
     def add_switch(
         self,

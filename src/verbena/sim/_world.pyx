@@ -122,6 +122,7 @@ cdef class World:
     cdef object _raised  # an exception of such a function, for the next run
     cdef uint32_t _patience  # vb_sim_page.patience
     cdef readonly str sockets  # how asyncio's connections of programs reach other hosts
+    cdef dict _insides  # by host that has one: its InsideSettings
     cdef object _nic  # the settings of hosts' adapters
     cdef dict _adapters  # by host that has its own: its framing, and the settings of its adapter
     cdef object _nodes  # by host: its node
@@ -137,7 +138,7 @@ cdef class World:
         config.framing = self._framing = FRAMINGS[given.framing]
         self._infiniband, self._wire, self._tables, self._served = set(), [], {}, {}
         self._adapters, self._attached, self._nodes = {}, {}, array("I")
-        self._crossings, self._gates, self._calls = [], {}, []
+        self._crossings, self._gates, self._insides, self._calls = [], {}, {}, []
         config.mtu = self._mtu = given.mtu
         self._frame = self._mtu + (0 if self._framing == VB_SIM_BARE else FRAME_OVERHEAD)
         config.timeout = given.timeout
@@ -214,6 +215,19 @@ cdef class World:
         self._wire.append(vb_sim_wire_bytes(chosen, VB_BTH + VB_RETH + VB_IMM, self._mtu))
         _add_default_lid(self, node)
         return node
+
+    def inside(self, host, **keywords):
+        """Give a host an inside: its requests, packets and completions cost PCIe transactions and
+        processor time.
+
+        ``host``: its number, or in words "h0". ``keywords``: "cpu", "pcie" (also a
+        ``verbena.host.Pcie``), "iommu", "cache", "interrupts", "hca" and "slices", the fields of
+        ``verbena.sim.inside.InsideSettings``; times in ps or as "900 ns". The host has no flow and
+        no program yet. Hosts without an inside stay as they are. Returns its
+        ``verbena.sim.inside.Inside``. Raises ValueError, and TypeError for an unknown keyword.
+        """
+        self._idle()
+        return _set_inside(self, host, keywords)
 
     def add_switch(self, ports, **keywords):
         """Add a switch with so many ports, and return its node.
@@ -835,14 +849,7 @@ cdef class World:
 
         They are the entries of the CongestionLog of a channel adapter (IBA A10). Raises ValueError.
         """
-        cdef uint64_t i
-        _number("host", host, self._world.hosts)
-        cdef const vb_sim_cct_log *log = vb_sim_host_cct_log(self._sim, host)
-        if log is NULL:
-            return np.zeros(0, EVENT)
-        first = log.events - min(log.events, VB_CCT_LOG)
-        places = [i % VB_CCT_LOG for i in range(first, log.events)]
-        return np.array([(log.event[i].at, log.event[i].flow) for i in places], EVENT)
+        return _congestion_log(self, host)
 
     def blocked(self):
         """Return (node, port) of ports that wait for each other, which is a cycle if there is
@@ -881,15 +888,8 @@ cdef class World:
         return None if wrong is NULL else wrong.decode()
 
 
-cdef int _check(int error, str what) except -1:
-    if error == -ENOMEM:
-        raise MemoryError(f"no memory for {what}")
-    if error:
-        raise OSError(-error, f"{what} cannot be made")
-    return 0
-
-
 include "_world_advice.pxi"
+include "_world_inside.pxi"
 include "_world_programs.pxi"
 include "_world_crossing.pxi"
 include "_world_groups.pxi"

@@ -422,6 +422,80 @@ cdef extern from "event/watchdog.h" nogil:
 cdef extern from "hca/counters.h" nogil:
     const vb_counter_name *vb_counter_names
 
+cdef extern from "sim/host_inside.h" nogil:
+    enum:
+        VB_INSIDE_COSTS
+        VB_INSIDE_TLPS
+    struct vb_inside_config:
+        uint64_t byte_time
+        uint64_t round_trip
+        uint64_t memory
+        uint64_t cycle
+        uint64_t iommu_miss
+        uint64_t interrupt_time
+        uint32_t mps
+        uint32_t mrrs
+        uint32_t tags
+        uint32_t cores
+        uint32_t *cost
+        uint32_t inline_most
+        uint32_t cqe
+        uint32_t batch
+        uint32_t iommu_entries
+        uint32_t iommu_page
+        uint32_t iommu_walks
+        uint32_t mtt_entries
+        uint32_t mtt_page
+        uint32_t interrupt_packets
+        uint64_t buffer
+        uint32_t slices
+        bint blueflame
+        bint interrupts
+    struct vb_inside_tlps:
+        uint64_t count
+        uint64_t bytes
+    struct vb_inside_link:
+        uint64_t busy
+        uint64_t bytes
+        vb_inside_tlps *tlp
+    struct vb_inside_core:
+        uint64_t free_at
+        uint64_t busy
+    struct vb_inside_cache:
+        uint64_t hits
+        uint64_t misses
+    struct vb_inside_slice:
+        uint64_t at
+        uint64_t end
+        uint32_t flow
+        uint32_t bytes
+        uint8_t row
+        uint8_t what
+    struct vb_inside_counters:
+        uint64_t *cost
+        uint64_t requests
+        uint64_t doorbells
+        uint64_t blueflames
+        uint64_t inlined
+        uint64_t fetched
+        uint64_t placed
+        uint64_t completions
+        uint64_t interrupts
+        uint64_t merged
+    struct vb_inside:
+        vb_inside_config config
+        vb_inside_link up
+        vb_inside_link down
+        vb_inside_core *core
+        vb_inside_cache iotlb
+        vb_inside_cache mtt
+        vb_inside_counters counters
+        vb_inside_slice *slice
+        uint32_t sliced
+    int vb_sim_set_inside(vb_sim *sim, uint32_t host, const vb_inside_config *config)
+    const vb_inside *vb_sim_inside(const vb_sim *sim, uint32_t host)
+    uint64_t vb_sim_inside_spun(const vb_inside *inside, uint32_t core, uint64_t now)
+
 cdef extern from "sim/capture.h" nogil:
     int vb_sim_capture(vb_sim *sim, uint32_t node, uint32_t port, const char *path,
                        uint32_t bytes, c_bool infiniband)

@@ -80,3 +80,14 @@ CCT_LEVEL = {"timer": 150 * 1_024_000, "increase": 1, "min": 0, "trigger": 0}
 def _first(*values):
     """That is not None."""
     return next(value for value in values if value is not None)
+
+
+cdef object _congestion_log(World world, object host):
+    cdef uint64_t i
+    _number("host", host, world._world.hosts)
+    cdef const vb_sim_cct_log *log = vb_sim_host_cct_log(world._sim, host)
+    if log is NULL:
+        return np.zeros(0, EVENT)
+    first = log.events - min(log.events, VB_CCT_LOG)
+    places = [i % VB_CCT_LOG for i in range(first, log.events)]
+    return np.array([(log.event[i].at, log.event[i].flow) for i in places], EVENT)

@@ -291,8 +291,11 @@ cdef class FarAttachments(Attachments):
 
     cdef bint _has_readable(self) noexcept:
         cdef uint32_t i
+        cdef const vb_sim_page *page
         for i in range(self._crossing.segment.pages):
-            if self._each[i].page.readables:
+            page = self._each[i].page
+            # A program whose host has an inside runs when an interrupt has woken it.
+            if page.readables and (page.woken or not page.port[0].counts):
                 return True
         return False
 
@@ -301,13 +304,15 @@ cdef class FarAttachments(Attachments):
         cdef uint32_t i, k
         for i in range(self._crossing.segment.pages):
             page = self._each[i].page
+            if page.port[0].counts and not page.woken:
+                continue
             if page.readables > VB_SIM_READABLES:
                 for one in self._descriptors.values():
                     self._doubt(one)
             else:
                 for k in range(page.readables):
                     self._doubt(self._descriptors.get(page.readable[k]))
-            page.readables = 0
+            page.readables, page.woken = 0, False
         return 0
 
     def gather(self, ready, until=None):

@@ -13,6 +13,8 @@ cdef extern from "sim/attachment.h" nogil:
         uint32_t host
         c_bool infiniband
         c_bool rings
+        c_bool counts
+        uint16_t inline_most
         uint8_t lmc
         uint8_t notice_level
         uint16_t lid
@@ -34,6 +36,7 @@ cdef extern from "sim/attachment.h" nogil:
         int64_t *spare
         uint32_t readables
         int *readable
+        c_bool woken
     struct vb_sim_crossing
     struct vb_sim_attachment:
         vb_sim_page *page
@@ -349,7 +352,10 @@ cdef int _fill_page(World world, vb_sim_page *page, tuple hosts) except -1:
         port = &page.port[i]
         port.host = host
         port.infiniband = framing == VB_SIM_INFINIBAND
-        port.rings = nic.doorbell > 0
+        own = world._insides.get(host)
+        port.rings = nic.doorbell > 0 or own is not None
+        port.counts = own is not None
+        port.inline_most = own.hca.inline if own is not None else 0
         port.notice_level = VB_NIC_OWN_LEVEL if nic.notice_level is None else nic.notice_level
         port.frame = vb_sim_wire_bytes(framing, VB_BTH, world._mtu) + VB_HPCC_BYTES
         page.reacts = page.reacts or nic.congestion is not None

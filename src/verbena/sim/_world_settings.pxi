@@ -77,3 +77,11 @@ cdef uint64_t _time(str name, object value, uint64_t now, object most) except? 0
     if number < now:
         raise ValueError(f"{name} is {number} ps, which is in the past: it is {now} ps")
     return number
+
+
+cdef int _check(int error, str what) except -1:
+    if error == -ENOMEM:
+        raise MemoryError(f"no memory for {what}")
+    if error:
+        raise OSError(-error, f"{what} cannot be made")
+    return 0

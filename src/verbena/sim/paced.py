@@ -43,7 +43,7 @@ class PacedScenario:
     """The world of a scenario with [management], ``pace`` virtual seconds for each of ``clock``.
 
     With ``manager`` a subnet manager runs at that host. Raises ValueError for a scenario without
-    [management], and for a pace that is not above 0.
+    [management], or with [inside], and for a pace that is not above 0.
     """
 
     def __init__(
@@ -57,6 +57,11 @@ class PacedScenario:
         if scenario.management is None:
             raise ValueError(
                 f"{scenario.name} has no table [management], by which its fabric has agents"
+            )
+        if scenario.inside is not None:
+            raise ValueError(
+                f"{scenario.name} has a table [inside]: what a host costs inside is for runs in "
+                "virtual time (verbena sim), so remove it"
             )
         if not pace > 0:
             raise ValueError(f"the pace is {pace!r}, and not above 0")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from verbena.fabrics.links import LinkNames
     from verbena.sim.recovery import Recovery
     from verbena.sim.scenario_connect import ConnectReport
+    from verbena.sim.scenario_inside import InsideReport
     from verbena.sim.scenario_management import ManagementReport
 
 __all__ = ["FLOWS", "LINKS", "NEVER", "QUEUES", "ScenarioResult", "status_name"]
@@ -120,7 +121,8 @@ class ScenarioResult:
 
     ``management``: what the subnet manager did, if [management] has one. ``recovery``: what became
     of the flows after the first link went down, if routes are made anew. ``connects``: what became
-    of the connections of each [[connect]]. Results that were read from files have none of these.
+    of the connections of each [[connect]]. ``insides``: what the insides of hosts did, if there is
+    [inside]. Results that were read from files have none of these.
 
     ``settings``: those of the scenario after all changes, as ``Scenario.make(result.settings)``
     takes them. ``variant``: the name of the variant, or "". ``changes``: other changed settings, by
@@ -157,6 +159,7 @@ class ScenarioResult:
     management: ManagementReport | None = None
     recovery: Recovery | None = None
     connects: tuple[ConnectReport, ...] = ()
+    insides: tuple[InsideReport, ...] = ()
     settings: dict[str, Any] = field(default_factory=dict)
     variant: str = ""
     changes: dict[str, Any] = field(default_factory=dict)
@@ -370,13 +373,18 @@ class ScenarioResult:
         return [f"  routes made anew at {shown}{f' and {more} more times' if more > 0 else ''}"]
 
     def _management_lines(self) -> list[str]:
-        """Return lines about sweeps of the subnet manager, recovered flows, and connections."""
+        """Return lines about sweeps of the subnet manager, recovered flows, connections, and
+        insides."""
         lines = []
         if self.management is not None:
             lines += self.management.lines([at for _, up, at in self.link_events])
         if self.recovery is not None:
             lines.append(self.recovery.line())
         lines += [each.line() for each in self.connects]
+        if self.insides:
+            from verbena.sim.scenario_inside import inside_lines
+
+            lines += inside_lines(self.insides)
         return [f"  {line}" for line in lines]
 
     def _failure_lines(self) -> list[str]:

@@ -28,6 +28,7 @@ from verbena.sim._world import CAPTURE_LEAST, CAPTURE_MOST, World
 from verbena.sim.arguments import require, whole_number
 from verbena.sim.build import add_group, build, build_bare, levels
 from verbena.sim.document import Document, ScenarioError, Section
+from verbena.sim.inside import Inside
 from verbena.sim.lockout import lockout_note
 from verbena.sim.recovery import RecoveryWatch
 from verbena.sim.result import ScenarioResult, structured
@@ -41,6 +42,7 @@ from verbena.sim.scenario_fabric import (
 )
 from verbena.sim.scenario_hpcc import hpcc_note
 from verbena.sim.scenario_idle import idle_notes
+from verbena.sim.scenario_inside import InsideReport, read_inside
 from verbena.sim.scenario_loads import load_note, timer_note
 from verbena.sim.scenario_management import ManagedRun, read_management
 from verbena.sim.scenario_overtaken import overtaken_note
@@ -84,6 +86,7 @@ class _Root(Settings):
     tcp: _Table = field(default_factory=dict)
     samples: _Table = field(default_factory=dict)
     management: _Table = field(default_factory=dict)
+    inside: _Table = field(default_factory=dict)
     link: list[_Table] = field(default_factory=list)
     event: list[_Table] = field(default_factory=list)
     storm: list[_Table] = field(default_factory=list)
@@ -105,6 +108,7 @@ class Prepared:
     management: ManagedRun | None
     base: int
     storms: tuple[ConnectStorm, ...]
+    insides: tuple[Inside, ...] = ()
 
 
 class Scenario:
@@ -220,6 +224,9 @@ class Scenario:
             self.adapter = structs.replace(self.adapter, notice_level=None)
         self._check_extenders(lists["link"])
         self.management = read_management(parts["management"], self.fabric, routing, self.adapter)
+        self.inside = read_inside(
+            parts["inside"], self.routes.tables.names[: self.routes.tables.host_count]
+        )
         self.groups = read_groups(lists["group"], self.fabric)
         self.connects = read_connects(lists["connect"], self.fabric)
         self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
@@ -482,10 +489,12 @@ class Scenario:
     def _made(self) -> Prepared:
         """Return a new World with its management and its connections."""
         made, management = self.network(), self.management
+        insides = () if self.inside is None else tuple(self.inside.add(made))
         run = None if management is None else ManagedRun(made, self.fabric, management)
         promised = None if run is None else run.reserve(self.traffic)
         base = 0 if run is None else run.base
-        return Prepared(made, run, base, self.fill(made, run, base, promised))
+        storms = self.fill(made, run, base, promised)
+        return Prepared(made, run, base, storms, insides)
 
     def network(self) -> World:
         """Return a new World with the nodes and links, and without traffic."""
@@ -667,6 +676,7 @@ class Scenario:
             delivered=delivered,
             management=None if run.management is None else run.management.report(),
             connects=tuple(each.report() for each in run.storms),
+            insides=tuple(InsideReport.of(each) for each in run.insides),
             recovery=None if watch is None else watch.result(run.world),
             link_events=tuple((link, up, run.base + at) for link, up, at in made.link_events),
         )
@@ -821,7 +831,10 @@ def _keywords(switch: Switch) -> dict[str, Any]:
     return {name: value for name, value in given(switch).items() if name != "ports"}
 
 
-PARTS = ("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples", "management")
+PARTS = (
+    *("fabric", "routing", "switch", "adapter", "congestion", "tcp", "samples", "management"),
+    "inside",
+)
 
 
 def _flows(seen: NDArray[np.void], traffic: Traffic, nodes: int) -> NDArray[np.void]:

@@ -3,6 +3,7 @@
 
 ``ScenarioResult.timeline`` calls ``write``. A host is a process and its flows are slices in it. A
 sampled queue is a counter of its node, and the throughput of a traffic is a counter of process 0.
+Hosts with an inside have rows of their cores and links (``timeline_inside``).
 Links that go up or down and routes that change are instants.
 """
 
@@ -36,6 +37,10 @@ def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
     yield from _flows(result)
     yield from _throughput(result)
     yield from _queues(result)
+    if result.insides:
+        from verbena.sim.timeline_inside import inside_events
+
+        yield from inside_events(result.insides)
     for link, up, at in result.link_events:
         if at <= result.time:  # the run may have ended before the event
             name = f"{result.link_name(link)} {'up' if up else 'down'}"

@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * Connects a host's inside (inside.h) to its adapter, flows and program: packets wait here for
+ * their payload, completions for the interrupt or the core that takes them. Everything of one host
+ * is in one partition.
+ */
+#include "sim/host_inside.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "wire/opcode.h"
+
+enum {
+    ITEM_BITS = 32,
+    FIRST_WAITS = 16,
+    SENDS = 1u << 31,
+    PROGRAM_CORE = 0, /* a program is one thread */
+};
+
+static const uint32_t PSN_MASK = 0xffffff;
+
+static uint32_t core_of(const struct vb_inside *inside, uint32_t number)
+{
+    return number % inside->config.cores;
+}
+
+static struct vb_sim_host *host_of_nic(const struct vb_nic *nic)
+{
+    const struct vb_sim *sim = nic->part->hosts_context;
+
+    return sim->host[nic->number];
+}
+
+int vb_sim_set_inside(struct vb_sim *sim, uint32_t host, const struct vb_inside_config *config)
+{
+    struct vb_sim_host *of = sim->host[host];
+
+    if (of->nic.inside || of->attachment || of->numbers || of->groups)
+        return -EBUSY;
+    return vb_sim_inside_create(config, &of->nic.inside);
+}
+
+const struct vb_inside *vb_sim_inside(const struct vb_sim *sim, uint32_t host)
+{
+    return sim->host[host]->nic.inside;
+}
+
+/* ---- packets out ----------------------------------------------------------------------------- */
+
+/* NULL: a segment of TCP, or nothing that the tables know. */
+static const struct vb_opcode *opcode_of_packet(const struct vb_world_packet *at)
+{
+    const struct vb_opcode *opcode = &vb_opcodes[at->header[0]];
+
+    return at->flags & VB_WORLD_TCP || !opcode->name ? NULL : opcode;
+}
+
+/* Is the payload in the request itself? */
+static bool is_inlined(const struct vb_inside *inside, const struct vb_opcode *opcode,
+                       uint32_t payload)
+{
+    uint32_t whole = VB_OPCODE_FIRST | VB_OPCODE_LAST;
+
+    return opcode && payload <= inside->config.inline_most && (opcode->flags & whole) == whole &&
+           !(opcode->flags & VB_OPCODE_RESPONSE);
+}
+
+/* Where the payload of a packet is in the memory of its connection. */
+static uint64_t place_of(const struct vb_sim_host *host, const struct vb_world_packet *at)
+{
+    if (at->flags & VB_WORLD_TCP) /* the low half of a byte's number */
+        return vb_wire_get32(at->header + VB_WORLD_TCP_NUMBER + 2);
+    return (uint64_t)(vb_wire_get32(at->header + 8) & PSN_MASK) * host->sim->config.mtu;
+}
+
+static uint64_t fetch_packet(const struct vb_nic *nic, const struct vb_inside_qp *own,
+                             const struct vb_world_packet *at)
+{
+    struct vb_inside *inside = nic->inside;
+    const struct vb_opcode *opcode = opcode_of_packet(at);
+    uint64_t now = nic->part->now;
+
+    if (opcode && (at->header[0] & VB_TRANSPORT_MASK) == VB_TRANSPORT_UD)
+        vb_sim_inside_charge_post(
+            inside, at->flags & VB_WORLD_HAS_BYTES ? PROGRAM_CORE : core_of(inside, inside->flow),
+            now, 1, vb_sim_inside_request_bytes(inside, VB_INSIDE_ADDRESSES, true, at->payload));
+    if (is_inlined(inside, opcode, at->payload)) {
+        ++inside->counters.inlined;
+        return own && own->arrives_at > now ? own->arrives_at - now : 0;
+    }
+    return vb_sim_inside_charge_fetch(inside, now, at->payload,
+                                      SENDS | vb_wire_get24(at->header + 5),
+                                      place_of(host_of_nic(nic), at));
+}
+
+/*
+ * The next packet is fetched when it will just reach a free wire. A fetch takes about `lead`, so
+ * the wire is busy without a gap where the bus is faster, and few bytes wait where it is slower.
+ */
+static void plan_fetch(struct vb_nic *nic, uint32_t bytes, uint64_t leave_at)
+{
+    struct vb_inside *inside = nic->inside;
+    uint32_t number = nic->part->node[nic->node].port[0];
+    uint64_t lead = inside->config.round_trip + inside->config.memory +
+                    ((VB_INSIDE_AHEAD * inside->config.byte_time) >> VB_INSIDE_SHIFT);
+    uint64_t took = number == VB_WORLD_NONE
+                        ? 0
+                        : (uint64_t)bytes * 8 * VB_WORLD_SECOND / nic->part->port[number].rate;
+
+    if (inside->wire_free_at < leave_at)
+        inside->wire_free_at = leave_at;
+    vb_sim_inside_record(inside, VB_INSIDE_ROW_WIRE, 0, inside->wire_free_at,
+                         inside->wire_free_at + took, bytes);
+    inside->wire_free_at += took;
+    nic->bus_free_at = inside->wire_free_at > lead ? inside->wire_free_at - lead : 0;
+}
+
+static void wait_for_payload(struct vb_nic *nic, uint32_t packet, uint64_t leave_at)
+{
+    struct vb_world_partition *part = nic->part;
+    struct vb_inside *inside = nic->inside;
+
+    vb_world_packet_at(part, packet)->next = VB_WORLD_NONE;
+    if (inside->first == VB_WORLD_NONE)
+        inside->first = packet;
+    else
+        vb_world_packet_at(part, inside->last)->next = packet;
+    inside->last = packet;
+    ++part->kept;
+    vb_world_call(part, leave_at, VB_SIM_CALL_LEAVE, nic->number);
+}
+
+/* Packets of one connection keep their order; those that have no payload pass those of others. */
+void vb_sim_inside_send(struct vb_nic *nic, const struct vb_nic_qp *qp, uint32_t packet)
+{
+    struct vb_inside *inside = nic->inside;
+    struct vb_world_partition *part = nic->part;
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
+    struct vb_inside_qp *own = qp ? qp->inside : NULL;
+    uint64_t leave_at = part->now;
+
+    inside->flow = qp ? qp->slot : 0;
+    if (at->payload)
+        leave_at += fetch_packet(nic, own, at);
+    if (leave_at > part->now ||
+        (own && own->leave_at > part->now && at->header[0] != VB_TRANSPORT_CNP)) {
+        leave_at = leave_at > inside->leave_at ? leave_at : inside->leave_at;
+        inside->leave_at = leave_at;
+        if (own)
+            own->leave_at = leave_at;
+    }
+    plan_fetch(nic, at->bytes, leave_at);
+    if (leave_at > part->now)
+        wait_for_payload(nic, packet, leave_at);
+    else
+        vb_world_send(part, nic->node, packet);
+}
+
+void vb_sim_inside_leave(struct vb_sim_host *host)
+{
+    struct vb_world_partition *part = host->nic.part;
+    uint32_t packet = host->nic.inside->first;
+
+    host->nic.inside->first = vb_world_packet_at(part, packet)->next;
+    --part->kept;
+    vb_world_send(part, host->nic.node, packet);
+}
+
+/* ---- packets in ------------------------------------------------------------------------------ */
+
+static bool takes_receive(const struct vb_opcode *opcode, uint32_t when)
+{
+    uint32_t sends = opcode->flags & VB_OPCODE_SEND;
+    uint32_t with_imm = (opcode->flags & VB_OPCODE_WRITE) && (opcode->flags & VB_OPCODE_IMM);
+
+    return (sends && (opcode->flags & when)) || with_imm;
+}
+
+uint64_t vb_sim_inside_arrived(const struct vb_sim_host *host, uint32_t packet)
+{
+    struct vb_inside *inside = host->nic.inside;
+    struct vb_world_partition *part = host->nic.part;
+    const struct vb_world_packet *at = vb_world_packet_at(part, packet);
+    const struct vb_opcode *opcode = opcode_of_packet(at);
+    uint64_t done = part->now;
+
+    if (opcode && takes_receive(opcode, VB_OPCODE_FIRST))
+        vb_sim_inside_charge_receive(inside, part->now);
+    if (at->payload)
+        done += vb_sim_inside_charge_place(inside, part->now, at->payload,
+                                           vb_wire_get24(at->header + 5), place_of(host, at));
+    if (opcode && at->flags & VB_WORLD_HAS_BYTES && takes_receive(opcode, VB_OPCODE_LAST)) {
+        vb_sim_inside_charge_completion(inside, part->now);
+        ++inside->untaken;
+        ++inside->unposted;
+    }
+    if (host->late_first != VB_WORLD_NONE && done <= inside->placed_at)
+        done = inside->placed_at + 1; /* behind those that wait */
+    inside->placed_at = done;
+    return done - part->now;
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static enum vb_inside_request request_kind(enum ibv_wr_opcode opcode)
+{
+    return opcode == IBV_WR_SEND || opcode == IBV_WR_SEND_WITH_IMM ? VB_INSIDE_SENDS
+                                                                   : VB_INSIDE_NAMES_MEMORY;
+}
+
+void vb_sim_inside_posted(struct vb_sim_qp *qp, bool idle)
+{
+    struct vb_inside *inside = qp->nic.nic->inside;
+    struct vb_inside_qp *own = qp->nic.inside;
+    uint32_t requests = qp->qp.sq ? qp->qp.sq_posted - own->rung : 0;
+    uint64_t bytes = 0, delay;
+
+    for (uint32_t i = 0; i < requests; ++i) {
+        const struct vb_sq_wqe *wqe = &qp->qp.sq[(own->rung + i) & qp->qp.sq_mask];
+
+        bytes +=
+            vb_sim_inside_request_bytes(inside, request_kind(wqe->wr.opcode),
+                                        wqe->wr.opcode != IBV_WR_RDMA_READ, wqe->sge[0].length);
+    }
+    own->rung += requests;
+    inside->flow = qp->flow;
+    delay = vb_sim_inside_charge_post(inside, core_of(inside, qp->flow), qp->nic.nic->part->now,
+                                      requests, bytes);
+    own->arrives_at = qp->nic.nic->part->now + delay;
+    if (idle)
+        vb_sim_nic_ring_after(&qp->nic, delay);
+}
+
+void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes,
+                                  uint32_t signalled, bool idle)
+{
+    struct vb_inside *inside = qp->nic->inside;
+    uint64_t now = qp->nic->part->now, delay;
+
+    inside->flow = qp->slot;
+    delay = vb_sim_inside_charge_post(inside, PROGRAM_CORE, now, requests, bytes);
+    for (uint32_t i = 0; i < signalled; ++i)
+        vb_sim_inside_charge_completion(inside, now);
+    inside->untaken += signalled;
+    if (requests)
+        qp->inside->arrives_at = now + delay;
+    if (idle)
+        vb_sim_nic_ring_after(qp, delay);
+}
+
+/* ---- completions ----------------------------------------------------------------------------- */
+
+static void call_taken(const struct vb_sim_host *host, uint64_t at, enum vb_sim_taken what,
+                       uint32_t number)
+{
+    struct vb_world_partition *part = host->nic.part;
+
+    if (what == VB_SIM_TAKEN_READABLE)
+        vb_world_call(part, at, VB_SIM_CALL_WAKE | (number << 1 | 1) << VB_SIM_CALL_BITS,
+                      host->nic.number);
+    else if (what != VB_SIM_TAKEN_RECEIVED)
+        vb_world_call(part, at, VB_SIM_CALL_TAKEN | what << VB_SIM_CALL_BITS, number);
+}
+
+/*
+ * A core takes a completion; one of a message posts its receive request again. A program that is
+ * woken takes all that have come since the last time.
+ */
+static uint64_t take_completion(struct vb_inside *inside, uint32_t core, uint64_t now,
+                                enum vb_sim_taken what)
+{
+    uint32_t taken = 1, received = what == VB_SIM_TAKEN_RECEIVED || what == VB_SIM_TAKEN_LAST;
+
+    if (what == VB_SIM_TAKEN_READABLE) {
+        taken = inside->untaken ? inside->untaken : 1;
+        received = inside->unposted;
+        inside->untaken = inside->unposted = 0;
+    }
+    vb_sim_inside_charge(inside, core, now, VB_INSIDE_POST, received);
+    return vb_sim_inside_charge(inside, core, now, VB_INSIDE_POLL, taken);
+}
+
+/* The interrupt of a core, for all completions that wait for it. */
+static void raise_interrupt(const struct vb_sim_host *host, uint32_t number)
+{
+    struct vb_inside *inside = host->nic.inside;
+    struct vb_inside_core *core = &inside->core[number];
+    uint64_t now = host->nic.part->now;
+    uint64_t path = vb_sim_inside_charge_interrupt(inside, number, now, core->waiting - 1);
+
+    path -= core->free_at - now;
+    for (uint32_t i = 0; i < core->waiting; ++i) {
+        enum vb_sim_taken what = (enum vb_sim_taken)(core->waits[i] >> ITEM_BITS);
+
+        inside->flow = what == VB_SIM_TAKEN_READABLE ? 0 : (uint32_t)core->waits[i];
+        core->woken_until = now + path + take_completion(inside, number, now, what);
+        call_taken(host, core->woken_until, what, (uint32_t)core->waits[i]);
+    }
+    core->waiting = 0;
+    core->timer_at = VB_WORLD_NEVER;
+}
+
+static int core_grow(struct vb_inside_core *core)
+{
+    uint32_t room = core->room ? 2 * core->room : FIRST_WAITS;
+    uint64_t *grown;
+
+    if (core->waiting < core->room)
+        return 0;
+    grown = realloc(core->waits, room * sizeof(*grown));
+    if (!grown)
+        return -ENOMEM;
+    core->waits = grown;
+    core->room = room;
+    return 0;
+}
+
+static void wait_for_interrupt(struct vb_sim_host *host, uint32_t number, enum vb_sim_taken what,
+                               uint32_t item, uint64_t written)
+{
+    struct vb_inside *inside = host->nic.inside;
+    const struct vb_inside_config *config = &inside->config;
+    struct vb_inside_core *core = &inside->core[number];
+    struct vb_world_partition *part = host->nic.part;
+
+    if (!config->interrupt_time && core->woken_until > part->now + written) {
+        uint64_t taken = part->now + take_completion(inside, number, part->now, what);
+
+        ++inside->counters.merged; /* the process finds it behind the others */
+        core->woken_until = core->woken_until > taken ? core->woken_until : taken;
+        call_taken(host, core->woken_until, what, item);
+        return;
+    }
+    if (core_grow(core)) {
+        part->error = -ENOMEM;
+        return;
+    }
+    core->waits[core->waiting++] = (uint64_t)what << ITEM_BITS | item;
+    if (!config->interrupt_time || core->waiting >= config->interrupt_packets) {
+        raise_interrupt(host, number);
+        return;
+    }
+    if (core->waiting > 1)
+        return;
+    core->timer_at = part->now + config->interrupt_time;
+    vb_world_call(part, core->timer_at, VB_SIM_CALL_WAKE | number << 1 << VB_SIM_CALL_BITS,
+                  host->nic.number);
+}
+
+void vb_sim_inside_completed(struct vb_sim_host *host, uint32_t flow, enum vb_sim_taken what)
+{
+    struct vb_inside *inside = host->nic.inside;
+    uint32_t core = core_of(inside, flow);
+    uint64_t now = host->nic.part->now, written;
+
+    inside->flow = flow;
+    written = vb_sim_inside_charge_completion(inside, now);
+    if (inside->config.interrupts)
+        wait_for_interrupt(host, core, what, flow, written);
+    else
+        call_taken(host, now + written + take_completion(inside, core, now, what), what, flow);
+}
+
+void vb_sim_inside_readable(struct vb_sim_host *host, int fd)
+{
+    wait_for_interrupt(host, PROGRAM_CORE, VB_SIM_TAKEN_READABLE, (uint32_t)(fd + 1),
+                       host->nic.inside->config.round_trip / 2);
+}
+
+void vb_sim_inside_wake(struct vb_sim_host *host, uint32_t argument)
+{
+    uint32_t number = argument >> 1;
+
+    if (argument & 1)
+        vb_sim_attachment_wake(host, (int)number - 1);
+    else if (host->nic.inside->core[number].timer_at == host->nic.part->now)
+        raise_interrupt(host, number);
+}
+
+void vb_sim_inside_flow(const struct vb_sim_host *host, uint32_t flow, bool begins)
+{
+    struct vb_inside *inside = host->nic.inside;
+
+    if (begins)
+        vb_sim_inside_begins_to_poll(inside, core_of(inside, flow), host->nic.part->now);
+    else
+        vb_sim_inside_ends_polling(inside, core_of(inside, flow), host->nic.part->now);
+}

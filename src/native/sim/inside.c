@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * What requests, packets and completions cost inside a simulated host: bytes of PCIe transactions,
+ * cycles of cores, walks of the IOMMU, reads of translations, interrupts. host_inside.c calls it.
+ * The bytes of transactions are those of the model that was published with pcie-bench (Neugebauer
+ * et al., SIGCOMM 2018).
+ */
+#include "sim/inside.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static uint32_t pieces(uint64_t bytes, uint32_t each)
+{
+    return (uint32_t)((bytes + each - 1) / each);
+}
+
+/* ---- making it ------------------------------------------------------------------------------- */
+
+int vb_sim_inside_create(const struct vb_inside_config *config, struct vb_inside **inside)
+{
+    struct vb_inside *made = calloc(1, sizeof(*made));
+    int error = -ENOMEM;
+
+    if (!made)
+        return error;
+    made->config = *config;
+    made->first = made->last = UINT32_MAX;
+    made->core = calloc(config->cores, sizeof(*made->core));
+    made->walk_free_at = calloc(config->iommu_walks, sizeof(*made->walk_free_at));
+    made->slice = calloc(config->slices + 1u, sizeof(*made->slice));
+    if (made->core && made->walk_free_at && made->slice)
+        error = vb_sim_inside_cache_open(&made->iotlb, config->iommu_entries);
+    if (!error)
+        error = vb_sim_inside_cache_open(&made->mtt, config->mtt_entries);
+    if (error) {
+        vb_sim_inside_destroy(made);
+        return error;
+    }
+    for (uint32_t i = 0; i < config->cores; ++i)
+        made->core[i].timer_at = UINT64_MAX;
+    *inside = made;
+    return 0;
+}
+
+void vb_sim_inside_destroy(struct vb_inside *inside)
+{
+    if (!inside)
+        return;
+    for (uint32_t i = 0; inside->core && i < inside->config.cores; ++i)
+        free(inside->core[i].waits);
+    vb_sim_inside_cache_close(&inside->iotlb);
+    vb_sim_inside_cache_close(&inside->mtt);
+    free(inside->core);
+    free(inside->walk_free_at);
+    free(inside->slice);
+    free(inside);
+}
+
+void vb_sim_inside_record(struct vb_inside *inside, uint8_t row, uint8_t what, uint64_t at,
+                          uint64_t end, uint32_t bytes)
+{
+    if (inside->sliced < inside->config.slices)
+        inside->slice[inside->sliced++] =
+            (struct vb_inside_slice){at, end, inside->flow, bytes, row, what};
+}
+
+/* ---- cores ----------------------------------------------------------------------------------- */
+
+static uint64_t spinning(const struct vb_inside *inside, const struct vb_inside_core *core,
+                         uint64_t now)
+{
+    uint64_t from = core->free_at > core->spins_from ? core->free_at : core->spins_from;
+
+    return core->flows && !inside->config.interrupts && now > from ? now - from : 0;
+}
+
+uint64_t vb_sim_inside_spun(const struct vb_inside *inside, uint32_t core, uint64_t now)
+{
+    return inside->core[core].spun + spinning(inside, &inside->core[core], now);
+}
+
+uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now,
+                              enum vb_inside_cost cost, uint32_t times)
+{
+    struct vb_inside_core *on = &inside->core[core];
+    uint64_t cycles = (uint64_t)inside->config.cost[cost] * times;
+    uint64_t took = (cycles * inside->config.cycle) >> VB_INSIDE_SHIFT;
+
+    inside->counters.cost[cost] += times;
+    on->spun += spinning(inside, on, now);
+    if (on->free_at < now)
+        on->free_at = now;
+    on->free_at += took;
+    on->busy += took;
+    if (took)
+        vb_sim_inside_record(inside, (uint8_t)core, (uint8_t)cost, on->free_at - took, on->free_at,
+                             0);
+    return on->free_at - now;
+}
+
+void vb_sim_inside_begins_to_poll(struct vb_inside *inside, uint32_t core, uint64_t now)
+{
+    struct vb_inside_core *on = &inside->core[core];
+
+    if (!on->flows++)
+        on->spins_from = now;
+}
+
+void vb_sim_inside_ends_polling(struct vb_inside *inside, uint32_t core, uint64_t now)
+{
+    struct vb_inside_core *on = &inside->core[core];
+
+    on->spun += spinning(inside, on, now);
+    on->spins_from = now;
+    --on->flows;
+}
+
+/* ---- the PCIe link --------------------------------------------------------------------------- */
+
+/* Puts transactions on a direction, behind what is there. */
+static void transmit(struct vb_inside *inside, struct vb_inside_link *link, uint64_t now,
+                     enum vb_inside_tlp tlp, uint32_t count, uint64_t bytes)
+{
+    uint64_t took = (bytes * inside->config.byte_time) >> VB_INSIDE_SHIFT;
+
+    if (link->free_at < now)
+        link->free_at = now;
+    link->free_at += took;
+    link->busy += took;
+    link->bytes += bytes;
+    link->tlp[tlp].count += count;
+    link->tlp[tlp].bytes += bytes;
+    vb_sim_inside_record(inside, link == &inside->up ? VB_INSIDE_ROW_UP : VB_INSIDE_ROW_DOWN,
+                         (uint8_t)tlp, link->free_at - took, link->free_at, (uint32_t)bytes);
+}
+
+static void write_to_memory(struct vb_inside *inside, uint64_t now, uint64_t bytes)
+{
+    uint32_t count = pieces(bytes, inside->config.mps);
+
+    transmit(inside, &inside->up, now, VB_INSIDE_WRITE, count,
+             (uint64_t)count * VB_INSIDE_REQUEST + bytes);
+}
+
+static void read_from_memory(struct vb_inside *inside, uint64_t now, uint64_t bytes)
+{
+    uint32_t asks = pieces(bytes, inside->config.mrrs), answers = pieces(bytes, inside->config.mps);
+
+    transmit(inside, &inside->up, now, VB_INSIDE_READ, asks, (uint64_t)asks * VB_INSIDE_REQUEST);
+    transmit(inside, &inside->down, now, VB_INSIDE_DATA, answers,
+             (uint64_t)answers * VB_INSIDE_COMPLETION + bytes);
+}
+
+/* How long a direction is occupied from now on. */
+static uint64_t backlog(const struct vb_inside_link *link, uint64_t now)
+{
+    return link->free_at > now ? link->free_at - now : 0;
+}
+
+/* The delay of a read that was put on both directions, if its window of tags is free. */
+static uint64_t read_delay(const struct vb_inside *inside, uint64_t now)
+{
+    return backlog(&inside->up, now) + backlog(&inside->down, now) + inside->config.round_trip +
+           inside->config.memory;
+}
+
+/* ---- translations ---------------------------------------------------------------------------- */
+
+/* A walk through the IOMMU's tables: of so many at a time, the one that is free first. */
+static uint64_t walk(struct vb_inside *inside, uint64_t now)
+{
+    uint64_t *free_at = inside->walk_free_at;
+
+    for (uint32_t i = 1; i < inside->config.iommu_walks; ++i)
+        if (inside->walk_free_at[i] < *free_at)
+            free_at = &inside->walk_free_at[i];
+    *free_at = (*free_at > now ? *free_at : now) + inside->config.iommu_miss;
+    return *free_at - now;
+}
+
+/* The adapter reads an entry of its table of pages, which is in the host's memory. */
+static uint64_t read_translation(struct vb_inside *inside, uint64_t now)
+{
+    read_from_memory(inside, now, VB_INSIDE_LINE);
+    return read_delay(inside, now);
+}
+
+/* A connection's data go round through its memory of `buffer` bytes. */
+static uint64_t page_key(const struct vb_inside *inside, uint64_t space, uint64_t at, uint32_t page)
+{
+    return space << 32 | at % inside->config.buffer / page;
+}
+
+/* The delay that the pages of a transfer add. */
+static uint64_t inside_translate(struct vb_inside *inside, uint64_t now, uint32_t bytes,
+                                 uint64_t space, uint64_t at)
+{
+    const struct vb_inside_config *config = &inside->config;
+    uint64_t own = 0, walked = 0;
+
+    for (uint64_t p = at - at % config->mtt_page; config->mtt_entries && p < at + bytes;
+         p += config->mtt_page)
+        if (!vb_sim_inside_cache_touch(&inside->mtt, page_key(inside, space, p, config->mtt_page)))
+            own = read_translation(inside, now);
+    for (uint64_t p = at - at % config->iommu_page; config->iommu_entries && p < at + bytes;
+         p += config->iommu_page)
+        if (!vb_sim_inside_cache_touch(&inside->iotlb,
+                                       page_key(inside, space, p, config->iommu_page)))
+            walked = walk(inside, now);
+    return own + walked;
+}
+
+/* ---- the adapter's work ---------------------------------------------------------------------- */
+
+uint32_t vb_sim_inside_request_bytes(const struct vb_inside *inside, enum vb_inside_request kind,
+                                     bool has_payload, uint64_t payload)
+{
+    uint32_t segments = kind == VB_INSIDE_ADDRESSES ? 64 : kind == VB_INSIDE_NAMES_MEMORY ? 32 : 16;
+    uint32_t data = 16; /* of an element: address, key and length */
+
+    if (has_payload && payload <= inside->config.inline_most)
+        data = 4 + (uint32_t)payload;
+    return pieces(segments + data, VB_INSIDE_LINE) * VB_INSIDE_LINE;
+}
+
+static void ring(struct vb_inside *inside, uint64_t now, uint64_t bytes, bool whole)
+{
+    uint32_t lines = pieces(bytes, VB_INSIDE_LINE);
+
+    if (whole) { /* by BlueFlame: the request itself, in lines of a write-combining buffer */
+        ++inside->counters.blueflames;
+        transmit(inside, &inside->down, now, VB_INSIDE_WRITE, lines,
+                 (uint64_t)lines * (VB_INSIDE_REQUEST + VB_INSIDE_LINE));
+        return;
+    }
+    ++inside->counters.doorbells;
+    transmit(inside, &inside->down, now, VB_INSIDE_WRITE, 1, VB_INSIDE_REQUEST + 8);
+    read_from_memory(inside, now, bytes);
+}
+
+uint64_t vb_sim_inside_charge_post(struct vb_inside *inside, uint32_t core, uint64_t now,
+                                   uint32_t requests, uint64_t bytes)
+{
+    const struct vb_inside_config *config = &inside->config;
+    bool whole = config->blueflame && requests <= 1;
+    uint64_t delay = config->round_trip / 2;
+
+    if (requests) {
+        vb_sim_inside_charge(inside, core, now, VB_INSIDE_POST, requests);
+        delay += vb_sim_inside_charge(inside, core, now, VB_INSIDE_DOORBELL, 1);
+        inside->counters.requests += requests;
+        ring(inside, now, bytes, whole);
+        delay += backlog(&inside->down, now);
+    }
+    if (whole)
+        return delay;
+    return delay + backlog(&inside->up, now) + config->round_trip + config->memory;
+}
+
+/* Reads take turns at the tags: so many bytes in a round trip. */
+static uint64_t wait_for_tags(struct vb_inside *inside, uint64_t now, uint32_t bytes)
+{
+    const struct vb_inside_config *config = &inside->config;
+    uint64_t window = (uint64_t)config->tags * config->mrrs, trip, wait;
+
+    trip = config->round_trip + config->memory;
+    wait = inside->window_free_at > now ? inside->window_free_at - now : 0;
+    inside->window_free_at = now + wait + bytes * trip / window;
+    return wait + (bytes > window ? (bytes - window) * trip / window : 0);
+}
+
+uint64_t vb_sim_inside_charge_fetch(struct vb_inside *inside, uint64_t now, uint32_t bytes,
+                                    uint64_t space, uint64_t at)
+{
+    uint64_t delay = inside_translate(inside, now, bytes, space, at);
+    uint64_t wait = wait_for_tags(inside, now, bytes), queued;
+
+    inside->counters.fetched += bytes;
+    read_from_memory(inside, now, bytes);
+    queued = backlog(&inside->up, now) + backlog(&inside->down, now);
+    vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, VB_INSIDE_READ, inside->down.free_at,
+                         inside->down.free_at, bytes);
+    return delay + (wait > queued ? wait : queued) + inside->config.round_trip +
+           inside->config.memory;
+}
+
+uint64_t vb_sim_inside_charge_place(struct vb_inside *inside, uint64_t now, uint32_t bytes,
+                                    uint64_t space, uint64_t at)
+{
+    uint64_t delay = inside_translate(inside, now, bytes, space, at);
+
+    inside->counters.placed += bytes;
+    write_to_memory(inside, now, bytes);
+    vb_sim_inside_record(inside, VB_INSIDE_ROW_MEMORY, VB_INSIDE_WRITE, inside->up.free_at,
+                         inside->up.free_at, bytes);
+    return delay + backlog(&inside->up, now);
+}
+
+void vb_sim_inside_charge_receive(struct vb_inside *inside, uint64_t now)
+{
+    read_from_memory(inside, now, VB_INSIDE_RECEIVE);
+}
+
+uint64_t vb_sim_inside_charge_completion(struct vb_inside *inside, uint64_t now)
+{
+    ++inside->counters.completions;
+    write_to_memory(inside, now, inside->config.cqe);
+    return backlog(&inside->up, now) + inside->config.round_trip / 2;
+}
+
+uint64_t vb_sim_inside_charge_interrupt(struct vb_inside *inside, uint32_t core, uint64_t now,
+                                        uint32_t merged)
+{
+    ++inside->counters.interrupts;
+    inside->counters.merged += merged;
+    transmit(inside, &inside->up, now, VB_INSIDE_SIGNAL, 1, VB_INSIDE_MSI);
+    vb_sim_inside_charge(inside, core, now, VB_INSIDE_INTERRUPT, 1);
+    vb_sim_inside_charge(inside, core, now, VB_INSIDE_WAKEUP, 1);
+    /* One call returns from its sleep, and another has armed the queue. */
+    return backlog(&inside->up, now) + inside->config.round_trip / 2 +
+           vb_sim_inside_charge(inside, core, now, VB_INSIDE_SYSCALL, 2);
+}

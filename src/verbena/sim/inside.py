@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The inside of simulated hosts: its settings with their sources, and what a run has cost.
+
+``World.inside`` and the table [inside] of scenarios read keywords with these structures and hand
+the parameters, in ps and bytes, to the core once (src/native/sim/inside.h), which charges them for
+each request, packet and completion. ``World.inside`` returns an ``Inside``, which reads what it has
+cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, field
+from numpy.typing import NDArray
+
+from verbena.host.errors import HostError
+from verbena.host.pcie import Pcie
+from verbena.sim.settings import SIZE, TIME, Settings
+
+__all__ = [
+    "COSTS", "SOURCES", "TLPS", "CpuSettings", "HcaSettings", "Inside", "InsideCounters",
+    "InsideSettings", "InterruptSettings", "IommuSettings", "LinkCounters", "MemorySettings",
+    "PcieSettings", "parameters", "printed_costs",
+]  # fmt: skip
+
+COSTS = ("post", "doorbell", "poll", "interrupt", "wakeup", "syscall")
+TLPS = ("write", "read", "data", "msi")
+_Cycles = Annotated[int, Meta(ge=0, le=10**9)]
+_Some = Annotated[int, Meta(ge=1, le=2**20)]
+_Most = Annotated[int, SIZE, Meta(ge=1, le=2**40)]
+_Delay = Annotated[int, TIME, Meta(ge=0, le=10**12)]
+_SHIFT = 20  # the core counts the time of a byte and of a cycle in units of 2**-20 ps
+
+
+class CpuSettings(Settings):
+    """Cores, their clock, and cycles for each thing that a program does."""
+
+    ghz: Annotated[float, Meta(gt=0, le=100)] = 3.0
+    cores: Annotated[int, Meta(ge=1, le=240)] = 1
+    post: _Cycles = 80
+    doorbell: _Cycles = 100
+    poll: _Cycles = 60
+    interrupt: _Cycles = 1500
+    wakeup: _Cycles = 4500
+    syscall: _Cycles = 1000
+
+
+class PcieSettings(Settings):
+    """The link between root complex and adapter: the fields of ``verbena.host.Pcie``."""
+
+    generation: Literal[1, 2, 3, 4, 5] = 3
+    lanes: Literal[1, 2, 4, 8, 16] = 8
+    mps: Annotated[Literal[128, 256, 512, 1024, 2048, 4096], SIZE] = 256
+    mrrs: Annotated[Literal[128, 256, 512, 1024, 2048, 4096], SIZE] = 512
+    round_trip: _Delay = 900_000
+    tags: _Some = 64
+
+
+class IommuSettings(Settings):
+    """Entries of the IOTLB, 0: there is no IOMMU; ps of a walk, and walks at a time."""
+
+    entries: Annotated[int, Meta(ge=0, le=2**20)] = 0
+    page: _Most = 4096
+    miss: _Delay = 330_000
+    walks: Annotated[int, Meta(ge=1, le=1024)] = 1
+
+
+class MemorySettings(Settings):
+    """Where the adapter's reads are answered, and the memory that a connection's data go
+    through."""
+
+    ddio: bool = True
+    beyond: _Delay = 70_000
+    buffer: _Most = 1 << 20
+
+
+class InterruptSettings(Settings):
+    """A moderated interrupt comes ``time`` after the first completion, or with the last of
+    ``packets``. ``time`` 0: each completion raises one, unless its process runs already."""
+
+    time: _Delay = 0
+    packets: Annotated[int, Meta(ge=1, le=2**31)] = 2**31
+
+
+class HcaSettings(Settings):
+    """How requests reach the adapter. ``mtt`` 0: it has all translations."""
+
+    blueflame: bool = True
+    inline: Annotated[int, SIZE, Meta(ge=0, le=1024)] = 0
+    cqe: Annotated[Literal[32, 64, 128], SIZE] = 64
+    batch: Annotated[int, Meta(ge=1, le=64)] = 1
+    mtt: Annotated[int, Meta(ge=0, le=2**22)] = 0
+    page: _Most = 4096
+
+
+class InsideSettings(Settings):
+    """The keywords of ``World.inside``, and the keys of [inside].
+
+    ``interrupts`` None: cores poll their completion queues. ``slices``: how many slices of time are
+    recorded for ``timeline``.
+    """
+
+    cpu: CpuSettings = field(default_factory=CpuSettings)
+    pcie: PcieSettings = field(default_factory=PcieSettings)
+    iommu: IommuSettings = field(default_factory=IommuSettings)
+    cache: MemorySettings = field(default_factory=MemorySettings)
+    interrupts: InterruptSettings | None = None
+    hca: HcaSettings = field(default_factory=HcaSettings)
+    slices: Annotated[int, Meta(ge=0, le=2**28)] = 0
+
+    def __post_init__(self) -> None:
+        for name in ("iommu", "hca"):
+            if getattr(self, name).page % 64:
+                raise ValueError(f"{name}.page is no multiple of 64")
+
+    @property
+    def link(self) -> Pcie:
+        """The link as ``verbena.host`` computes with it."""
+        of = self.pcie
+        return Pcie(of.generation, of.lanes, of.mps, of.mrrs, of.round_trip / 1000, of.tags)
+
+
+def from_keywords(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords in which a ``Pcie`` and times in words are as the structures take them.
+
+    Raises ValueError.
+    """
+    from verbena.sim.units import bytes_of, picoseconds
+
+    made = {
+        name: dict(value) if isinstance(value, Mapping) else value for name, value in given.items()
+    }
+    link = made.get("pcie")
+    if isinstance(link, Pcie):
+        made["pcie"] = {
+            **{
+                name: getattr(link, name) for name in ("generation", "lanes", "mps", "mrrs", "tags")
+            },
+            "round_trip": round(link.round_trip_ns * 1000),
+        }
+    for name, keys, read in (
+        ("pcie", ("round_trip",), picoseconds),
+        ("iommu", ("miss",), picoseconds),
+        ("cache", ("beyond",), picoseconds),
+        ("interrupts", ("time",), picoseconds),
+        ("cache", ("buffer",), bytes_of),
+        ("iommu", ("page",), bytes_of),
+        ("hca", ("page", "inline"), bytes_of),
+    ):
+        part = made.get(name)
+        if not isinstance(part, dict):
+            continue
+        for key in keys:
+            if isinstance(part.get(key), str):
+                try:
+                    part[key] = read(part[key])
+                except ValueError as error:
+                    raise ValueError(f"{name}.{key} {error}") from None
+    return made
+
+
+def parameters(given: InsideSettings) -> dict[str, Any]:
+    """Return the fields of ``struct vb_inside_config``. Raises ValueError."""
+    cpu, pcie, iommu, hca = given.cpu, given.pcie, given.iommu, given.hca
+    try:
+        usable = given.link.usable_gbps
+    except HostError as error:
+        raise ValueError(f"pcie: {error}") from None
+    moderated = given.interrupts or InterruptSettings()
+    return {
+        "byte_time": round(8000 / usable * 2**_SHIFT),
+        "round_trip": pcie.round_trip,
+        "memory": 0 if given.cache.ddio else given.cache.beyond,
+        "cycle": round(1000 / cpu.ghz * 2**_SHIFT),
+        "mps": pcie.mps,
+        "mrrs": pcie.mrrs,
+        "tags": pcie.tags,
+        "cores": cpu.cores,
+        "cost": [getattr(cpu, name) for name in COSTS],
+        "inline_most": hca.inline,
+        "cqe": hca.cqe,
+        "batch": hca.batch,
+        "iommu_entries": iommu.entries,
+        "iommu_page": iommu.page,
+        "iommu_walks": iommu.walks,
+        "iommu_miss": iommu.miss,
+        "mtt_entries": hca.mtt,
+        "mtt_page": hca.page,
+        "interrupt_time": moderated.time,
+        "interrupt_packets": moderated.packets,
+        "buffer": given.cache.buffer,
+        "slices": given.slices,
+        "blueflame": hca.blueflame,
+        "interrupts": given.interrupts is not None,
+    }
+
+
+# ---- what it has cost ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LinkCounters:
+    """One direction of a PCIe link. ``busy``: ps. ``tlps`` has the transactions and their bytes by
+    kind: "write", "read" (requests), "data" (completions of reads), "msi"."""
+
+    bytes: int
+    busy: int
+    tlps: Mapping[str, tuple[int, int]]
+
+    @property
+    def transactions(self) -> int:
+        return sum(count for count, _ in self.tlps.values())
+
+
+@dataclass(frozen=True)
+class InsideCounters:
+    """What the inside of one host has done until now.
+
+    ``elapsed``: ps. ``cycles``: by the name of the cost, of all cores; "spin" is polling that found
+    nothing. ``busy``, ``idle``, ``spinning``: ps of all cores; busy + spinning + idle is elapsed
+    times cores. ``up`` leads to memory and processor, ``down`` to the adapter.
+    """
+
+    elapsed: int
+    cores: int
+    cycles: Mapping[str, int]
+    busy: int
+    spinning: int
+    up: LinkCounters
+    down: LinkCounters
+    requests: int
+    doorbells: int
+    blueflames: int
+    inlined: int
+    fetched: int
+    placed: int
+    completions: int
+    interrupts: int
+    merged: int
+    iotlb: tuple[int, int]
+    mtt: tuple[int, int]
+
+    @property
+    def idle(self) -> int:
+        return self.elapsed * self.cores - self.busy - self.spinning
+
+
+def counted(raw: Mapping[str, Any], given: InsideSettings, elapsed: int) -> InsideCounters:
+    """Return what the core has counted until ``elapsed`` ps as InsideCounters."""
+    cpu = given.cpu
+    busy = sum(done - max(0, free - elapsed) for done, free, _ in raw["core"])
+    spinning = sum(spun for *_, spun in raw["core"])
+    cycles = {
+        name: count * getattr(cpu, name) for name, count in zip(COSTS, raw["cost"], strict=True)
+    }
+    links = {
+        name: LinkCounters(
+            raw[name]["bytes"], raw[name]["busy"], dict(zip(TLPS, raw[name]["tlp"], strict=True))
+        )
+        for name in ("up", "down")
+    }
+    return InsideCounters(
+        elapsed,
+        cpu.cores,
+        {**cycles, "spin": round(spinning * cpu.ghz / 1000)},
+        busy,
+        spinning,
+        links["up"],
+        links["down"],
+        **raw["counters"],
+        iotlb=raw["iotlb"],
+        mtt=raw["mtt"],
+    )
+
+
+_MEMORY = "order of magnitude, from memory"
+SOURCES = {
+    "pcie": "headers, completions and the usable rate: the model of pcie-bench (SIGCOMM 2018)",
+    "pcie.round_trip": "about 900 ns of 1000 ns of a loop at 128 B (pcie-bench), from memory; "
+    "machines differ by a factor of ten",
+    "cache.beyond": "what a read gains in the processor's cache (pcie-bench), from memory",
+    "iommu.miss": "about 330 ns (pcie-bench), from memory",
+    "cpu.syscall": "630 to 730 cycles of user and kernel were published in 2018, 250 to 500 ns "
+    "later; with mitigations",
+    "cpu.interrupt": _MEMORY,
+    "cpu.wakeup": f"1.5 us at 3 GHz: {_MEMORY}",
+    "cpu.post": f"60 to 100 cycles: {_MEMORY}",
+    "cpu.doorbell": f"a posted store: {_MEMORY}",
+    "cpu.poll": _MEMORY,
+    "hca": "sizes of requests and completions as of mlx5 adapters, from memory",
+}
+
+
+def printed_costs(given: InsideSettings) -> str:
+    """Return the costs that are used as lines, each with its source."""
+    lines = []
+    for part in ("cpu", "pcie", "iommu", "cache", "interrupts", "hca"):
+        table = getattr(given, part)
+        for name in table.__struct_fields__ if table is not None else ():
+            key = f"{part}.{name}"
+            source = SOURCES.get(key, SOURCES.get(part, ""))
+            lines.append(f"{key:<22} {getattr(table, name)!s:<12} {source}".rstrip())
+    return "\n".join(lines)
+
+
+class Inside:
+    """The inside of one simulated host, which ``World.inside`` returns. ``host``: its number."""
+
+    def __init__(
+        self,
+        host: int,
+        settings: InsideSettings,
+        raw: Callable[[], tuple[int, Mapping[str, Any]]],
+        slices: Callable[[], NDArray[Any]],
+    ) -> None:
+        self.host = host
+        self.settings = settings
+        self._raw = raw
+        self._slices = slices
+
+    def counters(self) -> InsideCounters:
+        """Return what it has done until now. The world is not running."""
+        now, raw = self._raw()
+        return counted(raw, self.settings, now)
+
+    def slices(self) -> NDArray[Any]:
+        """Return SLICE_ROW [slices]: what cores and links did, as far as "slices" says.
+
+        ``row`` is a core, or 252 to 255: PCIe up, PCIe down, memory, wire. ``what`` is the index in
+        COSTS or TLPS. The world is not running.
+        """
+        return self._slices()
+
+    def printed_costs(self) -> str:
+        """Return the costs that are used as lines, each with its source."""
+        return printed_costs(self.settings)

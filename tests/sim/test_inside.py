@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hosts with an inside: what requests cost them, and which settings are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.sim.fabrics import finish, star
+from tests.sim.inside_pair import InsideWorld, pair, rate_of
+from verbena.host.pcie import Pcie
+from verbena.sim import World
+
+
+def test_a_fast_bus_leaves_no_gap_on_the_wire() -> None:
+    world = pair(pcie={"generation": 4, "lanes": 16})
+    world.add_flows(0, 1, 64 << 20, message=1 << 20, depth=4)
+    finish(world)
+    assert rate_of(world) == pytest.approx(100 * 4096 / 4178, rel=0.01)
+
+
+@pytest.mark.parametrize("transport", ["rc", "uc", "ud"])
+@pytest.mark.parametrize("interrupts", [None, {}, {"time": "8 us", "packets": 128}])
+def test_every_transport_ends(transport: str, interrupts: dict[str, Any] | None) -> None:
+    world = pair(interrupts=interrupts)
+    world.add_flows([0, 0, 1], [1, 1, 0], 1 << 18, message=4096, depth=8, operation="send",
+                    transport=transport)  # fmt: skip
+    finish(world)
+    assert (world.flows()["done"] == 1 << 18).all()
+
+
+def test_any_number_of_threads_gives_the_same() -> None:
+    seen = []
+    for threads in (1, 2, 3):
+        world = InsideWorld(threads=threads)
+        star(world, 8)
+        for host in range(8):
+            world.inside(host, iommu={"entries": 8}, interrupts={"time": 4_000_000})
+        world.add_flows(np.arange(8), (np.arange(8) + 3) % 8, 1 << 18, message=3000, depth=4)
+        finish(world)
+        counters = [world.insides[host].counters() for host in range(8)]
+        seen.append((world.flows().tobytes(), counters))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_misses_cost_time_and_are_counted() -> None:
+    took = []
+    for entries in (1024, 1):
+        world = pair(hca={"mtt": entries}, iommu={"entries": entries})
+        world.add_flows(0, 1, 1 << 20, message=64)
+        finish(world)
+        took.append(int(world.flows()["finish"][0]))
+        hits, misses = world.insides[0].counters().mtt
+        assert misses == (256 if entries > 256 else 1 << 14)  # in turn, all or none are there
+        assert hits + misses == world.insides[0].counters().requests
+        assert world.insides[1].counters().iotlb == (hits, misses)
+    assert took[1] > took[0] + (1 << 14) * 900_000
+
+
+@pytest.mark.parametrize(
+    ("host", "keywords", "text"),
+    [
+        (7, {}, "there is no host 7"),
+        ("h9", {}, "there is no host 9"),
+        (0, {"cpu": {"ghz": 0}}, "cpu.ghz is 0"),
+        (0, {"pcie": {"generation": 9}}, "pcie.generation is 9"),
+        (0, {"interrupts": {"time": "8 parsec"}}, "interrupts.time has the unit"),
+        (0, {"iommu": {"page": 100}}, "iommu.page is no multiple of 64"),
+    ],
+)
+def test_bad_settings_are_named(host: int | str, keywords: dict[str, Any], text: str) -> None:
+    world = World()
+    world.add_host()
+    with pytest.raises(ValueError, match=text):
+        world.inside(host, **keywords)
+
+
+def test_settings_that_exclude_an_inside() -> None:
+    world = World(doorbell=300_000)
+    world.add_host()
+    with pytest.raises(ValueError, match="has an inside and doorbell"):
+        world.inside("h0")
+    other = World()
+    other.add_host()
+    made = other.inside("h0", pcie=Pcie(4, 16))
+    assert made.settings.pcie.lanes == 16
+    assert "pcie.lanes" in made.printed_costs()
+    with pytest.raises(ValueError, match="already"):
+        other.inside("h0")
+    with pytest.raises(TypeError, match="unknown keyword ram"):
+        other.inside("h0", ram=1)

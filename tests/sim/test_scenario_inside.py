@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table [inside] of scenarios: its keys, its hosts, and what a result says of it."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from verbena.sim import Scenario
+from verbena.sim.document import ScenarioError
+from verbena.sim.paced import PacedScenario
+
+BASE = """
+[fabric]
+topology = "one_switch"
+hosts = 3
+rate = "100GbE"
+delay = "1 us"
+
+[[traffic]]
+name = "writes"
+pattern = "flows"
+from = ["h0", "h2"]
+to = "h1"
+size = "64 KiB"
+message = "4 KiB"
+"""
+
+
+def parse(inside: str) -> Scenario:
+    return Scenario.parse(f"{BASE}\n[inside]\n{inside}")
+
+
+def test_units_and_hosts() -> None:
+    scenario = parse(
+        'hosts = ["h2", "h0"]\n'
+        "cpu = { ghz = 2.0, cores = 2 }\n"
+        'pcie = { generation = 4, round_trip = "400 ns", mps = "512 B" }\n'
+        'interrupts = { time = "8 us", packets = 16 }\n'
+        'cache = { buffer = "128 KiB" }\n'
+    )
+    assert scenario.inside is not None
+    assert scenario.inside.hosts == (2, 0)
+    result = scenario.run()
+    assert result.end == "done"
+    assert [report.host for report in result.insides] == [2, 0]
+    for report in result.insides:
+        seen = report.counters
+        assert seen.cores == 2
+        assert seen.requests == seen.completions == seen.interrupts + seen.merged == 16
+        assert seen.fetched == 64 << 10
+    assert "inside 2 hosts" in result.summary()
+
+
+def test_all_hosts_or_none() -> None:
+    plain = Scenario.parse(BASE)
+    assert plain.inside is None
+    assert Scenario.parse(f"{BASE}\n[inside]\n").inside is None
+    all_hosts = parse("cpu = { ghz = 3.0 }")
+    result, without = all_hosts.run(), plain.run()
+    assert [report.host for report in result.insides] == [0, 1, 2]
+    assert result.insides[1].counters.placed == 128 << 10
+    assert without.insides == ()
+    assert "inside" not in without.summary()
+    assert result.time > without.time
+    removed = all_hosts.changed({"inside": {}}).run()
+    assert removed.flows.tobytes() == without.flows.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("inside", "text"),
+    [
+        ('hosts = "h9"', "inside.hosts .*there is no host"),
+        ('hosts = ["h0", "h0"]', "inside.hosts has a host twice"),
+        ("cpu = { ghz = 0 }", "inside.cpu.ghz"),
+        ("pcie = { generation = 9 }", "inside.pcie.generation"),
+        ("pcie = { round_trip = 900 }", "inside.pcie.round_trip"),
+        ("ram = 3", "ram"),
+    ],
+)
+def test_mistakes_are_named(inside: str, text: str) -> None:
+    with pytest.raises(ScenarioError, match=text):
+        parse(inside)
+
+
+def test_a_live_fabric_has_no_inside() -> None:
+    scenario = parse("cpu = { ghz = 3.0 }").changed(
+        {"management": {"manager": "h0"}, "adapter.framing": "infiniband"}
+    )
+    with pytest.raises(ValueError, match=r"\[inside\]"):
+        PacedScenario(scenario)
+
+
+def test_the_timeline_has_rows_and_arrows(tmp_path: Path) -> None:
+    scenario = parse('hosts = "h0"\nslices = 10000\nhca = { inline = 64 }')
+    result = scenario.run()
+    result.timeline(tmp_path / "out.json")
+    events = json.loads((tmp_path / "out.json").read_text())["traceEvents"]
+    named = {
+        (event["pid"], event["tid"]): event["args"]["name"]
+        for event in events
+        if event["ph"] == "M" and event["name"] == "thread_name"
+    }
+    assert {"core 0", "PCIe to the adapter", "PCIe to memory", "wire"} <= {*named.values()}
+    seen = result.insides[0].counters
+    rows: dict[str, list[dict[str, float]]] = {name: [] for name in named.values()}
+    for event in events:
+        if event["ph"] == "X" and (event["pid"], event["tid"]) in named:
+            rows[named[event["pid"], event["tid"]]].append(event)
+    for name, link in (("PCIe to memory", seen.up), ("PCIe to the adapter", seen.down)):
+        size = sum(event["args"]["bytes"] for event in rows[name])  # type: ignore[index]
+        assert size == link.bytes
+        assert sum(event["dur"] for event in rows[name]) == pytest.approx(link.busy / 1e6)
+    busy = sum(event["dur"] for event in rows["core 0"])
+    assert busy == pytest.approx(seen.busy / 1e6)
+    for row in rows.values():
+        row.sort(key=lambda event: event["ts"])
+        for one, other in pairwise(row):
+            assert one["ts"] + one["dur"] <= other["ts"] + 1e-9
+    begins = {event["id"]: event["ts"] for event in events if event["ph"] == "s"}
+    ends = {event["id"]: event["ts"] for event in events if event["ph"] == "f"}
+    assert len(begins) == len(ends) == seen.doorbells + seen.blueflames == 16
+    assert all(begins[number] < ends[number] for number in begins)
