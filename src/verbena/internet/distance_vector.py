@@ -146,9 +146,21 @@ class DistanceVector:
     def announce(self, prefix: IPv4Network, cost: int = 1) -> None:
         """Announce a network of this router, at distance ``cost``. Raises InternetError."""
         _check_cost(cost)
+        known = self.distances.get(prefix)
+        if known is not None and known.gateway is None and known.metric == cost:
+            return
+        if known is not None:
+            known.timer.stop()
+            self._node.table.withdraw(prefix, Origin.DISTANCE_VECTOR)
         timer = Timer(self._node.agenda, lambda: self._expire(prefix))
         self.distances[prefix] = Distance(prefix, cost, None, None, timer)
         self._changed()
+
+    def retract(self, prefix: IPv4Network) -> None:
+        """Announce a network of this router no more; what neighbours say of it counts again."""
+        known = self.distances.get(prefix)
+        if known is not None and known.gateway is None and known.metric < INFINITY:
+            self._lose(known)
 
     def _ask(self, interface: Interface) -> None:
         self._send(interface, encode_whole_table_request())

@@ -8,7 +8,7 @@ Names, addresses and prefixes are unique in it. The same seed gives the same run
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from itertools import islice
 from random import Random
@@ -17,6 +17,7 @@ from typing import Any
 from verbena.host.clock import Agenda
 from verbena.internet.errors import AddressError, InternetError, NotConvergedError
 from verbena.internet.interface import Interface
+from verbena.internet.lan_segment import LanSegment
 from verbena.internet.links import LineSettings, Link, PointToPoint, Segment
 from verbena.internet.network import Network, parse_network
 from verbena.internet.network_capture import NetworkCapture
@@ -31,6 +32,7 @@ from verbena.internet.probes import (
 from verbena.internet.probes import ping as ping_from
 from verbena.internet.probes import traceroute as traceroute_from
 from verbena.internet.timer import SECOND
+from verbena.lan import Lan
 
 # RFC 6598's shared address space, which no network of an example has.
 LINK_PREFIXES = "100.64.0.0/10"
@@ -101,6 +103,36 @@ class Internet:
         self.networks.append(made)
         for node in nodes:
             made.attach(node)
+        return made
+
+    def lan_network(
+        self,
+        prefix: str | IPv4Network,
+        lan: Lan,
+        members: Iterable[str] | Mapping[str, str],
+        name: str = "",
+    ) -> Network:
+        """A network over a LAN with this internet's agenda; the members get its first addresses.
+
+        ``members`` are nodes whose stations have the same names, or a mapping from each node to
+        its station. Raises AddressError and InternetError.
+        """
+        if lan.agenda is not self.agenda:
+            raise InternetError("make the LAN with this internet's clock: Lan(agenda=net.agenda)")
+        pairs = dict(members) if isinstance(members, Mapping) else {one: one for one in members}
+        network = self._unused(parse_network(prefix))
+        nodes = [self.node(member) for member in pairs]
+        _check_members(network, nodes)
+        name = self._link_name(name or str(network))
+        segment = LanSegment(name, lan)
+        stations = segment.add(list(pairs.values()))
+        self._prefixes.append(network)
+        self.links[name] = segment
+        made = Network(network, None, self._new_mac)
+        made.on_attach.append(self._note_interface)
+        self.networks.append(made)
+        for node, station in zip(nodes, stations, strict=True):
+            made.attach(node, mac=station.station.mac, link=station)
         return made
 
     def link(

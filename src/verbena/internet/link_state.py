@@ -124,6 +124,11 @@ class LinkState:
         self._announced[prefix] = cost
         self._pending.start(0)
 
+    def retract(self, prefix: IPv4Network) -> None:
+        """Announce a network no more."""
+        if self._announced.pop(prefix, None) is not None:
+            self._pending.start(0)
+
     def _carrier_changed(self, interface: Interface) -> None:
         if interface.up:
             self._announced[interface.network] = self._costs[interface]

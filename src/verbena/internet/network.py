@@ -19,9 +19,12 @@ from verbena.internet.table import Origin
 
 
 class Network:
-    """``segment`` carries the frames of members that bring no link of their own."""
+    """``segment`` carries the frames of members that bring no link of their own; without it, every
+    member has to."""
 
-    def __init__(self, prefix: IPv4Network, segment: Segment, new_mac: Callable[[], bytes]) -> None:
+    def __init__(
+        self, prefix: IPv4Network, segment: Segment | None, new_mac: Callable[[], bytes]
+    ) -> None:
         self.prefix = prefix
         self.segment = segment
         self.members: dict[IPv4Address, Node] = {}
@@ -48,11 +51,17 @@ class Network:
         wanted = self._free() if address is None else self._checked(address)
         if link is not None and mac is None:
             raise AddressError(f"{node.name}: name the MAC address of the station that it uses")
+        if link is None and self.segment is None:
+            raise AddressError(f"{self.prefix} is a LAN: name the station of its new member")
         own = self._new_mac() if mac is None else parse_mac(mac)
         if own in self._macs:
             raise AddressError(f"{self.prefix} already has a station {mac_text(own)}")
         whole = IPv4Interface((wanted, self.prefix.prefixlen))
-        interface = node.attach(link or self.segment.port(own), whole, own)
+        node.check_address(whole)
+        if link is None:
+            assert self.segment is not None
+            link = self.segment.port(own)
+        interface = node.attach(link, whole, own)
         self._macs.add(own)
         self.members[wanted] = node
         self._set_gateways()

@@ -35,6 +35,7 @@ from verbena.internet.ipv4 import MIN_MTU, Datagram, Protocol
 from verbena.internet.links import LinkEnd
 from verbena.internet.path_mtu import PathMtuCache
 from verbena.internet.table import Origin, Route, RoutingTable
+from verbena.internet.tcp_sockets import TcpSockets
 from verbena.internet.udp_sockets import UdpSockets
 
 DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
@@ -61,6 +62,7 @@ class Node:
         self.path_mtus = PathMtuCache(agenda)
         self.counters: Counter[str] = Counter()
         self.udp = UdpSockets(self)
+        self.tcp = TcpSockets(self)
         self._groups: set[IPv4Address] = set()
         self._handlers: dict[int, Handler] = {}
         self._error_handlers: dict[int, ErrorHandler] = {}
@@ -70,6 +72,8 @@ class Node:
         self.on_datagram(Protocol.ICMP, self._receive_icmp)
         self.on_datagram(Protocol.UDP, self.udp.receive)
         self.on_error(Protocol.UDP, self.udp.receive_error)
+        self.on_datagram(Protocol.TCP, self.tcp.receive)
+        self.on_error(Protocol.TCP, self.tcp.receive_error)
 
     def __repr__(self) -> str:
         return f"<{'router' if self.forwards else 'host'} {self.name}>"

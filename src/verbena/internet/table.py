@@ -28,12 +28,14 @@ class Origin(IntEnum):
 
     CONNECTED = 0
     STATIC = 1
+    EXTERNAL_BGP = 20
     LINK_STATE = 110
     DISTANCE_VECTOR = 120
+    INTERNAL_BGP = 200
 
     @property
     def text(self) -> str:
-        return self.name.lower().replace("_", " ")
+        return self.name.lower().replace("_", " ").replace("bgp", "BGP")
 
 
 @dataclass(frozen=True, slots=True)

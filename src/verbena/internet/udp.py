@@ -20,8 +20,11 @@ EPHEMERAL = range(49152, 65536)
 MAX_UDP_PAYLOAD = 65535 - 20 - UDP_HEADER.size
 
 
-def pseudo_header(source: IPv4Address, destination: IPv4Address, length: int) -> bytes:
-    return source.packed + destination.packed + struct.pack("!BBH", 0, Protocol.UDP, length)
+def pseudo_header(
+    source: IPv4Address, destination: IPv4Address, length: int, protocol: int = Protocol.UDP
+) -> bytes:
+    """What the checksums of UDP and TCP cover besides their own bytes (RFC 768, RFC 9293)."""
+    return source.packed + destination.packed + struct.pack("!BBH", 0, protocol, length)
 
 
 @dataclass(frozen=True, slots=True)

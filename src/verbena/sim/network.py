@@ -115,7 +115,11 @@ class Network:
 
 
 def network_of(loop: Loop, hosts: Hosts, delay: float) -> Network:
-    """Return the network that the world's ``sockets`` names."""
+    """Return the network that the world's ``sockets`` names, or that of an internet."""
+    if hasattr(hosts, "internet"):
+        from .internet_sockets import InternetNetwork
+
+        return InternetNetwork(loop, hosts, delay)
     if getattr(getattr(hosts, "world", None), "sockets", "control") == "tcp":
         from .sockets import SocketNetwork
 

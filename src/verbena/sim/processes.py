@@ -59,6 +59,8 @@ def run_processes(
     """
     given = run_settings(until=None, control_delay=control_delay, background=(), seed=seed)
     hosts = hosts_of(fabric, switch, adapters, seed, pkeys, world)
+    if hasattr(hosts, "internet"):
+        raise NotSimulated("run_processes: programs on an Internet are run by sim.run")
     if hosts.world.sockets != "control":
         raise NotSimulated(
             'run_processes: sockets="tcp" are for programs in the process of the world: '

@@ -25,6 +25,7 @@ from .loop import PS, Loop
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric, Routes
+    from verbena.internet import Internet
 
     from .managed import ManagedWorld
 
@@ -40,7 +41,8 @@ Program = Callable[[], Coroutine[Any, Any, Any]] | Coroutine[Any, Any, Any]
 
 @dataclass
 class Result:
-    """What a run left. ``world`` has what links, flows and adapters measured.
+    """What a run left. ``world`` has what links, flows and adapters measured; it is the Internet
+    if programs ran on one.
 
     ``returned`` has what each host's program returned, and ``finished`` when it did, in virtual
     seconds. Programs that were cancelled are in neither.
@@ -54,12 +56,12 @@ class Result:
     @property
     def now(self) -> float:
         """The virtual time in seconds at the end of the run."""
-        return self.world.now / PS
+        return self.hosts.attachments.now / PS
 
 
 def run(
     programs: Mapping[str, Program],
-    fabric: World | ManagedWorld | Fabric | Routes,
+    fabric: World | ManagedWorld | Fabric | Routes | Internet,
     *,
     background: Collection[str] = (),
     until: float | None = None,
@@ -77,7 +79,8 @@ def run(
     ``fabric``: a World, whose hosts are named h0, h1 and so on; a ManagedWorld, whose hosts have
     their fabric's names; or a fabric of ``verbena.fabrics``, with or without routes. For such a
     fabric, ``switch`` has the keywords of ``World.add_switch`` for all switches, and ``world``
-    those of the World.
+    those of the World. It may also be an Internet of ``verbena.internet``: its nodes are the hosts,
+    and streams and datagrams are its TCP and UDP; there are no adapters.
     ``framing``: one of the World's keywords. It may also be a list with one entry for each port of
     a host: a port with "infiniband" has LIDs, and any other is an Ethernet port.
     ``pkeys``: by host, the P_Key table of all its ports, or a list with a table for each port.
@@ -135,7 +138,7 @@ def _check_keywords(options: Mapping[str, Any]) -> None:
 
 
 def hosts_of(
-    fabric: World | ManagedWorld | Fabric | Routes,
+    fabric: World | ManagedWorld | Fabric | Routes | Internet,
     switch: Mapping[str, Any] | None,
     adapters: Mapping[str, Mapping[str, Any]] | None,
     seed: int,
@@ -143,21 +146,28 @@ def hosts_of(
     options: dict[str, Any],
 ) -> Hosts:
     """Return the hosts of the fabric that ``run`` was given. Raises ValueError and TypeError."""
+    from verbena.internet import Internet
+
+    from .internet_hosts import InternetHosts
     from .managed import ManagedWorld
 
-    if isinstance(fabric, World | ManagedWorld):
+    if isinstance(fabric, World | ManagedWorld | Internet):
         given = {"switch": switch, "adapters": adapters}
         if late := [*(name for name, value in given.items() if value is not None), *options]:
             raise ValueError(
-                f"the fabric is a World, whose settings were given when it was made: leave out "
-                f"{', '.join(late)}"
+                f"the fabric is {_kind(fabric)}, whose settings were given when it was made: leave "
+                f"out {', '.join(late)}"
             )
+        if isinstance(fabric, Internet):
+            if pkeys is not None:
+                raise ValueError("hosts of an Internet have no P_Keys: leave out pkeys")
+            return InternetHosts(fabric, seed)
         if isinstance(fabric, ManagedWorld):
             return managed_hosts(fabric, seed, pkeys)
         return Hosts(fabric, seed=seed, pkeys=pkeys)
     from verbena import fabrics
 
-    wanted = "a World, or a fabric of verbena.fabrics, with or without routes"
+    wanted = "a World, or a fabric of verbena.fabrics, with or without routes, or an Internet"
     require("fabric", fabric, (fabrics.Fabric, fabrics.Routes), wanted)
     routes = fabrics.route(fabric) if isinstance(fabric, fabrics.Fabric) else fabric
     framing = None
@@ -167,6 +177,10 @@ def hosts_of(
     build(world, routes, switch, framing=framing, adapters=adapters)
     tables = routes.tables
     return Hosts(world, tables.names[: tables.host_count], seed, host_ports(tables), pkeys)
+
+
+def _kind(fabric: World | ManagedWorld | Internet) -> str:
+    return "an Internet" if type(fabric).__name__ == "Internet" else "a World"
 
 
 def managed_hosts(managed: ManagedWorld, seed: int, pkeys: Mapping[str, PKeys] | None) -> Hosts:

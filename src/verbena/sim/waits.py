@@ -22,6 +22,8 @@ def deadlock_text(loop: asyncio.AbstractEventLoop, hosts: Hosts, why: str) -> st
     if why == "deadlock":
         ports = ", ".join(f"port {port} of node {node}" for node, port in hosts.world.blocked())
         lines[0] = f"at {loop.time():.9f} s packets wait for each other for ever ({ports}); tasks:"
+    elif why == "quiet":
+        lines[0] = f"at {loop.time():.9f} s nothing has reached a program for an hour; tasks:"
     elif why == "endless":
         lines[0] = f"at {loop.time():.9f} s no request has completed for a minute; tasks:"
     waiting = [task for task in asyncio.all_tasks(loop) if not _is_own(task)]

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sending half of a TCP connection: which bytes may leave, and which are sent again.
+
+A ``TcpConnection`` has one from the moment it is established. Congestion control is Reno's (RFC
+5681) with NewReno's recovery (RFC 6582), and the timer is that of RFC 6298. There is no selective
+acknowledgement: after a timeout everything is sent again from the first missing byte.
+
+    state      event                                next       action
+    OPEN       third duplicate acknowledgement      RECOVERY   halve the window; first segment again
+    RECOVERY   acknowledgement below ``recover``    RECOVERY   the next segment again
+    RECOVERY   acknowledgement of all before it     OPEN       the window is the threshold
+    any        timer                                OPEN       one segment; begin again at the first
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from verbena.host.clock import Agenda
+from verbena.internet.errors import InternetError
+from verbena.internet.timer import MILLISECOND, SECOND, Timer
+
+DUPLICATES = 3
+MOST_RTO = 60 * SECOND
+
+
+@dataclass(frozen=True)
+class TcpSettings:
+    """``mss``: bytes of a segment at most, less where a link's MTU is smaller. ``window``: bytes
+    that are taken before the program reads them, at most 65,535. ``least_rto_ms`` and
+    ``ack_delay_ms`` are Linux' defaults. ``retries``: of a segment, then the connection fails."""
+
+    mss: int = 1460
+    window: int = 65535
+    initial_window: int = 10
+    first_rto_ms: int = 1000
+    least_rto_ms: int = 200
+    ack_delay_ms: int = 40
+    retries: int = 15
+    syn_retries: int = 6
+    time_wait_s: int = 60
+
+    def __post_init__(self) -> None:
+        """Raises InternetError."""
+        if not 1 <= self.mss <= 65495 or not 1 <= self.window <= 65535:
+            raise InternetError(
+                f"segments of {self.mss} bytes, a window of {self.window}: TCP has segments of 1 "
+                "to 65495 bytes and, without scaling, windows of 1 to 65535"
+            )
+        if self.initial_window < 1 or min(self.first_rto_ms, self.least_rto_ms) < 1:
+            raise InternetError("the initial window and the retransmission timeouts are above 0")
+        if min(self.ack_delay_ms, self.retries, self.syn_retries, self.time_wait_s) < 0:
+            raise InternetError("delays and numbers of retries are 0 or more")
+
+
+class RoundTripTimer:
+    """The retransmission timeout in ps (RFC 6298)."""
+
+    def __init__(self, settings: TcpSettings) -> None:
+        self._least = settings.least_rto_ms * MILLISECOND
+        self.timeout = settings.first_rto_ms * MILLISECOND
+        self._smoothed = self._variation = 0
+
+    def add(self, measured: int) -> None:
+        """A round trip, of a segment that was sent once (Karn's algorithm)."""
+        if self._smoothed == 0:
+            self._smoothed, self._variation = measured, measured // 2
+        else:
+            off = abs(self._smoothed - measured)
+            self._variation = (3 * self._variation + off) // 4
+            self._smoothed = (7 * self._smoothed + measured) // 8
+        self.timeout = min(MOST_RTO, max(self._least, self._smoothed + 4 * self._variation))
+
+    def back_off(self) -> None:
+        self.timeout = min(MOST_RTO, 2 * self.timeout)
+
+
+class TcpSender:
+    """``emit(sequence, payload, is_last)`` sends a segment, and ``give_up()`` ends the connection.
+
+    Sequence numbers are not wrapped. ``first`` is the first byte's, ``window`` the peer's.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        settings: TcpSettings,
+        first: int,
+        mss: int,
+        window: int,
+        emit: Callable[[int, bytes, bool], None],
+        give_up: Callable[[], None],
+    ) -> None:
+        self._agenda = agenda
+        self._settings = settings
+        self._mss = mss
+        self._emit = emit
+        self._give_up = give_up
+        self._timer = Timer(agenda, self._expire)
+        self._round_trip = RoundTripTimer(settings)
+        self._buffer = bytearray()  # from ``una`` on
+        self._ended = False
+        self._end = 0  # behind the FIN
+        self._tries = 0
+        self._timed: tuple[int, int] | None = None  # a sequence number, and when it left
+        self._duplicates = 0
+        self._recover: int | None = None
+        self.no_delay = False
+        self.una = self.next = self.highest = first
+        self.window = window
+        self.congestion_window = settings.initial_window * mss
+        self.threshold = 1 << 30
+        self.resent = 0
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for a window."""
+        return max(0, self.una + len(self._buffer) - self.next)
+
+    @property
+    def unacknowledged(self) -> int:
+        """Bytes that the peer has not confirmed."""
+        return len(self._buffer)
+
+    @property
+    def end(self) -> int:
+        """The number behind all that was written, and behind the FIN if there is one."""
+        return self._end if self._ended else self.una + len(self._buffer)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the FIN is acknowledged, and so everything."""
+        return self._ended and self.una == self._end
+
+    def write(self, data: bytes) -> None:
+        self._buffer += data
+        self.send()
+
+    def finish(self) -> None:
+        """A FIN follows the last byte."""
+        if not self._ended:
+            self._ended = True
+            self._end = self.una + len(self._buffer) + 1
+            self.send()
+
+    def stop(self) -> None:
+        self._timer.stop()
+
+    def acknowledge(self, number: int, window: int, is_bare: bool) -> bool:
+        """An acknowledgement, and the peer's window; ``is_bare``: its segment has no data.
+
+        False if it acknowledges what was never sent.
+        """
+        if number > self.highest:
+            return False
+        grown = window != self.window
+        self.window = window
+        if number > self.una:
+            self._advance(number)
+        elif number == self.una and is_bare and not grown and self.una < self.highest:
+            self._duplicate()
+        self.send()
+        return True
+
+    def send(self) -> None:
+        """Send what the windows allow."""
+        while self._may_send():
+            at = self.next - self.una
+            room = min(self._mss, self.una + self._limit - self.next)
+            piece = bytes(self._buffer[at : at + room])
+            last = self._ended and at + len(piece) == len(self._buffer)
+            self._send(self.next, piece, last)
+            self.next += len(piece) + last
+            self.highest = max(self.highest, self.next)
+        waits = self.una < self.next or (self.window == 0 and self.next < self.end)
+        if waits and not self._timer.running:
+            self._timer.start(self._round_trip.timeout)
+
+    @property
+    def _limit(self) -> int:
+        return min(self.congestion_window, self.window)
+
+    def _may_send(self) -> bool:
+        waiting = self.unsent
+        if self.next >= self.end:
+            return False
+        room = self.una + self._limit - self.next
+        if waiting == 0:  # the FIN alone
+            return room >= 0
+        if room <= 0:
+            return False
+        if min(waiting, room) >= self._mss or self.next < self.highest:
+            return True
+        if room < waiting:  # RFC 9293, 3.8.6.2.1: wait for a larger window, unless nothing flies
+            return self.next == self.una
+        return self.no_delay or self._ended or self.next == self.una  # RFC 896
+
+    def _send(self, at: int, piece: bytes, last: bool) -> None:
+        if at < self.highest:
+            self.resent += 1
+        elif self._timed is None:
+            self._timed = (at, self._agenda.now)
+        self._emit(at, piece, last)
+
+    def _advance(self, number: int) -> None:
+        count = number - self.una
+        del self._buffer[: min(count, len(self._buffer))]
+        self.una = number
+        self.next = max(self.next, number)
+        self._tries = self._duplicates = 0
+        if self._timed is not None and number > self._timed[0]:
+            self._round_trip.add(self._agenda.now - self._timed[1])
+            self._timed = None
+        self._timer.stop()
+        if self._recover is None:
+            self._grow(count)
+        elif number >= self._recover:
+            self._recover = None
+            self.congestion_window = self.threshold
+        else:
+            self._send_first_again()
+
+    def _grow(self, count: int) -> None:
+        if self.congestion_window < self.threshold:
+            self.congestion_window += min(count, self._mss)
+        else:
+            self.congestion_window += max(1, self._mss * self._mss // self.congestion_window)
+
+    def _duplicate(self) -> None:
+        self._duplicates += 1
+        if self._recover is not None:
+            self.congestion_window += self._mss
+        elif self._duplicates == DUPLICATES:
+            self._recover = self.highest
+            self.threshold = max((self.highest - self.una) // 2, 2 * self._mss)
+            self.congestion_window = self.threshold + DUPLICATES * self._mss
+            self._send_first_again()
+
+    def _send_first_again(self) -> None:
+        piece = bytes(self._buffer[: min(self._mss, self.highest - self.una)])
+        last = self._ended and self.una + len(piece) + 1 == self._end == self.highest
+        self._timed = None
+        self._send(self.una, piece, last)
+        self._timer.start(self._round_trip.timeout)
+
+    def _expire(self) -> None:
+        self._tries += 1
+        if self.window == 0 and self.next == self.una:
+            # RFC 9293, 3.8.6.1: a probe of one byte asks for the window, for as long as it is shut.
+            probe = bytes(self._buffer[:1])
+            self._emit(self.una, probe, not probe)
+            self.highest = max(self.highest, self.una + 1)
+            self._tries = 0
+        elif self._tries > self._settings.retries:
+            self._give_up()
+            return
+        else:
+            self.threshold = max((self.highest - self.una) // 2, 2 * self._mss)
+            self.congestion_window = self._mss
+            self.next, self._timed, self._recover = self.una, None, None
+            self._duplicates = 0
+        self._round_trip.back_off()
+        self.send()
+        if not self._timer.running:
+            self._timer.start(self._round_trip.timeout)

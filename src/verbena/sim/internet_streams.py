@@ -1,0 +1,347 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Transports of asyncio over an internet's TCP connections and UDP sockets.
+
+``InternetNetwork`` makes them. Protocols are called by the loop, in the context of their program,
+and never from within the network's events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import errno
+import socket
+from collections import deque
+from ipaddress import IPv4Address
+from typing import TYPE_CHECKING, Any
+
+from verbena.internet import Message, MessageTooLongError, Node, NoRouteError, UdpArrival
+from verbena.internet.icmp import Kind, Unreachable
+from verbena.internet.tcp_connection import TcpConnection
+from verbena.internet.tcp_states import TcpState
+from verbena.internet.udp import MAX_UDP_PAYLOAD
+
+if TYPE_CHECKING:
+    from .internet_sockets import InternetNetwork
+
+__all__ = ["InternetDatagrams", "InternetStream"]
+
+HIGH_WATER = 64 << 10  # bytes of the transport's buffer: asyncio's own default
+_STORED = {  # options without an effect here
+    (socket.SOL_SOCKET, socket.SO_REUSEADDR),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+}
+
+
+class InternetSocket:
+    """What ``get_extra_info("socket")`` returns: addresses and options, and no I/O.
+
+    TCP_NODELAY has an effect; SO_REUSEADDR and SO_KEEPALIVE are taken; any other option raises
+    OSError (ENOPROTOOPT).
+    """
+
+    family, type, proto = socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP
+
+    def __init__(
+        self, connection: TcpConnection, here: tuple[str, int], there: tuple[str, int]
+    ) -> None:
+        self._connection = connection
+        self._here, self._there = here, there
+        self._values: dict[tuple[int, int], int] = {}
+
+    def getsockname(self) -> tuple[str, int]:
+        return self._here
+
+    def getpeername(self) -> tuple[str, int]:
+        return self._there
+
+    def fileno(self) -> int:
+        """Return -1: there is no descriptor."""
+        return -1
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        sender = self._connection.sender
+        if (level, option) == (socket.IPPROTO_TCP, socket.TCP_NODELAY):
+            if sender is None or self._connection.state is TcpState.CLOSED:
+                raise OSError(errno.EBADF, "the connection is closed")
+            sender.no_delay = bool(value)
+            sender.send()
+        elif (level, option) not in _STORED:
+            raise OSError(errno.ENOPROTOOPT, f"option {option} of level {level} is not simulated")
+        self._values[level, option] = value
+
+    def getsockopt(self, level: int, option: int, size: int = 0) -> int:
+        return self._values.get((level, option), 0)
+
+
+class InternetStream(asyncio.Transport):
+    """One end of a TCP connection. Bytes that no window lets leave are the transport's buffer."""
+
+    def __init__(
+        self,
+        network: InternetNetwork,
+        connection: TcpConnection,
+        here: tuple[str, int],
+        there: tuple[str, int],
+    ) -> None:
+        options = InternetSocket(connection, here, there)
+        super().__init__({"sockname": here, "peername": there, "socket": options})
+        self._network = network
+        self._connection = connection
+        self._protocol: Any = None
+        self._error: OSError | None = None
+        self._context = contextvars.copy_context()
+        self._inbox: deque[bytes] = deque()
+        self._at_end = self._told_end = False  # the peer's FIN has come; the protocol knows
+        self._paused = self._closing = self._ended = False
+        self._wrote_eof = self._write_paused = False
+        self._high, self._low = HIGH_WATER, HIGH_WATER // 4
+        connection.on_data = self._take
+        connection.on_end = self._take_end
+        connection.on_close = self._take_close
+        connection.on_progress = self._take_room
+
+    def start(self, protocol: Any) -> None:
+        """Announce the connection to the protocol, in the calling program's context."""
+        self._context = contextvars.copy_context()
+        self._protocol = protocol
+        protocol.connection_made(self)
+        if self._connection.state is TcpState.CLOSED:  # since the program was woken
+            reset = ConnectionResetError(errno.ECONNRESET, "the peer has reset it")
+            self._take_close(self._error or reset)
+        self._network.soon(self._deliver, context=self._context)
+
+    # ---- out ----
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+        if self._wrote_eof:
+            raise RuntimeError("Cannot call write() after write_eof()")
+        if not data or self._closing:
+            return
+        self._connection.write(bytes(data))
+        if self.get_write_buffer_size() > self._high and not self._write_paused:
+            self._write_paused = True
+            self._protocol.pause_writing()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._wrote_eof and not self._closing:
+            self._wrote_eof = True
+            self._connection.end()
+
+    def get_write_buffer_size(self) -> int:
+        sender = self._connection.sender
+        return 0 if sender is None else sender.unsent
+
+    def get_write_buffer_limits(self) -> tuple[int, int]:
+        return self._low, self._high
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        if high is None:
+            high = HIGH_WATER if low is None else 4 * low
+        if low is None:
+            low = high // 4
+        if not high >= low >= 0:
+            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
+        self._high, self._low = high, low
+
+    def _take_room(self) -> None:
+        if self._write_paused and self.get_write_buffer_size() <= self._low:
+            self._write_paused = False
+            self._network.soon(self._protocol.resume_writing, context=self._context)
+        if self._closing and self.get_write_buffer_size() == 0:
+            self._end_soon(None)
+
+    # ---- in ----
+
+    def _take(self, data: bytes) -> None:
+        if self._closing:
+            return
+        self._inbox.append(data)
+        self._deliver_soon()
+
+    def _take_end(self) -> None:
+        self._at_end = True
+        self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if self._protocol is not None and not self._paused:
+            self._network.soon(self._deliver, context=self._context)
+
+    def _deliver(self) -> None:
+        """Give the program what has arrived, unless it has paused."""
+        while self._inbox and not self._paused and not self._closing:
+            self._give(self._inbox.popleft())
+        over = self._at_end and not self._inbox and not self._told_end
+        if over and not self._paused and not self._closing:
+            self._told_end = True
+            if not self._protocol.eof_received():
+                self.close()
+
+    def _give(self, data: bytes) -> None:
+        protocol = self._protocol
+        if not isinstance(protocol, asyncio.BufferedProtocol):
+            protocol.data_received(data)
+            return
+        left = memoryview(data)
+        while left:
+            buffer = memoryview(protocol.get_buffer(len(left)))
+            size = min(len(buffer), len(left))
+            buffer[:size] = left[:size]
+            protocol.buffer_updated(size)
+            left = left[size:]
+
+    def pause_reading(self) -> None:
+        if not self._paused and not self._closing:
+            self._paused = True
+            self._connection.pause()
+
+    def resume_reading(self) -> None:
+        if self._paused and not self._closing:
+            self._paused = False
+            self._connection.resume()
+            self._deliver_soon()
+
+    def is_reading(self) -> bool:
+        return not self._paused and not self._closing
+
+    # ---- its end ----
+
+    def _take_close(self, error: OSError | None) -> None:
+        """The connection is over. Data that came before a RST is lost, as in Linux."""
+        self._error = error
+        if error is not None:
+            self._closing = True
+            self._end_soon(error)
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        """Send what is written, then the end; the program reads no more."""
+        if self._closing:
+            return
+        self._closing = True
+        if self._inbox:  # unread data: a RST (RFC 2525, 2.17)
+            self._connection.abort()
+        else:
+            self._connection.close()
+        if self._connection.state is TcpState.CLOSED or self.get_write_buffer_size() == 0:
+            self._end_soon(None)
+
+    def abort(self) -> None:
+        self._closing = True
+        self._connection.abort()
+        self._end_soon(None)
+
+    def _end_soon(self, error: Exception | None) -> None:
+        if not self._ended and self._protocol is not None:
+            self._ended = True
+            self._network.soon(self._protocol.connection_lost, error, context=self._context)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
+
+
+class InternetDatagrams(asyncio.DatagramTransport):
+    """A datagram endpoint at a port of a node. ``peer``: of a connected one.
+
+    Raises AddressError for a port that is taken.
+    """
+
+    def __init__(
+        self,
+        network: InternetNetwork,
+        node: Node,
+        protocol: Any,
+        source: IPv4Address | None,
+        port: int,
+        peer: tuple[IPv4Address, int] | None,
+    ) -> None:
+        self._socket = node.udp.open(self._take, port)
+        self._socket.on_error = self._take_error
+        here = (str(source or node.address), self._socket.port)
+        there = None if peer is None else (str(peer[0]), peer[1])
+        super().__init__({"sockname": here, "peername": there, "socket": None})
+        self._network = network
+        self._protocol = protocol
+        self._source = source
+        self._peer = there
+        self._context = contextvars.copy_context()
+        self._closing = False
+
+    def start(self) -> None:
+        """Announce the endpoint to its protocol."""
+        self._protocol.connection_made(self)
+
+    def sendto(self, data: Any, addr: Any = None) -> None:
+        """Send a datagram; what the node cannot send is an error of the protocol."""
+        if not isinstance(data, bytes | bytearray | memoryview):
+            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+        if self._peer is not None and addr not in (None, self._peer):
+            raise ValueError(f"Invalid address: must be None or {self._peer}")
+        if addr is None and self._peer is None:
+            raise ValueError("the endpoint is not connected, so sendto needs an address")
+        if self._closing:
+            return
+        name, port = self._peer if addr is None else (addr[0], addr[1])  # type: ignore[misc]
+        if len(data) > MAX_UDP_PAYLOAD:
+            text = f"a datagram has {len(data)} bytes, and at most {MAX_UDP_PAYLOAD} fit"
+            self._protocol.error_received(OSError(errno.EMSGSIZE, text))
+            return
+        try:
+            address = self._network.address_of(name)
+            self._socket.send(bytes(data), address, port, source=self._source)
+        except NoRouteError as error:
+            self._protocol.error_received(OSError(errno.ENETUNREACH, str(error)))
+        except MessageTooLongError as error:
+            self._protocol.error_received(OSError(errno.EMSGSIZE, str(error)))
+
+    def _take(self, arrival: UdpArrival) -> None:
+        source = (str(arrival.source), arrival.source_port)
+        if not self._closing and self._peer in (None, source):
+            call = self._protocol.datagram_received
+            self._network.soon(call, arrival.payload, source, context=self._context)
+
+    def _take_error(self, message: Message, address: IPv4Address, port: int) -> None:
+        """A connected socket is told of ICMP errors (RFC 1122, 4.1.3.3)."""
+        if self._closing or self._peer != (str(address), port):
+            return
+        refused = (message.kind, message.code) == (Kind.UNREACHABLE, Unreachable.PORT)
+        number = errno.ECONNREFUSED if refused else errno.EHOSTUNREACH
+        error = OSError(number, message.text)
+        self._network.soon(self._protocol.error_received, error, context=self._context)
+
+    def get_write_buffer_size(self) -> int:
+        """Return 0: a datagram leaves at once, or waits in the queue of its link."""
+        return 0
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Datagrams are never held back, so the limits have no effect."""
+
+    def is_closing(self) -> bool:
+        return self._closing
+
+    def close(self) -> None:
+        if not self._closing:
+            self._closing = True
+            self._socket.close()
+            self._network.soon(self._protocol.connection_lost, None, context=self._context)
+
+    def abort(self) -> None:
+        self.close()
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        protocol: asyncio.BaseProtocol = self._protocol
+        return protocol
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._protocol = protocol
