@@ -202,8 +202,9 @@ static bool step_traced(struct vb_cpu *cpu)
 }
 
 /*
- * One instruction where something else than the next one may have to be done; `first` of a run
- * that does not go on with one before passes a breakpoint, where that one may have ended. LIMIT: the run goes on, unless `pause` is set.
+ * One instruction where something else than the next one may have to be done. LIMIT: the run goes
+ * on, unless `pause` is set. `first`: of a run that does not go on with one before, which may have
+ * ended at a breakpoint here; it passes that.
  */
 static enum vb_cpu_stop step_watchfully(struct vb_cpu *cpu, bool first)
 {
