@@ -219,6 +219,57 @@ def test_attached(attached: Path) -> None:
     assert other.request(0, 12_288, 512) == (0, data[:512])
 
 
+def attach_at(network: list[str], served: str, path: Path) -> subprocess.CompletedProcess[str]:
+    words = ("127.0.0.1", "--port", served, "--socket", str(path), "--namespace", "2")
+    return subprocess.run(
+        [*network, *command("attach", *words)],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def test_what_is_at_the_path_of_the_socket_stays(
+    network: list[str], served: str, attached: Path, tmp_path: Path
+) -> None:
+    photos = tmp_path / "photos.tar"
+    photos.write_text("photos")
+    for path, why in (
+        (photos, f"{photos} exists and is no socket: name a path that is free"),
+        (attached, f"somebody serves at {attached} already: name another path"),
+        (tmp_path / "no" / "x", f"no socket at {tmp_path}/no/x: No such file or directory"),
+    ):
+        done = attach_at(network, served, path)
+        assert done.returncode == 1
+        assert why in done.stderr
+        assert done.stderr.count("\n") == 1
+    assert photos.read_text() == "photos"
+    assert Client(attached).go() == 16 * MIB
+
+
+def test_a_socket_that_nobody_serves_is_replaced(
+    network: list[str], served: str, tmp_path: Path
+) -> None:
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(tmp_path / "disk.sock"))
+    left.close()
+    words = ("127.0.0.1", "--port", served, "--socket", str(tmp_path / "disk.sock"))
+    process = subprocess.Popen(
+        [*network, *command("attach", *words)],
+        env=clean_environment(),
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert "bytes at nbd+unix" in process.stdout.readline()
+    (tmp_path / "disk.sock").unlink()
+    (tmp_path / "disk.sock").write_text("of somebody else")
+    process.terminate()
+    assert process.wait(20) == 0
+    assert (tmp_path / "disk.sock").read_text() == "of somebody else"
+
+
 def test_clients_that_break_the_protocol(attached: Path) -> None:
     for wrong in (b"IHAVEOPT" + b"\xff" * 8, b"nonsense" * 2, b""):
         client = Client(attached)

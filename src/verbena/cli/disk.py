@@ -278,7 +278,7 @@ async def attach_disk(options: argparse.Namespace) -> None:
 async def bench_disk(options: argparse.Namespace) -> None:
     """`verbena disk bench`."""
     async with AsyncExitStack() as stack:
-        entries = max(2, min(1024, options.depth + 1))
+        entries = max(128, min(1024, options.depth + 1))
         disk = await _open_disk(stack, options, entries=entries)
         load = Load(Pattern(options.pattern), options.size, options.depth, options.seconds)
         if not 1 <= options.depth <= disk.controller.queues[0].room:

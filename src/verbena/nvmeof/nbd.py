@@ -11,6 +11,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import socket
+import stat
 from contextlib import suppress
 from enum import IntEnum
 from struct import Struct
@@ -75,18 +77,46 @@ class ClientError(Exception):
     """A client breaks the protocol."""
 
 
+def _make_way(path: str) -> None:
+    """Remove a socket that nobody listens at. Raises FileExistsError for what must stay."""
+    try:
+        mode = os.lstat(path).st_mode
+    except OSError:
+        return  # nothing is there, or the server says why it cannot be
+    if not stat.S_ISSOCK(mode):
+        raise FileExistsError(
+            errno.EEXIST, f"{path} exists and is no socket: name a path that is free"
+        )
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        refusal = probe.connect_ex(path)
+    if refusal != errno.ECONNREFUSED:
+        raise FileExistsError(
+            errno.EADDRINUSE, f"somebody serves at {path} already: name another path"
+        )
+    os.unlink(path)
+
+
 class NbdExport:
-    """Serves a disk at a Unix socket: ``async with NbdExport(disk, path)``."""
+    """Serves a disk at a Unix socket: ``async with NbdExport(disk, path)``.
+
+    A socket at ``path`` at which nobody listens any more is replaced. OSError for anything else
+    there, and for a folder that is missing.
+    """
 
     def __init__(self, disk: Disk, path: str) -> None:
         self.disk, self.path = disk, path
+        self._inode = 0  # of the socket
         self._server: asyncio.Server | None = None
         self._clients: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        with suppress(FileNotFoundError):
-            os.unlink(self.path)
-        self._server = await asyncio.start_unix_server(self._serve, self.path)
+        _make_way(self.path)
+        try:
+            self._server = await asyncio.start_unix_server(self._serve, self.path)
+        except OSError as error:
+            raise OSError(error.errno, f"no socket at {self.path}: {error.strerror}") from None
+        self._inode = os.stat(self.path).st_ino
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -96,7 +126,8 @@ class NbdExport:
             client.cancel()
         await asyncio.gather(*self._clients, return_exceptions=True)
         with suppress(FileNotFoundError):
-            os.unlink(self.path)
+            if os.stat(self.path).st_ino == self._inode:
+                os.unlink(self.path)
 
     async def wait(self) -> None:
         """Serve until this is cancelled."""
