@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,15 @@ def test_keys_go_on_back_and_to_a_number() -> None:
     assert sum("no such step" in each for each in said) == 1
 
 
+def all_of(terminal: int) -> bytes:
+    """What a terminal was told, whose other end is closed: reading it ends in EIO."""
+    read = b""
+    with suppress(OSError):
+        while chunk := os.read(terminal, 65536):
+            read += chunk
+    return read
+
+
 def test_in_a_terminal_it_waits_for_keys() -> None:
     outer, inner = pty.openpty()
     process = subprocess.Popen(
@@ -87,7 +97,7 @@ def test_in_a_terminal_it_waits_for_keys() -> None:
     os.close(inner)
     os.write(outer, b"n\nq\n")
     assert process.wait(30) == 0
-    text = os.read(outer, 65536).decode()
+    text = all_of(outer).decode()
     assert "   2  " in text
     assert "   3  " not in text
     os.close(outer)
@@ -143,6 +153,17 @@ def test_the_timeline_of_a_lesson(name: str, tmp_path: Path) -> None:
     events = json.loads((tmp_path / "lesson.json").read_text())["traceEvents"]
     last = max(event["ts"] for event in events if event["ph"] == "X")
     assert shown[-1].at / 1e6 <= last + 1
+
+
+def test_the_timeline_of_a_program_that_faults(tmp_path: Path) -> None:
+    """What came before the fault is shown and written."""
+    program, timeline = tmp_path / "p.asm", tmp_path / "t.json"
+    program.write_text("mov eax, 1\nmov ebx, 2\nmov rax, [0x300000]\nhlt\n")
+    done = run(str(program), "--timeline", str(timeline))
+    assert done.returncode == 1
+    assert "mov ebx, 2" in done.stdout
+    assert "nothing answers a read" in done.stderr
+    assert json.loads(timeline.read_text())["traceEvents"]
 
 
 def test_a_timeline_that_cannot_be_written() -> None:

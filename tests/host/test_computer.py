@@ -386,3 +386,48 @@ def test_a_step_that_takes_an_interrupt_without_a_handler_names_it() -> None:
     next(steps)  # STI holds interrupts for one instruction
     with pytest.raises(ProcessorError, match="no handler is set"):
         list(steps)
+
+
+def with_device(device: Device) -> Computer:
+    computer = Computer(ghz=1)
+    computer.map(Ram(1 << 16), 0)
+    computer.map(device, 0x10000)
+    program = "nop\nnop\nnop\nmov [0x10000], rax\nmov rax, [0x10000]\nhlt"
+    computer.load(Program.assemble(program))
+    return computer
+
+
+@pytest.mark.parametrize("time", [5, 2.5])
+def test_a_device_asks_for_no_time_that_is_over(time: float) -> None:
+    class Hasty(Device):
+        def write(self, offset: int, size: int, value: int) -> None:
+            self.at(time, lambda: None)  # type: ignore[arg-type]
+
+    with pytest.raises(HostError, match=r"Hasty asked to be called at .* now it is \d+: a time"):
+        with_device(Hasty(8)).run()
+
+
+def test_a_device_that_forgets_its_answer_is_named() -> None:
+    class Forgetful(Device):
+        def write(self, offset: int, size: int, value: int) -> None:
+            pass
+
+        def read(self, offset: int, size: int) -> int:
+            return None  # type: ignore[return-value]
+
+    why = "Forgetful answered a load of 8 bytes at offset 0 with None"
+    with pytest.raises(HostError, match=why):
+        with_device(Forgetful(8)).run()
+    computer = with_device(Forgetful(8))
+    computer.observers.append(lambda transaction: None)
+    with pytest.raises(HostError, match=why):
+        computer.run()
+
+
+def test_a_device_without_a_size_is_told_how_it_gets_one() -> None:
+    class Sizeless(Device):
+        def __init__(self) -> None:
+            pass
+
+    with pytest.raises(HostError, match=r"Sizeless has no size: .* super\(\).__init__\(SIZE\)"):
+        with_device(Sizeless())

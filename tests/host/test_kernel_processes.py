@@ -373,3 +373,8 @@ def test_a_fault_of_the_kernel_is_an_error_with_its_place() -> None:
     system.kernel.tables.set(handlers=0)  # of the timer: no code is there
     with pytest.raises(HostError, match=r"kernel of 'system' has faulted at 0x0 .* vector 14"):
         system.run(SPIN, limit_us=1000)
+
+
+def test_a_program_without_an_instruction_is_refused() -> None:
+    with pytest.raises(HostError, match="the program has no instruction"):
+        System().run("")

@@ -219,6 +219,35 @@ def test_nagle_and_a_delayed_acknowledgement(no_delay: bool, expected: float) ->
     assert times[1] - times[0] == pytest.approx(expected, abs=1e-3)
 
 
+def test_the_last_segment_of_a_message_waits_for_no_full_one() -> None:
+    """One write in a message: as over a fabric, its end leaves at once, whatever is under way."""
+    net = Internet()
+    for name in ("s", "c"):
+        net.host(name)
+    net.link("s", "c", delay_us=10_000)
+    times: list[float] = []
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.readexactly(20_000):
+            writer.write(data)
+
+    async def client() -> None:
+        reader, writer = await asyncio.open_connection("s", PORT)
+        loop = asyncio.get_running_loop()
+        for _ in range(4):
+            begun = loop.time()
+            writer.write(bytes(20_000))
+            await reader.readexactly(20_000)
+            times.append(loop.time() - begun)
+
+    async def server() -> None:
+        async with await asyncio.start_server(echo, None, PORT) as served:
+            await served.serve_forever()
+
+    sim.run({"s": server, "c": client}, net, background={"s"})
+    assert times[-1] == pytest.approx(0.020, abs=1e-3)
+
+
 class Datagrams(asyncio.DatagramProtocol):
     """Keeps what comes, and sends it back if it is told to."""
 

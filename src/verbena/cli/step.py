@@ -53,19 +53,26 @@ def main(arguments: list[str]) -> int:
     try:
         lesson = lesson_of(options.program)
         steps = Steps(lesson, options.most)
-        if options.all or not (sys.stdin.isatty() and sys.stdout.isatty()):
-            for number, frame in enumerate(steps.rest(), 1):
-                print(shown(number, frame))
-            if steps.is_cut:
-                print(f"... and more: --most shows more than {options.most} steps")
-        else:
-            walk(steps, input, print)
-        if options.timeline is not None:
-            steps.timeline.write(options.timeline)
+        try:
+            show(steps, options)
+        finally:  # also of what came before a fault
+            if options.timeline is not None:
+                steps.timeline.write(options.timeline)
     except (HostError, OSError) as error:
         print(f"verbena step: {error}", file=sys.stderr)
         return 1
     return 0
+
+
+def show(steps: Steps, options: argparse.Namespace) -> None:
+    """Prints all steps, or lets the reader walk through them."""
+    if options.all or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        for number, frame in enumerate(steps.rest(), 1):
+            print(shown(number, frame), flush=True)
+        if steps.is_cut:
+            print(f"... and more: --most shows more than {options.most} steps")
+    else:
+        walk(steps, input, print)
 
 
 def lesson_of(name: str) -> Lesson:

@@ -41,6 +41,16 @@ _Load = Callable[[int, int], int]  # of offset and size; the value
 _Store = Callable[[int, int, int], None]  # offset, size, value
 
 
+def _number_of(device: Device, offset: int, size: int, value: object) -> int:
+    """What a device has answered; HostError if it is no number."""
+    if not isinstance(value, int):
+        raise HostError(
+            f"{device!r} answered a load of {size} bytes at offset {offset} with {value!r}: its "
+            "read() returns a number"
+        )
+    return int(value)
+
+
 @dataclass(frozen=True)
 class Range:
     """A row of the memory controller's table; ``end`` is the address behind it."""
@@ -154,6 +164,11 @@ class Computer:
         go; one without answers at once. ``iommu`` translates the addresses of its DMA; several
         devices may share one.
         """
+        if not hasattr(device, "size"):
+            raise HostError(
+                f"a {type(device).__name__} has no size: its __init__ calls super().__init__(SIZE) "
+                "with the number of bytes of its registers"
+            )
         new = Range(base, base + device.size, device)
         if base < 0 or new.end > 1 << 52:
             raise HostError("physical addresses are 0 to 2^52 - 1")
@@ -229,7 +244,7 @@ class Computer:
                 return self._load(device, base, offset, size)
             value = device.read(offset, size)
             self.counters.loads += 1
-            return value
+            return value if type(value) is int else _number_of(device, offset, size, value)
 
         def store(offset: int, size: int, value: int) -> None:
             if combines or device.slot is not None or self.observers or self._combining is not None:
@@ -257,7 +272,7 @@ class Computer:
         start = self.now
         if device.slot is not None:
             self._charge(device.slot.load(start, size, base + offset))
-        value = device.read(offset, size)
+        value = _number_of(device, offset, size, device.read(offset, size))
         self._stop_for(self._agenda.next_at)
         self.counters.loads += 1
         for observe in self.observers:

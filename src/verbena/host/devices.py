@@ -45,6 +45,9 @@ class Device:
         self.slot: Slot | None = None  # its PCIe link; None: it costs no time to reach
         self.iommu: Iommu | None = None  # which translates its DMA; None: addresses are physical
 
+    def __repr__(self) -> str:
+        return type(self).__name__
+
     def read(self, offset: int, size: int) -> int:
         """A load of ``size`` bytes, 1 to 16, at ``offset``; the value."""
         raise HostError(f"{type(self).__name__} has nothing to read at {offset}")
@@ -74,8 +77,14 @@ class Device:
         return self._home().now
 
     def at(self, time: int, call: Callable[[], None]) -> Event:
-        """Calls at a time, in ps; the event can be cancelled."""
-        return self._home().at(time, call)
+        """Calls at a time, in ps; the event can be cancelled. ``self.now + 5_000`` is in 5 ns."""
+        computer = self._home()
+        if not isinstance(time, int) or time < computer.now:
+            raise HostError(
+                f"{self!r} asked to be called at {time!r} ps, and now it is {computer.now}: a time "
+                "is a whole number from self.now on"
+            )
+        return computer.at(time, call)
 
     def interrupt(self, vector: int, core: int = 0) -> None:
         """Sends an interrupt, by a message over the link if the device has one."""

@@ -100,6 +100,7 @@ class TcpSender:
         self._timer = Timer(agenda, self._expire)
         self._round_trip = RoundTripTimer(settings)
         self._buffer = bytearray()  # from ``una`` on
+        self._small_end = 0  # the number behind the last segment that was not full
         self._ended = False
         self._end = 0  # behind the FIN
         self._tries = 0
@@ -172,6 +173,8 @@ class TcpSender:
             last = self._ended and at + len(piece) == len(self._buffer)
             self._send(self.next, piece, last)
             self.next += len(piece) + last
+            if len(piece) < self._mss:
+                self._small_end = self.next
             self.highest = max(self.highest, self.next)
         waits = self.una < self.next or (self.window == 0 and self.next < self.end)
         if waits and not self._timer.running:
@@ -194,7 +197,8 @@ class TcpSender:
             return True
         if room < waiting:  # RFC 9293, 3.8.6.2.1: wait for a larger window, unless nothing flies
             return self.next == self.una
-        return self.no_delay or self._ended or self.next == self.una  # RFC 896
+        # RFC 896, for segments that are not full: one waits for the one before (Minshall's form).
+        return self.no_delay or self._ended or self._small_end <= self.una
 
     def _send(self, at: int, piece: bytes, last: bool) -> None:
         if at < self.highest:

@@ -198,10 +198,12 @@ class Kernel:
             program = user_program(program)
         memory, stack = (-(-size // PAGE) * PAGE for size in (memory, stack))
         room = memory - stack - PAGE
-        if program.origin != USER_BASE or not program.code:
+        if not program.code:
+            raise HostError("the program has no instruction")
+        if program.origin != USER_BASE:
             raise HostError(
-                f"a program of a process begins at {USER_BASE:#x}, not at {program.origin:#x}, and "
-                "has an instruction: assemble it with user_program(text)"
+                f"a program of a process begins at {USER_BASE:#x}, not at {program.origin:#x}: "
+                "assemble it with user_program(text)"
             )
         if not stack >= PAGE or not room > 0 or memory > USER_SPAN:
             raise HostError(
