@@ -8,7 +8,6 @@ gives a ``CallStream``.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
 from dataclasses import replace
 from typing import Any, Self, TypedDict, cast
@@ -171,10 +170,13 @@ class CallStream:
 async def _feed(
     calls: ClientCalls, pending: PendingCall, items: Iterable[Any] | AsyncIterable[Any]
 ) -> None:
-    """Send the items that a call was given; it has no reference to the CallStream."""
+    """Send the items that a call was given; it has no reference to the CallStream.
+
+    An exception of the items, or of sending one, ends the call with this exception.
+    """
     outflow = pending.outflow
     assert outflow is not None
-    with contextlib.suppress(RpcError, FlowEnded):
+    try:
         if isinstance(items, AsyncIterable):
             async for item in items:
                 await outflow.send(item)
@@ -182,6 +184,12 @@ async def _feed(
             for item in items:
                 await outflow.send(item)
         calls.end_items(pending)
+    except FlowEnded:
+        pass  # the method has ended, and takes no more
+    except BaseException as error:
+        calls.end_by_items(pending, error)
+        if not isinstance(error, Exception):
+            raise
 
 
 def _give_up(calls: ClientCalls, pending: PendingCall, feeding: asyncio.Task[None] | None) -> None:

@@ -56,7 +56,7 @@ class PendingCall:
     waiter: asyncio.Future[None] | None = None
     reply: MR | None = None  # memory for the response
     given_up = False
-    error: RpcError | None = None
+    error: BaseException | None = None  # it ends the call, whatever the server answers
     has_ended = False  # the client's items
     inflow: Inflow | None = None
     outflow: Outflow | None = None
@@ -235,7 +235,7 @@ class ClientCalls:
             pending.waiter = None
             if timer is not None:
                 timer.cancel()
-        if not pending.done:
+        if not pending.done and pending.error is None:
             self.give_up(pending)
             raise self._too_late(pending.method, "the server was told to stop")
 
@@ -405,9 +405,18 @@ class ClientCalls:
 
     async def result_of(self, pending: PendingCall, until: float | None) -> Any:
         """Wait for the response of a call with streams."""
-        if not pending.done:
+        if not pending.done and pending.error is None:
             await self._wait(pending, until)
         return self._result(pending)
+
+    def end_by_items(self, pending: PendingCall, error: BaseException) -> None:
+        """End a call whose items raised ``error``: its caller gets this, and the server is told."""
+        if pending.done or pending.given_up:
+            return
+        pending.error = error
+        self.give_up(pending)
+        if pending.waiter is not None:
+            _wake(pending.waiter)
 
     # ---- the end ----
 
@@ -415,9 +424,10 @@ class ClientCalls:
         """The connection has ended: all calls fail."""
         about = self.link.about
         for pending in list(self.pending.values()):
-            pending.error = ServerGone(
-                f"{pending.method.name} at {about}: {reason}; it may have run", True
-            )
+            if pending.error is None:
+                pending.error = ServerGone(
+                    f"{pending.method.name} at {about}: {reason}; it may have run", True
+                )
             self._finish(pending, b"")
         self.link.poller.wake_all(self._for_room)
 
