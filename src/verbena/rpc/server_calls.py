@@ -286,7 +286,8 @@ class ServerCalls:
 
     def fail(self, call: int, status: CallStatus, text: str, answer: Answer | None) -> None:
         """Send a response that says how a call has failed."""
-        said = text.encode()[: min(self.link.room, 1024)]
+        # A text may have surrogates, of the name of a file for example, which UTF-8 lacks.
+        said = text.encode(errors="backslashreplace")[: min(self.link.room, 1024)]
         if answer is not None and answer(call, status, said):
             return
         if self.link.ended is None:
@@ -351,7 +352,12 @@ def _unknown(call: int) -> None:
 
 
 def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}\n{error}"
+    """Return the name of an exception's type and its text, as a response of status FAILED."""
+    try:
+        text = str(error)
+    except Exception as other:
+        text = f"(its text is not known: its __str__ raises {type(other).__name__})"
+    return f"{type(error).__name__}\n{text}"
 
 
 def _nothing() -> None:
