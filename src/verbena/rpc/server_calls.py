@@ -180,8 +180,11 @@ class ServerCalls:
             data = result if method.raw else method.encode(result)
         except WrongArguments as error:
             self.fail(call, CallStatus.WRONG_ARGUMENTS, str(error), answer)
-        except Exception as error:
+        except BaseException as error:
             self.fail(call, CallStatus.FAILED, _said(error), answer)
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                # It ends the program, but not in the middle of the completions of other clients.
+                asyncio.get_running_loop().call_soon(_raise, error)
         else:
             self._respond(call, data, reply, answer)
 
@@ -234,7 +237,7 @@ class ServerCalls:
         CURRENT.set(CallInfo(self.link.about, deadline))
         self.link.poller.tasks += 1
         made.task = asyncio.get_running_loop().create_task(self._run(made, arguments))
-        made.task.add_done_callback(lambda task: self._ended(made))
+        made.task.add_done_callback(lambda task: self._ended(made, task))
 
     async def _run(self, made: Execution, arguments: tuple[Any, ...]) -> None:
         """Run a method and send its response, in the task of the call."""
@@ -266,12 +269,19 @@ class ServerCalls:
             return None
         return await method.function(*arguments)
 
-    def _ended(self, made: Execution) -> None:
-        """A task has ended; one that was cancelled before its first step has sent no response."""
+    def _ended(self, made: Execution, task: asyncio.Task[Any]) -> None:
+        """A task has ended; it has sent no response if it was cancelled before its first step.
+
+        Neither has one that raised what is no Exception, such as GeneratorExit.
+        """
         self.link.poller.tasks -= 1
+        error = None if task.cancelled() else task.exception()
         if made.call in self.running and self.running[made.call] is made:
             self._end(made)
-            self.fail(made.call, made.why, "", made.answer)
+            if error is None:
+                self.fail(made.call, made.why, "", made.answer)
+            else:
+                self.fail(made.call, CallStatus.FAILED, _said(error), made.answer)
 
     def _end(self, made: Execution) -> None:
         self.running.pop(made.call, None)
@@ -358,6 +368,10 @@ def _said(error: BaseException) -> str:
     except Exception as other:
         text = f"(its text is not known: its __str__ raises {type(other).__name__})"
     return f"{type(error).__name__}\n{text}"
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 def _nothing() -> None:
