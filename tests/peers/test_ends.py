@@ -51,6 +51,24 @@ def server(request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[st
             process.kill()
 
 
+@pytest.mark.parametrize("via", WAYS)
+def test_a_message_that_nobody_took_is_gone_with_the_connection(via: str) -> None:
+    async def program() -> None:
+        async with await verbena.listen("127.0.0.1:0", via=via) as listener:
+            calls = asyncio.ensure_future(
+                verbena.connect(f"127.0.0.1:{listener.port}", via=via).__aenter__()
+            )
+            there = await listener.accept()
+            here = await calls
+            await there.send(b"unread")
+            await here.close()
+            with pytest.raises(PeerConnectionEnded, match="it was closed here"):
+                await here.recv()
+            await there.close()
+
+    asyncio.run(asyncio.wait_for(program(), 30))
+
+
 def test_two_processes(server: Any) -> None:
     _, port, via = server
 

@@ -509,7 +509,7 @@ class Session:
         """Wait for the next message, which the caller releases. Raises PeerConnectionEnded."""
         while True:
             await self.changed.until(lambda: bool(self._inbox) or self.ended is not None)
-            if not self._inbox:
+            if not self._inbox or self._is_released:  # whose memory is gone, with what lay there
                 raise self.failure()
             message = self._inbox.popleft()
             if message.header.kind == MessageKind.DATA:
