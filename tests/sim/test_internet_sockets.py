@@ -18,6 +18,7 @@ from verbena.internet import Internet
 from verbena.internet.autonomous_systems import AutonomousSystems
 from verbena.internet.link_state import LinkState
 from verbena.lan import Lan
+from verbena.sim.transport_parts import give
 
 PORT = 7000
 
@@ -362,3 +363,14 @@ def test_what_an_internet_has_not_is_refused() -> None:
         sim.run_processes({"h0": client}, net)
     with pytest.raises(ValueError, match="h9"):
         sim.run({"h9": client}, net)
+
+
+def test_a_protocol_whose_buffer_has_no_room_is_told() -> None:
+    """As asyncio's own transports do; to ask again for ever would hang."""
+
+    class Roomless(asyncio.BufferedProtocol):
+        def get_buffer(self, sizehint: int) -> bytearray:
+            return bytearray()
+
+    with pytest.raises(RuntimeError, match="an empty buffer"):
+        give(Roomless(), b"bytes")

@@ -116,6 +116,7 @@ class Opening(Generic[T]):
 
 class _Closing:
     def close(self) -> None:
+        """Each subclass has it."""
         raise NotImplementedError
 
     async def __aenter__(self) -> Self:

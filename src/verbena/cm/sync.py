@@ -35,6 +35,7 @@ __all__ = [
 
 class _SyncClosing:
     def close(self) -> None:
+        """Each subclass has it."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:

@@ -21,12 +21,13 @@ from verbena.internet.tcp_connection import TcpConnection
 from verbena.internet.tcp_states import TcpState
 from verbena.internet.udp import MAX_UDP_PAYLOAD
 
+from .transport_parts import WriteLimits, check_bytes_like, give
+
 if TYPE_CHECKING:
     from .internet_sockets import InternetNetwork
 
 __all__ = ["InternetDatagrams", "InternetStream"]
 
-HIGH_WATER = 64 << 10  # bytes of the transport's buffer: asyncio's own default
 _STORED = {  # options without an effect here
     (socket.SOL_SOCKET, socket.SO_REUSEADDR),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE),
@@ -74,7 +75,7 @@ class InternetSocket:
         return self._values.get((level, option), 0)
 
 
-class InternetStream(asyncio.Transport):
+class InternetStream(WriteLimits, asyncio.Transport):
     """One end of a TCP connection. Bytes that no window lets leave are the transport's buffer."""
 
     def __init__(
@@ -95,7 +96,6 @@ class InternetStream(asyncio.Transport):
         self._at_end = self._told_end = False  # the peer's FIN has come; the protocol knows
         self._paused = self._closing = self._ended = False
         self._wrote_eof = self._write_paused = False
-        self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         connection.on_data = self._take
         connection.on_end = self._take_end
         connection.on_close = self._take_close
@@ -114,8 +114,7 @@ class InternetStream(asyncio.Transport):
     # ---- out ----
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+        check_bytes_like(data)
         if self._wrote_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._closing:
@@ -136,18 +135,6 @@ class InternetStream(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         sender = self._connection.sender
         return 0 if sender is None else sender.unsent
-
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._low, self._high
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        if high is None:
-            high = HIGH_WATER if low is None else 4 * low
-        if low is None:
-            low = high // 4
-        if not high >= low >= 0:
-            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
-        self._high, self._low = high, low
 
     def _take_room(self) -> None:
         if self._write_paused and self.get_write_buffer_size() <= self._low:
@@ -175,25 +162,12 @@ class InternetStream(asyncio.Transport):
     def _deliver(self) -> None:
         """Give the program what has arrived, unless it has paused."""
         while self._inbox and not self._paused and not self._closing:
-            self._give(self._inbox.popleft())
+            give(self._protocol, self._inbox.popleft())
         over = self._at_end and not self._inbox and not self._told_end
         if over and not self._paused and not self._closing:
             self._told_end = True
             if not self._protocol.eof_received():
                 self.close()
-
-    def _give(self, data: bytes) -> None:
-        protocol = self._protocol
-        if not isinstance(protocol, asyncio.BufferedProtocol):
-            protocol.data_received(data)
-            return
-        left = memoryview(data)
-        while left:
-            buffer = memoryview(protocol.get_buffer(len(left)))
-            size = min(len(buffer), len(left))
-            buffer[:size] = left[:size]
-            protocol.buffer_updated(size)
-            left = left[size:]
 
     def pause_reading(self) -> None:
         if not self._paused and not self._closing:
@@ -284,8 +258,7 @@ class InternetDatagrams(asyncio.DatagramTransport):
 
     def sendto(self, data: Any, addr: Any = None) -> None:
         """Send a datagram; what the node cannot send is an error of the protocol."""
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+        check_bytes_like(data)
         if self._peer is not None and addr not in (None, self._peer):
             raise ValueError(f"Invalid address: must be None or {self._peer}")
         if addr is None and self._peer is None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .network import Factory, Server
 from .tcp_options import ConnectionSocket
+from .transport_parts import WriteLimits, check_bytes_like, give
 
 if TYPE_CHECKING:
     from .hosts import Host
@@ -28,7 +29,6 @@ SYN, ACK, RST, SYN_ACK = 0x02, 0x10, 0x14, 0x12  # flags; a RST has an ACK
 NEWS_DATA, NEWS_ROOM, NEWS_FAILED, NEWS_STRAY = 1, 2, 4, 8  # enum vb_sim_news
 FIRST_TIMEOUT = 10**12  # ps: of a SYN (RFC 6298, 2.1)
 SYN_RETRIES = 6  # as Linux: 127 s
-HIGH_WATER = 64 << 10  # bytes of the transport's buffer: asyncio's own default
 READ_MOST = 256 << 10  # bytes of one data_received
 
 
@@ -174,7 +174,7 @@ async def connect(
     return connection, protocol
 
 
-class TcpConnection(asyncio.Transport):
+class TcpConnection(WriteLimits, asyncio.Transport):
     """One end of a TCP connection."""
 
     peer: TcpConnection
@@ -197,7 +197,6 @@ class TcpConnection(asyncio.Transport):
         self._sent: deque[bytes] = deque()  # given to the core, and not read by the peer's program
         self._waiting: deque[bytes] = deque()  # for room in the send buffer
         self._waits = 0  # bytes of them
-        self._high, self._low = HIGH_WATER, HIGH_WATER // 4
         self._write_paused = False
         self._read = 0  # bytes of the peer's stream that the program has
         self._paused = False
@@ -221,8 +220,7 @@ class TcpConnection(asyncio.Transport):
     # ---- out ----
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        if not isinstance(data, bytes | bytearray | memoryview):
-            raise TypeError(f"data argument must be a bytes-like object, not {type(data).__name__}")
+        check_bytes_like(data)
         if self._wrote_eof:
             raise RuntimeError("Cannot call write() after write_eof()")
         if not data or self._closing or self.gone:
@@ -272,18 +270,6 @@ class TcpConnection(asyncio.Transport):
     def get_write_buffer_size(self) -> int:
         return self._waits
 
-    def get_write_buffer_limits(self) -> tuple[int, int]:
-        return self._low, self._high
-
-    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        if high is None:
-            high = HIGH_WATER if low is None else 4 * low
-        if low is None:
-            low = high // 4
-        if not high >= low >= 0:
-            raise ValueError(f"high ({high!r}) must be >= low ({low!r}) must be >= 0")
-        self._high, self._low = high, low
-
     # ---- in ----
 
     def take_news(self, what: int) -> None:
@@ -312,24 +298,11 @@ class TcpConnection(asyncio.Transport):
                 data = self.peer._take(count)
                 self._read += count
                 if not self._closing:
-                    self._context.run(self._give, data)
+                    self._context.run(give, self._protocol, data)
             elif end:
                 self._take_eof()
             else:
                 return
-
-    def _give(self, data: bytes) -> None:
-        protocol = self._protocol
-        if isinstance(protocol, asyncio.BufferedProtocol):
-            at = memoryview(data)
-            while at:
-                buffer = memoryview(protocol.get_buffer(len(at)))
-                size = min(len(buffer), len(at))
-                buffer[:size] = at[:size]
-                protocol.buffer_updated(size)
-                at = at[size:]
-        else:
-            protocol.data_received(data)
 
     def _take(self, count: int) -> bytes:
         """Remove the first bytes that were sent."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .callbacks import PS
 from .network import port_number
+from .transport_parts import HIGH_WATER
 
 if TYPE_CHECKING:
     from .hosts import Host
@@ -30,7 +31,6 @@ LONGEST = 65507
 """Bytes of a datagram over IPv4: 65535 less both headers."""
 UNREACHABLE = 8 + 20 + 8  # bytes of ICMP: its header, and the datagram's first headers
 BACKLOG = 212_992  # bytes that wait for the link: the send buffer of Linux
-HIGH_WATER = 64 << 10
 _HEAD = struct.Struct(">BBHH")
 
 
