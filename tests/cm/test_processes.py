@@ -253,11 +253,14 @@ def lossy() -> Iterator[tuple[Started, Started]]:
 def test_a_lossy_network(lossy: tuple[Started, Started], version: str) -> None:
     serving, connecting = lossy
     server = serving.child("serve")
-    line(server)
+    assert "listening" in line(server)
     address = getattr(serving.host, version)
     for _ in range(3):
         output = rest(connecting.child("connect", CM_TEST_HOST=address))
         assert output == "connected served\nexchanged 2\n"
+        assert server.poll() is None, server.communicate()[0]
+    server.kill()
+    server.wait()  # the next one has its port
 
 
 def test_nobody_has_the_address(lossy: tuple[Started, Started]) -> None:
