@@ -175,3 +175,26 @@ def test_the_event_says_that_the_process_ended(start_child: StartChild, act: Act
     text = near.next_event_text()
     assert "the process of QP 0x" in text, text
     assert "ended, or closed its device, while this QP was connected to it" in text
+
+
+@pytest.mark.parametrize("waits", [False, True], ids=["idle", "a receive is posted"])
+def test_the_first_request_after_the_event_says_that_nobody_answers(
+    start_child: StartChild, waits: bool
+) -> None:
+    """As on hardware, which sends it: whoever knows of the death by then must not decide that."""
+    near, there = start_child().make(), start_child()
+    far = there.make()
+    connect(near, far, rnr_retry=7, timeout=20)
+    region = far.region()
+    if waits:
+        near.post_recv()
+    kill(there)
+    assert near.next_event() == "QP_FATAL"
+    if waits:
+        assert statuses(near) == ["WR_FLUSH_ERR"]
+    ended = []
+    for _ in range(3):
+        near.write(*region, 8)
+        ended += near.wait()
+    assert [one.status for one in ended] == ["RETRY_EXC_ERR", "WR_FLUSH_ERR", "WR_FLUSH_ERR"]
+    assert "ended, or closed its device" in ended[0].text

@@ -125,6 +125,7 @@ bool vb_direct_recover_qp(struct vb_direct *direct, struct vb_qp *qp)
             vb_sq_run(qp); /* what waits ends with the peer's death as its reason */
         if (vb_qp_state(qp) != IBV_QPS_ERR) {
             blame_peer(qp);
+            qp->peer_ended = true;
             vb_qp_fail(qp);
         }
         qp->verbs->connection->failed_by_death = false; /* told once */

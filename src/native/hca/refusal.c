@@ -193,4 +193,5 @@ void vb_forget_failure(struct vb_qp *qp)
     atomic_store(&qp->shared->failed, 0);
     atomic_store(&qp->flush_evidence, 0);
     qp->failed_by_program = false;
+    qp->peer_ended = false;
 }

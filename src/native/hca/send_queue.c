@@ -291,18 +291,33 @@ static VB_COLD bool end_invalidation(struct vb_qp *qp)
     return true;
 }
 
+/*
+ * How the next request of a failed QP ends that is not begun: it is flushed. But the first one
+ * after the peer's process ended would have been sent, on hardware, and nobody would have answered.
+ */
+static VB_COLD struct vb_outcome end_unbegun(struct vb_qp *qp, const struct ibv_send_wr *wr)
+{
+    struct vb_outcome outcome = {.status = IBV_WC_WR_FLUSH_ERR};
+    struct vb_evidence evidence = {.check = VB_CHECK_PEER_DIED};
+
+    if (qp->peer_ended)
+        vb_refuse(qp, wr, IBV_WC_RETRY_EXC_ERR, &evidence, &outcome);
+    else
+        outcome.evidence = vb_flush_evidence(qp);
+    qp->peer_ended = false;
+    return outcome;
+}
+
 /* Flushes the queue, up to an invalidation that has to wait. */
 static void flush_queue(struct vb_qp *qp)
 {
-    struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
-
     if (VB_UNLIKELY(qp->settling) && !end_invalidation(qp))
         return;
-    if (qp->sq_next != qp->sq_posted)
-        flushed.evidence = vb_flush_evidence(qp);
     while (qp->sq_next != qp->sq_posted) {
         struct vb_sq_wqe *wqe = &qp->sq[qp->sq_next & qp->sq_mask];
-        push_send_entry(qp, &wqe->wr, qp->sq_next++, &flushed);
+        struct vb_outcome ended = end_unbegun(qp, &wqe->wr);
+
+        push_send_entry(qp, &wqe->wr, qp->sq_next++, &ended);
     }
     qp->wait.reason = VB_WAIT_NONE;
     count_waiting(qp, false);
@@ -389,7 +404,7 @@ void vb_qp_fail(struct vb_qp *qp)
 /* Is this a state in which requests are accepted and not begun? */
 static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum ibv_qp_state state)
 {
-    struct vb_outcome flushed = {.status = IBV_WC_WR_FLUSH_ERR};
+    struct vb_outcome ended;
 
     if (state == IBV_QPS_SQD) {
         enqueue(qp, wr);
@@ -402,9 +417,9 @@ static int post_elsewhere(struct vb_qp *qp, const struct ibv_send_wr *wr, enum i
         enqueue(qp, wr);
         return 0;
     }
-    flushed.evidence = vb_flush_evidence(qp);
+    ended = end_unbegun(qp, wr);
     vb_sq_push(qp);
-    push_send_entry(qp, wr, qp->sq_next++, &flushed);
+    push_send_entry(qp, wr, qp->sq_next++, &ended);
     return 0;
 }
 
