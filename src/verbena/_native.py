@@ -6,12 +6,14 @@ verbena.launch, verbena.capture and verbena.verbs call this.
 
 from __future__ import annotations
 
-import ctypes
 import os
-import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import ctypes
 
 PARTS: list[str] = sys.modules["verbena"].__path__  # type: ignore[assignment]
 
@@ -45,6 +47,8 @@ def library(name: str) -> Path:
 @cache
 def core() -> ctypes.CDLL:
     """Load libibverbs.so.1, for those of Verbena's own functions that need no device."""
+    import ctypes  # here, since most commands start a program without it
+
     return ctypes.CDLL(str(library("libibverbs.so.1")))
 
 
@@ -58,6 +62,8 @@ def sanitizer_preload() -> tuple[str, ...]:
     """Return the libraries that LD_PRELOAD must name before Verbena's: the sanitizer's, or none."""
     if not sanitized():
         return ()
+    import subprocess
+
     command = ["gcc", "-print-file-name=libasan.so"]
     found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
     return (found,)

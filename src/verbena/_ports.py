@@ -12,9 +12,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 PORTS_VARIABLE, DEVICES_VARIABLE = "VERBENA_PORTS", "VERBENA_DEVICES"
 PKEYS_VARIABLE, LAYER_VARIABLE = "VERBENA_PKEYS", "VERBENA_LINK_LAYER"
@@ -40,8 +39,7 @@ class LinkLayer(StrEnum):
     INFINIBAND = "infiniband"
 
 
-@dataclass
-class Port:
+class Port(NamedTuple):
     """A port as a text describes it: what that leaves out is None."""
 
     layer: LinkLayer
@@ -137,23 +135,23 @@ def parse_port(text: str) -> Port:
             raise ValueError(f"{name!r}: an {layer} port has {', '.join(sorted(known))}")
         if getattr(port, name) is not None:
             raise ValueError(f"{text} has {name} twice")
-        _set(port, name, value)
+        port = _with(port, name, value)
     lid, lmc = port.lid or 0, port.lmc or 0
     if lid % (1 << lmc):
         raise ValueError(f"lid={lid}: with lmc={lmc} it is a multiple of {1 << lmc}")
     return port
 
 
-def _set(port: Port, name: str, value: str) -> None:
+def _with(port: Port, name: str, value: str) -> Port:
+    """Return the port with one more setting."""
     match name:
         case "netdev":
-            port.netdev = _parse_netdev(value)
+            return port._replace(netdev=_parse_netdev(value))
         case "pkeys":
-            port.pkeys = parse_pkeys(value, "+")
+            return port._replace(pkeys=parse_pkeys(value, "+"))
         case "lid":
-            port.lid = _parse_in(name, value, LIDS)
-        case "lmc":
-            port.lmc = _parse_in(name, value, LMCS)
+            return port._replace(lid=_parse_in(name, value, LIDS))
+    return port._replace(lmc=_parse_in(name, value, LMCS))
 
 
 def parse_device(ports: Sequence[str]) -> Device:
@@ -195,8 +193,7 @@ def check_lids(devices: Sequence[Device]) -> None:
             raise ValueError(f"the LID {lid} is of {other} and of {name}: {advice}")
 
 
-@dataclass
-class Found:
+class Found(NamedTuple):
     """What the variables ask for, and what is wrong in each that is ignored."""
 
     devices: list[Device]

@@ -7,7 +7,6 @@ the two lists and the page.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 PREFIX = "VERBENA_"
@@ -30,6 +29,8 @@ def misspelt(names: Iterable[str]) -> list[str]:
     for name in sorted(names):
         if not name.startswith(PREFIX) or name in KNOWN:
             continue
+        import difflib
+
         known = [each.removeprefix(PREFIX) for each in sorted(KNOWN)]
         near = difflib.get_close_matches(name.removeprefix(PREFIX), known, 1)
         lines += [f"{name} is not known; did you mean {PREFIX}{each}?" for each in near]

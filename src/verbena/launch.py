@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-from verbena import _fault_rules, _native, _ports, fault
+from verbena import _native, _ports
 from verbena._ports import LinkLayer as LinkLayer
 
 PATHS_LIBRARY = "libverbena_paths.so"
@@ -23,6 +23,7 @@ HEAP_LIBRARY = "libverbena_heap.so"
 VERBS_LIBRARY = "libibverbs.so.1"
 SPIN_MOST = 1_000_000  # microseconds: dropin/settings.c
 FABRIC, HOST = "VERBENA_FABRIC", "VERBENA_HOST"
+FAULTS, FAULT_RECORDS = "VERBENA_FAULT", "VERBENA_FAULT_RECORDS"
 AGENT = "VERBENA_AGENT"  # the interpreter that runs verbena.agent, or "off"
 COMMAND = "VERBENA_COMMAND"  # which command started the program: dropin/settings.h
 CAPTURE_BYTES = range(64, 4352 + 1)  # wrap/capture.h
@@ -103,11 +104,21 @@ def environment(
     changed.update(settings(log, spin_us, part_id))
     set_ports(changed, netdev, link_layer, pkeys, ports, devices)
     changed.update(packet_settings(changed, faults, capture, capture_direct, capture_bytes))
-    _fault_rules.put_beside(changed)
+    set_fault_records(changed)
     changed.update(
         {name: value for name, value in ((FABRIC, fabric), (HOST, host)) if value is not None}
     )
     return changed
+
+
+def set_fault_records(changed: dict[str, str]) -> None:
+    """Set what the library reads of the fault rules. Programs without rules start sooner."""
+    if not changed.get(FAULTS):
+        changed.pop(FAULT_RECORDS, None)
+        return
+    from verbena import _fault_rules
+
+    _fault_rules.put_beside(changed)
 
 
 def behind_ours(options: str, applied: bool) -> str:
@@ -248,8 +259,10 @@ def packet_settings(
     """Return the variables about packets. Raises ValueError."""
     found: dict[str, str] = {}
     if faults is not None:
+        from verbena import fault
+
         fault.check(faults)
-        found[_fault_rules.WORDS_VARIABLE] = faults
+        found[FAULTS] = faults
     if capture is not None:
         found["VERBENA_CAPTURE"] = os.path.abspath(capture)
     elif not base.get("VERBENA_CAPTURE") and (capture_direct or capture_bytes is not None):

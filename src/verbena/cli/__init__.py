@@ -13,8 +13,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import cast
+from typing import NamedTuple, cast
 
 Main = Callable[[list[str]], int]
 
@@ -29,8 +28,7 @@ REMEDIES = {
 }
 
 
-@dataclass(frozen=True)
-class Command:
+class Command(NamedTuple):
     """A subcommand and the modules that may hold it, in order of preference."""
 
     name: str

@@ -8,12 +8,11 @@ find runtimes that have to be loaded first.
 from __future__ import annotations
 
 import os
-import platform
 import re
 import stat
 import struct
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 HEADER = struct.Struct("<4sBB10xHHIQQQIHHH")  # Elf64_Ehdr as far as e_phnum
 SEGMENT = struct.Struct("<IIQQQQ")  # Elf64_Phdr as far as p_filesz
@@ -22,8 +21,7 @@ MACHINES = {"x86_64": 62, "aarch64": 183}
 MAX_SCRIPTS = 4  # the kernel follows as many `#!` lines
 
 
-@dataclass(frozen=True)
-class Obstacle:
+class Obstacle(NamedTuple):
     """Why a program cannot run over Verbena, and what to do."""
 
     reason: str
@@ -81,9 +79,9 @@ def binary(head: bytes, descriptor: int) -> Obstacle | None:
     if not head.startswith(b"\x7fELF") or len(head) < HEADER.size:
         return None
     _, word, order, _, machine, *_ = HEADER.unpack_from(head)
-    if (word, order) != (CLASS_64, LITTLE_ENDIAN) or machine != MACHINES.get(platform.machine()):
+    if (word, order) != (CLASS_64, LITTLE_ENDIAN) or machine != MACHINES.get(os.uname().machine):
         return Obstacle(
-            f"it is not a 64-bit program for {platform.machine()}, as Verbena's libraries are",
+            f"it is not a 64-bit program for {os.uname().machine}, as Verbena's libraries are",
             "Use a build of it for this machine.",
         )
     loader = interpreter(head, descriptor)

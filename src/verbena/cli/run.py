@@ -7,17 +7,15 @@ verbena.cli starts main(). pair.py and env.py share its options and its checks.
 from __future__ import annotations
 
 import argparse
-import difflib
 import getopt
 import os
 import re
 import shutil
-import socket
 import sys
 from contextlib import suppress
 from pathlib import Path
 
-from verbena import _ports, _variables, capture, fault, launch
+from verbena import _ports, _variables, launch
 from verbena.cli import notes
 from verbena.cli.elf import obstacle, sanitizers
 
@@ -202,7 +200,9 @@ def add_packet_options(made: argparse.ArgumentParser) -> None:
 
 def meant_by(option: str, names: list[str]) -> str:
     """Return a hint for the message about an unknown option: the option that is most like it."""
-    near = difflib.get_close_matches(option, [name.rstrip("=") for name in names], 1)
+    from difflib import get_close_matches
+
+    near = get_close_matches(option, [name.rstrip("=") for name in names], 1)
     return f" (is --{near[0]} meant?)" if near else ""
 
 
@@ -291,7 +291,9 @@ def netdevs(parsed: argparse.Namespace) -> list[str]:
 def check_netdevs(options: argparse.ArgumentParser, parsed: argparse.Namespace) -> None:
     """End the process, as wrong usage does, when an option names an interface that is not there."""
     for netdev in netdevs(parsed):
-        known = [name for _, name in socket.if_nameindex()]
+        from socket import if_nameindex
+
+        known = [name for _, name in if_nameindex()]
         if netdev not in known:
             options.error(f"there is no interface {netdev}, only: {', '.join(known)}")
 
@@ -335,6 +337,8 @@ def port(text: str) -> str:
 
 
 def fault_rules(text: str) -> str:
+    from verbena import fault
+
     try:
         fault.check(text)
     except ValueError as error:
@@ -353,6 +357,8 @@ def capture_bytes(text: str) -> int:
 
 
 def begin_capture(file: str) -> None:
+    from verbena import capture
+
     try:
         capture.begin(file)
     except OSError as error:
