@@ -189,6 +189,8 @@ build/stamps/venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
 build/stamps/installed: build/stamps/venv $(SOURCE_LIST) $(NATIVE_INPUTS)
 	@echo "Building Verbena and installing it into $(VENV): compiling takes a minute, or several on a busy machine; silent meanwhile"
 	@$(VENV)/bin/pip install -qq --no-build-isolation -Cbuild-dir=build/venv -Ccmake.define.VERBENA_WERROR=ON -e .
+	@# Where PYTHONDONTWRITEBYTECODE is set, as in many images, each program would compile it anew.
+	@$(VENV)/bin/python -m compileall -q src/verbena
 	@touch $@
 
 build/stamps/extra-%: build/stamps/venv

@@ -70,6 +70,10 @@ third_part() {
     return $status
 }
 
+# The processes that tests start would each compile what they import where PYTHONDONTWRITEBYTECODE
+# is set.
+"$python" -m compileall -q src/verbena tests
+
 second_report=$(mktemp)
 third_report=$(mktemp)
 trap 'rm -f "$second_report" "$third_report"' EXIT
