@@ -92,7 +92,7 @@ def test_joining(made: list[PeerConnection], size: int, rank: int) -> None:
 
     async def join(rank: int) -> None:
         group = await collectives.join(rank, size, address, timeout=10)
-        group.abort()
+        await group.leave()
 
     async def attempt(at: int) -> bool:
         others = [asyncio.create_task(join(each)) for each in ranks if each != rank]

@@ -11,15 +11,15 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import verbena.peers as peers
-from verbena.peers import PeerConnection, PeerListener, PeerOptions
+from verbena.peers import PeerConnection, PeerConnectionEnded, PeerListener, PeerOptions
 
-from .errors import GroupError, RanksAbsent
+from .errors import Fault, GroupError, RanksAbsent, error_of
 from .links import LINK_OPTIONS, Links
 
 __all__ = ["Place", "meet", "place_from_environment"]
@@ -106,9 +106,13 @@ async def _receive_all(place: Place, links: Links, options: PeerOptions) -> None
     waiting: dict[int, PeerConnection] = {}
     async with peers.listen(place.address, **options) as listener:
         while len(waiting) < place.size - 1:
-            conn, told = await _accept(listener)
+            try:
+                conn, told = await _accept(listener)
+            except PeerConnectionEnded:
+                continue  # its rank may come again
             if problem := _problem(told, place, waiting):
-                await conn.send(json.dumps({"problem": problem}).encode())
+                with suppress(PeerConnectionEnded):
+                    await conn.send(json.dumps({"problem": problem}).encode())
                 await conn.close()
                 continue
             rank = told["rank"]
@@ -119,10 +123,12 @@ async def _receive_all(place: Place, links: Links, options: PeerOptions) -> None
                 f"[{host}]:{told['port']}" if ":" in host else f"{host}:{told['port']}"
             )
         answer = json.dumps({"addresses": addresses}).encode()
-        for conn in waiting.values():
-            await conn.send(answer)
-    for conn in waiting.values():
-        await conn.recv()  # it has all its links
+        for rank, conn in waiting.items():
+            with _blaming(rank):
+                await conn.send(answer)
+    for rank, conn in waiting.items():
+        with _blaming(rank):
+            await conn.recv()  # it has all its links
 
 
 async def _go_to_all(place: Place, links: Links, options: PeerOptions) -> None:
@@ -132,17 +138,22 @@ async def _go_to_all(place: Place, links: Links, options: PeerOptions) -> None:
         first = await _dial(place.address, options)
         links.add(0, first)
         told = {"rank": place.rank, "size": place.size, "port": listener.port if listener else 0}
-        await first.send(json.dumps(told).encode())
-        answer = _parse(await first.recv())
+        with _blaming(0):
+            await first.send(json.dumps(told).encode())
+            answer = _parse(await first.recv())
         if "problem" in answer:
             raise GroupError(answer["problem"], place.rank, 22)
-        async with asyncio.TaskGroup() as group:
-            if listener is not None:
-                group.create_task(_accept_all(listener, links, above))
-            for rank in range(1, place.rank):
-                address = answer["addresses"][str(rank)]
-                group.create_task(_connect(address, rank, links, options))
-        await first.send(b"")
+        try:
+            async with asyncio.TaskGroup() as group:
+                if listener is not None:
+                    group.create_task(_accept_all(listener, links, above))
+                for rank in range(1, place.rank):
+                    address = answer["addresses"][str(rank)]
+                    group.create_task(_connect(address, rank, links, options))
+        except BaseExceptionGroup as several:  # the first has ended the others
+            raise several.exceptions[0] from None
+        with _blaming(0):
+            await first.send(b"")
 
 
 async def _accept_all(listener: PeerListener, links: Links, count: int) -> None:
@@ -168,7 +179,17 @@ async def _accept(listener: PeerListener) -> tuple[PeerConnection, dict[str, Any
 async def _connect(address: str, rank: int, links: Links, options: PeerOptions) -> None:
     conn = await peers.connect(address, **options)
     links.add(rank, conn)  # so that a failure from here on closes it
-    await conn.send(json.dumps({"rank": links.rank}).encode())
+    with _blaming(rank):
+        await conn.send(json.dumps({"rank": links.rank}).encode())
+
+
+@contextmanager
+def _blaming(rank: int) -> Iterator[None]:
+    """Have the end of the connection to a rank say which rank that was."""
+    try:
+        yield
+    except PeerConnectionEnded as error:
+        raise error_of(Fault.DIED, rank) from error
 
 
 async def _dial(address: str, options: PeerOptions) -> PeerConnection:
