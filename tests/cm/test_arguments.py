@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -92,6 +94,14 @@ def test_what_listen_refuses(listen: Callable[..., Any]) -> None:
         ("private_data", "hello", TypeError, "private_data must be bytes, not str; encode it"),
         ("private_data", 3, TypeError, "private_data must be bytes, not int"),
         ("timeout", "3", TypeError, "timeout must be seconds or None, not str"),
+        ("timeout", float("inf"), ValueError, "timeout must be seconds or None, and is inf"),
+        ("timeout", float("nan"), ValueError, "timeout must be seconds or None, and is nan"),
+        ("private_data", bytes(181), ValueError, "private_data has 181 bytes, and the message"),
+        ("pd", "x", TypeError, "pd must be PD or None, not str"),
+        ("cap", 5, TypeError, "cap must be QPCap or None, not int"),
+        ("cq", b"", TypeError, "cq must be CQ or AsyncCQ or None, not bytes"),
+        ("source", 4, TypeError, "source must be str or None, not int"),
+        ("prepare", 1, TypeError, "prepare must be a function or None, not int"),
         ("retry_count", 8, ValueError, "retry_count must be from 0 to 7, and is 8"),
         ("initiator_depth", -1, ValueError, "initiator_depth must be from 0 to 255"),
         ("tos", 256, ValueError, "tos must be from 0 to 255"),
@@ -105,7 +115,54 @@ def test_a_wrong_value(
         opener("127.0.0.1", 7174, **{option: value})
 
 
-@pytest.mark.parametrize("reject", [cm.ConnectionRequest.reject, sync.SyncRequest.reject])
-def test_a_rejection_with_text(reject: Callable[..., Any]) -> None:
+REJECTS = [cm.ConnectionRequest.reject, sync.SyncRequest.reject]
+
+
+@pytest.mark.parametrize("reject", REJECTS)
+@pytest.mark.parametrize(("datagram", "most"), [(False, 148), (True, 136)])
+def test_what_reject_refuses(reject: Callable[..., Any], datagram: bool, most: int) -> None:
+    request = SimpleNamespace(id=SimpleNamespace(datagram=datagram))
     with pytest.raises(TypeError, match="must be bytes, not str"):
-        reject(None, "too busy")
+        reject(request, "too busy")
+    with pytest.raises(ValueError, match=f"has {most + 1} bytes, and the message {most}"):
+        reject(request, bytes(most + 1))
+
+
+@pytest.mark.parametrize("opener", OPENERS)
+def test_hosts_that_are_no_text(opener: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="host must be a str, not NoneType"):
+        opener(None, 7174)
+    with pytest.raises(TypeError, match="host must be a str, not bytes; decode it"):
+        opener(b"127.0.0.1", 7174)
+
+
+@pytest.mark.parametrize("join", [cm.join, sync.join])
+def test_what_is_no_group(join: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="group must be a str, not int"):
+        join(7)
+    with pytest.raises(ValueError, match=r"10\.0\.0\.1 is no address of a group"):
+        join("10.0.0.1")
+
+
+def test_connect_has_room_for_56_bytes() -> None:
+    with pytest.raises(ValueError, match="has 57 bytes, and the message 56"):
+        cm.connect("127.0.0.1", 7174, private_data=bytes(57))
+
+
+def test_a_request_outlives_an_answer_that_is_too_long() -> None:
+    async def client(port: int) -> bytes:
+        async with cm.connect("127.0.0.1", port) as conn:
+            return conn.private_data
+
+    async def main() -> bytes:
+        async with cm.listen(0, "127.0.0.1") as listener:
+            task = asyncio.create_task(client(listener.port))
+            request = await listener.get_request(timeout=10)
+            with pytest.raises(ValueError, match="has 197 bytes, and the message 196"):
+                await request.accept(private_data=bytes(197))
+            with pytest.raises(ValueError, match="and the message 148"):
+                request.reject(bytes(149))
+            async with await request.accept(private_data=b"yes"):
+                return await task
+
+    assert asyncio.run(main()).startswith(b"yes")

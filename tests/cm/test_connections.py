@@ -357,20 +357,19 @@ def test_private_data_that_is_too_long() -> None:
     async def program() -> None:
         async with cm.listen(0) as listener:
             for length in (57, 256):
-                with pytest.raises(cm.ConnectionManagerError) as caught:
+                with pytest.raises(ValueError, match=f"has {length} bytes, and the message 56"):
                     await cm.connect(HOST, listener.port, private_data=bytes(length))
-                assert caught.value.reason is CmRefusal.PRIVATE_DATA
 
     asyncio.run(limited(program()))
 
 
 def test_a_pd_of_another_device(alone: None) -> None:
-    class Elsewhere:
+    class Elsewhere(verbs.PD):  # type: ignore[misc]
         context = type("Context", (), {"device": type("Device", (), {"guid": 1})})
 
     async def program() -> None:
         async with cm.listen(0) as listener:
-            options: Any = {"pd": Elsewhere()}
+            options: Any = {"pd": Elsewhere.__new__(Elsewhere)}
             with pytest.raises(cm.Unreachable, match="by another device"):
                 await cm.connect(HOST, listener.port, **options)
         assert identifiers() == 0

@@ -20,7 +20,18 @@ from typing import Any, Generic, Protocol, Self, TypeVar, Unpack
 
 from verbena.manage.cm.rdma_events import RdmaEventKind
 
-from .arguments import CONNECT_SECONDS, MOST_BACKLOG, check_port, check_range, keywords
+from .arguments import (
+    CONNECT_BYTES,
+    CONNECT_SECONDS,
+    DATAGRAM_BYTES,
+    MOST_BACKLOG,
+    SIDR_REPLY_BYTES,
+    check_group,
+    check_port,
+    check_range,
+    check_text,
+    keywords,
+)
 from .connection import (
     AcceptOptions,
     Closed,
@@ -180,7 +191,7 @@ class ConnectionRequest(RequestBase):
         """
         return await self._accept(Connection, options)
 
-    @keywords(AcceptOptions)
+    @keywords(AcceptOptions, SIDR_REPLY_BYTES)
     async def accept_datagrams(self, **options: Unpack[AcceptOptions]) -> DatagramPeer:
         """Tell the peer the queue pair to which it can send, of a listener for datagrams.
 
@@ -211,13 +222,14 @@ class Listener(ListenerBase, _Closing):
             raise
 
 
-@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
+@keywords(ConnectionOptions, CONNECT_BYTES, timeout=CONNECT_SECONDS)
 def connect(host: str, port: int, **options: Unpack[ConnectionOptions]) -> Opening[Connection]:
     """Connect to a listener: ``async with`` closes the connection at the end of its block.
 
     A cancelled or failed attempt leaves nothing behind, and the peer is told. Raises
     ConnectionManagerError: Rejected, NoListener, Unreachable, ConnectTimeout and others.
     """
+    check_text("host", host)
     check_port(port)
     opener = options.get("open_device")
     return Opening(lambda: connect_to(manager_of_loop(opener), Connection, host, port, options))
@@ -238,13 +250,15 @@ def listen(
     AddressInUse and NoSuchAddress.
     """
     check_port(port)
+    if host is not None:
+        check_text("host", host)
     check_range("backlog", backlog, MOST_BACKLOG)
     return Opening(
         lambda: listen_at(manager_of_loop(open_device), Listener, host, port, backlog, datagram)
     )
 
 
-@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
+@keywords(ConnectionOptions, DATAGRAM_BYTES, timeout=CONNECT_SECONDS)
 def resolve_datagram(
     host: str, port: int, **options: Unpack[ConnectionOptions]
 ) -> Opening[DatagramPeer]:
@@ -252,6 +266,7 @@ def resolve_datagram(
 
     Raises ConnectionManagerError.
     """
+    check_text("host", host)
     check_port(port)
     opener = options.get("open_device")
     return Opening(lambda: resolve_peer(manager_of_loop(opener), DatagramPeer, host, port, options))
@@ -266,6 +281,7 @@ def join(
     With ``send_only`` the queue pair does not receive what is sent to the group. Raises
     ConnectionManagerError.
     """
+    check_group(group)
     opener = options.get("open_device")
     return Opening(
         lambda: join_group(manager_of_loop(opener), MulticastGroup, group, send_only, options)

@@ -2,8 +2,9 @@
 """Checks of what callers give: the functions of this package and of verbena.cm.sync call these.
 
 ``keywords`` gives a function with ``**options`` the keywords of a TypedDict as its signature, and
-refuses others with the nearest name; ``check_port`` refuses numbers that are no ports. A wrong
-value is a TypeError or a ValueError at the call, before anything has been sent.
+refuses others with the nearest name, and values of other types; ``check_port`` refuses numbers that
+are no ports. A wrong value is a TypeError or a ValueError at the call, before anything has been
+sent.
 """
 
 from __future__ import annotations
@@ -11,19 +12,34 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import ipaddress
+import math
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from numbers import Real
+from types import UnionType
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 __all__ = [
+    "ACCEPT_BYTES",
+    "CONNECT_BYTES",
     "CONNECT_SECONDS",
+    "DATAGRAM_BYTES",
     "MOST_BACKLOG",
+    "REJECT_BYTES",
+    "SIDR_REPLY_BYTES",
     "check_bytes",
+    "check_group",
     "check_port",
     "check_range",
+    "check_text",
     "keywords",
 ]
 
 MOST_BACKLOG = 0x7FFFFFFF
+# The most private data of a message. rdma_cm's header takes 36 bytes of what a request has (IBA
+# 12.6 and annex A11).
+CONNECT_BYTES, ACCEPT_BYTES, REJECT_BYTES = 92 - 36, 196, 148
+DATAGRAM_BYTES, SIDR_REPLY_BYTES = 216 - 36, 136
 CONNECT_SECONDS = 10.0  # for a whole connect, where the caller says nothing of a timeout
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -52,17 +68,43 @@ def check_range(name: str, value: object, most: int) -> None:
         raise ValueError(f"{name} must be from 0 to {most}, and is {value}")
 
 
-def check_bytes(private_data: object) -> None:
-    """Raise TypeError unless it is bytes."""
+def check_text(name: str, value: object) -> None:
+    """Raise TypeError unless it is a str."""
+    if not isinstance(value, str):
+        advice = "; decode it" if isinstance(value, bytes) else ""
+        raise TypeError(f"{name} must be a str, not {type(value).__name__}{advice}")
+
+
+def check_group(group: object) -> None:
+    """Raise TypeError or ValueError unless it is a name, or the address of a multicast group."""
+    check_text("group", group)
+    try:
+        address = ipaddress.ip_address(str(group))
+    except ValueError:
+        return  # a name
+    if not address.is_multicast:
+        raise ValueError(
+            f"{group} is no address of a group: those are 224.0.0.0 to 239.255.255.255, and those"
+            " that begin with ff"
+        )
+
+
+def check_bytes(private_data: object, most: int) -> None:
+    """Raise TypeError or ValueError unless it is bytes, and no more than fit the message."""
     if not isinstance(private_data, bytes | bytearray):
         kind = type(private_data).__name__
         advice = "; encode it" if isinstance(private_data, str) else ""
         raise TypeError(f"private_data must be bytes, not {kind}{advice}")
+    if len(private_data) > most:
+        raise ValueError(f"private_data has {len(private_data)} bytes, and the message {most}")
 
 
-def keywords(known: type, **defaults: object) -> Callable[[F], F]:
+def keywords(
+    known: type, most_private_data: int = ACCEPT_BYTES, **defaults: object
+) -> Callable[[F], F]:
     """Return a decorator for a function whose ``**options`` are those of the TypedDict ``known``.
 
+    ``most_private_data`` is how many bytes the function's message has for the option of that name.
     ``defaults`` are shown in the signature where they differ from the usual ones.
     """
     defaults = _DEFAULTS | defaults
@@ -85,7 +127,7 @@ def keywords(known: type, **defaults: object) -> Callable[[F], F]:
         @functools.wraps(function)
         def checked(*positional: Any, **options: Any) -> Any:
             _check_names(function.__name__, allowed, options)
-            _check_values(options)
+            _check_values(options, hints, most_private_data)
             return function(*positional, **options)
 
         checked.__signature__ = own.replace(parameters=shown)  # type: ignore[attr-defined]
@@ -102,13 +144,38 @@ def _check_names(function: str, allowed: list[str], options: Mapping[str, object
             raise TypeError(f"{function}() has no option {name!r}: {advice}")
 
 
-def _check_values(options: Mapping[str, object]) -> None:
+def _check_values(
+    options: Mapping[str, object], hints: Mapping[str, Any], most_private_data: int
+) -> None:
     for name, most in _RANGES.items():
         value = options.get(name)
         if value is not None:
             check_range(name, value, most)
     if "private_data" in options:
-        check_bytes(options["private_data"])
+        check_bytes(options["private_data"], most_private_data)
     timeout = options.get("timeout")
-    if timeout is not None and not isinstance(timeout, int | float):
+    if timeout is not None:
+        _check_seconds(timeout)
+    for name, value in options.items():
+        if name in hints and name != "private_data":  # which may be a bytearray, too
+            _check_kind(name, value, hints[name])
+
+
+def _check_seconds(timeout: object) -> None:
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
         raise TypeError(f"timeout must be seconds or None, not {type(timeout).__name__}")
+    if not math.isfinite(timeout):
+        raise ValueError(f"timeout must be seconds or None, and is {timeout}")
+
+
+def _check_kind(name: str, value: object, hint: Any) -> None:
+    """Raise TypeError unless the value fits the type hint, where that has plain classes alone."""
+    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+    kinds = [get_origin(each) or each for each in choices]
+    if not all(isinstance(each, type) for each in kinds) or int in kinds or float in kinds:
+        return  # numbers have their own checks
+    if isinstance(value, tuple(kinds)):
+        return
+    names = ["a function" if each is Callable else each.__name__ for each in kinds]
+    wanted = " or ".join(name.replace("NoneType", "None") for name in names)
+    raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")

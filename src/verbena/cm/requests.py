@@ -13,7 +13,7 @@ from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters
 from verbena.verbs import PD
 
-from .arguments import check_bytes
+from .arguments import REJECT_BYTES, SIDR_REPLY_BYTES, check_bytes
 from .connection import AcceptOptions, ConnectionBase, accept_request
 from .datagrams import DatagramBase, accept_datagrams
 from .errors import ConnectionManagerError, is_stale
@@ -64,7 +64,7 @@ class RequestBase:
 
         If the peer has given up, there is nothing left to refuse.
         """
-        check_bytes(private_data)
+        check_bytes(private_data, SIDR_REPLY_BYTES if self.id.datagram else REJECT_BYTES)
         self._answer()
         try:
             self.id.reject(private_data)

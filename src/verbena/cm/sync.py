@@ -12,7 +12,18 @@ from __future__ import annotations
 
 from typing import Self, Unpack
 
-from .arguments import CONNECT_SECONDS, MOST_BACKLOG, check_port, check_range, keywords
+from .arguments import (
+    CONNECT_BYTES,
+    CONNECT_SECONDS,
+    DATAGRAM_BYTES,
+    MOST_BACKLOG,
+    SIDR_REPLY_BYTES,
+    check_group,
+    check_port,
+    check_range,
+    check_text,
+    keywords,
+)
 from .channel import run_now
 from .connection import AcceptOptions, Closed, ConnectionBase, ConnectionOptions, connect_to
 from .datagrams import DatagramBase, GroupBase, join_group, resolve_peer
@@ -79,7 +90,7 @@ class SyncRequest(RequestBase):
         """
         return run_now(self._accept(SyncConnection, options))
 
-    @keywords(AcceptOptions)
+    @keywords(AcceptOptions, SIDR_REPLY_BYTES)
     def accept_datagrams(self, **options: Unpack[AcceptOptions]) -> SyncDatagramPeer:
         """Tell the peer the queue pair to which it can send, of a listener for datagrams.
 
@@ -114,12 +125,13 @@ def _manager(open_device: DeviceOpener | None) -> Manager:
     return Manager(OpenDevices(), open_device, False)
 
 
-@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
+@keywords(ConnectionOptions, CONNECT_BYTES, timeout=CONNECT_SECONDS)
 def connect(host: str, port: int, **options: Unpack[ConnectionOptions]) -> SyncConnection:
     """Connect to a listener: ``with`` closes the connection at the end of its block.
 
     Raises ConnectionManagerError: Rejected, NoListener, Unreachable, ConnectTimeout and others.
     """
+    check_text("host", host)
     check_port(port)
     manager = _manager(options.get("open_device"))
     return run_now(connect_to(manager, SyncConnection, host, port, options))
@@ -140,16 +152,19 @@ def listen(
     AddressInUse and NoSuchAddress.
     """
     check_port(port)
+    if host is not None:
+        check_text("host", host)
     check_range("backlog", backlog, MOST_BACKLOG)
     manager = _manager(open_device)
     return run_now(listen_at(manager, SyncListener, host, port, backlog, datagram))
 
 
-@keywords(ConnectionOptions, timeout=CONNECT_SECONDS)
+@keywords(ConnectionOptions, DATAGRAM_BYTES, timeout=CONNECT_SECONDS)
 def resolve_datagram(
     host: str, port: int, **options: Unpack[ConnectionOptions]
 ) -> SyncDatagramPeer:
     """Ask a listener for datagrams for its queue pair. Raises ConnectionManagerError."""
+    check_text("host", host)
     check_port(port)
     manager = _manager(options.get("open_device"))
     return run_now(resolve_peer(manager, SyncDatagramPeer, host, port, options))
@@ -164,5 +179,6 @@ def join(
     With ``send_only`` the queue pair does not receive what is sent to the group. Raises
     ConnectionManagerError.
     """
+    check_group(group)
     manager = _manager(options.get("open_device"))
     return run_now(join_group(manager, SyncMulticastGroup, group, send_only, options))
