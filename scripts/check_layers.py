@@ -41,7 +41,7 @@ C_ROOMS = [
 ]
 PYTHON_ROOMS = [
     {"_native", "progress", "version", "wire"},
-    {"_fault_opcodes", "_fault_rules", "_ports", "_trace_events", "_variables"},
+    {"_arguments", "_fault_opcodes", "_fault_rules", "_ports", "_trace_events", "_variables"},
     {"capture", "fault"},
     {"launch"},
     {"verbs"},

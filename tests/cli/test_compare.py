@@ -145,3 +145,12 @@ def test_wrong_words_are_named(words: tuple[str, ...], status: int, says: str) -
     done = run("--dma", *words)
     assert done.returncode == status
     assert says in done.stderr
+
+
+def test_a_picture_that_cannot_be_written_costs_no_table(tmp_path: Path) -> None:
+    done = run("--dma", "--plot", str(tmp_path / "none" / "x.svg"))
+    assert done.returncode == 1
+    assert "x.svg cannot be used: No such file or directory" in done.stderr
+    assert f"there is no folder {tmp_path}/none: make it first" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "disk, DMA" in done.stdout

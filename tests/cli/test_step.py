@@ -171,3 +171,28 @@ def test_a_timeline_that_cannot_be_written() -> None:
     assert done.returncode == 1
     assert "verbena step: " in done.stderr
     assert "/nowhere/file.json" in done.stderr
+
+
+@pytest.mark.parametrize("text", ["", "; only a comment\n"])
+def test_a_file_without_instructions_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "empty.asm").write_text(text)
+    done = run(str(tmp_path / "empty.asm"), "--most", "3")
+    assert done.returncode == 1
+    assert "empty.asm has no instruction: it is empty, or has only comments" in done.stderr
+
+
+def test_a_timeline_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    done = run("keyboard", "--most", "2", "--timeline", str(tmp_path / "none" / "x.json"))
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"verbena step: {tmp_path}/none/x.json cannot be used: No such file or directory (there is "
+        f"no folder {tmp_path}/none: make it first)\n"
+    )
+
+
+def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "code.bin").write_bytes(b"\xf4\xff\xfe")
+    done = run(str(tmp_path / "code.bin"))
+    assert done.returncode == 1
+    assert "code.bin is no text, and so no assembly" in done.stderr
+    assert "Traceback" not in done.stderr

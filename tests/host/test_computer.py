@@ -281,7 +281,10 @@ def test_an_error_of_a_device_reaches_the_caller() -> None:
     computer.map(Ram(4096), 0)
     computer.map(Device(8), 0x100000)
     computer.load(Program.assemble("mov rbx, 0x100000\n mov rax, [rbx]\n hlt"))
-    with pytest.raises(HostError, match="Device has nothing to read at 0"):
+    with pytest.raises(
+        HostError,
+        match=r"mov rax, \[rbx\]: Device at 0x100000 .* has nothing to read at offset 0x0",
+    ):
         computer.run()
 
 
@@ -403,7 +406,10 @@ def test_a_device_asks_for_no_time_that_is_over(time: float) -> None:
         def write(self, offset: int, size: int, value: int) -> None:
             self.at(time, lambda: None)  # type: ignore[arg-type]
 
-    with pytest.raises(HostError, match=r"Hasty asked to be called at .* now it is \d+: a time"):
+    with pytest.raises(
+        HostError,
+        match=r"Hasty at 0x10000 to 0x10007 asked to be called at .* now it is \d+: a time",
+    ):
         with_device(Hasty(8)).run()
 
 
@@ -415,7 +421,7 @@ def test_a_device_that_forgets_its_answer_is_named() -> None:
         def read(self, offset: int, size: int) -> int:
             return None  # type: ignore[return-value]
 
-    why = "Forgetful answered a load of 8 bytes at offset 0 with None"
+    why = "Forgetful at 0x10000 to 0x10007 answered a load of 8 bytes at offset 0 with None"
     with pytest.raises(HostError, match=why):
         with_device(Forgetful(8)).run()
     computer = with_device(Forgetful(8))

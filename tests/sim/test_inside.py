@@ -63,7 +63,8 @@ def test_misses_cost_time_and_are_counted() -> None:
     ("host", "keywords", "text"),
     [
         (7, {}, "there is no host 7"),
-        ("h9", {}, "there is no host 9"),
+        ("h9", {}, "there is no host 'h9': there is only h0"),
+        ("left", {}, "there is no host 'left': there is only h0"),
         (0, {"cpu": {"ghz": 0}}, "cpu.ghz is 0"),
         (0, {"pcie": {"generation": 9}}, "pcie.generation is 9"),
         (0, {"interrupts": {"time": "8 parsec"}}, "interrupts.time has the unit"),

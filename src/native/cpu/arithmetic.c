@@ -323,8 +323,11 @@ enum vb_cpu_next vb_cpu_compare_exchange_pair(struct vb_cpu *cpu,
     uint8_t bytes[16];
     bool equal;
 
-    if (half == 8 && at % 16 != 0)
-        return vb_cpu_raise(cpu, VB_CPU_PROTECTION, true);
+    if (half == 8 && at % 16 != 0) {
+        (void)vb_cpu_raise(cpu, VB_CPU_PROTECTION, true);
+        cpu->fault.address = at; /* for the message of a fault that nobody handles */
+        return VB_CPU_FAULTED;
+    }
     if (!vb_cpu_load_bytes(cpu, at, half * 2, bytes))
         return VB_CPU_FAULTED;
     memcpy(&there[0], bytes, half);

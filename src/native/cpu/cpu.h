@@ -84,7 +84,8 @@ struct vb_cpu_fault {
     bool write;
     uint8_t size; /* of an access */
     uint32_t error;
-    uint64_t address; /* linear, of a page fault; physical, of an access that the bus refused */
+    uint64_t address; /* linear, of a page fault, or of an access that is not aligned to 16 bytes;
+                         physical, of an access that the bus refused */
 };
 
 struct vb_cpu_table {

@@ -186,6 +186,7 @@ static bool wide_address(struct vb_cpu *cpu, const struct vb_cpu_instruction *in
     if (in->op == 0 || *at % 16 == 0)
         return true;
     (void)vb_cpu_raise(cpu, VB_CPU_PROTECTION, true);
+    cpu->fault.address = *at; /* for the message of a fault that nobody handles */
     return false;
 }
 

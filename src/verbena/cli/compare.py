@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+from verbena.cli.paths import unusable
 from verbena.cli.table import aligned
 from verbena.host import HostError, Pcie
 from verbena.host.comparison import WAYS, Row, Setup, compare_ways
@@ -110,9 +111,13 @@ def main(arguments: list[str]) -> int:
     except HostError as error:
         print(f"verbena compare: {error}", file=sys.stderr)
         return 1
-    if options.plot is not None:
-        options.plot.write_text(sweep(rows) if options.sizes else bars(rows))
     print(json.dumps([row_data(row) for row in rows], indent=2) if options.json else report(rows))
+    if options.plot is not None:
+        try:
+            options.plot.write_text(sweep(rows) if options.sizes else bars(rows))
+        except OSError as error:
+            print(f"verbena compare: {unusable(error)}", file=sys.stderr)
+            return 1
     return 0
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from verbena.cli.paths import unusable
 from verbena.host import HostError, ProcessorError
 from verbena.host.lessons import LESSONS, Frame, Lesson, frames_of, lesson_of_file
 from verbena.host.lessons.programs import MAP
@@ -58,7 +59,10 @@ def main(arguments: list[str]) -> int:
         finally:  # also of what came before a fault
             if options.timeline is not None:
                 steps.timeline.write(options.timeline)
-    except (HostError, OSError) as error:
+    except OSError as error:
+        print(f"verbena step: {unusable(error)}", file=sys.stderr)
+        return 1
+    except HostError as error:
         print(f"verbena step: {error}", file=sys.stderr)
         return 1
     return 0
@@ -82,7 +86,10 @@ def lesson_of(name: str) -> Lesson:
     path = Path(name)
     if not path.exists():
         raise HostError(f"{name!r} is no file, and no lesson: those are {', '.join(LESSONS)}")
-    return lesson_of_file(name, path.read_text())
+    try:
+        return lesson_of_file(name, path.read_text())
+    except UnicodeDecodeError as error:
+        raise HostError(f"{name} is no text, and so no assembly: {error.reason}") from None
 
 
 class Steps:

@@ -17,8 +17,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from verbena._arguments import checked_class
 from verbena.host.encoding import immediate
-from verbena.host.errors import AssemblyError
+from verbena.host.errors import AssemblyError, HostTypeError
 from verbena.host.instructions import PREFIXES, TRANSLATORS, Place
 from verbena.host.operands import Expression, Operand, expression, operand
 
@@ -26,6 +27,7 @@ _DATA = {"db": 1, "dw": 2, "dd": 4, "dq": 8}
 _MOST_ROUNDS = 50
 
 
+@checked_class(HostTypeError)
 @dataclass(frozen=True)
 class Program:
     """Machine code: its bytes, the address of the first, labels, and the line of each address."""

@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.lru import Lru
 
 LINE = 64
@@ -29,6 +30,7 @@ class Level(IntEnum):
     MEMORY = 4
 
 
+@checked_class(HostTypeError)
 @dataclass(frozen=True)
 class CacheCosts:
     """Sizes in bytes, and by level (L1, L2, L3, memory) cycles of a load and of a copied byte.
@@ -57,6 +59,7 @@ class CacheCosts:
         return round(size * self.copy_cycles_per_byte[level])
 
 
+@checked_class(HostTypeError, but=("dma_write",))
 class Caches:
     """Three levels, each of which has the lines of the ones before it, too."""
 

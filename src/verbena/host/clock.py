@@ -11,7 +11,8 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class, is_whole
+from verbena.host.errors import HostError, HostTypeError
 
 NEVER = 1 << 63
 
@@ -30,6 +31,7 @@ class Event:
         self.call = None
 
 
+@checked_class(HostTypeError, but=("add", "run_due"))
 class Agenda:
     """Calls and the time of each; ``now`` is that of the event that runs."""
 
@@ -49,11 +51,19 @@ class Agenda:
 
     def add(self, at: int, call: Callable[[], None]) -> Event:
         """Runs ``call`` at a time that is not past."""
-        if at < self.now:
-            raise HostError(f"an event at {at} ps is in the past: it is {self.now} ps")
+        if not is_whole(at) or at < self.now or not callable(call):
+            raise self._refusal(at, call)
         event = Event(call, self.cause)
         heapq.heappush(self._events, (at, next(self._order), event))
         return event
+
+    def _refusal(self, at: object, call: object) -> HostError:
+        if is_whole(at) and callable(call):
+            return HostError(f"an event at {at} ps is in the past: it is {self.now} ps")
+        return HostTypeError(
+            f"an event has a time in ps, a whole number, and a function without arguments: its "
+            f"time is {at!r}, and its call is {call!r}"
+        )
 
     def run_due(self, until: int) -> None:
         """Runs all events up to ``until``, and what they add up to then."""

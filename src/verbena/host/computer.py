@@ -15,11 +15,12 @@ device may bring nearer; ``hlt`` lets time pass to the next event.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from verbena._arguments import checked_class, is_whole
 from verbena.host._cpu import PhysicalMemory
 from verbena.host.assembler import Program
 from verbena.host.caches import Caches
@@ -28,7 +29,7 @@ from verbena.host.combining import WHILE_PS, CombiningLine
 from verbena.host.core import Core, Stop
 from verbena.host.devices import Device, Ram
 from verbena.host.dma import Dma
-from verbena.host.errors import AccessError, HostError
+from verbena.host.errors import AccessError, HostError, HostTypeError
 from verbena.host.iommu import Iommu
 from verbena.host.pcie import Pcie, Slot
 from verbena.host.timeline import Timeline
@@ -49,6 +50,45 @@ def _number_of(device: Device, offset: int, size: int, value: object) -> int:
             "read() returns a number"
         )
     return int(value)
+
+
+def halted(cores: Iterable[Core]) -> Stop:
+    """Why cores that have all halted do not go on."""
+    return Stop.WAITS if any(core.waits for core in cores) else Stop.HALT
+
+
+def check_link(left: Computer | None, right: Computer | None, delay_ps: int) -> None:
+    """HostError for a link between two computers that is shorter than the lookahead of their
+    machines: what crosses it would come too late."""
+    machines = None if left is right or left is None else left.machines
+    if machines is not None and delay_ps < machines.lookahead_ps:
+        delay = f"{delay_ps / 1000:g}"
+        raise HostError(
+            f"a link of {delay} ns is shorter than the lookahead, {machines.lookahead_ps / 1000:g} "
+            f"ns: make Machines(lookahead_ns={delay})"
+        )
+
+
+def checked_limits(instructions: int, until: int) -> tuple[int, int]:
+    """The limits of a run as a core takes them. Raises HostError for one below 0."""
+    if instructions < 0 or until < 0:
+        raise HostError(f"a run has at least 0 instructions and 0 ps: not {instructions}, {until}")
+    return instructions, min(until, NEVER - 1)
+
+
+def _kind(device: Ram | Device) -> str:
+    return repr(device) if isinstance(device, Ram) else type(device).__name__
+
+
+def _bad_range(what: str, address: object, more: object) -> HostTypeError:
+    """The error of an access to memory by the caller of ``Computer.read`` or ``write``."""
+    name, takes = ("size", "a whole number from 0 on")
+    if what == "write":
+        name, takes = "data", "bytes"
+    return HostTypeError(
+        f"Computer.{what}: address is {address!r} and {name} is {more!r}: an address is a whole "
+        f"number from 0 to 2^64 - 1, and {name} {'are' if what == 'write' else 'is'} {takes}"
+    )
 
 
 @dataclass(frozen=True)
@@ -85,6 +125,23 @@ class Transaction:
     device: Device = field(compare=False)
 
 
+@checked_class(
+    HostTypeError,
+    but=(
+        "at",
+        "dma_is_under_way",
+        "dma_read",
+        "dma_write",
+        "idle_until",
+        "interrupt_from",
+        "read",
+        "run_core",
+        "show_memory",
+        "time_at",
+        "time_of",
+        "write",
+    ),
+)
 class Computer:
     """``ghz`` is the clock of its cores, ``cores`` their number, ``caches`` what copies cost.
 
@@ -100,8 +157,11 @@ class Computer:
         clock: Agenda | None = None,
         caches: Caches | None = None,
     ) -> None:
-        if ghz <= 0 or cores < 1:
-            raise HostError("a computer has at least one core, and a clock above 0 GHz")
+        if not 0.001 <= ghz <= 1000 or not 1 <= cores <= 1024:
+            raise HostError(
+                f"a computer has 1 to 1024 cores and a clock of 0.001 to 1000 GHz, and not {cores} "
+                f"cores of {ghz} GHz"
+            )
         per_cycle = Fraction(1000) / Fraction(ghz).limit_denominator(10_000)  # ps
         self._per_cycle = per_cycle.numerator, per_cycle.denominator
         self.name = name
@@ -122,6 +182,10 @@ class Computer:
         # ("MSI", a vector, the core's number) when its interrupt is at the processor.
         self.memory_observers: list[Callable[[str, int, int], None]] = []
         self.observers: list[Callable[[Transaction], None]] = []
+
+    def __repr__(self) -> str:
+        ghz = float(1000 / self.cycle_ps)
+        return f"<computer {self.name!r}: {len(self.cores)} cores of {ghz:g} GHz at {self.now} ps>"
 
     # ---- memory controller ----
 
@@ -164,7 +228,7 @@ class Computer:
         go; one without answers at once. ``iommu`` translates the addresses of its DMA; several
         devices may share one.
         """
-        if not hasattr(device, "size"):
+        if not hasattr(device, "size") or not (isinstance(device, Ram) or hasattr(device, "base")):
             raise HostError(
                 f"a {type(device).__name__} has no size: its __init__ calls super().__init__(SIZE) "
                 "with the number of bytes of its registers"
@@ -175,8 +239,8 @@ class Computer:
         for one in self._ranges:
             if new.base < one.end and one.base < new.end:
                 raise HostError(
-                    f"{device!r} at {new.base:,} to {new.end - 1:,} overlaps {one.device!r} "
-                    f"at {one.base:,} to {one.end - 1:,}"
+                    f"{_kind(device)} at {new.base:,} to {new.end - 1:,} overlaps "
+                    f"{_kind(one.device)} at {one.base:,} to {one.end - 1:,}"
                 )
         if isinstance(device, Ram):
             if not self._memory.add_ram(base, device.bytes):
@@ -190,7 +254,7 @@ class Computer:
             raise HostError(f"{device!r} is mapped already")
         if iommu is not None and pcie is None:
             raise HostError("an IOMMU translates what comes over a PCIe link: give pcie, too")
-        device.computer = self
+        device.computer, device.base = self, base
         device.slot = None if pcie is None else Slot(pcie, type(device).__name__)
         device.iommu = iommu
         self._memory.add_window(base, device.size, *self._window(device, base))
@@ -202,7 +266,7 @@ class Computer:
                 self._ranges.remove(one)
                 self._memory.remove(base)
                 if isinstance(one.device, Device):
-                    one.device.computer = None
+                    one.device.computer = one.device.base = None
                 return
         raise HostError(f"no range begins at {base:,}")
 
@@ -212,22 +276,37 @@ class Computer:
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of memory, as a debugger reads them; HostError if there is none."""
-        data = self._memory.read(address, size)
+        try:
+            data = self._memory.read(address, size)
+        except (TypeError, OverflowError):
+            raise _bad_range("read", address, size) from None
         if data is None:
             raise AccessError(f"{size} bytes at {address:#x} are not all in one range of memory")
         return data
 
     def write(self, address: int, data: bytes) -> None:
         """Writes memory."""
-        if not self._memory.write(address, data):
+        try:
+            is_written = self._memory.write(address, data)
+        except (TypeError, ValueError, OverflowError):
+            raise _bad_range("write", address, data) from None
+        if not is_written:
             raise AccessError(
                 f"{len(data)} bytes at {address:#x} are not all in one range of memory"
             )
 
     def load(self, program: Program, core: int = 0) -> None:
         """Puts a program into memory and lets a core begin with its first instruction."""
+        begins = self._core(core)
+        if not program.code:
+            raise HostError("the program has no instruction: it is empty, or has only comments")
         self.write(program.origin, program.code)
-        self.cores[core].begin(program)
+        begins.begin(program)
+
+    def _core(self, number: int) -> Core:
+        if not 0 <= number < len(self.cores):
+            raise HostError(f"there is no core {number}: there are 0 to {len(self.cores) - 1}")
+        return self.cores[number]
 
     # ---- accesses of cores to devices ----
 
@@ -337,7 +416,8 @@ class Computer:
 
     def at(self, time: int, call: Callable[[], None]) -> Event:
         """Calls at a time, in ps; the event can be cancelled."""
-        event = self._agenda.add(max(time, self._agenda.now), call)
+        now = self._agenda.now
+        event = self._agenda.add(now if is_whole(time) and time < now else time, call)
         self._stop_for(time)
         return event
 
@@ -405,21 +485,23 @@ class Computer:
 
     def run(self, *, instructions: int = 1 << 62, until: int = NEVER - 1) -> Stop:
         """Runs until all cores have halted and no event is left, a breakpoint, a fault, the time
-        ``until`` in ps, or so many instructions of one core.
+        ``until`` in ps, or so many instructions. Says which it was.
 
+        Without a limit a program with an endless loop, and a timer that never stops, run for ever:
+        ``run(instructions=1_000_000)`` or ``run(until=computer.now + 10**9)`` (a millisecond) end.
         A fault without a handler raises ``ProcessorError`` with its address and instruction. A
         computer of ``Machines`` runs with the others.
         """
         if self.machines is not None:
             return self.machines.run(instructions=instructions, until=until)
-        left = instructions
+        left, until = checked_limits(instructions, until)
         while True:
             core = self._next_core()
             self._running = core
             horizon = self._horizon = min(self._agenda.next_at, until + 1)
             if core.sleeps or self._time_of(core.state.cycles) >= horizon:
                 if horizon > until:
-                    return Stop.TIME if until < NEVER - 1 else Stop.HALT
+                    return Stop.TIME if until < NEVER - 1 else halted(self.cores)
                 self._pass_time(horizon)
                 continue
             before = core.state.instructions
@@ -473,7 +555,7 @@ class Computer:
 
     def steps(self, core: int = 0) -> Iterator[Step]:
         """Runs one instruction at a time, and says of each what it did."""
-        one = self.cores[core]
+        one = self._core(core)
         while True:
             while one.sleeps or self._agenda.next_at <= self._time_of(one.state.cycles):
                 if self._agenda.next_at == NEVER:

@@ -7,11 +7,13 @@ text. The timer raises its vector once or again and again.
 
 from __future__ import annotations
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Event
-from verbena.host.devices import Device
-from verbena.host.errors import HostError
+from verbena.host.devices import Device, checked_vector
+from verbena.host.errors import HostError, HostTypeError
 
 
+@checked_class(HostTypeError, but=("peek", "read", "write"))
 class Display(Device):
     """``columns`` by ``rows`` cells of a byte each; ``str`` gives the text without its margin."""
 
@@ -40,6 +42,7 @@ class Display(Device):
         return "\n".join(self.line(number) for number in range(self.rows)).rstrip("\n")
 
 
+@checked_class(HostTypeError, but=("peek", "read", "write"))
 class Timer(Device):
     """Offset 0: nanoseconds to the interrupt, written with 1 (once) or 2 (periodic) at offset 8.
 
@@ -48,7 +51,7 @@ class Timer(Device):
 
     def __init__(self, vector: int = 32) -> None:
         super().__init__(16)
-        self.vector = vector
+        self.vector = checked_vector(vector)
         self.ticks = 0
         self._period = self._mode = 0
         self._next: Event | None = None

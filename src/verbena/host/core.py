@@ -10,10 +10,11 @@ from collections.abc import Callable
 from enum import IntEnum
 from math import ceil
 
+from verbena._arguments import checked_class
 from verbena.host._cpu import CoreState, PhysicalMemory, instruction_length
 from verbena.host.assembler import Program
 from verbena.host.costs import Ledger
-from verbena.host.errors import HostError, ProcessorError
+from verbena.host.errors import HostError, HostTypeError, ProcessorError
 
 NAMES = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
          *(f"r{number}" for number in range(8, 16)))  # fmt: skip
@@ -28,8 +29,12 @@ EXCEPTIONS = {
 }
 
 
+_PAGE_FAULT, _PROTECTION, _INVALID_OPCODE = 14, 13, 6
+_INTERRUPTS_ON = 1 << 9  # of RFLAGS
+
+
 class Stop(IntEnum):
-    """Why a run ended."""
+    """Why a run ended; ``str`` says it in words."""
 
     LIMIT = 0
     HALT = 1
@@ -37,6 +42,24 @@ class Stop(IntEnum):
     EXCEPTION = 3
     MARK = 4
     TIME = 5
+    WAITS = 6
+
+    def __str__(self) -> str:
+        return _REASONS[self]
+
+    def __format__(self, form: str) -> str:
+        return format(str(self), form)
+
+
+_REASONS = {
+    Stop.LIMIT: "the limit of instructions was reached",
+    Stop.HALT: "all cores have halted, and no event is left",
+    Stop.BUS: "nothing answers an access",
+    Stop.EXCEPTION: "an exception has no handler",
+    Stop.MARK: "a breakpoint was reached",
+    Stop.TIME: "the time of the limit was reached",
+    Stop.WAITS: "a core has halted until an interrupt, and nothing is left that could raise one",
+}
 
 
 class Registers:
@@ -71,6 +94,13 @@ class Registers:
         return {**values, "flags": state.flags}
 
 
+def _address(address: int) -> int:
+    if not 0 <= address < 1 << 64:
+        raise HostError(f"an address is 0 to 2^64 - 1, and not {address:#x}")
+    return address
+
+
+@checked_class(HostTypeError, but=("run", "show"))
 class Core:
     """One core, made by its computer."""
 
@@ -80,6 +110,7 @@ class Core:
         self.registers = Registers(self.state)
         self._lines: dict[int, str] = {}
         self._has_begun = False
+        self._end = 0  # the address behind the program that it began last
         # Each gets the name of charged or idle time, or "program" for machine code that has run,
         # with the first cycle and the one behind the last.
         self.observers: list[Callable[[str, int, int], None]] = []
@@ -121,6 +152,11 @@ class Core:
         return not self._has_begun or (self.state.halted and not self.state.is_woken)
 
     @property
+    def waits(self) -> bool:
+        """It has halted, and an interrupt would wake it: interrupts are on."""
+        return self._has_begun and self.state.halted and bool(self.state.flags & _INTERRUPTS_ON)
+
+    @property
     def rip(self) -> int:
         """The address of the next instruction."""
         return self.state.rip
@@ -128,21 +164,22 @@ class Core:
     def begin(self, program: Program) -> None:
         """Sets RIP to the program's first instruction."""
         self.state.rip = program.origin
+        self._end = program.origin + len(program.code)
         self._lines.update(program.lines)
         self._has_begun = True
 
     def break_at(self, address: int) -> None:
         """Sets a breakpoint: a run ends before the instruction there."""
-        if not self.state.set_mark(address):
+        if not self.state.set_mark(_address(address)):
             raise HostError("a core has at most 64 breakpoints")
 
     def remove_break(self, address: int) -> None:
         """Takes a breakpoint away."""
-        self.state.clear_mark(address)
+        self.state.clear_mark(_address(address))
 
     def text(self, address: int) -> str:
         """The instruction at a linear address: its line of assembly if known, or its bytes."""
-        if address in self._lines:
+        if _address(address) in self._lines:
             return self._lines[address]
         data = self._bytes(address)
         return data[: instruction_length(data) or len(data)].hex(" ")
@@ -159,7 +196,11 @@ class Core:
     def run(self, most: int, until: int) -> Stop:
         """Runs instructions up to a cycle; ProcessorError for a fault that nobody handles."""
         start = self.state.cycles
-        stop = Stop(self.state.run(min(most, (1 << 63) - 1), min(until, (1 << 64) - 1)))
+        try:
+            stop = Stop(self.state.run(min(most, (1 << 63) - 1), min(until, (1 << 64) - 1)))
+        except HostError as error:  # of a device that the instruction has reached
+            error.args = (f"at {self.rip:#x}: {self.text(self.rip)}: {error}",)
+            raise
         if self.observers:
             self.show("program", start, self.state.cycles)
         if stop in (Stop.BUS, Stop.EXCEPTION):
@@ -185,13 +226,44 @@ class Core:
             verb = "write" if write else "read"
             return ProcessorError(
                 f"{where}: nothing answers a {verb} of {size} bytes at {address:#x}: "
-                "map memory or a device there",
+                f"map memory or a device there{self._ran_past_end(at)}",
                 at,
             )
-        name = EXCEPTIONS.get(vector, f"vector {vector}")
-        detail = f" at {address:#x}, error code {error:#x}" if vector == 14 else ""
-        if vector == 6:
+        detail = ""
+        if vector == _PAGE_FAULT:
+            detail = f" at {address:#x}, error code {error:#x}"
+        elif vector == _INVALID_OPCODE:
             detail = ": the instruction is not one of the subset"
+        elif vector == _PROTECTION and address:
+            detail = f": {address:#x} is not a multiple of 16, as this instruction needs it"
         return ProcessorError(
-            f"{where}: {name}{detail}, and no handler is set (see LIDT)", at, vector
+            f"{where}: {self._event(vector)}{detail}, and no handler is set (see LIDT): "
+            f"{self._handlers(vector)}{self._ran_past_end(at)}",
+            at,
+            vector,
+        )
+
+    def _event(self, vector: int) -> str:
+        if vector in EXCEPTIONS:
+            return EXCEPTIONS[vector]
+        is_software = self.text(self.state.rip).split(" ")[0] in ("int", "cd")
+        return f"software interrupt {vector}" if is_software else f"interrupt {vector} came here"
+
+    def _handlers(self, vector: int) -> str:
+        """What is wrong with the table of handlers."""
+        table = self.state.special()["idt"]
+        if not table:
+            return "no table of handlers was loaded"
+        return f"entry {vector} of the table at {table:#x} is not present, or behind its end"
+
+    def _ran_past_end(self, at: int) -> str:
+        """Advice, if there are only zeros between the end of the program and an address."""
+        size = at - self._end
+        if not self._has_begun or not 0 <= size < 1 << 24 or at in self._lines:
+            return ""
+        between = self.state.memory.read(self._end, size) if size else b""
+        if between is None or between.count(0) != size:
+            return ""
+        return (
+            f"; the core ran past the end of the program, {self._end:#x}: end it with hlt or a jump"
         )

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.errors import HostError, HostTypeError
 
 ORDER = "an order of magnitude, from memory; no measurement"
 
@@ -58,6 +59,7 @@ DEFAULTS: tuple[Cost, ...] = (
 COPY_LEVELS = {"l2": "copy_l2", "l3": "copy_l3", "memory": "copy_memory"}
 
 
+@checked_class(HostTypeError)
 class Costs:
     """The list with some values changed by name: ``Costs(syscall=432)``."""
 
@@ -85,6 +87,7 @@ class Costs:
         return list(self._costs.values())
 
 
+@checked_class(HostTypeError)
 @dataclass
 class Ledger:
     """What was charged: how often, and how many cycles, by name."""

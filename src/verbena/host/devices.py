@@ -12,7 +12,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class, is_buffer, is_whole
+from verbena.host.errors import HostError, HostTypeError
 
 if TYPE_CHECKING:
     from verbena.host.clock import Event
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from verbena.host.pcie import Slot
 
 
+@checked_class(HostTypeError)
 class Ram:
     """Memory of ``size`` bytes."""
 
@@ -28,12 +30,19 @@ class Ram:
         if size <= 0:
             raise HostError(f"memory has at least one byte, not {size}")
         self.size = size
-        self.bytes = bytearray(size)
+        try:
+            self.bytes = bytearray(size)
+        except (MemoryError, OverflowError):
+            raise HostError(f"this machine has no {size:,} bytes free: take less memory") from None
 
     def __repr__(self) -> str:
         return f"Ram({self.size:_})"
 
 
+@checked_class(
+    HostTypeError,
+    but=("at", "combines", "dma_read", "dma_write", "interrupt", "peek", "read", "write"),
+)
 class Device:
     """A device with ``size`` bytes of registers. Subclasses say what reads and writes do."""
 
@@ -42,19 +51,23 @@ class Device:
             raise HostError(f"a device has at least one byte of registers, not {size}")
         self.size = size
         self.computer: Computer | None = None  # since it was mapped
+        self.base: int | None = None  # its address there
         self.slot: Slot | None = None  # its PCIe link; None: it costs no time to reach
         self.iommu: Iommu | None = None  # which translates its DMA; None: addresses are physical
 
     def __repr__(self) -> str:
-        return type(self).__name__
+        base = getattr(self, "base", None)  # a class of one's own may have forgotten __init__
+        if base is None:
+            return f"{type(self).__name__} (not mapped)"
+        return f"{type(self).__name__} at {base:#x} to {base + self.size - 1:#x}"
 
     def read(self, offset: int, size: int) -> int:
         """A load of ``size`` bytes, 1 to 16, at ``offset``; the value."""
-        raise HostError(f"{type(self).__name__} has nothing to read at {offset}")
+        raise HostError(f"{self!r} has nothing to read at offset {offset:#x}")
 
     def write(self, offset: int, size: int, value: int) -> None:
         """A store of ``size`` bytes."""
-        raise HostError(f"{type(self).__name__} has nothing to write at {offset}")
+        raise HostError(f"{self!r} has nothing to write at offset {offset:#x}")
 
     def peek(self, offset: int, size: int) -> int | None:
         """What a read would give, without its side effects; None: not known."""
@@ -79,33 +92,56 @@ class Device:
     def at(self, time: int, call: Callable[[], None]) -> Event:
         """Calls at a time, in ps; the event can be cancelled. ``self.now + 5_000`` is in 5 ns."""
         computer = self._home()
-        if not isinstance(time, int) or time < computer.now:
+        if not is_whole(time) or time < computer.now:
             raise HostError(
-                f"{self!r} asked to be called at {time!r} ps, and now it is {computer.now}: a time "
-                "is a whole number from self.now on"
+                f"{self!r} asked to be called at {time!r} ps, and now it is {computer.now}: a "
+                "time is a whole number from self.now on"
             )
         return computer.at(time, call)
 
     def interrupt(self, vector: int, core: int = 0) -> None:
         """Sends an interrupt, by a message over the link if the device has one."""
+        if not is_whole(vector) or not is_whole(core):
+            raise HostTypeError(
+                f"{self!r}.interrupt: vector is {vector!r} and core is {core!r}: both are whole "
+                "numbers"
+            )
         self._home().interrupt_from(self, vector, core)
 
     def dma_write(self, address: int, data: bytes, then: Callable[[], None] | None = None) -> None:
         """Writes to memory, without the processor, and calls ``then`` when the bytes are there."""
+        if not is_whole(address) or not is_buffer(data):
+            raise HostTypeError(
+                f"{self!r}.dma_write: address is {address!r} and data is {data!r}: an address is a "
+                "whole number, and data are bytes"
+            )
         self._home().dma_write(self, address, data, then)
 
     def dma_read(self, address: int, size: int, then: Callable[[bytes], None]) -> None:
         """Reads memory, and calls ``then`` with the bytes when the device has them."""
+        if not is_whole(address) or not is_whole(size) or not callable(then):
+            raise HostTypeError(
+                f"{self!r}.dma_read: address is {address!r}, size is {size!r}, then is {then!r}: "
+                "address and size are whole numbers, and then is a function of the bytes"
+            )
         self._home().dma_read(self, address, size, then)
 
 
+def checked_vector(vector: int) -> int:
+    """The vector of a device's interrupts. Raises HostError if the processor has no such one."""
+    if not 0 <= vector <= 255:
+        raise HostError(f"a vector is 0 to 255, and 32 to 255 are free for devices: not {vector}")
+    return vector
+
+
+@checked_class(HostTypeError, but=("peek", "read", "write"))
 class Keyboard(Device):
     """Keys wait in a queue. A read takes the next, 0 if there is none; a write of 1 to the second
     byte lets each key raise ``vector``."""
 
     def __init__(self, size: int = 2, vector: int = 33) -> None:
         super().__init__(size)
-        self.vector = vector
+        self.vector = checked_vector(vector)
         self.keys: deque[int] = deque()
         self.raises = False
 
@@ -125,6 +161,7 @@ class Keyboard(Device):
         self.raises = bool(value & 1)
 
 
+@checked_class(HostTypeError, but=("peek", "read", "write"))
 class Mouse(Device):
     """Position and buttons: 2 bytes of x, 2 of y, 1 of buttons, from offset 0."""
 

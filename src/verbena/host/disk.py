@@ -15,8 +15,9 @@ and from 0x1000 on the buffer of programmed I/O, up to 64 KiB.
 
 from __future__ import annotations
 
-from verbena.host.devices import Device
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.devices import Device, checked_vector
+from verbena.host.errors import HostError, HostTypeError
 
 COMMAND, BLOCK, COUNT, ADDRESS, STATUS, ENABLE = range(0, 0x30, 8)
 BUFFER = 0x1000
@@ -24,6 +25,7 @@ READ_PIO, READ_DMA, WRITE_DMA = 1, 2, 3
 IDLE, BUSY, READY, DONE, FAILED = range(5)
 
 
+@checked_class(HostTypeError, but=("peek", "read", "write"))
 class Disk(Device):
     """A disk with ``content``; each command takes ``latency_us`` before data move."""
 
@@ -36,10 +38,13 @@ class Disk(Device):
         vector: int = 46,
     ) -> None:
         super().__init__(BUFFER + 65536)
+        if latency_us < 0:
+            raise HostError(f"a disk's latency is at least 0 us, not {latency_us}")
         if block < 1 or len(content) % block:
             raise HostError(f"a disk has whole blocks of {block} bytes, not {len(content)} bytes")
         self.content = bytearray(content)
-        self.block, self.latency_ps, self.vector = block, round(latency_us * 1e6), vector
+        self.block, self.latency_ps = block, round(latency_us * 1e6)
+        self.vector = checked_vector(vector)
         self._registers = dict.fromkeys((BLOCK, COUNT, ADDRESS, ENABLE), 0)
         self._status = IDLE
         self._buffer = b""

@@ -89,7 +89,7 @@ class Dma:
         def translated(iommu: Iommu, slot: Slot) -> None:
             try:
                 ready, parts = iommu.translate(
-                    computer.now, address, len(data), write=True, who=repr(device)
+                    computer.now, address, len(data), write=True, who=type(device).__name__
                 )
             except HostError:
                 self._end(address, len(data))
@@ -163,7 +163,7 @@ class Dma:
         def translate(where: int, part: int) -> None:
             try:
                 ready, parts = iommu.translate(
-                    computer.now, where, part, write=False, who=repr(device)
+                    computer.now, where, part, write=False, who=type(device).__name__
                 )
             except HostError:
                 self._end(address, size)

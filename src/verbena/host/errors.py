@@ -8,6 +8,10 @@ class HostError(Exception):
     """A mistake in the description of a computer, or an access that nothing answers."""
 
 
+class HostTypeError(HostError, TypeError):
+    """An argument of a type that the parameter does not take, one too many, or one missing."""
+
+
 class AssemblyError(HostError):
     """A line that the assembler cannot translate; ``line`` is its number, from 1."""
 

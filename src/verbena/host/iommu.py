@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import heapq
 
-from verbena.host.errors import AccessError, HostError
+from verbena._arguments import checked_class
+from verbena.host.errors import AccessError, HostError, HostTypeError
 from verbena.host.lru import Lru
 
 
@@ -25,6 +26,7 @@ class IommuFault(AccessError):
         self.address = address
 
 
+@checked_class(HostTypeError, but=("translate",))
 class Iommu:
     """``entries`` of the IO-TLB, ``miss_ns`` of a walk, ``page`` in bytes (a power of two)."""
 

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from verbena._arguments import checked_class
 from verbena.host.clock import NEVER, Agenda
-from verbena.host.computer import Computer
+from verbena.host.computer import Computer, checked_limits, halted
 from verbena.host.core import Core, Stop
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError, ProcessorError
 from verbena.host.timeline import Timeline
 
 
+@checked_class(HostTypeError)
 class Machines:
     """``lookahead_ns`` is the smallest delay of a link between two of the computers."""
 
@@ -55,13 +57,16 @@ class Machines:
 
         ``instructions`` are those of one core, ``until`` is in ps.
         """
+        instructions, until = checked_limits(instructions, until)
         first: dict[int, int] = {}
         while True:
             horizon = min(self.clock.next_at, until + 1)
             awake = self._awake()
             if not awake or awake[0][0] >= horizon:
                 if horizon > until:
-                    return Stop.TIME if until < NEVER - 1 else Stop.HALT
+                    if until < NEVER - 1:
+                        return Stop.TIME
+                    return halted(core for one in self.computers for core in one.cores)
                 for computer in self.computers:
                     computer.idle_until(horizon)
                 self.clock.run_due(horizon)
@@ -71,10 +76,19 @@ class Machines:
             limit = min(horizon, max(others[0] + self.lookahead_ps if others else NEVER, time + 1))
             start = first.setdefault(id(core), core.state.instructions)
             left = instructions - (core.state.instructions - start)
-            stop = self.computers[place].run_core(core, left, limit)
+            stop = self._run(self.computers[place], core, left, limit)
             done = core.state.instructions - start >= instructions
             if stop is Stop.MARK or done:
                 return stop
+
+    def _run(self, computer: Computer, core: Core, most: int, until: int) -> Stop:
+        try:
+            return computer.run_core(core, most, until)
+        except ProcessorError as error:
+            if len(self.computers) == 1:
+                raise
+            text = f"computer {computer.name!r}, core {core.number}: {error}"
+            raise ProcessorError(text, error.address, error.vector) from None
 
     def _awake(self) -> list[tuple[int, int, Core]]:
         """(time, place of its computer, core) of all cores that can run, the earliest first."""

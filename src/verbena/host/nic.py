@@ -24,9 +24,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Event
-from verbena.host.devices import Device
-from verbena.host.errors import HostError
+from verbena.host.computer import check_link
+from verbena.host.devices import Device, checked_vector
+from verbena.host.errors import HostError, HostTypeError
 
 (RX_RING, RX_SIZE, RX_TAIL, TX_RING, TX_SIZE, TX_TAIL, ENABLE, CAUSE, TIME, PACKETS,
  DROPPED) = range(0, 0x58, 8)  # fmt: skip
@@ -37,12 +39,13 @@ SHORTEST, LONGEST = 14, 9014  # bytes of a frame without its FCS
 LEAST_ON_WIRE, GAP_AND_PREAMBLE, FCS = 64, 20, 4  # bytes (IEEE 802.3, 4A.4.2 and 3.2)
 
 
+@checked_class(HostTypeError, but=("arrive", "peek", "read", "write"))
 class EthernetAdapter(Device):
     """An adapter whose interrupts have ``vector``."""
 
     def __init__(self, vector: int = 43) -> None:
         super().__init__(0x1000)
-        self.vector = vector
+        self.vector = checked_vector(vector)
         self.cable: Cable | None = None
         self.received = self.transmitted = self.dropped = self.interrupts = 0
         self._registers = dict.fromkeys(
@@ -172,6 +175,7 @@ class EthernetAdapter(Device):
         self.interrupt(self.vector)
 
 
+@checked_class(HostTypeError, but=("send",))
 class Cable:
     """A full-duplex link of two adapters: ``gbps`` each way and ``delay_ns``.
 
@@ -190,6 +194,7 @@ class Cable:
             raise HostError("a cable has two ends, at two adapters that have no cable yet")
         if None in clocks or clocks[0] is not clocks[1]:
             raise HostError("map both adapters in computers of one clock first (see Machines)")
+        check_link(left.computer, right.computer, round(delay_ns * 1000))
         self._ends = (left, right)
         self._gbps, self._delay = gbps, round(delay_ns * 1000)
         self._free = [0, 0]

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.errors import HostError, HostTypeError
 
 # GT/s of a lane, and payload bits and bits of the code on the wire.
 _GENERATIONS = {1: (2.5, 8, 10), 2: (5.0, 8, 10), 3: (8.0, 128, 130), 4: (16.0, 128, 130),
@@ -38,6 +39,7 @@ COMPLETION_HEADER = 20
 MESSAGE_INTERRUPT = 28  # an MSI is a write of four bytes
 
 
+@checked_class(HostTypeError, but=("read_bytes", "time_ps", "write_bytes"))
 @dataclass(frozen=True)
 class Pcie:
     """A link: ``generation`` 1 to 5, ``lanes``, sizes in bytes, and times in nanoseconds."""
@@ -129,6 +131,19 @@ class Direction:
         return self.free_at
 
 
+@checked_class(
+    HostTypeError,
+    but=(
+        "answer",
+        "ask",
+        "load",
+        "message",
+        "read_from_memory",
+        "requests",
+        "store",
+        "write_to_memory",
+    ),
+)
 @dataclass
 class Slot:
     """The link of one device: ``up`` leads to memory and processor, ``down`` to the device.

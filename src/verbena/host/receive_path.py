@@ -16,9 +16,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from random import Random
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_arguments, checked_class
+from verbena.host.errors import HostError, HostTypeError
 
 
+@checked_class(HostTypeError)
 @dataclass(frozen=True)
 class Work:
     """Times of one core, in us. ``interrupt`` is an interrupt's, and by interrupts alone also that
@@ -68,6 +70,7 @@ class Received:
         return self.out / self.ended * 1e6 if self.ended else 0.0
 
 
+@checked_arguments(HostTypeError)
 def steady(rate: float, packets: int) -> Iterator[float]:
     """Arrival times, in us, of packets at equal distances; ``rate`` in packets a second."""
     if rate <= 0:
@@ -75,6 +78,7 @@ def steady(rate: float, packets: int) -> Iterator[float]:
     return (number * 1e6 / rate for number in range(packets))
 
 
+@checked_arguments(HostTypeError)
 def poisson(rate: float, packets: int, random: Random) -> Iterator[float]:
     """Arrival times, in us, of a Poisson process."""
     if rate <= 0:
@@ -85,6 +89,7 @@ def poisson(rate: float, packets: int, random: Random) -> Iterator[float]:
         yield at
 
 
+@checked_arguments(HostTypeError)
 def receive_by_interrupts(arrivals: Iterable[float], work: Work, random: Random) -> Received:
     """Each packet costs an interrupt at once, and its handling when no interrupt is there.
 
@@ -118,6 +123,7 @@ def receive_by_interrupts(arrivals: Iterable[float], work: Work, random: Random)
     return found
 
 
+@checked_arguments(HostTypeError)
 def receive_by_polling(
     arrivals: Iterable[float], work: Work, random: Random, *, quota: int = 64, share: float = 1.0
 ) -> Received:

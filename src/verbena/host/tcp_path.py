@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from verbena._arguments import checked_class
 from verbena.host.costs import Costs, Ledger
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError
 
 HEADERS = 52  # of IPv4 and TCP with the time-stamp option (RFC 791, RFC 9293, RFC 7323)
 SEGMENT = 65536  # what TSO and GRO join at most
 PAGE = 4096
 
 
+@checked_class(HostTypeError)
 @dataclass(frozen=True)
 class TcpPath:
     """Two ends and what is between them.

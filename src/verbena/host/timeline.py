@@ -15,8 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verbena._arguments import checked_class
 from verbena._trace_events import PS_PER_US, Event, named_process, named_row, write_events
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.pcie import Tlp
 from verbena.host.timeline_rows import CoreRow, Row
 
@@ -54,6 +55,7 @@ class _Arrow:
             yield {**made, "bp": "e"} if phase == "f" else made
 
 
+@checked_class(HostTypeError, but=("hop",))
 class Timeline:
     """``computers`` share a clock. HostError if one has a timeline already, or none is given."""
 

@@ -13,14 +13,16 @@ from ipaddress import IPv4Address, IPv4Network
 from itertools import groupby, pairwise
 from typing import Any
 
+from verbena._arguments import checked_class
 from verbena.internet.bgp import BgpSpeaker
 from verbena.internet.bgp_policy import Policy, Relation, is_valley_free
 from verbena.internet.bgp_session import BgpSettings
 from verbena.internet.distance_vector import DistanceVector
-from verbena.internet.errors import AddressError, InternetError
+from verbena.internet.errors import AddressError, InternetError, InternetTypeError
 from verbena.internet.internet import Internet
 from verbena.internet.link_state import LinkState
 from verbena.internet.links import PointToPoint
+from verbena.internet.network import parse_network
 from verbena.internet.node import Node
 
 
@@ -31,6 +33,7 @@ class Interior(StrEnum):
     DISTANCE_VECTOR = "distance vector"
 
 
+@checked_class(InternetTypeError)
 class AutonomousSystem:
     """A system with a number, its routers, and what runs on them. ``AutonomousSystems`` makes it.
 
@@ -65,15 +68,19 @@ class AutonomousSystem:
         return f"<system {self.number}: {', '.join(one.name for one in self.routers)}>"
 
     def originate(self, prefix: str | IPv4Network) -> None:
-        """Announce one more network of the system, which some router of it reaches."""
+        """Announce one more network of the system, which some router of it reaches. Raises
+        AddressError for a text that is no network."""
+        network = parse_network(prefix)
         for speaker in self.speakers.values():
-            speaker.originate(prefix)
-        self.networks.append(IPv4Network(prefix))
+            speaker.originate(network)
+        self.networks.append(network)
 
     def speaker(self, router: Node) -> BgpSpeaker:
         """The speaker of a border router; the first call makes it one."""
         if router in self.speakers:
             return self.speakers[router]
+        if router not in self.protocols:
+            raise InternetError(f"{router.name} is no router of {self!r}")
         made = BgpSpeaker(
             router,
             self.number,
@@ -102,6 +109,7 @@ class AutonomousSystem:
         self.protocols[router] = protocol
 
 
+@checked_class(InternetTypeError)
 class AutonomousSystems:
     """The systems of an internet, by number. ``relations[a, b]`` is what system b is to a."""
 
@@ -162,7 +170,11 @@ class AutonomousSystems:
         return [number for number, _ in groupby(one.number for one in found if one is not None)]
 
     def is_valley_free(self, path: Sequence[int]) -> bool:
-        """Whether a way through these systems leads up, over at most one peer, and down."""
+        """Whether a way through these systems leads up, over at most one peer, and down. Raises
+        InternetError for systems in a row that are not connected."""
+        for one, next_ in pairwise(path):
+            if (one, next_) not in self.relations:
+                raise InternetError(f"systems {one} and {next_} are not connected")
         return is_valley_free([self.relations[step] for step in pairwise(path)])
 
     def _check_routers(self, nodes: Sequence[Node]) -> None:

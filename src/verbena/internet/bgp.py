@@ -15,6 +15,7 @@ from ipaddress import IPv4Address, IPv4Network
 from random import Random
 from typing import Protocol
 
+from verbena._arguments import checked_class
 from verbena.internet.bgp_messages import BgpUpdate, PathAttributes, updates
 from verbena.internet.bgp_policy import GaoRexford, Policy, Relation
 from verbena.internet.bgp_routes import BgpRoute, best_route
@@ -25,7 +26,7 @@ from verbena.internet.bgp_session import (
     BgpSettings,
     BgpState,
 )
-from verbena.internet.errors import AddressError
+from verbena.internet.errors import AddressError, InternetTypeError
 from verbena.internet.interface import Interface
 from verbena.internet.network import parse_network
 from verbena.internet.node import Node
@@ -70,6 +71,7 @@ class BgpNeighbour:
         return self.session.state is BgpState.ESTABLISHED
 
 
+@checked_class(InternetTypeError)
 class BgpSpeaker:
     """The speaker of a router in system number ``system``. ``best`` is the Loc-RIB: the route to
     each network; ``changes`` counts how often one of them has changed."""

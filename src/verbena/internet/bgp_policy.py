@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+from verbena._arguments import checked_arguments, checked_class
+from verbena.internet.errors import InternetTypeError
+
 
 class Relation(IntEnum):
     """What a neighbouring system is to one's own; the value marks routes within a system."""
@@ -39,6 +42,7 @@ class Policy(Protocol):
     def offers(self, learnt: Relation | None, to: Relation) -> bool: ...
 
 
+@checked_class(InternetTypeError, but=("offers", "prefer"))
 @dataclass(frozen=True)
 class GaoRexford:
     """Customers' routes before peers', those before providers'; and only customers are told what
@@ -62,6 +66,7 @@ class Leak(GaoRexford):
         return True
 
 
+@checked_class(InternetTypeError, but=("offers", "prefer"))
 class RankedPaths:
     """Takes only paths of a list, the first one most gladly, and tells everybody.
 
@@ -82,6 +87,7 @@ class RankedPaths:
         return True
 
 
+@checked_arguments(InternetTypeError)
 def is_valley_free(steps: Sequence[Relation]) -> bool:
     """Whether a way goes up to providers, over at most one peer, and down to customers.
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from ipaddress import IPv4Address
 
+from verbena._arguments import checked_class
 from verbena.internet.bgp_messages import (
     BgpError,
     BgpFailure,
@@ -26,7 +27,7 @@ from verbena.internet.bgp_messages import (
     MessageReader,
     encode_message,
 )
-from verbena.internet.errors import InternetError
+from verbena.internet.errors import InternetError, InternetTypeError
 from verbena.internet.node import Node
 from verbena.internet.tcp_connection import TcpConnection
 from verbena.internet.timer import SECOND, Timer
@@ -34,6 +35,7 @@ from verbena.internet.timer import SECOND, Timer
 BGP_PORT = 179
 
 
+@checked_class(InternetTypeError)
 @dataclass(frozen=True)
 class BgpSettings:
     """Times in seconds. ``hold_s`` and ``connect_retry_s`` are those of RFC 4271, section 10;

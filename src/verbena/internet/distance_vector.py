@@ -20,7 +20,8 @@ from enum import StrEnum
 from ipaddress import IPv4Address, IPv4Network
 from random import Random
 
-from verbena.internet.errors import InternetError, NoRouteError, PacketError
+from verbena._arguments import checked_class
+from verbena.internet.errors import InternetError, InternetTypeError, NoRouteError, PacketError
 from verbena.internet.interface import Interface
 from verbena.internet.node import Node
 from verbena.internet.table import Origin, Route
@@ -45,6 +46,7 @@ class SplitHorizon(StrEnum):
     POISONED = "poisoned"
 
 
+@checked_class(InternetTypeError)
 @dataclass(frozen=True)
 class DistanceVectorSettings:
     """Times in seconds, of RFC 2453, section 3.8. ``triggered``: send changes at once (after
@@ -113,6 +115,7 @@ def _check_cost(cost: int) -> None:
         )
 
 
+@checked_class(InternetTypeError)
 class DistanceVector:
     """The protocol of one router; ``add_interface`` starts it on an interface."""
 

@@ -8,6 +8,10 @@ class InternetError(Exception):
     """A mistake in the description of an internet, or a request that it cannot carry out."""
 
 
+class InternetTypeError(InternetError, TypeError):
+    """An argument of a type that the parameter does not take, one too many, or one missing."""
+
+
 class AddressError(InternetError):
     """An address, a prefix or a name that is malformed, used twice, or in the wrong network."""
 

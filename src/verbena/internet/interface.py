@@ -12,9 +12,10 @@ from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from typing import Protocol
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
 from verbena.internet.arp import ArpPacket, ArpResolver
-from verbena.internet.errors import AddressError, InternetError, PacketError
+from verbena.internet.errors import AddressError, InternetError, InternetTypeError, PacketError
 from verbena.internet.ethernet import BROADCAST, EtherType, Frame, is_group_mac, multicast_mac
 from verbena.internet.icmp import LIMITED_BROADCAST, is_group
 from verbena.internet.ipv4 import MIN_MTU, Datagram
@@ -44,6 +45,7 @@ def check_interface_address(address: IPv4Interface) -> None:
         raise AddressError(f"{address.ip} is not the address of one host")
 
 
+@checked_class(InternetTypeError, but=("is_broadcast", "receive_frame", "transmit"))
 class Interface:
     """An interface with one address, on a point-to-point link."""
 
@@ -116,6 +118,7 @@ class Interface:
         self.owner.receive(datagram, self, to_several)
 
 
+@checked_class(InternetTypeError, but=("receive_frame", "transmit"))
 class EthernetInterface(Interface):
     """An interface with a MAC address, on an Ethernet."""
 

@@ -14,11 +14,17 @@ from itertools import islice
 from random import Random
 from typing import Any
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
-from verbena.internet.errors import AddressError, InternetError, NotConvergedError
+from verbena.internet.errors import (
+    AddressError,
+    InternetError,
+    InternetTypeError,
+    NotConvergedError,
+)
 from verbena.internet.interface import Interface
 from verbena.internet.lan_segment import LanSegment
-from verbena.internet.links import LineSettings, Link, PointToPoint, Segment
+from verbena.internet.links import LineSettings, Links, PointToPoint, Segment
 from verbena.internet.network import Network, parse_network
 from verbena.internet.network_capture import NetworkCapture
 from verbena.internet.node import Node
@@ -40,6 +46,7 @@ QUIET_S = 200.0
 CONVERGENCE_LIMIT_S = 3600.0
 
 
+@checked_class(InternetTypeError)
 class Internet:
     """``agenda`` may be shared with other simulated parts; ``link_prefixes`` is where links without
     a prefix get theirs."""
@@ -54,7 +61,7 @@ class Internet:
         self.random = Random(seed)
         self.nodes: dict[str, Node] = {}
         self.networks: list[Network] = []
-        self.links: dict[str, Link] = {}
+        self.links = Links()
         self.changed_at = 0
         self._link_prefixes = parse_network(link_prefixes)
         self._next_link = int(self._link_prefixes.network_address)
@@ -164,6 +171,8 @@ class Internet:
 
     def run(self, seconds: float) -> None:
         """Let virtual time pass."""
+        if seconds < 0:
+            raise InternetError(f"time goes on: {seconds} s are below 0")
         self.agenda.run_due(self.agenda.now + round(seconds * SECOND))
 
     def run_until(self, done: Callable[[], bool], seconds: float) -> bool:
@@ -196,6 +205,8 @@ class Internet:
         dont_fragment: bool = False,
     ) -> list[PingReply]:
         """Send echoes with ``size`` bytes, one a second, and say what came back for each."""
+        if count < 1 or size < 0:
+            raise InternetError(f"{count} echoes of {size} bytes: at least one, of 0 bytes or more")
         self._echoes += 1
         to = self.address_of(destination)
         node = self.node(source)
@@ -205,6 +216,8 @@ class Internet:
         self, source: str | Node, destination: str | Node | IPv4Address, max_ttl: int = 30
     ) -> list[Hop]:
         """Who answers on the way, by TTL. Raises NoRouteError."""
+        if not 1 <= max_ttl <= 255:
+            raise InternetError(f"a TTL is 1 to 255: max_ttl is {max_ttl}")
         to = self.address_of(destination)
         return traceroute_from(self.node(source), to, self.name_of, max_ttl)
 
@@ -223,11 +236,6 @@ class Internet:
     ) -> NetworkCapture:
         """Write what links carry, by default all of them, to a pcapng file until it is closed."""
         names = list(self.links) if links is None else list(links)
-        unknown = [name for name in names if name not in self.links]
-        if unknown:
-            raise InternetError(
-                f"no link is called {unknown[0]!r}: there are {', '.join(self.links)}"
-            )
         return NetworkCapture(file, [self.links[name] for name in names])
 
     def address_of(self, destination: str | Node | IPv4Address) -> IPv4Address:
@@ -251,6 +259,8 @@ class Internet:
         return self._names.get(address, str(address))
 
     def _add_node(self, name: str, forwards: bool) -> Node:
+        if not name:
+            raise AddressError("a node has a name that is not empty")
         if name in self.nodes:
             raise AddressError(f"a node is called {name!r} already")
         node = Node(name, self.agenda, forwards)

@@ -21,7 +21,7 @@ class StationLink:
 
     def __init__(self, segment: LanSegment, station: Station) -> None:
         self.station = station
-        self.mtu = station.mtu
+        self.mtu = min(station.mtu, segment.mtu)
         self.on_frame: Callable[[bytes], None] | None = None
         self.on_carrier: Callable[[], None] | None = None
         self._segment = segment
@@ -71,6 +71,10 @@ class LanSegment(Link):
         made = [StationLink(self, self.lan.stations[name]) for name in names]
         self.members += made
         return made
+
+    def _tell_mtu(self, mtu: int) -> None:
+        for one in self.members:
+            one.mtu = mtu
 
     @property
     def dropped(self) -> int:

@@ -20,7 +20,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from ipaddress import IPv4Address, IPv4Network
 
-from verbena.internet.errors import PacketError
+from verbena._arguments import checked_class
+from verbena.internet.errors import InternetTypeError, PacketError
 from verbena.internet.interface import Interface
 from verbena.internet.ipv4 import Datagram, Protocol
 from verbena.internet.lsa import (
@@ -49,6 +50,7 @@ ALL_SPF_ROUTERS = IPv4Address("224.0.0.5")
 LSAS_PER_UPDATE_BYTES = 1200
 
 
+@checked_class(InternetTypeError)
 @dataclass(frozen=True)
 class LinkStateSettings:
     """Times in seconds, of RFC 2328, appendices B and C. ``spf_delay_ms``: so long after a change
@@ -88,6 +90,7 @@ class StoredLsa:
     expiry: Timer
 
 
+@checked_class(InternetTypeError)
 class LinkState:
     """The protocol of one router, whose identifier is ``router``."""
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Protocol
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
-from verbena.internet.errors import InternetError
+from verbena.internet.errors import InternetError, InternetTypeError
 from verbena.internet.ethernet import HEADER_BYTES, is_group_mac
 from verbena.internet.ipv4 import MAX_DATAGRAM, MIN_MTU
 from verbena.internet.timer import MICROSECOND
@@ -37,6 +38,7 @@ class LinkEnd(Protocol):
     def send(self, frame: bytes) -> None: ...
 
 
+@checked_class(InternetTypeError, but=("serialization",))
 @dataclass(frozen=True)
 class LineSettings:
     """``mbps`` and ``delay_us`` are of each direction, ``queue`` is in frames, ``loss`` is the
@@ -155,6 +157,7 @@ class Port:
             self.on_frame(frame)
 
 
+@checked_class(InternetTypeError)
 class Link:
     """What lines and segments share: a name, ends, taps, and that they can be cut.
 
@@ -172,6 +175,24 @@ class Link:
         self.up = True
         self.signal = True
         self.sent_while_down = 0
+
+    def __repr__(self) -> str:
+        return f"<link {self.name}: {'up' if self.up else 'cut'}, MTU {self.mtu}>"
+
+    @property
+    def mtu(self) -> int:
+        """The largest datagram, in bytes. It may be set while the link is in use; InternetError if
+        IPv4 cannot use it."""
+        return self.settings.mtu
+
+    @mtu.setter
+    def mtu(self, mtu: int) -> None:
+        self.settings = replace(self.settings, mtu=mtu)
+        self._tell_mtu(mtu)
+
+    def _tell_mtu(self, mtu: int) -> None:
+        for port in self.ports:
+            port.mtu = mtu
 
     @property
     def lines(self) -> list[Line]:
@@ -208,6 +229,7 @@ class Link:
                 port.on_carrier()
 
 
+@checked_class(InternetTypeError)
 class PointToPoint(Link):
     """A line between two ports, each of which sends datagrams without a frame around them."""
 
@@ -219,6 +241,7 @@ class PointToPoint(Link):
         self.ports = [left, right]
 
 
+@checked_class(InternetTypeError)
 class Segment(Link):
     """An Ethernet around one switch that knows every station's port. It takes any number of them.
 
@@ -262,3 +285,16 @@ class Segment(Link):
                     line.send(frame)
         elif destination in self._down:
             self._down[destination].send(frame)
+
+
+class Links(dict[str, Link]):
+    """Links by name. ``links["b-a"]`` is the link "a-b", too, unless another has that name."""
+
+    def __missing__(self, name: str) -> Link:
+        """Raises InternetError, which says what links there are."""
+        for place, letter in enumerate(name if isinstance(name, str) else ""):
+            turned = f"{name[place + 1 :]}-{name[:place]}"
+            if letter == "-" and turned in self:
+                return self[turned]
+        known = ", ".join(self) or "none"
+        raise InternetError(f"no link is called {name!r}: there are {known}")

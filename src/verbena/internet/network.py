@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
-from verbena.internet.errors import AddressError, InternetError
+from verbena._arguments import checked_class
+from verbena.internet.errors import AddressError, InternetError, InternetTypeError
 from verbena.internet.ethernet import mac_text, parse_mac
 from verbena.internet.interface import Interface
 from verbena.internet.links import LinkEnd, Segment
@@ -18,6 +19,7 @@ from verbena.internet.node import DEFAULT_ROUTE, Node
 from verbena.internet.table import Origin
 
 
+@checked_class(InternetTypeError)
 class Network:
     """``segment`` carries the frames of members that bring no link of their own; without it, every
     member has to."""

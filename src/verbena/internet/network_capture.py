@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import BinaryIO, Self
 
+from verbena._arguments import checked_class
+from verbena.internet.errors import InternetTypeError
 from verbena.internet.links import Link, Tap
 
 SECTION, DESCRIPTION, PACKET = 0x0A0D0D0A, 1, 6
@@ -34,6 +36,7 @@ def _option(code: int, value: bytes) -> bytes:
     return struct.pack("<HH", code, len(value)) + _padded(value)
 
 
+@checked_class(InternetTypeError)
 class NetworkCapture:
     """A capture of some links, to be closed; also a context manager."""
 

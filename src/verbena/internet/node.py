@@ -13,9 +13,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
 from verbena.internet.errors import (
     AddressError,
+    InternetTypeError,
     MessageTooLongError,
     NoRouteError,
     PacketError,
@@ -44,6 +46,9 @@ Handler = Callable[[Datagram, Interface | None], None]
 ErrorHandler = Callable[[Message, Datagram], None]
 
 
+@checked_class(
+    InternetTypeError, but=("check_address", "complain", "next_hop_is_silent", "receive")
+)
 class Node:
     """``counters`` count datagrams by what became of them.
 

@@ -14,6 +14,8 @@ from enum import IntEnum
 from ipaddress import IPv4Address, IPv4Network
 from typing import TYPE_CHECKING
 
+from verbena._arguments import checked_class
+from verbena.internet.errors import InternetTypeError
 from verbena.internet.prefixes import PrefixMap
 
 if TYPE_CHECKING:
@@ -57,6 +59,7 @@ class Route:
         return f"{self.prefix!s:18} {way}{name} [{self.origin.text}, {self.metric}]"
 
 
+@checked_class(InternetTypeError, but=("lookup", "resolve"))
 class RoutingTable:
     """``on_change`` are called with each prefix whose best route has changed."""
 

@@ -13,7 +13,8 @@ from dataclasses import replace
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
-from verbena.internet.errors import AddressError, NoRouteError, PacketError
+from verbena._arguments import checked_class
+from verbena.internet.errors import AddressError, InternetTypeError, NoRouteError, PacketError
 from verbena.internet.icmp import Kind, Message, Unreachable
 from verbena.internet.ipv4 import Datagram, Protocol
 from verbena.internet.tcp_connection import TcpConnection
@@ -33,6 +34,7 @@ TcpKey = tuple[IPv4Address, int, IPv4Address, int]
 TcpAcceptor = Callable[[TcpConnection, IPv4Address, int], None]
 
 
+@checked_class(InternetTypeError, but=("receive", "receive_error", "stop_listening"))
 class TcpSockets:
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
-from verbena.internet.errors import AddressError, PacketError
+from verbena._arguments import checked_class
+from verbena.internet.errors import AddressError, InternetTypeError, PacketError
 from verbena.internet.icmp import Kind, Message, Unreachable, is_group
 from verbena.internet.ipv4 import Datagram, Protocol
-from verbena.internet.udp import EPHEMERAL, UdpPacket
+from verbena.internet.udp import EPHEMERAL, MAX_UDP_PAYLOAD, UdpPacket
 
 if TYPE_CHECKING:
     from verbena.internet.interface import Interface
@@ -34,6 +35,7 @@ class UdpArrival:
     ttl: int
 
 
+@checked_class(InternetTypeError)
 class UdpSocket:
     """A port of a node. ``on_error`` gets ICMP errors about what was sent from it, with the
     destination's address and port."""
@@ -58,6 +60,12 @@ class UdpSocket:
         """Raises what ``Node.send`` raises."""
         if source is None:
             source = interface.address if interface else self._node.source_for(destination)
+        if not 0 < port < 65536:
+            raise AddressError(f"{port} is no port of a destination: ports are 1 to 65535")
+        if len(payload) > MAX_UDP_PAYLOAD:
+            raise PacketError(
+                f"a datagram of UDP has at most {MAX_UDP_PAYLOAD} bytes, and not {len(payload)}"
+            )
         packet = UdpPacket(self.port, port, payload).encode(source, destination)
         self._node.send(
             Protocol.UDP,
@@ -73,6 +81,7 @@ class UdpSocket:
         self._node.udp.remove(self.port)
 
 
+@checked_class(InternetTypeError, but=("receive", "receive_error", "remove"))
 class UdpSockets:
     def __init__(self, node: Node) -> None:
         self._node = node

@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from verbena._arguments import checked_class
 from verbena.lan._cable import CableState
-from verbena.lan.errors import LanError
+from verbena.lan.errors import LanError, LanTypeError
 
 METRES_PER_S = 2e8
 
 
+@checked_class(LanTypeError)
 @dataclass(frozen=True)
 class Csma:
     """Lengths are bit times. ``slot``: a collision so long after the first bit of the preamble is

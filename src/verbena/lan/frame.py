@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from verbena.lan.errors import LanError
+from verbena._arguments import checked_arguments, checked_class
+from verbena.lan.errors import LanError, LanTypeError
 
 HEADER = 14
 MTU = 1500
@@ -26,20 +27,26 @@ BROADCAST = b"\xff" * 6
 _MAC = re.compile(r"[0-9a-fA-F]{2}(?:[:-][0-9a-fA-F]{2}){5}")
 
 
+def _six_bytes(address: bytes) -> bytes:
+    if len(address) != 6:
+        raise LanError(f"a MAC address has 6 bytes, and not {len(address)}: {address.hex(':')}")
+    return bytes(address)
+
+
+@checked_arguments(LanTypeError)
 def mac_address(text: str | bytes) -> bytes:
     """The six bytes of an address, given as ``02:00:00:00:00:01`` or as bytes."""
-    if isinstance(text, bytes):
-        if len(text) != 6:
-            raise LanError(f"a MAC address has 6 bytes, and not {len(text)}: {text.hex(':')}")
-        return text
+    if not isinstance(text, str):
+        return _six_bytes(text)
     if not _MAC.fullmatch(text):
         raise LanError(f"{text!r} is no MAC address; one is 02:00:00:00:00:01")
     return bytes.fromhex(text.replace("-", ":").replace(":", ""))
 
 
+@checked_arguments(LanTypeError)
 def mac_text(address: bytes) -> str:
     """``02:00:00:00:00:01``."""
-    return mac_address(address).hex(":")
+    return _six_bytes(address).hex(":")
 
 
 def is_group(address: bytes) -> bool:
@@ -47,6 +54,7 @@ def is_group(address: bytes) -> bool:
     return bool(address[0] & 1)
 
 
+@checked_class(LanTypeError)
 @dataclass(frozen=True)
 class Frame:
     """The parts of a frame; ``ethertype`` below 1536 is a length (802.3 3.2.6)."""
@@ -60,7 +68,7 @@ class Frame:
         """The bytes of the frame, without padding. Raises LanError."""
         if not 0 <= self.ethertype <= 0xFFFF:
             raise LanError(f"an EtherType has 16 bits: {self.ethertype:#x} has more")
-        head = mac_address(self.destination) + mac_address(self.source)
+        head = _six_bytes(self.destination) + _six_bytes(self.source)
         return checked(head + self.ethertype.to_bytes(2, "big") + self.payload)
 
     @classmethod

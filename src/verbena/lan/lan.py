@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from random import Random
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
-from verbena.lan.errors import LanError
+from verbena.lan.errors import LanError, LanTypeError
 from verbena.lan.frame import is_group, mac_address, mac_text
 from verbena.lan.medium import Cable, Hub
 from verbena.lan.port import Port
@@ -20,6 +21,7 @@ from verbena.lan.wire import Wire
 PS_PER_S = 10**12
 
 
+@checked_class(LanTypeError)
 class Lan:
     """``seed`` decides all that is random: the backoff of each cable and hub."""
 
@@ -38,6 +40,8 @@ class Lan:
 
     def run(self, seconds: float) -> None:
         """Lets so much time pass."""
+        if seconds < 0:
+            raise LanError(f"time goes on: {seconds} s are below 0")
         self.agenda.run_due(self.agenda.now + round(seconds * PS_PER_S))
 
     def cable(self, length_m: float, *, rate_mbps: float = 10, too_long: bool = False) -> Cable:

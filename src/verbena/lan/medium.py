@@ -12,10 +12,11 @@ from collections import defaultdict
 from enum import IntEnum
 from functools import partial
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
 from verbena.lan._cable import CableState
 from verbena.lan.csma import Csma
-from verbena.lan.errors import LanError
+from verbena.lan.errors import LanError, LanTypeError
 from verbena.lan.frame import frame_bits, is_group
 from verbena.lan.port import Port, PortCounters
 
@@ -142,6 +143,7 @@ def _arrive(ports: list[MediumPort], frame: bytes) -> None:
         port.arrive(frame)
 
 
+@checked_class(LanTypeError)
 class Cable(SharedMedium):
     """A coaxial cable. All ports hear each other, each after the signal's way.
 
@@ -171,6 +173,7 @@ class Cable(SharedMedium):
         return self._attached(round(at_m * PS_PER_M))
 
 
+@checked_class(LanTypeError)
 class Hub(SharedMedium):
     """A repeater: what one port sends, all others hear. ``delay_ps``: through the repeater."""
 

@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+from verbena._arguments import checked_class
+from verbena.lan.errors import LanTypeError
 from verbena.lan.frame import MTU, checked, is_group, padded
 
 QUEUE = 1000
@@ -48,6 +50,7 @@ class PortCounters:
         return PortCounters(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
+@checked_class(LanTypeError, but=("arrive", "send"))
 class Port:
     """One end of a medium. ``mac``: only frames to it and to groups arrive; None: all arrive."""
 

@@ -12,7 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from verbena._arguments import checked_class
 from verbena.lan.bpdu import Bpdu, Configuration, TopologyChange
+from verbena.lan.errors import LanTypeError
 from verbena.lan.tree_port import PortEvent, PortState, TreePort
 
 MESSAGE_AGE_STEP = 1.0
@@ -22,6 +24,7 @@ HOLD = 1.0
 """Seconds between two configurations of one port at least (8.10.2)."""
 
 
+@checked_class(LanTypeError)
 @dataclass(frozen=True)
 class TreeTimes:
     """Seconds; the defaults of 802.1D-1998, table 8-3."""
@@ -40,6 +43,7 @@ class Timer(StrEnum):
     HOLD = "hold"
 
 
+@checked_class(LanTypeError, but=("receive",))
 class SpanningTree:
     """``identifier``: 2 bytes of priority and 6 of MAC address. Times are seconds."""
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from verbena._arguments import checked_class
 from verbena.lan.bpdu import is_link_local
+from verbena.lan.errors import LanTypeError
 from verbena.lan.frame import MTU, Frame, mac_address, mac_text
 from verbena.lan.port import Port, PortCounters
 
 
+@checked_class(LanTypeError)
 class Station:
     """A port with a name and a MAC address. ``mtu`` is of the payload, in bytes."""
 

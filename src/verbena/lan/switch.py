@@ -7,9 +7,10 @@ blocks ports, so that a LAN with loops has one way between any two stations.
 
 from __future__ import annotations
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
 from verbena.lan.bpdu import GROUP, Bpdu, is_link_local, pack, parse
-from verbena.lan.errors import LanError
+from verbena.lan.errors import LanError, LanTypeError
 from verbena.lan.frame import is_group
 from verbena.lan.mac_table import MacTable
 from verbena.lan.port import Port
@@ -20,6 +21,7 @@ PS_PER_S = 10**12
 MOST_PORTS = 255
 
 
+@checked_class(LanTypeError)
 class LearningSwitch:
     """A switch; ``ports`` are numbered from 1 in order of connection.
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from functools import partial
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
 from verbena.lan.csma import Csma
-from verbena.lan.errors import LanError
+from verbena.lan.errors import LanError, LanTypeError
 from verbena.lan.frame import PREAMBLE, frame_bits
 from verbena.lan.medium import PS_PER_M
 from verbena.lan.port import Port
 
 
+@checked_class(LanTypeError)
 class Wire:
     """Two ports, ``ends``; a frame takes its bits, the gap behind it, and the way."""
 

@@ -8,9 +8,15 @@ SLICE_ROW = np.dtype([("at", "u8"), ("end", "u8"), ("flow", "u4"), ("bytes", "u4
 
 cdef object _inside_host(World world, object host):
     """Return the number of a host that is given by it, or by its name in a World: "h0"."""
-    if isinstance(host, str) and host[:1] == "h" and host[1:].isdecimal():
-        host = int(host[1:])
-    return _number("host", host, world._world.hosts)
+    cdef uint32_t hosts = world._world.hosts
+    if not isinstance(host, str):
+        return _number("host", host, hosts)
+    number = int(host[1:]) if host[:1] == "h" and host[1:].isdecimal() else hosts
+    if number >= hosts:
+        there = f"they are h0 to h{hosts - 1}" if hosts > 1 else "there is only h0" if hosts else \
+            "there is none"
+        raise ValueError(f"there is no host {_shown(host)}: {there}")
+    return number
 
 
 cdef object _set_inside(World world, object host, dict keywords):
@@ -29,7 +35,8 @@ cdef object _set_inside(World world, object host, dict keywords):
     _fill_inside(&config, inside.parameters(given))
     error = vb_sim_set_inside(world._sim, number, &config)
     if error == -EBUSY:
-        raise ValueError(f"host {_shown(host)} has an inside, a flow, a group or a program already")
+        raise ValueError(f"host {_shown(host)} has an inside, a flow, a group or a program already:"
+                         " give it an inside once, and before those")
     _check(error, "the inside of a host")
     world._insides[number] = given
     return inside.Inside(number, given, partial(_inside_raw, world, number),

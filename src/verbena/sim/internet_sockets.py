@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import socket
+from contextlib import suppress
 from ipaddress import IPv4Address
 from typing import TYPE_CHECKING, Any
 
@@ -58,10 +59,9 @@ class InternetNetwork(Network):
         text = name.decode() if isinstance(name, bytes) else name
         if text in OWN or text is None:
             return IPv4Address(own_host().address)
-        try:
+        with suppress(ValueError):
             return IPv4Address(str(text))
-        except ValueError:
-            return IPv4Address(self._find(text).address)
+        return IPv4Address(self._find(text).address)
 
     def listen(self, factory: Factory, name: Any, port: Any) -> Server:
         """Return a server of the calling host, at all of its addresses. Raises OSError."""

@@ -38,6 +38,14 @@ PATIENCE = 60 * PS
 """Virtual time without a timer or a completion after which the loop looks for endless retries."""
 
 
+def _asks_a_cancelled_task(callback: Callback, error: BaseException) -> bool:
+    """Whether a callback has asked a task that was cancelled for its exception, as asyncio's
+    streams did before Python 3.12 when a server's connection was still open at the end."""
+    return isinstance(error, asyncio.CancelledError) and any(
+        isinstance(one, asyncio.Future) and one.cancelled() for one in callback.args
+    )
+
+
 class Loop(Duties):
     """The event loop of all programs on a world's hosts. Close it before other code uses the
     world."""
@@ -176,7 +184,8 @@ class Loop(Duties):
         except (SystemExit, KeyboardInterrupt):
             raise
         except BaseException as error:
-            self._callback_error(callback, error)
+            if not _asks_a_cancelled_task(callback, error):
+                self._callback_error(callback, error)
         if began is not None:
             self._tell_slow(callback, (self._attachments.now - began) / PS)
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.pcie import Pcie
 
 MOST_BYTES = 64 << 20
 
 
+@checked_class(HostTypeError)
 @dataclass(frozen=True)
 class Setup:
     """Two computers alike, each with a disk and an adapter behind a PCIe link of its own."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from verbena._arguments import checked_arguments
 from verbena.host.comparison.disk_ways import by_dma, by_words
 from verbena.host.comparison.rdma_ways import by_read, by_remote_disk, by_send, by_write
 from verbena.host.comparison.rows import Row
 from verbena.host.comparison.settings import Setup
 from verbena.host.comparison.tcp_way import by_tcp
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ WAYS = {
 }
 
 
+@checked_arguments(HostTypeError)
 def compare_ways(
     size: int, ways: Iterable[str] | None = None, setup: Setup | None = None
 ) -> list[Row]:

@@ -19,8 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from verbena._arguments import checked_class
 from verbena.host.devices import Device
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca.formats import (
     BLOCK,
     MOST_BLOCKS,
@@ -70,6 +71,24 @@ class _Buffer:
     written: int = 0  # a bit for each byte
 
 
+@checked_class(
+    HostTypeError,
+    but=(
+        "arrive",
+        "combines",
+        "complete",
+        "end",
+        "flush_receives",
+        "gather",
+        "note",
+        "page_in",
+        "peek",
+        "read",
+        "scatter",
+        "transmit",
+        "write",
+    ),
+)
 class Hca(Device):
     """``pages`` of registers for processes, and the entries of each cache of its tables."""
 

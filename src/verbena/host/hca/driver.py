@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca.device import PAGE, Hca
 from verbena.host.hca.formats import BLOCK, CQE_BYTES, CompletionEntry, parse_completion
 from verbena.host.hca.pages import PageSource, ResidentPages
@@ -21,6 +22,7 @@ from verbena.host.hca.regions import Region, Registry
 from verbena.host.hca.tables import EVERYTHING, HcaAccess, TablePlaces
 
 
+@checked_class(HostTypeError)
 @dataclass(frozen=True)
 class HcaCosts:
     """Processor time of the driver, in cycles, and of page faults, in nanoseconds.
@@ -72,6 +74,7 @@ class Completion:
         return self.entry.status != 0
 
 
+@checked_class(HostTypeError)
 class CompletionQueue:
     """A completion queue as a program has it."""
 
@@ -108,6 +111,7 @@ class CompletionQueue:
         self._driver.store(self._page, 0x010, value.to_bytes(8, "little"))
 
 
+@checked_class(HostTypeError, but=("charge", "page_address", "posted_id", "remember", "store"))
 class HcaDriver:
     """Of one adapter, which is mapped into a computer at ``base``.
 

@@ -10,7 +10,8 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.errors import HostError, HostTypeError
 
 if TYPE_CHECKING:
     from verbena.host.computer import Computer
@@ -42,6 +43,7 @@ class PageSource(Protocol):
         """Takes one pin away."""
 
 
+@checked_class(HostTypeError, but=("bring", "physical", "pin", "unpin"))
 class ResidentPages:
     """All memory is there and stays; virtual addresses are physical ones, plus ``offset``."""
 
@@ -67,6 +69,7 @@ class _Resident:
     pins: int = 0
 
 
+@checked_class(HostTypeError, but=("bring", "physical", "pin", "unpin"))
 class DemandPages:
     """Pages that get a frame when they are touched, and can be evicted to storage and come back.
 

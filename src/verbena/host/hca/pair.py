@@ -13,9 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from verbena._arguments import checked_arguments, checked_class
 from verbena.host.computer import Computer
 from verbena.host.core import Stop
 from verbena.host.devices import Ram
+from verbena.host.errors import HostTypeError
 from verbena.host.hca.device import Hca
 from verbena.host.hca.driver import CompletionQueue, HcaCosts, HcaDriver
 from verbena.host.hca.posting import QueuePair
@@ -29,6 +31,7 @@ RAM = 16 << 20
 REGISTERS = 1 << 32
 
 
+@checked_class(HostTypeError)
 @dataclass
 class Node:
     """A computer with an adapter, a completion queue and a connected queue pair."""
@@ -61,6 +64,7 @@ class Node:
         return seen
 
 
+@checked_arguments(HostTypeError)
 def add_node(
     machines: Machines,
     name: str,
@@ -91,6 +95,7 @@ def add_node(
     return Node(machines, one, device, driver, cq, qp)
 
 
+@checked_arguments(HostTypeError)
 def connected(
     *, wire: Wire | None = None, iommu: bool | dict[str, Any] = False, **settings: Any
 ) -> tuple[Node, Node]:

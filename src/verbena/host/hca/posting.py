@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca.device import BLUEFLAME, DOORBELL
 from verbena.host.hca.formats import (
     BLOCK,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from verbena.host.hca.regions import Region
 
 
+@checked_class(HostTypeError)
 class QueuePair:
     """Posts to one queue pair; ``number`` and ``context`` are what the adapter has."""
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from verbena.host.errors import HostError
+from verbena._arguments import checked_class
+from verbena.host.computer import check_link
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca.packets import Packet
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 _MTUS = (256, 512, 1024, 2048, 4096)
 
 
+@checked_class(HostTypeError, but=("send",))
 class Wire:
     """``rate_gbps`` of each direction, ``delay_ns`` one way, ``mtu`` of payload in bytes.
 
@@ -55,6 +58,7 @@ class Wire:
             raise HostError("a wire connects two adapters, once")
         if left.home.clock is not right.home.clock:
             raise HostError("computers with a wire between them share a clock: use Machines")
+        check_link(left.home, right.home, self.delay_ps)
         self._ends = [left, right]
         left.wire = right.wire = self
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verbena._arguments import checked_arguments, checked_class
 from verbena.host.assembler import Program
 from verbena.host.computer import Computer
 from verbena.host.consoles import Display, Timer
 from verbena.host.devices import Keyboard
 from verbena.host.disk import BUFFER, Disk
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.kernel.driven import driven_devices, memory_size
 from verbena.host.kernel.image import interrupt_table, kernel_image
 from verbena.host.kernel.kernel_tables import KernelTables
@@ -56,6 +57,7 @@ _SPACE_BYTES = 4 * PAGE  # page tables of a process: a table of each level
 _USER_CODE, _USER_STACK = 0x33, 0x2B
 
 
+@checked_arguments(HostTypeError)
 def user_program(text: str) -> Program:
     """Assembles a program for a process: at its address, with the names of calls and errors."""
     return Program.assemble(f"{text}\n{program_equates()}", USER_BASE)
@@ -75,6 +77,7 @@ class CycleTotals:
         return self.user + self.system + self.idle
 
 
+@checked_class(HostTypeError)
 class Kernel:
     """The kernel of ``computer``, on its first core, from now on.
 
@@ -94,13 +97,20 @@ class Kernel:
         budget: int = 32,
         receive_buffer: int = 16,
     ) -> None:
-        if tick_us < 1 or budget < 1 or receive_buffer < 1:
-            raise HostError("a tick has at least 1 us, a budget and a receive buffer at least 1")
+        if (
+            not 1 <= tick_us <= 1e6
+            or not 1 <= budget < 1 << 31
+            or not 1 <= receive_buffer < 1 << 31
+        ):
+            raise HostError(
+                f"a tick has 1 us to 1 s, a budget and a receive buffer 1 to 2^31 - 1: not "
+                f"{tick_us} us, {budget} and {receive_buffer}"
+            )
         if disk_by not in ("dma", "pio"):
             raise HostError(f"a disk is read by 'dma' or by 'pio', not by {disk_by!r}")
         if not 1 <= host < 1 << 32:
             raise HostError("a host's number is 1 to 4,294,967,295")
-        self.computer, self.core = computer, computer.cores[0]
+        self.computer, self.core, self.host = computer, computer.cores[0], host
         if self.core.state.instructions:
             raise HostError("a kernel boots on a core that has run nothing yet: make a Computer")
         self._labels = kernel_image().labels

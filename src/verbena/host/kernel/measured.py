@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verbena._arguments import checked_arguments
 from verbena.host.costs import Costs
+from verbena.host.errors import HostTypeError
 from verbena.host.kernel.system import System
 
 _TIMES = 500
@@ -47,6 +49,7 @@ class MeasuredCost:
         return f"{self.name:15} {self.cycles:8.2f} {self.charged:8.6g}  {self.per}"
 
 
+@checked_arguments(HostTypeError)
 def measured_costs(costs: Costs | None = None) -> list[MeasuredCost]:
     """A row for each cost that the kernel has, too: the same numbers in each run."""
     named = Costs() if costs is None else costs

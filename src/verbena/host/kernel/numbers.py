@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from verbena._arguments import checked_arguments
+from verbena.host.errors import HostTypeError
+
 
 @dataclass(frozen=True)
 class Call:
@@ -42,6 +45,7 @@ ERRORS = {
 }  # fmt: skip
 
 
+@checked_arguments(HostTypeError)
 def error_name(result: int) -> str | None:
     """The error that a call's result stands for (-14 or 2^64 - 14: EFAULT); None if for none."""
     signed = result - (1 << 64) if result >= 1 << 63 else result

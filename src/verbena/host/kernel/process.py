@@ -10,16 +10,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from verbena._arguments import checked_class
+from verbena.host._cpu import instruction_length
 from verbena.host.assembler import Program
 from verbena.host.core import EXCEPTIONS
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.kernel.kernel_tables import KernelTables
 from verbena.host.kernel.layout import BLOCKED, EXITED, FAULTED, PAGE, READY, USER_BASE
 from verbena.host.kernel.numbers import CALLS
 from verbena.host.kernel.page_tables import AddressSpace
 
-_PAGE_FAULT = 14
+_PROTECTION, _PAGE_FAULT = 13, 14
+_HLT = b"\xf4"
 _WROTE, _FETCHED = 2, 16  # of a page fault's error code (SDM volume 3, 4.7)
+_ADVICE = {
+    0: "it divided by 0, or the quotient is too large",
+    6: "the instruction is not one of the subset",
+    13: "only the kernel may do this, or an address is not aligned as the instruction needs it",
+}
+
+
+def _exception(vector: int) -> str:
+    return EXCEPTIONS.get(vector, f"vector {vector}")
 
 
 class ProcessState(Enum):
@@ -39,6 +51,7 @@ class ProcessCycles:
     system: int
 
 
+@checked_class(HostTypeError)
 class Process:
     """A process; ``pid`` is its number, ``base`` the physical address of its memory."""
 
@@ -52,7 +65,11 @@ class Process:
         self._copy: dict[str, int] | None = None
 
     def __repr__(self) -> str:
-        return f"<{self.title}: {self.state.name.lower()}>"
+        if self.state is not ProcessState.FAULTED:
+            return f"<{self.title}: {self.state.name.lower()}>"
+        fields = self._fields()
+        kind, at = _exception(fields["fault_vector"]), fields["fault_rip"]
+        return f"<{self.title}: faulted, {kind} at {at:#x}: {self.text(at)}>"
 
     @property
     def title(self) -> str:
@@ -107,6 +124,22 @@ class Process:
     def line(self, address: int) -> str:
         """The program's line of assembly at an address, as far as it is known."""
         return self.program.lines.get(address, "")
+
+    def text(self, address: int) -> str:
+        """The line of assembly at an address, or the bytes of the instruction there."""
+        if line := self.line(address):
+            return line
+        data = self._bytes_at(address, 15)
+        return data[: instruction_length(data) or 4].hex(" ") or "no memory"
+
+    def _bytes_at(self, address: int, most: int) -> bytes:
+        """What is there: of the program's text, once the memory has become another process's."""
+        first = address - USER_BASE
+        if not 0 <= first < self.size:
+            return b""
+        if self._copy is not None:
+            return self.program.code[first : first + most]
+        return self.read(address, min(most, self.size - first))
 
     # ---- what it used ----
 
@@ -165,12 +198,20 @@ class Process:
             return None
         fields = self._fields()
         vector, at = fields["fault_vector"], fields["fault_rip"]
-        line = self.line(at)
-        where = f"{self.title} was ended at {at:#x}" + (line and f": {line}")
-        text = f"{where}: {EXCEPTIONS.get(vector, f'vector {vector}')}"
+        text = f"{self.title} was ended at {at:#x}: {self.text(at)}: {_exception(vector)}"
+        if vector == _PAGE_FAULT and self._ran_past_end(at):
+            end = USER_BASE + len(self.program.code)
+            return f"{text}: it ran past the end of the program, {end:#x}: end it with SYS_EXIT"
         if vector == _PAGE_FAULT:
-            text += f": it {self._access(fields['fault_error'], fields['fault_address'])}"
-        return text
+            return f"{text}: it {self._access(fields['fault_error'], fields['fault_address'])}"
+        if vector == _PROTECTION and self._bytes_at(at, 1) == _HLT:
+            return f"{text}: only the kernel may halt, and a process ends by SYS_EXIT"
+        return f"{text}: {_ADVICE[vector]}" if vector in _ADVICE else text
+
+    def _ran_past_end(self, at: int) -> bool:
+        """Whether there are only zeros between the program's last byte and an instruction."""
+        end, missing = USER_BASE + len(self.program.code), self.size - self.stack - PAGE
+        return end <= at <= USER_BASE + missing and not any(self._bytes_at(end, at - end))
 
     def _access(self, error: int, address: int) -> str:
         verb = "executed" if error & _FETCHED else "wrote to" if error & _WROTE else "read"

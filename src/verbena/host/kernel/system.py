@@ -9,13 +9,14 @@
 
 from __future__ import annotations
 
+from verbena._arguments import checked_arguments, checked_class
 from verbena.host.assembler import Program
 from verbena.host.computer import Computer
 from verbena.host.consoles import Display, Timer
 from verbena.host.core import Stop
 from verbena.host.devices import Keyboard, Ram
 from verbena.host.disk import Disk
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.kernel.kernel import Kernel
 from verbena.host.kernel.process import Process
 from verbena.host.machines import Machines
@@ -27,6 +28,7 @@ DISK, ADAPTER = 0x1010_0000, 0x1020_0000
 _FROM_OUTSIDE = ("a key", "a datagram")
 
 
+@checked_class(HostTypeError)
 class System:
     """Memory of ``memory`` bytes, a timer, a keyboard, a display, perhaps a disk and an adapter.
 
@@ -94,27 +96,52 @@ class System:
 
     def advance(self, us: float) -> None:
         """Runs for so long of the computer's time, whatever the processes do then."""
+        if us < 0:
+            raise HostError(f"time goes on: {us} us are below 0")
         self.computer.run(until=self.computer.now + round(us * 1e6))
         self.kernel.check()
 
 
+@checked_arguments(HostTypeError)
 def run_systems(*systems: System, limit_us: float = 100_000.0) -> None:
     """Runs systems of one ``Machines``, or one alone, as ``System.run`` does."""
     if not systems or any(one.computer.clock is not systems[0].computer.clock for one in systems):
         raise HostError("systems that run together have one clock: give them one Machines")
     if limit_us <= 0:
         raise HostError(f"a limit is above 0 us, not {limit_us}")
+    if len(systems) > 1:
+        _check_network(systems)
     computer = systems[0].computer
     stop = computer.run(until=max(one.computer.now for one in systems) + round(limit_us * 1e6))
     for one in systems:
         one.kernel.check()
     still = [process for one in systems for process in one.kernel.processes if _runs(process)]
     if stop is Stop.TIME and still:
-        texts = [f"{one.title} at {one.address:#x}: {one.line(one.address)}" for one in still]
+        texts = [f"{one.title} at {one.address:#x}: {one.text(one.address)}" for one in still]
         raise HostError(
             f"after {limit_us:,.0f} us there still runs {'; '.join(texts)} (a loop without end? "
             "Otherwise raise limit_us)"
         )
+
+
+def _check_network(systems: tuple[System, ...]) -> None:
+    """HostError for systems that could not reach each other, and would not notice."""
+    owners: dict[int, str] = {}
+    for one in systems:
+        name, host = one.computer.name, one.kernel.host
+        if one.adapter is None:
+            continue
+        if host in owners:
+            raise HostError(
+                f"{owners[host]} and {name} are both host {host}, so that neither would get what "
+                f"is for the other: give each a number of its own, System(host={host + 1})"
+            )
+        owners[host] = name
+        if one.adapter.cable is None:
+            raise HostError(
+                f"the adapter of {name} has no cable, so that its frames would be lost: make "
+                "Cable(left.adapter, right.adapter), or leave the adapter out"
+            )
 
 
 def _runs(process: Process) -> bool:

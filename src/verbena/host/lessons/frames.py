@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from verbena._arguments import checked_arguments
 from verbena.host.computer import Step
+from verbena.host.errors import HostTypeError
 from verbena.host.hca.packets import Packet
 from verbena.host.lessons.scene import Scene
 from verbena.host.pcie import Tlp
@@ -27,6 +29,7 @@ class Frame:
         return f"{self.at / 1e6:10.3f} us  {self.what}\n               {self.says}"
 
 
+@checked_arguments(HostTypeError)
 def frames_of(scene: Scene) -> Iterator[Frame]:
     """Runs a scene. ProcessorError if its program has a fault that nobody handles."""
     for step in scene.computer.steps():

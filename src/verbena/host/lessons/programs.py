@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from verbena._arguments import checked_arguments
 from verbena.host.assembler import Program
 from verbena.host.computer import Computer
 from verbena.host.devices import Keyboard, Ram
 from verbena.host.disk import Disk
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca import Wire, connected
 from verbena.host.hca.device import DOORBELL
 from verbena.host.lessons.scene import Scene
@@ -152,6 +154,9 @@ LESSONS = {
 }
 
 
+@checked_arguments(HostTypeError)
 def lesson_of_file(name: str, text: str) -> Lesson:
     """A lesson of a reader's own assembly, on the computer that ``MAP`` describes."""
+    if not Program.assemble(text, _ORIGIN).code:
+        raise HostError(f"{name} has no instruction: it is empty, or has only comments")
     return Lesson(name, name, lambda: _machine(text))

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a computer says of itself: devices, ends of runs, faults that no handler takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from verbena.host import (
+    Computer,
+    Device,
+    HostError,
+    Keyboard,
+    Machines,
+    ProcessorError,
+    Program,
+    Ram,
+    Stop,
+)
+
+IDT = """
+    align 16
+idt: times 46 dq 0, 0
+table: dw 46 * 16 - 1
+    dq idt
+"""
+
+
+def loaded(text: str, *, memory: int = 0x10000, origin: int = 0) -> Computer:
+    computer = Computer()
+    computer.map(Ram(memory), 0)
+    computer.load(Program.assemble(text, origin))
+    return computer
+
+
+def fault_of(text: str, **settings: int) -> str:
+    with pytest.raises(ProcessorError) as caught:
+        loaded(text, **settings).run()
+    return str(caught.value)
+
+
+def test_a_device_shows_where_it_is() -> None:
+    computer, keyboard = Computer(), Keyboard(0x20)
+    assert repr(keyboard) == "Keyboard (not mapped)"
+    computer.map(keyboard, 0x1000)
+    assert repr(keyboard) == "Keyboard at 0x1000 to 0x101f"
+    with pytest.raises(HostError, match="Keyboard at 0x1000 to 0x101f is mapped already"):
+        computer.map(keyboard, 0x2000)
+    computer.unmap(0x1000)
+    assert repr(keyboard) == "Keyboard (not mapped)"
+
+
+def test_a_device_without_the_base_class_s_start_is_refused() -> None:
+    class Sized(Device):
+        def __init__(self) -> None:
+            self.size = 8
+
+    device = Sized()
+    assert repr(device) == "Sized (not mapped)"
+    with pytest.raises(HostError, match=r"its __init__ calls super\(\).__init__\(SIZE\)"):
+        Computer().map(device, 0)
+
+
+def test_a_core_that_waits_for_what_cannot_come_is_no_normal_end() -> None:
+    assert loaded("hlt").run() is Stop.HALT
+    assert loaded("sti\n hlt").run() is Stop.WAITS
+    assert str(Stop.WAITS) == (
+        "a core has halted until an interrupt, and nothing is left that could raise one"
+    )
+
+
+def test_computers_that_run_together_say_it_too() -> None:
+    machines = Machines()
+    for name, text in (("left", "hlt"), ("right", "sti\n hlt")):
+        computer = machines.computer(name)
+        computer.map(Ram(0x1000), 0)
+        computer.load(Program.assemble(text))
+    assert machines.run() is Stop.WAITS
+
+
+def test_reasons_are_sentences_and_all_different() -> None:
+    assert len({str(one) for one in Stop}) == len(Stop)
+    assert f"{Stop.HALT}" == str(Stop.HALT) == "all cores have halted, and no event is left"
+    assert Stop.HALT == 1
+
+
+def test_a_loop_ends_by_either_limit() -> None:
+    computer = loaded("again: jmp again")
+    assert computer.run(instructions=1000) is Stop.LIMIT
+    assert computer.run(until=computer.now + 10**6) is Stop.TIME
+
+
+@pytest.mark.parametrize("memory", [0x1000, 1])
+def test_the_end_of_the_program_is_named_when_the_core_runs_past_it(memory: int) -> None:
+    text = fault_of("nop", memory=memory)
+    assert text.endswith("ran past the end of the program, 0x1: end it with hlt or a jump")
+
+
+def test_a_fault_inside_the_program_has_no_such_advice() -> None:
+    assert "ran past" not in fault_of("mov al, [0x900000]\n hlt")
+    assert "ran past" not in fault_of("jmp 0x900000\n hlt")
+
+
+@pytest.mark.parametrize("line", ["movdqa xmm0, [0x103]", "movdqa [0x103], xmm0"])
+def test_an_address_that_is_not_aligned_is_named(line: str) -> None:
+    text = fault_of(f"{line}\n hlt")
+    assert "0x103 is not a multiple of 16, as this instruction needs it" in text
+
+
+def test_a_pair_that_is_not_aligned_is_named() -> None:
+    assert "0x108 is not a multiple of 16" in fault_of("cmpxchg16b [0x108]\n hlt")
+
+
+def test_an_exception_without_a_table_says_so() -> None:
+    text = fault_of("ud2")
+    assert "no handler is set (see LIDT): no table of handlers was loaded" in text
+
+
+def test_an_interrupt_without_a_handler_is_called_one() -> None:
+    computer = loaded("mov rsp, 0x8000\n lidt [table]\n sti\n nop\n hlt" + IDT)
+    keyboard = Keyboard(2, vector=60)
+    computer.map(keyboard, 0x20000)
+    keyboard.interrupt(60)
+    with pytest.raises(ProcessorError) as caught:
+        computer.run()
+    table = computer.cores[0].registers.idt
+    assert (
+        "interrupt 60 came here, and no handler is set (see LIDT): entry 60 of the table at "
+        in (str(caught.value))
+    )
+    assert f"{table:#x} is not present, or behind its end" in str(caught.value)
+    assert caught.value.vector == 60
+
+
+def test_an_interrupt_by_the_program_is_a_software_interrupt() -> None:
+    assert "software interrupt 70, and no handler is set" in fault_of("int 70\n hlt")
+
+
+def test_a_program_without_instructions_is_refused() -> None:
+    with pytest.raises(HostError, match="the program has no instruction"):
+        loaded("; only a comment")
+
+
+def test_a_fault_among_several_computers_names_the_computer() -> None:
+    machines = Machines()
+    for name, text in (("left", "hlt"), ("right", "ud2")):
+        computer = machines.computer(name)
+        computer.map(Ram(0x1000), 0)
+        computer.load(Program.assemble(text))
+    with pytest.raises(ProcessorError, match="computer 'right', core 0: at 0x0: ud2") as caught:
+        machines.run()
+    assert (caught.value.address, caught.value.vector) == (0, 6)
+
+
+def test_what_a_device_refuses_names_the_instruction() -> None:
+    computer = loaded("nop\n mov rax, [0x20000]\n hlt")
+    computer.map(Device(8), 0x20000)
+    with pytest.raises(HostError) as caught:
+        computer.run()
+    assert str(caught.value) == (
+        "at 0x1: mov rax, [0x20000]: Device at 0x20000 to 0x20007 has nothing to read at offset 0x0"
+    )
