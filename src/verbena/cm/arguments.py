@@ -16,8 +16,9 @@ import ipaddress
 import math
 from collections.abc import Callable, Mapping
 from numbers import Real
-from types import UnionType
-from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_type_hints
+
+from verbena._arguments import fits, words
 
 __all__ = [
     "ACCEPT_BYTES",
@@ -157,8 +158,9 @@ def _check_values(
     if timeout is not None:
         _check_seconds(timeout)
     for name, value in options.items():
-        if name in hints and name != "private_data":  # which may be a bytearray, too
-            _check_kind(name, value, hints[name])
+        if name in hints and not fits(hints[name], value):
+            kind = type(value).__name__
+            raise TypeError(f"{name} must be {words(hints[name])}, not {kind}")
 
 
 def _check_seconds(timeout: object) -> None:
@@ -166,16 +168,3 @@ def _check_seconds(timeout: object) -> None:
         raise TypeError(f"timeout must be seconds or None, not {type(timeout).__name__}")
     if not math.isfinite(timeout):
         raise ValueError(f"timeout must be seconds or None, and is {timeout}")
-
-
-def _check_kind(name: str, value: object, hint: Any) -> None:
-    """Raise TypeError unless the value fits the type hint, where that has plain classes alone."""
-    choices = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
-    kinds = [get_origin(each) or each for each in choices]
-    if not all(isinstance(each, type) for each in kinds) or int in kinds or float in kinds:
-        return  # numbers have their own checks
-    if isinstance(value, tuple(kinds)):
-        return
-    names = ["a function" if each is Callable else each.__name__ for each in kinds]
-    wanted = " or ".join(name.replace("NoneType", "None") for name in names)
-    raise TypeError(f"{name} must be {wanted}, not {type(value).__name__}")
