@@ -262,6 +262,8 @@ end:
         ("mov rax, 1 +", "is no number, label, or sum of them"),
         ("mov rax, __import__('os')", "is no number, label, or sum of them"),
         ("dq 5 / 0", "divides by 0"),
+        ("dq 1 << 64", "a shift is by 0 to 63"),
+        ("dq 1 >> -1", "a shift is by 0 to 63"),
         ("org 0x10\norg 5", "is before 0x10"),
         ("align 3", "a power of two"),
         ("org 0xfffffff0", "at most 16 MiB"),

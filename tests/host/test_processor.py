@@ -267,6 +267,28 @@ def test_a_page_fault_says_what_was_tried(access: str, error: int, address: int)
     assert registers.cr2 == address
 
 
+@pytest.mark.parametrize(
+    "access",
+    ["mov rax, [rcx]", "mov [rcx], rax", "mov [rcx-4], rax", "jmp rcx", "lock inc qword ptr [rcx]"],
+)
+def test_an_address_that_is_not_canonical_is_a_protection_fault(access: str) -> None:
+    """SDM volume 1, 3.3.7.1; also one whose first bytes are."""
+    registers = in_ring_3(f"mov rcx, 0x800000000000\n {access}").cores[0].registers
+    assert (registers.rbx, registers.cr2) == (13, 0) or access == "mov [rcx-4], rax"
+
+
+def test_a_debugger_s_question_marks_no_page_as_accessed() -> None:
+    computer = in_ring_3("mov eax, 1\n syscall")
+    entries = {0x12018: 0x15007, 0x15000: 0x23007}
+    for at, entry in entries.items():
+        computer.write(at, entry.to_bytes(8, "little"))
+    assert computer.cores[0].state.physical(0x600123) == 0x23123
+    assert computer.cores[0].state.physical(0x601000) is None
+    assert computer.cores[0].state.physical(1 << 47) is None
+    for at, entry in entries.items():
+        assert int.from_bytes(computer.read(at, 8), "little") == entry
+
+
 @pytest.mark.parametrize("what", ["cli", "hlt", "mov rax, cr3", "in al, 0x60", "rdmsr"])
 def test_ring_3_may_not(what: str) -> None:
     assert in_ring_3(what).cores[0].registers.rbx == 13

@@ -155,6 +155,7 @@ def test_what_a_lan_refuses() -> None:
             call()
     assert set(lan.stations) == {"a"}
     a.send_to(BROADCAST, b"")
+    lan.run(0)
     with pytest.raises(LanError, match="attach all ports before the first frame"):
         lan.station("b", cable, at_m=1)
 

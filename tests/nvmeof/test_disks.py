@@ -8,6 +8,7 @@ import errno
 import os
 import random
 import signal
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from verbena import cm, nvmeof
 from verbena.agent.client import describe_agent
 from verbena.nvmeof import Status
 from verbena.nvmeof.fabrics import RejectData, RejectStatus, RequestData
+from verbena.nvmeof.send_queue import SendQueue
 
 pytestmark = pytest.mark.over_roce
 WRONG = r"whole blocks|end of the disk"
@@ -282,6 +284,46 @@ def test_reservations_of_two_hosts() -> None:
             assert report[4] == nvmeof.ReservationType.EXCLUSIVE_ACCESS
             await two.release(6, nvmeof.ReservationType.EXCLUSIVE_ACCESS)
             await one.read(0, 4096)
+
+    run(main())
+
+
+def test_a_write_that_is_under_way_when_its_host_is_preempted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its data come afterwards, and must not reach the disk: the other host uses it then."""
+    real = SendQueue.add_read
+    kind = nvmeof.ReservationType.WRITE_EXCLUSIVE
+
+    async def main() -> None:
+        store = nvmeof.MemoryStore(MIB)
+        async with (
+            serving(store) as (target, subsystem),
+            await connected(target) as first,
+            await connected(target) as second,
+        ):
+            namespace = subsystem.namespaces[1]
+
+            def preempt(queue: SendQueue, *arguments: int) -> None:
+                keys = namespace.reservations.keys
+                other = next(host for host, key in keys.items() if key == 6)
+                if 5 in keys.values():
+                    data = struct.pack("<QQ", 6, 5)
+                    namespace.change_reservations(lambda it: it.acquire(other, 1 | kind << 8, data))
+                real(queue, *arguments)
+
+            one, two = first.disks[1], second.disks[1]
+            await one.register(5)
+            await one.acquire(5, kind)
+            await one.write(0, b"before" * 4096)
+            await two.register(6)
+            monkeypatch.setattr(SendQueue, "add_read", preempt)
+            with pytest.raises(nvmeof.CommandFailed) as caught:
+                await one.write(0, b"behind" * 4096)
+            assert caught.value.status is Status.RESERVATION_CONFLICT
+            assert bytes(await two.read(0, 6 * 4096)) == b"before" * 4096
+            await two.write(0, b"second" * 4096)
+            assert bytes(await two.read(0, 6 * 4096)) == b"second" * 4096
 
     run(main())
 

@@ -194,6 +194,16 @@ static inline void vb_cpu_tell(struct vb_cpu *cpu, enum vb_cpu_change change, ui
         cpu->changed(cpu->follower, cpu, change, vector);
 }
 
+/* Is an interrupt pending, and are they on? */
+static inline bool vb_cpu_is_interrupted(const struct vb_cpu *cpu)
+{
+    uint64_t pending = 0;
+
+    for (uint32_t i = 0; i < VB_CPU_VECTORS / 64; ++i)
+        pending |= cpu->pending[i];
+    return pending != 0 && cpu->flags & VB_CPU_IF;
+}
+
 static inline bool vb_cpu_push(struct vb_cpu *cpu, uint64_t value)
 {
     if (!vb_cpu_store(cpu, cpu->reg[VB_CPU_RSP] - 8, 8, value))

@@ -289,7 +289,8 @@ static bool is_over(const struct vb_cpu *cpu, const struct vb_cpu_instruction *i
 
 /*
  * With REP, a fault leaves the registers at the element that faulted, so that the instruction goes
- * on there (SDM volume 2, REP), and so does a bus call that sets `pause`.
+ * on there (SDM volume 2, REP), and so does an interrupt or a bus call that sets `pause`. The time
+ * does not depend on it.
  */
 enum vb_cpu_next vb_cpu_string_move(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
 {
@@ -309,8 +310,11 @@ enum vb_cpu_next vb_cpu_string_move(struct vb_cpu *cpu, const struct vb_cpu_inst
         vb_cpu_set(cpu, VB_CPU_RCX * 8, in->narrow ? 4 : 8, pointer(cpu, in, VB_CPU_RCX) - 1);
         if (is_over(cpu, in))
             return VB_CPU_GO_ON;
+        if (cpu->pause || (cpu->attention && vb_cpu_is_interrupted(cpu)))
+            break;
         ++cpu->cycles;
-    } while (!cpu->pause && !cpu->attention);
+    } while (true);
+    --cpu->instructions;  /* it counts when it is over */
     return VB_CPU_JUMPED; /* to this instruction again */
 }
 

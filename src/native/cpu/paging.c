@@ -64,14 +64,20 @@ static uint8_t rights(const struct vb_cpu *cpu, bool user, bool writable, bool e
     return user ? (uint8_t)(kernel | process << VB_CPU_MAY_USER_SHIFT) : kernel;
 }
 
-/* Follows the tables. Returns false where they end; `found` is set if they do not. */
-static bool walk_tables(struct vb_cpu *cpu, uint64_t linear, struct walk *found)
+static bool is_canonical(uint64_t linear)
+{
+    return (uint64_t)((int64_t)(linear << 16) >> 16) == linear;
+}
+
+/*
+ * Follows the tables, and marks their entries as accessed if `marks`. Returns false where they end;
+ * `found` is set if they do not.
+ */
+static bool walk_tables(struct vb_cpu *cpu, uint64_t linear, bool marks, struct walk *found)
 {
     uint64_t table = cpu->cr3 & ADDRESS;
     bool user = true, writable = true, executable = true;
 
-    if ((int64_t)(linear << 16) >> 16 != (int64_t)linear)
-        return false; /* not canonical */
     for (uint32_t shift = 39;; shift -= 9) {
         uint64_t at = table + (linear >> shift & 511) * 8, entry;
 
@@ -90,7 +96,7 @@ static bool walk_tables(struct vb_cpu *cpu, uint64_t linear, struct walk *found)
             found->allows = rights(cpu, user, writable, executable);
             return true;
         }
-        if (!(entry & ACCESSED)) {
+        if (marks && !(entry & ACCESSED)) {
             entry |= ACCESSED;
             (void)vb_cpu_memory_write(cpu, at, 8, &entry);
         }
@@ -136,8 +142,14 @@ static struct vb_cpu_translation *translate(struct vb_cpu *cpu, uint64_t linear,
     if (t->page == page + 1 && t->allows & vb_cpu_right(cpu, right) && (t->written || !write))
         return t;
     if (cpu->cr0 & VB_CPU_CR0_PAGING) {
-        bool present = walk_tables(cpu, linear, &found);
+        bool present;
 
+        if (!is_canonical(linear)) {
+            /* SDM volume 1, 3.3.7.1 */
+            cpu->fault = (struct vb_cpu_fault){.vector = VB_CPU_PROTECTION, .has_error = true};
+            return NULL;
+        }
+        present = walk_tables(cpu, linear, true, &found);
         if (!present || !(found.allows & vb_cpu_right(cpu, right))) {
             page_fault(cpu, linear, size, right, present);
             return NULL;
@@ -232,7 +244,7 @@ bool vb_cpu_physical(struct vb_cpu *cpu, uint64_t linear, uint64_t *physical)
         *physical = linear;
         return true;
     }
-    if (!walk_tables(cpu, linear, &found)) {
+    if (!is_canonical(linear) || !walk_tables(cpu, linear, false, &found)) {
         cpu->fault = before;
         return false;
     }

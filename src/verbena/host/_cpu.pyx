@@ -3,7 +3,7 @@
 # cython: embedsignature=False, freethreading_compatible=False
 """The compiled binding of the processor: a physical address space, and cores that run in it.
 
-``memory_map.py`` and ``core.py`` check what is passed here, and say what went wrong in sentences.
+``computer.py`` and ``core.py`` check what is passed here, and say what went wrong in sentences.
 """
 
 from cpython.object cimport PyObject

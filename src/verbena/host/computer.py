@@ -25,7 +25,7 @@ from verbena.host._cpu import PhysicalMemory
 from verbena.host.assembler import Program
 from verbena.host.caches import Caches
 from verbena.host.clock import NEVER, Agenda, Event
-from verbena.host.combining import WHILE_PS, CombiningLine
+from verbena.host.combining import LINE, WHILE_PS, CombiningLine
 from verbena.host.core import Core, Stop
 from verbena.host.devices import Device, Ram
 from verbena.host.dma import Dma
@@ -37,6 +37,11 @@ from verbena.host.timeline import Timeline
 if TYPE_CHECKING:
     from verbena.host.machines import Machines
 
+
+# A core runs at most so many cycles beyond another one of its computer, which may wait for it.
+CORES_APART = 1000
+# And so many until Python looks for signals, as Ctrl-C: a tenth of a second or so.
+WITHOUT_SIGNALS = 1 << 24
 
 _Load = Callable[[int, int], int]  # of offset and size; the value
 _Store = Callable[[int, int, int], None]  # offset, size, value
@@ -381,7 +386,11 @@ class Computer:
         self._stop_for(self._agenda.next_at)
 
     def _combine(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
-        line = self._line
+        line, room = self._line, LINE - offset % LINE
+        if size > room:  # a store across the end of a line is in two
+            self._combine(device, base, offset, room, value & (1 << 8 * room) - 1)
+            self._combine(device, base, offset + room, size - room, value >> 8 * room)
+            return
         if self._combining != (device, base) or not line.fits(offset, size):
             self._close_line()
         self._combining = (device, base)
@@ -505,7 +514,7 @@ class Computer:
                 self._pass_time(horizon)
                 continue
             before = core.state.instructions
-            stop = core.run(left, self._cycle_of(horizon))
+            stop = self.run_core(core, left, horizon)
             left -= core.state.instructions - before
             if stop is Stop.MARK or left <= 0:
                 return stop
@@ -549,9 +558,17 @@ class Computer:
         return self._time_of(core.state.cycles)
 
     def run_core(self, core: Core, most: int, until: int) -> Stop:
-        """Runs one core for at most ``most`` instructions and up to ``until``, in ps."""
+        """Runs one core for at most ``most`` instructions and up to ``until``, in ps, or less.
+
+        It ends early where another core is far behind, or Python has signals to look for.
+        """
         self._running = core
-        return core.run(most, self._cycle_of(until))
+        begin = core.state.cycles
+        limits = [self._cycle_of(until), begin + WITHOUT_SIGNALS]
+        if len(self.cores) > 1:
+            others = (one.state.cycles for one in self.cores if one is not core and not one.sleeps)
+            limits.append(max(begin, min(others, default=limits[0])) + CORES_APART)
+        return core.run(most, min(limits))
 
     def steps(self, core: int = 0) -> Iterator[Step]:
         """Runs one instruction at a time, and says of each what it did."""

@@ -7,7 +7,8 @@ Registers of 8 bytes each, from offset 0:
     0x08 BLOCK     number of the first block
     0x10 COUNT     number of blocks
     0x18 ADDRESS   of memory, for DMA
-    0x20 STATUS    0: idle, 1: busy, 2: data ready, 3: done, 4: error; a read of it clears 3 and 4
+    0x20 STATUS    0: idle, 1: busy, 2: data ready, 3: done, 4: error; a read of it clears 3 and 4.
+                   A command while another one runs is an error, and that one goes on
     0x28 ENABLE    1: interrupts at "data ready" and "done"
 
 and from 0x1000 on the buffer of programmed I/O, up to 64 KiB.
@@ -47,6 +48,7 @@ class Disk(Device):
         self.vector = checked_vector(vector)
         self._registers = dict.fromkeys((BLOCK, COUNT, ADDRESS, ENABLE), 0)
         self._status = IDLE
+        self._refused = False  # a command, while another one runs
         self._buffer = b""
 
     # ---- registers ----
@@ -55,14 +57,12 @@ class Disk(Device):
         value = self.peek(offset, size)
         if value is None:
             return super().read(offset, size)
-        if offset == STATUS and self._status in (DONE, FAILED):
+        if offset == STATUS and self._refused:
+            self._refused = False
+        elif offset == STATUS and self._status in (DONE, FAILED):
             self._status = IDLE
-        if (
-            offset + size >= BUFFER + len(self._buffer)
-            and self._status == READY
-            and offset > BUFFER
-        ):
-            self._status = IDLE
+        elif self._status == READY and offset >= BUFFER:
+            self._status = READY if offset + size < BUFFER + len(self._buffer) else IDLE
         return value
 
     def peek(self, offset: int, size: int) -> int | None:
@@ -70,7 +70,7 @@ class Disk(Device):
             at = offset - BUFFER
             return int.from_bytes(self._buffer[at : at + size], "little")
         if offset == STATUS:
-            return self._status
+            return FAILED if self._refused else self._status
         return self._registers.get(offset)
 
     def write(self, offset: int, size: int, value: int) -> None:
@@ -87,22 +87,24 @@ class Disk(Device):
         return self._registers[BLOCK] * self.block, self._registers[COUNT] * self.block
 
     def _start(self, command: int) -> None:
+        if self._status == BUSY:
+            self._refused = True
+            self._interrupt()
+            return
         first, size = self._range()
         too_long = command == READ_PIO and size > self.size - BUFFER
         if (
             command not in (READ_PIO, READ_DMA, WRITE_DMA)
-            or self._status == BUSY
             or first + size > len(self.content)
             or size == 0
             or too_long
         ):
             self._end(FAILED)
             return
-        self._status = BUSY
-        self.at(self.now + self.latency_ps, lambda: self._medium(command, first, size))
+        self._status, address = BUSY, self._registers[ADDRESS]
+        self.at(self.now + self.latency_ps, lambda: self._medium(command, first, size, address))
 
-    def _medium(self, command: int, first: int, size: int) -> None:
-        address = self._registers[ADDRESS]
+    def _medium(self, command: int, first: int, size: int, address: int) -> None:
         if command == READ_PIO:
             self._buffer = bytes(self.content[first : first + size])
             self._end(READY)
@@ -118,5 +120,8 @@ class Disk(Device):
 
     def _end(self, status: int) -> None:
         self._status = status
+        self._interrupt()
+
+    def _interrupt(self) -> None:
         if self._registers[ENABLE]:
             self.interrupt(self.vector)

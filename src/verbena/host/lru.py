@@ -7,7 +7,7 @@ The IO-TLB, the adapter's caches of translations and the model of the processor'
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from verbena.host.errors import HostError
@@ -54,11 +54,6 @@ class Lru(Generic[K, V]):
     def drop(self, key: K) -> None:
         """Forgets a key; nothing if it is not there."""
         self._values.pop(key, None)
-
-    def drop_if(self, is_stale: Callable[[K], bool]) -> None:
-        """Forgets the keys for which ``is_stale`` is true."""
-        for key in [key for key in self._values if is_stale(key)]:
-            del self._values[key]
 
     def clear(self) -> None:
         """Forgets all."""

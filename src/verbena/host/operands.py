@@ -138,6 +138,8 @@ def _evaluate(tree: ast.expr, labels: Mapping[str, int], text: str) -> int:
         right = _evaluate(tree.right, labels, text)
         if right == 0 and isinstance(tree.op, ast.FloorDiv | ast.Mod):
             raise AssemblyError(f"{text!r} divides by 0")
+        if isinstance(tree.op, ast.LShift | ast.RShift) and not 0 <= right < 64:
+            raise AssemblyError(f"{text!r} shifts by {right}: a shift is by 0 to 63")
         return int(_OPERATIONS[type(tree.op)](left, right))
     raise AssemblyError(f"{text!r} is no number, label, or sum of them")
 

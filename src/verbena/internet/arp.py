@@ -127,6 +127,8 @@ class ArpResolver:
 
     def receive(self, packet: ArpPacket) -> None:
         """RFC 826, "Packet Reception": learn from what concerns us, answer what asks for us."""
+        if packet.sender_mac[0] & 1:  # RFC 1812, section 3.3.2: of a group
+            return
         for_us = packet.target == self._address
         if packet.sender in self.entries or (for_us and int(packet.sender)):
             self._learn(packet.sender, packet.sender_mac)

@@ -291,7 +291,7 @@ class BgpSpeaker:
         """The ways inside the system have changed, and with them what can be used."""
         if prefix in self._originated:
             self._decide(prefix)
-        elif self.best or any(one.received for one in self.neighbours.values()):
+        if self.best or any(one.received for one in self.neighbours.values()):
             self._review.start(0)
 
     def _review_interior(self) -> None:

@@ -36,6 +36,8 @@ RIP_REQUEST, RIP_RESPONSE, RIP_VERSION = 1, 2, 2
 FAMILY_IPV4 = 2
 INFINITY = 16
 ENTRIES_PER_MESSAGE = 25
+Asker = tuple[IPv4Address, int]  # its address and port
+ALL_ROUTERS: Asker = (RIP_GROUP, RIP_PORT)
 
 
 class SplitHorizon(StrEnum):
@@ -88,7 +90,8 @@ def encode_whole_table_request() -> bytes:
 
 
 def decode_message(data: bytes) -> tuple[int, list[tuple[IPv4Network, int]]]:
-    """The command, and the networks with their distances. Raises PacketError."""
+    """The command, and the networks with their distances; an entry that is none is left out (RFC
+    2453, section 3.9.2). Raises PacketError."""
     if len(data) < RIP_HEADER.size or (len(data) - RIP_HEADER.size) % RIP_ENTRY.size:
         raise PacketError(f"{len(data)} bytes are no message of RIP")
     command, version, _ = RIP_HEADER.unpack_from(data)
@@ -96,16 +99,19 @@ def decode_message(data: bytes) -> tuple[int, list[tuple[IPv4Network, int]]]:
         raise PacketError(f"version {version} of RIP, and not {RIP_VERSION}")
     entries = []
     for family, _, address, mask, _, metric in RIP_ENTRY.iter_unpack(data[RIP_HEADER.size :]):
-        if family != FAMILY_IPV4:
-            continue
-        try:
-            prefix = IPv4Network((address, str(IPv4Address(mask))))
-        except ValueError as error:
-            raise PacketError(f"RIP announces no network: {error}") from None
-        if not 1 <= metric <= INFINITY:
-            raise PacketError(f"RIP announces a distance of {metric}")
-        entries.append((prefix, metric))
+        prefix = _network(address, mask) if family == FAMILY_IPV4 else None
+        if prefix is not None and 1 <= metric <= INFINITY:
+            entries.append((prefix, metric))
     return command, entries
+
+
+def _network(address: bytes, mask: bytes) -> IPv4Network | None:
+    """None for what is no network of hosts."""
+    try:
+        prefix = IPv4Network((address, str(IPv4Address(mask))))
+    except ValueError:
+        return None
+    return None if prefix.is_loopback or prefix.is_multicast else prefix
 
 
 def _check_cost(cost: int) -> None:
@@ -191,7 +197,8 @@ class DistanceVector:
             self._node.counters["damaged"] += 1
             return
         if command == RIP_REQUEST:
-            self._send_table(interface, self.distances.values(), arrival.source)
+            asker = arrival.source, arrival.source_port
+            self._send_table(interface, self.distances.values(), asker)
         elif arrival.source_port == RIP_PORT and arrival.source in interface.network:
             cost = self._interfaces[interface]
             for prefix, metric in entries:
@@ -256,7 +263,7 @@ class DistanceVector:
     def _send_changes(self) -> None:
         changed = [one for one in self.distances.values() if one.changed]
         for interface in self._interfaces:
-            self._send_table(interface, changed, None)
+            self._send_table(interface, changed)
         for one in changed:
             one.changed = False
         pause = round(self._random.uniform(1, 5) * SECOND)
@@ -264,7 +271,7 @@ class DistanceVector:
 
     def _update_all(self) -> None:
         for interface in self._interfaces:
-            self._send_table(interface, self.distances.values(), None)
+            self._send_table(interface, self.distances.values())
         for one in self.distances.values():
             one.changed = False
         self._trigger.stop()
@@ -275,7 +282,7 @@ class DistanceVector:
         return round(self._settings.update_s * self._random.uniform(5 / 6, 7 / 6) * SECOND)
 
     def _send_table(
-        self, interface: Interface, distances: Iterable[Distance], to: IPv4Address | None
+        self, interface: Interface, distances: Iterable[Distance], to: Asker = ALL_ROUTERS
     ) -> None:
         entries = [
             (one.prefix, metric)
@@ -294,11 +301,11 @@ class DistanceVector:
                 return INFINITY
         return one.metric
 
-    def _send(self, interface: Interface, message: bytes, to: IPv4Address | None = None) -> None:
+    def _send(self, interface: Interface, message: bytes, to: Asker = ALL_ROUTERS) -> None:
         if not interface.up:
             return
         self.messages += 1
         try:
-            self._socket.send(message, to or RIP_GROUP, RIP_PORT, ttl=1, interface=interface)
+            self._socket.send(message, *to, ttl=1, interface=interface)
         except NoRouteError:
             self._node.counters["no route"] += 1

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fragmentation and reassembly of IPv4 (RFC 791, section 3.2; timeout of RFC 1122, 3.3.2).
 
-Nodes cut a datagram that exceeds a link's MTU, and only the destination puts it together. Bytes of
-two datagrams are never mixed: a fragment that overlaps another one differently discards them all.
+Nodes cut a datagram that exceeds a link's MTU, and only the destination puts it together. A
+fragment that overlaps another one differently discards them all. Bytes of two datagrams are mixed
+only where a sender's identifications come round within the timeout (RFC 4963).
 """
 
 from __future__ import annotations
@@ -64,6 +65,8 @@ class Incomplete:
     parts: dict[int, Datagram] = field(default_factory=dict)
     size: int | None = None
     held: int = 0
+    header: int = 20  # of the first fragment, which is that of the whole
+    room: int = 0  # with the fragments' headers
 
 
 class Reassembler:
@@ -90,6 +93,9 @@ class Reassembler:
         """The whole datagram if this fragment completes it."""
         if not part.is_fragment:
             return part
+        if not part.payload:
+            self.discarded += 1
+            return None
         key = part.fragment_key
         waiting = self._waiting.get(key) or self._begin(key)
         if not self._insert(waiting, part):
@@ -110,7 +116,10 @@ class Reassembler:
     def _insert(self, waiting: Incomplete, part: Datagram) -> bool:
         """False if the fragment contradicts those before."""
         end = part.offset + len(part.payload)
-        if end + part.header_length > MAX_DATAGRAM or (part.more_fragments and end % 8):
+        if part.offset == 0:
+            waiting.header = part.header_length
+        last = max(end, *(one.offset + len(one.payload) for one in waiting.parts.values()), 0)
+        if last + waiting.header > MAX_DATAGRAM or (part.more_fragments and end % 8):
             return False
         if not part.more_fragments:
             if waiting.size not in (None, end):
@@ -119,16 +128,15 @@ class Reassembler:
         same = waiting.parts.get(part.offset)
         if same is not None:
             return same.payload == part.payload
-        if waiting.size is not None and any(
-            one.offset + len(one.payload) > waiting.size for one in (part, *waiting.parts.values())
-        ):
+        if waiting.size is not None and last > waiting.size:
             return False
         for one in waiting.parts.values():
             if part.offset < one.offset + len(one.payload) and one.offset < end:
                 return False
         waiting.parts[part.offset] = part
         waiting.held += len(part.payload)
-        self._held += len(part.payload)
+        waiting.room += part.length
+        self._held += part.length
         return True
 
     def _complete(self, key: FragmentKey) -> Datagram:
@@ -140,7 +148,7 @@ class Reassembler:
     def _remove(self, key: FragmentKey) -> Incomplete:
         waiting = self._waiting.pop(key)
         waiting.timer.stop()
-        self._held -= waiting.held
+        self._held -= waiting.room
         return waiting
 
     def _discard(self, key: FragmentKey) -> Incomplete:

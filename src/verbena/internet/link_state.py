@@ -21,12 +21,14 @@ from enum import Enum
 from ipaddress import IPv4Address, IPv4Network
 
 from verbena._arguments import checked_class
-from verbena.internet.errors import InternetTypeError, PacketError
+from verbena.internet.errors import InternetError, InternetTypeError, PacketError
 from verbena.internet.interface import Interface
 from verbena.internet.ipv4 import Datagram, Protocol
 from verbena.internet.lsa import (
     INITIAL_SEQUENCE,
+    LAST_SEQUENCE,
     MAX_AGE,
+    MOST_COST,
     Lsa,
     LsaLink,
     LsaLinkKind,
@@ -90,6 +92,11 @@ class StoredLsa:
     expiry: Timer
 
 
+def _check_link_cost(cost: int) -> None:
+    if not 0 <= cost <= MOST_COST:
+        raise InternetError(f"a cost of {cost}: an LSA has costs of 0 to {MOST_COST}")
+
+
 @checked_class(InternetTypeError)
 class LinkState:
     """The protocol of one router, whose identifier is ``router``."""
@@ -116,14 +123,16 @@ class LinkState:
         node.on_datagram(Protocol.LINK_STATE, self._receive)
 
     def add_interface(self, interface: Interface, cost: int = 1) -> None:
-        """Announce the interface's network, and look for routers on it."""
+        """Announce the interface's network, and look for routers on it. Raises InternetError."""
+        _check_link_cost(cost)
         self._costs[interface] = cost
         interface.on_carrier.append(self._carrier_changed)
         self.announce(interface.network, cost)
         self._hello.start(0)
 
     def announce(self, prefix: IPv4Network, cost: int = 0) -> None:
-        """Announce a network of this router."""
+        """Announce a network of this router. Raises InternetError."""
+        _check_link_cost(cost)
         self._announced[prefix] = cost
         self._pending.start(0)
 
@@ -235,9 +244,20 @@ class LinkState:
         self._pending.stop()
         if known is not None and known.lsa.links == links and self._refresh.running:
             return
+        if self._sequence == LAST_SEQUENCE:
+            self._flush()
+            return
         self._sequence += 1
         self._refresh.start(self._settings.refresh_s * SECOND)
         self._install(Lsa(self.router, self._sequence, links), None)
+
+    def _flush(self) -> None:
+        """Remove the own LSA everywhere, and begin with the first number when neighbours have had
+        the time to hear it (section 12.1.6)."""
+        self._sequence = INITIAL_SEQUENCE - 1
+        self._pending.start(self._settings.retransmit_s * SECOND)
+        if self.router in self.database:
+            self._age_out(self.router)
 
     def _own_links(self) -> Iterable[LsaLink]:
         for neighbour in self.neighbours.values():

@@ -22,7 +22,8 @@ LSA_LINK = struct.Struct("!4s4sBBH")
 OSPF_VERSION = 2
 OPTIONS_EXTERNAL = 2
 ROUTER_LSA = 1
-INITIAL_SEQUENCE = -0x7FFFFFFF
+INITIAL_SEQUENCE, LAST_SEQUENCE = -0x7FFFFFFF, 0x7FFFFFFF
+MOST_COST = 65535
 MAX_AGE = 3600  # seconds
 
 
@@ -127,7 +128,7 @@ def decode_lsas(data: bytes, count: int) -> list[Lsa]:
             raise PacketError(f"an LSA of type {kind} with {length} bytes is not understood")
         if not fletcher_is_good(data[2:length]):
             raise PacketError("an LSA's checksum is wrong")
-        found.append(Lsa(IPv4Address(router), sequence, _links(data[20:length]), age))
+        found.append(Lsa(IPv4Address(router), sequence, _links(data[20:length]), min(age, MAX_AGE)))
         data = data[length:]
     return found
 
@@ -137,10 +138,14 @@ def _links(body: bytes) -> tuple[LsaLink, ...]:
     if len(body) != 4 + count * LSA_LINK.size:
         raise PacketError(f"{count} links in {len(body)} bytes of an LSA")
     try:
-        return tuple(
+        links = tuple(
             LsaLink(LsaLinkKind(kind), IPv4Address(identity), IPv4Address(data), cost)
             for identity, data, kind, _, cost in LSA_LINK.iter_unpack(body[4:])
         )
+        for link in links:
+            if link.kind is LsaLinkKind.STUB:
+                _ = link.network
+        return links
     except ValueError as error:
         raise PacketError(f"an LSA has a link that is not understood: {error}") from None
 

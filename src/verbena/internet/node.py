@@ -231,7 +231,13 @@ class Node:
     def receive(self, datagram: Datagram, interface: Interface, to_several: bool) -> None:
         """What an interface has received: deliver it here, forward it, or drop it."""
         self.counters["received"] += 1
-        destination = datagram.destination
+        source, destination = datagram.source, datagram.destination
+        if is_group(source) or source.is_loopback or interface.is_broadcast(source):
+            self.counters["bad source"] += 1  # RFC 1122, 3.2.1.3, and RFC 1812, 5.3.7
+            return
+        if to_several and destination in self.addresses:
+            self.counters["broadcast frame"] += 1  # RFC 1122, 3.3.6
+            return
         if destination in self.addresses or to_several or is_group(destination):
             if (
                 destination in self.addresses

@@ -246,8 +246,11 @@ def search_path_mtu(
             size = (good + bad) // 2
         elif (answer.kind, answer.code) == (Kind.UNREACHABLE, Unreachable.FRAGMENTATION_NEEDED):
             errors += 1
-            known = max(MIN_MTU, node.path_mtus.known(destination))
-            size = known if good < known < size else max(MIN_MTU, (good + size) // 2)
+            bad = size
+            if bad <= MIN_MTU:
+                raise InternetError(f"{destination} is told that {MIN_MTU} bytes do not fit")
+            known = node.path_mtus.known(destination)
+            size = max(MIN_MTU, known if good < known < bad else (good + bad) // 2)
             bad = size + 1 if known == size else bad
         else:
             raise InternetError(f"{destination}: {answer.text}")

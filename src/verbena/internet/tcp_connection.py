@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from verbena.host.clock import Agenda
 from verbena.internet.tcp_segment import DEFAULT_MSS, TcpFlag, TcpSegment, unwrap
-from verbena.internet.tcp_sender import TcpSender, TcpSettings
+from verbena.internet.tcp_sender import TcpSender, TcpSettings, after_lost_syn
 from verbena.internet.tcp_states import READS, TCP_TRANSITIONS, WRITES, TcpEvent, TcpState
 from verbena.internet.timer import MILLISECOND, SECOND, Timer
 
@@ -50,7 +50,7 @@ class TcpConnection:
         self._peer: TcpSegment
         self._written = bytearray()  # before the connection is established
         self._wants_end = self._wants_close = False
-        self._gaps: dict[int, bytes] = {}  # by sequence number: what came out of order
+        self._gaps: dict[int, bytes] = {}  # by sequence number: what came ahead of a gap
         self._held = bytearray()  # what the program has paused
         self._fin: int | None = None  # the number of the peer's FIN
         self._paused = False
@@ -74,11 +74,15 @@ class TcpConnection:
         self._again()
 
     def accept(self, syn: TcpSegment) -> None:
-        """Answer a SYN that a listener has received."""
+        """Take a SYN that a listener has received; ``answer`` follows."""
         self.state = S.SYN_RECEIVED
         self.next = syn.sequence + 1
         self._peer = syn
-        self._again()
+
+    def answer(self) -> None:
+        """Answer the SYN, unless the owner has ended the connection."""
+        if self.state is S.SYN_RECEIVED:
+            self._again()
 
     def write(self, data: bytes) -> None:
         """Send bytes, now or when windows allow it. Raises BrokenPipeError after the end."""
@@ -155,7 +159,9 @@ class TcpConnection:
             self._receive_outside(at, segment)
             return
         if TcpFlag.RST in segment.flags:
-            if at == self.next:
+            if at == self.next and self.state is S.TIME_WAIT:
+                self._end(None)
+            elif at == self.next:
                 self._end(ConnectionResetError(errno.ECONNRESET, "the peer has reset it"))
             else:
                 self._acknowledge()  # RFC 5961, 3.2
@@ -167,11 +173,12 @@ class TcpConnection:
             self._take_data(at, segment)
 
     def _receive_answer(self, segment: TcpSegment) -> None:
-        """In SYN-SENT (section 3.10.7.3)."""
-        if (
-            TcpFlag.ACK not in segment.flags
-            or unwrap(segment.acknowledgement, self.first) != self.first + 1
-        ):
+        """In SYN-SENT (section 3.10.7.3); the peer may still have an older connection."""
+        if TcpFlag.ACK not in segment.flags:
+            return
+        if unwrap(segment.acknowledgement, self.first) != self.first + 1:
+            if TcpFlag.RST not in segment.flags:
+                self._emit(segment.acknowledgement, TcpFlag.RST)
             return
         if TcpFlag.RST in segment.flags:
             self._end(ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens at the port"))
@@ -189,6 +196,8 @@ class TcpConnection:
             return
         if TcpFlag.ACK in segment.flags and TcpFlag.SYN not in segment.flags:
             self._take_acknowledgement(segment)
+        if TcpFlag.FIN in segment.flags and self.state is S.TIME_WAIT:
+            self._wait.start(self._settings.time_wait_s * SECOND)
         if (segment.length or at < self.next) and self.state is not S.CLOSED:
             self._acknowledge()
 
@@ -208,7 +217,8 @@ class TcpConnection:
         if sender is None:
             return False
         number = unwrap(segment.acknowledgement, sender.una)
-        if not sender.acknowledge(number, segment.window, segment.length == 0):
+        at = unwrap(segment.sequence, self.next)
+        if not sender.acknowledge(number, segment.window, at, segment.length == 0):
             self._acknowledge()
             return False
         self.on_progress()
@@ -226,11 +236,11 @@ class TcpConnection:
             return
         if TcpFlag.FIN in segment.flags:
             self._fin = at + len(segment.payload)
-        if segment.payload and self.state in READS:
+        if at + len(segment.payload) > self.next and self.state in READS:
             if self._wants_close:
                 self.abort()
                 return
-            self._gaps[at] = max(self._gaps.get(at, b""), segment.payload, key=len)
+            self._keep(at, segment.payload)
         in_order = at <= self.next
         fresh = self._next_in_order()
         if self._paused:  # before the acknowledgement, which has the window
@@ -243,14 +253,22 @@ class TcpConnection:
             self._acknowledge()
         self._hand(fresh)
 
+    def _keep(self, at: int, payload: bytes) -> None:
+        """Put what is new of a payload, and in the window, to ``_gaps``, which do not overlap."""
+        begin, end = at, min(at + len(payload), self.next + self._window)
+        at = max(at, self.next)
+        for start in sorted(self._gaps):
+            if at < start:
+                self._gaps[at] = payload[at - begin : min(start, end) - begin]
+            at = max(at, start + len(self._gaps[start]))
+            if at >= end:
+                return
+        self._gaps[at] = payload[at - begin : end - begin]
+
     def _next_in_order(self) -> bytes:
-        """Takes from ``_gaps`` what follows, within the window, and moves RCV.NXT."""
+        """Takes from ``_gaps`` what follows, and moves RCV.NXT."""
         fresh = bytearray()
-        limit = self.next + self._window
-        for at in sorted(self._gaps):
-            if at > self.next:
-                break
-            piece = self._gaps.pop(at)[self.next - at : limit - at]
+        while piece := self._gaps.pop(self.next, b""):
             fresh += piece
             self.next += len(piece)
         return bytes(fresh)
@@ -282,13 +300,14 @@ class TcpConnection:
         self._handshake.stop()
         self._step(E.ACKNOWLEDGED)
         mss = min(self._settings.mss, self._peer.mss or DEFAULT_MSS)
+        settings = self._settings if self._tries == 1 else after_lost_syn(self._settings)
         self.sender = TcpSender(
-            self._agenda, self._settings, self.first + 1, mss, window, self._emit_data, self._lost
+            self._agenda, settings, self.first + 1, mss, window, self._emit_data, self._lost
         )
-        self.on_open()
-        if self._written:
+        if self._written:  # before what on_open writes, or its end
             self.sender.write(bytes(self._written))
             self._written.clear()
+        self.on_open()
         if self._wants_end and self.state is S.ESTABLISHED:
             self._step(E.ENDED)
             self.sender.finish()

@@ -7,15 +7,17 @@ acknowledgement: after a timeout everything is sent again from the first missing
 
     state      event                                next       action
     OPEN       third duplicate acknowledgement      RECOVERY   halve the window; first segment again
-    RECOVERY   acknowledgement below ``recover``    RECOVERY   the next segment again
+    RECOVERY   acknowledgement below ``recover``    RECOVERY   deflate it; the next segment again
     RECOVERY   acknowledgement of all before it     OPEN       the window is the threshold
     any        timer                                OPEN       one segment; begin again at the first
+
+Duplicates count only when more is acknowledged than was sent before the last recovery or timeout.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from verbena.host.clock import Agenda
 from verbena.internet.errors import InternetError
@@ -54,13 +56,20 @@ class TcpSettings:
             raise InternetError("delays and numbers of retries are 0 or more")
 
 
+def after_lost_syn(settings: TcpSettings) -> TcpSettings:
+    """For a connection whose SYN, or answer to one, was sent more than once: it begins with one
+    segment (RFC 5681, section 3.1) and a timeout of 3 s at least (RFC 6298, section 5.7)."""
+    return replace(settings, initial_window=1, first_rto_ms=max(3000, settings.first_rto_ms))
+
+
 class RoundTripTimer:
     """The retransmission timeout in ps (RFC 6298)."""
 
     def __init__(self, settings: TcpSettings) -> None:
         self._least = settings.least_rto_ms * MILLISECOND
-        self.timeout = settings.first_rto_ms * MILLISECOND
+        self._first = settings.first_rto_ms * MILLISECOND
         self._smoothed = self._variation = 0
+        self.timeout = self._first
 
     def add(self, measured: int) -> None:
         """A round trip, of a segment that was sent once (Karn's algorithm)."""
@@ -70,7 +79,12 @@ class RoundTripTimer:
             off = abs(self._smoothed - measured)
             self._variation = (3 * self._variation + off) // 4
             self._smoothed = (7 * self._smoothed + measured) // 8
-        self.timeout = min(MOST_RTO, max(self._least, self._smoothed + 4 * self._variation))
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """The timeout without what ``back_off`` has added."""
+        measured = max(self._least, self._smoothed + 4 * self._variation)
+        self.timeout = min(MOST_RTO, measured if self._smoothed else self._first)
 
     def back_off(self) -> None:
         self.timeout = min(MOST_RTO, 2 * self.timeout)
@@ -107,6 +121,8 @@ class TcpSender:
         self._timed: tuple[int, int] | None = None  # a sequence number, and when it left
         self._duplicates = 0
         self._recover: int | None = None
+        self._resent_to = first - 1  # duplicates up to here may come of what was sent again
+        self._window_at = 0  # the sequence number of the segment with the peer's window
         self.no_delay = False
         self.una = self.next = self.highest = first
         self.window = window
@@ -148,18 +164,26 @@ class TcpSender:
     def stop(self) -> None:
         self._timer.stop()
 
-    def acknowledge(self, number: int, window: int, is_bare: bool) -> bool:
-        """An acknowledgement, and the peer's window; ``is_bare``: its segment has no data.
-
-        False if it acknowledges what was never sent.
+    def acknowledge(self, number: int, window: int, sequence: int, is_bare: bool) -> bool:
+        """An acknowledgement, and the peer's window, from a segment with this sequence number;
+        ``is_bare``: it has no data. False if it acknowledges what was never sent.
         """
         if number > self.highest:
             return False
-        grown = window != self.window
-        self.window = window
+        if number < self.una:
+            return True
+        changed = False
+        if number > self.una or sequence >= self._window_at:  # RFC 9293, 3.10.7.4: SND.WL1
+            changed = window != self.window
+            if self.window == 0 < window:  # probes back off, but they were not lost
+                self._round_trip.begin_again()
+                self._timer.stop()
+            self.window, self._window_at = window, sequence
+        if self.window == 0:  # the peer is alive: its window may be shut for ever
+            self._tries = 0
         if number > self.una:
             self._advance(number)
-        elif number == self.una and is_bare and not grown and self.una < self.highest:
+        elif is_bare and not changed and self.window > 0 and self.una < self.highest:
             self._duplicate()
         self.send()
         return True
@@ -222,7 +246,9 @@ class TcpSender:
         elif number >= self._recover:
             self._recover = None
             self.congestion_window = self.threshold
-        else:
+        else:  # RFC 6582, section 3.2, step 3
+            back = self._mss if count >= self._mss else 0
+            self.congestion_window = max(self._mss, self.congestion_window - count + back)
             self._send_first_again()
 
     def _grow(self, count: int) -> None:
@@ -235,8 +261,8 @@ class TcpSender:
         self._duplicates += 1
         if self._recover is not None:
             self.congestion_window += self._mss
-        elif self._duplicates == DUPLICATES:
-            self._recover = self.highest
+        elif self._duplicates == DUPLICATES and self.una > self._resent_to:
+            self._recover = self._resent_to = self.highest
             self.threshold = max((self.highest - self.una) // 2, 2 * self._mss)
             self.congestion_window = self.threshold + DUPLICATES * self._mss
             self._send_first_again()
@@ -250,19 +276,20 @@ class TcpSender:
 
     def _expire(self) -> None:
         self._tries += 1
+        if self._tries > self._settings.retries:
+            self._give_up()
+            return
         if self.window == 0 and self.next == self.una:
-            # RFC 9293, 3.8.6.1: a probe of one byte asks for the window, for as long as it is shut.
+            # RFC 9293, 3.8.6.1: a probe of one byte asks for the window, for as long as
+            # it is shut and the peer answers.
             probe = bytes(self._buffer[:1])
             self._emit(self.una, probe, not probe)
             self.highest = max(self.highest, self.una + 1)
-            self._tries = 0
-        elif self._tries > self._settings.retries:
-            self._give_up()
-            return
         else:
             self.threshold = max((self.highest - self.una) // 2, 2 * self._mss)
             self.congestion_window = self._mss
             self.next, self._timed, self._recover = self.una, None, None
+            self._resent_to = self.highest
             self._duplicates = 0
         self._round_trip.back_off()
         self.send()

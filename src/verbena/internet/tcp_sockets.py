@@ -18,7 +18,7 @@ from verbena.internet.errors import AddressError, InternetTypeError, NoRouteErro
 from verbena.internet.icmp import Kind, Message, Unreachable
 from verbena.internet.ipv4 import Datagram, Protocol
 from verbena.internet.tcp_connection import TcpConnection
-from verbena.internet.tcp_segment import SEQUENCES, TcpFlag, TcpSegment
+from verbena.internet.tcp_segment import SEQUENCES, TcpFlag, TcpSegment, unwrap
 from verbena.internet.tcp_sender import TcpSettings
 from verbena.internet.tcp_states import TcpState
 from verbena.internet.timer import MICROSECOND
@@ -46,8 +46,8 @@ class TcpSockets:
         self, accept: TcpAcceptor, port: int = 0, settings: TcpSettings | None = None
     ) -> int:
         """Give ``accept`` each connection to a port, with the peer's address and port, when its
-        SYN has come; it sets the connection's calls. Port 0 is any free one. Returns the port.
-        Raises AddressError for a port that is taken."""
+        SYN has come; it sets the connection's calls, and may write and end it. Port 0 is any free
+        one. Returns the port. Raises AddressError for a port that is taken."""
         port = port or self._free_port()
         if not 0 < port < 65536:
             raise AddressError(f"{port} is no port: ports are 1 to 65535")
@@ -151,8 +151,9 @@ class TcpSockets:
 
     @staticmethod
     def _reused(connection: TcpConnection, segment: TcpSegment) -> TcpConnection | None:
-        """RFC 9293, 3.10.7.4: a SYN ends TIME-WAIT."""
-        if TcpFlag.SYN in segment.flags and TcpFlag.ACK not in segment.flags:
+        """RFC 9293, 3.10.7.4: a SYN ends TIME-WAIT, unless it may be an old one (RFC 6191)."""
+        is_new = unwrap(segment.sequence, connection.next) >= connection.next
+        if is_new and TcpFlag.SYN in segment.flags and TcpFlag.ACK not in segment.flags:
             connection.leave()
             return None
         return connection
@@ -164,8 +165,9 @@ class TcpSockets:
             return
         accept, settings = listener
         made = self._make(key, settings, 64)
-        accept(made, key[2], key[3])
         made.accept(segment)
+        accept(made, key[2], key[3])
+        made.answer()
 
     def _refuse(self, key: TcpKey, segment: TcpSegment) -> None:
         """RFC 9293, 3.10.7.1."""

@@ -45,8 +45,10 @@ class MacTable:
         """Forgets what is behind a port."""
         self._entries = {key: entry for key, entry in self._entries.items() if entry[0] != port}
 
-    def hurry(self, ageing_ps: int | None) -> None:
-        """Lets entries age faster, or (None) as usual again."""
+    def hurry(self, ageing_ps: int | None, now: int) -> None:
+        """Lets entries age faster, or (None) as usual again, without those that are too old now."""
+        if ageing_ps != self._hurried_ps:
+            self._forget_old(now)
         self._hurried_ps = ageing_ps
 
     @property

@@ -61,6 +61,7 @@ class SharedMedium:
         self.ports: list[MediumPort] = []
         self._seed = seed
         self._core: CableState | None = None
+        self._first: list[MediumPort] = []  # those with frames, before the core is made
         self._armed: int | None = None
 
     def _attached(self, place: int) -> MediumPort:
@@ -84,21 +85,37 @@ class SharedMedium:
     def _time(self) -> int:
         return self.agenda.now
 
-    def _started(self) -> CableState:
-        if self._core is None:
-            places = [port.place for port in self.ports]
-            self._core = self.csma.core(places, seed=self._seed, star=self.is_star)
+    @property
+    def _made(self) -> CableState:
+        assert self._core is not None
         return self._core
 
     def _offer(self, port: Port) -> None:
         """The port's first frame is the next that it transmits."""
         assert isinstance(port, MediumPort)
+        if self._core is not None:
+            self._give(port)
+            return
+        # At the end of this instant, since a switch speaks as soon as it is attached.
+        if not self._first:
+            self.agenda.add(self.agenda.now, self._begin)
+        self._first.append(port)
+
+    def _begin(self) -> None:
+        first, self._first = self._first, []
+        self._core = self.csma.core(
+            [port.place for port in self.ports], seed=self._seed, star=self.is_star
+        )
+        for port in first:
+            self._give(port)
+
+    def _give(self, port: MediumPort) -> None:
         born, frame = port.queue[0]
-        self._started().offer(port.index, self.agenda.now, born, frame_bits(frame), 0)
+        self._made.offer(port.index, self.agenda.now, born, frame_bits(frame), 0)
         self._arm()
 
     def _arm(self) -> None:
-        at = self._started().next_at
+        at = self._made.next_at
         if at is not None and (self._armed is None or at < self._armed):
             self._armed = at
             self.agenda.add(max(at, self.agenda.now), partial(self._work_out, at))
@@ -107,7 +124,7 @@ class SharedMedium:
         if self._armed != armed:  # a frame was offered later that comes first
             return
         self._armed = None
-        while results := self._started().run(self.agenda.now):
+        while results := self._made.run(self.agenda.now):
             for outcome, station, _, end, _, _ in results:
                 self._ended(self.ports[station], Outcome(outcome), end)
         self._arm()

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from verbena._arguments import checked_class
-from verbena.lan.bpdu import Bpdu, Configuration, TopologyChange
-from verbena.lan.errors import LanTypeError
+from verbena.lan.bpdu import TICKS, Bpdu, Configuration, TopologyChange
+from verbena.lan.errors import LanError, LanTypeError
 from verbena.lan.tree_port import PortEvent, PortState, TreePort
 
 MESSAGE_AGE_STEP = 1.0
@@ -27,11 +27,17 @@ HOLD = 1.0
 @checked_class(LanTypeError)
 @dataclass(frozen=True)
 class TreeTimes:
-    """Seconds; the defaults of 802.1D-1998, table 8-3."""
+    """Seconds; the defaults of 802.1D-1998, table 8-3. A BPDU has 16 bits for each, in 1/256 s."""
 
     hello: float = 2.0
     max_age: float = 20.0
     forward_delay: float = 15.0
+
+    def __post_init__(self) -> None:
+        """Raises LanError."""
+        times = self.hello, self.max_age, self.forward_delay
+        if not all(1 / TICKS <= each <= 255 for each in times):
+            raise LanError(f"the times of a spanning tree are 1/{TICKS} to 255 s, and not {times}")
 
 
 class Timer(StrEnum):

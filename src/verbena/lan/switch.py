@@ -136,7 +136,7 @@ class LearningSwitch:
         """Ages addresses as the tree says, and wakes for its next timer."""
         assert self.tree is not None
         delay = self.tree.times.forward_delay if self.tree.changes else None
-        self.table.hurry(None if delay is None else round(delay * PS_PER_S))
+        self.table.hurry(None if delay is None else round(delay * PS_PER_S), self.agenda.now)
         if self.tree.next_at is None:
             return
         at = max(self.agenda.now, round(self.tree.next_at * PS_PER_S))

@@ -305,7 +305,12 @@ class TargetQueue(Completions):
             raise Failure(Status.SGL_DATA_LENGTH)
         work.enter(WorkState.FETCHING)
         self._fetching[work.slot] = work
-        if blocks and work.command.opcode == IoOpcode.WRITE and blocks.namespace.store.memory:
+        if (
+            blocks
+            and work.command.opcode == IoOpcode.WRITE
+            and blocks.namespace.store.memory
+            and blocks.namespace.reservations.is_free  # else they are checked again behind it
+        ):
             region = self._regions.of(self.pd, blocks.namespace.store)
             address = region.addr + blocks.offset
         else:
