@@ -130,6 +130,31 @@ def test_a_call_to_a_stopped_agent_says_for_whom_it_waits(host: Host) -> None:
     assert output.splitlines() == ["rdma_create_id 0"]
 
 
+CONNECT = """
+from verbena import cm
+from verbena.cm import sync
+try:
+    sync.connect("127.0.0.1", 7174, timeout=1.5)
+except cm.ManagerAbsent as error:
+    print(error)
+"""
+
+
+def test_a_stopped_agent_keeps_verbena_cm_no_longer_than_its_timeout(
+    host: Host, start: Start
+) -> None:
+    start("rping", "-s", "-a", "127.0.0.1")
+    agent = listening(host)["pid"]
+    os.kill(agent, signal.SIGSTOP)
+    begun = time.monotonic()
+    try:
+        output, _ = start(sys.executable, "-c", CONNECT).communicate(timeout=30)
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert f"the agent, process {agent}, is stopped: `kill -CONT {agent}`" in output, output
+    assert 1.5 <= time.monotonic() - begun < 8
+
+
 def test_pointers_that_lead_nowhere(child: Start) -> None:
     program = child("pointers")
     output, _ = program.communicate(timeout=30)

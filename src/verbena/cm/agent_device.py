@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 
 from verbena import _ports, launch
 from verbena.agent.messages import (
@@ -187,7 +188,9 @@ def refusal_of(answers: list[ProgramAnswer]) -> DeviceRefusal:
     return DeviceRefusal(answers[0].error, next(rows, None))
 
 
-async def _connect(role: Role, ports: Sequence[ProgramPort], pause: Pause) -> socket.socket:
+async def _connect(
+    role: Role, ports: Sequence[ProgramPort], pause: Pause, deadline: float
+) -> socket.socket:
     """Raises ConnectionRefusedError or ConnectionResetError if there is no agent."""
     fabric = os.environ.get(launch.FABRIC, "")
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -197,7 +200,7 @@ async def _connect(role: Role, ports: Sequence[ProgramPort], pause: Pause) -> so
         _check_owner(sock)
         host = os.environ.get(launch.HOST, "") if fabric else ""
         sock.send(hello(role, os.fstat(sock.fileno()).st_ino, ports, host))
-        error = welcomed(await _received(sock, pause))
+        error = welcomed(await _received(sock, pause, deadline))
         if error is None:
             raise ManagerAbsent(
                 errno.EPROTO,
@@ -212,42 +215,65 @@ async def _connect(role: Role, ports: Sequence[ProgramPort], pause: Pause) -> so
     return sock
 
 
-async def _received(sock: socket.socket, pause: Pause) -> bytes:
+async def _received(sock: socket.socket, pause: Pause, deadline: float) -> bytes:
     """Return the next message. An agent that starts takes a while, in which a loop can go on."""
-    deadline = time.monotonic() + _START_SECONDS
     while True:
         try:
             return sock.recv(_LONGEST)
         except TimeoutError:
             if time.monotonic() > deadline:
-                raise _late() from None
+                raise _late(_owner(sock)[0]) from None
         await pause(_NAP)
 
 
-def _late() -> ManagerAbsent:
-    return ManagerAbsent(
-        errno.ETIMEDOUT,
-        "the agent did not start in time: `verbena agent` in another terminal shows what is wrong",
-    )
+def _late(process: int = 0) -> ManagerAbsent:
+    """What is said of an agent that does not answer; 0: none has taken the connection."""
+    if not process:
+        text = "the agent did not start in time: `verbena agent` in another terminal shows why"
+    elif _is_stopped(process):
+        text = f"the agent, process {process}, is stopped: `kill -CONT {process}` lets it go on"
+    else:
+        text = f"the agent, process {process}, does not answer: it is busy, or hangs"
+    return ManagerAbsent(errno.ETIMEDOUT, text)
+
+
+def _is_stopped(process: int) -> bool:
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return False
+    return state in "Tt"
+
+
+def _owner(sock: socket.socket) -> tuple[int, int]:
+    """The process and the user that listen at the name."""
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    process, uid, _ = _CREDENTIALS.unpack(raw)
+    return process, uid
 
 
 def _check_owner(sock: socket.socket) -> None:
     """The agent's name is no file, so that another user may have taken it."""
-    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    _, uid, _ = _CREDENTIALS.unpack(raw)
+    _, uid = _owner(sock)
     if uid != os.geteuid():
         raise ManagerAbsent(errno.EACCES, "the agent's name is held by a process of another user")
 
 
-async def open_agent_device(pause: Pause, devices: Sequence[Device]) -> AgentDevice:
-    """Connect to the agent, and start one if there is none. Raises ManagerAbsent."""
+async def open_agent_device(
+    pause: Pause, devices: Sequence[Device], seconds: float | None = None
+) -> AgentDevice:
+    """Connect to the agent, and start one if there is none, in so many seconds at most.
+
+    Raises ManagerAbsent.
+    """
     fabric = os.environ.get(launch.FABRIC, "")
     ports = [] if fabric else _ports_of(devices)
-    deadline = time.monotonic() + _START_SECONDS
+    longest = _START_SECONDS if seconds is None else min(seconds, _START_SECONDS)
+    deadline = time.monotonic() + longest
     was_started = False
     while True:
         try:
-            return await _open(ports, pause)
+            return await _open(ports, pause, deadline)
         except _ABSENT:
             if fabric:
                 raise ManagerAbsent(
@@ -265,10 +291,10 @@ async def open_agent_device(pause: Pause, devices: Sequence[Device]) -> AgentDev
         await pause(_NAP)
 
 
-async def _open(ports: Sequence[ProgramPort], pause: Pause) -> AgentDevice:
-    events = await _connect(Role.DEVICE, ports, pause)
+async def _open(ports: Sequence[ProgramPort], pause: Pause, deadline: float) -> AgentDevice:
+    events = await _connect(Role.DEVICE, ports, pause, deadline)
     try:
-        return AgentDevice(events, await _connect(Role.CALLS, ports, pause))
+        return AgentDevice(events, await _connect(Role.CALLS, ports, pause, deadline))
     except BaseException:
         events.close()
         raise

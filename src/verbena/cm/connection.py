@@ -184,7 +184,7 @@ async def connect_to(
     manager: Manager, kind: type[C], host: str, port: int, options: ConnectionOptions
 ) -> C:
     """Connect to the first address of a host that accepts. Raises ConnectionManagerError."""
-    await manager.enter()
+    await manager.enter(options.get("timeout", CONNECT_SECONDS))
     try:
         channel = manager.channel
         timeout = options.get("timeout", CONNECT_SECONDS)

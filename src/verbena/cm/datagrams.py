@@ -90,7 +90,7 @@ async def resolve_peer(
     manager: Manager, kind: type[D], host: str, port: int, options: ConnectionOptions
 ) -> D:
     """Ask for the queue pair that serves a port. Raises ConnectionManagerError."""
-    identifier = await Id.make(manager, datagram=True)
+    identifier = await Id.make(manager, True, options.get("timeout", CONNECT_SECONDS))
     queues = None
     try:
         identifier.about = f"{host}:{port}"
@@ -179,7 +179,7 @@ async def join_group(
     manager: Manager, kind: type[G], group: str, send_only: bool, options: ConnectionOptions
 ) -> G:
     """Join a multicast group. Raises ConnectionManagerError."""
-    identifier = await Id.make(manager, datagram=True)
+    identifier = await Id.make(manager, True, options.get("timeout", CONNECT_SECONDS))
     queues = None
     try:
         identifier.about = f"the group {group}"

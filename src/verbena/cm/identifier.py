@@ -117,9 +117,14 @@ class Id:
     # ---- making and ending ----
 
     @classmethod
-    async def make(cls, manager: Manager, datagram: bool = False) -> Id:
-        """Return a new identifier; the manager has one user more until it is closed."""
-        await manager.enter()
+    async def make(
+        cls, manager: Manager, datagram: bool = False, seconds: float | None = None
+    ) -> Id:
+        """Return a new identifier; the manager has one user more until it is closed.
+
+        ``seconds`` is how long it may take to open the manager's device.
+        """
+        await manager.enter(seconds)
         try:
             made = cls(manager, datagram)
             made._create()

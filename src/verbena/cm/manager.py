@@ -39,11 +39,13 @@ class HasConnectionManager(Protocol):
         ...
 
 
-async def choose_device(is_async: bool = True) -> ConnectionManagerDevice:
+async def choose_device(
+    is_async: bool = True, seconds: float | None = None
+) -> ConnectionManagerDevice:
     """Open the device of the place where the program runs. Raises ManagerAbsent.
 
     On a simulated host it is that host's; with Verbena's libibverbs, the agent; with the system's,
-    /dev/infiniband/rdma_cm.
+    /dev/infiniband/rdma_cm. ``seconds`` is how long an agent may take at most.
     """
     here: object = place.get()
     if isinstance(here, HasConnectionManager):
@@ -51,7 +53,8 @@ async def choose_device(is_async: bool = True) -> ConnectionManagerDevice:
     if here is not None:
         raise ManagerAbsent(errno.EOPNOTSUPP, "this simulated host has no connection manager")
     if load().is_verbena:
-        return await open_agent_device(asyncio.sleep if is_async else block, get_device_list())
+        pause = asyncio.sleep if is_async else block
+        return await open_agent_device(pause, get_device_list(), seconds)
     return open_kernel_device()
 
 
@@ -136,25 +139,28 @@ class Manager:
         """Whether its device has ended."""
         return self._channel is not None and self._channel.ended is not None
 
-    async def enter(self) -> None:
-        """One more uses it: the first one opens the device. Raises ManagerAbsent and OSError."""
+    async def enter(self, seconds: float | None = None) -> None:
+        """One more uses it: the first one opens the device, in so many seconds at most.
+
+        Raises ManagerAbsent and OSError.
+        """
         self._users += 1
         try:
             if self._opening is None:
-                await self._open()
+                await self._open(seconds)
             else:
                 async with self._opening:
-                    await self._open()
+                    await self._open(seconds)
         except BaseException:
             self._users -= 1
             raise
         self.devices.enter()
 
-    async def _open(self) -> None:
+    async def _open(self, seconds: float | None) -> None:
         if self._channel is not None:
             return
         opener = self._open_device
-        device = await (choose_device(self.is_async) if opener is None else opener())
+        device = await (choose_device(self.is_async, seconds) if opener is None else opener())
         kind = LoopChannel if self.is_async else ThreadChannel
         self._channel = kind(device, self._is_lazy)
 
