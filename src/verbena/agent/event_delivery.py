@@ -48,7 +48,7 @@ class EventDelivery:
             return
         if len(sent) >= _MANY:
             self.note_reads(device)
-        while (event := self._cm.unread_event(device.channel, len(sent))) is not None:
+        for event in self._cm.unread_events(device.channel, len(sent)):
             serial = self.next_serial()
             if not device.send_event(self._made(device, event, serial)):
                 return
@@ -59,9 +59,8 @@ class EventDelivery:
         if not device.sent or device.is_taking_back:
             return
         taken = len(device.sent) - device.waiting_messages()
-        for _ in range(taken):
-            self._cm.read_event(device.channel)
         if taken > 0:
+            self._cm.read_events(device.channel, taken)
             del device.sent[:taken]
 
     def take_back(self, device: DeviceConnection, number: int, rest: bytes, is_group: bool) -> int:

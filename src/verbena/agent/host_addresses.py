@@ -70,8 +70,8 @@ class HostAddresses:
         self._context = context
         self._is_known = is_known
         self._changed = changed
-        self._interfaces = BriefMemory[LocalInterface | None]()
-        self._routes = BriefMemory[KernelRoute]()
+        self._interfaces = BriefMemory[LocalInterface | None](_LATE)
+        self._routes = BriefMemory[KernelRoute](_LATE)
 
     def entry_of(self, gid: bytes) -> verbs.GidEntry | None:
         """Return the entry of a GID that belongs to an interface."""

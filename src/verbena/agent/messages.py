@@ -14,6 +14,7 @@ from enum import IntEnum, IntFlag
 from verbena.manage.codes import quick_members
 
 __all__ = [
+    "ANSWER_LAYOUT",
     "EVENT_MESSAGE",
     "LONGEST_HELLO",
     "LONGEST_REQUEST",
@@ -28,7 +29,6 @@ __all__ = [
     "Request",
     "Role",
     "answer",
-    "event_message",
     "hello",
     "message",
     "welcome",
@@ -40,9 +40,9 @@ VERSION = 3
 _HELLO = struct.Struct("=IIIIQ1024s")
 _WELCOME = struct.Struct("=IIii")
 _REQUEST = struct.Struct("=QQ")
-_ANSWER = struct.Struct("=iIII16sIIIIIIQ")
-_U32 = struct.Struct("=I")
-_OPTION_AT = 48
+ANSWER_LAYOUT = "iIII16sIIIIIIQ"
+"""Of the head of an answer, in the format of ``struct``."""
+_ANSWER = struct.Struct("=" + ANSWER_LAYOUT)
 _AT = "at "
 SENTENCE = 0xFFFFFFFF
 """Stands in place of a command: the answer is a line for the program's log."""
@@ -265,10 +265,3 @@ def message(answers: list[bytes], longest: int = LONGEST_MESSAGE) -> bytes:
             break
         made = longer
     return made
-
-
-def event_message(answers: list[bytes]) -> bytes:
-    """Return the message with an event and what was answered in advance, padded."""
-    made = message(answers, EVENT_MESSAGE)
-    length = _U32.pack(len(made))
-    return (made[:_OPTION_AT] + length + made[_OPTION_AT + 4 :]).ljust(EVENT_MESSAGE, b"\0")

@@ -16,6 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena.agent import ucm_answers
+from verbena.agent.advance_answers import (
+    addresses_in_advance,
+    attributes_in_advance,
+    event_with_advance,
+    path_in_advance,
+)
 from verbena.agent.event_delivery import EventDelivery
 from verbena.agent.messages import (
     SENTENCE,
@@ -23,7 +29,6 @@ from verbena.agent.messages import (
     ProgramPort,
     Request,
     answer,
-    event_message,
     message,
 )
 from verbena.agent.sentences import event_sentence, refusal_sentence
@@ -38,7 +43,7 @@ from verbena.agent.ucm_commands import (
 )
 from verbena.manage.cm.addresses import CmAddress, CmFamily
 from verbena.manage.cm.identifier import IdState, RdmaId
-from verbena.manage.cm.qp_attributes import QpTarget
+from verbena.manage.cm.qp_attributes import QpAttributes, QpTarget
 from verbena.manage.cm.rdma_cm import RdmaCm
 from verbena.manage.cm.rdma_events import RdmaConnectionParameters, RdmaEvent, RdmaEventKind
 from verbena.manage.cm.refusals import CmError
@@ -63,7 +68,7 @@ class CmSystem(Protocol):
         """Do what is due."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, frozen=True)
 class _Answer:
     """What a command gives: bytes for the program, and a GID whose index belongs into them.
 
@@ -78,6 +83,7 @@ class _Answer:
     event: RdmaEvent | None = None
 
 
+_DONE = _Answer()
 _Carry = Callable[["RdmaCmDevices", DeviceConnection, UcmCommand], _Answer]
 
 
@@ -123,30 +129,16 @@ class RdmaCmDevices:
         self.settle()
 
     def command(self, device: DeviceConnection, request: Request) -> bytes:
-        """Carry a command out, and return its answer. What follows of it is done by ``answered``.
-
-        Where programs fetch their events it is done at once.
-        """
-        made_or_refused = self._carried_out(device, request)
-        if self.FETCHES_EVENTS:
-            self.answered(device)
-        return made_or_refused
-
-    def answered(self, device: DeviceConnection) -> None:
-        """Send and ask what follows of a command, and tell who has events."""
-        self.settle()
-        if self.FETCHES_EVENTS:
-            self.tell(device)
-
-    def _carried_out(self, device: DeviceConnection, request: Request) -> bytes:
+        """Carry a command out, and return its answer. What follows of it ``answered`` does."""
         self.cm.set_time(self._clock())
         number, serial = None, 0
         try:
             command = parse_command(request.command)
             number = command.number
-            if number not in _QUERIES:
-                serial = self._delivery.next_serial()
-            if flags := self._take_back(device, command, request.other):
+            if number in _QUERIES:
+                return self._packed(device, _CARRY[number](self, device, command), command.room)
+            serial = self._delivery.next_serial()
+            if number in _TAKE_BACK and (flags := self._take_back(device, command, request.other)):
                 return answer(flags=flags)
             if number is UcmNumber.MIGRATE_ID:
                 made = self._migrate(device, command, request.other)
@@ -155,16 +147,33 @@ class RdmaCmDevices:
         except (UcmError, CmError) as error:
             refused = answer(error.errno or errno.EINVAL)
             return message([refused, _line(refusal_sentence(number, error))])
-        if number in _QUERIES:
-            return self._packed(device, made, command.room)
-        about = self._subject(command, made)
-        if about:
-            made.flags |= _CHANGED
-        context = self._remember(made, number, about)
-        first = self._packed(device, made, command.room, about, context=context, serial=serial)
-        if made.event is None:
-            return first
-        return message([first, *self._in_advance(device, made.event)])
+        if made.event is not None:
+            return self._fetched(device, made, made.event, command.room, serial)
+        if number in _OF_NO_ID:
+            return answer(0, made.data[: command.room], made.flags, serial=serial)
+        about, flags, context = command.id, made.flags | _CHANGED, 0
+        if number in _BINDS:
+            remember, context = self._remember(number, about)
+            flags |= remember
+        elif number is UcmNumber.DESTROY_ID:
+            self._told.pop(about, None)
+            flags |= _FORGET
+        data = made.data and made.data[: command.room]
+        return answer(0, data, flags, number=about, context=context, serial=serial)
+
+    def answered(self, device: DeviceConnection) -> None:
+        """Send and ask what follows of a command, and tell who has events."""
+        self.settle()
+
+    def _fetched(
+        self, device: DeviceConnection, made: _Answer, event: RdmaEvent, room: int, serial: int
+    ) -> bytes:
+        """Return what GET_EVENT gives."""
+        about = event.id
+        flags, context = self._remember(UcmNumber.GET_EVENT, about)
+        first = self._packed(device, made, room, flags | _CHANGED, about, context, serial)
+        advance = self._in_advance(device, event)
+        return message([first, advance]) if advance else first
 
     def has_room(self, device: DeviceConnection) -> None:
         """There is room again for messages with events."""
@@ -175,29 +184,19 @@ class RdmaCmDevices:
         device: DeviceConnection,
         made: _Answer,
         room: int,
+        flags: int = 0,
         number: int = 0,
-        command: int = 0,
-        option: int = 0,
-        *,
         context: int = 0,
         serial: int = 0,
     ) -> bytes:
         at = 0 if device.hello.host else made.gid_index_at  # a fabric's port has one GID, number 0
         port = self._program_port(device, made.port) if at else None
+        # fmt: off
         return answer(
-            0,
-            made.data[:room],
-            made.flags,
-            at,
-            made.gid,
-            port.device if port else 0,
-            made.port,
-            command,
-            number,
-            option,
-            context,
-            serial,
+            0, made.data[:room], flags | made.flags, at, made.gid, port.device if port else 0,
+            made.port, number=number, context=context, serial=serial,
         )
+        # fmt: on
 
     def next_deadline(self) -> float | None:
         """Return when something is due."""
@@ -258,12 +257,12 @@ class RdmaCmDevices:
 
     def _take_back(self, device: DeviceConnection, command: UcmCommand, other: int) -> int:
         """See EventDelivery: MIGRATE_ID is about the events in the device that it names."""
-        if command.number not in _TAKE_BACK or self.FETCHES_EVENTS:
+        if self.FETCHES_EVENTS:
             return 0
         old = self._channels.get(other) if command.number is UcmNumber.MIGRATE_ID else None
         holder = device if old is None else old[1]
         is_group = command.number is UcmNumber.LEAVE_MCAST
-        return self._delivery.take_back(holder, command["id"], command.rest, is_group)
+        return self._delivery.take_back(holder, command.id, command.rest, is_group)
 
     # ---- helpers of commands ----
 
@@ -312,59 +311,71 @@ class RdmaCmDevices:
     def _migrate(self, device: DeviceConnection, command: UcmCommand, other: int) -> _Answer:
         """The command is written to the new descriptor and names the old one."""
         old = self._channels.get(other)
-        moved = self.cm.id(command["id"])
+        moved = self.cm.id(command.id)
         if old is None or moved.channel != old[0]:
             raise UcmError(errno.EINVAL)
-        count = self.cm.migrate(command["id"], device.channel)
+        count = self.cm.migrate(command.id, device.channel)
         return _Answer(struct.pack("=I", count))
 
-    def _subject(self, command: UcmCommand, made: _Answer) -> int:
-        """Return the identifier that a command was about, or its event; 0: about none."""
-        if made.event is not None:
-            return made.event.id
-        return 0 if command.number in _OF_NO_ID else int(command["id"])
+    def _remember(self, number: UcmNumber, about: int) -> tuple[int, int]:
+        """Have the program's side know which identifiers are bound to a device.
 
-    def _remember(self, made: _Answer, number: UcmNumber, about: int) -> int:
-        """Have the program's side know which identifiers are bound to a device. Return the uid."""
-        if number is UcmNumber.DESTROY_ID:
-            made.flags |= _FORGET
-            self._told.pop(about, None)
-            return 0
+        Returns the flags for its message, and the uid that goes with AnswerFlag.REMEMBER.
+        """
         of = self.cm.find_id(about)
         if of is None or not of.context or of.interface is None or not of.interface.port:
-            return 0
+            return 0, 0
         told = self._told.get(about)
-        if told == (of, of.context) and number is not UcmNumber.MIGRATE_ID:
-            return 0
+        is_told = told is not None and told[0] is of and told[1] == of.context
+        if is_told and number is not UcmNumber.MIGRATE_ID:
+            return 0, 0
         self._told[about] = of, of.context
-        made.flags |= _REMEMBER
-        return of.context
+        return _REMEMBER, of.context
 
     # ---- answers in advance ----
 
-    def _in_advance(self, device: DeviceConnection, event: RdmaEvent) -> list[bytes]:
-        """Return what librdmacm asks next, once it has read this event."""
-        sentence = event_sentence(event)
+    def _in_advance(self, device: DeviceConnection, event: RdmaEvent) -> bytes:
+        """Return the answers to what librdmacm asks next, once it has read this event."""
+        following = _NEXT.get(event.kind)
+        if following is None:
+            return self._explained(event)
         of = self.cm.find_id(event.id)
-        if sentence and of and self.explain and event.status == -errno.ETIMEDOUT:
-            sentence += self.explain(of)
-        made = [] if sentence is None else [_line(sentence)]
         if of is None or event.group is not None:
-            return made
-        for command, option in _NEXT.get(event.kind, ()):
+            return b""
+        made = []
+        if following.addresses:
+            port, p_key = (of.interface.port, of.interface.p_key) if of.interface else (0, 0)
+            guid = self._guid(device, of)
+            both = _sockaddrs(of), _gid_sockaddrs(of)
+            made.append(addresses_in_advance(of.number, guid, p_key, port, *both))
+        if following.path:
+            route = self._route(device, of)
+            if route is not None:
+                made.append(path_in_advance(of.number, ucm_answers.path_record(route)))
+        for target in following.targets:
             try:
-                if command is UcmNumber.INIT_QP_ATTR:
-                    found = self._qp_attributes(device, of, option)
-                else:
-                    found = self._queried(device, of, option, _ROOM)
+                attributes = self._attributes(device, of, target)
             except CmError:
                 continue
-            if found.gid_index_at:
-                packed = self._packed(device, found, _ROOM, of.number, command, option)
-            else:
-                packed = answer(0, found.data, command=command, number=of.number, option=option)
-            made.append(packed)
-        return made
+            to = attributes.address
+            has_index = not device.hello.host and to is not None and to.has_grh
+            port_of = self._program_port(device, to.port) if to is not None and has_index else None
+            made.append(
+                attributes_in_advance(
+                    of.number, attributes, port_of.device if port_of else 0, has_index
+                )
+            )
+        return b"".join(made)
+
+    def _explained(self, event: RdmaEvent) -> bytes:
+        """Return the line for the program's log about an event that reports a failure."""
+        sentence = event_sentence(event)
+        if sentence is None:
+            return b""
+        of = self.cm.find_id(event.id)
+        if of and self.explain and event.status == -errno.ETIMEDOUT:
+            sentence += self.explain(of)
+        return _line(sentence)
 
     # ---- identifiers ----
 
@@ -378,18 +389,18 @@ class RdmaCmDevices:
         return _Answer(struct.pack("=I", number))
 
     def destroy_id(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
-        return _Answer(struct.pack("=I", self.cm.destroy_id(command["id"])))
+        self._id(device, command.id)
+        return _Answer(struct.pack("=I", self.cm.destroy_id(command.id)))
 
     def bind_ip(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
-        self.cm.bind(command["id"], parse_sockaddr(command["address"]))
-        return _Answer()
+        self._id(device, command.id)
+        self.cm.bind(command.id, parse_sockaddr(command["address"]))
+        return _DONE
 
     def bind(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
-        self.cm.bind(command["id"], parse_sockaddr(command["address"][: command["length"]]))
-        return _Answer()
+        self._id(device, command.id)
+        self.cm.bind(command.id, parse_sockaddr(command["address"][: command["length"]]))
+        return _DONE
 
     def resolve_ip(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         return self._resolve(device, command, command["source"], command["destination"])
@@ -401,31 +412,31 @@ class RdmaCmDevices:
     def _resolve(
         self, device: DeviceConnection, command: UcmCommand, source: bytes, destination: bytes
     ) -> _Answer:
-        self._id(device, command["id"])
+        self._id(device, command.id)
         given = parse_sockaddr(source) if any(source[:2]) else None
         self.cm.resolve_address(
-            command["id"], parse_sockaddr(destination), given, command["timeout_ms"]
+            command.id, parse_sockaddr(destination), given, command["timeout_ms"]
         )
-        return _Answer()
+        return _DONE
 
     def resolve_route(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
+        self._id(device, command.id)
         if not command["timeout_ms"]:
             raise UcmError(errno.EINVAL)
-        self.cm.resolve_route(command["id"], command["timeout_ms"])
-        return _Answer()
+        self.cm.resolve_route(command.id, command["timeout_ms"])
+        return _DONE
 
     def set_option(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
+        self._id(device, command.id)
         if len(command.rest) != command["length"]:
             raise UcmError(errno.EINVAL)
-        self.cm.set_option(command["id"], command["level"], command["name"], command.rest)
-        return _Answer()
+        self.cm.set_option(command.id, command["level"], command["name"], command.rest)
+        return _DONE
 
     # ---- queries ----
 
     def query_route(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        of = self._id(device, command["id"])
+        of = self._id(device, command.id)
         port = of.interface.port if of.interface else 0
         route = self._route(device, of)
         paths = [ucm_answers.user_path(route)] if route else []
@@ -435,7 +446,7 @@ class RdmaCmDevices:
         )
 
     def query(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        of = self._id(device, command["id"])
+        of = self._id(device, command.id)
         option = command["option"]
         if option != ucm_answers.QUERY_PATH and command.room < ucm_answers.QUERY_ADDR_BYTES:
             raise UcmError(errno.ENOSPC)
@@ -457,63 +468,67 @@ class RdmaCmDevices:
         return _Answer(ucm_answers.query_addr(self._guid(device, of), p_key, *addresses, port))
 
     def init_qp_attr(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        of = self._id(device, command["id"])
+        of = self._id(device, command.id)
         return self._qp_attributes(device, of, command["qp_state"])
 
     def _qp_attributes(self, device: DeviceConnection, of: RdmaId, target: int) -> _Answer:
+        attributes = self._attributes(device, of, target)
+        data, to = ucm_answers.qp_attr(attributes), attributes.address
+        if to is None or not to.has_grh:
+            return _Answer(data)
+        return _Answer(data, ucm_answers.QP_ATTR_GID_INDEX_AT, to.sgid, to.port)
+
+    def _attributes(self, device: DeviceConnection, of: RdmaId, target: int) -> QpAttributes:
+        """Return the attributes, with an address by LID for a program whose port has one."""
         attributes = self.cm.qp_attributes(of.number, target)
         if attributes.address is not None:
             by_lid = self._by_lid(device, attributes.address)
             if by_lid is not None:
-                return _Answer(ucm_answers.qp_attr(replace(attributes, address=by_lid)))
-        data = ucm_answers.qp_attr(attributes)
-        if attributes.address is None:
-            return _Answer(data)
-        to = attributes.address
-        return _Answer(data, ucm_answers.QP_ATTR_GID_INDEX_AT, to.sgid, to.port)
+                return replace(attributes, address=by_lid)
+        return attributes
 
     # ---- connections ----
 
     def listen(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
-        self.cm.listen(command["id"], command["backlog"])
-        return _Answer()
+        self._id(device, command.id)
+        self.cm.listen(command.id, command["backlog"])
+        return _DONE
 
     def connect(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
+        self._id(device, command.id)
         param = _parameters(command["conn_param"])
         if param is None:
             raise UcmError(errno.EINVAL)
-        self.cm.connect(command["id"], param, command["ece_vendor"], command["ece_options"])
-        return _Answer()
+        self.cm.connect(command.id, param, command["ece_vendor"], command["ece_options"])
+        return _DONE
 
     def accept(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
+        self._id(device, command.id)
         param = _parameters(command["conn_param"])
         self.cm.accept(
-            command["id"],
+            command.id,
             param,
             None if param is None else command["uid"],
             command["ece_vendor"],
             command["ece_options"],
         )
-        return _Answer()
+        return _DONE
 
     def reject(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
+        self._id(device, command.id)
         private = command["private_data"][: command["private_data_length"]]
-        self.cm.reject(command["id"], private, command["reason"] or 28)
-        return _Answer()
+        self.cm.reject(command.id, private, command["reason"] or 28)
+        return _DONE
 
     def disconnect(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
-        self.cm.disconnect(command["id"])
-        return _Answer()
+        self._id(device, command.id)
+        self.cm.disconnect(command.id)
+        return _DONE
 
     def notify(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, command["id"])
-        self.cm.notify(command["id"], command["event"])
-        return _Answer()
+        self._id(device, command.id)
+        self.cm.notify(command.id, command["event"])
+        return _DONE
 
     # ---- groups ----
 
@@ -527,13 +542,13 @@ class RdmaCmDevices:
     def _join_mcast(
         self, device: DeviceConnection, command: UcmCommand, address: CmAddress, flags: int
     ) -> _Answer:
-        self._id(device, command["id"])
-        handle = self.cm.join_multicast(command["id"], address, command["uid"], flags)
+        self._id(device, command.id)
+        handle = self.cm.join_multicast(command.id, address, command["uid"], flags)
         return _Answer(struct.pack("=I", handle))
 
     def leave_mcast(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
-        self._id(device, self.cm.id_of_group(command["id"]).number)
-        return _Answer(struct.pack("=I", self.cm.leave_multicast(command["id"])))
+        self._id(device, self.cm.id_of_group(command.id).number)
+        return _Answer(struct.pack("=I", self.cm.leave_multicast(command.id)))
 
     # ---- events ----
 
@@ -544,22 +559,38 @@ class RdmaCmDevices:
         event = self.cm.read_event(device.channel)
         if event is None:
             return _Answer(flags=_NO_EVENT)
-        made = self._event(device, event, command.room)
-        made.event = event
-        return made
+        return self._event(device, event, command.room)
 
     def _event_message(self, device: DeviceConnection, event: RdmaEvent, serial: int) -> bytes:
-        made = self._event(device, event, ucm_answers.EVENT_BYTES)
-        if event.id:
-            made.flags |= _CHANGED
-        context = self._remember(made, UcmNumber.GET_EVENT, event.id)
-        room = ucm_answers.EVENT_BYTES
-        first = self._packed(device, made, room, event.id, context=context, serial=serial)
-        return event_message([first, *self._in_advance(device, event)])
+        about = event.id
+        flags = context = 0
+        if event.kind is RdmaEventKind.ADDR_RESOLVED:
+            flags, context = self._remember(UcmNumber.GET_EVENT, about)
+        fields, at, gid, port = self._event_fields(device, event)
+        owner = self._program_port(device, port) if at and not device.hello.host else None
+        return event_with_advance(
+            flags | _CHANGED,
+            serial,
+            (about, context),
+            (at if owner else 0, gid, owner.device if owner else 0, port),
+            fields,
+            self._in_advance(device, event),
+        )
 
     def _event(self, device: DeviceConnection, event: RdmaEvent, room: int) -> _Answer:
-        param, at, gid, port = b"", 0, bytes(16), 0
-        if event.datagram is not None:
+        fields, at, gid, port = self._event_fields(device, event)
+        uid, number, kind, status, param, *ece = fields
+        data = ucm_answers.event(uid, number, kind, status, param, (ece[0], ece[1]), room)
+        return _Answer(data, at, gid, port, event=event)
+
+    def _event_fields(
+        self, device: DeviceConnection, event: RdmaEvent
+    ) -> tuple[tuple[int, int, int, int, bytes, int, int], int, bytes, int]:
+        """Return the fields of event_with_advance, and where which GID's index of which port is."""
+        param, at, gid, port = b"", 0, _NO_GID, 0
+        if event.connection is not None:
+            param = ucm_answers.conn_event_param(event.connection)
+        elif event.datagram is not None:
             datagram, to = event.datagram, event.datagram.address
             by_lid = None if to is None else self._by_lid(device, to)
             param = ucm_answers.ud_event_param(
@@ -567,12 +598,9 @@ class RdmaCmDevices:
             )
             if to is not None and by_lid is None:
                 at, gid, port = ucm_answers.UD_EVENT_GID_INDEX_AT, to.sgid, to.port
-        elif event.connection is not None:
-            param = ucm_answers.conn_event_param(event.connection)
         number = event.id if event.group is None else event.group
-        ece = (event.vendor_id, event.options)
-        data = ucm_answers.event(event.context, number, event.kind, event.status, param, ece, room)
-        return _Answer(data, at, gid, port)
+        of = (event.context, number, event.kind, event.status, param, event.vendor_id)
+        return (*of, event.options), at, gid, port
 
 
 _CARRY: dict[UcmNumber, _Carry] = {
@@ -604,20 +632,33 @@ _REMEMBER = int(AnswerFlag.REMEMBER)
 _FORGET = int(AnswerFlag.FORGET)
 _CHANGED = int(AnswerFlag.CHANGED)
 _NO_EVENT = int(AnswerFlag.NO_EVENT)
-_ROOM = 1024  # for an answer in advance
+_BINDS = {
+    *(UcmNumber.BIND_IP, UcmNumber.BIND, UcmNumber.RESOLVE_IP, UcmNumber.RESOLVE_ADDR),
+    *(UcmNumber.LISTEN, UcmNumber.ACCEPT, UcmNumber.MIGRATE_ID),
+}
+"""Commands after which an identifier may be bound to a device, or to another descriptor."""
 _QUERIES = {UcmNumber.QUERY_ROUTE, UcmNumber.QUERY, UcmNumber.INIT_QP_ATTR}
 _TAKE_BACK = {UcmNumber.DESTROY_ID, UcmNumber.MIGRATE_ID, UcmNumber.LEAVE_MCAST}
 _OF_NO_ID = {UcmNumber.CREATE_ID, UcmNumber.GET_EVENT, UcmNumber.LEAVE_MCAST}
-_ADDRESSES = ((UcmNumber.QUERY, ucm_answers.QUERY_ADDR), (UcmNumber.QUERY, ucm_answers.QUERY_GID))
-_PATH = (UcmNumber.QUERY, ucm_answers.QUERY_PATH)
-_INIT, _RTR, _RTS = ((UcmNumber.INIT_QP_ATTR, state) for state in QpTarget)
-_NEXT: dict[RdmaEventKind, tuple[tuple[UcmNumber, int], ...]] = {
-    RdmaEventKind.ADDR_RESOLVED: _ADDRESSES,
-    RdmaEventKind.ROUTE_RESOLVED: (_PATH, _INIT),
-    RdmaEventKind.CONNECT_REQUEST: (*_ADDRESSES, _PATH, _INIT, _RTR, _RTS),
-    RdmaEventKind.CONNECT_RESPONSE: (_INIT, _RTR, _RTS),
+_NO_GID = bytes(16)
+
+
+@dataclass(frozen=True)
+class _Following:
+    """What librdmacm asks after an event: QUERY of addresses and GIDs, QUERY of the path, and
+    INIT_QP_ATTR for states."""
+
+    addresses: bool
+    path: bool
+    targets: tuple[QpTarget, ...]
+
+
+_NEXT: dict[RdmaEventKind, _Following] = {
+    RdmaEventKind.ADDR_RESOLVED: _Following(True, False, ()),
+    RdmaEventKind.ROUTE_RESOLVED: _Following(False, True, (QpTarget.INIT,)),
+    RdmaEventKind.CONNECT_REQUEST: _Following(True, True, tuple(QpTarget)),
+    RdmaEventKind.CONNECT_RESPONSE: _Following(False, False, tuple(QpTarget)),
 }
-"""What librdmacm asks after an event: the command and its option."""
 
 
 # ---- structures --------------------------------------------------------------------------------

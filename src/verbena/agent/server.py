@@ -226,6 +226,8 @@ class AgentServer:
 
     def _next_comes(self) -> bool:
         """Do what programs ask, if they do so in a moment; others may have this processor."""
+        if self.serve(0):
+            return True
         if not self._stays_awake:
             return False
         end = self._clock() + _AWAKE
@@ -394,7 +396,10 @@ class AgentServer:
         self.handler.closed(device)
 
     def _call(self, sock: socket.socket) -> None:
-        data = self._receive(sock, LONGEST_REQUEST + 1)
+        try:
+            data = sock.recv(LONGEST_REQUEST + 1, _AT_ONCE)
+        except OSError:
+            data = b""
         if not data:
             self._drop(sock)
             return

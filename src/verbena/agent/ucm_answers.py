@@ -17,12 +17,18 @@ from verbena.manage.cm.routes import CmRoute, MadAddress
 
 __all__ = [
     "AF_IB",
+    "EVENT_BYTES",
+    "EVENT_LAYOUT",
+    "INDEX_ABSENT",
     "QP_ATTR_GID_INDEX_AT",
+    "QP_ATTR_LAYOUT",
     "QUERY_ADDR",
     "QUERY_ADDR_BYTES",
+    "QUERY_ADDR_LAYOUT",
     "QUERY_GID",
     "QUERY_PATH",
     "UD_EVENT_GID_INDEX_AT",
+    "USABLE_PATH",
     "ah_attr",
     "conn_event_param",
     "event",
@@ -47,19 +53,23 @@ INDEX_ABSENT = 0xFFFFFFFF  # ibdev_index: the device is known by its GUID
 
 _AH_ATTR = struct.Struct("=16sIBBBxHBBBBBx")
 _USER_PATH = struct.Struct("=16s16s2s2sI4sII2sBBBBBBBBBB")
-_QP_ATTR = struct.Struct("=II4xI4xIIIII32s52xH4x7B7x")
-_QUERY_ADDR = struct.Struct("=8sB1x2sHH128s128sI4x")
+QP_ATTR_LAYOUT = "II4xI4xIIIII32s52xH4x7B7x"
+QUERY_ADDR_LAYOUT = "8sB1x2sHH128s128sI4x"
+EVENT_LAYOUT = "QIIi304sIII"
+_QP_ATTR = struct.Struct("=" + QP_ATTR_LAYOUT)
+_QUERY_ADDR = struct.Struct("=" + QUERY_ADDR_LAYOUT)
 _PATH_RECORD = struct.Struct(">8x16s16sHHIBBHHBBB7x")
 _REVERSIBLE = 0x80
 _EXACT = EXACTLY << 6
 _SOCKADDR_IN = struct.Struct("=H2s4s8x")
 _IPV4 = int(CmFamily.IPV4)
 _SOCKADDR_IB = struct.Struct(">HI16sQQ")
+_GID_SOCKADDR = struct.Struct(">2s6x16sQQ8x")
 _IB_FAMILY = AF_IB.to_bytes(2, sys.byteorder)
 EVERY_BIT = (1 << 64) - 1
 _CONN = struct.Struct("=II256s8B")
 _UD = struct.Struct("=II32s256sB7x")
-_EVENT = struct.Struct("=QIIi304sIII")
+_EVENT = struct.Struct("=" + EVENT_LAYOUT)
 
 QP_ATTR_GID_INDEX_AT = 40 + 20
 UD_EVENT_GID_INDEX_AT = 20 + 8 + 20
@@ -119,7 +129,7 @@ def sockaddr(address: CmAddress) -> bytes:
 
 def gid_sockaddr(gid: bytes, service_id: int) -> bytes:
     """Return struct sockaddr_ib of a GID with a whole service ID."""
-    return _sockaddr_ib(gid, service_id, EVERY_BIT, 0, 0, 0)
+    return _GID_SOCKADDR.pack(_IB_FAMILY, gid, service_id, EVERY_BIT)
 
 
 def _sockaddr_ib(gid: bytes, service: int, mask: int, p_key: int, flow: int, scope: int) -> bytes:
@@ -189,14 +199,15 @@ def path_record(route: CmRoute) -> bytes:
     )
 
 
-_USABLE = 0x1 | 0x2 | 0x28  # GMP, primary, both directions
+USABLE_PATH = 0x1 | 0x2 | 0x28
+"""GMP, primary, both directions."""
 
 
 def query_path(records: list[bytes], room: int) -> bytes:
     """Return struct rdma_ucm_query_path_resp with as many PathRecords as there is room for."""
     fitting = records[: max(room - 8, 0) // 72]
     head = struct.pack("=II", len(fitting), 0)
-    return head + b"".join(struct.pack("=II", _USABLE, 0) + record for record in fitting)
+    return head + b"".join(struct.pack("=II", USABLE_PATH, 0) + record for record in fitting)
 
 
 # ---- events ------------------------------------------------------------------------------------

@@ -110,8 +110,13 @@ BODIES: dict[UcmNumber, _Body] = {
     UcmNumber.JOIN_MCAST: _body("8xQIHH128s", "uid id length join_flags address", 4),
 }
 _KNOWN = {
-    int(number): (number, body.layout, body.names, body.room) for number, body in BODIES.items()
+    int(number): (
+        *(number, body.layout, body.names, body.room),
+        body.names.index("id") if "id" in body.names else None,
+    )
+    for number, body in BODIES.items()
 }
+_LAST = int(UcmNumber.JOIN_MCAST)
 
 
 @dataclass(slots=True, unsafe_hash=True)
@@ -154,36 +159,43 @@ class ConnParam:
 
 @dataclass(slots=True)
 class UcmCommand:
-    """A command that was checked. ``room`` is what the program has for the answer, in bytes."""
+    """A command that was checked. ``room`` is what the program has for the answer, in bytes.
+
+    ``id`` is its field of this name, or 0 where it has none: every command but two needs it.
+    """
 
     number: UcmNumber
     room: int
-    fields: dict[str, Any]
+    id: int
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
     rest: bytes
     """What follows the body: the value of an option, which the program's side adds."""
 
     def __getitem__(self, name: str) -> Any:
-        return self.fields[name]
+        return self.values[self.names.index(name)]
 
 
 def parse_command(data: bytes) -> UcmCommand:
     """Return a command. Raises UcmError with the errno that Linux has for it."""
-    if len(data) < _HEADER.size:
+    size = len(data)
+    if size < 8:
         raise UcmError(errno.EINVAL)
     number, length, room = _HEADER.unpack_from(data)
-    end = _HEADER.size + length
-    if len(data) < end or number > UcmNumber.JOIN_MCAST:
+    end = 8 + length
+    if size < end or number > _LAST:
         raise UcmError(errno.EINVAL)
     known = _KNOWN.get(number)
     if known is None:
         raise UcmError(errno.ENOSYS)
-    named, layout, names, least = known
+    named, layout, names, least, id_at = known
     if length < layout.size:
         raise UcmError(errno.EINVAL)
     if room < least:
         raise UcmError(errno.ENOSPC)
-    values = layout.unpack_from(data, _HEADER.size)
-    return UcmCommand(named, room, dict(zip(names, values, strict=True)), data[end:])
+    values = layout.unpack_from(data, 8)
+    identifier = 0 if id_at is None else values[id_at]
+    return UcmCommand(named, room, identifier, names, values, data[end:] if size > end else b"")
 
 
 def pack_command(number: UcmNumber, room: int = 0, **fields: Any) -> bytes:

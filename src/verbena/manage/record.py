@@ -185,7 +185,13 @@ class Record(metaclass=RecordType):
     def __init__(self, **values: Any) -> None:
         raw = self._start
         if values:
-            raw = self._changed(raw, values)
+            together = self._table.writers.get(tuple(values))
+            if together is None:
+                raw = self._changed(raw, values)
+            else:  # as _changed, without its calls: messages of connections are made so
+                changed = bytearray(raw)
+                together(changed, 0, values)
+                raw = bytes(changed)
         self._raw = raw  # type: ignore[misc]
 
     @classmethod

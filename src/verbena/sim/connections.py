@@ -366,6 +366,17 @@ class _HostDevices(RdmaCmDevices):
         super().__init__(manager.cm, _HostSystem(manager), manager.send, lambda: manager.now)
         self._manager = manager
 
+    def command(self, device: DeviceConnection, request: Request) -> bytes:
+        """Carry a command out, do what follows of it, and return its answer."""
+        answer = super().command(device, request)
+        self.answered(device)
+        return answer
+
+    def answered(self, device: DeviceConnection) -> None:
+        """Send and ask what follows of a command, and tell the program whether it has events."""
+        super().answered(device)
+        self.tell(device)
+
     def settle(self) -> None:
         """Send and ask what is to be sent and asked, and arm the timer."""
         super().settle()

@@ -28,7 +28,8 @@ from ..cm_messages import (
     RejReason,
 )
 from ..errors import MadError
-from .machine import CmEventKind, CmInput, CmKeeper, CmMachine, CmState, cm_rules
+from .machine import CmEventKind, CmInput, CmMachine, CmState, cm_rules
+from .quick_messages import quick_dreq, quick_plain, quick_rep, quick_req
 from .refusals import CmError, CmRefusal
 from .routes import CmDatagram, CmRoute, MadAddress
 from .settings import ack_timeout_code, wait_seconds
@@ -173,26 +174,28 @@ class CmConnection(CmMachine):
 
     RULES = CONNECTION_RULES
 
-    def __init__(self, keeper: CmKeeper, local_id: int) -> None:
-        super().__init__(keeper, local_id)
-        self.remote_id = 0  # 0: not known yet
-        self.remote_ca_guid = 0
-        self.remote_qpn = 0
-        self.local_qpn = 0
-        self.route: CmRoute | None = None
-        self.to: MadAddress | None = None
-        self.service_id = 0
-        self.transport = CmTransport.RC
-        self.extended_transport = 0
-        self.local_psn = self.remote_psn = 0
-        self.responder_resources = self.initiator_depth = 0
-        self.retry_count = self.rnr_retry_count = 0
-        self.ack_timeout = 0
-        self.max_retries = 0
-        self.is_passive = False
-        self._timeout = 0.0  # of REQ, REP and DREQ, in seconds
-        self._mra_data = b""
-        self._answer: CmDatagram | None = None  # RTU, REJ or DREP, for a peer that asks again
+    # As they are before the first message: most of them are set once, and some never.
+    remote_id = 0  # 0: not known yet
+    remote_ca_guid = 0
+    remote_qpn = 0
+    local_qpn = 0
+    route: CmRoute | None = None
+    to: MadAddress | None = None
+    service_id = 0
+    transport = CmTransport.RC
+    extended_transport = 0
+    local_psn = 0
+    remote_psn = 0
+    responder_resources = 0
+    initiator_depth = 0
+    retry_count = 0
+    rnr_retry_count = 0
+    ack_timeout = 0
+    max_retries = 0
+    is_passive = False
+    _timeout = 0.0  # of REQ, REP and DREQ, in seconds
+    _mra_data = b""
+    _answer: CmDatagram | None = None  # RTU, REJ or DREP, for a peer that asks again
 
     # Calls of the owner.
 
@@ -240,29 +243,16 @@ class CmConnection(CmMachine):
         settings, device, route = self.keeper.settings, self.keeper.device, wanted.route
         is_xrc = wanted.transport == CmTransport.EXTENDED  # an initiator, which receives nothing
         try:
-            req = CmReq(
-                local_comm_id=self.local_id,
-                vendor_id=wanted.vendor_id,
-                service_id=wanted.service_id,
-                local_ca_guid=device.ca_guid,
-                local_qpn=wanted.qpn,
-                responder_resources=0 if is_xrc else wanted.responder_resources,
-                initiator_depth=wanted.initiator_depth,
-                remote_cm_response_timeout=settings.response_timeout,
-                transport=wanted.transport,
-                extended_transport=wanted.extended_transport,
-                end_to_end_flow_control=wanted.flow_control,
-                starting_psn=wanted.starting_psn,
-                local_cm_response_timeout=settings.response_timeout,
-                retry_count=0 if is_xrc else wanted.retry_count,
-                p_key=route.p_key,
-                path_mtu=route.mtu,
-                rnr_retry_count=0 if is_xrc else wanted.rnr_retry_count,
-                max_cm_retries=settings.max_retries,
-                srq=not is_xrc and wanted.srq,
-                primary=route.cm_path(device.ack_delay),
-                private_data=wanted.private_data,
+            # fmt: off
+            req = quick_req(
+                self.local_id, device.ca_guid, wanted.service_id, wanted.qpn,
+                wanted.starting_psn, wanted.transport, wanted.extended_transport,
+                (0 if is_xrc else wanted.responder_resources, wanted.initiator_depth),
+                (0, 0) if is_xrc else (wanted.retry_count, wanted.rnr_retry_count),
+                wanted.flow_control, not is_xrc and wanted.srq, route.p_key, route.mtu,
+                route.cm_path(device.ack_delay), settings, wanted.vendor_id, wanted.private_data,
             )
+            # fmt: on
             to = route.address()
             datagram = self.built(req, to, self.transaction_id, wanted.options)
         except MadError as error:
@@ -363,27 +353,18 @@ class CmConnection(CmMachine):
     def send_rep(self, answer: CmAccept) -> None:
         """Send a REP."""
         assert self.to is not None
-        device, vendor = self.keeper.device, answer.vendor_id
+        device = self.keeper.device
         is_xrc = self.transport == CmTransport.EXTENDED
         try:
-            rep = CmRep(
-                local_comm_id=self.local_id,
-                remote_comm_id=self.remote_id,
-                local_qpn=0 if is_xrc else answer.qpn,
-                local_eecn=answer.qpn if is_xrc else 0,
-                starting_psn=answer.starting_psn,
-                responder_resources=answer.responder_resources,
-                initiator_depth=0 if is_xrc else answer.initiator_depth,
-                target_ack_delay=device.ack_delay,
-                end_to_end_flow_control=not is_xrc and answer.flow_control,
-                rnr_retry_count=answer.rnr_retry_count,
-                srq=is_xrc or answer.srq,
-                local_ca_guid=device.ca_guid,
-                vendor_id_high=vendor >> 16,
-                vendor_id_middle=vendor >> 8 & 0xFF,
-                vendor_id_low=vendor & 0xFF,
-                private_data=answer.private_data,
+            # fmt: off
+            rep = quick_rep(
+                (self.local_id, self.remote_id), 0 if is_xrc else answer.qpn,
+                answer.qpn if is_xrc else 0, answer.starting_psn,
+                (answer.responder_resources, 0 if is_xrc else answer.initiator_depth),
+                device.ack_delay, not is_xrc and answer.flow_control, answer.rnr_retry_count,
+                is_xrc or answer.srq, device.ca_guid, answer.vendor_id, answer.private_data,
             )
+            # fmt: on
             datagram = self.built(rep, self.to, self.transaction_id, answer.options)
         except MadError as error:
             raise CmError(CmRefusal.VALUE, str(error)) from None
@@ -477,12 +458,7 @@ class CmConnection(CmMachine):
         assert self.to is not None
         tid = self.keeper.settings.transaction_high << 32 | self.local_id
         try:
-            dreq = CmDreq(
-                local_comm_id=self.local_id,
-                remote_comm_id=self.remote_id,
-                remote_qpn=self.remote_qpn,
-                private_data=private_data or b"",
-            )
+            dreq = quick_dreq(self.local_id, self.remote_id, self.remote_qpn, private_data or b"")
         except MadError as error:
             raise CmError(CmRefusal.PRIVATE_DATA, str(error)) from None
         self.transaction_id = tid
@@ -554,11 +530,7 @@ class CmConnection(CmMachine):
     def _message(self, kind: type[CmRtu | CmDrep], private_data: bytes) -> CmDatagram:
         assert self.to is not None
         try:
-            record = kind(
-                local_comm_id=self.local_id,
-                remote_comm_id=self.remote_id,
-                private_data=private_data,
-            )
+            record = quick_plain(kind, self.local_id, self.remote_id, private_data)
         except MadError as error:
             raise CmError(CmRefusal.PRIVATE_DATA, str(error)) from None
         return self.built(record, self.to, self.transaction_id)

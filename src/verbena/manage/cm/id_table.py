@@ -9,7 +9,7 @@ listener, and one of a group also for the group: a program waits for so many ack
 from __future__ import annotations
 
 import heapq
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 
@@ -31,7 +31,8 @@ class IdTable:
         self.groups: dict[int, GroupMember] = {}
         self._random = random
         self._channels: dict[int, deque[tuple[int, RdmaEvent]]] = {}  # with the id that is charged
-        self._unread = Counter[int]()  # events that name an identifier, its own or charged to it
+        self._unread: dict[int, int] = {}
+        """How many unread events name an identifier, or are charged to it."""
         self.note_reads: Callable[[int], None] = lambda _: None
         """Called before a request is refused: events of the channel may have been read."""
         self.changed: set[int] = set()
@@ -78,10 +79,10 @@ class IdTable:
         events = self._channels.get(channel)
         return len(self._channels[self.known_channel(channel)] if events is None else events)
 
-    def unread_event(self, channel: int, at: int) -> RdmaEvent | None:
-        """Return the event behind so many others, which stays; None if there is none."""
+    def unread_events(self, channel: int, at: int) -> list[RdmaEvent]:
+        """Return the events behind so many others, which stay."""
         events = self._channels[channel]
-        return events[at][1] if at < len(events) else None
+        return [event for _, event in islice(events, at, None)] if at < len(events) else []
 
     def names(self, channel: int, count: int, number: int, is_group: bool) -> bool:
         """Whether one of the next events names an identifier or is charged to it, or of a group."""
@@ -97,29 +98,39 @@ class IdTable:
             return None
         number, event = events[at]
         del events[at]
-        self._count(number, event, -1)
-        charged = self.ids[number]
-        charged.events_read += 1
-        if event.kind is RdmaEventKind.CONNECT_REQUEST:
-            charged.backlog += 1
-        member = self.groups.get(-1 if event.group is None else event.group)
-        if member is not None:
-            member.events_read += 1
+        self._was_read(number, event)
         return event
+
+    def read_events(self, channel: int, count: int) -> None:
+        """Count the next events of a channel, so many or all, as read."""
+        events = self._channels[channel]
+        for _ in range(min(count, len(events))):
+            self._was_read(*events.popleft())
+
+    def _was_read(self, charged: int, event: RdmaEvent) -> None:
+        self._count(charged, event, -1)
+        of = self.ids[charged]
+        of.events_read += 1
+        if event.kind is RdmaEventKind.CONNECT_REQUEST:
+            of.backlog += 1
+        if event.group is not None and (member := self.groups.get(event.group)) is not None:
+            member.events_read += 1
 
     def report(self, of: RdmaId, event: RdmaEvent) -> None:
         """Queue an event of an identifier; one that no program knows yet has none."""
         if not of.context and event.kind is not RdmaEventKind.CONNECT_REQUEST:
             return
         charged = of.number if event.listener is None else event.listener
-        self._channels[of.channel].append((charged, event))
+        channel = of.channel
+        self._channels[channel].append((charged, event))
         self._count(charged, event, 1)
-        self.changed.add(of.channel)
+        self.changed.add(channel)
 
     def _count(self, charged: int, event: RdmaEvent, by: int) -> None:
-        self._unread[charged] += by
+        unread = self._unread
+        unread[charged] = unread.get(charged, 0) + by
         if event.id != charged:
-            self._unread[event.id] += by
+            unread[event.id] = unread.get(event.id, 0) + by
 
     def migrate(self, moved: RdmaId, channel: int) -> int:
         """Move an identifier and its unread events to another channel; return its events read."""
@@ -135,7 +146,7 @@ class IdTable:
     def purge(self, number: int) -> list[int]:
         """Forget the unread events of an identifier; return the new ids among them, unheard of."""
         unheard: list[int] = []
-        if not self._unread[number]:
+        if not self._unread.get(number):
             return unheard
         for channel, events in self._channels.items():
             kept = deque[tuple[int, RdmaEvent]]()

@@ -95,6 +95,9 @@ class QpKind(IntEnum):
     XRC_RECV = 10
 
 
+_ANY = CmAddress.wildcard(CmFamily.IPV4)
+
+
 @dataclass(eq=False, slots=True)
 class GroupMember:
     """A multicast group that an identifier joined, or is about to."""
@@ -123,7 +126,7 @@ class RdmaId:
     context: int
     psn: int
     state: IdState = IdState.IDLE
-    source: CmAddress = field(default_factory=lambda: CmAddress.wildcard(CmFamily.IPV4))
+    source: CmAddress = _ANY
     destination: CmAddress | None = None
     destination_gid: bytes = bytes(16)
     interface: LocalInterface | None = None

@@ -9,6 +9,7 @@ for a MAD from the network: a bad one is counted in ``counters.refused``. ``Rdma
 from __future__ import annotations
 
 import heapq
+import math
 from collections import Counter, deque
 from collections.abc import Callable
 from functools import partial
@@ -51,7 +52,7 @@ from .machine import (
 )
 from .refusals import CmRefusal
 from .resolution import CmResolution, SidrQuestion
-from .routes import CmDatagram, CmDevice, CmPort, CmRoute, MadArrival
+from .routes import CmDatagram, CmDevice, CmPort, CmRoute, MadAddress, MadArrival
 from .settings import CmSettings
 
 __all__ = ["InfinibandCm"]
@@ -102,8 +103,8 @@ class InfinibandCm:
         self._deadlines: list[tuple[float, int, CmMachine]] = []
         self._armed_count = 0
         self._datagrams: list[CmDatagram] = []
-        self.looped: deque[CmDatagram] = deque()
-        """Datagrams to this device that were not handled yet."""
+        self.looped: deque[tuple[CmDatagram, CmPort]] = deque()
+        """Datagrams to this device that were not handled yet, and the ports where they arrive."""
         self.events: deque[CmEvent] = deque()
         """What ``take_event`` returns, and what comes of ``looped``."""
         self._handlers: dict[int, Callable[[_Header, Any, MadArrival], CmRefusal | None]] = {
@@ -166,21 +167,20 @@ class InfinibandCm:
         """Do what is due at ``now``. Time that runs backwards stands still."""
         self.now = max(self.now, now)
         while self._deadlines and self._deadlines[0][0] <= self.now:
-            deadline, _, machine = heapq.heappop(self._deadlines)
-            if machine.deadline == deadline:
+            machine = self._next_armed()
+            if machine is not None:
+                heapq.heappop(self._deadlines)
+                machine.queued_for = math.inf
                 machine.expire()
         for _, refuse in self._closed.due(self.now):
             refuse()
         self._expire_memories()
-        self._deliver_looped()
+        self.deliver_looped()
 
     def next_deadline(self) -> float | None:
         """Return when ``tick`` has something to do, or None."""
-        while self._deadlines:
-            deadline, _, machine = self._deadlines[0]
-            if machine.deadline == deadline:
-                break
-            heapq.heappop(self._deadlines)
+        while self._deadlines and self._next_armed() is None:
+            pass
         kept = self._closed.next_deadline()
         if not self._deadlines:
             return kept
@@ -189,14 +189,14 @@ class InfinibandCm:
     def take_datagrams(self) -> list[CmDatagram]:
         """Return what is to be sent, in order, and forget it."""
         if self.looped:
-            self._deliver_looped()
+            self.deliver_looped()
         taken, self._datagrams = self._datagrams, []
         return taken
 
     def take_event(self) -> CmEvent | None:
         """Return the next event, or None."""
         if self.looped:
-            self._deliver_looped()
+            self.deliver_looped()
         return self.events.popleft() if self.events else None
 
     def machines(self) -> tuple[CmMachine, ...]:
@@ -210,7 +210,12 @@ class InfinibandCm:
         self.counters.sent[name] += 1
         if is_retry:
             self.counters.retries[name] += 1
-        (self.looped if self._is_local(datagram) else self._datagrams).append(datagram)
+        to = datagram.to
+        here = self._own_port(to) if self._loops_back else None
+        if here is None:
+            self._datagrams.append(datagram)
+        else:
+            self.looped.append((datagram, here))
 
     def report(self, event: CmEvent) -> None:
         self.events.append(event)
@@ -219,9 +224,31 @@ class InfinibandCm:
         self.counters.duplicates[CM_COUNTER_NAMES[record.ATTRIBUTE]] += 1
 
     def armed(self, machine: CmMachine) -> None:
-        if machine.deadline is not None:
-            self._armed_count += 1
-            heapq.heappush(self._deadlines, (machine.deadline, self._armed_count, machine))
+        self._armed_count += 1
+        machine.armed_as = self._armed_count
+        self._queue(machine)
+
+    def _queue(self, machine: CmMachine) -> None:
+        """Have a machine in the queue not later than it is due.
+
+        One that is in it for an earlier time stays there: most waits are over before their end, so
+        that a place for each would be made and removed in vain.
+        """
+        deadline = machine.deadline
+        if deadline is not None and deadline < machine.queued_for:
+            machine.queued_for = deadline
+            heapq.heappush(self._deadlines, (deadline, machine.armed_as, machine))
+
+    def _next_armed(self) -> CmMachine | None:
+        """Return the first machine of the queue if it is due then, or remove it from that place."""
+        at, _, machine = self._deadlines[0]
+        if machine.deadline == at == machine.queued_for:
+            return machine
+        heapq.heappop(self._deadlines)
+        if machine.queued_for == at:
+            machine.queued_for = math.inf
+            self._queue(machine)
+        return None
 
     def entered(self, machine: CmMachine) -> None:
         """Keep the tables: a connection in timewait frees the peer's QPN, an idle one also its ID.
@@ -258,12 +285,18 @@ class InfinibandCm:
         self._keys.setdefault(machine, []).append((table, key))
 
     def _unlist(self, machine: CmMachine, only: dict[Any, Any] | None = None) -> None:
-        kept = []
-        for table, key in self._keys.pop(machine, ()):
-            if only is not None and table is not only:
-                kept.append((table, key))
-            elif table.get(key) is machine:
+        listed = self._keys.pop(machine, None)
+        if listed is None:
+            return
+        if only is None:
+            for table, key in listed:
+                if table.get(key) is machine:
+                    del table[key]
+            return
+        for table, key in listed:
+            if table is only and table.get(key) is machine:
                 del table[key]
+        kept = [each for each in listed if each[0] is not only]
         if kept:
             self._keys[machine] = kept
 
@@ -283,37 +316,34 @@ class InfinibandCm:
     def _connection(self, local_id: int, remote_id: int | None) -> CmConnection | None:
         """Return the connection with these IDs; the remote one is not compared if it is None."""
         found = self._machines.get(local_id)
-        if isinstance(found, CmConnection) and remote_id in (None, found.remote_id):
-            return found
-        return None
+        if not isinstance(found, CmConnection):
+            return None
+        return found if remote_id is None or remote_id == found.remote_id else None
 
     # Datagrams to this device.
 
-    def _is_local(self, datagram: CmDatagram) -> bool:
-        if not self._loops_back:
-            return False
-        if datagram.to.has_grh:
-            return self.device.port_of_gid(datagram.to.dgid) is not None
-        return any(port.lid == datagram.to.dlid for port in self.device.ports)
+    def _own_port(self, to: MadAddress) -> CmPort | None:
+        """Return the port of this device to which an address leads, or None."""
+        device = self.device
+        if to.has_grh:
+            return device.port_of_gid(to.dgid)
+        if any(port.lid == to.dlid for port in device.ports):
+            return device.port(to.port)
+        return None
 
-    def _deliver_looped(self) -> None:
-        while self.looped:
-            datagram = self.looped.popleft()
+    def deliver_looped(self) -> None:
+        """Handle the datagrams to this device."""
+        looped = self.looped
+        while looped:
+            datagram, here = looped.popleft()
             to = datagram.to
             sender = self.device.port(to.port)
-            here = self.device.port_of_gid(to.dgid) if to.has_grh else sender
+            # fmt: off
             arrival = MadArrival(
-                port=here.number if here is not None else to.port,
-                has_grh=to.has_grh,
-                sgid=to.sgid,
-                dgid=to.dgid,
-                slid=sender.lid if sender is not None else 0,
-                sl=to.sl,
-                p_key=to.p_key,
-                flow_label=to.flow_label,
-                hop_limit=to.hop_limit,
-                traffic_class=to.traffic_class,
+                here.number, to.has_grh, to.sgid, to.dgid, sender.lid if sender is not None else 0,
+                to.sl, to.p_key, to.flow_label, to.hop_limit, to.traffic_class,
             )
+            # fmt: on
             refusal = self._take(datagram, datagram.record, arrival)
             if refusal is not None:
                 self.counters.refused[refusal] += 1
@@ -372,7 +402,8 @@ class InfinibandCm:
 
     def _on_req(self, mad: _Header, req: CmReq, arrival: MadArrival) -> CmRefusal | None:
         """Take a REQ in the order of IBA 12.9.8.3: repeated, stale, then what it asks for."""
-        key = (req.local_ca_guid, req.local_comm_id)
+        guid = req.local_ca_guid
+        key = (guid, req.local_comm_id)
         known = self._remote_ids.get(key)
         if known is not None:
             return self._feed(known, CmInput.REQ, req, mad)
@@ -380,13 +411,13 @@ class InfinibandCm:
             self.duplicate(CmReq)
             self._repeat_answer(key)
             return None
-        by_qpn = (req.local_ca_guid, req.local_qpn)
+        by_qpn = (guid, req.local_qpn)
         stale = self._remote_qpns.get(by_qpn)
         if stale is not None:
             self._refuse(mad, arrival, req, RejReason.STALE_CONNECTION)
             stale.feed(CmInput.STALE)
             return None
-        if not self._listeners[req.service_id]:
+        if req.service_id not in self._listeners:
             take = partial(self._on_req, mad, req, arrival)
             refuse = partial(self._refuse, mad, arrival, req, RejReason.INVALID_SERVICE_ID)
             if not self._closed.keep(req.service_id, key, (take, refuse), self.now):
@@ -394,7 +425,8 @@ class InfinibandCm:
             return None
         port = self.device.port(arrival.port)
         assert port is not None
-        problem = self._path_problem(req, port)
+        primary = req.primary
+        problem = self._path_problem(req, primary, port)
         if problem is not None:
             self._refuse(mad, arrival, req, *problem)
             return None
@@ -403,21 +435,22 @@ class InfinibandCm:
         self._machines[connection.local_id] = connection
         self._list(self._remote_ids, key, connection)
         self._list(self._remote_qpns, by_qpn, connection)
-        route = CmRoute.of_request(req, arrival, port)
+        route = CmRoute.of_request(req, arrival, port, primary)
         return self._feed(connection, CmInput.REQ, (req, route), mad)
 
     @staticmethod
-    def _path_problem(req: CmReq, port: CmPort) -> tuple[RejReason, bytes] | None:
+    def _path_problem(req: CmReq, primary: CmPath, port: CmPort) -> tuple[RejReason, bytes] | None:
         """Return the reason and the additional information if there is no way back along a REQ."""
-        known = req.primary.remote_gid in port.gids and port.p_key_index(req.p_key) is not None
+        known = primary.remote_gid in port.gids and port.p_key_index(req.p_key) is not None
         if not known:
             return RejReason.PRIMARY_REMOTE_GID, port.gids[0] if port.gids else b""
         if req.alternate != _NO_PATH and req.alternate.remote_gid not in port.gids:
             return RejReason.ALTERNATE_REMOTE_GID, port.gids[0]
         if not 1 <= req.path_mtu <= 5:
             return RejReason.INVALID_PATH_MTU, bytes([5])
-        if req.transport == CmTransport.RD or (
-            req.transport == CmTransport.EXTENDED and req.extended_transport != 1
+        transport = req.transport
+        if transport is CmTransport.RD or (
+            transport is CmTransport.EXTENDED and req.extended_transport != 1
         ):
             return RejReason.INVALID_TRANSPORT_TYPE, b""
         return None
@@ -491,7 +524,7 @@ class InfinibandCm:
             self.duplicate(SidrReq)
             self._repeat_answer(key)
             return None
-        if not self._listeners[request.service_id]:
+        if request.service_id not in self._listeners:
             reply = SidrRep(
                 request_id=request.request_id,
                 status=SidrStatus.UNSUPPORTED,

@@ -8,6 +8,7 @@ raises CmError, a message is counted. Machines reach the connection manager thro
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto, unique
@@ -188,6 +189,10 @@ class CmMachine:
     """
 
     RULES: ClassVar[Mapping[tuple[CmState, CmInput], CmRule]] = {}
+    queued_for = math.inf
+    """The keeper's: when it will look at ``deadline``."""
+    armed_as = 0
+    """The keeper's: of two machines with one deadline, the one that was armed first is first."""
 
     def __init__(self, keeper: CmKeeper, local_id: int) -> None:
         self.keeper = keeper
@@ -207,19 +212,21 @@ class CmMachine:
 
         Raises CmError for a call without a rule, or that its action refuses; the state then stays.
         """
-        rule = self.RULES.get((self.state, what))
+        state = self.state
+        rule = self.RULES.get((state, what))
         if rule is None:
             if what in CALLS:
-                raise CmError(CmRefusal.WRONG_STATE, f"{what.value} in state {self.state.name}")
+                raise CmError(CmRefusal.WRONG_STATE, f"{what.value} in state {state.name}")
             return False
         self._is_armed = False
         self._modifier = modifier
         getattr(self, rule.action)(argument)
-        if rule.next is not None and rule.next is not self.state:
-            self.state = rule.next
+        after = rule.next
+        if after is not None and after is not state:
+            self.state = after
             if not self._is_armed:
                 self.deadline = self._waiting = self._sent = None
-            if self.state is CmState.TIMEWAIT:
+            if after is CmState.TIMEWAIT:
                 self.enter_timewait()
             self.keeper.entered(self)
         return True

@@ -102,6 +102,7 @@ _RTR_RESPONDER = _RTR | QpMask.MAX_DEST_RD_ATOMIC | QpMask.MIN_RNR_TIMER
 _RTS = QpMask.STATE | QpMask.SQ_PSN
 _RTS_TARGET = _RTS | QpMask.TIMEOUT
 _RTS_REQUESTER = _RTS_TARGET | QpMask.RETRY_CNT | QpMask.RNR_RETRY | QpMask.MAX_QP_RD_ATOMIC
+_WRITE_ACCESS = int(QpAccess.REMOTE_WRITE)
 _EVERY_ACCESS = int(QpAccess.REMOTE_WRITE | QpAccess.REMOTE_READ | QpAccess.REMOTE_ATOMIC)
 
 
@@ -114,25 +115,23 @@ def connection_attributes(
     this side's starting PSN and ``sq_psn`` the peer's.
     """
     state = connection.state
-    if not QpTarget.INIT <= target <= QpTarget.RTS:
+    if not 1 <= target <= 3:
         raise CmError(CmRefusal.QP_STATE)
-    known = state in _KNOWN or (target == QpTarget.INIT and state in _CONNECTING)
-    if not known:
+    if state not in _KNOWN and not (target == 1 and state in _CONNECTING):
         raise CmError(CmRefusal.QP_TOO_EARLY)
-    if target == QpTarget.INIT:
+    if target == 1:
         return _init(connection, device)
-    return _rtr(connection, own_psn) if target == QpTarget.RTR else _rts(connection)
+    return _rtr(connection, own_psn) if target == 2 else _rts(connection)
 
 
 def _init(connection: CmConnection, device: CmDevice) -> QpAttributes:
     route = connection.route
     assert route is not None
     port = device.port(route.port)
-    reads = bool(connection.responder_resources)
     return QpAttributes(
         _INIT,
         QpTarget.INIT,
-        access=_EVERY_ACCESS if reads else int(QpAccess.REMOTE_WRITE),
+        access=_EVERY_ACCESS if connection.responder_resources else _WRITE_ACCESS,
         pkey_index=(port.p_key_index(route.p_key) or 0) if port is not None else 0,
         port=route.port,
     )
@@ -140,18 +139,18 @@ def _init(connection: CmConnection, device: CmDevice) -> QpAttributes:
 
 def _is_target(connection: CmConnection) -> bool:
     """Whether it is the side of XRC that receives."""
-    return connection.transport == CmTransport.EXTENDED and connection.is_passive
+    return connection.transport is CmTransport.EXTENDED and connection.is_passive
 
 
 def _rtr(connection: CmConnection, own_psn: int) -> QpAttributes:
     route = connection.route
     assert route is not None
-    responds = connection.transport == CmTransport.RC or _is_target(connection)
+    responds = connection.transport is CmTransport.RC or _is_target(connection)
     return QpAttributes(
         _RTR_RESPONDER if responds else _RTR,
         QpTarget.RTR,
-        address=route.address(),
-        path_mtu=int(route.mtu),
+        address=connection.to,
+        path_mtu=route.mtu,
         dest_qpn=connection.remote_qpn,
         rq_psn=own_psn,
         max_dest_rd_atomic=connection.responder_resources if responds else 0,
@@ -160,7 +159,8 @@ def _rtr(connection: CmConnection, own_psn: int) -> QpAttributes:
 
 def _rts(connection: CmConnection) -> QpAttributes:
     psn = connection.remote_psn
-    if connection.transport not in (CmTransport.RC, CmTransport.EXTENDED):
+    transport = connection.transport
+    if transport is not CmTransport.RC and transport is not CmTransport.EXTENDED:
         return QpAttributes(_RTS, QpTarget.RTS, sq_psn=psn)
     timeout = connection.ack_timeout
     if _is_target(connection):

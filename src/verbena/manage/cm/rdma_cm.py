@@ -90,7 +90,8 @@ class RdmaCm:
 
     def set_time(self, now: float) -> None:
         """Say what time it is, before a command: what it waits for is not older than that."""
-        self.cm.now = max(self.cm.now, now)
+        if now > self.cm.now:
+            self.cm.now = now
 
     def tick(self, now: float) -> None:
         """Do what is due at ``now``."""
@@ -174,9 +175,13 @@ class RdmaCm:
             self._connecting.settle()
         return self._table.read_event(channel, at)
 
-    def unread_event(self, channel: int, at: int) -> RdmaEvent | None:
-        """Return the event behind so many others, which stays unread, or None."""
-        return self._table.unread_event(channel, at)
+    def read_events(self, channel: int, count: int) -> None:
+        """Count the next events of a channel as read: its program has them already."""
+        self._table.read_events(channel, count)
+
+    def unread_events(self, channel: int, at: int) -> list[RdmaEvent]:
+        """Return the events of a channel behind so many others; they stay unread."""
+        return self._table.unread_events(channel, at)
 
     def names(self, channel: int, count: int, number: int, is_group: bool = False) -> bool:
         """Whether one of the next events of a channel is an identifier's, or a group's."""
@@ -372,7 +377,6 @@ class RdmaCm:
         self._connecting.accept(accepted, answer, vendor_id, options)
         if answer is not None:
             accepted.context = context or accepted.context or 1
-        self._connecting.settle()
 
     def reject(self, number: int, private_data: bytes = b"", reason: int = 28) -> None:
         """Refuse a request or a CONNECT_RESPONSE. Raises CmError."""

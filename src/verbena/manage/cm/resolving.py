@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
+from functools import lru_cache
 
 from ..codes import IbMtu
 from ..ip_cm import PortSpace
@@ -35,6 +36,7 @@ _SPACES_OF_IB = {  # what a service ID of AF_IB may belong to, by the identifier
 }
 
 
+@lru_cache
 def roce_mtu(mtu: int) -> IbMtu | None:
     """Return the largest payload that fits an interface's MTU, in bytes; None if none fits."""
     for code in (5, 4, 3, 2, 1):
@@ -97,7 +99,7 @@ class Resolving:
         made = CmAddress.wildcard(destination.family)
         if destination.family == CmFamily.IB:
             return replace(made, p_key=destination.p_key)
-        return replace(made, scope_id=destination.scope_id)
+        return replace(made, scope_id=destination.scope_id) if destination.scope_id else made
 
     # Addresses.
 

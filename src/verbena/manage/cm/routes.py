@@ -14,6 +14,7 @@ from ..cm_messages import CmPath, CmReq
 from ..codes import IbMtu, IbRate
 from ..mad import CmMad
 from ..record import Record
+from .quick_messages import quick_path
 from .settings import ack_timeout_code
 
 __all__ = ["CmDatagram", "CmDevice", "CmPort", "CmRoute", "MadAddress", "MadArrival", "pack_cm"]
@@ -175,18 +176,12 @@ class CmRoute:
 
     def address(self) -> MadAddress:
         """Return the address of MADs that go along it."""
+        # fmt: off
         return MadAddress(
-            port=self.port,
-            has_grh=self.has_grh,
-            sgid=self.sgid,
-            dgid=self.dgid,
-            dlid=0 if self.is_ethernet else self.dlid,
-            sl=self.sl,
-            p_key=self.p_key,
-            flow_label=self.flow_label,
-            hop_limit=self.hop_limit,
-            traffic_class=self.traffic_class,
+            self.port, self.has_grh, self.sgid, self.dgid, 0 if self.is_ethernet else self.dlid,
+            self.sl, self.p_key, self.flow_label, self.hop_limit, self.traffic_class,
         )
+        # fmt: on
 
     def with_life(self, packet_life: int) -> CmRoute:
         """Return a copy with another packet life."""
@@ -195,41 +190,31 @@ class CmRoute:
     def cm_path(self, ack_delay: int) -> CmPath:
         """Return it as a REQ has it (IBA 12.6.5)."""
         is_near = self.hop_limit <= 1
-        return CmPath(
-            local_lid=self.slid if is_near else _PERMISSIVE,
-            remote_lid=self.dlid if is_near else _PERMISSIVE,
-            local_gid=self.sgid,
-            remote_gid=self.dgid,
-            flow_label=self.flow_label,
-            packet_rate=self.rate,
-            traffic_class=self.traffic_class,
-            hop_limit=self.hop_limit,
-            sl=self.sl,
-            subnet_local=is_near,
-            local_ack_timeout=ack_timeout_code(ack_delay, self.packet_life),
+        # fmt: off
+        return quick_path(
+            (self.slid, self.dlid) if is_near else (_PERMISSIVE, _PERMISSIVE),
+            (self.sgid, self.dgid), self.flow_label, self.rate, self.traffic_class,
+            self.hop_limit, self.sl, is_near, ack_timeout_code(ack_delay, self.packet_life),
         )
+        # fmt: on
 
     @classmethod
-    def of_request(cls, req: CmReq, arrival: MadArrival, port: CmPort) -> CmRoute:
-        """Return the way back along a REQ's primary path.
+    def of_request(
+        cls, req: CmReq, arrival: MadArrival, port: CmPort, primary: CmPath | None = None
+    ) -> CmRoute:
+        """Return the way back along a REQ's primary path, which the caller may have read already.
 
         A permissive LID of another subnet's sender is replaced by that of the packet.
         """
-        path = req.primary
+        path = primary or req.primary
         is_far = not path.subnet_local and path.local_lid == _PERMISSIVE
+        is_ethernet = port.is_ethernet
+        # fmt: off
         return cls(
-            sgid=path.remote_gid,
-            dgid=path.local_gid,
-            port=port.number,
-            is_ethernet=port.is_ethernet,
-            slid=port.lid,
-            dlid=arrival.slid if is_far else path.local_lid,
-            flow_label=path.flow_label,
-            traffic_class=path.traffic_class,
-            hop_limit=arrival.hop_limit if port.is_ethernet else path.hop_limit,
-            sl=arrival.sl if is_far else path.sl,
-            rate=path.packet_rate,
-            mtu=req.path_mtu,
-            p_key=req.p_key,
-            packet_life=max(path.local_ack_timeout - 1, 0),
+            path.remote_gid, path.local_gid, port.number, is_ethernet, port.lid,
+            arrival.slid if is_far else path.local_lid, path.flow_label, path.traffic_class,
+            arrival.hop_limit if is_ethernet else path.hop_limit,
+            arrival.sl if is_far else path.sl, path.packet_rate, req.path_mtu, req.p_key,
+            max(path.local_ack_timeout - 1, 0),
         )
+        # fmt: on

@@ -14,9 +14,12 @@ from ..cm_messages import cm_timeout_ms
 __all__ = ["LIVE_SETTINGS", "CmSettings", "ack_timeout_code", "wait_seconds"]
 
 
+_WAITS = tuple(cm_timeout_ms(code) / 1000 for code in range(32))
+
+
 def wait_seconds(code: int) -> float:
     """Return the seconds of a time code, as Linux approximates them: at least 1 ms."""
-    return cm_timeout_ms(code) / 1000
+    return _WAITS[code] if 0 <= code < 32 else cm_timeout_ms(code) / 1000
 
 
 def ack_timeout_code(ack_delay: int, packet_life: int) -> int:

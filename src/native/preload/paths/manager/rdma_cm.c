@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "port/gid.h"
@@ -21,6 +21,7 @@
 #include "preload/paths/devices.h"
 #include "preload/paths/fabric/question.h"
 #include "preload/paths/manager/agent.h"
+#include "preload/paths/manager/program_memory.h"
 
 /* Linux' include/uapi/rdma/rdma_user_cm.h */
 struct command_head {
@@ -30,6 +31,7 @@ struct command_head {
 enum { CREATE_ID = 0, DESTROY_ID = 1, GET_EVENT = 12, SET_OPTION = 14, MIGRATE_ID = 18 };
 enum { MIGRATE_DESCRIPTOR_AT = 8 + 12, CREATE_ANSWER_AT = 8 + 8, ANSWER_AT = 8 };
 enum { OPTION_VALUE_AT = 8, OPTION_LENGTH_AT = 8 + 20, SET_OPTION_BYTES = 8 + 24 };
+enum { GID_KEPT_MS = 20 };
 enum { DEVICE_REMOVAL = 11, EVENT_WORDS = 84, OLDEST_EVENT = 324 /* bytes */ };
 
 int vb_preload_rdma_cm_open(int node, int flags)
@@ -64,8 +66,7 @@ static int index_in_port(const struct vb_agent_answer *answer, const struct vb_p
     return port->infiniband ? 0 : -1;
 }
 
-/* Two processes may have a GID under different indices: those of this one hold here. */
-static int gid_index(const struct vb_agent_answer *answer)
+static int search_gid_index(const struct vb_agent_answer *answer)
 {
     struct vb_device_settings settings;
     const char *complaint;
@@ -76,19 +77,6 @@ static int gid_index(const struct vb_agent_answer *answer)
             return index_in_port(answer, &device->port[answer->port - 1]);
     }
     return -1;
-}
-
-/* Copies between the program's memory and Verbena's by a system call: a pointer that leads nowhere
- * gives EFAULT. A sandbox may refuse that call. */
-static int copy_checked(void *to, const void *from, size_t size)
-{
-    struct iovec local = {to, size}, remote = {(void *)from, size};
-    ssize_t length = process_vm_readv(getpid(), &local, 1, &remote, 1, 0);
-    if (length < 0 && errno != EFAULT) {
-        memcpy(to, from, size);
-        return 0;
-    }
-    return length == (ssize_t)size ? 0 : EFAULT;
 }
 
 /* 0, or errno; `data` goes where the command says. */
@@ -102,7 +90,37 @@ static int store(const struct command_head *head, const uint8_t *command, size_t
     if (size < at + sizeof where || length > head->out)
         return EINVAL;
     memcpy(&where, command + at, sizeof where);
-    return copy_checked((void *)(uintptr_t)where, data, length);
+    return vb_preload_program_write((void *)(uintptr_t)where, data, length);
+}
+
+static uint64_t rdma_cm_milliseconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+/* Two processes may have a GID under different indices: those of this one hold here. The system is
+ * asked for its addresses, which takes 30 µs, and what it said is kept for as long as the agent
+ * keeps it: a thousand connections in a second ask for the same GID. */
+static int gid_index(const struct vb_agent_answer *answer)
+{
+    static _Thread_local struct {
+        uint8_t gid[sizeof answer->gid];
+        uint32_t device, port;
+        int index;
+        uint64_t until;
+    } recent;
+    const uint64_t now = rdma_cm_milliseconds();
+    if (now >= recent.until || recent.device != answer->device || recent.port != answer->port ||
+        memcmp(recent.gid, answer->gid, sizeof recent.gid) != 0) {
+        memcpy(recent.gid, answer->gid, sizeof recent.gid);
+        recent.device = answer->device;
+        recent.port = answer->port;
+        recent.index = search_gid_index(answer);
+        recent.until = recent.index < 0 ? now : now + GID_KEPT_MS;
+    }
+    return recent.index;
 }
 
 static int store_answer(struct vb_agent_answer *answer, const struct command_head *head,
@@ -255,7 +273,8 @@ static int add_option(struct vb_agent_request *request, size_t *size)
     memcpy(&length, request->command + OPTION_LENGTH_AT, sizeof length);
     if (length > sizeof request->command - *size)
         return 0; /* the agent refuses one without its value */
-    int error = copy_checked(request->command + *size, (const void *)(uintptr_t)where, length);
+    int error =
+        vb_preload_program_read(request->command + *size, (const void *)(uintptr_t)where, length);
     *size += length;
     return error;
 }
@@ -264,7 +283,7 @@ static int write_command(int fd, uint64_t inode, const void *command, size_t siz
 {
     struct vb_agent_request request = {.inode = inode};
     struct command_head head;
-    int error = copy_checked(request.command, command, size);
+    int error = vb_preload_program_read(request.command, command, size);
     if (error)
         return error;
     memcpy(&head, request.command, sizeof head);
