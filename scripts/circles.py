@@ -41,8 +41,8 @@ ALLOWED: Mapping[str, Mapping[frozenset[str], str]] = {
     },
     "direct": {
         named(
-            "atomic bounce connection datagram direct flow handshake later notice other_build "
-            "peer place recover requester responder retry service unplaced xrc_proxy"
+            "atomic bounce connection datagram direct flow handshake later link_turn notice "
+            "other_build peer place recover requester responder retry service unplaced xrc_proxy"
         ): "the carrier's struct is in direct.h, and direct.c opens its parts",
     },
     "host": {

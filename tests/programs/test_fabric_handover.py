@@ -61,6 +61,33 @@ def of_host(fabric: RunningFabric, what: str) -> str:
     return "".join(found["hosts"].get(SERVER, {}).get(what, []))
 
 
+def members(fabric: RunningFabric, tools: dict[str, str]) -> bool:
+    """Whether subnet administration knows the group."""
+    return "ff12:4001:ffff::f58:101" in fabric.run("h2", "saquery", "-m", env=tools).stdout
+
+
+def test_a_manager_that_starts_again_asks_for_registrations(
+    tools: dict[str, str], tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
+) -> None:
+    """OpenSM has lost what it knew: hosts join their groups again, and programs are told.
+
+    A program that has entered a service (ServiceRecord) or subscribed to notices does so again
+    itself, as on Linux, when it sees the event.
+    """
+    with running_fabric("clos2:4", tmp_path, "--sm", "none") as fabric:
+        with running_opensm(fabric, "h0", tools, tmp_path) as first:
+            first("SUBNET UP")
+            start(fabric, SERVER, "mckey", "-m", GROUP, "-C", "1", "-b", HERE)
+            watch = start(fabric, "h3", "ibv_asyncwatch")
+            assert watch.stdout is not None
+            assert "async event FD" in watch.stdout.readline()
+            wait_until(lambda: members(fabric, tools))
+        with running_opensm(fabric, "h0", tools, tmp_path) as second:
+            second("SUBNET UP")
+            assert any("(17)" in line for line in watch.stdout)  # IBV_EVENT_CLIENT_REREGISTER
+            wait_until(lambda: members(fabric, tools))
+
+
 def test_a_standby_takes_over(
     tools: dict[str, str],
     tmp_path: Path,
@@ -81,12 +108,7 @@ def test_a_standby_takes_over(
             wait_until(lambda: "joined" in of_host(fabric, "groups"))
         second("Entering MASTER state", 2)
         second("SUBNET UP", 2)
-
-        def is_member() -> bool:
-            done = fabric.run("h2", "saquery", "-m", env=tools)
-            return "ff12:4001:ffff::f58:101" in done.stdout
-
-        wait_until(is_member)
+        wait_until(lambda: members(fabric, tools))
         sender = start(fabric, CLIENT, "mckey", *both, "-b", THERE, "-s")
         outputs = [each.communicate(timeout=60)[0] for each in (receiver, sender)]
         assert [receiver.returncode, sender.returncode] == [0, 0], outputs

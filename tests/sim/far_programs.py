@@ -25,6 +25,11 @@ async def waits_for_ever() -> None:
     await asyncio.Event().wait()
 
 
+async def blocks_for_ever() -> None:
+    with verbs.open_device() as ctx:
+        ctx.create_cq(4).wait()
+
+
 async def dies(seconds: float) -> None:
     await asyncio.sleep(seconds)
     os.kill(os.getpid(), signal.SIGKILL)

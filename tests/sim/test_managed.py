@@ -252,7 +252,7 @@ def test_ports_that_are_not_active_pass_no_data() -> None:
     port = managed.agent("e0").ports[3]
     port.put_state(PortState.INIT)
     managed._changed[port.node] = None
-    managed._settle()
+    managed.settle()
     assert 3 not in tables(world, managed)["e0"]
 
 

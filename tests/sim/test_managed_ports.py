@@ -333,3 +333,31 @@ def test_programs_wait_for_the_port_of_their_host() -> None:
     managed.stops = True
     result = sim.run({"h6": server, "h1": client}, managed)
     assert result.returned["h1"] * SECOND > opened
+
+
+def arm(managed: ManagedWorld, *ports: NodePort) -> None:
+    for port in ports:
+        port.put_state(PortState.ARMED)
+        port.node.surroundings.routing_changed()
+    managed.settle()
+
+
+def test_data_make_an_armed_port_active() -> None:
+    """IBA 7.2.7: a host's port, and that of a switch by which packets come in."""
+    world, managed = unmanaged(timeout=12)
+    bring_up(SimulatedManager(managed, "h0", SmSettings()))
+    told: list[NodePort] = []
+    managed.on_port_event.append(lambda port, event: told.append(port))
+    host, still = (managed.agent(name).ports[1] for name in ("h6", "h3"))
+    arm(managed, host, still)
+    assert sent(world, (1, 6), key=0xFFFF) == [DONE]
+    assert [host.state, still.state] == [PortState.ACTIVE, PortState.ARMED]
+    assert told == [host]
+    first = world.add_flows(1, 6, 1 << 20, world.now)
+    world.run(world.now + 20 * MICRO)
+    leaf = leaf_of(managed, "h1")
+    arm(managed, leaf)
+    world.run(world.now + SECOND // 10)
+    assert world.flows()["state"][first] == DONE
+    assert leaf.state == PortState.ACTIVE
+    assert told == [host, leaf]

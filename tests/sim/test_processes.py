@@ -97,17 +97,27 @@ def test_nobody_listens() -> None:
     [
         (("dies", 0.5), "at 0.500000000 s the process of h1 was killed by signal 9"),
         (("raises", 0.25), "at 0.250000000 s the process of h1 ended with status 1"),
-        (("waits_for_ever",), "at 3.000000000 s the process of h1 ended with status 1"),
     ],
 )
-def test_a_program_that_ends_is_named(
-    program: tuple[Any, ...], says: str, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_program_that_ends_is_named(program: tuple[Any, ...], says: str) -> None:
     commands = {"h0": far("sleeps", 3), "h1": far(*program)}
     with pytest.raises(sim.ProgramEnded, match=says):
         sim.run_processes(commands, world({}, {}))
-    if program[0] == "waits_for_ever":
-        assert "Deadlock: nothing is left to happen" in capfd.readouterr().err
+
+
+def test_a_deadlock_is_told_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """By the world's process, which names the place in each program that waits."""
+    commands = {"h0": far("waits_for_ever"), "h1": far("sleeps", 3), "h2": far("blocks_for_ever")}
+    with pytest.raises(sim.Deadlock, match=r"nothing is left to happen at 3\.0") as caught:
+        sim.run_processes(commands, world({}, {}))
+    lines = str(caught.value).splitlines()[1:]
+    assert [line.split(": ")[0].strip() for line in lines] == ["h0", "h2"]
+    assert [line.rpartition(", in ")[2] for line in lines] == [
+        "waits_for_ever",
+        "blocks_for_ever",
+    ]
+    assert all("far_programs.py" in line for line in lines)
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_a_peer_that_is_killed_ends_the_run() -> None:

@@ -195,6 +195,23 @@ def test_lost_request_says_where(live: Live, start: Start) -> None:
     assert said in one.end()
 
 
+def test_a_program_without_a_log_hears_of_one_place(live: Live, start: Start) -> None:
+    """Once, though two of its connections fail; its errors do not repeat how to hear more."""
+    one, other = start("h0", VERBENA_LOG=""), start("h2", VERBENA_LOG="")
+    live.set_route("s1", live.lid("h2"), 255)
+    failed = []
+    for _ in range(2):
+        for program in (one, other):
+            program.run("open_qp()")
+        connect(one, other, timeout=8, retry_cnt=1)
+        failed += one.run("qp.send(mr, 0, 64); result = done()")
+    assert all("the fabric does not lead to LID" in each for each in failed)
+    assert not any("VERBENA_LOG" in each for each in failed)
+    said = one.end()
+    assert said.count(f"the fabric {live.name} has no route") == 1
+    assert said.count("VERBENA_LOG=errors says it of each QP") == 1
+
+
 def test_acknowledgement_that_has_no_route(live: Live, start: Start) -> None:
     one, other = start("h0"), start("h3")
     connect(one, other, timeout=8, retry_cnt=1)

@@ -9,6 +9,7 @@
 #define VB_DIRECT_CONNECTION_H
 
 #include "direct/direct.h"
+#include "direct/link_turn.h"
 #include "hca/evidence.h"
 #include "hca/qp.h"
 #include "hca/text.h"
@@ -30,6 +31,7 @@ struct vb_connection {
     struct vb_destinations *destinations; /* of a UD QP (datagram.c), else NULL */
     struct vb_fabric_flow *flow;          /* in a live fabric (flow.h); NULL: not asked for yet */
     struct vb_flows *flows;               /* of a UD QP there, else NULL */
+    struct vb_link_turn turn;             /* for the links there */
 };
 
 /* 0, also where there is no peer yet; -EPROTONOSUPPORT: it is of another build (other_build.h). */

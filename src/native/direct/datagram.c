@@ -422,9 +422,14 @@ int vb_direct_datagram_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
     if (!to)
         return vb_refuse(qp, wr, IBV_WC_GENERAL_ERR,
                          &(struct vb_evidence){.check = VB_CHECK_NO_ROOM}, outcome);
+    if (VB_UNLIKELY(direct->adapter->fabric))
+        datagram.flow = vb_direct_flow_of_datagram(to, wr);
+    if (VB_UNLIKELY(datagram.flow && datagram.flow->limited) &&
+        vb_direct_link_turn_waits(to, datagram.flow, wr))
+        return -EAGAIN;
     vb_direct_count(&to->counts.datagrams, 1);
     vb_direct_count(&to->counts.payload_sent, payload.total);
-    if (VB_UNLIKELY(direct->adapter->fabric) && !vb_direct_flow_takes(to, wr, &datagram.flow))
+    if (VB_UNLIKELY(direct->adapter->fabric) && !vb_direct_flow_takes(to, wr, datagram.flow))
         return 0;
     put_grh(datagram.source, ah, &payload, grh, &message);
     if (!to_group)

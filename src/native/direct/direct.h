@@ -52,6 +52,7 @@ struct vb_retry {
     bool idle;           /* it sleeps until it is woken; else it looks again by itself */
     struct vb_qp *first;
     _Atomic bool any;      /* is there a first? Who polls looks at it without the mutex */
+    _Atomic bool hurried;  /* a request waits for less than its shortest pause */
     struct vb_qp *current; /* being served, outside the mutex */
     bool looks;            /* after calls that wait (vb_vigils_look) */
     bool stopping;

@@ -61,7 +61,8 @@ static void flow_add(uint64_t *count, uint64_t by)
     __atomic_store_n(count, *count + by, __ATOMIC_RELAXED);
 }
 
-static uint64_t flow_packets(const struct vb_qp *qp, const struct ibv_send_wr *wr, uint64_t *length)
+uint64_t vb_direct_flow_packets(const struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                uint64_t *length)
 {
     uint64_t mtu = qp->type == IBV_QPT_UD ? UINT32_MAX : 128u << qp->verbs->attr.path_mtu;
 
@@ -75,7 +76,7 @@ void vb_direct_flow_count(struct vb_fabric_flow *flow, const struct vb_qp *qp,
                           const struct ibv_send_wr *wr)
 {
     bool is_read = wr->opcode == IBV_WR_RDMA_READ;
-    uint64_t length, packets = flow_packets(qp, wr, &length);
+    uint64_t length, packets = vb_direct_flow_packets(qp, wr, &length);
 
     if (!flow)
         return;
@@ -93,6 +94,17 @@ static VB_COLD bool flow_loses(struct vb_fabric_flow *flow, uint64_t packets)
         lost += vb_random_mix(&flow->random) >> 32 < flow->loss;
     flow_add(&flow->lost, lost);
     return lost;
+}
+
+/* ---- what is told ---- */
+
+/* A connection that fails is told of once, also to a program without a log. */
+static void flow_say_of_one(const char *line)
+{
+    static atomic_flag was_said = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&was_said))
+        dprintf(STDERR_FILENO, "verbena: %s; VERBENA_LOG=errors says it of each QP\n", line);
 }
 
 /* ---- connections ---- */
@@ -119,7 +131,7 @@ static VB_COLD int flow_execute_lossy(struct vb_connection *to, const struct ibv
                                       struct vb_outcome *outcome, bool *counted)
 {
     struct vb_qp *qp = to->qp;
-    uint64_t length, packets = qp->type == IBV_QPT_UC ? flow_packets(qp, wr, &length) : 1;
+    uint64_t length, packets = qp->type == IBV_QPT_UC ? vb_direct_flow_packets(qp, wr, &length) : 1;
     uint8_t turns = qp->wait.turns;
     int error;
 
@@ -137,6 +149,17 @@ static VB_COLD int flow_execute_lossy(struct vb_connection *to, const struct ibv
     return vb_direct_execute(qp, wr, outcome);
 }
 
+/* A request whose way has limited or lossy links. */
+static VB_COLD int flow_execute_hindered(struct vb_connection *to, const struct ibv_send_wr *wr,
+                                         struct vb_outcome *outcome, bool *counted)
+{
+    if (to->flow->limited && to->qp->wait.reason == VB_WAIT_NONE &&
+        vb_direct_link_turn_waits(to, to->flow, wr))
+        return -EAGAIN;
+    return to->flow->loss ? flow_execute_lossy(to, wr, outcome, counted)
+                          : vb_direct_execute(to->qp, wr, outcome);
+}
+
 int vb_direct_fabric_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
                              struct vb_outcome *outcome)
 {
@@ -152,8 +175,8 @@ int vb_direct_fabric_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
         to->flow = vb_port_fabric_ask(flow_fabric(qp), &way);
     }
     if (VB_LIKELY(!vb_direct_flow_is_lost(to))) {
-        error = VB_UNLIKELY(to->flow->loss) ? flow_execute_lossy(to, wr, outcome, &counted)
-                                            : vb_direct_execute(qp, wr, outcome);
+        error = VB_UNLIKELY(to->flow->hindered) ? flow_execute_hindered(to, wr, outcome, &counted)
+                                                : vb_direct_execute(qp, wr, outcome);
     } else {
         *outcome = (struct vb_outcome){.status = IBV_WC_SUCCESS};
         error = qp->type == IBV_QPT_UC ? 0 : vb_direct_wait_for_peer(to, wr, outcome);
@@ -171,11 +194,12 @@ void vb_direct_flow_tell(struct vb_qp *qp, const struct vb_fabric_flow *flow)
     char line[VB_FABRIC_SENTENCE + 64];
     struct vb_text text = {line, sizeof(line), 0};
 
-    if (!adapter->tell)
-        return;
     vb_text_add(&text, "packets of QP 0x%x are lost: %.*s", qp->number, VB_FABRIC_SENTENCE,
                 flow ? flow->sentence : "the process of the fabric has ended, or does not answer");
-    adapter->tell(line);
+    if (adapter->tell)
+        adapter->tell(line);
+    else if (qp->type != IBV_QPT_UD)
+        flow_say_of_one(line);
 }
 
 /* ---- datagrams ---- */
@@ -200,8 +224,16 @@ static struct vb_fabric_flow *flow_of_address(struct vb_connection *to,
     return to->flows->entry[place].flow = vb_port_fabric_ask(fabric, &way);
 }
 
+struct vb_fabric_flow *vb_direct_flow_of_datagram(struct vb_connection *to,
+                                                  const struct ibv_send_wr *wr)
+{
+    const struct vb_ah *ah = (const struct vb_ah *)wr->wr.ud.ah;
+
+    return flow_of_address(to, &ah->attr, wr->wr.ud.remote_qpn);
+}
+
 bool vb_direct_flow_takes(struct vb_connection *to, const struct ibv_send_wr *wr,
-                          struct vb_fabric_flow **flow)
+                          struct vb_fabric_flow *flow)
 {
     const struct ibv_ah_attr *ah = &((const struct vb_ah *)wr->wr.ud.ah)->attr;
     struct vb_lost lost = {.cause = VB_LOST_ROUTE,
@@ -209,13 +241,12 @@ bool vb_direct_flow_takes(struct vb_connection *to, const struct ibv_send_wr *wr
                            .to = wr->wr.ud.remote_qpn,
                            .value = ah->dlid};
 
-    *flow = flow_of_address(to, ah, wr->wr.ud.remote_qpn);
-    vb_direct_flow_count(*flow, to->qp, wr);
-    if (*flow && atomic_load_explicit(&(*flow)->reached, memory_order_acquire) &&
-        !(VB_UNLIKELY((*flow)->loss) && flow_loses(*flow, 1)))
+    vb_direct_flow_count(flow, to->qp, wr);
+    if (flow && atomic_load_explicit(&flow->reached, memory_order_acquire) &&
+        !(VB_UNLIKELY(flow->loss) && flow_loses(flow, 1)))
         return true;
     if (!(atomic_load(&to->qp->verbs->logged_lost) & 1u << VB_LOST_ROUTE))
-        vb_direct_flow_tell(to->qp, *flow);
+        vb_direct_flow_tell(to->qp, flow);
     vb_lost_direct(to->qp, &lost);
     return false;
 }

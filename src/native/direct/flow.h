@@ -13,9 +13,15 @@
 /* vb_carrier.execute of a connection. */
 int vb_direct_fabric_execute(struct vb_qp *qp, const struct ibv_send_wr *wr,
                              struct vb_outcome *outcome);
-/* Finds the flow of a datagram and counts it. False: it is lost on its way, or before. */
+/* The flow of a datagram. NULL: there is none. */
+struct vb_fabric_flow *vb_direct_flow_of_datagram(struct vb_connection *to,
+                                                  const struct ibv_send_wr *wr);
+/* Counts a datagram. False: it is lost on its way, or before. */
 bool vb_direct_flow_takes(struct vb_connection *to, const struct ibv_send_wr *wr,
-                          struct vb_fabric_flow **flow);
+                          struct vb_fabric_flow *flow);
+/* The bytes of a request, and the packets that it has. */
+uint64_t vb_direct_flow_packets(const struct vb_qp *qp, const struct ibv_send_wr *wr,
+                                uint64_t *length);
 /* Counts the packets of a request; without a flow nothing is. */
 void vb_direct_flow_count(struct vb_fabric_flow *flow, const struct vb_qp *qp,
                           const struct ibv_send_wr *wr);

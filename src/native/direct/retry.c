@@ -29,9 +29,14 @@ void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp)
     vb_lock_take(&retry->mutex);
     qp->verbs->attend_next = retry->first;
     retry_set_first(retry, qp);
-    if (retry->idle)
+    if (retry->idle || atomic_load_explicit(&retry->hurried, memory_order_relaxed))
         pthread_cond_signal(&retry->work);
     vb_lock_release(&retry->mutex);
+}
+
+void vb_direct_retry_hurry(struct vb_direct *direct)
+{
+    atomic_store_explicit(&direct->retry.hurried, true, memory_order_relaxed);
 }
 
 static void unlink_qp(struct vb_retry *retry, const struct vb_qp *qp)
@@ -127,14 +132,14 @@ static unsigned length(const struct vb_retry *retry)
     return n;
 }
 
-enum { FIRST_PAUSE_MS = 1, LONGEST_PAUSE_MS = 16, LOOK_MS = 500 };
+enum { HURRIED_PAUSE_US = 50, FIRST_PAUSE_US = 1000, LONGEST_PAUSE_US = 16000, LOOK_US = 500000 };
 
-static void pause_ms(struct vb_retry *retry, long ms)
+static void pause_us(struct vb_retry *retry, long us)
 {
     struct timespec until;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += ms * 1000000;
+    until.tv_nsec += us * 1000;
     if (until.tv_nsec >= 1000000000) {
         until.tv_nsec -= 1000000000;
         ++until.tv_sec;
@@ -178,7 +183,7 @@ static void be_idle(struct vb_direct *direct)
         return;
     retry->idle = true;
     if (retry->looks)
-        pause_ms(retry, LOOK_MS);
+        pause_us(retry, LOOK_US);
     else
         vb_lock_wait(&retry->work, &retry->mutex);
     retry->idle = false;
@@ -188,14 +193,14 @@ static void *retry_run(void *argument)
 {
     struct vb_direct *direct = argument;
     struct vb_retry *retry = &direct->retry;
-    long pause = FIRST_PAUSE_MS;
+    long pause = FIRST_PAUSE_US;
 
     vb_lock_take(&retry->mutex);
     while (!retry->stopping) {
         struct vb_qp *newest = retry->first;
 
         if (!newest) {
-            pause = FIRST_PAUSE_MS;
+            pause = FIRST_PAUSE_US;
             be_idle(direct);
             continue;
         }
@@ -205,10 +210,12 @@ static void *retry_run(void *argument)
         /* What waits for long is looked at less and less often. */
         retry_look(direct);
         newest = retry->first;
-        pause_ms(retry, pause);
+        if (atomic_exchange_explicit(&retry->hurried, false, memory_order_relaxed))
+            pause = HURRIED_PAUSE_US;
+        pause_us(retry, pause);
         if (retry->first != newest)
-            pause = FIRST_PAUSE_MS;
-        else if (pause < LONGEST_PAUSE_MS)
+            pause = FIRST_PAUSE_US;
+        else if (pause < LONGEST_PAUSE_US)
             pause *= 2;
     }
     vb_lock_release(&retry->mutex);

@@ -16,6 +16,8 @@ int vb_direct_retry_start(struct vb_direct *direct);
 void vb_direct_retry_stop(struct vb_direct *direct);
 
 void vb_direct_retry_attend(struct vb_direct *direct, struct vb_qp *qp);
+/* A request of a QP in the list, or of one that comes next, waits for less than a millisecond. */
+void vb_direct_retry_hurry(struct vb_direct *direct);
 /* Up to `room` of the QPs in the list whose requests complete in this CQ; how many. */
 unsigned vb_direct_retry_waiting(struct vb_direct *direct, const struct vb_cq *cq,
                                  struct vb_qp **qps, unsigned room);

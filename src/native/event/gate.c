@@ -24,12 +24,32 @@ int vb_world_gate_set(struct vb_world *world, uint32_t number, const struct vb_w
         port->is_gated |= !to->opens[way] || to->keys[way];
     }
     gate->interval = to->interval;
+    gate->wakes = to->wakes;
     port->slow_path =
         port->is_gated || port->bit_error_rate > 0 || port->tap || port->is_down || port->came_up;
     if (opens && !port->sw)
         vb_world_add(vb_world_partition_of(world, port->node), world->now, VB_WORLD_READY, 0,
                      number);
     return 0;
+}
+
+static void gate_halt(struct vb_world_partition *part, const struct vb_world_port *port)
+{
+    part->world->refused_at = (uint32_t)(port - part->port);
+    if (!part->world->error)
+        part->world->error = VB_WORLD_END_HALT;
+}
+
+/* The first packet that an ARMED port lets in. Of two ports in one event, one tells of its next. */
+static void gate_wake(struct vb_world_partition *part, const struct vb_world_port *port)
+{
+    struct vb_world_gate *gate = port->gate;
+
+    if (part->world->refused_at != VB_WORLD_NONE)
+        return;
+    gate->wakes = false;
+    gate->is_woken = true;
+    gate_halt(part, port);
 }
 
 bool vb_world_gate_refuses(struct vb_world_partition *part, const struct vb_world_port *port,
@@ -44,17 +64,18 @@ bool vb_world_gate_refuses(struct vb_world_partition *part, const struct vb_worl
         ++gate->shut[way];
         return true;
     }
-    if (!gate->keys[way] || gate->keys[way][key >> 3] >> (key & 7) & 1)
+    if (!gate->keys[way] || gate->keys[way][key >> 3] >> (key & 7) & 1 ||
+        /* the node's agent looks at its P_Key */
+        (!port->sw && vb_world_is_served(&part->node[port->node], packet))) {
+        if (gate->wakes && way == VB_WORLD_IN)
+            gate_wake(part, port);
         return false;
-    if (!port->sw && vb_world_is_served(&part->node[port->node], packet))
-        return false; /* the node's agent looks at its P_Key */
+    }
     ++gate->refused[way];
     if (gate->interval && (!gate->told_at || part->now >= gate->told_at + gate->interval)) {
         gate->told_at = part->now;
         gate->last = *packet;
-        part->world->refused_at = (uint32_t)(port - part->port);
-        if (!part->world->error)
-            part->world->error = VB_WORLD_END_HALT;
+        gate_halt(part, port);
     }
     return true;
 }

@@ -18,6 +18,8 @@ struct vb_world_gate {
     uint64_t shut[VB_WORLD_WAYS];       /* packets while the state kept them back */
     uint64_t interval, told_at;         /* ps: a refusal halts the run at most so often */
     struct vb_world_packet last;        /* the one of which the run was halted */
+    bool wakes;                         /* ARMED: the first packet that comes in halts the run */
+    bool is_woken;                      /* the run was halted for that */
 };
 
 /*
@@ -28,7 +30,8 @@ int vb_world_gate_set(struct vb_world *world, uint32_t port, const struct vb_wor
 
 /*
  * Does the port keep this packet back, which comes in or is to go out? The packet is counted then.
- * `interval` after the last one that it told of, it halts the run (vb_world.refused_at).
+ * `interval` after the last one that it told of, it halts the run (vb_world.refused_at), and so
+ * does the first one that an ARMED port lets in (IBA 7.2.7: data make the port ACTIVE).
  */
 bool vb_world_gate_refuses(struct vb_world_partition *part, const struct vb_world_port *port,
                            const struct vb_world_packet *packet, int way);

@@ -344,7 +344,7 @@ static const struct vb_sentence_piece vb_sentence_pieces[] = {
     {VB_SENTENCE_SILENCE + VB_SILENCE_PKEY, 0, 0, ": it drops this QP's packets for their P_Key, {count:P}, as its own is {count:p}: {count:d}"},
     {(VB_SENTENCE_SILENCE + VB_SILENCE_PKEY) | VB_SENTENCE_ADVICE, 0, 0, "Give both QPs a pkey_index of one partition (the low 15 bits are equal) in INIT, and one of them full membership (0x8000)."},
     {VB_SENTENCE_SILENCE + VB_SILENCE_ROUTE, 0, 0, ": the fabric does not lead to LID {count} and back"},
-    {(VB_SENTENCE_SILENCE + VB_SILENCE_ROUTE) | VB_SENTENCE_ADVICE, 0, 0, "VERBENA_LOG=errors says at which port packets are lost; `verbena fabric --status` shows the fabric."},
+    {(VB_SENTENCE_SILENCE + VB_SILENCE_ROUTE) | VB_SENTENCE_ADVICE, 0, 0, "`verbena fabric --status` shows the fabric."},
     {VB_SENTENCE_LOST + VB_LOST_QKEY, 0, 0, "it has the Q_Key {count:x}, and the QP's is {key:x}"},
     {(VB_SENTENCE_LOST + VB_LOST_QKEY) | VB_SENTENCE_ADVICE, 0, 0, "Send with the qkey that the receiver's program gave its QP in INIT (wr.ud.remote_qkey; one with its highest bit set stands for this QP's own)"},
     {VB_SENTENCE_LOST + VB_LOST_PKEY, 0, 0, "it has the P_Key {count:P}, and the QP's is {count:p}: {count:d}"},

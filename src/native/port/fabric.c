@@ -27,8 +27,8 @@ union fabric_welcome {
     char sentence[VB_FABRIC_SENTENCE];
     struct {
         uint64_t guid, size;
-        uint64_t ports, flows, members; /* offsets in the page: the host's first port, … */
-        uint32_t port_count, reserved;
+        uint64_t ports, flows, members, meters; /* offsets in the page: the host's first port, … */
+        uint32_t port_count, meter_count;
         struct vb_fabric_port port[VB_MAX_PORTS];
     };
 };
@@ -89,6 +89,8 @@ static int fabric_map(struct vb_fabric *fabric, int page_fd, const union fabric_
     fabric->ports = (struct vb_fabric_port *)(fabric->page + welcome->ports);
     fabric->flows = (struct vb_fabric_flow *)(fabric->page + welcome->flows);
     fabric->members = fabric->page + welcome->members;
+    fabric->meters = (struct vb_fabric_meter *)(fabric->page + welcome->meters);
+    fabric->meter_count = welcome->meter_count;
     fabric->port_count = welcome->port_count;
     fabric->guid = welcome->guid;
     return 0;

@@ -21,6 +21,7 @@
 struct vb_adapter_port;
 
 enum { VB_FABRIC_GIDS = 8, VB_FABRIC_SENTENCE = 232, VB_FABRIC_OPCODES = 16 };
+enum { VB_FABRIC_METERS = 8 };
 #define VB_FABRIC_GROUP UINT32_MAX
 
 /* A host's port, which the process alone writes. src/verbena/subnet_process/port_page.py has the
@@ -43,17 +44,34 @@ struct vb_fabric_port {
  */
 struct vb_fabric_flow {
     _Alignas(VB_LINE) _Atomic uint32_t reached; /* its identity; 0: lost; VB_FABRIC_GROUP */
-    uint32_t members;      /* of a group: where the bits of the reached ports begin */
-    _Atomic uint32_t loss; /* the chance that a request is lost, as that of a fault rule */
-    uint32_t reserved;
+    uint32_t members; /* of a group: where the bits of the reached ports begin */
+    union {
+        struct {
+            _Atomic uint32_t loss;    /* the chance that a request is lost, as of a fault rule */
+            _Atomic uint32_t limited; /* `meters` has some */
+        };
+        _Atomic uint64_t hindered; /* 0: neither */
+    };
     uint64_t packets[2], payload[2]; /* with 4-byte words of payload; [1]: responses to READs */
-    uint64_t requests[VB_FABRIC_OPCODES], lost; /* those that were lost are among the requests */
-    uint64_t random;                            /* of vb_random_mix */
-    char sentence[VB_FABRIC_SENTENCE];          /* why nothing arrives, without a full stop */
+    uint64_t requests[VB_FABRIC_OPCODES], lost;   /* those that were lost are among the requests */
+    uint64_t waited[2];                           /* ns for links; [1]: of responses to READs */
+    uint64_t random;                              /* of vb_random_mix */
+    char sentence[VB_FABRIC_SENTENCE];            /* why nothing arrives, without a full stop */
+    _Atomic uint32_t meters[2][VB_FABRIC_METERS]; /* on the way there and back, see below */
+};
+
+/*
+ * One direction of a link whose rate holds for data. Everyone who sends over it reserves time. A
+ * flow has the numbers of those on its way, from 1; 0 ends them.
+ */
+struct vb_fabric_meter {
+    _Alignas(VB_LINE) _Atomic uint64_t clear; /* when all reserved time is over, in 1/64 ns */
+    _Atomic uint32_t rate;                    /* kbit/s; 0: no limit any more */
 };
 
 _Static_assert(sizeof(struct vb_fabric_port) == 5 * VB_LINE, "as in Python");
-_Static_assert(sizeof(struct vb_fabric_flow) == 7 * VB_LINE, "as in Python");
+_Static_assert(sizeof(struct vb_fabric_flow) == 8 * VB_LINE, "as in Python");
+_Static_assert(sizeof(struct vb_fabric_meter) == VB_LINE, "as in Python");
 
 struct vb_fabric {
     int calls_fd, news_fd;
@@ -67,6 +85,8 @@ struct vb_fabric {
     uint64_t guid; /* the node's */
     struct vb_fabric_flow *flows;
     const uint8_t *members;
+    struct vb_fabric_meter *meters;
+    uint32_t meter_count;
 };
 
 /* The question for a flow, as the process reads it. Its way is that of the packets of one QP. */

@@ -17,7 +17,7 @@
 #include "memory/descriptor.h"
 
 #define QUESTION_MAGIC 0x56624661u /* VbFa */
-enum { QUESTION_VERSION = 1, QUESTION_HOST = 64 };
+enum { QUESTION_VERSION = 2, QUESTION_HOST = 64 };
 
 struct question_hello {
     uint32_t magic, version, role, number;

@@ -40,17 +40,19 @@ def parser() -> argparse.ArgumentParser:
         prog="verbena fabric",
         usage="verbena fabric TOPOLOGY [--name NAME] [--sm builtin|none] [--sm-host HOST]\n"
         "                      [--engine ENGINE] [--sm-priority N] [--partitions FILE]\n"
-        "                      [--sm-set NAME=VALUE]… [--loss LINK=CHANCE]… [--keep-lids]\n"
-        "                      [--detach]\n"
+        "                      [--sm-set NAME=VALUE]… [--loss LINK=CHANCE]… [--rate LINK=RATE]…\n"
+        "                      [--keep-lids] [--detach]\n"
         "       verbena fabric SCENARIO --simulated [--pace FACTOR] [--sm …] [--sm-host HOST]\n"
         "                      [--name NAME] [--detach]\n"
         "       verbena fabric --list | --status | --cut LINK | --restore LINK |\n"
-        "                      --loss LINK=CHANCE… | --stop [--name NAME]",
+        "                      --loss LINK=CHANCE… | --rate LINK=RATE… | --stop [--name NAME]",
         description="Play an InfiniBand subnet, with its switches, adapters and their management "
         "agents, for programs of this user that are attached to its hosts by `verbena run --fabric "
         "NAME --host HOST`: OpenSM, infiniband-diags and what else uses libibumad.",
-        epilog="A LINK is A-B, the names of two nodes, or A:1, a node and its port. Of --loss it "
-        "may be all: each link. A CHANCE is 1% or 0.01 of the packets, as of a fault rule.",
+        epilog="A LINK is A-B, the names of two nodes, or A:1, a node and its port. Of --loss and "
+        "--rate it may be all: each link. A CHANCE is 1% or 0.01 of the packets, as of a fault "
+        "rule. A RATE is 1xSDR, to which the link trains, or 10Gb/s, which its ends take of data; "
+        "full ends both.",
     )
     made.add_argument(
         "topology",
@@ -127,6 +129,11 @@ def parser() -> argparse.ArgumentParser:
     asks.add_argument("--stop", action="store_true", help="end a fabric that runs")
     asks.add_argument("--cut", metavar="LINK", help="let a link of it fail")
     asks.add_argument("--restore", metavar="LINK", help="repair a link of it")
+    add_link_options(made)
+    return made
+
+
+def add_link_options(made: argparse.ArgumentParser) -> None:
     made.add_argument(
         "--loss",
         metavar="LINK=CHANCE",
@@ -135,7 +142,14 @@ def parser() -> argparse.ArgumentParser:
         help="let a link lose packets, MADs and data, in both directions: with a topology from its "
         "start, otherwise of a fabric that runs; 0 ends it",
     )
-    return made
+    made.add_argument(
+        "--rate",
+        metavar="LINK=RATE",
+        action="append",
+        default=[],
+        help="give a link another rate, which holds for data in both directions: with a topology "
+        "from its start, otherwise of a fabric that runs",
+    )
 
 
 def main(arguments: list[str]) -> int:
@@ -146,14 +160,15 @@ def main(arguments: list[str]) -> int:
         print(*running_fabrics() or ["no fabric runs"], sep="\n")
         return 0
     options.losses = [loss_of(made, text) for text in options.loss]
+    options.rates = [rate_of(made, text) for text in options.rate]
     if options.status or options.cut or options.restore or options.stop:
         if options.topology:
             made.error("name a running fabric by --name, in place of a topology")
-        if options.loss:
-            made.error("--loss stands by itself, or beside a topology")
+        if options.loss or options.rate:
+            made.error("--loss and --rate stand by themselves, or beside a topology")
         return ask(options)
-    if options.loss and not options.topology:
-        return lose(options)
+    if (options.loss or options.rate) and not options.topology:
+        return change_links(options)
     if not options.topology:
         made.error("name a topology, as in: verbena fabric clos2:8")
     return run(made, options)
@@ -180,11 +195,14 @@ def ask(options: argparse.Namespace) -> int:
     return 0
 
 
-def lose(options: argparse.Namespace) -> int:
+def change_links(options: argparse.Namespace) -> int:
     name = the_fabric(options.name)
     for link, chance in options.losses:
         ends = control_fabric(name, {"do": "loss", "link": link, "chance": chance})["ends"]
         print(lossy_line(ends, chance))
+    for link, rate in options.rates:
+        ends = control_fabric(name, {"do": "rate", "link": link, "rate": rate})["ends"]
+        print(slow_line(ends, rate))
     return 0
 
 
@@ -192,6 +210,24 @@ def lossy_line(ends: str, chance: float) -> str:
     return (
         f"{ends} loses {100 * chance:.6g} % of the packets" if chance else f"{ends} loses nothing"
     )
+
+
+def slow_line(ends: str, rate: str) -> str:
+    return f"{ends} has the rate of its ports" if rate == "full" else f"{ends} has the rate {rate}"
+
+
+def rate_of(made: argparse.ArgumentParser, text: str) -> tuple[str, str]:
+    """Return the link and the rate of LINK=RATE."""
+    from verbena.subnet_process.link_limits import link_limits
+
+    link, equals, rate = text.rpartition("=")
+    if not equals or not link or not rate:
+        made.error(f"--rate {text}: write LINK=RATE, as in h1-s0=10Gb/s, all=1xSDR or h1-s0=full")
+    try:
+        link_limits(rate)
+    except MadError as error:
+        made.error(f"--rate {text}: {error}")
+    return link, rate
 
 
 def loss_of(made: argparse.ArgumentParser, text: str) -> tuple[str, float]:
@@ -230,6 +266,9 @@ def described(status: dict[str, Any]) -> list[str]:
     if status["loss"]:
         each = (f"{link} {100 * chance:.6g} %" for link, chance in status["loss"].items())
         lines.append(f"lossy links, each by one end: {', '.join(each)}")
+    if status["slow"]:
+        each = (f"{link} {rate}" for link, rate in status["slow"].items())
+        lines.append(f"links with another rate, each by one end: {', '.join(each)}")
     if status["cut"]:
         lines.append(f"cut links, each by one end: {', '.join(status['cut'])}")
     for host, pids in sorted(status["programs"].items()):
@@ -308,12 +347,13 @@ def run(made: argparse.ArgumentParser, options: argparse.Namespace) -> int:
         return FAILED
     try:
         assert live.control is not None
-        lossy = [lossy_line(live.control.lose(*loss), loss[1]) for loss in options.losses]
+        changed = [lossy_line(live.control.lose(*loss), loss[1]) for loss in options.losses]
+        changed += [slow_line(live.control.slow(*rate), rate[1]) for rate in options.rates]
     except MadError:
         live.server.close()
         raise
     lines = ready_lines(live, name, fabric, detached=ready is not None)
-    lines += "".join(f"  {line}\n" for line in lossy)
+    lines += "".join(f"  {line}\n" for line in changed)
     if ready is None:
         print(lines, end="", flush=True)
     else:

@@ -392,6 +392,7 @@ class World:
         keys_in: bytes | None = None,
         keys_out: bytes | None = None,
         interval: int = 0,
+        wakes: bool = False,
     ) -> None:
         """Set what a port of InfiniBand lets through beside SMPs, as a subnet manager decides.
 
@@ -400,15 +401,15 @@ class World:
         counted by ``kept_back`` and by links(): ``dropped_route``. ``keys_in`` and ``keys_out``:
         8192 bytes, where bit k % 8 of byte k // 8 is set if packets with P_Key k pass; None for
         all. ``interval``: ps between two refused packets of which ``on_refused`` tells; 0: it tells
-        of none. Raises ValueError.
+        of none. ``wakes``: it is told of the first packet that the port takes. Raises ValueError.
         """
     def kept_back(self, node: int, port: int) -> tuple[int, int, int, int]:
         """Return how many packets a port has kept back: for their P_Key on the way in and out, and
         for the port's state on the way in and out. Raises ValueError."""
-    def on_refused(self, function: Callable[[int, int, Mad], object] | None) -> None:
+    def on_refused(self, function: Callable[[int, int, Mad | None], object] | None) -> None:
         """Have ``function(node, port, packet)`` called when a port has refused a P_Key.
 
-        ``packet`` is a Mad with the headers of the packet, and no bytes. None: nobody is told.
+        ``packet``: its headers, in a Mad; None if it has woken an ARMED port. None: nobody is told.
         """
     def arbitrate(
         self,

@@ -511,7 +511,7 @@ cdef class World:
         return self._switch_of(switch).config.lanes
 
     def guard(self, node, port, *, takes=True, sends=True, keys_in=None, keys_out=None,
-              interval=0):
+              interval=0, wakes=False):
         """Set what a port of InfiniBand lets through beside SMPs, as a subnet manager decides.
 
         ``takes`` and ``sends``: whether its state lets data in and out. A host whose port does not
@@ -519,10 +519,10 @@ cdef class World:
         counted by ``kept_back`` and by links(): ``dropped_route``. ``keys_in`` and ``keys_out``:
         8192 bytes, where bit k % 8 of byte k // 8 is set if packets with P_Key k pass; None for
         all. ``interval``: ps between two refused packets of which ``on_refused`` tells; 0: it tells
-        of none. Raises ValueError.
+        of none. ``wakes``: it is told of the first packet that the port takes. Raises ValueError.
         """
         self._idle()
-        _guard(self, node, port, takes, sends, keys_in, keys_out, interval)
+        _guard(self, node, port, takes, sends, keys_in, keys_out, interval, wakes)
 
     def kept_back(self, node, port):
         """Return how many packets a port has kept back: for their P_Key on the way in and out, and
@@ -532,7 +532,7 @@ cdef class World:
     def on_refused(self, function):
         """Have ``function(node, port, packet)`` called when a port has refused a P_Key.
 
-        ``packet`` is a Mad with the headers of the packet, and no bytes. None: nobody is told.
+        ``packet``: its headers, in a Mad; None if it has woken an ARMED port. None: nobody is told.
         """
         self._on_refused = None if function is None else _called("function", function)
 

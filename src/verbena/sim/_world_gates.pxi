@@ -10,6 +10,8 @@ cdef extern from "event/gate.h" nogil:
         uint64_t *shut
         uint64_t interval
         vb_world_packet last
+        c_bool wakes
+        c_bool is_woken
     int vb_world_gate_set(vb_world *world, uint32_t port, const vb_world_gate *to)
 
 cdef extern from "event/lanes.h" nogil:
@@ -26,12 +28,13 @@ cdef int _link_of(World world, object node, object port) except -1:
 
 
 cdef int _guard(World world, object node, object port, object takes, object sends, object keys_in,
-                object keys_out, object interval) except -1:
+                object keys_out, object interval, object wakes) except -1:
     cdef vb_world_gate to
     memset(&to, 0, sizeof(to))
     number = _link_of(world, node, port)
     to.opens[0], to.opens[1] = bool(takes), bool(sends)
     to.interval = _count("interval", interval, 0, 2**62)
+    to.wakes = bool(wakes)
     for way, keys in enumerate((keys_in, keys_out)):
         if keys is None:
             continue
@@ -52,7 +55,8 @@ cdef tuple _kept_back(World world, object node, object port):
 
 
 cdef int _tell_refused(World world) except -1:
-    """Tell of the packet for which a gate has halted the run."""
+    """Tell of the packet for which a gate has halted the run: it was refused, or came to an ARMED
+    port."""
     from verbena.sim.doors import Mad
     cdef uint32_t number = world._world.refused_at
     cdef const vb_world_port *port
@@ -61,6 +65,11 @@ cdef int _tell_refused(World world) except -1:
         return 0
     world._world.refused_at = VB_WORLD_NONE
     port = &world._world.port[number]
+    if port.gate.is_woken:
+        port.gate.is_woken = False
+        if world._on_refused is not None:
+            world._on_refused(port.node, port.number, None)
+        return 0
     at = &port.gate.last
     key, qp = at.header[2] << 8 | at.header[3], int.from_bytes(at.header[5:8], "big")
     datagram = (at.header[0] >> 5) == 3

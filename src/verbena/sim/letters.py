@@ -35,6 +35,7 @@ class Kind(IntEnum):
     ASK = 8  # to the world: a call of a device of the connection manager (far_connections)
     ANSWER = 9  # from the world, to the last ASK
     EVENTS = 10  # from the world: the device `own` has events
+    STUCK = 11  # to the world: what of the program waits, while nothing is left to happen
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from verbena.manage.errors import MadError
 
 if TYPE_CHECKING:
     from verbena.manage.agents import MadReceiver, NodeAgent
+    from verbena.manage.agents.link_speeds import LinkRate
     from verbena.manage.mad import MadHeader
     from verbena.sim.paced import PacedScenario
     from verbena.subnet_process.live_subnet import LiveSubnet
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
 __all__ = ["SimulatedSubnet", "SimulatedTraffic"]
 
 STEP = 0.001  # seconds of the clock between two looks at a world in which something goes on
+SCENARIO_RATES = (
+    "--rate is for a subnet in memory: a scenario has the rates of its links in [fabric]"
+)
 AWAKE = 0.005  # seconds after a packet during which the world is run without a pause
 
 
@@ -85,6 +89,14 @@ class SimulatedSubnet(Subnet):
         raise MadError(
             "--loss is for a subnet in memory: a link of a scenario has its bit_error_rate"
         )
+
+    def set_throttle(self, name: str, port: int, bits_per_second: float) -> None:
+        """Rates of simulated links are those of the scenario. Raises MadError."""
+        raise MadError(SCENARIO_RATES)
+
+    def set_cable_rate(self, name: str, port: int, rate: LinkRate | None) -> None:
+        """See ``set_throttle``."""
+        raise MadError(SCENARIO_RATES)
 
     def advance(self, now: float) -> None:
         """Let virtual time go on."""

@@ -304,7 +304,7 @@ class ManagedWorld:
     def _ask_itself(self, agent: NodeAgent, packet: MadPacket, world: World) -> None:
         for each in agent.send(packet, self.now):
             self._transmit(agent, each)
-        self._settle()
+        self.settle()
 
     def after(self, delay: int, function: Callable[[], object]) -> None:
         """Call a function after so many ps."""
@@ -376,7 +376,7 @@ class ManagedWorld:
             if port.is_up and port.node not in self._dead:
                 port.tally.count("link_downed")
                 link_down(port)
-        self._settle()
+        self.settle()
 
     def _train(self, one: NodePort) -> None:
         other = one.peer
@@ -389,7 +389,7 @@ class ManagedWorld:
         if not dead and active is not None and all(state in WAKES for state in states):
             link_up(one, active)
             link_up(other, active)
-        self._settle()
+        self.settle()
 
     def _commanded(self, port: NodePort) -> None:
         """A Set takes a link down: the other end loses it, and it trains again if it may."""
@@ -452,7 +452,7 @@ class ManagedWorld:
         for each in agent.receive(packet, self.now):
             self._transmit(agent, each)
         self.ports.note_set(agent, packet.mad)
-        self._settle()
+        self.settle()
 
     def _transmit(self, agent: NodeAgent, packet: MadPacket) -> None:
         node = self._of.get((agent, packet.port))
@@ -501,8 +501,8 @@ class ManagedWorld:
 
     # ---- what the world has of the agents --------------------------------------------------------
 
-    def _settle(self) -> None:
-        """Give the world what has changed."""
+    def settle(self) -> None:
+        """Give the world what has changed at agents."""
         while self._changed:
             agent = next(iter(self._changed))
             del self._changed[agent]

@@ -16,6 +16,7 @@ import numpy as np
 
 from verbena.manage.agents import Drop, MadPacket, NodeAgent, NodePort
 from verbena.manage.agents.lid_routes import walk
+from verbena.manage.agents.port_states import data_arrived
 from verbena.manage.agents.violations import key_violated, p_key_violated_at_switch
 from verbena.manage.attribute_ids import Method, MgmtClass, SmpAttribute
 from verbena.manage.codes import PortState
@@ -54,7 +55,7 @@ class ManagedPorts:
 
     def __init__(self, managed: ManagedWorld) -> None:
         self._managed, self._world = managed, managed.world
-        self._gates: dict[NodePort, tuple[bool, bool, bytes | None, bytes | None]] = {}
+        self._gates: dict[NodePort, tuple[bool, bool, bytes | None, bytes | None, bool]] = {}
         self._lanes: dict[NodePort, int] = {}  # lanes of the port's link
         self._maps: dict[NodePort, bytes] = {}
         self._arbitrated: dict[NodePort, bytes] = {}
@@ -83,8 +84,8 @@ class ManagedPorts:
             keys = passing(bytes(port.p_keys), True)
             came = keys if PortInfo.get(port.info, "partition_enforcement_inbound") else None
             left = keys if PortInfo.get(port.info, "partition_enforcement_outbound") else None
-        wanted = takes, sends, came, left
-        if wanted == self._gates.get(port, (True, True, None, None)):
+        wanted = takes, sends, came, left, takes and not sends
+        if wanted == self._gates.get(port, (True, True, None, None, False)):
             return
         self._gates[port] = wanted
         self._world.guard(
@@ -94,6 +95,7 @@ class ManagedPorts:
             keys_in=came,
             keys_out=left,
             interval=TOLD_EVERY,
+            wakes=takes and not sends,
         )
 
     # ---- lanes ---------------------------------------------------------------------------------
@@ -152,6 +154,11 @@ class ManagedPorts:
             return 0, 0, 0, 0
         return self._world.kept_back(*self._managed.place(port))
 
+    def refused(self) -> tuple[int, int]:
+        """Return how many packets ports have refused for their P_Keys, and at how many ports."""
+        found = [sum(self._kept_back(port)[:2]) for port in self._gates]
+        return sum(found), sum(map(bool, found))
+
     def totals(self, port: NodePort) -> Mapping[str, int]:
         """Return what a port has dropped, by the names of ``PortTally``."""
         came, left, _, shut = self._kept_back(port)
@@ -168,9 +175,16 @@ class ManagedPorts:
             PortInfo.put(port.info, 0, p_key_violations=min(seen, MOST_VIOLATIONS))
             self._refusing[agent][port] = total
 
-    def _refused(self, node: int, number: int, packet: Mad) -> None:
-        """Report a packet that a port has refused: trap 257 of an end port, 259 of a switch."""
+    def _refused(self, node: int, number: int, packet: Mad | None) -> None:
+        """Report a packet that a port has refused: trap 257 of an end port, 259 of a switch.
+
+        None: it has taken one while it was ARMED, which makes it ACTIVE.
+        """
         port = self._managed.port_at(node, number)
+        if packet is None:
+            data_arrived(port)
+            self._managed.settle()
+            return
         ports = self._refusing.setdefault(port.node, {})
         ports[port] = ports.get(port, 0) + 1  # the traps' functions count this one
         told = MadPacket(

@@ -19,7 +19,6 @@ from verbena.sim.managed import SECOND
 from verbena.sim.recovery import RecoveryWatch
 from verbena.sim.result import DONE
 from verbena.sim.scenario import Prepared
-from verbena.sim.scenario_management import ManagedRun
 from verbena.sim.units import time_text
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ class PacedScenario:
             raise ValueError(f"the pace is {pace!r}, and not above 0")
         self.scenario, self.pace = scenario, pace
         self.world = scenario.network()
-        self.run = ManagedRun(self.world, scenario.fabric, scenario.management, paced=True)
+        self.run = scenario.manage(self.world, scenario.management, paced=True)
         self.managed = self.run.managed
         self.began: int | None = None
         """When the traffic began, in ps."""

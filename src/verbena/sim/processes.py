@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any, Self
 from ._world import NOTHING_LEFT, Crossing, World
 from .arguments import run_settings
 from .callbacks import PS, ps_of
-from .errors import NotSimulated, ProgramEnded
+from .errors import Deadlock, NotSimulated, ProgramEnded
 from .far_connections import ProgramDevices
 from .hosts import MOST_PORTS, Host, Hosts, PKeys
 from .letters import VARIABLE, Kind, Letter
 from .run import Result, hosts_of
+from .waits import deadlock_head
 
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric, Routes
@@ -54,8 +55,9 @@ def run_processes(
     ``commands``: for each host's name a command, whose process calls ``sim.remote.run``. The other
     arguments are those of ``sim.run``, and so is the result.
 
-    Raises ProgramEnded if a process ends before its program has returned; the other processes are
-    killed then. Raises NotSimulated for ``sockets="tcp"``.
+    Raises ProgramEnded if a process ends before its program has returned, and Deadlock, which names
+    what waits in each program, if nothing is left to happen; the processes are killed then. Raises
+    NotSimulated for ``sockets="tcp"``.
     """
     given = run_settings(until=None, control_delay=control_delay, background=(), seed=seed)
     hosts = hosts_of(fabric, switch, adapters, seed, pkeys, world)
@@ -74,7 +76,10 @@ def run_processes(
 
 @dataclass(eq=False)
 class _Program:
-    """A program's process. ``until``: when it wants its next turn, in ps."""
+    """A program's process.
+
+    ``until``: when it wants its next turn, in ps. ``stuck``: what of it waits in a deadlock.
+    """
 
     host: Host
     crossing: Crossing
@@ -84,6 +89,7 @@ class _Program:
     letters: list[Letter] = field(default_factory=list)
     returned: bool = False
     ended: bool = False
+    stuck: str | None = None
     devices: ProgramDevices | None = None  # of verbena.cm; None: it has opened none
 
 
@@ -167,11 +173,20 @@ class Processes:
         except BrokenPipeError:
             raise self._ended() from None
         if why in ("done", "deadlock") and not times and not numbers:
-            for program in left:
-                if not program.returned:
-                    self._turn(program, NOTHING_LEFT)
+            self._ask_what_waits(left, why)
         found = [self._by_port[number] for number in numbers]
         return [one for one in dict.fromkeys(found) if not one.ended]
+
+    def _ask_what_waits(self, left: Sequence[_Program], why: str) -> None:
+        """Tell programs that nothing is left to happen. Raises Deadlock with what they wait for."""
+        for program in left:
+            if not program.returned:
+                self._turn(program, NOTHING_LEFT)
+        stuck = [each for each in left if each.stuck is not None]
+        if not stuck:
+            return
+        lines = [deadlock_head(self.hosts.attachments.now / PS, self.hosts, why)]
+        raise Deadlock("\n".join([*lines, *(each.stuck or "" for each in stuck)]))
 
     def _turn(self, program: _Program, why: int) -> None:
         while program.letters and program.crossing.write(program.letters[0].pack()):
@@ -218,6 +233,8 @@ class Processes:
     def _post(self, letter: Letter) -> None:
         if letter.kind == Kind.RETURNED:
             self._note(self._programs[letter.source], letter)
+        elif letter.kind == Kind.STUCK:
+            self._programs[letter.source].stuck = letter.text.decode(errors="replace")
         elif letter.target in self._programs:
             heappush(self._letters, (letter.due, next(self._numbers), letter))
         elif letter.kind == Kind.OPEN:  # nobody listens on a host without a program

@@ -22,12 +22,14 @@ from typing import Any, TypeVar
 
 from ._world import FarAttachments
 from .callbacks import PS, ps_of
+from .errors import Deadlock
 from .far_connections import FarDevice
 from .hosts import Host, Hosts, host_here
 from .letters import VARIABLE, WHOLE, Kind, Letter
 from .loop import Loop
 from .network import Address, Factory, Network, Stream, port_number
 from .run import Program, close_loop, coroutine_of
+from .waits import where_raised
 
 __all__ = ["run", "run_sync", "sleep", "time"]
 
@@ -38,8 +40,9 @@ def run(program: Program) -> Any:
     """Run an asyncio program, a coroutine or a function that returns one, on the simulated host of
     this process. Returns what it returned, when all programs have returned.
 
-    Raises what the program raises; Deadlock; WorldEnded if the world's process ends; RuntimeError
-    in a process that ``sim.run_processes`` has not started.
+    Raises what the program raises; WorldEnded if the world's process ends; RuntimeError in a
+    process that ``sim.run_processes`` has not started. A deadlock ends the process, and
+    ``sim.run_processes`` raises it.
     """
     with _attached() as host:
         with host.here():
@@ -99,6 +102,11 @@ def _attached() -> Iterator[FarHost]:
         asyncio.set_event_loop(loop)
         try:
             yield host
+        except (Deadlock, OSError) as error:
+            if isinstance(error, Deadlock) or error.errno == errno.EDEADLK:  # of a wait of verbs
+                tasks = str(error).partition("\n")[2] if isinstance(error, Deadlock) else ""
+                host.network.tell_stuck(tasks or f"  {host.name}: {where_raised(error)}")
+            raise
         finally:
             close_loop(loop)
     finally:
@@ -206,6 +214,13 @@ class FarNetwork(Network):
             raise ValueError(f"the program returned {len(text)} bytes, and at most {WHOLE} fit")
         letter = Letter(self._attachments.now, Kind.RETURNED, self._host.number, text=text)
         self._attachments.write(letter.pack())
+
+    def tell_stuck(self, waits: str) -> None:
+        """Tell the world the lines of what waits. It ends all programs, and raises Deadlock."""
+        text = waits.encode()[:WHOLE]
+        letter = Letter(self._attachments.now, Kind.STUCK, self._host.number, text=text)
+        self._attachments.write(letter.pack())
+        self._attachments.pass_turn(None)
 
     async def connect(
         self, factory: Factory, name: Any, port: Any, local: Any = None

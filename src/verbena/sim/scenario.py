@@ -44,8 +44,9 @@ from verbena.sim.scenario_hpcc import hpcc_note
 from verbena.sim.scenario_idle import idle_notes
 from verbena.sim.scenario_inside import InsideReport, read_inside
 from verbena.sim.scenario_loads import load_note, timer_note
-from verbena.sim.scenario_management import ManagedRun, read_management
+from verbena.sim.scenario_management import ManagedRun, Management, read_management
 from verbena.sim.scenario_overtaken import overtaken_note
+from verbena.sim.scenario_partitions import flow_keys, read_host_partitions
 from verbena.sim.scenario_promises import promises_note, slow_link
 from verbena.sim.scenario_reroute import read_reroutes, reroute_notes
 from verbena.sim.scenario_storms import read_storms
@@ -90,6 +91,7 @@ class _Root(Settings):
     link: list[_Table] = field(default_factory=list)
     event: list[_Table] = field(default_factory=list)
     storm: list[_Table] = field(default_factory=list)
+    partition: list[_Table] = field(default_factory=list)
     group: list[_Table] = field(default_factory=list)
     traffic: list[_Table] = field(default_factory=list)
     connect: list[_Table] = field(default_factory=list)
@@ -195,7 +197,7 @@ class Scenario:
         memory = of.memory
         self._read_variants(root.section("variants"))
         parts = {name: root.section(name) for name in PARTS}
-        names = ("link", "event", "storm", "group", "traffic", "connect")
+        names = ("link", "event", "storm", "partition", "group", "traffic", "connect")
         lists = {name: root.sections(name) for name in names}
         if not lists["traffic"]:
             raise root.error(None, "a scenario needs a [[traffic]]")
@@ -227,6 +229,11 @@ class Scenario:
         self.inside = read_inside(
             parts["inside"], self.routes.tables.names[: self.routes.tables.host_count]
         )
+        self.partitions = read_host_partitions(
+            lists["partition"],
+            self.fabric,
+            is_bare=self.management is not None and self.management.is_bare,
+        )
         self.groups = read_groups(lists["group"], self.fabric)
         self.connects = read_connects(lists["connect"], self.fabric)
         self.storms = read_storms(lists["storm"], self.routes.tables, self.switching)
@@ -238,6 +245,7 @@ class Scenario:
             self.folder,
             self.seed,
             self.groups,
+            self.partitions,
         )
         self._check_level(parts["adapter"])
         self._refuse_all(root, memory)
@@ -490,11 +498,15 @@ class Scenario:
         """Return a new World with its management and its connections."""
         made, management = self.network(), self.management
         insides = () if self.inside is None else tuple(self.inside.add(made))
-        run = None if management is None else ManagedRun(made, self.fabric, management)
+        run = None if management is None else self.manage(made, management)
         promised = None if run is None else run.reserve(self.traffic)
         base = 0 if run is None else run.base
         storms = self.fill(made, run, base, promised)
         return Prepared(made, run, base, storms, insides)
+
+    def manage(self, made: World, of: Management, *, paced: bool = False) -> ManagedRun:
+        """Give the fabric of a world its management, with the partitions of the scenario."""
+        return ManagedRun(made, self.fabric, of, paced=paced, partitions=self.partitions)
 
     def network(self) -> World:
         """Return a new World with the nodes and links, and without traffic."""
@@ -595,6 +607,7 @@ class Scenario:
             multicast=to_group,
             reserve=reserve,
             reserve_buffer=traffic.reserve_buffer,
+            pkey=flow_keys(traffic.pkey, flows["src"], self.routes.tables.names, self.partitions),
         )
 
     def _waits(self) -> NDArray[np.bool_]:

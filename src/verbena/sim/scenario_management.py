@@ -9,7 +9,7 @@ and tables already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
@@ -18,11 +18,13 @@ from numpy.typing import NDArray
 
 from verbena.manage.notices import TrapNumber
 from verbena.manage.sm import SmSettings
+from verbena.manage.sm.partitions import Partitions
 from verbena.sim._world import World
 from verbena.sim.document import Section, toml_text
 from verbena.sim.managed import SECOND, AgentTimes, ManagedWorld
 from verbena.sim.managers import NotBroughtUpError, SimulatedManager, SweepRecord, bring_up
 from verbena.sim.reroute import ENGINES
+from verbena.sim.scenario_partitions import HostPartition, partitions_for
 from verbena.sim.scenario_reserve import REFUSED, Asked, ReservationReport, negotiate
 from verbena.sim.settings import TIME, Bytes, Settings
 from verbena.sim.units import time_text
@@ -56,6 +58,7 @@ class _Table(Settings):
     forward: Time = DEFAULT.forward
     program: Time = DEFAULT.program
     notice: Time = DEFAULT.notice
+    enforce: bool = True
     vl15: Bytes = 8192
     reservations: Literal["at once", "hop by hop"] = "at once"
     share: Annotated[float, Meta(gt=0, le=1)] = 0.8
@@ -108,6 +111,7 @@ def read_management(
         timeout=of.timeout / SECOND,
         retries=of.retries,
         sweep_interval=of.sweep_interval / SECOND,
+        enforce_partitions=of.enforce,
     )
     times = AgentTimes(of.answer, of.forward, of.program, of.notice)
     share = of.share if of.reservations == "hop by hop" else None
@@ -119,14 +123,16 @@ class ManagementReport:
     """What the subnet manager of a run did. Times are in ps.
 
     ``sweeps`` are the heavy sweeps, ``traps`` the numbers of traps with their times, and
-    ``problems`` what the last sweep could not do. ``nodes`` were found by it. ``reserved``: what
-    became of paths that are reserved hop by hop.
+    ``problems`` what the last sweep could not do. ``nodes`` were found by it. ``refused`` packets
+    had a P_Key that a port's table lacks, at so many ports. ``reserved``: what became of paths that
+    are reserved hop by hop.
     """
 
     nodes: int
     sweeps: tuple[SweepRecord, ...]
     traps: tuple[tuple[int, int], ...]
     problems: tuple[str, ...]
+    refused: tuple[int, int] = (0, 0)
     reserved: ReservationReport | None = None
 
     def lines(self, events: Sequence[int]) -> list[str]:
@@ -139,6 +145,9 @@ class ManagementReport:
         more = len(self.sweeps) - MOST_SWEEPS
         lines += [f"and {more} more sweeps"] if more > 0 else []
         lines += list(self.problems[:2])
+        if self.refused[0]:
+            packets, ports = self.refused
+            lines.append(f"partitions: {packets:,} packets were refused, at {ports} ports")
         return lines + ([] if self.reserved is None else self.reserved.lines())
 
     def _begin(self, number: int, sweep: SweepRecord, events: Sequence[int]) -> str:
@@ -184,9 +193,19 @@ class ManagedRun:
     """
 
     def __init__(
-        self, world: World, fabric: Fabric, of: Management, *, paced: bool = False
+        self,
+        world: World,
+        fabric: Fabric,
+        of: Management,
+        *,
+        paced: bool = False,
+        partitions: tuple[HostPartition, ...] = (),
     ) -> None:
         self.managed = ManagedWorld(world, fabric, bare=of.is_bare, times=of.times)
+        self._settings = of.settings
+        if partitions:
+            made = partitions_for(partitions, self._guid)
+            self._settings = replace(self._settings, partitions=Partitions(made))
         self.manager: SimulatedManager | None = None
         self.base = 0
         self.reserved: ReservationReport | None = None
@@ -201,8 +220,11 @@ class ManagedRun:
 
     def add_manager(self, name: str) -> SimulatedManager:
         """Put a subnet manager with the settings at a host. Raises ValueError and MadError."""
-        self.manager = SimulatedManager(self.managed, name, self._of.settings)
+        self.manager = SimulatedManager(self.managed, name, self._settings)
         return self.manager
+
+    def _guid(self, host: str) -> int:
+        return self.managed.agent(host).end_ports()[0].guid
 
     def _bring_up(self, manager: SimulatedManager) -> None:
         try:
@@ -254,5 +276,6 @@ class ManagedRun:
             tuple(manager.sweeps),
             tuple((at, int(notice.trap_number)) for at, notice in manager.traps),
             tuple(manager.manager.problems),
+            self.managed.ports.refused(),
             self.reserved,
         )

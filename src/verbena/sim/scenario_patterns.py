@@ -145,6 +145,11 @@ class Table(Settings):
         int | None, unit("group"),
         says("name", "the flows go to a [[group]]; `flows` over UD", "none"),
     ] = None  # fmt: skip
+    pkey: Annotated[
+        int, unit("pkey"),
+        says("number or name", "the P_Key of its packets, or a [[partition]] of the source",
+             "0xffff"),
+    ] = 0xFFFF  # fmt: skip
     reserve: Annotated[
         int, unit("whole bits"),
         says("rate", "is promised by each link of the way", "nothing"),

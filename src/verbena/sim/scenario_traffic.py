@@ -21,6 +21,7 @@ from verbena.fabrics import Fabric, FabricError, Workload
 from verbena.fabrics.collectives import COLLECTIVES, flow_count
 from verbena.sim._world import World
 from verbena.sim.document import UNITS, Section, names_of, toml_text
+from verbena.sim.scenario_partitions import HostPartition, p_key_of
 from verbena.sim.scenario_patterns import ANY, LATEST, Flows, Pattern, Place
 from verbena.sim.scenario_switch import Switching, world_of
 from verbena.sim.settings import MANY, Settings, unit
@@ -51,6 +52,7 @@ class Traffic:
     reserve: NDArray[np.int64]
     reserve_buffer: NDArray[np.int64]
     control: NDArray[np.str_]
+    pkey: NDArray[np.int64]  # as scenario_partitions.p_key_of gives it
 
     def __len__(self) -> int:
         return len(self.work)
@@ -151,6 +153,7 @@ def read_traffic(
     folder: Path,
     seed: int,
     groups: tuple[Group, ...] = (),
+    partitions: tuple[HostPartition, ...] = (),
 ) -> Traffic:
     """Return the flows of all tables. Raises ScenarioError for traffic that the fabric cannot
     carry."""
@@ -161,7 +164,7 @@ def read_traffic(
     made = []
     for number, section in enumerate(sections):
         place = Place(section, fabric, hosts, folder, seed + number)
-        made.append(_read(place, switching, world, groups))
+        made.append(_read(place, switching, world, groups, partitions))
     names = tuple(name or "" for name in names_of([section.table for section in sections]))
     for number, section in enumerate(sections):
         if "name" in section and names[number] in names[:number]:
@@ -186,11 +189,16 @@ def read_traffic(
         column("reserve", np.int64),
         column("reserve_buffer", np.int64),
         column("control", np.str_),
+        column("pkey", np.int64),
     )
 
 
 def _read(
-    place: Place, switching: Switching, world: World, groups: tuple[Group, ...]
+    place: Place,
+    switching: Switching,
+    world: World,
+    groups: tuple[Group, ...],
+    partitions: tuple[HostPartition, ...],
 ) -> tuple[Pattern, Workload]:
     """Return a table with its operation, and its flows."""
     section = place.section
@@ -207,6 +215,7 @@ def _read(
             **place.units(),
             "class": switching.level,
             "group": group,
+            "pkey": lambda value: p_key_of(value, partitions),
             "whole bits": lambda value: int(UNITS["rate"](value).bits_per_second),
         },
     )
@@ -257,6 +266,8 @@ def _check(section: Section, table: Pattern, world: World) -> None:
             raise section.error("group", 'is for transport = "ud"')
         if table.to is not None:
             raise section.error("to", "is given, and a group: flows go to one of them")
+        if table.pkey != 0xFFFF:
+            raise section.error("pkey", "is given, and a group: its packets have the P_Key 0xffff")
         if table.reserve:
             raise section.error("reserve", "is for one way, and a group has several")
     try:  # World knows which operations a transport has

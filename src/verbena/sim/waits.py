@@ -13,23 +13,28 @@ from typing import Any
 
 from .hosts import Hosts
 
-__all__ = ["deadlock_text", "endless_waits"]
+__all__ = ["deadlock_head", "deadlock_text", "endless_waits", "where_raised"]
 
 
 def deadlock_text(loop: asyncio.AbstractEventLoop, hosts: Hosts, why: str) -> str:
     """Return why nothing happens any more, and a line for each task that waits."""
-    lines = [f"nothing is left to happen at {loop.time():.9f} s, and these tasks wait:"]
-    if why == "deadlock":
-        ports = ", ".join(f"port {port} of node {node}" for node, port in hosts.world.blocked())
-        lines[0] = f"at {loop.time():.9f} s packets wait for each other for ever ({ports}); tasks:"
-    elif why == "quiet":
-        lines[0] = f"at {loop.time():.9f} s nothing has reached a program for an hour; tasks:"
-    elif why == "endless":
-        lines[0] = f"at {loop.time():.9f} s no request has completed for a minute; tasks:"
+    lines = [deadlock_head(loop.time(), hosts, why)]
     waiting = [task for task in asyncio.all_tasks(loop) if not _is_own(task)]
     waiting.sort(key=asyncio.Task.get_name)
     lines += [f"  {task.get_name()}: {_where(task)}" for task in waiting]
     return "\n".join(lines)
+
+
+def deadlock_head(now: float, hosts: Hosts, why: str) -> str:
+    """Return why nothing happens any more at a time in seconds, and that tasks follow."""
+    if why == "deadlock":
+        ports = ", ".join(f"port {port} of node {node}" for node, port in hosts.world.blocked())
+        return f"at {now:.9f} s packets wait for each other for ever ({ports}); tasks:"
+    if why == "quiet":
+        return f"at {now:.9f} s nothing has reached a program for an hour; tasks:"
+    if why == "endless":
+        return f"at {now:.9f} s no request has completed for a minute; tasks:"
+    return f"nothing is left to happen at {now:.9f} s, and these tasks wait:"
 
 
 def endless_waits(hosts: Hosts) -> str:
@@ -48,7 +53,11 @@ def _is_own(task: asyncio.Task[Any]) -> bool:
     return task.done() or task.get_name().startswith("world/")
 
 
-_LIBRARIES = (str(Path(asyncio.__file__).parent), str(Path(__file__).parent.parent))
+_LIBRARIES = (
+    str(Path(asyncio.__file__).parent),
+    str(Path(__file__).parent.parent),
+    "verbena/",  # compiled modules
+)
 
 
 def _where(task: asyncio.Task[Any]) -> str:
@@ -62,7 +71,21 @@ def _where(task: asyncio.Task[Any]) -> str:
         awaited = getattr(awaited, "cr_await", None) or getattr(awaited, "gi_yieldfrom", None)
     if found is None:
         return "it has not begun"
-    return f"{found.f_code.co_filename}:{found.f_lineno}, in {found.f_code.co_name}"
+    return _place(found.f_code, found.f_lineno)
+
+
+def where_raised(error: BaseException) -> str:
+    """Return where in the program the call is that has raised an error."""
+    found, at = "an unknown place", error.__traceback__
+    while at is not None:
+        if not _is_library(at.tb_frame.f_code):
+            found = _place(at.tb_frame.f_code, at.tb_lineno)
+        at = at.tb_next
+    return found
+
+
+def _place(code: CodeType, line: int) -> str:
+    return f"{code.co_filename}:{line}, in {code.co_name}"
 
 
 def _is_library(code: CodeType) -> bool:

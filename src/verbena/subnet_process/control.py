@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from verbena.manage.codes import PortPhysicalState, PortState
 from verbena.manage.errors import MadError
 
+from .link_limits import link_limits
 from .messages import Welcome
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class FabricControl:
             "stop": self._stop,
             "cut": lambda request: self._change(request["link"], cut=True),
             "loss": self._lose,
+            "rate": self._slow,
             "restore": lambda request: self._change(request["link"], cut=False),
         }
 
@@ -104,6 +106,7 @@ class FabricControl:
             "ports": states,
             "cut": [_place(one) for one in self._links() if one.is_cut],
             "loss": self._losses(),
+            "slow": self._slowed(),
             "manager": self._manager(),
             "addresses": self._plan.first_and_last(),
             "programs": self._programs(),
@@ -147,17 +150,48 @@ class FabricControl:
 
         Returns which it is. Raises MadError, which says what to do.
         """
-        self._live.catch_up()
         subnet = self._live.subnet
-        if link != "all":
-            port = self.find_link(link)
-            subnet.set_loss(port.node.name, port.number, chance)
-            assert port.peer is not None
-            return f"the link between {_place(port)} and {_place(port.peer)}"
-        links = list(self._links())
+        links, ends = self._named(link)
         for port in links:
             subnet.set_loss(port.node.name, port.number, chance)
-        return f"each of the {len(links)} links"
+        return ends
+
+    def _slow(self, request: Request) -> Request:
+        return {"ends": self.slow(str(request["link"]), str(request["rate"]))}
+
+    def slow(self, link: str, text: str) -> str:
+        """Give a link, or with the name "all" each, another rate for data.
+
+        "1xSDR": it trains to that at most; "10Gb/s": its ends take no more; "full": neither.
+        Returns which it is. Raises MadError, which says what to do.
+        """
+        throttle, cable_rate = link_limits(text)
+        subnet = self._live.subnet
+        links, ends = self._named(link)
+        for port in links:
+            subnet.set_throttle(port.node.name, port.number, throttle)
+            subnet.set_cable_rate(port.node.name, port.number, cable_rate)
+        return ends
+
+    def _named(self, link: str) -> tuple[list[NodePort], str]:
+        """Return a port of each link that a name means, and what they are in words."""
+        self._live.catch_up()
+        if link == "all":
+            links = list(self._links())
+            return links, f"each of the {len(links)} links"
+        port = self.find_link(link)
+        assert port.peer is not None
+        return [port], f"the link between {_place(port)} and {_place(port.peer)}"
+
+    def _slowed(self) -> dict[str, str]:
+        """The rates of links that were given another one, each by one end."""
+        found = {}
+        for port in self._links():
+            if port.cable_rate is not None:
+                found[_place(port)] = str(port.cable_rate)
+            elif port.throttle:
+                found[_place(port)] = f"{port.throttle / 1e9:.6g}Gb/s"
+        return found
 
     def _losses(self) -> dict[str, float]:
         """The chances of links that lose packets, each by one end; "all" if they are the same."""

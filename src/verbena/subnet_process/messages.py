@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 MAGIC = 0x56624661  # VbFa
-VERSION = 1
+VERSION = 2
 _HELLO = struct.Struct("=IIIIQ64s")
 _WELCOME = struct.Struct("=IIiI")
 HOST_BYTES = 63

@@ -22,6 +22,7 @@ from verbena.manage.codes import PortState
 from verbena.manage.errors import MadError
 
 from .data_flows import DataWay, Judgement, charge, judge, loss_sentence
+from .link_meters import METER_BYTES, NO_METERS, LinkMeters, LinkWaits
 from .messages import Welcome
 from .port_records import RECORD_BYTES, port_record
 
@@ -34,17 +35,18 @@ if TYPE_CHECKING:
 __all__ = ["PortPage"]
 
 LINE, FLOWS, GROUPS = 64, 1 << 16, 1 << 10
-FLOW_BYTES = 7 * LINE
+FLOW_BYTES = 8 * LINE
 GROUP = 0xFFFF_FFFF
 FOR_CALLS, FOR_NEWS, FOR_A_LOOK = range(3)
 ASK, RELEASE = 1, 2
-_WELCOME = struct.Struct("=5QII")
+_WELCOME = struct.Struct("=6QII")
 _CALL = struct.Struct("=IIQIHBBHBB16sII4x")
 _ANSWER = struct.Struct("=IIQ")
 _NEWS = struct.Struct("=Ii")
-_COUNTS = struct.Struct("=21Q")
-LOSS_AT, COUNTS_AT, RANDOM_AT, SENTENCE_AT, SENTENCE_BYTES = 8, 16, 184, 192, 232
-NOTHING = (0,) * 21
+_COUNTS = struct.Struct("=23Q")
+LOSS_AT, LIMITED_AT, COUNTS_AT, RANDOM_AT, SENTENCE_AT, SENTENCE_BYTES = 8, 12, 16, 200, 208, 232
+METERS_AT = 440
+NOTHING = (0,) * 23
 MOST_LOSS = (1 << 32) - 1
 CALLS_AT_ONCE = 64
 LOOK_SECONDS, LONGEST_DELAY = 1.0, 0.5
@@ -81,6 +83,7 @@ class PortPage:
         self._index = {port: index for index, port in enumerate(ends)}
         self._identity = secrets.randbelow(0xFFFE) + 1 << 16
         self._lay_out(len(ends))
+        self._waits = LinkWaits(lambda: live.now)
         self._states = [int(port.state) for port in ends]
         self._generations = [0] * len(ends)
         self._flows: dict[int, _Flow] = {}
@@ -102,11 +105,21 @@ class PortPage:
         self._flows_at = LINE + -(-ports * RECORD_BYTES // LINE) * LINE
         self._members_at = self._flows_at + FLOWS * FLOW_BYTES
         self._stride = -(-ports // 8)
-        self._size = -(-(self._members_at + GROUPS * self._stride) // mmap.PAGESIZE) * mmap.PAGESIZE
+        self._meters_at = -(-(self._members_at + GROUPS * self._stride) // LINE) * LINE
+        cabled = [
+            port
+            for node in self._subnet.nodes.values()
+            for port in node.ports.values()
+            if port.peer is not None
+        ]
+        self._meter_count = len(cabled)
+        end = self._meters_at + len(cabled) * METER_BYTES
+        self._size = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
         self._fd = os.memfd_create("verbena-fabric", os.MFD_CLOEXEC)
         os.ftruncate(self._fd, self._size)
         self._page = mmap.mmap(self._fd, self._size)
         self._words = memoryview(self._page).cast("I")
+        self._meters = LinkMeters(self._words, self._meters_at, cabled)
 
     def close(self) -> None:
         """Release the page. Programs keep theirs."""
@@ -146,7 +159,14 @@ class PortPage:
         ports = list(node.end_ports())[:2]  # as many as a device of the library has
         first = self._index[ports[0]] * RECORD_BYTES
         head = _WELCOME.pack(
-            node.guid, self._size, first, self._flows_at, self._members_at, len(ports), 0
+            node.guid,
+            self._size,
+            first,
+            self._flows_at,
+            self._members_at,
+            self._meters_at,
+            len(ports),
+            self._meter_count,
         )
         return head + self._page[first : first + len(ports) * RECORD_BYTES]
 
@@ -220,6 +240,9 @@ class PortPage:
         if flow.verdict.problem is not None or flow.verdict.loss:
             self._say(slot, flow)
         self._words[at + LOSS_AT // 4] = min(round(flow.verdict.loss * (1 << 32)), MOST_LOSS)
+        meters = self._meters.numbers(flow.verdict.links, flow.verdict.back_links)
+        self._page[4 * at + METERS_AT : 4 * at + METERS_AT + len(meters)] = meters
+        self._words[at + LIMITED_AT // 4] = meters != NO_METERS
         if not flow.verdict.multicast:
             self._words[at] = self._identity | ends[0] + 1 if ends else 0
             return
@@ -264,13 +287,17 @@ class PortPage:
         flow.seen = counts
         if min(fresh) < 0:  # the program has written anything there
             return False
-        charge(self._subnet, flow.way, flow.origin, flow.verdict, fresh)
+        *sent, waited, back_waited = fresh
+        charge(self._subnet, flow.way, flow.origin, flow.verdict, tuple(sent))
+        self._waits.add(flow.verdict.links, waited)
+        self._waits.add(flow.verdict.back_links, back_waited)
         return True
 
     def fold(self) -> None:
         """Add what programs have sent to the counters of the ports on the ways."""
         for slot, flow in self._flows.items():
             self._fold_one(slot, flow)
+        self._waits.settle()
 
     # ---- what changes --------------------------------------------------------------------------
 

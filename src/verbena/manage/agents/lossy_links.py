@@ -4,7 +4,7 @@
 ``NodePort.loss`` is the chance that a packet is damaged on the port's cable, in both directions.
 ``Subnet`` asks ``damage`` for each MAD that passes such a link, and who carries data charges
 thousands of packets at once by ``charge_lossy``. A damaged packet was sent by one port and is an
-error of the other (PortRcvErrors, PortLocalPhysicalErrors).
+error of the other (SymbolErrors, PortRcvErrors, PortLocalPhysicalErrors).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 Links = list[tuple["NodePort", "NodePort"]]
-ERRORS = ("rcv_errors", "local_physical_errors")
+ERRORS = ("symbol_errors", "rcv_errors", "local_physical_errors")
 FEW = 64  # packets of which each is drawn
 
 

@@ -26,18 +26,22 @@ SUBNET_TIMEOUT = 18  # 1.07 s, which OpenSM gives, too
 STATE, PHYSICAL = 32, 33  # bytes of PortInfo whose halves are PortState and PortPhysicalState
 FAST = LinkRate(4, "NDR")
 START_WEIGHT = 64
+NOT_HELD = 100e9  # bits in a second: 4xEDR
 
 
 class NodePort:
     """A port: of a switch port 0 is the switch itself, and the others are its links'.
 
     ``peer`` is the port at the other end of its cable, and ``is_cut`` says that the cable is
-    there and does not carry. ``loss`` is the chance that a packet is damaged on it. ``is_end`` is a
-    port with LIDs: of a channel adapter or router, or
-    port 0 of a switch.
+    there and does not carry. ``loss`` is the chance that a packet is damaged on it. ``throttle`` is
+    how many bits of data its receiver takes in a second (0: as many as the link brings), and
+    ``cable_rate`` the fastest rate to which it trains (None: that of the ports). ``link_rate_bps``
+    are the bits of packets that it carries in a second, by its active width and speed. ``is_end``
+    is a port with LIDs: of a channel adapter or router, or port 0 of a switch.
     """
 
     __slots__ = (
+        "cable_rate",
         "extended_info",
         "guids",
         "info",
@@ -45,6 +49,7 @@ class NodePort:
         "is_cut",
         "is_end",
         "lease_end",
+        "link_rate_bps",
         "loss",
         "m_key",
         "node",
@@ -54,6 +59,7 @@ class NodePort:
         "rate",
         "sl_to_vl",
         "tally",
+        "throttle",
         "vl_arbitration",
     )
 
@@ -64,6 +70,8 @@ class NodePort:
         self.peer: NodePort | None = None
         self.is_cut = False
         self.loss = 0.0
+        self.throttle = 0.0
+        self.cable_rate: LinkRate | None = None
         self.m_key = 0  # as in info: every SMP is checked against it
         self.lease_end: float | None = None  # when the protection lapses, in seconds
         self.tally = PortTally()
@@ -139,6 +147,8 @@ class NodePort:
     def set_active(self, settings: LinkSettings) -> None:
         """Show a width and a speed as those of the link."""
         self._put_settings("active", settings)
+        rate = settings.rate
+        self.link_rate_bps = 0.0 if rate is None else rate.data_bps
 
     def settings(self, which: str) -> LinkSettings:
         """Return the "supported", "enabled" or "active" widths and speeds."""
@@ -154,6 +164,23 @@ class NodePort:
             int(get(self.info, f"link_speed_ext_{which}2")),
             self.extended_info[at],
         )
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether its receiver takes less than the link brings, so that the port waits."""
+        return 0 < self.throttle < self.link_rate_bps
+
+    @property
+    def data_rate(self) -> float:
+        """The bits of packets in a second to which the port's data are held; 0: to no rate.
+
+        A link of ``NOT_HELD`` or more is as fast as copies of memory, and is held only by its
+        ``throttle``.
+        """
+        rate = self.link_rate_bps
+        if self.throttle:
+            return min(self.throttle, rate)
+        return rate if rate < NOT_HELD else 0.0
 
     # ---- state ---------------------------------------------------------------------------------
 

@@ -40,8 +40,14 @@ STATE_SETS = {
 
 
 def link_width_and_speed(one: NodePort, other: NodePort) -> LinkSettings | None:
-    """Return what two ports negotiate from what they are allowed, or None if they cannot."""
-    return negotiate(one.settings("enabled"), other.settings("enabled"))
+    """Return what two ports negotiate from what they are allowed, or None if they cannot.
+
+    A cable may allow less than they do.
+    """
+    ours = one.settings("enabled")
+    if one.cable_rate is not None:
+        ours &= LinkSettings.up_to(one.cable_rate)
+    return negotiate(ours, other.settings("enabled"))
 
 
 def link_up(port: NodePort, active: LinkSettings) -> None:

@@ -176,6 +176,24 @@ class Subnet:
         self._routes.forget_all()
         self.routing_changed()
 
+    def set_throttle(self, name: str, port: int, bits_per_second: float) -> None:
+        """Let both ends of the link at a port take no more data than so many bits; 0: all."""
+        self.read_counters()
+        for each in self._link(name, port):
+            each.throttle = bits_per_second
+        self.routing_changed()
+
+    def set_cable_rate(self, name: str, port: int, rate: LinkRate | None) -> None:
+        """Let the link at a port train to this rate at most, which it does at once; None: any."""
+        one, other = self._link(name, port)
+        if one.cable_rate == rate:
+            return
+        one.cable_rate = other.cable_rate = rate
+        if one.is_up:
+            self._fail(one, other)
+            self._train(one)
+            self._send_traps()
+
     def disconnect(self, name: str, port: int) -> None:
         """Take away the cable at a port."""
         one, other = self._link(name, port)
