@@ -76,6 +76,7 @@ void vb_direct_connection_close(struct vb_qp *qp)
         return;
     vb_direct_counts_move(&to->counts, &direct->counts);
     vb_direct_flows_release(to);
+    to->turn = (struct vb_link_turn){0};
     peer = to->peer;
     __atomic_store_n(&to->peer, NULL, __ATOMIC_RELAXED);
     to->remote = NULL;

@@ -99,11 +99,9 @@ static VB_COLD bool flow_loses(struct vb_fabric_flow *flow, uint64_t packets)
 /* ---- what is told ---- */
 
 /* A connection that fails is told of once, also to a program without a log. */
-static void flow_say_of_one(const char *line)
+static void flow_say_of_one(struct vb_adapter *adapter, const char *line)
 {
-    static atomic_flag was_said = ATOMIC_FLAG_INIT;
-
-    if (!atomic_flag_test_and_set(&was_said))
+    if (!atomic_exchange(&adapter->told_without_log, true))
         dprintf(STDERR_FILENO, "verbena: %s; VERBENA_LOG=errors says it of each QP\n", line);
 }
 
@@ -199,7 +197,7 @@ void vb_direct_flow_tell(struct vb_qp *qp, const struct vb_fabric_flow *flow)
     if (adapter->tell)
         adapter->tell(line);
     else if (qp->type != IBV_QPT_UD)
-        flow_say_of_one(line);
+        flow_say_of_one(qp->context->adapter, line);
 }
 
 /* ---- datagrams ---- */

@@ -84,6 +84,7 @@ struct vb_adapter {
     struct vb_adapter_port ports[VB_MAX_PORTS];
     uint8_t port_count;
     void (*tell)(const char *line);    /* writes a line of the log; NULL: there is no log */
+    atomic_bool told_without_log;      /* where a live fabric loses packets, which is told once */
     struct vb_vigil *vigils;           /* threads that wait in a call (vigil.h); under `mutex` */
     atomic_bool logged_datagram;       /* the log has a line about a datagram without a receive */
     _Atomic uint64_t completions_lost; /* but those that the packet engine counts */

@@ -99,9 +99,9 @@ struct vb_qp {
     bool paced;                        /* it has a rate limit */
     _Atomic bool counted_waiting;      /* send_cq->waiting counts it */
     bool settling : 1;       /* LOCAL_INV has withdrawn a key that the peer may still be using */
+    bool peer_ended : 1;     /* it failed as its peer's process ended, and no request has said so */
     bool drain_event : 1;    /* SQD was entered with notification, and the event is still to come */
     bool failed_by_program;  /* modify_qp put it in ERR */
-    bool peer_ended;         /* it failed as its peer's process ended, and no request has said so */
     atomic_bool rq_draining; /* in ERR, with the receive queue flushed: later requests are, too */
     atomic_bool credits_out; /* the peer heard of no credits, so the next receive is announced */
 };
