@@ -43,6 +43,17 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ[_CARRIER] = carrier
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Fail a test whose faults no device would have."""
+    fixtures = getattr(item, "fixturenames", ())
+    if item.get_closest_marker("verbena_faults") and "verbena_device" not in fixtures:
+        pytest.fail(
+            "verbena_faults has an effect on the devices of verbena_device and verbena_pair alone:"
+            " the test has to use one of these fixtures",
+            pytrace=False,
+        )
+
+
 @dataclass(frozen=True)
 class VerbenaPair:
     """Two connected RC queue pairs of one device, with a protection domain and a CQ."""

@@ -98,9 +98,8 @@ def test_bench(network: list[str], served: str, pattern: str) -> None:
     ("words", "text"),
     [
         (("--namespace", "9"), "has no namespace 9; it has: 1, 2"),
-        (("--size", "100"), "whole blocks of 512 bytes"),
         (("--size", "2M"), "1048576 at most"),
-        (("--depth", "0"), "the queue takes 1 to"),
+        (("--depth", "500"), "the queue takes 1 to 127"),
         (("--nqn", "nqn.2026-01.org.example:none"), "the target has no such subsystem"),
         (("--host-nqn", "me"), "is no NQN"),
     ],
@@ -122,6 +121,11 @@ def test_nobody_serves(network: list[str]) -> None:
     [
         (("serve",), "give a FILE, or --memory SIZE", 2),
         (("serve", "--memory", "much"), "'much' is no size", 2),
+        (("bench", "nowhere", "--size", "100"), "--size: 100 is not whole blocks of 512", 2),
+        (("bench", "nowhere", "--size", "0"), "--size: 0 is not whole blocks", 2),
+        (("bench", "nowhere", "--depth", "0"), "--depth: '0' is not from 1 to 1023 commands", 2),
+        (("bench", "nowhere", "--depth", "many"), "'many' is not from 1 to 1023", 2),
+        (("bench", "nowhere", "--depth", "5000"), "'5000' is not from 1 to 1023", 2),
         (("serve", "--memory", "1M", "--port", "70000"), "70000 is no port", 2),
         (("serve", "/nowhere"), "No such file or directory: '/nowhere'", 1),
         (("serve", "/dev/null"), "neither a file nor a block device", 1),

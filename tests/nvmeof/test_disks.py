@@ -328,6 +328,57 @@ def test_a_write_that_is_under_way_when_its_host_is_preempted(
     run(main())
 
 
+def test_a_reservation_that_conflicts_says_with_what() -> None:
+    async def main() -> None:
+        kind = nvmeof.ReservationType.WRITE_EXCLUSIVE
+        async with (
+            serving(nvmeof.MemoryStore(MIB)) as (target, _),
+            await connected(target) as first,
+            await connected(target) as second,
+        ):
+            one, two = first.disks[1], second.disks[1]
+            for early in (one.acquire(5, kind), one.release(5, kind), one.register(5, 4, action=2)):
+                with pytest.raises(nvmeof.CommandFailed, match="not registered a key") as caught:
+                    await early
+                assert caught.value.status is Status.RESERVATION_CONFLICT
+            await one.register(5)
+            with pytest.raises(nvmeof.CommandFailed, match=r"has registered the key 5: give that"):
+                await one.register(6)
+            for wrong in (one.acquire(6, kind), one.release(6, kind)):
+                with pytest.raises(nvmeof.CommandFailed, match="the key 5, and not 6"):
+                    await wrong
+            await one.acquire(5, kind)
+            await two.register(7)
+            with pytest.raises(nvmeof.CommandFailed, match="preempt=, its key") as caught:
+                await two.acquire(7, kind)
+            assert "0x83" in str(caught.value)
+
+    run(main())
+
+
+def test_keys_and_types_of_reservations_are_checked() -> None:
+    async def main() -> None:
+        async with (
+            serving(nvmeof.MemoryStore(MIB)) as (target, _),
+            await connected(target) as controller,
+        ):
+            disk: Any = controller.disks[1]
+            with pytest.raises(TypeError, match="key must be a number, not str"):
+                await disk.register("x")
+            with pytest.raises(ValueError, match="current must be from 0 to 18446744073709551615"):
+                await disk.register(1, -1)
+            with pytest.raises(ValueError, match="action must be from 0 to 2"):
+                await disk.register(1, action=3)
+            with pytest.raises(TypeError, match="preempt must be a number"):
+                await disk.acquire(1, 1, preempt="x")
+            with pytest.raises(ValueError, match="9 is not a valid ReservationType"):
+                await disk.acquire(1, 9)
+            with pytest.raises(ValueError, match="'x' is not a valid ReservationType"):
+                await disk.release(1, "x")
+
+    run(main())
+
+
 def test_a_host_that_is_silent() -> None:
     """It loses its own connection, and nothing else."""
 

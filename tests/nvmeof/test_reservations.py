@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from verbena.nvmeof.replies import Failure
-from verbena.nvmeof.reservations import Reservations, ReservationType
+from verbena.nvmeof.reservations import (
+    Reservations,
+    ReservationType,
+    keys_of,
+    report_length,
+)
 
 A, B, C = (bytes([n]) * 16 for n in (1, 2, 3))
 KEYS = {A: 10, B: 20, C: 30}
@@ -157,6 +162,17 @@ def test_preempting_all_registrants() -> None:
     assert set(made.keys) == {C}
     assert made.holds(C)
     assert made.kind is ReservationType.WRITE_EXCLUSIVE
+
+
+def test_keys_in_long_reports() -> None:
+    hosts = {bytes([n]) * 16: n for n in range(1, 100)}
+    made = Reservations()
+    for host, key in hosts.items():
+        made.register(host, 0, keys(0, key))
+    report = made.report({}, is_extended=True)
+    assert report_length(report) == len(report)
+    assert keys_of(report) == hosts
+    assert keys_of(report[:4096]) == {host: key for host, key in hosts.items() if key < 64}
 
 
 def test_reports() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import verbena
 from tests.peers.conftest import Together
 from verbena.peers import Ended, PeerConnection, PeerConnectionEnded
 
@@ -271,3 +272,19 @@ def test_a_received_view_is_sent_on(together: Together) -> None:
         return same
 
     assert together(send_back, send)[1] == [True, True]
+
+
+def test_a_free_port_is_one_at_every_address() -> None:
+    """asyncio alone would choose one for IPv4, and another one for IPv6."""
+
+    async def main() -> tuple[bytes, set[int]]:
+        async with verbena.listen(0, via="socket") as listener:
+            assert listener._server is not None
+            ports = {each.getsockname()[1] for each in listener._server.sockets}
+            connecting = verbena.connect(f"127.0.0.1:{listener.port}", via="socket")
+            near, far = await asyncio.gather(connecting, listener.accept())
+            async with near, far:
+                await near.send(b"hello")
+                return await far.recv(), ports - {listener.port}
+
+    assert asyncio.run(main()) == (b"hello", set())

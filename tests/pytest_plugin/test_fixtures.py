@@ -76,6 +76,17 @@ def test_faults_need_packets(pytester: pytest.Pytester) -> None:
     result.stdout.fnmatch_lines("*--verbena-carrier roce*")
 
 
+def test_faults_need_a_fixture(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "import pytest\n"
+        "@pytest.mark.verbena_faults('drop 1%')\n"
+        "def test_of_something_else(verbena_fabric): ...\n"
+    )
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines("*verbena_device and verbena_pair alone*")
+
+
 def test_faults(pytester: pytest.Pytester) -> None:
     """In a network of its own, where the UDP port is free."""
     pytester.makepyfile(FAULTS)

@@ -244,6 +244,15 @@ def test_pickle_only_if_the_server_accepts_it(together: Together) -> None:
         together(side, codec="pickle")
 
 
+def test_a_deadline_is_a_number() -> None:
+    async def side(client: rpc.Client) -> Any:
+        with pytest.raises(TypeError, match="within takes seconds or None, not str"):
+            client.within("3")  # type: ignore[arg-type]
+        return await client.within(None).add(1)
+
+    assert asyncio.run(live(Sample(), side, {}, {})) == 4
+
+
 def test_a_client_without_the_class(together: Together) -> None:
     async def side(client: rpc.Client) -> list[Any]:
         return [await client.add(1), await client.echo(b"x"), dir(client).count("held")]

@@ -24,6 +24,8 @@ from verbena.nvmeof.nbd import NbdExport
 from .disk_study import add_study, run_study, show_study, study_of
 
 _FAILED = 1
+_LEAST_BLOCK = 512
+_MOST_DEPTH = 1023  # of the queue's 1024 entries; a target may have fewer
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
 
 
@@ -33,6 +35,21 @@ def size_of(word: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"{word!r} is no size: 4096, 64k, 1M and 2G are")
     return int(found[1]) * _UNITS[found[2]]
+
+
+def command_size(word: str) -> int:
+    """Return the size of a command: whole blocks of the smallest disks."""
+    size = size_of(word)
+    if not size or size % _LEAST_BLOCK:
+        raise argparse.ArgumentTypeError(f"{word} is not whole blocks of {_LEAST_BLOCK} bytes")
+    return size
+
+
+def depth_of(word: str) -> int:
+    """Return how many commands are under way at a time."""
+    if not word.isdecimal() or not 1 <= int(word) <= _MOST_DEPTH:
+        raise argparse.ArgumentTypeError(f"{word!r} is not from 1 to {_MOST_DEPTH} commands")
+    return int(word)
 
 
 def default_nqn() -> str:
@@ -129,8 +146,8 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--pattern", choices=[each.value for each in Pattern], default="randread",
         help="default: %(default)s",
     )  # fmt: skip
-    bench.add_argument("--size", type=size_of, default=4096, help="of a command; default: 4k")
-    bench.add_argument("--depth", type=int, default=32, help="commands at once; default: 32")
+    bench.add_argument("--size", type=command_size, default=4096, help="of a command; default: 4k")
+    bench.add_argument("--depth", type=depth_of, default=32, help="commands at once; default: 32")
     bench.add_argument("--seconds", type=float, default=2.0, help="default: %(default)s")
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Unpack
 
+from verbena.cm.arguments import keywords
 from verbena.peers import PeerOptions
 
 from .choosing import ALGORITHMS
@@ -24,6 +25,7 @@ from .errors import (
     RanksAbsent,
 )
 from .group import Group
+from .links import LINK_OPTIONS
 from .operators import OPERATORS
 from .rendezvous import Place, meet, place_from_environment
 
@@ -43,6 +45,7 @@ __all__ = [
 ]
 
 
+@keywords(PeerOptions, **LINK_OPTIONS)
 async def join(
     rank: int | None = None,
     size: int | None = None,

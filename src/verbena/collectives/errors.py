@@ -62,8 +62,11 @@ class Fault(IntEnum):
     MISMATCHED = 4
 
 
-def error_of(fault: Fault, rank: int) -> GroupError:
-    """Return the exception for what was told, or seen, of a rank."""
+def error_of(fault: Fault, rank: int, calls: str = "") -> GroupError:
+    """Return the exception for what was told, or seen, of a rank.
+
+    ``calls`` says which calls do not match, for a mismatch.
+    """
     if fault is Fault.DIED:
         return RankDied(
             f"rank {rank} has ended without leaving the group, or cannot be reached: see what"
@@ -85,8 +88,8 @@ def error_of(fault: Fault, rank: int) -> GroupError:
             errno.ECANCELED,
         )
     return MismatchedCall(
-        f"rank {rank} and another rank made different calls: every rank has to make the same calls"
-        " in the same order, with arrays of one dtype and shape",
+        f"{calls}: every rank has to make the same calls in the same order, with arrays of one"
+        " dtype and shape",
         rank,
         errno.EPROTO,
     )

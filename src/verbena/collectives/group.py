@@ -7,7 +7,6 @@ and runs it; every rank has to make the same calls in the same order.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import pairwise
@@ -41,7 +40,6 @@ class Group:
 
     def __init__(self, links: Links) -> None:
         self._links = links
-        self._calls = 0
 
     @property
     def rank(self) -> int:
@@ -242,8 +240,12 @@ class Group:
         await self._links.settle()
 
     async def leave(self) -> None:
-        """Wait until the others have what was sent, and disconnect."""
+        """Wait until the others have what was sent, and disconnect.
+
+        Raises MismatchedCall if that was found since the last call.
+        """
         await self._links.leave()
+        self._links.raise_mismatch()
 
     def abort(self) -> None:
         """Disconnect at once; the calls of the others raise RankDied."""
@@ -253,20 +255,19 @@ class Group:
         return self
 
     async def __aexit__(self, kind: object, *error: object) -> None:
-        if kind is None or self._links.failure is not None:
+        if kind is None:
+            await self.leave()
+        elif self._links.failure is not None:
             await self._links.leave()
         else:
             self.abort()
 
     # ---- parts of calls ----
 
-    async def _run(
+    def _run(
         self, call: str, about: tuple[Any, ...], work: Callable[[], Awaitable[None]]
-    ) -> None:
-        self._calls += 1
-        what = zlib.crc32(repr((call, about)).encode())
-        async with self._links.call(self._calls, what):
-            await work()
+    ) -> Awaitable[None]:
+        return self._links.run(call, about, work)
 
     async def _reduce_ring(self, vector: Array, op: np.ufunc, root: int) -> None:
         starts = bounds_of(len(vector), self.size)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, NoReturn
 
@@ -24,12 +24,14 @@ from numpy.typing import NDArray
 from verbena.peers import Ended, PeerConnection, PeerConnectionEnded, PeerOptions
 from verbena.peers.memory import byte_view
 
-from .errors import Fault, GroupError, error_of
+from .errors import Fault, GroupError, MismatchedCall, error_of
+from .watching import Watch, describe_calls, what_of
 
 __all__ = ["LINK_OPTIONS", "Links"]
 
 LINK_OPTIONS: PeerOptions = {"slots": 16, "slot_size": 16 << 10}
 _HEADER = struct.Struct("<BBHIQQ")  # kind, fault, rank at fault, call, number of the call, bytes
+# Of a mismatch: the call of the rank at fault; then the other rank << 32 | its call.
 _SLOT_HEADER = 40
 _EAGER = LINK_OPTIONS["slot_size"] - _SLOT_HEADER - _HEADER.size
 _PART, _FAULT = 1, 2
@@ -47,15 +49,20 @@ class Links:
         self.failure: GroupError | None = None
         self.is_leaving = False
         self._links: dict[int, PeerConnection] = {}
-        self._call = (0, 0)  # which, and its number
+        self._call = (0, 0)  # which (see ``what_of``), and its number
         self._task: asyncio.Task[Any] | None = None  # that makes a call
         self._is_interrupted = False
         self._telling: asyncio.Task[None] | None = None
+        self._was_raised = False  # the failure, to the program
+        self._watch = Watch(
+            self._note, lambda: self._task is not None, self._look_at_rest, self._mismatched
+        )
 
     def add(self, rank: int, conn: PeerConnection) -> None:
         """Add the link to a rank."""
         self._links[rank] = conn
         conn.call_when_closed(partial(self._on_closed, rank))
+        conn.call_when_noted(partial(self._on_noted, rank))
 
     @property
     def connected(self) -> set[int]:
@@ -64,21 +71,18 @@ class Links:
 
     # ---- calls ----
 
-    @asynccontextmanager
-    async def call(self, number: int, what: int) -> AsyncIterator[None]:
-        """Make a call: a failure of any rank interrupts the block, and is raised at its end.
+    async def run(
+        self, name: str, about: tuple[Any, ...], work: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Make a call, whose work a failure of any rank interrupts.
 
-        ``what`` is a number that all ranks have in common that make the same call. Raises
-        GroupError.
+        ``about`` is what all ranks have in common that make the same call. Raises GroupError.
         """
-        self.check()
-        if self._task is not None:
-            raise RuntimeError("a rank makes one call at a time: await it before the next one")
+        self._begin(name, about)
         task = self._task = asyncio.current_task()
         assert task is not None
-        self._call = what, number
         try:
-            yield
+            await work()
             if self._is_interrupted:  # too late: the cancellation is taken back
                 with suppress(asyncio.CancelledError):
                     await asyncio.sleep(0)
@@ -87,21 +91,37 @@ class Links:
         except BaseException as error:
             if self._is_interrupted and isinstance(error, asyncio.CancelledError):
                 if not task.uncancel():
+                    self._was_raised = True
                     assert self.failure is not None
                     raise self.failure from None
             elif self.failure is None:
                 self._fail(Fault.GAVE_UP, self.rank)
+            self._was_raised |= error is self.failure
             raise
         finally:
             self._task = None
             self._is_interrupted = False
 
-    def check(self) -> None:
-        """Raise the failure of the group, if it has failed."""
-        if self.failure is not None:
-            raise self.failure
+    def _begin(self, name: str, about: tuple[Any, ...]) -> None:
+        self._raise_failure()
         if self.is_leaving:
             raise GroupError("this rank has left the group: join again", self.rank)
+        if self._task is not None:
+            raise RuntimeError("a rank makes one call at a time: await it before the next one")
+        before, number = self._call
+        self._call = what, number = what_of(name, about, before), number + 1
+        self._watch.begin(number, what)
+        self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            self._was_raised = True
+            raise self.failure
+
+    def raise_mismatch(self) -> None:
+        """Raise the failure that no call has raised, if it is a mismatch of earlier calls."""
+        if isinstance(self.failure, MismatchedCall) and not self._was_raised:
+            self._raise_failure()
 
     # ---- parts ----
 
@@ -155,11 +175,11 @@ class Links:
         """Check the header; return whether the part is behind it. Raises GroupError."""
         kind, fault, at_fault, what, number, length = _HEADER.unpack_from(view)
         if kind == _FAULT:
-            self._fail(Fault(fault), at_fault)
+            self._fail(Fault(fault), at_fault, what, number)
             assert self.failure is not None
             raise self.failure
         if (what, number) != self._call or length != nbytes:
-            self._fail(Fault.MISMATCHED, rank)
+            self._mismatched(rank, what, self._call[0])
             assert self.failure is not None
             raise self.failure
         return bool(length <= _EAGER)
@@ -182,23 +202,54 @@ class Links:
         assert self.failure is not None
         raise self.failure from error
 
-    def _told(self, rank: int) -> tuple[Fault, int] | None:
+    def _told(self, rank: int) -> tuple[Fault, int, int, int] | None:
         """Return what the last message of a rank says, if it says that a rank has failed."""
         message = self._links[rank].peek_last()
         if message is None or len(message) != _HEADER.size:
             return None
-        kind, fault, at_fault, *_ = _HEADER.unpack(message)
-        return (Fault(fault), at_fault) if kind == _FAULT else None
+        kind, fault, at_fault, what, other, _ = _HEADER.unpack(message)
+        return (Fault(fault), at_fault, what, other) if kind == _FAULT else None
 
-    def _fail(self, fault: Fault, rank: int) -> None:
-        """Record the first failure, interrupt the call under way, and tell the other ranks."""
+    def _note(self, value: int) -> None:
+        """Tell all other ranks 64 bits."""
+        for conn in self._links.values():
+            conn.note(value)
+
+    def _on_noted(self, rank: int, value: int) -> None:
+        if self.failure is None and not self.is_leaving:
+            self._watch.hear(rank, value)
+
+    def _look_at_rest(self) -> None:
+        """Look at parts that nothing has received: one of a call in which this rank has been, or is
+        and which differs there, is received by none."""
+        own, current = self._call
+        for rank, conn in self._links.items():
+            message = conn.peek()
+            if message is None or len(message) < _HEADER.size:
+                continue
+            kind, _, _, what, number, _ = _HEADER.unpack_from(message)
+            is_rest = number < current or (number == current and what != own)
+            if kind == _PART and is_rest:
+                self._mismatched(rank, what, own)
+                return
+
+    def _mismatched(self, rank: int, what: int, own: int) -> None:
+        self._fail(Fault.MISMATCHED, rank, what, self.rank << 32 | own)
+
+    def _fail(self, fault: Fault, rank: int, what: int = 0, other: int = 0) -> None:
+        """Record the first failure, interrupt the call under way, and tell the other ranks.
+
+        ``what`` and ``other`` are those of a mismatch in the header.
+        """
         if self.failure is not None:
             return
-        self.failure = error_of(fault, rank)
+        self._watch.stop()
+        calls = describe_calls(rank, what, other >> 32, other & 0xFFFFFFFF)
+        self.failure = error_of(fault, rank, calls)
         if self._task is not None and self._task is not asyncio.current_task():
             self._is_interrupted = True
             self._task.cancel()
-        header = _HEADER.pack(_FAULT, fault, rank, 0, 0, 0)
+        header = _HEADER.pack(_FAULT, fault, rank, what, other, 0)
         self._telling = asyncio.get_running_loop().create_task(self._tell(header))
 
     async def _tell(self, header: bytes) -> None:
@@ -219,14 +270,28 @@ class Links:
 
     async def leave(self) -> None:
         """Wait until the others have what was sent, and disconnect."""
-        self.is_leaving = True
-        if self._telling is not None:
-            await self._telling
-        closing = (conn.close() for conn in self._links.values())
-        await asyncio.gather(*closing, return_exceptions=True)
+        try:
+            if self.failure is None and not self.is_leaving:
+                await self._compare_at_last()
+            self._watch.stop()
+            self.is_leaving = True
+            if self._telling is not None:
+                await self._telling
+            closing = (conn.close() for conn in self._links.values())
+            await asyncio.gather(*closing, return_exceptions=True)
+        except BaseException:  # a cancellation
+            self.abort()
+            raise
+
+    async def _compare_at_last(self) -> None:
+        for _ in range(2):  # what has come while the program did other things
+            await asyncio.sleep(0)
+        self._look_at_rest()
+        self._watch.tell()  # for a rank that waits for a part which this one does not send
 
     def abort(self) -> None:
         """Disconnect at once."""
+        self._watch.stop()
         self.is_leaving = True
         for conn in self._links.values():
             conn.abort()

@@ -16,10 +16,12 @@ from typing import Any, Self, TypeVar, Unpack
 
 from numpy.typing import ArrayLike, NDArray
 
+from verbena.cm.arguments import keywords
 from verbena.peers import PeerOptions
 
 from . import join as join_async
 from .group import Group
+from .links import LINK_OPTIONS
 from .operators import Operator
 
 __all__ = ["SyncGroup", "join"]
@@ -112,7 +114,7 @@ class SyncGroup:
         return self._run(self._group.all_to_all(array, algorithm=algorithm))
 
     def leave(self) -> None:
-        """Wait until the others have what was sent, and disconnect."""
+        """Wait until the others have what was sent, and disconnect; as Group.leave."""
         self.__exit__(None)
 
     def __enter__(self) -> Self:
@@ -121,8 +123,10 @@ class SyncGroup:
     def __exit__(self, kind: object, *error: object) -> None:
         if self._loop.is_closed():
             return
-        self._run(self._group.__aexit__(kind, *error))
-        self._loop.close()
+        try:
+            self._run(self._group.__aexit__(kind, *error))
+        finally:
+            self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         return run_in(self._loop, self._settled(work))
@@ -145,6 +149,7 @@ def run_in(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+@keywords(PeerOptions, **LINK_OPTIONS)
 def join(
     rank: int | None = None,
     size: int | None = None,

@@ -11,18 +11,21 @@ import asyncio
 import errno
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from verbena.cm.arguments import check_range
 from verbena.peers.memory import RegionCache, byte_view, dense_array
 from verbena.verbs import MR, AccessFlags
 
 from .commands import IoOpcode
-from .errors import ConnectionLost, NvmeError
+from .errors import CommandFailed, ConnectionLost, NvmeError
 from .host_queue import Done, HostQueue
 from .identify import IdentifyNamespace
 from .link import command_of
-from .reservations import PersistenceChange
+from .reservations import PersistenceChange, ReservationType, keys_of, report_length, why_conflict
+from .status import Status
 
 if TYPE_CHECKING:
     from .host import HostController
@@ -33,8 +36,15 @@ _MOST_BLOCKS = 1 << 16
 _FORCE_UNIT_ACCESS = 1 << 14
 _MOST_RANGES = 256
 _DEALLOCATE = 4
+_MOST_KEY = (1 << 64) - 1
 _INLINE = 8192  # writes that may go in capsules
 _HOST_ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
+
+
+def check_keys(**keys: object) -> None:
+    """Raise TypeError or ValueError unless all are numbers of 64 bits."""
+    for name, value in keys.items():
+        check_range(name, value, _MOST_KEY)
 
 
 class Transfer:
@@ -219,26 +229,54 @@ class Disk:
 
         With ``persist`` all hosts' registrations of the namespace, and its reservation, survive
         the end of the target (Persist Through Power Loss), if the target can: byte 9 of
-        ``reservations()`` is 1 then. False ends that, None changes nothing.
+        ``reservations()`` is 1 then. False ends that, None changes nothing. Raises CommandFailed,
+        TypeError and ValueError.
         """
+        check_range("action", action, 2)
         change = PersistenceChange.NONE
         if persist is not None:
             change = PersistenceChange.PERSIST if persist else PersistenceChange.CLEAR
-        data = struct.pack("<QQ", current, key)
         word = action | change << 30
-        await self._with_data(Words(IoOpcode.RESERVATION_REGISTER, self.nsid, cdw10=word), data)
+        command = Words(IoOpcode.RESERVATION_REGISTER, self.nsid, cdw10=word)
+        check_keys(current=current, key=key)
+        await self._reserve(command, current, key)
 
     async def acquire(self, key: int, kind: int, *, preempt: int | None = None) -> None:
-        """Reservation Acquire; with ``preempt`` the reservation of that key is taken."""
-        action = 0 if preempt is None else 1
-        data = struct.pack("<QQ", key, preempt or 0)
-        command = Words(IoOpcode.RESERVATION_ACQUIRE, self.nsid, cdw10=action | kind << 8)
-        await self._with_data(command, data)
+        """Reservation Acquire; with ``preempt`` the reservation of that key is taken.
+
+        The host has registered ``key`` before; ``kind`` is a ReservationType. Raises CommandFailed,
+        TypeError and ValueError.
+        """
+        word = int(preempt is not None) | ReservationType(kind) << 8
+        command = Words(IoOpcode.RESERVATION_ACQUIRE, self.nsid, cdw10=word)
+        check_keys(key=key, preempt=preempt or 0)
+        await self._reserve(command, key, preempt or 0)
 
     async def release(self, key: int, kind: int, *, clear: bool = False) -> None:
-        """Reservation Release; with ``clear`` all registrations go, too."""
-        command = Words(IoOpcode.RESERVATION_RELEASE, self.nsid, cdw10=int(clear) | kind << 8)
-        await self._with_data(command, struct.pack("<QQ", key, 0))
+        """Reservation Release; with ``clear`` all registrations go, too. Raises as ``acquire``."""
+        word = int(clear) | ReservationType(kind) << 8
+        command = Words(IoOpcode.RESERVATION_RELEASE, self.nsid, cdw10=word)
+        check_keys(key=key)
+        await self._reserve(command, key, 0)
+
+    async def _reserve(self, command: Words, first: int, second: int) -> None:
+        """Run a command with two keys; where they conflict, say with what."""
+        try:
+            await self._with_data(command, struct.pack("<QQ", first, second))
+        except CommandFailed as error:
+            if error.status != Status.RESERVATION_CONFLICT:
+                raise
+            why = None
+            with suppress(NvmeError):
+                why = why_conflict(command.opcode, await self._registered(), first)
+            raise CommandFailed(command.about, error.status, error.is_final, why) from None
+
+    async def _registered(self) -> int | None:
+        """Return the key that this host has registered."""
+        report = await self.reservations()
+        if (length := report_length(report)) > len(report):
+            report = await self.reservations(length)
+        return keys_of(report).get(self.controller.options.host_id.bytes)
 
     async def reservations(self, length: int = 4096) -> bytes:
         """Return the data of an extended Reservation Report."""

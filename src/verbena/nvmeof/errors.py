@@ -39,10 +39,15 @@ class ConnectionLost(NvmeError, ConnectionResetError):
 
 
 class CommandFailed(NvmeError):
-    """A command ended with an error; ``status`` is a ``Status`` or a number without a name."""
+    """A command ended with an error; ``status`` is a ``Status`` or a number without a name.
 
-    def __init__(self, what: str, status: int, is_final: bool = True) -> None:
+    ``sentence`` says what is known besides, in place of the status's own.
+    """
+
+    def __init__(
+        self, what: str, status: int, is_final: bool = True, sentence: str | None = None
+    ) -> None:
         known = status in Status.__members__.values()
         self.status: int = Status(status) if known else status
         self.is_final = is_final  # DNR: the same command would fail again
-        super().__init__(errno_of(status), f"{what}: {sentence_of(status)}")
+        super().__init__(errno_of(status), f"{what}: {sentence_of(status, sentence)}")

@@ -12,10 +12,18 @@ from __future__ import annotations
 import struct
 from enum import IntEnum
 
+from .commands import IoOpcode
 from .replies import Failure
 from .status import Status
 
-__all__ = ["PersistenceChange", "ReservationType", "Reservations"]
+__all__ = [
+    "PersistenceChange",
+    "ReservationType",
+    "Reservations",
+    "keys_of",
+    "report_length",
+    "why_conflict",
+]
 
 _MOST_REGISTRANTS = 0xFFFF
 
@@ -229,6 +237,38 @@ class Reservations:
                 self._unregister(each)
         if takes:
             self._take(host, kind)
+
+
+def report_length(report: bytes) -> int:
+    """Return how long an extended Reservation Report is, of which there is at least the begin."""
+    (count,) = struct.unpack_from("<H", report, 5)
+    return 64 * (int(count) + 1)
+
+
+def keys_of(report: bytes) -> dict[bytes, int]:
+    """Return the registered hosts of an extended Reservation Report, and their keys."""
+    ends = range(128, min(report_length(report), len(report)) + 1, 64)
+    entries = [struct.unpack_from("<8xQ16s", report, end - 64) for end in ends]
+    return {host: key for key, host in entries}
+
+
+def why_conflict(opcode: int, registered: int | None, key: int) -> str | None:
+    """Say why a command of a host conflicts that has ``registered`` this key, or none.
+
+    ``key`` is what the command has given as the host's key. Returns None where the status says it.
+    """
+    if registered is None:
+        return "this host has not registered a key: disk.register(key) comes first"
+    if opcode == IoOpcode.RESERVATION_REGISTER:
+        return (
+            f"this host has registered the key {registered}: give that as current=, and action=2"
+            " replaces it"
+        )
+    if registered != key:
+        return f"this host has registered the key {registered}, and not {key}: give that one"
+    if opcode == IoOpcode.RESERVATION_ACQUIRE:
+        return "another host has reserved the namespace: preempt=, its key, takes it from there"
+    return None
 
 
 def _two_keys(data: bytes) -> tuple[int, int]:

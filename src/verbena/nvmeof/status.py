@@ -116,7 +116,7 @@ def errno_of(status: int) -> int:
     return _ERRNOS.get(status, errno.EIO)  # type: ignore[call-overload, no-any-return]
 
 
-def sentence_of(status: int) -> str:
-    """Return a status as a sentence with its number."""
-    said = _SENTENCES.get(status, "the command failed")  # type: ignore[call-overload]
+def sentence_of(status: int, said: str | None = None) -> str:
+    """Return a status as a sentence with its number; ``said`` is a sentence of the caller's."""
+    said = said or _SENTENCES.get(status, "the command failed")  # type: ignore[call-overload]
     return f"{said} (status {status >> 8:#x}/{status & 255:#04x})"

@@ -19,6 +19,7 @@ from collections.abc import Generator
 from typing import Any, Unpack
 
 from verbena.cm import Opening
+from verbena.cm.arguments import keywords
 
 from .arrays import Lending, RemoteArray
 from .connection import PeerConnection, PeerOptions, Posted, Receiving, Reconnect, connect_peer
@@ -64,6 +65,7 @@ class ConnectingPeer:
         await self._made.__aexit__(kind, *error)
 
 
+@keywords(PeerOptions, slots=32, slot_size=4096)
 def connect(address: str, **options: Unpack[PeerOptions]) -> ConnectingPeer:
     """Connect to ``"host:port"``.
 
@@ -73,6 +75,7 @@ def connect(address: str, **options: Unpack[PeerOptions]) -> ConnectingPeer:
     return ConnectingPeer(address, options)
 
 
+@keywords(PeerOptions, slots=32, slot_size=4096)
 def listen(address: str | int, **options: Unpack[PeerOptions]) -> Opening[PeerListener]:
     """Listen at ``"host:port"``, or a port of every address (0: any that is free).
 

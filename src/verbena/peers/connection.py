@@ -13,11 +13,13 @@ import ssl
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from operator import index
 from typing import Any, Self, TypedDict
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from verbena.cm.arguments import check_range
 from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
@@ -186,6 +188,24 @@ class PeerConnection:
         """Return the last message that has arrived and was not received, if it is a small one."""
         return self._session.peek_last()
 
+    def peek(self) -> memoryview | None:
+        """Return the next message, if it has arrived and is a small one; until it is received."""
+        return self._session.peek()
+
+    def note(self, value: int) -> None:
+        """Tell the peer a number of 64 bits, outside the order of messages and without a credit.
+
+        It does not wait. The note is lost where the connection is, and where the peer's device has
+        not taken earlier ones.
+        """
+        self._session.note(value)
+
+    def call_when_noted(self, call: Callable[[int], object]) -> None:
+        """Have ``call(value)`` called in the loop for each note; at once for the last so far."""
+        self._session.on_note = call
+        if self._session.last_note is not None:
+            call(self._session.last_note)
+
     def __aiter__(self) -> Self:
         return self
 
@@ -202,11 +222,11 @@ class PeerConnection:
     def array(self, shape: int | tuple[int, ...], dtype: DTypeLike = np.float64) -> NDArray[Any]:
         """Return a new array of zeros in memory that the peer may be given access to.
 
-        The peer's access ends when the array and all parts of it are gone. Raises TypeError and
-        PeerError.
+        The peer's access ends when the array and all parts of it are gone. Raises TypeError,
+        ValueError and PeerError.
         """
         kind = np.dtype(dtype)
-        dims = (shape,) if isinstance(shape, int) else tuple(shape)
+        dims = shape_of(shape)
         if kind.hasobject:
             raise TypeError(f"a peer cannot use Python objects ({kind}): use numbers or bytes")
         nbytes = int(np.prod(dims, dtype=object)) * kind.itemsize
@@ -284,14 +304,27 @@ def parse_address(address: str | int) -> tuple[str | None, int]:
 
 
 def new_hello(options: PeerOptions, session: int | None = None) -> Hello:
-    """Return the hello of a new session. Raises ValueError."""
+    """Return the hello of a new session. Raises TypeError and ValueError."""
     slots, size = options.get("slots", 32), options.get("slot_size", 4096)
+    check_range("slots", slots, 4096)
+    check_range("slot_size", size, (1 << 32) - 1)
     if not 1 <= slots <= 4096 or size < HEADER_SIZE + 8:
         raise ValueError(
             f"slots is from 1 to 4096 and slot_size at least {HEADER_SIZE + 8}, and not"
             f" {slots} and {size}"
         )
     return Hello(_random() if session is None else session, slots, size)
+
+
+def shape_of(shape: Any) -> tuple[int, ...]:
+    """Return the shape of an array that is wanted. Raises TypeError and ValueError."""
+    try:
+        dims = tuple(map(index, shape)) if np.iterable(shape) else (index(shape),)
+    except TypeError:
+        raise TypeError(f"shape is a number, or a tuple of numbers, and not {shape!r}") from None
+    if min(dims, default=0) < 0:
+        raise ValueError(f"shape has no negative numbers: {shape!r}")
+    return dims
 
 
 def _random() -> int:

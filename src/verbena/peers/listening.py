@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -42,6 +43,7 @@ __all__ = ["PeerListener", "listen_for_peers"]
 
 Accept = Callable[[Seat, Hello], Awaitable[Transport]]
 T = TypeVar("T")
+_FREE_PORTS = 20  # tries to find a port that is free at IPv4 and IPv6 addresses
 
 
 class PeerListener:
@@ -186,13 +188,32 @@ class PeerListener:
         """Listen at a socket. Raises OSError, VerbsError."""
         home = SocketHome(device).enter()
         self._home = home
-        options: dict[str, Any] = {} if tls is None else {"ssl": tls}
         # In two steps: asyncio forgets the sockets of a server whose start is cancelled.
-        self._server = await asyncio.start_server(
-            self._on_call, host, port, start_serving=False, **options
-        )
+        self._server = await self._server_at(host, port, tls)
         await self._server.start_serving()
         self.port = port or self._server.sockets[0].getsockname()[1]
+
+    async def _server_at(self, host: str | None, port: int, tls: Any) -> asyncio.Server:
+        """Return a server with one port, also where it listens at IPv4 and IPv6 addresses.
+
+        For port 0 asyncio gives each address a port of its own. Raises OSError.
+        """
+        options: dict[str, Any] = {} if tls is None else {"ssl": tls}
+
+        async def start(at: int) -> asyncio.Server:
+            return await asyncio.start_server(
+                self._on_call, host, at, start_serving=False, **options
+            )
+
+        for _ in range(_FREE_PORTS):
+            server = await start(port)
+            ports = {each.getsockname()[1] for each in server.sockets}
+            if len(ports) == 1:
+                return server
+            server.close()
+            with contextlib.suppress(OSError):  # the port is taken at the other address
+                return await start(ports.pop())
+        raise OSError(errno.EADDRINUSE, "no port is free at all addresses: give one")
 
     async def _on_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         streams = Streams(reader, writer)

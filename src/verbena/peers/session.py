@@ -113,6 +113,8 @@ class Session:
         self.revoked: set[int] = set()
         self.changed = Waiters()
         self.when_ended: list[Callable[[Ended], object]] = []
+        self.on_note: Callable[[int], object] | None = None
+        self.last_note: int | None = None
         self._on_lost = on_lost
         self._pd: PD | None = None
         self._ring: Ring | None = None
@@ -404,6 +406,10 @@ class Session:
             self._fetch_ahead()
         if header.kind == MessageKind.REVOKE:
             self.revoked.add(header.addr)
+        if header.kind == MessageKind.NOTE:
+            self.last_note = header.addr
+            if self.on_note is not None:
+                self.on_note(header.addr)
         if header.kind == MessageKind.BYE:
             self.end(Ended.PEER)
         self.changed.wake()
@@ -503,6 +509,11 @@ class Session:
         )
         self._control_message(MessageKind.REVOKE, lent)
 
+    def note(self, value: int) -> None:
+        """Tell the peer 64 bits without a credit, unless too much is under way, or it is away."""
+        if self.ended is None and self._controls < self.hello.slots:
+            self._control_message(MessageKind.NOTE, value)
+
     # ---- receiving ----
 
     async def receive(self) -> Arrived:
@@ -524,6 +535,12 @@ class Session:
             self._ahead -= message.header.length
             self._fetch_ahead()
             return message
+
+    def peek(self) -> memoryview | None:
+        """Return the first message of the inbox, if it is in a slot."""
+        if not self._inbox or self._inbox[0].slot is None or self._is_released:
+            return None
+        return self.content(self._inbox[0]).data
 
     def peek_last(self) -> bytes | None:
         """Return the last message of the inbox, if it is in a slot."""

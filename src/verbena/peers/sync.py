@@ -21,6 +21,7 @@ from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from verbena.cm.arguments import keywords
 from verbena.verbs.here import place
 
 from .arrays import RemoteArray
@@ -222,6 +223,7 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
         self.close()
 
 
+@keywords(PeerOptions, slots=32, slot_size=4096)
 def connect(
     address: str, *, timeout: float | None = None, **options: Unpack[PeerOptions]
 ) -> SyncPeerConnection:
@@ -229,6 +231,7 @@ def connect(
     return SyncPeerConnection(_thread.call(connect_peer(address, options), timeout))
 
 
+@keywords(PeerOptions, slots=32, slot_size=4096)
 def listen(address: str | int, **options: Unpack[PeerOptions]) -> SyncPeerListener:
     """Listen at ``"host:port"``, or a port of every address. Raises OSError."""
     return SyncPeerListener(_thread.call(listen_for_peers(address, options)))

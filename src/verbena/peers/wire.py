@@ -35,13 +35,17 @@ HEADER_SIZE = _HEADER.size
 
 
 class MessageKind(IntEnum):
-    """DATA has its bytes behind the header; the bytes of a LARGE one are fetched by a READ."""
+    """DATA has its bytes behind the header; the bytes of a LARGE one are fetched by a READ.
+
+    A NOTE is 64 bits, in ``addr``, outside the order of messages.
+    """
 
     DATA = 1
     LARGE = 2
     CONFIRM = 3
     REVOKE = 4
     BYE = 5
+    NOTE = 6
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,9 @@ from __future__ import annotations
 
 from typing import Unpack
 
-from .client import CallStream, Client, ClientOptions, connect_client
+from verbena.cm.arguments import keywords
+
+from .client import MAX_MESSAGE, CallStream, Client, ClientOptions, connect_client
 from .errors import (
     DeadlinePassed,
     MessageTooLarge,
@@ -60,6 +62,16 @@ __all__ = [
 ]
 
 
+@keywords(
+    ServerOptions,
+    calls=64,
+    pickle=False,
+    strategies=Strategies(),
+    receives="shared",
+    max_message=MAX_MESSAGE,
+    slots=32,
+    slot_size=4096,
+)
 def serve(
     target: object, address: str | int, **options: Unpack[ServerOptions]
 ) -> Opening[RpcServer]:
@@ -70,6 +82,14 @@ def serve(
     return Opening(lambda: start_server(target, address, options))
 
 
+@keywords(
+    ClientOptions,
+    codec="msgpack",
+    strategies=Strategies(),
+    max_message=MAX_MESSAGE,
+    slots=32,
+    slot_size=4096,
+)
 def connect(
     address: str, service: type | None = None, **options: Unpack[ClientOptions]
 ) -> Opening[Client]:

@@ -41,6 +41,8 @@ class Fetch:
         self.addr, self.length, self.rkey, self.number = token
         self.buffer: MR | None = None
         self.before = b""  # what came in the frame besides
+        self.is_item = False  # of a stream, which limits what it holds
+        self.is_begun = False
         self.key = 0
         self.left = 0  # READs that have not completed
         self.is_ready = False

@@ -31,9 +31,11 @@ from .poller import Poller
 from .strategies import Strategies, explain_strategy
 from .stubs import RemoteMethod
 
-__all__ = ["CallStream", "Client", "ClientOptions", "SPIN", "spin_seconds"]
+__all__ = ["MAX_MESSAGE", "SPIN", "CallStream", "Client", "ClientOptions", "spin_seconds"]
 
 SPIN = 20e-6
+MAX_MESSAGE = 256 << 20
+"""Bytes of the largest message that a side takes, where it says nothing else."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -42,7 +44,7 @@ class ClientOptions(TypedDict, total=False):
     ``codec``: "msgpack" or "pickle". ``timeout``: seconds for each call; a method's
     ``within(seconds)`` replaces it. ``strategies``: a Strategies. ``spin``: seconds for which a
     call polls before its task sleeps (20 µs; 0 on simulated hosts). ``max_message``: bytes of the
-    largest result. ``via``, ``tls``, ``device``, ``slots`` and ``slot_size`` are those of
+    largest result (256 MiB). ``via``, ``tls``, ``device``, ``slots`` and ``slot_size`` are those of
     ``verbena.connect``.
     """
 
@@ -98,9 +100,11 @@ class CallStream:
         return self._pending
 
     def __del__(self) -> None:
-        """Nobody can take the rest: cancel the call at the server."""
+        """Nobody can take the rest: cancel the call at the server, and drop what is here."""
         pending = self._pending
-        if pending is None or pending.done or pending.given_up:
+        if pending is None or pending.given_up:
+            return
+        if pending.done and (pending.inflow is None or pending.inflow.is_empty):
             return
         loop = self._client._calls.loop
         if not loop.is_closed():
@@ -125,7 +129,7 @@ class CallStream:
         self._client._calls.end_items(await self._begun())
 
     def cancel(self) -> None:
-        """Cancel the call at the server, if it has not ended."""
+        """Cancel the call at the server, if it has not ended; items that are here are dropped."""
         if self._pending is not None:
             _give_up(self._client._calls, self._pending, self._feeding)
 
@@ -239,7 +243,12 @@ class Client:
         return call
 
     def within(self, seconds: float | None) -> Client:
-        """Return the same client with another time for each call; None: no limit."""
+        """Return the same client with another time for each call; None: no limit.
+
+        Raises TypeError for what is no number.
+        """
+        if seconds is not None and not isinstance(seconds, int | float):
+            raise TypeError(f"within takes seconds or None, not {type(seconds).__name__}")
         other = Client(self._link, self._calls, self._methods, self._service)
         other._timeout = seconds
         other._paths = self._paths
@@ -342,7 +351,7 @@ async def _greet(link: Link, service: type | None, codec: str, options: ClientOp
     link.on_frame, link.on_lost = on_frame, on_lost
     link.start()
     strategies = options.get("strategies", Strategies())
-    link.takes_at_most = options.get("max_message", 1 << 28)
+    link.takes_at_most = options.get("max_message", MAX_MESSAGE)
     paths = ClientPaths(link, strategies)
     try:
         paths.open()

@@ -9,6 +9,7 @@ its place among the calls under way is free after that.
 from __future__ import annotations
 
 import asyncio
+from math import ceil
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -179,7 +180,8 @@ class ClientCalls:
         link, method = self.link, pending.method
         count = 0
         if until is not None:
-            count = max(1, int((until - asyncio.get_running_loop().time()) * 1e6))
+            # Rounded up, so that the server does not end the call before its deadline here.
+            count = max(1, ceil((until - asyncio.get_running_loop().time()) * 1e6))
         before = b""
         expects = self._expects.get(method.number, 0)
         if self.plan.response == "write":
@@ -243,13 +245,13 @@ class ClientCalls:
         return DeadlinePassed(f"{method.name} at {self.link.about}: the deadline has passed; {so}")
 
     def give_up(self, pending: PendingCall) -> None:
-        """Nobody waits for a call any more: tell the server."""
+        """Nobody waits for a call any more, or takes its items: tell the server."""
+        if pending.inflow is not None:
+            pending.inflow.drop()
         if pending.done or pending.given_up:
             return
         pending.given_up = True
         self._given_up += 1
-        if pending.inflow is not None:
-            pending.inflow.drop()
         if pending.outflow is not None:
             pending.outflow.end(FlowEnded)
         if self.link.ended is None:
@@ -264,7 +266,7 @@ class ClientCalls:
             text = bytes(value).decode(errors="replace")
             raise failure_of(pending.status, text, f"{method.name} at {self.link.about}")
         if type(value) is Fetch:
-            if method.raw:
+            if method.returns_raw:
                 return self.link.lend(value)
             try:
                 return self._decoded(method, value.view())
@@ -274,8 +276,8 @@ class ClientCalls:
             assert pending.reply is not None
             reply, pending.reply = pending.reply, None
             view = self.link.lend_buffer(reply, value)
-            return view if method.raw else self._decoded(method, view)
-        return value if method.raw else self._decoded(method, value)
+            return view if method.returns_raw else self._decoded(method, view)
+        return value if method.returns_raw else self._decoded(method, value)
 
     def _decoded(self, method: RemoteMethod, data: Any) -> Any:
         try:
@@ -301,7 +303,7 @@ class ClientCalls:
             return
         if pending is None or (pending.given_up and kind != _RESPONSE):
             if type(payload) is Fetch:
-                payload.then = self.link.release
+                self.link.drop(payload)
             return
         if kind == _RESPONSE:
             pending.status = method

@@ -2,7 +2,9 @@
 """Streams of items, at the side that receives them and at the side that sends them.
 
 A call has an ``Inflow``, an ``Outflow``, or both, at each of its two sides. ``WINDOW`` items may be
-on their way or unread; the receiver grants more when its program takes them. A task that is
+on their way or unread; the receiver grants more when its program takes them. Large items stay with
+the sender beyond ``STREAM_AHEAD`` bytes that are unread, and ``ITEMS_AHEAD`` of all streams of a
+link, until the program asks for them: streams that nobody reads stop no others. A task that is
 cancelled in ``take`` loses no item.
 """
 
@@ -19,9 +21,13 @@ from .frames import FrameKind
 from .link import Link
 from .strategies import RequestWay, Strategies, request_way
 
-__all__ = ["WINDOW", "FlowEnded", "Inflow", "Outflow"]
+__all__ = ["ITEMS_AHEAD", "STREAM_AHEAD", "WINDOW", "FlowEnded", "Inflow", "Outflow"]
 
 WINDOW = 16
+STREAM_AHEAD = 4 << 20
+"""Bytes of a stream's items that are fetched before the program asks; one item may have more."""
+ITEMS_AHEAD = 64 << 20
+"""The same of all streams of a link."""
 
 
 class FlowEnded(Exception):
@@ -36,6 +42,9 @@ class Inflow:
         self._call = call
         self._decode = decode
         self._items: deque[Any] = deque()
+        self._later: deque[Fetch] = deque()  # those of the items whose fetch has not begun
+        self._ahead = 0
+        self._takers = 0  # tasks in ``take``
         self._waiters: list[asyncio.Future[None]] = []
         self._end: BaseException | None = None
         self._taken = 0
@@ -43,13 +52,38 @@ class Inflow:
     def put(self, payload: Any) -> None:
         """An item has arrived, or what will be one when it was fetched."""
         if self._end is not None:
+            if type(payload) is Fetch:
+                self._link.drop(payload)
             return
         if len(self._items) >= WINDOW:
             raise ValueError("the peer sends more items than it was granted")
+        self._items.append(payload)
         if type(payload) is Fetch:
             payload.then = self._fetched
-        self._items.append(payload)
+            self._later.append(payload)
+            self._fetch_ahead()
         self._link.poller.wake_all(self._waiters)
+
+    def _fetch_ahead(self) -> None:
+        """Fetch items as far as they may lie here unread, and the first one if it is awaited."""
+        while self._later:
+            fetch = self._later[0]
+            is_awaited = self._takers > 0 and fetch is self._items[0]
+            if not is_awaited and not self._may_hold(fetch.length):
+                return
+            self._later.popleft()
+            self._count(fetch.length)
+            self._link.fetch(fetch)
+
+    def _may_hold(self, nbytes: int) -> bool:
+        of_all = self._link.items_ahead
+        return (not self._ahead or self._ahead + nbytes <= STREAM_AHEAD) and (
+            not of_all or of_all + nbytes <= ITEMS_AHEAD
+        )
+
+    def _count(self, nbytes: int) -> None:
+        self._ahead += nbytes
+        self._link.items_ahead += nbytes
 
     def _fetched(self, fetch: Fetch) -> None:
         del fetch
@@ -61,14 +95,20 @@ class Inflow:
             self._end = reason
             self._link.poller.wake_all(self._waiters)
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no item lies here."""
+        return not self._items
+
     def drop(self) -> None:
         """Nobody will take what is here."""
         self.end(FlowEnded())
         for each in self._items:
             if type(each) is Fetch:
-                each.then = self._link.release
-                self._link.release(each)
+                self._link.drop(each)
         self._items.clear()
+        self._later.clear()
+        self._count(-self._ahead)
 
     def _is_there(self) -> bool:
         if not self._items:
@@ -78,20 +118,29 @@ class Inflow:
 
     async def take(self) -> Any:
         """Wait for the next item. Raises FlowEnded, or the error that ended the stream."""
-        await self._link.poller.until(self._is_there, self._waiters)
+        self._takers += 1
+        try:
+            if self._later:
+                self._fetch_ahead()
+            await self._link.poller.until(self._is_there, self._waiters)
+        finally:
+            self._takers -= 1
         if not self._items:
             assert self._end is not None
             raise self._end
         first = self._items[0]
         if type(first) is Fetch:
             if not first.is_ready:
-                self._items.clear()
+                self.drop()
                 raise self._end or FlowEnded()
             item = self._decode(first.view())
+            self._count(-first.length)
             self._link.release(first)
         else:
             item = self._decode(first)
         self._items.popleft()
+        if self._later:
+            self._fetch_ahead()
         self._taken += 1
         if self._taken >= WINDOW // 2 and self._end is None:
             self._link.send(FrameKind.GRANT, 0, 0, self._call, self._taken, b"")

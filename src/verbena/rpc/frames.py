@@ -17,7 +17,7 @@ __all__ = [
     *("LinkHello", "LinkWelcome", "MethodEntry", "PROTOCOL"),
 ]
 
-PROTOCOL = 1
+PROTOCOL = 2
 FRAME = struct.Struct("<BBHIQQII")
 """kind, flags, method or status, credits given back, call, microseconds or count, length, taken."""
 FRAME_SIZE = FRAME.size
@@ -58,9 +58,10 @@ class MethodEntry(msgspec.Struct, array_like=True, frozen=True):
 
     name: str
     parameters: list[str]
-    raw: bool
+    raw: bool  # its one argument is not encoded
     sends: bool  # the client sends items
     receives: bool  # the client receives items
+    returns_raw: bool  # its result is not encoded
 
 
 class LinkHello(msgspec.Struct, array_like=True, frozen=True):

@@ -49,7 +49,7 @@ _INLINE = 256
 _READ_SIZE = 1 << 28
 _READS = 16
 _GOODBYE = 1.0  # seconds
-_AHEAD = 64 << 20  # bytes of payloads that are fetched and not released
+_AHEAD = 64 << 20  # bytes of payloads, without items, that are fetched and not released
 
 _PLAIN = 0
 _SPECIAL = int(FrameFlags.PARTS | FrameFlags.FETCH)
@@ -157,6 +157,7 @@ class Link:
         self._reads = 0
         self._next_read = 0
         self._ahead = 0
+        self.items_ahead = 0  # bytes of items that are, or are being, fetched and not taken
         self._writes: dict[int, tuple[object, Callable[[], None]]] = {}
         self._next_write = 0
         self._watching: asyncio.Task[None] | None = None
@@ -389,8 +390,11 @@ class Link:
             self._more(bytes(view[start : start + length]))
         elif flags & FrameFlags.FETCH:
             before = length - TOKEN.size
-            payload = self._fetch(TOKEN.unpack_from(view, start + before))
+            payload = self._offered(TOKEN.unpack_from(view, start + before))
             payload.before = bytes(view[start : start + before])
+            payload.is_item = kind == FrameKind.ITEM
+            if not payload.is_item:
+                self.fetch(payload)
             self.on_frame(kind, flags, method, call, count, payload)
         elif flags & _PARTS:
             if length > self.takes_at_most:
@@ -412,21 +416,35 @@ class Link:
 
     # ---- fetching ----
 
-    def _fetch(self, token: tuple[int, int, int, int]) -> Fetch:
+    def _offered(self, token: tuple[int, int, int, int]) -> Fetch:
         fetch = Fetch(token, _nobody_cares)
         if fetch.length > self.takes_at_most:
             raise ValueError(f"the peer offers {fetch.length} bytes, more than it was told to")
+        return fetch
+
+    def fetch(self, fetch: Fetch) -> None:
+        """Fetch a payload, now or when there is room. An item's stream says when."""
+        fetch.is_begun = True
         self._fetch_later.append(fetch)
         self._begin_fetches()
-        return fetch
+
+    def drop(self, fetch: Fetch) -> None:
+        """Nobody needs a payload: it is released when it is here, or never fetched."""
+        if fetch.is_begun:
+            fetch.then = self.release
+            self.release(fetch)
+            return
+        fetch.is_begun = True
+        self.send(_DONE, _PLAIN, 0, 0, fetch.number, b"")
 
     def _begin_fetches(self) -> None:
         while self._fetch_later and self._reads < _READS:
             fetch = self._fetch_later[0]
-            if self._ahead and self._ahead + fetch.length > _AHEAD:
-                return
+            if not fetch.is_item:
+                if self._ahead and self._ahead + fetch.length > _AHEAD:
+                    return
+                self._ahead += fetch.length
             self._fetch_later.popleft()
-            self._ahead += fetch.length
             self._next_read += 1
             fetch.key = self._next_read
             self._fetches[fetch.key] = fetch
@@ -463,7 +481,8 @@ class Link:
     def release(self, fetch: Fetch) -> None:
         """The payload of a fetch is not needed any more."""
         if fetch.buffer is not None and fetch.is_ready:
-            self._ahead -= fetch.length
+            if not fetch.is_item:
+                self._ahead -= fetch.length
             fetch.release(self.pool if self.ended is None else None)
             self._begin_fetches()
 

@@ -29,7 +29,8 @@ T = TypeVar("T")
 Buffer = Annotated[Any, "verbena.rpc.Buffer"]
 """The type hint of memory that travels as it is: bytes, a memoryview or an array.
 
-A method with a parameter or a result of this type is raw: it has this one parameter, if any."""
+A method with a parameter of this type has no other. Its result, and the parameters of a method with
+a result of this type, may be of any types that can be encoded."""
 _BUFFERS = (memoryview, np.ndarray)
 
 
@@ -50,7 +51,8 @@ class _Shape:
 
     parameters: dict[str, tuple[Any, Any]]  # type and default (Parameter.empty: none)
     result: Any
-    raw: bool
+    raw: bool  # the one parameter is a Buffer
+    returns_raw: bool
     sends: Any  # the type of the client's items, or None
     receives: Any  # the type of the server's items, or None
 
@@ -63,6 +65,7 @@ class ServiceMethod:
         self.function: Callable[..., Any] = function
         self.parameters = list(shape.parameters)
         self.raw = shape.raw
+        self.returns_raw = shape.returns_raw
         self.sends = shape.sends is not None
         self.receives = shape.receives is not None
         self.is_plain = not (self.sends or self.receives or inspect.iscoroutinefunction(function))
@@ -75,7 +78,7 @@ class ServiceMethod:
     def arguments(self, data: Any, named: bool) -> tuple[Any, ...]:
         """Decode and check arguments. Raises WrongArguments."""
         if self.raw:
-            return (data,) if self.parameters else ()
+            return (data,)
         try:
             if named:
                 return msgspec.structs.astuple(self._named(data))
@@ -150,15 +153,20 @@ def _shape(kind: type, name: str, function: Any) -> _Shape:
     receives = _item_of(result)
     if receives is not None and not inspect.isasyncgenfunction(function):
         raise TypeError(f"{about}: a method that returns an iterator is an async generator")
-    raw = _is_buffer(result) or any(_is_buffer(hint) for hint, _ in parameters.values())
-    if raw and (len(parameters) > 1 or sends is not None or receives is not None):
-        raise TypeError(f"{about}: a raw method has one parameter, and no iterators")
+    raw = any(_is_buffer(hint) for hint, _ in parameters.values())
+    returns_raw = _is_buffer(result)
+    if raw and len(parameters) > 1:
+        raise TypeError(f"{about}: a raw method has one parameter, the Buffer")
+    if (raw or returns_raw) and (sends is not None or receives is not None):
+        raise TypeError(f"{about}: a method with a Buffer has no iterators")
     if raw:
         parameters = dict.fromkeys(parameters, (Any, inspect.Parameter.empty))
+    if returns_raw:
         result = Any
     if receives is not None:
         result = Any  # of the response behind the items, which is None
-    return _Shape(parameters, None if result is type(None) else result, raw, sends, receives)
+    result = None if result is type(None) else result
+    return _Shape(parameters, result, raw, returns_raw, sends, receives)
 
 
 def _item_of(hint: Any) -> Any:

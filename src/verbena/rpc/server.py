@@ -21,7 +21,7 @@ from verbena.peers.transport import CmHome, Sharing, SocketHome
 from verbena.peers.wire import CALLS, Hello
 from verbena.verbs import PD, VerbsError
 
-from .client import peer_options, spin_seconds
+from .client import MAX_MESSAGE, peer_options, spin_seconds
 from .codecs import codec_named
 from .datagrams import DATAGRAM_ROOM
 from .frames import PROTOCOL, FrameKind, LinkHello, LinkWelcome, MethodEntry
@@ -46,8 +46,8 @@ class ServerOptions(TypedDict, total=False):
     ``pickle``: whether clients may choose codec="pickle", by which they can run any code here.
     ``strategies``: a Strategies, for responses. ``receives``: "shared" by all clients, or "own" for
     each. ``spin``: seconds for which the server polls before it sleeps (20 µs; 0 on simulated
-    hosts). ``max_message``: bytes of the largest arguments. ``via``, ``tls``, ``device``, ``slots``
-    and ``slot_size`` are those of ``verbena.listen``.
+    hosts). ``max_message``: bytes of the largest arguments (256 MiB). ``via``, ``tls``, ``device``,
+    ``slots`` and ``slot_size`` are those of ``verbena.listen``.
     """
 
     calls: int
@@ -187,7 +187,7 @@ class RpcServer:
         link = Link(plan, transport, station.poller)
         guest = self._guests[link] = _Guest(link, station)
         link.queue_most = self._most * _QUEUED
-        link.takes_at_most = self._options.get("max_message", 1 << 28)
+        link.takes_at_most = self._options.get("max_message", MAX_MESSAGE)
         link.on_frame = lambda *frame: self._first(guest, frame)
         link.on_lost = lambda reason: self._lost(guest, reason)
         link.start()
@@ -231,7 +231,7 @@ class RpcServer:
             "",
             most,
             self._most,
-            methods=[MethodEntry(m.name, m.parameters, m.raw, m.sends, m.receives) for m in table],
+            methods=[_entry(method) for method in table],
             name=type(self._target).__name__,
         )
         if hello.wants_ring:
@@ -311,6 +311,17 @@ class RpcServer:
 
     async def __aexit__(self, kind: object, *error: object) -> None:
         await self.close(5.0 if kind is None else 0.0)
+
+
+def _entry(method: ServiceMethod) -> MethodEntry:
+    return MethodEntry(
+        method.name,
+        method.parameters,
+        method.raw,
+        method.sends,
+        method.receives,
+        method.returns_raw,
+    )
 
 
 async def start_server(target: object, address: str | int, options: ServerOptions) -> RpcServer:

@@ -105,7 +105,7 @@ class ServerCalls:
             found = self.running.get(call)
         if found is None:
             if type(payload) is Fetch:
-                payload.then = self.link.release
+                self.link.drop(payload)
             return  # it has ended meanwhile
         if kind == FrameKind.CANCEL:
             found.cancel(CallStatus.CANCELLED)
@@ -177,7 +177,7 @@ class ServerCalls:
             CURRENT.set(self._info)
         try:
             result = method.function(*method.arguments(payload, bool(flags & _NAMED)))
-            data = result if method.raw else method.encode(result)
+            data = result if method.returns_raw else method.encode(result)
         except WrongArguments as error:
             self.fail(call, CallStatus.WRONG_ARGUMENTS, str(error), answer)
         except BaseException as error:
@@ -243,7 +243,7 @@ class ServerCalls:
         """Run a method and send its response, in the task of the call."""
         try:
             result = await self._called(made, arguments)
-            data = result if made.method.raw else made.method.encode(result)
+            data = result if made.method.returns_raw else made.method.encode(result)
         except asyncio.CancelledError:
             self._end(made)
             self.fail(made.call, made.why, "", made.answer)

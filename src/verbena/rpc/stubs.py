@@ -29,6 +29,7 @@ class RemoteMethod:
         self.name = entry.name
         self.parameters = entry.parameters
         self.raw = entry.raw
+        self.returns_raw = entry.returns_raw
         self.sends = entry.sends
         self.receives = entry.receives
         untyped: Decode = codec.decoder(Any)
@@ -71,4 +72,4 @@ class RemoteMethod:
     def _raw(self, args: tuple[Any, ...]) -> Any:
         if len(args) != len(self.parameters):
             raise WrongArguments(f"{self.name}: the parameters are ({', '.join(self.parameters)})")
-        return args[0] if args else b""
+        return args[0]
