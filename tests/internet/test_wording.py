@@ -7,7 +7,6 @@ import pytest
 
 from verbena.internet import Internet, InternetError
 from verbena.internet.autonomous_systems import AutonomousSystems
-from verbena.lan import Lan
 
 
 def chain() -> Internet:
@@ -56,18 +55,6 @@ def test_the_mtu_of_a_link_can_be_changed() -> None:
     with pytest.raises(InternetError, match="an MTU of -5 bytes: IPv4 needs 68"):
         net.links["10.2.0.0/24"].mtu = -5
     assert net.links["10.2.0.0/24"].mtu == 600
-
-
-def test_the_mtu_of_a_lan_can_be_changed() -> None:
-    net = Internet()
-    lan = Lan(agenda=net.agenda)
-    switch = lan.switch("s", spanning_tree=False)
-    for name in ("a", "b"):
-        net.host(name)
-        lan.station(name, switch)
-    net.lan_network("10.0.0.0/24", lan, ["a", "b"])
-    net.links["10.0.0.0/24"].mtu = 576
-    assert net.path_mtu("a", "b").mtu == 576
 
 
 def systems() -> AutonomousSystems:

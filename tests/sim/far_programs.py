@@ -13,11 +13,20 @@ import sys
 
 from tests.sim import programs
 from verbena import verbs
-from verbena.sim import remote
+from verbena.sim import charge, remote
 
 
 async def sleeps(seconds: float) -> float:
     await asyncio.sleep(seconds)
+    return asyncio.get_running_loop().time()
+
+
+async def charging(name: str, server: str, count: int) -> float:
+    """The seconds at the end of so many charges, and of messages with the other host."""
+    for number in range(count):
+        await charge(name, us=number)
+    await (programs.ping(server, 7471, 10, 200) if server else programs.echo(7471, 10, 200))
+    await charge(name, cycles=3000)
     return asyncio.get_running_loop().time()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.sim.fabrics import finish, star
+from tests.sim.fabrics import GIGABIT, finish, star
 from tests.sim.inside_pair import InsideWorld, pair, rate_of
 from verbena.host.pcie import Pcie
 from verbena.sim import World
@@ -57,6 +57,15 @@ def test_misses_cost_time_and_are_counted() -> None:
         assert hits + misses == world.insides[0].counters().requests
         assert world.insides[1].counters().iotlb == (hits, misses)
     assert took[1] > took[0] + (1 << 14) * 900_000
+
+
+@pytest.mark.parametrize(("walks", "rate"), [(1, 99.3), (2, 198.6), (4, 200 * 4096 / 4178)])
+def test_walks_at_a_time_overlap(walks: int, rate: float) -> None:
+    world = pair(200 * GIGABIT, pcie={"generation": 4, "lanes": 16},
+                 iommu={"entries": 64, "walks": walks})  # fmt: skip
+    world.add_flows(0, 1, 32 << 20, message=1 << 20, depth=8)
+    finish(world)
+    assert rate_of(world) == pytest.approx(rate, rel=0.02)
 
 
 @pytest.mark.parametrize(

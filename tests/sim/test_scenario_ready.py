@@ -247,3 +247,54 @@ def test_shared_wire() -> None:
         assert result.links["dropped_headroom"].sum() == 0
         assert result.of("lossless")["retransmissions"].sum() == 0
     assert results["beside"].dropped["full"] > 1000
+
+
+def test_cold_translations() -> None:
+    """One walk of 330 ns for each page of 4 KiB; more at a time, or larger pages, fill the link."""
+    names = ("warm", "cold", "walkers", "huge-pages", "adapter")
+    rates = {name: run("cold-translations", name).goodput() for name in names}
+    line = 200e9 * PAYLOAD
+    for name in ("warm", "walkers", "huge-pages"):
+        assert rates[name] == pytest.approx(line, rel=0.01)
+    assert rates["cold"] == pytest.approx(4096 * 8 / 330e-9, rel=0.02)
+    assert rates["adapter"] == pytest.approx(4096 * 8 / 900e-9, rel=0.02)
+    pages = (32 << 20) // 4096
+    for name, missed in (("warm", 32), ("cold", pages), ("walkers", pages), ("huge-pages", 1)):
+        for report in run("cold-translations", name).insides:
+            assert report.counters.iotlb == (pages - missed, missed)
+
+
+def test_doorbell_batching() -> None:
+    """A core's cycles for each message bound the rate; the bytes are those of the transactions."""
+    for name, batch, cycles, size in (
+        ("one", 1, 240, 200),
+        ("four", 4, 80 + 100 / 4 + 60, 161),
+        ("sixteen", 16, 80 + 100 / 16 + 60, 155),
+        ("blueflame", 1, 240, 172),
+    ):
+        result = run("doorbell-batching", name)
+        seen = result.insides[0].counters
+        assert seen.requests == 8 * 128_000 // 64
+        assert seen.doorbells + seen.blueflames == seen.requests / batch
+        assert seen.down.bytes / seen.requests == size
+        assert seen.busy / seen.elapsed > 0.99
+        assert result.goodput() == pytest.approx(3e9 / cycles * 64 * 8, rel=0.01)
+
+
+def test_interrupt_moderation() -> None:
+    """Fewer interrupts, 1 / (T + 1 / rate), for more latency; a core that polls has none."""
+    names = ("at-once", "moderated", "counted", "lazy", "polling")
+    results = {name: run("interrupt-moderation", name) for name in names}
+    seen = {name: result.insides[0].counters for name, result in results.items()}
+    reads = 1e12 / 7e6 + 1e12 / 11e6 + 1e12 / 13e6
+    raised = {name: of.interrupts / of.elapsed * 1e12 for name, of in seen.items()}
+    assert raised["moderated"] == pytest.approx(1 / (8e-6 + 1 / reads), rel=0.03)
+    assert raised["lazy"] == pytest.approx(1 / (50e-6 + 1 / reads), rel=0.03)
+    assert raised["counted"] == pytest.approx(reads / 8, rel=0.03)
+    assert raised["polling"] == 0
+    busy = [seen[name].busy / seen[name].elapsed for name in names]
+    assert busy == pytest.approx([0.45, 0.27, 0.13, 0.075, 0.025], rel=0.05)
+    medians = [float(np.median(results[name].durations())) / 1e6 for name in names]
+    assert medians == pytest.approx([5.7, 12.7, 16.9, 31.9, 3.06], rel=0.02)
+    for name in names[:-1]:
+        assert seen[name].interrupts + seen[name].merged == seen[name].completions

@@ -11,6 +11,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.sim.inside_claims import INSIDE_CLAIMS, INSIDE_SETTINGS
 from tests.sim.management_claims import MANAGEMENT_CLAIMS, MANAGEMENT_SETTINGS
 from tests.sim.test_scenario_ready import run
 from verbena.sim import Scenario, ready
@@ -31,6 +32,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "tcp-incast": ("16 x 256 KiB", "200 ms"),
     "two-senders": ("1 ms", "1 MiB"),
     "victim": ("100 Gb/s", "25", "75", "h2", "h0"),
+    **INSIDE_SETTINGS,
     **MANAGEMENT_SETTINGS,
 }
 
@@ -276,6 +278,7 @@ CLAIMS = {
     "tcp-incast": tcp_incast,
     "two-senders": two_senders,
     "victim": victim,
+    **INSIDE_CLAIMS,
     **MANAGEMENT_CLAIMS,
 }
 NAMES = re.compile(r"\b[hs]\d+\b")

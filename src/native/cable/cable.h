@@ -79,7 +79,12 @@ struct vb_cable {
     uint64_t longest_ps; /* between two stations */
     uint32_t stations;
     struct vb_cable_station *station;
-    struct vb_cable_timer *heap; /* frames that wait for a time, the earliest first */
+    uint32_t *bucket;            /* the first station that waits for a time in each; waiting.c */
+    uint64_t *filled;            /* a bit for each bucket that has one */
+    uint32_t in_buckets;         /* stations */
+    uint32_t bucket_bits;        /* the length of a bucket is two to this, in ps */
+    uint64_t from;               /* the first bucket that may have one: a time in such lengths */
+    struct vb_cable_timer *heap; /* frames that wait for a later time, the earliest first */
     uint32_t in_heap;
     uint32_t *near; /* stations that may begin next: their times are in `attempt` */
     uint32_t in_near;

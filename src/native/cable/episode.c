@@ -87,14 +87,19 @@ int vb_cable_open(struct vb_cable *cable, const struct vb_cable_config *config, 
     cable->busy.rising = cable->busy.falling = INT64_MIN / 4;
     cable->busy.longest = cable->busy.second = INT64_MIN / 4;
     cable->station = calloc(stations, sizeof(*cable->station));
+    while (cable->bucket_bits < 63 && UINT64_C(1) << cable->bucket_bits < cable->slot_ps)
+        cable->bucket_bits++;
+    cable->bucket = calloc(VB_CABLE_BUCKETS, sizeof(*cable->bucket));
+    cable->filled = calloc(VB_CABLE_BUCKETS / 64, sizeof(*cable->filled));
     cable->heap = calloc(stations, sizeof(*cable->heap));
     cable->near = calloc(stations, sizeof(*cable->near));
     cable->talker = calloc(stations, sizeof(*cable->talker));
     cable->key = calloc(stations, sizeof(*cable->key));
     cable->among = calloc(stations / 64 + 1, sizeof(*cable->among));
     cable->talker_at = calloc(stations, sizeof(*cable->talker_at));
-    if (!cable->station || !cable->heap || !cable->near || !cable->talker || !cable->key ||
-        !cable->among || !cable->talker_at || !cable_rank(cable, place)) {
+    if (!cable->station || !cable->bucket || !cable->filled || !cable->heap || !cable->near ||
+        !cable->talker || !cable->key || !cable->among || !cable->talker_at ||
+        !cable_rank(cable, place)) {
         vb_cable_close(cable);
         return -ENOMEM;
     }
@@ -110,6 +115,8 @@ int vb_cable_open(struct vb_cable *cable, const struct vb_cable_config *config, 
 void vb_cable_close(struct vb_cable *cable)
 {
     free(cable->station);
+    free(cable->bucket);
+    free(cable->filled);
     free(cable->heap);
     free(cable->near);
     free(cable->talker);
@@ -117,6 +124,8 @@ void vb_cable_close(struct vb_cable *cable)
     free(cable->among);
     free(cable->talker_at);
     cable->station = NULL;
+    cable->bucket = NULL;
+    cable->filled = NULL;
     cable->heap = NULL;
     cable->near = NULL;
     cable->talker = NULL;

@@ -10,9 +10,12 @@
 /* Stations are fewer than two to this, and delays have the other bits of 64. */
 enum { VB_CABLE_NUMBER_BITS = 20 };
 
+enum { VB_CABLE_BUCKETS = 1024 }; /* a power of two: the longest backoff is 1,023 slots */
+
 struct vb_cable_station {
     uint64_t place;   /* a delay */
     uint32_t rank;    /* its number by place */
+    uint32_t next;    /* of its bucket, plus 1 */
     uint64_t timer;   /* from when on it wants to begin */
     uint64_t attempt; /* of a station in `near`: when it begins if it hears nothing */
     uint64_t ready;   /* its own last transmission and the gap are over */

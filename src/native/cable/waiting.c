@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * Which stations begin next. Those whose time is far are in a heap; `near` has those whose time
- * has come, with the time at which each begins: its own, or the end of the gap after the last
- * episode. A station that defers begins then without looking again, as 802.3 has it
- * (4.2.3.2.2), so all that defer collide.
+ * Which stations begin next. Those that back off, or have the next frame at once, are in buckets of
+ * about a slot, a ring of them, which is quicker than a heap: with 256 stations that always have a
+ * frame, one of 1,518 bytes takes 2.0 us in place of 2.4. Sources at random are in a heap, since
+ * most of their times are beyond the ring. `near` has those whose time has come, with the time at
+ * which each begins: its own, or the end of the gap after the last episode. A station that defers
+ * begins then without looking again, as 802.3 has it (4.2.3.2.2), so all that defer collide.
  */
 #include "cable/state.h"
 
@@ -24,8 +26,62 @@ static void heap_up(struct vb_cable_timer *heap, uint32_t at, struct vb_cable_ti
 
 void vb_cable_wait(struct vb_cable *cable, uint32_t station, uint64_t until)
 {
+    const struct vb_cable_station *of = &cable->station[station];
+    bool at_random = of->source_mean_ps > 0 && of->tried == 0;
+    uint64_t bucket = until >> cable->bucket_bits;
+    uint32_t at;
+
     cable->station[station].timer = until;
-    heap_up(cable->heap, cable->in_heap++, (struct vb_cable_timer){until, station});
+    if (bucket < cable->from)
+        bucket = cable->from;
+    if (at_random || bucket - cable->from >= VB_CABLE_BUCKETS) {
+        heap_up(cable->heap, cable->in_heap++, (struct vb_cable_timer){until, station});
+        return;
+    }
+    at = bucket % VB_CABLE_BUCKETS;
+    cable->in_buckets++;
+    cable->station[station].next = cable->bucket[at];
+    cable->bucket[at] = station + 1;
+    cable->filled[at / 64] |= UINT64_C(1) << at % 64;
+}
+
+/* The first bucket that has a station, from `from` on; UINT64_MAX: none has. */
+static uint64_t cable_first_bucket(const struct vb_cable *cable)
+{
+    enum { WORDS = VB_CABLE_BUCKETS / 64 };
+    uint32_t at = cable->from % VB_CABLE_BUCKETS, word = at / 64;
+    uint64_t bits = cable->filled[word] & UINT64_MAX << at % 64;
+
+    if (cable->in_buckets == 0)
+        return UINT64_MAX;
+    for (uint32_t i = 0; i <= WORDS; i++) {
+        if (bits) {
+            uint32_t found = word * 64 + (uint32_t)__builtin_ctzll(bits);
+
+            return cable->from + (found - at) % VB_CABLE_BUCKETS;
+        }
+        word = (word + 1) % WORDS;
+        bits = cable->filled[word];
+    }
+    return UINT64_MAX;
+}
+
+/* The earliest time for which a station waits; VB_CABLE_NEVER: none does. */
+static uint64_t cable_first_timer(const struct vb_cable *cable)
+{
+    uint64_t first = cable->in_heap > 0 ? cable->heap[0].at : VB_CABLE_NEVER;
+    uint64_t bucket = cable_first_bucket(cable);
+
+    if (bucket == UINT64_MAX || bucket << cable->bucket_bits > first)
+        return first;
+    for (uint32_t i = cable->bucket[bucket % VB_CABLE_BUCKETS]; i != 0;) {
+        const struct vb_cable_station *station = &cable->station[i - 1];
+
+        if (station->timer < first)
+            first = station->timer;
+        i = station->next;
+    }
+    return first;
 }
 
 static uint32_t cable_heap_pop(struct vb_cable *cable)
@@ -87,8 +143,64 @@ static void cable_plan(struct vb_cable *cable, uint32_t index)
     }
 }
 
+/* Puts a station to those in `near` from `first` on, by their times, or at one time by number. */
+static void cable_put_near(struct vb_cable *cable, uint32_t first, uint32_t station)
+{
+    uint64_t timer = cable->station[station].timer;
+    uint32_t at = cable->in_near++;
+
+    for (; at > first; at--) {
+        uint32_t before = cable->near[at - 1];
+
+        if (cable->station[before].timer < timer ||
+            (cable->station[before].timer == timer && before < station))
+            break;
+        cable->near[at] = before;
+    }
+    cable->near[at] = station;
+}
+
+/* Those of a bucket whose time is not after `until`. */
+static void cable_empty(struct vb_cable *cable, uint32_t at, uint64_t until)
+{
+    uint32_t i = cable->bucket[at], left = 0, next, first = cable->in_near;
+
+    for (; i != 0; i = next) {
+        struct vb_cable_station *station = &cable->station[i - 1];
+
+        next = station->next;
+        if (station->timer > until) {
+            station->next = left;
+            left = i;
+        } else {
+            cable_put_near(cable, first, i - 1);
+        }
+    }
+    cable->in_buckets -= cable->in_near - first;
+    for (; first < cable->in_near; first++)
+        cable_plan(cable, cable->near[first]);
+    cable->bucket[at] = left;
+    if (left == 0)
+        cable->filled[at / 64] &= ~(UINT64_C(1) << at % 64);
+}
+
 static void cable_come_near(struct vb_cable *cable, uint64_t until)
 {
+    uint64_t last = until >> cable->bucket_bits;
+
+    if (last < cable->from)
+        last = cable->from;
+    for (;;) {
+        uint64_t bucket = cable_first_bucket(cable);
+
+        if (bucket > last)
+            break;
+        cable->from = bucket;
+        cable_empty(cable, bucket % VB_CABLE_BUCKETS, until);
+        if (bucket == last)
+            break;
+    }
+    cable->from = last;
     while (cable->in_heap > 0 && cable->heap[0].at <= until) {
         uint32_t station = cable_heap_pop(cable);
 
@@ -118,12 +230,12 @@ static uint64_t cable_earliest_near(const struct vb_cable *cable)
 
 uint64_t vb_cable_earliest(struct vb_cable *cable)
 {
-    uint64_t start;
+    uint64_t start, timer;
 
     cable_come_near(cable, cable->busy.until);
     start = cable_earliest_near(cable);
-    while (cable->in_heap > 0 && cable->heap[0].at <= start) {
-        cable_come_near(cable, cable->heap[0].at);
+    while ((timer = cable_first_timer(cable)) <= start && timer != VB_CABLE_NEVER) {
+        cable_come_near(cable, timer);
         start = cable_earliest_near(cable);
     }
     if (start != VB_CABLE_NEVER)

@@ -108,6 +108,9 @@ static void plan_fetch(struct vb_nic *nic, uint32_t bytes, uint64_t leave_at)
                         ? 0
                         : (uint64_t)bytes * 8 * VB_WORLD_SECOND / nic->part->port[number].rate;
 
+    /* Walks overlap only if fetches do. */
+    if (inside->config.iommu_entries && inside->config.iommu_walks > 1)
+        lead += inside->config.iommu_miss;
     if (inside->wire_free_at < leave_at)
         inside->wire_free_at = leave_at;
     vb_sim_inside_record(inside, VB_INSIDE_ROW_WIRE, 0, inside->wire_free_at,
@@ -247,6 +250,20 @@ void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint3
         qp->inside->arrives_at = now + delay;
     if (idle)
         vb_sim_nic_ring_after(qp, delay);
+}
+
+uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core, uint8_t what,
+                                uint64_t took)
+{
+    struct vb_sim_host *of = sim->host[host];
+    struct vb_inside *inside = of->nic.inside;
+    struct vb_inside_core *on = &inside->core[core];
+
+    inside->flow = 0;
+    took = vb_sim_inside_work(inside, core, of->nic.part->now, what, took);
+    if (on->woken_until < on->free_at)
+        on->woken_until = on->free_at; /* the process finds what comes meanwhile */
+    return took;
 }
 
 /* ---- completions ----------------------------------------------------------------------------- */

@@ -33,6 +33,9 @@ void vb_sim_inside_posted(struct vb_sim_qp *qp, bool idle);
 /* A program has: so many, of so many bytes, of which some are signalled. */
 void vb_sim_inside_program_posted(struct vb_nic_qp *qp, uint32_t requests, uint32_t bytes,
                                   uint32_t signalled, bool idle);
+/* It computes for so many ps, `what` in slices, on a core. Returns the time from now to the end. */
+uint64_t vb_sim_inside_computes(struct vb_sim *sim, uint32_t host, uint32_t core, uint8_t what,
+                                uint64_t took);
 /* A completion of a flow is written. VB_SIM_CALL_TAKEN comes when a core has taken it. */
 void vb_sim_inside_completed(struct vb_sim_host *host, uint32_t flow, enum vb_sim_taken what);
 /* A descriptor of the host's program is readable, or any (-1): it is woken, on the first core. */

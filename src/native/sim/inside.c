@@ -83,19 +83,25 @@ uint64_t vb_sim_inside_spun(const struct vb_inside *inside, uint32_t core, uint6
 uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now,
                               enum vb_inside_cost cost, uint32_t times)
 {
-    struct vb_inside_core *on = &inside->core[core];
     uint64_t cycles = (uint64_t)inside->config.cost[cost] * times;
-    uint64_t took = (cycles * inside->config.cycle) >> VB_INSIDE_SHIFT;
 
     inside->counters.cost[cost] += times;
+    return vb_sim_inside_work(inside, core, now, (uint8_t)cost,
+                              (cycles * inside->config.cycle) >> VB_INSIDE_SHIFT);
+}
+
+uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint8_t what,
+                            uint64_t took)
+{
+    struct vb_inside_core *on = &inside->core[core];
+
     on->spun += spinning(inside, on, now);
     if (on->free_at < now)
         on->free_at = now;
     on->free_at += took;
     on->busy += took;
     if (took)
-        vb_sim_inside_record(inside, (uint8_t)core, (uint8_t)cost, on->free_at - took, on->free_at,
-                             0);
+        vb_sim_inside_record(inside, (uint8_t)core, what, on->free_at - took, on->free_at, 0);
     return on->free_at - now;
 }
 

@@ -144,6 +144,9 @@ uint32_t vb_sim_inside_request_bytes(const struct vb_inside *inside, enum vb_ins
 /* A core spends a cost so many times. Returns the time from now to the end. */
 uint64_t vb_sim_inside_charge(struct vb_inside *inside, uint32_t core, uint64_t now,
                               enum vb_inside_cost cost, uint32_t times);
+/* The same of work that took so many ps, and is `what` in slices. */
+uint64_t vb_sim_inside_work(struct vb_inside *inside, uint32_t core, uint64_t now, uint8_t what,
+                            uint64_t took);
 /*
  * A core posts requests of so many bytes in all, by one doorbell. Returns the delay until the
  * adapter has them. With `requests` 0 only that delay is answered.

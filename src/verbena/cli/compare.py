@@ -14,7 +14,7 @@ from pathlib import Path
 from verbena.cli.paths import unusable
 from verbena.cli.table import aligned
 from verbena.host import HostError, Pcie
-from verbena.host.comparison import WAYS, Row, Setup, compare_ways
+from verbena.host.comparison import WAYS, Recording, Row, Setup, compare_ways
 from verbena.host.comparison.pictures import bars, sweep
 from verbena.host.comparison.tables import cost_table, row_data, speed_table, work_table
 from verbena.sim.units import bytes_of, size_text
@@ -80,6 +80,10 @@ def parser() -> argparse.ArgumentParser:
         )
     made.add_argument("--json", action="store_true", help="print JSON: times in ps, sizes in bytes")
     made.add_argument("--plot", type=Path, metavar="FILE.svg", help="draw a picture")
+    made.add_argument(
+        "--timeline", type=Path, metavar="FILE.json",
+        help="write what cores, links, memory and devices did, for https://ui.perfetto.dev",
+    )  # fmt: skip
     machine = made.add_argument_group("the computers")
     machine.add_argument("--ghz", type=float, default=known.ghz, help="default: %(default)s")
     machine.add_argument(
@@ -102,13 +106,18 @@ def main(arguments: list[str]) -> int:
     options = made.parse_args(arguments)
     if options.plot is not None and options.plot.suffix != ".svg":
         made.error(f"--plot {options.plot}: the picture is an SVG, so its name ends in .svg")
+    if options.timeline is not None and options.sizes:
+        made.error("--timeline is of one size: give --size")
+    recording = None if options.timeline is None else Recording()
     try:
         rows = [
             row
             for size in options.sizes or [options.size]
-            for row in compare_ways(size, options.ways, setup_of(options))
+            for row in compare_ways(size, options.ways, setup_of(options), recording)
         ]
-    except HostError as error:
+        if recording is not None:
+            recording.write(options.timeline)
+    except (HostError, OSError) as error:
         print(f"verbena compare: {error}", file=sys.stderr)
         return 1
     print(json.dumps([row_data(row) for row in rows], indent=2) if options.json else report(rows))

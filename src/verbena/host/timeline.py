@@ -179,8 +179,7 @@ class Timeline:
         else:
             details = {"address": hex(address), "bytes": size}
             row.add(f"DMA {kind}", "memory", at, _INSTANT, details)
-        if kind != "read":
-            self.hop(row, at, ends=True)
+        self.hop(row, at, ends=kind != "read")
 
     def _see_frame(
         self, rows: dict[Device, Row], sender: Device, text: str, size: int, start: int, end: int

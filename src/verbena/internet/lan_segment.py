@@ -72,9 +72,17 @@ class LanSegment(Link):
         self.members += made
         return made
 
-    def _tell_mtu(self, mtu: int) -> None:
-        for one in self.members:
-            one.mtu = mtu
+    @property
+    def mtu(self) -> int:
+        """That of its stations, which is Ethernet's. Setting it raises InternetError."""
+        return self.settings.mtu
+
+    @mtu.setter
+    def mtu(self, mtu: int) -> None:
+        raise InternetError(
+            f"{self.name} is a LAN, whose stations all have Ethernet's MTU of {self.mtu} bytes: "
+            f"for {mtu}, make the network of another link (Internet.network)"
+        )
 
     @property
     def dropped(self) -> int:

@@ -181,16 +181,14 @@ class Link:
 
     @property
     def mtu(self) -> int:
-        """The largest datagram, in bytes. It may be set while the link is in use; InternetError if
-        IPv4 cannot use it."""
+        """Bytes of the largest datagram that crosses the link whole. It may be set at any time, for
+        what is sent from then on: path MTU discovery finds a smaller one by the next error, and a
+        larger one when its entries are 10 minutes old (RFC 1191, 6.3). Raises InternetError."""
         return self.settings.mtu
 
     @mtu.setter
     def mtu(self, mtu: int) -> None:
         self.settings = replace(self.settings, mtu=mtu)
-        self._tell_mtu(mtu)
-
-    def _tell_mtu(self, mtu: int) -> None:
         for port in self.ports:
             port.mtu = mtu
 

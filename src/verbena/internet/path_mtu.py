@@ -25,6 +25,11 @@ def plateau_below(length: int) -> int:
     return next((one for one in PLATEAUS if one < length), MIN_MTU)
 
 
+def told_mtu(error: Message) -> int:
+    """The MTU that an error of type 3 code 4 names, or from whose silence the plateaus follow."""
+    return max(MIN_MTU, error.sequence or plateau_below(quoted_length(error)))
+
+
 class PathMtuCache:
     """MTUs by destination; ``known`` is 65,535 for one of which nothing was heard."""
 
@@ -42,8 +47,7 @@ class PathMtuCache:
 
     def learn(self, error: Message, destination: IPv4Address) -> None:
         """An error never raises the MTU, and never lowers it below what every link carries."""
-        mtu = error.sequence or plateau_below(quoted_length(error))
-        self.set(destination, max(MIN_MTU, min(mtu, self.known(destination))))
+        self.set(destination, min(told_mtu(error), self.known(destination)))
 
     def set(self, destination: IPv4Address, mtu: int) -> None:
         """Note what a search by probes has found."""

@@ -16,6 +16,7 @@ from verbena.internet.errors import InternetError, NoRouteError
 from verbena.internet.icmp import Kind, Message, Unreachable
 from verbena.internet.ipv4 import MIN_MTU, Datagram, Protocol
 from verbena.internet.node import Node
+from verbena.internet.path_mtu import told_mtu
 from verbena.internet.timer import MICROSECOND, MILLISECOND, SECOND
 
 PING_TIMEOUT = SECOND
@@ -249,9 +250,9 @@ def search_path_mtu(
             bad = size
             if bad <= MIN_MTU:
                 raise InternetError(f"{destination} is told that {MIN_MTU} bytes do not fit")
-            known = node.path_mtus.known(destination)
-            size = max(MIN_MTU, known if good < known < bad else (good + bad) // 2)
-            bad = size + 1 if known == size else bad
+            told = told_mtu(answer)  # the cache may know less: from before the path's MTU rose
+            size = max(MIN_MTU, told if good < told < bad else (good + bad) // 2)
+            bad = size + 1 if told == size else bad
         else:
             raise InternetError(f"{destination}: {answer.text}")
     node.path_mtus.set(destination, good)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from verbena.sim._world import EVENT, FLOW, LINK, QUEUE, SAMPLE, UNLIMITED, Samples, World
 from verbena.sim.build import add_group, build, build_bare, levels
+from verbena.sim.charge import charge
 from verbena.sim.errors import Deadlock, Interrupted, NotSimulated, ProgramEnded, WorldEnded
 from verbena.sim.hosts import Host, Hosts
 from verbena.sim.run import Result, run
@@ -60,6 +61,7 @@ __all__ = [
     "bring_up",
     "build",
     "build_bare",
+    "charge",
     "levels",
     "run",
     "run_processes",

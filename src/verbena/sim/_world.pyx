@@ -122,7 +122,7 @@ cdef class World:
     cdef object _raised  # an exception of such a function, for the next run
     cdef uint32_t _patience  # vb_sim_page.patience
     cdef readonly str sockets  # how asyncio's connections of programs reach other hosts
-    cdef dict _insides  # by host that has one: its InsideSettings
+    cdef dict _insides  # by host that has one: its InsideSettings, and programs' costs by name
     cdef object _nic  # the settings of hosts' adapters
     cdef dict _adapters  # by host that has its own: its framing, and the settings of its adapter
     cdef object _nodes  # by host: its node

@@ -494,6 +494,8 @@ cdef extern from "sim/host_inside.h" nogil:
         uint32_t sliced
     int vb_sim_set_inside(vb_sim *sim, uint32_t host, const vb_inside_config *config)
     const vb_inside *vb_sim_inside(const vb_sim *sim, uint32_t host)
+    uint64_t vb_sim_inside_computes(vb_sim *sim, uint32_t host, uint32_t core, uint8_t what,
+                                    uint64_t took)
     uint64_t vb_sim_inside_spun(const vb_inside *inside, uint32_t core, uint64_t now)
 
 cdef extern from "sim/capture.h" nogil:

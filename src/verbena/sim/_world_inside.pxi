@@ -20,7 +20,6 @@ cdef object _inside_host(World world, object host):
 
 
 cdef object _set_inside(World world, object host, dict keywords):
-    from functools import partial
     from verbena.sim import inside
     from verbena.sim.world_settings import checked
     cdef vb_inside_config config
@@ -38,9 +37,23 @@ cdef object _set_inside(World world, object host, dict keywords):
         raise ValueError(f"host {_shown(host)} has an inside, a flow, a group or a program already:"
                          " give it an inside once, and before those")
     _check(error, "the inside of a host")
-    world._insides[number] = given
-    return inside.Inside(number, given, partial(_inside_raw, world, number),
-                         partial(_inside_slices, world, number))
+    world._insides[number] = given, {}
+    return inside_of(world, number)
+
+
+def inside_of(World world, number):
+    """Return the Inside of a host, or None if ``World.inside`` has not given it one.
+
+    It is made anew each time: one that the world kept would keep the world.
+    """
+    from functools import partial
+    from verbena.sim import inside
+    if number not in world._insides:
+        return None
+    given, own = world._insides[number]
+    return inside.Inside(
+        number, given, own, partial(_inside_raw, world, number),
+        partial(_inside_slices, world, number), partial(_inside_computes, world, number))
 
 
 cdef int _fill_inside(vb_inside_config *to, dict given) except -1:
@@ -88,6 +101,12 @@ def _inside_raw(World world, uint32_t host):
         "mtt": (of.mtt.hits, of.mtt.misses),
     }
     return now, raw
+
+
+def _inside_computes(World world, uint32_t host, uint32_t core, uint8_t what, uint64_t took):
+    """Let a core of a host's inside work for ``took`` ps. Returns the ps from now to the end."""
+    world._idle()
+    return vb_sim_inside_computes(world._sim, host, core, what, took)
 
 
 def _inside_slices(World world, uint32_t host):

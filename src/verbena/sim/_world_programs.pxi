@@ -352,7 +352,7 @@ cdef int _fill_page(World world, vb_sim_page *page, tuple hosts) except -1:
         port = &page.port[i]
         port.host = host
         port.infiniband = framing == VB_SIM_INFINIBAND
-        own = world._insides.get(host)
+        own, _ = world._insides.get(host, (None, None))
         port.rings = nic.doorbell > 0 or own is not None
         port.counts = own is not None
         port.inline_most = own.hca.inline if own is not None else 0

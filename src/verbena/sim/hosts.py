@@ -20,7 +20,7 @@ from verbena.verbs._verbs import attach, attached
 from verbena.verbs.here import Place, place
 from verbena.verbs.library import load
 
-from ._world import Attachment, Attachments, World
+from ._world import Attachment, Attachments, World, inside_of
 from .arguments import pkey_tables, require, unknown_name, whole_number
 
 if TYPE_CHECKING:
@@ -87,6 +87,19 @@ class Host(Place):
         """Open a device for ``verbena.cm``, whose messages cross the simulated fabric."""
         assert self.hosts is not None
         return self.hosts.connection_managers().of(self).open()
+
+    def charge(
+        self, name: str, *, us: float | None = None, cycles: int | None = None, core: int = 0
+    ) -> int | None:
+        """Let a core of the host's inside work, as ``verbena.sim.charge`` says. Returns the time of
+        the end in ps; None: the host has no inside. Raises ValueError and TypeError."""
+        assert self.hosts is not None
+        if not self.ports:  # it is of an Internet, whose hosts have no adapters
+            return None
+        inside = inside_of(self.hosts.world, self.ports[0])
+        if inside is None:
+            return None
+        return self.attachments.now + inside.charge(name, us=us, cycles=cycles, core=core)
 
     def random_bytes(self, count: int) -> bytes:
         return self.random.randbytes(count)

@@ -32,6 +32,8 @@ _Cycles = Annotated[int, Meta(ge=0, le=10**9)]
 _Some = Annotated[int, Meta(ge=1, le=2**20)]
 _Most = Annotated[int, SIZE, Meta(ge=1, le=2**40)]
 _Delay = Annotated[int, TIME, Meta(ge=0, le=10**12)]
+_MOST_COSTS = 200  # names of programs' own: a slice has a byte for what it shows
+_LONGEST = 10**15  # ps that a program computes at a time
 _SHIFT = 20  # the core counts the time of a byte and of a cycle in units of 2**-20 ps
 
 
@@ -215,13 +217,23 @@ class LinkCounters:
         return sum(count for count, _ in self.tlps.values())
 
 
+@dataclass
+class OwnCost:
+    """What programs have charged under a name of theirs. ``number``: its ``what`` in slices."""
+
+    number: int
+    times: int = 0
+    cycles: int = 0
+
+
 @dataclass(frozen=True)
 class InsideCounters:
     """What the inside of one host has done until now.
 
-    ``elapsed``: ps. ``cycles``: by the name of the cost, of all cores; "spin" is polling that found
-    nothing. ``busy``, ``idle``, ``spinning``: ps of all cores; busy + spinning + idle is elapsed
-    times cores. ``up`` leads to memory and processor, ``down`` to the adapter.
+    ``elapsed``: ps. ``cycles``: by the name of the cost, of all cores, with the names of programs
+    (``Inside.charge``); "spin" is polling that found nothing. ``busy``, ``idle``, ``spinning``:
+    ps of all cores; busy + spinning + idle is elapsed times cores. ``up`` leads to memory and
+    processor, ``down`` to the adapter.
     """
 
     elapsed: int
@@ -248,7 +260,9 @@ class InsideCounters:
         return self.elapsed * self.cores - self.busy - self.spinning
 
 
-def counted(raw: Mapping[str, Any], given: InsideSettings, elapsed: int) -> InsideCounters:
+def counted(
+    raw: Mapping[str, Any], given: InsideSettings, own: Mapping[str, OwnCost], elapsed: int
+) -> InsideCounters:
     """Return what the core has counted until ``elapsed`` ps as InsideCounters."""
     cpu = given.cpu
     busy = sum(done - max(0, free - elapsed) for done, free, _ in raw["core"])
@@ -265,7 +279,11 @@ def counted(raw: Mapping[str, Any], given: InsideSettings, elapsed: int) -> Insi
     return InsideCounters(
         elapsed,
         cpu.cores,
-        {**cycles, "spin": round(spinning * cpu.ghz / 1000)},
+        {
+            **cycles,
+            **{name: cost.cycles for name, cost in own.items()},
+            "spin": round(spinning * cpu.ghz / 1000),
+        },
         busy,
         spinning,
         links["up"],
@@ -313,27 +331,80 @@ class Inside:
         self,
         host: int,
         settings: InsideSettings,
+        own: dict[str, OwnCost],
         raw: Callable[[], tuple[int, Mapping[str, Any]]],
         slices: Callable[[], NDArray[Any]],
+        compute: Callable[[int, int, int], int],
     ) -> None:
         self.host = host
         self.settings = settings
+        self._own = own
         self._raw = raw
         self._slices = slices
+        self._compute = compute
+
+    @property
+    def costs(self) -> tuple[str, ...]:
+        """COSTS, and behind them the costs that programs have named."""
+        return (*COSTS, *self._own)
+
+    def charge(
+        self, name: str, *, us: float | None = None, cycles: int | None = None, core: int = 0
+    ) -> int:
+        """Let a core work for a program, behind what it has to do. Returns the ps until the end.
+
+        ``name``: of the cost, which counters and slices show. ``us`` or ``cycles``: how long. The
+        world is not running. ``verbena.sim.charge`` calls it and waits. Raises ValueError and
+        TypeError.
+        """
+        took = self._time_of(name, us, cycles)
+        cores = self.settings.cpu.cores
+        if not isinstance(core, int) or not 0 <= core < cores:
+            raise ValueError(
+                f"charge: core is {core!r}, and h{self.host} has cores 0 to {cores - 1}"
+            )
+        own = self._own.setdefault(name, OwnCost(len(COSTS) + len(self._own)))
+        own.times += 1
+        own.cycles += round(took * self.settings.cpu.ghz / 1000)
+        return self._compute(core, own.number, took)
+
+    def _time_of(self, name: str, us: float | None, cycles: int | None) -> int:
+        """Return the ps of a charge that is allowed."""
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"charge: the first argument is the name of a cost, not {name!r}")
+        if name in (*COSTS, "spin"):
+            raise ValueError(
+                f"charge: {name!r} is a cost of the adapter's driver: take another name"
+            )
+        if name not in self._own and len(self._own) == _MOST_COSTS:
+            raise ValueError(f"charge: a host has at most {_MOST_COSTS} names of costs")
+        given = us if cycles is None else cycles
+        if (us is None) == (cycles is None) or given is None:
+            raise TypeError("charge: give either us or cycles")
+        if not isinstance(given, int | float):
+            raise TypeError(f"charge: {given!r} is no number of us or cycles")
+        took = given * (1e6 if cycles is None else 1000 / self.settings.cpu.ghz)
+        if not 0 <= took <= _LONGEST:
+            raise ValueError(f"charge: {given} is no time from 0 to 1000 s")
+        return round(took)
 
     def counters(self) -> InsideCounters:
         """Return what it has done until now. The world is not running."""
         now, raw = self._raw()
-        return counted(raw, self.settings, now)
+        return counted(raw, self.settings, self._own, now)
 
     def slices(self) -> NDArray[Any]:
         """Return SLICE_ROW [slices]: what cores and links did, as far as "slices" says.
 
         ``row`` is a core, or 252 to 255: PCIe up, PCIe down, memory, wire. ``what`` is the index in
-        COSTS or TLPS. The world is not running.
+        ``costs`` or TLPS. The world is not running.
         """
         return self._slices()
 
     def printed_costs(self) -> str:
-        """Return the costs that are used as lines, each with its source."""
-        return printed_costs(self.settings)
+        """Return the costs that are used as lines, each with its source, and those of programs."""
+        lines = [printed_costs(self.settings)]
+        for name, own in self._own.items():
+            text = f"cycles of a program, charged {own.times:,} times"
+            lines.append(f"{name:<22} {own.cycles!s:<12} {text}")
+        return "\n".join(lines)

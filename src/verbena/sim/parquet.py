@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena.sim._world import STATES
+from verbena.sim.inside_tables import INSIDE_UNITS, inside_columns, slice_columns
 from verbena.sim.parquet_reports import SWEEP_UNITS, packed, sweep_columns, unpacked
 from verbena.sim.result import FLOWS, LINKS, NEVER, QUEUES, ScenarioResult, status_name, structured
 
@@ -77,7 +78,9 @@ def write(result: ScenarioResult, folder: Path) -> None:
     The metadata of each file has all that is not an array. queues.parquet has a row for each queue
     and time: time, link, class, bytes, paused. throughput.parquet has a row for each traffic and
     time: time, traffic, delivered. With a subnet manager there is sweeps.parquet, with a row for
-    each of its sweeps. Links have the names that they have everywhere, "s0-h1". Raises OSError.
+    each of its sweeps; with insides insides.parquet, with a row for each host that has one, and
+    inside_slices.parquet if slices were recorded. Links have the names that they have everywhere,
+    "s0-h1". Raises OSError.
     """
     pyarrow = arrow()
     folder.mkdir(parents=True, exist_ok=True)
@@ -89,6 +92,10 @@ def write(result: ScenarioResult, folder: Path) -> None:
         sweeps = with_metadata(pyarrow.table(sweep_columns(result.management)), plain)
         path = folder / "sweeps.parquet"
         pyarrow.parquet.write_table(with_units(sweeps, SWEEP_UNITS), path)
+    for name, columns in _inside_tables(result):
+        table = with_metadata(pyarrow.table(columns), plain)
+        path = folder / f"{name}.parquet"
+        pyarrow.parquet.write_table(with_units(table, INSIDE_UNITS), path)
     for name, columns in (
         ("flows", _flow_columns(names, result)),
         ("links", _link_columns(names, result)),
@@ -97,6 +104,14 @@ def write(result: ScenarioResult, folder: Path) -> None:
     ):
         table = with_metadata(pyarrow.table(columns), plain)
         pyarrow.parquet.write_table(with_units(table, UNITS), folder / f"{name}.parquet")
+
+
+def _inside_tables(result: ScenarioResult) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the names and columns of the files about insides."""
+    if result.insides:
+        yield "insides", inside_columns(result.insides, result.nodes)
+    if any(len(report.slices) for report in result.insides):
+        yield "inside_slices", slice_columns(result.insides, result.nodes)
 
 
 class _Names:
@@ -202,7 +217,11 @@ def read(folder: Path) -> ScenarioResult:
     plain = {} if found is None else json.loads(found)
     if plain.pop("format", None) != FORMAT:
         raise ValueError(f"{folder}/flows.parquet is no result that this version of Verbena reads")
-    reports = unpacked(plain.pop("reports", {}))
+    reports = plain.pop("reports", {})
+    slices: dict[str, Any] = {}
+    if any(each["slices"] for each in reports.get("insides", ())):
+        slices = pyarrow.parquet.read_table(folder / "inside_slices.parquet").to_pydict()
+    found_reports = unpacked(reports, slices)
     for name in TUPLES:
         plain[name] = tuple(plain[name])
     plain["link_events"] = tuple(map(tuple, plain["link_events"]))
@@ -219,7 +238,7 @@ def read(folder: Path) -> ScenarioResult:
         delivered_at=tables["throughput"]["time"].to_numpy()[:: max(1, len(empty.traffic))],
         delivered=tables["throughput"]["delivered"].to_numpy().reshape(-1, len(empty.traffic)),
         **plain,
-        **reports,
+        **found_reports,
     )
 
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run's managers and connections did, in the metadata of Parquet files and as a table.
+"""What a run's managers, connections and insides did, in the metadata of Parquet files.
 
-``parquet`` calls ``packed`` and ``unpacked`` for results with reports of management, recovery or
-connections, and writes ``sweep_columns`` as sweeps.parquet. What is packed and unpacked is equal.
+``parquet`` calls ``packed`` and ``unpacked`` for results with reports of management, recovery,
+connections or insides, and writes ``sweep_columns`` as sweeps.parquet. What is packed and unpacked
+is equal.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from verbena.manage.sm.sweep import SweepPhase
+from verbena.sim.inside_tables import packed_insides, unpacked_insides
 from verbena.sim.managers import SweepRecord
 from verbena.sim.recovery import Recovery
 from verbena.sim.scenario_connect import ConnectReport
@@ -45,11 +47,16 @@ def packed(result: ScenarioResult) -> dict[str, Any]:
             {**vars(each), **{name: getattr(each, name).tolist() for name in ARRAYS}}
             for each in result.connects
         ]
+    if result.insides:
+        made["insides"] = packed_insides(result.insides)
     return made
 
 
-def unpacked(made: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a ScenarioResult for what ``packed`` returned."""
+def unpacked(made: dict[str, Any], slices: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a ScenarioResult for what ``packed`` returned.
+
+    ``slices`` are the columns of inside_slices.parquet.
+    """
     found: dict[str, Any] = {}
     if "management" in made:
         of = made["management"]
@@ -63,6 +70,8 @@ def unpacked(made: dict[str, Any]) -> dict[str, Any]:
             tuple(map(tuple, of["traps"])),
             tuple(of["problems"]),
         )
+    if "insides" in made:
+        found["insides"] = unpacked_insides(made["insides"], slices)
     if "recovery" in made:
         found["recovery"] = Recovery(**made["recovery"])
     if "connects" in made:

@@ -208,9 +208,11 @@ class Processes:
         asked = False
         for packed in letters:
             letter = Letter.read(packed)
-            asked |= letter.kind == Kind.ASK
+            asked |= letter.kind in (Kind.ASK, Kind.CHARGE)
             if letter.kind == Kind.ASK:
                 program.letters.insert(0, self._answer(program, letter.text))
+            elif letter.kind == Kind.CHARGE:
+                program.letters.insert(0, self._charged(program, letter.text))
             else:
                 self._post(letter)
         if asked:
@@ -229,6 +231,15 @@ class Processes:
                 lambda: self.hosts.connection_managers().of(program.host), tell
             )
         return Letter(now, Kind.ANSWER, target=number, text=program.devices.answer(asked))
+
+    def _charged(self, program: _Program, asked: bytes) -> Letter:
+        """Let a core of the host's inside work for a program."""
+        try:
+            answer: int | list[str] | None = program.host.charge(**json.loads(asked))
+        except (TypeError, ValueError) as error:
+            answer = [type(error).__name__, str(error)]
+        number, now = program.host.number, self.hosts.attachments.now
+        return Letter(now, Kind.ANSWER, target=number, text=json.dumps(answer).encode())
 
     def _post(self, letter: Letter) -> None:
         if letter.kind == Kind.RETURNED:

@@ -22,6 +22,7 @@ from typing import Any, TypeVar
 
 from ._world import FarAttachments
 from .callbacks import PS, ps_of
+from .charge import charge as compute
 from .errors import Deadlock
 from .far_connections import FarDevice
 from .hosts import Host, Hosts, host_here
@@ -31,7 +32,7 @@ from .network import Address, Factory, Network, Stream, port_number
 from .run import Program, close_loop, coroutine_of
 from .waits import where_raised
 
-__all__ = ["run", "run_sync", "sleep", "time"]
+__all__ = ["charge", "run", "run_sync", "sleep", "time"]
 
 T = TypeVar("T")
 
@@ -69,6 +70,12 @@ def run_sync(function: Callable[[], T]) -> T:
 def sleep(seconds: float) -> None:
     """Let virtual time pass in a program of ``run_sync``. Raises RuntimeError in another one."""
     _far_host().run_blocking(asyncio.sleep(seconds))
+
+
+def charge(name: str, *, us: float | None = None, cycles: int | None = None, core: int = 0) -> None:
+    """Compute in a program of ``run_sync``, as ``sim.charge`` does in others. Raises RuntimeError
+    in another one."""
+    _far_host().run_blocking(compute(name, us=us, cycles=cycles, core=core))
 
 
 def time() -> float:
@@ -156,10 +163,20 @@ class FarHost(Host):
         finally:
             self.attachments.set_looped(False)
 
-    def ask(self, text: bytes) -> bytes:
+    def charge(
+        self, name: str, *, us: float | None = None, cycles: int | None = None, core: int = 0
+    ) -> int | None:
+        given = {"name": name, "us": us, "cycles": cycles, "core": core}
+        answer = json.loads(self.ask(json.dumps(given).encode(), Kind.CHARGE))
+        if isinstance(answer, list):
+            raise {"TypeError": TypeError}.get(answer[0], ValueError)(answer[1])
+        assert answer is None or isinstance(answer, int)
+        return answer
+
+    def ask(self, text: bytes, kind: Kind = Kind.ASK) -> bytes:
         """Send a call to the world's process, and return the answer."""
         answers = self.network.answers
-        self.attachments.ask(Letter(self.now, Kind.ASK, self.number, text=text).pack())
+        self.attachments.ask(Letter(self.now, kind, self.number, text=text).pack())
         while not answers:  # there was no room for it
             self.attachments.pass_turn(self.now)
         return answers.pop()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from verbena.sim._world import World
 from verbena.sim.document import Section, toml_text
-from verbena.sim.inside import Inside, InsideCounters, InsideSettings, parameters
+from verbena.sim.inside import COSTS, Inside, InsideCounters, InsideSettings, parameters
 from verbena.sim.settings import MANY, given, unit
 
 __all__ = ["InsidePlan", "InsideReport", "inside_lines", "read_inside"]
@@ -42,15 +42,17 @@ class InsidePlan:
 
 @dataclass(frozen=True, eq=False)
 class InsideReport:
-    """What the inside of a host did until the end of a run. ``slices``: ``Inside.slices``."""
+    """What the inside of a host did until the end of a run. ``slices``: ``Inside.slices``;
+    ``costs``: ``Inside.costs``."""
 
     host: int
     counters: InsideCounters
     slices: NDArray[Any]
+    costs: tuple[str, ...] = COSTS
 
     @classmethod
     def of(cls, inside: Inside) -> InsideReport:
-        return cls(inside.host, inside.counters(), inside.slices())
+        return cls(inside.host, inside.counters(), inside.slices(), inside.costs)
 
 
 def read_inside(section: Section, hosts: Sequence[str]) -> InsidePlan | None:

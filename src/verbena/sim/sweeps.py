@@ -28,6 +28,7 @@ from verbena.progress import Line
 from verbena.sim import limits
 from verbena.sim.arguments import require, whole_number
 from verbena.sim.document import Document, plain, toml_text
+from verbena.sim.inside_tables import HOST_UNITS, host_measures
 from verbena.sim.parquet import arrow, with_metadata, with_units
 from verbena.sim.result import DONE, FAILED, INCOMPLETE, ScenarioResult
 from verbena.sim.scenario import Scenario
@@ -121,9 +122,16 @@ class Sweep:
             for name, column in self.columns.items()
             if name != "wall"
         }
-        measured = {name: UNITS[name] for name in columns if name in UNITS}
+        settings = self.points[0] if self.points else {}
+        units = {name: _unit_of(name) for name in columns if name not in settings}
+        measured = {name: unit for name, unit in units.items() if unit is not None}
         table = with_metadata(pyarrow.table(columns), self.about)
         pyarrow.parquet.write_table(with_units(table, measured), path)
+
+
+def _unit_of(column: str) -> str | None:
+    _, point, behind = column.rpartition(".")
+    return HOST_UNITS.get(behind) if point else UNITS.get(column)
 
 
 def measures(result: ScenarioResult) -> dict[str, float]:
@@ -131,7 +139,7 @@ def measures(result: ScenarioResult) -> dict[str, float]:
 
     It covers all traffics together; a function of your own can separate them, as with
     ``result.durations("web")``. Times are those of flows that are done; ``delivered`` and ``lost``
-    are bytes.
+    are bytes. Each host with an inside has columns of its own (``inside_tables.host_measures``).
     """
     times = result.durations() / 1e12
     some = len(times) > 0
@@ -156,6 +164,7 @@ def measures(result: ScenarioResult) -> dict[str, float]:
         "stalled": int(result.links["stalled"].sum()) / 1e12,
         "wall": result.wall,
         **_management(result),
+        **host_measures(result),
     }
 
 
@@ -223,6 +232,8 @@ def sweep(
         rows = list(
             _on_cluster(dask, jobs, progress) if dask else progress.each(_here(workers, jobs))
         )
+    if measure is measures:
+        rows = _filled(rows)
     for point, row in zip(points, rows, strict=True):
         if row.keys() != rows[0].keys():
             names = f"{', '.join(row)}; with {_text(points[0])}: {', '.join(rows[0])}"
@@ -236,6 +247,13 @@ def sweep(
             stacklevel=2,
         )
     return Sweep(tuple(points), columns, _about(scenario, measure))
+
+
+def _filled(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return rows that all have the columns which any has: points may differ in their hosts, and in
+    whether they have insides or a subnet manager. What a row has not is NaN."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name, np.nan) for name in names} for row in rows]
 
 
 def _check_arguments(scenario: object, over: object, workers: int | None, measure: object) -> None:

@@ -40,7 +40,7 @@ def inside_events(reports: Sequence[InsideReport]) -> Iterator[dict[str, Any]]:
         for row in np.unique(report.slices["row"]).tolist():
             yield _named(process, row)
         for one in report.slices:
-            yield _slice(process, one)
+            yield _slice(process, report.costs, one)
         for begin, end in _arrows(report.slices):
             yield _arrow("s", arrows, process, begin)
             yield {**_arrow("f", arrows, process, end), "bp": "e"}
@@ -58,14 +58,14 @@ def _named(process: int, row: int) -> dict[str, Any]:
     }
 
 
-def _slice(process: int, one: NDArray[np.void]) -> dict[str, Any]:
+def _slice(process: int, costs: Sequence[str], one: NDArray[np.void]) -> dict[str, Any]:
     row, what, at, end = (int(one[name]) for name in ("row", "what", "at", "end"))
     is_core = row not in LINKS
-    name = COSTS[what] if is_core else "packet" if LINKS[row] == "wire" else TLPS[what]
+    name = costs[what] if is_core else "packet" if LINKS[row] == "wire" else TLPS[what]
     return {
         "ph": "X",
         "name": name,
-        "cat": KINDS[name] if is_core else LINKS[row],
+        "cat": KINDS.get(name, "program") if is_core else LINKS[row],
         "ts": at / MICROSECOND,
         "dur": (end - at) / MICROSECOND,
         "pid": process,

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A disk's bytes into memory of the same computer: by programmed I/O, and by DMA.
 
-Both ways run the machine code of drivers.py; the entry and exit of an interrupt are charged.
-``ways.py`` lists them.
+Both ways run the machine code of drivers.py; the entry and exit of an interrupt are charged when it
+comes. ``ways.py`` lists them.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from math import gcd
 
 from verbena.host.assembler import Program
 from verbena.host.comparison.drivers import DISK, ORIGIN, TARGET, dma_driver, words_driver
+from verbena.host.comparison.recording import Recording
 from verbena.host.comparison.rows import Reading, Row
 from verbena.host.comparison.settings import Setup, checked_size
 from verbena.host.computer import Computer, Transaction
-from verbena.host.costs import Costs
 from verbena.host.devices import Ram
 from verbena.host.disk import BUFFER, Disk
 from verbena.host.errors import HostError
@@ -37,20 +37,33 @@ def disk_machine(setup: Setup, size: int) -> tuple[Computer, Disk]:
     return computer, disk
 
 
-def by_words(setup: Setup, size: int) -> Row:
+def charge_interrupts(computer: Computer) -> None:
+    """Lets each interrupt take the time of its entry and exit, before its handler runs."""
+
+    def charge(kind: str, _: int, core: int) -> None:
+        if kind == "MSI":
+            computer.cores[core].charge("hard_irq")
+
+    computer.memory_observers.append(charge)
+
+
+def by_words(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """The processor loads each word from the disk's buffer."""
     blocks = gcd(checked_size(size), _MOST_BLOCK)
-    return _read("pio", setup, size, words_driver(size // blocks, blocks))
+    return _read("pio", setup, size, words_driver(size // blocks, blocks), recording)
 
 
-def by_dma(setup: Setup, size: int) -> Row:
+def by_dma(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """The disk writes to memory."""
     blocks = gcd(checked_size(size), _MOST_BLOCK)
-    return _read("dma", setup, size, dma_driver(size // blocks))
+    return _read("dma", setup, size, dma_driver(size // blocks), recording)
 
 
-def _read(way: str, setup: Setup, size: int, driver: str) -> Row:
+def _read(way: str, setup: Setup, size: int, driver: str, recording: Recording | None) -> Row:
     computer, disk = disk_machine(setup, size)
+    if recording is not None:
+        recording.begin(computer.now, computer.timeline())
+    charge_interrupts(computer)
     moved: list[int] = []
 
     def watch(seen: Transaction) -> None:
@@ -61,17 +74,18 @@ def _read(way: str, setup: Setup, size: int, driver: str) -> Row:
     before = Reading.of(computer, setup.ghz)
     computer.load(Program.assemble(driver, ORIGIN))
     computer.run()
+    if recording is not None:
+        recording.end()
     if computer.read(TARGET, size) != content_of(size):
         raise HostError(f"{way}: the disk's bytes did not arrive")
     after = Reading.of(computer, setup.ghz)
     side = after.since(before, copied=sum(moved))
-    entries = round(Costs().cycles("hard_irq") * side.interrupts)
-    side = replace(side, cycles=side.cycles + entries, charged={"hard_irq": entries})
+    side = replace(side, charged={"hard_irq": round(computer.cores[0].ledger.cycles["hard_irq"])})
     medium = round(setup.disk_us * 1e6) * max(1, after.interrupts)
     return Row(
         way,
         size,
-        after.at - before.at + round(entries * 1000 / setup.ghz),
+        after.at - before.at,
         setup.ghz,
         side,
         demands={"the disk's medium": medium},

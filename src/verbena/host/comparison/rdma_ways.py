@@ -2,7 +2,7 @@
 """From one computer's memory to another's by SEND, WRITE and READ, and a disk of another computer.
 
 The adapters, their links and the wire are those of verbena.host.hca. The programs that post and
-poll are Python, and their processor time is charged by the driver's named costs. Each way runs once
+poll are Python; the driver's named costs are charged to the cores when they do. Each way runs once
 before it is measured, so that the adapters' translation caches are warm. ``ways.py`` lists them.
 """
 
@@ -12,8 +12,9 @@ from collections.abc import Callable
 from math import gcd
 
 from verbena.host.clock import NEVER
-from verbena.host.comparison.disk_ways import content_of
+from verbena.host.comparison.disk_ways import charge_interrupts, content_of
 from verbena.host.comparison.drivers import DISK
+from verbena.host.comparison.recording import Recording
 from verbena.host.comparison.rows import Reading, Row, Side
 from verbena.host.comparison.settings import Setup, checked_size
 from verbena.host.costs import Costs
@@ -30,18 +31,22 @@ _COMMAND = bytes(64)  # what asks for the disk's blocks, and what answers
 class _Pair:
     """Two connected computers, here and there, with a buffer each."""
 
-    def __init__(self, setup: Setup, size: int) -> None:
-        self.setup, self.size = setup, checked_size(size)
+    def __init__(self, setup: Setup, size: int, recording: Recording | None) -> None:
+        self.setup, self.size, self.recording = setup, checked_size(size), recording
         wire = Wire(setup.gbps, setup.wire_us * 1000)
         ram = max(16 << 20, 2 * (-(-size // 4096) * 4096 + (2 << 20)))
         self.wire = wire
-        self.here, self.there = connected(wire=wire, ghz=setup.ghz, pcie=setup.pcie, ram=ram)
+        self.here, self.there = connected(
+            wire=wire, ghz=setup.ghz, pcie=setup.pcie, ram=ram, charged=True
+        )
+        self.here.computer.name, self.there.computer.name = "here", "there"
         self.mine = self.here.register(_BUFFER, size)
         self.theirs = self.there.register(_BUFFER, size)
 
     @property
     def now(self) -> int:
-        return self.here.machines.clock.now
+        """The time of the core that is furthest, in ps."""
+        return self.here.machines.now
 
     def until(self, holds: Callable[[], bool]) -> None:
         """Runs event by event until a condition holds."""
@@ -65,26 +70,40 @@ class _Pair:
             raise HostError(f"a request failed: {failed[0].entry.status!r}")
         return found
 
+    def level(self) -> None:
+        """Lets both cores be idle up to the time that the later one has reached."""
+        now = self.now
+        for node in (self.here, self.there):
+            node.computer.idle_until(now)
+        self.here.machines.clock.run_due(now)
+
     def fill(self, node: Node, data: bytes) -> None:
         """Sets a node's buffer."""
         node.computer.write(_BUFFER, data)
 
 
 def _measured(way: str, pair: _Pair, transfer: Callable[[], Side], arrives: Node) -> Row:
-    """Runs a transfer twice and measures the second; its charged cycles take time, too.
+    """Runs a transfer twice and measures the second.
 
     ``transfer`` returns what was charged there beside the driver's costs.
     """
     nodes = {"here": pair.here, "there": pair.there}
+    machines = pair.here.machines
     transfer()
-    pair.here.machines.run()
+    machines.run()
+    pair.level()
     pair.fill(arrives, bytes(pair.size))
     before = {name: Reading.of(one.computer, pair.setup.ghz) for name, one in nodes.items()}
     spent = {name: dict(one.driver.spent) for name, one in nodes.items()}
     start, packets = pair.now, pair.wire.bytes
+    if pair.recording is not None:
+        pair.recording.begin(start, machines.timeline())
     more = transfer()
     end = pair.now
-    pair.here.machines.run()
+    machines.run()
+    if pair.recording is not None:
+        pair.level()
+        pair.recording.end()
     if arrives.computer.read(_BUFFER, pair.size) != content_of(pair.size):
         raise HostError(f"{way}: the bytes did not arrive")
     sides = {}
@@ -96,26 +115,24 @@ def _measured(way: str, pair: _Pair, transfer: Callable[[], Side], arrives: Node
         extra = more if name == "there" else Side()
         charged |= extra.charged
         sides[name] = Side(
-            cycles=side.cycles + sum(charged.values()),
+            cycles=sum(charged.values()),
             instructions=side.instructions,
             charged=charged,
             interrupts=extra.interrupts,
             to_device=side.to_device,
             to_memory=side.to_memory,
         )
-    cycles = sum(side.cycles for side in sides.values())
     demands = {"the wire": round((pair.wire.bytes - packets) * 8000 / pair.wire.rate_gbps)}
     if more.interrupts:
         demands["the disk's medium"] = round(pair.setup.disk_us * 1e6)
-    latency = end - start + round(cycles * 1000 / pair.setup.ghz)
     return Row(
-        way, pair.size, latency, pair.setup.ghz, sides["here"], sides["there"], demands=demands
+        way, pair.size, end - start, pair.setup.ghz, sides["here"], sides["there"], demands=demands
     )
 
 
-def by_write(setup: Setup, size: int) -> Row:
+def by_write(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """An RDMA WRITE from here into memory there."""
-    pair = _Pair(setup, size)
+    pair = _Pair(setup, size, recording)
     pair.fill(pair.here, content_of(size))
 
     def transfer() -> Side:
@@ -126,9 +143,9 @@ def by_write(setup: Setup, size: int) -> Row:
     return _measured("write", pair, transfer, pair.there)
 
 
-def by_read(setup: Setup, size: int) -> Row:
+def by_read(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """An RDMA READ from memory there into memory here."""
-    pair = _Pair(setup, size)
+    pair = _Pair(setup, size, recording)
     pair.fill(pair.there, content_of(size))
 
     def transfer() -> Side:
@@ -139,9 +156,9 @@ def by_read(setup: Setup, size: int) -> Row:
     return _measured("read", pair, transfer, pair.here)
 
 
-def by_send(setup: Setup, size: int) -> Row:
+def by_send(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """A SEND from here into the receive buffer there; both sides poll their completion."""
-    pair = _Pair(setup, size)
+    pair = _Pair(setup, size, recording)
     pair.fill(pair.here, content_of(size))
 
     def transfer() -> Side:
@@ -154,16 +171,16 @@ def by_send(setup: Setup, size: int) -> Row:
     return _measured("send", pair, transfer, pair.there)
 
 
-def by_remote_disk(setup: Setup, size: int) -> Row:
+def by_remote_disk(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """A disk there: a command by SEND, its DMA, an RDMA WRITE into memory here, an answer."""
-    pair = _Pair(setup, size)
+    pair = _Pair(setup, size, recording)
     block = gcd(size, 512)
     disk = Disk(content_of(size), block=block, latency_us=setup.disk_us)
     pair.there.computer.map(disk, DISK, pcie=setup.pcie)
     messages: dict[str, Region] = {}
     for name, node in (("here", pair.here), ("there", pair.there)):
         messages[name] = node.register(0x8_0000, len(_COMMAND))
-    interrupt = Costs().cycles("hard_irq")
+    charge_interrupts(pair.there.computer)
 
     def transfer() -> Side:
         pair.fill(pair.there, bytes(size))
@@ -181,8 +198,7 @@ def by_remote_disk(setup: Setup, size: int) -> Row:
         pair.there.qp.write(pair.theirs, pair.mine, signalled=False)
         pair.there.qp.send(_COMMAND, signalled=False)
         pair.completed(pair.here)
-        charged = {"hard_irq": round(interrupt)}
-        return Side(charged=charged, interrupts=1)
+        return Side(charged={"hard_irq": round(Costs().cycles("hard_irq"))}, interrupts=1)
 
     return _measured("remote-disk", pair, transfer, pair.here)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from verbena._arguments import checked_arguments
 from verbena.host.comparison.disk_ways import by_dma, by_words
 from verbena.host.comparison.rdma_ways import by_read, by_remote_disk, by_send, by_write
+from verbena.host.comparison.recording import Recording
 from verbena.host.comparison.rows import Row
 from verbena.host.comparison.settings import Setup
 from verbena.host.comparison.tcp_way import by_tcp
@@ -26,7 +27,7 @@ class Way:
     option: str
     title: str
     says: str
-    run: Callable[[Setup, int], Row]
+    run: Callable[[Setup, int, Recording | None], Row]
 
 
 WAYS = {
@@ -47,13 +48,24 @@ WAYS = {
 
 @checked_arguments(HostTypeError)
 def compare_ways(
-    size: int, ways: Iterable[str] | None = None, setup: Setup | None = None
+    size: int,
+    ways: Iterable[str] | None = None,
+    setup: Setup | None = None,
+    recording: Recording | None = None,
 ) -> list[Row]:
     """Moves ``size`` bytes in each way, all if None, and returns a row for each.
 
-    HostError for a size that is no multiple of 8 or too large, and for an unknown way.
+    ``recording`` gets the timeline of each. HostError for a size that is no multiple of 8 or too
+    large, and for an unknown way.
     """
     chosen = list(WAYS if ways is None else ways)
     if unknown := [name for name in chosen if name not in WAYS]:
         raise HostError(f"there is no way {unknown[0]!r}: there are {', '.join(WAYS)}")
-    return [WAYS[name].run(setup or Setup(), size) for name in chosen]
+    if recording is not None:
+        recording.check(size)
+    rows = []
+    for name in chosen:
+        if recording is not None:
+            recording.title = WAYS[name].title
+        rows.append(WAYS[name].run(setup or Setup(), size, recording))
+    return rows

@@ -78,18 +78,27 @@ def add_node(
     ram: int = RAM,
     hca: dict[str, int] | None = None,
     queue_pair: dict[str, Any] | None = None,
+    charged: bool = False,
     **computer: Any,
 ) -> Node:
     """Adds a computer with ``ram`` bytes from 0 on, of which the driver has the upper half.
 
     ``hca`` are settings of ``Hca``, ``queue_pair`` of ``HcaDriver.queue_pair``; ``vector`` is that
-    of its completion queue's interrupts.
+    of its completion queue's interrupts. ``charged``: what the driver does takes its first core the
+    time of the costs, where it is free otherwise.
     """
     one = machines.computer(name, ghz=ghz, cores=cores, **computer)
     one.map(Ram(ram), 0)
     device = Hca(**(hca or {}))
     one.map(device, REGISTERS, pcie=Pcie() if pcie is None else pcie, iommu=iommu)
-    driver = HcaDriver(device, (ram // 2, ram // 2), costs=costs)
+    core = one.cores[0]
+
+    def charge(name: str, cycles: int) -> None:
+        core.charge(name, cycles)
+
+    driver = HcaDriver(
+        device, (ram // 2, ram // 2), costs=costs, charge=charge if charged else None
+    )
     cq = driver.completion_queue(1024, vector=vector)
     qp = driver.queue_pair(cq, **(queue_pair or {}))
     return Node(machines, one, device, driver, cq, qp)
