@@ -53,6 +53,15 @@ def test_two_saved_sweeps_show_what_was_added(capsys: pytest.CaptureFixture[str]
     assert status == 0
 
 
+@pytest.mark.parametrize("seconds", ["nan", "-1", "inf", "1e300"])
+def test_an_interval_that_is_no_time_is_refused(
+    capsys: pytest.CaptureFixture[str], seconds: str
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        diagnose(capsys, "--umad", f"--interval={seconds}")
+    assert f"--interval {float(seconds):g}: it is a number of seconds" in capsys.readouterr().err
+
+
 def test_a_scenario_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     status, out = diagnose(capsys, "--world", "bad-cable", "--json")
     (finding,) = json.loads(out)["findings"]

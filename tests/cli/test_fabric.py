@@ -70,6 +70,13 @@ def test_a_link_is_cut_and_restored(fabric: RunningFabric) -> None:
     assert verbena("fabric", *name, "--restore", "h3:1").stdout.endswith("is repaired\n")
 
 
+@pytest.mark.parametrize("option", ["--cut", "--restore"])
+def test_an_empty_link_is_no_link(fabric: RunningFabric, option: str) -> None:
+    done = verbena("fabric", "--name", fabric.name, option, "")
+    assert done.returncode == 1
+    assert "'' is no link: write the names" in done.stderr
+
+
 def test_links_that_lose_packets(fabric: RunningFabric) -> None:
     name = ("--name", fabric.name)
     both = verbena("fabric", *name, "--loss", "e0-a0=1%", "--loss", "h3:1=0.25").stdout

@@ -192,6 +192,28 @@ def test_wrong_tables_are_refused(changes: dict[str, Any], why: str) -> None:
         Scenario.make(BASE).changed(changes)
 
 
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        (
+            {"management.vl15": 1},
+            r"management\.vl15 is 1 bytes, and \d+ management packets did not fit into queues of"
+            r" this size: the fabric was not brought up, since the subnet manager at h0 found 1 of"
+            r" 5 nodes \(behind .*: no response\)",
+        ),
+        (
+            {"fabric.bit_error_rate": 2e-4, "management.retries": 0, "management.timeout": "1 ms"},
+            r"management has not brought up the fabric: the subnet manager at h0 found \d of 5",
+        ),
+    ],
+)
+def test_flows_of_a_fabric_that_was_not_brought_up_say_so(
+    changes: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(ScenarioError, match=why):
+        Scenario.make(BASE).changed(changes).run()
+
+
 def test_keys_of_reservations_that_do_nothing_are_noted() -> None:
     hop_by_hop = {"management.reservations": "hop by hop"}
     (note,) = Scenario.make(BASE).changed(hop_by_hop).notes

@@ -8,6 +8,7 @@ import ipaddress
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
@@ -188,6 +189,23 @@ def test_without_a_subnet_manager_there_is_no_route(
     code, text, _ = connect(client, "h3")
     assert code == errno.EAGAIN
     assert "No subnet manager has brought the port up" in text
+
+
+def test_a_subnet_manager_whose_program_has_ended_is_told(
+    make: Callable[..., tuple[Live, Program, Program]],
+) -> None:
+    """Its host answers that nobody takes the question: no port is to be looked for."""
+    live, client, _ = make()
+    manager = live.made.manager
+    assert manager is not None
+    agents = [each for each in live.made.live.agents.values() if each.port is manager.port]
+    for each in agents:
+        live.do(partial(manager.port.unregister, each))
+    code, text, _ = connect(client, "h3")
+    assert code == errno.EHOSTUNREACH
+    assert "No subnet manager answers" in text
+    assert "not ACTIVE" not in text
+    assert "(status 0x000c)" in text
 
 
 def test_a_service_of_datagrams_and_a_group(

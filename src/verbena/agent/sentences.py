@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 
 from verbena.agent.ucm_commands import UcmError, UcmNumber
+from verbena.manage.attribute_ids import StatusCode
 from verbena.manage.cm.rdma_events import RdmaEvent, RdmaEventKind
 from verbena.manage.cm.refusals import CmError
 from verbena.manage.cm_messages import RejReason, SidrStatus
 
-__all__ = ["NO_PATH", "ROUTE_SENTENCES", "event_sentence", "refusal_sentence"]
+__all__ = ["ROUTE_SENTENCES", "event_sentence", "refusal_sentence", "sa_sentence"]
 
 _CALLS = {
     UcmNumber.BIND_IP: "rdma_bind_addr",
@@ -41,15 +42,31 @@ _ERRNOS = {
     errno.EHOSTUNREACH: "No route leads to the address.",
 }
 NO_PATH = "Subnet administration knows no path to the peer; look for a port that is not ACTIVE"
+NO_MANAGER = "No subnet manager answers: its host says that none runs there any more; start one"
 ROUTE_SENTENCES = {
     errno.EAGAIN: "No subnet manager has brought the port up; start one, or wait for it.",
     errno.ETIMEDOUT: "Subnet administration does not answer; does the subnet manager still run?",
 }
 """Of ROUTE_ERROR, on InfiniBand."""
+_ASKS_SA = {RdmaEventKind.ROUTE_ERROR, RdmaEventKind.MULTICAST_ERROR}
 _OTHERS = {
     errno.EAFNOSUPPORT: "The address family is none of IPv4, IPv6 and AF_IB; use one.",
     errno.ENOSYS: "There is no such command or option.",
 }
+
+
+def sa_sentence(kind: RdmaEventKind, status: int) -> str | None:
+    """Return what the status of an answer to a question to subnet administration means.
+
+    Without a full stop; None for a status that has no sentence. A host answers a Get or Set that
+    no program takes with METHOD_ATTRIBUTE_UNSUPPORTED, as Linux' ib_mad does; subnet
+    administration itself supports what is asked here.
+    """
+    if kind not in _ASKS_SA or status <= 0:
+        return None
+    if status == StatusCode.METHOD_ATTRIBUTE_UNSUPPORTED:
+        return NO_MANAGER
+    return NO_PATH if kind is RdmaEventKind.ROUTE_ERROR else None
 
 
 def refusal_sentence(number: int | None, error: UcmError | CmError) -> str:
@@ -84,8 +101,8 @@ def event_sentence(event: RdmaEvent) -> str | None:
         known = _ERRNOS | (ROUTE_SENTENCES if is_route else {})
         says = known.get(-event.status, event.kind.meaning)
         return f"{about} ({_errno(-event.status)}): {says}"
-    if is_route:
-        return f"{about}: {NO_PATH}."
+    if said := sa_sentence(event.kind, event.status):
+        return f"{about}: {said}."
     codes = {RdmaEventKind.REJECTED: RejReason, RdmaEventKind.UNREACHABLE: SidrStatus}
     try:
         code = codes[event.kind](event.status)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 NOTHING, SUSPECTS, USAGE = 0, 1, 2
 DEVICE = "/dev/infiniband/umad0"
 INTERVAL = 5.0
+LONGEST = 1e9  # seconds between two sweeps: 30 years
 
 Sweeps = tuple["FabricSnapshot | None", "FabricSnapshot"]
 
@@ -93,8 +94,10 @@ def main(arguments: list[str]) -> int:
         made.error("name one source: --umad, --fabric, --world, or files")
     if options.before and not options.files:
         made.error("--before goes with files: the others sweep twice themselves (--interval)")
-    if options.interval is not None and options.interval < 0:
-        made.error(f"--interval {options.interval:g}: it is to be 0 or more")
+    if options.interval is not None and not 0 <= options.interval <= LONGEST:  # nan, too
+        made.error(
+            f"--interval {options.interval:g}: it is a number of seconds, from 0 to {LONGEST:g}"
+        )
     try:
         intended = intended_of(options.intended)
         before, now = sweeps_of(options)

@@ -161,7 +161,8 @@ def main(arguments: list[str]) -> int:
         return 0
     options.losses = [loss_of(made, text) for text in options.loss]
     options.rates = [rate_of(made, text) for text in options.rate]
-    if options.status or options.cut or options.restore or options.stop:
+    changes = options.cut is not None or options.restore is not None
+    if options.status or options.stop or changes:
         if options.topology:
             made.error("name a running fabric by --name, in place of a topology")
         if options.loss or options.rate:
@@ -189,9 +190,10 @@ def ask(options: argparse.Namespace) -> int:
         print(f"{name}, process {pid}, has ended")
         print(*ended["report"], sep="\n", end="\n" if ended["report"] else "")
         return 0
-    link, word = options.cut or options.restore, "cut" if options.cut else "restore"
+    is_cut = options.cut is not None
+    link, word = (options.cut, "cut") if is_cut else (options.restore, "restore")
     ends = control_fabric(name, {"do": word, "link": link})["ends"]
-    print(f"the link between {ends} is {'cut' if options.cut else 'repaired'}")
+    print(f"the link between {ends} is {'cut' if is_cut else 'repaired'}")
     return 0
 
 

@@ -26,8 +26,12 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 128 + 2
 FORMATS = ("png", "svg", "pdf")
-# Precedes a scenario's closing text when the run had other settings, for which it may not hold.
-UNCHANGED = "Unchanged, and in all its variants, the scenario shows: "
+# Precede a scenario's closing text where it may not hold for what was run.
+OTHER_SETTINGS = (
+    "This run had other settings than the file. With those of the file, and in all its variants,"
+    " the scenario shows: "
+)
+SOME_VARIANTS = "In all its variants the scenario shows: "
 
 
 def parser() -> argparse.ArgumentParser:
@@ -168,8 +172,9 @@ def run(options: argparse.Namespace, captures: dict[str, str]) -> int:
     if options.plots and len(results) > 1 and not compare(results, options):
         status = 1
     if scenario.see:
-        whole = not changes and set(names) >= set(scenario.variants)
-        print("\n" + textwrap.fill(scenario.see if whole else UNCHANGED + scenario.see, 96))
+        whole = set(names) >= set(scenario.variants)
+        before = OTHER_SETTINGS if changes else "" if whole else SOME_VARIANTS
+        print("\n" + textwrap.fill(before + scenario.see, 96))
     return status
 
 

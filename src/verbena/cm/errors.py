@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 
-from verbena.agent.sentences import NO_PATH, ROUTE_SENTENCES
+from verbena.agent.sentences import ROUTE_SENTENCES, sa_sentence
 from verbena.agent.ucm_commands import UcmNumber
 from verbena.manage.cm.rdma_events import RdmaEventKind
 from verbena.manage.cm.refusals import CmRefusal
@@ -187,8 +187,8 @@ def event_error(
         return _refused_by(RejReason(status), private_data, about)
     if status > 0 and datagram and kind is RdmaEventKind.UNREACHABLE:
         return _refused_by(SidrStatus(status), private_data, about)
-    if kind is RdmaEventKind.ROUTE_ERROR and status > 0:
-        return Unreachable(errno.EHOSTUNREACH, f"{about}: {NO_PATH} (status {status:#06x})")
+    if said := sa_sentence(kind, status):
+        return Unreachable(errno.EHOSTUNREACH, f"{about}: {said} (status {status:#06x})")
     code = -status or errno.ECONNABORTED
     sentence = kind.meaning if code == errno.ECONNABORTED else _sentence(kind, code)
     return _KINDS.get(code, ConnectionManagerError)(code, f"{about}: {sentence}")

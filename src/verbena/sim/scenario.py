@@ -545,7 +545,11 @@ class Scenario:
         for storm in self.storms:
             until = None if storm.until is None else base + storm.until
             made.pause_storm(storm.host, base + storm.at, until, lane=storm.lane)
-        self._add_flows(made, base, promised)
+        try:
+            self._add_flows(made, base, promised)
+        except ValueError as error:
+            why = None if run is None else run.not_up()
+            raise why or error from None  # a fabric that is not up has no ways for flows
         if run is not None:
             run.tell(self.events, base)
             run.managed.stops = self.duration is None

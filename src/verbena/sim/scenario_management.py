@@ -20,7 +20,7 @@ from verbena.manage.notices import TrapNumber
 from verbena.manage.sm import SmSettings
 from verbena.manage.sm.partitions import Partitions
 from verbena.sim._world import World
-from verbena.sim.document import Section, toml_text
+from verbena.sim.document import ScenarioError, Section, toml_text
 from verbena.sim.managed import SECOND, AgentTimes, ManagedWorld
 from verbena.sim.managers import NotBroughtUpError, SimulatedManager, SweepRecord, bring_up
 from verbena.sim.reroute import ENGINES
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["ManagedRun", "Management", "ManagementReport", "read_management"]
 
 MILLISECOND = 10**9
+MOST_PROBLEMS = 3  # of which an error tells
 MOST_SWEEPS = 4  # of which a summary has a line
 ENGINES_OF_SM = tuple(engine for engine in ENGINES if engine != "ecmp")  # a table has one port
 PATIENCE = 100 * SECOND
@@ -232,6 +233,26 @@ class ManagedRun:
         except NotBroughtUpError as error:
             raise self._of.section.error(None, f"cannot be: {error}") from None
         self.base = self.managed.world.now
+
+    def not_up(self) -> ScenarioError | None:
+        """Return why the subnet manager has not brought up a bare fabric; None if it has."""
+        manager, world = self.manager, self.managed.world
+        if manager is None or not self._of.is_bare:
+            return None
+        found, problems = len(manager.manager.subnet.nodes), manager.manager.problems
+        there = len(self.managed.fabric.graph)
+        if found >= there and not problems:
+            return None
+        told = f"the subnet manager at {self._of.manager} found {found} of {there} nodes"
+        told += f" ({'; '.join(problems[:MOST_PROBLEMS])})" if problems else ""
+        full = int(world.links()["dropped_full"].sum())
+        if not full:
+            return self._of.section.error(None, f"has not brought up the fabric: {told}")
+        return self._of.section.error(
+            "vl15",
+            f"is {self._of.vl15} bytes, and {full} management packets did not fit into queues of"
+            f" this size: the fabric was not brought up, since {told}",
+        )
 
     def reserve(self, traffic: Traffic) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Reserve the paths of flows hop by hop, if that is wanted.

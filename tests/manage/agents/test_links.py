@@ -11,7 +11,7 @@ from tests.manage.agents.managing import ask, change, explore, get, put
 from tests.manage.agents.small_subnets import managed, two_switches
 from verbena.manage import MadError
 from verbena.manage.agents import SWITCH, Drop, PortEvent, Subnet, link_rate
-from verbena.manage.codes import LinkDownState, PortState
+from verbena.manage.codes import LinkDownState, PortPhysicalState, PortState
 from verbena.manage.mad import PerformanceMad
 from verbena.manage.notices import LinkStateTrap, TrapNumber
 from verbena.manage.pma_counters import PortCounters
@@ -113,6 +113,14 @@ def test_a_cut_is_seen_counted_and_reported() -> None:
     subnet.restore("s1", 3)
     assert get(subnet, "h1", PortInfo, (1,), 3).port_state == PortState.INIT
     assert len(explore(subnet, "h1")) == 5
+
+
+def test_a_disabled_port_and_its_peer_count_that_the_link_went_down() -> None:
+    subnet, _, _ = managed()
+    for _ in range(2):  # the second Set finds no link
+        change(subnet, "h1", (1,), 3, port_physical_state=PortPhysicalState.DISABLED)
+    ends = subnet.node("s1").ports[3], subnet.node("s2").ports[3]
+    assert [end.tally["link_downed"] for end in ends] == [1, 1]
 
 
 def test_a_cut_link_does_not_come_up_when_it_is_told_to() -> None:

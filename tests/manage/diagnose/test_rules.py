@@ -83,6 +83,41 @@ def test_errors_at_one_end_name_the_direction() -> None:
     assert "transmitter of a0[1]" in only.reason
 
 
+def lossy(**ends: tuple[int, int]) -> FaultFinding:
+    """The finding of one cable whose ends have (errors, packets received well)."""
+    _, now = later(
+        **{name: {"rcv_errors": bad, "rcv_packets": good} for name, (bad, good) in ends.items()}
+    )
+    (only,) = found(now)
+    return only
+
+
+def test_errors_are_compared_with_the_packets_received() -> None:
+    """Both directions lose 5 %, and one end receives hardly more than acknowledgements."""
+    only = lossy(e0_1=(1768, 33696), h0_1=(125, 1886))
+    assert only.kind is FaultKind.BAD_CABLE
+    assert "125 of 2011 packets at h0[1]" in only.reason
+    assert "1768 of 35464 packets at e0[1]" in only.reason
+
+
+def test_few_errors_of_as_many_packets_are_one_direction() -> None:
+    only = lossy(e0_1=(1768, 33696), h0_1=(9, 30000))
+    assert only.kind is FaultKind.ONE_DIRECTION
+    assert "h0[1] has 9 of 30009 packets" in only.reason
+
+
+def test_the_direction_with_the_larger_share_of_errors_is_the_bad_one() -> None:
+    only = lossy(e0_1=(200, 1_000_000), h0_1=(100, 900))
+    assert only.kind is FaultKind.ONE_DIRECTION
+    assert "h0[1] receives with errors (100 of 1000 packets), and e0[1] has 200" in only.reason
+
+
+def test_a_port_that_received_few_packets_does_not_tell() -> None:
+    only = lossy(e0_1=(1768, 33696), h0_1=(0, 20))
+    assert only.kind is FaultKind.BAD_CABLE
+    assert "h0[1] has received too little (20 packets) to tell" in only.reason
+
+
 def test_errors_of_a_bit_error_rate_of_1e_12_are_normal() -> None:
     before, now = later(e0_11={"symbol_errors": 2}, a0_1={"symbol_errors": 3})
     assert found(now, before) == []
@@ -254,7 +289,32 @@ def test_a_link_that_went_down_once_is_a_warning() -> None:
     (only,) = found(now, before)
     assert (only.kind, only.severity) == (FaultKind.LINK_ONCE_DOWN, FaultSeverity.WARNING)
     assert "went down once and is up again" in only.reason
-    assert found(now) == []  # a total, perhaps of last year
+
+
+def test_the_total_of_a_link_that_went_down_is_a_note() -> None:
+    """It may be of last year; many links are one note."""
+    _, now = later(e0_11={"link_downed": 1}, a0_1={"link_downed": 1})
+    (only,) = found(now)
+    assert (only.kind, only.severity) == (FaultKind.LINK_ONCE_DOWN, FaultSeverity.NOTE)
+    assert "the link a0[1]-e0[11] went down once since its counters were cleared" in only.reason
+    assert only.numbers == {"link_downed of a0[1]": 1, "link_downed of e0[11]": 1}
+    _, now = later(
+        **{f"e{leaf}_{port}": {"link_downed": port} for leaf in (0, 1) for port in (1, 2, 3)}
+    )
+    (only,) = found(now)
+    assert only.reason.startswith("6 links went down since")
+    assert only.reason.endswith("and 2 more")
+    assert len(only.others) == 5
+
+
+def test_discards_of_a_port_whose_link_was_down_are_no_congestion() -> None:
+    before, now = later(h2_1={"link_downed": 1, "xmit_discards": 256}, e0_3={"link_downed": 1})
+    for earlier in (None, before):
+        kinds = {each.kind: each for each in found(now, earlier)}
+        assert set(kinds) == {FaultKind.LINK_ONCE_DOWN, FaultKind.DOWN_DISCARDS}
+        note = kinds[FaultKind.DOWN_DISCARDS]
+        assert "h2[1] has discarded 256 packets, and its link went down once" in note.reason
+        assert "not to blame" not in note.advice
 
 
 def test_a_host_that_was_restarted_is_a_note() -> None:

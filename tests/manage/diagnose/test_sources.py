@@ -13,9 +13,11 @@ from typing import Any
 
 import pytest
 
+from tests.manage.agents.managing import change
 from verbena import fabrics
 from verbena.fabrics import Fabric
 from verbena.manage.agents import Subnet, subnet_of_fabric
+from verbena.manage.codes import PortPhysicalState
 from verbena.manage.diagnose import (
     FaultKind,
     FaultSeverity,
@@ -229,6 +231,17 @@ def test_a_sweep_reads_the_counters_of_ports_whose_link_was_cut() -> None:
     for found in (diagnose(now), diagnose(now, sweep_fabric(asker, 0.0))):
         gone = {str(each.suspect) for each in found if each.kind is FaultKind.LINK_DOWN}
         assert gone == {"port e2[2]", "port e1[3]", "port a0[2]"}
+
+
+def test_a_disabled_port_is_a_note() -> None:
+    """Its host is out of reach, and nothing is broken."""
+    subnet = managed()
+    change(subnet, "h4", (1,), 2, port_physical_state=PortPhysicalState.DISABLED)
+    (only,) = diagnose(sweep_fabric(SubnetAsker(subnet, "h3"), 1.0))
+    assert (only.kind, only.severity) == (FaultKind.DISABLED, FaultSeverity.NOTE)
+    assert only.reason.startswith("port 2 of e2 is disabled")
+    assert f"ibportstate {subnet.node('e2').ports[0].lid} 2 enable" in only.advice
+    assert only.numbers["link_downed of e2[2]"] == 1
 
 
 def test_a_host_without_a_link_says_so() -> None:

@@ -34,7 +34,10 @@ class NodeSurroundings(Protocol):
     """What an agent tells and asks of those who have its links."""
 
     def link_commanded(self, port: NodePort, physical_state: int) -> None:
-        """The subnet manager takes the link down; it is to go to this PortPhysicalState."""
+        """The subnet manager has taken the link down; it is to go to this PortPhysicalState.
+
+        The port has counted that in LinkDowned; its peer has not yet.
+        """
         ...
 
     def routing_changed(self) -> None:

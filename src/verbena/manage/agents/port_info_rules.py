@@ -180,6 +180,9 @@ def _take_state(port: NodePort, state: int, new: PortInfo) -> None:
             port.put_state(PortState.INIT)
             surroundings.routing_changed()
             return
+        if port.is_up:  # the other end counts it, too: ``link_commanded``
+            surroundings.read_counters()
+            port.tally.count("link_downed")
         link_down(port, physical=physical or None, by_set=True)
         surroundings.routing_changed()
         surroundings.link_commanded(port, port.physical_state)

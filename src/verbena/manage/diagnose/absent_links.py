@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rules about ports without a link: what one sweep alone says of a cable that has gone.
 
-``diagnose`` calls ``asker_fault`` and ``absent_link_faults``. A port that has never had a link is
-free, and no suspect: only its counters tell it from one whose cable was cut.
+``diagnose`` calls ``asker_fault``, ``absent_link_faults`` and ``disabled_ports``. A port that has
+never had a link is free, and no suspect: only its counters tell it from one whose cable was cut. A
+disabled port is a note, since somebody has set it so.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from .fabric_snapshot import PortKey
 from .fault_finding import FaultFinding, FaultKind, FaultSeverity, FaultSuspect
 from .sweep_evidence import SweepEvidence
 
-__all__ = ["absent_link_faults", "asker_fault"]
+__all__ = ["absent_link_faults", "asker_fault", "disabled_ports"]
 
 TRACES = ("link_downed", "rcv_packets", "xmit_packets")  # of a link that was there
 
@@ -59,6 +60,38 @@ def absent_link_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
                 " if it was taken away on purpose, clear the counters (perfquery -R).",
                 numbers,
             )
+
+
+def disabled_ports(evidence: SweepEvidence) -> Iterator[FaultFinding]:
+    """Yield a note for each node with ports whose PortPhysicalState is Disabled."""
+    for name, keys in evidence.ports_of.items():
+        off = [
+            key
+            for key in keys
+            if key.number and evidence.view(key).physical == PortPhysicalState.DISABLED
+        ]
+        if not off:
+            continue
+        numbers = ", ".join(str(key.number) for key in off)
+        lids = next(iter(evidence.now.nodes[name].lids.values()), None)
+        lid = f"{lids[0]}" if lids else f"LID-of-{name}"
+        subject = (
+            f"port {numbers} of {name} is" if len(off) == 1 else f"ports {numbers} of {name} are"
+        )
+        yield FaultFinding(
+            FaultKind.DISABLED,
+            FaultSeverity.NOTE,
+            FaultSuspect.port(off[0]),
+            f"{subject} disabled (PortPhysicalState), so what is behind is not reached there",
+            "A port stays so until somebody enables it: `ibportstate"
+            f" {lid} {off[0].number} enable`.",
+            {what: value for key in off for what, value in _counted_at(evidence, key)},
+            tuple(FaultSuspect.port(key) for key in off[1:]),
+        )
+
+
+def _counted_at(evidence: SweepEvidence, key: PortKey) -> list[tuple[str, float | int | str]]:
+    return [(f"{name} of {key}", value) for name, value in _traces(evidence, key).items()]
 
 
 def _traces(evidence: SweepEvidence, key: PortKey) -> dict[str, float | int | str]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from .fabric_snapshot import PortKey
 from .fault_finding import FaultFinding, FaultKind, FaultSeverity, FaultSuspect
+from .link_downs import how_often
 from .sweep_evidence import SweepEvidence
 
 __all__ = ["congestion_faults", "hot_port"]
@@ -54,8 +55,25 @@ def congestion_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
 
 
 def hot_port(evidence: SweepEvidence, key: PortKey, discards: int) -> FaultFinding:
-    """Return the note of a port that discards: more is sent to it than fits."""
+    """Return the note of a port that discards: more is sent to it than fits, or it had no link.
+
+    PortXmitDiscards counts both (IBA vol. 1, PortCounters), and a total does not say when.
+    """
     numbers: dict[str, float | int | str] = {"xmit_discards": discards}
+    downs = max(
+        evidence.count(end, "link_downed") for end in (key, evidence.now.peers.get(key, key))
+    )
+    if downs:
+        return FaultFinding(
+            FaultKind.DOWN_DISCARDS,
+            FaultSeverity.NOTE,
+            FaultSuspect.port(key),
+            f"{key} has discarded {discards} packets, and its link went down {how_often(downs)}: a"
+            " port without a link discards what waits for it",
+            "See that link first. If the number grows while the link stays up, more is sent to it"
+            " than fits.",
+            {**numbers, "link_downed": downs},
+        )
     used = evidence.utilisation(key)
     if used is not None:
         numbers["utilisation"] = round(used, 3)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .absent_links import absent_link_faults, asker_fault
+from .absent_links import absent_link_faults, asker_fault, disabled_ports
 from .cabling_rules import cabling_faults
 from .congestion_rules import congestion_faults
 from .fabric_snapshot import FabricSnapshot, PortKey
@@ -67,6 +67,7 @@ def diagnose(
     found = [
         *link_faults(evidence),
         *absent_link_faults(evidence),
+        *disabled_ports(evidence),
         *unplaced_faults(evidence),
         *setting_faults(evidence),
         *congestion_faults(evidence),

@@ -3,42 +3,42 @@
 
 ``diagnose`` calls ``link_faults``. A receiver counts errors, so errors at both ends are the
 cable's, and errors at one end belong to one direction: the transmitter at the other end, the
-receiver, or that half of the cable. Each cable gets one finding, of its worst sign.
+receiver, or that half of the cable: ``link_errors`` tells. Each cable gets one finding, of its
+worst sign.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from math import sqrt
 
 from .fabric_snapshot import PortKey
 from .fault_finding import FaultFinding, FaultKind, FaultSeverity, FaultSuspect
+from .link_downs import link_flaps, link_once_down, links_once_down
+from .link_errors import link_errors
+from .link_finding import RESEAT, TOTAL_ERRORS, link_finding
 from .sweep_evidence import SweepEvidence
 
 __all__ = ["link_faults"]
 
 NORMAL_BER = 1e-12  # what IBA allows a link
-TOTAL_ERRORS = 10  # of one sweep, as the thresholds of ibqueryerrors
 USUAL_TIMES = 8
 DEVIATIONS = 6
-PHYSICAL = (
-    *("symbol_errors", "fec_uncorrectable_blocks", "rcv_errors", "link_error_recovery"),
-    *("link_downed", "local_link_integrity_errors", "excessive_buffer_overrun_errors"),
-)
-ONE_SIDED = 10  # times as many errors as the other end
 LOST_SHARE, LEAST_LOST = 1e-3, 50
-RESEAT = "Clean and reseat both ends of the cable; exchange it if the errors go on."
 
 
 def link_faults(evidence: SweepEvidence) -> Iterator[FaultFinding]:
     """Yield what is wrong with links themselves."""
     limits = {name: error_limit(evidence, name) for name in ("symbol_errors", "rcv_errors")}
+    good = []
     for one, other in evidence.now.cables():
         found = _worst_of_link(evidence, one, other, limits)
         if found is not None:
             yield found
+        else:
+            good.append((one, other))
+    yield from links_once_down(evidence, good)
     yield from _overruns(evidence)
     yield from _gone(evidence)
     yield from _full_counters(evidence)
@@ -62,12 +62,12 @@ def is_abnormal(evidence: SweepEvidence, key: PortKey, name: str, limit: float) 
 def _worst_of_link(
     evidence: SweepEvidence, one: PortKey, other: PortKey, limits: dict[str, float]
 ) -> FaultFinding | None:
-    flaps = _flaps(evidence, one, other)
+    flaps = link_flaps(evidence, one, other)
     if flaps is not None:
         return flaps
     retrains = max(evidence.count(key, "link_error_recovery") for key in (one, other))
     if retrains > (2 if evidence.before is not None else TOTAL_ERRORS):
-        return _finding(
+        return link_finding(
             evidence,
             FaultKind.LINK_RETRAINS,
             FaultSuspect.cable(one, other),
@@ -77,7 +77,7 @@ def _worst_of_link(
         )
     integrity = max(evidence.count(key, "local_link_integrity_errors") for key in (one, other))
     if integrity > 1:
-        return _finding(
+        return link_finding(
             evidence,
             FaultKind.LINK_INTEGRITY,
             FaultSuspect.cable(one, other),
@@ -88,11 +88,11 @@ def _worst_of_link(
         )
     bad = [key for key in (one, other) if _has_errors(evidence, key, limits)]
     if bad:
-        return _errors(evidence, one, other, bad)
+        return link_errors(evidence, one, other, bad)
     return (
         _silent_loss(evidence, one, other)
         or _silent_loss(evidence, other, one)
-        or _once_down(evidence, one, other)
+        or link_once_down(evidence, one, other)
     )
 
 
@@ -100,84 +100,6 @@ def _has_errors(evidence: SweepEvidence, key: PortKey, limits: dict[str, float])
     return any(is_abnormal(evidence, key, name, limit) for name, limit in limits.items()) or (
         evidence.count(key, "fec_uncorrectable_blocks") > 0
     )
-
-
-def _flaps(evidence: SweepEvidence, one: PortKey, other: PortKey) -> FaultFinding | None:
-    downs = [evidence.count(key, "link_downed") for key in (one, other)]
-    is_edge = not all(evidence.now.is_switch(key.node) for key in (one, other))
-    # A host that starts again takes its link down once, and counts nothing itself.
-    normal = 1 if is_edge else 0
-    if evidence.before is None:
-        normal = TOTAL_ERRORS
-    if max(downs) <= normal + (evidence.before is not None):
-        return None
-    return _finding(
-        evidence,
-        FaultKind.LINK_FLAPS,
-        FaultSuspect.cable(one, other),
-        f"the link between {one} and {other} went down {max(downs)} times and is up again",
-        "Reseat or exchange the cable; if a host is at its end, see whether it was restarted.",
-        (one, other),
-    )
-
-
-def _once_down(evidence: SweepEvidence, one: PortKey, other: PortKey) -> FaultFinding | None:
-    """Return that a link went down between the sweeps, too seldom for one that flaps.
-
-    A host that starts again does this, too, and counts nothing itself: that is a note.
-    """
-    if evidence.before is None:
-        return None
-    downs = {key: evidence.count(key, "link_downed") for key in (one, other)}
-    if not any(downs.values()):
-        return None
-    restarted = [
-        key.node for key in downs if not downs[key] and not evidence.now.is_switch(key.node)
-    ]
-    times = "once" if max(downs.values()) == 1 else f"{max(downs.values())} times"
-    note = f"; {restarted[0]} has not counted it and may have been restarted" if restarted else ""
-    found = _finding(
-        evidence,
-        FaultKind.LINK_ONCE_DOWN,
-        FaultSuspect.cable(one, other),
-        f"the link between {one} and {other} went down {times} and is up again{note}",
-        "See whether somebody pulled it or restarted a node at its end; look again later.",
-        (one, other),
-    )
-    return replace(found, severity=FaultSeverity.NOTE if restarted else FaultSeverity.WARNING)
-
-
-def _errors(
-    evidence: SweepEvidence, one: PortKey, other: PortKey, bad: list[PortKey]
-) -> FaultFinding:
-    totals = {key: _errors_at(evidence, key) for key in (one, other)}
-    at = max(bad, key=lambda key: totals[key])
-    far = other if at == one else one
-    if len(bad) == 2 and totals[at] < ONE_SIDED * totals[far]:
-        return _finding(
-            evidence,
-            FaultKind.BAD_CABLE,
-            FaultSuspect.cable(one, other),
-            f"both ends of the cable receive with errors: {totals[one]} at {one} and"
-            f" {totals[other]} at {other}",
-            RESEAT,
-            (one, other),
-        )
-    return _finding(
-        evidence,
-        FaultKind.ONE_DIRECTION,
-        FaultSuspect.cable(one, other),
-        f"{at} receives with errors ({totals[at]}) and {far} does not ({totals[far]}): the"
-        f" transmitter of {far}, the receiver of {at}, or that half of the cable is bad",
-        f"Exchange the ends of the cable: if the errors move to {far}, it is the cable; if they"
-        f" stay, it is {far} or {at}.",
-        (one, other),
-    )
-
-
-def _errors_at(evidence: SweepEvidence, key: PortKey) -> int:
-    names = ("symbol_errors", "rcv_errors", "fec_uncorrectable_blocks")
-    return sum(evidence.count(key, name) for name in names)
 
 
 def _silent_loss(evidence: SweepEvidence, out: PortKey, into: PortKey) -> FaultFinding | None:
@@ -190,7 +112,7 @@ def _silent_loss(evidence: SweepEvidence, out: PortKey, into: PortKey) -> FaultF
     lost = sent - came - known
     if lost < LEAST_LOST or lost < LOST_SHARE * sent:
         return None
-    found = _finding(
+    found = link_finding(
         evidence,
         FaultKind.SILENT_LOSS,
         FaultSuspect.cable(out, into),
@@ -207,7 +129,7 @@ def _overruns(evidence: SweepEvidence) -> Iterator[FaultFinding]:
     for key in evidence.now.peers:
         overruns = evidence.count(key, "excessive_buffer_overrun_errors")
         if overruns > 1:
-            yield _finding(
+            yield link_finding(
                 evidence,
                 FaultKind.BUFFER_OVERRUN,
                 FaultSuspect.port(key),
@@ -272,22 +194,3 @@ def _full_counters(evidence: SweepEvidence) -> Iterator[FaultFinding]:
             f"xmit_wait of {waits[name]} ports of {name} is full: waiting there is not seen",
             "Clear it, and leave less time between two sweeps.",
         )
-
-
-def _finding(
-    evidence: SweepEvidence,
-    kind: FaultKind,
-    suspect: FaultSuspect,
-    reason: str,
-    advice: str,
-    keys: tuple[PortKey, ...],
-) -> FaultFinding:
-    numbers: dict[str, float | int | str] = {
-        f"{name} of {key}": evidence.count(key, name)
-        for key in keys
-        for name in PHYSICAL
-        if evidence.count(key, name)
-    }
-    if evidence.seconds is not None:
-        numbers["seconds"] = round(evidence.seconds, 3)
-    return FaultFinding(kind, FaultSeverity.ERROR, suspect, reason, advice, numbers)

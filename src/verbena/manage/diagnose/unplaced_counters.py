@@ -12,7 +12,8 @@ from collections.abc import Iterator
 
 from .congestion_rules import hot_port
 from .fault_finding import FaultFinding, FaultKind, FaultSeverity, FaultSuspect
-from .link_rules import TOTAL_ERRORS, is_abnormal
+from .link_finding import TOTAL_ERRORS
+from .link_rules import is_abnormal
 from .sweep_evidence import SweepEvidence
 
 __all__ = ["unplaced_faults"]
