@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import signal
 import sys
@@ -13,6 +14,7 @@ from verbena.collectives import sync
 
 
 def main(what: str) -> None:
+    faulthandler.dump_traceback_later(50)  # before the test gives up: where it hangs
     with sync.join(timeout=30) as group:
         mine = np.full(50_000, group.rank + 1.0)
         group.barrier()

@@ -73,7 +73,7 @@ def test_a_timeout_is_one_of_virtual_time() -> None:
 
 
 def test_a_wait_that_nothing_can_end_is_named() -> None:
-    with pytest.raises(sim.ProgramEnded):
+    with pytest.raises(sim.Deadlock, match=r"h0: .*in sync_wait_for_ever"):
         apart(h0=("sync_wait_for_ever",))
 
 

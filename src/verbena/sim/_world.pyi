@@ -97,7 +97,7 @@ class Samples:
     def stop(self) -> None:
         """End the sampling. The recorded rows stay."""
 
-def inside_of(world: World, host: int) -> Inside | None:
+def inside_of(world: World, number: int) -> Inside | None:
     """Return the Inside of a host, or None if ``World.inside`` has not given it one.
 
     It is made anew each time: one that the world kept would keep the world.

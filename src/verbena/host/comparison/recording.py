@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Protocol
 
+from verbena._arguments import checked_class
 from verbena._trace_events import PS_PER_US, Event, write_events
-from verbena.host.errors import HostError
+from verbena.host.errors import HostError, HostTypeError
 
 MOST_BYTES = 1 << 20
 
@@ -27,6 +28,7 @@ class Follows(Protocol):
         """Sees nothing more."""
 
 
+@checked_class(HostTypeError)
 class Recording:
     """Parts by the title of their way, in the order in which they were begun."""
 
