@@ -78,5 +78,7 @@ def damaged(fabric: RunningFabric) -> int:
 def test_the_tools_show_what_is_lost(
     fabric: RunningFabric, debian_program: Find, tmp_path: Path
 ) -> None:
-    done = fabric.run("h3", debian_program("ibqueryerrors"), "--threshold-file", "/dev/null")
+    # A second for each lost MAD, as without --timeout, is half a minute in all now and then.
+    words = ("--threshold-file", "/dev/null", "--timeout", "100")
+    done = fabric.run("h3", debian_program("ibqueryerrors"), *words, timeout=60)
     assert "[PortRcvErrors == " in done.stdout, done.stdout + done.stderr
