@@ -7,7 +7,14 @@ from random import Random
 
 import pytest
 
-from tests.host.kernel_programs import SPIN, call, check_conservation, leave, qwords
+from tests.host.kernel_programs import (
+    SPIN,
+    call,
+    check_conservation,
+    leave,
+    qwords,
+    unseen_interrupts,
+)
 from verbena.host import Disk
 from verbena.host.kernel import Process, ProcessState, System, error_name
 
@@ -31,6 +38,22 @@ def test_a_process_reads_blocks_and_sleeps_meanwhile(by: str) -> None:
     assert process.exit_status == 16
     assert content_of(process, 16 * BLOCK) == CONTENT[5 * BLOCK : 21 * BLOCK]
     assert content_of(process, 16 * BLOCK + 8)[-8:] == bytes(8)
+    check_conservation(system)
+
+
+def test_an_interrupt_on_the_bus_is_on_its_way_and_not_lost() -> None:
+    system = System(disk=CONTENT, disk_by="dma")
+    process = system.start(reader(5, 1))
+    on_the_bus = 0
+    for _ in range(20_000):
+        system.advance(0.02)
+        if unseen_interrupts(system) and system.computer.cores[0].sleeps:
+            on_the_bus += 1
+            check_conservation(system)
+        if process.state is ProcessState.EXITED:
+            break
+    assert process.exit_status == 1
+    assert on_the_bus
     check_conservation(system)
 
 

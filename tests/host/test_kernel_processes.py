@@ -285,6 +285,19 @@ def test_the_timer_stands_while_nothing_can_run() -> None:
     assert system.timer.ticks == ticks
 
 
+def test_time_passes_in_small_steps_too() -> None:
+    system = System()
+    [process] = system.run(call("read", "text", 1) + leave() + "text: db 0")
+    assert process.state is ProcessState.BLOCKED
+    began, events = system.computer.now, []
+    system.computer.at(began + 3_000_000, lambda: events.append(system.computer.now - began))
+    for _ in range(100):
+        system.advance(0.05)
+    assert system.computer.now - began == 5_000_000
+    assert events == [3_000_000]
+    check_conservation(system)
+
+
 def test_cycles_are_conserved_wherever_a_run_stops() -> None:
     system = System(tick_us=10)
     system.start("again:" + call("getpid") + "    jmp again")

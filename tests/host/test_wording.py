@@ -68,6 +68,15 @@ def test_a_core_that_waits_for_what_cannot_come_is_no_normal_end() -> None:
     )
 
 
+def test_a_core_that_waits_is_idle_up_to_the_time_that_a_run_names() -> None:
+    computer = loaded("sti\n hlt")
+    computer.at(9000, lambda: None)
+    assert computer.run(until=4000) is Stop.TIME
+    assert computer.now == 4000
+    assert computer.run(until=20_000) is Stop.WAITS
+    assert computer.now == 9000
+
+
 def test_computers_that_run_together_say_it_too() -> None:
     machines = Machines()
     for name, text in (("left", "hlt"), ("right", "sti\n hlt")):

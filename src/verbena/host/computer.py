@@ -509,9 +509,11 @@ class Computer:
             self._running = core
             horizon = self._horizon = min(self._agenda.next_at, until + 1)
             if core.sleeps or self._time_of(core.state.cycles) >= horizon:
+                if self._agenda.next_at == NEVER and core.sleeps:
+                    return halted(self.cores)
+                self._pass_time(min(horizon, until))
                 if horizon > until:
-                    return Stop.TIME if until < NEVER - 1 else halted(self.cores)
-                self._pass_time(horizon)
+                    return Stop.TIME
                 continue
             before = core.state.instructions
             stop = self.run_core(core, left, horizon)

@@ -63,13 +63,11 @@ class Machines:
             horizon = min(self.clock.next_at, until + 1)
             awake = self._awake()
             if not awake or awake[0][0] >= horizon:
-                if horizon > until:
-                    if until < NEVER - 1:
-                        return Stop.TIME
+                if self.clock.next_at == NEVER and not awake:
                     return halted(core for one in self.computers for core in one.cores)
-                for computer in self.computers:
-                    computer.idle_until(horizon)
-                self.clock.run_due(horizon)
+                self._pass_time(min(horizon, until))
+                if horizon > until:
+                    return Stop.TIME
                 continue
             time, place, core = awake[0]
             others = [other for other, at, _ in awake if at != place]
@@ -80,6 +78,12 @@ class Machines:
             done = core.state.instructions - start >= instructions
             if stop is Stop.MARK or done:
                 return stop
+
+    def _pass_time(self, to: int) -> None:
+        """Runs the events up to ``to``; halted cores are idle until then."""
+        for computer in self.computers:
+            computer.idle_until(to)
+        self.clock.run_due(to)
 
     def _run(self, computer: Computer, core: Core, most: int, until: int) -> Stop:
         try:

@@ -98,7 +98,10 @@ class System:
         """Runs for so long of the computer's time, whatever the processes do then."""
         if us < 0:
             raise HostError(f"time goes on: {us} us are below 0")
-        self.computer.run(until=self.computer.now + round(us * 1e6))
+        until = self.computer.now + round(us * 1e6)
+        end = self.computer.at(until, lambda: None)  # time passes up to it where nothing happens
+        self.computer.run(until=until)
+        end.cancel()
         self.kernel.check()
 
 
