@@ -212,9 +212,14 @@ def test_a_result_without_samples_is_kept_too(tmp_path: Path) -> None:
 def test_the_timeline_has_flows_queues_and_events(result: ScenarioResult, tmp_path: Path) -> None:
     result.timeline(tmp_path / "net.json")
     made = json.loads((tmp_path / "net.json").read_text())["traceEvents"]
-    names = {event["args"]["name"]: event["pid"] for event in made if event["ph"] == "M"}
-    assert list(names) == ["h0", "h1", "h2", "s0"]
+    processes = [event for event in made if event["name"] == "process_name"]
+    names = {event["args"]["name"]: event["pid"] for event in processes}
+    assert list(names) == ["fabric", "h0", "h1", "h2", "s0"]
     slices = [event for event in made if event["ph"] == "X"]
+    rows = [event for event in made if event["name"] == "thread_name"]
+    assert {(event["pid"], event["tid"]) for event in slices} == {
+        (event["pid"], event["tid"]) for event in rows if event["args"]["name"].startswith("flows ")
+    }
     assert [event["name"] for event in slices] == ["bulk to h2"] * 2 + ["late to h0"] * 3
     assert {event["pid"] for event in slices} == {names["h0"], names["h1"], names["h2"]}
     for event, flow in zip(slices, result.flows, strict=True):

@@ -2,9 +2,9 @@
 """Results as trace events (JSON), which Perfetto and chrome://tracing show.
 
 ``ScenarioResult.timeline`` calls ``write``. A host is a process and its flows are slices in it. A
-sampled queue is a counter of its node, and the throughput of a traffic is a counter of process 0.
-Hosts with an inside have rows of their cores and links (``timeline_inside``).
-Links that go up or down and routes that change are instants.
+sampled queue is a counter of its node, and the throughput of a traffic is a counter of process 0,
+the fabric. Hosts with an inside have rows of their cores and links (``timeline_inside``). Links
+that go up or down and routes that change are instants.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from verbena._trace_events import PS_PER_US, named_process, write_events
+from verbena._trace_events import PS_PER_US, named_process, named_row, write_events
 from verbena.sim._world import STATES
 from verbena.sim.result import NEVER, REFUSED, ScenarioResult
 
@@ -32,6 +32,7 @@ def write(result: ScenarioResult, path: Path) -> None:
 
 def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
     """Yield the trace events. Times are in microseconds, which the format prescribes."""
+    yield named_process(0, "fabric")
     for number, name in enumerate(result.nodes):
         yield named_process(number + 1, name)
     yield from _flows(result)
@@ -68,6 +69,8 @@ def _flows(result: ScenarioResult) -> Iterator[dict[str, Any]]:
         finish = result.time if finish == NEVER else finish
         rows = free.setdefault(int(flow["source"]), [])
         row = next((n for n, at in enumerate(rows) if at <= start), len(rows))
+        if row == len(rows):
+            yield from named_row(int(flow["source"]) + 1, row + 1, f"flows {row + 1}")
         rows[row : row + 1] = [finish]
         yield {
             "ph": "X",

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verbena._trace_events import named_row
 from verbena.sim.inside import COSTS, TLPS
 from verbena.sim.scenario_inside import InsideReport
 
@@ -38,24 +39,13 @@ def inside_events(reports: Sequence[InsideReport]) -> Iterator[dict[str, Any]]:
     for report in reports:
         process = report.host + 1
         for row in np.unique(report.slices["row"]).tolist():
-            yield _named(process, row)
+            yield from named_row(process, FIRST_ROW + row, LINKS.get(row, f"core {row}"))
         for one in report.slices:
             yield _slice(process, report.costs, one)
         for begin, end in _arrows(report.slices):
             yield _arrow("s", arrows, process, begin)
             yield {**_arrow("f", arrows, process, end), "bp": "e"}
             arrows += 1
-
-
-def _named(process: int, row: int) -> dict[str, Any]:
-    name = LINKS.get(row, f"core {row}")
-    return {
-        "ph": "M",
-        "name": "thread_name",
-        "pid": process,
-        "tid": FIRST_ROW + row,
-        "args": {"name": name},
-    }
 
 
 def _slice(process: int, costs: Sequence[str], one: NDArray[np.void]) -> dict[str, Any]:
