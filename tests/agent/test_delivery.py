@@ -14,6 +14,7 @@ import pytest
 
 from verbena.agent.messages import (
     EVENT_MESSAGE,
+    SENTENCE,
     AnswerFlag,
     Hello,
     ProgramAnswer,
@@ -55,6 +56,7 @@ class Program:
 
     def __init__(self, devices: RdmaCmDevices, inode: int) -> None:
         self.devices, self.inode = devices, inode
+        self.lines: list[str] = []  # for the program's log
         ours, self.events = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.events.setblocking(False)
         hello = Hello(1, Role.DEVICE, inode, (ProgramPort(0, 1, 5, True, 0, ""),))
@@ -68,7 +70,12 @@ class Program:
     def call(self, command: bytes, other: int = 0) -> ProgramAnswer:
         answered = self.devices.command(self.device, Request(self.inode, other, command))
         self.devices.answered(self.device)
-        return ProgramAnswer.parse(answered)[0]
+        return self.parsed(answered)
+
+    def parsed(self, message: bytes) -> ProgramAnswer:
+        first, *others = ProgramAnswer.parse(message)
+        self.lines += [each.data.decode() for each in others if each.command == SENTENCE]
+        return first
 
     def create(self) -> int:
         made = self.call(
@@ -100,7 +107,7 @@ class Program:
             except BlockingIOError:
                 return found
             assert len(message) == EVENT_MESSAGE
-            found.append(ProgramAnswer.parse(message)[0])
+            found.append(self.parsed(message))
 
     def destroy(self, number: int, taken: list[ProgramAnswer] | None = None) -> ProgramAnswer:
         return self.call(pack_command(UcmNumber.DESTROY_ID, 4, id=number) + taken_back(taken))
@@ -129,6 +136,7 @@ def devices() -> RdmaCmDevices:
         interface_of=lambda address: INTERFACE,
         reaches=lambda local, peer, port: True,
         may_bind=lambda port: True,
+        route_error=lambda source, destination: 0,
     )
     device = cm.CmDevice(1, ports=(cm.CmPort(gids=(LOCAL.gid,)),))
     manager = cm.RdmaCm(device, host, Random(1).getrandbits)
@@ -234,9 +242,20 @@ def test_a_backlog_is_full_until_the_program_has_taken_a_request(
     connect(101)
     assert refused[cm.CmRefusal.BACKLOG_FULL] == 1
     assert [kind(each) for each in other.events_waiting()] == [4]
+    assert other.lines == []
     connect(102)
     assert refused[cm.CmRefusal.BACKLOG_FULL] == 1
     assert [kind(each) for each in other.events_waiting()] == [4]
+    where = f"192.0.2.1:{PORT}"
+    says = "found the backlog of 1 full"
+    assert [each.partition(";")[0] for each in other.lines] == [
+        f"rdma_listen at {where}: a request {says}"
+    ]
+    connect(103)
+    connect(104)
+    assert other.devices.describe()["full_backlogs"] == {f"TCP {where}": 2}
+    other.destroy(listener, other.events_waiting())
+    assert f"2 requests {says}" in other.lines[-1]
 
 
 def test_a_moved_identifier_takes_its_unread_events_along(program: Program, other: Program) -> None:

@@ -101,13 +101,49 @@ def test_libfabric(
     assert re.search(r"^1m +10 +=10 ", output, re.MULTILINE), output
 
 
-def test_qperf(start_with: Start, host: Host, debian_program: Find) -> None:
-    server = start_with(debian_program("qperf"))
+# All tests of qperf that take -cm 1: "This only works for the tests that use the RC transport"
+# (qperf --help options). In two halves, which run beside each other.
+QPERF_TESTS = (
+    *("rc_bw", "rc_lat", "rc_bi_bw", "rc_rdma_read_bw", "rc_rdma_read_lat", "rc_compare_swap_mr"),
+    *("rc_rdma_write_bw", "rc_rdma_write_lat", "rc_rdma_write_poll_lat", "rc_fetch_add_mr"),
+    *("ver_rc_compare_swap", "ver_rc_fetch_add"),
+)
+
+
+@pytest.mark.parametrize("carrier", ["auto", "roce"])
+def test_qperf(start_with: Start, host: Host, debian_program: Find, carrier: str) -> None:
+    env = {"VERBENA_CARRIER": carrier}
+    tests = QPERF_TESTS if carrier == "roce" else ("rc_bw", "rc_lat")
+    clients = []
+    for port, half in ((19765, tests[0::2]), (19766, tests[1::2])):
+        server = start_with(debian_program("qperf"), "-lp", str(port), env=env)
+        host.wait_listening(server, port)
+        words = (ADDRESS, "-lp", str(port), "-cm", "1", "-t", "1", *half)
+        clients.append((half, start_with(debian_program("qperf"), *words, env=env)))
+    for half, client in clients:
+        output = finish(client)
+        for test in half:
+            assert re.search(rf"{test}:\n +\w+ += +[\d.]+ ", output), output
+
+
+@pytest.mark.parametrize("test", ["ud_lat", "uc_lat"])
+def test_qperf_without_rc_names_no_gid(
+    start_with: Start, host: Host, debian_program: Find, test: str
+) -> None:
+    """It does not use -cm 1 for them, and its addresses lack what RoCE needs, as Linux says too."""
+    env = {"VERBENA_LOG": "errors"}
+    server = start_with(debian_program("qperf"), env=env)
     host.wait_listening(server, 19765)
-    output = finish(
-        start_with(debian_program("qperf"), "-cm", "1", "-t", "1", ADDRESS, "rc_bw", "rc_lat")
-    )
-    assert re.search(r"rc_bw:\n +bw +=.*\nrc_lat:\n +latency +=", output), output
+    client = start_with(debian_program("qperf"), ADDRESS, "-cm", "1", "-t", "1", test, env=env)
+    output, _ = client.communicate(timeout=40)
+    assert client.returncode == 1
+    assert f"warning: -cm set but not used in test {test}" in output
+    assert re.search("failed to (create address handle|modify QP to RTR): Invalid argument", output)
+    host.run(debian_program("qperf"), ADDRESS, "quit")
+    said, _ = server.communicate(timeout=20)
+    says = output + said  # whichever side was first
+    assert "the address has no GID (is_global is 0), and RoCE needs a GID" in says
+    assert "`verbena run --link-layer infiniband` offers a port with LIDs" in says
 
 
 def test_rcopy(start_with: Start, host: Host, debian_program: Find, tmp_path: Path) -> None:

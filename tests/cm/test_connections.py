@@ -487,3 +487,15 @@ def test_every_address_is_of_both_families(ipv6_alone: None) -> None:
             pass
 
     asyncio.run(limited(program()))
+
+
+def test_no_route_leads_to_the_address(alone: None) -> None:
+    """The call is refused before any event."""
+
+    async def program() -> None:
+        with pytest.raises(cm.Unreachable, match="No route leads to the address") as caught:
+            await cm.connect("203.0.113.9", 7174)
+        assert caught.value.errno == errno.ENETUNREACH
+        assert caught.value.reason is CmRefusal.NO_ROUTE
+
+    asyncio.run(limited(program()))

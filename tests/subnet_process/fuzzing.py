@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends the process of a live fabric what no program would: hellos, requests, calls and MADs at
-random, with descriptors of all kinds.
+random, with descriptors of all kinds, and writes over the page that it shares (scribbling.py).
 
 `python -m tests.subnet_process.fuzzing NAME --seconds 600` does it for the fabric NAME, and prints
 the seed of what it refused to survive. test_fuzz.py does it for a moment, and repeats the messages
@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.agent import fuzzing as agent_fuzzing
+from tests.subnet_process.scribbling import Scribbler
 from verbena.subnet_process.client import control_fabric
 from verbena.subnet_process.messages import LONGEST_WELCOME, Hello, Role, Welcome, fabric_address
 
@@ -108,12 +109,12 @@ class Fuzzer:
         assert not welcome.error
         self._umad.settimeout(None)  # MSG_DONTWAIT waits where there is one
         self._page = connect(self.fabric)
-        self._page.send(Hello(Role.PAGE, self.host).pack())
-        assert self._page.recv(LONGEST_WELCOME)
+        self._scribbler = Scribbler(self._page, self.host, self.random)
 
     def close(self) -> None:
         """Go as a killed program goes."""
         self._umad.close()
+        self._scribbler.close()
         self._page.close()
 
     def step(self) -> None:
@@ -127,9 +128,11 @@ class Fuzzer:
             self._ioctl(self._ioctl_number(), self._ioctl_argument())
         elif kind < 0.5:
             self._ioctl(WRITE, self._written(), self.random.choice(FDS))
-        elif kind < 0.6:
+        elif kind < 0.57:
             self._call()
-        elif kind < 0.61:
+        elif kind < 0.64:
+            self._scribbler.step()
+        elif kind < 0.65:
             self.close()
             self._open()
         else:
@@ -270,9 +273,7 @@ class Fuzzer:
             self.random.getrandbits(24),
             self.random.getrandbits(32),
         )
-        self._page.send(made)
-        if kind != 2:
-            self._page.recv(64)
+        self._scribbler.ask(made)
 
 
 def corpus() -> Iterator[Path]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 from tests.agent import fuzzing as agent_fuzzing
 from tests.subnet_process import fuzzing
 from tests.subnet_process.live import Live, Program, connect
+from tests.subnet_process.scribbling import COUNTS, Scribbler
 from tests.subnet_process.support import RunningFabric, running_fabric
 from verbena.agent.client import describe_agent
 from verbena.agent.messages import Role as AgentRole
@@ -127,6 +130,49 @@ def test_what_a_program_writes_over_its_counts() -> None:
             end.end()
     finally:
         live.end()
+
+
+@pytest.mark.parametrize("value", [1 << 32, 1 << 55, 1 << 57, (1 << 64) - 1])
+def test_counts_of_any_size_take_no_time(value: int) -> None:
+    """A draw for each of 2**32 losses ended the process; what nobody can have sent is refused."""
+    live = Live(clos2(4))
+    try:
+
+        def lose() -> None:
+            for port in (live.port("h3"), live.beside("h3"), live.beside("h1")):
+                port.loss = 0.01
+            live.subnet.routing_changed()
+
+        live.do(lose)
+        refused = live.do(lambda: live.server.refused)
+        with fuzzing.connect(live.name) as sock:
+            program = Scribbler(sock, "h3", random.Random(1))
+            ways = ((live.lid("h1"), 2), (live.lid("h1"), 4), (0xC000, 4))
+            for lid, kind in ways:
+                program.ask(fuzzing.CALL.pack(1, 5, 0, 1, lid, 0, 0, 0, kind, 0, bytes(16), 1, 2))
+            for at in program.flows:
+                for number in range(COUNTS):
+                    program.write_count(at, number, value)
+            begun = time.monotonic()
+            counts = live.counts("h3")
+            assert time.monotonic() - begun < 5
+            program.close()
+        is_possible = value < 1 << 56
+        assert (counts["xmit_packets"] >= value) == is_possible
+        assert (live.do(lambda: live.server.refused) == refused) == is_possible
+    finally:
+        live.end()
+
+
+def test_no_program_changes_the_size_of_the_page(fabric: RunningFabric) -> None:
+    """The process would end by SIGBUS when it next writes there."""
+    with fuzzing.connect(fabric.name) as sock:
+        program = Scribbler(sock, "h3", random.Random(1))
+        for size in (0, 4096, 1 << 40):
+            with pytest.raises(PermissionError):
+                os.ftruncate(program.fd, size)
+        program.close()
+    state(fabric)
 
 
 def test_a_question_for_a_port_that_is_not_there_takes_no_flow() -> None:

@@ -28,7 +28,13 @@ from verbena.agent.ucm_answers import (
 from verbena.agent.ucm_commands import UcmNumber
 from verbena.manage.cm.qp_attributes import QpAttributes
 
-__all__ = ["addresses_in_advance", "attributes_in_advance", "event_with_advance", "path_in_advance"]
+__all__ = [
+    "ADVANCE_ROOM",
+    "addresses_in_advance",
+    "attributes_in_advance",
+    "event_with_advance",
+    "path_in_advance",
+]
 
 _ADDRESSES = struct.Struct("=" + 2 * (ANSWER_LAYOUT + QUERY_ADDR_LAYOUT))
 _ATTRIBUTES = struct.Struct("=" + ANSWER_LAYOUT + QP_ATTR_LAYOUT)
@@ -37,6 +43,8 @@ _PATH_BYTES = 80
 _EVENT = struct.Struct("=" + ANSWER_LAYOUT + EVENT_LAYOUT)
 _NO_GID = bytes(16)
 _ZEROS = bytes(EVENT_MESSAGE)
+ADVANCE_ROOM = EVENT_MESSAGE - _EVENT.size
+"""Bytes of the answers and lines that go with an event."""
 _QUERY, _INIT_QP_ATTR = int(UcmNumber.QUERY), int(UcmNumber.INIT_QP_ATTR)
 _QP_ATTR_BYTES = 144
 

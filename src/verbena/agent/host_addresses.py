@@ -73,10 +73,10 @@ class HostAddresses:
         self._interfaces = BriefMemory[LocalInterface | None](_LATE)
         self._routes = BriefMemory[KernelRoute](_LATE)
 
-    def entry_of(self, gid: bytes) -> verbs.GidEntry | None:
-        """Return the entry of a GID that belongs to an interface."""
+    def entry_of(self, gid: bytes, index: int = 0) -> verbs.GidEntry | None:
+        """Return the entry of a GID that belongs to an interface: to that of ``index``, or any."""
         for entry in self._context.query_gid_table():
-            if entry.ndev_ifindex and bytes(entry.gid) == gid:
+            if entry.ndev_ifindex and bytes(entry.gid) == gid and index in (0, entry.ndev_ifindex):
                 return entry
         return None
 
@@ -85,11 +85,22 @@ class HostAddresses:
         table = self._context.query_gid_table()
         return [bytes(each.gid) for each in table if each.ndev_ifindex and each.port_num == port]
 
-    def route(self, destination: CmAddress, source: CmAddress | None) -> KernelRoute:
-        """Return the kernel's route. Raises OSError."""
+    def route(
+        self, destination: CmAddress, source: CmAddress | None, index: int = 0
+    ) -> KernelRoute:
+        """Return the kernel's route. Raises OSError.
+
+        A link-local address leads by the interface of ``index``, or else of its scope; without a
+        scope the kernel's tables choose one, as for Linux's rdma_cm (``addr6_resolve``).
+        """
+        index = (index or destination.scope_id) if destination.is_link_local else 0
+        if source is not None and source.is_link_local:
+            index = index or source.scope_id
         return self._routes.get(
-            (destination.host, None if source is None else source.host),
-            lambda: find_route(as_ip(destination), None if source is None else as_ip(source)),
+            (destination.host, None if source is None else source.host, index),
+            lambda: find_route(
+                as_ip(destination), None if source is None else as_ip(source), index
+            ),
         )
 
     def interface_of(self, address: CmAddress) -> LocalInterface | None:
@@ -100,10 +111,12 @@ class HostAddresses:
         """
         if _is_ipv6_loopback(address):
             address = _LOOPBACK
-        return self._interfaces.get(address.gid, lambda: self._find_interface(address))
+        return self._interfaces.get(
+            (address.gid, _scope(address)), lambda: self._find_interface(address)
+        )
 
     def _find_interface(self, address: CmAddress) -> LocalInterface | None:
-        entry = self.entry_of(address.gid) or self._late_entry_of(address)
+        entry = self.entry_of(address.gid, _scope(address)) or self._late_entry_of(address)
         if entry is None:
             return _interface_without_device(address)
         if not self._is_known(address.gid):
@@ -122,7 +135,7 @@ class HostAddresses:
             if _interface_without_device(address) is None:
                 return None
             time.sleep(_LATE / _LOOKS)
-            entry = self.entry_of(address.gid)
+            entry = self.entry_of(address.gid, _scope(address))
             if entry is not None:
                 return entry
         return None
@@ -133,7 +146,7 @@ class HostAddresses:
         if interface is None or interface.port != port:
             return False
         try:
-            route = self.route(peer, local)
+            route = self.route(peer, local, interface.index)
             return route.is_local or route.interface == socket.if_indextoname(interface.index)
         except OSError:
             return False  # no route, or the interface has gone since
@@ -141,6 +154,19 @@ class HostAddresses:
     def may_bind(self, port: int) -> bool:
         """Whether programs of this user may bind a port below 1024."""
         return may_bind(port)
+
+    def route_error(self, source: CmAddress, destination: CmAddress) -> int:
+        """Return the errno of the kernel's routes where none leads to an address, or 0."""
+        try:
+            self.route(destination, None if source.is_zero else source)
+        except OSError as error:
+            return error.errno or errno.ENETUNREACH
+        return 0
+
+
+def _scope(address: CmAddress) -> int:
+    """The index of the interface that alone may have the address; 0: any."""
+    return address.scope_id if address.is_link_local else 0
 
 
 def may_bind(port: int) -> bool:
@@ -159,7 +185,8 @@ def _interface_without_device(address: CmAddress) -> LocalInterface | None:
     family = socket.AF_INET if address.family == CmFamily.IPV4 else socket.AF_INET6
     with socket.socket(family, socket.SOCK_DGRAM) as sock:
         try:
-            sock.bind((str(as_ip(address)), 0))
+            scope = (0, address.scope_id) if family == socket.AF_INET6 else ()
+            sock.bind((str(as_ip(address)), 0, *scope))
         except OSError:
             return None
     return LocalInterface(port=0, gid=bytes(16))

@@ -70,14 +70,21 @@ class KernelRoute:
     """Somebody on the link has to answer; of a group nobody does."""
 
 
-def find_route(destination: IpAddress, source: IpAddress | None = None) -> KernelRoute:
-    """Return the kernel's route. Raises OSError as connect(2) does, as with ENETUNREACH."""
+def find_route(
+    destination: IpAddress, source: IpAddress | None = None, index: int = 0
+) -> KernelRoute:
+    """Return the kernel's route. Raises OSError as connect(2) does, as with ENETUNREACH.
+
+    ``index`` is that of the interface which has to lead there; 0: any.
+    """
     family = socket.AF_INET if destination.version == 4 else socket.AF_INET6
     bits = destination.max_prefixlen
     body = _ROUTE.pack(family, bits, bits if source else 0, 0, 0, 0, 0, 0, 0)
     body += _attribute(_RTA_DST, destination.packed)
     if source is not None:
         body += _attribute(_RTA_SRC, source.packed)
+    if index:
+        body += _attribute(_RTA_OIF, struct.pack("=I", index))
     answered, answer = _ask(_RTM_GETROUTE, body)
     if answered != _RTM_NEWROUTE:
         raise OSError(errno.EHOSTUNREACH, os.strerror(errno.EHOSTUNREACH))

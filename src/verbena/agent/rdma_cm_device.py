@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from verbena.agent import ucm_answers
 from verbena.agent.advance_answers import (
+    ADVANCE_ROOM,
     addresses_in_advance,
     attributes_in_advance,
     event_with_advance,
@@ -31,7 +32,7 @@ from verbena.agent.messages import (
     answer,
     message,
 )
-from verbena.agent.sentences import event_sentence, refusal_sentence
+from verbena.agent.sentences import backlog_sentence, event_sentence, refusal_sentence
 from verbena.agent.server import DeviceConnection
 from verbena.agent.ucm_commands import (
     CONN_PARAM_VALID_AT,
@@ -72,7 +73,7 @@ class CmSystem(Protocol):
 class _Answer:
     """What a command gives: bytes for the program, and a GID whose index belongs into them.
 
-    ``event`` is what GET_EVENT has read.
+    ``event`` is what GET_EVENT has read, and ``line`` is for the program's log.
     """
 
     data: bytes = b""
@@ -81,6 +82,7 @@ class _Answer:
     port: int = 0
     flags: int = 0
     event: RdmaEvent | None = None
+    line: bytes = b""
 
 
 _DONE = _Answer()
@@ -159,7 +161,8 @@ class RdmaCmDevices:
             self._told.pop(about, None)
             flags |= _FORGET
         data = made.data and made.data[: command.room]
-        return answer(0, data, flags, number=about, context=context, serial=serial)
+        first = answer(0, data, flags, number=about, context=context, serial=serial)
+        return message([first, made.line]) if made.line else first
 
     def answered(self, device: DeviceConnection) -> None:
         """Send and ask what follows of a command, and tell who has events."""
@@ -222,6 +225,11 @@ class RdmaCmDevices:
             "identifiers": len(ids),
             "listening": sorted(f"{each.space.name} {each.source}" for each in listening),
             "listening_programs": sorted({self._devices[each.channel].pid for each in listening}),
+            "full_backlogs": {
+                f"{each.space.name} {each.source}": each.turned_away
+                for each in listening
+                if each.turned_away
+            },
             "groups": sorted(
                 f"{group.address} {'joined' if group.is_joined else 'asked for'}"
                 for each in ids
@@ -365,14 +373,30 @@ class RdmaCmDevices:
                     of.number, attributes, port_of.device if port_of else 0, has_index
                 )
             )
+        if event.listener is not None and (line := self._backlog_line(event.listener, twice=True)):
+            while sum(map(len, made)) + len(line) > ADVANCE_ROOM:
+                made.pop()  # the program asks for it
+            made.append(line)
         return b"".join(made)
+
+    def _backlog_line(self, number: int, *, twice: bool = False) -> bytes:
+        """Return the line about a listener whose backlog was full since the last line, or nothing.
+
+        With ``twice`` it says so only when the count has doubled, so that a log has few lines.
+        """
+        of = self.cm.find_id(number)
+        if of is None or of.turned_away <= of.turned_away_told * (1 + twice):
+            return b""
+        of.turned_away_told = of.turned_away
+        line = _line(backlog_sentence(of))
+        return line + bytes(-len(line) % 8)
 
     def _explained(self, event: RdmaEvent) -> bytes:
         """Return the line for the program's log about an event that reports a failure."""
-        sentence = event_sentence(event)
+        of = self.cm.find_id(event.id)
+        sentence = event_sentence(event, of.destination if of else None)
         if sentence is None:
             return b""
-        of = self.cm.find_id(event.id)
         if of and self.explain and event.status == -errno.ETIMEDOUT:
             sentence += self.explain(of)
         return _line(sentence)
@@ -390,7 +414,8 @@ class RdmaCmDevices:
 
     def destroy_id(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         self._id(device, command.id)
-        return _Answer(struct.pack("=I", self.cm.destroy_id(command.id)))
+        line = self._backlog_line(command.id)
+        return _Answer(struct.pack("=I", self.cm.destroy_id(command.id)), line=line)
 
     def bind_ip(self, device: DeviceConnection, command: UcmCommand) -> _Answer:
         self._id(device, command.id)

@@ -10,11 +10,19 @@ import errno
 
 from verbena.agent.ucm_commands import UcmError, UcmNumber
 from verbena.manage.attribute_ids import StatusCode
+from verbena.manage.cm.addresses import CmAddress
+from verbena.manage.cm.identifier import RdmaId
 from verbena.manage.cm.rdma_events import RdmaEvent, RdmaEventKind
 from verbena.manage.cm.refusals import CmError
 from verbena.manage.cm_messages import RejReason, SidrStatus
 
-__all__ = ["ROUTE_SENTENCES", "event_sentence", "refusal_sentence", "sa_sentence"]
+__all__ = [
+    "ROUTE_SENTENCES",
+    "backlog_sentence",
+    "event_sentence",
+    "refusal_sentence",
+    "sa_sentence",
+]
 
 _CALLS = {
     UcmNumber.BIND_IP: "rdma_bind_addr",
@@ -41,6 +49,10 @@ _ERRNOS = {
     errno.ENETUNREACH: "No route leads to the address.",
     errno.EHOSTUNREACH: "No route leads to the address.",
 }
+NO_REPLY = (
+    "Nobody answers; is the peer there, does the network lead to it, and does its program read "
+    "requests? A full backlog drops them."
+)
 NO_PATH = "Subnet administration knows no path to the peer; look for a port that is not ACTIVE"
 NO_MANAGER = "No subnet manager answers: its host says that none runs there any more; start one"
 ROUTE_SENTENCES = {
@@ -48,6 +60,9 @@ ROUTE_SENTENCES = {
     errno.ETIMEDOUT: "Subnet administration does not answer; does the subnet manager still run?",
 }
 """Of ROUTE_ERROR, on InfiniBand."""
+UNSCOPED = (
+    " The address is link-local and names no interface, so the routes chose one; append %interface."
+)
 _ASKS_SA = {RdmaEventKind.ROUTE_ERROR, RdmaEventKind.MULTICAST_ERROR}
 _OTHERS = {
     errno.EAFNOSUPPORT: "The address family is none of IPv4, IPv6 and AF_IB; use one.",
@@ -91,14 +106,38 @@ def _errno(number: int) -> str:
     return errno.errorcode.get(number, str(number))
 
 
-def event_sentence(event: RdmaEvent) -> str | None:
-    """Return the line about an event that reports a failure; None for every other."""
+def event_sentence(event: RdmaEvent, destination: CmAddress | None = None) -> str | None:
+    """Return the line about an event that reports a failure; None for every other.
+
+    ``destination`` is that of the event's identifier.
+    """
+    said = _event_sentence(event)
+    if said is None or event.kind is not RdmaEventKind.ADDR_ERROR or destination is None:
+        return said
+    return said + UNSCOPED if destination.is_link_local and not destination.scope_id else said
+
+
+def backlog_sentence(listener: RdmaId) -> str:
+    """Return the line about a listener whose backlog was full."""
+    count = listener.turned_away
+    found, again = "a request", "its sender tries again"
+    if count > 1:
+        found, again = f"{count} requests", "their senders try again"
+    return (
+        f"rdma_listen at {listener.source}: {found} found the backlog of {listener.backlog_size} "
+        f"full; {again}. Read events faster, or listen with a larger backlog."
+    )
+
+
+def _event_sentence(event: RdmaEvent) -> str | None:
     if event.kind not in _FAILURES or event.status == 0:
         return None
     about = f"RDMA_CM_EVENT_{event.kind.name}, status {event.status}"
     is_route = event.kind is RdmaEventKind.ROUTE_ERROR
     if event.status < 0:
         known = _ERRNOS | (ROUTE_SENTENCES if is_route else {})
+        if event.kind is RdmaEventKind.UNREACHABLE:
+            known[errno.ETIMEDOUT] = NO_REPLY
         says = known.get(-event.status, event.kind.meaning)
         return f"{about} ({_errno(-event.status)}): {says}"
     if said := sa_sentence(event.kind, event.status):

@@ -144,6 +144,10 @@ def agent_text(found: dict[str, Any] | None) -> str:
         ["listening", ", ".join(found["listening"]) or "nobody"],
         ["groups", ", ".join(found["groups"]) or "none"],
         ["connections", str(found["connections"])],
+        *[
+            ["backlog full", f"{where}: {count} requests dropped; its program has to read faster"]
+            for where, count in sorted(found.get("full_backlogs", {}).items())
+        ],
         ["messages", counted or "none yet"],
     ]
     return f"{title}\n" + aligned(rows, "  ")

@@ -22,7 +22,7 @@ from .device import ConnectionManagerDevice
 from .errors import NoSuchAddress
 from .program_abi import IdEvent, parse_event
 
-__all__ = ["Channel", "LoopChannel", "Receiver", "ThreadChannel", "run_now"]
+__all__ = ["Channel", "LoopChannel", "Receiver", "ThreadChannel", "run_now", "time_here"]
 
 T = TypeVar("T")
 Found = list[tuple[Any, ...]]
@@ -131,6 +131,20 @@ def _wake(waiter: asyncio.Future[None]) -> None:
         waiter.set_result(None)
 
 
+def place_with_own_time() -> HasOwnTime | None:
+    """Return the place whose time a ``ThreadChannel`` opened now would have; None: the machine."""
+    here: object = place.get()
+    return here if isinstance(here, HasOwnTime) else None
+
+
+def time_here(is_async: bool) -> float:
+    """Return the time, in seconds, of the clock that a channel opened now would have."""
+    if is_async:
+        return asyncio.get_running_loop().time()
+    here = place_with_own_time()
+    return time.monotonic() if here is None else here.time()
+
+
 class LoopChannel(Channel):
     """A channel whose events the running loop takes, at any time."""
 
@@ -184,8 +198,7 @@ class ThreadChannel(Channel):
 
     def __init__(self, device: ConnectionManagerDevice, is_lazy: bool = False) -> None:
         super().__init__(device, is_lazy)
-        here: object = place.get()
-        self._place = here if isinstance(here, HasOwnTime) else None
+        self._place = place_with_own_time()
 
     def time(self) -> float:
         return time.monotonic() if self._place is None else self._place.time()

@@ -184,22 +184,24 @@ async def connect_to(
     manager: Manager, kind: type[C], host: str, port: int, options: ConnectionOptions
 ) -> C:
     """Connect to the first address of a host that accepts. Raises ConnectionManagerError."""
-    await manager.enter(options.get("timeout", CONNECT_SECONDS))
+    deadline = manager.deadline(options.get("timeout", CONNECT_SECONDS))
+    await manager.enter(deadline)
     try:
-        channel = manager.channel
-        timeout = options.get("timeout", CONNECT_SECONDS)
-        deadline = None if timeout is None else channel.time() + timeout
-        targets = await all_addresses(channel, host, port, deadline)
-        source = await source_address(manager, options.get("source"))
+        targets = await all_addresses(manager.channel, host, port, deadline)
+        source = await source_address(manager, options.get("source"), deadline)
         about = f"{host}:{port}" if ":" not in host else f"[{host}]:{port}"
         return await _connect_first(manager, kind, targets, source, about, options, deadline)
     finally:
         manager.leave()
 
 
-async def source_address(manager: Manager, source: str | None) -> CmAddress | None:
+async def source_address(
+    manager: Manager, source: str | None, deadline: float | None
+) -> CmAddress | None:
     """Return the address that the caller wants to use, or None."""
-    return None if source is None else await first_address(manager.channel, source)
+    if source is None:
+        return None
+    return await first_address(manager.channel, source, deadline=deadline)
 
 
 async def _connect_first(

@@ -17,7 +17,7 @@ from verbena.verbs import AH, PD, QP, Gid, QPState
 from .arguments import CONNECT_SECONDS
 from .connection import AcceptOptions, ConnectionOptions, given_pd, prepare, reach, source_address
 from .errors import ConnectionManagerError
-from .identifier import Address, Id, all_addresses, first_address
+from .identifier import Address, Id, first_address
 from .manager import Manager
 from .program_abi import DatagramParameters, IdEvent
 from .queues import QueueAccess, Queues, make_ah, make_queues
@@ -90,13 +90,13 @@ async def resolve_peer(
     manager: Manager, kind: type[D], host: str, port: int, options: ConnectionOptions
 ) -> D:
     """Ask for the queue pair that serves a port. Raises ConnectionManagerError."""
-    identifier = await Id.make(manager, True, options.get("timeout", CONNECT_SECONDS))
+    deadline = manager.deadline(options.get("timeout", CONNECT_SECONDS))
+    identifier = await Id.make(manager, True, deadline)
     queues = None
     try:
         identifier.about = f"{host}:{port}"
-        deadline = identifier.deadline(options.get("timeout", CONNECT_SECONDS))
-        target = (await all_addresses(identifier.channel, host, port, deadline))[0]
-        source = await source_address(manager, options.get("source"))
+        target = await first_address(identifier.channel, host, port, deadline)
+        source = await source_address(manager, options.get("source"), deadline)
         pd = await reach(identifier, target, source, options, deadline)
         queues = make_queues(pd.context, pd, manager.is_async, identifier.qp_type, options)
         bring_up_datagrams(identifier, queues.qp, options)
@@ -179,13 +179,13 @@ async def join_group(
     manager: Manager, kind: type[G], group: str, send_only: bool, options: ConnectionOptions
 ) -> G:
     """Join a multicast group. Raises ConnectionManagerError."""
-    identifier = await Id.make(manager, True, options.get("timeout", CONNECT_SECONDS))
+    deadline = manager.deadline(options.get("timeout", CONNECT_SECONDS))
+    identifier = await Id.make(manager, True, deadline)
     queues = None
     try:
         identifier.about = f"the group {group}"
-        deadline = identifier.deadline(options.get("timeout", CONNECT_SECONDS))
-        target = await first_address(identifier.channel, group)
-        source = await source_address(manager, options.get("source"))
+        target = await first_address(identifier.channel, group, deadline=deadline)
+        source = await source_address(manager, options.get("source"), deadline)
         seconds = identifier.step_seconds(deadline, options.get("timeout"))
         await identifier.resolve_addr(target, source, seconds)
         pd = identifier.default_pd(given_pd(options))

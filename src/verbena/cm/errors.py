@@ -121,6 +121,8 @@ _BY_ERRNO = {
     errno.EADDRINUSE: CmRefusal.PORT_IN_USE,
     errno.EADDRNOTAVAIL: CmRefusal.NOT_LOCAL,
     errno.ENODEV: CmRefusal.NO_DEVICE,
+    errno.ENETUNREACH: CmRefusal.NO_ROUTE,
+    errno.EHOSTUNREACH: CmRefusal.NO_ROUTE,
     errno.EACCES: CmRefusal.PRIVILEGED_PORT,
     errno.EAFNOSUPPORT: CmRefusal.FAMILY,
     errno.ENOENT: CmRefusal.NO_SUCH_ID,
@@ -208,7 +210,10 @@ def _sentence(kind: RdmaEventKind, code: int) -> str:
     if code == errno.ETIMEDOUT:
         if kind is RdmaEventKind.ADDR_ERROR:
             return "Nobody on the network answers for the address; check it, and its host."
-        return "The peer does not answer; check its host, or wait longer."
+        return (
+            "The peer does not answer; check its host, and whether its program reads requests: a "
+            "full backlog drops them."
+        )
     if code == errno.ENODEV:
         return CmRefusal.NO_DEVICE.sentence
     if code in (errno.ENETUNREACH, errno.EHOSTUNREACH):

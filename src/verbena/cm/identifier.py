@@ -52,7 +52,10 @@ _EVENT_TYPES = frozenset(RdmaEventKind)
 _SILENCES = {
     RdmaEventKind.ADDR_RESOLVED: "nobody on the network answers for the address",
     RdmaEventKind.ROUTE_RESOLVED: "subnet administration has not answered",
-    RdmaEventKind.CONNECT_RESPONSE: "the peer has not answered: check its host, or wait longer",
+    RdmaEventKind.CONNECT_RESPONSE: (
+        "the peer has not answered: check its host, or wait longer; a program that reads requests "
+        "too slowly loses those for which its backlog has no room"
+    ),
 }
 _FAILURES = frozenset(
     {
@@ -118,13 +121,13 @@ class Id:
 
     @classmethod
     async def make(
-        cls, manager: Manager, datagram: bool = False, seconds: float | None = None
+        cls, manager: Manager, datagram: bool = False, deadline: float | None = None
     ) -> Id:
         """Return a new identifier; the manager has one user more until it is closed.
 
-        ``seconds`` is how long it may take to open the manager's device.
+        ``deadline`` is when the manager's device must be open.
         """
-        await manager.enter(seconds)
+        await manager.enter(deadline)
         try:
             made = cls(manager, datagram)
             made._create()
@@ -534,9 +537,11 @@ def _of_fabric(fabric: str, host: str) -> list[str]:
     return list(found["addresses"])
 
 
-async def first_address(channel: Channel, host: str, port: int = 0) -> CmAddress:
-    """Return the first address of a host name. Raises NoSuchAddress."""
-    return (await all_addresses(channel, host, port))[0]
+async def first_address(
+    channel: Channel, host: str, port: int = 0, deadline: float | None = None
+) -> CmAddress:
+    """Return the first address of a host name. Raises NoSuchAddress, ConnectTimeout."""
+    return (await all_addresses(channel, host, port, deadline))[0]
 
 
 def _from_sockaddr(address: tuple[Any, ...]) -> CmAddress:

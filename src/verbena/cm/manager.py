@@ -20,7 +20,7 @@ from verbena.verbs.here import place
 from verbena.verbs.library import load
 
 from .agent_device import open_agent_device
-from .channel import Channel, LoopChannel, ThreadChannel, block
+from .channel import Channel, LoopChannel, ThreadChannel, block, time_here
 from .device import KERNEL_PATH, ConnectionManagerDevice, KernelDevice
 from .errors import ManagerAbsent
 
@@ -139,30 +139,63 @@ class Manager:
         """Whether its device has ended."""
         return self._channel is not None and self._channel.ended is not None
 
-    async def enter(self, seconds: float | None = None) -> None:
-        """One more uses it: the first one opens the device, in so many seconds at most.
+    def deadline(self, seconds: float | None) -> float | None:
+        """Return when so many seconds are over, by the clock that its channel has or will have."""
+        return None if seconds is None else time_here(self.is_async) + seconds
+
+    async def enter(self, deadline: float | None = None) -> None:
+        """One more uses it: the first one opens the device, before the deadline.
 
         Raises ManagerAbsent and OSError.
         """
         self._users += 1
         try:
             if self._opening is None:
-                await self._open(seconds)
+                await self._open(deadline)
             else:
-                async with self._opening:
-                    await self._open(seconds)
+                await self._open_in_turn(self._opening, deadline)
         except BaseException:
             self._users -= 1
             raise
         self.devices.enter()
 
-    async def _open(self, seconds: float | None) -> None:
+    async def _open_in_turn(self, opening: asyncio.Lock, deadline: float | None) -> None:
+        """Open it if no other connection of the loop does, which may have a later deadline."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                await opening.acquire()
+        except TimeoutError:
+            raise _not_opened() from None
+        try:
+            await self._open(deadline)
+        finally:
+            opening.release()
+
+    async def _open(self, deadline: float | None) -> None:
         if self._channel is not None:
             return
-        opener = self._open_device
-        device = await (choose_device(self.is_async, seconds) if opener is None else opener())
+        if self._open_device is not None:
+            device = await self._open_given(self._open_device, deadline)
+        else:
+            seconds = None if deadline is None else max(0.0, deadline - time_here(self.is_async))
+            device = await choose_device(self.is_async, seconds)
         kind = LoopChannel if self.is_async else ThreadChannel
         self._channel = kind(device, self._is_lazy)
+
+    async def _open_given(
+        self, opener: DeviceOpener, deadline: float | None
+    ) -> ConnectionManagerDevice:
+        """Open the caller's device. Without a loop nothing can end a call of the caller's."""
+        if not self.is_async:
+            return await opener()
+        timeout = asyncio.timeout_at(deadline)
+        try:
+            async with timeout:
+                return await opener()
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            raise _not_opened() from None
 
     def leave(self) -> None:
         """One less uses it: the last one closes the device."""
@@ -186,6 +219,12 @@ class Manager:
         made = Manager(self.devices, self._open_device, self.is_async, is_lazy)
         self._branches.add(made)
         return made
+
+
+def _not_opened() -> ManagerAbsent:
+    return ManagerAbsent(
+        errno.ETIMEDOUT, "the time was over before the connection manager's device was open"
+    )
 
 
 # ---- those of loops ------------------------------------------------------------------------------

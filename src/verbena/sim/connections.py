@@ -173,6 +173,10 @@ class SimulatedHostManager:
         """Every program may bind any port."""
         return True
 
+    def route_error(self, source: CmAddress, destination: CmAddress) -> int:
+        """Whether somebody has the address ``ask`` finds out."""
+        return 0
+
     # ---- requests --------------------------------------------------------------------------------
 
     def ask(self, request: CmRequest) -> None:

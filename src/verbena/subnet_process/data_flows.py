@@ -20,6 +20,7 @@ from verbena.manage.agents.lossy_links import (
     charge_lossy_group,
     damaged_of,
     mean_loss_of_group,
+    shared_out,
 )
 from verbena.manage.agents.multicast_routes import spread
 from verbena.manage.agents.subnet_routes import blamed_counters
@@ -241,13 +242,11 @@ def _charge_lossy(
 def _shared_out(verdict: Judgement, times: int, random: Random) -> tuple[list[int], list[int]]:
     """Return on which links of the way there, and back, so many losses were."""
     links = verdict.links + verdict.back_links
-    found = [0] * len(links)
     chances, passes = [], 1.0
     for out, _ in links:
         chances.append(passes * out.loss)
         passes *= 1 - out.loss
-    for number in random.choices(range(len(links)), chances, k=times) if times else ():
-        found[number] += 1
+    found = shared_out(times, chances, random)
     return found[: len(verdict.links)], found[len(verdict.links) :]
 
 

@@ -172,6 +172,10 @@ class HostManager:
         """Whether programs of this user may bind a port below 1024."""
         return may_bind(port)
 
+    def route_error(self, source: CmAddress, destination: CmAddress) -> int:
+        """Whether somebody has the address ``ask`` finds out."""
+        return 0
+
     # ---- CmSystem ------------------------------------------------------------------------------
 
     def ask(self, request: CmRequest, cm: RdmaCm, now: float) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import secrets
@@ -49,7 +50,10 @@ METERS_AT = 440
 NOTHING = (0,) * 23
 MOST_LOSS = (1 << 32) - 1
 CALLS_AT_ONCE = 64
+MOST_AT_ONCE = 1 << 56  # packets, words or nanoseconds since the last look: two years are less
 LOOK_SECONDS, LONGEST_DELAY = 1.0, 0.5
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+"""A program that made the page shorter would end the process by SIGBUS."""
 NO_EVENT = -1
 PORT_ACTIVE, PORT_ERROR = 9, 10
 EVENTS = {  # enum ibv_event_type
@@ -115,8 +119,9 @@ class PortPage:
         self._meter_count = len(cabled)
         end = self._meters_at + len(cabled) * METER_BYTES
         self._size = -(-end // mmap.PAGESIZE) * mmap.PAGESIZE
-        self._fd = os.memfd_create("verbena-fabric", os.MFD_CLOEXEC)
+        self._fd = os.memfd_create("verbena-fabric", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._fd, self._size)
+        fcntl.fcntl(self._fd, fcntl.F_ADD_SEALS, _SEALS)
         self._page = mmap.mmap(self._fd, self._size)
         self._words = memoryview(self._page).cast("I")
         self._meters = LinkMeters(self._words, self._meters_at, cabled)
@@ -285,7 +290,8 @@ class PortPage:
             return False
         fresh = tuple(now - before for now, before in zip(counts, flow.seen, strict=True))
         flow.seen = counts
-        if min(fresh) < 0:  # the program has written anything there
+        if min(fresh) < 0 or max(fresh) > MOST_AT_ONCE:  # the program has written anything there
+            flow.owner.server.refused += 1
             return False
         *sent, waited, back_waited = fresh
         charge(self._subnet, flow.way, flow.origin, flow.verdict, tuple(sent))

@@ -272,6 +272,38 @@ class TestEvents:
         world.run()
         assert kinds(world.take(client)) == [E.ADDR_RESOLVED]
 
+    def test_destination_without_a_route(self) -> None:
+        """The call is refused, with the errno of the system, and the address stays bound."""
+        world = World()
+        client = world.nodes[0]
+        gone = CmAddress.ip("192.0.2.77", 1)
+        client.host.routeless[gone.host] = errno.EHOSTUNREACH
+        number = client.rdma.create_id(client.channel, PortSpace.TCP)
+        with pytest.raises(CmError) as caught:
+            client.rdma.resolve_address(number, gone)
+        assert caught.value.refusal is CmRefusal.NO_ROUTE
+        assert caught.value.errno == errno.EHOSTUNREACH
+        assert client.rdma.id(number).state is IdState.ADDR_BOUND
+        assert client.rdma.take_requests() == []
+        client.rdma.resolve_address(number, CmAddress.ip(world.nodes[1].text, 1))
+        world.run()
+        assert kinds(world.take(client)) == [E.ADDR_RESOLVED]
+
+    def test_link_local_addresses_without_a_scope(self) -> None:
+        """As by Linux 6.1: a source needs one; of a destination the routes choose the interface."""
+        client = World().nodes[0]
+        peer = CmAddress.ip("fe80::2", 1)
+        number = client.rdma.create_id(client.channel, PortSpace.TCP)
+        with pytest.raises(CmError) as caught:
+            client.rdma.resolve_address(number, peer, CmAddress.ip("fe80::1"))
+        assert caught.value.refusal is CmRefusal.NO_SCOPE
+        assert caught.value.errno == errno.EINVAL
+        assert client.rdma.id(number).state is IdState.IDLE
+        client.rdma.resolve_address(number, peer)
+        (asked,) = client.rdma.take_requests()
+        assert isinstance(asked, ResolveAddress)
+        assert asked.destination == peer
+
     def test_system_that_does_not_answer(self) -> None:
         client = World().nodes[0]
         number = client.rdma.create_id(client.channel, PortSpace.TCP)

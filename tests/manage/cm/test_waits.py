@@ -64,6 +64,15 @@ def test_waits_end_in_order(actions: list[tuple[str, int, int]]) -> None:
                 del waits[each]
 
 
+def test_a_wait_that_begins_anew_with_the_same_end_is_behind_the_others() -> None:
+    cm, over = new_manager(), list[int]()
+    first, second = (Waiting(cm, number, over) for number in (1, 2))
+    for machine in (first, second, first):
+        machine.arm(1.0)
+    cm.tick(1.0)
+    assert over == [2, 1]
+
+
 def test_a_wait_that_is_put_off_takes_no_place_of_its_own() -> None:
     cm, over = new_manager(), list[int]()
     machine = Waiting(cm, 7, over)

@@ -39,6 +39,7 @@ class FakeHost:
         self.addresses = {ipaddress.ip_address(text).packed for text in texts}
         self.without_device: set[bytes] = set()
         self.unreachable: set[bytes] = set()
+        self.routeless: dict[bytes, int] = {}  # an errno by destination
         self.privileged = False
 
     def interface_of(self, address: CmAddress) -> LocalInterface | None:
@@ -53,6 +54,9 @@ class FakeHost:
 
     def may_bind(self, port: int) -> bool:
         return self.privileged
+
+    def route_error(self, source: CmAddress, destination: CmAddress) -> int:
+        return self.routeless.get(destination.host, 0)
 
 
 @dataclass

@@ -9,6 +9,7 @@ error of the other (SymbolErrors, PortRcvErrors, PortLocalPhysicalErrors).
 
 from __future__ import annotations
 
+from math import log, log1p
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,7 @@ __all__ = [
     "damaged_of",
     "is_lossy",
     "mean_loss_of_group",
+    "shared_out",
 ]
 
 Links = list[tuple["NodePort", "NodePort"]]
@@ -62,6 +64,22 @@ def damaged_of(links: Links, packets: int, random: Random) -> list[int]:
         lost = _binomial(packets, out.loss, random) if out.loss else 0
         packets -= lost
         found.append(lost)
+    return found
+
+
+def shared_out(times: int, chances: list[float], random: Random) -> list[int]:
+    """Return how many of so many losses were at each link, whose chances are in proportion.
+
+    It takes as long for many as for few: a program says how many there were.
+    """
+    found, left = [0] * len(chances), times
+    lossy = [number for number, chance in enumerate(chances) if chance > 0]
+    for number in lossy[:-1]:
+        share = chances[number] / sum(chances[number:])
+        found[number] = _binomial(left, share, random)
+        left -= found[number]
+    if lossy:
+        found[lossy[-1]] = left
     return found
 
 
@@ -125,5 +143,16 @@ def _binomial(count: int, chance: float, random: Random) -> int:
     if min(mean, count - mean) > 30:  # close to a normal distribution
         found = random.gauss(mean, (mean * (1 - chance)) ** 0.5)
         return min(max(round(found), 0), count)
-    half = count // 2
-    return _binomial(half, chance, random) + _binomial(count - half, chance, random)
+    if mean <= 30:
+        return _rarely(count, chance, random)
+    return count - _rarely(count, 1 - chance, random)
+
+
+def _rarely(count: int, chance: float, random: Random) -> int:
+    """The same for a few times in many trials: it draws the trials between two of them."""
+    if chance <= 0:
+        return 0
+    found, at, missed = 0, 0, log1p(-chance)
+    while (at := at + int(log(1 - random.random()) / missed) + 1) <= count:
+        found += 1
+    return found

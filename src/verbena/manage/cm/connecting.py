@@ -400,6 +400,7 @@ class Connecting:
             listener.backlog -= 1
             return True
         self._cm.counters.refused[CmRefusal.BACKLOG_FULL] += 1
+        listener.turned_away += 1
         return False
 
     def _new_id(self, listener: RdmaId, kind: QpKind, local: CmAddress, peer: CmAddress) -> RdmaId:

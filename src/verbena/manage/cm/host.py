@@ -57,6 +57,12 @@ class CmHost(Protocol):
     def may_bind(self, port: int) -> bool:
         """Whether the program may bind a port below 1024."""
 
+    def route_error(self, source: CmAddress, destination: CmAddress) -> int:
+        """Return the errno of the routes that lead to no such destination; 0: one may lead there.
+
+        A call is refused with it. A source that is zero stands for every address.
+        """
+
 
 @dataclass(slots=True, unsafe_hash=True)
 class ResolveAddress:

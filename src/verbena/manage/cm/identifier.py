@@ -135,6 +135,9 @@ class RdmaId:
     bound: tuple[int, int] | None = None  # port space and port that it holds
     service_id: int | None = None  # that it listens for
     backlog: int = 0  # connection requests that may still come before one is read
+    backlog_size: int = 0  # of a listener: what it was at first
+    turned_away: int = 0  # requests that found the backlog full, repeated ones each time
+    turned_away_told: int = 0  # of how many of them the program's log has been told
     reuse_address: bool = False
     af_only: bool = False
     is_af_only_set: bool = False

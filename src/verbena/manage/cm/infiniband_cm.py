@@ -241,8 +241,8 @@ class InfinibandCm:
 
     def _next_armed(self) -> CmMachine | None:
         """Return the first machine of the queue if it is due then, or remove it from that place."""
-        at, _, machine = self._deadlines[0]
-        if machine.deadline == at == machine.queued_for:
+        at, armed_as, machine = self._deadlines[0]
+        if machine.deadline == at == machine.queued_for and machine.armed_as == armed_as:
             return machine
         heapq.heappop(self._deadlines)
         if machine.queued_for == at:
@@ -299,6 +299,10 @@ class InfinibandCm:
         kept = [each for each in listed if each[0] is not only]
         if kept:
             self._keys[machine] = kept
+
+    def draw(self) -> float:
+        """Return a random number from 0 on and below 1."""
+        return self._random(24) / (1 << 24)
 
     def _new_id(self) -> int:
         while True:

@@ -175,6 +175,10 @@ class CmKeeper(Protocol):
     def entered(self, machine: CmMachine) -> None:
         """The machine has another state; tables may need a change."""
 
+    def draw(self) -> float:
+        """Return a random number from 0 on and below 1."""
+        return 0.0
+
     def armed(self, machine: CmMachine) -> None:
         """The machine has another deadline."""
 
@@ -272,7 +276,7 @@ class CmMachine:
         keeper = self.keeper
         keeper.send(datagram)
         self._sent = datagram
-        self._waiting = Retransmission(keeper.now, timeout, retries, keeper.settings)
+        self._waiting = Retransmission(keeper.now, timeout, retries, keeper.settings, keeper.draw)
         self.arm(self._waiting.next_at)
 
     def resend(self, _: Any = None) -> None:

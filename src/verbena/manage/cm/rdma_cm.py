@@ -299,7 +299,7 @@ class RdmaCm:
             self._bindings.check_listener(listener, listener.bound[0])
         if not 0 < backlog <= self.MAX_BACKLOG:
             backlog = self.MAX_BACKLOG
-        listener.backlog = backlog
+        listener.backlog = listener.backlog_size = backlog
         listener.service_id = listener.source.service_in(listener.space)
         self.cm.listen(listener.service_id)
         listener.state = after
@@ -313,7 +313,8 @@ class RdmaCm:
     ) -> None:
         """Look for the way to a destination: ADDR_RESOLVED or ADDR_ERROR follows. Raises CmError.
 
-        An identifier without an address is bound first, to ``source`` or to a wildcard.
+        An identifier without an address is bound first, to ``source`` or to a wildcard. A
+        link-local destination may lack its scope: the routes then choose the interface, as Linux's.
         """
         asked = self._table.id(number)
         before = asked.destination
@@ -323,7 +324,7 @@ class RdmaCm:
                 self.bind(number, source or self._resolving.wildcard_for(destination))
             if asked.source.family != destination.family:
                 raise CmError(CmRefusal.OTHER_FAMILY)
-            self._resolving.resolve_address(asked, destination, timeout_ms)
+            self._resolving.resolve_address(asked, destination, timeout_ms, self.host)
         except CmError:
             asked.destination = before
             raise

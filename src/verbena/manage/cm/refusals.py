@@ -71,7 +71,14 @@ class CmRefusal(Enum):
     # Addresses and ports.
     FAMILY = errno.EAFNOSUPPORT, "The address family is none of IPv4, IPv6 and AF_IB; use one."
     OTHER_FAMILY = errno.EINVAL, "Source and destination are not of one family; use the same."
-    NO_SCOPE = errno.EINVAL, "A link-local IPv6 address needs a scope id; append %interface."
+    NO_SCOPE = (
+        errno.EINVAL,
+        "A link-local IPv6 address of this host needs a scope id; append %interface.",
+    )
+    NO_ROUTE = (
+        errno.ENETUNREACH,
+        "No route leads to the address; check it, and the routes of this host.",
+    )
     NOT_LOCAL = errno.EADDRNOTAVAIL, "No interface has the address; use an address of this host."
     NO_DEVICE = errno.ENODEV, "The address's interface has no RDMA device; use another interface."
     PORT_IN_USE = errno.EADDRINUSE, "Another identifier has address and port; choose another port."
@@ -105,7 +112,8 @@ class CmRefusal(Enum):
 class CmError(OSError):
     """A call that the connection manager refuses; nothing has changed. ``refusal`` is the row."""
 
-    def __init__(self, refusal: CmRefusal, about: str = "") -> None:
+    def __init__(self, refusal: CmRefusal, about: str = "", code: int = 0) -> None:
+        """``code`` is the errno where the system gave another one than the row has."""
         text = f"{about}: {refusal.sentence}" if about else refusal.sentence
-        super().__init__(refusal.code, text)
+        super().__init__(code or refusal.code, text)
         self.refusal = refusal

@@ -103,13 +103,19 @@ class Resolving:
 
     # Addresses.
 
-    def resolve_address(self, asked: RdmaId, destination: CmAddress, timeout_ms: int) -> None:
+    def resolve_address(
+        self, asked: RdmaId, destination: CmAddress, timeout_ms: int, host: CmHost
+    ) -> None:
+        """Ask for a destination. Raises CmError, also if no route leads there (rdma_resolve_ip)."""
         after = asked.next_state(IdInput.RESOLVE_ADDRESS)
         if destination.family == CmFamily.IB:
             answer = self._ib_answer(asked, destination)
             asked.state = after
             self.address_resolved(asked.number, answer)
             return
+        code = 0 if destination.is_any else host.route_error(asked.source, destination)
+        if code:
+            raise CmError(CmRefusal.NO_ROUTE, str(destination), code)
         asked.state = after
         self._wait(asked, timeout_ms)
         self._requests.append(ResolveAddress(asked.number, asked.source, destination, timeout_ms))

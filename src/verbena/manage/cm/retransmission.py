@@ -7,6 +7,8 @@ seconds of the owner's clock. The state machines ask ``next_at``, and report wha
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .settings import CmSettings
 
 __all__ = ["Retransmission"]
@@ -15,16 +17,29 @@ __all__ = ["Retransmission"]
 class Retransmission:
     """The schedule of one message. ``timeout`` is IBA's, in seconds, and ``retries`` MaxCMRetries.
 
-    The patience is (1 + retries) times the timeout, as if each attempt waited that long. Within it
-    the message is sent more often at first: a single lost REQ would cost a program 6 s otherwise.
+    ``draw`` returns a random number from 0 on and below 1, for ``CmSettings.spread``. The patience
+    is (1 + retries) times the timeout, as if each attempt waited that long. Within it the message
+    is sent more often at first: a single lost REQ would cost a program 6 s otherwise.
     """
 
-    def __init__(self, now: float, timeout: float, retries: int, settings: CmSettings) -> None:
+    def __init__(
+        self,
+        now: float,
+        timeout: float,
+        retries: int,
+        settings: CmSettings,
+        draw: Callable[[], float] = lambda: 0.0,
+    ) -> None:
         self.timeout = timeout
         self.interval = min(settings.first_resend or timeout, timeout)
+        self._spread = settings.spread if settings.first_resend else 0.0
+        self._draw = draw
         self.give_up_at = now + timeout * (1 + retries)
-        self.next_at = min(now + self.interval, self.give_up_at)
+        self.next_at = min(now + self._wait(), self.give_up_at)
         self._postponements = retries  # that are left
+
+    def _wait(self) -> float:
+        return self.interval * (1 - self._spread * self._draw()) if self._spread else self.interval
 
     def is_exhausted(self, now: float) -> bool:
         """Whether the patience is over."""
@@ -33,7 +48,7 @@ class Retransmission:
     def repeated(self, now: float) -> None:
         """The message was sent again."""
         self.interval = min(self.interval * 2, self.timeout)
-        self.next_at = min(now + self.interval, self.give_up_at)
+        self.next_at = min(now + self._wait(), self.give_up_at)
 
     def postponed(self, now: float, seconds: float) -> None:
         """An MRA came: wait for so long, and then at least once more for the timeout.

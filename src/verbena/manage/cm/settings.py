@@ -44,6 +44,10 @@ class CmSettings:
     first_resend: float = 0.25
     """Seconds until a message is first sent again; the wait then doubles up to IBA's timeout. 0:
     IBA's timeout from the first, as Linux does. The patience is the same."""
+    spread: float = 0.0
+    """The part of each wait before a repetition, at most, that is left out at random: requests that
+    found a listener's backlog full in one instant do not come again in one. 0: none, as Linux,
+    whose clients wait equally long. Less than 1; without ``first_resend`` it has no effect."""
     service_timeout: int = 24
     """Time code of an MRA: the program has 65.5 s more."""
     thinking: float = 0.5
@@ -66,5 +70,5 @@ class CmSettings:
     """Upper 32 bits of transaction IDs. A kernel puts the number of its agent there."""
 
 
-LIVE_SETTINGS = CmSettings(listener_memory=3.0)
+LIVE_SETTINGS = CmSettings(listener_memory=3.0, spread=0.5)
 """Those of processes of this machine, whose messages have no network to cross."""
