@@ -206,8 +206,10 @@ class Maker:
         return self.random.choice([b"\xf8", b"\xf9", b"\xf5", b"\x98", b"\x48\x98", b"\x66\x99"])
 
     def stack(self) -> bytes:
-        """PUSH and POP in pairs, CALL and RET, PUSHF."""
+        """PUSH and POP in pairs, also of 2 bytes, and CALL and RET."""
         kind, number, other = self.random.randrange(4), self._reg(), self._reg()
+        if self.random.random() < 0.3:
+            return self._short_stack(number, other)
         pop = (b"\x41" if other > 7 else b"") + bytes([0x58 | other & 7])
         if kind == 0:
             return (b"\x41" if number > 7 else b"") + bytes([0x50 | number & 7]) + pop
@@ -217,6 +219,26 @@ class Maker:
             inner = self.alu()  # call over a jump; the subroutine is `inner` and ret
             return b"\xe8\x02\0\0\0" + bytes([0xEB, len(inner) + 1]) + inner + b"\xc3"
         return b"\x6a" + bytes([self.random.getrandbits(8)]) + pop
+
+    def _short_stack(self, number: int, other: int) -> bytes:
+        """PUSH, POP, PUSHF, POPF and LEAVE with the prefix 66; the stack is as before behind it."""
+        push = b"\x66" + (b"\x41" if number > 7 else b"") + bytes([0x50 | number & 7])
+        pop = b"\x66" + (b"\x41" if other > 7 else b"") + bytes([0x58 | other & 7])
+        value = struct.pack("<H", self.random.getrandbits(16))
+        flags = struct.pack("<H", self.random.getrandbits(16) & 0x8C5 | 2)
+        push_value = b"\x66\x68" + value
+        return self.random.choice(
+            [
+                push + pop,
+                push * 4 + pop[1:],
+                b"\x66\x6a" + value[:1] + pop,
+                push_value + bytes.fromhex("66ff3424 668f0424") + pop,  # push [rsp], pop [rsp]
+                b"\x66\x68" + flags + b"\x66\x9d",
+                bytes.fromhex("669c 66812424c508") + pop,  # pushfw, and the flags that are defined
+                push_value + bytes.fromhex("4889e5 66c9"),  # mov rbp, rsp; leave
+                bytes.fromhex("664850 66485b"),  # push rax, pop rbx: REX.W counts more than 66
+            ]
+        )
 
     def strings(self) -> bytes:
         """MOVS, STOS, LODS, CMPS, SCAS, with REP, forwards and backwards."""

@@ -36,6 +36,12 @@ mov rax, [rsp+rbp]
 push 5
 push 500
 push qword ptr [rax]
+push word ptr [rax+r9]
+push r9w
+pop bx
+pop word ptr [r12]
+pushfw
+popfw
 pop qword ptr [r12]
 lock xadd [rax], rcx
 lock cmpxchg [rdx], ebx
@@ -269,7 +275,9 @@ end:
         ("org 0xfffffff0", "at most 16 MiB"),
         ("loop far\n times 200 nop\nfar: nop", "bytes away: at most 127 are possible"),
         ("mov rax, [0x1234567890]", "needs a register"),
-        ("push eax", "a register of 8 bytes"),
+        ("push eax", "a register of 8 bytes or of 2"),
+        ("pop dword ptr [rax]", "a register of 8 bytes or of 2"),
+        ("push byte ptr [rax]", "a register of 8 bytes or of 2"),
         ("times 9999999 nop", "up to 1,048,576"),
         ("lock", "a prefix stands before an instruction"),
         ("movdqa rax, xmm1", "an XMM register, and another or an address"),

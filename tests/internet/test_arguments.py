@@ -20,7 +20,7 @@ MODULES = [
     "verbena.internet.udp_sockets",
 ]
 RECORDS = {
-    "Datagram", "Datagram.decode", "Distance", "Hop", "Message", "Message.decode", "Neighbour",
+    "Datagram", "Datagram.decode", "Distance", "Hop", "Message", "Message.decode",
     "PathMtu", "PingReply", "Route", "StoredLsa", "UdpArrival",
 }  # fmt: skip
 """Made by the package, for its users to read."""

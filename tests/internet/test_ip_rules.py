@@ -12,11 +12,12 @@ from verbena.host.clock import Agenda
 from verbena.internet import Datagram, Internet, Message, Node, Protocol
 from verbena.internet.arp import REPLY, ArpPacket
 from verbena.internet.errors import InternetError
-from verbena.internet.ethernet import BROADCAST, EtherType, Frame
+from verbena.internet.ethernet import EtherType
 from verbena.internet.fragments import Reassembler, fragments
 from verbena.internet.icmp import Kind, Unreachable, error_about
 from verbena.internet.interface import EthernetInterface
 from verbena.internet.udp import UdpPacket
+from verbena.lan import BROADCAST, Frame
 
 
 def one_network() -> tuple[Internet, Node, EthernetInterface]:
@@ -40,10 +41,10 @@ def test_a_broadcast_frame_for_one_host_s_address_is_dropped() -> None:
     """RFC 1122, section 3.3.6; and there is no error about it (section 3.2.2)."""
     net, node, interface = one_network()
     data = udp("10.0.0.1", "10.0.0.2").encode()
-    interface.receive_frame(Frame(BROADCAST, b"\x02" * 6, EtherType.IPV4, data).encode())
+    interface.receive_frame(Frame(BROADCAST, b"\x02" * 6, EtherType.IPV4, data).pack())
     net.run(1)
     assert node.counters["delivered"] == node.counters["errors sent"] == 0
-    interface.receive_frame(Frame(interface.mac, b"\x02" * 6, EtherType.IPV4, data).encode())
+    interface.receive_frame(Frame(interface.mac, b"\x02" * 6, EtherType.IPV4, data).pack())
     net.run(1)
     assert node.counters["delivered"] == node.counters["errors sent"] == 1
 
@@ -56,7 +57,7 @@ def test_a_source_that_is_no_host_is_dropped(source: str) -> None:
     asked = Datagram(Protocol.ICMP, IPv4Address(source), interface.address, echo)
     for datagram in (asked, udp(source, "10.0.0.2")):
         frame = Frame(interface.mac, b"\x02" * 6, EtherType.IPV4, datagram.encode())
-        interface.receive_frame(frame.encode())
+        interface.receive_frame(frame.pack())
     net.run(1)
     assert node.counters["sent"] == node.counters["delivered"] == 0
     assert node.counters["bad source"] == 2
@@ -88,7 +89,7 @@ def test_an_arp_reply_with_a_group_s_mac_is_not_believed() -> None:
     """RFC 1812, section 3.3.2."""
     net, node, interface = one_network()
     lie = ArpPacket(REPLY, BROADCAST, IPv4Address("10.0.0.1"), interface.mac, interface.address)
-    interface.receive_frame(Frame(interface.mac, b"\x02" * 6, EtherType.ARP, lie.encode()).encode())
+    interface.receive_frame(Frame(interface.mac, b"\x02" * 6, EtherType.ARP, lie.encode()).pack())
     assert not interface.arp.entries
     assert net.ping("two", "one")[0].ok
     assert node.counters["sent"] == 1

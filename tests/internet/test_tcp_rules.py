@@ -247,7 +247,7 @@ def test_many_overlapping_segments_take_no_more_than_the_window() -> None:
     peer = connected()
     for at in range(2000):
         peer.say(TcpFlag.ACK, 1, OWN + 2 + at, bytes(MSS))
-    assert sum(map(len, peer.connection._gaps.values())) <= 65535
+    assert peer.connection._gaps.size <= 65535
     peer.say(TcpFlag.ACK, 1, OWN + 1, b"\0")
     peer.run(0.1)
     assert len(peer.got) == 2000 + MSS

@@ -22,8 +22,7 @@ from tests.nvmeof.sessions import NOTHING, enabled
 from verbena import nvmeof
 from verbena.cli.disk import reservation_file
 from verbena.nvmeof import ReservationFile, ReservationFileError, ReservationType
-from verbena.nvmeof.admin import EVERY_NAMESPACE
-from verbena.nvmeof.commands import AdminOpcode, Command
+from verbena.nvmeof.commands import EVERY_NAMESPACE, AdminOpcode, Command
 from verbena.nvmeof.identify import IdentifyNamespace
 from verbena.nvmeof.replies import Failure
 from verbena.nvmeof.reservations import PersistenceChange, Reservations

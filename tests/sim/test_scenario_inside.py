@@ -75,6 +75,7 @@ def test_all_hosts_or_none() -> None:
     [
         ('hosts = "h9"', "inside.hosts .*there is no host"),
         ('hosts = ["h0", "h0"]', "inside.hosts has a host twice"),
+        ("hosts = []", "inside.hosts names no host: leave the key out for all hosts"),
         ("cpu = { ghz = 0 }", "inside.cpu.ghz"),
         ("pcie = { generation = 9 }", "inside.pcie.generation"),
         ("pcie = { round_trip = 900 }", "inside.pcie.round_trip"),

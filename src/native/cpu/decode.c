@@ -19,6 +19,7 @@ enum form {
     A_REG,       /* RAX, and the register of the opcode */
     REG_ONLY,    /* the register of the opcode */
     REG_IMM,     /* and an immediate of the whole size, up to 8 bytes */
+    IMM,         /* an immediate of the size, at most 4 bytes */
     IMM8,
     IMM16,
     IMM32,
@@ -34,12 +35,14 @@ enum property {
     FROM_WORD = 16,
     FROM_DOUBLE = 32,
     MEMORY_ONLY = 64,
-    REGISTER_ONLY = 128
+    REGISTER_ONLY = 128,
+    STACK = 256 /* 8 bytes, or 2 with the prefix 66 */
 };
 
 struct row {
     vb_cpu_operate_fn *operate; /* NULL in GROUP: `op` is the index in `groups` */
-    uint8_t form, op, properties;
+    uint8_t form, op;
+    uint16_t properties;
 };
 
 enum group {
@@ -112,8 +115,8 @@ static const struct row groups[GROUPS][8] = {
                 {vb_cpu_increment, RM_ONLY, 1, LOCKABLE},
                 {vb_cpu_call_rm, RM_ONLY, 0, QUAD},
                 [4] = {vb_cpu_jump_rm, RM_ONLY, 0, QUAD},
-                [6] = {vb_cpu_push_rm, RM_ONLY, 0, QUAD}},
-    [POP_RM] = {{vb_cpu_pop_rm, RM_ONLY, 0, QUAD}},
+                [6] = {vb_cpu_push_rm, RM_ONLY, 0, STACK}},
+    [POP_RM] = {{vb_cpu_pop_rm, RM_ONLY, 0, STACK}},
     [MOVE_8] = {{vb_cpu_move_imm, RM_IMM, 0, BYTE}},
     [MOVE_V] = {{vb_cpu_move_imm, RM_IMM, 0, 0}},
     [TABLES] = {[3] = {vb_cpu_load_idt, RM_ONLY, 0, MEMORY_ONLY},
@@ -165,12 +168,12 @@ static const struct row one_byte[256] = {
     ALU(0x28, VB_CPU_SUB),
     ALU(0x30, VB_CPU_XOR),
     ALU(0x38, VB_CPU_CMP),
-    EIGHT(0x50, vb_cpu_push_reg, REG_ONLY, QUAD),
-    EIGHT(0x58, vb_cpu_pop_reg, REG_ONLY, QUAD),
+    EIGHT(0x50, vb_cpu_push_reg, REG_ONLY, STACK),
+    EIGHT(0x58, vb_cpu_pop_reg, REG_ONLY, STACK),
     [0x63] = {vb_cpu_move_sign, RM_REG, 0, FROM_DOUBLE},
-    [0x68] = {vb_cpu_push_imm, IMM32, 0, QUAD},
+    [0x68] = {vb_cpu_push_imm, IMM, 0, STACK},
     [0x69] = {vb_cpu_multiply_imm, RM_REG_IMM, 0, 0},
-    [0x6a] = {vb_cpu_push_imm, IMM8, 0, QUAD},
+    [0x6a] = {vb_cpu_push_imm, IMM8, 0, STACK},
     [0x6b] = {vb_cpu_multiply_imm, RM_REG_IMM8, 0, 0},
     SIXTEEN(0x70, vb_cpu_jump_if, IMM8, QUAD),
     [0x80] = IN_GROUP(ALU_8),
@@ -189,8 +192,8 @@ static const struct row one_byte[256] = {
     EIGHT(0x90, vb_cpu_exchange, A_REG, 0),
     [0x98] = {vb_cpu_extend_a, BARE, 0, 0},
     [0x99] = {vb_cpu_extend_into_d, BARE, 0, 0},
-    [0x9c] = {vb_cpu_push_flags, BARE, 0, QUAD},
-    [0x9d] = {vb_cpu_pop_flags, BARE, 0, QUAD},
+    [0x9c] = {vb_cpu_push_flags, BARE, 0, STACK},
+    [0x9d] = {vb_cpu_pop_flags, BARE, 0, STACK},
     STRING(0xa4, VB_CPU_MOVS),
     STRING(0xa6, VB_CPU_CMPS),
     [0xa8] = {vb_cpu_test_imm, A_IMM, 0, BYTE},
@@ -206,7 +209,7 @@ static const struct row one_byte[256] = {
     [0xc3] = {vb_cpu_return, BARE, 0, QUAD},
     [0xc6] = IN_GROUP(MOVE_8),
     [0xc7] = IN_GROUP(MOVE_V),
-    [0xc9] = {vb_cpu_leave, BARE, 0, QUAD},
+    [0xc9] = {vb_cpu_leave, BARE, 0, STACK},
     [0xcc] = {vb_cpu_software_interrupt, BARE, VB_CPU_BREAKPOINT, 0},
     [0xcd] = {vb_cpu_software_interrupt, IMM8, 0, 0},
     [0xcf] = {vb_cpu_interrupt_return, BARE, 0, 0},
@@ -422,13 +425,13 @@ static uint8_t take_modrm(struct cursor *c, struct vb_cpu_instruction *in, uint3
     return modrm >> 3 & 7;
 }
 
-static uint8_t size_of(const struct cursor *c, uint8_t properties)
+static uint8_t size_of(const struct cursor *c, uint16_t properties)
 {
     if (properties & BYTE)
         return 1;
     if (c->rex & REX_W || properties & QUAD)
         return 8;
-    return c->word ? 2 : 4;
+    return c->word ? 2 : properties & STACK ? 8 : 4;
 }
 
 static void take_operands(struct cursor *c, struct vb_cpu_instruction *in, const struct row *row,
@@ -440,6 +443,7 @@ static void take_operands(struct cursor *c, struct vb_cpu_instruction *in, const
     switch ((enum form)row->form) {
     case RM_IMM:
     case RM_REG_IMM:
+    case IMM:
         in->imm = take_signed(c, immediate);
         break;
     case RM_IMM8:

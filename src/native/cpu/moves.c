@@ -81,36 +81,48 @@ enum vb_cpu_next vb_cpu_exchange(struct vb_cpu *cpu, const struct vb_cpu_instruc
 
 /* ---- the stack ------------------------------------------------------------------------------ */
 
-static enum vb_cpu_next push(struct vb_cpu *cpu, uint64_t value)
+/* in->size is 8, or 2 with the prefix 66, and RSP changes by it (SDM volume 2, PUSH and POP). */
+static enum vb_cpu_next push(struct vb_cpu *cpu, const struct vb_cpu_instruction *in,
+                             uint64_t value)
 {
-    return vb_cpu_push(cpu, value) ? VB_CPU_GO_ON : VB_CPU_FAULTED;
+    if (!vb_cpu_store(cpu, cpu->reg[VB_CPU_RSP] - in->size, in->size, value))
+        return VB_CPU_FAULTED;
+    cpu->reg[VB_CPU_RSP] -= in->size;
+    return VB_CPU_GO_ON;
+}
+
+static bool pop_value(struct vb_cpu *cpu, const struct vb_cpu_instruction *in, uint64_t *value)
+{
+    if (!vb_cpu_load(cpu, cpu->reg[VB_CPU_RSP], in->size, value))
+        return false;
+    cpu->reg[VB_CPU_RSP] += in->size;
+    return true;
 }
 
 enum vb_cpu_next vb_cpu_push_reg(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
 {
-    return push(cpu, vb_cpu_get(cpu, in->reg, 8));
+    return push(cpu, in, vb_cpu_get(cpu, in->reg, in->size));
 }
 
 enum vb_cpu_next vb_cpu_push_rm(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
 {
     uint64_t value;
 
-    return vb_cpu_get_rm(cpu, in, 8, &value) ? push(cpu, value) : VB_CPU_FAULTED;
+    return vb_cpu_get_rm(cpu, in, in->size, &value) ? push(cpu, in, value) : VB_CPU_FAULTED;
 }
 
 enum vb_cpu_next vb_cpu_push_imm(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
 {
-    return push(cpu, in->imm);
+    return push(cpu, in, in->imm);
 }
 
 enum vb_cpu_next vb_cpu_pop_reg(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
 {
     uint64_t value;
 
-    if (!vb_cpu_load(cpu, cpu->reg[VB_CPU_RSP], 8, &value))
+    if (!pop_value(cpu, in, &value))
         return VB_CPU_FAULTED;
-    cpu->reg[VB_CPU_RSP] += 8;
-    vb_cpu_set(cpu, in->reg, 8, value);
+    vb_cpu_set(cpu, in->reg, in->size, value);
     return VB_CPU_GO_ON;
 }
 
@@ -119,19 +131,17 @@ enum vb_cpu_next vb_cpu_pop_rm(struct vb_cpu *cpu, const struct vb_cpu_instructi
 {
     uint64_t value;
 
-    if (!vb_cpu_load(cpu, cpu->reg[VB_CPU_RSP], 8, &value))
+    if (!pop_value(cpu, in, &value))
         return VB_CPU_FAULTED;
-    cpu->reg[VB_CPU_RSP] += 8;
-    if (vb_cpu_set_rm(cpu, in, 8, value))
+    if (vb_cpu_set_rm(cpu, in, in->size, value))
         return VB_CPU_GO_ON;
-    cpu->reg[VB_CPU_RSP] -= 8;
+    cpu->reg[VB_CPU_RSP] -= in->size;
     return VB_CPU_FAULTED;
 }
 
 enum vb_cpu_next vb_cpu_push_flags(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
 {
-    (void)in;
-    return push(cpu, cpu->flags);
+    return push(cpu, in, cpu->flags);
 }
 
 /* Ring 3 cannot change IF (IOPL is 0). */
@@ -139,10 +149,9 @@ enum vb_cpu_next vb_cpu_pop_flags(struct vb_cpu *cpu, const struct vb_cpu_instru
 {
     uint64_t value, may = VB_CPU_FLAGS & ~(uint64_t)(cpu->ring == 3 ? VB_CPU_IF : 0);
 
-    (void)in;
-    if (!vb_cpu_load(cpu, cpu->reg[VB_CPU_RSP], 8, &value))
+    if (!pop_value(cpu, in, &value))
         return VB_CPU_FAULTED;
-    cpu->reg[VB_CPU_RSP] += 8;
+    may &= vb_cpu_mask(in->size);
     cpu->flags = (cpu->flags & ~may) | (value & may) | VB_CPU_FLAG_ONE;
     return VB_CPU_GO_ON;
 }
@@ -151,11 +160,10 @@ enum vb_cpu_next vb_cpu_leave(struct vb_cpu *cpu, const struct vb_cpu_instructio
 {
     uint64_t frame = cpu->reg[VB_CPU_RBP], value;
 
-    (void)in;
-    if (!vb_cpu_load(cpu, frame, 8, &value))
+    if (!vb_cpu_load(cpu, frame, in->size, &value))
         return VB_CPU_FAULTED;
-    cpu->reg[VB_CPU_RSP] = frame + 8;
-    cpu->reg[VB_CPU_RBP] = value;
+    cpu->reg[VB_CPU_RSP] = frame + in->size;
+    vb_cpu_set(cpu, VB_CPU_RBP * 8, in->size, value);
     return VB_CPU_GO_ON;
 }
 

@@ -20,6 +20,30 @@ static bool unanswered(struct vb_cpu *cpu, uint64_t address, uint32_t size, bool
     return false;
 }
 
+void vb_cpu_follow_memory(struct vb_cpu *cpu)
+{
+    if (cpu->code_marks != cpu->memory->code_marks) {
+        cpu->code_marks = cpu->memory->code_marks;
+        memset(cpu->translation, 0, sizeof cpu->translation);
+    }
+    if (cpu->code_version != cpu->memory->code_version) {
+        cpu->code_version = cpu->memory->code_version;
+        ++cpu->mapping;
+    }
+}
+
+/*
+ * After a call of the bus, which may have taken RAM away: an instruction that goes on, as REP MOVS
+ * or one whose access crosses a page, must not use the bytes of that.
+ */
+static bool answered(struct vb_cpu *cpu, bool is_answered, uint64_t address, uint32_t size,
+                     bool write)
+{
+    if (cpu->code_marks != cpu->memory->code_marks)
+        vb_cpu_follow_memory(cpu);
+    return is_answered || unanswered(cpu, address, size, write);
+}
+
 bool vb_cpu_memory_read(struct vb_cpu *cpu, uint64_t address, uint32_t size, void *value)
 {
     const struct vb_cpu_memory *memory = cpu->memory;
@@ -29,8 +53,8 @@ bool vb_cpu_memory_read(struct vb_cpu *cpu, uint64_t address, uint32_t size, voi
         memcpy(value, bytes, size);
         return true;
     }
-    return memory->bus.read(memory->bus.context, cpu, address, size, value) ||
-           unanswered(cpu, address, size, false);
+    return answered(cpu, memory->bus.read(memory->bus.context, cpu, address, size, value), address,
+                    size, false);
 }
 
 bool vb_cpu_memory_write(struct vb_cpu *cpu, uint64_t address, uint32_t size, const void *value)
@@ -43,8 +67,8 @@ bool vb_cpu_memory_write(struct vb_cpu *cpu, uint64_t address, uint32_t size, co
         vb_cpu_memory_wrote(memory, address, size);
         return true;
     }
-    return memory->bus.write(memory->bus.context, cpu, address, size, value) ||
-           unanswered(cpu, address, size, true);
+    return answered(cpu, memory->bus.write(memory->bus.context, cpu, address, size, value), address,
+                    size, true);
 }
 
 struct walk {

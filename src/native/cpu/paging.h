@@ -32,6 +32,9 @@ __attribute__((noinline)) bool vb_cpu_store_slowly(struct vb_cpu *cpu, uint64_t 
  */
 bool vb_cpu_fetch_page(struct vb_cpu *cpu, uint64_t linear, uint64_t *physical);
 
+/* What was decoded or translated is void if the memory says so. */
+void vb_cpu_follow_memory(struct vb_cpu *cpu);
+
 void vb_cpu_forget_translations(struct vb_cpu *cpu);
 void vb_cpu_forget_page(struct vb_cpu *cpu, uint64_t linear);
 

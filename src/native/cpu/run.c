@@ -142,19 +142,6 @@ static bool decode_at(struct vb_cpu *cpu, uint64_t at, struct vb_cpu_instruction
     return true;
 }
 
-/* What was decoded or translated is void if the memory says so. */
-static void follow_memory(struct vb_cpu *cpu)
-{
-    if (cpu->code_marks != cpu->memory->code_marks) {
-        cpu->code_marks = cpu->memory->code_marks;
-        memset(cpu->translation, 0, sizeof cpu->translation);
-    }
-    if (cpu->code_version != cpu->memory->code_version) {
-        cpu->code_version = cpu->memory->code_version;
-        ++cpu->mapping;
-    }
-}
-
 /* Delivers the exception in `fault`. false: run has to stop. */
 static bool take_exception(struct vb_cpu *cpu)
 {
@@ -211,7 +198,7 @@ static enum vb_cpu_stop step_watchfully(struct vb_cpu *cpu, bool first)
     bool held = cpu->shadow;
 
     if (cpu->code_marks != cpu->memory->code_marks)
-        follow_memory(cpu);
+        vb_cpu_follow_memory(cpu);
     if (cpu->attention) {
         if (!vb_cpu_take_interrupt(cpu))
             return stop_of_fault(cpu);

@@ -4,7 +4,8 @@
 from verbena.host.assembler import Program
 from verbena.host.caches import CacheCosts, Caches
 from verbena.host.clock import Agenda
-from verbena.host.computer import Computer, Range, Step, Transaction
+from verbena.host.computer import Computer
+from verbena.host.computer_records import Range, Step, Transaction
 from verbena.host.consoles import Display, Timer
 from verbena.host.core import Core, Stop
 from verbena.host.costs import Costs, Ledger

@@ -4,7 +4,10 @@ from collections.abc import Callable
 from typing import Self
 
 class PhysicalMemory:
-    """Ranges of RAM and windows of devices. Cores hold it; it must not lose a range in a run."""
+    """Ranges of RAM and windows of devices. Cores hold it.
+
+    A device's call may add and take ranges: cores look again after each call of a window.
+    """
 
     def add_ram(self, base: int, buffer: bytearray) -> bool:
         """Gives the range from ``base`` on the memory of a writable buffer; False: too many."""

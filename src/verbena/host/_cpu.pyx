@@ -20,7 +20,9 @@ cdef struct Window:
 
 
 cdef class PhysicalMemory:
-    """Ranges of RAM and windows of devices. Cores hold it; it must not lose a range in a run."""
+    """Ranges of RAM and windows of devices. Cores hold it.
+
+    A device's call may add and take ranges: cores look again after each call of a window."""
 
     cdef vb_cpu_memory memory
     cdef Window *window

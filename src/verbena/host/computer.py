@@ -16,7 +16,6 @@ device may bring nearer; ``hlt`` lets time pass to the next event.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,7 @@ from verbena.host.assembler import Program
 from verbena.host.caches import Caches
 from verbena.host.clock import NEVER, Agenda, Event
 from verbena.host.combining import LINE, WHILE_PS, CombiningLine
+from verbena.host.computer_records import Counters, Range, Step, Transaction
 from verbena.host.core import Core, Stop
 from verbena.host.devices import Device, Ram
 from verbena.host.dma import Dma
@@ -94,40 +94,6 @@ def _bad_range(what: str, address: object, more: object) -> HostTypeError:
         f"Computer.{what}: address is {address!r} and {name} is {more!r}: an address is a whole "
         f"number from 0 to 2^64 - 1, and {name} {'are' if what == 'write' else 'is'} {takes}"
     )
-
-
-@dataclass(frozen=True)
-class Range:
-    """A row of the memory controller's table; ``end`` is the address behind it."""
-
-    base: int
-    end: int
-    device: Ram | Device
-
-
-@dataclass
-class Counters:
-    """What happened since the computer was made."""
-
-    loads: int = 0  # from devices
-    stores: int = 0
-    dma_read_bytes: int = 0
-    dma_written_bytes: int = 0
-    interrupts_sent: int = 0
-    interrupts_merged: int = 0
-    idle_ps: int = 0
-
-
-@dataclass(frozen=True)
-class Transaction:
-    """An access of a core to a device: its time, address, size, value and direction."""
-
-    at: int
-    address: int
-    size: int
-    value: int
-    write: bool
-    device: Device = field(compare=False)
 
 
 @checked_class(
@@ -265,7 +231,11 @@ class Computer:
         self._memory.add_window(base, device.size, *self._window(device, base))
 
     def unmap(self, base: int) -> None:
-        """Takes the range that begins at ``base`` away."""
+        """Takes the range that begins at ``base`` away.
+
+        A device may do so while a core accesses it: the range is gone for the rest of the
+        instruction, too.
+        """
         for one in self._ranges:
             if one.base == base:
                 self._ranges.remove(one)
@@ -347,8 +317,9 @@ class Computer:
 
     def _charge(self, until: int) -> None:
         """The core that runs waits until a time."""
-        core = self._running
-        core.state.cycles = max(core.state.cycles, self._cycle_of(until))
+        state, cycle = self._running.state, self._cycle_of(until)
+        if cycle > state.cycles:
+            state.cycles = cycle
 
     def _load(self, device: Device, base: int, offset: int, size: int) -> int:
         if self._combining is not None:
@@ -356,7 +327,9 @@ class Computer:
         start = self.now
         if device.slot is not None:
             self._charge(device.slot.load(start, size, base + offset))
-        value = _number_of(device, offset, size, device.read(offset, size))
+        value = device.read(offset, size)
+        if type(value) is not int:
+            value = _number_of(device, offset, size, value)
         self._stop_for(self._agenda.next_at)
         self.counters.loads += 1
         for observe in self.observers:
@@ -490,7 +463,8 @@ class Computer:
         """The time, in ps: of the event that runs, or of the core that runs."""
         if self._agenda.runs:
             return self._agenda.now
-        return max(self._agenda.now, self._time_of(self._running.state.cycles))
+        agenda, core = self._agenda.now, self._time_of(self._running.state.cycles)
+        return core if core > agenda else agenda
 
     def run(self, *, instructions: int = 1 << 62, until: int = NEVER - 1) -> Stop:
         """Runs until all cores have halted and no event is left, a breakpoint, a fault, the time
@@ -508,10 +482,14 @@ class Computer:
             core = self._next_core()
             self._running = core
             horizon = self._horizon = min(self._agenda.next_at, until + 1)
-            if core.sleeps or self._time_of(core.state.cycles) >= horizon:
+            time = self._time_of(core.state.cycles)
+            if core.sleeps or time >= horizon:
                 if self._agenda.next_at == NEVER and core.sleeps:
                     return halted(self.cores)
-                self._pass_time(min(horizon, until))
+                # Nothing is between the events up to the time of a lone core that is awake: in one
+                # go they cost 1.3 us less each (AMD EPYC, Python 3.11).
+                alone = len(self.cores) == 1 and not core.sleeps
+                self._pass_time(min(time if alone else horizon, until))
                 if horizon > until:
                     return Stop.TIME
                 continue
@@ -594,27 +572,3 @@ class Computer:
             after = one.registers.all()
             changed = {name: value for name, value in after.items() if before[name] != value}
             yield Step(start, address, text, changed, seen, vector)
-
-
-@dataclass(frozen=True)
-class Step:
-    """An instruction that ran: when, where, as text, the registers that changed, the accesses.
-
-    ``interrupt`` is the vector of an interrupt that the core took right before.
-    """
-
-    at: int
-    address: int
-    text: str
-    changed: dict[str, int]
-    bus: list[Transaction]
-    interrupt: int | None = None
-
-    def __str__(self) -> str:
-        parts = [f"{self.at / 1e6:10.3f} us  {self.address:#8x}  {self.text:32}"]
-        parts += [f"{name}={value:#x}" for name, value in self.changed.items()]
-        for one in self.bus:
-            verb = "write" if one.write else "read"
-            offset = one.address
-            parts.append(f"{verb} {type(one.device).__name__} {offset:#x}: {one.value:#x}")
-        return "  ".join(parts)

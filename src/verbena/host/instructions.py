@@ -286,9 +286,20 @@ def _exchange(operands: list[Operand], place: Place) -> bytes:
     return _put(_code(0x86, size), source, rm, size, place)
 
 
+_ON_STACK = "a register of 8 bytes or of 2, an address of such (qword or word ptr)"
+
+
+def _stack_size(what: Register | Address) -> int:
+    """The size to encode: 0 for 8 bytes, which need no prefix, and 2."""
+    size = what.size or 8
+    if size not in (2, 8) or (isinstance(what, Register) and what.kind != "general"):
+        raise _wants(_ON_STACK)
+    return 0 if size == 8 else 2
+
+
 def _push(operands: list[Operand], place: Place) -> bytes:
     if len(operands) != 1:
-        raise _wants("a register of 8 bytes, an address or a number")
+        raise _wants(f"{_ON_STACK}, or a number")
     what = operands[0]
     if isinstance(what, Expression):
         value = what.value(place.labels)
@@ -296,21 +307,17 @@ def _push(operands: list[Operand], place: Place) -> bytes:
             return b"\x6a" + immediate(value, 1)
         return b"\x68" + immediate(value, 4, 8)
     if isinstance(what, Register):
-        if what.size != 8:
-            raise _wants("a register of 8 bytes, an address or a number")
-        return _put(b"\x50", what, None, 0, place)
-    return _put(b"\xff", 6, what, 0, place)
+        return _put(b"\x50", what, None, _stack_size(what), place)
+    return _put(b"\xff", 6, what, _stack_size(what), place)
 
 
 def _pop(operands: list[Operand], place: Place) -> bytes:
     if len(operands) != 1 or isinstance(operands[0], Expression):
-        raise _wants("a register of 8 bytes or an address")
+        raise _wants(_ON_STACK)
     what = operands[0]
     if isinstance(what, Register):
-        if what.size != 8:
-            raise _wants("a register of 8 bytes or an address")
-        return _put(b"\x58", what, None, 0, place)
-    return _put(b"\x8f", 0, what, 0, place)
+        return _put(b"\x58", what, None, _stack_size(what), place)
+    return _put(b"\x8f", 0, what, _stack_size(what), place)
 
 
 def _swap(operands: list[Operand], place: Place) -> bytes:
@@ -421,7 +428,8 @@ _BARE = {
     "clc": "f8", "stc": "f9", "cmc": "f5", "int3": "cc", "iretq": "48cf", "syscall": "0f05",
     "sysretq": "480f07", "rdtsc": "0f31", "rdmsr": "0f32", "wrmsr": "0f30", "cpuid": "0fa2",
     "lfence": "0faee8", "mfence": "0faef0", "sfence": "0faef8", "swapgs": "0f01f8",
-    "leave": "c9", "pushfq": "9c", "popfq": "9d", "cbw": "6698", "cwde": "98", "cdqe": "4898",
+    "leave": "c9", "pushfq": "9c", "popfq": "9d", "pushfw": "669c", "popfw": "669d",
+    "cbw": "6698", "cwde": "98", "cdqe": "4898",
     "cwd": "6699", "cdq": "99", "cqo": "4899", "ud2": "0f0b", "endbr64": "f30f1efa",
     **{
         name + end: prefix + f"{code + (end != 'b'):02x}"

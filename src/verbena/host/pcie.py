@@ -124,11 +124,12 @@ class Direction:
         duration = self._times.get(size)
         if duration is None:
             duration = self._times[size] = self.link.time_ps(size)
-        self.free_at = max(self.free_at, at) + duration
+        begin = self.free_at
+        self.free_at = end = (at if at > begin else begin) + duration
         self.bytes += size
         self.transactions += transactions
         self.busy += duration
-        return self.free_at
+        return end
 
 
 @checked_class(
@@ -216,14 +217,16 @@ class Slot:
 
     def load(self, at: int, size: int, address: int = 0) -> int:
         """A load of the processor: when its value is there. It waits for it."""
-        self._show(at, False, "MRd", size, address)
         asked = self.down.take(at, REQUEST_HEADER, 1)
-        self._show(asked, True, "CplD", size, address)
+        if self.observers:
+            self._show(at, False, "MRd", size, address)
+            self._show(asked, True, "CplD", size, address)
         return self.up.take(asked, COMPLETION_HEADER + size, 1) + 2 * self.half_ps
 
     def store(self, at: int, size: int, address: int = 0) -> int:
         """A posted store: when it is at the device. The processor goes on at once."""
-        self._show(at, False, "MWr", size, address)
+        if self.observers:
+            self._show(at, False, "MWr", size, address)
         return self.down.take(at, REQUEST_HEADER + size, 1) + self.half_ps
 
     def _show(self, at: int, up: bool, kind: str, size: int, address: int) -> None:

@@ -22,7 +22,8 @@ from verbena.host.pcie import Tlp
 from verbena.host.timeline_rows import CoreRow, Row
 
 if TYPE_CHECKING:
-    from verbena.host.computer import Computer, Transaction
+    from verbena.host.computer import Computer
+    from verbena.host.computer_records import Transaction
     from verbena.host.devices import Device
 
 _INSTANT = 1000  # ps that the slice of something without a duration is long

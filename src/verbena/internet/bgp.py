@@ -204,8 +204,9 @@ class BgpSpeaker:
     def _accepted(
         self, neighbour: BgpNeighbour, prefix: IPv4Network, told: PathAttributes
     ) -> BgpRoute | None:
-        """None for a path that leads through the own system, or that the policy refuses."""
-        if self.system in told.path:
+        """None for a path that leads through the own system, or that the policy refuses, and for a
+        next hop that cannot be used (RFC 4271, section 6.3)."""
+        if self.system in told.path or not self._is_usable(neighbour, told.next_hop):
             return None
         learnt, preference = neighbour.relation, told.local_preference
         if neighbour.relation is None:
@@ -228,6 +229,14 @@ class BgpSpeaker:
             neighbour.session.other_router,
             neighbour.relation is None,
         )
+
+    def _is_usable(self, neighbour: BgpNeighbour, next_hop: IPv4Address) -> bool:
+        """A next hop is not this router itself, and is on the link to another system's router."""
+        network = None if neighbour.interface is None else neighbour.interface.network
+        if next_hop not in self.node.addresses and (network is None or next_hop in network):
+            return True
+        self.node.counters["next hop cannot be used"] += 1
+        return False
 
     # ---- the decision ----
 

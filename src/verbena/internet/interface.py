@@ -16,10 +16,12 @@ from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
 from verbena.internet.arp import ArpPacket, ArpResolver
 from verbena.internet.errors import AddressError, InternetError, InternetTypeError, PacketError
-from verbena.internet.ethernet import BROADCAST, EtherType, Frame, is_group_mac, multicast_mac
+from verbena.internet.ethernet import EtherType, multicast_mac
 from verbena.internet.icmp import LIMITED_BROADCAST, is_group
 from verbena.internet.ipv4 import MIN_MTU, Datagram
 from verbena.internet.links import LinkEnd
+from verbena.lan.frame import BROADCAST, HEADER, frame_of, padded, parts_of
+from verbena.lan.frame import is_group as is_group_mac
 
 
 class Owner(Protocol):
@@ -157,22 +159,25 @@ class EthernetInterface(Interface):
     def receive_frame(self, frame: bytes) -> None:
         if not self.enabled:
             return
+        if len(frame) < HEADER:
+            self.damaged += 1
+            return
+        destination, _, kind, payload = parts_of(frame)
+        for_group = is_group_mac(destination)
+        if not for_group and destination != self.mac:
+            return
         try:
-            seen = Frame.decode(frame)
-            for_group = is_group_mac(seen.destination)
-            if not for_group and seen.destination != self.mac:
-                return
-            if seen.kind == EtherType.ARP:
-                self.arp.receive(ArpPacket.decode(seen.payload))
-            elif seen.kind == EtherType.IPV4:
-                self._receive_datagram(seen.payload, for_group)
+            if kind == EtherType.ARP:
+                self.arp.receive(ArpPacket.decode(payload))
+            elif kind == EtherType.IPV4:
+                self._receive_datagram(payload, for_group)
         except PacketError:
             self.damaged += 1
 
     def _send_to(self, datagram: Datagram, mac: bytes) -> None:
-        self.link.send(Frame(mac, self.mac, EtherType.IPV4, datagram.encode()).encode())
+        self.link.send(padded(frame_of(mac, self.mac, EtherType.IPV4, datagram.encode())))
 
     def _send_arp(self, packet: ArpPacket, mac: bytes | None) -> None:
         if self.up:
-            frame = Frame(mac or BROADCAST, self.mac, EtherType.ARP, packet.encode())
-            self.link.send(frame.encode())
+            to = mac or BROADCAST
+            self.link.send(padded(frame_of(to, self.mac, EtherType.ARP, packet.encode())))

@@ -29,6 +29,7 @@ from verbena.internet.network import Network, parse_network
 from verbena.internet.network_capture import NetworkCapture
 from verbena.internet.node import Node
 from verbena.internet.probes import (
+    MOST_ECHOES,
     Hop,
     PathMtu,
     PingReply,
@@ -67,6 +68,7 @@ class Internet:
         self._next_link = int(self._link_prefixes.network_address)
         self._prefixes: list[IPv4Network] = []
         self._names: dict[IPv4Address, str] = {}
+        self._router_ids: dict[IPv4Address, str] = {}
         self._macs = 0
         self._echoes = 0
 
@@ -207,6 +209,11 @@ class Internet:
         """Send echoes with ``size`` bytes, one a second, and say what came back for each."""
         if count < 1 or size < 0:
             raise InternetError(f"{count} echoes of {size} bytes: at least one, of 0 bytes or more")
+        if count > MOST_ECHOES:
+            raise InternetError(
+                f"{count:,} echoes: a ping has at most {MOST_ECHOES:,}, since their sequence number"
+                " has 16 bits; ping again for more"
+            )
         self._echoes += 1
         to = self.address_of(destination)
         node = self.node(source)
@@ -263,7 +270,7 @@ class Internet:
             raise AddressError("a node has a name that is not empty")
         if name in self.nodes:
             raise AddressError(f"a node is called {name!r} already")
-        node = Node(name, self.agenda, forwards)
+        node = Node(name, self.agenda, forwards, self._router_ids)
         node.table.on_change.append(self._note_change)
         self.nodes[name] = node
         return node

@@ -16,8 +16,7 @@ new neighbour gets the whole database as updates, without description packets.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
 from verbena._arguments import checked_class
@@ -33,6 +32,7 @@ from verbena.internet.lsa import (
     LsaLink,
     LsaLinkKind,
     OspfPacket,
+    contradicts,
     decode_acknowledgement,
     decode_hello,
     decode_packet,
@@ -40,16 +40,21 @@ from verbena.internet.lsa import (
     encode_acknowledgement,
     encode_hello,
     encode_packet,
-    encode_update,
+    is_newer,
+    is_older,
     network_link,
 )
+from verbena.internet.lsa_flooding import LsaFlooding, Neighbour, NeighbourState
 from verbena.internet.node import Node
 from verbena.internet.shortest_paths import shortest_paths
 from verbena.internet.table import Origin, Route
 from verbena.internet.timer import MILLISECOND, SECOND, Timer
 
 ALL_SPF_ROUTERS = IPv4Address("224.0.0.5")
-LSAS_PER_UPDATE_BYTES = 1200
+# Of two own LSAs where one overtakes what another router says (RFC 2328, appendix B).
+MIN_LS_INTERVAL = 5 * SECOND
+# A node's counter: what came from a router with its own identifier.
+OWN_IDENTIFIER = "own router identifier"
 
 
 @checked_class(InternetTypeError)
@@ -63,24 +68,6 @@ class LinkStateSettings:
     retransmit_s: int = 5
     refresh_s: int = 1800
     spf_delay_ms: int = 50
-
-
-class NeighbourState(Enum):
-    INIT = "init"
-    FULL = "full"
-
-
-@dataclass(slots=True)
-class Neighbour:
-    """Another router on an interface; ``unacknowledged`` are LSAs that it has not confirmed."""
-
-    router: IPv4Address
-    address: IPv4Address
-    interface: Interface
-    dead: Timer
-    retransmit: Timer
-    state: NeighbourState = NeighbourState.INIT
-    unacknowledged: dict[IPv4Address, Lsa] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -99,7 +86,12 @@ def _check_link_cost(cost: int) -> None:
 
 @checked_class(InternetTypeError)
 class LinkState:
-    """The protocol of one router, whose identifier is ``router``."""
+    """The protocol of one router, whose identifier is ``router``.
+
+    Raises AddressError if another router of the internet has that. What comes from one all the same
+    is counted as "own router identifier" in the node's counters: hellos of a neighbour, and LSAs
+    with other content than the own one.
+    """
 
     def __init__(
         self, node: Node, router: IPv4Address, settings: LinkStateSettings | None = None
@@ -108,9 +100,11 @@ class LinkState:
         self._agenda = node.agenda
         self.router = router
         self._settings = settings or LinkStateSettings()
+        self._flooding = LsaFlooding(self._send, self._settings.retransmit_s * SECOND)
         self._costs: dict[Interface, int] = {}
         self._announced: dict[IPv4Network, int] = {}
         self._sequence = INITIAL_SEQUENCE - 1
+        self._originated_at = -MIN_LS_INTERVAL
         self._hello = Timer(self._agenda, self._send_hellos)
         self._refresh = Timer(self._agenda, self._originate)
         self._spf = Timer(self._agenda, self._compute)
@@ -119,6 +113,7 @@ class LinkState:
         self.database: dict[IPv4Address, StoredLsa] = {}
         self.computations = 0
         self.messages = 0
+        node.take_router_id(router)
         node.join_group(ALL_SPF_ROUTERS)
         node.on_datagram(Protocol.LINK_STATE, self._receive)
 
@@ -176,6 +171,9 @@ class LinkState:
         assert interface is not None
         try:
             kind, router, body = decode_packet(datagram.payload)
+            if router == self.router:
+                self._node.counters[OWN_IDENTIFIER] += 1
+                return
             if kind is OspfPacket.HELLO:
                 self._hear(interface, router, datagram.source, decode_hello(body))
                 return
@@ -185,7 +183,7 @@ class LinkState:
             if kind is OspfPacket.UPDATE:
                 self._receive_update(decode_update(body), neighbour)
             else:
-                self._receive_acknowledgement(decode_acknowledgement(body), neighbour)
+                self._flooding.receive_acknowledgement(decode_acknowledgement(body), neighbour)
         except PacketError:
             self._node.counters["damaged"] += 1
 
@@ -210,7 +208,7 @@ class LinkState:
             neighbour.state = NeighbourState.FULL
             # The neighbour may not know yet that it is heard; it ignores updates until it does.
             self._send_hello(interface)
-            self._give(neighbour, [self._aged(one) for one in self.database.values()])
+            self._flooding.give(neighbour, [self._aged(one) for one in self.database.values()])
             self._pending.start(0)
         elif not listed and neighbour.state is NeighbourState.FULL:
             neighbour.state = NeighbourState.INIT
@@ -226,7 +224,7 @@ class LinkState:
             address,
             interface,
             Timer(self._agenda, lambda: self._remove(self.neighbours[key])),
-            Timer(self._agenda, lambda: self._give_again(self.neighbours[key])),
+            Timer(self._agenda, lambda: self._flooding.give_again(self.neighbours[key])),
         )
         self._send_hello(interface)
         return neighbour
@@ -248,6 +246,7 @@ class LinkState:
             self._flush()
             return
         self._sequence += 1
+        self._originated_at = self._agenda.now
         self._refresh.start(self._settings.refresh_s * SECOND)
         self._install(Lsa(self.router, self._sequence, links), None)
 
@@ -273,35 +272,30 @@ class LinkState:
         confirmed = []
         for lsa in lsas:
             known = self.database.get(lsa.router)
-            if known is not None and known.lsa.sequence > lsa.sequence:
-                self._give(neighbour, [self._aged(known)])
+            stored = None if known is None else known.lsa
+            if lsa.router == self.router and contradicts(lsa, stored):
+                self._node.counters[OWN_IDENTIFIER] += 1
+            if known is not None and is_older(lsa, known.lsa):
+                self._flooding.give(neighbour, [self._aged(known)])
                 continue
             confirmed.append(lsa)
             waiting = neighbour.unacknowledged.get(lsa.router)
             if waiting is not None and waiting.sequence <= lsa.sequence:
                 del neighbour.unacknowledged[lsa.router]
-            if self._is_newer(lsa, known):
+            if is_newer(lsa, stored):
                 self._accept(lsa, neighbour)
         if confirmed:
             body = encode_acknowledgement(confirmed)
             kind = OspfPacket.ACKNOWLEDGEMENT
             self._send(kind, body, neighbour.interface, neighbour.address)
 
-    @staticmethod
-    def _is_newer(lsa: Lsa, known: StoredLsa | None) -> bool:
-        """An LSA of the greatest age removes that instance, and is nothing new to who has none."""
-        if known is None:
-            return lsa.age < MAX_AGE
-        newer = lsa.sequence > known.lsa.sequence
-        flushed = lsa.sequence == known.lsa.sequence and lsa.age == MAX_AGE != known.lsa.age
-        return newer or flushed
-
     def _accept(self, lsa: Lsa, neighbour: Neighbour) -> None:
         if lsa.router == self.router:
             # An LSA of this router's former life: overtake its sequence number (section 13.4).
             self._sequence = max(self._sequence, lsa.sequence)
             self._refresh.stop()
-            self._pending.start(0)
+            soonest = self._originated_at + MIN_LS_INTERVAL
+            self._pending.start(max(0, soonest - self._agenda.now))
             return
         self._install(lsa, neighbour)
 
@@ -318,7 +312,7 @@ class LinkState:
             del self.database[lsa.router]
         for neighbour in list(self.neighbours.values()):
             if neighbour.state is NeighbourState.FULL and neighbour is not source:
-                self._give(neighbour, [lsa])
+                self._flooding.give(neighbour, [lsa])
         if (old is None or old.lsa.links != lsa.links or lsa.age == MAX_AGE) and (
             not self._spf.running
         ):
@@ -330,47 +324,6 @@ class LinkState:
 
     def _aged(self, stored: StoredLsa) -> Lsa:
         return stored.lsa.at_age((self._agenda.now - stored.born) // SECOND)
-
-    def _give(self, neighbour: Neighbour, lsas: list[Lsa]) -> None:
-        """Send LSAs until they are acknowledged."""
-        for lsa in lsas:
-            neighbour.unacknowledged[lsa.router] = lsa
-        self._send_lsas(neighbour, lsas)
-        if not neighbour.retransmit.running:
-            neighbour.retransmit.start(self._settings.retransmit_s * SECOND)
-
-    def _send_lsas(self, neighbour: Neighbour, lsas: list[Lsa]) -> None:
-        """In packets of at most some 1,200 bytes each, or one LSA if that is longer."""
-        group: list[Lsa] = []
-        size = 0
-        for lsa in lsas:
-            length = 24 + 12 * len(lsa.links)
-            if group and size + length > LSAS_PER_UPDATE_BYTES:
-                self._send_update(neighbour, group)
-                group, size = [], 0
-            group.append(lsa)
-            size += length
-        if group:
-            self._send_update(neighbour, group)
-
-    def _send_update(self, neighbour: Neighbour, lsas: list[Lsa]) -> None:
-        kind = OspfPacket.UPDATE
-        self._send(kind, encode_update(lsas), neighbour.interface, neighbour.address)
-
-    def _give_again(self, neighbour: Neighbour) -> None:
-        if neighbour.unacknowledged and neighbour.state is NeighbourState.FULL:
-            self._send_lsas(neighbour, list(neighbour.unacknowledged.values()))
-            neighbour.retransmit.start(self._settings.retransmit_s * SECOND)
-
-    def _receive_acknowledgement(
-        self, confirmed: list[tuple[IPv4Address, int]], neighbour: Neighbour
-    ) -> None:
-        for router, sequence in confirmed:
-            waiting = neighbour.unacknowledged.get(router)
-            if waiting is not None and waiting.sequence <= sequence:
-                del neighbour.unacknowledged[router]
-        if not neighbour.unacknowledged:
-            neighbour.retransmit.stop()
 
     def _compute(self) -> None:
         """Shortest paths over the database; their first hops are this router's routes."""

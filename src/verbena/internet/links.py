@@ -17,9 +17,9 @@ from typing import Protocol
 from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
 from verbena.internet.errors import InternetError, InternetTypeError
-from verbena.internet.ethernet import HEADER_BYTES, is_group_mac
 from verbena.internet.ipv4 import MAX_DATAGRAM, MIN_MTU
 from verbena.internet.timer import MICROSECOND
+from verbena.lan.frame import HEADER, is_group
 
 # Preamble, start of frame, check sequence and gap: on the wire, but in no frame here.
 ETHERNET_OVERHEAD = 24
@@ -274,10 +274,10 @@ class Segment(Link):
     def _switch(self, frame: bytes, source: bytes) -> None:
         for tap in self.taps:
             tap(frame)
-        if len(frame) < HEADER_BYTES:
+        if len(frame) < HEADER:
             return
         destination = frame[:6]
-        if is_group_mac(destination):
+        if is_group(destination):
             for mac, line in self._down.items():
                 if mac != source:
                     line.send(frame)

@@ -60,7 +60,7 @@ def network_link(network: IPv4Network, cost: int) -> LsaLink:
 @dataclass(frozen=True, slots=True)
 class Lsa:
     """What a router says of itself. ``age`` is in seconds; of two instances that with the higher
-    sequence number is newer."""
+    sequence number is newer, and of the same number that with the higher checksum."""
 
     router: IPv4Address
     sequence: int
@@ -90,8 +90,39 @@ class Lsa:
         return whole[:16] + fletcher(whole[2:], 14) + whole[18:]
 
     @property
+    def checksum(self) -> int:
+        return int.from_bytes(self.encode()[16:18], "big")
+
+    @property
     def header(self) -> bytes:
         return self.encode()[: LSA_HEADER.size]
+
+
+def is_newer(lsa: Lsa, known: Lsa | None) -> bool:
+    """RFC 2328, section 13.1: by sequence number, then by checksum, which differs between routers
+    with one identifier. An LSA of the greatest age removes that instance, and is nothing new to who
+    has none."""
+    if known is None:
+        return lsa.age < MAX_AGE
+    if lsa.sequence != known.sequence:
+        return lsa.sequence > known.sequence
+    if lsa.links != known.links:
+        return lsa.checksum > known.checksum
+    return lsa.age == MAX_AGE != known.age
+
+
+def is_older(lsa: Lsa, known: Lsa) -> bool:
+    """Whether the database's instance goes back to who sent this one; age alone is no reason."""
+    return lsa.sequence < known.sequence or (
+        lsa.sequence == known.sequence and lsa.links != known.links and is_newer(known, lsa)
+    )
+
+
+def contradicts(lsa: Lsa, own: Lsa | None) -> bool:
+    """Whether an LSA that should be a router's own is another router's, or of its former life."""
+    if own is None or lsa.age == MAX_AGE:
+        return False
+    return lsa.sequence >= own.sequence and lsa.links != own.links
 
 
 def fletcher(data: bytes, at: int) -> bytes:

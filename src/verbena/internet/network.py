@@ -12,11 +12,12 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from verbena._arguments import checked_class
 from verbena.internet.errors import AddressError, InternetError, InternetTypeError
-from verbena.internet.ethernet import mac_text, parse_mac
+from verbena.internet.ethernet import station_mac
 from verbena.internet.interface import Interface
 from verbena.internet.links import LinkEnd, Segment
 from verbena.internet.node import DEFAULT_ROUTE, Node
 from verbena.internet.table import Origin
+from verbena.lan.frame import mac_text
 
 
 @checked_class(InternetTypeError)
@@ -55,7 +56,7 @@ class Network:
             raise AddressError(f"{node.name}: name the MAC address of the station that it uses")
         if link is None and self.segment is None:
             raise AddressError(f"{self.prefix} is a LAN: name the station of its new member")
-        own = self._new_mac() if mac is None else parse_mac(mac)
+        own = self._new_mac() if mac is None else station_mac(mac)
         if own in self._macs:
             raise AddressError(f"{self.prefix} already has a station {mac_text(own)}")
         whole = IPv4Interface((wanted, self.prefix.prefixlen))

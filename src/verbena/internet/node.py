@@ -54,9 +54,16 @@ class Node:
 
     ``errors_filtered`` makes a node that neither sends nor forwards ICMP errors, as a careless
     firewall does: paths through it may be black holes for path MTU discovery.
+    ``router_ids`` has the nodes of one internet by the identifiers of their link-state routers.
     """
 
-    def __init__(self, name: str, agenda: Agenda, forwards: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        agenda: Agenda,
+        forwards: bool = False,
+        router_ids: dict[IPv4Address, str] | None = None,
+    ) -> None:
         self.name = name
         self.agenda = agenda
         self.forwards = forwards
@@ -68,6 +75,7 @@ class Node:
         self.counters: Counter[str] = Counter()
         self.udp = UdpSockets(self)
         self.tcp = TcpSockets(self)
+        self._router_ids = {} if router_ids is None else router_ids
         self._groups: set[IPv4Address] = set()
         self._handlers: dict[int, Handler] = {}
         self._error_handlers: dict[int, ErrorHandler] = {}
@@ -89,6 +97,16 @@ class Node:
         if not self.interfaces:
             raise AddressError(f"{self.name} has no interface: connect it to a network or a link")
         return self.interfaces[0].address
+
+    def take_router_id(self, router: IPv4Address) -> None:
+        """Give the node's link-state router its identifier. Raises AddressError if another node of
+        the internet has it: two routers with one identifier replace each other's LSAs."""
+        other = self._router_ids.setdefault(router, self.name)
+        if other != self.name:
+            raise AddressError(
+                f"{self.name}: the router identifier {router} is {other}'s already; identifiers are"
+                " unique, as a router's own address is"
+            )
 
     def attach(
         self, link: LinkEnd, address: str | IPv4Interface, mac: bytes | None = None

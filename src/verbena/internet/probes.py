@@ -24,6 +24,7 @@ TRACE_TIMEOUT = 5 * SECOND
 # The port of traceroute's first probe; each next one has the next port.
 TRACE_PORT = 33434
 HEADERS = 28  # of IPv4 and ICMP
+MOST_ECHOES = 65535  # of a ping, whose sequence numbers begin with 1
 
 
 def run_until(agenda: Agenda, done: Callable[[], bool], deadline: int) -> bool:

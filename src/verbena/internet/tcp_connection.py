@@ -13,6 +13,7 @@ import errno
 from collections.abc import Callable
 
 from verbena.host.clock import Agenda
+from verbena.internet.tcp_reassembly import TcpReassembly
 from verbena.internet.tcp_segment import DEFAULT_MSS, TcpFlag, TcpSegment, unwrap
 from verbena.internet.tcp_sender import TcpSender, TcpSettings, after_lost_syn
 from verbena.internet.tcp_states import READS, TCP_TRANSITIONS, WRITES, TcpEvent, TcpState
@@ -50,7 +51,7 @@ class TcpConnection:
         self._peer: TcpSegment
         self._written = bytearray()  # before the connection is established
         self._wants_end = self._wants_close = False
-        self._gaps: dict[int, bytes] = {}  # by sequence number: what came ahead of a gap
+        self._gaps = TcpReassembly()
         self._held = bytearray()  # what the program has paused
         self._fin: int | None = None  # the number of the peer's FIN
         self._paused = False
@@ -240,9 +241,10 @@ class TcpConnection:
             if self._wants_close:
                 self.abort()
                 return
-            self._keep(at, segment.payload)
+            self._gaps.keep(at, segment.payload, self.next, self.next + self._window)
         in_order = at <= self.next
-        fresh = self._next_in_order()
+        fresh = self._gaps.take(self.next)
+        self.next += len(fresh)
         if self._paused:  # before the acknowledgement, which has the window
             self._held += fresh
         if self._fin == self.next:
@@ -252,26 +254,6 @@ class TcpConnection:
         else:
             self._acknowledge()
         self._hand(fresh)
-
-    def _keep(self, at: int, payload: bytes) -> None:
-        """Put what is new of a payload, and in the window, to ``_gaps``, which do not overlap."""
-        begin, end = at, min(at + len(payload), self.next + self._window)
-        at = max(at, self.next)
-        for start in sorted(self._gaps):
-            if at < start:
-                self._gaps[at] = payload[at - begin : min(start, end) - begin]
-            at = max(at, start + len(self._gaps[start]))
-            if at >= end:
-                return
-        self._gaps[at] = payload[at - begin : end - begin]
-
-    def _next_in_order(self) -> bytes:
-        """Takes from ``_gaps`` what follows, and moves RCV.NXT."""
-        fresh = bytearray()
-        while piece := self._gaps.pop(self.next, b""):
-            fresh += piece
-            self.next += len(piece)
-        return bytes(fresh)
 
     def _take_fin(self) -> None:
         if (self.state, E.FIN) not in TCP_TRANSITIONS:

@@ -68,14 +68,23 @@ class Frame:
         """The bytes of the frame, without padding. Raises LanError."""
         if not 0 <= self.ethertype <= 0xFFFF:
             raise LanError(f"an EtherType has 16 bits: {self.ethertype:#x} has more")
-        head = _six_bytes(self.destination) + _six_bytes(self.source)
-        return checked(head + self.ethertype.to_bytes(2, "big") + self.payload)
+        ends = _six_bytes(self.destination), _six_bytes(self.source)
+        return checked(frame_of(*ends, self.ethertype, self.payload))
 
     @classmethod
     def parse(cls, data: bytes) -> Frame:
         """The parts of a frame; the payload has its padding. Raises LanError."""
-        checked(data)
-        return cls(data[:6], data[6:12], int.from_bytes(data[12:14], "big"), data[14:])
+        return cls(*parts_of(checked(data)))
+
+
+def frame_of(destination: bytes, source: bytes, ethertype: int, payload: bytes) -> bytes:
+    """The bytes of a frame of good parts, without padding, also for media with a larger MTU."""
+    return destination + source + ethertype.to_bytes(2, "big") + payload
+
+
+def parts_of(frame: bytes) -> tuple[bytes, bytes, int, bytes]:
+    """Destination, source, EtherType, and payload with its padding, of at least a header."""
+    return frame[:6], frame[6:12], int.from_bytes(frame[12:14], "big"), frame[14:]
 
 
 def checked(frame: bytes) -> bytes:

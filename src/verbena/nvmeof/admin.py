@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from .commands import AdminOpcode, Command, FabricsType
+from .commands import EVERY_NAMESPACE, AdminOpcode, Command, FabricsType
 from .controller import (
     DISCOVERY_EVENTS,
     KEEP_ALIVE_UNIT_MS,
@@ -50,7 +50,6 @@ from .subsystems import Namespace
 
 __all__ = ["Limits", "Portal", "execute_admin"]
 
-EVERY_NAMESPACE = 0xFFFFFFFF
 _ALL_RESERVATIONS = 0b1111110  # every type
 _PERSISTENCE = 1  # Persist Through Power Loss is supported
 _SHARED, _SEVERAL_CONTROLLERS = 1, 2

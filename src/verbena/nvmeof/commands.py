@@ -18,6 +18,7 @@ __all__ = [
     "CAPSULE",
     "COMMAND",
     "COMPLETION",
+    "EVERY_NAMESPACE",
     "FLAG_SGL",
     "READ_WRITE",
     "SGL_IN_CAPSULE",
@@ -36,6 +37,7 @@ __all__ = [
 
 CAPSULE = 64
 COMPLETION_SIZE = 16
+EVERY_NAMESPACE = 0xFFFFFFFF
 FLAG_SGL = 0x40  # PSDT 01b: the data pointer is an SGL descriptor
 _PSDT, _FUSE = 0xC0, 0x03
 SGL_KEYED, SGL_KEYED_INVALIDATE, SGL_IN_CAPSULE = 0x40, 0x4F, 0x01

@@ -24,7 +24,14 @@ from .errors import CommandFailed, ConnectionLost, NvmeError
 from .host_queue import Done, HostQueue
 from .identify import IdentifyNamespace
 from .link import command_of
-from .reservations import PersistenceChange, ReservationType, keys_of, report_length, why_conflict
+from .reservations import (
+    AcquireAction,
+    PersistenceChange,
+    ReservationType,
+    keys_of,
+    report_length,
+    why_conflict,
+)
 from .status import Status
 
 if TYPE_CHECKING:
@@ -241,13 +248,21 @@ class Disk:
         check_keys(current=current, key=key)
         await self._reserve(command, current, key)
 
-    async def acquire(self, key: int, kind: int, *, preempt: int | None = None) -> None:
+    async def acquire(
+        self, key: int, kind: int, *, preempt: int | None = None, abort: bool = False
+    ) -> None:
         """Reservation Acquire; with ``preempt`` the reservation of that key is taken.
 
-        The host has registered ``key`` before; ``kind`` is a ReservationType. Raises CommandFailed,
-        TypeError and ValueError.
+        With ``abort`` this returns only when no command that the other hosts have begun can change
+        the disk any more (Preempt and Abort). The host has registered ``key`` before; ``kind`` is a
+        ReservationType. Raises CommandFailed, TypeError and ValueError.
         """
-        word = int(preempt is not None) | ReservationType(kind) << 8
+        if abort and preempt is None:
+            raise ValueError("abort goes with preempt, the key of the hosts whose commands end")
+        action = AcquireAction.ACQUIRE
+        if preempt is not None:
+            action = AcquireAction.PREEMPT_AND_ABORT if abort else AcquireAction.PREEMPT
+        word = action | ReservationType(kind) << 8
         command = Words(IoOpcode.RESERVATION_ACQUIRE, self.nsid, cdw10=word)
         check_keys(key=key, preempt=preempt or 0)
         await self._reserve(command, key, preempt or 0)

@@ -17,6 +17,8 @@ from .replies import Failure
 from .status import Status
 
 __all__ = [
+    "MOST_REGISTRANTS",
+    "AcquireAction",
     "PersistenceChange",
     "ReservationType",
     "Reservations",
@@ -25,7 +27,7 @@ __all__ = [
     "why_conflict",
 ]
 
-_MOST_REGISTRANTS = 0xFFFF
+MOST_REGISTRANTS = 4096  # so that a whole report, 64 bytes for each, fits into one command
 
 
 class PersistenceChange(IntEnum):
@@ -46,6 +48,14 @@ class ReservationType(IntEnum):
     EXCLUSIVE_ACCESS_REGISTRANTS = 4
     WRITE_EXCLUSIVE_ALL = 5
     EXCLUSIVE_ACCESS_ALL = 6
+
+
+class AcquireAction(IntEnum):
+    """RACQA of Reservation Acquire."""
+
+    ACQUIRE = 0
+    PREEMPT = 1
+    PREEMPT_AND_ABORT = 2
 
 
 _R = ReservationType
@@ -117,8 +127,9 @@ class Reservations:
     def register(self, host: bytes, word: int, data: bytes) -> None:
         """Reservation Register. Raises Failure.
 
-        A namespace that cannot persist takes CPTPL without effect, as its Reservation Report says:
-        Linux asks for persistence with every registration, whatever the namespace can.
+        At most MOST_REGISTRANTS hosts are registered. A namespace that cannot persist takes CPTPL
+        without effect, as its Reservation Report says: Linux asks for persistence with every
+        registration, whatever the namespace can.
         """
         current, new = _two_keys(data)
         action, ignores_key, change = word & 7, bool(word & 8), word >> 30
@@ -127,7 +138,7 @@ class Reservations:
         if action == 0:
             if self.keys.get(host, new) != new:
                 raise Failure(Status.RESERVATION_CONFLICT)
-            if len(self.keys) >= _MOST_REGISTRANTS:
+            if host not in self.keys and len(self.keys) >= MOST_REGISTRANTS:
                 raise Failure(Status.INTERNAL_ERROR)
             self.keys[host] = new
         elif action in (1, 2):
@@ -149,16 +160,20 @@ class Reservations:
         self.persists = persists
 
     def acquire(self, host: bytes, word: int, data: bytes) -> None:
-        """Reservation Acquire. Raises Failure."""
+        """Reservation Acquire. Raises Failure.
+
+        Preempt and Abort changes what Preempt does; the session waits for commands of the hosts
+        that have lost their registration.
+        """
         current, preempted = _two_keys(data)
         action, kind = word & 7, _kind(word)
         self._check_key(host, current, bool(word & 8))
-        if action == 0:
+        if action == AcquireAction.ACQUIRE:
             if self.is_free:
                 self._take(host, kind)
             elif not self.holds(host) or self.kind is not kind:
                 raise Failure(Status.RESERVATION_CONFLICT)
-        elif action in (1, 2):
+        elif action in (AcquireAction.PREEMPT, AcquireAction.PREEMPT_AND_ABORT):
             self._preempt(host, preempted, kind)
             self.generation += 1
         else:
@@ -190,16 +205,15 @@ class Reservations:
         head = struct.pack(
             "<IBH2xB", self.generation & 0xFFFFFFFF, self.kind, len(self.keys), self.persists
         )
-        made = head.ljust(64 if is_extended else 24, b"\0")
+        parts = [head.ljust(64 if is_extended else 24, b"\0")]
         for host, key in self.keys.items():
             cntlid = controllers.get(host, 0xFFFF)
             status = int(self.holds(host))
             if is_extended:
-                entry = struct.pack("<HB5xQ16s", cntlid, status, key, host).ljust(64, b"\0")
+                parts.append(struct.pack("<HB5xQ16s32x", cntlid, status, key, host))
             else:
-                entry = struct.pack("<HB5x8sQ", cntlid, status, host[:8], key)
-            made += entry
-        return made
+                parts.append(struct.pack("<HB5x8sQ", cntlid, status, host[:8], key))
+        return b"".join(parts)
 
     # ---- what they are made of ----
 

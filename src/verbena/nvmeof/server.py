@@ -28,7 +28,6 @@ from .fabrics import PORT, RejectData, RejectStatus
 from .link import wait_lost
 from .memory import Buffers, Regions
 from .session import QueueRefused, TargetSession, check_request
-from .stragglers import Stragglers
 from .subsystems import TargetModel
 from .target_queue import TargetQueue
 
@@ -60,7 +59,6 @@ class Target:
         self._tasks: set[asyncio.Task[None]] = set()
         self._queues: set[TargetQueue] = set()
         self.regions, self.buffers = Regions(), Buffers()
-        self._stragglers = Stragglers()
 
     # ---- beginning and end ----
 
@@ -175,9 +173,7 @@ class Target:
         conn: cm.Connection | None = None
         life = asyncio.create_task(self._watch(session, connected))
         try:
-            queue = TargetQueue(
-                session, pd, cq, self.regions, self.buffers, self._stragglers, on_end
-            )
+            queue = TargetQueue(session, pd, cq, self.regions, self.buffers, on_end)
             self._queues.add(queue)
             conn = await request.accept(
                 private_data=session.accept_data,

@@ -8,12 +8,14 @@ the transport. Nothing here does I/O.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from .admin import EVERY_NAMESPACE, Limits, Portal, execute_admin
+from .admin import Limits, Portal, execute_admin
 from .commands import (
+    EVERY_NAMESPACE,
     SGL_IN_CAPSULE,
     SGL_KEYED,
     SGL_KEYED_INVALIDATE,
@@ -33,8 +35,9 @@ from .fabrics import (
     RequestData,
 )
 from .replies import Failure, Reply
-from .reservations import Reservations
+from .reservations import AcquireAction, Reservations
 from .status import Status
+from .stragglers import all_done
 from .subsystems import Namespace, TargetModel
 
 __all__ = ["Blocks", "QueueRefused", "SessionState", "TargetSession", "check_request"]
@@ -117,6 +120,8 @@ class TargetSession:
         self.on_connected: Callable[[], None] = lambda: None
         self.on_end: Callable[[], None] = lambda: None
         """Ends its connection."""
+        self.begun: Callable[[int], list[asyncio.Future[Any]]] = lambda nsid: []
+        """Returns what has begun and uses blocks of a namespace."""
         self._now = now
 
     @property
@@ -332,10 +337,40 @@ class TargetSession:
             raise Failure(Status.INVALID_OPCODE)
         if len(data) < needed:
             raise Failure(Status.SGL_DATA_LENGTH)
-        waiting = namespace.change_reservations(
-            lambda reservations: call(reservations, host, command.cdw10, data)
+        aborts = (
+            command.opcode == IoOpcode.RESERVATION_ACQUIRE
+            and command.cdw10 & 7 == AcquireAction.PREEMPT_AND_ABORT
         )
+        lost: set[bytes] = set()  # hosts that are registered no more
+
+        def change(reservations: Reservations) -> None:
+            before = set(reservations.keys) if aborts else set()
+            call(reservations, host, command.cdw10, data)
+            lost.update(before.difference(reservations.keys))
+
+        waiting = namespace.change_reservations(change)
+        if aborts:
+            waiting = self._change_and_abort(waiting, lost, namespace.nsid)
         return Reply(waiting=waiting)
+
+    async def _change_and_abort(
+        self, change: Awaitable[None] | None, lost: Iterable[bytes], nsid: int
+    ) -> None:
+        """Preempt and Abort: wait until what hosts without registration have begun is done.
+
+        NVMe base 1.4, section 8.8: the command completes after the commands of these hosts for
+        the namespace. What they had not begun is checked against the changed reservations. Work
+        that uses no blocks, as another Preempt and Abort, is not waited for.
+        """
+        if change is not None:
+            await change
+        assert self.controller is not None
+        hosts = set(lost)
+        begun = [work for host in hosts for work in self.model.stragglers.left(host, nsid)]
+        for controller in list(self.controller.subsystem.controllers.values()):
+            if controller.host_id in hosts:
+                begun += [work for each in controller.queues.values() for work in each.begun(nsid)]
+        await all_done(begun)
 
     def _report(self, command: Command) -> Reply:
         assert self.controller is not None

@@ -17,6 +17,7 @@ from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, is_nqn
 from .reservation_files import ReservationFile
 from .reservations import Reservations
 from .stores import Store
+from .stragglers import Stragglers
 
 __all__ = ["Namespace", "Subsystem", "TargetModel"]
 
@@ -171,6 +172,7 @@ class TargetModel:
     def __init__(self) -> None:
         self.subsystems: dict[str, Subsystem] = {}
         self.discovery = DiscoverySubsystem()
+        self.stragglers = Stragglers()
         self.generation = 1
 
     def add(self, subsystem: Subsystem) -> None:

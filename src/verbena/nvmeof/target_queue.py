@@ -52,7 +52,7 @@ from .send_queue import (
 )
 from .session import Blocks, SessionState, TargetSession
 from .status import DNR, Status
-from .stragglers import Stragglers
+from .stragglers import NO_NAMESPACE, of_namespace
 from .subsystems import Namespace
 
 __all__ = ["TargetQueue", "WorkState"]
@@ -81,13 +81,14 @@ _NEXT: dict[WorkState, frozenset[WorkState]] = {
 class Work:
     """A command that is under way."""
 
-    __slots__ = ("buffer", "command", "data", "slot", "state")
+    __slots__ = ("arrival", "buffer", "command", "data", "slot", "state")
 
     def __init__(self, slot: int, command: Command) -> None:
         self.slot = slot
         self.command = command
         self.state = WorkState.DEFERRED
         self.buffer: MR | None = None
+        self.arrival: asyncio.Future[None] | None = None  # where somebody waits for its data
         self.data: memoryview = memoryview(b"")
 
     def enter(self, state: WorkState) -> None:
@@ -106,15 +107,15 @@ class TargetQueue(Completions):
         cq: CQ,
         regions: Regions,
         buffers: Buffers,
-        stragglers: Stragglers,
         on_end: Callable[[str], None],
     ) -> None:
         self.session = session
         super().__init__(cq)
         self.pd = pd
         self._regions, self._buffers = regions, buffers
-        self._stragglers = stragglers
-        self._working: set[asyncio.Future[Any]] = set()  # what stores do for it
+        self._stragglers = session.model.stragglers
+        self._working: dict[asyncio.Future[Any], int] = {}  # what stores do for it, and NSIDs
+        self._cut_off: list[asyncio.Future[Any]] = []  # arrivals, until the queue pair is closed
         self._on_end = on_end
         entries = session.entries
         self.entries = entries
@@ -135,6 +136,7 @@ class TargetQueue(Completions):
         self._used = 0  # bytes of buffers
         self._reserved = 0  # send requests of commands that are under way
         session.on_end = lambda: self.end("its host is silent, or its controller has ended")
+        session.begun = self._begun
         session.on_aborted = lambda cid: self._answer_event(cid, 0, Status.ABORTED << 1)
 
     @staticmethod
@@ -154,18 +156,23 @@ class TargetQueue(Completions):
         if self.is_ended:
             return
         self.stop()
+        arrivals = self._arrivals()
+        self._cut_off += arrivals
         self._deferred.clear()
         self._fetching.clear()
         controller = self.session.controller
         if controller is not None:
-            for work in self._working:
-                self._stragglers.add(controller.host_id, work)
+            for work, nsid in (self._working | arrivals).items():
+                self._stragglers.add(controller.host_id, work, nsid)
         self.session.end()
         self._on_end(reason)
 
     def release(self) -> None:
         """Let its memory go, after its queue pair was closed."""
         self.sends.release_all()
+        for arrival in self._cut_off:
+            arrival.set_result(None)
+        self._cut_off.clear()
         for region in (self._capsules, self._answers):
             if not region.closed:
                 region.close()
@@ -323,6 +330,8 @@ class TargetQueue(Completions):
         work = self._fetching.pop(slot, None)
         if work is None:
             return
+        if work.arrival is not None:
+            work.arrival.set_result(None)
         work.enter(WorkState.EXECUTING)
         try:
             self._execute(work, self._blocks(work.command))
@@ -473,8 +482,9 @@ class TargetQueue(Completions):
                 finally_()
             return
         task = asyncio.ensure_future(waiting)
-        self._working.add(task)
-        task.add_done_callback(self._working.discard)
+        uses_blocks = bool(self.session.qid) and work.command.opcode in _HANDLERS
+        self._working[task] = work.command.nsid if uses_blocks else NO_NAMESPACE
+        task.add_done_callback(self._working.pop)
         task.add_done_callback(partial(self._waited, work, is_write, then, finally_))
 
     def _waited(
@@ -507,6 +517,20 @@ class TargetQueue(Completions):
             self.sends.flush()
         except OSError as broken:
             self.end(str(broken))
+
+    def _begun(self, nsid: int) -> list[asyncio.Future[Any]]:
+        """Return what stores do in a namespace, and the data on their way into its memory."""
+        return of_namespace(self._working, nsid) + of_namespace(self._arrivals(), nsid)
+
+    def _arrivals(self) -> dict[asyncio.Future[Any], int]:
+        """Return, with NSIDs, what is done when data that go right into a store's memory came."""
+        found: dict[asyncio.Future[Any], int] = {}
+        for work in self._fetching.values():
+            if work.buffer is None:
+                if work.arrival is None:
+                    work.arrival = asyncio.get_running_loop().create_future()
+                found[work.arrival] = work.command.nsid
+        return found
 
     # ---- answers ----
 

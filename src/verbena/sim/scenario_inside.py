@@ -74,6 +74,8 @@ def read_inside(section: Section, hosts: Sequence[str]) -> InsidePlan | None:
     except ValueError as error:
         raise section.blame(error) from None
     chosen = tuple(range(len(hosts))) if table.hosts is None else tuple(table.hosts)
+    if not chosen:
+        raise section.error("hosts", "names no host: leave the key out for all hosts")
     if len({*chosen}) < len(chosen):
         raise section.error("hosts", "has a host twice")
     return InsidePlan(chosen, keywords)

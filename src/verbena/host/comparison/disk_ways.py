@@ -15,7 +15,8 @@ from verbena.host.comparison.drivers import DISK, ORIGIN, TARGET, dma_driver, wo
 from verbena.host.comparison.recording import Recording
 from verbena.host.comparison.rows import Reading, Row
 from verbena.host.comparison.settings import Setup, checked_size
-from verbena.host.computer import Computer, Transaction
+from verbena.host.computer import Computer
+from verbena.host.computer_records import Transaction
 from verbena.host.devices import Ram
 from verbena.host.disk import BUFFER, Disk
 from verbena.host.errors import HostError

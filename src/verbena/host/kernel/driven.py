@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from verbena.host.computer import Computer, Range
+from verbena.host.computer import Computer
+from verbena.host.computer_records import Range
 from verbena.host.consoles import Display, Timer
 from verbena.host.devices import Device, Keyboard, Ram
 from verbena.host.disk import Disk

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from verbena._arguments import checked_arguments
-from verbena.host.computer import Step
+from verbena.host.computer_records import Step
 from verbena.host.errors import HostTypeError
 from verbena.host.hca.packets import Packet
 from verbena.host.lessons.scene import Scene

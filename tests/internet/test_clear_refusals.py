@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Next hops that cannot be used, two routers with one identifier, and pings without end."""
+
+from __future__ import annotations
+
+from ipaddress import IPv4Address, IPv4Network
+from itertools import pairwise
+
+import pytest
+
+from tests.internet.test_bgp import GOOD_OPEN, speaker_and_socket
+from verbena.host.clock import Agenda
+from verbena.internet import AddressError, Internet, InternetError, Node
+from verbena.internet.bgp_messages import BgpKeepalive, BgpUpdate, PathAttributes, encode_message
+from verbena.internet.link_state import OWN_IDENTIFIER, LinkState
+from verbena.internet.links import LineSettings, PointToPoint
+
+
+@pytest.mark.parametrize("bad", ["192.0.2.1", "10.0.0.1"])  # the speaker itself; not on the link
+def test_a_next_hop_that_cannot_be_used_is_ignored(bad: str) -> None:
+    """RFC 4271, section 6.3; a route that was good before is replaced by nothing."""
+    net, speaker, connection, _ = speaker_and_socket()
+    target = IPv4Network("10.2.0.0/16")
+    node = net.node("speaker")
+    for message in (GOOD_OPEN, BgpKeepalive()):
+        connection.write(encode_message(message))
+    net.run(0.1)
+    for next_hop, is_used in (("192.0.2.0", True), (bad, False)):
+        path = PathAttributes((2,), IPv4Address(next_hop))
+        connection.write(encode_message(BgpUpdate((), path, (target,))))
+        net.run(0.1)
+        assert (target in speaker.best) == (node.table.best(target) is not None) == is_used
+    (neighbour,) = speaker.neighbours.values()
+    assert neighbour.is_up  # the session goes on
+    assert node.counters["next hop cannot be used"] == 1
+
+
+def test_two_routers_of_an_internet_have_two_identifiers() -> None:
+    net = Internet()
+    one, other = net.router("one"), net.router("other")
+    net.link("one", "other")
+    LinkState(one, one.address)
+    with pytest.raises(AddressError, match=r"other: .* is one's already"):
+        LinkState(other, one.address)
+    assert other.counters == {}
+    LinkState(other, other.address)
+
+
+@pytest.mark.parametrize("between", [0, 1])
+def test_a_router_with_the_own_identifier_is_counted(between: int) -> None:
+    """Nodes that no internet has; next to each other, or with another router between."""
+    agenda = Agenda()
+    net = Internet(agenda=agenda)
+    nodes = [Node(f"n{number}", agenda, True) for number in range(2 + between)]
+    for number, (left, right) in enumerate(pairwise(nodes)):
+        link = PointToPoint(f"l{number}", agenda, LineSettings(), net.random)
+        left.attach(link.ports[0], f"10.0.{number}.1/30")
+        right.attach(link.ports[1], f"10.0.{number}.2/30")
+    ids = ["1.1.1.1"] * (2 + between) if not between else ["1.1.1.1", "2.2.2.2", "1.1.1.1"]
+    for node, router in zip(nodes, ids, strict=True):
+        protocol = LinkState(node, IPv4Address(router))
+        for interface in node.interfaces:
+            protocol.add_interface(interface)
+    net.run(60)
+    assert nodes[0].counters[OWN_IDENTIFIER] > 0
+    assert nodes[-1].counters[OWN_IDENTIFIER] > 0
+
+
+def test_routers_with_their_own_identifiers_count_nothing() -> None:
+    net = Internet()
+    names = ["a", "b", "c"]
+    nodes = [net.router(name) for name in names]
+    for left, right in ("ab", "bc", "ca"):
+        net.link(left, right)
+    for node in nodes:
+        protocol = LinkState(node, node.address)
+        for interface in node.interfaces:
+            protocol.add_interface(interface)
+    net.run(30)
+    net.links["a-b"].cut()
+    net.run(4000)
+    net.links["a-b"].restore()
+    net.run(60)
+    assert [node.counters[OWN_IDENTIFIER] for node in nodes] == [0, 0, 0]
+
+
+def test_a_ping_has_as_many_echoes_as_sequence_numbers() -> None:
+    net = Internet()
+    for name in ("left", "right"):
+        net.host(name)
+    net.link("left", "right")
+    with pytest.raises(InternetError, match="at most 65,535"):
+        net.ping("left", "right", 65536)
+    assert net.now_s == 0
