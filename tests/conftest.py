@@ -10,10 +10,23 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import over_roce
 from tests.suite import processes
 from tests.support import ROOT, SANITIZED, end_group, load_script, program_or_skip, run_tool
+
+# How long an example takes by the clock says how busy the machine is: three parts of the suite and
+# what else runs there share its processors, and one pause of 200 ms would be a failure. A test that
+# hangs is ended by the time limit of pyproject.toml.
+settings.register_profile(
+    "suite",
+    settings.get_profile(settings.get_current_profile_name()),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+)
+settings.load_profile("suite")
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 Start = Callable[..., "subprocess.Popen[str]"]

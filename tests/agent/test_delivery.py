@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import socket
 import struct
+import time
 from collections.abc import Iterator
 from random import Random
 from types import SimpleNamespace
@@ -323,3 +324,33 @@ def test_the_server_says_when_there_is_room_again() -> None:
     while handler.devices:  # one that went with a full socket
         assert server.serve(1)
     server.close()
+
+
+class Failing(Handler):
+    """What is due fails a few times, and is over then."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self.left = failures
+
+    def next_deadline(self) -> float | None:
+        return 0.0 if self.left else None
+
+    def is_idle(self) -> bool:
+        return not self.left
+
+    def tick(self, now: float) -> None:
+        if self.left:
+            self.left -= 1
+            raise OSError("nobody can say why")
+
+
+def test_a_failure_of_what_is_due_does_not_end_the_server() -> None:
+    told: list[str] = []
+    server = AgentServer(0.2, report=told.append, fabric=f"test_failing_{os.getpid()}")
+    begun = time.monotonic()
+    server.run(Failing(3))  # type: ignore[arg-type]
+    server.close()
+    assert server.failures == 3
+    assert all("nobody can say why" in each for each in told)
+    assert time.monotonic() - begun > 0.3  # it waits before it tries again, twice, and at the end

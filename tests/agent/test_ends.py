@@ -191,9 +191,13 @@ def test_the_agent_s_log_names_a_program_once(host: Host, start: Start) -> None:
     output, _ = client.communicate(timeout=30)
     assert "ece" not in output  # librdmacm can do without
     assert server.wait(timeout=20) == 0
-    time.sleep(0.5)
+    assert agent.stdout is not None
+    said = ""
+    while said.count("has closed the connection manager") < 2 and (line := agent.stdout.readline()):
+        said += line
     agent.send_signal(signal.SIGINT)
-    said, _ = agent.communicate(timeout=20)
+    said += agent.stdout.read()
+    assert agent.wait(timeout=20) is not None
     assert said.count("has opened the connection manager") == 2, said
     assert said.count("has closed the connection manager") == 2, said
 

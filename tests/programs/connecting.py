@@ -31,8 +31,8 @@ class Ends:
 class Connecting:
     """A run of one program.
 
-    The server is ready when it listens by librdmacm, has joined a group (it attaches its queue pair
-    a little later), or listens at `tcp`. `said` is a regular expression in the client's output, and
+    The server is ready when it listens by librdmacm, listens at `tcp`, or has said the words of
+    `ready`, which it says line by line. `said` is a regular expression in the client's output, and
     `served` one in the server's.
     """
 
@@ -41,7 +41,7 @@ class Connecting:
     said: str = ""
     served: str = ""
     tcp: int | None = None
-    joins: bool = False
+    ready: str = ""
     settles: float = 0.0  # seconds that the server then still needs
     ends: bool = True  # the server ends with its client; else it serves for ever
     many_packets: bool = False  # so many that one in a hundred is lost
@@ -74,9 +74,7 @@ def udaddy(ends: Ends) -> Connecting:
 
 def mckey(ends: Ends) -> Connecting:
     words = both(f"mckey -m {GROUP} -C 10", f"-b {ends.server}", f"-b {ends.client} -s")
-    return Connecting(
-        *words, served="receiving data transfers\ndata transfers", joins=True, settles=0.3
-    )
+    return Connecting(*words, served="data transfers complete", ready="receiving data transfers")
 
 
 def cmtime(ends: Ends) -> Connecting:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import select
 import socket
 import subprocess
 import tempfile
@@ -86,6 +87,27 @@ def wait_listening(process: subprocess.Popen[str], port: int) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError(f"{process.args!r} does not listen on port {port}")
         time.sleep(0.005)
+
+
+# Before a command: its lines come as they are said, also where its output is no terminal.
+LINE_BY_LINE = ("stdbuf", "-oL")
+
+
+def wait_for_words(process: subprocess.Popen[str], words: str) -> None:
+    """Until a program that was started LINE_BY_LINE has said this, or has ended.
+
+    The output until then is not in what ``finish`` returns. Raises TimeoutError with it.
+    """
+    assert process.stdout is not None
+    deadline, said = time.monotonic() + LISTEN_WITHIN, ""
+    while words not in said:
+        left = max(deadline - time.monotonic(), 0)
+        if not select.select([process.stdout], [], [], left)[0]:
+            raise TimeoutError(f"{process.args!r} has not said {words!r}, but: {said}")
+        more = os.read(process.stdout.fileno(), 4096).decode()
+        if not more:
+            return
+        said += more
 
 
 def finish(name: str, process: subprocess.Popen[str], timeout: float) -> Side:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.conftest import Start
 from tests.fabrics import opensm_tools
-from tests.programs.pairs import Pair, Running
+from tests.programs.pairs import LINE_BY_LINE, Pair, Running, wait_for_words
 from tests.programs.test_opensm_live import running_opensm
 from tests.subnet_process.support import RunningFabric, running_fabric
 from tests.support import clean_environment, verbena_command
@@ -69,11 +69,13 @@ def wait_until(what: Callable[[], bool], running: subprocess.Popen[str]) -> None
 
 @pytest.fixture
 def start(fabric: RunningFabric, verbena_start: Start, debian_program: Find) -> Start:
-    """start(host, program, …): a program at a host."""
+    """start(host, program, …, before=()): a program at a host, by a command before it."""
 
-    def run(host: str, program: str, *words: str, **how: object) -> subprocess.Popen[str]:
+    def run(
+        host: str, program: str, *words: str, before: tuple[str, ...] = (), **how: object
+    ) -> subprocess.Popen[str]:
         at = ("--fabric", fabric.name, "--host", host, "--log", "errors")
-        return verbena_start(debian_program(program), *words, options=at, **how)
+        return verbena_start(*before, debian_program(program), *words, options=at, **how)
 
     return run
 
@@ -208,13 +210,9 @@ def test_perftest(connect: Connect, fast_clock: dict[str, str], program: str) ->
 )
 def test_mckey(fabric: RunningFabric, start: Start, group: str, at: str, of: str) -> None:
     both = ["mckey", "-m", group, "-C", "10"]
-    receiver = start(SERVER, *both, "-b", at)
-
-    def joined() -> bool:
-        return "joined" in "".join(described(fabric).get(SERVER, {}).get("groups", []))
-
-    wait_until(joined, receiver)
-    time.sleep(0.3)  # it attaches its queue pair after the event
+    receiver = start(SERVER, *both, "-b", at, before=LINE_BY_LINE)
+    wait_for_words(receiver, "receiving data transfers")
+    assert "joined" in "".join(described(fabric).get(SERVER, {}).get("groups", []))
     pair = Running(receiver, start(CLIENT, *both, "-b", of, "-s")).finish()
     assert_both_succeed(pair)
-    assert "receiving data transfers" in pair.server.output
+    assert "data transfers complete" in pair.server.output

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.conftest import Start
-from tests.programs.pairs import HOST, Pair, Running, free_port
+from tests.programs.pairs import HOST, LINE_BY_LINE, Pair, Running, free_port, wait_for_words
 from verbena.agent.client import describe_agent
 
 pytestmark = pytest.mark.debian
@@ -118,15 +118,12 @@ def test_streams(connect: Connect, program: str) -> None:
 
 def test_mckey(verbena_start: Start, debian_program: Find) -> None:
     both = [debian_program("mckey"), "-m", "239.88.1.1", "-b", HOST, "-C", "10"]
-    receiver = verbena_start(*both)
-    deadline = time.monotonic() + 20
-    while receiver.poll() is None and "joined" not in "".join(groups()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    time.sleep(0.2)  # it attaches its queue pair after the event
+    receiver = verbena_start(*LINE_BY_LINE, *both)
+    wait_for_words(receiver, "receiving data transfers")
+    assert "joined" in "".join(groups())
     pair = Running(receiver, verbena_start(*both, "-s")).finish(40)
     assert_both_succeed(pair)
-    assert "receiving data transfers" in pair.server.output
+    assert "data transfers complete" in pair.server.output
 
 
 def groups() -> list[str]:

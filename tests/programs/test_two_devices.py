@@ -188,7 +188,7 @@ to_there, to_here = address(first if wrong else second), address(first)
 for qp, peer, to in ((here, there, to_there), (there, here, to_here)):
     qp.to_init(1)
     connect(qp, peer, to, retry_cnt=1 if wrong else 7, timeout=8 if wrong else 14)
-outcomes = [send_one(here, there, to_there)]
+outcomes = [send_one(here, there, to_there, arrives=not wrong)]
 if not wrong:
     outcomes.append(send_one(there, here, to_here))
 print(json.dumps([[done.status, len(done.came), done.text] for done in outcomes]))

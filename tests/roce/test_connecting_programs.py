@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs.connecting import PROGRAMS, Connecting, Ends
-from tests.programs.pairs import Pair, Running, Side, finish
+from tests.programs.pairs import LINE_BY_LINE, Pair, Running, Side, finish, wait_for_words
 from tests.roce import networks
 from tests.roce.networks import Host, Network
 from tests.roce.test_connections import (
@@ -50,11 +50,8 @@ def started() -> Iterator[Started]:
         end_group(process)
 
 
-def is_ready(run: Connecting, host: Host, server: int) -> bool:
-    agent = described(host)
-    if run.joins:
-        return any("joined" in each for each in agent.get("groups", []))
-    return server in agent.get("listening_programs", [])
+def is_listening(host: Host, server: int) -> bool:
+    return server in described(host).get("listening_programs", [])
 
 
 def wait_until_ready(run: Connecting, host: Host, server: subprocess.Popen[str]) -> None:
@@ -62,15 +59,19 @@ def wait_until_ready(run: Connecting, host: Host, server: subprocess.Popen[str])
     if run.tcp is not None:
         host.wait_listening(server, run.tcp)
         return
+    if run.ready:
+        wait_for_words(server, run.ready)
+        return
     deadline = time.monotonic() + LISTEN_WITHIN
-    while server.poll() is None and not is_ready(run, host, server.pid):
+    while server.poll() is None and not is_listening(host, server.pid):
         assert time.monotonic() < deadline, "the server does not listen"
     time.sleep(run.settles)
 
 
 def run_both(network: Network, started: Started, run: Connecting, env: dict[str, str]) -> Pair:
     first, second = network.hosts
-    server = started(first, run.server, env | run.env)
+    before = LINE_BY_LINE if run.ready else ()
+    server = started(first, [*before, *run.server], env | run.env)
     wait_until_ready(run, first, server)
     client = started(second, run.client, env | run.env)
     if run.ends:

@@ -49,6 +49,7 @@ _SEND_BUFFER = 1 << 16  # bytes: thirty messages with events
 _BUSY = 0.001  # seconds
 _AWAKE = 50e-6  # seconds
 _CLOSED_FOR = 0.3
+_AFTER_FAILURE = 0.1  # seconds
 
 
 def agent_address(uid: int, fabric: str = "") -> str:
@@ -169,10 +170,11 @@ class AgentServer:
         self.refused = 0
         """Hellos and requests that are none, or not of this user."""
         self.failures = 0
-        """Commands that ended in an exception of the agent's own, each a defect."""
+        """Commands, and ticks, that ended in an exception of the agent's own, each a defect."""
         self.report = report
         self._tells = not fabric
         self._idle_since = clock()
+        self._try_again = 0.0  # when, after a failure, to do what is due
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(agent_address(os.geteuid(), fabric))
         self._listener.listen(_BACKLOG)
@@ -221,8 +223,17 @@ class AgentServer:
             now = self._clock()
             if not is_busy or now - ticked >= _BUSY:
                 ticked = now
-                handler.tick(now)
+                self._tick(now)
                 self._report_closed(now)
+
+    def _tick(self, now: float) -> None:
+        """Have what is due done. As with commands, what fails for one program ends nobody else's
+        connections; what is still due is tried again after a moment."""
+        try:
+            self.handler.tick(now)
+        except Exception:
+            self._failed()
+            self._try_again = now + _AFTER_FAILURE
 
     def _next_comes(self) -> bool:
         """Do what programs ask, if they do so in a moment; others may have this processor."""
@@ -312,7 +323,8 @@ class AgentServer:
 
     def _patience_left(self) -> float | None:
         now = self._clock()
-        due = [self.handler.next_deadline()]
+        first = self.handler.next_deadline()
+        due = [first if first is None else max(first, self._try_again)]
         if self._patience is not None and not self.devices:
             due.append(self._idle_since + self._patience)
         due += [since + _CLOSED_FOR for since in self._closed.values()]

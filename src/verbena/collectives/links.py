@@ -149,6 +149,8 @@ class Links:
                     use(np.asarray(view)[_HEADER.size :])
             if not has_part:
                 async with conn.recv() as view:
+                    if len(view) != nbytes:  # a failure, and the part was never sent
+                        self._look_at(rank, view, nbytes)
                     use(np.asarray(view))
         except PeerConnectionEnded as error:
             self._raise_ended(rank, error)
