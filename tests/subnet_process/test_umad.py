@@ -90,6 +90,23 @@ def test_a_transaction_id_that_is_pending_is_refused(fabric: RunningFabric) -> N
     }
 
 
+def test_a_descriptor_s_number_may_become_another_file_s(fabric: RunningFabric) -> None:
+    assert case(fabric, "reused") == {
+        "umad": [1, 2],
+        "socket takes it": True,
+        "a byte": "x",
+        "more": [330, 70],
+        "the end": 0,
+        "after the end": "EPIPE",
+        "pipe": [320, True],
+        "write only": "EBADF",
+        "closed": ["EBADF", "EBADF"],
+        "same number": True,
+        "not registered": "EIO",
+        "again": [0, 8, 9],
+    }
+
+
 def test_a_duplicate_and_a_child_have_the_same_device(fabric: RunningFabric) -> None:
     assert case(fabric, "shared") == [1, 2, 3]
 

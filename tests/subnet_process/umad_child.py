@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import select
+import socket
 import struct
 import sys
 import time
@@ -200,6 +201,46 @@ def duplicates() -> Any:
     }
 
 
+def reused() -> Any:
+    """The number of a descriptor that was written to becomes that of other files."""
+    fd = opened()
+    agent = register(fd, 0x81, qp=0)
+
+    def asked(transaction: int) -> bytes:
+        return packet(agent, directed(0x11, transaction, 1))
+
+    def answered(transaction: int) -> int:
+        os.write(fd, asked(transaction))
+        return header_of(os.read(fd, 400))["low"]
+
+    found: dict[str, Any] = {"umad": [answered(1), answered(2)]}
+    near, far = socket.socketpair()
+    os.dup2(near.fileno(), fd)
+    near.close()
+    os.write(fd, asked(3))
+    found["socket takes it"] = far.recv(1000) == asked(3)
+    far.send(b"x")
+    found["a byte"] = os.read(fd, 400).decode()
+    far.send(bytes(400))
+    found["more"] = [len(os.read(fd, 330)), len(os.read(fd, 330))]
+    far.close()
+    found["the end"] = len(os.read(fd, 400))
+    found["after the end"] = error_of(lambda: os.write(fd, asked(4)))
+    reader, writer = os.pipe()
+    os.dup2(writer, fd)
+    found["pipe"] = os.write(fd, asked(5)), os.read(reader, 1000) == asked(5)
+    found["write only"] = error_of(lambda: os.read(fd, 400))
+    os.close(fd)
+    found["closed"] = [
+        error_of(lambda: os.write(fd, asked(6))),
+        error_of(lambda: os.read(fd, 400)),
+    ]
+    found["same number"] = opened() == fd
+    found["not registered"] = error_of(lambda: os.write(fd, asked(7)))
+    found["again"] = register(fd, 0x81, qp=0), answered(8), answered(9)
+    return found
+
+
 def shared() -> Any:
     """A duplicate and a forked child read what the original is sent."""
     fd = opened()
@@ -285,7 +326,16 @@ def folders() -> Any:
 CASES: dict[str, Callable[[], Any]] = {
     case.__name__: case
     for case in (
-        *(registrations, exchange, short_header, timeouts, duplicates, shared, long_messages),
+        *(
+            registrations,
+            exchange,
+            short_header,
+            timeouts,
+            duplicates,
+            reused,
+            shared,
+            long_messages,
+        ),
         *(issm, fabric_ends, folders),
     )
 }

@@ -69,10 +69,6 @@ class SimulatedSubnet(Subnet):
         self.paced.is_idle = False
         self._stay_awake()
 
-    def answer_directed(self, node: NodeAgent, port: int, mad: bytes) -> bool:
-        """Nothing is answered without packets."""
-        return False
-
     def _stay_awake(self) -> None:
         self._awake_until = self._clock() + AWAKE
 

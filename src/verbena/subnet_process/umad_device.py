@@ -21,6 +21,7 @@ from verbena.manage.agents import MadPacket
 from verbena.manage.errors import MadError
 from verbena.manage.mad import MAD_BYTES, PERMISSIVE_LID
 
+from ._directed_smps import DirectedSmps
 from .live_subnet import with_rmpp
 from .mad_port import DIRECTED, MadAgent, MadPort, Pending, RegistrationRefused, check_registration
 from .messages import Welcome
@@ -63,10 +64,17 @@ class Refused(Exception):
 
 
 class UmadDevice:
-    """An open descriptor of umadN."""
+    """An open descriptor of umadN.
 
-    def __init__(self, connection: FabricConnection, port: MadPort) -> None:
+    ``smps`` reads what the program has written and answers the usual SMPs; without it, and where it
+    gives a message back, ``write`` sends a packet.
+    """
+
+    def __init__(
+        self, connection: FabricConnection, port: MadPort, smps: DirectedSmps | None = None
+    ) -> None:
         self.port = port
+        self._smps = smps
         self._live = port.live
         self.pid = connection.pid
         self._connection, self._sock = connection, connection.sock
@@ -192,14 +200,10 @@ class UmadDevice:
 
     def take(self) -> bool:
         """Take some of the messages. False: there are no more."""
-        receive = self._sock.recv
         for _ in range(MOST_AT_ONCE):
-            try:
-                raw = receive(LONGEST_INLINE)
-            except BlockingIOError:
-                return False
-            except OSError:
-                raw = b""
+            raw = self._next()
+            if isinstance(raw, bool):
+                return raw
             if not raw:
                 self._connection.close()
                 return False
@@ -208,6 +212,22 @@ class UmadDevice:
             except Refused:
                 continue  # the agent was registered a moment ago: the program has raced itself
         return True
+
+    def _next(self) -> bytes | bool:
+        """Return the next message that is no usual SMP, or whether there may be more later.
+
+        The message is empty if the program has closed the socket.
+        """
+        if self._smps is not None and not self._queue:
+            return self._smps.serve(
+                self._sock.fileno(), self._agents, self._directed, self._put, MOST_AT_ONCE
+            )
+        try:
+            return self._sock.recv(LONGEST_INLINE)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return b""
 
     def write(self, raw: bytes) -> None:
         """Send the MAD of a write(2). Raises Refused with its errno."""
@@ -220,16 +240,6 @@ class UmadDevice:
             raise Refused(errno.EIO if number < AGENTS else errno.EINVAL)
         mad = raw[at:]
         port = self.port.port
-        if lid == PERMISSIVE and timeout and not agent.pending:
-            response = self._live.subnet.answer_directed(self.port.node, port.number, mad)
-            if isinstance(response, bytearray):
-                response[8:12] = agent.number
-                self._put(self._directed_header(number) + response)
-                return
-            if response:
-                packet = MadPacket(agent.transaction(mad), port.number)
-                self._await(raw[:at], agent, packet, timeout, retries)
-                return
         message = None
         if agent.whole and mad[RMPP_FLAGS] & 1:
             message = with_rmpp(agent.transaction(mad))
@@ -421,7 +431,10 @@ class UmadDevices:
             port = self.live.mad_port(self.live.host(hello.host), hello.number)
         except MadError as error:
             return Welcome.refused(errno.ENODEV, str(error))
-        return self.serve(connection, UmadDevice(connection, port))
+        smps = None
+        if self.live.is_instant:
+            smps = DirectedSmps(self.live.subnet, port.node, port.port.number)
+        return self.serve(connection, UmadDevice(connection, port, smps))
 
     def serve(self, connection: FabricConnection, device: UmadDevice) -> Welcome:
         """Let a connection be a descriptor."""

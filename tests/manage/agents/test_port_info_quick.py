@@ -37,6 +37,7 @@ def pair(kind: str) -> tuple[Subnet, NodePort]:
 def told_by(subnet: Subnet) -> list[str]:
     """What the node tells its surroundings from now on."""
     told: list[str] = []
+    subnet.on_routes_changed = lambda: told.append("routes")
 
     def event(port: NodePort, what: PortEvent) -> None:
         told.append(what.name)

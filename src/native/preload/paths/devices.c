@@ -38,6 +38,9 @@ enum vb_node_kind vb_preload_device_kind(int fd, uint64_t *inode)
 VB_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
 {
     uint64_t inode;
+    ssize_t written;
+    if (vb_preload_umad_usual_write(fd, buffer, size, &written))
+        return written;
     switch (vb_preload_device_kind(fd, &inode)) {
     case VB_NODE_RDMA_CM:
         if (vb_preload_rdma_cm_takes(size))
@@ -54,6 +57,9 @@ VB_EXPORT ssize_t write(int fd, const void *buffer, size_t size)
 VB_EXPORT ssize_t read(int fd, void *buffer, size_t size)
 {
     uint64_t inode;
+    ssize_t length;
+    if (vb_preload_umad_usual_read(fd, buffer, size, &length))
+        return length;
     if (vb_preload_device_kind(fd, &inode) == VB_NODE_UMAD)
         return vb_preload_umad_read(fd, buffer, size);
     return VB_NEXT(read)(fd, buffer, size);

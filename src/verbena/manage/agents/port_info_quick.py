@@ -28,14 +28,15 @@ STATES = {
 }
 STATE, PHYSICAL = 32, 33
 WIDTH_ENABLED, SPEEDS, SPEEDS_EXTENDED2, SPEEDS_EXTENDED = 29, 35, 56, 63
+ENFORCEMENT, FILTER_RAW = 0x0C, 0x03  # bits beside the lanes
 PROTECT_AND_LMC, MTU_AND_SL, VL_CAP, INIT_AND_MTU_CAP, LANES, TIMEOUT = 34, 36, 37, 41, 43, 51
 
 
 def quick_port_set(port: NodePort, mad: bytes) -> bool:
     """Carry out the Set of PortInfo in an SMP if it is of the usual kind; return whether it was.
 
-    It is if it leaves widths, speeds, the physical state, enforcement and filters as they are, and
-    every value is allowed. If it is not, nothing is changed.
+    It is if it leaves widths, speeds and the physical state as they are, and every value is
+    allowed. If it is not, nothing is changed.
     """
     info, number = port.info, port.number
     if not number:
@@ -57,18 +58,22 @@ def quick_port_set(port: NodePort, mad: bytes) -> bool:
     if state is None:
         return False
     told: list[PortEvent] = []
+    filters = new[LANES] ^ info[LANES]
     if port.is_end:
         if not _is_usual_end(info, new):
             return False
         told = _set_end(port, info, new)
         info[MTU_AND_SL] = new[MTU_AND_SL]
-    elif (new[LANES] ^ info[LANES]) & 0x0F:
+    elif filters & ENFORCEMENT and not port.node.profile.partition_enforcement_cap:
         return False
     else:
         info[MTU_AND_SL] = mtu << 4 | info[MTU_AND_SL] & 0x0F
+        info[LANES] ^= filters & (ENFORCEMENT | FILTER_RAW)
     info[38], info[42], info[53] = new[38], new[42], new[53]
     info[LANES] = lanes << 4 | info[LANES] & 0x0F
     surroundings = port.node.surroundings
+    if not port.is_end and filters & ENFORCEMENT:
+        surroundings.routing_changed()
     for event in told:
         if event is PortEvent.LID:
             surroundings.routing_changed()

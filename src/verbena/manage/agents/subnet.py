@@ -43,8 +43,6 @@ _M = TypeVar("_M", bound=MadHeader)
 SMPS = (int(MgmtClass.SUBN_LID_ROUTED), int(MgmtClass.SUBN_DIRECTED_ROUTE))
 PURE_ROUTE = bytes(2 * PERMISSIVE_LID.to_bytes(2, "big"))  # DrSLID and DrDLID: no LID-routed part
 FIRST_HOST_GUID, FIRST_SWITCH_GUID = 0x0010_0000, 0x2000_0000  # as ibsim gives them
-DIRECTED_REQUESTS = {bytes((1, DIRECTED, 1, method)) for method in (1, 2)}  # Get and Set
-NO_STATUS = bytes(3)  # nor a hop pointer
 WAKES = (PortPhysicalState.SLEEP, PortPhysicalState.POLLING)
 DEFAULT_RATE = "4xEDR"
 
@@ -67,10 +65,12 @@ class Subnet:
         self.on_routes_changed: Callable[[], None] | None = None
         self.on_read_counters: Callable[[], None] | None = None
         self._queue: deque[tuple[NodeAgent, MadPacket]] = deque()
-        self._draining = False
-        self._routes = RouteBook()
+        self.is_draining = False
+        """Whether packets are under way: what is sent now waits for them."""
+        self.routes = RouteBook()
         self._lids: dict[int, NodePort] | None = None
-        self._with_traps: dict[NodeAgent, None] = {}
+        self.with_traps: dict[NodeAgent, None] = {}
+        """Nodes that may have traps to send."""
         self._asked: tuple[NodePort, bytes] | None = None
         self._answer: bytes | None = None
         self.random = Random()
@@ -157,14 +157,14 @@ class Subnet:
         one, other = self._link(name, port)
         one.is_cut = other.is_cut = True
         self._fail(one, other)
-        self._send_traps()
+        self.send_traps()
 
     def restore(self, name: str, port: int) -> None:
         """Repair the link at a port: it trains again, and its ends become INIT."""
         one, other = self._link(name, port)
         one.is_cut = other.is_cut = False
         self._train(one)
-        self._send_traps()
+        self.send_traps()
 
     def set_loss(self, name: str, port: int, chance: float) -> None:
         """Let the link at a port lose packets with this chance, from 0 to 1, in each direction."""
@@ -173,7 +173,7 @@ class Subnet:
         self.read_counters()
         for each in self._link(name, port):
             each.loss = chance
-        self._routes.forget_all()
+        self.routes.forget_all()
         self.routing_changed()
 
     def set_throttle(self, name: str, port: int, bits_per_second: float) -> None:
@@ -192,7 +192,7 @@ class Subnet:
         if one.is_up:
             self._fail(one, other)
             self._train(one)
-            self._send_traps()
+            self.send_traps()
 
     def disconnect(self, name: str, port: int) -> None:
         """Take away the cable at a port."""
@@ -200,7 +200,7 @@ class Subnet:
         self._fail(one, other)
         one.peer = other.peer = None
         one.is_cut = other.is_cut = False
-        self._send_traps()
+        self.send_traps()
 
     def remove(self, name: str) -> None:
         """Take away a node and its cables."""
@@ -209,7 +209,7 @@ class Subnet:
             if port.peer is not None:
                 self.disconnect(name, port.number)
         del self.nodes[name]
-        self._with_traps.pop(node, None)
+        self.with_traps.pop(node, None)
         self.routing_changed()
 
     def node(self, name: str | NodeAgent) -> NodeAgent:
@@ -241,7 +241,7 @@ class Subnet:
             return
         active = link_width_and_speed(port, peer)
         if active is not None:
-            self._routes.forget_all()
+            self.routes.forget_all()
             link_up(port, active)
             link_up(peer, active)
 
@@ -252,14 +252,14 @@ class Subnet:
             if port.is_up:
                 port.tally.count("link_downed")
                 link_down(port)
-        self._routes.forget_all()
+        self.routes.forget_all()
 
     # ---- what agents tell (NodeSurroundings) ---------------------------------------------------
 
     def link_commanded(self, port: NodePort, physical_state: int) -> None:
         """See ``NodeSurroundings``: the other end loses the link, too, and it may train again."""
         self.read_counters()
-        self._routes.forget_all()
+        self.routes.forget_all()
         peer = port.peer
         if peer is not None and peer.is_up:
             peer.tally.count("link_downed")
@@ -268,7 +268,7 @@ class Subnet:
 
     def routing_changed(self) -> None:
         """See ``NodeSurroundings``: ways by LIDs that were computed no longer hold."""
-        self._routes.forget_lids()
+        self.routes.forget_lids()
         self._lids = None
         if self.on_routes_changed is not None:
             self.on_routes_changed()
@@ -280,11 +280,11 @@ class Subnet:
 
     def traps_wait(self, node: NodeAgent) -> None:
         """See ``NodeSurroundings``."""
-        self._with_traps[node] = None
+        self.with_traps[node] = None
 
     def read_counters(self) -> None:
         """See ``NodeSurroundings``: packets are counted by route, and here at the ports."""
-        self._routes.settle(MAD_WORDS)
+        self.routes.settle(MAD_WORDS)
         if self.on_read_counters is not None:
             self.on_read_counters()
 
@@ -336,7 +336,7 @@ class Subnet:
                 GENERAL_QKEY if general else 0,
             )
         self._queue.append((node, mad))
-        if not self._draining:
+        if not self.is_draining:
             self._drain()
 
     def ask(
@@ -353,7 +353,7 @@ class Subnet:
 
         The response does not go to the port's receiver. Raises MadError within a receiver.
         """
-        if self._draining:
+        if self.is_draining:
             raise MadError("ask() is not possible within a receiver, which packets are waiting for")
         node = self.node(name)
         self._asked = node.end_port(port), mad.pack()[8:16]
@@ -367,9 +367,9 @@ class Subnet:
     @property
     def next_due(self) -> float | None:
         """When ``advance`` has something to send, in seconds; None: never."""
-        if not self._with_traps:
+        if not self.with_traps:
             return None
-        times = [node.traps.next_due for node in self._with_traps]
+        times = [node.traps.next_due for node in self.with_traps]
         return min((time for time in times if time is not None), default=None)
 
     def advance(self, now: float) -> None:
@@ -377,22 +377,23 @@ class Subnet:
         if now < self.now:
             raise MadError(f"it is {self.now} s already, and not {now} s")
         self.now = now
-        self._send_traps()
+        self.send_traps()
 
-    def _send_traps(self) -> None:
-        for node in list(self._with_traps):
+    def send_traps(self) -> None:
+        """Send the traps that are due."""
+        for node in list(self.with_traps):
             due = node.traps.next_due
             if due is None:
-                del self._with_traps[node]
+                del self.with_traps[node]
             elif due <= self.now:
                 self._queue.extend((node, packet) for packet in node.traps.due(self.now))
-        if self._queue and not self._draining:
+        if self._queue and not self.is_draining:
             self._drain()
 
     # ---- delivery ------------------------------------------------------------------------------
 
     def _drain(self) -> None:
-        self._draining = True
+        self.is_draining = True
         queue = self._queue
         try:
             while queue:
@@ -403,10 +404,10 @@ class Subnet:
                     self._send_directed(node, packet)
                 else:
                     self._send_by_lid(node, packet)
-                if self._with_traps and not queue:
-                    self._send_traps()
+                if self.with_traps and not queue:
+                    self.send_traps()
         finally:
-            self._draining = False
+            self.is_draining = False
 
     def _hand(self, node: NodeAgent, packet: MadPacket) -> None:
         """Give a packet for programs to its end port."""
@@ -431,17 +432,17 @@ class Subnet:
         else:
             path = mad[129 : 129 + hops]
             if mad[32:36] == PURE_ROUTE:
-                way = self._directed_way(node, packet.port, path)
+                way = self.directed_way(node, packet.port, path)
             else:
                 way = combined_way(node, packet, path)
             if way.problem is not None:
-                way.count_request(self._routes)
+                way.count_request(self.routes)
                 self.drops[way.problem] += 1
                 return
             if way.is_lossy and self._is_damaged(way.links):
                 return
             if way.links:
-                way.count_request(self._routes)
+                way.count_request(self.routes)
             self._smp_arrived(node, packet, way, hops)
 
     def _smp_arrived(self, node: NodeAgent, packet: MadPacket, way: DirectedWay, hops: int) -> None:
@@ -462,7 +463,7 @@ class Subnet:
             if way.is_lossy and self._is_damaged([link[::-1] for link in reversed(way.links)]):
                 return
             if way.links:
-                way.count_response(self._routes)
+                way.count_response(self.routes)
             self._hand(node, MadPacket(bytes(response), packet.port, source_qp=packet.qp))
         elif isinstance(response, Drop):
             self.drops[response] += 1
@@ -470,55 +471,19 @@ class Subnet:
             arrived = _with_return_path(packet.mad, way, hops)
             self._hand(there, packet._replace(mad=arrived, port=way.ingress))
 
-    def answer_directed(self, node: NodeAgent, port: int, mad: bytes) -> bytearray | bool:
-        """Send a Get or Set by a directed route from a node's end port, and return its response.
-
-        It is what ``inject`` does, without packets, and the response does not go to the port's
-        receiver. True: it was lost. False: it is of another kind, and nothing was done.
-        """
-        hops = mad[7]
-        if (
-            self._draining
-            or mad[:4] not in DIRECTED_REQUESTS
-            or mad[4:7] != NO_STATUS
-            or mad[32:36] != PURE_ROUTE
-            or hops > MOST_HOPS
-            or len(mad) != MAD_BYTES
-        ):
-            return False
-        way = self._directed_way(node, port, mad[129 : 129 + hops])
-        there, end = way.node, way.end
-        if way.problem is not None or way.is_lossy or end.m_key or end.lease_end is not None:
-            return False
-        if not there.is_switch and len(there.ports) > 1:
-            return False  # each port has a key of its own
-        response = answer_smp(there, mad, way.ingress, self.now)
-        if response is None:
-            return False
-        answered = response if isinstance(response, bytearray) else None
-        if way.links:
-            way.count(self._routes, answered is not None)
-        if answered is not None:
-            answered[193 : 193 + hops] = way.came_by
-        elif isinstance(response, Drop):
-            self.drops[response] += 1
-        if self._with_traps:
-            self._send_traps()
-        return True if answered is None else answered
-
     def _send_back(self, node: NodeAgent, packet: MadPacket, hops: int) -> None:
         """Bring back a response that a program sends."""
         mad = packet.mad
         if hops and mad[6] != hops + 1:
             self.drops[Drop.ROUTE_INVALID] += 1
             return
-        way = self._directed_way(node, packet.port, mad[193 : 193 + hops][::-1])
+        way = self.directed_way(node, packet.port, mad[193 : 193 + hops][::-1])
         if way.problem is not None:
             self.drops[way.problem] += 1
             return
         if way.is_lossy and self._is_damaged(way.links):
             return
-        way.count_request(self._routes)
+        way.count_request(self.routes)
         header = bytearray(mad)
         header[6] = 0
         self._hand(way.node, packet._replace(mad=bytes(header), port=way.ingress))
@@ -530,8 +495,9 @@ class Subnet:
             self.drops[Drop.DAMAGED] += 1
         return is_lost
 
-    def _directed_way(self, node: NodeAgent, port: int, path: bytes) -> DirectedWay:
-        ways = self._routes.directed(node, port)
+    def directed_way(self, node: NodeAgent, port: int, path: bytes) -> DirectedWay:
+        """Return where a directed route from a node's end port leads; it is kept."""
+        ways = self.routes.directed(node, port)
         way = ways.get(path)
         if way is None:
             way = ways[path] = trace(node, port, path)
@@ -544,16 +510,16 @@ class Subnet:
             self.drops[Drop.NO_SOURCE] += 1
             return
         key = packet.port, packet.dlid, -1 if smp else packet.sl, packet.p_key
-        ways = self._routes.by_lid(node)
+        ways = self.routes.by_lid(node)
         way = ways.get(key)
         if way is None:
             route = walk(origin, packet.dlid, sl=packet.sl, p_key=packet.p_key, smp=smp, moves=True)
             # Walking may have made ports ACTIVE, which cleared what was known.
-            ways = self._routes.by_lid(node)
+            ways = self.routes.by_lid(node)
             way = ways[key] = DirectedWay.of_route(route, node)
         if way.is_lossy and self._is_damaged(way.links):
             return
-        way.count_request(self._routes)
+        way.count_request(self.routes)
         if way.problem is not None:
             self.drops[way.problem] += 1
             if way.problem is Drop.P_KEY_AT_SWITCH and way.blamed is not None:

@@ -128,10 +128,12 @@ class RouteBook:
         self.uncounted: list[DirectedWay] = []
 
     def directed(self, node: NodeAgent, port: int) -> dict[bytes, DirectedWay]:
-        """The directed routes from a node's end port, by their ports."""
+        """The directed routes from a node's end port, by their ports: always the same dict."""
         found = self._directed.get((node, port))
-        if found is None or len(found) > MOST_WAYS:
+        if found is None:
             found = self._directed[node, port] = {}
+        elif len(found) > MOST_WAYS:
+            found.clear()
         return found
 
     def by_lid(self, node: NodeAgent) -> dict[tuple[int, int, int, int], DirectedWay]:
@@ -147,7 +149,8 @@ class RouteBook:
 
     def forget_all(self) -> None:
         """Forget all ways: a link has gone or come."""
-        self._directed.clear()
+        for ways in self._directed.values():
+            ways.clear()
         self._by_lid.clear()
 
     def settle(self, words: int) -> None:

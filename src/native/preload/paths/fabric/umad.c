@@ -81,6 +81,34 @@ static bool is_taken_for_certain(uint64_t inode, const uint8_t *message)
                                                      value, memory_order_relaxed) != value;
 }
 
+/* ---- the usual descriptor ----------------------------------------------------------------------
+ * The last umadN that was written to: its descriptor and inode. read(2) and write(2) try it as one
+ * without looking at it first, which saves two system calls for each MAD. It may be another file by
+ * now, since no close(2) is followed: what is done with it is what read(2) or write(2) would do
+ * with any socket, and where that fails the descriptor is looked at after all.
+ */
+enum { INODE_BITS = 44 };
+static _Atomic uint64_t usual_umad; /* descriptor + 1, and the inode; or 0 */
+
+static uint64_t usual_value(int fd, uint64_t inode)
+{
+    return (uint64_t)(unsigned)(fd + 1) << INODE_BITS | inode;
+}
+
+static void remember_usual(int fd, uint64_t inode)
+{
+    if (fd < 1 << (63 - INODE_BITS) && inode >> INODE_BITS == 0)
+        atomic_store_explicit(&usual_umad, usual_value(fd, inode), memory_order_relaxed);
+}
+
+/* The inode of a descriptor that was the last umadN written to, or 0. */
+static uint64_t usual_inode(int fd)
+{
+    uint64_t value = atomic_load_explicit(&usual_umad, memory_order_relaxed);
+    uint64_t inode = value & ((UINT64_C(1) << INODE_BITS) - 1);
+    return value && fd >= 0 && value == usual_value(fd, inode) ? inode : 0;
+}
+
 /* ---- open and ioctl -------------------------------------------------------------------------- */
 
 static int umad_failed(int error)
@@ -115,6 +143,8 @@ int vb_preload_umad_open(int index, int flags)
         close(fd);
         return umad_failed(EIO);
     }
+    if (usual_inode(fd)) /* of one that has been closed */
+        atomic_store_explicit(&usual_umad, 0, memory_order_relaxed);
     vb_preload_device_was_opened();
     return fd;
 }
@@ -198,10 +228,24 @@ static int umad_ask(uint64_t inode, const void *message, size_t size)
     return -error;
 }
 
+static bool is_one_mad(size_t size)
+{
+    return size >= LONG_HEADER + RMPP_HEADER && size <= ONE;
+}
+
+bool vb_preload_umad_usual_write(int fd, const void *buffer, size_t size, ssize_t *written)
+{
+    uint64_t inode = usual_inode(fd);
+    if (!inode || !is_one_mad(size) || !is_taken_for_certain(inode, buffer))
+        return false;
+    *written = send(fd, buffer, size, MSG_DONTWAIT | MSG_NOSIGNAL);
+    return *written >= 0;
+}
+
 ssize_t vb_preload_umad_write(int fd, uint64_t inode, const void *buffer, size_t size)
 {
-    bool is_fine =
-        size >= LONG_HEADER + RMPP_HEADER && size <= ONE && is_taken_for_certain(inode, buffer);
+    bool is_fine = is_one_mad(size) && is_taken_for_certain(inode, buffer);
+    remember_usual(fd, inode);
     int error = is_fine ? umad_send(fd, buffer, size) : umad_ask(inode, buffer, size);
     return error ? umad_failed(error) : (ssize_t)size;
 }
@@ -296,6 +340,26 @@ static ssize_t read_message(int fd, void *buffer, size_t size)
         close(memfd);
     }
     return length;
+}
+
+/* A message that is not followed by a memfd. */
+bool vb_preload_umad_usual_read(int fd, void *buffer, size_t size, ssize_t *length)
+{
+    uint64_t inode = usual_inode(fd), found;
+    if (!inode || size < ONE)
+        return false;
+    vb_lock_take(&umad_reading);
+    *length = long_announced ? -1 : recv(fd, buffer, size, MSG_DONTWAIT);
+    bool is_read = *length > 1;
+    if (*length == 0 || *length == 1) { /* the end, or the announcement, if it still is umadN */
+        is_read = vb_preload_device_kind(fd, &found) != VB_NODE_UMAD;
+        if (!is_read && *length == 1) {
+            long_announced++;
+            umad_wait(fd, POLLIN);
+        }
+    }
+    vb_lock_release(&umad_reading);
+    return is_read;
 }
 
 ssize_t vb_preload_umad_read(int fd, void *buffer, size_t size)

@@ -6,6 +6,7 @@
 #ifndef VB_PRELOAD_PATHS_FABRIC_UMAD_H
 #define VB_PRELOAD_PATHS_FABRIC_UMAD_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -15,6 +16,12 @@ int vb_preload_umad_open(int node, int flags);
 
 /* As read(2), write(2) and ioctl(2) of a descriptor of umadN, whose socket's inode is `inode`. */
 ssize_t vb_preload_umad_read(int fd, void *buffer, size_t size);
+
+/* The same for the descriptor that was written to last, which is not looked at before. False: it is
+ * another one, or the call has to be made as for any descriptor. */
+bool vb_preload_umad_usual_read(int fd, void *buffer, size_t size, ssize_t *length);
+bool vb_preload_umad_usual_write(int fd, const void *buffer, size_t size, ssize_t *written);
+
 ssize_t vb_preload_umad_write(int fd, uint64_t inode, const void *buffer, size_t size);
 int vb_preload_umad_ioctl(uint64_t inode, uint32_t request, void *argument);
 
