@@ -218,6 +218,34 @@ def test_events_that_do_not_fit_wait_for_room(program: Program) -> None:
     assert sum(read_count(program.destroy(number)) for number in numbers) == 100
 
 
+def test_a_long_queue_is_looked_at_once(
+    devices: RdmaCmDevices, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the events that wait, those behind the room in the socket are not looked at each time."""
+    count, seen = 500, 0
+    look = devices.cm.unread_events
+
+    def counted(channel: int, at: int, most: int) -> list[cm.RdmaEvent]:
+        nonlocal seen
+        found = look(channel, at, most)
+        seen += len(found)
+        return found
+
+    monkeypatch.setattr(devices.cm, "unread_events", counted)
+    numbers = [program.create() for _ in range(count)]
+    for number in numbers:
+        program.resolve(number)
+    found = program.events_waiting()
+    assert len(found) < count // 4
+    while waiting := count - len(found):
+        program.device.is_full = False
+        devices.has_room(program.device)
+        found += program.events_waiting()
+        assert count - len(found) < waiting
+    assert [struct.unpack_from("=QI", each.data)[1] for each in found] == numbers
+    assert seen < 3 * count
+
+
 def test_a_backlog_is_full_until_the_program_has_taken_a_request(
     devices: RdmaCmDevices, program: Program, other: Program
 ) -> None:

@@ -24,6 +24,7 @@ __all__ = ["EventDelivery"]
 
 _TAKE_BACK, _AGAIN = int(AnswerFlag.TAKE_BACK), int(AnswerFlag.AGAIN)
 _MANY = 8  # messages, after which it is looked up how many of them were taken
+_TOGETHER = 32  # events looked up at once: a socket has room for some thirty messages
 
 
 class EventDelivery:
@@ -48,11 +49,15 @@ class EventDelivery:
             return
         if len(sent) >= _MANY:
             self.note_reads(device)
-        for event in self._cm.unread_events(device.channel, len(sent)):
-            serial = self.next_serial()
-            if not device.send_event(self._made(device, event, serial)):
-                return
-            sent.append(serial)
+        is_last = False
+        while not is_last:
+            events = self._cm.unread_events(device.channel, len(sent), _TOGETHER)
+            is_last = len(events) < _TOGETHER
+            for event in events:
+                serial = self.next_serial()
+                if not device.send_event(self._made(device, event, serial)):
+                    return
+                sent.append(serial)
 
     def note_reads(self, device: DeviceConnection) -> None:
         """Count the events whose messages the program has taken."""

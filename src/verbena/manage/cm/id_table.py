@@ -79,10 +79,10 @@ class IdTable:
         events = self._channels.get(channel)
         return len(self._channels[self.known_channel(channel)] if events is None else events)
 
-    def unread_events(self, channel: int, at: int) -> list[RdmaEvent]:
-        """Return the events behind so many others, which stay."""
+    def unread_events(self, channel: int, at: int, most: int) -> list[RdmaEvent]:
+        """Return at most so many events behind ``at`` others; all of them stay."""
         events = self._channels[channel]
-        return [event for _, event in islice(events, at, None)] if at < len(events) else []
+        return [event for _, event in islice(events, at, at + most)] if at < len(events) else []
 
     def names(self, channel: int, count: int, number: int, is_group: bool) -> bool:
         """Whether one of the next events names an identifier or is charged to it, or of a group."""

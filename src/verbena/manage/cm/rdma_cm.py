@@ -179,9 +179,9 @@ class RdmaCm:
         """Count the next events of a channel as read: its program has them already."""
         self._table.read_events(channel, count)
 
-    def unread_events(self, channel: int, at: int) -> list[RdmaEvent]:
-        """Return the events of a channel behind so many others; they stay unread."""
-        return self._table.unread_events(channel, at)
+    def unread_events(self, channel: int, at: int, most: int) -> list[RdmaEvent]:
+        """Return at most so many events of a channel behind ``at`` others; they stay unread."""
+        return self._table.unread_events(channel, at, most)
 
     def names(self, channel: int, count: int, number: int, is_group: bool = False) -> bool:
         """Whether one of the next events of a channel is an identifier's, or a group's."""
