@@ -15,6 +15,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from enum import Enum, Flag
 from functools import cached_property, wraps
 from math import inf, isfinite
@@ -162,6 +163,12 @@ class _Parameter:
         if isinstance(self.hint, str):
             self.hint = _read(self.hint, names)
 
+    def called(self, name: str) -> _Parameter:
+        """One of any keywords, ``**keywords``, by the name that its caller uses."""
+        one = copy(self)
+        one.name = name
+        return one
+
 
 class _Parameters:
     """The parameters of a function, which are read when it is first called."""
@@ -216,7 +223,7 @@ class _Parameters:
         named = {one.name: one for one in self._all if not one.is_rest and not one.is_any_keyword}
         others = next((one for one in self._all if one.is_any_keyword), None)
         for name, value in keywords.items():
-            one = named.get(name) or others
+            one = named.get(name) or (others and others.called(name))
             if one is None:
                 names = ", ".join(named) or "none"
                 self._refuse(owner, f"there is no parameter {name}: there are {names}")

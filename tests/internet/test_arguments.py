@@ -31,7 +31,7 @@ CALLED_BY_NODES = {
     "Node.next_hop_is_silent", "Node.receive", "RankedPaths.offers", "RankedPaths.prefer",
     "RoutingTable.lookup", "RoutingTable.resolve", "TcpSockets.receive", "TcpSockets.receive_error",
     "TcpSockets.stop_listening", "UdpSockets.receive", "UdpSockets.receive_error",
-    "UdpSockets.remove", "decode_message", "encode_response",
+    "UdpSockets.remove", "check_preference", "decode_message", "encode_response",
 }  # fmt: skip
 
 

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from verbena.host.clock import Agenda
@@ -29,7 +31,7 @@ class Peer:
         self.errors: list[OSError | None] = []
         settings = settings or TcpSettings(mss=MSS)
         self.connection = TcpConnection(
-            self.agenda, (1, 2), 0, settings, self.sent.append, lambda: None
+            self.agenda, (1, 2), 0, settings, self.sent.append, lambda: None, Random(1)
         )
         self.connection.on_data = self.got.extend
         self.connection.on_close = self.errors.append

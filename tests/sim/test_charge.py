@@ -156,6 +156,8 @@ def test_what_cannot_be_charged(
             await sim.charge(name, **how)
 
     run(program)
+    if "core" not in how:  # a host without an inside has no cores, and refuses the rest as well
+        sim.run({"h2": program}, world(None)[0])
 
 
 def test_a_charge_that_is_given_up_leaves_the_core_its_work() -> None:

@@ -318,7 +318,8 @@ def _written(path: Path, make: Callable[[Path], object]) -> bool:
     try:
         made = make(path)
     except OSError as error:
-        print(f"verbena sim: {path} cannot be written: {error}", file=sys.stderr)
+        reason = error.__cause__ or error  # the sentence around it says no more
+        print(f"verbena sim: {path} cannot be written: {reason}", file=sys.stderr)
         return False
     for each in made if isinstance(made, list) else [path]:
         print(f"  wrote {each}")

@@ -17,7 +17,7 @@ from typing import Protocol
 
 from verbena._arguments import checked_class
 from verbena.internet.bgp_messages import BgpUpdate, PathAttributes, updates
-from verbena.internet.bgp_policy import GaoRexford, Policy, Relation
+from verbena.internet.bgp_policy import GaoRexford, Policy, Relation, check_preference
 from verbena.internet.bgp_routes import BgpRoute, best_route
 from verbena.internet.bgp_session import (
     BGP_PORT,
@@ -216,6 +216,10 @@ class BgpSpeaker:
             return None
         else:
             preference = self.policy.prefer(neighbour.relation, told.path)
+            if preference is not None:
+                kind = type(self.policy).__name__
+                path = " ".join(map(str, told.path))
+                check_preference(preference, f"{kind}.prefer of system {self.system}, path {path}:")
         if preference is None:
             return None
         return BgpRoute(

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
-from verbena._arguments import checked_arguments, checked_class
-from verbena.internet.errors import InternetTypeError
+from verbena._arguments import checked_arguments, checked_class, is_whole
+from verbena.internet.errors import InternetError, InternetTypeError
+
+MOST_PREFERENCE = 0xFFFFFFFF
 
 
 class Relation(IntEnum):
@@ -31,7 +33,8 @@ class Relation(IntEnum):
 
 
 class Policy(Protocol):
-    """``prefer``: the local preference of a path that a neighbour offers, or None to refuse it.
+    """``prefer``: the local preference of a path that a neighbour offers, 0 to 2**32 - 1, or None
+    to refuse it. The speaker raises InternetError for anything else.
 
     ``offers``: whether a route that was learnt from such a system, or from none, is offered to a
     system of another kind.
@@ -40,6 +43,14 @@ class Policy(Protocol):
     def prefer(self, relation: Relation, path: tuple[int, ...]) -> int | None: ...
 
     def offers(self, learnt: Relation | None, to: Relation) -> bool: ...
+
+
+def check_preference(preference: object, where: str) -> None:
+    """Raises InternetError unless a local preference fits into its attribute (RFC 4271, 4.3)."""
+    if not is_whole(preference) or not 0 <= preference <= MOST_PREFERENCE:  # type: ignore[operator]
+        raise InternetError(
+            f"{where} {preference!r}: a local preference is a whole number, 0 to {MOST_PREFERENCE}"
+        )
 
 
 @checked_class(InternetTypeError, but=("offers", "prefer"))
@@ -51,6 +62,11 @@ class GaoRexford:
     customer: int = 200
     peer: int = 150
     provider: int = 100
+
+    def __post_init__(self) -> None:
+        """Raises InternetError."""
+        for name in ("customer", "peer", "provider"):
+            check_preference(getattr(self, name), f"{name} is")
 
     def prefer(self, relation: Relation, path: tuple[int, ...]) -> int | None:
         return (self.customer, self.peer, self.provider)[relation - 1]
@@ -68,7 +84,8 @@ class Leak(GaoRexford):
 
 @checked_class(InternetTypeError, but=("offers", "prefer"))
 class RankedPaths:
-    """Takes only paths of a list, the first one most gladly, and tells everybody.
+    """Takes only paths of a list, the first one most gladly, and tells everybody. With an empty
+    list it takes nothing from others.
 
     This is a node of the stable paths problem (Griffin, Shepherd and Wilfong, "The stable paths
     problem and interdomain routing", IEEE/ACM Transactions on Networking 10(2), 2002).

@@ -23,7 +23,7 @@ from random import Random
 from verbena._arguments import checked_class
 from verbena.internet.errors import InternetError, InternetTypeError, NoRouteError, PacketError
 from verbena.internet.interface import Interface
-from verbena.internet.node import Node
+from verbena.internet.node import Node, check_own_interface, check_router
 from verbena.internet.table import Origin, Route
 from verbena.internet.timer import SECOND, Timer
 from verbena.internet.udp_sockets import UdpArrival
@@ -36,6 +36,9 @@ RIP_REQUEST, RIP_RESPONSE, RIP_VERSION = 1, 2, 2
 FAMILY_IPV4 = 2
 INFINITY = 16
 ENTRIES_PER_MESSAGE = 25
+LEAST_UPDATE_S = 0.1
+# Half a sixth off either way, so that routers do not send in step (RFC 2453, section 3.8).
+UPDATE_SPREAD = (5 / 6, 7 / 6)
 Asker = tuple[IPv4Address, int]  # its address and port
 ALL_ROUTERS: Asker = (RIP_GROUP, RIP_PORT)
 
@@ -59,6 +62,21 @@ class DistanceVectorSettings:
     update_s: float = 30.0
     timeout_s: float = 180.0
     garbage_s: float = 120.0
+
+    def __post_init__(self) -> None:
+        """Raises InternetError."""
+        if self.update_s < LEAST_UPDATE_S:
+            raise InternetError(
+                f"update_s is {self.update_s}: updates are {LEAST_UPDATE_S} s or more apart"
+            )
+        longest = self.update_s * UPDATE_SPREAD[1]
+        if self.timeout_s <= longest:
+            raise InternetError(
+                f"timeout_s is {self.timeout_s}: a timeout is longer than the longest pause between"
+                f" two updates, which is {longest:g} s if update_s is {self.update_s}"
+            )
+        if self.garbage_s < 0:
+            raise InternetError(f"garbage_s is {self.garbage_s}: it is 0 s or more")
 
 
 @dataclass(slots=True)
@@ -123,11 +141,13 @@ def _check_cost(cost: int) -> None:
 
 @checked_class(InternetTypeError)
 class DistanceVector:
-    """The protocol of one router; ``add_interface`` starts it on an interface."""
+    """The protocol of one router; ``add_interface`` starts it on an interface. Raises InternetError
+    for a host."""
 
     def __init__(
         self, node: Node, random: Random, settings: DistanceVectorSettings | None = None
     ) -> None:
+        check_router(node)
         self._node = node
         self._random = random
         self._settings = settings or DistanceVectorSettings()
@@ -144,6 +164,7 @@ class DistanceVector:
         """Announce the interface's network, and exchange routes on it. ``cost``, 1 to 15, is what
         the network adds to a distance (RFC 2453, section 3.5). Raises InternetError."""
         _check_cost(cost)
+        check_own_interface(self._node, interface, self._interfaces)
         if not self._interfaces:
             self._update.start(self._update_delay())
         self._interfaces[interface] = cost
@@ -278,8 +299,7 @@ class DistanceVector:
         self._update.start(self._update_delay())
 
     def _update_delay(self) -> int:
-        """Half a sixth off either way, so that routers do not send in step (section 3.8)."""
-        return round(self._settings.update_s * self._random.uniform(5 / 6, 7 / 6) * SECOND)
+        return round(self._settings.update_s * self._random.uniform(*UPDATE_SPREAD) * SECOND)
 
     def _send_table(
         self, interface: Interface, distances: Iterable[Distance], to: Asker = ALL_ROUTERS

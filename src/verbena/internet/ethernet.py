@@ -30,6 +30,6 @@ def station_mac(address: str | bytes) -> bytes:
         mac = mac_address(address)
     except LanError:
         mac = b""
-    if not mac or is_group(mac):
+    if not mac or is_group(mac) or not any(mac):
         raise AddressError(f"{address!r} is no MAC address of one station, as 02:00:00:00:00:01 is")
     return mac

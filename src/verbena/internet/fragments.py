@@ -13,12 +13,24 @@ from dataclasses import dataclass, field, replace
 
 from verbena.host.clock import Agenda
 from verbena.internet.errors import MessageTooLongError
-from verbena.internet.ipv4 import MAX_DATAGRAM, Datagram, FragmentKey, copied_options
+from verbena.internet.ipv4 import MAX_DATAGRAM, Datagram, FragmentKey, Protocol, copied_options
 from verbena.internet.timer import SECOND, Timer
 
 REASSEMBLY_TIMEOUT = 60 * SECOND
 # Bytes of incomplete datagrams that a node keeps; beyond it the oldest one is discarded.
 REASSEMBLY_BYTES = 4 << 20
+
+
+# Of transports with a header of one size, which the program did not give.
+TRANSPORT_HEADERS: dict[int, int] = {Protocol.ICMP: 8, Protocol.UDP: 8}
+
+
+def _most_bytes(datagram: Datagram, mtu: int) -> str:
+    """What a program may send, which does not know of its transport's header."""
+    headers = TRANSPORT_HEADERS.get(datagram.protocol, 0)
+    most = mtu - datagram.header_length - headers
+    named = f" behind the {headers} bytes of its {Protocol(datagram.protocol).name} header"
+    return f"send at most {most} bytes{named if headers else ''}"
 
 
 def fragments(datagram: Datagram, mtu: int) -> list[Datagram]:
@@ -31,7 +43,7 @@ def fragments(datagram: Datagram, mtu: int) -> list[Datagram]:
     if datagram.dont_fragment:
         raise MessageTooLongError(
             f"{datagram.length} bytes exceed the MTU of {mtu}, and the datagram says don't "
-            f"fragment: send at most {mtu - datagram.header_length} bytes",
+            f"fragment: {_most_bytes(datagram, mtu)}",
             mtu,
         )
     pieces: list[Datagram] = []

@@ -17,7 +17,7 @@ from verbena.host.clock import Agenda
 from verbena.internet.arp import ArpPacket, ArpResolver
 from verbena.internet.errors import AddressError, InternetError, InternetTypeError, PacketError
 from verbena.internet.ethernet import EtherType, multicast_mac
-from verbena.internet.icmp import LIMITED_BROADCAST, is_group
+from verbena.internet.icmp import LIMITED_BROADCAST
 from verbena.internet.ipv4 import MIN_MTU, Datagram
 from verbena.internet.links import LinkEnd
 from verbena.lan.frame import BROADCAST, HEADER, frame_of, padded, parts_of
@@ -34,17 +34,33 @@ class Owner(Protocol):
     def next_hop_is_silent(self, datagram: Datagram) -> None: ...
 
 
+# What no network of hosts may have, and why.
+RESERVED = {
+    IPv4Network("0.0.0.0/8"): "means this network (RFC 1122, 3.2.1.3)",
+    IPv4Network("127.0.0.0/8"): "is loopback, which no link carries (RFC 1122, 3.2.1.3)",
+    IPv4Network("224.0.0.0/4"): "is multicast (RFC 1112)",
+    IPv4Network("240.0.0.0/4"): "is reserved (RFC 1112, section 4)",
+}
+
+
+def check_unicast(network: IPv4Network) -> None:
+    """Raises AddressError for a network of addresses that no host has."""
+    for reserved, why in RESERVED.items():
+        if network.overlaps(reserved):
+            raise AddressError(f"{network} is no network of hosts: {reserved} {why}")
+
+
 def check_interface_address(address: IPv4Interface) -> None:
-    """Raises AddressError for a network's own address and its broadcast, and for groups."""
+    """Raises AddressError for a network's own address and its broadcast, and for what
+    ``check_unicast`` refuses."""
     network = address.network
+    check_unicast(network)
     reserved = {network.network_address, network.broadcast_address}
     if network.prefixlen <= 30 and address.ip in reserved:
         raise AddressError(
             f"{address.ip} is the address of the network {network} or its broadcast: "
             f"hosts have {network[1]} to {network[-2]}"
         )
-    if is_group(address.ip) or int(address.ip) == 0:
-        raise AddressError(f"{address.ip} is not the address of one host")
 
 
 @checked_class(InternetTypeError, but=("is_broadcast", "receive_frame", "transmit"))

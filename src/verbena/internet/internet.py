@@ -22,7 +22,7 @@ from verbena.internet.errors import (
     InternetTypeError,
     NotConvergedError,
 )
-from verbena.internet.interface import Interface
+from verbena.internet.interface import Interface, check_unicast
 from verbena.internet.lan_segment import LanSegment
 from verbena.internet.links import LineSettings, Links, PointToPoint, Segment
 from verbena.internet.network import Network, parse_network
@@ -60,6 +60,7 @@ class Internet:
     ) -> None:
         self.agenda = agenda if agenda is not None else Agenda()
         self.random = Random(seed)
+        self._seed = seed
         self.nodes: dict[str, Node] = {}
         self.networks: list[Network] = []
         self.links = Links()
@@ -270,7 +271,8 @@ class Internet:
             raise AddressError("a node has a name that is not empty")
         if name in self.nodes:
             raise AddressError(f"a node is called {name!r} already")
-        node = Node(name, self.agenda, forwards, self._router_ids)
+        random = Random(f"{self._seed} {name}")
+        node = Node(name, self.agenda, forwards, self._router_ids, random)
         node.table.on_change.append(self._note_change)
         self.nodes[name] = node
         return node
@@ -286,6 +288,7 @@ class Internet:
         self._names[interface.address] = node.name
 
     def _unused(self, prefix: IPv4Network) -> IPv4Network:
+        check_unicast(prefix)
         for other in self._prefixes:
             if other.overlaps(prefix):
                 raise AddressError(

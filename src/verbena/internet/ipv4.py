@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from ipaddress import IPv4Address
 
-from verbena.internet.errors import PacketError
+from verbena.internet.errors import InternetError, PacketError
 
 HEADER = struct.Struct("!BBHHHBBH4s4s")
 MAX_DATAGRAM = 65535
@@ -32,6 +32,12 @@ class Protocol(IntEnum):
     TCP = 6
     UDP = 17
     LINK_STATE = 89
+
+
+def check_ttl(ttl: int) -> None:
+    """Raises InternetError; no host sends a datagram with a TTL of 0 (RFC 1122, 3.2.1.7)."""
+    if not 1 <= ttl <= 255:
+        raise InternetError(f"a TTL of {ttl}: a host sends 1 to 255 (RFC 1122, 3.2.1.7)")
 
 
 def checksum(data: bytes) -> int:

@@ -45,13 +45,14 @@ from verbena.internet.lsa import (
     network_link,
 )
 from verbena.internet.lsa_flooding import LsaFlooding, Neighbour, NeighbourState
-from verbena.internet.node import Node
+from verbena.internet.node import Node, check_own_interface, check_router
 from verbena.internet.shortest_paths import shortest_paths
 from verbena.internet.table import Origin, Route
 from verbena.internet.timer import MILLISECOND, SECOND, Timer
 
 ALL_SPF_ROUTERS = IPv4Address("224.0.0.5")
 # Of two own LSAs where one overtakes what another router says (RFC 2328, appendix B).
+MOST_HELLO_S, MOST_DEAD_S = 0xFFFF, 0xFFFFFFFF  # the fields of a hello
 MIN_LS_INTERVAL = 5 * SECOND
 # A node's counter: what came from a router with its own identifier.
 OWN_IDENTIFIER = "own router identifier"
@@ -69,6 +70,24 @@ class LinkStateSettings:
     refresh_s: int = 1800
     spf_delay_ms: int = 50
 
+    def __post_init__(self) -> None:
+        """Raises InternetError."""
+        if not 1 <= self.hello_s <= MOST_HELLO_S or not self.hello_s < self.dead_s <= MOST_DEAD_S:
+            raise InternetError(
+                f"hello_s is {self.hello_s} and dead_s is {self.dead_s}: hellos are 1 to "
+                f"{MOST_HELLO_S} s apart, and a router is dead after a longer time"
+            )
+        if self.retransmit_s < 1 or self.spf_delay_ms < 0:
+            raise InternetError(
+                f"retransmit_s is {self.retransmit_s} and spf_delay_ms is {self.spf_delay_ms}: "
+                "retransmissions are 1 s or more apart, and a delay is 0 or more"
+            )
+        if not 1 <= self.refresh_s < MAX_AGE:
+            raise InternetError(
+                f"refresh_s is {self.refresh_s}: it is 1 to {MAX_AGE - 1} s, since an LSA is "
+                f"removed at an age of {MAX_AGE} s"
+            )
+
 
 @dataclass(slots=True)
 class StoredLsa:
@@ -79,9 +98,9 @@ class StoredLsa:
     expiry: Timer
 
 
-def _check_link_cost(cost: int) -> None:
-    if not 0 <= cost <= MOST_COST:
-        raise InternetError(f"a cost of {cost}: an LSA has costs of 0 to {MOST_COST}")
+def _check_link_cost(cost: int, least: int = 0) -> None:
+    if not least <= cost <= MOST_COST:
+        raise InternetError(f"a cost of {cost}: it is {least} to {MOST_COST}")
 
 
 @checked_class(InternetTypeError)
@@ -96,6 +115,7 @@ class LinkState:
     def __init__(
         self, node: Node, router: IPv4Address, settings: LinkStateSettings | None = None
     ) -> None:
+        check_router(node)
         self._node = node
         self._agenda = node.agenda
         self.router = router
@@ -119,7 +139,8 @@ class LinkState:
 
     def add_interface(self, interface: Interface, cost: int = 1) -> None:
         """Announce the interface's network, and look for routers on it. Raises InternetError."""
-        _check_link_cost(cost)
+        _check_link_cost(cost, least=1)  # RFC 2328, appendix C.3
+        check_own_interface(self._node, interface, self._costs)
         self._costs[interface] = cost
         interface.on_carrier.append(self._carrier_changed)
         self.announce(interface.network, cost)

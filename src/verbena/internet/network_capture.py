@@ -10,10 +10,12 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterable
+from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, Self
 
 from verbena._arguments import checked_class
+from verbena._files import writing
 from verbena.internet.errors import InternetTypeError
 from verbena.internet.links import Link, Tap
 
@@ -42,7 +44,8 @@ class NetworkCapture:
 
     def __init__(self, file: str | os.PathLike[str], links: Iterable[Link]) -> None:
         """Raises OSError when the file cannot be written."""
-        self._file: BinaryIO = open(file, "wb")  # noqa: SIM115
+        with writing(Path(os.fsdecode(file)), "the capture"):
+            self._file: BinaryIO = open(file, "wb")  # noqa: SIM115
         self._file.write(_block(SECTION, struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)))
         self._taps: list[tuple[Link, Tap]] = []
         self.frames = 0

@@ -9,14 +9,16 @@ delivered is answered by an ICMP error, where the rules allow one.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
+from random import Random
 
 from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
 from verbena.internet.errors import (
     AddressError,
+    InternetError,
     InternetTypeError,
     MessageTooLongError,
     NoRouteError,
@@ -33,7 +35,7 @@ from verbena.internet.icmp import (
     may_complain,
 )
 from verbena.internet.interface import EthernetInterface, Interface, check_interface_address
-from verbena.internet.ipv4 import MIN_MTU, Datagram, Protocol
+from verbena.internet.ipv4 import MIN_MTU, Datagram, Protocol, check_ttl
 from verbena.internet.links import LinkEnd
 from verbena.internet.path_mtu import PathMtuCache
 from verbena.internet.table import Origin, Route, RoutingTable
@@ -55,6 +57,7 @@ class Node:
     ``errors_filtered`` makes a node that neither sends nor forwards ICMP errors, as a careless
     firewall does: paths through it may be black holes for path MTU discovery.
     ``router_ids`` has the nodes of one internet by the identifiers of their link-state routers.
+    ``random`` draws the jitter of its TCP connections; by default its seed is the node's name.
     """
 
     def __init__(
@@ -63,9 +66,11 @@ class Node:
         agenda: Agenda,
         forwards: bool = False,
         router_ids: dict[IPv4Address, str] | None = None,
+        random: Random | None = None,
     ) -> None:
         self.name = name
         self.agenda = agenda
+        self.random = Random(name) if random is None else random
         self.forwards = forwards
         self.errors_filtered = False
         self.interfaces: list[Interface] = []
@@ -181,10 +186,16 @@ class Node:
             return destination
         found = self.table.resolve(destination)
         if found is None:
-            raise NoRouteError(
-                f"{self.name} has no route to {destination}: add a route, or a default gateway"
-            )
+            raise self._no_route(destination)
         return found[0].address
+
+    def _no_route(self, destination: IPv4Address) -> NoRouteError:
+        advice = (
+            "add a route, or a default gateway"
+            if self.interfaces
+            else "it has no interface, so connect it to a network or a link"
+        )
+        return NoRouteError(f"{self.name} has no route to {destination}: {advice}")
 
     def path_mtu(self, destination: IPv4Address) -> int:
         """Bytes of the largest datagram that is known to pass. Raises NoRouteError."""
@@ -192,7 +203,7 @@ class Node:
             return 65535
         found = self.table.resolve(destination)
         if found is None:
-            raise NoRouteError(f"{self.name} has no route to {destination}")
+            raise self._no_route(destination)
         return min(found[0].mtu, self.path_mtus.known(destination))
 
     def send(
@@ -213,8 +224,10 @@ class Node:
         ``source`` None is the address of the interface by which it leaves. A datagram for a group
         needs its ``interface``. With ``dont_fragment`` it must not exceed what is known of the
         path's MTU; with ``ignore_path_mtu`` only the interface's. Raises NoRouteError,
-        MessageTooLongError, and PacketError for more than 65,535 bytes.
+        MessageTooLongError, PacketError for more than 65,535 bytes, and InternetError for a
+        ``ttl`` that is not 1 to 255.
         """
+        check_ttl(ttl)
         source = source or (interface.address if interface else self.source_for(destination))
         self._identification = (self._identification + 1) & 0xFFFF
         datagram = Datagram(
@@ -236,7 +249,7 @@ class Node:
         if interface is None:
             found = self.table.resolve(destination)
             if found is None:
-                raise NoRouteError(f"{self.name} has no route to {destination}")
+                raise self._no_route(destination)
             interface, next_hop = found
         else:
             next_hop = destination
@@ -372,4 +385,19 @@ class Node:
             handler(message, quoted)
 
 
-__all__ = ["DEFAULT_ROUTE", "MIN_MTU", "Node"]
+def check_router(node: Node) -> None:
+    """Raises InternetError for a host, which would attract datagrams that it does not forward."""
+    if not node.forwards:
+        raise InternetError(f"{node.name} is a host: routing protocols run on routers")
+
+
+def check_own_interface(node: Node, interface: Interface, running: Collection[Interface]) -> None:
+    """Raises InternetError unless a routing protocol can begin on an interface of its node."""
+    if interface not in node.interfaces:
+        names = ", ".join(one.name for one in node.interfaces) or "none"
+        raise InternetError(f"{interface.name} is no interface of {node.name}, which has {names}")
+    if interface in running:
+        raise InternetError(f"the protocol runs on {interface.name} already")
+
+
+__all__ = ["DEFAULT_ROUTE", "MIN_MTU", "Node", "check_own_interface", "check_router"]

@@ -11,8 +11,12 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from ipaddress import IPv4Address
+from random import Random
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
+from verbena.internet.errors import InternetTypeError
 from verbena.internet.tcp_reassembly import TcpReassembly
 from verbena.internet.tcp_segment import DEFAULT_MSS, TcpFlag, TcpSegment, unwrap
 from verbena.internet.tcp_sender import TcpSender, TcpSettings, after_lost_syn
@@ -22,6 +26,7 @@ from verbena.internet.timer import MILLISECOND, SECOND, Timer
 S, E = TcpState, TcpEvent
 
 
+@checked_class(InternetTypeError, but=("__init__", "accept", "fail", "receive"))
 class TcpConnection:
     """``ports`` are the own and the peer's; ``transmit`` sends a segment to the peer.
 
@@ -38,7 +43,9 @@ class TcpConnection:
         settings: TcpSettings,
         transmit: Callable[[TcpSegment], None],
         forget: Callable[[], None],
+        random: Random,
     ) -> None:
+        self._random = random
         self._agenda = agenda
         self._settings = settings
         self._transmit = transmit
@@ -57,6 +64,7 @@ class TcpConnection:
         self._paused = False
         self._ended = False  # on_end was called
         self.ports = ports
+        self.peer: IPv4Address | None = None  # for texts of errors
         self.state = S.CLOSED
         self.first = first
         self.next = 0  # RCV.NXT
@@ -66,6 +74,11 @@ class TcpConnection:
         self.on_end: Callable[[], None] = lambda: None
         self.on_close: Callable[[OSError | None], None] = lambda error: None
         self.on_progress: Callable[[], None] = lambda: None
+
+    @property
+    def peer_text(self) -> str:
+        """As "TCP port 80 of 10.0.0.1"."""
+        return f"TCP port {self.ports[1]}" + (f" of {self.peer}" if self.peer else "")
 
     # ---- what the owner calls ----
 
@@ -182,7 +195,8 @@ class TcpConnection:
                 self._emit(segment.acknowledgement, TcpFlag.RST)
             return
         if TcpFlag.RST in segment.flags:
-            self._end(ConnectionRefusedError(errno.ECONNREFUSED, "nobody listens at the port"))
+            text = f"nobody listens at {self.peer_text}"
+            self._end(ConnectionRefusedError(errno.ECONNREFUSED, text))
         elif TcpFlag.SYN in segment.flags:
             self.next = segment.sequence + 1
             self._peer = segment
@@ -284,7 +298,14 @@ class TcpConnection:
         mss = min(self._settings.mss, self._peer.mss or DEFAULT_MSS)
         settings = self._settings if self._tries == 1 else after_lost_syn(self._settings)
         self.sender = TcpSender(
-            self._agenda, settings, self.first + 1, mss, window, self._emit_data, self._lost
+            self._agenda,
+            settings,
+            self.first + 1,
+            mss,
+            window,
+            self._emit_data,
+            self._lost,
+            self._random,
         )
         if self._written:  # before what on_open writes, or its end
             self.sender.write(bytes(self._written))
@@ -330,7 +351,7 @@ class TcpConnection:
         self._transmit(TcpSegment(own, peer, at, acknowledged, flags, self._window, payload, mss))
 
     def _lost(self) -> None:
-        self._end(TimeoutError(errno.ETIMEDOUT, "the peer does not answer"))
+        self._end(TimeoutError(errno.ETIMEDOUT, f"{self.peer_text} does not answer"))
 
     def _end(self, error: OSError | None) -> None:
         if self._closed:

@@ -12,26 +12,36 @@ acknowledgement: after a timeout everything is sent again from the first missing
     any        timer                                OPEN       one segment; begin again at the first
 
 Duplicates count only when more is acknowledged than was sent before the last recovery or timeout.
+What an acknowledgement permits leaves after a random delay, since flows without randomness that
+share a queue can lock in phase, so that one of them suffers all losses (Floyd and Jacobson,
+"Traffic phase effects in packet-switched gateways", Computer Communication Review 21(2), 1991).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from random import Random
 
+from verbena._arguments import checked_class
 from verbena.host.clock import Agenda
-from verbena.internet.errors import InternetError
-from verbena.internet.timer import MILLISECOND, SECOND, Timer
+from verbena.internet.errors import InternetError, InternetTypeError
+from verbena.internet.timer import MICROSECOND, MILLISECOND, SECOND, Timer
 
 DUPLICATES = 3
 MOST_RTO = 60 * SECOND
+JITTER_SHARE = 8  # of a round trip at most one part in so many is random delay
 
 
+@checked_class(InternetTypeError)
 @dataclass(frozen=True)
 class TcpSettings:
     """``mss``: bytes of a segment at most, less where a link's MTU is smaller. ``window``: bytes
     that are taken before the program reads them, at most 65,535. ``least_rto_ms`` and
-    ``ack_delay_ms`` are Linux' defaults. ``retries``: of a segment, then the connection fails."""
+    ``ack_delay_ms`` are Linux' defaults. ``retries``: of a segment, then the connection fails.
+    ``jitter_us``: the longest random delay of what an acknowledgement permits to send; 0: none;
+    None: the time between two segments at the connection's rate, and at most an eighth of its round
+    trip. It applies while segments fly, so that a request alone is never delayed."""
 
     mss: int = 1460
     window: int = 65535
@@ -42,6 +52,7 @@ class TcpSettings:
     retries: int = 15
     syn_retries: int = 6
     time_wait_s: int = 60
+    jitter_us: float | None = None
 
     def __post_init__(self) -> None:
         """Raises InternetError."""
@@ -54,6 +65,8 @@ class TcpSettings:
             raise InternetError("the initial window and the retransmission timeouts are above 0")
         if min(self.ack_delay_ms, self.retries, self.syn_retries, self.time_wait_s) < 0:
             raise InternetError("delays and numbers of retries are 0 or more")
+        if self.jitter_us is not None and not 0 <= self.jitter_us <= 1e6:
+            raise InternetError(f"a jitter of {self.jitter_us} us: it is 0 to 1000000 us, or None")
 
 
 def after_lost_syn(settings: TcpSettings) -> TcpSettings:
@@ -70,6 +83,11 @@ class RoundTripTimer:
         self._first = settings.first_rto_ms * MILLISECOND
         self._smoothed = self._variation = 0
         self.timeout = self._first
+
+    @property
+    def smoothed(self) -> int:
+        """0 before a round trip was measured."""
+        return self._smoothed
 
     def add(self, measured: int) -> None:
         """A round trip, of a segment that was sent once (Karn's algorithm)."""
@@ -105,13 +123,16 @@ class TcpSender:
         window: int,
         emit: Callable[[int, bytes, bool], None],
         give_up: Callable[[], None],
+        random: Random,
     ) -> None:
+        self._random = random
         self._agenda = agenda
         self._settings = settings
         self._mss = mss
         self._emit = emit
         self._give_up = give_up
         self._timer = Timer(agenda, self._expire)
+        self._soon = Timer(agenda, self.send)  # while it runs, only a timeout sends
         self._round_trip = RoundTripTimer(settings)
         self._buffer = bytearray()  # from ``una`` on
         self._small_end = 0  # the number behind the last segment that was not full
@@ -152,17 +173,20 @@ class TcpSender:
 
     def write(self, data: bytes) -> None:
         self._buffer += data
-        self.send()
+        if not self._soon.running:
+            self.send()
 
     def finish(self) -> None:
         """A FIN follows the last byte."""
         if not self._ended:
             self._ended = True
             self._end = self.una + len(self._buffer) + 1
-            self.send()
+            if not self._soon.running:
+                self.send()
 
     def stop(self) -> None:
         self._timer.stop()
+        self._soon.stop()
 
     def acknowledge(self, number: int, window: int, sequence: int, is_bare: bool) -> bool:
         """An acknowledgement, and the peer's window, from a segment with this sequence number;
@@ -185,8 +209,29 @@ class TcpSender:
             self._advance(number)
         elif is_bare and not changed and self.window > 0 and self.una < self.highest:
             self._duplicate()
-        self.send()
+        self._send_soon()
         return True
+
+    def _send_soon(self) -> None:
+        """Send what the windows allow, after the jitter. Acknowledgements that come meanwhile wait
+        for the same moment, so that segments keep their order."""
+        if self._soon.running:
+            return
+        longest = self._longest_jitter()
+        if longest:
+            self._soon.start(self._random.randrange(longest))
+        else:
+            self.send()
+
+    def _longest_jitter(self) -> int:
+        """ps; 0 while nothing flies, or no round trip was measured."""
+        flying = self.next - self.una
+        if flying <= 0:
+            return 0
+        if self._settings.jitter_us is not None:
+            return round(self._settings.jitter_us * MICROSECOND)
+        round_trip = self._round_trip.smoothed
+        return min(round_trip * self._mss // flying, round_trip // JITTER_SHARE)
 
     def send(self) -> None:
         """Send what the windows allow."""
@@ -292,6 +337,7 @@ class TcpSender:
             self._resent_to = self.highest
             self._duplicates = 0
         self._round_trip.back_off()
+        self._soon.stop()
         self.send()
         if not self._timer.running:
             self._timer.start(self._round_trip.timeout)

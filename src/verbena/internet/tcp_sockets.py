@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from verbena._arguments import checked_class
 from verbena.internet.errors import AddressError, InternetTypeError, NoRouteError, PacketError
 from verbena.internet.icmp import Kind, Message, Unreachable
-from verbena.internet.ipv4 import Datagram, Protocol
+from verbena.internet.ipv4 import Datagram, Protocol, check_ttl
 from verbena.internet.tcp_connection import TcpConnection
 from verbena.internet.tcp_segment import SEQUENCES, TcpFlag, TcpSegment, unwrap
 from verbena.internet.tcp_sender import TcpSettings
@@ -34,6 +34,11 @@ TcpKey = tuple[IPv4Address, int, IPv4Address, int]
 TcpAcceptor = Callable[[TcpConnection, IPv4Address, int], None]
 
 
+def _check_port(port: int) -> None:
+    if not 0 < port < 65536:
+        raise AddressError(f"{port} is no port: ports are 1 to 65535")
+
+
 @checked_class(InternetTypeError, but=("receive", "receive_error", "stop_listening"))
 class TcpSockets:
     def __init__(self, node: Node) -> None:
@@ -49,8 +54,7 @@ class TcpSockets:
         SYN has come; it sets the connection's calls, and may write and end it. Port 0 is any free
         one. Returns the port. Raises AddressError for a port that is taken."""
         port = port or self._free_port()
-        if not 0 < port < 65536:
-            raise AddressError(f"{port} is no port: ports are 1 to 65535")
+        _check_port(port)
         if port in self._listeners:
             raise AddressError(f"{self._node.name}: somebody listens at TCP port {port} already")
         self._listeners[port] = (accept, settings or TcpSettings())
@@ -70,7 +74,12 @@ class TcpSockets:
         ttl: int = 64,
     ) -> TcpConnection:
         """A connection whose SYN leaves now. Raises NoRouteError if no ``source`` is given and
-        there is no route, and AddressError when ports are used up."""
+        there is no route, AddressError for no port and when ports are used up, and InternetError
+        for no TTL."""
+        _check_port(port)
+        if own_port:
+            _check_port(own_port)
+        check_ttl(ttl)
         source = source or self._node.source_for(address)
         key = (source, own_port or self._free_port(), address, port)
         if key in self.connections:
@@ -94,7 +103,9 @@ class TcpSockets:
             fitting,
             transmit,
             lambda: self._forget(key, made),
+            self._node.random,
         )
+        made.peer = address
         self.connections[key] = made
         return made
 
@@ -189,4 +200,5 @@ class TcpSockets:
         connection = self.connections.get((quoted.source, own, quoted.destination, port))
         hard = (Unreachable.PROTOCOL, Unreachable.PORT)
         if connection is not None and message.kind == Kind.UNREACHABLE and message.code in hard:
-            connection.fail(ConnectionRefusedError(errno.ECONNREFUSED, message.text))
+            text = f"{connection.peer_text}: {message.text}"
+            connection.fail(ConnectionRefusedError(errno.ECONNREFUSED, text))

@@ -13,7 +13,12 @@ from ipaddress import IPv4Address
 from typing import TYPE_CHECKING
 
 from verbena._arguments import checked_class
-from verbena.internet.errors import AddressError, InternetTypeError, PacketError
+from verbena.internet.errors import (
+    AddressError,
+    InternetError,
+    InternetTypeError,
+    PacketError,
+)
 from verbena.internet.icmp import Kind, Message, Unreachable, is_group
 from verbena.internet.ipv4 import Datagram, Protocol
 from verbena.internet.udp import EPHEMERAL, MAX_UDP_PAYLOAD, UdpPacket
@@ -45,6 +50,7 @@ class UdpSocket:
         self.port = port
         self.receive = receive
         self.on_error: Callable[[Message, IPv4Address, int], None] | None = None
+        self._closed = False
 
     def send(
         self,
@@ -57,7 +63,9 @@ class UdpSocket:
         dont_fragment: bool = False,
         interface: Interface | None = None,
     ) -> None:
-        """Raises what ``Node.send`` raises."""
+        """Raises what ``Node.send`` raises, and InternetError after ``close``."""
+        if self._closed:
+            raise InternetError(f"{self._node.name}: the socket of UDP port {self.port} is closed")
         if source is None:
             source = interface.address if interface else self._node.source_for(destination)
         if not 0 < port < 65536:
@@ -78,7 +86,9 @@ class UdpSocket:
         )
 
     def close(self) -> None:
-        self._node.udp.remove(self.port)
+        if not self._closed:  # later the port may be another socket's
+            self._closed = True
+            self._node.udp.remove(self.port)
 
 
 @checked_class(InternetTypeError, but=("receive", "receive_error", "remove"))

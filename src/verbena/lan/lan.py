@@ -13,12 +13,13 @@ from verbena.host.clock import Agenda
 from verbena.lan.errors import LanError, LanTypeError
 from verbena.lan.frame import is_group, mac_address, mac_text
 from verbena.lan.medium import Cable, Hub
-from verbena.lan.port import Port
+from verbena.lan.port import QUEUE, Port
 from verbena.lan.station import Station
 from verbena.lan.switch import LearningSwitch
 from verbena.lan.wire import Wire
 
 PS_PER_S = 10**12
+LENGTH_M, WIRE_MBPS = 10, 100
 
 
 @checked_class(LanTypeError)
@@ -30,6 +31,7 @@ class Lan:
         self.stations: dict[str, Station] = {}
         self.switches: dict[str, LearningSwitch] = {}
         self.wires: list[Wire] = []
+        self._media: list[Cable | Hub] = []
         self._macs: dict[bytes, str] = {}
         self._random = Random(seed)
 
@@ -47,14 +49,18 @@ class Lan:
     def cable(self, length_m: float, *, rate_mbps: float = 10, too_long: bool = False) -> Cable:
         """A coaxial cable. Raises LanError if it is too long for its rate."""
         seed = self._random.getrandbits(64)
-        return Cable(self.agenda, length_m, rate_mbps=rate_mbps, seed=seed, too_long=too_long)
+        made = Cable(self.agenda, length_m, rate_mbps=rate_mbps, seed=seed, too_long=too_long)
+        self._media.append(made)
+        return made
 
     def hub(self, *, rate_mbps: float = 10, delay_ps: int = 0, too_long: bool = False) -> Hub:
         """A hub; its legs come with what is connected to it."""
         seed = self._random.getrandbits(64)
-        return Hub(
+        made = Hub(
             self.agenda, rate_mbps=rate_mbps, delay_ps=delay_ps, seed=seed, too_long=too_long
         )
+        self._media.append(made)
+        return made
 
     def switch(
         self, name: str, *, priority: int = 32768, spanning_tree: bool = True
@@ -76,20 +82,27 @@ class Lan:
         *,
         mac: str | bytes | None = None,
         at_m: float | None = None,
-        length_m: float = 10,
-        rate_mbps: float = 100,
+        length_m: float | None = None,
+        rate_mbps: float | None = None,
+        queue: int = QUEUE,
     ) -> Station:
-        """A station: at ``at_m`` metres of a cable, or by ``length_m`` metres to a hub or switch.
+        """A station: at ``at_m`` metres of a cable, or by ``length_m`` metres (10) to a hub or
+        switch, to a switch with ``rate_mbps`` (100). So many frames of ``queue`` wait to be sent;
+        more are dropped, and counted as ``dropped``.
 
-        Raises LanError when the name or the MAC address is taken.
+        Raises LanError when the name or the MAC address is taken, and for what another LAN made.
         """
         self._free_name(name)
         address = self._next_mac(0x02) if mac is None else mac_address(mac)
+        if not any(address):
+            raise LanError(f"{mac_text(address)} is the address of nobody, and not of a station")
         if is_group(address):
             raise LanError(f"{mac_text(address)} is the address of a group, and not of a station")
         if address in self._macs:
             raise LanError(f"{self._macs[address]} has the MAC address {mac_text(address)} already")
+        _check_queue(queue)
         port = self._port_of(on, at_m, length_m, rate_mbps)
+        port.capacity = queue
         self._take_mac(address, name)
         self.stations[name] = Station(name, address, port)
         return self.stations[name]
@@ -100,23 +113,48 @@ class Lan:
         other: LearningSwitch | Hub | Cable,
         *,
         at_m: float | None = None,
-        length_m: float = 10,
-        rate_mbps: float = 100,
+        length_m: float | None = None,
+        rate_mbps: float | None = None,
+        queue: int = QUEUE,
     ) -> Wire | None:
-        """Connects a switch to another switch by a wire, which is returned, or to a medium."""
+        """Connects a switch to another switch by a wire, which is returned, or to a medium.
+
+        The places are those of ``station``; so many frames of ``queue`` wait in each port that is
+        made. Raises LanError.
+        """
+        _check_queue(queue)
+        self._check_own(switch)
         if isinstance(other, LearningSwitch):
             if other is switch:
                 raise LanError(f"{switch.name} cannot be connected to itself")
+            self._check_own(other)
+            if at_m is not None:
+                raise LanError("at_m is a place on a cable; a wire between switches has length_m")
             wire = self._wire(length_m, rate_mbps)
-            switch.add_port(wire.ends[0], rate_mbps)
-            other.add_port(wire.ends[1], rate_mbps)
+            for end, one in zip(wire.ends, (switch, other), strict=True):
+                end.capacity = queue
+                one.add_port(end, wire.csma.rate_mbps)
             return wire
         port = self._port_of(other, at_m, length_m, rate_mbps)
+        port.capacity = queue
         switch.add_port(port, other.csma.rate_mbps)
         return None
 
-    def _wire(self, length_m: float, rate_mbps: float) -> Wire:
-        wire = Wire(self.agenda, length_m=length_m, rate_mbps=rate_mbps)
+    def _check_own(self, part: LearningSwitch | Cable | Hub) -> None:
+        """Frames of two LANs would be on two clocks, or have the same addresses."""
+        if isinstance(part, LearningSwitch):
+            if self.switches.get(part.name) is not part:
+                raise LanError(f"{part.name} is no switch of this LAN: make it with lan.switch")
+        elif not any(part is one for one in self._media):
+            kind = type(part).__name__.lower()
+            raise LanError(f"the {kind} is none of this LAN: make it with lan.{kind}")
+
+    def _wire(self, length_m: float | None, rate_mbps: float | None) -> Wire:
+        wire = Wire(
+            self.agenda,
+            length_m=LENGTH_M if length_m is None else length_m,
+            rate_mbps=WIRE_MBPS if rate_mbps is None else rate_mbps,
+        )
         self.wires.append(wire)
         return wire
 
@@ -124,19 +162,26 @@ class Lan:
         self,
         on: Cable | Hub | LearningSwitch,
         at_m: float | None,
-        length_m: float,
-        rate_mbps: float,
+        length_m: float | None,
+        rate_mbps: float | None,
     ) -> Port:
+        self._check_own(on)
+        if rate_mbps is not None and not isinstance(on, LearningSwitch):
+            kind = type(on).__name__.lower()
+            rate = f"{on.csma.rate_mbps:g} Mb/s"
+            raise LanError(f"rate_mbps is of a wire; a {kind} has one rate, {rate}")
         if isinstance(on, Cable):
+            if length_m is not None:
+                raise LanError("length_m is of a wire or a hub's leg; on a cable say at_m")
             if at_m is None:
                 raise LanError("say where on the cable: at_m, in metres from its start")
             return on.attach(at_m)
         if at_m is not None:
             raise LanError("at_m is a place on a cable; a hub or a switch has length_m")
         if isinstance(on, Hub):
-            return on.attach(length_m)
+            return on.attach(LENGTH_M if length_m is None else length_m)
         wire = self._wire(length_m, rate_mbps)
-        on.add_port(wire.ends[1], rate_mbps)
+        on.add_port(wire.ends[1], wire.csma.rate_mbps)
         return wire.ends[0]
 
     def _free_name(self, name: str) -> None:
@@ -152,3 +197,8 @@ class Lan:
 
     def _take_mac(self, address: bytes, name: str) -> None:
         self._macs[address] = name
+
+
+def _check_queue(queue: int) -> None:
+    if queue < 1:
+        raise LanError(f"a queue of {queue} frames: it has room for one or more")

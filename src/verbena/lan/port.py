@@ -16,7 +16,8 @@ from verbena.lan.errors import LanTypeError
 from verbena.lan.frame import MTU, checked, is_group, padded
 
 QUEUE = 1000
-"""Frames that wait in a port; more are dropped, as in a real adapter's ring."""
+"""Frames that wait in a port unless it is told otherwise; more are dropped, as in a real adapter's
+ring."""
 
 
 @dataclass
@@ -52,7 +53,10 @@ class PortCounters:
 
 @checked_class(LanTypeError, but=("arrive", "send"))
 class Port:
-    """One end of a medium. ``mac``: only frames to it and to groups arrive; None: all arrive."""
+    """One end of a medium. ``mac``: only frames to it and to groups arrive; None: all arrive.
+
+    ``capacity``: so many frames wait, with the one that is being sent; more are dropped.
+    """
 
     mtu = MTU
 
@@ -61,6 +65,7 @@ class Port:
         self.on_frame: Callable[[bytes], None] | None = None
         self.on_link: Callable[[bool], None] | None = None
         self.is_up = True
+        self.capacity = QUEUE
         self.queue: deque[tuple[int, bytes]] = deque()
         self.counted = PortCounters()
         self._starts = starts
@@ -75,7 +80,7 @@ class Port:
         """Queues a frame: destination, source, type, payload. Raises LanError."""
         checked(frame)
         self.counted.queued += 1
-        if not self.is_up or len(self.queue) >= QUEUE:
+        if not self.is_up or len(self.queue) >= self.capacity:
             self.counted.dropped += 1
             return
         self.queue.append((self._now(), padded(frame)))

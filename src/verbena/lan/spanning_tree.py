@@ -40,6 +40,17 @@ class TreeTimes:
             raise LanError(f"the times of a spanning tree are 1/{TICKS} to 255 s, and not {times}")
 
 
+def _check_own_times(times: TreeTimes) -> None:
+    """Of 802.1D-1998, 8.10.2: what is old has gone before a port forwards, and a lost hello or two
+    is no reason to elect anew. Those of another root are used as they come."""
+    if not 2 * (times.hello + 1) <= times.max_age <= 2 * (times.forward_delay - 1):
+        raise LanError(
+            f"max_age is {times.max_age} s: with a hello of {times.hello} s and a forward delay of "
+            f"{times.forward_delay} s it is {2 * (times.hello + 1):g} to "
+            f"{2 * (times.forward_delay - 1):g} s, 2 * (hello + 1) to 2 * (forward_delay - 1)"
+        )
+
+
 class Timer(StrEnum):
     HELLO = "hello"
     NOTIFY = "topology change notification"
@@ -51,7 +62,8 @@ class Timer(StrEnum):
 
 @checked_class(LanTypeError, but=("receive",))
 class SpanningTree:
-    """``identifier``: 2 bytes of priority and 6 of MAC address. Times are seconds."""
+    """``identifier``: 2 bytes of priority and 6 of MAC address. Times are seconds. Raises LanError
+    for times with which a loop could open."""
 
     def __init__(
         self,
@@ -61,6 +73,7 @@ class SpanningTree:
     ) -> None:
         self.identifier = identifier
         self.own_times = TreeTimes() if times is None else times
+        _check_own_times(self.own_times)
         self.times = self.own_times
         self.root = identifier
         self.root_cost = 0

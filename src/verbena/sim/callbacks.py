@@ -102,6 +102,12 @@ class Timers:
             self._first, self._first_ps = seconds, ps_of(seconds)
         return self._first_ps
 
+    def beyond(self) -> float | None:
+        """Return the seconds of the next timer if it is beyond the clock, and so never due."""
+        if self.first() is not None or not self.heap:
+            return None
+        return self.heap[0][0]
+
     def take(self, now: int) -> list[Timer]:
         """Remove the timers that are due at ``now``, in ps, and return them in their order."""
         taken = []

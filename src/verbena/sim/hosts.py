@@ -22,6 +22,7 @@ from verbena.verbs.library import load
 
 from ._world import Attachment, Attachments, World, inside_of
 from .arguments import pkey_tables, require, unknown_name, whole_number
+from .inside import checked_charge
 
 if TYPE_CHECKING:
     from verbena.cm import ConnectionManagerDevice
@@ -94,6 +95,7 @@ class Host(Place):
         """Let a core of the host's inside work, as ``verbena.sim.charge`` says. Returns the time of
         the end in ps; None: the host has no inside. Raises ValueError and TypeError."""
         assert self.hosts is not None
+        checked_charge(name, us, cycles)
         if not self.ports:  # it is of an Internet, whose hosts have no adapters
             return None
         inside = inside_of(self.hosts.world, self.ports[0])

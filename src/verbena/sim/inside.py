@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, field
@@ -34,6 +35,25 @@ _Most = Annotated[int, SIZE, Meta(ge=1, le=2**40)]
 _Delay = Annotated[int, TIME, Meta(ge=0, le=10**12)]
 _MOST_COSTS = 200  # names of programs' own: a slice has a byte for what it shows
 _LONGEST = 10**15  # ps that a program computes at a time
+
+
+def checked_charge(name: str, us: float | None, cycles: int | None) -> float:
+    """Return the us or cycles that a program charges, which are right for any host, with an inside
+    or without. Raises ValueError and TypeError."""
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"charge: the first argument is the name of a cost, not {name!r}")
+    if name in (*COSTS, "spin"):
+        raise ValueError(f"charge: {name!r} is a cost of the adapter's driver: take another name")
+    given = us if cycles is None else cycles
+    if (us is None) == (cycles is None) or given is None:
+        raise TypeError("charge: give either us or cycles")
+    if not isinstance(given, int | float):
+        raise TypeError(f"charge: {given!r} is no number of us or cycles")
+    if not given >= 0 or given == inf or (us is not None and us * 10**6 > _LONGEST):
+        raise ValueError(f"charge: {given} is no time from 0 to 1000 s")
+    return given
+
+
 _SHIFT = 20  # the core counts the time of a byte and of a cycle in units of 2**-20 ps
 
 
@@ -370,19 +390,9 @@ class Inside:
 
     def _time_of(self, name: str, us: float | None, cycles: int | None) -> int:
         """Return the ps of a charge that is allowed."""
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"charge: the first argument is the name of a cost, not {name!r}")
-        if name in (*COSTS, "spin"):
-            raise ValueError(
-                f"charge: {name!r} is a cost of the adapter's driver: take another name"
-            )
+        given = checked_charge(name, us, cycles)
         if name not in self._own and len(self._own) == _MOST_COSTS:
             raise ValueError(f"charge: a host has at most {_MOST_COSTS} names of costs")
-        given = us if cycles is None else cycles
-        if (us is None) == (cycles is None) or given is None:
-            raise TypeError("charge: give either us or cycles")
-        if not isinstance(given, int | float):
-            raise TypeError(f"charge: {given!r} is no number of us or cycles")
         took = given * (1e6 if cycles is None else 1000 / self.settings.cpu.ghz)
         if not 0 <= took <= _LONGEST:
             raise ValueError(f"charge: {given} is no time from 0 to 1000 s")

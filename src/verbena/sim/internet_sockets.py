@@ -12,7 +12,7 @@ import asyncio
 import errno
 import socket
 from contextlib import suppress
-from ipaddress import IPv4Address
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING, Any
 
 from verbena.internet import AddressError, Node, NoRouteError
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 __all__ = ["InternetNetwork"]
 
 
+def is_ipv6(text: str) -> bool:
+    """Return whether a text is an address of IPv6."""
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
+
+
 def own_node() -> Node:
     """Return the node on which the calling program runs."""
     host = own_host()
@@ -38,6 +47,8 @@ def own_node() -> Node:
 
 class InternetNetwork(Network):
     """The servers and sockets of all hosts of an internet."""
+
+    whole = "the internet"
 
     def __init__(self, loop: Loop, hosts: Hosts, delay: float) -> None:
         super().__init__(loop, hosts, delay)
@@ -57,8 +68,12 @@ class InternetNetwork(Network):
         """Return the address of a host, or an address that is given as text, whether somebody has
         it or not. Raises socket.gaierror."""
         text = name.decode() if isinstance(name, bytes) else name
-        if text in OWN or text is None:
+        if (text in OWN and text != "::1") or text is None:
             return IPv4Address(own_host().address)
+        if is_ipv6(str(text)):
+            raise socket.gaierror(
+                socket.EAI_ADDRFAMILY, f"{text} is an address of IPv6, which an internet lacks"
+            )
         with suppress(ValueError):
             return IPv4Address(str(text))
         return IPv4Address(self._find(text).address)

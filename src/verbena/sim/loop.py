@@ -27,7 +27,7 @@ from .hosts import Hosts
 from .lacking import no_threads, refuse, refuse_options
 from .loop_duties import Duties
 from .network import network_of
-from .waits import deadlock_text, endless_waits
+from .waits import deadlock_text, endless_waits, timer_beyond
 
 __all__ = ["PS", "Loop"]
 
@@ -202,7 +202,8 @@ class Loop(Duties):
                 raise Deadlock(deadlock_text(self, self.hosts, "endless") + endless)
             why = self._attachments.gather(self._ready, until)
         if why != "readable" and why != "time":
-            raise Deadlock(deadlock_text(self, self.hosts, why))
+            beyond = timer_beyond(self._timers.beyond())
+            raise Deadlock(deadlock_text(self, self.hosts, why) + beyond)
 
     def _pass_time(self) -> None:
         """Let the world run although callbacks are ready, if no time has passed since the last

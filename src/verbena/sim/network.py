@@ -38,6 +38,8 @@ Address = tuple[str, int]
 class Network:
     """The listening servers of all hosts, and connections between hosts."""
 
+    whole = "the simulated fabric"
+
     def __init__(self, loop: Loop, hosts: Hosts, delay: float) -> None:
         self.loop = loop
         self.delay = delay
@@ -56,9 +58,7 @@ class Network:
         text = name.decode() if isinstance(name, bytes) else name
         found = own_host() if text in OWN or text is None else self._hosts.find(str(text))
         if found is None:
-            raise socket.gaierror(
-                socket.EAI_NONAME, f"no host of the simulated fabric is called {text!r}"
-            )
+            raise socket.gaierror(socket.EAI_NONAME, f"no host of {self.whole} is called {text!r}")
         return found
 
     def listen(self, factory: Factory, name: Any, port: Any) -> Server:

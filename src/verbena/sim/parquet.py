@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verbena._files import writing
 from verbena.sim._world import STATES
 from verbena.sim.inside_tables import INSIDE_UNITS, inside_columns, slice_columns
 from verbena.sim.parquet_reports import SWEEP_UNITS, packed, sweep_columns, unpacked
@@ -83,7 +84,8 @@ def write(result: ScenarioResult, folder: Path) -> None:
     "s0-h1". Raises OSError.
     """
     pyarrow = arrow()
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder, "the folder of tables"):
+        folder.mkdir(parents=True, exist_ok=True)
     plain = {"format": FORMAT, **{name: getattr(result, name) for name in PLAIN}}
     if reports := packed(result):
         plain["reports"] = reports

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from verbena._files import writing
 from verbena.sim.result import WAITING, ScenarioResult
 from verbena.sim.units import time_text
 
@@ -65,7 +66,8 @@ def write(result: ScenarioResult, folder: Path, format: str = "png") -> list[Pat
     unknown format, and OSError.
     """
     _check(format)
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder, "the folder of pictures"):
+        folder.mkdir(parents=True, exist_ok=True)
     made = []
     for name, draw in _drawings(result):
         figure = _figure(8, 4.5)
@@ -386,7 +388,8 @@ def compare(results: Sequence[ScenarioResult], path: Path) -> Path:
     rows = [(name, draw, has) for name, draw, has in ROWS if any(map(has, results))]
     if not rows:
         raise ValueError("there is nothing to compare")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writing(path.parent, "the folder of pictures"):
+        path.parent.mkdir(parents=True, exist_ok=True)
     figure = _figure(max(2, len(results)) * 4.2, len(rows) * 3.3)
     planes = figure.subplots(len(rows), len(results), squeeze=False)
     longest = max(result.time for result in results)

@@ -11,9 +11,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
+from .arguments import MOST_SECONDS
+from .callbacks import NEVER
 from .hosts import Hosts
 
-__all__ = ["deadlock_head", "deadlock_text", "endless_waits", "where_raised"]
+__all__ = ["deadlock_head", "deadlock_text", "endless_waits", "timer_beyond", "where_raised"]
 
 
 def deadlock_text(loop: asyncio.AbstractEventLoop, hosts: Hosts, why: str) -> str:
@@ -35,6 +37,16 @@ def deadlock_head(now: float, hosts: Hosts, why: str) -> str:
     if why == "endless":
         return f"at {now:.9f} s no request has completed for a minute; tasks:"
     return f"nothing is left to happen at {now:.9f} s, and these tasks wait:"
+
+
+def timer_beyond(seconds: float | None) -> str:
+    """Return what to do about the next timer, if it is beyond the clock; or ""."""
+    if seconds is None:
+        return ""
+    return (
+        f"\n  the next timer is at {seconds:g} s, which never comes: a simulated clock ends at "
+        f"{NEVER:.0f} s (2**63 ps), so let a program wait for at most {MOST_SECONDS} s in all"
+    )
 
 
 def endless_waits(hosts: Hosts) -> str:
