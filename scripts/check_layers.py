@@ -40,16 +40,8 @@ C_ROOMS = [
     {"preload"},
 ]
 PYTHON_ROOMS = [
-    {"_native", "progress", "version", "wire"},
-    {
-        "_arguments",
-        "_fault_opcodes",
-        "_fault_rules",
-        "_files",
-        "_ports",
-        "_trace_events",
-        "_variables",
-    },
+    {"_files", "_native", "progress", "version", "wire"},
+    {"_arguments", "_fault_opcodes", "_fault_rules", "_ports", "_trace_events", "_variables"},
     {"capture", "fault"},
     {"launch"},
     {"verbs"},

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What an error says when a file or folder of results cannot be written.
 
-Functions that write what their caller has named, as captures, timelines and tables, open it within
-``writing``. The error keeps its class and number, and its text says what helps.
+Functions of all rooms that write what their caller has named, as captures, timelines and tables,
+open it within ``writing``. The error keeps its class and number, and its text says what helps.
+Those that work before they write call ``check_folder`` first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from errno import ENOENT
+from os import strerror
 from pathlib import Path
 
 
@@ -22,9 +25,19 @@ def writing(path: Path, what: str) -> Iterator[None]:
         raise OSError(error.errno, text, str(path)) from error
 
 
+def check_folder(path: Path) -> None:
+    """Raises FileNotFoundError, which names the folder, if ``path`` is in none."""
+    if not path.parent.is_dir():
+        raise FileNotFoundError(ENOENT, f"{strerror(ENOENT)} ({_no_folder(path)})", str(path))
+
+
+def _no_folder(path: Path) -> str:
+    return f"there is no folder {path.parent}: make it first"
+
+
 def _reason(error: OSError, path: Path) -> str:
     if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
-        return f"there is no folder {path.parent}, so make it first"
+        return _no_folder(path)
     if isinstance(error, FileExistsError | NotADirectoryError):
         return "a file has the name of a folder that is needed"
     if isinstance(error, IsADirectoryError):

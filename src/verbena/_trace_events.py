@@ -12,12 +12,15 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from verbena._files import check_folder
+
 PS_PER_US = 1e6
 Event = dict[str, Any]
 
 
 def write_events(path: Path, events: Iterable[Event]) -> None:
     """Writes events to a file, one a line. Raises OSError."""
+    check_folder(path)
     with path.open("w") as file:
         file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
         for number, event in enumerate(events):

@@ -35,7 +35,7 @@ class Later(Device):
 
 
 def computer_with(text: str, device: Device, *, cores: int = 1) -> Computer:
-    computer = Computer(ghz=1.0, cores=cores)
+    computer = Computer(ghz=1.0, cores=cores, turn_cycles=1)
     computer.map(Ram(0x10000), 0)
     computer.map(device, 0x100000)
     computer.load(Program.assemble(text, 0x1000))

@@ -77,7 +77,10 @@ def test_walks_at_a_time_overlap(walks: int, rate: float) -> None:
         (0, {"cpu": {"ghz": 0}}, "cpu.ghz is 0"),
         (0, {"pcie": {"generation": 9}}, "pcie.generation is 9"),
         (0, {"interrupts": {"time": "8 parsec"}}, "interrupts.time has the unit"),
-        (0, {"iommu": {"page": 100}}, "iommu.page is no multiple of 64"),
+        (0, {"iommu": {"page": 64}}, "iommu.page is 64: a page is a power of two from 4096"),
+        (0, {"iommu": {"entries": 64, "page": 4800}}, "iommu.page is 4800: a page"),
+        (0, {"iommu": {"page": "4 KB"}}, "iommu.page is 4000: a page"),
+        (0, {"hca": {"mtt": 64, "page": 4800}}, "hca.page is 4800: a page"),
     ],
 )
 def test_bad_settings_are_named(host: int | str, keywords: dict[str, Any], text: str) -> None:

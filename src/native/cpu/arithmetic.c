@@ -95,7 +95,7 @@ static enum vb_cpu_next into_rm(struct vb_cpu *cpu, const struct vb_cpu_instruct
     if (!vb_cpu_get_rm(cpu, in, in->size, &a))
         return VB_CPU_FAULTED;
     result = combine(cpu, in->op, a, b, in->size, &flags);
-    if (in->op != VB_CPU_CMP && !vb_cpu_set_rm(cpu, in, in->size, result))
+    if (in->op != VB_CPU_CMP && !vb_cpu_change_rm(cpu, in, in->size, result))
         return VB_CPU_FAULTED;
     set_arithmetic(cpu, flags);
     return VB_CPU_GO_ON;
@@ -155,7 +155,7 @@ enum vb_cpu_next vb_cpu_increment(struct vb_cpu *cpu, const struct vb_cpu_instru
     result = in->op == 0 ? a + 1 : a - 1;
     flags = in->op == 0 ? flags_of_sum(a, 1, result, false, in->size)
                         : flags_of_difference(a, 1, result, false, in->size);
-    if (!vb_cpu_set_rm(cpu, in, in->size, result))
+    if (!vb_cpu_change_rm(cpu, in, in->size, result))
         return VB_CPU_FAULTED;
     set_arithmetic(cpu, (flags & ~(uint64_t)VB_CPU_CF) | (cpu->flags & VB_CPU_CF));
     return VB_CPU_GO_ON;
@@ -167,7 +167,7 @@ enum vb_cpu_next vb_cpu_not_neg(struct vb_cpu *cpu, const struct vb_cpu_instruct
 
     if (!vb_cpu_get_rm(cpu, in, in->size, &a))
         return VB_CPU_FAULTED;
-    if (!vb_cpu_set_rm(cpu, in, in->size, in->op == VB_CPU_NOT ? ~a : -a))
+    if (!vb_cpu_change_rm(cpu, in, in->size, in->op == VB_CPU_NOT ? ~a : -a))
         return VB_CPU_FAULTED;
     if (in->op == VB_CPU_NEG)
         vb_cpu_flags_of_difference(cpu, 0, a, in->size);
@@ -284,7 +284,7 @@ enum vb_cpu_next vb_cpu_exchange_add(struct vb_cpu *cpu, const struct vb_cpu_ins
     if (!vb_cpu_get_rm(cpu, in, in->size, &a))
         return VB_CPU_FAULTED;
     result = combine(cpu, VB_CPU_ADD, a, b, in->size, &flags);
-    if (in->memory && !vb_cpu_set_rm(cpu, in, in->size, result))
+    if (in->memory && !vb_cpu_change_rm(cpu, in, in->size, result))
         return VB_CPU_FAULTED;
     vb_cpu_set(cpu, in->reg, in->size, a);
     if (!in->memory)
@@ -303,7 +303,7 @@ enum vb_cpu_next vb_cpu_compare_exchange(struct vb_cpu *cpu, const struct vb_cpu
         return VB_CPU_FAULTED;
     equal = there == expected;
     if ((equal || in->memory) &&
-        !vb_cpu_set_rm(cpu, in, in->size, equal ? vb_cpu_get(cpu, in->reg, in->size) : there))
+        !vb_cpu_change_rm(cpu, in, in->size, equal ? vb_cpu_get(cpu, in->reg, in->size) : there))
         return VB_CPU_FAULTED;
     if (!equal)
         vb_cpu_set(cpu, 0, in->size, there);
@@ -335,7 +335,8 @@ enum vb_cpu_next vb_cpu_compare_exchange_pair(struct vb_cpu *cpu,
     equal = there[0] == expected[0] && there[1] == expected[1];
     memcpy(bytes, equal ? &wanted[0] : &there[0], half);
     memcpy(bytes + half, equal ? &wanted[1] : &there[1], half);
-    if (!vb_cpu_store_bytes(cpu, at, half * 2, bytes))
+    if (vb_cpu_is_parted(cpu, in) ? !vb_cpu_keep_store(cpu, at, half * 2, bytes)
+                                  : !vb_cpu_store_bytes(cpu, at, half * 2, bytes))
         return VB_CPU_FAULTED;
     if (!equal) {
         vb_cpu_set(cpu, 0, half, there[0]);

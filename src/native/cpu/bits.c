@@ -72,7 +72,7 @@ static enum vb_cpu_next shift_by(struct vb_cpu *cpu, const struct vb_cpu_instruc
         a = in->op == VB_CPU_ROL || in->op == VB_CPU_ROR
                 ? rotate_by(cpu, in->op, a, count, in->size)
                 : shift_once(cpu, in->op, a, count, in->size);
-    if (vb_cpu_set_rm(cpu, in, in->size, a))
+    if (vb_cpu_change_rm(cpu, in, in->size, a))
         return VB_CPU_GO_ON;
     cpu->flags = before;
     return VB_CPU_FAULTED;
@@ -88,6 +88,16 @@ enum vb_cpu_next vb_cpu_shift_cl(struct vb_cpu *cpu, const struct vb_cpu_instruc
     return shift_by(cpu, in, cpu->reg[VB_CPU_RCX]);
 }
 
+static bool store_bits(struct vb_cpu *cpu, const struct vb_cpu_instruction *in, uint64_t at,
+                       uint64_t value)
+{
+    if (!in->memory)
+        return vb_cpu_set_rm(cpu, in, in->size, value);
+    if (vb_cpu_is_parted(cpu, in))
+        return vb_cpu_keep_store(cpu, at, in->size, &value);
+    return vb_cpu_store(cpu, at, in->size, value);
+}
+
 static enum vb_cpu_next change_bit(struct vb_cpu *cpu, const struct vb_cpu_instruction *in,
                                    uint64_t at, uint32_t number)
 {
@@ -98,8 +108,7 @@ static enum vb_cpu_next change_bit(struct vb_cpu *cpu, const struct vb_cpu_instr
         return VB_CPU_FAULTED;
     was = a & bit;
     result = in->op == VB_CPU_BTS ? a | bit : in->op == VB_CPU_BTR ? a & ~bit : a ^ bit;
-    if (in->op != VB_CPU_BT && (in->memory ? !vb_cpu_store(cpu, at, in->size, result)
-                                           : !vb_cpu_set_rm(cpu, in, in->size, result)))
+    if (in->op != VB_CPU_BT && !store_bits(cpu, in, at, result))
         return VB_CPU_FAULTED;
     set_flags(cpu, VB_CPU_CF, was ? VB_CPU_CF : 0);
     return VB_CPU_GO_ON;

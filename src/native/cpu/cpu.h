@@ -109,6 +109,13 @@ enum {
     VB_CPU_MARKS = 64      /* breakpoints */
 };
 
+/* The store of an instruction that loads and stores one place, before it is done. */
+struct vb_cpu_kept_store {
+    uint64_t physical;
+    uint32_t size; /* 0: there is none */
+    uint8_t bytes[16];
+};
+
 struct vb_cpu_instruction;
 
 /* What changes on whose behalf a core works. */
@@ -144,6 +151,7 @@ struct vb_cpu {
 
     uint64_t instructions;
     uint64_t cycles;
+    uint64_t turn_end; /* an instruction with two steps that ends there is parted; or UINT64_MAX */
     uint64_t interrupts; /* delivered, without exceptions */
 
     struct vb_cpu_memory *memory;
@@ -153,9 +161,10 @@ struct vb_cpu {
     /* called with each change, after it, if it is set */
     void (*changed)(void *follower, struct vb_cpu *cpu, enum vb_cpu_change change, uint8_t vector);
     void *follower;
-    uint32_t code_version; /* of memory, when `decoded` was filled */
-    uint32_t code_marks;   /* of memory, when `translation` was filled */
-    uint32_t mapping;      /* counts changes of the address space; tags of `decoded` have it */
+    uint32_t code_version;         /* of memory, when `decoded` was filled */
+    uint32_t code_marks;           /* of memory, when `translation` was filled */
+    struct vb_cpu_kept_store kept; /* done before the next instruction, or at the end of turns */
+    uint32_t mapping; /* counts changes of the address space; tags of `decoded` have it */
     struct vb_cpu_translation translation[VB_CPU_TRANSLATIONS];
     struct vb_cpu_instruction *decoded;
 };

@@ -164,6 +164,21 @@ static inline bool vb_cpu_set_rm(struct vb_cpu *cpu, const struct vb_cpu_instruc
     return true;
 }
 
+/* Is this the last instruction of a turn, and one that other cores may come into? */
+static inline bool vb_cpu_is_parted(const struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
+{
+    return cpu->cycles + 1 >= cpu->turn_end && !in->lock;
+}
+
+/* As vb_cpu_set_rm, by an instruction that has loaded the operand. */
+static inline bool vb_cpu_change_rm(struct vb_cpu *cpu, const struct vb_cpu_instruction *in,
+                                    uint32_t size, uint64_t value)
+{
+    if (in->memory && vb_cpu_is_parted(cpu, in))
+        return vb_cpu_keep_store(cpu, vb_cpu_address(cpu, in), size, &value);
+    return vb_cpu_set_rm(cpu, in, size, value);
+}
+
 static inline uint64_t vb_cpu_mask(uint32_t size)
 {
     return size == 8 ? UINT64_MAX : (UINT64_C(1) << size * 8) - 1;

@@ -27,6 +27,14 @@ __attribute__((noinline)) bool vb_cpu_store_slowly(struct vb_cpu *cpu, uint64_t 
                                                    uint32_t size, const void *value);
 
 /*
+ * The store of an instruction that has loaded the same place and has no LOCK, at the end of a turn
+ * of its core: it is kept until after the turns of others (turns.h). The second call does it.
+ */
+__attribute__((noinline)) bool vb_cpu_keep_store(struct vb_cpu *cpu, uint64_t linear, uint32_t size,
+                                                 const void *value);
+void vb_cpu_store_kept(struct vb_cpu *cpu);
+
+/*
  * The physical address of an instruction, and how many bytes of its page follow. The next page is
  * asked for only if the instruction goes on there.
  */

@@ -6,7 +6,7 @@
 
 int vb_cpu_open(struct vb_cpu *cpu, struct vb_cpu_memory *memory)
 {
-    *cpu = (struct vb_cpu){.flags = VB_CPU_FLAG_ONE, .memory = memory};
+    *cpu = (struct vb_cpu){.flags = VB_CPU_FLAG_ONE, .turn_end = UINT64_MAX, .memory = memory};
     cpu->decoded = calloc(VB_CPU_DECODED, sizeof *cpu->decoded);
     return cpu->decoded == NULL ? -1 : 0;
 }
@@ -220,6 +220,8 @@ enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until)
     bool passes = !cpu->goes_on;
     enum vb_cpu_stop stop;
 
+    if (cpu->kept.size != 0)
+        vb_cpu_store_kept(cpu);
     cpu->pause = cpu->goes_on = false;
     while (cpu->instructions < end && cpu->cycles < until) {
         if (cpu->any == 0 && !(cpu->flags & VB_CPU_TF) &&

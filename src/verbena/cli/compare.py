@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+from verbena._files import check_folder
 from verbena.cli.paths import unusable
 from verbena.cli.table import aligned
 from verbena.host import HostError, Pcie
@@ -66,10 +67,11 @@ def parser() -> argparse.ArgumentParser:
         epilog="`many at once` is what the most loaded resource allows when many transfers are "
         "under way. Below the table are the costs that were used, with their sources.",
     )
-    made.add_argument(
+    sizes = made.add_mutually_exclusive_group()
+    sizes.add_argument(
         "--size", type=size_option, default=8192, help="of the transfer, as 8KiB; default: 8KiB"
     )
-    made.add_argument(
+    sizes.add_argument(
         "--sizes", type=sizes_option, metavar="FIRST..LAST",
         help="a transfer of each size, doubled from the first to the last, as 64B..1MiB",
     )  # fmt: skip
@@ -110,6 +112,8 @@ def main(arguments: list[str]) -> int:
         made.error("--timeline is of one size: give --size")
     recording = None if options.timeline is None else Recording()
     try:
+        if options.timeline is not None:
+            check_folder(options.timeline)
         rows = [
             row
             for size in options.sizes or [options.size]
@@ -117,7 +121,10 @@ def main(arguments: list[str]) -> int:
         ]
         if recording is not None:
             recording.write(options.timeline)
-    except (HostError, OSError) as error:
+    except OSError as error:
+        print(f"verbena compare: {unusable(error)}", file=sys.stderr)
+        return 1
+    except HostError as error:
         print(f"verbena compare: {error}", file=sys.stderr)
         return 1
     print(json.dumps([row_data(row) for row in rows], indent=2) if options.json else report(rows))

@@ -12,6 +12,7 @@ def unusable(error: OSError) -> str:
         return str(error)
     path = Path(error.filename)
     text = f"{path} cannot be used: {error.strerror}"
-    if isinstance(error, FileNotFoundError) and not path.parent.is_dir():
+    is_said = "there is no folder" in str(error.strerror)
+    if isinstance(error, FileNotFoundError) and not path.parent.is_dir() and not is_said:
         return f"{text} (there is no folder {path.parent}: make it first)"
     return text

@@ -90,5 +90,16 @@ class CoreState:
     def physical(self, linear: int) -> int | None:
         """The physical address; None: nothing is mapped there."""
 
+class Turns:
+    """How the cores of a computer take turns when several are awake: up to a
+    random number of cycles below ``longest`` beyond the next one. ``tell(number)`` is called
+    before an access of another core than before."""
+
+    def __new__(cls, longest: int, seed: int, tell: Callable[[int], None]) -> Self: ...
+    def run(self, states: list[CoreState], most: int, until: int) -> tuple[int, int]:
+        """Runs up to 1024 cores of one memory as ``vb_cpu_run_turns`` does; (the code of enum
+        vb_cpu_stop, the place of the core that ran last). A device's exception is raised, after
+        a call of ``tell`` for its core."""
+
 def instruction_length(data: bytes) -> int:
     """The length of the instruction at the start of ``data``; 0: it is none of the subset."""

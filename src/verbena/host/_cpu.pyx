@@ -33,7 +33,7 @@ cdef class PhysicalMemory:
     cdef object port_in
     cdef object port_out
     cdef object failed
-    cdef object current
+    cdef Turns turns  # of the cores that run, or None
 
     def __cinit__(self):
         memset(&self.memory, 0, sizeof(self.memory))
@@ -153,6 +153,8 @@ cdef c_bool _window_read(void *context, vb_cpu *cpu, uint64_t address, uint32_t 
     if window is NULL:
         return False
     try:
+        if memory.turns is not None:
+            memory.turns.tell(cpu)
         return _take((<object>window.read)(address - window.base, size), size, value)
     except BaseException as error:
         memory.failed = error
@@ -166,6 +168,8 @@ cdef c_bool _window_write(void *context, vb_cpu *cpu, uint64_t address, uint32_t
     if window is NULL:
         return False
     try:
+        if memory.turns is not None:
+            memory.turns.tell(cpu)
         (<object>window.write)(address - window.base, size, _number(value, size))
         return True
     except BaseException as error:
@@ -179,6 +183,8 @@ cdef c_bool _port_read(void *context, vb_cpu *cpu, uint16_t port, uint32_t size,
     if memory.port_in is None:
         return False
     try:
+        if memory.turns is not None:
+            memory.turns.tell(cpu)
         answer = memory.port_in(port, size)
         return answer is not None and _take(answer, size, value)
     except BaseException as error:
@@ -192,6 +198,8 @@ cdef c_bool _port_write(void *context, vb_cpu *cpu, uint16_t port, uint32_t size
     if memory.port_out is None:
         return False
     try:
+        if memory.turns is not None:
+            memory.turns.tell(cpu)
         return memory.port_out(port, size, _number(value, size)) is not False
     except BaseException as error:
         memory.failed = error
@@ -202,6 +210,8 @@ cdef void _changed(void *follower, vb_cpu *cpu, vb_cpu_change change,
                    uint8_t vector) noexcept with gil:
     cdef CoreState state = <CoreState>follower
     try:
+        if state.memory.turns is not None:
+            state.memory.turns.tell(cpu)
         state.follow_changes(<int>change, vector, cpu.cycles, cpu.ring)
     except BaseException as error:
         state.memory.failed = error
@@ -362,6 +372,52 @@ cdef class CoreState:
         """The physical address; None: nothing is mapped there."""
         cdef uint64_t found
         return found if vb_cpu_physical(&self.cpu, linear, &found) else None
+
+
+cdef class Turns:
+    """How the cores of a computer take turns when several are awake: up to a
+    random number of cycles below ``longest`` beyond the next one. ``tell(number)`` is called
+    before an access of another core than before."""
+
+    cdef vb_cpu_turns turns
+    cdef vb_cpu *cpu[1024]
+    cdef uint32_t cpus
+    cdef vb_cpu *told
+    cdef object call
+
+    def __cinit__(self, uint32_t longest, uint64_t seed, call not None):
+        self.turns = vb_cpu_turns(seed * 2 + 1, longest)
+        self.call = call
+
+    cdef tell(self, vb_cpu *cpu):
+        cdef uint32_t i
+        if cpu is self.told:
+            return
+        for i in range(self.cpus):
+            if self.cpu[i] is cpu:
+                self.told = cpu
+                self.call(i)
+
+    def run(self, list states not None, uint64_t most, uint64_t until):
+        """Runs up to 1024 cores of one memory as ``vb_cpu_run_turns`` does; (the code of enum
+        vb_cpu_stop, the place of the core that ran last). A device's exception is raised, after
+        a call of ``tell`` for its core."""
+        cdef uint32_t last = 0
+        cdef CoreState state
+        cdef PhysicalMemory memory = (<CoreState?>states[0]).memory
+        self.cpus = 0
+        self.told = NULL
+        for state in states[:1024]:
+            self.cpu[self.cpus] = &state.cpu
+            self.cpus += 1
+        memory.turns = self
+        cdef int stop = vb_cpu_run_turns(&self.turns, self.cpu, self.cpus, most, until, &last)
+        memory.turns = None
+        self.tell(self.cpu[last])
+        if memory.failed is not None:
+            error, memory.failed = memory.failed, None
+            raise error
+        return stop, last
 
 
 def instruction_length(data not None):

@@ -56,3 +56,10 @@ cdef extern from "cpu/cpu.h" nogil:
     void vb_cpu_clear_mark(vb_cpu *, uint64_t address)
     uint32_t vb_cpu_instruction_length(const uint8_t *, uint32_t length)
     c_bool vb_cpu_physical(vb_cpu *, uint64_t linear, uint64_t *physical)
+
+cdef extern from "cpu/turns.h" nogil:
+    struct vb_cpu_turns:
+        uint64_t random
+        uint32_t longest
+    vb_cpu_stop vb_cpu_run_turns(vb_cpu_turns *, vb_cpu *const *, uint32_t cpus, uint64_t most,
+                                 uint64_t until, uint32_t *last) noexcept

@@ -39,7 +39,13 @@ class Program:
 
     @classmethod
     def assemble(cls, text: str, origin: int = 0) -> Program:
-        """Translates lines of assembly; AssemblyError names the line that cannot be."""
+        """Translates lines of assembly; AssemblyError names the line that cannot be.
+
+        ``origin`` is the address of the first byte. ``org`` fills up to an address with zeros, as
+        that of GNU as does; before the first instruction, use ``origin``.
+        """
+        if not 0 <= origin < 1 << 64:
+            raise AssemblyError(f"origin is an address, 0 to 2^64 - 1, and not {origin:#x}")
         return _assemble(text, origin)
 
 
@@ -174,14 +180,41 @@ def _assemble(text: str, origin: int) -> Program:
     for line in lines:
         if line.label and names.count(line.label) > 1:
             raise AssemblyError(f"the label {line.label!r} stands twice", line.number, line.text)
-    labels = dict.fromkeys(names, origin)
+    _check_circles([line for line in lines if line.name == "equ"])
+    labels = before = dict.fromkeys(names, origin)
     for _ in range(_MOST_ROUNDS):
         code, found, where = _round(lines, labels, origin)
         if found == labels:
             shown = {k: v for k, v in found.items() if not k.startswith("local_")}
             return Program(code, origin, shown, where)
-        labels = found
-    raise AssemblyError("the labels depend on each other in a circle")
+        before, labels = labels, found
+    moving = next(line for line in lines if line.label and found[line.label] != before[line.label])
+    raise AssemblyError(
+        f"no address of {moving.label} fits all lines: it moves what it depends on",
+        moving.number,
+        moving.text,
+    )
+
+
+def _check_circles(equs: list[_Line]) -> None:
+    """AssemblyError for an EQU whose value needs itself."""
+    needs: dict[str | None, set[str]] = {}
+    for line in equs:
+        (value,) = line.operands
+        assert isinstance(value, Expression)
+        needs[line.label] = value.names
+    for line in equs:
+        reached: set[str] = set()
+        ahead = list(needs[line.label])
+        while ahead:
+            name = ahead.pop()
+            if name not in reached:
+                reached.add(name)
+                ahead += needs.get(name, ())
+        if line.label in reached:
+            raise AssemblyError(
+                f"{line.label} depends on itself, perhaps by way of others", line.number, line.text
+            )
 
 
 def _round(

@@ -8,23 +8,27 @@ instant run in the order in which they were added.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 
 from verbena._arguments import checked_class, is_whole
 from verbena.host.errors import HostError, HostTypeError
 
 NEVER = 1 << 63
+# Of events at one time, of which each was added by the one before: more have no end.
+MOST_AT_ONCE = 100_000
 
 
 class Event:
     """A call that is to be made; ``cancel`` takes it back."""
 
-    __slots__ = ("call", "cause")
+    __slots__ = ("call", "cause", "depth")
 
-    def __init__(self, call: Callable[[], None], cause: int | None = None) -> None:
+    def __init__(self, call: Callable[[], None], cause: int | None = None, depth: int = 0) -> None:
         self.call: Callable[[], None] | None = call
         self.cause = cause
+        self.depth = depth  # events of the same time that led to this one
 
     def cancel(self) -> None:
         """The call is not made; nothing if it was made already."""
@@ -39,6 +43,8 @@ class Agenda:
         self.now = 0
         self.runs = False  # an event runs: it is ``now``, wherever the cores are
         self.cause: int | None = None  # the store that led to what happens now, for a timeline
+        self._is_run = False
+        self._depth = 0  # of the event that runs
         self._events: list[tuple[int, int, Event]] = []
         self._order = count()
 
@@ -53,7 +59,7 @@ class Agenda:
         """Runs ``call`` at a time that is not past."""
         if not is_whole(at) or at < self.now or not callable(call):
             raise self._refusal(at, call)
-        event = Event(call, self.cause)
+        event = Event(call, self.cause, self._depth + 1 if self.runs and at == self.now else 0)
         heapq.heappush(self._events, (at, next(self._order), event))
         return event
 
@@ -65,6 +71,21 @@ class Agenda:
             f"time is {at!r}, and its call is {call!r}"
         )
 
+    @contextmanager
+    def run_by(self, who: str) -> Iterator[None]:
+        """While computers run by this agenda. HostError if they do already: a device or an event
+        has asked for it."""
+        if self._is_run:
+            raise HostError(
+                f"{who} runs already: what a device or an event does cannot run its computer; let "
+                "it call later, by self.at(time, call)"
+            )
+        self._is_run = True
+        try:
+            yield
+        finally:
+            self._is_run = False
+
     def run_due(self, until: int) -> None:
         """Runs all events up to ``until``, and what they add up to then."""
         self.runs = True
@@ -74,9 +95,24 @@ class Agenda:
                 call, event.call = event.call, None
                 self.now = max(self.now, at)
                 if call is not None:
-                    self.cause = event.cause
+                    self.cause, self._depth = event.cause, event.depth
+                    if event.depth > MOST_AT_ONCE:
+                        raise _endless(call, at)
                     call()
         finally:
             self.runs = False
+            self._depth = 0
             self.cause = None
         self.now = max(self.now, until)
+
+
+def _endless(call: Callable[[], None], at: int) -> HostError:
+    """The error of events that add each other without time passing."""
+    owner = getattr(call, "__self__", None)
+    name = getattr(call, "__qualname__", repr(call))
+    whose = "" if owner is None else f" of {owner!r}"
+    return HostError(
+        f"{name}{whose} was called at {at} ps by an event that was added at this same time, as "
+        f"{MOST_AT_ONCE:,} before it were: time does not pass. Let events that repeat add a time, "
+        "as in self.at(self.now + 1000, call)"
+    )

@@ -20,7 +20,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from verbena._arguments import checked_class, is_whole
-from verbena.host._cpu import PhysicalMemory
+from verbena.host._cpu import PhysicalMemory, Turns
 from verbena.host.assembler import Program
 from verbena.host.caches import Caches
 from verbena.host.clock import NEVER, Agenda, Event
@@ -38,10 +38,12 @@ if TYPE_CHECKING:
     from verbena.host.machines import Machines
 
 
-# A core runs at most so many cycles beyond another one of its computer, which may wait for it.
-CORES_APART = 1000
-# And so many until Python looks for signals, as Ctrl-C: a tenth of a second or so.
+# A core gets fewer cycles than these beyond the next one, if the caller names no other number.
+TURN_CYCLES = 16
+# A core runs at most so many cycles until Python looks for signals, as Ctrl-C: a tenth of a second
+# or so. Several in turns are slower.
 WITHOUT_SIGNALS = 1 << 24
+TURNS_WITHOUT_SIGNALS = 1 << 20
 
 _Load = Callable[[int, int], int]  # of offset and size; the value
 _Store = Callable[[int, int, int], None]  # offset, size, value
@@ -53,6 +55,12 @@ def _number_of(device: Device, offset: int, size: int, value: object) -> int:
         raise HostError(
             f"{device!r} answered a load of {size} bytes at offset {offset} with {value!r}: its "
             "read() returns a number"
+        )
+    if not -1 << 8 * size - 1 <= value < 1 << 8 * size:
+        raise HostError(
+            f"{device!r} answered a load of {size} bytes at offset {offset} with {value:#x}, which "
+            f"has more than {size} bytes: its read() returns the bytes that are asked for, as "
+            "value & (1 << 8 * size) - 1"
         )
     return int(value)
 
@@ -106,7 +114,7 @@ def _bad_range(what: str, address: object, more: object) -> HostTypeError:
         "idle_until",
         "interrupt_from",
         "read",
-        "run_core",
+        "run_cores",
         "show_memory",
         "time_at",
         "time_of",
@@ -115,6 +123,10 @@ def _bad_range(what: str, address: object, more: object) -> HostTypeError:
 )
 class Computer:
     """``ghz`` is the clock of its cores, ``cores`` their number, ``caches`` what copies cost.
+
+    While several cores are awake they take turns: the one that is furthest behind runs up to a
+    random number of cycles below ``turn_cycles`` beyond the next one, at least one instruction.
+    ``seed`` begins the random numbers. With 1 the order is that of their clocks.
 
     ``clock`` is an agenda that it shares with other computers: ``Machines`` makes and runs those.
     """
@@ -127,11 +139,18 @@ class Computer:
         name: str = "computer",
         clock: Agenda | None = None,
         caches: Caches | None = None,
+        turn_cycles: int = TURN_CYCLES,
+        seed: int = 0,
     ) -> None:
         if not 0.001 <= ghz <= 1000 or not 1 <= cores <= 1024:
             raise HostError(
                 f"a computer has 1 to 1024 cores and a clock of 0.001 to 1000 GHz, and not {cores} "
                 f"cores of {ghz} GHz"
+            )
+        if not 1 <= turn_cycles <= 1 << 20 or not 0 <= seed < 1 << 63:
+            raise HostError(
+                f"a turn has 1 to {1 << 20} cycles, and a seed is 0 to 2^63 - 1: turn_cycles is "
+                f"{turn_cycles} and seed is {seed}"
             )
         per_cycle = Fraction(1000) / Fraction(ghz).limit_denominator(10_000)  # ps
         self._per_cycle = per_cycle.numerator, per_cycle.denominator
@@ -144,8 +163,10 @@ class Computer:
         self._line = CombiningLine()
         self._combining: tuple[Device, int] | None = None  # whose line it is, and its base
         self._ranges: list[Range] = []
-        self.cores = [Core(self._memory, number) for number in range(cores)]
+        self.cores = [Core(self._memory, number, self.find) for number in range(cores)]
         self._running = self.cores[0]
+        self._awake: list[Core] = []  # the cores that take turns
+        self._turns = Turns(turn_cycles, seed, self._has_turn)
         self._horizon = 0  # up to when that core runs if nothing is added to the agenda, in ps
         self.counters = Counters()
         self.has_timeline = False
@@ -214,6 +235,8 @@ class Computer:
                     f"{_kind(one.device)} at {one.base:,} to {one.end - 1:,}"
                 )
         if isinstance(device, Ram):
+            if pcie is not None or iommu is not None:
+                raise HostError(f"{device!r} is at no PCIe link: pcie and iommu are for devices")
             if not self._memory.add_ram(base, device.bytes):
                 raise HostError("there are 16 ranges of memory already")
         else:
@@ -298,7 +321,9 @@ class Computer:
                 return self._load(device, base, offset, size)
             value = device.read(offset, size)
             self.counters.loads += 1
-            return value if type(value) is int else _number_of(device, offset, size, value)
+            if type(value) is int and not value >> 8 * size:
+                return value
+            return _number_of(device, offset, size, value)
 
         def store(offset: int, size: int, value: int) -> None:
             if combines or device.slot is not None or self.observers or self._combining is not None:
@@ -328,7 +353,7 @@ class Computer:
         if device.slot is not None:
             self._charge(device.slot.load(start, size, base + offset))
         value = device.read(offset, size)
-        if type(value) is not int:
+        if type(value) is not int or value >> 8 * size:
             value = _number_of(device, offset, size, value)
         self._stop_for(self._agenda.next_at)
         self.counters.loads += 1
@@ -397,7 +422,10 @@ class Computer:
     # ---- what devices do ----
 
     def at(self, time: int, call: Callable[[], None]) -> Event:
-        """Calls at a time, in ps; the event can be cancelled."""
+        """Calls at a time, in ps; the event can be cancelled. HostError for a time below 0. One
+        that is past, as a core that runs ahead may see it, is now."""
+        if is_whole(time) and time < 0:
+            raise HostError(f"an event has a time from 0 ps on, and not {time}")
         now = self._agenda.now
         event = self._agenda.add(now if is_whole(time) and time < now else time, call)
         self._stop_for(time)
@@ -411,6 +439,8 @@ class Computer:
 
         def arrive() -> None:
             self.show_memory("MSI", vector, core)
+            if len(self.cores) > 1:  # an interrupt wakes a core now, and not when it fell asleep
+                self.idle_until(self.now)
             if not self.cores[core].state.interrupt(vector):
                 self.counters.interrupts_merged += 1
             self._running.state.pause()
@@ -478,6 +508,10 @@ class Computer:
         if self.machines is not None:
             return self.machines.run(instructions=instructions, until=until)
         left, until = checked_limits(instructions, until)
+        with self._agenda.run_by(self.name):
+            return self._run(left, until)
+
+    def _run(self, left: int, until: int) -> Stop:
         while True:
             core = self._next_core()
             self._running = core
@@ -493,9 +527,9 @@ class Computer:
                 if horizon > until:
                     return Stop.TIME
                 continue
-            before = core.state.instructions
-            stop = self.run_core(core, left, horizon)
-            left -= core.state.instructions - before
+            before = self.instructions
+            stop = self.run_cores(core, left, horizon)
+            left -= self.instructions - before
             if stop is Stop.MARK or left <= 0:
                 return stop
 
@@ -537,18 +571,40 @@ class Computer:
         """The time that a core has reached, in ps."""
         return self._time_of(core.state.cycles)
 
-    def run_core(self, core: Core, most: int, until: int) -> Stop:
-        """Runs one core for at most ``most`` instructions and up to ``until``, in ps, or less.
+    @property
+    def instructions(self) -> int:
+        """The number of instructions that its cores have run."""
+        return sum(core.state.instructions for core in self.cores)
 
-        It ends early where another core is far behind, or Python has signals to look for.
+    def run_cores(self, first: Core, most: int, until: int) -> Stop:
+        """Runs the cores that are awake for at most ``most`` instructions and up to ``until``, in
+        ps, or less; ``first`` is the one that is furthest behind.
+
+        It ends early where Python has something to do, or signals to look for.
         """
-        self._running = core
-        begin = core.state.cycles
-        limits = [self._cycle_of(until), begin + WITHOUT_SIGNALS]
-        if len(self.cores) > 1:
-            others = (one.state.cycles for one in self.cores if one is not core and not one.sleeps)
-            limits.append(max(begin, min(others, default=limits[0])) + CORES_APART)
-        return core.run(most, min(limits))
+        self._running = first
+        begin, end = first.state.cycles, self._cycle_of(until)
+        self._awake = [] if len(self.cores) == 1 else [one for one in self.cores if not one.sleeps]
+        if len(self._awake) < 2:
+            return first.run(most, min(end, begin + WITHOUT_SIGNALS))
+        return self._take_turns(most, min(end, begin + TURNS_WITHOUT_SIGNALS))
+
+    def _has_turn(self, number: int) -> None:
+        """The core whose device access, or whose end of the run, comes next."""
+        self._running = self._awake[number]
+
+    def _take_turns(self, most: int, until: int) -> Stop:
+        starts = [core.state.cycles for core in self._awake]
+        try:
+            states = [core.state for core in self._awake]
+            stop, _ = self._turns.run(states, min(most, (1 << 63) - 1), min(until, (1 << 64) - 1))
+        except HostError as error:  # of a device that an instruction has reached
+            self._running.locate(error)
+            raise
+        for core, start in zip(self._awake, starts, strict=True):
+            if core.observers:
+                core.show("program", start, core.state.cycles)
+        return self._running.checked(Stop(stop))
 
     def steps(self, core: int = 0) -> Iterator[Step]:
         """Runs one instruction at a time, and says of each what it did."""

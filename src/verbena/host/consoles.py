@@ -57,7 +57,7 @@ class Timer(Device):
         self._next: Event | None = None
 
     def read(self, offset: int, size: int) -> int:
-        return self._period if offset == 0 else self._mode
+        return (self._period if offset == 0 else self._mode) & (1 << 8 * size) - 1
 
     def peek(self, offset: int, size: int) -> int | None:
         return self.read(offset, size)

@@ -9,12 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 from math import ceil
+from typing import TYPE_CHECKING
 
-from verbena._arguments import checked_class
+from verbena._arguments import checked_class, is_whole
 from verbena.host._cpu import CoreState, PhysicalMemory, instruction_length
 from verbena.host.assembler import Program
 from verbena.host.costs import Ledger
 from verbena.host.errors import HostError, HostTypeError, ProcessorError
+
+if TYPE_CHECKING:
+    from verbena.host.computer_records import Range
 
 NAMES = ("rax", "rcx", "rdx", "rbx", "rsp", "rbp", "rsi", "rdi",
          *(f"r{number}" for number in range(8, 16)))  # fmt: skip
@@ -62,6 +66,10 @@ _REASONS = {
 }
 
 
+# RDMSR and WRMSR, as text or as bytes: 0F 32 and 0F 30.
+_OF_MSRS = ("rdmsr", "wrmsr", "0f 32", "0f 30")
+
+
 class Registers:
     """The registers as attributes: ``registers.rax``, ``registers.rip``, ``registers.flags``."""
 
@@ -78,8 +86,12 @@ class Registers:
 
     def __setattr__(self, name: str, value: int) -> None:
         state: CoreState = object.__getattribute__(self, "_state")
+        if not is_whole(value):
+            raise HostTypeError(f"register {name}: {value!r} is no whole number")
+        if not (0 if name in ("rip", "flags") else -1 << 63) <= value < 1 << 64:
+            raise HostError(f"register {name} has 64 bits: {int(value):#x} does not fit")
         if name in NAMES:
-            state.set(NAMES.index(name), value & (1 << 64) - 1)
+            state.set(NAMES.index(name), int(value) & (1 << 64) - 1)
         elif name == "rip":
             state.rip = value
         elif name == "flags":
@@ -94,18 +106,29 @@ class Registers:
         return {**values, "flags": state.flags}
 
 
+def model_specific(registers: Registers) -> str:
+    """Why RDMSR or WRMSR is refused with these registers."""
+    if registers.ring != 0:
+        return "only ring 0 may read and write model-specific registers"
+    number = registers.rcx & 0xFFFFFFFF
+    return f"this processor has no model-specific register {number:#x}, the number in ECX"
+
+
 def _address(address: int) -> int:
     if not 0 <= address < 1 << 64:
         raise HostError(f"an address is 0 to 2^64 - 1, and not {address:#x}")
     return address
 
 
-@checked_class(HostTypeError, but=("run", "show"))
+@checked_class(HostTypeError, but=("checked", "locate", "run", "show"))
 class Core:
     """One core, made by its computer."""
 
-    def __init__(self, memory: PhysicalMemory, number: int) -> None:
+    def __init__(
+        self, memory: PhysicalMemory, number: int, find: Callable[[int], Range | None]
+    ) -> None:
         self.number = number
+        self._find = find  # the range of the physical address space that has an address
         self.state = CoreState(memory)
         self.registers = Registers(self.state)
         self._lines: dict[int, str] = {}
@@ -199,10 +222,18 @@ class Core:
         try:
             stop = Stop(self.state.run(min(most, (1 << 63) - 1), min(until, (1 << 64) - 1)))
         except HostError as error:  # of a device that the instruction has reached
-            error.args = (f"at {self.rip:#x}: {self.text(self.rip)}: {error}",)
+            self.locate(error)
             raise
         if self.observers:
             self.show("program", start, self.state.cycles)
+        return self.checked(stop)
+
+    def locate(self, error: HostError) -> None:
+        """Puts the instruction that has reached a device into the device's error."""
+        error.args = (f"at {self.rip:#x}: {self.text(self.rip)}: {error}",)
+
+    def checked(self, stop: Stop) -> Stop:
+        """Why the core has stopped; ProcessorError for a fault that nobody handles."""
         if stop in (Stop.BUS, Stop.EXCEPTION):
             raise self._error()
         return stop
@@ -224,6 +255,13 @@ class Core:
         where = f"at {at:#x}: {self.text(at)}"
         if bus:
             verb = "write" if write else "read"
+            found = self._find(address)
+            if found is not None:
+                return ProcessorError(
+                    f"{where}: a {verb} of {size} bytes at {address:#x} goes beyond the end of "
+                    f"{found.device!r}, {found.end:#x}: no more than {found.end - address} fit",
+                    at,
+                )
             return ProcessorError(
                 f"{where}: nothing answers a {verb} of {size} bytes at {address:#x}: "
                 f"map memory or a device there{self._ran_past_end(at)}",
@@ -234,6 +272,8 @@ class Core:
             detail = f" at {address:#x}, error code {error:#x}"
         elif vector == _INVALID_OPCODE:
             detail = ": the instruction is not one of the subset"
+        elif vector == _PROTECTION and self.text(at).startswith(_OF_MSRS):
+            detail = f": {model_specific(self.registers)}"
         elif vector == _PROTECTION and address:
             detail = f": {address:#x} is not a multiple of 16, as this instruction needs it"
         return ProcessorError(

@@ -106,7 +106,7 @@ class Device:
                 f"{self!r}.interrupt: vector is {vector!r} and core is {core!r}: both are whole "
                 "numbers"
             )
-        self._home().interrupt_from(self, vector, core)
+        self._home().interrupt_from(self, checked_vector(vector), core)
 
     def dma_write(self, address: int, data: bytes, then: Callable[[], None] | None = None) -> None:
         """Writes to memory, without the processor, and calls ``then`` when the bytes are there."""
@@ -115,6 +115,7 @@ class Device:
                 f"{self!r}.dma_write: address is {address!r} and data is {data!r}: an address is a "
                 "whole number, and data are bytes"
             )
+        _check_dma(self, "write", address, memoryview(data).nbytes)
         self._home().dma_write(self, address, data, then)
 
     def dma_read(self, address: int, size: int, then: Callable[[bytes], None]) -> None:
@@ -124,13 +125,26 @@ class Device:
                 f"{self!r}.dma_read: address is {address!r}, size is {size!r}, then is {then!r}: "
                 "address and size are whole numbers, and then is a function of the bytes"
             )
+        _check_dma(self, "read", address, size)
         self._home().dma_read(self, address, size, then)
 
 
+def _check_dma(device: Device, verb: str, address: int, size: int) -> None:
+    if size < 0 or address < 0 or address + size > 1 << 64:
+        raise HostError(
+            f"{device!r}.dma_{verb}: {size} bytes at {address:#x} are none: an address is 0 to "
+            "2^64 - 1, and a size 0 or more"
+        )
+
+
 def checked_vector(vector: int) -> int:
-    """The vector of a device's interrupts. Raises HostError if the processor has no such one."""
-    if not 0 <= vector <= 255:
-        raise HostError(f"a vector is 0 to 255, and 32 to 255 are free for devices: not {vector}")
+    """The vector of a device's interrupts. Raises HostError for those of exceptions, which the
+    processor keeps for itself (SDM volume 3, 6.2), and for what is none."""
+    if not 32 <= vector <= 255:
+        raise HostError(
+            f"the vector of a device's interrupt is 32 to 255, since 0 to 31 are the processor's "
+            f"exceptions: not {vector}"
+        )
     return vector
 
 
@@ -146,7 +160,13 @@ class Keyboard(Device):
         self.raises = False
 
     def press(self, keys: str) -> None:
-        """Types keys, one after the other, now."""
+        """Types keys, one after the other, now. HostError for a key that is not in ASCII."""
+        if not keys.isascii():
+            key = next(one for one in keys if not one.isascii())
+            raise HostError(
+                f"this keyboard gives each key as a byte of ASCII, and has no key {key!r} of "
+                f"{keys!r}"
+            )
         self.keys.extend(keys.encode())
         if self.raises and keys:
             self.interrupt(self.vector)

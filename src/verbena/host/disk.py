@@ -41,13 +41,16 @@ class Disk(Device):
         super().__init__(BUFFER + 65536)
         if latency_us < 0:
             raise HostError(f"a disk's latency is at least 0 us, not {latency_us}")
-        if block < 1 or len(content) % block:
+        if block < 1:
+            raise HostError(f"a block of a disk has at least one byte, not {block}")
+        if len(content) % block:
             raise HostError(f"a disk has whole blocks of {block} bytes, not {len(content)} bytes")
         self.content = bytearray(content)
         self.block, self.latency_ps = block, round(latency_us * 1e6)
         self.vector = checked_vector(vector)
         self._registers = dict.fromkeys((BLOCK, COUNT, ADDRESS, ENABLE), 0)
         self._status = IDLE
+        self.failure: str | None = None  # why the last command has failed, for those who show it
         self._refused = False  # a command, while another one runs
         self._buffer = b""
 
@@ -63,7 +66,7 @@ class Disk(Device):
             self._status = IDLE
         elif self._status == READY and offset >= BUFFER:
             self._status = READY if offset + size < BUFFER + len(self._buffer) else IDLE
-        return value
+        return value & (1 << 8 * size) - 1
 
     def peek(self, offset: int, size: int) -> int | None:
         if offset >= BUFFER:
@@ -88,21 +91,31 @@ class Disk(Device):
 
     def _start(self, command: int) -> None:
         if self._status == BUSY:
+            self.failure = "another one is under way"
             self._refused = True
             self._interrupt()
             return
         first, size = self._range()
-        too_long = command == READ_PIO and size > self.size - BUFFER
-        if (
-            command not in (READ_PIO, READ_DMA, WRITE_DMA)
-            or first + size > len(self.content)
-            or size == 0
-            or too_long
-        ):
+        self.failure = self._failure(command, first, size)
+        if self.failure is not None:
             self._end(FAILED)
             return
         self._status, address = BUSY, self._registers[ADDRESS]
         self.at(self.now + self.latency_ps, lambda: self._medium(command, first, size, address))
+
+    def _failure(self, command: int, first: int, size: int) -> str | None:
+        """Why a command cannot be done; None if it can."""
+        if command not in (READ_PIO, READ_DMA, WRITE_DMA):
+            return f"there is no command {command}"
+        if size == 0:
+            return "it has 0 blocks"
+        if first + size > len(self.content):
+            count, block = size // self.block, first // self.block
+            there = len(self.content) // self.block
+            return f"it has {count} blocks from block {block} on, and the disk has {there}"
+        if command == READ_PIO and size > self.size - BUFFER:
+            return f"its {size} bytes do not fit into the buffer of {self.size - BUFFER}"
+        return None
 
     def _medium(self, command: int, first: int, size: int, address: int) -> None:
         if command == READ_PIO:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from verbena.host.errors import AccessError, HostError
+from verbena.host.errors import AccessError, HostError, HostTypeError
 from verbena.host.pcie import Slot
 
 if TYPE_CHECKING:
@@ -31,6 +31,20 @@ class _Reads:
 
     tags: int = 0
     waiting: deque[Callable[[], None]] = field(default_factory=deque)
+
+
+def _call(device: Device, then: Callable[..., None], *arguments: bytes) -> None:
+    """Calls what a device wanted to be called. HostTypeError if it takes other arguments."""
+    try:
+        then(*arguments)
+    except TypeError as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
+            raise  # of what it does
+        takes = "the bytes" if arguments else "no argument"
+        raise HostTypeError(
+            f"{device!r}: what it gave to DMA as then is called with {takes}, and {then!r} cannot "
+            f"be: {error}"
+        ) from None
 
 
 class Dma:
@@ -84,7 +98,7 @@ class Dma:
                 offset += size
             computer.counters.dma_written_bytes += len(data)
             if then is not None:
-                then()
+                _call(device, then)
 
         def translated(iommu: Iommu, slot: Slot) -> None:
             try:
@@ -122,7 +136,7 @@ class Dma:
 
         def arrived() -> None:
             self._end(address, size)
-            then(self._fetched(device, [(address, size)]))
+            _call(device, then, self._fetched(device, [(address, size)]))
 
         computer.at(done, arrived)
 
@@ -184,7 +198,7 @@ class Dma:
                 reads.waiting.popleft()()
             if left == 0:
                 self._end(address, size)
-                then(b"".join(found[key] for key in sorted(found)))
+                _call(device, then, b"".join(found[key] for key in sorted(found)))
 
         for where, part in slot.requests(size, address):
             if reads.tags < slot.link.tags:

@@ -46,13 +46,17 @@ class Iommu:
     # ---- the table, which the operating system writes ----
 
     def map(self, address: int, physical: int, size: int, *, writable: bool = True) -> None:
-        """Lets devices reach ``size`` bytes of memory at ``physical`` by ``address``."""
+        """Lets devices reach ``size`` bytes of memory at ``physical`` by ``address``.
+
+        A page that is mapped already has the new place from now on.
+        """
         for number, target in self._pages(address, physical, size):
             self._table[number] = (target, writable)
             self.tlb.drop(number)
 
     def unmap(self, address: int, size: int) -> None:
-        """Takes pages away, and their translations out of the IO-TLB."""
+        """Takes pages away, and their translations out of the IO-TLB. Those that are not mapped
+        stay so."""
         for number, _ in self._pages(address, 0, size):
             self._table.pop(number, None)
             self.tlb.drop(number)

@@ -58,7 +58,11 @@ class Machines:
         ``instructions`` are those of one core, ``until`` is in ps.
         """
         instructions, until = checked_limits(instructions, until)
-        first: dict[int, int] = {}
+        with self.clock.run_by(", ".join(one.name for one in self.computers)):
+            return self._run_all(instructions, until)
+
+    def _run_all(self, instructions: int, until: int) -> Stop:
+        first: dict[Core, int] = {}
         while True:
             horizon = min(self.clock.next_at, until + 1)
             awake = self._awake()
@@ -72,10 +76,12 @@ class Machines:
             time, place, core = awake[0]
             others = [other for other, at, _ in awake if at != place]
             limit = min(horizon, max(others[0] + self.lookahead_ps if others else NEVER, time + 1))
-            start = first.setdefault(id(core), core.state.instructions)
-            left = instructions - (core.state.instructions - start)
-            stop = self._run(self.computers[place], core, left, limit)
-            done = core.state.instructions - start >= instructions
+            cores = [one for _, at, one in awake if at == place]
+            for one in cores:
+                first.setdefault(one, one.state.instructions)
+            left = [instructions - (one.state.instructions - first[one]) for one in cores]
+            stop = self._run(self.computers[place], core, min(left), limit)
+            done = any(one.state.instructions - first[one] >= instructions for one in cores)
             if stop is Stop.MARK or done:
                 return stop
 
@@ -87,11 +93,11 @@ class Machines:
 
     def _run(self, computer: Computer, core: Core, most: int, until: int) -> Stop:
         try:
-            return computer.run_core(core, most, until)
+            return computer.run_cores(core, most, until)
         except ProcessorError as error:
             if len(self.computers) == 1:
                 raise
-            text = f"computer {computer.name!r}, core {core.number}: {error}"
+            text = f"computer {computer.name!r}, core {computer.running}: {error}"
             raise ProcessorError(text, error.address, error.vector) from None
 
     def _awake(self) -> list[tuple[int, int, Core]]:

@@ -64,7 +64,7 @@ class EthernetAdapter(Device):
             return super().read(offset, size)
         if offset == CAUSE:
             self._cause = 0
-        return value
+        return value & (1 << 8 * size) - 1
 
     def peek(self, offset: int, size: int) -> int | None:
         if offset == CAUSE:

@@ -71,7 +71,12 @@ class Expression:
     @property
     def is_constant(self) -> bool:
         """It has no label in it."""
-        return not any(isinstance(node, ast.Name) for node in ast.walk(self.tree))
+        return not self.names
+
+    @property
+    def names(self) -> set[str]:
+        """The labels in it."""
+        return {node.id for node in ast.walk(self.tree) if isinstance(node, ast.Name)}
 
     def value(self, labels: Mapping[str, int]) -> int:
         """The number; AssemblyError for a label that there is not."""

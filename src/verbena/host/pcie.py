@@ -39,6 +39,11 @@ COMPLETION_HEADER = 20
 MESSAGE_INTERRUPT = 28  # an MSI is a write of four bytes
 
 
+def _check_size(size: int) -> None:
+    if size < 0:
+        raise HostError(f"a transfer has 0 bytes or more, not {size}")
+
+
 @checked_class(HostTypeError, but=("read_bytes", "time_ps", "write_bytes"))
 @dataclass(frozen=True)
 class Pcie:
@@ -76,16 +81,20 @@ class Pcie:
         return self.raw_gbps * (1 - 8 / limit - 8 / limit - 4 / 1538)
 
     def write_bytes(self, size: int) -> int:
-        """What a memory write of ``size`` bytes takes in its direction."""
+        """What a memory write of ``size`` bytes takes in its direction. HostError below 0."""
+        _check_size(size)
         return -(-size // self.mps) * REQUEST_HEADER + size
 
     def read_bytes(self, size: int) -> tuple[int, int]:
-        """What a read takes in its direction, and its completions in the other."""
+        """What a read takes in its direction, and its completions in the other. HostError for a
+        size below 0."""
+        _check_size(size)
         requests = -(-size // self.mrrs)
         return requests * REQUEST_HEADER, -(-size // self.mps) * COMPLETION_HEADER + size
 
     def time_ps(self, size: int) -> int:
-        """How long ``size`` bytes of transactions occupy one direction."""
+        """How long ``size`` bytes of transactions occupy one direction. HostError below 0."""
+        _check_size(size)
         return round(size * 8000 / self.usable_gbps)
 
 

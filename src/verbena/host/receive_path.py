@@ -89,6 +89,16 @@ def poisson(rate: float, packets: int, random: Random) -> Iterator[float]:
         yield at
 
 
+def _in_order(arrivals: Iterable[float]) -> Iterator[float]:
+    """The times of packets; HostError for one before the last, or before 0."""
+    last = 0.0
+    for at in arrivals:
+        if not at >= last:
+            raise HostError(f"arrivals are times in order, from 0 on: {at:g} comes after {last:g}")
+        last = at
+        yield at
+
+
 @checked_arguments(HostTypeError)
 def receive_by_interrupts(arrivals: Iterable[float], work: Work, random: Random) -> Received:
     """Each packet costs an interrupt at once, and its handling when no interrupt is there.
@@ -98,7 +108,7 @@ def receive_by_interrupts(arrivals: Iterable[float], work: Work, random: Random)
     found, times = Received(), work.times(random)
     free = 0.0  # when all interrupts so far are handled
     waiting: deque[float] = deque()  # work left of each packet in the queue
-    for at in arrivals:
+    for at in _in_order(arrivals):
         found.offered += 1
         found.ended = at
         while waiting and free < at:
@@ -134,7 +144,7 @@ def receive_by_polling(
     """
     if quota < 1 or not 0 < share <= 1:
         raise HostError("a quota is at least one packet, and a share above 0 and at most 1")
-    found, times, source = Received(), work.times(random), iter(arrivals)
+    found, times, source = Received(), work.times(random), _in_order(arrivals)
     ring = 0
     coming = next(source, None)
     free = 0.0

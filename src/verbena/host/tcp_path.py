@@ -121,6 +121,8 @@ class TcpPath:
 
     def throughput_gbps(self, size: int = SEGMENT, line_gbps: float = float("inf")) -> float:
         """The least of sender, receiver and line (payload of full frames), in Gb/s."""
+        if line_gbps <= 0:
+            raise HostError(f"a line has a rate above 0 Gb/s, not {line_gbps:g}")
         frame = self.mtu + 38  # preamble, Ethernet header, FCS and gap (IEEE 802.3)
         line = line_gbps * (self.mtu - HEADERS) / frame
         return min(self.receiver_gbps(size), self.sender_gbps(size), line)

@@ -135,8 +135,11 @@ class InsideSettings(Settings):
 
     def __post_init__(self) -> None:
         for name in ("iommu", "hca"):
-            if getattr(self, name).page % 64:
-                raise ValueError(f"{name}.page is no multiple of 64")
+            page = getattr(self, name).page
+            if page < 4096 or page & page - 1:
+                raise ValueError(
+                    f"{name}.page is {page}: a page is a power of two from 4096 bytes on"
+                )
 
     @property
     def link(self) -> Pcie:

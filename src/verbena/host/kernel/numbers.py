@@ -29,7 +29,7 @@ CALLS: tuple[Call, ...] = (
     Call("yield", "", "0, when the process runs again"),
     Call("getpid", "", "the process's number"),
     Call("time", "", "microseconds since the boot"),
-    Call("sleep", "microseconds", "0, at the first tick after that time"),
+    Call("sleep", "microseconds", "0, at the first tick after that time; EINVAL from 2^32 on"),
     Call("disk_read", "block, pointer, blocks", "blocks; waits for the disk"),
     Call("disk_write", "block, pointer, blocks", "blocks; waits for the disk"),
     Call("bind", "port, or 0", "a socket"),

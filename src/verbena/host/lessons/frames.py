@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from verbena._arguments import checked_arguments
+from verbena.host.clock import NEVER
 from verbena.host.computer_records import Step
+from verbena.host.disk import Disk
 from verbena.host.errors import HostTypeError
 from verbena.host.hca.packets import Packet
 from verbena.host.lessons.scene import Scene
@@ -41,7 +43,8 @@ def frames_of(scene: Scene) -> Iterator[Frame]:
                 "The core stops its program, saves where it was, and goes on at the handler, "
                 f"{step.address:#x}.",
             )
-        yield _instruction(step)
+        core = scene.computer.cores[0]
+        yield _instruction(step, ends=core.waits and scene.computer.clock.next_at == NEVER)
         yield from _others(scene)
     yield from _others(scene)
 
@@ -51,10 +54,22 @@ def _others(scene: Scene, before: int | None = None) -> Iterator[Frame]:
     scene.seen.sort(key=lambda one: one[0])
     while scene.seen and (before is None or scene.seen[0][0] < before):
         at, where, what = scene.seen.pop(0)
-        yield _packet(at, what) if isinstance(what, Packet) else _transaction(at, where, what)
+        if isinstance(what, Packet):
+            yield _packet(at, what)
+        else:
+            yield _transaction(at, where, what, _failure(scene, what) if not where else "")
 
 
-def _instruction(step: Step) -> Frame:
+def _failure(scene: Scene, tlp: Tlp) -> str:
+    """Why the command has failed whose end an interrupt tells; empty if it has not."""
+    for device in scene.computer.devices:
+        if tlp.kind == "MSI" and type(device).__name__ == tlp.who and isinstance(device, Disk):
+            return "" if device.failure is None else f" The command has failed: {device.failure}."
+    return ""
+
+
+def _instruction(step: Step, *, ends: bool) -> Frame:
+    """``ends``: the core waits for an interrupt, and no event is left."""
     text, _, comment = step.text.partition(";")
     says = [comment.strip()[:1].upper() + comment.strip()[1:] + "."] if comment.strip() else []
     changed = {name: value for name, value in step.changed.items() if name != "flags"}
@@ -68,11 +83,12 @@ def _instruction(step: Step) -> Frame:
             says.append(f"The {who} answers the load at {one.address:#x} with {one.value:#x}.")
     name = text.split()[0].lower() if text.split() else ""
     if name == "hlt":
-        says.append("The core is idle until an interrupt.")
+        ending = ", and nothing is left that could raise one" if ends else ""
+        says.append(f"The core is idle until an interrupt{ending}.")
     return Frame(step.at, text.strip(), " ".join(says) or "Only flags or memory change.")
 
 
-def _transaction(at: int, where: str, tlp: Tlp) -> Frame:
+def _transaction(at: int, where: str, tlp: Tlp, failure: str) -> Frame:
     place = f" of the {where} computer" if where else ""
     who, count = f"{tlp.who}{place}", f"{tlp.data} bytes"
     says = {
@@ -83,7 +99,7 @@ def _transaction(at: int, where: str, tlp: Tlp) -> Frame:
         ("MRd", False): f"The processor asks the {who} for {count}, and waits.",
         ("CplD", True): f"The {who} answers with {count}.",
         ("CplD", False): f"The memory answers the {who} with {count}.",
-        ("MSI", True): f"The {who} sends its interrupt, which is a write of 4 bytes.",
+        ("MSI", True): f"The {who} sends its interrupt, which is a write of 4 bytes.{failure}",
     }[tlp.kind, tlp.up]
     towards = "to memory" if tlp.up else "to the device"
     return Frame(at, f"PCIe {towards}: {tlp.kind}, {tlp.bytes} bytes with headers", says)
