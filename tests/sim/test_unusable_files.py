@@ -43,7 +43,7 @@ def test_a_place_that_cannot_be_used_is_said(tmp_path: Path) -> None:
     file.write_text("")
     missing = tmp_path / "missing" / "file"
     for name in ("timeline", "capture"):
-        text = f"the {name} cannot be written: there is no folder {missing.parent}, so make it"
+        text = f"the {name} cannot be written: there is no folder {missing.parent}: make it first"
         with pytest.raises(FileNotFoundError, match=text) as caught:
             made[name](missing)
         assert caught.value.filename == str(missing)
