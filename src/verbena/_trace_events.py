@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from verbena._files import check_folder
+from verbena._files import writing
 
 PS_PER_US = 1e6
 Event = dict[str, Any]
@@ -20,8 +20,7 @@ Event = dict[str, Any]
 
 def write_events(path: Path, events: Iterable[Event]) -> None:
     """Writes events to a file, one a line. Raises OSError."""
-    check_folder(path)
-    with path.open("w") as file:
+    with writing(path, "the timeline"), path.open("w") as file:
         file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
         for number, event in enumerate(events):
             file.write((",\n" if number else "") + json.dumps(event))

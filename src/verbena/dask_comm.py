@@ -36,7 +36,7 @@ from distributed.protocol.utils import host_array
 from distributed.utils import ensure_ip, ensure_memoryview, get_ip, get_ipv6, nbytes
 
 from verbena import peers
-from verbena.peers import PeerConnection, PeerListener, PeerOptions
+from verbena.peers import PeerConnection, PeerError, PeerListener, PeerOptions
 
 __all__ = ["PREFIX", "VerbenaBackend", "VerbenaComm", "VerbenaConnector", "VerbenaListener"]
 
@@ -203,7 +203,8 @@ class VerbenaComm(Comm):  # type: ignore[misc]
         self._finalizer.detach()
         if self._sender is not None and self._conn.closed is None:
             await asyncio.wait([self._sender], timeout=_FLUSH)
-        await self._conn.close(_FLUSH)
+        with suppress(PeerError):  # the peer is told what it does not get
+            await self._conn.close(_FLUSH)
 
     def abort(self) -> None:
         """Disconnect at once."""

@@ -46,6 +46,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Fail a test whose faults no device would have."""
     fixtures = getattr(item, "fixturenames", ())
+    for marker in item.iter_markers("verbena_faults"):
+        if not marker.args:
+            pytest.fail(
+                'verbena_faults names no fault: @pytest.mark.verbena_faults("drop 1%")',
+                pytrace=False,
+            )
     if item.get_closest_marker("verbena_faults") and "verbena_device" not in fixtures:
         pytest.fail(
             "verbena_faults has an effect on the devices of verbena_device and verbena_pair alone:"
@@ -65,7 +71,11 @@ class VerbenaPair:
     there: QP
 
     def memory(self, nbytes: int = 4096) -> MR:
-        """Return new memory with all kinds of access."""
+        """Return new memory with all kinds of access. Raises TypeError and ValueError."""
+        if isinstance(nbytes, bool) or not isinstance(nbytes, int):
+            raise TypeError(f"nbytes is a whole number, and not {nbytes!r}")
+        if nbytes < 1:
+            raise ValueError(f"nbytes is 1 or more, and not {nbytes}")
         from verbena.verbs import AccessFlags
 
         return self.pd.alloc(

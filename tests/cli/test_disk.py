@@ -130,14 +130,20 @@ def test_nobody_serves(network: list[str]) -> None:
         (("serve", "/nowhere"), "No such file or directory: '/nowhere'", 1),
         (("serve", "/dev/null"), "neither a file nor a block device", 1),
         (("serve", "--memory", "1M", "--nqn", "disk"), "'disk' is no name of a subsystem", 1),
-        (("serve", "--memory", "100"), "less than a block of 512", 1),
+        (("serve", "--memory", "1000"), "--memory: 1000 is not whole blocks of 512", 2),
+        (("serve", "--memory", "1M", "--allow", "foo"), "'foo' is no NQN of a host", 1),
+        (("bench", "nowhere", "--seconds", "0"), "'0' is not a number of seconds, more than 0", 2),
+        (("bench", "nowhere", "--seconds", "-1"), "'-1' is not a number of seconds", 2),
+        (("bench", "nowhere", "--secon", "1"), "unrecognized arguments: --secon", 2),
         (("serve", "--memory", "1M", "--listen", "10.99.99.99"), "10.99.99.99", 1),
     ],
 )
 def test_what_cannot_be_served(
     network: list[str], words: tuple[str, ...], text: str, status: int
 ) -> None:
-    assert text in run(network, *words, status=status)
+    said = run(network, *words, status=status)
+    assert text in said
+    assert status == 2 or said.splitlines()[-1].startswith(f"verbena disk {words[0]}: ")
 
 
 # ---- NBD -----------------------------------------------------------------------------------------

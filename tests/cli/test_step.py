@@ -185,8 +185,8 @@ def test_a_timeline_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     done = run("keyboard", "--most", "2", "--timeline", str(tmp_path / "none" / "x.json"))
     assert done.returncode == 1
     assert done.stderr == (
-        f"verbena step: {tmp_path}/none/x.json cannot be used: No such file or directory (there is "
-        f"no folder {tmp_path}/none: make it first)\n"
+        f"verbena step: {tmp_path}/none/x.json: the timeline cannot be written: there is no folder "
+        f"{tmp_path}/none: make it first\n"
     )
 
 

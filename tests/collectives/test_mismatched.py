@@ -94,6 +94,22 @@ def test_both_calls_and_ranks_are_named_at_all_ranks() -> None:
         assert "all_reduce" in text
 
 
+def test_a_rank_names_the_dtype_and_shape_of_its_own_call() -> None:
+    async def program(group: Group) -> str:
+        async with group:
+            with pytest.raises(MismatchedCall) as caught:
+                await group.all_reduce(np.ones(10 + group.rank, "f4" if group.rank else "f8"))
+        return str(caught.value)
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*map(program, await joined(2)))
+
+    first, second = asyncio.run(main())
+    assert "call of this rank, 0: all_reduce(" in first
+    assert "<f8, (10,)" in first
+    assert "<f4, (11,)" in second
+
+
 def test_on_simulated_hosts() -> None:
     async def program(group: Group) -> type[Exception]:
         with pytest.raises(MismatchedCall) as caught:
@@ -247,12 +263,14 @@ def test_notes_of_ranks_that_are_ahead_and_behind() -> None:
 def test_what_calls_are_called() -> None:
     first, second = what_of("reduce", (1,), 0), what_of("reduce", (2,), 0)
     assert first != second
-    assert "ranks 3 and 4 called reduce with different" in describe_calls(3, first, 4, second)
+    assert "ranks 3 and 4 called reduce with different" in describe_calls(
+        3, first, 4, second, "own"
+    )
     gather = what_of("gather", (), 0)
-    assert describe_calls(3, first, 4, gather) == "rank 3 called reduce, and rank 4 gather"
+    assert describe_calls(3, first, 4, gather, "own") == "rank 3 called reduce, and rank 4 gather"
     later = what_of("barrier", (), first), what_of("barrier", (), gather)
-    assert describe_calls(3, later[0], 4, later[1]) == (
+    assert describe_calls(3, later[0], 4, later[1], "own") == (
         "before barrier, rank 3 called reduce, and rank 4 gather"
     )
     assert what_of("barrier", (), later[0]) != what_of("barrier", (), later[1])
-    assert "rank 3 called something else" in describe_calls(3, 15, 4, first)
+    assert "rank 3 called something else" in describe_calls(3, 15, 4, first, "own")

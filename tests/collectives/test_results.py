@@ -267,6 +267,12 @@ def test_a_ufunc_and_a_wrong_operator(ranks: Ranks) -> None:
             await group.all_reduce(mine, algorithm="magic")
         with pytest.raises(ValueError, match="root is a rank"):
             await group.broadcast(mine, 2)
+        with pytest.raises(TypeError, match="root is a rank, a whole number, and not '0'"):
+            await group.broadcast(mine, "0")  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match="gives the parts"):
+            await group.scatter(None, np.zeros(2), root=group.rank)
+        with pytest.raises(TypeError, match="of numbers, and not of texts"):
+            await group.all_reduce(np.array(["a", "b"]))
         with pytest.raises(ValueError, match="first axis"):
             await group.all_to_all(np.zeros(3))
         with pytest.raises(TypeError, match="Python objects"):

@@ -32,6 +32,7 @@ from verbena import cm, nvmeof
 from verbena.agent.client import describe_agent
 from verbena.nvmeof import Status
 from verbena.nvmeof.fabrics import RejectData, RejectStatus, RequestData
+from verbena.nvmeof.load import Load, measure
 from verbena.nvmeof.send_queue import SendQueue
 
 pytestmark = pytest.mark.over_roce
@@ -344,6 +345,8 @@ def test_a_reservation_that_conflicts_says_with_what() -> None:
             await one.register(5)
             with pytest.raises(nvmeof.CommandFailed, match=r"has registered the key 5: give that"):
                 await one.register(6)
+            with pytest.raises(nvmeof.CommandFailed, match=r"action=RegisterAction\.REPLACE repl"):
+                await one.register(6)
             for wrong in (one.acquire(6, kind), one.release(6, kind)):
                 with pytest.raises(nvmeof.CommandFailed, match="the key 5, and not 6"):
                     await wrong
@@ -352,6 +355,53 @@ def test_a_reservation_that_conflicts_says_with_what() -> None:
             with pytest.raises(nvmeof.CommandFailed, match="preempt=, its key") as caught:
                 await two.acquire(7, kind)
             assert "0x83" in str(caught.value)
+            with pytest.raises(nvmeof.CommandFailed, match="no host has registered the key 77"):
+                await two.acquire(7, kind, preempt=77)
+
+    run(main())
+
+
+def test_preempting_a_host_that_holds_no_reservation_takes_none() -> None:
+    """Its registration ends, and the caller is told that nothing is reserved."""
+
+    async def main() -> None:
+        kind = nvmeof.ReservationType.WRITE_EXCLUSIVE
+        async with (
+            serving(nvmeof.MemoryStore(MIB)) as (target, _),
+            await connected(target) as first,
+            await connected(target) as second,
+        ):
+            one, two = first.disks[1], second.disks[1]
+            await one.register(5)
+            await two.register(7)
+            assert await two.acquire(7, kind, preempt=5) is False
+            await one.write(0, bytes(4096))
+            assert await two.acquire(7, kind) is True
+            await one.register(5)
+            assert await one.acquire(5, kind, preempt=7) is True
+            with pytest.raises(nvmeof.CommandFailed, match="not registered"):
+                await two.acquire(7, kind)
+
+    run(main())
+
+
+def test_arguments_of_disks_are_checked() -> None:
+    async def main() -> None:
+        async with (
+            serving(nvmeof.MemoryStore(MIB)) as (target, _),
+            await connected(target) as controller,
+        ):
+            disk: Any = controller.disks[1]
+            for wrong in ("0", 0.0, None, True):
+                with pytest.raises(TypeError, match="offset is a number of bytes, and not"):
+                    await disk.read(wrong, 512)
+                with pytest.raises(TypeError, match="offset is a number of bytes, and not"):
+                    await disk.write(wrong, bytes(512))
+            assert await disk.read(np.int64(4096), 4096) == bytes(4096)
+            with pytest.raises(TypeError, match=r"a range is \(offset, length\), and not 5"):
+                await disk.discard(5)
+            with pytest.raises(ValueError, match="key is 0"):
+                await disk.register(0)
 
     run(main())
 
@@ -619,3 +669,32 @@ async def main():
         await asyncio.gather(*(controller.disks[1].read(0, 1 << 20) for _ in range(8)))
 asyncio.run(main())
 """
+
+
+def test_a_load_ends_in_time_where_commands_do_not() -> None:
+    async def main() -> None:
+        async with pair(nvmeof.DelayedStore(nvmeof.MemoryStore(MIB), 1.6)) as (controller, _, _):
+            begun = asyncio.get_running_loop().time()
+            result = await measure(controller.disks[1], Load(depth=4, seconds=0.05))
+            assert asyncio.get_running_loop().time() - begun < 1.5
+            assert (result.commands, result.unended, result.rate) == (0, 4, 0.0)
+
+    run(main())
+
+
+def test_a_host_that_goes_without_a_word_is_reported_in_plain_words() -> None:
+    async def main() -> None:
+        said: list[str] = []
+        async with serving(nvmeof.MemoryStore(MIB), report=said.append) as (target, _):
+            controller = await connected(target, loss_timeout=0)
+            assert controller._admin is not None
+            controller._admin.conn.close()
+            async with asyncio.timeout(10):
+                while not any("was lost" in each for each in said):
+                    await asyncio.sleep(0.02)
+            await controller.close()
+        lost = next(each for each in said if "was lost" in each)
+        assert "modify_qp" not in lost
+        assert "ended" in lost
+
+    run(main())

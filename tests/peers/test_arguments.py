@@ -14,8 +14,8 @@ import pytest
 import verbena
 from verbena import collectives, rpc
 from verbena.collectives import sync as sync_collectives
-from verbena.peers import sync
-from verbena.peers.connection import shape_of
+from verbena.peers import PeerError, Reconnect, sync
+from verbena.peers.connection import parse_address, shape_of
 
 OPENERS: list[tuple[Callable[..., Any], str]] = [
     (verbena.connect, "slots"),
@@ -52,7 +52,7 @@ def test_slots_are_numbers() -> None:
         asyncio.run(listen(slots="4"))
     with pytest.raises(TypeError, match="slot_size must be a whole number, not float"):
         asyncio.run(listen(slot_size=4096.0))
-    with pytest.raises(ValueError, match="slots is from 1 to 4096"):
+    with pytest.raises(ValueError, match="slots is from 1 to 4096, and not 0"):
         asyncio.run(listen(slots=0))
 
 
@@ -69,10 +69,15 @@ def test_negative_shapes(shape: Any) -> None:
         shape_of(shape)
 
 
-@pytest.mark.parametrize("shape", ["x", 2.5, None, ("a",)])
+@pytest.mark.parametrize("shape", ["x", 2.5, None, ("a",), True, (2, False)])
 def test_what_is_no_shape(shape: Any) -> None:
     with pytest.raises(TypeError, match="shape is a number, or a tuple of numbers, and not"):
         shape_of(shape)
+
+
+def test_a_shape_beyond_all_memory() -> None:
+    with pytest.raises(ValueError, match="more items than a memory has"):
+        shape_of((1 << 62, 1 << 62))
 
 
 def test_a_taken_port_says_what_to_do() -> None:
@@ -86,3 +91,70 @@ def test_a_taken_port_says_what_to_do() -> None:
     with pytest.raises(OSError, match="choose another port") as caught:
         asyncio.run(main())
     assert "REUSEADDR" not in str(caught.value)
+
+
+@pytest.mark.parametrize("address", [None, 3.5, ("h", 1), b"h:1", True])
+def test_what_is_no_address(address: Any) -> None:
+    async def main() -> None:
+        await verbena.listen(address)
+
+    async def call() -> None:
+        await verbena.connect(address)
+
+    for open_it in (main, call):
+        with pytest.raises(TypeError, match="is not an address"):
+            asyncio.run(open_it())
+
+
+def test_ports_that_do_not_exist() -> None:
+    for address in (70_000, "127.0.0.1:70000"):
+        with pytest.raises(ValueError, match="port must be from 0 to 65535"):
+            parse_address(address)
+
+
+@pytest.mark.parametrize(
+    "given", [{"within": "x"}, {"within": -1}, {"first": -1}, {"most": 0}, {"first": 3, "most": 2}]
+)
+def test_reconnects_that_cannot_be(given: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=next(iter(given))):
+        Reconnect(**given)
+
+
+def test_a_device_that_is_not_there() -> None:
+    """The connection manager takes the device of the address, so it cannot have another one."""
+
+    async def attempt(open_it: Callable[..., Any], **options: Any) -> None:
+        await open_it("127.0.0.1:7997", device="nosuch", **options)
+
+    for open_it in (verbena.listen, verbena.connect):
+        with pytest.raises(OSError, match="nosuch"):
+            asyncio.run(attempt(open_it))
+        with pytest.raises(ValueError, match="device='nosuch' is for the exchange over a socket"):
+            asyncio.run(attempt(open_it, via="cm"))
+
+
+def test_a_server_that_says_nothing() -> None:
+    async def main() -> float:
+        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+            writer.close()
+
+        async with await asyncio.start_server(silent, "127.0.0.1", 0) as stranger:
+            address = "127.0.0.1:{1}".format(*stranger.sockets[0].getsockname())
+            before = asyncio.get_running_loop().time()
+            with pytest.raises(PeerError, match=r"has not answered in 0\.2 seconds"):
+                await verbena.connect(address, via="socket", timeout=0.2)
+            return asyncio.get_running_loop().time() - before
+
+    assert asyncio.run(main()) < 5
+
+
+def test_a_client_that_says_nothing_leaves_no_traceback(capfd: Any) -> None:
+    async def main() -> None:
+        listener = await verbena.listen("127.0.0.1:0", via="socket")
+        _, writer = await asyncio.open_connection("127.0.0.1", listener.port)
+        await asyncio.sleep(0.05)
+        del writer
+
+    asyncio.run(main())
+    assert "Traceback" not in capfd.readouterr().err

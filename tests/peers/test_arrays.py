@@ -16,11 +16,13 @@ from verbena.aio import AsyncQP
 from verbena.peers import (
     Ended,
     PeerConnection,
+    PeerConnectionEnded,
     PeerError,
     PeerMemoryRevoked,
     RemoteArray,
 )
 from verbena.peers.memory import RegionCache
+from verbena.verbs import AccessFlags
 
 pytestmark = pytest.mark.over_roce
 
@@ -109,6 +111,18 @@ def test_atomics(together: Together) -> None:
             await remote[0].compare_swap(-1, 3),
         ]
 
+    async def misuse(conn: PeerConnection) -> None:
+        remote = (await remote_of(conn))[0]
+        for wrong in ("x", 1.5, None, True):
+            with pytest.raises(TypeError, match="value is a whole number, and not"):
+                await remote.fetch_add(wrong)  # type: ignore[arg-type]
+        for big in (1 << 70, -(1 << 63) - 1):
+            with pytest.raises(ValueError, match="an atomic is of 64 bits"):
+                await remote.fetch_add(big)
+            with pytest.raises(ValueError, match="new is"):
+                await remote.compare_swap(0, big)
+
+    together(owner([-1, 2]), misuse)
     mine, got = together(owner([-1, 2]), use)
     assert got == [2, 7, -2, 40, -1]
     assert mine.tolist() == [3, 40]
@@ -129,8 +143,16 @@ def test_what_arrays_refuse(together: Together) -> None:
             await remote[1].put(np.zeros(3, "i4"))
         with pytest.raises(ValueError, match="strides"):
             await remote[1].put(np.zeros((2, 4), "i4")[:, 0])
+        with pytest.raises(TypeError, match="is of int32, and the local array of float32"):
+            await remote[1].put(np.zeros(4, "f4"))
+        with pytest.raises(TypeError, match="is of int32, and the local array of uint32"):
+            await remote[1].get(np.zeros(4, "u4"))
+        await remote[1].put(np.ones(4, "f4").view("u1"))
+        assert (await remote[1].get(bytearray(16))).view("f4").tolist() == [1, 1, 1, 1]
         with pytest.raises(TypeError, match="integers of 64 bits"):
             await remote[1, 1].fetch_add(1)
+        with pytest.raises(TypeError, match="await its get"):
+            np.asarray(remote)
         with pytest.raises(TypeError, match="for one item"):
             await RemoteArray(remote._session, remote._addr, 1, np.dtype("i8"), (2,)).fetch_add(1)
         with pytest.raises(TypeError, match="Python objects"):
@@ -168,6 +190,47 @@ def lender(write: bool) -> Side:
         return list(mine.tolist())
 
     return side
+
+
+def test_a_window_of_nothing(together: Together) -> None:
+    async def lend(conn: PeerConnection) -> Ended | None:
+        mine = conn.array(8, "i8")
+        with pytest.raises(TypeError, match="write is True or False, and not 5"):
+            conn.lend(mine, write=5)  # type: ignore[arg-type]
+        async with conn.lend(mine[1:1]) as window:
+            await conn.send(pickle.dumps(window))
+            assert await conn.recv() == b"read"
+        await conn.send(b"ended")
+        return conn.closed
+
+    async def use(conn: PeerConnection) -> None:
+        window = await remote_of(conn)
+        assert (await window.get()).shape == (0,)
+        await conn.send(b"read")
+        assert await conn.recv() == b"ended"
+        with pytest.raises(PeerMemoryRevoked):
+            await window.get()
+        assert conn.closed in (None, Ended.PEER)
+
+    assert together(lend, use)[0] is None
+
+
+def test_a_window_that_the_device_refuses(together: Together) -> None:
+    """The device ends the queue pair, and each call says so."""
+
+    async def lend(conn: PeerConnection) -> Ended | None:
+        mine = conn.array(8, "i8")
+        no_windows = conn._session.pd.alloc(64, AccessFlags.LOCAL_WRITE)
+        with pytest.raises(PeerConnectionEnded, match="an access was refused"):
+            await conn.lend(no_windows.array("i8", (8,))).__aenter__()
+        with pytest.raises(PeerConnectionEnded, match="an access was refused"):
+            await conn.lend(mine).__aenter__()
+        return conn.closed
+
+    async def use(conn: PeerConnection) -> None:
+        await conn.wait_closed()
+
+    assert together(lend, use)[0] is Ended.REFUSED
 
 
 def test_a_window_ends_with_its_block(together: Together) -> None:

@@ -23,6 +23,9 @@ def test_a_device(verbena_device):
     assert verbena_device.query_port().state
 
 def test_a_pair(verbena_pair):
+    for wrong, error in ((-1, ValueError), (0, ValueError), ("x", TypeError)):
+        with pytest.raises(error, match="nbytes is"):
+            verbena_pair.memory(wrong)
     near, far = verbena_pair.memory(), verbena_pair.memory()
     near.array()[:5] = memoryview(b"hello")
     verbena_pair.here.write(near, far.addr, far.rkey)
@@ -85,6 +88,15 @@ def test_faults_need_a_fixture(pytester: pytest.Pytester) -> None:
     result = pytester.runpytest_subprocess()
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines("*verbena_device and verbena_pair alone*")
+
+
+def test_a_marker_without_faults(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        "import pytest\n@pytest.mark.verbena_faults()\ndef test_of_nothing(verbena_device): ...\n"
+    )
+    result = pytester.runpytest_subprocess()
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines("*verbena_faults names no fault*")
 
 
 def test_faults(pytester: pytest.Pytester) -> None:

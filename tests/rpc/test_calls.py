@@ -248,6 +248,9 @@ def test_a_deadline_is_a_number() -> None:
     async def side(client: rpc.Client) -> Any:
         with pytest.raises(TypeError, match="within takes seconds or None, not str"):
             client.within("3")  # type: ignore[arg-type]
+        for wrong in (-1, -0.001, float("nan")):
+            with pytest.raises(ValueError, match="0 or more, or None, and not"):
+                client.within(wrong)
         return await client.within(None).add(1)
 
     assert asyncio.run(live(Sample(), side, {}, {})) == 4

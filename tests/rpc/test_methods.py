@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -59,6 +60,45 @@ def test_what_cannot_be_sent_is_refused_where_it_is_written() -> None:
         class Keywords:
             def method(self, *, a: int) -> None: ...
 
+    with pytest.raises(TypeError, match=r"Names\.close: a client's own attributes are"):
+
+        @rpc.service
+        class Names:
+            def close(self) -> None: ...
+
+    with pytest.raises(TypeError, match=r"@rpc\.service is for a class, and not for 5"):
+        rpc.service(5)  # type: ignore[type-var]
+
+
+def test_a_name_of_the_client_in_a_class_below_a_service() -> None:
+    class Below(Typed):
+        def within(self, seconds: float) -> None: ...
+
+    with pytest.raises(TypeError, match=r"Below\.within: a client's own"):
+        methods_of(Below, Below(), codec_named("msgpack"))
+
+
+@pytest.mark.parametrize("given", [{"calls": 0}, {"calls": -1}, {"max_message": 0}, {"spin": -1.0}])
+def test_numbers_of_servers_that_cannot_be(given: Any) -> None:
+    async def main() -> None:
+        await rpc.serve(Typed(), "127.0.0.1:0", **given)
+
+    with pytest.raises(ValueError, match=f"{next(iter(given))} is . or more"):
+        asyncio.run(main())
+
+
+def test_what_is_no_service_for_a_client() -> None:
+    async def main() -> None:
+        await rpc.connect("127.0.0.1:7995", 5)  # type: ignore[arg-type]
+
+    with pytest.raises(TypeError, match="a service is a class"):
+        asyncio.run(main())
+
+
+def test_strategies_that_cannot_be() -> None:
+    with pytest.raises(ValueError, match="inline_most is 0 or more"):
+        Strategies(inline_most=-1)
+
     with pytest.raises(TypeError, match="is the last parameter"):
 
         @rpc.service
@@ -107,6 +147,15 @@ def test_objects_of_any_class_by_pickle() -> None:
         methods["plain"].arguments(encode((3,)), False)
     with pytest.raises(rpc.WrongArguments):
         methods["plain"].arguments(b"no pickle", False)
+
+
+@pytest.mark.parametrize("given", [(), (1, 2.0, None, 4)])
+def test_how_many_arguments_there_are(given: tuple[Any, ...]) -> None:
+    codec = codec_named("msgpack")
+    numbers = methods_of(Typed, Typed(), codec)["numbers"]
+    text = rf"numbers: {len(given)} arguments, and the parameters are \(a, b, c\)"
+    with pytest.raises(rpc.WrongArguments, match=text):
+        numbers.arguments(codec.encode(given), False)
 
 
 @given(st.binary(max_size=60))

@@ -26,6 +26,15 @@ def test_items_of_the_server_come_in_order(together: Together, size: int, way: s
     assert together(side, {"strategies": plan}) == [(number, size) for number in range(50)]
 
 
+def test_a_call_that_returns_items_is_not_awaited(together: Together) -> None:
+    async def side(client: rpc.Client) -> list[int]:
+        with pytest.raises(TypeError, match=r"async for item in client\.count"):
+            await client.count(3, 0)
+        return [len(item) async for item in client.count(3, 0)]
+
+    assert together(side) == [4] * 3
+
+
 def test_items_of_the_client(together: Together) -> None:
     async def numbers() -> AsyncIterator[int]:
         for number in range(100):

@@ -15,12 +15,13 @@ import sys
 from verbena import capture, launch
 from verbena.agent.client import describe_agent
 from verbena.agent.running import prepare_environment, run_agent
+from verbena.cli.exact import ExactParser
 
 FAILED = 1
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena agent",
         description="Manage the connections of this user's programs that use librdmacm "
         "(rdma_connect, rdma_listen, rsockets) in this network namespace. Programs that find no "

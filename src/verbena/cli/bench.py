@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from verbena.cli.exact import ExactParser
 from verbena.measure.case import size_text
 from verbena.measure.rpc_bench import (
     SIMULATED_WAYS,
@@ -33,7 +34,7 @@ OTHERS_HERE = (
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of the arguments."""
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena bench rpc",
         description="Measure calls of verbena.rpc by each strategy, and of asyncio, uvloop, ZeroMQ"
         " and gRPC where they are installed, in turn. The answer has 64 bytes at most.",

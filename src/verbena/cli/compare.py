@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from verbena._files import check_folder
+from verbena.cli.exact import ExactParser
 from verbena.cli.paths import unusable
 from verbena.cli.table import aligned
 from verbena.host import HostError, Pcie
@@ -57,7 +58,7 @@ def pcie_option(text: str) -> tuple[int, int]:
 
 def parser() -> argparse.ArgumentParser:
     known = Setup()
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena compare",
         description="Move the same bytes in several ways between a disk, memory and the memory of "
         "another computer, and show what each way costs: processor cycles of both sides, copies, "

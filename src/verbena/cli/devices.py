@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 
+from verbena.cli.exact import ExactParser
 from verbena.cli.survey import DeviceView, PortView, devices
 from verbena.cli.table import aligned
 
@@ -17,7 +18,7 @@ Verbena's own is always there; --library system has one only where an adapter an
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena devices",
         description="List the RDMA devices with the state and the GIDs of their ports. The number "
         "of a GID is what programs take with -g or -x.",

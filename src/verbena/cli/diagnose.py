@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from verbena.cli.exact import ExactParser
+
 if TYPE_CHECKING:
     from verbena.fabrics import Fabric
     from verbena.manage.diagnose import FabricSnapshot, FlowTrouble
@@ -28,7 +30,7 @@ Sweeps = tuple["FabricSnapshot | None", "FabricSnapshot"]
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena diagnose",
         usage="verbena diagnose [OPTION ...] --umad [DEVICE]\n"
         "       verbena diagnose [OPTION ...] --fabric NAME [--host HOST]\n"

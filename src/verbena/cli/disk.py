@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import errno
 import os
 import re
 import signal
 import socket
 import sys
 from contextlib import AsyncExitStack
+from math import inf
 from uuid import UUID
 
 from verbena import nvmeof
+from verbena.cli import guarded
+from verbena.cli.exact import ExactParser
 from verbena.cm import ConnectionManagerError
 from verbena.nvmeof.load import Load, Pattern, measure
 from verbena.nvmeof.nbd import NbdExport
@@ -37,12 +41,23 @@ def size_of(word: str) -> int:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def command_size(word: str) -> int:
-    """Return the size of a command: whole blocks of the smallest disks."""
+def block_bytes(word: str) -> int:
+    """Return a size in whole blocks of the smallest disks."""
     size = size_of(word)
     if not size or size % _LEAST_BLOCK:
         raise argparse.ArgumentTypeError(f"{word} is not whole blocks of {_LEAST_BLOCK} bytes")
     return size
+
+
+def seconds_of(word: str) -> float:
+    """Return for how long a disk is measured."""
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < inf:
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of seconds, more than 0")
+    return seconds
 
 
 def depth_of(word: str) -> int:
@@ -63,7 +78,7 @@ def default_nqn() -> str:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of `verbena disk`."""
-    made = argparse.ArgumentParser(
+    made: argparse.ArgumentParser = ExactParser(
         prog="verbena disk",
         description="Disks over RDMA: NVMe over Fabrics, with Linux (nvme-rdma, nvmet-rdma) or "
         "Verbena on the other side.",
@@ -87,7 +102,7 @@ def _add_serve(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     serve.add_argument("files", nargs="*", metavar="FILE", help="a file or a block device")
     serve.add_argument(
-        "--memory", type=size_of, action="append", default=[], metavar="SIZE",
+        "--memory", type=block_bytes, action="append", default=[], metavar="SIZE",
         help="a disk in memory, as 1G; may be given several times",
     )  # fmt: skip
     serve.add_argument("--nqn", default=default_nqn(), help="its name; default: %(default)s")
@@ -146,9 +161,9 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--pattern", choices=[each.value for each in Pattern], default="randread",
         help="default: %(default)s",
     )  # fmt: skip
-    bench.add_argument("--size", type=command_size, default=4096, help="of a command; default: 4k")
+    bench.add_argument("--size", type=block_bytes, default=4096, help="of a command; default: 4k")
     bench.add_argument("--depth", type=depth_of, default=32, help="commands at once; default: 32")
-    bench.add_argument("--seconds", type=float, default=2.0, help="default: %(default)s")
+    bench.add_argument("--seconds", type=seconds_of, default=2.0, help="default: %(default)s")
 
 
 # ---- running them --------------------------------------------------------------------------------
@@ -168,6 +183,10 @@ def main(arguments: list[str]) -> int:
         return 0
     if not 0 <= options.port <= 0xFFFF:
         made.error(f"{options.port} is no port")
+    return guarded(f"verbena disk {options.command}", lambda: _run(options))
+
+
+def _run(options: argparse.Namespace) -> int:
     run = {"serve": serve_disks, "list": list_disks, "attach": attach_disk, "bench": bench_disk}
     try:
         asyncio.run(_until_signal(run[options.command](options)))
@@ -301,6 +320,15 @@ async def bench_disk(options: argparse.Namespace) -> None:
         if not 1 <= options.depth <= disk.controller.queues[0].room:
             raise ValueError(f"the queue takes 1 to {disk.controller.queues[0].room} commands")
         result = await measure(disk, load)
+    if result.unended:
+        say(
+            f"the disk is slow: {result.unended} commands had not ended a second after the"
+            f" {options.seconds:g} seconds, and are not counted"
+        )
+    if not result.commands:
+        raise nvmeof.NvmeError(
+            errno.ETIMEDOUT, "no command has ended in this time: give more --seconds"
+        )
     say(
         f"{options.pattern}, {options.size} bytes, depth {options.depth}:"
         f" {result.rate:,.0f} commands/s, {result.bytes_per_second / 1e9:.2f} GB/s"

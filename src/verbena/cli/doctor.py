@@ -10,11 +10,12 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from verbena.cli import checks, host
+from verbena.cli.exact import ExactParser
 from verbena.cli.finding import Finding, Verdict
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena doctor",
         description="Check this machine for Verbena: what works, what is slower than it could be, "
         "what is missing, and what to do about it. Changes nothing.",

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 
 from verbena import launch
 from verbena.cli import run
+from verbena.cli.exact import ExactParser
 
 OPTIONS = [*run.OPTIONS, "fish", "github", "undo"]
 HOW = 'eval "$(verbena env)"'
@@ -23,7 +24,7 @@ Form = Callable[[str, str | None], str]
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena env",
         usage="verbena env [OPTIONS of verbena run] [--fish | --github] [--undo]",
         description="Print the variables by which the programs of a shell run over Verbena, as "

@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verbena.cli.exact import ExactParser
 from verbena.manage.errors import MadError
 from verbena.subnet_process.client import control_fabric, running_fabrics, the_fabric
 
@@ -36,7 +37,7 @@ ENGINES = ("minhop", "updn", "ftree", "dor", "sssp", "dfsssp", "dragonfly")
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena fabric",
         usage="verbena fabric TOPOLOGY [--name NAME] [--sm builtin|none] [--sm-host HOST]\n"
         "                      [--engine ENGINE] [--sm-priority N] [--partitions FILE]\n"

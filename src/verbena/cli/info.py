@@ -12,6 +12,7 @@ from typing import Any
 from verbena import verbs
 from verbena.agent.client import describe_agent
 from verbena.cli.devices import RARE, gid_rows
+from verbena.cli.exact import ExactParser
 from verbena.cli.probe import ProbeError, Reach, probe
 from verbena.cli.running import Counters, Running, running, total
 from verbena.cli.survey import DeviceView, devices
@@ -21,7 +22,7 @@ from verbena.version import full_version
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena info",
         description="Describe Verbena's device as a program of this user sees it here, try "
         "between two processes how they reach each other's memory, and list the processes of this "

@@ -17,6 +17,7 @@ import time
 
 from verbena import launch
 from verbena.cli import run, sides
+from verbena.cli.exact import ExactParser
 
 OPTIONS = [*run.OPTIONS, "ranks=", "address=", "first=", "size=", "grace="]
 EXAMPLE = "verbena launch -n 4 -- python program.py"
@@ -26,7 +27,7 @@ Process = subprocess.Popen[bytes]
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena launch",
         usage="verbena launch -n RANKS [OPTIONS of verbena run] [--address HOST:PORT]\n"
         "                      [--first RANK --size RANKS] [--grace SECONDS]\n"

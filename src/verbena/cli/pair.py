@@ -21,6 +21,7 @@ from contextlib import suppress
 
 from verbena import launch
 from verbena.cli import listening, notes, run, sides
+from verbena.cli.exact import ExactParser
 
 WAIT, GRACE = 15.0, 5.0  # seconds
 POLL = 0.01
@@ -36,7 +37,7 @@ Process = subprocess.Popen[bytes]
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena pair",
         usage="verbena pair [OPTIONS of verbena run] [--wait SECONDS] [--grace SECONDS]\n"
         "                    [--] SERVER [ARGUMENT ...] -- CLIENT [ARGUMENT ...]",

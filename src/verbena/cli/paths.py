@@ -11,8 +11,9 @@ def unusable(error: OSError) -> str:
     if error.filename is None:
         return str(error)
     path = Path(error.filename)
-    text = f"{path} cannot be used: {error.strerror}"
-    is_said = "there is no folder" in str(error.strerror)
+    said = str(error.strerror)
+    text = f"{path}: {said}" if "cannot be written" in said else f"{path} cannot be used: {said}"
+    is_said = "there is no folder" in said
     if isinstance(error, FileNotFoundError) and not path.parent.is_dir() and not is_said:
         return f"{text} (there is no folder {path.parent}: make it first)"
     return text

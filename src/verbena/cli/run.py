@@ -18,6 +18,7 @@ from pathlib import Path
 from verbena import _ports, _variables, launch
 from verbena.cli import notes
 from verbena.cli.elf import obstacle, sanitizers
+from verbena.cli.exact import ExactParser
 
 # As in shells: wrong usage; the program was found and cannot be run; it was not found.
 USAGE, CANNOT_RUN, NOT_FOUND = 2, 126, 127
@@ -64,7 +65,7 @@ class ProgramError(Exception):
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena run",
         usage="verbena run [--shared-heap] [--log LEVEL] [--spin US] [--netdev NAME]\n"
         "                   [--link-layer LAYER] [--pkeys LIST] [--port PORT ...]\n"

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from verbena.cli.exact import ExactParser
 from verbena.cli.progress import Line, expected
 from verbena.cli.run import capture_bytes
 from verbena.cli.variants import Run, jobs_for, run_all
@@ -35,7 +36,7 @@ SOME_VARIANTS = "In all its variants the scenario shows: "
 
 
 def parser() -> argparse.ArgumentParser:
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena sim",
         usage="verbena sim [OPTION ...] SCENARIO\n       verbena sim --list",
         description="Simulate a network in virtual time: a scenario is a TOML file, or the name of "

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from verbena.cli.exact import ExactParser
 from verbena.cli.paths import unusable
 from verbena.host import HostError, ProcessorError
 from verbena.host.lessons import LESSONS, Frame, Lesson, frames_of, lesson_of_file
@@ -23,7 +24,7 @@ _KEYS = "Enter or n: next, p: back, a number: that step, q: end"
 
 def parser() -> argparse.ArgumentParser:
     lessons = "; ".join(f"{one.name}: {one.title}" for one in LESSONS.values())
-    made = argparse.ArgumentParser(
+    made = ExactParser(
         prog="verbena step",
         description="Show a program step by step: each instruction, and what it leads to on the "
         f"bus, on the wire and in memory. The lessons are: {lessons}.",

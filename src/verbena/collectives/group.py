@@ -206,6 +206,8 @@ class Group:
         name = self._choose("scatter", target.nbytes, algorithm)
         about = (name, self._root(root), *kind_of(target))
         rows = None
+        if self.rank == root and parts is None:
+            raise ValueError(f"rank {root} is the root, and gives the parts that it scatters")
         if self.rank == root:
             whole = np.ascontiguousarray(parts)
             if whole.dtype != target.dtype or whole.shape != (self.size, *target.shape):
@@ -285,6 +287,8 @@ class Group:
         return choose(call, nbytes, self.size, algorithm)
 
     def _root(self, root: int) -> int:
+        if isinstance(root, bool) or not isinstance(root, int | np.integer):
+            raise TypeError(f"root is a rank, a whole number, and not {root!r}")
         if not 0 <= root < self.size:
             raise ValueError(f"root is a rank from 0 to {self.size - 1}, and not {root}")
         return root

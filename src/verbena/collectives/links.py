@@ -25,7 +25,7 @@ from verbena.peers import Ended, PeerConnection, PeerConnectionEnded, PeerOption
 from verbena.peers.memory import byte_view
 
 from .errors import Fault, GroupError, MismatchedCall, error_of
-from .watching import Watch, describe_calls, what_of
+from .watching import Watch, describe_call, describe_calls, what_of
 
 __all__ = ["LINK_OPTIONS", "Links"]
 
@@ -50,6 +50,7 @@ class Links:
         self.is_leaving = False
         self._links: dict[int, PeerConnection] = {}
         self._call = (0, 0)  # which (see ``what_of``), and its number
+        self._about: tuple[Any, ...] = ("no call",)  # its name, and what ranks have in common in it
         self._task: asyncio.Task[Any] | None = None  # that makes a call
         self._is_interrupted = False
         self._telling: asyncio.Task[None] | None = None
@@ -110,6 +111,7 @@ class Links:
             raise RuntimeError("a rank makes one call at a time: await it before the next one")
         before, number = self._call
         self._call = what, number = what_of(name, about, before), number + 1
+        self._about = name, *about
         self._watch.begin(number, what)
         self._raise_failure()
 
@@ -195,11 +197,11 @@ class Links:
         if told is not None:
             self._fail(*told)
         elif reason is not Ended.PEER:  # after a goodbye, what was sent before is still received
-            self._fail(Fault.DIED, rank)
+            self._fail(Fault.LEFT if reason is Ended.CUT else Fault.DIED, rank)
 
     def _raise_ended(self, rank: int, error: PeerConnectionEnded) -> NoReturn:
         if self.failure is None:
-            left = error.reason in (Ended.PEER, Ended.HERE)
+            left = error.reason in (Ended.PEER, Ended.HERE, Ended.CUT)
             self._fail(Fault.LEFT if left else Fault.DIED, rank)
         assert self.failure is not None
         raise self.failure from error
@@ -246,7 +248,8 @@ class Links:
         if self.failure is not None:
             return
         self._watch.stop()
-        calls = describe_calls(rank, what, other >> 32, other & 0xFFFFFFFF)
+        own = f"{self.rank}: {describe_call(*self._about)}"
+        calls = describe_calls(rank, what, other >> 32, other & 0xFFFFFFFF, own)
         self.failure = error_of(fault, rank, calls)
         if self._task is not None and self._task is not asyncio.current_task():
             self._is_interrupted = True

@@ -33,6 +33,8 @@ def operator_of(op: Operator, dtype: np.dtype[Any]) -> np.ufunc:
         op = OPERATORS[op]
     if not isinstance(op, np.ufunc) or op.nin != 2 or op.nout != 1:
         raise TypeError(f"op is a name or a ufunc of two operands, and not {op!r}")
+    if dtype.kind in "SUT":  # NumPy adds texts, and cuts them to the length of the dtype
+        raise TypeError(f"a reduction is of numbers, and not of texts ({dtype})")
     none = np.empty(0, dtype)
     try:
         op(none, none, out=none)

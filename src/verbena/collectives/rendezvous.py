@@ -17,7 +17,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import verbena.peers as peers
-from verbena.peers import PeerConnection, PeerConnectionEnded, PeerListener, PeerOptions
+from verbena.peers import (
+    PeerConnection,
+    PeerConnectionEnded,
+    PeerError,
+    PeerListener,
+    PeerOptions,
+)
 
 from .errors import Fault, GroupError, RanksAbsent, error_of
 from .links import LINK_OPTIONS, Links
@@ -111,9 +117,9 @@ async def _receive_all(place: Place, links: Links, options: PeerOptions) -> None
             except PeerConnectionEnded:
                 continue  # its rank may come again
             if problem := _problem(told, place, waiting):
-                with suppress(PeerConnectionEnded):
+                with suppress(PeerError):
                     await conn.send(json.dumps({"problem": problem}).encode())
-                await conn.close()
+                    await conn.close()
                 continue
             rank = told["rank"]
             links.add(rank, conn)

@@ -16,7 +16,7 @@ from typing import Any
 
 from .choosing import ALGORITHMS
 
-__all__ = ["Watch", "describe_calls", "what_of"]
+__all__ = ["Watch", "describe_call", "describe_calls", "what_of"]
 
 _FIRST = 0.25  # seconds in a call until the others are told; then twice as long each time
 _TELLINGS = 10  # about a call: a note is lost where a connection is, and comes back
@@ -37,8 +37,11 @@ def what_of(call: str, about: tuple[Any, ...], before: int) -> int:
     return checksum | (before & _NAME_MASK) << _NAME_BITS | _INDEX[call]
 
 
-def describe_calls(rank: int, what: int, other: int, its: int) -> str:
-    """Return how the calls of two ranks differ, which are at ``what`` and at ``its``."""
+def describe_calls(rank: int, what: int, other: int, its: int, own: str) -> str:
+    """Return how the calls of two ranks differ, which are at ``what`` and at ``its``.
+
+    ``own`` is the call of this rank: where only arrays differ, each rank says what its own are.
+    """
     first, second = _name_of(what), _name_of(its)
     if first != second:
         return f"rank {rank} called {first}, and rank {other} {second}"
@@ -47,8 +50,13 @@ def describe_calls(rank: int, what: int, other: int, its: int) -> str:
         return f"before {first}, rank {rank} called {earlier}, and rank {other} {its_earlier}"
     return (
         f"ranks {rank} and {other} called {first} with different arrays, root, operator or"
-        " algorithm, or a call before it differed"
+        f" algorithm, or a call before it differed (the last call of this rank, {own})"
     )
+
+
+def describe_call(name: str, *about: Any) -> str:
+    """Return a call with its algorithm, root or operator, dtype and shape: "reduce(tree, 0, …)"."""
+    return f"{name}({', '.join(map(str, about))})"
 
 
 def _name_of(what: int) -> str:

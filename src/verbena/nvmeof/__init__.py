@@ -23,7 +23,7 @@ from .host import HostController, HostState, connect, discover
 from .link import HostOptions
 from .logs import DiscoveryEntry, SubsystemKind
 from .reservation_files import ReservationFile, ReservationFileError
-from .reservations import ReservationType
+from .reservations import RegisterAction, ReservationType
 from .server import Target
 from .status import Status
 from .stores import DelayedStore, FileStore, MemoryStore, Store
@@ -50,6 +50,7 @@ __all__ = [
     "Refused",
     "ReservationFile",
     "ReservationFileError",
+    "RegisterAction",
     "ReservationType",
     "Status",
     "Store",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from verbena.verbs import CQ, wc_dtype
+from verbena.verbs import CQ, WCStatus, wc_dtype
 from verbena.waiting import Reader
 
 from .send_queue import WC
@@ -86,6 +86,9 @@ class Completions:
         return self.cq.poll(_BATCH, out=self._wcs)
 
     def reason(self, status: int, vendor: int) -> str:
-        """Return why a request failed."""
+        """Return why a request failed. Those behind the one that failed, or on a queue pair that
+        the connection manager has ended, only say that it has ended."""
+        if status == WCStatus.WR_FLUSH_ERR:
+            return "the other side ended the connection, or cannot be reached any more"
         said = self.cq.context.explain(vendor) if vendor else ""
         return said or f"a request ended with status {status}"

@@ -27,7 +27,9 @@ from .link import command_of
 from .reservations import (
     AcquireAction,
     PersistenceChange,
+    RegisterAction,
     ReservationType,
+    is_holder,
     keys_of,
     report_length,
     why_conflict,
@@ -52,6 +54,12 @@ def check_keys(**keys: object) -> None:
     """Raise TypeError or ValueError unless all are numbers of 64 bits."""
     for name, value in keys.items():
         check_range(name, value, _MOST_KEY)
+
+
+def _check_whole(name: str, value: object) -> None:
+    """Raise TypeError unless it is a whole number, which may be one of NumPy."""
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(f"{name} is a number of bytes, and not {value!r}")
 
 
 class Transfer:
@@ -167,7 +175,7 @@ class Disk:
     # ---- reading and writing ----
 
     async def read(self, offset: int, length: int) -> bytes:
-        """Return bytes of the disk."""
+        """Return bytes of the disk. Raises NvmeError, TypeError and ValueError."""
         self._check(offset, length)
         buffers = self.controller.buffers
         buffer = buffers.take(self.controller.pd, length)
@@ -214,7 +222,10 @@ class Disk:
 
     async def discard(self, *ranges: tuple[int, int]) -> None:
         """Give the room of (offset, length) back; what is there afterwards is not defined."""
-        for offset, length in ranges:
+        for each in ranges:
+            if not isinstance(each, tuple | list) or len(each) != 2:
+                raise TypeError(f"a range is (offset, length), and not {each!r}")
+            offset, length = each
             self._check(offset, length)
         size = self.block_size
         for at in range(0, len(ranges), _MOST_RANGES):
@@ -232,7 +243,8 @@ class Disk:
     async def register(
         self, key: int, current: int = 0, *, action: int = 0, persist: bool | None = None
     ) -> None:
-        """Reservation Register; ``action`` 0 registers, 1 unregisters, 2 replaces the key.
+        """Reservation Register; ``action`` is a RegisterAction: to register, unregister or replace
+        the key ``current``. A ``key`` is not 0, which names no host.
 
         With ``persist`` all hosts' registrations of the namespace, and its reservation, survive
         the end of the target (Persist Through Power Loss), if the target can: byte 9 of
@@ -240,6 +252,8 @@ class Disk:
         TypeError and ValueError.
         """
         check_range("action", action, 2)
+        if action != RegisterAction.UNREGISTER and isinstance(key, int) and key == 0:
+            raise ValueError("key is 0, and a host registers a number that is not 0")
         change = PersistenceChange.NONE
         if persist is not None:
             change = PersistenceChange.PERSIST if persist else PersistenceChange.CLEAR
@@ -250,12 +264,15 @@ class Disk:
 
     async def acquire(
         self, key: int, kind: int, *, preempt: int | None = None, abort: bool = False
-    ) -> None:
+    ) -> bool:
         """Reservation Acquire; with ``preempt`` the reservation of that key is taken.
 
         With ``abort`` this returns only when no command that the other hosts have begun can change
         the disk any more (Preempt and Abort). The host has registered ``key`` before; ``kind`` is a
-        ReservationType. Raises CommandFailed, TypeError and ValueError.
+        ReservationType. Returns whether this host has the reservation: Preempt takes it from a
+        holder with the key alone; hosts with the key that hold none only lose their registration
+        (NVM Express base specification, Reservation Acquire). Raises CommandFailed, TypeError and
+        ValueError.
         """
         if abort and preempt is None:
             raise ValueError("abort goes with preempt, the key of the hosts whose commands end")
@@ -265,7 +282,8 @@ class Disk:
         word = action | ReservationType(kind) << 8
         command = Words(IoOpcode.RESERVATION_ACQUIRE, self.nsid, cdw10=word)
         check_keys(key=key, preempt=preempt or 0)
-        await self._reserve(command, key, preempt or 0)
+        await self._reserve(command, key, preempt or 0, preempt)
+        return preempt is None or is_holder(await self._whole_report(), self._host)
 
     async def release(self, key: int, kind: int, *, clear: bool = False) -> None:
         """Reservation Release; with ``clear`` all registrations go, too. Raises as ``acquire``."""
@@ -274,7 +292,9 @@ class Disk:
         check_keys(key=key)
         await self._reserve(command, key, 0)
 
-    async def _reserve(self, command: Words, first: int, second: int) -> None:
+    async def _reserve(
+        self, command: Words, first: int, second: int, preempted: int | None = None
+    ) -> None:
         """Run a command with two keys; where they conflict, say with what."""
         try:
             await self._with_data(command, struct.pack("<QQ", first, second))
@@ -283,15 +303,19 @@ class Disk:
                 raise
             why = None
             with suppress(NvmeError):
-                why = why_conflict(command.opcode, await self._registered(), first)
+                keys = keys_of(await self._whole_report())
+                why = why_conflict(command.opcode, keys, self._host, first, preempted)
             raise CommandFailed(command.about, error.status, error.is_final, why) from None
 
-    async def _registered(self) -> int | None:
-        """Return the key that this host has registered."""
+    @property
+    def _host(self) -> bytes:
+        return self.controller.options.host_id.bytes
+
+    async def _whole_report(self) -> bytes:
         report = await self.reservations()
         if (length := report_length(report)) > len(report):
             report = await self.reservations(length)
-        return keys_of(report).get(self.controller.options.host_id.bytes)
+        return report
 
     async def reservations(self, length: int = 4096) -> bytes:
         """Return the data of an extended Reservation Report."""
@@ -303,6 +327,9 @@ class Disk:
     def _check(self, offset: int, length: int) -> None:
         if self.is_gone:
             raise ConnectionLost(f"{self.controller.nqn} has no namespace {self.nsid} any more")
+        if not (type(offset) is int and type(length) is int):
+            _check_whole("offset", offset)
+            _check_whole("length", length)
         if offset < 0 or length <= 0 or offset % self.block_size or length % self.block_size:
             raise ValueError(
                 f"{length} bytes from {offset} are not whole blocks of {self.block_size} bytes"

@@ -24,6 +24,8 @@ from .status import status_of_wire
 
 __all__ = ["Load", "LoadResult", "Pattern", "measure"]
 
+_GRACE = 1.0  # seconds in which the last commands of a load may end
+
 
 class Pattern(Enum):
     """What a load does."""
@@ -59,13 +61,18 @@ class Load:
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What was measured: latencies in seconds, processor time of this process."""
+    """What was measured: latencies in seconds, processor time of this process.
+
+    ``unended`` commands were still under way _GRACE seconds after the load's time; they are not
+    among ``commands``.
+    """
 
     commands: int
     size: int
     seconds: float
     processor_seconds: float
     latencies: array[float]
+    unended: int = 0
 
     @property
     def rate(self) -> float:
@@ -107,6 +114,7 @@ class Runner:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._left = 0
         self.commands = 0
+        self.unended = 0
         self._deadline = 0.0
 
     def start(self, queues: list[HostQueue]) -> None:
@@ -131,6 +139,9 @@ class Runner:
             if status:
                 self._fail(status)
                 return
+            if self.unended:  # the result was made without it
+                self._left -= 1
+                return
             now = clock()
             latencies.append(now - begun)
             self.commands += 1
@@ -149,6 +160,12 @@ class Runner:
         place = self._next
         self._next = (place + 1) % self._places
         return place
+
+    def give_up(self) -> None:
+        """End though commands are under way: their disk is too slow for the time of the load."""
+        if not self.ended.done():
+            self.unended = self._left
+            self.ended.set_result(None)
 
     def _stop_one(self) -> None:
         self._left -= 1
@@ -178,14 +195,25 @@ async def measure(disk: Disk, load: Load, clock: Callable[[], float] | None = No
     now = clock or time.perf_counter
     runner = Runner(disk, load, now)
     begun, used = now(), _processor_seconds()
+    limit = None
     try:
         runner.start(disk.controller.queues)
+        if load.commands is None:
+            loop = asyncio.get_running_loop()
+            limit = loop.call_later(load.seconds + _GRACE, runner.give_up)
         await runner.ended
         seconds = now() - begun
     finally:
+        if limit is not None:
+            limit.cancel()
         runner.close()
     return LoadResult(
-        runner.commands, load.size, seconds, _processor_seconds() - used, runner.latencies
+        runner.commands,
+        load.size,
+        seconds,
+        _processor_seconds() - used,
+        runner.latencies,
+        runner.unended,
     )
 
 

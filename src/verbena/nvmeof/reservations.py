@@ -20,8 +20,10 @@ __all__ = [
     "MOST_REGISTRANTS",
     "AcquireAction",
     "PersistenceChange",
+    "RegisterAction",
     "ReservationType",
     "Reservations",
+    "is_holder",
     "keys_of",
     "report_length",
     "why_conflict",
@@ -36,6 +38,14 @@ class PersistenceChange(IntEnum):
     NONE = 0
     CLEAR = 2
     PERSIST = 3
+
+
+class RegisterAction(IntEnum):
+    """RREGA, the action of Reservation Register."""
+
+    REGISTER = 0
+    UNREGISTER = 1
+    REPLACE = 2
 
 
 class ReservationType(IntEnum):
@@ -266,20 +276,33 @@ def keys_of(report: bytes) -> dict[bytes, int]:
     return {host: key for key, host in entries}
 
 
-def why_conflict(opcode: int, registered: int | None, key: int) -> str | None:
-    """Say why a command of a host conflicts that has ``registered`` this key, or none.
+def is_holder(report: bytes, host: bytes) -> bool:
+    """Return whether a host holds the reservation, by an extended Reservation Report."""
+    ends = range(128, min(report_length(report), len(report)) + 1, 64)
+    entries = (struct.unpack_from("<2xB13x16s", report, end - 64) for end in ends)
+    return any(status & 1 and each == host for status, each in entries)
 
-    ``key`` is what the command has given as the host's key. Returns None where the status says it.
+
+def why_conflict(
+    opcode: int, keys: dict[bytes, int], host: bytes, key: int, preempted: int | None
+) -> str | None:
+    """Say why a command of a host conflicts, where hosts have registered ``keys``.
+
+    ``key`` is what the command has given as the host's key, and ``preempted`` the key whose
+    reservation it takes, if it does. Returns None where the status says it.
     """
+    registered = keys.get(host)
     if registered is None:
         return "this host has not registered a key: disk.register(key) comes first"
     if opcode == IoOpcode.RESERVATION_REGISTER:
         return (
-            f"this host has registered the key {registered}: give that as current=, and action=2"
-            " replaces it"
+            f"this host has registered the key {registered}: give that as current=, and"
+            " action=RegisterAction.REPLACE replaces it"
         )
     if registered != key:
         return f"this host has registered the key {registered}, and not {key}: give that one"
+    if opcode == IoOpcode.RESERVATION_ACQUIRE and preempted is not None:
+        return f"no host has registered the key {preempted}, which preempt= names"
     if opcode == IoOpcode.RESERVATION_ACQUIRE:
         return "another host has reserved the namespace: preempt=, its key, takes it from there"
     return None

@@ -100,6 +100,12 @@ class Subsystem:
         self.nqn = nqn
         self.serial = serial or uuid.uuid5(_IDENTIFIERS, nqn).hex[:20].upper()
         self.hosts: set[str] | None = None if hosts is None else set(hosts)
+        for host in self.hosts or ():
+            if not is_nqn(host):
+                raise FormatError(
+                    f"{host!r} is no NQN of a host: nqn.2014-08.org.nvmexpress:uuid:… is, which"
+                    " Linux has in /etc/nvme/hostnqn"
+                )
         self.namespaces: dict[int, Namespace] = {}
         self.controllers: dict[int, Any] = {}  # by cntlid
         self.on_change: Callable[[], None] = lambda: None

@@ -19,14 +19,23 @@ from collections.abc import Generator
 from typing import Any, Unpack
 
 from verbena.cm import Opening
-from verbena.cm.arguments import keywords
+from verbena.cm.arguments import CONNECT_SECONDS, keywords
 
 from .arrays import Lending, RemoteArray
-from .connection import PeerConnection, PeerOptions, Posted, Receiving, Reconnect, connect_peer
+from .connection import (
+    ConnectOptions,
+    PeerConnection,
+    PeerOptions,
+    Posted,
+    Receiving,
+    Reconnect,
+    connect_peer,
+)
 from .errors import Ended, PeerConnectionEnded, PeerError, PeerMemoryRevoked
 from .listening import PeerListener, listen_for_peers
 
 __all__ = [
+    "ConnectOptions",
     "ConnectingPeer",
     "Ended",
     "Lending",
@@ -48,7 +57,7 @@ __all__ = [
 class ConnectingPeer:
     """What ``connect`` returns: for ``async with``, or to await."""
 
-    def __init__(self, address: str, options: PeerOptions) -> None:
+    def __init__(self, address: str, options: ConnectOptions) -> None:
         self._address = address
         self._options = options
         self._made: PeerConnection | None = None
@@ -65,8 +74,8 @@ class ConnectingPeer:
         await self._made.__aexit__(kind, *error)
 
 
-@keywords(PeerOptions, slots=32, slot_size=4096)
-def connect(address: str, **options: Unpack[PeerOptions]) -> ConnectingPeer:
+@keywords(ConnectOptions, slots=32, slot_size=4096, timeout=CONNECT_SECONDS)
+def connect(address: str, **options: Unpack[ConnectOptions]) -> ConnectingPeer:
     """Connect to ``"host:port"``.
 
     Leaving the block of ``async with`` waits until the peer has what was sent; after an exception

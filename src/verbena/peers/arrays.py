@@ -28,6 +28,11 @@ from .transport import Transport
 __all__ = ["Lending", "RemoteArray", "SessionTable", "named_memory"]
 
 Shape = tuple[int, ...]
+_OWN = {  # refusals of this side's device
+    *(WCStatus.LOC_LEN_ERR, WCStatus.LOC_QP_OP_ERR, WCStatus.LOC_PROT_ERR),
+    *(WCStatus.LOC_ACCESS_ERR, WCStatus.MW_BIND_ERR),
+}
+_BYTES = {"|u1", "|i1"}  # dtypes that stand for the bytes of any other
 _lent = itertools.count(1)
 
 
@@ -124,12 +129,16 @@ class RemoteArray:
             self._kept,
         )
 
+    def __array__(self, *_: Any, **__: Any) -> NDArray[Any]:
+        raise TypeError("this array is in the memory of the peer: await its get() to have it here")
+
     # ---- access ----
 
     async def get(self, into: Any = None) -> NDArray[Any]:
-        """Read it into ``into`` (default: a new array), and return that.
+        """Read it into ``into``, an array of its dtype or bytes, and return that.
 
-        Raises PeerError, TypeError, and ValueError when sizes differ.
+        ``into`` is a new array by default. Raises PeerError, TypeError when dtypes differ, and
+        ValueError when sizes do.
         """
         session = self._used()
         if into is None:
@@ -139,10 +148,10 @@ class RemoteArray:
         return local
 
     async def put(self, local: Any) -> None:
-        """Write ``local`` into it.
+        """Write ``local`` into it: an array of its dtype, or bytes.
 
-        When this returns, the peer's device has the bytes. Raises PeerError, TypeError and
-        ValueError.
+        When this returns, the peer's device has the bytes. Raises PeerError, TypeError when dtypes
+        differ, and ValueError when sizes do.
         """
         session = self._used()
         if not self.writable:
@@ -152,13 +161,22 @@ class RemoteArray:
         await self._transfer(session, dense_array(local), AsyncQP.write)
 
     async def fetch_add(self, value: int) -> int:
-        """Add to the one item atomically, and return what it was. Raises PeerError, TypeError."""
+        """Add to the one item atomically, and return what it was.
+
+        Raises PeerError, TypeError, and ValueError for a number that has more than 64 bits.
+        """
+        _check_word("value", value)
         return await self._atomic(
             lambda aqp, result: aqp.fetch_add(result, self._addr, self._rkey, value & (1 << 64) - 1)
         )
 
     async def compare_swap(self, expected: int, new: int) -> int:
-        """Set the one item to ``new`` if it is ``expected``, and return what it was."""
+        """Set the one item to ``new`` if it is ``expected``, and return what it was.
+
+        Raises as ``fetch_add``.
+        """
+        _check_word("expected", expected)
+        _check_word("new", new)
         mask = (1 << 64) - 1
         return await self._atomic(
             lambda aqp, result: aqp.compare_swap(
@@ -180,6 +198,11 @@ class RemoteArray:
         return session
 
     async def _transfer(self, session: Session, local: NDArray[Any], how: Any) -> None:
+        if local.dtype != self.dtype and not {local.dtype.str, self.dtype.str} & _BYTES:
+            raise TypeError(
+                f"the peer's part is of {self.dtype}, and the local array of {local.dtype}: convert"
+                " it by local.astype(…), or give local.view('u1') if its bytes are meant"
+            )
         if local.nbytes != self.nbytes:
             raise ValueError(
                 f"the peer's part has {self.nbytes} bytes ({self.shape} {self.dtype}) and the local"
@@ -220,6 +243,14 @@ def _nothing() -> None:
     """Nothing has to be done at the end of an atomic."""
 
 
+def _check_word(name: str, value: object) -> None:
+    """Raise TypeError or ValueError unless it is a number of 64 bits, signed or not."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} is a whole number, and not {value!r}")
+    if not -(1 << 63) <= value < 1 << 64:
+        raise ValueError(f"{name} is {value}, and an atomic is of 64 bits: -2**63 to 2**64 - 1")
+
+
 def region_sge(region: MR, offset: int, length: int) -> Any:
     """Return the range of a region that a request uses."""
     return SGE(region.addr + offset, length, region.lkey)
@@ -247,7 +278,8 @@ async def completed(
                 "the peer's device refused the access, which ends the queue pair: the owner has"
                 f" given up the array or window; ask it for another one. {error}",
             ) from error
-        session._lost(transport, Ended.DIED)
+        session._lost(transport, Ended.REFUSED if error.wc.status in _OWN else Ended.DIED)
+        session.check()
         raise PeerError(error.errno or errno.EIO, f"{session.about}: {error}") from error
     else:
         end()
@@ -325,8 +357,10 @@ class Lending:
     def __init__(self, session: Session, is_active: bool, what: Any, write: bool) -> None:
         self._session = session
         self._is_active = is_active
+        if not isinstance(write, bool | np.bool_):
+            raise TypeError(f"write is True or False, and not {write!r}")
         self._array, self._region = named_memory(session, what)
-        self._write = write
+        self._write = bool(write)
         self._mw: MW | None = None
         self._transport: Transport | None = None
         self._lent = next(_lent)
@@ -334,13 +368,15 @@ class Lending:
     async def __aenter__(self) -> RemoteArray:
         session = self._session
         transport = self._transport = await session.ready()
-        mw = self._mw = session.pd.alloc_mw(2)
         array = self._array
+        if not array.nbytes:  # a window has one byte at least, and nothing of this is accessed
+            return self._named(0)
+        mw = self._mw = session.pd.alloc_mw(2)
         access = AccessFlags.REMOTE_READ
         if self._write:
             access |= AccessFlags.REMOTE_WRITE | AccessFlags.REMOTE_ATOMIC
         try:
-            await transport.aqp.post(
+            bound = transport.aqp.post(
                 transport.aqp.qp.bind_mw,
                 (mw, self._region),
                 mw=mw,
@@ -349,14 +385,18 @@ class Lending:
                 length=array.nbytes,
                 access=int(access),
             )
+            await completed(session, transport, bound, (mw, self._region), _nothing)
         except BaseException:
             await self._end()
             raise
-        number = session.hello.session
+        return self._named(mw.rkey)
+
+    def _named(self, rkey: int) -> RemoteArray:
+        array = self._array
         return RemoteArray(
-            (number, self._is_active),
+            (self._session.hello.session, self._is_active),
             array.ctypes.data,
-            mw.rkey,
+            rkey,
             array.dtype,
             array.shape,
             self._lent,
@@ -370,16 +410,15 @@ class Lending:
     async def _end(self) -> None:
         """Revoke it: after this the peer's device is refused."""
         mw, transport = self._mw, self._transport
-        self._mw = None
-        if mw is None or mw.closed:
-            return
+        self._mw = self._transport = None
         try:
             if transport is not None and self._session.transport is transport:
                 qp = transport.aqp.qp
-                await transport.aqp.post(qp.local_invalidate, mw, rkey=mw.rkey)
+                if mw is not None and not mw.closed:
+                    await transport.aqp.post(qp.local_invalidate, mw, rkey=mw.rkey)
                 await self._session.revoke(self._lent)
         except OSError:
             pass  # the connection has ended meanwhile, and the window with it
         finally:
-            if not mw.closed:
+            if mw is not None and not mw.closed:
                 mw.close()

@@ -8,33 +8,37 @@ both sides a connection outlasts the loss of its queue pair.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import ssl
 from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from math import inf, prod
 from operator import index
 from typing import Any, Self, TypedDict
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from verbena.cm.arguments import check_range
+from verbena.cm.arguments import CONNECT_SECONDS, check_port
 from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
-from .errors import Ended, PeerConnectionEnded, UnknownSession
+from .errors import Ended, PeerConnectionEnded, PeerError, UnknownSession
 from .session import Arrived, Session, loan
 from .transport import Dialing, Transport, dial
 from .wire import HEADER_SIZE, Hello
 
 __all__ = [
-    *("Caller", "PeerConnection", "PeerOptions", "Posted"),
+    *("Caller", "ConnectOptions", "PeerConnection", "PeerOptions", "Posted"),
     *("Receiving", "Reconnect"),
     *("check_way", "connect_peer", "new_hello", "parse_address"),
 ]
 
+_MOST_ITEMS = 1 << 48
 _PATIENCE = 5.0
+_GOODBYE = 1.0  # seconds in which the peer is told what it will not get
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +54,27 @@ class Reconnect:
     first: float = 0.05
     most: float = 2.0
 
+    def __post_init__(self) -> None:
+        for name in ("within", "first", "most"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"{name} is seconds, and not {value!r}")
+            if not value > 0 or (value == inf and name != "within"):
+                raise ValueError(f"{name} is seconds, more than 0, and not {value}")
+        if self.first > self.most:
+            raise ValueError(
+                f"first is {self.first} seconds, and most {self.most}: the first wait is not longer"
+                " than the longest"
+            )
+
 
 class PeerOptions(TypedDict, total=False):
     """Keywords of ``connect`` and ``listen``.
 
     ``via``: "cm" or "socket"; by default the connection manager where there is one. ``tls``: an
     SSLContext for the exchange over a socket, which it chooses (the data of RDMA is not encrypted).
-    ``device``: the name of the device for a socket's exchange. ``slots``: how many messages may
+    ``device``: the name of the device, which also chooses the exchange over a socket (the
+    connection manager takes the device of the address). ``slots``: how many messages may
     wait for the peer's program; ``slot_size``: the bytes of a slot, and longer messages are fetched
     by the peer. ``reconnect``: a Reconnect.
     """
@@ -67,6 +85,15 @@ class PeerOptions(TypedDict, total=False):
     slots: int
     slot_size: int
     reconnect: Reconnect | None
+
+
+class ConnectOptions(PeerOptions, total=False):
+    """Keywords of ``connect``.
+
+    ``timeout``: the seconds until there is a connection, by default 10; None: no limit of its own.
+    """
+
+    timeout: float | None
 
 
 class Receiving:
@@ -267,14 +294,29 @@ class PeerConnection:
         return session.ended
 
     async def close(self, patience: float = _PATIENCE) -> None:
-        """Wait until the peer has what was sent, for so many seconds at most, and disconnect."""
+        """Wait until the peer has what was sent, for so many seconds at most, and disconnect.
+
+        Raises PeerError if the peer does not have all of it then; its ``recv`` says so as well,
+        after what it has.
+        """
+        left, session = 0, self._session
         try:
             async with asyncio.timeout(patience):
-                await self._session.close()
+                await session.close()
         except TimeoutError:
-            pass
+            left = session.unfetched
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_GOODBYE):
+                    await session.say_goodbye(left)
         finally:
-            self._session.release()
+            session.release()
+        if left:
+            raise PeerError(
+                errno.ETIMEDOUT,
+                f"{self.peer} did not take {left} of the messages that were sent within"
+                f" {patience:g} seconds, and they are lost with the connection: the peer has to"
+                " receive them, or close(patience=…) has to wait for longer",
+            )
 
     def abort(self) -> None:
         """Disconnect at once."""
@@ -294,36 +336,48 @@ class PeerConnection:
 
 
 def parse_address(address: str | int) -> tuple[str | None, int]:
-    """Return host and port of "host:port", "[IPv6]:port", ":port" or a port. Raises ValueError."""
-    if isinstance(address, int):
+    """Return host and port of "host:port", "[IPv6]:port", ":port" or a port.
+
+    Raises TypeError and ValueError.
+    """
+    if isinstance(address, int) and not isinstance(address, bool):
+        check_port(address)
         return None, address
+    if not isinstance(address, str):
+        raise TypeError(f'{address!r} is not an address: "host:7174", ":7174", or a port to listen')
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
         raise ValueError(f'{address!r} is not an address: "host:7174", "[::1]:7174" or ":7174"')
+    check_port(int(port))
     return host.strip("[]") or None, int(port)
 
 
 def new_hello(options: PeerOptions, session: int | None = None) -> Hello:
     """Return the hello of a new session. Raises TypeError and ValueError."""
     slots, size = options.get("slots", 32), options.get("slot_size", 4096)
-    check_range("slots", slots, 4096)
-    check_range("slot_size", size, (1 << 32) - 1)
-    if not 1 <= slots <= 4096 or size < HEADER_SIZE + 8:
-        raise ValueError(
-            f"slots is from 1 to 4096 and slot_size at least {HEADER_SIZE + 8}, and not"
-            f" {slots} and {size}"
-        )
+    for name, value, least, most in (
+        ("slots", slots, 1, 4096),
+        ("slot_size", size, HEADER_SIZE + 8, (1 << 32) - 1),
+    ):
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise TypeError(f"{name} is a whole number, and not {value!r}")
+        if not least <= value <= most:
+            raise ValueError(f"{name} is from {least} to {most}, and not {value}")
     return Hello(_random() if session is None else session, slots, size)
 
 
 def shape_of(shape: Any) -> tuple[int, ...]:
     """Return the shape of an array that is wanted. Raises TypeError and ValueError."""
     try:
+        if any(isinstance(each, bool) for each in (shape if np.iterable(shape) else [shape])):
+            raise TypeError
         dims = tuple(map(index, shape)) if np.iterable(shape) else (index(shape),)
     except TypeError:
         raise TypeError(f"shape is a number, or a tuple of numbers, and not {shape!r}") from None
     if min(dims, default=0) < 0:
         raise ValueError(f"shape has no negative numbers: {shape!r}")
+    if prod(dims) > _MOST_ITEMS:
+        raise ValueError(f"shape {shape!r} is of more items than a memory has")
     return dims
 
 
@@ -385,20 +439,27 @@ class Caller:
         return True
 
 
-async def connect_peer(address: str, options: PeerOptions) -> PeerConnection:
+async def connect_peer(address: str, options: ConnectOptions) -> PeerConnection:
     """Connect to a listener."""
     host, port = parse_address(address)
     if host is None:
         raise ValueError(f'{address!r} has no host: "localhost:{port}"')
     via, tls = check_way(options)
-    return await Caller(Dialing(host, port, via, tls, options.get("device")), options).connect()
+    seconds = options.get("timeout", CONNECT_SECONDS)
+    to = Dialing(host, port, via, tls, options.get("device"), seconds)
+    return await Caller(to, options).connect()
 
 
 def check_way(options: PeerOptions) -> tuple[str | None, ssl.SSLContext | None]:
     """Return ``via`` and ``tls``. Raises ValueError."""
-    via, tls = options.get("via"), options.get("tls")
+    via, tls, device = options.get("via"), options.get("tls"), options.get("device")
     if via not in (None, "cm", "socket"):
         raise ValueError(f'via is "cm", "socket" or None, and not {via!r}')
     if via == "cm" and tls is not None:
         raise ValueError("tls is for the exchange over a socket, and via='cm' has none")
-    return ("socket" if tls is not None else via), tls
+    if via == "cm" and device is not None:
+        raise ValueError(
+            f"device={device!r} is for the exchange over a socket: with via='cm' the connection"
+            " manager takes the device of the address"
+        )
+    return ("socket" if tls is not None or device is not None else via), tls

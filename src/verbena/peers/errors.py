@@ -18,6 +18,10 @@ class Ended(StrEnum):
 
     HERE = "it was closed here"
     PEER = "the peer closed it"
+    CUT = (
+        "the peer closed it before this side had fetched all of its messages, and the rest is lost:"
+        " receive sooner, or close with more patience there"
+    )
     DIED = "the peer has ended without closing it, or cannot be reached: see what became of it"
     REFUSED = (
         "the device ended it, since an access was refused: an array or a window that is used was"

@@ -16,6 +16,7 @@ from dataclasses import replace
 from typing import Any, Self, TypeVar
 
 from verbena import cm
+from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.verbs import ConnectError, VerbsError
 
 from .connection import (
@@ -142,7 +143,7 @@ class PeerListener:
 
     # ---- the connection manager ----
 
-    async def open_cm(self, host: str | None, port: int) -> None:
+    async def _open_cm(self, host: str | None, port: int) -> None:
         """Listen by the connection manager. Raises ConnectionManagerError."""
         self._cm = await cm.listen(port, host)
         self.port = self._cm.port
@@ -184,7 +185,7 @@ class PeerListener:
 
     # ---- sockets ----
 
-    async def open_socket(self, host: str | None, port: int, tls: Any, device: str | None) -> None:
+    async def _open_socket(self, host: str | None, port: int, tls: Any, device: str | None) -> None:
         """Listen at a socket. Raises OSError, VerbsError."""
         home = SocketHome(device).enter()
         self._home = home
@@ -215,8 +216,13 @@ class PeerListener:
                 return await start(ports.pop())
         raise OSError(errno.EADDRINUSE, "no port is free at all addresses: give one")
 
-    async def _on_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        streams = Streams(reader, writer)
+    def _on_call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer a client in a task of this listener: asyncio reports one of its own as an error
+        when the loop ends first."""
+        self._spawn(self._answer(Streams(reader, writer)))
+
+    async def _answer(self, streams: Streams) -> None:
+        writer = streams.writer
 
         async def accept(seat: Seat, own: Hello) -> Transport:
             await streams.say(own)
@@ -224,20 +230,26 @@ class PeerListener:
             return await over_streams(seat.home, streams, seat, hello)
 
         try:
-            hello = await streams.hear()
+            async with asyncio.timeout(CONNECT_SECONDS):
+                hello = await streams.hear()
         except OSError:
             writer.close()
             return
-        if hello.purpose != self._purpose:
-            await streams.say(replace(hello, purpose=self._purpose))
+        except asyncio.CancelledError:
             writer.close()
-            return
-        if not hello.is_return:
+            raise
+        refusal = None
+        if hello.purpose != self._purpose:
+            refusal = replace(hello, purpose=self._purpose)
+        elif not hello.is_return:
             self._offer(hello, accept, writer.close)
         elif (session := self._known(hello)) is not None:
             await self._take_back(session, accept)
         else:
-            await streams.say(replace(hello, is_known=False))
+            refusal = replace(hello, is_known=False)
+        if refusal is not None:
+            with contextlib.suppress(OSError):
+                await streams.say(refusal)
             writer.close()
 
     # ---- its end ----
@@ -295,12 +307,12 @@ async def listen_for_peers(
     try:
         if via != "socket":
             try:
-                await listener.open_cm(host, port)
+                await listener._open_cm(host, port)
                 return listener
             except cm.ManagerAbsent:
                 if via == "cm":
                     raise
-        await listener.open_socket(host, port, tls, options.get("device"))
+        await listener._open_socket(host, port, tls, options.get("device"))
     except BaseException:
         listener.close()
         raise

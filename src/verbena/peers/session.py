@@ -3,8 +3,10 @@
 
 ``Session`` is below ``PeerConnection``. It sends messages numbered from 1 on and keeps each until
 the peer confirms it; the peer confirms a message when its program has taken it, so the number of
-messages that are not confirmed is also the back-pressure. After a loss both sides say what has
-arrived, and the rest is sent again: each message arrives once, in order.
+messages that are not confirmed is also the back-pressure. The peer also says up to which message it
+has all bytes, of large ones too, since a sender waits for that alone and not for a program that
+has small messages in front. After a loss both sides say what has arrived, and the rest is sent
+again: each message arrives once, in order.
 
 Everything that changes state is done between two awaits, so a task that is cancelled leaves either
 the state before or the state after.
@@ -68,7 +70,7 @@ class Arrived:
 
 @dataclass(eq=False)
 class Outgoing:
-    """A message that the peer has not confirmed. ``end`` is called when it has."""
+    """A message that the peer has not confirmed. ``end`` is called when the peer has its bytes."""
 
     length: int
     kept: object
@@ -128,6 +130,7 @@ class Session:
         self._turn = asyncio.Lock()
         self._sent = 0
         self._confirmed = 0
+        self._fetched_there = 0  # the peer has the bytes of all messages up to this one
         self._window = 0
         self._peer_slot = 0
         self._outgoing: dict[int, Outgoing] = {}
@@ -141,6 +144,9 @@ class Session:
         self._taken = 0
         self._taken_early: dict[int, bool] = {}  # whether the sender waits, for those that follow
         self._told = 0
+        self._fetched_here = 0  # this side has the bytes of all messages up to this one
+        self._has_fetched = False  # a large message, so that its sender may wait for a confirmation
+        self._fetched_early: dict[int, bool] = {}  # as _taken_early, for _fetched_here
         self._inbox: deque[Arrived] = deque()
         self._ahead = 0  # bytes of the large messages in it that are, or are being, fetched
 
@@ -216,7 +222,7 @@ class Session:
         for number in sorted(self._outgoing):
             if number > transport.peer.arrived:
                 self._post(number, self._outgoing[number])
-        self._must_confirm = self._taken > 0
+        self._must_confirm = self._taken > 0 or self._has_fetched
         self._confirm()
         self.changed.wake()
 
@@ -281,13 +287,25 @@ class Session:
                     or (self.transport is not None and not self._large_left())
                 )
             )
-            if self.ended is None and await self._say_goodbye():
+            if self.ended is None and await self.say_goodbye():
                 return
 
-    async def _say_goodbye(self) -> bool:
-        """Return whether the peer has the goodbye, and not only a part of what was before it."""
+    @property
+    def unfetched(self) -> int:
+        """How many messages the peer may not have: large ones, or all that are on their way."""
+        is_on_its_way = self.transport is None or (self.has_said_bye and self._in_queue > 0)
+        return len(self._outgoing) if is_on_its_way else self._large_left()
+
+    def _large_left(self) -> int:
+        return sum(each.large for each in self._outgoing.values())
+
+    async def say_goodbye(self, left: int = 0) -> bool:
+        """Return whether the peer has the goodbye, and not only a part of what was before it.
+
+        ``left`` is how many messages the peer cannot fetch any more.
+        """
         transport = self.transport
-        self._control_message(MessageKind.BYE)
+        self._control_message(MessageKind.BYE, left)
         self.has_said_bye = True
         await self.changed.until(
             lambda: (
@@ -318,9 +336,6 @@ class Session:
                 each.close()
         self._regions, self._pool = None, None
         self.home.leave()
-
-    def _large_left(self) -> bool:
-        return any(each.large for each in self._outgoing.values())
 
     # ---- completions ----
 
@@ -392,12 +407,15 @@ class Session:
         header = Header.from_bytes(self._ring.view(slot))
         self._on_confirmed(header.confirmed)
         is_message = header.kind in (MessageKind.DATA, MessageKind.LARGE)
+        if not is_message:
+            self._on_fetched(header.number)
         is_new = is_message and header.number == self._arrived + 1
         if is_new:
             self._arrived = header.number
         if is_new and header.kind == MessageKind.DATA:
             self._ring.hold(slot)
             self._inbox.append(Arrived(header, slot))
+            self._has_bytes_of(header.number, False)
         else:
             with contextlib.suppress(VerbsError):  # the queue pair may have failed since
                 self._ring.post(transport.aqp.qp, slot)
@@ -411,8 +429,17 @@ class Session:
             if self.on_note is not None:
                 self.on_note(header.addr)
         if header.kind == MessageKind.BYE:
-            self.end(Ended.PEER)
+            self.end(Ended.CUT if header.addr else Ended.PEER)
         self.changed.wake()
+
+    def _on_fetched(self, number: int) -> None:
+        """The peer has the bytes of all messages up to a number: their memory is free."""
+        while self._fetched_there < number:
+            self._fetched_there += 1
+            outgoing = self._outgoing.get(self._fetched_there)
+            if outgoing is not None and outgoing.large:
+                outgoing.end()
+                outgoing.kept, outgoing.end, outgoing.large = None, _nothing, False
 
     def _on_confirmed(self, number: int) -> None:
         while self._confirmed < number:
@@ -434,10 +461,13 @@ class Session:
 
     async def fetched(self, number: int) -> None:
         """Wait until the peer has all messages up to ``number``."""
-        if self._confirmed >= number:
-            return
-        await self.changed.until(lambda: self._confirmed >= number or self.ended is not None)
-        if self._confirmed < number:
+
+        def is_there() -> bool:
+            return max(self._confirmed, self._fetched_there) >= number
+
+        if not is_there():
+            await self.changed.until(lambda: is_there() or self.ended is not None)
+        if not is_there():
             self.check()
 
     @property
@@ -497,7 +527,7 @@ class Session:
         if self.transport is None:
             return
         self._told = self._taken
-        header = Header(kind, confirmed=self._taken, addr=about)
+        header = Header(kind, self._fetched_here, self._taken, addr=about)
         with contextlib.suppress(VerbsError):
             flags = self._flags(True) | _INLINE
             self.transport.aqp.qp.send(header.to_bytes(), flags=flags, wr_id=0)
@@ -595,7 +625,10 @@ class Session:
             except VerbsError:
                 self._lost(transport, Ended.DIED)
         message.buffer = buffer
+        self._has_fetched = True
+        self._has_bytes_of(header.number, True)
         self._on_taken(header.number, True)
+        self._confirm()  # that it was fetched, unless that went with what was taken
 
     def content(self, message: Arrived) -> NDArray[np.uint8]:
         """Return the bytes of a message, without a copy."""
@@ -623,6 +656,13 @@ class Session:
             with contextlib.suppress(VerbsError):
                 self._ring.post(self.transport.aqp.qp, slot)
         self._on_taken(message.header.number, False)
+
+    def _has_bytes_of(self, number: int, is_awaited: bool) -> None:
+        """A message lies here whole. Its sender is to be told where it waits for that."""
+        self._fetched_early[number] = is_awaited
+        while (waits := self._fetched_early.pop(self._fetched_here + 1, None)) is not None:
+            self._fetched_here += 1
+            self._must_confirm |= waits
 
     def _on_taken(self, number: int, at_once: bool) -> None:
         self._taken_early[number] = at_once

@@ -21,11 +21,11 @@ from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from verbena.cm.arguments import keywords
+from verbena.cm.arguments import CONNECT_SECONDS, keywords
 from verbena.verbs.here import place
 
 from .arrays import RemoteArray
-from .connection import PeerConnection, PeerOptions, connect_peer
+from .connection import ConnectOptions, PeerConnection, PeerOptions, connect_peer
 from .errors import Ended, PeerConnectionEnded, PeerError
 from .listening import PeerListener, listen_for_peers
 
@@ -179,9 +179,9 @@ class SyncPeerConnection:
         """Wait until it has ended, and return why. Raises TimeoutError."""
         return _thread.call(self._conn.wait_closed(), timeout)
 
-    def close(self) -> None:
-        """Wait until the peer has what was sent, and disconnect."""
-        _thread.call(self._conn.close())
+    def close(self, patience: float = 5.0) -> None:
+        """Wait until the peer has what was sent, and disconnect; as PeerConnection.close."""
+        _thread.call(self._conn.close(patience))
 
     def __enter__(self) -> Self:
         return self
@@ -227,8 +227,13 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
 def connect(
     address: str, *, timeout: float | None = None, **options: Unpack[PeerOptions]
 ) -> SyncPeerConnection:
-    """Connect to ``"host:port"``. Raises OSError, as verbena.connect, and TimeoutError."""
-    return SyncPeerConnection(_thread.call(connect_peer(address, options), timeout))
+    """Connect to ``"host:port"``. Raises OSError, as verbena.connect, and TimeoutError.
+
+    Without a ``timeout`` the limit is that of verbena.connect.
+    """
+    seconds = CONNECT_SECONDS if timeout is None else None
+    asked: ConnectOptions = {**options, "timeout": seconds}
+    return SyncPeerConnection(_thread.call(connect_peer(address, asked), timeout))
 
 
 @keywords(PeerOptions, slots=32, slot_size=4096)

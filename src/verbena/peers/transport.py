@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
 from verbena import aio, cm
+from verbena.cm.arguments import CONNECT_SECONDS
 from verbena.cm.manager import manager_of_loop
 from verbena.verbs import PD, SRQ, Context, QPCap, open_device
 
@@ -207,7 +208,8 @@ class Streams:
                 return Hello.from_bytes(error.partial)
             raise ConnectionRefusedError(
                 errno.ECONNREFUSED,
-                "the peer closed the socket at once: it may expect TLS (ssl=), or was stopped",
+                "the peer closed the socket at once: one side may expect TLS (tls=) and the other"
+                " not, or the peer was stopped",
             ) from None
 
 
@@ -252,13 +254,17 @@ async def over_streams(
 
 @dataclass
 class Dialing:
-    """Where and how a side connects. ``via`` is "cm", "socket" or None: as it turns out."""
+    """Where and how a side connects. ``via`` is "cm", "socket" or None: as it turns out.
+
+    ``seconds`` is the limit for everything; None: there is none.
+    """
 
     host: str
     port: int
     via: str | None
     tls: ssl.SSLContext | None
     device: str | None
+    seconds: float | None = CONNECT_SECONDS
 
     async def home(self) -> CmHome | SocketHome:
         """Return the home of the kind that there is. Raises VerbsError."""
@@ -275,9 +281,16 @@ async def dial(to: Dialing, seat: Seat, hello: Hello) -> Transport:
     """Connect once. Raises ConnectionManagerError, OSError, PeerError, VerbsError."""
     home = seat.home
     if isinstance(home, CmHome):
+        # A timeout that the caller gives also limits each step, and the default one does not.
+        limit_of_cm: Any = {} if to.seconds == CONNECT_SECONDS else {"timeout": to.seconds}
         try:
             conn = await cm.connect(
-                to.host, to.port, private_data=hello.to_bytes(), cap=seat.cap, prepare=seat.prepare
+                to.host,
+                to.port,
+                private_data=hello.to_bytes(),
+                cap=seat.cap,
+                prepare=seat.prepare,
+                **limit_of_cm,
             )
         except cm.Rejected as error:
             if error.private_data.startswith(UNKNOWN):
@@ -290,8 +303,36 @@ async def dial(to: Dialing, seat: Seat, hello: Hello) -> Transport:
         except BaseException:
             conn.close()
             raise
+    limit = asyncio.timeout(to.seconds)
+    try:
+        async with limit:
+            return await _over_socket(to, home, seat, hello)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+        raise PeerError(
+            errno.ETIMEDOUT,
+            f"{to.host}:{to.port} has not answered in {to.seconds:g} seconds: see whether"
+            " verbena.listen runs there, and whether its program accepts",
+        ) from None
+
+
+async def _over_socket(to: Dialing, home: SocketHome, seat: Seat, hello: Hello) -> Transport:
     options: dict[str, Any] = {} if to.tls is None else {"ssl": to.tls}
-    streams = Streams(*await asyncio.open_connection(to.host, to.port, **options))
+    try:
+        streams = Streams(*await asyncio.open_connection(to.host, to.port, **options))
+    except ConnectionResetError as error:
+        raise ConnectionResetError(
+            error.errno or errno.ECONNRESET,
+            f"{to.host}:{to.port} closed the socket before there was a connection"
+            + (": the listener may have no TLS (tls=)" if to.tls is not None else ""),
+        ) from error
+    except ConnectionRefusedError as error:
+        raise ConnectionRefusedError(
+            error.errno,
+            f"no socket listens at {to.host}:{to.port}: a listener has one with tls=, device= or"
+            " via='socket', and without a connection manager",
+        ) from error
     try:
         await streams.say(hello)
         peer = await streams.hear()

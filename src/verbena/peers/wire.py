@@ -3,7 +3,8 @@
 
 The session and the transports call this. Numbers are little-endian. Messages (DATA and LARGE) are
 numbered from 1 on; each header confirms all messages of the peer up to ``confirmed``, which also
-gives their credits back.
+gives their credits back. In the header of another kind ``number`` is up to which message of the
+peer all bytes are there.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ HEADER_SIZE = _HEADER.size
 class MessageKind(IntEnum):
     """DATA has its bytes behind the header; the bytes of a LARGE one are fetched by a READ.
 
-    A NOTE is 64 bits, in ``addr``, outside the order of messages.
+    A NOTE is 64 bits, in ``addr``, outside the order of messages. The ``addr`` of a BYE is how many
+    LARGE messages were not fetched, and cannot be any more.
     """
 
     DATA = 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
 from dataclasses import replace
+from math import inf
 from typing import Any, Self, TypedDict, cast
 
 import msgspec
@@ -60,6 +61,30 @@ class ClientOptions(TypedDict, total=False):
     slot_size: int
 
 
+def check_within(seconds: object) -> None:
+    """Raise TypeError or ValueError unless it is a time for a call, or None."""
+    if seconds is None:
+        return
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
+        raise TypeError(f"within takes seconds or None, not {type(seconds).__name__}")
+    if not 0 <= seconds < inf:
+        raise ValueError(f"within takes seconds, 0 or more, or None, and not {seconds}")
+
+
+def check_numbers(options: Any) -> None:
+    """Raise ValueError for numbers of ``connect`` and ``serve`` that cannot be."""
+    for name, least in (("calls", 1), ("max_message", 1), ("spin", 0), ("timeout", 0)):
+        value = options.get(name)
+        if value is not None and value < least:
+            raise ValueError(f"{name} is {least} or more, and not {value}")
+
+
+def check_service(service: object) -> None:
+    """Raise TypeError unless it is a class, as ``connect`` and ``service`` take, or None."""
+    if service is not None and not isinstance(service, type):
+        raise TypeError(f"a service is a class with @rpc.service before it, and not {service!r}")
+
+
 def spin_seconds(spin: float | None) -> float:
     """Return for how long a side polls."""
     if place.get() is not None:
@@ -70,7 +95,8 @@ def spin_seconds(spin: float | None) -> float:
 class CallStream:
     """A call with items: the client's by ``send`` and ``end``, the server's by ``async for``.
 
-    ``await`` gives the method's result, after ``end``. Leaving its ``async with`` block before the
+    ``await`` gives the method's result, after ``end``; of a call that returns items, whose block or
+    loop has not begun, it is a TypeError. Leaving its ``async with`` block before the
     call has ended cancels it at the server; so does a task that is cancelled in ``await``.
     """
 
@@ -142,6 +168,11 @@ class CallStream:
                 self._feeding.cancel()
 
     def __await__(self) -> Generator[Any, Any, Any]:
+        if self._method.receives and self._pending is None:
+            name = self._method.name
+            raise TypeError(
+                f"{name} returns items: async for item in client.{name}(…), and not await"
+            )
         return self._result().__await__()
 
     def __aiter__(self) -> Self:
@@ -245,10 +276,9 @@ class Client:
     def within(self, seconds: float | None) -> Client:
         """Return the same client with another time for each call; None: no limit.
 
-        Raises TypeError for what is no number.
+        Raises TypeError for what is no number, and ValueError for one that is less than 0.
         """
-        if seconds is not None and not isinstance(seconds, int | float):
-            raise TypeError(f"within takes seconds or None, not {type(seconds).__name__}")
+        check_within(seconds)
         other = Client(self._link, self._calls, self._methods, self._service)
         other._timeout = seconds
         other._paths = self._paths
@@ -315,6 +345,8 @@ async def connect_client(address: str, service: type | None, options: ClientOpti
         raise ValueError(f'{address!r} has no host: "localhost:{port}"')
     codec = options.get("codec", "msgpack")
     codec_named(codec)
+    check_numbers(options)
+    check_service(service)
     asked = peer_options(options)
     via, tls = check_way(asked)
     to = Dialing(host, port, via, tls, options.get("device"))

@@ -9,6 +9,7 @@ which are checked at the server before it is called.
 from __future__ import annotations
 
 import inspect
+import re
 import typing
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
@@ -24,6 +25,9 @@ from .errors import WrongArguments
 __all__ = ["Buffer", "ServiceMethod", "methods_of", "service"]
 
 _MARK = "_verbena_service_"
+_WRONG_COUNT = re.compile(r"Expected `array` of (?:at (?:least|most) )?length \d+, got (\d+)")
+RESERVED = ("close", "explain", "is_connected", "peer", "within")
+"""Names of ``Client`` that no method can have."""
 T = TypeVar("T")
 
 Buffer = Annotated[Any, "verbena.rpc.Buffer"]
@@ -37,11 +41,14 @@ _BUFFERS = (memoryview, np.ndarray)
 def service(kind: type[T]) -> type[T]:
     """Mark a class as a service: its public methods can be called by clients.
 
-    Raises TypeError for a method whose parameters lack type hints, or cannot be sent.
+    Raises TypeError for a method whose parameters lack type hints or cannot be sent, and for one
+    with a name that clients have already.
     """
-    setattr(kind, _MARK, True)
+    if not isinstance(kind, type):
+        raise TypeError(f"@rpc.service is for a class, and not for {kind!r}")
     for name, function in _public(kind):
         _shape(kind, name, function)
+    setattr(kind, _MARK, True)
     return kind
 
 
@@ -89,6 +96,8 @@ class ServiceMethod:
     def _said(self, error: Exception) -> str:
         """Name the parameter that msgspec names by its place."""
         text = str(error)
+        if (found := _WRONG_COUNT.fullmatch(text)) is not None:
+            return f"{found[1]} arguments, and the parameters are ({', '.join(self.parameters)})"
         for at, name in enumerate(self.parameters):
             text = text.replace(f"`$[{at}]", f"`{name}").replace(f"`$.{name}", f"`{name}")
         if "length" in text or isinstance(error, IndexError):
@@ -135,6 +144,11 @@ def _public(kind: type) -> list[tuple[str, Any]]:
 
 def _shape(kind: type, name: str, function: Any) -> _Shape:
     about = f"{kind.__name__}.{name}"
+    if name in RESERVED:
+        raise TypeError(
+            f"{about}: a client's own attributes are {', '.join(RESERVED)}; give the method another"
+            " name"
+        )
     hints = get_type_hints(function, include_extras=True)
     result = hints.get("return", Any)
     parameters: dict[str, tuple[Any, Any]] = {}

@@ -21,7 +21,7 @@ from verbena.peers.transport import CmHome, Sharing, SocketHome
 from verbena.peers.wire import CALLS, Hello
 from verbena.verbs import PD, VerbsError
 
-from .client import MAX_MESSAGE, peer_options, spin_seconds
+from .client import MAX_MESSAGE, check_numbers, peer_options, spin_seconds
 from .codecs import codec_named
 from .datagrams import DATAGRAM_ROOM
 from .frames import PROTOCOL, FrameKind, LinkHello, LinkWelcome, MethodEntry
@@ -77,6 +77,7 @@ class RpcServer:
     """A server. ``port`` is its port; it is an asynchronous context manager, which closes it."""
 
     def __init__(self, target: object, options: ServerOptions) -> None:
+        check_numbers(options)
         self._target = target
         self._options = options
         self._tables = self._made_tables()

@@ -73,6 +73,10 @@ class Strategies:
                 f"request is one of {', '.join(requests)}, and response one of"
                 f" {', '.join(responses)}; not {self.request!r} and {self.response!r}"
             )
+        if isinstance(self.inline_most, bool) or not isinstance(self.inline_most, int):
+            raise TypeError(f"inline_most is a number of bytes, and not {self.inline_most!r}")
+        if self.inline_most < 0:
+            raise ValueError(f"inline_most is 0 or more bytes, and not {self.inline_most}")
 
 
 def request_way(plan: Strategies, size: int, ring_room: int, datagram_room: int) -> RequestWay:

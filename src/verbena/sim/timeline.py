@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from verbena._files import writing
 from verbena._trace_events import PS_PER_US, named_process, named_row, write_events
 from verbena.sim._world import STATES
 from verbena.sim.result import NEVER, REFUSED, ScenarioResult
@@ -28,8 +27,7 @@ WAITING = STATES.index("waiting")
 
 def write(result: ScenarioResult, path: Path) -> None:
     """Write the events to a file. Raises OSError."""
-    with writing(path, "the timeline"):
-        write_events(path, events(result))
+    write_events(path, events(result))
 
 
 def events(result: ScenarioResult) -> Iterator[dict[str, Any]]:
