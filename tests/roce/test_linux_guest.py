@@ -170,7 +170,9 @@ def test_perftest_over_ipv6(bench: Bench, verb: str, serve: bool) -> None:
 @pytest.mark.parametrize("size", [1, 1025, 1 << 20])
 @pytest.mark.parametrize("verb", ["send", "write", "read"])
 def test_perftest_sizes(bench: Bench, verb: str, size: int, serve: bool) -> None:
-    program = (f"ib_{verb}_bw", "-F", "-n", "5", "-s", str(size))
+    # By default, 67 ms, a side gives up after half a second, in which the guest may get no time.
+    timeout = ("-u", "16")  # 268 ms
+    program = (f"ib_{verb}_bw", "-F", "-n", "5", "-s", str(size), *timeout)
     assert_measured(bench.pair(program, serve=serve, gid="-x"), [size], 5)
 
 
