@@ -87,9 +87,10 @@ def port_of(name: str) -> int:
 
 def until_in_time(attempt: Callable[[], Pair]) -> Pair:
     """perftest's server closes its first listener and opens a second one while the client sleeps
-    for a second; on a busy host the client may be first, and is refused."""
+    for a second; on a busy host the client may be first, and is refused. The emulated guest beside
+    other tests has been too late seven times in a row."""
     pair = attempt()
-    for _ in range(6):
+    for _ in range(15):
         if TOO_EARLY not in pair.client.output:
             break
         pair = attempt()
@@ -186,6 +187,7 @@ def bench() -> Iterator[Bench]:
     yield from make_bench(1500)
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("serve", [True, False], ids=["as-server", "as-client"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_linux(bench: Bench, name: str, serve: bool) -> None:
@@ -202,6 +204,7 @@ def lossy_bench(bench: Bench) -> Iterator[Bench]:
         yield bench
 
 
+@pytest.mark.timeout(240)
 @pytest.mark.parametrize("serve", [True, False], ids=["as-server", "as-client"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_linux_and_loss(lossy_bench: Bench, name: str, serve: bool) -> None:
