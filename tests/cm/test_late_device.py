@@ -20,6 +20,8 @@ from verbena.cm.channel import block
 pytestmark = pytest.mark.over_roce
 PAUSE, TIMEOUT = 1.0, 1.3
 MOST = PAUSE + TIMEOUT - 0.1
+# A loop's clock counts milliseconds (uvloop), so that its timers may be early by one.
+EARLY = 0.01
 
 
 async def open_after(pause: Pause) -> AgentDevice:
@@ -47,7 +49,7 @@ def test_a_connection_has_one_deadline(run: Run) -> None:
                 begun = time.monotonic()
                 with pytest.raises(cm.ConnectTimeout):
                     await call
-                assert TIMEOUT - 0.01 <= time.monotonic() - begun < MOST
+                assert TIMEOUT - EARLY <= time.monotonic() - begun < MOST
 
     run(program())
 
@@ -73,7 +75,7 @@ def test_the_time_is_over_before_the_device_is_open(run: Run) -> None:
                 begun = time.monotonic()
                 with pytest.raises(cm.ManagerAbsent, match="the time was over before"):
                     await cm.connect(HOST, listener.port, timeout=0.1, open_device=open_late)
-                assert 0.1 <= time.monotonic() - begun < PAUSE - 0.2
+                assert 0.1 - EARLY <= time.monotonic() - begun < PAUSE - 0.2
             with pytest.raises(cm.ConnectTimeout):
                 await first
             with pytest.raises(cm.ManagerAbsent, match="the time was over before"):
