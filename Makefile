@@ -44,7 +44,7 @@ $(shell mkdir -p build/stamps; printf '%s\n' $(sort $(NATIVE_INPUTS)) > $(SOURCE
         cmp -s $(SOURCE_LIST).new $(SOURCE_LIST) || mv $(SOURCE_LIST).new $(SOURCE_LIST); \
         rm -f $(SOURCE_LIST).new)
 
-.PHONY: help setup demo test model pythons validate bench lint format generated compatibility latest fabtests docs worlds soak compilers disk-speed mutation sanitize sanitize-threads wheel wheel-portable clean FORCE
+.PHONY: help setup demo test model pythons validate bench lint format generated compatibility latest fabtests docs worlds soak compilers mutation sanitize sanitize-threads wheel wheel-portable clean FORCE
 .DEFAULT_GOAL := help
 
 help: ## This list
@@ -128,9 +128,6 @@ soak: build/stamps/installed ## Ten minutes of processes that start, work, break
 
 compilers: setup ## The native libraries by every compiler of PATH, with every set of hardening flags
 	VERBENA_ALL_COMPILERS=1 $(PYTEST) tests/packaging/test_hardened.py
-
-disk-speed: setup ## A disk in memory between two processes, beside nbdkit's memory plugin as fio reads that
-	$(PYTEST) tests/nvmeof/speed_of_disks.py
 
 mutation: build/stamps/installed ## Random small changes in src/native, and which of them no test notices; writes docs/mutation.md
 	PATH="$(abspath $(VENV))/bin:$$PATH" $(VENV)/bin/python scripts/mutate.py --page docs/mutation.md $(MUTATION)

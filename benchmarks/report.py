@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.goals import Goal, Section
+from benchmarks.goal import Goal, Section
 from benchmarks.line import Phase
 from benchmarks.machine import Machine
 from benchmarks.runner import Reading, Series, common_phase, median

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import engine, goals, report, runner, ucx
 from benchmarks.crowded import Crowded, busy
-from benchmarks.goals import Better, Goal, Section
+from benchmarks.goal import Better, Goal, Section
 from benchmarks.machine import Machine
 from benchmarks.runner import Plan, Reading, Series
 from tests.support import ROOT, benchmarks_command, ends
@@ -150,6 +150,10 @@ def test_selection() -> None:
     assert all("64 KiB" in goal.name for goal in goals.select(False, "64 kib"))
     with pytest.raises(ValueError, match="no row matches 'zzz'"):
         goals.select(False, "zzz")
+
+
+def test_no_section_is_forgotten() -> None:
+    assert {each.section for each in goals.all_goals()} == set(Section)
 
 
 def test_every_goal_compares_like_with_like() -> None:

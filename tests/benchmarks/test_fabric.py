@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import fabric, fabric_scripts, goals, simpy_model
-from benchmarks.goals import Section
+from benchmarks import fabric, fabric_scripts, goals, simpy_model, simulation_goals
+from benchmarks.goal import Section
 from verbena import fabrics
 from verbena.measure import cores
 from verbena.measure.case import Effort, Unit
@@ -72,7 +72,7 @@ def test_the_workloads_are_those_of_the_goals() -> None:
         assert set(tables.links["rate"]) == {10**11}
         assert set(tables.links["delay_ps"]) == {10**6}
         assert set(work.flows["bytes"]) == {1 << 20}
-    assert {goal.section for goal in goals.fabric()} == {Section.FABRIC}
+    assert {goal.section for goal in simulation_goals.fabric()} == {Section.FABRIC}
 
 
 def test_a_run_that_went_wrong_is_no_measurement() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import line, report, runner
-from benchmarks.goals import Better, Goal, Section
+from benchmarks.goal import Better, Goal, Section
 from benchmarks.line import Phase
 from benchmarks.runner import Plan, Reading, Series
 from verbena.measure import cores

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import goals, opensm
-from benchmarks.goals import Section
+from benchmarks.goal import Section
 from verbena.measure import cores
 from verbena.measure.case import Effort
 from verbena.measure.processes import MeasureError, SkipError
