@@ -8,6 +8,7 @@ that fails says what to do, and the others still run.
 from __future__ import annotations
 
 import argparse
+import os
 import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -28,6 +29,13 @@ ONE_CORE = (
     "On one core ib_write_lat looks at its own memory until a message is there, and the TCP that\n"
     "polls at its socket: neither lets the other process run, so each message waits for the\n"
     "system to end a time slice. Programs that poll a CQ, as ibv_rc_pingpong does, give way."
+)
+# Where more programs run than there are cores, both processes seldom run at once: a message of
+# ib_write_lat then waits for time slices, and 30,000 messages still end within seconds.
+BUSY_RATE = 1e5
+BUSY = (
+    "The machine is busy (load {load:.1f} on {cores}): times have pauses in them in which other\n"
+    "programs run. Run the demo again when those are idle."
 )
 ACTIVATE = "To go on: `. .venv/bin/activate`, once in each terminal; then `verbena run` is found."
 PINGPONG_LINES = ("local address", "remote address", "bytes in", "iters in")
@@ -63,7 +71,19 @@ def advice(problem: str) -> str:
     """Return what to do about a failure. An error that names a package has the command already."""
     if "apt-get" in problem:
         return "install that package, then run the demo again."
+    if "in time" in problem and busy():
+        return busy() + "\nOr: " + GENERAL_ADVICE
     return GENERAL_ADVICE
+
+
+def busy() -> str:
+    """Return what to say of a machine whose cores are all in use, or ""."""
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    return BUSY.format(load=load, cores=counted(cores)) if load > cores else ""
+
+
+def counted(number: int) -> str:
+    return "one core" if number == 1 else f"{number} cores"
 
 
 def title(text: str) -> None:
@@ -137,6 +157,8 @@ def table(where: Cores) -> None:
     )
     if not where.distinct:
         show(ONE_CORE)
+    elif busy():
+        show(busy())
 
 
 def tcp_latency(polling: bool) -> Case:
@@ -151,5 +173,6 @@ def measured(case: Case | None, where: Cores) -> str:
     """A measured value with its unit."""
     if case is None:
         return ""
-    value = case.measure(Effort(SECONDS), where).value
+    slow = where.distinct and case.unit is Unit.MICROSECONDS and busy()
+    value = case.measure(Effort(SECONDS, BUSY_RATE if slow else None), where).value
     return f"{value:,.0f} {case.unit}" if value >= 100 else f"{value:.2f} {case.unit}"

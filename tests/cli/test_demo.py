@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import verbena_command
+from verbena import demo as program
+from verbena.measure.case import Effort, Sample, Unit
+from verbena.measure.cores import Cores
 
 
 def demo(**variables: str) -> subprocess.CompletedProcess[str]:
@@ -117,3 +120,29 @@ def test_on_one_core_it_ends_soon_and_says_what_it_means() -> None:
     assert f"on core {min(before)} alone" in done.stdout
     assert re.search(r"8 bytes.*? ([\d.,]+) µs +([\d.,]+) µs +([\d.,]+) µs", done.stdout)
     assert "ib_write_lat looks at its own memory" in done.stdout
+
+
+def test_on_a_busy_machine_the_times_are_said_to_have_pauses(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Fewer messages, too: each may wait until both processes happen to run."""
+    efforts: list[Effort] = []
+
+    class Latency:
+        unit = Unit.MICROSECONDS
+
+        def measure(self, effort: Effort, where: Cores) -> Sample:
+            efforts.append(effort)
+            return Sample(1.0)
+
+    monkeypatch.setattr(os, "getloadavg", lambda: (9.5, 0.0, 0.0))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1})
+    assert "load 9.5 on 2 cores" in program.busy()
+    assert "load 9.5" in program.advice("ib_write_lat did not end in time and said nothing")
+    assert "load" not in program.advice("ib_write_lat failed with exit status 1")
+    assert program.measured(Latency(), Cores(0, 1)) == "1.00 µs"  # type: ignore[arg-type]
+    assert efforts[0].iterations(1e7) == 30_000
+    monkeypatch.setattr(os, "getloadavg", lambda: (0.5, 0.0, 0.0))
+    assert program.busy() == ""
+    program.measured(Latency(), Cores(0, 1))  # type: ignore[arg-type]
+    assert efforts[1].iterations(1e7) == 3_000_000
