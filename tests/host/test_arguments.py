@@ -41,7 +41,8 @@ RECORDS = {
     "Region", "Region.page_gone", "Row", "SendRequest", "Side", "Step", "Tlp", "Transaction", "Way",
 }  # fmt: skip
 """Made by the package, for its users to read."""
-DEVICES = ("Device", "Disk", "Display", "EthernetAdapter", "Hca", "Keyboard", "Mouse", "Timer")
+DEVICES = ("Device", "Disk", "Display", "EthernetAdapter", "Hca", "IoApic", "Keyboard",
+           "LocalApics", "Mouse", "Msix", "Timer")  # fmt: skip
 CALLED_BY_COMPUTERS = {
     *(f"{device}.{name}" for device in DEVICES for name in ("peek", "read", "write")
       if (device, name) != ("Mouse", "write")),
@@ -54,7 +55,8 @@ CALLED_BY_COMPUTERS = {
     "Hca.complete", "Hca.end", "Hca.flush_receives", "Hca.gather", "Hca.note", "Hca.page_in",
     "Hca.scatter", "Hca.transmit", "HcaDriver.charge", "HcaDriver.page_address",
     "HcaDriver.posted_id", "HcaDriver.remember", "HcaDriver.store", "Iommu.translate",
-    "Pcie.read_bytes", "Pcie.time_ps", "Pcie.write_bytes", "ResidentPages.bring",
+    "Pcie.read_bytes", "Pcie.time_ps", "Pcie.write_bytes", "LocalApics.deliver",
+    "LocalApics.targets", "Msix.covers", "ResidentPages.bring",
     "ResidentPages.physical", "ResidentPages.pin", "ResidentPages.unpin", "Slot.answer", "Slot.ask",
     "Slot.load", "Slot.message", "Slot.read_from_memory", "Slot.requests", "Slot.store",
     "Slot.write_to_memory", "Timeline.hop", "Wire.send",

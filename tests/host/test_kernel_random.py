@@ -86,13 +86,15 @@ EVENTS = st.lists(
     programs=st.lists(LINES.map(program), min_size=1, max_size=4),
     events=EVENTS,
     disk_by=st.sampled_from(["dma", "pio"]),
+    apic=st.booleans(),
 )
 def test_no_mix_of_calls_breaks_the_kernel(
-    programs: list[str], events: list[tuple[int, str | bytes]], disk_by: str
+    programs: list[str], events: list[tuple[int, str | bytes]], disk_by: str, apic: bool
 ) -> None:
     system = System(
-        disk=bytes(range(256)) * 20, adapter=True, tick_us=15, disk_by=disk_by, receive_buffer=3
-    )
+        disk=bytes(range(256)) * 20, adapter=True, tick_us=15, disk_by=disk_by, receive_buffer=3,
+        apic=apic,
+    )  # fmt: skip
     adapter = system.adapter
     assert adapter is not None
     for us, what in events:

@@ -183,6 +183,9 @@ enum vb_cpu_stop vb_cpu_run(struct vb_cpu *cpu, uint64_t most, uint64_t until);
 /* Makes an external interrupt pending. One that is pending already is merged: false. */
 bool vb_cpu_interrupt(struct vb_cpu *cpu, uint8_t vector);
 
+/* Takes a pending interrupt back, as its controller does. false: the core has taken it. */
+bool vb_cpu_withdraw(struct vb_cpu *cpu, uint8_t vector);
+
 /*
  * Lets the core take an interrupt, if one is pending and they are on, and run nothing of its
  * handler; vb_cpu_run does so by itself. false: it has no handler, `fault` says so.

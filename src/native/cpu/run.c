@@ -34,6 +34,16 @@ bool vb_cpu_interrupt(struct vb_cpu *cpu, uint8_t vector)
     return is_new;
 }
 
+bool vb_cpu_withdraw(struct vb_cpu *cpu, uint8_t vector)
+{
+    uint64_t bit = UINT64_C(1) << vector % 64;
+    bool was_pending = cpu->pending[vector / 64] & bit;
+
+    cpu->pending[vector / 64] &= ~bit;
+    look_again(cpu);
+    return was_pending;
+}
+
 int vb_cpu_set_mark(struct vb_cpu *cpu, uint64_t address)
 {
     if (cpu->marks == VB_CPU_MARKS)

@@ -12,8 +12,13 @@ from verbena.host.costs import Costs, Ledger
 from verbena.host.devices import Device, Keyboard, Mouse, Ram
 from verbena.host.disk import Disk
 from verbena.host.errors import AccessError, AssemblyError, HostError, ProcessorError
+from verbena.host.interrupt_controller import InterruptController
+from verbena.host.interrupt_message import message_address
+from verbena.host.io_apic import IoApic
 from verbena.host.iommu import Iommu, IommuFault
+from verbena.host.local_apics import LocalApics
 from verbena.host.machines import Machines
+from verbena.host.msix import Msix
 from verbena.host.nic import Cable, EthernetAdapter
 from verbena.host.pcie import Pcie, Slot, Tlp
 from verbena.host.timeline import Timeline
@@ -33,12 +38,16 @@ __all__ = [
     "Display",
     "EthernetAdapter",
     "HostError",
+    "InterruptController",
+    "IoApic",
     "Iommu",
     "IommuFault",
     "Keyboard",
     "Ledger",
+    "LocalApics",
     "Machines",
     "Mouse",
+    "Msix",
     "Pcie",
     "ProcessorError",
     "Program",
@@ -51,4 +60,5 @@ __all__ = [
     "Timer",
     "Tlp",
     "Transaction",
+    "message_address",
 ]

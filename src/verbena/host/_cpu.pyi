@@ -80,6 +80,8 @@ class CoreState:
         """Lets ``run`` come back after the instruction that is under way."""
     def interrupt(self, vector: int) -> bool:
         """Makes an interrupt pending; False: it was already."""
+    def withdraw(self, vector: int) -> bool:
+        """Takes a pending interrupt back; False: it was not pending."""
     def take_interrupt(self) -> bool:
         """Takes a pending interrupt, if they are on, and runs nothing of its handler; False: it has
         no handler, and ``fault`` says so."""

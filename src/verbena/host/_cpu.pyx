@@ -355,6 +355,10 @@ cdef class CoreState:
         """Makes an interrupt pending; False: it was already."""
         return bool(vb_cpu_interrupt(&self.cpu, vector))
 
+    def withdraw(self, uint8_t vector):
+        """Takes a pending interrupt back; False: it was not pending."""
+        return bool(vb_cpu_withdraw(&self.cpu, vector))
+
     def take_interrupt(self):
         """Takes a pending interrupt, if they are on, and runs nothing of its handler; False: it has
         no handler, and ``fault`` says so."""

@@ -51,6 +51,7 @@ cdef extern from "cpu/cpu.h" nogil:
     void vb_cpu_close(vb_cpu *)
     vb_cpu_stop vb_cpu_run(vb_cpu *, uint64_t most, uint64_t until) noexcept
     c_bool vb_cpu_interrupt(vb_cpu *, uint8_t vector)
+    c_bool vb_cpu_withdraw(vb_cpu *, uint8_t vector)
     c_bool vb_cpu_take_interrupt(vb_cpu *)
     int vb_cpu_set_mark(vb_cpu *, uint64_t address)
     void vb_cpu_clear_mark(vb_cpu *, uint64_t address)

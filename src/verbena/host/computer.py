@@ -30,11 +30,13 @@ from verbena.host.core import Core, Stop
 from verbena.host.devices import Device, Ram
 from verbena.host.dma import Dma
 from verbena.host.errors import AccessError, HostError, HostTypeError
+from verbena.host.interrupt_message import InterruptMessage
 from verbena.host.iommu import Iommu
 from verbena.host.pcie import Pcie, Slot
 from verbena.host.timeline import Timeline
 
 if TYPE_CHECKING:
+    from verbena.host.local_apics import LocalApics
     from verbena.host.machines import Machines
 
 
@@ -111,6 +113,7 @@ def _bad_range(what: str, address: object, more: object) -> HostTypeError:
         "dma_is_under_way",
         "dma_read",
         "dma_write",
+        "heed_interrupt",
         "idle_until",
         "interrupt_from",
         "read",
@@ -169,9 +172,11 @@ class Computer:
         self._turns = Turns(turn_cycles, seed, self._has_turn)
         self._horizon = 0  # up to when that core runs if nothing is added to the agenda, in ps
         self.counters = Counters()
+        self.apics: LocalApics | None = None  # set by an InterruptController
         self.has_timeline = False
         # Each gets a direction, an address and a size when a device's DMA is at memory, and
-        # ("MSI", a vector, the core's number) when its interrupt is at the processor.
+        # ("MSI", a vector, the core's number) when its interrupt is at the processor. Interrupts
+        # that no device's message brings are "I/O APIC", "IPI" and "APIC timer".
         self.memory_observers: list[Callable[[str, int, int], None]] = []
         self.observers: list[Callable[[Transaction], None]] = []
 
@@ -431,19 +436,25 @@ class Computer:
         self._stop_for(time)
         return event
 
-    def interrupt_from(self, device: Device, vector: int, core: int) -> None:
-        """Delivers a device's interrupt to a core, over the device's link."""
-        if not 0 <= vector <= 255 or not 0 <= core < len(self.cores):
+    def interrupt_from(
+        self, device: Device, vector: int, core: int, message: InterruptMessage | None = None
+    ) -> None:
+        """Delivers a device's interrupt to a core, over the device's link.
+
+        ``message`` is that of a device with MSI-X, for local APICs.
+        """
+        if message is None and (not 0 <= vector <= 255 or not 0 <= core < len(self.cores)):
             raise HostError(f"there is no vector {vector} or no core {core}")
         self.counters.interrupts_sent += 1
 
         def arrive() -> None:
+            if self.apics is not None:
+                self.apics.deliver(message or InterruptMessage(core, vector))
+                return
             self.show_memory("MSI", vector, core)
-            if len(self.cores) > 1:  # an interrupt wakes a core now, and not when it fell asleep
-                self.idle_until(self.now)
+            self.heed_interrupt()
             if not self.cores[core].state.interrupt(vector):
                 self.counters.interrupts_merged += 1
-            self._running.state.pause()
 
         def arrive_behind_writes(slot: Slot) -> None:
             settled = self._dma.settled_at(slot)
@@ -458,11 +469,23 @@ class Computer:
         else:
             self.at(slot.message(self.now), lambda: arrive_behind_writes(slot))
 
+    def heed_interrupt(self) -> None:
+        """An interrupt comes to a core now: the run looks again which core goes on."""
+        if len(self.cores) > 1:  # an interrupt wakes a core now, and not when it fell asleep
+            self.idle_until(self.now)
+        self._running.state.pause()
+
     def dma_write(
-        self, device: Device, address: int, data: bytes, then: Callable[[], None] | None
+        self,
+        device: Device,
+        address: int,
+        data: bytes,
+        then: Callable[[], None] | None,
+        who: str | None = None,
     ) -> None:
-        """Writes to memory for a device; AccessError names it if there is no memory."""
-        self._dma.write(device, address, data, then)
+        """Writes to memory for a device; AccessError names it, or ``who`` wrote for it, if there
+        is no memory."""
+        self._dma.write(device, address, data, then, who)
 
     def dma_is_under_way(self, page: int) -> bool:
         """Whether a device reads or writes the page of 4096 bytes at an address now."""

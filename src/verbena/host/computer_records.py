@@ -30,6 +30,7 @@ class Counters:
     dma_written_bytes: int = 0
     interrupts_sent: int = 0
     interrupts_merged: int = 0
+    interrupts_refused: int = 0  # by local APICs
     idle_ps: int = 0
 
 

@@ -191,6 +191,12 @@ class Core:
         self._lines.update(program.lines)
         self._has_begun = True
 
+    def begin_at(self, address: int) -> None:
+        """Lets a core that has no program begin at an address; nothing if it has one."""
+        if not self._has_begun:
+            self.state.rip = self._end = _address(address)
+            self._has_begun = True
+
     def break_at(self, address: int) -> None:
         """Sets a breakpoint: a run ends before the instruction there."""
         if not self.state.set_mark(_address(address)):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from verbena._arguments import checked_class, is_buffer, is_whole
 from verbena.host.errors import HostError, HostTypeError
@@ -18,6 +18,7 @@ from verbena.host.errors import HostError, HostTypeError
 if TYPE_CHECKING:
     from verbena.host.clock import Event
     from verbena.host.computer import Computer
+    from verbena.host.io_apic import WiredLine
     from verbena.host.iommu import Iommu
     from verbena.host.pcie import Slot
 
@@ -46,6 +47,9 @@ class Ram:
 class Device:
     """A device with ``size`` bytes of registers. Subclasses say what reads and writes do."""
 
+    # Whether it calls end_interrupt() when the cause of its interrupt is gone.
+    holds_line: ClassVar[bool] = False
+
     def __init__(self, size: int) -> None:
         if size <= 0:
             raise HostError(f"a device has at least one byte of registers, not {size}")
@@ -54,6 +58,7 @@ class Device:
         self.base: int | None = None  # its address there
         self.slot: Slot | None = None  # its PCIe link; None: it costs no time to reach
         self.iommu: Iommu | None = None  # which translates its DMA; None: addresses are physical
+        self.wired: WiredLine | None = None  # to an I/O APIC; None: interrupts are messages
 
     def __repr__(self) -> str:
         base = getattr(self, "base", None)  # a class of one's own may have forgotten __init__
@@ -100,13 +105,25 @@ class Device:
         return computer.at(time, call)
 
     def interrupt(self, vector: int, core: int = 0) -> None:
-        """Sends an interrupt, by a message over the link if the device has one."""
+        """Sends an interrupt, by a message over the link if the device has one.
+
+        A device that is wired to an I/O APIC raises its line instead, and the vector and the core
+        are those of the I/O APIC's table.
+        """
         if not is_whole(vector) or not is_whole(core):
             raise HostTypeError(
                 f"{self!r}.interrupt: vector is {vector!r} and core is {core!r}: both are whole "
                 "numbers"
             )
-        self._home().interrupt_from(self, checked_vector(vector), core)
+        if self.wired is None:
+            self._home().interrupt_from(self, checked_vector(vector), core)
+        else:
+            self.wired.interrupt()
+
+    def end_interrupt(self) -> None:
+        """The cause of its interrupt is gone: lowers its line, if it has one."""
+        if self.wired is not None:
+            self.wired.lower()
 
     def dma_write(self, address: int, data: bytes, then: Callable[[], None] | None = None) -> None:
         """Writes to memory, without the processor, and calls ``then`` when the bytes are there."""
@@ -151,7 +168,9 @@ def checked_vector(vector: int) -> int:
 @checked_class(HostTypeError, but=("peek", "read", "write"))
 class Keyboard(Device):
     """Keys wait in a queue. A read takes the next, 0 if there is none; a write of 1 to the second
-    byte lets each key raise ``vector``."""
+    byte lets each key raise ``vector``. A line is held until the queue is empty."""
+
+    holds_line = True
 
     def __init__(self, size: int = 2, vector: int = 33) -> None:
         super().__init__(size)
@@ -172,13 +191,20 @@ class Keyboard(Device):
             self.interrupt(self.vector)
 
     def read(self, offset: int, size: int) -> int:
-        return self.keys.popleft() if self.keys else 0
+        if not self.keys:
+            return 0
+        key = self.keys.popleft()
+        if not self.keys and self.wired is not None:
+            self.end_interrupt()
+        return key
 
     def peek(self, offset: int, size: int) -> int | None:
         return self.keys[0] if self.keys else 0
 
     def write(self, offset: int, size: int, value: int) -> None:
         self.raises = bool(value & 1)
+        if not self.raises:
+            self.end_interrupt()
 
 
 @checked_class(HostTypeError, but=("peek", "read", "write"))

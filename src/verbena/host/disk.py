@@ -9,7 +9,7 @@ Registers of 8 bytes each, from offset 0:
     0x18 ADDRESS   of memory, for DMA
     0x20 STATUS    0: idle, 1: busy, 2: data ready, 3: done, 4: error; a read of it clears 3 and 4.
                    A command while another one runs is an error, and that one goes on
-    0x28 ENABLE    1: interrupts at "data ready" and "done"
+    0x28 ENABLE    1: interrupts at "data ready" and "done"; a line is held until STATUS is read
 
 and from 0x1000 on the buffer of programmed I/O, up to 64 KiB.
 """
@@ -29,6 +29,8 @@ IDLE, BUSY, READY, DONE, FAILED = range(5)
 @checked_class(HostTypeError, but=("peek", "read", "write"))
 class Disk(Device):
     """A disk with ``content``; each command takes ``latency_us`` before data move."""
+
+    holds_line = True
 
     def __init__(
         self,
@@ -60,6 +62,8 @@ class Disk(Device):
         value = self.peek(offset, size)
         if value is None:
             return super().read(offset, size)
+        if offset == STATUS and self.wired is not None:
+            self.end_interrupt()
         if offset == STATUS and self._refused:
             self._refused = False
         elif offset == STATUS and self._status in (DONE, FAILED):

@@ -77,9 +77,17 @@ class Dma:
     # ---- writes ----
 
     def write(
-        self, device: Device, address: int, data: bytes, then: Callable[[], None] | None
+        self,
+        device: Device,
+        address: int,
+        data: bytes,
+        then: Callable[[], None] | None,
+        who: str | None = None,
     ) -> None:
-        """Writes ``data`` to what the device knows as ``address``, and then calls ``then``."""
+        """Writes ``data`` to what the device knows as ``address``, and then calls ``then``.
+
+        Errors name ``who``, or the device.
+        """
         computer, slot, iommu = self._computer, device.slot, device.iommu
         self._begin(address, len(data))
 
@@ -89,7 +97,7 @@ class Dma:
             for physical, size in parts:
                 if not computer.memory.write(physical, data[offset : offset + size]):
                     raise AccessError(
-                        f"{device!r} wrote {size} bytes by DMA to {physical:#x}, "
+                        f"{who or repr(device)} wrote {size} bytes by DMA to {physical:#x}, "
                         "where there is no memory"
                     )
                 if computer.caches is not None:
@@ -103,7 +111,11 @@ class Dma:
         def translated(iommu: Iommu, slot: Slot) -> None:
             try:
                 ready, parts = iommu.translate(
-                    computer.now, address, len(data), write=True, who=type(device).__name__
+                    computer.now,
+                    address,
+                    len(data),
+                    write=True,
+                    who=who or type(device).__name__,
                 )
             except HostError:
                 self._end(address, len(data))

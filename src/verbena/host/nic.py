@@ -13,6 +13,8 @@ completed descriptors, by DMA. Registers of 8 bytes each:
     0x40 TIME      an interrupt waits so many ns after the first completion
     0x48 PACKETS   or until there are so many completions; 0: TIME alone decides
     0x50 DROPPED   frames that came while no descriptor was free
+    0x800          MSI-X (msix.py): entry 0 for received frames, 1 for transmitted ones. While it
+                   is off, both have the adapter's vector
 
 A descriptor has 16 bytes: 8 of address, 4 of length, 4 of status, where the adapter writes 1 for
 done, or 2 for a length that no frame has. The length of a receive descriptor is written by the
@@ -29,9 +31,11 @@ from verbena.host.clock import Event
 from verbena.host.computer import check_link
 from verbena.host.devices import Device, checked_vector
 from verbena.host.errors import HostError, HostTypeError
+from verbena.host.msix import Msix
 
 (RX_RING, RX_SIZE, RX_TAIL, TX_RING, TX_SIZE, TX_TAIL, ENABLE, CAUSE, TIME, PACKETS,
  DROPPED) = range(0, 0x58, 8)  # fmt: skip
+MSIX = 0x800
 RECEIVED, TRANSMITTED = 1, 2
 DESCRIPTOR = 16
 DONE, BAD_LENGTH = 1, 2
@@ -41,7 +45,10 @@ LEAST_ON_WIRE, GAP_AND_PREAMBLE, FCS = 64, 20, 4  # bytes (IEEE 802.3, 4A.4.2 an
 
 @checked_class(HostTypeError, but=("arrive", "peek", "read", "write"))
 class EthernetAdapter(Device):
-    """An adapter whose interrupts have ``vector``."""
+    """An adapter whose interrupts have ``vector``. A line is held until CAUSE is read, or ENABLE is
+    written with 0."""
+
+    holds_line = True
 
     def __init__(self, vector: int = 43) -> None:
         super().__init__(0x1000)
@@ -51,7 +58,9 @@ class EthernetAdapter(Device):
         self._registers = dict.fromkeys(
             (RX_RING, RX_SIZE, RX_TAIL, TX_RING, TX_SIZE, TX_TAIL, ENABLE, TIME, PACKETS), 0
         )
+        self.msix = Msix(self, entries=2, at=MSIX)
         self._cause = self._completed = 0
+        self._fresh = 0  # causes since the last interrupt
         self._rx_head = self._tx_head = self._tx_sent = 0
         self._fetched: dict[int, bytes | None] = {}  # frames that wait for those before them
         self._timer: Event | None = None
@@ -61,19 +70,26 @@ class EthernetAdapter(Device):
     def read(self, offset: int, size: int) -> int:
         value = self.peek(offset, size)
         if value is None:
-            return super().read(offset, size)
+            covered = self.msix.covers(offset)
+            return self.msix.read(offset, size) if covered else super().read(offset, size)
         if offset == CAUSE:
             self._cause = 0
+            self.end_interrupt()
         return value & (1 << 8 * size) - 1
 
     def peek(self, offset: int, size: int) -> int | None:
         if offset == CAUSE:
             return self._cause
+        if offset >= MSIX and self.msix.covers(offset):
+            return self.msix.peek(offset, size)
         return self.dropped if offset == DROPPED else self._registers.get(offset)
 
     def write(self, offset: int, size: int, value: int) -> None:
         if offset not in self._registers:
-            super().write(offset, size, value)
+            if not self.msix.covers(offset):
+                super().write(offset, size, value)
+            self.msix.write(offset, size, value)
+            return
         self._registers[offset] = value
         if offset == TX_TAIL:
             self._transmit()
@@ -82,7 +98,9 @@ class EthernetAdapter(Device):
                 f"{self!r}: RX_TAIL {value} gives more descriptors than the ring's "
                 f"{self._registers[RX_SIZE]}: it is a count that goes on, not an index"
             )
-        elif offset == ENABLE and value and self._completed:
+        elif offset == ENABLE and not value:
+            self.end_interrupt()
+        elif offset == ENABLE and self._completed:
             self._raise()
 
     def _descriptor(self, ring: int, size: int, number: int) -> int:
@@ -152,6 +170,7 @@ class EthernetAdapter(Device):
     def _note(self, cause: int) -> None:
         """A completion is in memory: interrupts now, or with those that come soon."""
         self._cause |= cause
+        self._fresh |= cause
         self._completed += 1
         if not self._registers[ENABLE]:
             return
@@ -172,7 +191,13 @@ class EthernetAdapter(Device):
             self._timer = None
         self._completed = 0
         self.interrupts += 1
-        self.interrupt(self.vector)
+        fresh, self._fresh = self._fresh, 0
+        if not self.msix.is_enabled:
+            self.interrupt(self.vector)
+            return
+        for entry, cause in enumerate((RECEIVED, TRANSMITTED)):
+            if fresh & cause:
+                self.msix.send(entry)
 
 
 @checked_class(HostTypeError, but=("send",))

@@ -175,8 +175,9 @@ class Timeline:
 
     def _see_memory(self, computer: Computer, row: Row, kind: str, address: int, size: int) -> None:
         at = computer.now
-        if kind == "MSI":
-            row.add(f"interrupt {address}", "interrupt", at, _INSTANT, {"core": size})
+        if kind not in ("read", "write"):
+            details = {"core": size} if kind == "MSI" else {"core": size, "by": kind}
+            row.add(f"interrupt {address}", "interrupt", at, _INSTANT, details)
         else:
             details = {"address": hex(address), "bytes": size}
             row.add(f"DMA {kind}", "memory", at, _INSTANT, details)

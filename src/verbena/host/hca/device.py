@@ -3,7 +3,8 @@
 
 The range of the device has pages of 4096 bytes. Page 0 is for the driver; each further one (a UAR
 page) can be mapped into the address space of one process, which by its page tables reaches that
-page only, and a doorbell for a queue pair of another page is refused, too:
+page only, and a doorbell for a queue pair of another page is refused, too. From 0x400 of page 0 on
+there is the MSI-X table (``msix.py``), with an entry for each completion queue. In the others:
 
     0x000  send doorbell: QP number, and in the upper half the number of blocks posted (32 bits)
     0x010  arms a completion queue: its number, and in the upper half how many entries were taken
@@ -35,12 +36,14 @@ from verbena.host.hca.queues import CompletionRing, Qp, QpState
 from verbena.host.hca.requester import Requester
 from verbena.host.hca.responder import Responder
 from verbena.host.hca.tables import Absent, Refused, TablePlaces, Tables
+from verbena.host.msix import Msix
 
 if TYPE_CHECKING:
     from verbena.host.computer import Computer
     from verbena.host.hca.wire import Wire
 
 PAGE = 4096
+MSIX, MOST_VECTORS = 0x400, 128
 DOORBELL, ARM, BLUEFLAME = 0x000, 0x010, 0x800
 _BUFFER = MOST_BLOCKS * BLOCK
 _BLUEFLAME_END = BLUEFLAME + 4 * _BUFFER
@@ -90,7 +93,8 @@ class _Buffer:
     ),
 )
 class Hca(Device):
-    """``pages`` of registers for processes, and the entries of each cache of its tables."""
+    """``pages`` of registers for processes, and the entries of each cache of its tables. It has
+    ``vectors`` entries of MSI-X."""
 
     def __init__(
         self,
@@ -99,10 +103,15 @@ class Hca(Device):
         contexts: int = 256,
         protections: int = 256,
         translations: int = 2048,
+        vectors: int = 16,
     ) -> None:
-        if pages < 1:
-            raise HostError("an adapter has at least one page of registers for processes")
+        if pages < 1 or not 1 <= vectors <= MOST_VECTORS:
+            raise HostError(
+                "an adapter has at least one page of registers for processes, and 1 to "
+                f"{MOST_VECTORS} vectors: not {pages} and {vectors}"
+            )
         super().__init__((pages + 1) * PAGE)
+        self.msix = Msix(self, vectors, MSIX)
         self.pages = pages
         self._entries = (contexts, protections, translations)
         self.wire: Wire | None = None
@@ -144,9 +153,13 @@ class Hca(Device):
     # ---- registers ----
 
     def read(self, offset: int, size: int) -> int:
+        if self.msix.covers(offset):
+            return self.msix.read(offset, size)
         return self.peek(offset, size) or 0
 
     def peek(self, offset: int, size: int) -> int | None:
+        if self.msix.covers(offset):
+            return self.msix.peek(offset, size)
         known = {0: MAGIC, 8: self.pages}.get(offset, 0)
         return known & (1 << 8 * size) - 1
 
@@ -161,6 +174,8 @@ class Hca(Device):
             self._ring(page, value & 0xFFFFFFFF, value >> 32)
         elif page and register == ARM and size == 8:
             self._arm(value & 0xFFFFFFFF, value >> 32)
+        elif self.msix.covers(offset):
+            self.msix.write(offset, size, value)
         else:
             self._refuse_store(0, f"a store of {size} bytes", "there is no such register", offset)
 
@@ -344,6 +359,8 @@ class Hca(Device):
                 self.end(qp)
 
     def _raise(self, cq: CompletionRing) -> None:
+        if cq.entry is not None and self.msix.send(cq.entry):
+            return
         if cq.vector is not None:
             self.interrupt(cq.vector, cq.core)
 

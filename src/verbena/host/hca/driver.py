@@ -20,6 +20,7 @@ from verbena.host.hca.posting import QueuePair
 from verbena.host.hca.queues import CompletionRing, Qp, SendRing
 from verbena.host.hca.regions import Region, Registry
 from verbena.host.hca.tables import EVERYTHING, HcaAccess, TablePlaces
+from verbena.host.hca.vectors import CompletionVectors
 
 
 @checked_class(HostTypeError)
@@ -110,6 +111,34 @@ class CompletionQueue:
         value = self.number | (self.taken & 0xFFFFFFFF) << 32
         self._driver.store(self._page, 0x010, value.to_bytes(8, "little"))
 
+    def steer(self, core: int, vector: int | None = None) -> None:
+        """Lets its interrupts go to another core, and with another vector if given."""
+        vectors, entry = self._entry()
+        before = self.ring.vector
+        assert before is not None  # since it has an entry
+        self._driver.checked_core(core)
+        vectors.steer(entry, before if vector is None else vector, core)
+        self.ring.core, self.ring.vector = core, before if vector is None else vector
+
+    def mask(self) -> None:
+        """Lets its interrupt wait until ``unmask``."""
+        vectors, entry = self._entry()
+        vectors.mask(entry)
+
+    def unmask(self) -> None:
+        """Lets its interrupt come, also one that has waited."""
+        vectors, entry = self._entry()
+        vectors.unmask(entry)
+
+    def _entry(self) -> tuple[CompletionVectors, int]:
+        vectors, entry = self._driver.vectors, self.ring.entry
+        if vectors is None or entry is None:
+            raise HostError(
+                f"completion queue {self.number} has no entry of an MSI-X table: make the driver "
+                "with msix=True, and the queue with a vector"
+            )
+        return vectors, entry
+
 
 @checked_class(HostTypeError, but=("charge", "page_address", "posted_id", "remember", "store"))
 class HcaDriver:
@@ -117,6 +146,8 @@ class HcaDriver:
 
     ``memory`` is an area of RAM as (address, size); ``keys`` and ``table_pages`` are how many
     regions and pages of regions its tables hold. ``charge(name, cycles)`` gets processor time.
+    ``msix``: completion queues with a vector have entries of the adapter's MSI-X table; otherwise
+    each interrupt is a message with the vector, for which nothing is programmed.
     """
 
     def __init__(
@@ -129,6 +160,7 @@ class HcaDriver:
         queue_pairs: int = 1024,
         costs: HcaCosts | None = None,
         charge: Callable[[str, int], None] | None = None,
+        msix: bool = False,
     ) -> None:
         self.hca, self.computer = hca, hca.home
         self.costs = HcaCosts() if costs is None else costs
@@ -152,6 +184,7 @@ class HcaDriver:
         self.registry = Registry(self, places)
         hca.page_fault = self.registry.page_fault
         self._ids: dict[tuple[int, bool, int], int] = {}
+        self.vectors = CompletionVectors(hca.msix, self._store_vector) if msix else None
 
     # ---- processor time, and registers ----
 
@@ -165,6 +198,18 @@ class HcaDriver:
         """A store to a page of registers, 1 to ``hca.pages``."""
         self.charge("store to a doorbell", self.costs.doorbell)
         self.computer.store(self.page_address(page) + register, data)
+
+    def _store_vector(self, offset: int, size: int, value: int) -> None:
+        self.charge("store to the MSI-X table", self.costs.doorbell)
+        self.computer.store(self.base + offset, value.to_bytes(size, "little"))
+
+    def checked_core(self, number: int) -> int:
+        """A core's number. HostError if the computer has none of that number."""
+        if not 0 <= number < len(self.computer.cores):
+            raise HostError(
+                f"there is no core {number}: there are 0 to {len(self.computer.cores) - 1}"
+            )
+        return number
 
     def page_address(self, page: int) -> int:
         """The physical address of a page of registers, for the page tables of its process."""
@@ -182,6 +227,9 @@ class HcaDriver:
             raise HostError("a completion queue has at least one entry")
         self.page_address(page)
         number = len(self.hca.cqs) + 1
+        entry = None
+        if self.vectors is not None and vector is not None:
+            entry = self.vectors.take(vector, self.checked_core(core))
         ring = CompletionRing(
             number,
             self._zeroed(entries * CQE_BYTES),
@@ -189,6 +237,7 @@ class HcaDriver:
             self._zeroed(8),
             vector,
             core,
+            entry,
         )
         self.hca.cqs[number] = ring
         return CompletionQueue(self, ring, page)

@@ -79,13 +79,14 @@ def add_node(
     hca: dict[str, int] | None = None,
     queue_pair: dict[str, Any] | None = None,
     charged: bool = False,
+    msix: bool = False,
     **computer: Any,
 ) -> Node:
     """Adds a computer with ``ram`` bytes from 0 on, of which the driver has the upper half.
 
     ``hca`` are settings of ``Hca``, ``queue_pair`` of ``HcaDriver.queue_pair``; ``vector`` is that
     of its completion queue's interrupts. ``charged``: what the driver does takes its first core the
-    time of the costs, where it is free otherwise.
+    time of the costs, where it is free otherwise. ``msix``: the driver uses the MSI-X table.
     """
     one = machines.computer(name, ghz=ghz, cores=cores, **computer)
     one.map(Ram(ram), 0)
@@ -97,7 +98,11 @@ def add_node(
         core.charge(name, cycles)
 
     driver = HcaDriver(
-        device, (ram // 2, ram // 2), costs=costs, charge=charge if charged else None
+        device,
+        (ram // 2, ram // 2),
+        costs=costs,
+        charge=charge if charged else None,
+        msix=msix,
     )
     cq = driver.completion_queue(1024, vector=vector)
     qp = driver.queue_pair(cq, **(queue_pair or {}))

@@ -17,7 +17,8 @@ from verbena.host.hca.packets import Packet
 
 @dataclass
 class CompletionRing:
-    """A completion queue: a ring of ``entries`` at ``address``. ``vector`` None: no interrupts."""
+    """A completion queue: a ring of ``entries`` at ``address``. ``vector`` None: no interrupts;
+    ``entry`` is that of the MSI-X table, if the driver uses it."""
 
     number: int
     address: int
@@ -25,6 +26,7 @@ class CompletionRing:
     record: int  # address of 8 bytes: how many completions the program has taken
     vector: int | None = None
     core: int = 0
+    entry: int | None = None
     written: int = 0
     taken: int = 0  # as far as the adapter knows
     is_armed: bool = False

@@ -12,6 +12,7 @@ from verbena.host.consoles import Display, Timer
 from verbena.host.devices import Device, Keyboard, Ram
 from verbena.host.disk import Disk
 from verbena.host.errors import HostError
+from verbena.host.io_apic import IoApic
 from verbena.host.kernel.layout import FIRST_VECTOR, FRAMES, UNEXPECTED_VECTOR
 from verbena.host.nic import EthernetAdapter
 
@@ -28,6 +29,20 @@ def memory_size(computer: Computer) -> int:
                 f"the kernel takes 1.25 MiB to 256 MiB of memory at 0, not {one.end:,} bytes"
             )
     raise HostError("the kernel's memory begins at address 0: map Ram there")
+
+
+def interrupt_controllers(computer: Computer) -> list[Range]:
+    """The local APICs and the I/O APIC, or nothing. HostError if only the former are there."""
+    if computer.apics is None:
+        return []
+    table = computer.table
+    local = [one for one in table if one.device is computer.apics]
+    io = [one for one in table if isinstance(one.device, IoApic)]
+    if not local or not io:
+        raise HostError(
+            "the kernel drives the two parts of an InterruptController: one is unmapped"
+        )
+    return [local[0], io[0]]
 
 
 def driven_devices(computer: Computer) -> list[Range]:

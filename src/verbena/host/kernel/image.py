@@ -21,7 +21,8 @@ from verbena.host.kernel.layout import (
 )
 from verbena.host.kernel.numbers import CALLS
 
-SUBJECTS = ("entry", "scheduler", "memory", "calls", "consoles", "disk", "adapter", "sockets")
+SUBJECTS = ("entry", "scheduler", "memory", "calls", "consoles", "disk", "adapter", "sockets",
+            "interrupts")  # fmt: skip
 _EXCEPTIONS = (0, 1, 3, 6, 13, 14)
 _WITH_ERROR_CODE = (13, 14)
 _BREAKPOINT = 3

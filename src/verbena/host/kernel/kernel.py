@@ -18,10 +18,10 @@ from verbena._arguments import checked_arguments, checked_class
 from verbena.host.assembler import Program
 from verbena.host.computer import Computer
 from verbena.host.consoles import Display, Timer
-from verbena.host.devices import Keyboard
+from verbena.host.devices import Device, Keyboard
 from verbena.host.disk import BUFFER, Disk
 from verbena.host.errors import HostError, HostTypeError
-from verbena.host.kernel.driven import driven_devices, memory_size
+from verbena.host.kernel.driven import driven_devices, interrupt_controllers, memory_size
 from verbena.host.kernel.image import interrupt_table, kernel_image
 from verbena.host.kernel.kernel_tables import KernelTables
 from verbena.host.kernel.layout import (
@@ -115,6 +115,7 @@ class Kernel:
             raise HostError("a kernel boots on a core that has run nothing yet: make a Computer")
         self._labels = kernel_image().labels
         self._devices = driven_devices(computer)
+        self._controllers = interrupt_controllers(computer)
         self.tables = KernelTables(computer, self._labels)
         self._memory = FreeMemory(FRAMES, memory_size(computer))
         self.processes: list[Process] = []
@@ -135,7 +136,8 @@ class Kernel:
         )
         self._set_devices()
         image = kernel_image()
-        self.core.begin(Program(image.code, self._labels["boot"], lines=image.lines))
+        begin = self._labels["apic_boot" if self._controllers else "boot"]
+        self.core.begin(Program(image.code, begin, lines=image.lines))
 
     # ---- what the boot needs ----
 
@@ -165,27 +167,51 @@ class Kernel:
             first = one.base // PAGE * PAGE
             size = -(-(one.end - first) // PAGE) * PAGE
             space.map(first, first, size, data)
+        for one in self._controllers:
+            space.map(one.base, one.base, PAGE, data)
+
+    def _set_controllers(self) -> None:
+        """The addresses of the APICs, and the entries of the lines that devices are wired to."""
+        if not self._controllers:
+            return
+        local, io = self._controllers
+        self.tables.set(apic_base=local.base, io_apic_base=io.base)
+        for vector in range(FIRST_VECTOR, RESCHED_VECTOR):
+            self._set_handler("handlers", vector, "apic_interrupt")
+        used: dict[int, Device] = {}
+        at = self._labels["apic_lines"]
+        for one in self._devices:
+            device = one.device
+            if not isinstance(device, Device) or device.wired is None:
+                continue
+            register, vector = device.wired.register, device.vector  # type: ignore[attr-defined]
+            if (other := used.setdefault(register, device)) is not device:
+                raise HostError(f"the kernel's drivers share no line, as {other!r} and {device!r}")
+            self.tables.write(at, register | device.wired.entry(vector) << 32)
+            at += 8
 
     def _set_devices(self) -> None:
         names = {Timer: "timer", Keyboard: "keyboard", Display: "display", Disk: "disk",
                  EthernetAdapter: "adapter"}  # fmt: skip
         handlers = {"timer": "tick", "keyboard": "keyboard", "disk": "disk", "adapter": "adapter"}
-        self._handle(RESCHED_VECTOR, "resched_interrupt")
+        self._set_handler("handlers", RESCHED_VECTOR, "resched_interrupt")
+        self._set_controllers()
         for one in self._devices:
             device = one.device
             name = next(name for kind, name in names.items() if isinstance(device, kind))
             self.tables.set(**{f"{name}_base": one.base})
             if name in handlers:
                 vector: int = device.vector  # type: ignore[union-attr]
-                self._handle(vector, f"{handlers[name]}_interrupt")
+                table = "driver_handlers" if self._controllers else "handlers"
+                self._set_handler(table, vector, f"{handlers[name]}_interrupt")
             if isinstance(device, Display):
                 self.tables.set(display_columns=device.columns, display_rows=device.rows)
             if isinstance(device, Disk):
                 most = (device.size - BUFFER) // device.block
                 self.tables.set(disk_block=device.block, disk_most=most)
 
-    def _handle(self, vector: int, label: str) -> None:
-        at = self._labels["handlers"] + 8 * (vector - FIRST_VECTOR)
+    def _set_handler(self, table: str, vector: int, label: str) -> None:
+        at = self._labels[table] + 8 * (vector - FIRST_VECTOR)
         self.tables.write(at, self._labels[label])
 
     # ---- processes ----
@@ -232,7 +258,8 @@ class Kernel:
         base = self._piece(memory)
         self.computer.write(base, program.code + bytes(memory - len(program.code)))
         space = AddressSpace(self.computer, self._memory)
-        space.share(self._space, 0)
+        for gibibyte in {one.base >> 30 for one in self._controllers} | {0}:
+            space.share(self._space, gibibyte)
         behind = memory - stack
         space.map(USER_BASE, base, behind - PAGE, WRITABLE | USER)
         rights = WRITABLE | USER | NO_EXECUTE

@@ -17,6 +17,7 @@ from verbena.host.core import Stop
 from verbena.host.devices import Keyboard, Ram
 from verbena.host.disk import Disk
 from verbena.host.errors import HostError, HostTypeError
+from verbena.host.interrupt_controller import InterruptController
 from verbena.host.kernel.kernel import Kernel
 from verbena.host.kernel.process import Process
 from verbena.host.machines import Machines
@@ -25,6 +26,7 @@ from verbena.host.pcie import Pcie
 
 TIMER, KEYBOARD, DISPLAY = 0x1000_0000, 0x1000_1000, 0x1000_2000  # where the devices are
 DISK, ADAPTER = 0x1010_0000, 0x1020_0000
+TIMER_LINE, KEYBOARD_LINE = 2, 1  # of an I/O APIC, as on usual boards
 _FROM_OUTSIDE = ("a key", "a datagram")
 
 
@@ -32,8 +34,10 @@ _FROM_OUTSIDE = ("a key", "a datagram")
 class System:
     """Memory of ``memory`` bytes, a timer, a keyboard, a display, perhaps a disk and an adapter.
 
-    Disk and adapter are behind PCIe links like ``pcie``. ``machines`` gives the clock that several
-    systems share. The other parameters are those of ``Computer`` and ``Kernel``.
+    Disk and adapter are behind PCIe links like ``pcie``. With ``apic`` there is an
+    ``InterruptController``, to whose lines 2 and 1 timer and keyboard are wired. ``machines`` gives
+    the clock that several systems share. The other parameters are those of ``Computer`` and
+    ``Kernel``.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class System:
         host: int = 1,
         budget: int = 32,
         receive_buffer: int = 16,
+        apic: bool = False,
     ) -> None:
         if machines is None:
             self.computer = Computer(name=name, ghz=ghz)
@@ -68,6 +73,10 @@ class System:
             self.computer.map(self.disk, DISK, pcie=link)
         if self.adapter is not None:
             self.computer.map(self.adapter, ADAPTER, pcie=link)
+        self.controller = InterruptController(self.computer) if apic else None
+        if self.controller is not None:
+            self.controller.io.connect(self.timer, TIMER_LINE)
+            self.controller.io.connect(self.keyboard, KEYBOARD_LINE)
         self.kernel = Kernel(
             self.computer, tick_us=tick_us, disk_by=disk_by, host=host, budget=budget,
             receive_buffer=receive_buffer,

@@ -64,6 +64,11 @@ datagrams_sent:   dq 0
 datagrams_received: dq 0
 datagrams_dropped: dq 0
 datagrams_without_port: dq 0
+apic_base:        dq 0                  ; the local APIC; 0: there is none
+io_apic_base:     dq 0
+apic_lines:       times 24 dq 0         ; register of a line's lower half, and its value; a 0 ends
+                  dq 0
+driver_handlers:  times 32 dq unexpected_interrupt
 receive_buffers:  times 32 dq 0
 send_buffers:     times 32 dq 0
 kernel_data_end:
