@@ -18,7 +18,8 @@ if [ ! -e "$runtime" ]; then
 fi
 
 export VERBENA_SANITIZE=1
-export ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=1:abort_on_error=1:handle_segv=0
+# A bytearray of more memory than there is shall be a MemoryError, as it is without the sanitizer.
+export ASAN_OPTIONS=detect_leaks=0:detect_odr_violation=1:abort_on_error=1:handle_segv=0:allocator_may_return_null=1
 export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 # CPython's own allocator hides overruns inside its arenas.
 export PYTHONMALLOC=malloc

@@ -57,6 +57,21 @@ def test_word_by_word_each_word_is_asked_for() -> None:
     assert not any("DMA" in one.says for one in found)
 
 
+def test_a_block_of_another_computer_s_disk_is_copied_by_no_processor() -> None:
+    made = frames("disk-remote")
+    at = {
+        text: next(n for n, one in enumerate(made) if text in str(one))
+        for text in (
+            "mov  [rbx], rax", "wire: SEND", "on its way to the Disk of the right computer",
+            "the Disk of the right computer writes 32 bytes to memory at 0x5000",
+            "wire: WRITE WITH IMM", "the Hca of the left computer writes 32 bytes to memory",
+            "interrupt 46", "rcx is 0xa7a6a5a4a3a2a1a0",
+        )
+    }  # fmt: skip
+    assert list(at.values()) == sorted(at.values())
+    assert not any("answers the load" in str(one) for one in made)
+
+
 def test_a_doorbell_reaches_the_other_computer_s_memory() -> None:
     """In order: the store, its transaction, the frame, the DMA there, the interrupt there."""
     found = [f"{one.what}; {one.says}" for one in frames("doorbell")]

@@ -2,21 +2,32 @@
 """Runs random programs on the interpreter and on the real processor, in a process of its own.
 
 ``python -m tests.host.compared FIRST END`` prints how many of the seeds differ, and for each the
-first piece of the program after which they do; with ``--spoil`` the interpreter begins with another
-register, which must be seen. The exit code is 1 if any differs.
+first piece of the program after which they do. With ``--recorded``, and on machines that are not
+x86-64, what a processor did before is read from ``recorded.py``'s file. With ``--spoil`` the
+interpreter begins with another register, which must be seen. The exit code is 1 if any differs.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 
-from tests.host.random_programs import Maker
-from tests.host.real_processor import BASE, CODE, DATA, DATA_SIZE, SIZE, RealProcessor, State
+from tests.host.real_processor import (
+    BASE,
+    CODE,
+    DATA,
+    DATA_SIZE,
+    SIZE,
+    RealProcessor,
+    State,
+    is_available,
+)
+from tests.host.recorded import FLAGS, LENGTH, Recording, hash_of, made
 from verbena.host._cpu import CoreState, PhysicalMemory
 
-FLAGS = 0x8C5  # CF, PF, ZF, SF, OF; AF is undefined after many instructions
 HALT = 1
-LENGTH = 25
+# What differs behind so many pieces of a program, in words.
+Differences = Callable[[int], list[str]]
 
 
 class Interpreter:
@@ -64,27 +75,61 @@ def compare(real: State, ours: State) -> list[str]:
     return found
 
 
+def from_processor(seed: int, spoil: bool, real: RealProcessor, ours: Interpreter) -> Differences:
+    """Both run the program of a seed up to a piece."""
+    before, program = made(seed)
+    other = spoiled(before) if spoil else before
+
+    def differences(length: int) -> list[str]:
+        code = b"".join(program[:length])
+        return compare(real.run(code, before), ours.run(code, other))
+
+    return differences
+
+
+def from_recording(seed: int, spoil: bool, recording: Recording, ours: Interpreter) -> Differences:
+    """The interpreter's state behind a piece has the hash that was recorded."""
+    before, program = made(seed)
+    recorded = recording.program(seed, before, program)
+    other = spoiled(before) if spoil else before
+
+    def differences(length: int) -> list[str]:
+        found = hash_of(ours.run(b"".join(program[:length]), other))
+        is_whole = length == LENGTH
+        is_same = found == recorded.end if is_whole else found[0] == recorded.pieces[length - 1]
+        return [] if is_same else [f"not the state that {recording.processor} had"]
+
+    return differences
+
+
+def spoiled(before: State) -> State:
+    """The state with another R15."""
+    registers = [*before.registers[:15], before.registers[15] + 8]
+    return State(registers, before.flags, before.wide, before.data)
+
+
+def has_difference(seed: int, differences: Differences) -> bool:
+    """Whether a program ends differently; prints the first piece after which it does."""
+    if not differences(LENGTH):
+        return False
+    first = next(length for length in range(1, LENGTH + 1) if differences(length))
+    _, program = made(seed)
+    print(f"seed {seed}, after {program[first - 1].hex(' ')}: {differences(first)}")
+    return True
+
+
 def main() -> int:
     """Compares the seeds that the command line names."""
     first, end, spoil = int(sys.argv[1]), int(sys.argv[2]), "--spoil" in sys.argv
-    real, ours = RealProcessor(), Interpreter()
-    differ = 0
-    for seed in range(first, end):
-        maker = Maker(seed)
-        state, program = maker.state(), maker.program(LENGTH)
-        other = State(list(state.registers), state.flags, state.wide, state.data)
-        other.registers[15] += 8 if spoil else 0
-        for length in (LENGTH, *range(1, LENGTH + 1)):
-            code = b"".join(program[:length])
-            found = compare(real.run(code, state), ours.run(code, other))
-            if not found and length == LENGTH:
-                break
-            if found and length < LENGTH:
-                print(f"seed {seed}, after {program[length - 1].hex(' ')}: {found}")
-                break
-        else:
-            length = 0
-        differ += length != LENGTH
+    ours, differ = Interpreter(), 0
+    if is_available() and "--recorded" not in sys.argv:
+        real = RealProcessor()
+        for seed in range(first, end):
+            differ += has_difference(seed, from_processor(seed, spoil, real, ours))
+    else:
+        recording = Recording()
+        for seed in range(first, end):
+            differ += has_difference(seed, from_recording(seed, spoil, recording, ours))
     print(f"{end - first} programs, {differ} differ")
     return differ > 0
 

@@ -176,6 +176,26 @@ class Maker:
         )
         return prepare + code + _DEFINE_FLAGS
 
+    def double_shift(self) -> bytes:
+        """SHLD and SHRD by a number up to the operand's bits, and by CL of 4 and 8 bytes."""
+        size, code = self.random.choice([2, 4, 8]), self.random.choice([0xA4, 0xAC])
+        if size > 2 and self.random.random() < 0.5:
+            return self._encode(bytes([0x0F, code + 1]), self._reg(), size) + _DEFINE_FLAGS
+        shift = self._encode(bytes([0x0F, code]), self._reg(), size)
+        count = self.random.choice([0, 1, self.random.randrange(8 * size)])
+        return shift + bytes([count]) + _DEFINE_FLAGS
+
+    def count(self) -> bytes:
+        """POPCNT and TZCNT. The source of the second is not 0, since older processors run BSF."""
+        if self.random.random() < 0.5:
+            size = self.random.choice([2, 4, 8])
+            return self._encode(b"\x0f\xb8", self._reg(), size, prefix=b"\xf3")
+        number, source = self._reg(), self._reg()
+        prepare = bytes([0x48 | source >> 3, 0x83, 0xC8 | source & 7, 8])  # or source, 8
+        rex = self.random.choice([0x40, 0x48]) | (number >> 3) << 2 | source >> 3
+        code = bytes([0xF3, rex, 0x0F, 0xBC, 0xC0 | (number & 7) << 3 | source & 7])
+        return prepare + code + _DEFINE_FLAGS
+
     def atomic(self) -> bytes:
         """XADD, CMPXCHG, with and without LOCK."""
         size = self._size()
@@ -288,6 +308,8 @@ class Maker:
                 self.product,
                 self.quotient,
                 self.bit,
+                self.double_shift,
+                self.count,
                 self.atomic,
                 self.by_condition,
                 self.by_condition,

@@ -13,6 +13,7 @@ import mmap
 import platform
 import struct
 from dataclasses import dataclass, field
+from pathlib import Path
 
 CODE = 0x10000000
 DATA = 0x10010000
@@ -28,6 +29,14 @@ _RSP = 4
 def is_available() -> bool:
     """Is this an x86-64 machine whose programs may run code that they made?"""
     return platform.machine() == "x86_64"
+
+
+def processor_name() -> str:
+    """What Linux calls the processor."""
+    for line in Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return "an x86-64 processor"
 
 
 @dataclass

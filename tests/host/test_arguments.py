@@ -37,8 +37,9 @@ MODULES = [
 ]
 RECORDS = {
     "Call", "Completion", "CompletionEntry", "CompletionEntry.packed", "Crossing", "CycleTotals",
-    "Frame", "Lesson", "MeasuredCost", "Packet", "ProcessCycles", "Range", "Received", "Refusal",
-    "Region", "Region.page_gone", "Row", "SendRequest", "Side", "Step", "Tlp", "Transaction", "Way",
+    "DisassembledLine", "Frame", "Lesson", "MeasuredCost", "Packet", "ProcessCycles", "Range",
+    "Received", "Refusal", "Region", "Region.page_gone", "Row", "SendRequest", "Side", "Step",
+    "Tlp", "Transaction", "Way",
 }  # fmt: skip
 """Made by the package, for its users to read."""
 DEVICES = ("Device", "Disk", "Display", "EthernetAdapter", "Hca", "IoApic", "Keyboard",

@@ -82,6 +82,13 @@ lidt [rax]
 invlpg [r13]
 clflush [rax]
 bswap r9
+tzcnt r9, [rax+r8]
+lzcnt cx, r9w
+popcnt eax, dword ptr [rsi]
+shld rax, rbx, 5
+shrd dword ptr [rdi], r9d, cl
+shld r8w, cx, cl
+shrd qword ptr [r12], rdx, 63
 bswap eax
 xchg eax, r8d
 xchg [rax], cl
@@ -146,6 +153,8 @@ def random_line(choose: random.Random) -> str:
     ]
     if size > 1:
         lines += [
+            f"{choose.choice(['tzcnt', 'lzcnt', 'popcnt'])} {register}, {rm}",
+            f"{choose.choice(['shld', 'shrd'])} {rm}, {register}, {choose.choice([0, 9, 'cl'])}",
             f"{choose.choice(['bt', 'bts', 'btr', 'btc'])} {rm}, "
             f"{choose.choice([register, str(choose.randrange(16))])}",
             f"{choose.choice(['bsf', 'bsr', 'imul'])} {register}, {rm}",

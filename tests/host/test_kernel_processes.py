@@ -234,6 +234,24 @@ def test_a_process_reads_keys_and_waits_for_them() -> None:
     check_conservation(system)
 
 
+def test_a_process_asks_where_the_mouse_is() -> None:
+    system = System()
+    system.mouse.move(640, 480, 3)
+    [process] = system.run(call("mouse") + leave("rax"))
+    assert process.exit_status == 640 | 480 << 16 | 3 << 32
+    kernel = Kernel(system_without_mouse())
+    asks = kernel.start(call("mouse") + leave("rax"))
+    kernel.computer.run()
+    assert error_name(asks.exit_status or 0) == "ENODEV"
+
+
+def system_without_mouse() -> Computer:
+    computer = Computer()
+    computer.map(Ram(4 << 20), 0)
+    computer.map(Timer(), 0x1000_0000)
+    return computer
+
+
 def test_keys_that_nobody_takes_are_kept_up_to_a_limit() -> None:
     system = System()
     system.run(leave())

@@ -5,56 +5,70 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from tests.host.compared import compare
-from tests.host.real_processor import is_available
+from tests.host.compared import Interpreter, compare
+from tests.host.real_processor import State
+from tests.host.recorded import (
+    LENGTH,
+    PROGRAMS,
+    Recording,
+    StaleRecordingError,
+    hash_of,
+    made,
+)
 from tests.support import ROOT
 from verbena.host import Computer, ProcessorError, Program, Ram, Stop
 from verbena.host._cpu import CoreState, PhysicalMemory, instruction_length
 
-PROGRAMS = 4000
 
-
-@pytest.mark.skipif(
-    not is_available(),
-    reason="no x86-64 processor to compare with is here; run the tests on a machine with one",
-)
-def test_random_programs_do_as_on_the_processor() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.host.compared", "0", str(PROGRAMS)],
+def compared(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """A process of ``compared.py``, since a program that faults ends it."""
+    return subprocess.run(
+        [sys.executable, "-m", "tests.host.compared", *arguments],
         cwd=ROOT,
         capture_output=True,
         text=True,
         timeout=300,
         check=False,
     )
+
+
+@pytest.mark.parametrize("oracle", [[], ["--recorded"]])
+def test_random_programs_do_as_on_the_processor(oracle: list[str]) -> None:
+    """On the processor of this machine, if it is one of x86-64, and as one was recorded."""
+    done = compared("0", str(PROGRAMS), *oracle)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert f"{PROGRAMS} programs, 0 differ" in done.stdout
 
 
-@pytest.mark.skipif(
-    not is_available(),
-    reason="no x86-64 processor to compare with is here; run the tests on a machine with one",
-)
-def test_the_comparison_sees_a_wrong_result(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.host.compared", "0", "20", "--spoil"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+@pytest.mark.parametrize("oracle", [[], ["--recorded"]])
+def test_the_comparison_sees_a_wrong_result(oracle: list[str]) -> None:
+    done = compared("0", "20", "--spoil", *oracle)
     assert done.returncode == 1
     assert "20 programs, 20 differ" in done.stdout
 
 
-def test_compare_names_the_registers() -> None:
-    from tests.host.real_processor import State
+def test_a_recording_tells_behind_which_piece_a_program_differs() -> None:
+    before, program = made(7)
+    wrong = [*program[:9], bytes.fromhex("49ff07"), *program[10:]]  # inc qword ptr [r15]
+    recording, ours = Recording(), Interpreter()
+    recorded = recording.program(7, before, program)
+    ends = [hash_of(ours.run(b"".join(wrong[:length]), before)) for length in range(1, LENGTH + 1)]
+    same = [end[0] == piece for end, piece in zip(ends, recorded.pieces, strict=True)]
+    assert same[:9] == [True] * 9
+    assert not same[9]
+    assert ends[-1] != recorded.end
 
+
+def test_a_recording_of_other_programs_says_how_it_is_made_anew() -> None:
+    before, program = made(7)
+    with pytest.raises(StaleRecordingError, match=r"python -m tests\.host\.recorded"):
+        Recording().program(8, before, program)
+
+
+def test_compare_names_the_registers() -> None:
     left, right = State(), State(registers=[1] + [0] * 15, flags=0x43)
     assert compare(left, right) == ["register 0: 0x0, 0x1", "flags: 0x0, 0x41"]
 

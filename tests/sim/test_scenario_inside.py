@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from verbena.cli.sim import main
 from verbena.sim import Scenario
 from verbena.sim.document import ScenarioError
 from verbena.sim.paced import PacedScenario
@@ -125,3 +126,25 @@ def test_the_timeline_has_rows_and_arrows(tmp_path: Path) -> None:
     ends = {event["id"]: event["ts"] for event in events if event["ph"] == "f"}
     assert len(begins) == len(ends) == seen.doorbells + seen.blueflames == 16
     assert all(begins[number] < ends[number] for number in begins)
+
+
+def test_the_command_prints_the_costs_that_runs_used(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those of one variant only with its name, and none that nothing was charged for."""
+    file = tmp_path / "costs.toml"
+    variants = "[variants.polled]\n[variants.woken]\n'inside.interrupts' = { time = 0 }\n"
+    file.write_text(f"{BASE}\n[inside]\ncpu = {{post = 70}}\n{variants}")
+    assert main([str(file), "--quiet"]) == 0
+    shown = capsys.readouterr().out.partition("costs of the insides, with their sources:")[2]
+    costs = {line.split()[0]: line for line in shown.splitlines() if line.startswith("  ")}
+    assert costs["cpu.post"].split()[1] == "70"
+    assert "from memory" in costs["cpu.post"]
+    assert not costs["cpu.post"].endswith("]")
+    assert costs["cpu.interrupt"].endswith("[woken]")
+    assert "pcie.round_trip" in costs
+    assert "iommu.miss" not in costs
+    plain = tmp_path / "plain.toml"
+    plain.write_text(BASE)
+    assert main([str(plain), "--quiet"]) == 0
+    assert "costs of" not in capsys.readouterr().out

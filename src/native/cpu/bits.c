@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* Shifts, rotations, single bits, the search for bits, and the order of bytes. */
+/* Shifts, rotations, single bits, the search for bits and their number, and the order of bytes. */
 #include "cpu/operations.h"
 
 static void set_flags(struct vb_cpu *cpu, uint64_t which, uint64_t flags)
@@ -88,6 +88,51 @@ enum vb_cpu_next vb_cpu_shift_cl(struct vb_cpu *cpu, const struct vb_cpu_instruc
     return shift_by(cpu, in, cpu->reg[VB_CPU_RCX]);
 }
 
+/*
+ * SHLD and SHRD: `b` supplies the bits that are shifted in. A count above the operand's bits, which
+ * 16-bit operands can have, is undefined (SDM volume 2, SHLD) and changes nothing here.
+ */
+static enum vb_cpu_next shift_double_by(struct vb_cpu *cpu, const struct vb_cpu_instruction *in,
+                                        uint64_t by)
+{
+    uint32_t bits = in->size * 8u, count = (uint32_t)by & (in->size == 8 ? 63 : 31);
+    uint64_t a, b = vb_cpu_get(cpu, in->reg, in->size), result, flags = 0;
+
+    if (!vb_cpu_get_rm(cpu, in, in->size, &a))
+        return VB_CPU_FAULTED;
+    if (count == 0 || count > bits)
+        return vb_cpu_change_rm(cpu, in, in->size, a) ? VB_CPU_GO_ON : VB_CPU_FAULTED;
+    if (in->op == VB_CPU_SHL)
+        result = a << count | b >> (bits - count);
+    else
+        result = a >> count | b << (bits - count);
+    result &= vb_cpu_mask(in->size);
+    if (!vb_cpu_change_rm(cpu, in, in->size, result))
+        return VB_CPU_FAULTED;
+    if (a >> (in->op == VB_CPU_SHL ? bits - count : count - 1) & 1)
+        flags |= VB_CPU_CF;
+    if (result == 0)
+        flags |= VB_CPU_ZF;
+    if (result & vb_cpu_sign(in->size))
+        flags |= VB_CPU_SF;
+    if (!(__builtin_popcount((uint32_t)result & 0xff) & 1))
+        flags |= VB_CPU_PF;
+    if ((result ^ a) & vb_cpu_sign(in->size)) /* defined for a count of 1 */
+        flags |= VB_CPU_OF;
+    set_flags(cpu, VB_CPU_ARITHMETIC, flags);
+    return VB_CPU_GO_ON;
+}
+
+enum vb_cpu_next vb_cpu_shift_double_imm(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
+{
+    return shift_double_by(cpu, in, in->imm);
+}
+
+enum vb_cpu_next vb_cpu_shift_double_cl(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
+{
+    return shift_double_by(cpu, in, cpu->reg[VB_CPU_RCX]);
+}
+
 static bool store_bits(struct vb_cpu *cpu, const struct vb_cpu_instruction *in, uint64_t at,
                        uint64_t value)
 {
@@ -143,6 +188,31 @@ enum vb_cpu_next vb_cpu_scan(struct vb_cpu *cpu, const struct vb_cpu_instruction
     if (a != 0)
         vb_cpu_set(cpu, in->reg, in->size,
                    (uint64_t)(in->op == VB_CPU_BSF ? __builtin_ctzll(a) : 63 - __builtin_clzll(a)));
+    return VB_CPU_GO_ON;
+}
+
+/* POPCNT, TZCNT and LZCNT, which also have a result where the source is 0. */
+enum vb_cpu_next vb_cpu_count_bits(struct vb_cpu *cpu, const struct vb_cpu_instruction *in)
+{
+    uint64_t a, result, flags = 0;
+    uint32_t bits = in->size * 8u;
+
+    if (!vb_cpu_get_rm(cpu, in, in->size, &a))
+        return VB_CPU_FAULTED;
+    if (in->op == VB_CPU_POPCNT)
+        result = (uint64_t)__builtin_popcountll(a);
+    else if (a == 0)
+        result = bits;
+    else if (in->op == VB_CPU_TZCNT)
+        result = (uint64_t)__builtin_ctzll(a);
+    else
+        result = (uint64_t)__builtin_clzll(a) - (64 - bits);
+    vb_cpu_set(cpu, in->reg, in->size, result);
+    if (in->op != VB_CPU_POPCNT && a == 0)
+        flags |= VB_CPU_CF;
+    if (result == 0)
+        flags |= VB_CPU_ZF;
+    set_flags(cpu, VB_CPU_ARITHMETIC, flags);
     return VB_CPU_GO_ON;
 }
 

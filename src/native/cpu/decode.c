@@ -264,7 +264,11 @@ static const struct row two_bytes[256] = {
     SIXTEEN(0x90, vb_cpu_set_if, RM_ONLY, BYTE),
     [0xa2] = {vb_cpu_identify, BARE, 0, 0},
     [0xa3] = {vb_cpu_bit_reg, RM_REG, VB_CPU_BT, 0},
+    [0xa4] = {vb_cpu_shift_double_imm, RM_REG_IMM8, VB_CPU_SHL, 0},
+    [0xa5] = {vb_cpu_shift_double_cl, RM_REG, VB_CPU_SHL, 0},
     [0xab] = {vb_cpu_bit_reg, RM_REG, VB_CPU_BTS, LOCKABLE},
+    [0xac] = {vb_cpu_shift_double_imm, RM_REG_IMM8, VB_CPU_SHR, 0},
+    [0xad] = {vb_cpu_shift_double_cl, RM_REG, VB_CPU_SHR, 0},
     [0xae] = IN_GROUP(FENCES),
     [0xaf] = {vb_cpu_multiply_reg, RM_REG, 0, 0},
     [0xb0] = {vb_cpu_compare_exchange, RM_REG, 0, BYTE | LOCKABLE},
@@ -272,6 +276,7 @@ static const struct row two_bytes[256] = {
     [0xb3] = {vb_cpu_bit_reg, RM_REG, VB_CPU_BTR, LOCKABLE},
     [0xb6] = {vb_cpu_move_zero, RM_REG, 0, FROM_BYTE},
     [0xb7] = {vb_cpu_move_zero, RM_REG, 0, FROM_WORD},
+    [0xb8] = {vb_cpu_count_bits, RM_REG, VB_CPU_POPCNT, 0}, /* with F3 */
     [0xba] = IN_GROUP(BITS),
     [0xbb] = {vb_cpu_bit_reg, RM_REG, VB_CPU_BTC, LOCKABLE},
     [0xbc] = {vb_cpu_scan, RM_REG, VB_CPU_BSF, 0},
@@ -542,6 +547,18 @@ static void set_sizes(struct cursor *c, struct vb_cpu_instruction *in, const str
                                                : in->size;
 }
 
+/* F3 makes TZCNT of BSF, LZCNT of BSR and POPCNT of what is no instruction without it. */
+static bool fits_repeat(const struct cursor *c, struct vb_cpu_instruction *in)
+{
+    if (in->operate == vb_cpu_scan && c->repeat == 0xf3) {
+        in->operate = vb_cpu_count_bits;
+        in->op = in->op == VB_CPU_BSF ? VB_CPU_TZCNT : VB_CPU_LZCNT;
+    }
+    if (in->operate == vb_cpu_count_bits)
+        return c->repeat == 0xf3;
+    return in->operate != vb_cpu_scan || c->repeat == 0;
+}
+
 static bool decode_row(struct cursor *c, struct vb_cpu_instruction *in, const struct row *row,
                        uint8_t code)
 {
@@ -571,11 +588,9 @@ static bool decode_row(struct cursor *c, struct vb_cpu_instruction *in, const st
         in->repeat = c->repeat == 0xf3   ? VB_CPU_REPEAT_EQUAL
                      : c->repeat == 0xf2 ? VB_CPU_REPEAT_UNEQUAL
                                          : VB_CPU_REPEAT_NONE;
-    else if (c->repeat != 0 && (in->operate == vb_cpu_scan || in->operate == vb_cpu_byte_swap))
-        return false; /* TZCNT, LZCNT and CRC32 are other instructions */
-    if (in->operate == vb_cpu_byte_swap && in->size == 2)
+    if (in->operate == vb_cpu_byte_swap && (c->repeat != 0 || in->size == 2))
         return false;
-    return fits_row(in, row);
+    return fits_row(in, row) && fits_repeat(c, in);
 }
 
 int vb_cpu_decode(const uint8_t *bytes, uint32_t length, struct vb_cpu_instruction *in)

@@ -20,6 +20,7 @@ enum vb_cpu_one { VB_CPU_NOT = 2, VB_CPU_NEG, VB_CPU_MUL, VB_CPU_IMUL, VB_CPU_DI
 enum vb_cpu_bit { VB_CPU_BT, VB_CPU_BTS, VB_CPU_BTR, VB_CPU_BTC };
 enum vb_cpu_string { VB_CPU_MOVS, VB_CPU_CMPS, VB_CPU_STOS, VB_CPU_LODS, VB_CPU_SCAS };
 enum vb_cpu_scan { VB_CPU_BSF, VB_CPU_BSR };
+enum vb_cpu_count { VB_CPU_TZCNT, VB_CPU_LZCNT, VB_CPU_POPCNT };
 
 /* arithmetic.c; operands: `rm` op `reg`, `reg` op `rm`, `rm` op `imm` */
 vb_cpu_operate_fn vb_cpu_alu_store, vb_cpu_alu_load, vb_cpu_alu_imm, vb_cpu_test, vb_cpu_test_imm;
@@ -29,7 +30,8 @@ vb_cpu_operate_fn vb_cpu_compare_exchange, vb_cpu_compare_exchange_pair;
 
 /* bits.c */
 vb_cpu_operate_fn vb_cpu_shift_imm, vb_cpu_shift_cl, vb_cpu_bit_reg, vb_cpu_bit_imm, vb_cpu_scan;
-vb_cpu_operate_fn vb_cpu_byte_swap;
+vb_cpu_operate_fn vb_cpu_byte_swap, vb_cpu_count_bits;
+vb_cpu_operate_fn vb_cpu_shift_double_imm, vb_cpu_shift_double_cl;
 
 /* moves.c */
 vb_cpu_operate_fn vb_cpu_move_store, vb_cpu_move_load, vb_cpu_move_imm, vb_cpu_move_zero;

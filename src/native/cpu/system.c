@@ -328,7 +328,7 @@ enum vb_cpu_next vb_cpu_identify(struct vb_cpu *cpu, const struct vb_cpu_instruc
     cpu->reg[VB_CPU_RAX] = leaf == 0;
     cpu->reg[VB_CPU_RBX] = words[0];
     cpu->reg[VB_CPU_RDX] = leaf == 1 ? 1u << 4 | 1u << 8 | 1u << 15 | 1u << 24 : words[1];
-    cpu->reg[VB_CPU_RCX] = words[2];
+    cpu->reg[VB_CPU_RCX] = leaf == 1 ? 1u << 13 | 1u << 23 : words[2]; /* CMPXCHG16B, POPCNT */
     return VB_CPU_GO_ON;
 }
 

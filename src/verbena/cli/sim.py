@@ -170,6 +170,7 @@ def run(options: argparse.Namespace, captures: dict[str, str]) -> int:
         results.append(result)
     if any(result.end == "interrupted" for result in results) or len(results) < len(chosen):
         return INTERRUPTED
+    print_costs([(name, one, result) for (name, one), result in zip(chosen, results, strict=True)])
     if options.plots and len(results) > 1 and not compare(results, options):
         status = 1
     if scenario.see:
@@ -189,6 +190,22 @@ def tell(
     unexpected |= result.end != "interrupted" and failed(scenario, result)
     good = written and not result.captures_lost and result.wrong is None
     return int(unexpected or not good)
+
+
+def print_costs(done: list[tuple[str | None, Scenario, ScenarioResult]]) -> None:
+    """Print the costs that insides of hosts used, with their sources; those of some variants only
+    with the variants' names."""
+    from verbena.sim.scenario_inside import used_costs
+
+    users: dict[str, list[str]] = {}
+    for name, scenario, result in done:
+        if scenario.inside is not None:
+            for line in used_costs(scenario.inside, result.insides):
+                users.setdefault(line, []).append(name or "")
+    if users:
+        print("costs of the insides, with their sources:")
+    for line, names in users.items():
+        print(f"  {line}" + ("" if len(names) == len(done) else f" [{', '.join(names)}]"))
 
 
 def say_before(scenario: Scenario, line: Line) -> None:

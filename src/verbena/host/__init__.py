@@ -10,6 +10,7 @@ from verbena.host.consoles import Display, Timer
 from verbena.host.core import Core, Stop
 from verbena.host.costs import Costs, Ledger
 from verbena.host.devices import Device, Keyboard, Mouse, Ram
+from verbena.host.disassembler import DisassembledLine, disassemble
 from verbena.host.disk import Disk
 from verbena.host.errors import AccessError, AssemblyError, HostError, ProcessorError
 from verbena.host.interrupt_controller import InterruptController
@@ -34,6 +35,7 @@ __all__ = [
     "Core",
     "Costs",
     "Device",
+    "DisassembledLine",
     "Disk",
     "Display",
     "EthernetAdapter",
@@ -60,5 +62,6 @@ __all__ = [
     "Timer",
     "Tlp",
     "Transaction",
+    "disassemble",
     "message_address",
 ]

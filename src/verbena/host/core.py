@@ -12,9 +12,10 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from verbena._arguments import checked_class, is_whole
-from verbena.host._cpu import CoreState, PhysicalMemory, instruction_length
+from verbena.host._cpu import CoreState, PhysicalMemory
 from verbena.host.assembler import Program
 from verbena.host.costs import Ledger
+from verbena.host.disassembler import DisassembledLine, disassemble, instruction_text
 from verbena.host.errors import HostError, HostTypeError, ProcessorError
 
 if TYPE_CHECKING:
@@ -197,6 +198,14 @@ class Core:
             self.state.rip = self._end = _address(address)
             self._has_begun = True
 
+    def shut_down(self) -> None:
+        """Lets the core run no more until a program is loaded for it.
+
+        Real ones do so where a fault cannot be handled (SDM volume 3, 6.15, double fault): the
+        rest of the computer, and others that run with it, go on.
+        """
+        self._has_begun = False
+
     def break_at(self, address: int) -> None:
         """Sets a breakpoint: a run ends before the instruction there."""
         if not self.state.set_mark(_address(address)):
@@ -207,11 +216,23 @@ class Core:
         self.state.clear_mark(_address(address))
 
     def text(self, address: int) -> str:
-        """The instruction at a linear address: its line of assembly if known, or its bytes."""
+        """The instruction at a linear address: its line of assembly if known, else what the
+        disassembler says, or the bytes that are none of the subset."""
         if _address(address) in self._lines:
             return self._lines[address]
         data = self._bytes(address)
-        return data[: instruction_length(data) or len(data)].hex(" ")
+        return instruction_text(data, address) or data.hex(" ")
+
+    def disassemble(self, address: int, count: int = 10) -> list[DisassembledLine]:
+        """Up to ``count`` instructions of memory from a linear address on, as text.
+
+        It ends where no memory is, as a debugger's listing does.
+        """
+        found: list[DisassembledLine] = []
+        while len(found) < count and (data := self._bytes(_address(address))):
+            found.append(next(iter(disassemble(data, address))))
+            address += len(found[-1].code)
+        return found
 
     def _bytes(self, address: int) -> bytes:
         physical = self.state.physical(address)
@@ -267,11 +288,13 @@ class Core:
                     f"{where}: a {verb} of {size} bytes at {address:#x} goes beyond the end of "
                     f"{found.device!r}, {found.end:#x}: no more than {found.end - address} fit",
                     at,
+                    core=self,
                 )
             return ProcessorError(
                 f"{where}: nothing answers a {verb} of {size} bytes at {address:#x}: "
                 f"map memory or a device there{self._ran_past_end(at)}",
                 at,
+                core=self,
             )
         detail = ""
         if vector == _PAGE_FAULT:
@@ -287,6 +310,7 @@ class Core:
             f"{self._handlers(vector)}{self._ran_past_end(at)}",
             at,
             vector,
+            self,
         )
 
     def _event(self, vector: int) -> str:

@@ -11,13 +11,17 @@ Registers of 8 bytes each, from offset 0:
                    A command while another one runs is an error, and that one goes on
     0x28 ENABLE    1: interrupts at "data ready" and "done"; a line is held until STATUS is read
 
-and from 0x1000 on the buffer of programmed I/O, up to 64 KiB.
+from 0x30 on those of a queue of commands in memory (``disk_queue.py``), and from 0x1000 on the
+buffer of programmed I/O, up to 64 KiB.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from verbena._arguments import checked_class
 from verbena.host.devices import Device, checked_vector
+from verbena.host.disk_queue import ENTRIES, RING, TAIL, DiskQueue
 from verbena.host.errors import HostError, HostTypeError
 
 COMMAND, BLOCK, COUNT, ADDRESS, STATUS, ENABLE = range(0, 0x30, 8)
@@ -26,9 +30,12 @@ READ_PIO, READ_DMA, WRITE_DMA = 1, 2, 3
 IDLE, BUSY, READY, DONE, FAILED = range(5)
 
 
-@checked_class(HostTypeError, but=("peek", "read", "write"))
+@checked_class(HostTypeError, but=("peek", "raise_interrupt", "read", "write"))
 class Disk(Device):
-    """A disk with ``content``; each command takes ``latency_us`` before data move."""
+    """A disk with ``content``; each command takes ``latency_us`` before data move.
+
+    ``channels`` commands of its queue are at the medium at once.
+    """
 
     holds_line = True
 
@@ -39,12 +46,15 @@ class Disk(Device):
         block: int = 512,
         latency_us: float = 10.0,
         vector: int = 46,
+        channels: int = 1,
     ) -> None:
         super().__init__(BUFFER + 65536)
         if latency_us < 0:
             raise HostError(f"a disk's latency is at least 0 us, not {latency_us}")
         if block < 1:
             raise HostError(f"a block of a disk has at least one byte, not {block}")
+        if channels < 1:
+            raise HostError(f"a disk has at least one channel, not {channels}")
         if len(content) % block:
             raise HostError(f"a disk has whole blocks of {block} bytes, not {len(content)} bytes")
         self.content = bytearray(content)
@@ -55,6 +65,12 @@ class Disk(Device):
         self.failure: str | None = None  # why the last command has failed, for those who show it
         self._refused = False  # a command, while another one runs
         self._buffer = b""
+        self._queue = DiskQueue(self, channels, self._carry_out)
+
+    @property
+    def is_busy(self) -> bool:
+        """A command of COMMAND is under way; entries of the queue wait for it."""
+        return self._status == BUSY
 
     # ---- registers ----
 
@@ -78,13 +94,15 @@ class Disk(Device):
             return int.from_bytes(self._buffer[at : at + size], "little")
         if offset == STATUS:
             return FAILED if self._refused else self._status
-        return self._registers.get(offset)
+        return self._registers.get(offset, self._queue.read(offset))
 
     def write(self, offset: int, size: int, value: int) -> None:
         if offset == COMMAND:
             self._start(value)
         elif offset in self._registers:
             self._registers[offset] = value
+        elif offset in (RING, ENTRIES, TAIL):
+            self._queue.write(offset, value)
         else:
             super().write(offset, size, value)
 
@@ -94,10 +112,10 @@ class Disk(Device):
         return self._registers[BLOCK] * self.block, self._registers[COUNT] * self.block
 
     def _start(self, command: int) -> None:
-        if self._status == BUSY:
+        if self.is_busy or self._queue.is_busy:
             self.failure = "another one is under way"
             self._refused = True
-            self._interrupt()
+            self.raise_interrupt()
             return
         first, size = self._range()
         self.failure = self._failure(command, first, size)
@@ -137,8 +155,36 @@ class Disk(Device):
 
     def _end(self, status: int) -> None:
         self._status = status
-        self._interrupt()
+        self.raise_interrupt()
+        self._queue.go_on()
 
-    def _interrupt(self) -> None:
+    def _carry_out(
+        self, command: int, first: int, count: int, address: int, then: Callable[[int], None]
+    ) -> None:
+        """Does a command of the queue, and calls ``then`` with its status."""
+        start, size = first * self.block, count * self.block
+        failure = self._failure(command, start, size)
+        if command == READ_PIO:
+            failure = "a command of the queue moves its data by DMA"
+        self.failure = failure
+        if failure is not None:
+            then(FAILED)
+            return
+
+        def written(data: bytes) -> None:
+            self.content[start : start + size] = data
+            then(DONE)
+
+        def at_medium() -> None:
+            if command == READ_DMA:
+                data = bytes(self.content[start : start + size])
+                self.dma_write(address, data, lambda: then(DONE))
+            else:
+                self.dma_read(address, size, written)
+
+        self.at(self.now + self.latency_ps, at_medium)
+
+    def raise_interrupt(self) -> None:
+        """Interrupts, if the driver has asked for it: after each command."""
         if self._registers[ENABLE]:
             self.interrupt(self.vector)

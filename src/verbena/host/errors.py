@@ -3,6 +3,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from verbena.host.core import Core
+
 
 class HostError(Exception):
     """A mistake in the description of a computer, or an access that nothing answers."""
@@ -26,9 +31,16 @@ class AccessError(HostError):
 
 
 class ProcessorError(HostError):
-    """A fault of a program that no handler takes; ``address`` is the instruction's."""
+    """A fault of a program that no handler takes; ``address`` is the instruction's.
 
-    def __init__(self, message: str, address: int, vector: int | None = None) -> None:
+    A further run tries the instruction again. ``core.shut_down()`` lets the others go on without
+    ``core``, which had the fault.
+    """
+
+    def __init__(
+        self, message: str, address: int, vector: int | None = None, core: Core | None = None
+    ) -> None:
         super().__init__(message)
         self.address = address
         self.vector = vector
+        self.core = core

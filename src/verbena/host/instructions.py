@@ -190,14 +190,34 @@ def _bit(digit: int, operands: list[Operand], place: Place) -> bytes:
     return _put(b"\x0f\xba", digit, rm, _size(rm), place, tail)
 
 
-def _load_form(opcode: bytes, operands: list[Operand], place: Place) -> bytes:
-    """A register, and a register or address of the same size: CMOVcc, BSF, BSR."""
+def _load_form(
+    opcode: bytes, operands: list[Operand], place: Place, mandatory: bytes = b""
+) -> bytes:
+    """A register, and a register or address of the same size: CMOVcc, BSF, BSR, TZCNT."""
     what = "a register, and a register or address"
     to, source = _pair(operands, what)
     if not isinstance(to, Register):
         raise _wants(what)
     rm = _rm(source, what)
-    return _put(opcode, to, rm, _size(to, rm), place)
+    return _put(opcode, to, rm, _size(to, rm), place, mandatory=mandatory)
+
+
+def _shift_double(opcode: int, operands: list[Operand], place: Place) -> bytes:
+    """SHLD (A4) and SHRD (AC); the opcode behind each takes its count from CL."""
+    what = "a register or address, a register, and a number or CL"
+    if len(operands) != 3:
+        raise _wants(what)
+    to, source, by = operands
+    rm = _rm(to, what)
+    if not isinstance(source, Register) or source.size == 1:
+        raise _wants(what)
+    size = _size(to, source)
+    if isinstance(by, Register) and by.name == "cl":
+        return _put(bytes([0x0F, opcode + 1]), source, rm, size, place)
+    if not isinstance(by, Expression):
+        raise _wants(what)
+    tail = immediate(by.value(place.labels), 1)
+    return _put(bytes([0x0F, opcode]), source, rm, size, place, tail)
 
 
 # ---- moves ----------------------------------------------------------------------------------
@@ -488,6 +508,11 @@ TRANSLATORS: dict[str, Translator] = {
     "cmpxchg16b": partial(_on_memory, "0fc7+w", 1),
     "bsf": partial(_load_form, b"\x0f\xbc"),
     "bsr": partial(_load_form, b"\x0f\xbd"),
+    "tzcnt": partial(_load_form, b"\x0f\xbc", mandatory=b"\xf3"),
+    "lzcnt": partial(_load_form, b"\x0f\xbd", mandatory=b"\xf3"),
+    "popcnt": partial(_load_form, b"\x0f\xb8", mandatory=b"\xf3"),
+    "shld": partial(_shift_double, 0xA4),
+    "shrd": partial(_shift_double, 0xAC),
     "bswap": _swap,
     "push": _push,
     "pop": _pop,

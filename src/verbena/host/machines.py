@@ -98,7 +98,7 @@ class Machines:
             if len(self.computers) == 1:
                 raise
             text = f"computer {computer.name!r}, core {computer.running}: {error}"
-            raise ProcessorError(text, error.address, error.vector) from None
+            raise ProcessorError(text, error.address, error.vector, error.core) from None
 
     def _awake(self) -> list[tuple[int, int, Core]]:
         """(time, place of its computer, core) of all cores that can run, the earliest first."""

@@ -16,10 +16,17 @@ from numpy.typing import NDArray
 
 from verbena.sim._world import World
 from verbena.sim.document import Section, toml_text
-from verbena.sim.inside import COSTS, Inside, InsideCounters, InsideSettings, parameters
+from verbena.sim.inside import (
+    COSTS,
+    Inside,
+    InsideCounters,
+    InsideSettings,
+    parameters,
+    printed_costs,
+)
 from verbena.sim.settings import MANY, given, unit
 
-__all__ = ["InsidePlan", "InsideReport", "inside_lines", "read_inside"]
+__all__ = ["InsidePlan", "InsideReport", "inside_lines", "read_inside", "used_costs"]
 
 WHOLE = {"whole": int}
 
@@ -99,3 +106,14 @@ def inside_lines(reports: Sequence[InsideReport]) -> list[str]:
         f"{up:,} B to memory, {down:,} B to adapters; {interrupts:,} interrupts, {merged:,} "
         f"merged; {missed:,} misses"
     ]
+
+
+def used_costs(plan: InsidePlan, reports: Sequence[InsideReport]) -> list[str]:
+    """Return a line for each cost that a run used, with its value and its source."""
+    settings = InsideSettings(**plan.keywords)
+    used = {"cpu.ghz", "pcie.generation", "pcie.lanes", "pcie.round_trip"}
+    for report in reports:
+        used |= {f"cpu.{name}" for name, cycles in report.counters.cycles.items() if cycles}
+        used |= {"iommu.miss"} if report.counters.iotlb[1] else set()
+    used |= set() if settings.cache.ddio else {"cache.beyond"}
+    return [line for line in printed_costs(settings).splitlines() if line.split()[0] in used]

@@ -5,6 +5,7 @@ The kernel (folder ``asm``) has processes with address spaces of their own, a sc
 sockets; the modules beside it load it and show what it does.
 """
 
+from verbena.host.kernel.bypass import HcaDoors, UserHca, hca_equates
 from verbena.host.kernel.kernel import CycleTotals, Kernel, user_program
 from verbena.host.kernel.layout import USER_BASE
 from verbena.host.kernel.numbers import CALLS, ERRORS, Call, error_name
@@ -14,7 +15,9 @@ from verbena.host.kernel.system import System, run_systems
 __all__ = [
     "CALLS",
     "ERRORS",
+    "HcaDoors",
     "USER_BASE",
+    "UserHca",
     "Call",
     "CycleTotals",
     "Kernel",
@@ -23,6 +26,7 @@ __all__ = [
     "ProcessState",
     "System",
     "error_name",
+    "hca_equates",
     "run_systems",
     "user_program",
 ]

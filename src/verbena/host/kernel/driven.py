@@ -9,7 +9,7 @@ from __future__ import annotations
 from verbena.host.computer import Computer
 from verbena.host.computer_records import Range
 from verbena.host.consoles import Display, Timer
-from verbena.host.devices import Device, Keyboard, Ram
+from verbena.host.devices import Device, Keyboard, Mouse, Ram
 from verbena.host.disk import Disk
 from verbena.host.errors import HostError
 from verbena.host.io_apic import IoApic
@@ -47,7 +47,9 @@ def interrupt_controllers(computer: Computer) -> list[Range]:
 
 def driven_devices(computer: Computer) -> list[Range]:
     """The devices that the kernel drives; HostError if they are not as it needs them."""
-    kinds: tuple[type[Device], ...] = (Timer, Keyboard, Display, Disk, EthernetAdapter)
+    kinds: tuple[type[Device], ...] = (
+        Timer, Keyboard, Mouse, Display, Disk, EthernetAdapter,
+    )  # fmt: skip
     found = [one for one in computer.table if isinstance(one.device, kinds)]
     for kind in kinds:
         if (count := sum(isinstance(one.device, kind) for one in found)) > 1:

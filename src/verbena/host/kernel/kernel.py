@@ -18,7 +18,7 @@ from verbena._arguments import checked_arguments, checked_class
 from verbena.host.assembler import Program
 from verbena.host.computer import Computer
 from verbena.host.consoles import Display, Timer
-from verbena.host.devices import Device, Keyboard
+from verbena.host.devices import Device, Keyboard, Mouse
 from verbena.host.disk import BUFFER, Disk
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.kernel.driven import driven_devices, interrupt_controllers, memory_size
@@ -191,8 +191,8 @@ class Kernel:
             at += 8
 
     def _set_devices(self) -> None:
-        names = {Timer: "timer", Keyboard: "keyboard", Display: "display", Disk: "disk",
-                 EthernetAdapter: "adapter"}  # fmt: skip
+        names = {Timer: "timer", Keyboard: "keyboard", Mouse: "mouse", Display: "display",
+                 Disk: "disk", EthernetAdapter: "adapter"}  # fmt: skip
         handlers = {"timer": "tick", "keyboard": "keyboard", "disk": "disk", "adapter": "adapter"}
         self._set_handler("handlers", RESCHED_VECTOR, "resched_interrupt")
         self._set_controllers()

@@ -37,6 +37,7 @@ CALLS: tuple[Call, ...] = (
     Call("receive_from", "socket, pointer, size, sender or 0, 1: do not wait",
          "bytes; waits for a datagram"),
     Call("close", "socket", "0"),
+    Call("mouse", "", "the mouse's x, y from bit 16 on, and buttons from bit 32 on"),
 )  # fmt: skip
 
 ERRORS = {

@@ -7,16 +7,18 @@ or, once another process has got its place, from a copy of that time.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
 from verbena._arguments import checked_class
-from verbena.host._cpu import instruction_length
 from verbena.host.assembler import Program
+from verbena.host.computer import Computer
 from verbena.host.core import EXCEPTIONS
+from verbena.host.disassembler import instruction_text
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.kernel.kernel_tables import KernelTables
-from verbena.host.kernel.layout import BLOCKED, EXITED, FAULTED, PAGE, READY, USER_BASE
+from verbena.host.kernel.layout import BLOCKED, EXITED, FAULTED, PAGE, READY, USER_BASE, USER_SPAN
 from verbena.host.kernel.numbers import CALLS
 from verbena.host.kernel.page_tables import AddressSpace
 
@@ -62,6 +64,7 @@ class Process:
         self._tables, self.place = tables, place
         self.pid, self.name, self.program = pid, name, program
         self.base, self.size, self.stack, self.space = base, size, stack, space
+        self.at_end: list[Callable[[], None]] = []  # called before its memory is another process's
         self._copy: dict[str, int] | None = None
 
     def __repr__(self) -> str:
@@ -76,11 +79,18 @@ class Process:
         """Its number and, if it has one, its name."""
         return f"process {self.pid}" + (f" ({self.name})" if self.name else "")
 
+    @property
+    def computer(self) -> Computer:
+        """The computer that it runs on."""
+        return self._tables.computer
+
     def _fields(self) -> dict[str, int]:
         return self._tables.entry(self.place) if self._copy is None else self._copy
 
     def retire(self) -> None:
         """Keeps a copy of the entry, since another process gets its place."""
+        for call in self.at_end:
+            call()
         self._copy = self._fields()
 
     @property
@@ -126,11 +136,11 @@ class Process:
         return self.program.lines.get(address, "")
 
     def text(self, address: int) -> str:
-        """The line of assembly at an address, or the bytes of the instruction there."""
+        """The line of assembly at an address, or what the disassembler says of the bytes there."""
         if line := self.line(address):
             return line
         data = self._bytes_at(address, 15)
-        return data[: instruction_length(data) or 4].hex(" ") or "no memory"
+        return instruction_text(data, address) or data[:4].hex(" ") or "no memory"
 
     def _bytes_at(self, address: int, most: int) -> bytes:
         """What is there: of the program's text, once the memory has become another process's."""
@@ -178,6 +188,10 @@ class Process:
         """Changes its memory."""
         self._tables.computer.write(self._physical(address, len(data)), data)
 
+    def check_owned(self, address: int, size: int) -> None:
+        """HostError if the bytes are not all in its memory."""
+        self._physical(address, size)
+
     def _physical(self, address: int, size: int) -> int:
         if self._copy is not None:
             raise HostError(f"{self.title} has ended, and its memory is another process's")
@@ -220,5 +234,7 @@ class Process:
             return f"{verb} {address:#x}, right below its stack, which has overflowed"
         if not self.space.is_mapped(address):
             return f"{verb} {address:#x}, where it has no memory"
+        if address >= USER_BASE + USER_SPAN:
+            return f"{verb} {address:#x}, which it may only read"
         owner = "the kernel" if address < USER_BASE else "its stack"
         return f"{verb} {address:#x}, which belongs to {owner}"

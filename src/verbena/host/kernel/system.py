@@ -14,7 +14,7 @@ from verbena.host.assembler import Program
 from verbena.host.computer import Computer
 from verbena.host.consoles import Display, Timer
 from verbena.host.core import Stop
-from verbena.host.devices import Keyboard, Ram
+from verbena.host.devices import Keyboard, Mouse, Ram
 from verbena.host.disk import Disk
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.interrupt_controller import InterruptController
@@ -25,6 +25,7 @@ from verbena.host.nic import EthernetAdapter
 from verbena.host.pcie import Pcie
 
 TIMER, KEYBOARD, DISPLAY = 0x1000_0000, 0x1000_1000, 0x1000_2000  # where the devices are
+MOUSE = 0x1000_4000
 DISK, ADAPTER = 0x1010_0000, 0x1020_0000
 TIMER_LINE, KEYBOARD_LINE = 2, 1  # of an I/O APIC, as on usual boards
 _FROM_OUTSIDE = ("a key", "a datagram")
@@ -32,7 +33,7 @@ _FROM_OUTSIDE = ("a key", "a datagram")
 
 @checked_class(HostTypeError)
 class System:
-    """Memory of ``memory`` bytes, a timer, a keyboard, a display, perhaps a disk and an adapter.
+    """Memory of ``memory`` bytes, a timer, keyboard, mouse, display, perhaps a disk and an adapter.
 
     Disk and adapter are behind PCIe links like ``pcie``. With ``apic`` there is an
     ``InterruptController``, to whose lines 2 and 1 timer and keyboard are wired. ``machines`` gives
@@ -62,6 +63,7 @@ class System:
         else:
             self.computer = machines.computer(name, ghz=ghz)
         self.timer, self.keyboard, self.display = Timer(), Keyboard(), Display()
+        self.mouse = Mouse()
         self.disk = Disk(disk) if isinstance(disk, bytes) else disk
         self.adapter = EthernetAdapter() if adapter else None
         link = Pcie() if pcie is None else pcie
@@ -69,6 +71,7 @@ class System:
         self.computer.map(self.timer, TIMER)
         self.computer.map(self.keyboard, KEYBOARD)
         self.computer.map(self.display, DISPLAY)
+        self.computer.map(self.mouse, MOUSE)
         if self.disk is not None:
             self.computer.map(self.disk, DISK, pcie=link)
         if self.adapter is not None:

@@ -17,6 +17,7 @@ from verbena.host.disk import Disk
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca import Wire, connected
 from verbena.host.hca.device import DOORBELL
+from verbena.host.lessons.remote_disk import remote_disk
 from verbena.host.lessons.scene import Scene
 from verbena.host.pcie import Pcie
 
@@ -149,6 +150,7 @@ LESSONS = {
         Lesson("keyboard", "a keyboard that is polled", lambda: _machine(_POLLED, "A")),
         Lesson("disk-pio", "a disk, read word by word", lambda: _machine(_PIO)),
         Lesson("disk-dma", "a disk that writes to memory by DMA", lambda: _machine(_DMA)),
+        Lesson("disk-remote", "a disk of another computer, by RDMA", remote_disk),
         Lesson("doorbell", "a doorbell, and the memory of another computer", _doorbell),
     )
 }

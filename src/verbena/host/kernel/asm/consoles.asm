@@ -1,6 +1,7 @@
 ; SPDX-License-Identifier: Apache-2.0
-; The drivers of keyboard and display, and the calls that use them. The keyboard's interrupt takes
-; keys into a ring; the display is memory of the device, a cell of a byte for each character.
+; The drivers of keyboard, mouse and display, and the calls that use them. The keyboard's interrupt
+; takes keys into a ring; the mouse's registers say where it is; the display is memory of the device,
+; a cell of a byte for each character.
 
 keyboard_open:
     mov   rax, [keyboard_base]
@@ -136,4 +137,16 @@ scroll:
     xor   eax, eax
     mov   rcx, [display_columns]
     rep stosb
+    ret
+
+call_mouse:                             ; (): x, y and buttons, as they are now
+    mov   rax, ENODEV
+    mov   rdx, [mouse_base]
+    test  rdx, rdx
+    jz    call_mouse_over
+    mov   eax, [rdx]                    ; x and y
+    movzx edx, byte ptr [rdx+4]         ; buttons
+    shl   rdx, 32
+    or    rax, rdx
+call_mouse_over:
     ret

@@ -7,6 +7,7 @@ timer_base:       dq 0
 tick_ns:          dq 0
 keyboard_base:    dq 0
 display_base:     dq 0
+mouse_base:       dq 0
 display_columns:  dq 0
 display_rows:     dq 0
 disk_base:        dq 0
