@@ -15,7 +15,7 @@ from verbena import rpc
 from verbena.peers import PeerError
 from verbena.rpc.frames import FrameKind
 
-SIZES = [0, 1, 63, 200, 3000, 4064, 4065, 5000, 20_000, 300_000, (2 << 20) + 3]
+SIZES = [0, 1, 63, 200, 3000, 4096, 4097, 5000, 20_000, 300_000, (2 << 20) + 3]
 REQUESTS = ["auto", "inline", "ring", "rendezvous", "datagram"]
 RESPONSES = ["auto", "inline", "write", "rendezvous"]
 

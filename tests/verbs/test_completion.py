@@ -187,6 +187,23 @@ def test_each_queue_of_a_shared_channel_gets_its_event(ctx: verbs.Context) -> No
     assert {channel.get_cq_event(10), channel.get_cq_event(10)} == set(cqs)
 
 
+@pytest.mark.not_simulated("virtual time does not pass meanwhile")
+def test_events_are_drained_one_by_one(ctx: verbs.Context) -> None:
+    channel, cqs, qps, mr = shared_channel(ctx)
+    for cq, qp in zip(cqs, qps, strict=True):
+        cq.req_notify()
+        qp.write(mr, mr.addr, mr.rkey, 0, 8)
+    end = time.monotonic() + 10
+    counts = []
+    while sum(counts) < 2:
+        counts.append(channel.drain(1))
+        assert time.monotonic() < end
+    assert max(counts) == 1
+    assert channel.drain() == 0
+    with pytest.raises(ValueError, match="most"):
+        channel.drain(-1)
+
+
 def test_waiting_for_one_queue_keeps_the_events_of_another(ctx: verbs.Context) -> None:
     channel, cqs, qps, mr = shared_channel(ctx)
     cqs[1].req_notify()

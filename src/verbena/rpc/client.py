@@ -8,7 +8,7 @@ gives a ``CallStream``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterable, Generator, Iterable
 from dataclasses import replace
 from math import inf
 from typing import Any, Self, TypedDict, cast
@@ -17,14 +17,14 @@ import msgspec
 
 from verbena.peers.connection import PeerOptions, check_way, new_hello, parse_address
 from verbena.peers.transport import Dialing, dial
-from verbena.peers.wire import CALLS
+from verbena.peers.wire import CALLS, Hello
 from verbena.verbs.here import place
 
 from .client_calls import ClientCalls, PendingCall
 from .codecs import codec_named
 from .errors import NoSuchMethod, RpcError, ServerGone
 from .flows import FlowEnded
-from .frames import PROTOCOL, FrameKind, LinkHello, LinkWelcome
+from .frames import FRAME_SIZE, PROTOCOL, FrameKind, LinkHello, LinkWelcome
 from .link import Link, LinkPlan
 from .methods import methods_of
 from .paths import ClientPaths
@@ -37,6 +37,8 @@ __all__ = ["MAX_MESSAGE", "SPIN", "CallStream", "Client", "ClientOptions", "spin
 SPIN = 20e-6
 MAX_MESSAGE = 256 << 20
 """Bytes of the largest message that a side takes, where it says nothing else."""
+
+_LARGEST_SLOT = (1 << 32) - 1
 
 
 class ClientOptions(TypedDict, total=False):
@@ -266,12 +268,7 @@ class Client:
         calls, timeout = self._calls, self._timeout
         if method.sends or method.receives:
             return lambda *args, **named: CallStream(self, method, args, named)
-        unary = calls.unary
-
-        def call(*args: Any, **named: Any) -> Coroutine[Any, Any, Any]:
-            return unary(method, args, named, timeout)
-
-        return call
+        return calls.caller(method, timeout)
 
     def within(self, seconds: float | None) -> Client:
         """Return the same client with another time for each call; None: no limit.
@@ -338,6 +335,15 @@ def peer_options(options: Any) -> PeerOptions:
     return cast(PeerOptions, found)
 
 
+def calls_hello(options: PeerOptions) -> Hello:
+    """Return the hello of a side. A slot has room for a header besides its ``slot_size`` bytes.
+
+    So 4 KiB go in one frame: that takes half the time of two.
+    """
+    made = new_hello(options)
+    return replace(made, purpose=CALLS, slot_size=min(made.slot_size + FRAME_SIZE, _LARGEST_SLOT))
+
+
 async def connect_client(address: str, service: type | None, options: ClientOptions) -> Client:
     """Connect to a server. Raises OSError, RpcError, ValueError."""
     host, port = parse_address(address)
@@ -350,7 +356,7 @@ async def connect_client(address: str, service: type | None, options: ClientOpti
     asked = peer_options(options)
     via, tls = check_way(asked)
     to = Dialing(host, port, via, tls, options.get("device"))
-    plan = LinkPlan(await to.home(), replace(new_hello(asked), purpose=CALLS))
+    plan = LinkPlan(await to.home(), calls_hello(asked))
     try:
         transport = await dial(to, plan, plan.hello)
     except BaseException:

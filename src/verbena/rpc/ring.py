@@ -10,6 +10,9 @@ completed, and the server looks at its rings after its own WRITE has: one of the
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Callable
+
 from verbena.verbs import MR, PD, AccessFlags, SendFlags, SendWR, WROpcode
 
 from .frames import FRAME, FRAME_SIZE, FrameKind
@@ -22,8 +25,10 @@ __all__ = ["RING_SLOTS", "RingReader", "RingWriter", "WakeWord"]
 RING_SLOTS = 32
 _WORD = 8
 _LOW = 0xFFFFFFFF
+_KEPT = 256  # bytes of the longest request of which a slot keeps how it is written
 _REQUEST, _BELL = int(FrameKind.REQUEST), int(FrameKind.BELL)
 _WRITABLE = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
+_Record = tuple[Callable[..., None], int, int, SendWR]
 
 
 class WakeWord:
@@ -60,6 +65,7 @@ class RingWriter:
         self._region: MR = link.pd.alloc(slots * size)
         self._view = memoryview(self._region)
         self._requests: dict[tuple[int, int], SendWR] = {}
+        self._ready: list[dict[int, _Record]] = [{} for _ in range(slots)]
         link.on_ring = self._on_taken
         link.on_record = self._placed
 
@@ -71,19 +77,32 @@ class RingWriter:
         if written - self._taken >= self._slots:
             return False
         slot = written % self._slots
-        end = (slot + 1) * self._size - _WORD
         length = len(data)
-        padded = -length % 8 + length
-        at = end - padded - FRAME_SIZE
-        view = self._view
-        FRAME.pack_into(view, at, _REQUEST, flags, method, 0, call, count, length, 0)
-        view[at + FRAME_SIZE : at + FRAME_SIZE + length] = data
-        self._written = written + 1
-        number = (written + 1) & _LOW
-        self._region.store_u64(end, number | (FRAME_SIZE + padded) << 32)
-        self._link.post_record(self._request(slot, FRAME_SIZE + padded + _WORD))
-        self._check()
+        pack, at, before, request = self._ready[slot].get(length) or self._make(slot, length)
+        self._written = written = written + 1
+        # The last two are the word.
+        pack(
+            *(self._view, at, _REQUEST, flags, method, 0, call, count, length, 0),
+            *(data, written & _LOW, before),
+        )
+        self._link.post_record(request)
+        if not self._wake.is_awake():
+            self._check()
         return True
+
+    def _make(self, slot: int, length: int) -> _Record:
+        """Return how a request with so many bytes is written into a slot.
+
+        That is what packs its record, where, how many bytes precede the word, and the WRITE.
+        """
+        padded = -length % 8 + length
+        before = FRAME_SIZE + padded
+        at = (slot + 1) * self._size - _WORD - before
+        pack = struct.Struct(f"{FRAME.format}{padded}sII").pack_into
+        made = pack, at, before, self._request(slot, before + _WORD)
+        if length <= _KEPT:
+            self._ready[slot][length] = made
+        return made
 
     def _request(self, slot: int, length: int) -> SendWR:
         bucket = bucket_of(length)
@@ -171,7 +190,7 @@ class RingReader:
             self._end = (self._taken % self.slots + 1) * self.size - _WORD
             self._link.taken = self._taken & _LOW
             del kind
-            self._calls.request(flags, method, call, deadline, data, None)
+            self._calls.on_frame(_REQUEST, flags, method, call, deadline, data)
             if self._taken - self._link.told >= self.slots // 2:
                 self._link.tell()
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any, Self, TypedDict
 
 import msgspec
 
-from verbena.peers.connection import new_hello
 from verbena.peers.errors import Ended, PeerError
 from verbena.peers.listening import Accept, PeerListener, listen_for_peers
 from verbena.peers.transport import CmHome, Sharing, SocketHome
 from verbena.peers.wire import CALLS, Hello
 from verbena.verbs import PD, VerbsError
 
-from .client import MAX_MESSAGE, check_numbers, peer_options, spin_seconds
+from .client import MAX_MESSAGE, calls_hello, check_numbers, peer_options, spin_seconds
 from .codecs import codec_named
 from .datagrams import DATAGRAM_ROOM
 from .frames import PROTOCOL, FrameKind, LinkHello, LinkWelcome, MethodEntry
@@ -87,7 +85,7 @@ class RpcServer:
         self._guests: dict[Link, _Guest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
-        self._hello = replace(new_hello(peer_options(options)), purpose=CALLS)
+        self._hello = calls_hello(peer_options(options))
         self.strategies = options.get("strategies", Strategies())
         self._most = options.get("calls", 64)
         if options.get("receives", "shared") not in ("shared", "own"):

@@ -30,6 +30,8 @@ __all__ = ["CURRENT", "CallInfo", "ServerCalls"]
 _NAMED, _REPLY = int(FrameFlags.NAMED), int(FrameFlags.REPLY)
 _REQUEST, _RESPONSE = int(FrameKind.REQUEST), int(FrameKind.RESPONSE)
 _OK = int(CallStatus.OK)
+_CANCEL, _ITEM = int(FrameKind.CANCEL), int(FrameKind.ITEM)
+_END, _GRANT = int(FrameKind.END), int(FrameKind.GRANT)
 _NO_TOKEN = (0, 0, 0, 0)
 
 Answer = Callable[[int, int, Any], bool]
@@ -89,6 +91,8 @@ class ServerCalls:
         self.idle: list[asyncio.Future[None]] = []
         self.on_unknown_cancel: Callable[[int], None] = _unknown
         self._info = CallInfo(link.about)
+        # Methods that run where their requests are taken, by number; none when this closes.
+        self._plain_methods = [method if method.is_plain else None for method in methods]
 
     # ---- frames ----
 
@@ -97,23 +101,30 @@ class ServerCalls:
     ) -> None:
         """Take a frame of the client."""
         if kind == _REQUEST:
+            plain = self._plain_methods
+            if method < len(plain) and not flags & _REPLY and type(payload) is bytes:
+                called = plain[method]
+                if called is not None:
+                    self.served += 1
+                    self._plain(called, flags, call, payload, _NO_TOKEN, None)
+                    return
             self.request(flags, method, call, count, payload, None)
             return
         found = self.running.get(call)
-        if found is None and kind == FrameKind.CANCEL:
+        if found is None and kind == _CANCEL:
             self.on_unknown_cancel(call)
             found = self.running.get(call)
         if found is None:
             if type(payload) is Fetch:
                 self.link.drop(payload)
             return  # it has ended meanwhile
-        if kind == FrameKind.CANCEL:
+        if kind == _CANCEL:
             found.cancel(CallStatus.CANCELLED)
-        elif kind == FrameKind.ITEM and found.inflow is not None:
+        elif kind == _ITEM and found.inflow is not None:
             found.inflow.put(payload)
-        elif kind == FrameKind.END and found.inflow is not None:
+        elif kind == _END and found.inflow is not None:
             found.inflow.end(FlowEnded())
-        elif kind == FrameKind.GRANT and found.outflow is not None:
+        elif kind == _GRANT and found.outflow is not None:
             found.outflow.granted(count)
         else:
             raise ValueError(f"a frame of kind {kind} that call {call} does not take")
@@ -176,7 +187,10 @@ class ServerCalls:
         if CURRENT.get() is not self._info:
             CURRENT.set(self._info)
         try:
-            result = method.function(*method.arguments(payload, bool(flags & _NAMED)))
+            if method.raw:
+                result = method.function(payload)
+            else:
+                result = method.function(*method.arguments(payload, bool(flags & _NAMED)))
             data = result if method.returns_raw else method.encode(result)
         except WrongArguments as error:
             self.fail(call, CallStatus.WRONG_ARGUMENTS, str(error), answer)
@@ -186,7 +200,11 @@ class ServerCalls:
                 # It ends the program, but not in the middle of the completions of other clients.
                 asyncio.get_running_loop().call_soon(_raise, error)
         else:
-            self._respond(call, data, reply, answer)
+            link = self.link
+            if answer is None and type(data) is bytes and len(data) <= link.room and not reply[1]:
+                link.send(_RESPONSE, 0, _OK, call, 0, data)
+            else:
+                self._respond(call, data, reply, answer)
 
     # ---- methods with a task ----
 
@@ -345,6 +363,7 @@ class ServerCalls:
     async def drain(self) -> None:
         """Take no more calls, and wait for those that run."""
         self.is_closing = True
+        self._plain_methods = []
         await self.link.poller.until(lambda: not self.running, self.idle)
 
 

@@ -210,11 +210,17 @@ cdef class CompChannel(Resource):
         """End every ``get_cq_event`` that another thread is in: VerbsError(ECANCELED) there."""
         self._cancel_wait()
 
-    def drain(self):
-        """Take and acknowledge all events that are there, without waiting; returns their number."""
+    def drain(self, most=None):
+        """Take and acknowledge events that are there, without waiting; returns their number.
+
+        That is all of them, or ``most``. To find that there are no more costs a system call.
+        """
         cdef Py_ssize_t count
+        cdef int limit = -1
+        if most is not None:
+            limit = <int>vb_number_to(most, "most", INT_LIMIT, _wanted_room)
         self._check()
-        self._take_events()
+        self._take_events(limit)
         count = len(self.pending)
         self.pending.clear()
         return count
@@ -248,12 +254,13 @@ cdef class CompChannel(Resource):
                 return cq
         return None
 
-    cdef int _take_events(self) except -1:
-        """Move every event that is there from the descriptor to ``pending``."""
+    cdef int _take_events(self, int most=-1) except -1:
+        """Move events that are there from the descriptor to ``pending``: every one, or ``most``."""
         cdef ibv_cq *cq
         cdef void *token
         cdef int code
-        while True:
+        while most:
+            most -= 1
             self._check()
             if self.context.simulated:  # which has one thread
                 code = self._take_event(&cq, &token)
@@ -267,6 +274,7 @@ cdef class CompChannel(Resource):
                     return 0
                 raise failed("get_cq_event", errno)
             self.pending.append(<size_t>token)
+        return 0
 
     cdef int _take_event(self, ibv_cq **cq, void **token) noexcept nogil:
         cdef int code = self.context.library.call.get_cq_event(self.channel, cq, token)

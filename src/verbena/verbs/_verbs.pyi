@@ -715,8 +715,11 @@ class CompChannel(Resource):
         """
     def cancel_wait(self) -> None:
         """End every ``get_cq_event`` that another thread is in: VerbsError(ECANCELED) there."""
-    def drain(self) -> int:
-        """Take and acknowledge all events that are there, without waiting; returns their number."""
+    def drain(self, most: int | None = None) -> int:
+        """Take and acknowledge events that are there, without waiting; returns their number.
+
+        That is all of them, or ``most``. To find that there are no more costs a system call.
+        """
     def keep_events(self, keep: bool) -> None:
         """Keep events of a simulated host from passing through the descriptor, or let them again.
 
