@@ -37,9 +37,9 @@ MODULES = [
 ]
 RECORDS = {
     "Call", "Completion", "CompletionEntry", "CompletionEntry.packed", "Crossing", "CycleTotals",
-    "DisassembledLine", "Frame", "Lesson", "MeasuredCost", "Packet", "ProcessCycles", "Range",
-    "Received", "Refusal", "Region", "Region.page_gone", "Row", "SendRequest", "Side", "Step",
-    "Tlp", "Transaction", "Way",
+    "DisassembledLine", "Frame", "Lesson", "MeasuredCost", "Packet", "PciTransaction",
+    "ProcessCycles", "Range", "Received", "Refusal", "Region", "Region.page_gone", "Row",
+    "SendRequest", "Side", "Step", "Tlp", "Transaction", "Way",
 }  # fmt: skip
 """Made by the package, for its users to read."""
 DEVICES = ("Device", "Disk", "Display", "EthernetAdapter", "Hca", "IoApic", "Keyboard",
@@ -49,15 +49,20 @@ CALLED_BY_COMPUTERS = {
       if (device, name) != ("Mouse", "write")),
     "Agenda.run_due", "Cable.send", "Caches.dma_write", "Computer.dma_is_under_way",
     "Computer.dma_read", "Computer.dma_write", "Computer.idle_until", "Computer.interrupt_from",
-    "Computer.run_cores", "Computer.show_memory", "Computer.time_at", "Computer.time_of",
-    "Core.checked", "Core.locate", "Core.run", "Core.show",
+    "Computer.hold_core", "Computer.run_cores", "Computer.show_memory", "Computer.stop_for",
+    "Computer.time_at", "Computer.time_of", "Core.checked", "Core.locate", "Core.run", "Core.show",
     "DemandPages.bring", "DemandPages.physical", "DemandPages.pin",
-    "DemandPages.unpin", "Device.combines", "EthernetAdapter.arrive", "Hca.arrive", "Hca.combines",
+    "DemandPages.unpin", "Device.combines", "Device.dma_failed", "Disk.dma_failed",
+    "EthernetAdapter.arrive", "Hca.arrive", "Hca.combines",
     "Hca.complete", "Hca.end", "Hca.flush_receives", "Hca.gather", "Hca.note", "Hca.page_in",
     "Hca.scatter", "Hca.transmit", "HcaDriver.charge", "HcaDriver.page_address",
     "HcaDriver.posted_id", "HcaDriver.remember", "HcaDriver.store", "Iommu.translate",
-    "Pcie.read_bytes", "Pcie.time_ps", "Pcie.write_bytes", "LocalApics.deliver",
-    "LocalApics.targets", "Msix.covers", "ResidentPages.bring",
+    "Pcie.read_bytes", "Pcie.time_ps", "Pcie.write_bytes", "PciBus.connect",
+    *(f"{bus}.{name}" for bus in ("PciSlot", "Slot") for name in (
+        "carry_to_device", "carry_to_memory", "give_up_text", "load_unanswered", "refuse_read",
+        "store_unanswered")),
+    "PciSlot.tally", "PciSlot.load", "PciSlot.pull", "PciSlot.store",
+    "LocalApics.deliver", "LocalApics.targets", "Msix.covers", "ResidentPages.bring",
     "ResidentPages.physical", "ResidentPages.pin", "ResidentPages.unpin", "Slot.answer", "Slot.ask",
     "Slot.load", "Slot.message", "Slot.read_from_memory", "Slot.requests", "Slot.store",
     "Slot.write_to_memory", "Timeline.hop", "Wire.send",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from verbena.host import Computer, Disk, HostError, Pcie, Program, Ram
+from verbena.host import AccessError, Computer, Disk, HostError, Pcie, Program, Ram
 
 RING, DATA, REGISTERS, BLOCK, LATENCY_PS = 0x8000, 0x10000, 0x100000, 64, 10_000_000
 READ, WRITE, DONE, FAILED = 2, 3, 3, 4
@@ -182,3 +182,27 @@ def test_what_a_driver_must_not_do_is_an_error_with_advice() -> None:
     disk.write(0x40, 8, 1)
     with pytest.raises(HostError, match="read 32 bytes by DMA at 0x10000000000, where there is no"):
         computer.run()
+
+
+@pytest.mark.parametrize("channels", [1, 4])
+@pytest.mark.parametrize("at", [RING, 1 << 30], ids=["data", "ring"])
+def test_dma_to_no_memory_stops_the_queue(at: int, channels: int) -> None:
+    """The run names the failure once, and a queue that begins anew works as before."""
+    computer, disk = machine(channels)
+    store(computer, 0x30, at)
+    entries = [entry(READ, 0, 1, DATA), entry(READ, 1, 1, 1 << 31), entry(READ, 2, 1, DATA)]
+    for place, each in enumerate(entries):
+        computer.write(RING + 32 * place, each)
+    store(computer, 0x40, 3)
+    with pytest.raises(AccessError, match=r"Disk.* by DMA .*, where there is no memory"):
+        computer.run()
+    computer.run()
+    assert disk.read(0x20, 8) == FAILED
+    with pytest.raises(HostError, match=r"its queue has stopped.*a store to RING begins it anew"):
+        store(computer, 0x40, 4)
+    store(computer, 0x30, RING)
+    computer.write(RING + 32, entry(READ, 1, 1, DATA + BLOCK))
+    store(computer, 0x40, 3)
+    computer.run()
+    assert [status(computer, place) for place in range(3)] == [DONE] * 3
+    assert disk.read(0x48, 8) == 3

@@ -194,7 +194,7 @@ def test_a_register_takes_its_64_bits(name: str, value: object, text: str) -> No
         (lambda: Disk(b"", block=0), "at least one byte, not 0"),
         (lambda: Keyboard().press("aé"), "no key 'é' of 'aé'"),
         (lambda: Computer().at(-1, nothing), "from 0 ps on, and not -1"),
-        (lambda: Computer().map(Ram(8), 0, pcie=Pcie()), "pcie and iommu are for devices"),
+        (lambda: Computer().map(Ram(8), 0, pcie=Pcie()), "pcie, pci and iommu are for devices"),
         (lambda: Pcie().write_bytes(-1), "0 bytes or more, not -1"),
         (lambda: Pcie().read_bytes(-1), "0 bytes or more, not -1"),
         (lambda: Pcie().time_ps(-4), "0 bytes or more, not -4"),

@@ -9,10 +9,17 @@ from verbena.host.computer_records import Range, Step, Transaction
 from verbena.host.consoles import Display, Timer
 from verbena.host.core import Core, Stop
 from verbena.host.costs import Costs, Ledger
+from verbena.host.device_bus import DeviceFault
 from verbena.host.devices import Device, Keyboard, Mouse, Ram
 from verbena.host.disassembler import DisassembledLine, disassemble
 from verbena.host.disk import Disk
-from verbena.host.errors import AccessError, AssemblyError, HostError, ProcessorError
+from verbena.host.errors import (
+    AccessError,
+    AssemblyError,
+    HostError,
+    ProcessorError,
+    UnansweredError,
+)
 from verbena.host.interrupt_controller import InterruptController
 from verbena.host.interrupt_message import message_address
 from verbena.host.io_apic import IoApic
@@ -21,6 +28,9 @@ from verbena.host.local_apics import LocalApics
 from verbena.host.machines import Machines
 from verbena.host.msix import Msix
 from verbena.host.nic import Cable, EthernetAdapter
+from verbena.host.pci import EmptySlot, PciBus
+from verbena.host.pci_arbiter import PciEnd, PciTransaction
+from verbena.host.pci_slot import PciSlot
 from verbena.host.pcie import Pcie, Slot, Tlp
 from verbena.host.timeline import Timeline
 
@@ -35,9 +45,11 @@ __all__ = [
     "Core",
     "Costs",
     "Device",
+    "DeviceFault",
     "DisassembledLine",
     "Disk",
     "Display",
+    "EmptySlot",
     "EthernetAdapter",
     "HostError",
     "InterruptController",
@@ -49,6 +61,10 @@ __all__ = [
     "LocalApics",
     "Machines",
     "Mouse",
+    "PciBus",
+    "PciEnd",
+    "PciSlot",
+    "PciTransaction",
     "Msix",
     "Pcie",
     "ProcessorError",
@@ -62,6 +78,7 @@ __all__ = [
     "Timer",
     "Tlp",
     "Transaction",
+    "UnansweredError",
     "disassemble",
     "message_address",
 ]

@@ -49,6 +49,11 @@ class Agenda:
         self._order = count()
 
     @property
+    def is_run(self) -> bool:
+        """Whether computers run by it now."""
+        return self._is_run
+
+    @property
     def next_at(self) -> int:
         """The time of the next event; ``NEVER`` if there is none."""
         while self._events and self._events[0][2].call is None:

@@ -21,17 +21,19 @@ from typing import TYPE_CHECKING
 
 from verbena._arguments import checked_class, is_whole
 from verbena.host._cpu import PhysicalMemory, Turns
+from verbena.host.accesses import Accesses
 from verbena.host.assembler import Program
 from verbena.host.caches import Caches
 from verbena.host.clock import NEVER, Agenda, Event
-from verbena.host.combining import LINE, WHILE_PS, CombiningLine
 from verbena.host.computer_records import Counters, Range, Step, Transaction
 from verbena.host.core import Core, Stop
-from verbena.host.devices import Device, Ram
+from verbena.host.devices import Device, Ram, check_fault
 from verbena.host.dma import Dma
 from verbena.host.errors import AccessError, HostError, HostTypeError
 from verbena.host.interrupt_message import InterruptMessage
 from verbena.host.iommu import Iommu
+from verbena.host.pci import PciBus
+from verbena.host.pci_slot import PciSlot
 from verbena.host.pcie import Pcie, Slot
 from verbena.host.timeline import Timeline
 
@@ -46,25 +48,6 @@ TURN_CYCLES = 16
 # or so. Several in turns are slower.
 WITHOUT_SIGNALS = 1 << 24
 TURNS_WITHOUT_SIGNALS = 1 << 20
-
-_Load = Callable[[int, int], int]  # of offset and size; the value
-_Store = Callable[[int, int, int], None]  # offset, size, value
-
-
-def _number_of(device: Device, offset: int, size: int, value: object) -> int:
-    """What a device has answered; HostError if it is no number."""
-    if not isinstance(value, int):
-        raise HostError(
-            f"{device!r} answered a load of {size} bytes at offset {offset} with {value!r}: its "
-            "read() returns a number"
-        )
-    if not -1 << 8 * size - 1 <= value < 1 << 8 * size:
-        raise HostError(
-            f"{device!r} answered a load of {size} bytes at offset {offset} with {value:#x}, which "
-            f"has more than {size} bytes: its read() returns the bytes that are asked for, as "
-            "value & (1 << 8 * size) - 1"
-        )
-    return int(value)
 
 
 def halted(cores: Iterable[Core]) -> Stop:
@@ -114,11 +97,14 @@ def _bad_range(what: str, address: object, more: object) -> HostTypeError:
         "dma_read",
         "dma_write",
         "heed_interrupt",
+        "hold_core",
         "idle_until",
         "interrupt_from",
         "read",
         "run_cores",
         "show_memory",
+        "shut_down_core",
+        "stop_for",
         "time_at",
         "time_of",
         "write",
@@ -163,8 +149,6 @@ class Computer:
         self._memory = PhysicalMemory()
         self._agenda = Agenda() if clock is None else clock
         self._dma = Dma(self)
-        self._line = CombiningLine()
-        self._combining: tuple[Device, int] | None = None  # whose line it is, and its base
         self._ranges: list[Range] = []
         self.cores = [Core(self._memory, number, self.find) for number in range(cores)]
         self._running = self.cores[0]
@@ -179,6 +163,7 @@ class Computer:
         # that no device's message brings are "I/O APIC", "IPI" and "APIC timer".
         self.memory_observers: list[Callable[[str, int, int], None]] = []
         self.observers: list[Callable[[Transaction], None]] = []
+        self._accesses = Accesses(self)
 
     def __repr__(self) -> str:
         ghz = float(1000 / self.cycle_ps)
@@ -217,13 +202,15 @@ class Computer:
         base: int,
         *,
         pcie: Pcie | None = None,
+        pci: PciBus | PciSlot | None = None,
         iommu: Iommu | None = None,
     ) -> None:
         """Gives a device or memory the range from ``base`` on; HostError if another has it.
 
         A device with ``pcie`` is at the end of a link, over which loads, stores, DMA and interrupts
-        go; one without answers at once. ``iommu`` translates the addresses of its DMA; several
-        devices may share one.
+        go, and one with ``pci`` on a bus that it shares with others; one without either answers at
+        once. ``iommu`` translates the addresses of the DMA that comes over links; several devices
+        may share one.
         """
         if not hasattr(device, "size") or not (isinstance(device, Ram) or hasattr(device, "base")):
             raise HostError(
@@ -240,23 +227,39 @@ class Computer:
                     f"{_kind(one.device)} at {one.base:,} to {one.end - 1:,}"
                 )
         if isinstance(device, Ram):
-            if pcie is not None or iommu is not None:
-                raise HostError(f"{device!r} is at no PCIe link: pcie and iommu are for devices")
+            if (pcie, pci, iommu) != (None, None, None):
+                raise HostError(f"{device!r} is on no bus: pcie, pci and iommu are for devices")
             if not self._memory.add_ram(base, device.bytes):
                 raise HostError("there are 16 ranges of memory already")
         else:
-            self._plug(device, base, pcie, iommu)
+            self._plug(device, base, pcie, pci, iommu)
         self._ranges.append(new)
 
-    def _plug(self, device: Device, base: int, pcie: Pcie | None, iommu: Iommu | None) -> None:
+    def _plug(
+        self,
+        device: Device,
+        base: int,
+        pcie: Pcie | None,
+        pci: PciBus | PciSlot | None,
+        iommu: Iommu | None,
+    ) -> None:
         if device.computer is not None:
             raise HostError(f"{device!r} is mapped already")
         if iommu is not None and pcie is None:
             raise HostError("an IOMMU translates what comes over a PCIe link: give pcie, too")
+        if pcie is not None and pci is not None:
+            raise HostError(f"{device!r} is at a PCIe link or on a PCI bus: give pcie or pci")
+        if pcie is None and pci is None:
+            device.bus = None
+            check_fault(device, device.fault)
+        place = pci.slot() if isinstance(pci, PciBus) else pci
+        if place is not None:
+            place.bus.connect(self, device, place)
         device.computer, device.base = self, base
         device.slot = None if pcie is None else Slot(pcie, type(device).__name__)
+        device.pci, device.bus = place, device.slot or place
         device.iommu = iommu
-        self._memory.add_window(base, device.size, *self._window(device, base))
+        self._memory.add_window(base, device.size, *self._accesses.window(device, base))
 
     def unmap(self, base: int) -> None:
         """Takes the range that begins at ``base`` away.
@@ -269,6 +272,8 @@ class Computer:
                 self._ranges.remove(one)
                 self._memory.remove(base)
                 if isinstance(one.device, Device):
+                    if one.device.pci is not None:
+                        one.device.pci.disconnect()
                     one.device.computer = one.device.base = None
                 return
         raise HostError(f"no range begins at {base:,}")
@@ -313,104 +318,6 @@ class Computer:
 
     # ---- accesses of cores to devices ----
 
-    def _window(self, device: Device, base: int) -> tuple[_Load, _Store]:
-        """What the core's loads from a device, and stores to it, call.
-
-        An access that has no link, no observer and no line of combined stores to wait for goes to
-        the device at once: 2 million a second in place of half a million.
-        """
-        combines = type(device).combines is not Device.combines
-
-        def load(offset: int, size: int) -> int:
-            if device.slot is not None or self.observers or self._combining is not None:
-                return self._load(device, base, offset, size)
-            value = device.read(offset, size)
-            self.counters.loads += 1
-            if type(value) is int and not value >> 8 * size:
-                return value
-            return _number_of(device, offset, size, value)
-
-        def store(offset: int, size: int, value: int) -> None:
-            if combines or device.slot is not None or self.observers or self._combining is not None:
-                self._store(device, base, offset, size, value)
-                return
-            self.counters.stores += 1
-            device.write(offset, size, value)
-            self._stop_for(self._agenda.next_at)
-
-        return load, store
-
-    def _stop_for(self, time: int) -> None:
-        """Lets the core that runs come back, if something at ``time`` has its turn before."""
-        if time < self._horizon or len(self.cores) > 1 or self.machines is not None:
-            self._running.state.pause()
-
-    def _charge(self, until: int) -> None:
-        """The core that runs waits until a time."""
-        state, cycle = self._running.state, self._cycle_of(until)
-        if cycle > state.cycles:
-            state.cycles = cycle
-
-    def _load(self, device: Device, base: int, offset: int, size: int) -> int:
-        if self._combining is not None:
-            self._close_line()
-        start = self.now
-        if device.slot is not None:
-            self._charge(device.slot.load(start, size, base + offset))
-        value = device.read(offset, size)
-        if type(value) is not int or value >> 8 * size:
-            value = _number_of(device, offset, size, value)
-        self._stop_for(self._agenda.next_at)
-        self.counters.loads += 1
-        for observe in self.observers:
-            observe(Transaction(start, base + offset, size, value, False, device))
-        return value
-
-    def _store(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
-        if device.combines(offset):
-            self._combine(device, base, offset, size, value)
-            return
-        if self._combining is not None:
-            self._close_line()
-        self._send(device, base, offset, size, value)
-
-    def _send(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
-        """A store, or a line of combined stores, on its way to the device."""
-        start, before = self.now, self._agenda.cause
-        self.counters.stores += 1
-        for observe in self.observers:
-            observe(Transaction(start, base + offset, size, value, True, device))
-        if device.slot is None:
-            device.write(offset, size, value)
-        else:
-            arrives = device.slot.store(start, size, base + offset)
-            self.at(arrives, lambda: device.write(offset, size, value))
-        self._agenda.cause = before
-        self._stop_for(self._agenda.next_at)
-
-    def _combine(self, device: Device, base: int, offset: int, size: int, value: int) -> None:
-        line, room = self._line, LINE - offset % LINE
-        if size > room:  # a store across the end of a line is in two
-            self._combine(device, base, offset, room, value & (1 << 8 * room) - 1)
-            self._combine(device, base, offset + room, size - room, value >> 8 * room)
-            return
-        if self._combining != (device, base) or not line.fits(offset, size):
-            self._close_line()
-        self._combining = (device, base)
-        if line.add(offset, size, value):
-            self._close_line()
-        elif line.written.bit_count() == size:  # the line was opened now
-            number = line.opened
-            self.at(self.now + WHILE_PS, lambda: self._close_line(number))
-
-    def _close_line(self, number: int | None = None) -> None:
-        """Writes out the line of combined stores; only the one of that number, if given."""
-        if self._combining is None or number not in (None, self._line.opened):
-            return
-        (device, base), self._combining = self._combining, None
-        for offset, size, value in self._line.take():
-            self._send(device, base, offset, size, value)
-
     def store(self, address: int, data: bytes) -> None:
         """A store to a device at this time, as one instruction of a core makes it: posted.
 
@@ -422,7 +329,22 @@ class Computer:
         if not 0 < len(data) <= 64 or address + len(data) > found.end:
             raise HostError(f"a store of {len(data)} bytes at {address:#x} is none: 1 to 64 bytes")
         value = int.from_bytes(data, "little")
-        self._store(found.device, found.base, address - found.base, len(data), value)
+        self._accesses.store(found.device, found.base, address - found.base, len(data), value)
+
+    def stop_for(self, time: int) -> None:
+        """Lets the core that runs come back, if something at ``time`` has its turn before."""
+        if time < self._horizon or len(self.cores) > 1 or self.machines is not None:
+            self._running.state.pause()
+
+    def hold_core(self, until: int) -> None:
+        """The core that runs waits until a time."""
+        state, cycle = self._running.state, self._cycle_of(until)
+        if cycle > state.cycles:
+            state.cycles = cycle
+
+    def shut_down_core(self) -> None:
+        """The core that runs does nothing more, until a program is loaded for it."""
+        self._running.shut_down()
 
     # ---- what devices do ----
 
@@ -433,7 +355,7 @@ class Computer:
             raise HostError(f"an event has a time from 0 ps on, and not {time}")
         now = self._agenda.now
         event = self._agenda.add(now if is_whole(time) and time < now else time, call)
-        self._stop_for(time)
+        self.stop_for(time)
         return event
 
     def interrupt_from(

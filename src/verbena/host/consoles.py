@@ -46,7 +46,7 @@ class Display(Device):
 class Timer(Device):
     """Offset 0: nanoseconds to the interrupt, written with 1 (once) or 2 (periodic) at offset 8.
 
-    A write of 0 to offset 8 stops it; a write of 1 or 2 starts it anew.
+    A write of 0 to offset 8 stops it; a write of 1 or 2 starts it anew. A read ends the interrupt.
     """
 
     def __init__(self, vector: int = 32) -> None:
@@ -57,10 +57,14 @@ class Timer(Device):
         self._next: Event | None = None
 
     def read(self, offset: int, size: int) -> int:
-        return (self._period if offset == 0 else self._mode) & (1 << 8 * size) - 1
+        self.end_interrupt()
+        return self._value(offset, size)
 
     def peek(self, offset: int, size: int) -> int | None:
-        return self.read(offset, size)
+        return self._value(offset, size)
+
+    def _value(self, offset: int, size: int) -> int:
+        return (self._period if offset == 0 else self._mode) & (1 << 8 * size) - 1
 
     def write(self, offset: int, size: int, value: int) -> None:
         if offset == 0:

@@ -121,7 +121,7 @@ def _address(address: int) -> int:
     return address
 
 
-@checked_class(HostTypeError, but=("checked", "locate", "run", "show"))
+@checked_class(HostTypeError, but=("checked", "locate", "run", "show", "shut_down"))
 class Core:
     """One core, made by its computer."""
 

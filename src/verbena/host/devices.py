@@ -18,8 +18,11 @@ from verbena.host.errors import HostError, HostTypeError
 if TYPE_CHECKING:
     from verbena.host.clock import Event
     from verbena.host.computer import Computer
+    from verbena.host.device_bus import DeviceBus, DeviceFault
+    from verbena.host.errors import AccessError
     from verbena.host.io_apic import WiredLine
     from verbena.host.iommu import Iommu
+    from verbena.host.pci_slot import PciSlot
     from verbena.host.pcie import Slot
 
 
@@ -42,7 +45,17 @@ class Ram:
 
 @checked_class(
     HostTypeError,
-    but=("at", "combines", "dma_read", "dma_write", "interrupt", "peek", "read", "write"),
+    but=(
+        "at",
+        "combines",
+        "dma_failed",
+        "dma_read",
+        "dma_write",
+        "interrupt",
+        "peek",
+        "read",
+        "write",
+    ),
 )
 class Device:
     """A device with ``size`` bytes of registers. Subclasses say what reads and writes do."""
@@ -56,7 +69,10 @@ class Device:
         self.size = size
         self.computer: Computer | None = None  # since it was mapped
         self.base: int | None = None  # its address there
-        self.slot: Slot | None = None  # its PCIe link; None: it costs no time to reach
+        self.slot: Slot | None = None  # the end of its PCIe link
+        self.pci: PciSlot | None = None  # or its place on a PCI bus
+        self.bus: DeviceBus | None = None  # which of them it has; None: it costs no time to reach
+        self.fault: DeviceFault | None = None  # what ``fail`` was given
         self.iommu: Iommu | None = None  # which translates its DMA; None: addresses are physical
         self.wired: WiredLine | None = None  # to an I/O APIC; None: interrupts are messages
 
@@ -82,6 +98,16 @@ class Device:
         """Whether stores at ``offset`` are combined to lines of 64 bytes (``combining.py``)."""
         return False
 
+    def fail(self, fault: DeviceFault | None) -> None:
+        """Lets it answer nothing from now on, and do nothing by itself; None: it works again. What
+        is under way to memory still arrives. HostError without a bus, which could give up waiting.
+        """
+        if self.computer is not None:
+            check_fault(self, fault)
+        self.fault = fault
+        if fault is not None:
+            self.end_interrupt()
+
     # ---- what a device does by itself ----
 
     def _home(self) -> Computer:
@@ -105,7 +131,8 @@ class Device:
         return computer.at(time, call)
 
     def interrupt(self, vector: int, core: int = 0) -> None:
-        """Sends an interrupt, by a message over the link if the device has one.
+        """Sends an interrupt: by a message over the link if the device has one, and on a PCI bus by
+        its wire, which it holds until ``end_interrupt``.
 
         A device that is wired to an I/O APIC raises its line instead, and the vector and the core
         are those of the I/O APIC's table.
@@ -115,15 +142,22 @@ class Device:
                 f"{self!r}.interrupt: vector is {vector!r} and core is {core!r}: both are whole "
                 "numbers"
             )
-        if self.wired is None:
-            self._home().interrupt_from(self, checked_vector(vector), core)
-        else:
+        if self.fault is not None:
+            return
+        if self.wired is not None:
             self.wired.interrupt()
+        elif self.pci is not None:
+            self.pci.pull(checked_vector(vector), core)
+        else:
+            self._home().interrupt_from(self, checked_vector(vector), core)
 
     def end_interrupt(self) -> None:
-        """The cause of its interrupt is gone: lowers its line, if it has one."""
+        """The cause of its interrupt is gone: lowers its line, or lets its wire of a PCI bus go, if
+        it has one."""
         if self.wired is not None:
             self.wired.lower()
+        elif self.pci is not None:
+            self.pci.let_go()
 
     def dma_write(self, address: int, data: bytes, then: Callable[[], None] | None = None) -> None:
         """Writes to memory, without the processor, and calls ``then`` when the bytes are there."""
@@ -133,7 +167,8 @@ class Device:
                 "whole number, and data are bytes"
             )
         _check_dma(self, "write", address, memoryview(data).nbytes)
-        self._home().dma_write(self, address, data, then)
+        if self.fault is None:
+            self._home().dma_write(self, address, data, then)
 
     def dma_read(self, address: int, size: int, then: Callable[[bytes], None]) -> None:
         """Reads memory, and calls ``then`` with the bytes when the device has them."""
@@ -143,7 +178,13 @@ class Device:
                 "address and size are whole numbers, and then is a function of the bytes"
             )
         _check_dma(self, "read", address, size)
-        self._home().dma_read(self, address, size, then)
+        if self.fault is None:
+            self._home().dma_read(self, address, size, then)
+
+    def dma_failed(self, error: AccessError) -> None:
+        """Its DMA went to where no memory is, and the bus has told it so. The run raises ``error``,
+        after which another run goes on; a device may note it first, or do something else."""
+        raise error
 
 
 def _check_dma(device: Device, verb: str, address: int, size: int) -> None:
@@ -151,6 +192,15 @@ def _check_dma(device: Device, verb: str, address: int, size: int) -> None:
         raise HostError(
             f"{device!r}.dma_{verb}: {size} bytes at {address:#x} are none: an address is 0 to "
             "2^64 - 1, and a size 0 or more"
+        )
+
+
+def check_fault(device: Device, fault: DeviceFault | None) -> None:
+    """HostError for a device that has failed and is on no bus."""
+    if fault is not None and device.bus is None:
+        raise HostError(
+            f"{device!r} {fault.value}, and is on no bus, which would give up waiting for it: map "
+            "it with pcie= or pci="
         )
 
 
@@ -194,7 +244,7 @@ class Keyboard(Device):
         if not self.keys:
             return 0
         key = self.keys.popleft()
-        if not self.keys and self.wired is not None:
+        if not self.keys:
             self.end_interrupt()
         return key
 

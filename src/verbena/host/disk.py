@@ -22,7 +22,7 @@ from collections.abc import Callable
 from verbena._arguments import checked_class
 from verbena.host.devices import Device, checked_vector
 from verbena.host.disk_queue import ENTRIES, RING, TAIL, DiskQueue
-from verbena.host.errors import HostError, HostTypeError
+from verbena.host.errors import AccessError, HostError, HostTypeError
 
 COMMAND, BLOCK, COUNT, ADDRESS, STATUS, ENABLE = range(0, 0x30, 8)
 BUFFER = 0x1000
@@ -30,7 +30,7 @@ READ_PIO, READ_DMA, WRITE_DMA = 1, 2, 3
 IDLE, BUSY, READY, DONE, FAILED = range(5)
 
 
-@checked_class(HostTypeError, but=("peek", "raise_interrupt", "read", "write"))
+@checked_class(HostTypeError, but=("dma_failed", "peek", "raise_interrupt", "read", "write"))
 class Disk(Device):
     """A disk with ``content``; each command takes ``latency_us`` before data move.
 
@@ -78,7 +78,7 @@ class Disk(Device):
         value = self.peek(offset, size)
         if value is None:
             return super().read(offset, size)
-        if offset == STATUS and self.wired is not None:
+        if offset == STATUS:
             self.end_interrupt()
         if offset == STATUS and self._refused:
             self._refused = False
@@ -148,6 +148,14 @@ class Disk(Device):
             self.dma_write(address, data, lambda: self._end(DONE))
         else:
             self.dma_read(address, size, lambda data: self._written(first, data))
+
+    def dma_failed(self, error: AccessError) -> None:
+        if not self.is_busy and self._queue.has_stopped:
+            return  # it was under way for an entry that the queue has dropped
+        self.failure = str(error)
+        self._queue.stop()
+        self._end(FAILED)
+        super().dma_failed(error)
 
     def _written(self, first: int, data: bytes) -> None:
         self.content[first : first + len(data)] = data

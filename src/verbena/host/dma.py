@@ -76,6 +76,17 @@ class Dma:
 
     # ---- writes ----
 
+    def _fail(
+        self, device: Device, verb: str, address: int, size: int, who: str | None = None
+    ) -> None:
+        device.dma_failed(
+            AccessError(
+                f"{who or repr(device)} {verb} {size} bytes by DMA "
+                f"{'to' if verb == 'wrote' else 'at'} "
+                f"{address:#x}, where there is no memory"
+            )
+        )
+
     def write(
         self,
         device: Device,
@@ -88,7 +99,7 @@ class Dma:
 
         Errors name ``who``, or the device.
         """
-        computer, slot, iommu = self._computer, device.slot, device.iommu
+        computer, bus, slot, iommu = self._computer, device.bus, device.slot, device.iommu
         self._begin(address, len(data))
 
         def land(parts: Parts) -> None:
@@ -96,10 +107,8 @@ class Dma:
             offset = 0
             for physical, size in parts:
                 if not computer.memory.write(physical, data[offset : offset + size]):
-                    raise AccessError(
-                        f"{who or repr(device)} wrote {size} bytes by DMA to {physical:#x}, "
-                        "where there is no memory"
-                    )
+                    self._fail(device, "wrote", physical, size, who)
+                    return
                 if computer.caches is not None:
                     computer.caches.dma_write(physical, size)
                 computer.show_memory("write", physical, size)
@@ -124,43 +133,48 @@ class Dma:
             self._settled[id(slot)] = ready
             computer.at(ready, lambda: land(parts))
 
-        if slot is None:
-            computer.at(computer.now, lambda: land([(address, len(data))]))
-            return
-        arrives = slot.write_to_memory(computer.now, len(data), address)
-        if iommu is None:
-            computer.at(arrives, lambda: land([(address, len(data))]))
+        def landed() -> None:
+            land([(address, len(data))])
+
+        if bus is None:
+            computer.at(computer.now, landed)
+        elif iommu is None or slot is None:
+            bus.carry_to_memory(computer.now, len(data), address, computer.at, landed)
         else:
+            arrives = slot.write_to_memory(computer.now, len(data), address)
             computer.at(arrives, lambda: translated(iommu, slot))
 
     # ---- reads ----
 
     def read(self, device: Device, address: int, size: int, then: Callable[[bytes], None]) -> None:
         """Reads what the device knows as ``address``, and calls ``then`` with the bytes."""
-        slot, iommu = device.slot, device.iommu
+        computer, bus, slot, iommu = self._computer, device.bus, device.slot, device.iommu
         self._begin(address, size)
         if slot is not None and iommu is not None:
             self._read_translated(device, slot, iommu, address, size, then)
             return
-        computer = self._computer
-        now = computer.now
-        done = now if slot is None else slot.read_from_memory(now, size, address)
 
         def arrived() -> None:
             self._end(address, size)
-            _call(device, then, self._fetched(device, [(address, size)]))
+            data = self._fetched(device, [(address, size)])
+            if data is not None:
+                _call(device, then, data)
 
-        computer.at(done, arrived)
+        if bus is None:
+            computer.at(computer.now, arrived)
+        elif size and computer.memory.find(address, size) is None:
+            bus.refuse_read(computer.now, size, address, computer.at, arrived)
+        else:
+            bus.carry_to_device(computer.now, size, address, computer.at, arrived)
 
-    def _fetched(self, device: Device, parts: Parts) -> bytes:
+    def _fetched(self, device: Device, parts: Parts) -> bytes | None:
+        """The bytes of memory; None: there are none, and the device knows."""
         found = []
         for physical, size in parts:
             data = self._computer.memory.read(physical, size)
             if data is None:
-                raise AccessError(
-                    f"{device!r} read {size} bytes by DMA at {physical:#x}, "
-                    "where there is no memory"
-                )
+                self._fail(device, "read", physical, size)
+                return None
             self._computer.counters.dma_read_bytes += size
             self._computer.show_memory("read", physical, size)
             found.append(data)
@@ -180,6 +194,12 @@ class Dma:
         reads = self._reads.setdefault(id(slot), _Reads())
         found: dict[int, bytes] = {}
         left = len(list(slot.requests(size, address)))
+        has_failed = False
+
+        def end_request() -> None:
+            reads.tags -= 1
+            if reads.waiting:
+                reads.waiting.popleft()()
 
         def issue(where: int, part: int) -> None:
             reads.tags += 1
@@ -197,7 +217,16 @@ class Dma:
             computer.at(max(ready, self.settled_at(slot)), lambda: answer(where, part, parts))
 
         def answer(where: int, part: int, parts: Parts) -> None:
+            nonlocal has_failed
+            if has_failed or not all(computer.memory.find(*one) for one in parts):
+                end_request()
+                if not has_failed:  # the first request that finds no memory ends all of them
+                    has_failed = True
+                    self._end(address, size)
+                    self._fail(device, "read", *parts[0])
+                return
             data = self._fetched(device, parts)
+            assert data is not None
             done = slot.answer(computer.now, part, where) + slot.half_ps
             computer.at(done, lambda: complete(where, data))
 
@@ -205,9 +234,7 @@ class Dma:
             nonlocal left
             found[where] = data
             left -= 1
-            reads.tags -= 1
-            if reads.waiting:
-                reads.waiting.popleft()()
+            end_request()
             if left == 0:
                 self._end(address, size)
                 _call(device, then, b"".join(found[key] for key in sorted(found)))

@@ -44,3 +44,12 @@ class ProcessorError(HostError):
         self.address = address
         self.vector = vector
         self.core = core
+
+
+class UnansweredError(HostError):
+    """An access that no device answered, on a bus with ``unanswered="stop"``; ``address`` is the
+    physical one. The core that made it is shut down, and everything else can go on: run again."""
+
+    def __init__(self, message: str, address: int) -> None:
+        super().__init__(message)
+        self.address = address

@@ -14,7 +14,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from verbena._arguments import checked_class
+from verbena.host.device_bus import (
+    DeviceFault,
+    Schedule,
+    checked_unanswered,
+)
 from verbena.host.errors import HostError, HostTypeError
+from verbena.host.posted import PostedStore
 
 # GT/s of a lane, and payload bits and bits of the code on the wire.
 _GENERATIONS = {1: (2.5, 8, 10), 2: (5.0, 8, 10), 3: (8.0, 128, 130), 4: (16.0, 128, 130),
@@ -47,7 +53,12 @@ def _check_size(size: int) -> None:
 @checked_class(HostTypeError, but=("read_bytes", "time_ps", "write_bytes"))
 @dataclass(frozen=True)
 class Pcie:
-    """A link: ``generation`` 1 to 5, ``lanes``, sizes in bytes, and times in nanoseconds."""
+    """A link: ``generation`` 1 to 5, ``lanes``, sizes in bytes, and times in nanoseconds.
+
+    ``completion_timeout_us`` is how long the root complex waits for an answer to a load, 50 us to
+    64 s (PCI Express Base 3.0, 2.8 and 7.8.16). ``unanswered`` is then "ones", what the load reads,
+    or "stop": the core is shut down, and the run raises ``UnansweredError``.
+    """
 
     generation: int = 3
     lanes: int = 8
@@ -55,6 +66,8 @@ class Pcie:
     mrrs: int = 512
     round_trip_ns: float = 900.0
     tags: int = 64
+    completion_timeout_us: float = 10_000.0
+    unanswered: str = "ones"
 
     def __post_init__(self) -> None:
         if self.generation not in _GENERATIONS:
@@ -67,6 +80,11 @@ class Pcie:
                 raise HostError(f"{name} is a power of two from 128 to 4096, not {size}")
         if self.round_trip_ns < 0 or self.tags < 1:
             raise HostError("a link has a round trip of at least 0 and at least one tag")
+        if not 50 <= self.completion_timeout_us <= 64e6:
+            raise HostError(
+                f"a completion timeout is 50 us to 64 s, not {self.completion_timeout_us:g} us"
+            )
+        checked_unanswered(self.unanswered)
 
     @property
     def raw_gbps(self) -> float:
@@ -103,9 +121,9 @@ class Tlp:
     """A transaction layer packet on a link.
 
     ``at`` is when it was given to the link, in ps; ``up``: to memory and processor. ``kind`` is
-    MWr (memory write), MRd (memory read), CplD (completion with data) or MSI. ``data`` are the
-    bytes that it carries or, for MRd, asks for; ``bytes`` what it takes of the link; ``address``
-    is the first byte's. ``who`` names the device at the link's end.
+    MWr (memory write), MRd (memory read), CplD (completion with data), Cpl (without) or MSI.
+    ``data`` are the bytes that it carries or, for MRd, asks for; ``bytes`` what it takes of the
+    link; ``address`` is the first byte's. ``who`` names the device at the link's end.
     """
 
     at: int
@@ -146,11 +164,17 @@ class Direction:
     but=(
         "answer",
         "ask",
+        "carry_to_device",
+        "carry_to_memory",
+        "give_up_text",
         "load",
+        "load_unanswered",
         "message",
         "read_from_memory",
+        "refuse_read",
         "requests",
         "store",
+        "store_unanswered",
         "write_to_memory",
     ),
 )
@@ -168,6 +192,10 @@ class Slot:
     observers: list[Callable[[Tlp], None]] = field(default_factory=list)
     half_ps: int = field(init=False)
     """The time of a transaction without its bytes: half of the round trip."""
+    posted: deque[PostedStore] = field(default_factory=deque)
+    """Stores of the processor that have not arrived."""
+    posts_at: int = field(init=False, default=0)
+    """Credits of posted stores are never used up here: one is taken at any time."""
     _tags: deque[int] = field(default_factory=deque)  # when each outstanding read completes
 
     def __post_init__(self) -> None:
@@ -222,7 +250,48 @@ class Slot:
         self._show(at, True, "MSI", 4, 0)
         return self.up.take(at, MESSAGE_INTERRUPT, 1) + self.half_ps
 
+    def carry_to_memory(
+        self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None]
+    ) -> None:
+        """DMA from the device: calls ``landed`` when the bytes are in memory."""
+        schedule(self.write_to_memory(at, size, address), landed)
+
+    def carry_to_device(
+        self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None]
+    ) -> None:
+        """DMA to the device: calls ``landed`` when the bytes are there."""
+        schedule(self.read_from_memory(at, size, address), landed)
+
+    def refuse_read(
+        self, at: int, size: int, address: int, schedule: Schedule, refused: Callable[[], None]
+    ) -> None:
+        """DMA to the device from where no memory is: a completion without data, Unsupported
+        Request (2.2.9), for the first read request; ``refused`` is called when it is there."""
+        asked = self.ask(at, min(size, self.link.mrrs), address)
+        self._tell(Tlp(asked, False, "Cpl", 0, COMPLETION_HEADER, address, self.who))
+        known = self.down.take(asked, COMPLETION_HEADER, 1) + 2 * self.half_ps
+        schedule(known, refused)
+
     # ---- accesses of the processor ----
+
+    @property
+    def unanswered_stops(self) -> bool:
+        """Whether a load without an answer stops the core."""
+        return self.link.unanswered == "stop"
+
+    def load_unanswered(self, at: int, size: int, address: int, fault: DeviceFault) -> int:
+        """A load that the device does not answer: when the root complex gives up."""
+        self._show(at, False, "MRd", size, address)
+        asked = self.down.take(at, REQUEST_HEADER, 1)
+        return asked + round(self.link.completion_timeout_us * 1e6)
+
+    def store_unanswered(self, at: int, size: int, address: int, fault: DeviceFault) -> None:
+        """A posted store that nobody takes: it crosses the link, and nobody is told."""
+        self.store(at, size, address)
+
+    def give_up_text(self, fault: DeviceFault) -> str:
+        """How the root complex gives up a load."""
+        return f"completion timeout of {self.link.completion_timeout_us:g} us"
 
     def load(self, at: int, size: int, address: int = 0) -> int:
         """A load of the processor: when its value is there. It waits for it."""
@@ -247,6 +316,8 @@ class Slot:
         for offset in range(0, size, step):
             part = min(step, size - offset)
             crossing = header if kind == "MRd" else header + part
-            one = Tlp(at, up, kind, part, crossing, address + offset, self.who)
-            for observe in self.observers:
-                observe(one)
+            self._tell(Tlp(at, up, kind, part, crossing, address + offset, self.who))
+
+    def _tell(self, one: Tlp) -> None:
+        for observe in self.observers:
+            observe(one)

@@ -2,9 +2,10 @@
 """What happened in computers as trace events, which Perfetto and chrome://tracing show.
 
 ``Computer.timeline`` and ``Machines.timeline`` make it, and it sees what happens from then on. A
-computer is a process with a row for each core, its memory, and each device with the two directions
-of its link; cables are a process of their own. An arrow leads from a store to a device to what
-happened because of it: the agenda gives each event the store during which it was added.
+computer is a process with a row for each core, its memory, each PCI bus, and each device with the
+two directions of its link; cables are a process of their own. An arrow leads from a store to a
+device to what happened because of it: the agenda gives each event the store during which it was
+added.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from verbena._arguments import checked_class
 from verbena._trace_events import PS_PER_US, Event, named_process, named_row, write_events
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.pcie import Tlp
+from verbena.host.timeline_pci import PciRow
 from verbena.host.timeline_rows import CoreRow, Row
 
 if TYPE_CHECKING:
     from verbena.host.computer import Computer
     from verbena.host.computer_records import Transaction
     from verbena.host.devices import Device
+    from verbena.host.pci import PciBus
 
 _INSTANT = 1000  # ps that the slice of something without a duration is long
 
@@ -71,6 +74,8 @@ class Timeline:
         self._processes: dict[int, str] = {}
         self._undo: list[Callable[[], None]] = []
         self._cables: dict[int, dict[Device, Row]] = {}
+        self._buses: list[PciBus] = []
+        self._pci_rows: list[PciRow] = []  # of the buses
         for number, computer in enumerate(computers, 1):
             self._processes[number] = computer.name
             self._follow(computer, number)
@@ -81,11 +86,15 @@ class Timeline:
 
     def close(self) -> None:
         """Sees nothing more; what it has seen stays."""
+        for bus in self._buses:
+            bus.settle()
         while self._undo:
             self._undo.pop()()
 
     def events(self) -> Iterator[Event]:
         """The trace events; names come first, then everything by time."""
+        for bus in self._buses:
+            bus.settle()
         for number, name in self._processes.items():
             yield named_process(number, name)
         for row in self._rows:
@@ -132,7 +141,20 @@ class Timeline:
                 up = self._row(process, f"{name}: PCIe up")
                 see = partial(_Link(self, row, down, up, device.slot.half_ps).see, device.slot)
                 self._observe(device.slot.observers, see)
+            if device.pci is not None:
+                self._follow_bus(device.pci.bus, process).devices[device.pci.who] = row
         self._observe(computer.observers, partial(self._see_store, computer, cores, rows))
+
+    def _follow_bus(self, bus: PciBus, process: int) -> PciRow:
+        """The row of a PCI bus, which is met with each device on it."""
+        if bus not in self._buses:
+            self._buses.append(bus)
+            row = self._row(
+                process, "PCI bus" if len(self._buses) == 1 else f"PCI bus {len(self._buses)}"
+            )
+            self._pci_rows.append(PciRow(row, {}, self._hop_of, _INSTANT))
+            self._observe(bus.observers, self._pci_rows[-1].see)
+        return self._pci_rows[self._buses.index(bus)]
 
     def _follow_cable(self, device: Device, process: int) -> None:
         """A cable has two ends, so it is met twice; each end is a row."""
@@ -153,6 +175,10 @@ class Timeline:
         if self._clock.cause is not None and self._clock.cause in self._arrows:
             self._arrows[self._clock.cause].hops.append((at, row, ends))
 
+    def _hop_of(self, row: Row, at: int, cause: int | None) -> None:
+        if cause is not None and cause in self._arrows:
+            self._arrows[cause].hops.append((at, row, False))
+
     def _see_store(
         self,
         computer: Computer,
@@ -169,7 +195,7 @@ class Timeline:
         details = {"address": hex(seen.address), "bytes": seen.size, "value": hex(seen.value)}
         core.add(f"store to {name}", "store", seen.at, max(1, int(computer.cycle_ps)), details)
         self.hop(core, seen.at)
-        if seen.device.slot is None:
+        if seen.device.bus is None:
             rows[seen.device].add("store", "device", seen.at, _INSTANT, details)
             self.hop(rows[seen.device], seen.at)
 
