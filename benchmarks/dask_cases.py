@@ -18,7 +18,7 @@ TIMEOUT = 180.0
 
 @dataclass(frozen=True)
 class DaskComm:
-    """A message, an array, or a shuffle over a scheme."""
+    """A message, an array, or arrays between workers, over a scheme."""
 
     what: str
     scheme: str

@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times Dask over a scheme: ``python -m benchmarks.dask_worker WHAT SCHEME SECONDS``.
 
-WHAT is "small" (round trips of a small message between two processes), "array" (100 MB one way) or
-"shuffle" (1 GB between four workers). It prints a number, in microseconds or MiB/s or seconds;
+WHAT is "small" (round trips of a small message between two processes), "array" (100 MB one way),
+"shuffle" (1 GB between four workers) or "replicate" (each of four workers fetches what the others
+have of 512 MiB, and computes nothing). It prints a number, in microseconds or MiB/s or seconds;
 dask_cases.py starts it.
+
+Memory that a process uses for the first time costs more than all else in a shuffle, so the time is
+the median of those after the first.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -21,6 +26,8 @@ from distributed.protocol import to_serialize
 
 ARRAY = 100_000_000
 SHUFFLED = 1 << 30
+REPLICATED = 512 << 20
+REPEATED = 3
 
 
 async def serve(scheme: str) -> None:
@@ -53,30 +60,54 @@ async def exchange(address: str, what: str, seconds: float) -> float:
     return took * 1e6 if what == "small" else ARRAY / took / 2**20
 
 
-def shuffle(scheme: str) -> float:
+def shuffled(client: Any) -> float:
     import dask.array
-    from distributed import Client, LocalCluster, wait
+    from distributed import wait
+
+    del client
+    side = int((SHUFFLED / 8) ** 0.5)
+    rows = dask.array.ones((side, side), chunks=(side // 16, side)).persist()
+    wait(rows)
+    begin = time.perf_counter()
+    wait(rows.rechunk((side, side // 16), method="tasks").persist())
+    return time.perf_counter() - begin
+
+
+def replicated(client: Any) -> float:
+    from distributed import wait
+
+    workers = list(client.scheduler_info()["workers"])
+    arrays = [
+        client.submit(np.ones, REPLICATED // 8 // 16, workers=workers[number % 4], pure=False)
+        for number in range(16)
+    ]
+    wait(arrays)
+    begin = time.perf_counter()
+    wait([client.submit(len, arrays, workers=worker, pure=False) for worker in workers])
+    return time.perf_counter() - begin
+
+
+def of_workers(scheme: str, what: Callable[[Any], float]) -> float:
+    from distributed import Client, LocalCluster
 
     with (
         LocalCluster(
             protocol=f"{scheme}://", n_workers=4, threads_per_worker=1, dashboard_address=None
         ) as cluster,
-        Client(cluster),
+        Client(cluster) as client,
     ):
-        side = int((SHUFFLED / 8) ** 0.5)
-        rows = dask.array.ones((side, side), chunks=(side // 16, side)).persist()
-        wait(rows)
-        begin = time.perf_counter()
-        wait(rows.rechunk((side, side // 16), method="tasks").persist())
-        return time.perf_counter() - begin
+        return statistics.median([what(client) for _ in range(1 + REPEATED)][1:])
+
+
+OF_WORKERS = {"shuffle": shuffled, "replicate": replicated}
 
 
 def main(what: str, scheme: str, seconds: float) -> None:
     if what == "serve":
         asyncio.run(serve(scheme))
         return
-    if what == "shuffle":
-        print("took", shuffle(scheme))
+    if what in OF_WORKERS:
+        print("took", of_workers(scheme, OF_WORKERS[what]))
         return
     words = [sys.executable, "-m", "benchmarks.dask_worker", "serve", scheme, "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:

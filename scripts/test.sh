@@ -62,8 +62,11 @@ third_part() {
     local status=0
     trap 'kill $! 2>/dev/null; exit 143' TERM
     [ ${#apart[@]} -gt 0 ] || return 0
-    # Its kernel and programs are fetched from Debian, which the network of its own cannot reach.
+    # Its kernel, programs and tests are fetched from Debian, which the network of its own cannot
+    # reach.
     "$python" -m tests.roce.linux_guest &
+    wait $! || true
+    "$python" -m tests.dask_comm.suite &
     wait $! || true
     "${network[@]}" "${pytest[@]}" -p no:cacheprovider "${apart[@]}" &
     wait $! || status=$?

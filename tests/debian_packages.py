@@ -34,21 +34,26 @@ def would_be_installed(*packages: str) -> list[str]:
     return re.findall(r"^Inst (\S+)", done.stdout, re.MULTILINE)
 
 
-def kept(package: str, program: str = "", *, alone: bool = False) -> Path:
-    """A package that is not installed, with what it depends on: unpacked into a folder that is
-    kept for later. A test is skipped where the program cannot be had. ``alone``: without what it
+def fetched(package: str, *, alone: bool = False) -> Path:
+    """The folder of a package that is not installed, with what it depends on: it is unpacked once
+    and kept for later. Where it cannot be had the folder is missing. ``alone``: without what it
     depends on, where the program needs none of that."""
     folder = CACHE / package
-    if not folder.exists():
+    if not folder.exists() and shutil.which("apt-get"):
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
             made, work = Path(scratch) / "made", Path(scratch) / "work"
             made.mkdir()
             work.mkdir()
-            all_of = would_be_installed(package) if shutil.which("apt-get") else []
-            packages = [package] if alone and all_of else all_of
+            packages = [package] if alone else would_be_installed(package)
             if packages and all(unpack(each, made, work) for each in packages):
                 made.rename(folder)
+    return folder
+
+
+def kept(package: str, program: str = "", *, alone: bool = False) -> Path:
+    """As `fetched`; a test is skipped where the program cannot be had."""
+    folder = fetched(package, alone=alone)
     if not (folder / (program or f"usr/bin/{package}")).exists():
         pytest.skip(f"{package} is missing; on Debian apt-get fetches it")
     return folder

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import socket
 import struct
 import weakref
 from collections import deque
@@ -23,17 +24,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from distributed.comm import core
 from distributed.comm.addressing import parse_host_port, unparse_host_port
-from distributed.comm.core import (
-    BaseListener,
-    Comm,
-    CommClosedError,
-    Connector,
-)
+from distributed.comm.core import Comm, CommClosedError, Connector
 from distributed.comm.registry import Backend
 from distributed.comm.utils import ensure_concrete_host, from_frames, to_frames
-from distributed.protocol.utils import host_array
-from distributed.utils import ensure_ip, ensure_memoryview, get_ip, get_ipv6, nbytes
+from distributed.utils import ensure_ip, ensure_memoryview, get_ip, nbytes
 
 from verbena import peers
 from verbena.peers import PeerConnection, PeerError, PeerListener, PeerOptions
@@ -50,6 +46,9 @@ _OUTSTANDING = 64 << 20  # bytes that write() leaves to the task
 _FLUSH = 30.0  # seconds that close() waits until the peer has what was written
 _ACCEPTING = 4  # connections that are set up at a time
 _COUNT = struct.Struct("<Q")
+_ONE_SIZE = 2 * _COUNT.size  # bytes before a message's only frame
+_PLAIN_ITEMS = 256
+_SCALARS = frozenset((int, float, bool, type(None)))
 _logger = logging.getLogger(__name__)
 Frame = bytes | memoryview
 
@@ -114,10 +113,14 @@ class VerbenaComm(Comm):  # type: ignore[misc]
             raise CommClosedError("the message is truncated") from error
 
     async def _read_frames(self) -> list[memoryview]:
-        async with self._conn.recv() as view:
-            first = host_array(len(view))
-            first[:] = view
+        first = await self._conn.recv_copy()
+        if first is None:  # the small frames of a message of many
+            async with self._conn.recv() as view:
+                first = _host_array(len(view))
+                first[:] = view
         (count,) = _COUNT.unpack_from(first)
+        if count == 1 and len(first) > _ONE_SIZE:  # a small message without data of its own
+            return [first[_ONE_SIZE:]]
         sizes = struct.unpack_from(f"<{count}Q", first, _COUNT.size)
         at = _COUNT.size * (1 + count)
         frames: list[memoryview] = []
@@ -127,7 +130,7 @@ class VerbenaComm(Comm):  # type: ignore[misc]
                 frame = first[at : at + size]
                 at += size
                 if is_own:
-                    frame, shared = host_array(size), frame
+                    frame, shared = _host_array(size), frame
                     frame[:] = shared
                 frames.append(frame)
                 continue
@@ -141,7 +144,8 @@ class VerbenaComm(Comm):  # type: ignore[misc]
             raise CommClosedError("the comm is closed")
         frames = await to_frames(
             msg,
-            allow_offload=self.allow_offload,
+            # It measures the message for this, which takes as long as to serialise it.
+            allow_offload=self.allow_offload and _plain_items(msg, _PLAIN_ITEMS) < 0,
             serializers=serializers,
             on_error=on_error,
             context={
@@ -157,7 +161,7 @@ class VerbenaComm(Comm):  # type: ignore[misc]
         small = [ensure_memoryview(frame) for frame, size in sized if size < _LARGE]
         large = [ensure_memoryview(frame) for frame, size in sized if size >= _LARGE]
         try:
-            await self._send([b"".join([head, *small]), *large])
+            await self._send([head, *small], large)
         except OSError as error:
             self.abort()
             raise CommClosedError(str(error)) from error
@@ -166,9 +170,13 @@ class VerbenaComm(Comm):  # type: ignore[misc]
             raise
         return sum(sizes)
 
-    async def _send(self, messages: list[Frame]) -> None:
+    async def _send(self, small: list[Frame], large: list[Frame]) -> None:
         if self._conn.closed is not None or self._is_closed:
             raise CommClosedError(f"the connection has ended: {self._conn.closed}")
+        if self._sender is None and self._conn.post_now(*small):
+            messages = large
+        else:
+            messages = [b"".join(small), *large]
         for message in messages:
             if self._sender is None and self._conn.may_post:
                 await self._conn.post(message)
@@ -221,6 +229,33 @@ class VerbenaComm(Comm):  # type: ignore[misc]
         return self._is_closed or self._conn.closed is not None
 
 
+def _host_array(size: int) -> memoryview:
+    """Return memory of so many bytes, which is not set to zero."""
+    return np.empty(size, np.uint8).data
+
+
+def _plain_items(msg: Any, left: int) -> int:
+    """Return what is left of so many items after those of a message, each of at most 1 KiB.
+
+    Negative: it has more, or items of another type, so it may be a large message.
+    """
+    kind = type(msg)
+    if kind is str or kind is bytes:
+        return left - 1 - (len(msg) >> 10)
+    if kind in _SCALARS:
+        return left - 1
+    if kind is dict:
+        msg = msg.values()
+    elif kind is not list and kind is not tuple:
+        return -1
+    left -= 1
+    for item in msg:
+        left = _plain_items(item, left)
+        if left < 0:
+            return -1
+    return left
+
+
 def marked(frames: list[Frame], sizes: list[int]) -> list[int]:
     """Mark the frames that get memory of their own at the receiver, if they are small.
 
@@ -268,7 +303,12 @@ class VerbenaConnector(Connector):  # type: ignore[misc]
         return self.comm_class(conn, PREFIX + conn.local, PREFIX + address, deserialize)
 
 
-class VerbenaListener(BaseListener):  # type: ignore[misc]
+# Releases before 2023.9 have no BaseListener: the handshakes that abort_handshaking_comms() ends
+# have a timeout there.
+_BaseListener: Any = getattr(core, "BaseListener", core.Listener)
+
+
+class VerbenaListener(_BaseListener):  # type: ignore[misc]
     """Listens, and gives each comm to a handler."""
 
     prefix = PREFIX  # Worker reads it
@@ -397,6 +437,16 @@ class VerbenaBackend(Backend):  # type: ignore[misc]
         return str(unparse_host_port(ensure_ip(host), port))
 
     def get_local_address_for(self, loc: str) -> str:
-        """Return this machine's address towards another one."""
+        """Return this machine's address towards another one. Raises OSError."""
         host = ensure_ip(parse_host_port(loc)[0])
-        return str(get_ipv6(host) if ":" in host else get_ip(host))
+        return str(unparse_host_port(_ipv6_towards(host) if ":" in host else get_ip(host)))
+
+
+def _ipv6_towards(host: str) -> str:
+    """Return the address from which this machine sends to an IPv6 address; nothing is sent.
+
+    distributed's get_ip takes IPv4 alone in old releases, and get_ipv6 is deprecated in new ones.
+    """
+    with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as trial:
+        trial.connect((host, 80))
+        return str(trial.getsockname()[0])

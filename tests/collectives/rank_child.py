@@ -7,8 +7,10 @@ import faulthandler
 import os
 import signal
 import sys
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from verbena.collectives import sync
 
@@ -25,12 +27,18 @@ def main(what: str) -> None:
             sys.stdout.write(f"rank {group.rank} of {group.size} is right\n")
         elif what == "die":
             try:
-                for count in range(10_000):
-                    if group.rank == 2 and count == 20:
-                        os.kill(os.getpid(), signal.SIGKILL)
-                    group.all_reduce(mine, algorithm="ring" if count % 2 else None)
+                reduce_until_one_dies(group, mine)
             except OSError as error:
                 sys.stdout.write(f"{group.rank}: {type(error).__name__} {error.rank}\n")
+        elif what == "die, uncaught":
+            reduce_until_one_dies(group, mine)
+
+
+def reduce_until_one_dies(group: sync.SyncGroup, mine: NDArray[Any]) -> None:
+    for count in range(10_000):
+        if group.rank == 2 and count == 20:
+            os.kill(os.getpid(), signal.SIGKILL)
+        group.all_reduce(mine, algorithm="ring" if count % 2 else None)
 
 
 if __name__ == "__main__":

@@ -31,14 +31,20 @@ CHILD = str(Path(__file__).with_name("rank_child.py"))
 BYTES = (8, 400_000)
 
 
-def run_ranks(what: str, size: int, **variables: str) -> tuple[list[int], list[str]]:
-    """Run ranks in processes of their own; their exit statuses and lines."""
+def run_ranks(
+    what: str, size: int, errors: int | None = None, **variables: str
+) -> tuple[list[int], list[str]]:
+    """Run ranks in processes of their own; their exit statuses and lines.
+
+    ``errors``: as subprocess takes it for stderr; subprocess.STDOUT adds that to the lines.
+    """
     base = os.environ | {"VERBENA_SIZE": str(size), "VERBENA_ADDRESS": "127.0.0.1:7170"}
     processes = [
         subprocess.Popen(
             [sys.executable, CHILD, what],
             env=base | variables | {"VERBENA_RANK": str(rank)},
             stdout=subprocess.PIPE,
+            stderr=errors,
             text=True,
         )
         for rank in range(size)
@@ -67,6 +73,14 @@ def test_a_process_that_dies_is_named_at_all_others() -> None:
     codes, lines = run_ranks("die", 5)
     assert codes == [0, 0, -9, 0, 0]
     assert lines == [f"{rank}: RankDied 2" for rank in (0, 1, 3, 4)]
+
+
+def test_a_rank_that_does_not_catch_it_says_the_reason_alone() -> None:
+    """Without the line of the native library that advises how to hear the reasons of failures."""
+    codes, lines = run_ranks("die, uncaught", 3, subprocess.STDOUT)
+    assert codes == [1, 1, -9]
+    assert sum("RankDied: " in line for line in lines) == 2
+    assert not [line for line in lines if line.startswith("verbena: ")]
 
 
 async def failures(size: int, program: Any) -> list[Any]:

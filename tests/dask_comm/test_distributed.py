@@ -1,20 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""distributed over verbena://: its own comm tests, clusters, and what its contract says besides."""
+"""distributed over verbena://: clusters, and what its contract says besides its own tests."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import subprocess
-import sys
-from pathlib import Path
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
-
-from tests.support import ROOT, own_network
 
 pytest.importorskip("distributed", reason="no package distributed; the extra dask has it")
 
@@ -22,47 +17,9 @@ from distributed import Client, LocalCluster
 from distributed.comm import CommClosedError, connect, listen
 from distributed.protocol import to_serialize
 
+from verbena import dask_comm
+
 pytestmark = pytest.mark.over_roce
-
-# Tests of tcp itself: they name its sockets and streams, or the certificates of tls.
-TCP_ONLY = (
-    *("tls", "inproc", "ipv6", "entrypoint"),
-    *("stop_listener_during_handle_stream", "get_stream_address", "comm_closed_on_write_error"),
-    *("does_not_call_handler_on_handshake_error", "get_local_address_for", "share_buffer_with"),
-)
-NETWORK = """
-ip link add eth0 type veth peer name eth1 && ip link set eth1 up && ip link set eth0 up &&
-ip addr add 10.88.0.1/24 dev eth0 && ip route add default dev eth0 && exec "$0" "$@"
-"""
-
-
-def checkout() -> Path:
-    """distributed's repository of the installed version: its wheel has no tests of comms."""
-    given = os.environ.get("DISTRIBUTED_CHECKOUT")
-    if not given:
-        pytest.skip("distributed's wheel has no tests; DISTRIBUTED_CHECKOUT names a checkout")
-    return Path(given)
-
-
-def test_the_comm_tests_of_distributed(tmp_path: Path) -> None:
-    source = checkout()
-    (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers=\n  slow: x\n  ipv6: x\n")
-    chosen = " and ".join(f"not {name}" for name in TCP_ONLY)
-    words = ["-q", "-c", tmp_path / "pytest.ini", "-p", "tests.dask_comm.as_tcp", "-k", chosen]
-    done = subprocess.run(
-        [
-            *(*own_network(), "sh", "-c", NETWORK, sys.executable, "-m", "pytest", *words),
-            *("--rootdir", tmp_path, "-p", "no:cacheprovider", "--timeout", "30"),
-            source / "distributed" / "comm" / "tests" / "test_comms.py",
-        ],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "DISTRIBUTED_CHECKOUT": str(source)},
-        capture_output=True,
-        text=True,
-        timeout=110,
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
-    assert "22 passed" in done.stdout
 
 
 def test_a_cluster_computes_and_moves_arrays() -> None:
@@ -186,3 +143,49 @@ def test_encryption_is_refused() -> None:
     asyncio.run(main())
     with pytest.raises(RuntimeError, match="does not encrypt"):
         listen("verbena://", None, require_encryption=True)
+
+
+def nested(depth: int) -> list[Any]:
+    return [nested(depth - 1)] if depth else []
+
+
+@pytest.mark.parametrize(
+    ("message", "is_short"),
+    [
+        ([{"op": "task-finished", "key": "x" * 80, "nbytes": 8, "ok": True, "y": None}] * 9, True),
+        ({"data": b"x" * 200_000}, True),
+        ({"data": b"x" * 300_000}, False),
+        ([0] * 255, True),
+        ([0] * 256, False),
+        (nested(300), False),
+        ({"array": to_serialize(np.ones(1))}, False),
+        ({1, 2}, False),
+    ],
+)
+def test_messages_of_few_plain_items_need_not_be_measured(message: Any, is_short: bool) -> None:
+    """Others go to distributed, which asks how large they are: a thread serialises large ones."""
+    assert (dask_comm._plain_items(message, dask_comm._PLAIN_ITEMS) >= 0) == is_short
+
+
+def test_large_messages_are_serialised_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the loop goes on."""
+    threads: list[int] = []
+
+    class Seen:
+        def __reduce__(self) -> tuple[Any, tuple[()]]:
+            threads.append(threading.get_ident())
+            return dict, ()
+
+    monkeypatch.setattr("distributed.comm.utils.OFFLOAD_THRESHOLD", 1000)
+
+    async def main() -> None:
+        near, far, listener = await pair()
+        await near.write([to_serialize(Seen()), to_serialize(b"x" * 5000)])
+        assert (await far.read())[0] == {}
+        await near.write([to_serialize(Seen())])
+        assert (await far.read())[0] == {}
+        await asyncio.gather(near.close(), far.close())
+        listener.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert [each == threading.get_ident() for each in threads] == [False, True]

@@ -8,6 +8,7 @@ import subprocess
 import pytest
 
 from tests.support import own_network, verbena_command
+from verbena.cli import bench
 from verbena.cli.bench import conclusions, table
 from verbena.measure.rpc_bench import (
     RpcMeasurement,
@@ -17,6 +18,17 @@ from verbena.measure.rpc_bench import (
     winners,
 )
 from verbena.measure.rpc_peers import missing_module
+
+
+def test_an_error_names_the_subcommand(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*given: object) -> None:
+        raise OSError("the server did not start")
+
+    monkeypatch.setattr(bench, "measure_live", fail)
+    assert bench.main(["rpc"]) == 1
+    assert capsys.readouterr().err == "verbena bench rpc: the server did not start\n"
 
 
 def test_every_contender_is_measured_or_skipped_with_a_reason() -> None:

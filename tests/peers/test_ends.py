@@ -312,6 +312,20 @@ def test_addresses_that_are_none(address: str) -> None:
         asyncio.run(attempt())
 
 
+@pytest.mark.parametrize("via", WAYS)
+def test_addresses_of_both_sides_are_as_connect_takes_them(via: str) -> None:
+    async def program() -> None:
+        async with verbena.listen("[::1]:0", via=via) as listener:
+            address = f"[::1]:{listener.port}"
+            accepting = asyncio.ensure_future(listener.accept())
+            async with verbena.connect(address, via=via) as near, await accepting as far:
+                assert near.peer == far.local == address
+                assert near.local == far.peer
+                assert near.local.startswith("[::1]:")
+
+    asyncio.run(asyncio.wait_for(program(), 30))
+
+
 def test_another_program_at_the_socket() -> None:
     async def attempt() -> None:
         async def other(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

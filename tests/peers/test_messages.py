@@ -128,6 +128,43 @@ def test_loans(together: Together, by_array: bool) -> None:
     )
 
 
+def test_small_messages_without_waiting_and_as_copies(together: Together) -> None:
+    """In the order of all messages; a large one, and one without a credit, are not sent at once."""
+
+    async def take(conn: PeerConnection) -> list[Any]:
+        got = [await conn.recv_copy(), await conn.recv_copy()]
+        assert got[0] is not None
+        got[0][:1] = b"x"  # memory of its own
+        large = await conn.recv_copy()
+        return [*got, large, len(await conn.recv()), await conn.recv_copy(), await conn.recv()]
+
+    async def give(conn: PeerConnection) -> list[Any]:
+        sent = [conn.post_now(b"a", memoryview(b"b")), conn.post_now(b"")]
+        sent += [conn.post_now(bytes(5000)), conn.post_now(b"no credit")]
+        posted = await conn.post(bytes(5000))  # after the peer has taken the first two
+        await posted
+        await conn.send(b"c")
+        await conn.send(b"d")
+        return sent
+
+    took, sent = together(take, give, slots=2)
+    assert took == [b"xb", b"", None, 5000, b"c", b"d"]
+    assert sent == [True, True, False, False]
+
+
+def test_the_end_while_waiting_for_a_copy(together: Together) -> None:
+    async def take(conn: PeerConnection) -> Any:
+        with pytest.raises(PeerConnectionEnded) as caught:
+            await conn.recv_copy()
+        return caught.value.reason
+
+    async def leave(conn: PeerConnection) -> bool:
+        await conn.close()
+        return conn.post_now(b"late")
+
+    assert together(take, leave) == [Ended.PEER, False]
+
+
 @pytest.mark.parametrize("size", [9, 200_000])
 def test_a_cancelled_task_loses_nothing(together: Together, size: int) -> None:
     """Receives and sends are cancelled after each number of steps of the loop."""

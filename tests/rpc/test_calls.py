@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,25 @@ def test_any_size_by_any_strategy(together: Together, request_way: str, response
         await quiet(client)
 
     together(side, {"strategies": plan}, strategies=plan)
+
+
+def test_a_call_without_items_in_a_loop(
+    together: Together, recwarn: pytest.WarningsRecorder
+) -> None:
+    """It says what to write; Python adds no warning about a coroutine that nobody awaited."""
+
+    async def side(client: rpc.Client) -> int:
+        with pytest.raises(TypeError, match=r"one result: await client\.add\(…\), and not async"):
+            async for _ in client.add(1, 2):
+                pass
+        never = client.add(1, 2)
+        never.close()
+        del never
+        gc.collect()
+        return await asyncio.create_task(client.add(1, 2))
+
+    assert together(side) == 3
+    assert not [each for each in recwarn if "never awaited" in str(each.message)]
 
 
 def test_errors_say_what_is_wrong(together: Together) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from verbena.cli import guarded
 from verbena.cli.exact import ExactParser
 from verbena.measure.case import size_text
 from verbena.measure.rpc_bench import (
@@ -66,7 +67,12 @@ def main(arguments: list[str]) -> int:
     if not arguments or arguments[0] != "rpc":
         print(OTHERS_HERE, file=sys.stderr)
         return 2
-    asked = parser().parse_args(arguments[1:])
+    made = parser()
+    asked = made.parse_args(arguments[1:])
+    return guarded(made.prog, lambda: _run(asked))
+
+
+def _run(asked: argparse.Namespace) -> int:
     if asked.simulated:
         show_simulated(asked.sizes or list(SIMULATED_SIZES))
         return 0

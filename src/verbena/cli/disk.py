@@ -90,6 +90,8 @@ def parser() -> argparse.ArgumentParser:
     _add_attach(commands)
     _add_bench(commands)
     add_study(commands, size_of)
+    for each in commands.choices.values():
+        each.set_defaults(parser=each)  # whose errors name the subcommand
     return made
 
 
@@ -171,22 +173,22 @@ def _add_bench(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 def main(arguments: list[str]) -> int:
     """Run the command and return its exit status."""
-    made = parser()
-    options = made.parse_args(arguments)
+    options = parser().parse_args(arguments)
+    made: argparse.ArgumentParser = options.parser
     if options.command == "serve" and not (options.files or options.memory):
-        made.error("serve: give a FILE, or --memory SIZE")
+        made.error("give a FILE, or --memory SIZE")
     state = getattr(options, "state", None)
     if state is not None and not (os.path.isdir(state) and os.access(state, os.W_OK)):
         made.error(f"--state {state}: no folder that can be written; make it first")
-    if options.command == "study":
-        say(show_study(run_study(study_of(options))))
-        return 0
-    if not 0 <= options.port <= 0xFFFF:
+    if options.command != "study" and not 0 <= options.port <= 0xFFFF:
         made.error(f"{options.port} is no port")
-    return guarded(f"verbena disk {options.command}", lambda: _run(options))
+    return guarded(made.prog, lambda: _run(options))
 
 
 def _run(options: argparse.Namespace) -> int:
+    if options.command == "study":
+        say(show_study(run_study(study_of(options))))
+        return 0
     run = {"serve": serve_disks, "list": list_disks, "attach": attach_disk, "bench": bench_disk}
     try:
         asyncio.run(_until_signal(run[options.command](options)))
@@ -194,7 +196,7 @@ def _run(options: argparse.Namespace) -> int:
         return 0
     except (ConnectionManagerError, nvmeof.NvmeError, TimeoutError) as error:
         said = getattr(error, "strerror", None) or str(error) or "the time is over"
-        print(f"verbena disk {options.command}: {said}", file=sys.stderr)
+        print(f"{options.parser.prog}: {said}", file=sys.stderr)
         return _FAILED
     return 0
 

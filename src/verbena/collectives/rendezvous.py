@@ -125,9 +125,7 @@ async def _receive_all(place: Place, links: Links, options: PeerOptions) -> None
             links.add(rank, conn)
             waiting[rank] = conn
             host = conn.peer.rpartition(":")[0]
-            addresses[rank] = (
-                f"[{host}]:{told['port']}" if ":" in host else f"{host}:{told['port']}"
-            )
+            addresses[rank] = f"{host}:{told['port']}"
         answer = json.dumps({"addresses": addresses}).encode()
         for rank, conn in waiting.items():
             with _blaming(rank):

@@ -193,6 +193,13 @@ class PeerConnection:
         """
         return Posted(self._session, await self._session.post(data))
 
+    def post_now(self, *parts: bytes | memoryview) -> bool:
+        """Send a small message, whose bytes are copied from parts, if there is a credit.
+
+        Return whether it was sent; ``post`` is for the others.
+        """
+        return self._session.post_now(*parts)
+
     @property
     def may_post(self) -> bool:
         """Whether there is a credit, so that ``post`` does not wait."""
@@ -205,6 +212,14 @@ class PeerConnection:
         program keeps stays as it is.
         """
         return Receiving(self._session)
+
+    async def recv_copy(self) -> memoryview | None:
+        """Wait for the next message; return it, in new memory of NumPy, if it is a small one.
+
+        None: it is a large one, which ``recv`` gives. This is quicker than ``recv``. Raises
+        PeerConnectionEnded.
+        """
+        return await self._session.receive_copy()
 
     async def settle(self) -> None:
         """Wait until the peer knows what was received, for a program whose loop stops now."""

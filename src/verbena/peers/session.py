@@ -39,6 +39,7 @@ _READ = 1 << 28  # bytes of one READ of a large message
 _INLINE_BYTES = 64
 _INLINE = int(SendFlags.INLINE)
 _AHEAD = 16 << 20  # bytes of large messages that are fetched before the program receives them
+_MESSAGES = frozenset((int(MessageKind.DATA), int(MessageKind.LARGE)))
 _ONE_SIDED = 64  # requests for arrays, at a time
 
 
@@ -58,7 +59,7 @@ def _control(slots: int) -> int:
     return slots + 8
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Arrived:
     """A message that has arrived: in a slot, or still in the peer's memory."""
 
@@ -68,7 +69,7 @@ class Arrived:
     fetching: asyncio.Task[None] | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Outgoing:
     """A message that the peer has not confirmed. ``end`` is called when the peer has its bytes."""
 
@@ -405,32 +406,36 @@ class Session:
     def _take(self, transport: Transport, slot: int) -> None:
         assert self._ring is not None
         header = Header.from_bytes(self._ring.view(slot))
+        kind = header.kind
         self._on_confirmed(header.confirmed)
-        is_message = header.kind in (MessageKind.DATA, MessageKind.LARGE)
-        if not is_message:
-            self._on_fetched(header.number)
+        is_message = kind in _MESSAGES
         is_new = is_message and header.number == self._arrived + 1
         if is_new:
             self._arrived = header.number
-        if is_new and header.kind == MessageKind.DATA:
+        if is_new and kind == MessageKind.DATA:
             self._ring.hold(slot)
             self._inbox.append(Arrived(header, slot))
             self._has_bytes_of(header.number, False)
         else:
             with contextlib.suppress(VerbsError):  # the queue pair may have failed since
                 self._ring.post(transport.aqp.qp, slot)
-        if is_new and header.kind == MessageKind.LARGE:
+        if not is_message:
+            self._on_fetched(header.number)
+            self._take_control(kind, header.addr)
+        elif is_new and kind == MessageKind.LARGE:
             self._inbox.append(Arrived(header, None))
             self._fetch_ahead()
-        if header.kind == MessageKind.REVOKE:
-            self.revoked.add(header.addr)
-        if header.kind == MessageKind.NOTE:
-            self.last_note = header.addr
-            if self.on_note is not None:
-                self.on_note(header.addr)
-        if header.kind == MessageKind.BYE:
-            self.end(Ended.CUT if header.addr else Ended.PEER)
         self.changed.wake()
+
+    def _take_control(self, kind: int, about: int) -> None:
+        if kind == MessageKind.REVOKE:
+            self.revoked.add(about)
+        elif kind == MessageKind.NOTE:
+            self.last_note = about
+            if self.on_note is not None:
+                self.on_note(about)
+        elif kind == MessageKind.BYE:
+            self.end(Ended.CUT if about else Ended.PEER)
 
     def _on_fetched(self, number: int) -> None:
         """The peer has the bytes of all messages up to a number: their memory is free."""
@@ -481,30 +486,46 @@ class Session:
             await self.changed.until(self._may_send)
             self.check()
             is_large = array.nbytes + HEADER_SIZE > self._peer_slot
-            number = self._sent + 1
             assert self._ring is not None
             if is_large:
+                number = self._sent + 1
                 region, end = self.regions.register(array, AccessFlags.REMOTE_READ)
                 offset = array.ctypes.data - region.addr
                 header = Header(
                     MessageKind.LARGE,
+                    region.rkey,
                     number,
                     self._taken,
                     array.nbytes,
                     region.addr + offset,
-                    region.rkey,
                 )
                 self._ring.fill(number, header.to_bytes())
-                outgoing = Outgoing(HEADER_SIZE, (array, region), end, True)
+                self._begun(Outgoing(HEADER_SIZE, (array, region), end, True))
             else:
-                header = Header(MessageKind.DATA, number, self._taken, array.nbytes)
-                self._ring.fill(number, header.to_bytes(), byte_view(array))
-                outgoing = Outgoing(HEADER_SIZE + array.nbytes, None, _nothing, False)
-            self._sent = number
-            self._outgoing[number] = outgoing
-            self._told = self._taken
-            self._post(number, outgoing)
-            return number, is_large
+                self._copy_and_begin(array.nbytes, byte_view(array))
+            return self._sent, is_large
+
+    def post_now(self, *parts: bytes | memoryview) -> bool:
+        """Post a message of parts, if it is a small one and has a credit; return whether it was."""
+        length = sum(map(len, parts))
+        if length + HEADER_SIZE > self._peer_slot or not self.may_post:
+            return False
+        self._copy_and_begin(length, *parts)
+        return True
+
+    def _copy_and_begin(self, length: int, *parts: bytes | memoryview) -> None:
+        assert self._ring is not None
+        number = self._sent + 1
+        header = Header(MessageKind.DATA, 0, number, self._taken, length)
+        self._ring.fill(number, header.to_bytes(), *parts)
+        self._begun(Outgoing(HEADER_SIZE + length, None, _nothing, False))
+
+    def _begun(self, outgoing: Outgoing) -> None:
+        """Give a message that lies in the ring the next number, and post it."""
+        self._sent += 1
+        self._outgoing[self._sent] = outgoing
+        self._told = self._taken
+        self._post(self._sent, outgoing)
 
     def _may_send(self) -> bool:
         if self.ended is not None:
@@ -527,7 +548,7 @@ class Session:
         if self.transport is None:
             return
         self._told = self._taken
-        header = Header(kind, self._fetched_here, self._taken, addr=about)
+        header = Header(kind, 0, self._fetched_here, self._taken, 0, about)
         with contextlib.suppress(VerbsError):
             flags = self._flags(True) | _INLINE
             self.transport.aqp.qp.send(header.to_bytes(), flags=flags, wr_id=0)
@@ -565,6 +586,22 @@ class Session:
             self._ahead -= message.header.length
             self._fetch_ahead()
             return message
+
+    async def receive_copy(self) -> memoryview | None:
+        """Wait for the next message; return a copy if it is small, and None if it is not.
+
+        A large one stays for ``receive``. Raises PeerConnectionEnded.
+        """
+        while not self._inbox and self.ended is None:
+            await self.changed.until(lambda: bool(self._inbox) or self.ended is not None)
+        if not self._inbox or self._is_released:
+            raise self.failure()
+        if self._inbox[0].slot is None:
+            return None
+        message = self._inbox.popleft()
+        copy = self.content(message).copy()
+        self.give_back(message)
+        return copy.data
 
     def peek(self) -> memoryview | None:
         """Return the first message of the inbox, if it is in a slot."""

@@ -13,6 +13,7 @@ import errno
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from .errors import PeerError
 
@@ -92,25 +93,21 @@ class Hello:
         return cls(session, slots, slot_size, arrived, bool(flags & 1), bool(flags & 2), purpose)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What precedes the bytes of a message."""
+class Header(NamedTuple):
+    """What precedes the bytes of a message; a tuple, since it is made twice for each message."""
 
     kind: int
+    rkey: int = 0
     number: int = 0
     confirmed: int = 0
     length: int = 0
     addr: int = 0
-    rkey: int = 0
 
     def to_bytes(self) -> bytes:
         """Return its bytes."""
-        return _HEADER.pack(
-            self.kind, self.rkey, self.number, self.confirmed, self.length, self.addr
-        )
+        return _HEADER.pack(*self)
 
     @classmethod
     def from_bytes(cls, data: bytes | memoryview) -> Header:
         """Parse it."""
-        kind, rkey, number, confirmed, length, addr = _HEADER.unpack_from(data)
-        return cls(kind, number, confirmed, length, addr, rkey)
+        return cls._make(_HEADER.unpack_from(data))

@@ -8,7 +8,7 @@ gives a ``CallStream``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Generator, Iterable
+from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
 from dataclasses import replace
 from math import inf
 from typing import Any, Self, TypedDict, cast
@@ -31,6 +31,7 @@ from .paths import ClientPaths
 from .poller import Poller
 from .strategies import Strategies, explain_strategy
 from .stubs import RemoteMethod
+from .unary import UnaryCall
 
 __all__ = ["MAX_MESSAGE", "SPIN", "CallStream", "Client", "ClientOptions", "spin_seconds"]
 
@@ -268,7 +269,12 @@ class Client:
         calls, timeout = self._calls, self._timeout
         if method.sends or method.receives:
             return lambda *args, **named: CallStream(self, method, args, named)
-        return calls.caller(method, timeout)
+        begin, name = calls.caller(method, timeout), method.name
+
+        def call(*args: Any, **named: Any) -> Coroutine[Any, Any, Any]:
+            return UnaryCall(begin(*args, **named), name)
+
+        return call
 
     def within(self, seconds: float | None) -> Client:
         """Return the same client with another time for each call; None: no limit.

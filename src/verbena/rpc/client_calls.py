@@ -142,9 +142,13 @@ class ClientCalls:
             self._next += 1
             self._free -= 1
             pending_calls[pending.call] = pending
-            ring = self.ring
-            if ring is None or not ring.send(flags, number, pending.call, 0, data):
-                link.send(_REQUEST, flags, number, pending.call, 0, data)
+            try:
+                ring = self.ring
+                if ring is None or not ring.send(flags, number, pending.call, 0, data):
+                    link.send(_REQUEST, flags, number, pending.call, 0, data)
+            except BaseException:
+                self._forget(pending)
+                raise
             if link.held >= 0:
                 link.give_back()
             if poller.spin and len(pending_calls) == 1:  # others could not begin while this polls

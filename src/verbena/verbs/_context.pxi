@@ -511,6 +511,7 @@ cdef str _why(Library library, ibv_context *context, int code):
 
 
 cdef Context _open_context(Device device):
+    cdef char nothing[1]
     cdef int code
     cdef Context self = Context.__new__(Context)
     self.device = device
@@ -521,6 +522,10 @@ cdef Context _open_context(Device device):
     if self.context is NULL:
         code = errno
         raise failed("open_device", code, why=_why(self.library, NULL, code))
+    if self.library.call.explain is not NULL:
+        # The library's line at the program's end, which says how to hear the reasons, is for
+        # programs that do not ask for any: here each exception has its reason.
+        self.library.call.explain(self.context, 0, nothing, sizeof(nothing))
     os.set_blocking(self.context.async_fd, False)
     self.simulated = device.list.owner is not None
     if self.simulated:
