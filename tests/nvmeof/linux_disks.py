@@ -22,15 +22,16 @@ PORT = 4420
 class TargetProcess(KilledAndRestarted):
     """target_child.py on this side of the laboratory."""
 
-    def __init__(self, lab: Lab, *files: object) -> None:
+    def __init__(self, lab: Lab, *files: object, **variables: str) -> None:
         self.lab, self.files = lab, [str(each) for each in files]
+        self.variables = variables
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[str]:
         words = [sys.executable, CHILD, self.lab.ipv4, str(PORT), *self.files]
         process = subprocess.Popen(
             self.lab.command(*words),
-            env=clean_environment(),
+            env=clean_environment() | self.variables,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.native.test_tshark import frames
 from tests.nvmeof.linux_disks import (
     HOST_NQN,
     NQN,
@@ -24,6 +25,8 @@ from tests.nvmeof.linux_disks import (
 )
 from tests.roce import linux_guest
 from tests.roce.linux_guest import Lab
+from verbena import capture, wire
+from verbena.nvmeof.commands import SGL_KEYED_INVALIDATE, parse_command
 
 pytestmark = [pytest.mark.debian, pytest.mark.timeout(420)]
 MIB = 1 << 20
@@ -195,6 +198,39 @@ def test_other_commands(lab: Lab, target: TargetProcess) -> None:
     other.run(f"dd if={second} of=/dev/null bs=4096 count=1 iflag=direct")
     guest.run(f"nvme resv-release {first} -n 2 -c 5 -t 1 -a 0")
     other.run(f"dd if=/dev/zero of={second} bs=4096 count=1 oflag=direct")
+
+
+def test_keys_of_linux_are_gone_with_the_completion(lab: Lab, tmp_path: Path) -> None:
+    """Linux asks for that with each request that it registers memory for, and takes it."""
+    guest, file = lab.guests[0], tmp_path / "target.pcapng"
+    capture.begin(file)
+    target = TargetProcess(lab, 8 * MIB, VERBENA_CAPTURE=str(file))
+    try:
+        controller = connect_disks(guest)
+        guest.run(
+            f"""set -e
+            dd if=/dev/urandom of=/tmp/x bs=64k count=4 2>/dev/null
+            dd if=/tmp/x of=/dev/{controller}n1 bs=64k oflag=direct 2>/dev/null
+            dd if=/dev/{controller}n1 bs=64k count=4 iflag=direct 2>/dev/null | cmp - /tmp/x"""
+        )
+        disconnect_disks(guest, controller)
+    finally:
+        target.kill()
+    packets = [wire.parse(frame) for frame in frames(file)]
+    capsules = [parse_command(each.payload[:64]) for each in packets if is_command(each)]
+    asked = [each.sgl.key for each in capsules if each.sgl.kind == SGL_KEYED_INVALIDATE]
+    gone = [each.ieth.rkey for each in packets if each.ieth is not None]
+    assert len(asked) > 8
+    assert set(gone) == set(asked)
+    said = guest.run("dmesg")
+    assert "invalidation" not in said
+    assert "reconnect" not in said.lower()
+
+
+def is_command(packet: wire.Packet) -> bool:
+    """Whether a packet is a command's capsule, whose descriptor is keyed."""
+    is_send = packet.opcode_name.endswith(("SEND_FIRST", "SEND_ONLY"))
+    return is_send and len(packet.payload) >= 64 and packet.payload[39] >> 4 == 4
 
 
 def test_disconnecting_leaves_nothing(lab: Lab, target: TargetProcess) -> None:

@@ -73,19 +73,51 @@ def test_get_and_put_parts(together: Together, dtype: Any) -> None:
     assert mine.tobytes() == expected.tobytes()
 
 
+class Tensor:
+    """Has DLPack alone."""
+
+    def __init__(self, array: Any) -> None:
+        self.array = array
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("way", [Tensor, memoryview, np.from_dlpack], ids=lambda way: way.__name__)
+def test_what_others_make_of_an_array_is_shared_and_lent(together: Together, way: Any) -> None:
+    """A tensor or a buffer over a part of conn.array is that part, for the peer, too."""
+
+    async def own(conn: PeerConnection) -> Any:
+        mine = conn.array(8, "i8")
+        mine[...] = range(8)
+        made = way(mine[2:6])
+        await conn.send(pickle.dumps(conn.share(made)))
+        async with conn.lend(made) as window:
+            await conn.send(pickle.dumps(window))
+            await conn.recv()
+        with pytest.raises(ValueError, match="make it by conn"):
+            conn.share(way(np.zeros(3)))
+        with pytest.raises(ValueError, match="make it by conn"):  # it begins before the array
+            conn.share(np.lib.stride_tricks.as_strided(np.from_dlpack(mine), (9,)))
+        await conn.wait_closed()
+        return mine.tolist()
+
+    async def use(conn: PeerConnection) -> Any:
+        remote, window = await remote_of(conn), await remote_of(conn)
+        await remote[1].put(np.array([30]))
+        got = (await window.get()).tolist()
+        await conn.send(b"")
+        return got
+
+    mine, got = together(own, use)
+    assert mine == [0, 1, 2, 30, 4, 5, 6, 7]
+    assert got == [2, 30, 4, 5]
+
+
 def test_objects_with_the_buffer_protocol_and_dlpack(together: Together) -> None:
-    class Tensor:
-        """Has DLPack alone."""
-
-        def __init__(self, array: Any) -> None:
-            self.array = array
-
-        def __dlpack__(self, **options: Any) -> Any:
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> Any:
-            return self.array.__dlpack_device__()
-
     async def use(conn: PeerConnection) -> Any:
         remote = await remote_of(conn)
         await remote[0:2].put(arrays.array("q", [5, 6]))

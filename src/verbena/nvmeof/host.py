@@ -183,7 +183,8 @@ class HostController:
         if self.identity.kind != ControllerKind.DISCOVERY and self.nqn != DISCOVERY_NQN:
             await self._connect_io(capabilities)
             await self._find_disks()
-        if self.state is not HostState.CONNECTING:
+        links = [self._admin, *self._links]
+        if self.state is not HostState.CONNECTING or any(each.queue.is_ended for each in links):
             raise ConnectionLost(f"{self.nqn}: {self._why}")
         self._enter(HostState.LIVE)
         if options.keep_alive:

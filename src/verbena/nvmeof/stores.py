@@ -169,6 +169,16 @@ class FileStore:
         return self._in_thread(self._read_all, offset + done, into[done:])
 
     def _read_all(self, offset: int, into: memoryview) -> None:
+        try:
+            self._read_to(offset, into)
+        except OSError as error:
+            if not self._is_direct or error.errno != errno.EINVAL:
+                raise
+            aligned = _at_a_page(len(into))
+            self._read_to(offset, aligned)
+            into[:] = aligned
+
+    def _read_to(self, offset: int, into: memoryview) -> None:
         while len(into):
             count = os.preadv(self._fd, [into], offset)
             if count == 0:
@@ -204,6 +214,17 @@ class FileStore:
         return errors
 
     def _write_all(self, offset: int, data: memoryview, flags: int) -> None:
+        try:
+            self._write_from(offset, data, flags)
+        except OSError as error:
+            # O_DIRECT does not take every address, as that of data in a capsule.
+            if not self._is_direct or error.errno != errno.EINVAL:
+                raise
+            aligned = _at_a_page(len(data))
+            aligned[:] = data
+            self._write_from(offset, aligned, flags)
+
+    def _write_from(self, offset: int, data: memoryview, flags: int) -> None:
         while len(data):
             count = os.pwritev(self._fd, [data], offset, flags)
             offset, data = offset + count, data[count:]
@@ -217,9 +238,8 @@ class FileStore:
     def _zero_all(self, offset: int, length: int) -> None:
         if self._fallocate(_ZERO_RANGE | _KEEP_SIZE, offset, length):
             return
-        while length:
-            count = os.pwritev(self._fd, [_ZEROS[:length]], offset)
-            offset, length = offset + count, length - count
+        for at in range(0, length, len(_ZEROS)):
+            self._write_all(offset + at, memoryview(_ZEROS)[: length - at], 0)
 
     def discard(self, offset: int, length: int) -> Waiting:
         return self._in_thread(self._fallocate, _PUNCH_HOLE | _KEEP_SIZE, offset, length)
@@ -254,6 +274,11 @@ def _tell_each(small: list[SmallWrite], done: asyncio.Future[list[OSError | None
             written.set_result(None)
         else:
             written.set_exception(error)
+
+
+def _at_a_page(length: int) -> memoryview:
+    """Return memory that begins at a page, which is what O_DIRECT asks for at most."""
+    return memoryview(mmap.mmap(-1, length))
 
 
 class DelayedStore:

@@ -342,7 +342,7 @@ def _strides(shape: Shape, itemsize: int) -> Shape:
 def named_memory(session: Session, what: Any) -> tuple[NDArray[Any], MR]:
     """Return a dense array of ``conn.array`` and its region. Raises TypeError and ValueError."""
     array = dense_array(what)
-    region = region_of(array, session.pd)
+    region = region_of(array, session.pd) or session.regions.array_region_at(array)
     if region is None:
         raise ValueError(
             "this array is not in memory that peers may access: make it by conn.array(shape, dtype)"

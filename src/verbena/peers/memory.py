@@ -118,6 +118,18 @@ class RegionCache:
         self._arrays.add(region)
         return region
 
+    def array_region_at(self, array: NDArray[Any]) -> MR | None:
+        """Return the region of an array of ``new_array_region`` in whose memory this one lies.
+
+        An array that came back by DLPack, as from a tensor that was made of the first one, says
+        nothing of its owner.
+        """
+        begin, end = array.ctypes.data, array.ctypes.data + array.nbytes
+        for each in self._arrays:
+            if not each.closed and each.addr <= begin and end <= each.addr + each.length:
+                return each
+        return None
+
     def register(self, array: NDArray[Any], access: int) -> tuple[MR, Callable[[], None]]:
         """Return a region that has the array, and what to call when the request has ended."""
         region = region_of(array, self._pd)

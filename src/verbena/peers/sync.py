@@ -29,7 +29,7 @@ from .connection import ConnectOptions, PeerConnection, PeerOptions, connect_pee
 from .errors import Ended, PeerConnectionEnded, PeerError
 from .listening import PeerListener, listen_for_peers
 
-__all__ = ["SyncPeerConnection", "SyncPeerListener", "connect", "listen"]
+__all__ = ["SyncPeerConnection", "SyncPeerListener", "connect", "listen", "run_in_loop"]
 
 T = TypeVar("T")
 
@@ -84,6 +84,15 @@ async def _limited(work: Coroutine[Any, Any, T], timeout: float | None) -> T:
 
 
 _thread = LoopThread()
+
+
+def run_in_loop(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+    """Run a coroutine in the loop of the synchronous connections, and return its result.
+
+    Modules call it whose own calls block, as verbena.disk_files. Raises TimeoutError after
+    ``timeout`` seconds, and what the coroutine raises.
+    """
+    return _thread.call(work, timeout)
 
 
 class SyncPeerConnection:

@@ -36,6 +36,7 @@ _WC_FIELDS: list[tuple[str, str, int]] = [
     ("vendor_err", "u4", 16),
     ("byte_len", "u4", 20),
     ("imm_data", ">u4", 24),
+    ("invalidated_rkey", "u4", 24),
     ("qp_num", "u4", 28),
     ("src_qp", "u4", 32),
     ("wc_flags", "u4", 36),
@@ -66,4 +67,8 @@ recv_dtype: np.dtype[Any] = np.dtype(
 """One receive request of ``QP.post_many`` or ``SRQ.post_many``, with one SGE, 24 bytes."""
 
 wc_dtype: np.dtype[Any] = _dtype(_WC_FIELDS, 48)
-"""One completion of ``CQ.poll(out=…)``: the layout of ``struct ibv_wc``, 48 bytes."""
+"""One completion of ``CQ.poll(out=…)``: the layout of ``struct ibv_wc``, 48 bytes.
+
+``invalidated_rkey``, the key that a SEND with Invalidate has named where ``wc_flags`` has WITH_INV,
+shares its bytes with ``imm_data``.
+"""

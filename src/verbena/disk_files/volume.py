@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``Volume``: the files of one disk, for one event loop. ``DiskFileSystem`` has one and calls it.
+
+A change writes data and an index to free blocks, flushes, and then writes a superblock. It holds a
+reservation of the disk, so hosts make changes one after the other. Nobody knows which files other
+hosts have opened, so blocks of a file that was replaced are written again; a read looks at the
+superblock afterwards, and fails with ESTALE where the file is not there any more, as over NFS.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import time
+import zlib
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import numpy as np
+
+from verbena.nvmeof import Disk
+from verbena.peers.memory import byte_view, dense_array
+from verbena.whole_files import FileTree
+
+from .layout import (
+    DATA_BEGIN,
+    DiskFile,
+    Extent,
+    Superblock,
+    allocate,
+    newest,
+    pack_index,
+    parse_index,
+    slot_of,
+)
+from .locking import WriteLock
+
+__all__ = ["Volume", "make_volume"]
+
+_PIECE = 4 << 20  # bytes of one write: what is copied for it at a time
+_TRIES = 5
+_MOST_BLOCK = 4096
+
+
+class Volume:
+    """The files of a disk. ``tree`` has those of the generation that was read or written last."""
+
+    def __init__(self, disk: Disk, patience: float) -> None:
+        if disk.block_size > _MOST_BLOCK:
+            raise ValueError(f"blocks of {disk.block_size} bytes are more than {_MOST_BLOCK}")
+        self.disk = disk
+        self.lock = WriteLock(disk, patience)
+        self.tree: FileTree[DiskFile] = FileTree()
+        self.index: Superblock | None = None
+        self._writing = 0  # the generation whose superblock this process is writing
+        self._turn = asyncio.Lock()
+        self._changes: set[asyncio.Task[Any]] = set()
+
+    # ---- reading ----
+
+    async def load(self) -> None:
+        """Read the index again if another host has changed it. Raises OSError."""
+        generation = 0
+        for _ in range(_TRIES):
+            found = newest(await self.disk.read(0, DATA_BEGIN))
+            if found is None:
+                raise OSError(
+                    errno.EMEDIUMTYPE,
+                    f"{self._about} has no files of Verbena: disk_files.format_disk makes an empty"
+                    " file system, and what is on the disk is lost",
+                )
+            generation = found.generation
+            if self.index is not None and generation == self.index.generation:
+                return
+            if generation == self._writing:
+                return  # its tree will be there in a moment
+            data = await self._read_range((self._whole_blocks(found),), 0, found.length)
+            if zlib.crc32(data) == found.crc:
+                if self.index is None or generation > self.index.generation:
+                    self.index, self.tree = found, parse_index(data)
+                return  # otherwise a change of this process was quicker
+            # Another host has written it again since the superblock was read.
+        raise OSError(
+            errno.EIO,
+            f"{self._about}: the index of generation {generation} is damaged, or other hosts"
+            " change files without reservations",
+        )
+
+    async def open(self, path: str) -> DiskFile:
+        """Return a file as it is now. Raises OSError."""
+        await self.load()
+        return self.tree.file(path)
+
+    async def read(self, path: str, file: DiskFile, start: int, end: int) -> bytes:
+        """Return a range of the bytes of a file that was opened.
+
+        Raises OSError: ESTALE where the file was replaced or removed meanwhile.
+        """
+        start, end = max(0, start), min(end, file.size)
+        data = await self._read_range(file.extents, start, end) if start < end else b""
+        await self.load()
+        if self.tree.files.get(path) != file:
+            raise OSError(
+                errno.ESTALE,
+                f"{path} was replaced or removed while it was open: open it again",
+            )
+        return data
+
+    async def _read_range(self, extents: tuple[Extent, ...], start: int, end: int) -> bytes:
+        """Return bytes from start to end of what lies in extents."""
+        block = self.disk.block_size
+        first, last = start // block * block, -(-end // block) * block
+        memory = np.empty(last - first, np.uint8)
+        parts = []
+        at = 0  # where the extent begins in the file
+        for offset, length in extents:
+            begin, stop = max(first, at), min(last, at + length)
+            if begin < stop:
+                part = memory[begin - first : stop - first]
+                parts.append(self.disk.read_into(offset + begin - at, part))
+            at += length
+        await asyncio.gather(*parts)
+        return memory[start - first : end - first].tobytes()
+
+    # ---- changing ----
+
+    async def change(self, what: Callable[[FileTree[DiskFile]], None], frees: bool = False) -> None:
+        """Change names; ``what`` does so in a copy of the tree. Raises OSError.
+
+        ``frees`` says that blocks become free, so that it may use what is kept for that.
+        """
+
+        async def work() -> None:
+            tree = self.tree.copy()
+            what(tree)
+            await self._commit(tree, frees)
+
+        await self._alone(work)
+
+    async def write(self, path: str, data: Any, exclusive: bool) -> None:
+        """Replace a file, or make it. Raises OSError, and TypeError for what is no memory."""
+        view = byte_view(dense_array(data))
+        now = time.time()
+
+        async def work() -> None:
+            tree = self.tree.copy()
+            file = DiskFile(len(view), now, now, self._next, ())
+            tree.put(path, file, exclusive)
+            file.extents = self._allocate(self._used(self.tree), len(view))
+            await self._write_data(file.extents, view)
+            await self._commit(tree)
+
+        await self._alone(work)
+
+    async def _alone(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run a change, to its end also where its caller is cancelled: no later change of this
+        process or another host may meet its writes."""
+
+        async def run() -> None:
+            async with self._turn, self.lock:
+                await self.load()
+                await work()
+
+        task = asyncio.ensure_future(run())
+        self._changes.add(task)
+        task.add_done_callback(self._ended)
+        await asyncio.shield(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._changes.discard(task)
+        if not task.cancelled():
+            task.exception()  # its caller has it, or was cancelled
+
+    async def settle(self) -> None:
+        """Wait for changes that are under way."""
+        await asyncio.gather(*self._changes, return_exceptions=True)
+
+    @property
+    def _next(self) -> int:
+        """The generation of a change that is made now."""
+        return self.index.generation + 1 if self.index else 1
+
+    def _used(self, tree: FileTree[DiskFile]) -> set[Extent]:
+        """Return the extents of a tree's files, and that of the index."""
+        used = {extent for each in tree.files.values() for extent in each.extents}
+        return used | ({self._whole_blocks(self.index)} if self.index else set())
+
+    def _allocate(self, used: set[Extent], length: int, in_one: bool = False) -> tuple[Extent, ...]:
+        return allocate(used, length, self.disk.block_size, self.disk.size, in_one)
+
+    def _whole_blocks(self, found: Superblock) -> Extent:
+        block = self.disk.block_size
+        return found.offset, -(-found.length // block) * block
+
+    async def _write_data(self, extents: tuple[Extent, ...], view: memoryview) -> None:
+        """Write bytes to extents; the rest of the last block becomes zeros."""
+        block, at = self.disk.block_size, 0
+        for offset, length in extents:
+            for begin in range(0, length, _PIECE):
+                piece = view[at : at + min(_PIECE, length - begin)]
+                whole = len(piece) // block * block
+                if whole:
+                    await self.disk.write(offset + begin, piece[:whole])
+                if rest := bytes(piece[whole:]):
+                    await self.disk.write(offset + begin + whole, rest.ljust(block, b"\0"))
+                at += len(piece)
+
+    async def _commit(self, tree: FileTree[DiskFile], frees: bool = False) -> None:
+        """Write an index, and the superblock that names it."""
+        data = pack_index(tree)
+        used = self._used(self.tree) | self._used(tree)
+        (place,) = self._allocate(used, len(data), in_one=True)
+        if not frees and (self.index is None or self._whole_blocks(self.index)[1] < place[1]):
+            # Removing a file takes an index, too: there has to be room for one then.
+            self._allocate(used | {place}, len(data), in_one=True)
+        made = Superblock(self._next, place[0], len(data), zlib.crc32(data))
+        await self._write_data((place,), memoryview(data))
+        await self.disk.flush()
+        self._writing = made.generation
+        try:
+            await self.disk.write(slot_of(made.generation), made.pack(), durable=True)
+            self.index, self.tree = made, tree
+        finally:
+            self._writing = 0
+
+    @property
+    def _about(self) -> str:
+        return f"disk {self.disk.nsid} of {self.disk.controller.nqn}"
+
+
+async def make_volume(disk: Disk, overwrite: bool, patience: float) -> Volume:
+    """Make an empty file system on a disk. Raises OSError."""
+    volume = Volume(disk, patience)
+    async with volume.lock:
+        blocks = await disk.read(0, DATA_BEGIN)
+        found = newest(blocks)
+        if any(blocks) and not overwrite:
+            what = "a file system already" if found else "something in its first blocks"
+            raise FileExistsError(
+                errno.EEXIST,
+                f"{volume._about} has {what}: overwrite=True makes an empty file system, and what"
+                " is there is lost",
+            )
+        if found is None:
+            await disk.write(0, bytes(DATA_BEGIN))
+        volume.index = found  # hosts that use it now see that there is a later generation
+        for _ in range(2):  # so both superblocks are of this file system
+            await volume._commit(FileTree())
+    return volume

@@ -1,0 +1,308 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files that are replaced as a whole: a tree of names, and the part of fsspec's interface for it.
+
+verbena.remote_files (files in a server's memory) and verbena.disk_files (files on a disk) use both.
+``FileTree`` has the names and their rules, and no contents. A class below ``WholeFileSystem`` says
+how a version of a file is opened, and how a request about names is answered.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+from typing import Any, Generic, Protocol, TypeVar
+
+from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
+
+__all__ = ["FileTree", "FileVersion", "TreeFile", "WholeFileSystem", "parent_of"]
+
+Record = dict[str, Any]
+
+
+class TreeFile(Protocol):
+    """What a tree knows of a file: its bytes, and when it was made and written."""
+
+    created: float
+    modified: float
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        ...
+
+
+F = TypeVar("F", bound=TreeFile)
+
+
+class FileTree(Generic[F]):
+    """Files and directories by path; paths begin with a slash. Each method raises OSError."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, F] = {}
+        self.directories = {"/"}
+
+    def copy(self) -> FileTree[F]:
+        """Return a tree with the same files, which changes by itself."""
+        made: FileTree[F] = FileTree()
+        made.files, made.directories = dict(self.files), set(self.directories)
+        return made
+
+    def file(self, path: str) -> F:
+        """Return a file."""
+        if path in self.directories:
+            raise IsADirectoryError(errno.EISDIR, f"{path} is a directory")
+        if path not in self.files:
+            raise FileNotFoundError(errno.ENOENT, f"there is no file {path}")
+        return self.files[path]
+
+    def info(self, path: str) -> Record:
+        """Return name, size and type, as fsspec wants them."""
+        if path in self.directories:
+            return {"name": path, "size": 0, "type": "directory"}
+        found = self.file(path)
+        return {
+            "name": path,
+            "size": found.size,
+            "type": "file",
+            "created": found.created,
+            "modified": found.modified,
+        }
+
+    def list(self, path: str) -> list[Record]:
+        """Return what is in a directory, or the one file."""
+        if path not in self.directories:
+            return [self.info(path)]
+        names = sorted({*self.files, *self.directories} - {"/"})
+        return [self.info(each) for each in names if parent_of(each) == path]
+
+    def put(self, path: str, file: F, exclusive: bool = False) -> None:
+        """Have a file at a path in place of what was there; directories above it are made."""
+        if path in self.directories:
+            raise IsADirectoryError(errno.EISDIR, f"{path} is a directory")
+        if exclusive and path in self.files:
+            raise FileExistsError(errno.EEXIST, f"{path} exists")
+        self.make_directory(parent_of(path), parents=True)
+        old = self.files.get(path)
+        self.files[path] = file
+        if old is not None:
+            file.created = old.created
+
+    def make_directory(self, path: str, parents: bool) -> None:
+        """Make a directory and those above it; with ``parents`` it may exist."""
+        if path in self.files:
+            raise FileExistsError(errno.EEXIST, f"{path} is a file")
+        if path in self.directories:
+            if parents:
+                return
+            raise FileExistsError(errno.EEXIST, f"{path} exists")
+        self.make_directory(parent_of(path), parents=True)
+        self.directories.add(path)
+
+    def remove(self, path: str) -> None:
+        """Remove a file."""
+        self.file(path)
+        del self.files[path]
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        if any(parent_of(each) == path for each in [*self.files, *self.directories]):
+            raise OSError(errno.ENOTEMPTY, f"{path} is not empty")
+        if path not in self.directories or path == "/":
+            raise FileNotFoundError(errno.ENOENT, f"there is no directory {path}")
+        self.directories.remove(path)
+
+
+def parent_of(path: str) -> str:
+    """Return the directory that a path is in."""
+    return path.rpartition("/")[0] or "/"
+
+
+# ---- fsspec --------------------------------------------------------------------------------------
+
+
+class FileVersion(Protocol):
+    """A file as it was when it was opened."""
+
+    @property
+    def size(self) -> int:
+        """Its length in bytes."""
+        ...
+
+    def read(self, start: int, end: int) -> bytes:
+        """Return a range of its bytes."""
+        ...
+
+    def close(self) -> None:
+        """It is not read any more."""
+        ...
+
+
+class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
+    """What fsspec calls. A class below it has ``ask``, ``open_version``, and ``default_port``."""
+
+    root_marker = "/"
+    default_port = 0
+
+    def ask(self, do: str, path: str, data: Any = None, **more: Any) -> Any:
+        """Answer a request about names: info, list, write, mkdir, remove, rmdir."""
+        raise NotImplementedError
+
+    def open_version(self, path: str) -> FileVersion:
+        """Open a file to read it."""
+        raise NotImplementedError
+
+    @classmethod
+    def _strip_protocol(cls, path: Any) -> Any:
+        if isinstance(path, list):
+            return [cls._strip_protocol(each) for each in path]
+        path = os.fspath(path)
+        if path.startswith(f"{cls.protocol}://"):
+            path = "/" + path.removeprefix(f"{cls.protocol}://").partition("/")[2]
+        return "/" + path.strip("/") if path.strip("/") else cls.root_marker
+
+    @classmethod
+    def _get_kwargs_from_urls(cls, path: str) -> dict[str, Any]:
+        from verbena.peers.connection import parse_address
+
+        if not path.startswith(f"{cls.protocol}://"):
+            return {}
+        place = path.removeprefix(f"{cls.protocol}://").partition("/")[0]
+        if not place:
+            return {}
+        host, port = parse_address(place if ":" in place else f"{place}:{cls.default_port}")
+        return {"host": host, "port": port}
+
+    def info(self, path: str, **kwargs: Any) -> Any:
+        """Return name, size and type."""
+        return self.ask("info", self._strip_protocol(path))
+
+    def ls(self, path: str, detail: bool = True, **kwargs: Any) -> Any:
+        """Return what is in a directory."""
+        found = self.ask("list", self._strip_protocol(path))
+        return found if detail else sorted(each["name"] for each in found)
+
+    def mkdir(self, path: str, create_parents: bool = True, **kwargs: Any) -> None:
+        """Make a directory."""
+        self.ask("mkdir", self._strip_protocol(path), parents=False)
+
+    def makedirs(self, path: str, exist_ok: bool = False) -> None:
+        """Make a directory and those above it."""
+        self.ask("mkdir", self._strip_protocol(path), parents=exist_ok)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty directory."""
+        self.ask("rmdir", self._strip_protocol(path))
+
+    def rm_file(self, path: str) -> None:
+        """Remove a file."""
+        self.ask("remove", self._strip_protocol(path))
+
+    def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
+        """Remove files and, with ``recursive``, directories."""
+        for each in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
+            self._rm(each)
+
+    def _rm(self, path: str) -> None:
+        if self.isdir(path):
+            self.rmdir(path)
+        else:
+            self.rm_file(path)
+
+    def cp_file(self, path1: str, path2: str, **kwargs: Any) -> None:
+        """Copy a file, or make the directory that ``path1`` is."""
+        if self.isdir(path1):
+            self.makedirs(path2, exist_ok=True)
+        else:
+            self.pipe_file(path2, self.cat_file(path1))
+
+    def cat_file(
+        self, path: str, start: int | None = None, end: int | None = None, **kwargs: Any
+    ) -> bytes:
+        """Return a file's bytes, or a range of them."""
+        version = self.open_version(self._strip_protocol(path))
+        try:
+            return version.read(*slice(start, end).indices(version.size)[:2])
+        finally:
+            version.close()
+
+    def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **kwargs: Any) -> None:
+        """Write a file."""
+        exclusive = mode == "create"
+        self.ask("write", self._strip_protocol(path), value, exclusive=exclusive)
+
+    def created(self, path: str) -> Any:
+        """Return when a file was made."""
+        return self.info(path)["created"]
+
+    def modified(self, path: str) -> Any:
+        """Return when a file was written."""
+        return self.info(path)["modified"]
+
+    def _open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        autocommit: bool = True,
+        cache_options: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if mode == "rb":
+            return OpenedFile(self, path, block_size or "default", cache_options)
+        if "x" in mode and self.exists(path):
+            raise FileExistsError(errno.EEXIST, f"{path} exists")
+        old = self.cat_file(path) if mode in ("ab", "r+b") and self.exists(path) else b""
+        return WrittenFile(self, path, mode, old, autocommit)
+
+
+class OpenedFile(AbstractBufferedFile):  # type: ignore[misc]
+    """A file that is read, in blocks that fsspec caches."""
+
+    def __init__(self, fs: WholeFileSystem, path: str, block_size: Any, cache_options: Any) -> None:
+        self._version = fs.open_version(path)
+        super().__init__(
+            fs, path, "rb", block_size, cache_options=cache_options, size=self._version.size
+        )
+
+    def _fetch_range(self, start: int, end: int) -> bytes:
+        return self._version.read(start, end)
+
+    def close(self) -> None:
+        """Let this version of the file go."""
+        if not self.closed:
+            self._version.close()
+        super().close()
+
+
+class WrittenFile(io.BytesIO):
+    """A file that is written, and stored when it is closed."""
+
+    def __init__(
+        self, fs: WholeFileSystem, path: str, mode: str, old: bytes, autocommit: bool
+    ) -> None:
+        super().__init__(old)
+        self.fs, self.path = fs, path
+        self._is_exclusive = "x" in mode
+        self._autocommit = autocommit
+        self._kept: bytes | None = None
+        if mode == "ab":
+            self.seek(0, io.SEEK_END)
+
+    def close(self) -> None:
+        """Store it, or keep it until ``commit``."""
+        if self.closed:
+            return
+        self._kept = self.getvalue()
+        super().close()
+        if self._autocommit:
+            self.commit()
+
+    def commit(self) -> None:
+        """Store what was written."""
+        mode = "create" if self._is_exclusive else "overwrite"
+        self.fs.pipe_file(self.path, self._kept, mode)
+
+    def discard(self) -> None:
+        """Forget what was written."""
+        self._kept = None
