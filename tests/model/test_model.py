@@ -108,11 +108,11 @@ def test_a_limit_that_is_reached(setting: Setting) -> None:
 @pytest.mark.timeout(0 if EXAMPLES else 600)  # shrinking takes its time
 def test_random_programs(setting: Setting) -> None:
     machine = type("RandomProgram", (Machine,), {"setting": setting})
-    search(machine, profile(12 if setting.carrier == "roce" else 24, 30))
+    search(machine, profile(6 if setting.carrier == "roce" else 12, 30))
 
 
 @pytest.mark.timeout(0 if EXAMPLES else 600)  # shrinking takes its time
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.processes == 2], indirect=True)
 def test_random_programs_whose_processes_end(setting: Setting) -> None:
     machine = type("EndingProgram", (Machine,), {"setting": setting, "ends": True})
-    search(machine, profile(5, 30))
+    search(machine, profile(3, 30))

@@ -219,8 +219,8 @@ static void test_a_process_that_ends(void)
 enum {
     PSNS = 1 << 22,
     WINDOW = 400, /* at once: what the socket between two processes takes by default */
-    PASSERS_BY = 2000,
-    FAILURES = 300,   /* before the stream has used all of its numbers */
+    PASSERS_BY = 1000,
+    FAILURES = 150,   /* before the stream has used all of its numbers */
     DESCRIPTORS = 64, /* more than a device needs */
 };
 

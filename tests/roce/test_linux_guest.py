@@ -118,8 +118,9 @@ def test_pingpong(bench: Bench, name: str, serve: bool, ipv6: bool) -> None:
 @ROLES
 @pytest.mark.parametrize("size", [1, 3, 1023, 1025, 65_537, 1 << 20])
 def test_pingpong_sizes(bench: Bench, size: int, serve: bool) -> None:
-    pair = bench.pair(("ibv_rc_pingpong", "-c", "-s", str(size), "-n", "10"), serve=serve, gid="-g")
-    assert_exchanged(pair, size, 10)
+    count = 10 if size < 1 << 20 else 3  # its emulated processor compares each byte
+    program = ("ibv_rc_pingpong", "-c", "-s", str(size), "-n", str(count))
+    assert_exchanged(bench.pair(program, serve=serve, gid="-g"), size, count)
 
 
 @ROLES
@@ -152,8 +153,9 @@ def test_perftest(bench: Bench, name: str, transport: str, serve: bool) -> None:
 
 @VERSIONS
 @ROLES
-@pytest.mark.parametrize("kind", ["FETCH_AND_ADD", "CMP_AND_SWAP"])
-@pytest.mark.parametrize("name", ["ib_atomic_bw", "ib_atomic_lat"])
+@pytest.mark.parametrize(
+    ("name", "kind"), [("ib_atomic_bw", "FETCH_AND_ADD"), ("ib_atomic_lat", "CMP_AND_SWAP")]
+)
 def test_atomics(bench: Bench, name: str, kind: str, serve: bool, ipv6: bool) -> None:
     program = (name, "-F", "-n", "50", "-A", kind)
     assert_measured(bench.pair(program, serve=serve, gid="-x", ipv6=ipv6), [8], 50)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import ssl
@@ -15,8 +16,12 @@ from typing import Any
 import pytest
 
 from tests.rpc.conftest import Sample, Together, target_of
+from tests.support import own_network_or_skip
 from verbena import rpc
+from verbena.agent.client import describe_agent
+from verbena.cm import ManagerEnded
 from verbena.peers import PeerError
+from verbena.rpc import server as server_module
 from verbena.rpc.frames import FRAME, FrameFlags, FrameKind
 
 CHILD = str(Path(__file__).with_name("rpc_child.py"))
@@ -26,6 +31,61 @@ WAYS = [pytest.param("cm", marks=OVER_ROCE), pytest.param("socket", marks=OVER_R
 
 def child(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, CHILD, *words], stdout=subprocess.PIPE, text=True)
+
+
+def end_agent() -> None:
+    described = describe_agent()
+    assert described is not None
+    os.kill(described["pid"], signal.SIGKILL)
+
+
+async def added_by_another(address: str) -> int:
+    """By a client that tries until the server listens again."""
+    while True:
+        try:
+            async with rpc.connect(address, Sample, via="cm") as client:
+                return await client.add(2, 2)
+        except (ManagerEnded, PeerError, ConnectionError):
+            await asyncio.sleep(0.05)
+
+
+def test_an_agent_that_is_killed() -> None:
+    """Clients stay, and more of them come by the next agent, which the server starts."""
+    own_network_or_skip()
+
+    async def main() -> None:
+        async with asyncio.timeout(30), rpc.serve(Sample(), "127.0.0.1:0", via="cm") as server:
+            address = f"127.0.0.1:{server.port}"
+            async with rpc.connect(address, Sample, via="cm") as client:
+                for _ in range(2):
+                    end_agent()
+                    assert await client.add(1, 2) == 3
+                    assert await added_by_another(address) == 4
+                assert await client.add(3, 2) == 5
+
+    asyncio.run(main())
+
+
+def test_an_agent_that_is_killed_and_a_port_that_another_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whoever waits for the server is told that no more clients come."""
+    own_network_or_skip()
+
+    async def refuse(*arguments: object) -> Any:
+        raise OSError(errno.EADDRINUSE, "another listener has the port")
+
+    async def main() -> None:
+        async with asyncio.timeout(30), rpc.serve(Sample(), "127.0.0.1:0", via="cm") as server:
+            address = f"127.0.0.1:{server.port}"
+            async with rpc.connect(address, Sample, via="cm") as client:
+                monkeypatch.setattr(server_module, "listen_for_peers", refuse)
+                end_agent()
+                with pytest.raises(OSError, match="another listener has the port"):
+                    await server.wait_closed()
+                assert await client.add(3, 2) == 5
+
+    asyncio.run(main())
 
 
 @pytest.mark.parametrize("via", [*WAYS, pytest.param("socket", id="direct")])

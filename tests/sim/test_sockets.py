@@ -317,7 +317,7 @@ def test_datagrams_are_lost_and_whole() -> None:
 
 def test_a_stream_is_as_fast_as_a_flow() -> None:
     found: list[bytes] = []
-    total = 32 << 20
+    total = 8 << 20
     tcp = {"jitter": 0, "ack_delay": MS}
 
     async def client() -> float:

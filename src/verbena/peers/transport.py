@@ -85,7 +85,7 @@ class Transport(Protocol):
         """Disconnect, and close the queue pair."""
 
 
-def _host_and_port(host: str, port: int) -> str:
+def host_and_port(host: str, port: int) -> str:
     """Return "host:port", with brackets around an IPv6 address (RFC 3986, 3.2.2)."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
@@ -117,9 +117,9 @@ class CmTransport:
         self.aqp, self.acq, self.pd = conn.aqp, conn.acq, conn.pd
         self.about = str(conn.remote_address)
         if (address := conn.remote_address) is not None:
-            self.about = _host_and_port(address.host, address.port)
+            self.about = host_and_port(address.host, address.port)
         here = conn.local_address
-        self.local = "" if here is None else _host_and_port(here.host, here.port)
+        self.local = "" if here is None else host_and_port(here.host, here.port)
 
     async def wait_lost(self) -> None:
         reason = await self._conn.wait_closed()
@@ -197,7 +197,7 @@ class Streams:
     def name(self, which: str) -> str:
         """Return an address of the socket; empty where it has none."""
         name = self.writer.get_extra_info(which)
-        return _host_and_port(name[0], name[1]) if isinstance(name, tuple) else ""
+        return host_and_port(name[0], name[1]) if isinstance(name, tuple) else ""
 
     async def say(self, hello: Hello) -> None:
         """Send a hello."""

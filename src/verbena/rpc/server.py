@@ -13,9 +13,11 @@ from typing import Any, Self, TypedDict
 
 import msgspec
 
+from verbena.cm.errors import ManagerEnded
+from verbena.peers.connection import parse_address
 from verbena.peers.errors import Ended, PeerError
 from verbena.peers.listening import Accept, PeerListener, listen_for_peers
-from verbena.peers.transport import CmHome, Sharing, SocketHome
+from verbena.peers.transport import CmHome, Sharing, SocketHome, host_and_port
 from verbena.peers.wire import CALLS, Hello
 from verbena.verbs import PD, VerbsError
 
@@ -80,11 +82,16 @@ class RpcServer:
         self._options = options
         self._tables = self._made_tables()
         self._listener: PeerListener | None = None
+        self._host: str | None = None
         self._home: CmHome | SocketHome | None = None
         self._stations: dict[PD, Station] = {}
+        # What clients use whose agent has ended: the devices of its listener, and its stations.
+        self._retired: list[tuple[CmHome | SocketHome, list[Station]]] = []
         self._guests: dict[Link, _Guest] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = asyncio.Event()
+        self._takes_no_more = asyncio.Event()
+        self._failure: OSError | None = None  # why it takes no more clients
         self._hello = calls_hello(peer_options(options))
         self.strategies = options.get("strategies", Strategies())
         self._most = options.get("calls", 64)
@@ -127,6 +134,7 @@ class RpcServer:
     async def open(self, address: str | int) -> Self:
         """Listen. Raises OSError."""
         self._listener = await listen_for_peers(address, peer_options(self._options), CALLS)
+        self._host, _ = parse_address(address)
         try:
             self._home = await self._listener.enter()
         except BaseException:
@@ -150,9 +158,49 @@ class RpcServer:
         while True:
             try:
                 accept = await self._listener.admit(given)
+            except ManagerEnded:
+                if not await self._listen_again():
+                    return
+                continue
             except PeerError:
                 return
             self._spawn(self._admit(accept))
+
+    async def _listen_again(self) -> bool:
+        """Listen at the same port by the next agent, which starts by itself; clients stay."""
+        assert self._listener is not None
+        address = host_and_port(self._host or "", self.port)
+        self._retire()
+        self._listener.close()
+        try:
+            self._listener = await listen_for_peers(address, peer_options(self._options), CALLS)
+            self._home = await self._listener.enter()
+        except OSError as error:
+            self._failure = error
+            self._takes_no_more.set()
+            return False
+        return True
+
+    def _retire(self) -> None:
+        """Stations of the agent that ended are closed when their clients are gone."""
+        assert self._home is not None
+        stations = [each for each in self._stations.values() if not each.is_retired]
+        for each in stations:
+            each.is_retired = True
+        self._retired.append((self._home, stations))
+        self._home = None
+        self._close_retired()
+
+    def _close_retired(self) -> None:
+        """Close stations before their devices, of which the loop still watches descriptors."""
+        for home, stations in self._retired.copy():
+            if all(each.is_idle for each in stations):
+                for each in stations:
+                    del self._stations[each.pd]
+                    with suppress(VerbsError):
+                        each.close()
+                self._retired.remove((home, stations))
+                home.leave()
 
     async def _admit(self, accept: Accept) -> None:
         """Connect a client that asks."""
@@ -177,6 +225,8 @@ class RpcServer:
         except BaseException as error:
             for number in qpns:
                 found[0].poller.targets.pop(number, None)
+            for station in found:
+                station.abandon()
             plan.abandon()
             if isinstance(error, OSError):  # the client has given up, or cannot be reached
                 return
@@ -262,12 +312,17 @@ class RpcServer:
         self._guests.pop(guest.link, None)
         guest.station.leave(guest.link)
         guest.station.forget_sender(guest.datagrams)
+        if self._retired:
+            asyncio.get_running_loop().call_soon(self._close_retired)
 
     # ---- the end ----
 
     async def wait_closed(self) -> None:
-        """Wait until it was closed."""
-        await self._closed.wait()
+        """Wait until it was closed. Raises OSError when it can take no more clients: the agent has
+        ended, and it could not listen by another one."""
+        await self._takes_no_more.wait()
+        if self._failure is not None:
+            raise self._failure
 
     async def close(self, grace: float = 5.0) -> None:
         """Take no more calls, let those that run end within ``grace`` seconds, and disconnect.
@@ -277,6 +332,7 @@ class RpcServer:
         if self._listener is None or self._closed.is_set():
             return
         self._closed.set()
+        self._takes_no_more.set()
         self._listener.close()
         for task in self._tasks:
             task.cancel()
@@ -302,6 +358,10 @@ class RpcServer:
         for station in self._stations.values():
             with suppress(VerbsError):
                 station.close()
+        self._stations.clear()
+        for home, _ in self._retired:
+            home.leave()
+        self._retired.clear()
         if self._home is not None:
             self._home.leave()
 

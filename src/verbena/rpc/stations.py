@@ -59,7 +59,13 @@ class Station:
         self.rings: dict[Link, RingReader] = {}
         self._datagrams: DatagramServer | None = None
         self._links = 0
+        self.is_retired = False  # its agent has ended: it serves the clients that it has
         self.poller.start()
+
+    @property
+    def is_idle(self) -> bool:
+        """No link completes to the CQ."""
+        return self._links == 0
 
     def sharing(self) -> Sharing:
         """Return what a queue pair is made with."""
@@ -74,6 +80,10 @@ class Station:
         if need > self.acq.cq.cqe:
             with suppress(VerbsError):
                 self.acq.cq.resize(2 * need)
+
+    def abandon(self) -> None:
+        """A link that was to complete there does not."""
+        self._links -= 1
 
     def leave(self, link: Link) -> None:
         """One less does."""
