@@ -102,7 +102,7 @@ def test_the_page_has_every_program() -> None:
     found = {path for suffix in ("py", "c", "h") for path in EXAMPLES.rglob(f"*.{suffix}")}
     named = INCLUDED.findall((ROOT / PAGE).read_text())
     assert sorted(ROOT / name for name in named) == sorted(found)
-    assert len(parts()) == 22
+    assert len(parts()) == 23
 
 
 @pytest.mark.debian
