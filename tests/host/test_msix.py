@@ -21,6 +21,7 @@ from verbena.host import (
     Iommu,
     IommuFault,
     Msix,
+    PciBus,
     Pcie,
     Ram,
     Tlp,
@@ -90,6 +91,26 @@ def test_a_message_is_28_bytes_of_the_link_and_an_interrupt_of_the_core_in_its_a
     assert bench.came(1, 77)
     assert not bench.came(0, 77)
     assert bench.computer.counters.interrupts_sent == 1
+
+
+def test_a_message_takes_its_turn_on_a_pci_bus() -> None:
+    """Behind data that the device has written before."""
+    bus = PciBus()
+    bench = Bench(pci=bus)
+    bench.store(AT, ENABLE, 2)
+    bench.set(0, message_address(1), 77)
+    before, began = bus.up.bytes, bench.computer.now
+    written: list[int] = []
+    bench.sensor.dma_write(0x1000, bytes(256), lambda: written.append(bench.computer.now))
+    assert bench.sensor.msix.send(0)
+    assert not bench.came(1, 77)
+    bench.computer.run()
+    assert bench.came(1, 77)
+    assert began < written[0] < bench.computer.now
+    bench.computer.at(bench.computer.now + 1_000_000, lambda: None)  # until the bus is idle
+    bench.computer.run()
+    bus.settle()
+    assert bus.up.bytes - before == 256 + 4
 
 
 def test_while_it_is_off_the_device_keeps_its_own_interrupt() -> None:

@@ -30,7 +30,7 @@ from verbena.host.core import Core, Stop
 from verbena.host.devices import Device, Ram, check_fault
 from verbena.host.dma import Dma
 from verbena.host.errors import AccessError, HostError, HostTypeError
-from verbena.host.interrupt_message import InterruptMessage
+from verbena.host.interrupt_message import InterruptMessage, message_address
 from verbena.host.iommu import Iommu
 from verbena.host.pci import PciBus
 from verbena.host.pci_slot import PciSlot
@@ -385,11 +385,14 @@ class Computer:
             else:
                 arrive()
 
-        slot = device.slot
-        if slot is None:
-            arrive()
-        else:
+        if device.slot is not None:
+            slot = device.slot
             self.at(slot.message(self.now), lambda: arrive_behind_writes(slot))
+        elif device.pci is not None and message is not None:  # a write as any other
+            place = message_address(message.destination)
+            device.pci.carry_to_memory(self.now, 4, place, self.at, arrive)
+        else:
+            arrive()
 
     def heed_interrupt(self) -> None:
         """An interrupt comes to a core now: the run looks again which core goes on."""

@@ -22,6 +22,7 @@ from verbena._arguments import checked_class
 from verbena.host.device_bus import DeviceFault, checked_unanswered
 from verbena.host.devices import Device
 from verbena.host.errors import HostError, HostTypeError
+from verbena.host.interrupt_message import is_message
 from verbena.host.pci_arbiter import PciArbiter, PciMaster, PciTransaction
 from verbena.host.pci_slot import PciFlow, PciSlot
 from verbena.host.pci_timing import DECODINGS, PciTiming
@@ -190,7 +191,7 @@ class PciBus:
             self._arbiter = PciArbiter(
                 self.timing,
                 computer.at,
-                lambda address, size: memory.find(address, size) is not None,
+                lambda place, size: is_message(place) or memory.find(place, size) is not None,
                 self._finished,
                 lambda: bool(self.observers),
             )
