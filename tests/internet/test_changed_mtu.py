@@ -113,3 +113,20 @@ def test_mtus_that_are_refused() -> None:
     with pytest.raises(InternetError, match="hub is a LAN, whose stations all have"):
         other.links["hub"].mtu = 600
     assert other.links["hub"].mtu == 1500
+    with pytest.raises(InternetError, match="hub is a LAN, whose stations all have"):
+        other.networks[0].mtu = 600
+    assert other.networks[0].mtu == 1500
+
+
+def test_a_network_has_the_mtu_of_its_link() -> None:
+    net = Internet()
+    for name in ("a", "b"):
+        net.host(name)
+    network = net.network("10.0.0.0/24", "a", "b", mtu=1200)
+    assert network.mtu == 1200
+    network.mtu = 800
+    assert net.links["10.0.0.0/24"].mtu == network.mtu == 800
+    assert net.path_mtu("a", "b").mtu == 800
+    with pytest.raises(InternetError, match="an MTU of 67 bytes"):
+        network.mtu = 67
+    assert network.mtu == 800

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from ipaddress import IPv4Address, IPv4Network
 from itertools import pairwise
 
@@ -14,6 +15,8 @@ from verbena.internet import AddressError, Internet, InternetError, Node
 from verbena.internet.bgp_messages import BgpKeepalive, BgpUpdate, PathAttributes, encode_message
 from verbena.internet.link_state import OWN_IDENTIFIER, LinkState
 from verbena.internet.links import LineSettings, PointToPoint
+from verbena.internet.node import MOST_TO_ITSELF
+from verbena.internet.udp_sockets import UdpArrival
 
 
 @pytest.mark.parametrize("bad", ["192.0.2.1", "10.0.0.1"])  # the speaker itself; not on the link
@@ -92,3 +95,47 @@ def test_a_ping_has_as_many_echoes_as_sequence_numbers() -> None:
     with pytest.raises(InternetError, match="at most 65,535"):
         net.ping("left", "right", 65536)
     assert net.now_s == 0
+
+
+@pytest.mark.parametrize(("sockets", "most"), [(1, MOST_TO_ITSELF), (2, 500)])
+def test_a_node_that_answers_itself_for_ever_is_told_so(
+    sockets: int, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("verbena.internet.node.MOST_TO_ITSELF", most)
+    net = Internet()
+    node = net.host("left")
+    net.link(node, net.host("right"))
+    address, got = node.address, 0
+
+    def answer(arrival: UdpArrival) -> None:
+        nonlocal got
+        got += 1
+        ends[got % sockets].send(arrival.payload, arrival.source, arrival.source_port)
+
+    ends = [node.udp.open(answer, 7 + number) for number in range(sockets)]
+    ends[0].send(b"again", address, ends[-1].port)
+    with pytest.raises(InternetError, match=r"left has sent .* to itself .*answer later"):
+        net.run(1)
+    assert got == most
+    assert net.ping("left", "right")[0].ok
+
+
+def test_a_node_may_answer_itself_for_ever_if_time_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("verbena.internet.node.MOST_TO_ITSELF", 500)
+    net = Internet()
+    node = net.host("left")
+    net.link(node, net.host("right"))
+    got = 0
+
+    def answer(arrival: UdpArrival) -> None:
+        nonlocal got
+        got += 1
+        later = partial(socket.send, arrival.payload, arrival.source, 7)
+        net.agenda.add(net.agenda.now + 10**6, later)
+
+    socket = node.udp.open(answer, 7)
+    socket.send(b"again", node.address, 7)
+    net.run(1e-3)
+    assert got > 500

@@ -213,3 +213,50 @@ def test_a_silent_peer_is_given_up_after_its_retries() -> None:
     assert net.run_until(lambda: bool(left.errors), 1000)
     assert isinstance(left.errors[0], TimeoutError)
     assert net.now_s - begin == pytest.approx(1 + 2 + 4 + 8)  # no round trip was measured
+
+
+@pytest.mark.parametrize("loss", [0.0, 0.2])
+def test_what_was_written_before_a_close_arrives_though_the_connection_was_not_open(
+    loss: float,
+) -> None:
+    net, left, accepted = pair(delay_us=5000, loss=loss)
+    sent = net.random.randbytes(5000)
+    left.connection.write(sent)
+    left.connection.close()
+    assert left.errors == []
+    net.run(600)
+    assert bytes(accepted[0].got) == sent
+    assert (accepted[0].ended, accepted[0].errors, left.errors) == (1, [None], [None])
+    assert left.opened == 0  # nothing is left to do for the program that has closed it
+
+
+def test_a_close_before_the_connection_is_open_says_what_could_not_be_sent() -> None:
+    net, left, _ = pair()
+    net.node("right").tcp.stop_listening(PORT)
+    left.connection.write(b"hello")
+    left.connection.close()
+    net.run(600)
+    assert [type(error) for error in left.errors] == [ConnectionRefusedError]
+    net, left, _ = pair()
+    net.links["left-right"].cut(silent=True)
+    left.connection.write(b"hello")
+    left.connection.close()
+    net.run(600)
+    assert [type(error) for error in left.errors] == [TimeoutError]
+
+
+def test_a_close_before_the_connection_is_open_forgets_it_if_nothing_was_written() -> None:
+    net, left, _ = pair()
+    left.connection.close()
+    assert left.errors == [None]
+    assert left.connection.state is TcpState.CLOSED
+    assert not net.node("left").tcp.connections
+
+
+def test_a_connection_s_text_has_its_ports_and_its_state() -> None:
+    net, left, _ = pair()
+    own, peer = left.connection.ports[0], net.address_of("right")
+    text = f"<TCP connection from port {own} to port {PORT} of {peer}: "
+    assert repr(left.connection) == text + "SYN-SENT>"
+    net.run(1)
+    assert repr(left.connection) == text + "ESTABLISHED>"

@@ -17,6 +17,9 @@ from verbena.lan.spanning_tree import SpanningTree, TreeTimes
     [
         (lambda lan, other: lan.connect(lan.switch("s"), other.switch("t")), "t is no switch of"),
         (lambda lan, other: lan.connect(other.switch("t"), lan.switch("s")), "t is no switch of"),
+        (lambda lan, other: lan.connect(lan.hub(), lan.cable(9), at_m=1), "put a switch between"),
+        (lambda lan, other: lan.connect(other.hub(), lan.switch("s")), "make it with lan.hub"),
+        (lambda lan, other: lan.connect(lan.hub(), other.switch("t")), "t is no switch of"),
         (lambda lan, other: lan.station("x", other.hub()), "make it with lan.hub"),
         (lambda lan, other: lan.station("x", other.cable(9), at_m=0), "make it with lan.cable"),
         (lambda lan, other: lan.station("x", other.switch("t")), "t is no switch of"),
@@ -51,6 +54,19 @@ def test_a_station_drops_what_its_queue_has_no_room_for(medium: str) -> None:
         one.send_to(two.mac, b"frame")
     lan.run(1)
     assert (two.counters.received, one.counters.dropped) == (7, 3)
+
+
+@pytest.mark.parametrize("medium_first", [False, True])
+def test_a_switch_and_a_medium_are_connected_in_either_order(medium_first: bool) -> None:
+    lan = Lan()
+    hub, cable, switch = lan.hub(), lan.cable(100), lan.switch("s", spanning_tree=False)
+    for medium, place in ((hub, {"length_m": 5}), (cable, {"at_m": 50})):
+        parts = (medium, switch) if medium_first else (switch, medium)
+        assert lan.connect(*parts, **place) is None
+    one, two = lan.station("one", hub), lan.station("two", cable, at_m=1)
+    one.send_to(two.mac, b"frame")
+    lan.run(1)
+    assert two.counters.received == 1
 
 
 @pytest.mark.parametrize("times", [(2.0, 20.0, 10.0), (10.0, 20.0, 15.0)])

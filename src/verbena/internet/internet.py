@@ -138,7 +138,7 @@ class Internet:
         stations = segment.add(list(pairs.values()))
         self._prefixes.append(network)
         self.links[name] = segment
-        made = Network(network, None, self._new_mac)
+        made = Network(network, None, self._new_mac, segment)
         made.on_attach.append(self._note_interface)
         self.networks.append(made)
         for node, station in zip(nodes, stations, strict=True):

@@ -14,6 +14,7 @@ from verbena._arguments import checked_class
 from verbena.internet.errors import AddressError, InternetError, InternetTypeError
 from verbena.internet.ethernet import station_mac
 from verbena.internet.interface import Interface
+from verbena.internet.lan_segment import LanSegment
 from verbena.internet.links import LinkEnd, Segment
 from verbena.internet.node import DEFAULT_ROUTE, Node
 from verbena.internet.table import Origin
@@ -23,13 +24,18 @@ from verbena.lan.frame import mac_text
 @checked_class(InternetTypeError)
 class Network:
     """``segment`` carries the frames of members that bring no link of their own; without it, every
-    member has to."""
+    member has to, as the stations of ``lan`` do."""
 
     def __init__(
-        self, prefix: IPv4Network, segment: Segment | None, new_mac: Callable[[], bytes]
+        self,
+        prefix: IPv4Network,
+        segment: Segment | None,
+        new_mac: Callable[[], bytes],
+        lan: LanSegment | None = None,
     ) -> None:
         self.prefix = prefix
         self.segment = segment
+        self._lan = lan
         self.members: dict[IPv4Address, Node] = {}
         self.on_attach: list[Callable[[Node, Interface], None]] = []
         self._new_mac = new_mac
@@ -37,6 +43,24 @@ class Network:
 
     def __repr__(self) -> str:
         return f"<network {self.prefix}>"
+
+    @property
+    def mtu(self) -> int:
+        """That of the network's link, which is ``net.links[name]``, and set as that is. Raises
+        InternetError for what no link has, for another one on a LAN, and for a network without a
+        link."""
+        return self._link.mtu
+
+    @mtu.setter
+    def mtu(self, mtu: int) -> None:
+        self._link.mtu = mtu
+
+    @property
+    def _link(self) -> Segment | LanSegment:
+        link = self.segment or self._lan
+        if link is None:
+            raise InternetError(f"{self.prefix} has no link of its own: ask those of its members")
+        return link
 
     def attach(
         self,

@@ -15,7 +15,7 @@ from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 from random import Random
 
 from verbena._arguments import checked_class
-from verbena.host.clock import Agenda
+from verbena.host.clock import MOST_AT_ONCE, Agenda
 from verbena.internet.errors import (
     AddressError,
     InternetError,
@@ -43,6 +43,9 @@ from verbena.internet.tcp_sockets import TcpSockets
 from verbena.internet.udp_sockets import UdpSockets
 
 DEFAULT_ROUTE = IPv4Network("0.0.0.0/0")
+# Of datagrams at one time, each sent when the one before arrived. The agenda's limit for events is
+# higher, and its error knows nothing of datagrams.
+MOST_TO_ITSELF = MOST_AT_ONCE // 4
 
 Handler = Callable[[Datagram, Interface | None], None]
 ErrorHandler = Callable[[Message, Datagram], None]
@@ -87,6 +90,7 @@ class Node:
         self._icmp_listeners: list[Callable[[Message, Datagram], None]] = []
         self._reassembler = Reassembler(agenda, self._reassembly_expired)
         self._identification = 0
+        self._to_itself = 0  # of datagrams that led to the one that arrives now
         self.on_datagram(Protocol.ICMP, self._receive_icmp)
         self.on_datagram(Protocol.UDP, self.udp.receive)
         self.on_error(Protocol.UDP, self.udp.receive_error)
@@ -225,7 +229,7 @@ class Node:
         needs its ``interface``. With ``dont_fragment`` it must not exceed what is known of the
         path's MTU; with ``ignore_path_mtu`` only the interface's. Raises NoRouteError,
         MessageTooLongError, PacketError for more than 65,535 bytes, and InternetError for a
-        ``ttl`` that is not 1 to 255.
+        ``ttl`` that is not 1 to 255, and for answers of a node to itself that have no end.
         """
         check_ttl(ttl)
         source = source or (interface.address if interface else self.source_for(destination))
@@ -244,7 +248,7 @@ class Node:
             raise PacketError(f"a datagram has at most 65535 bytes, and not {datagram.length}")
         self.counters["sent"] += 1
         if destination in self.addresses:
-            self.agenda.add(self.agenda.now, lambda: self._deliver(datagram, None, False))
+            self._send_to_itself(datagram)
             return
         if interface is None:
             found = self.table.resolve(destination)
@@ -258,6 +262,27 @@ class Node:
             limit = min(limit, self.path_mtus.known(destination))
         for piece in fragments(datagram, limit):
             interface.transmit(piece, next_hop)
+
+    def _send_to_itself(self, datagram: Datagram) -> None:
+        """It takes no time. Raises InternetError when each of many is an answer to the one before,
+        which would have no end."""
+        depth = self._to_itself + 1
+        if depth > MOST_TO_ITSELF:
+            raise InternetError(
+                f"{self.name} has sent {MOST_TO_ITSELF:,} datagrams to itself at one time, each "
+                "when the one before arrived: what a node sends to itself takes no time, so such "
+                "answers have no end. Do not answer the node's own addresses, or answer later: "
+                "net.agenda.add(net.agenda.now + 10**6, call) calls after a microsecond"
+            )
+
+        def deliver() -> None:
+            self._to_itself = depth
+            try:
+                self._deliver(datagram, None, False)
+            finally:
+                self._to_itself = 0
+
+        self.agenda.add(self.agenda.now, deliver)
 
     def receive(self, datagram: Datagram, interface: Interface, to_several: bool) -> None:
         """What an interface has received: deliver it here, forward it, or drop it."""

@@ -31,8 +31,9 @@ class TcpConnection:
     """``ports`` are the own and the peer's; ``transmit`` sends a segment to the peer.
 
     ``on_open()`` comes first, then ``on_data(bytes)`` in order, ``on_end()`` when the peer writes
-    no more, and ``on_close(error)`` once and last: None is an orderly end. ``on_progress()`` says
-    that the peer has acknowledged or has room, so that more bytes may have left.
+    no more, and ``on_close(error)`` once and last: None is an orderly end or the own ``abort``.
+    ``on_progress()`` says that the peer has acknowledged or has room, so that more bytes may have
+    left.
     """
 
     def __init__(
@@ -74,6 +75,11 @@ class TcpConnection:
         self.on_end: Callable[[], None] = lambda: None
         self.on_close: Callable[[OSError | None], None] = lambda error: None
         self.on_progress: Callable[[], None] = lambda: None
+
+    def __repr__(self) -> str:
+        own, port = self.ports
+        to = f" of {self.peer}" if self.peer else ""
+        return f"<TCP connection from port {own} to port {port}{to}: {self.state.value}>"
 
     @property
     def peer_text(self) -> str:
@@ -117,11 +123,16 @@ class TcpConnection:
             self.sender.finish()
 
     def close(self) -> None:
-        """Write and read no more. Data that nobody has read is answered with a RST (RFC 2525)."""
+        """Write and read no more. Data that nobody has read is answered with a RST (RFC 2525).
+
+        Before the connection is established, what was written is sent first, and ``on_open`` is
+        not called; where nothing was written, the connection is forgotten. RFC 9293, 3.10.4, would
+        forget both, with an error for each send that waits: ``write`` has returned already.
+        """
         if self._wants_close:
             return
         self._wants_close = True
-        if self._held or self.state is S.SYN_SENT:
+        if self._held or (self.state is S.SYN_SENT and not self._written):
             self.abort()
             return
         self.end()
@@ -310,7 +321,8 @@ class TcpConnection:
         if self._written:  # before what on_open writes, or its end
             self.sender.write(bytes(self._written))
             self._written.clear()
-        self.on_open()
+        if not self._wants_close:
+            self.on_open()
         if self._wants_end and self.state is S.ESTABLISHED:
             self._step(E.ENDED)
             self.sender.finish()

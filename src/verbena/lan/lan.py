@@ -109,7 +109,7 @@ class Lan:
 
     def connect(
         self,
-        switch: LearningSwitch,
+        switch: LearningSwitch | Hub | Cable,
         other: LearningSwitch | Hub | Cable,
         *,
         at_m: float | None = None,
@@ -117,12 +117,19 @@ class Lan:
         rate_mbps: float | None = None,
         queue: int = QUEUE,
     ) -> Wire | None:
-        """Connects a switch to another switch by a wire, which is returned, or to a medium.
+        """Connects a switch to another switch by a wire, which is returned, or to a medium; the
+        medium may come first.
 
         The places are those of ``station``; so many frames of ``queue`` wait in each port that is
         made. Raises LanError.
         """
         _check_queue(queue)
+        if not isinstance(switch, LearningSwitch):
+            if not isinstance(other, LearningSwitch):
+                raise LanError(
+                    "cables and hubs are connected to switches only: put a switch between the two"
+                )
+            switch, other = other, switch
         self._check_own(switch)
         if isinstance(other, LearningSwitch):
             if other is switch:
