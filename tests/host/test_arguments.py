@@ -61,7 +61,7 @@ CALLED_BY_COMPUTERS = {
     *(f"{bus}.{name}" for bus in ("PciSlot", "Slot") for name in (
         "carry_to_device", "carry_to_memory", "give_up_text", "load_unanswered", "refuse_read",
         "store_unanswered")),
-    "PciSlot.tally", "PciSlot.load", "PciSlot.pull", "PciSlot.store",
+    "PciSlot.drop", "PciSlot.tally", "PciSlot.load", "PciSlot.pull", "PciSlot.store",
     "LocalApics.deliver", "LocalApics.targets", "Msix.covers", "ResidentPages.bring",
     "ResidentPages.physical", "ResidentPages.pin", "ResidentPages.unpin", "Slot.answer", "Slot.ask",
     "Slot.load", "Slot.message", "Slot.read_from_memory", "Slot.requests", "Slot.store",

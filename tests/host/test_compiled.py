@@ -6,6 +6,7 @@ C is compiled with ``-mgeneral-regs-only``: the processor has no arithmetic on X
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 import subprocess
@@ -129,3 +130,26 @@ def test_counts_of_a_word_without_bits(
     assert registers.rax == value
     assert registers.rdx & 1 == zero
     assert carry is None or registers.rcx & 1 == carry
+
+
+@pytest.mark.skipif(
+    "gcc" not in compilers(), reason="no gcc for x86-64 is installed; apt-get install gcc brings it"
+)
+def test_the_commands_of_the_page_make_a_program(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "computer.md").read_text()
+    (source,) = re.findall(r'```c title="sum.c"\n(.*?)```', page, re.S)
+    (commands,) = re.findall(r"```shell\n(gcc .*?)```", page, re.S)
+    (calls,) = re.findall(r'CALL = "(.*?)"', page)
+    (tmp_path / "sum.c").write_text(source)
+    done = subprocess.run(
+        ["sh", "-ec", commands], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    code = (tmp_path / "sum.bin").read_bytes()
+    assert len(code) < 1000
+    computer = Computer()
+    computer.map(Ram(1 << 20), 0)
+    computer.write(ORIGIN, code)
+    computer.load(Program.assemble(calls.replace("\\n", "\n"), 0x1000))
+    assert computer.run(instructions=1_000_000) is Stop.HALT
+    assert int.from_bytes(computer.read(0x20000, 8), "little") == 500_500

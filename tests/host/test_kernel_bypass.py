@@ -236,3 +236,19 @@ def test_what_cannot_be_opened_is_refused() -> None:
     opened.close()
     with pytest.raises(HostError, match="has given its part of the adapter back"):
         opened.register(0x4000_0000, 64)
+
+
+def test_a_run_at_its_limit_tells_why_the_adapter_did_nothing() -> None:
+    fixture = Fixture()
+    fixture.start(f"mov rcx, 99 | (1 << 32)\nmov [HCA_DOORBELL], rcx\n{SPIN}\n" + hca_equates())
+    says = r"there still runs .*; an adapter's last refusal: .* QP 99: a doorbell on page 1"
+    with pytest.raises(HostError, match=says):
+        run_systems(fixture.system, limit_us=1000)
+
+
+def test_a_process_that_has_ended_gets_no_adapter() -> None:
+    fixture = Fixture()
+    process = fixture.system.start(leave(0), memory=64 << 10)
+    fixture.run()
+    with pytest.raises(HostError, match="has ended: open the adapter for a process before it runs"):
+        fixture.doors.open(process)

@@ -8,7 +8,8 @@ range. A load waits for its value and does not pass stores that are on their way
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from operator import index
+from typing import TYPE_CHECKING, SupportsIndex, cast
 
 from verbena.host.combining import LINE, WHILE_PS, CombiningLine
 from verbena.host.computer_records import Transaction
@@ -25,19 +26,21 @@ _Store = Callable[[int, int, int], None]  # offset, size, value
 
 
 def _number_of(device: Device, offset: int, size: int, value: object) -> int:
-    """What a device has answered; HostError if it is no number."""
-    if not isinstance(value, int):
+    """What a device has answered, also as a NumPy integer; HostError if it is no number."""
+    try:
+        value = index(cast(SupportsIndex, value))
+    except TypeError:
         raise HostError(
             f"{device!r} answered a load of {size} bytes at offset {offset} with {value!r}: its "
             "read() returns a number"
-        )
+        ) from None
     if not -1 << 8 * size - 1 <= value < 1 << 8 * size:
         raise HostError(
             f"{device!r} answered a load of {size} bytes at offset {offset} with {value:#x}, which "
             f"has more than {size} bytes: its read() returns the bytes that are asked for, as "
             "value & (1 << 8 * size) - 1"
         )
-    return int(value)
+    return value
 
 
 class Accesses:
@@ -85,8 +88,8 @@ class Accesses:
             self._close_line()
         computer, bus = self._computer, device.bus
         start = computer.now
-        if bus is not None and device.fault is not None:
-            value = self._load_unanswered(device, bus, device.fault, start, base + offset, size)
+        if bus is not None and device.bus_fault is not None:
+            value = self._load_unanswered(device, bus, device.bus_fault, start, base + offset, size)
         else:
             if bus is not None:
                 until = bus.load(start, size, base + offset)
@@ -151,8 +154,8 @@ class Accesses:
             observe(Transaction(start, base + offset, size, value, True, device))
         if bus is None:
             device.write(offset, size, value)
-        elif device.fault is not None:
-            bus.store_unanswered(start, size, base + offset, device.fault)
+        elif device.bus_fault is not None:
+            bus.store_unanswered(start, size, base + offset, device.bus_fault)
         else:
             arrives = bus.store(start, size, base + offset)
             one = PostedStore(bus.posted, device, offset, size, value)

@@ -113,6 +113,7 @@ class Agenda:
 
 def _endless(call: Callable[[], None], at: int) -> HostError:
     """The error of events that add each other without time passing."""
+    call = getattr(call, "__wrapped__", call)  # a device's, which is called while it is mapped
     owner = getattr(call, "__self__", None)
     name = getattr(call, "__qualname__", repr(call))
     whose = "" if owner is None else f" of {owner!r}"

@@ -251,11 +251,11 @@ class Computer:
             raise HostError(f"{device!r} is at a PCIe link or on a PCI bus: give pcie or pci")
         if pcie is None and pci is None:
             device.bus = None
-            check_fault(device, device.fault)
+            check_fault(device, device.bus_fault)
         place = pci.slot() if isinstance(pci, PciBus) else pci
         if place is not None:
             place.bus.connect(self, device, place)
-        device.computer, device.base = self, base
+        device.computer, device.base, device.was_unmapped = self, base, False
         device.slot = None if pcie is None else Slot(pcie, type(device).__name__)
         device.pci, device.bus = place, device.slot or place
         device.iommu = iommu
@@ -265,13 +265,16 @@ class Computer:
         """Takes the range that begins at ``base`` away.
 
         A device may do so while a core accesses it: the range is gone for the rest of the
-        instruction, too.
+        instruction, too. A device's DMA under way ends, with what has arrived in memory, and what
+        it has asked to be called is not called while it is unmapped.
         """
         for one in self._ranges:
             if one.base == base:
                 self._ranges.remove(one)
                 self._memory.remove(base)
                 if isinstance(one.device, Device):
+                    one.device.drop_dma()
+                    one.device.was_unmapped = True
                     if one.device.pci is not None:
                         one.device.pci.disconnect()
                     one.device.computer = one.device.base = None

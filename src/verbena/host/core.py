@@ -35,6 +35,7 @@ EXCEPTIONS = {
 
 
 _PAGE_FAULT, _PROTECTION, _INVALID_OPCODE = 14, 13, 6
+MOST_CHARGED = 1 << 48
 _INTERRUPTS_ON = 1 << 9  # of RFLAGS
 
 
@@ -152,8 +153,15 @@ class Core:
         """Lets the core be busy for work that is no machine code; the cycles.
 
         ``name`` is a cost of ``costs.py``, or with ``cycles`` any. ``copies`` are bytes that the
-        work copies beside that, from a ``level`` of l2, l3 or memory.
+        work copies beside that, from a ``level`` of l2, l3 or memory. HostError for 2^48 or more
+        of anything: a day of a core.
         """
+        if not 0 <= copies < MOST_CHARGED or not times < MOST_CHARGED:
+            raise HostError(
+                f"a charge is of less than 2^48 bytes of copies or times: not {copies}, {times:g}"
+            )
+        if cycles is not None and not 0 <= cycles < MOST_CHARGED:
+            raise HostError(f"a charge of {name!r} is 0 to 2^48 cycles, not {cycles:g}")
         sum_ = self.ledger.add(name, times, cycles=cycles)
         work = ceil(sum_)
         if copies:
@@ -279,7 +287,7 @@ class Core:
     def _error(self) -> ProcessorError:
         vector, error, bus, write, size, address = self.state.fault()
         at = self.state.rip
-        where = f"at {at:#x}: {self.text(at)}"
+        where = f"at {at:#x}: {self.text(at)}" if self.text(at) else f"at {at:#x}"
         if bus:
             verb = "write" if write else "read"
             found = self._find(address)

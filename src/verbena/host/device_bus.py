@@ -62,9 +62,11 @@ class DeviceBus(Protocol):
         """How the bus gives up a load."""
 
     def carry_to_memory(
-        self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None]
-    ) -> None:
-        """DMA from the device: calls ``landed`` when the bytes are in memory."""
+        self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None],
+        dropped: Callable[[int], None] | None = None,
+    ) -> None:  # fmt: skip
+        """DMA from the device: calls ``landed`` when the bytes are in memory. A bus that knows
+        earlier that the device has ended calls ``dropped`` instead, with the bytes until then."""
 
     def carry_to_device(
         self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None]

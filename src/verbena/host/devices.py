@@ -72,7 +72,9 @@ class Device:
         self.slot: Slot | None = None  # the end of its PCIe link
         self.pci: PciSlot | None = None  # or its place on a PCI bus
         self.bus: DeviceBus | None = None  # which of them it has; None: it costs no time to reach
-        self.fault: DeviceFault | None = None  # what ``fail`` was given
+        self.bus_fault: DeviceFault | None = None  # what ``fail`` was given
+        self.was_unmapped = False  # and not mapped since
+        self.dma_drops = 0  # how often its DMA under way has ended, by ``fail`` or by ``unmap``
         self.iommu: Iommu | None = None  # which translates its DMA; None: addresses are physical
         self.wired: WiredLine | None = None  # to an I/O APIC; None: interrupts are messages
 
@@ -99,18 +101,33 @@ class Device:
         return False
 
     def fail(self, fault: DeviceFault | None) -> None:
-        """Lets it answer nothing from now on, and do nothing by itself; None: it works again. What
-        is under way to memory still arrives. HostError without a bus, which could give up waiting.
+        """Lets it answer nothing from now on, and do nothing by itself; None: it works again. Its
+        DMA under way ends: what has arrived stays in memory, and what it gave as ``then`` is not
+        called. HostError without a bus, which could give up waiting.
         """
         if self.computer is not None:
             check_fault(self, fault)
-        self.fault = fault
+        self.bus_fault = fault
         if fault is not None:
             self.end_interrupt()
+            self.drop_dma()
 
     # ---- what a device does by itself ----
 
+    def drop_dma(self) -> None:
+        """Ends its DMA under way, as a device that has failed or is unmapped."""
+        self.dma_drops += 1
+        if self.pci is not None and self.computer is not None:
+            self.pci.drop(self.computer.now)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether it does nothing by itself: it has failed, or was unmapped."""
+        return self.bus_fault is not None or self.was_unmapped
+
     def _home(self) -> Computer:
+        if self.was_unmapped:
+            raise HostError(f"{type(self).__name__} was unmapped: map it again first")
         if self.computer is None:
             raise HostError(f"{type(self).__name__} is in no computer yet: map it first")
         return self.computer
@@ -128,7 +145,9 @@ class Device:
                 f"{self!r} asked to be called at {time!r} ps, and now it is {computer.now}: a "
                 "time is a whole number from self.now on"
             )
-        return computer.at(time, call)
+        event = computer.at(time, call)
+        event.call = _WhileMapped(self, call)
+        return event
 
     def interrupt(self, vector: int, core: int = 0) -> None:
         """Sends an interrupt: by a message over the link if the device has one, and on a PCI bus by
@@ -142,7 +161,7 @@ class Device:
                 f"{self!r}.interrupt: vector is {vector!r} and core is {core!r}: both are whole "
                 "numbers"
             )
-        if self.fault is not None:
+        if self.is_dead:
             return
         if self.wired is not None:
             self.wired.interrupt()
@@ -167,7 +186,7 @@ class Device:
                 "whole number, and data are bytes"
             )
         _check_dma(self, "write", address, memoryview(data).nbytes)
-        if self.fault is None:
+        if not self.is_dead:
             self._home().dma_write(self, address, data, then)
 
     def dma_read(self, address: int, size: int, then: Callable[[bytes], None]) -> None:
@@ -178,13 +197,26 @@ class Device:
                 "address and size are whole numbers, and then is a function of the bytes"
             )
         _check_dma(self, "read", address, size)
-        if self.fault is None:
+        if not self.is_dead:
             self._home().dma_read(self, address, size, then)
 
     def dma_failed(self, error: AccessError) -> None:
         """Its DMA went to where no memory is, and the bus has told it so. The run raises ``error``,
         after which another run goes on; a device may note it first, or do something else."""
         raise error
+
+
+class _WhileMapped:
+    """The call of a device's event, which is made unless the device was unmapped."""
+
+    __slots__ = ("__wrapped__", "_device")
+
+    def __init__(self, device: Device, call: Callable[[], None]) -> None:
+        self._device, self.__wrapped__ = device, call
+
+    def __call__(self) -> None:
+        if not self._device.was_unmapped:
+            self.__wrapped__()
 
 
 def _check_dma(device: Device, verb: str, address: int, size: int) -> None:

@@ -8,7 +8,8 @@ Registers of 8 bytes each, from offset 0:
     0x10 COUNT     number of blocks
     0x18 ADDRESS   of memory, for DMA
     0x20 STATUS    0: idle, 1: busy, 2: data ready, 3: done, 4: error; a read of it clears 3 and 4.
-                   A command while another one runs is an error, and that one goes on
+                   A command while another one runs is an error, and that one goes on. One during
+                   which the disk fails or is unmapped has ended with 4 when the disk is back
     0x28 ENABLE    1: interrupts at "data ready" and "done"; a line is held until STATUS is read
 
 from 0x30 on those of a queue of commands in memory (``disk_queue.py``), and from 0x1000 on the
@@ -30,7 +31,9 @@ READ_PIO, READ_DMA, WRITE_DMA = 1, 2, 3
 IDLE, BUSY, READY, DONE, FAILED = range(5)
 
 
-@checked_class(HostTypeError, but=("dma_failed", "peek", "raise_interrupt", "read", "write"))
+@checked_class(
+    HostTypeError, but=("dma_failed", "drop_dma", "peek", "raise_interrupt", "read", "write")
+)
 class Disk(Device):
     """A disk with ``content``; each command takes ``latency_us`` before data move.
 
@@ -123,7 +126,13 @@ class Disk(Device):
             self._end(FAILED)
             return
         self._status, address = BUSY, self._registers[ADDRESS]
-        self.at(self.now + self.latency_ps, lambda: self._medium(command, first, size, address))
+        drops = self.dma_drops
+
+        def at_medium() -> None:
+            if self.dma_drops == drops:
+                self._medium(command, first, size, address)
+
+        self.at(self.now + self.latency_ps, at_medium)
 
     def _failure(self, command: int, first: int, size: int) -> str | None:
         """Why a command cannot be done; None if it can."""
@@ -157,6 +166,13 @@ class Disk(Device):
         self._end(FAILED)
         super().dma_failed(error)
 
+    def drop_dma(self) -> None:
+        if self.is_busy or self._queue.is_under_way:
+            self.failure = "the disk failed or was unmapped meanwhile"
+            self._queue.stop()
+            self._status = FAILED
+        super().drop_dma()
+
     def _written(self, first: int, data: bytes) -> None:
         self.content[first : first + len(data)] = data
         self._end(DONE)
@@ -179,11 +195,15 @@ class Disk(Device):
             then(FAILED)
             return
 
+        drops = self.dma_drops
+
         def written(data: bytes) -> None:
             self.content[start : start + size] = data
             then(DONE)
 
         def at_medium() -> None:
+            if self.dma_drops != drops:
+                return
             if command == READ_DMA:
                 data = bytes(self.content[start : start + size])
                 self.dma_write(address, data, lambda: then(DONE))

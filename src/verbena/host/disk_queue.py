@@ -13,8 +13,8 @@ Registers of 8 bytes:
 An entry has 32 bytes: command (4; 2: read, 3: write, as COMMAND), blocks (4), first block (8),
 address of memory (8), status (4; the disk writes 3: done, 4: error) and 4 bytes for the driver.
 Entries begin in their order, and may end in another one where ``channels`` is above 1. DMA to
-where no memory is stops the queue: entries that have not ended get no status, STATUS of the disk
-is 4, and a driver gives the next entries after it has written RING.
+where no memory is, or a failure of the disk, stops the queue: entries that have not ended get no
+status, STATUS of the disk is 4, and a driver gives the next entries after it has written RING.
 """
 
 from __future__ import annotations

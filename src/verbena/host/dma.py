@@ -101,9 +101,12 @@ class Dma:
         """
         computer, bus, slot, iommu = self._computer, device.bus, device.slot, device.iommu
         self._begin(address, len(data))
+        drops = device.dma_drops
 
         def land(parts: Parts) -> None:
             self._end(address, len(data))
+            if device.dma_drops != drops:
+                return
             offset = 0
             for physical, size in parts:
                 if not computer.memory.write(physical, data[offset : offset + size]):
@@ -117,7 +120,18 @@ class Dma:
             if then is not None:
                 _call(device, then)
 
+        def dropped(arrived: int) -> None:
+            self._end(address, len(data))
+            if arrived and computer.memory.write(address, data[:arrived]):
+                if computer.caches is not None:
+                    computer.caches.dma_write(address, arrived)
+                computer.show_memory("write", address, arrived)
+                computer.counters.dma_written_bytes += arrived
+
         def translated(iommu: Iommu, slot: Slot) -> None:
+            if device.dma_drops != drops:
+                self._end(address, len(data))
+                return
             try:
                 ready, parts = iommu.translate(
                     computer.now,
@@ -134,12 +148,15 @@ class Dma:
             computer.at(ready, lambda: land(parts))
 
         def landed() -> None:
-            land([(address, len(data))])
+            if device.dma_drops != drops and slot is None and bus is not None:
+                dropped(len(data))  # the bridge of a PCI bus has all of it
+            else:
+                land([(address, len(data))])
 
         if bus is None:
             computer.at(computer.now, landed)
         elif iommu is None or slot is None:
-            bus.carry_to_memory(computer.now, len(data), address, computer.at, landed)
+            bus.carry_to_memory(computer.now, len(data), address, computer.at, landed, dropped)
         else:
             arrives = slot.write_to_memory(computer.now, len(data), address)
             computer.at(arrives, lambda: translated(iommu, slot))
@@ -154,8 +171,12 @@ class Dma:
             self._read_translated(device, slot, iommu, address, size, then)
             return
 
+        drops = device.dma_drops
+
         def arrived() -> None:
             self._end(address, size)
+            if device.dma_drops != drops:
+                return
             data = self._fetched(device, [(address, size)])
             if data is not None:
                 _call(device, then, data)
@@ -195,18 +216,34 @@ class Dma:
         found: dict[int, bytes] = {}
         left = len(list(slot.requests(size, address)))
         has_failed = False
+        drops = device.dma_drops
 
         def end_request() -> None:
             reads.tags -= 1
-            if reads.waiting:
+            while reads.waiting and reads.tags < slot.link.tags:
                 reads.waiting.popleft()()
 
+        def is_dropped() -> bool:
+            """Whether the device has ended; the first request that sees it ends all of them."""
+            nonlocal has_failed
+            if device.dma_drops == drops:
+                return False
+            if not has_failed:
+                has_failed = True
+                self._end(address, size)
+            return True
+
         def issue(where: int, part: int) -> None:
+            if is_dropped():
+                return
             reads.tags += 1
             asked = slot.ask(computer.now, part, where)
             computer.at(asked + slot.half_ps, lambda: translate(where, part))
 
         def translate(where: int, part: int) -> None:
+            if is_dropped():
+                end_request()
+                return
             try:
                 ready, parts = iommu.translate(
                     computer.now, where, part, write=False, who=type(device).__name__
@@ -218,7 +255,7 @@ class Dma:
 
         def answer(where: int, part: int, parts: Parts) -> None:
             nonlocal has_failed
-            if has_failed or not all(computer.memory.find(*one) for one in parts):
+            if is_dropped() or has_failed or not all(computer.memory.find(*one) for one in parts):
                 end_request()
                 if not has_failed:  # the first request that finds no memory ends all of them
                     has_failed = True
@@ -235,6 +272,8 @@ class Dma:
             found[where] = data
             left -= 1
             end_request()
+            if is_dropped():
+                return
             if left == 0:
                 self._end(address, size)
                 _call(device, then, b"".join(found[key] for key in sorted(found)))

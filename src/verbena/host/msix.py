@@ -99,6 +99,8 @@ class Msix:
         address = self._field(entry, ADDRESS, 8)
         data = self._field(entry, DATA)
         who = f"{device!r}, with entry {entry} of its MSI-X table,"
+        if device.is_dead:
+            return
         if computer is None:
             raise HostError(f"{who} is in no computer yet: map it first")
         self.sent += 1

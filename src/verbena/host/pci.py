@@ -43,7 +43,7 @@ class EmptySlot(Device):
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
-        self.fault = DeviceFault.GONE
+        self.bus_fault = DeviceFault.GONE
 
 
 @checked_class(HostTypeError, but=("connect",))

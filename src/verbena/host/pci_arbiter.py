@@ -36,6 +36,7 @@ class PciEnd(StrEnum):
     DISCONNECT = "disconnect"
     RETRY = "retry"
     ABORT = "master abort"
+    DROPPED = "its device has failed or was unmapped"
 
 
 @dataclass
@@ -48,6 +49,12 @@ class PciTransfer:
     landed: Callable[[], None]
     cause: int | None  # the store that led to it, for a timeline
     ready_at: int | None = None  # when a delayed read has its data, since the first Retry
+    # Called in place of ``landed`` with the bytes that had crossed the bus, if it is dropped.
+    dropped: Callable[[int], None] | None = None
+    size: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.size = self.left
 
 
 @dataclass
@@ -145,6 +152,30 @@ class PciArbiter:
             self._waiting.append(master)
             self._cut(at)
         self._arm()
+
+    def drop(self, master: PciMaster, at: int) -> list[PciTransfer]:
+        """A device drives nothing from now on: its transfers, which are under way no more. A burst
+        ends with the data phase that is under way."""
+        self.advance(at)
+        transfers = list(master.transfers)
+        if not transfers:
+            return []
+        one = self._now
+        if one is not None and one.transfer is transfers[0]:
+            clocks = -(-(at - one.start) // self.timing.clock_ps)
+            phases = max(0, clocks - one.first)
+            if phases < one.phases:
+                one.phases, one.ending = phases, PciEnd.DROPPED
+                one.size = self.timing.bytes_of(one.address, phases) if phases else 0
+                one.end = one.start + (one.first + phases) * self.timing.clock_ps
+            one.transfer = None
+            transfers[0].left -= one.size
+        master.transfers.clear()
+        self._busy_masters.remove(master)
+        if master in self._waiting:
+            self._waiting.remove(master)
+        self._arm()
+        return transfers
 
     def reserve(self, made: PciTransaction, at: int) -> None:
         """Finds the time of a transaction of the processor. Its ``asked_at`` is when the bridge

@@ -37,8 +37,8 @@ class PciFlow:
 @checked_class(
     HostTypeError,
     but=(
-        "carry_to_device", "carry_to_memory", "give_up_text", "let_go", "load", "load_unanswered",
-        "pull", "refuse_read", "store", "store_unanswered", "tally",
+        "carry_to_device", "carry_to_memory", "drop", "give_up_text", "let_go", "load",
+        "load_unanswered", "pull", "refuse_read", "store", "store_unanswered", "tally",
     ),
 )  # fmt: skip
 @dataclass
@@ -169,28 +169,42 @@ class PciSlot:
 
     # ---- DMA ----
 
+    def drop(self, at: int) -> None:
+        """Ends the device's DMA: what has crossed the bus is in memory, and nothing follows."""
+        for transfer in self.bus.arbiter.drop(self.master, at):
+            if transfer.dropped is not None:
+                transfer.dropped(transfer.size - transfer.left)
+
     def carry_to_memory(
-        self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None]
-    ) -> None:
+        self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None],
+        dropped: Callable[[int], None] | None = None,
+    ) -> None:  # fmt: skip
         """DMA from the device: ``landed`` is called when the bridge has passed the bytes on."""
         bridge = self.bus.bridge_ps
-        self._carry(at, False, size, address, schedule, lambda now: schedule(now + bridge, landed))
+        self._carry(
+            at, False, size, address, schedule, lambda now: schedule(now + bridge, landed), dropped
+        )
 
     def carry_to_device(
         self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None]
     ) -> None:
-        """DMA to the device: ``landed`` is called when the device has the bytes."""
-        self._carry(at, True, size, address, schedule, lambda now: landed())
+        """DMA to the device: ``landed`` is called when the device has the bytes, or its transfer
+        was dropped."""
+        self._carry(
+            at, True, size, address, schedule, lambda now: landed(), lambda arrived: landed()
+        )
 
     def refuse_read(
         self, at: int, size: int, address: int, schedule: Schedule, refused: Callable[[], None]
     ) -> None:
         """DMA to the device from where no memory is: nobody claims it, and the device aborts."""
-        self._carry(at, True, size, address, schedule, lambda now: refused())
+        self._carry(
+            at, True, size, address, schedule, lambda now: refused(), lambda arrived: refused()
+        )
 
     def _carry(
         self, at: int, is_read: bool, size: int, address: int, schedule: Schedule,
-        done: Callable[[int], object],
+        done: Callable[[int], object], dropped: Callable[[int], None] | None,
     ) -> None:  # fmt: skip
         assert self.device is not None
         computer = self.device.computer
@@ -204,7 +218,7 @@ class PciSlot:
         if size == 0:
             schedule(at, landed)
         else:
-            transfer = PciTransfer(is_read, address, size, landed, cause)
+            transfer = PciTransfer(is_read, address, size, landed, cause, dropped=dropped)
             self.bus.arbiter.ask(self.master, transfer, at)
 
     # ---- interrupts ----

@@ -251,8 +251,9 @@ class Slot:
         return self.up.take(at, MESSAGE_INTERRUPT, 1) + self.half_ps
 
     def carry_to_memory(
-        self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None]
-    ) -> None:
+        self, at: int, size: int, address: int, schedule: Schedule, landed: Callable[[], None],
+        dropped: Callable[[int], None] | None = None,
+    ) -> None:  # fmt: skip
         """DMA from the device: calls ``landed`` when the bytes are in memory."""
         schedule(self.write_to_memory(at, size, address), landed)
 

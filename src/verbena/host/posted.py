@@ -34,6 +34,7 @@ class PostedStore:
         self.deliver()
 
     def deliver(self) -> None:
-        """Lets the device have it; one that has failed since takes nothing."""
-        if self._device.fault is None:
+        """Lets the device have it; one that has failed or was unmapped since takes
+        nothing."""
+        if not self._device.is_dead:
             self._device.write(self._offset, self._size, self._value)

@@ -108,13 +108,17 @@ class HcaDoors:
 
         All memory of the process is registered. The memory of its queues is used by no other after
         it. HostError if every page is given, if the driver's memory has no room, or if the process
-        is on another computer or has the adapter already.
+        is on another computer, has ended, or has the adapter already.
         """
         driver = self.driver
         if process.computer is not driver.computer:
             raise HostError(
                 f"{process.title} runs on {process.computer.name!r}, and the adapter is in "
                 f"{driver.computer.name!r}"
+            )
+        if process.has_ended:
+            raise HostError(
+                f"{process.title} has ended: open the adapter for a process before it runs"
             )
         if process.space.is_mapped(HCA_INFO):
             raise HostError(f"{process.title} has its part of the adapter already")

@@ -17,6 +17,7 @@ from verbena.host.core import Stop
 from verbena.host.devices import Keyboard, Mouse, Ram
 from verbena.host.disk import Disk
 from verbena.host.errors import HostError, HostTypeError
+from verbena.host.hca.device import Hca
 from verbena.host.interrupt_controller import InterruptController
 from verbena.host.kernel.kernel import Kernel
 from verbena.host.kernel.process import Process
@@ -135,8 +136,15 @@ def run_systems(*systems: System, limit_us: float = 100_000.0) -> None:
         texts = [f"{one.title} at {one.address:#x}: {one.text(one.address)}" for one in still]
         raise HostError(
             f"after {limit_us:,.0f} us there still runs {'; '.join(texts)} (a loop without end? "
-            "Otherwise raise limit_us)"
+            f"Otherwise raise limit_us){_refusal(systems)}"
         )
+
+
+def _refusal(systems: tuple[System, ...]) -> str:
+    """What an RDMA adapter did not do at last, for which a process may wait; "" if nothing."""
+    devices = [device for one in systems for device in one.computer.devices]
+    last = [one.refusals[-1] for one in devices if isinstance(one, Hca) and one.refusals]
+    return f"; an adapter's last refusal: {max(last, key=lambda one: one.at)}" if last else ""
 
 
 def _check_network(systems: tuple[System, ...]) -> None:
