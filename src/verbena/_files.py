@@ -3,15 +3,12 @@
 
 Functions of all rooms that write what their caller has named, as captures, timelines and tables,
 open it within ``writing``. The error keeps its class and number, and its text says what helps.
-Those that work before they write call ``check_folder`` first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from errno import ENOENT
-from os import strerror
 from pathlib import Path
 
 
@@ -23,12 +20,6 @@ def writing(path: Path, what: str) -> Iterator[None]:
     except OSError as error:
         text = f"{what} cannot be written: {_reason(error, path)}"
         raise OSError(error.errno, text, str(path)) from error
-
-
-def check_folder(path: Path) -> None:
-    """Raises FileNotFoundError, which names the folder, if ``path`` is in none."""
-    if not path.parent.is_dir():
-        raise FileNotFoundError(ENOENT, f"{strerror(ENOENT)} ({_no_folder(path)})", str(path))
 
 
 def _no_folder(path: Path) -> str:

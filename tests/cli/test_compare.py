@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.support import verbena_command
+from verbena.cli import compare
 from verbena.host import HostError, Pcie
 from verbena.host.comparison import WAYS, Row, Setup, compare_ways
 
@@ -147,10 +148,37 @@ def test_wrong_words_are_named(words: tuple[str, ...], status: int, says: str) -
     assert says in done.stderr
 
 
-def test_a_picture_that_cannot_be_written_costs_no_table(tmp_path: Path) -> None:
-    done = run("--dma", "--plot", str(tmp_path / "none" / "x.svg"))
+@pytest.mark.parametrize("option", ["--plot", "--timeline"])
+def test_a_folder_of_results_is_made(option: str, tmp_path: Path) -> None:
+    path = tmp_path / "none" / "too" / "x.svg"
+    done = run("--write", option, str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert path.stat().st_size > 1000
+
+
+@pytest.mark.parametrize("option", ["--plot", "--timeline"])
+def test_a_folder_that_cannot_be_made_is_found_before_the_run(option: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = run("--dma", option, str(tmp_path / "file" / "x.svg"))
     assert done.returncode == 1
-    assert "x.svg cannot be used: No such file or directory" in done.stderr
-    assert f"there is no folder {tmp_path}/none: make it first" in done.stderr
-    assert "Traceback" not in done.stderr
-    assert "disk, DMA" in done.stdout
+    assert done.stderr == (
+        f"verbena compare: {tmp_path}/file: the folder cannot be made: File exists\n"
+    )
+    assert done.stdout == ""
+
+
+def test_a_way_named_twice_has_one_row() -> None:
+    done = run("--write", "--dma", "--write", "--json")
+    assert [one["way"] for one in json.loads(done.stdout)] == ["write", "dma"]
+
+
+def test_a_long_measurement_is_announced(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(compare, "LONG", 0.01)
+    assert compare.main(["--size", "256KiB", "--write"]) == 0
+    said = "verbena compare: measuring memory, WRITE with 256 KiB ...\n"
+    assert capsys.readouterr().err == said
+    monkeypatch.setattr(compare, "LONG", 60.0)
+    assert compare.main(["--size", "64B", "--write"]) == 0
+    assert capsys.readouterr().err == ""

@@ -181,11 +181,11 @@ def test_the_timeline_of_a_program_that_faults(tmp_path: Path) -> None:
     assert json.loads(timeline.read_text())["traceEvents"]
 
 
-def test_a_timeline_that_cannot_be_written() -> None:
-    done = run("keyboard", "--timeline", "/nowhere/file.json")
-    assert done.returncode == 1
-    assert "verbena step: " in done.stderr
-    assert "/nowhere/file.json" in done.stderr
+def test_the_folder_of_a_timeline_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "x.json"
+    done = run("keyboard", "--most", "2", "--timeline", str(path))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(path.read_text())["traceEvents"]
 
 
 @pytest.mark.parametrize("text", ["", "; only a comment\n"])
@@ -197,12 +197,14 @@ def test_a_file_without_instructions_is_refused(tmp_path: Path, text: str) -> No
 
 
 def test_a_timeline_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    done = run("keyboard", "--most", "2", "--timeline", str(tmp_path / "none" / "x.json"))
+    """It is found before the first step."""
+    (tmp_path / "file").write_text("")
+    done = run("keyboard", "--most", "2", "--timeline", str(tmp_path / "file" / "x.json"))
     assert done.returncode == 1
     assert done.stderr == (
-        f"verbena step: {tmp_path}/none/x.json: the timeline cannot be written: there is no folder "
-        f"{tmp_path}/none: make it first\n"
+        f"verbena step: {tmp_path}/file: the folder cannot be made: File exists\n"
     )
+    assert done.stdout == ""
 
 
 def test_a_file_that_is_no_text_is_refused(tmp_path: Path) -> None:

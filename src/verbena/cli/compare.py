@@ -9,11 +9,13 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
-from verbena._files import check_folder
 from verbena.cli.exact import ExactParser
-from verbena.cli.paths import unusable
+from verbena.cli.paths import prepare_file, unusable
 from verbena.cli.table import aligned
 from verbena.host import HostError, Pcie
 from verbena.host.comparison import WAYS, Recording, Row, Setup, compare_ways
@@ -22,6 +24,7 @@ from verbena.host.comparison.tables import cost_table, row_data, speed_table, wo
 from verbena.sim.units import bytes_of, size_text
 
 _MOST_SIZES = 24
+LONG = 2.0  # s after which a measurement is announced
 
 
 def size_option(text: str) -> int:
@@ -113,13 +116,10 @@ def main(arguments: list[str]) -> int:
         made.error("--timeline is of one size: give --size")
     recording = None if options.timeline is None else Recording()
     try:
-        if options.timeline is not None:
-            check_folder(options.timeline)
-        rows = [
-            row
-            for size in options.sizes or [options.size]
-            for row in compare_ways(size, options.ways, setup_of(options), recording)
-        ]
+        for path in (options.timeline, options.plot):
+            if path is not None:
+                prepare_file(path)
+        rows = measured(options, recording)
         if recording is not None:
             recording.write(options.timeline)
     except OSError as error:
@@ -136,6 +136,31 @@ def main(arguments: list[str]) -> int:
             print(f"verbena compare: {unusable(error)}", file=sys.stderr)
             return 1
     return 0
+
+
+def measured(options: argparse.Namespace, recording: Recording | None) -> list[Row]:
+    """The rows of each size and way, once each; says on stderr what it measures if that is long.
+    Raises HostError."""
+    ways = list(WAYS) if options.ways is None else list(dict.fromkeys(options.ways))
+    rows: list[Row] = []
+    for size in options.sizes or [options.size]:
+        for way in ways:
+            with said_if_long(f"measuring {WAYS[way].title} with {size_text(size)}"):
+                rows += compare_ways(size, [way], setup_of(options), recording)
+    return rows
+
+
+@contextmanager
+def said_if_long(text: str) -> Iterator[None]:
+    """Prints a line on stderr, once, if the block takes longer than ``LONG`` seconds."""
+    words = f"verbena compare: {text} ..."
+    timer = Timer(LONG, lambda: print(words, file=sys.stderr, flush=True))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def setup_of(options: argparse.Namespace) -> Setup:

@@ -7,9 +7,7 @@ verbena.cli starts main(). variants.py runs the variants, verbena.sim the simula
 from __future__ import annotations
 
 import argparse
-import errno
 import importlib.util
-import os
 import sys
 import textwrap
 import tomllib
@@ -18,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from verbena.cli.exact import ExactParser
+from verbena.cli.paths import make_folder, prepare_file
 from verbena.cli.progress import Line, expected
 from verbena.cli.run import capture_bytes
 from verbena.cli.variants import Run, jobs_for, run_all
@@ -236,21 +235,9 @@ def prepare(options: argparse.Namespace) -> None:
             continue
         if importlib.util.find_spec(package) is None:
             raise ModuleNotFoundError(f"{package} is missing: pip install {package}")
-        _make_folder(folder)
+        make_folder(folder)
     if options.timeline:
-        _make_folder(options.timeline.parent)
-        if options.timeline.is_dir():
-            raise IsADirectoryError(errno.EISDIR, "it is a folder", str(options.timeline))
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        what = f"the folder cannot be made: {error.strerror}"
-        raise OSError(error.errno, what, str(folder)) from None
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(errno.EACCES, "nothing can be written there", str(folder))
+        prepare_file(options.timeline)
 
 
 def load(name: str) -> Scenario:

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 
 from verbena.cli.exact import ExactParser
-from verbena.cli.paths import unusable
+from verbena.cli.paths import prepare_file, unusable
 from verbena.host import HostError, ProcessorError
 from verbena.host.lessons import LESSONS, Frame, Lesson, frames_of, lesson_of_file
 from verbena.host.lessons.programs import MAP
@@ -54,6 +54,8 @@ def main(arguments: list[str]) -> int:
         made.error(f"--most {options.most}: at least 1")
     try:
         lesson = lesson_of(options.program)
+        if options.timeline is not None:
+            prepare_file(options.timeline)
         steps = Steps(lesson, options.most)
         try:
             show(steps, options)

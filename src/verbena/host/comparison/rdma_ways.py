@@ -21,10 +21,14 @@ from verbena.host.costs import Costs
 from verbena.host.disk import ADDRESS, BLOCK, COMMAND, COUNT, ENABLE, READ_DMA, Disk
 from verbena.host.errors import HostError
 from verbena.host.hca import Node, Region, Wire, connected
+from verbena.host.hca.device import PAGE
 from verbena.host.hca.driver import Completion
 from verbena.host.hca.formats import CQE_BYTES, parse_completion
 
 _BUFFER = 0x10_0000
+_TRANSLATIONS = 2048  # entries of the translation cache, more where the buffer has more pages
+_OTHER_PAGES = 64
+_TIMEOUT_US = 1e6  # longer than any cold transfer takes: the wire loses nothing
 _COMMAND = bytes(64)  # what asks for the disk's blocks, and what answers
 
 
@@ -37,7 +41,13 @@ class _Pair:
         ram = max(16 << 20, 2 * (-(-size // 4096) * 4096 + (2 << 20)))
         self.wire = wire
         self.here, self.there = connected(
-            wire=wire, ghz=setup.ghz, pcie=setup.pcie, ram=ram, charged=True
+            wire=wire,
+            ghz=setup.ghz,
+            pcie=setup.pcie,
+            ram=ram,
+            charged=True,
+            hca={"translations": max(_TRANSLATIONS, -(-size // PAGE) + _OTHER_PAGES)},
+            queue_pair={"timeout_us": _TIMEOUT_US},
         )
         self.here.computer.name, self.there.computer.name = "here", "there"
         self.mine = self.here.register(_BUFFER, size)
@@ -99,7 +109,7 @@ def _measured(way: str, pair: _Pair, transfer: Callable[[], Side], arrives: Node
     if pair.recording is not None:
         pair.recording.begin(start, machines.timeline())
     more = transfer()
-    end = pair.now
+    end = max(pair.now, _landed_at(arrives))
     machines.run()
     if pair.recording is not None:
         pair.level()
@@ -201,6 +211,15 @@ def by_remote_disk(setup: Setup, size: int, recording: Recording | None = None) 
         return Side(charged={"hard_irq": round(Costs().cycles("hard_irq"))}, interrupts=1)
 
     return _measured("remote-disk", pair, transfer, pair.here)
+
+
+def _landed_at(node: Node) -> int:
+    """When the last bytes that a node's adapter has written so far are in memory, in ps.
+
+    A WRITE is acknowledged as soon as its bytes are in the adapter there: they may still queue for
+    the link to memory when the sender has its completion.
+    """
+    return node.slot.up.free_at + node.slot.half_ps
 
 
 def _is_quiet(disk: Disk, now: int) -> bool:
