@@ -361,8 +361,8 @@ def test_a_host_that_dies_in_a_change_keeps_the_disk_until_another_breaks_its_lo
             assert await second.lock.break_lock()
             assert not await second.lock.break_lock()
             await second.write("/a", b"1", False)
-            with pytest.raises(nvmeof.CommandFailed, match="reserv"):
-                async with second.lock:
+            async with second.lock:
+                with pytest.raises(nvmeof.CommandFailed, match="reserv"):
                     await first.disk.write(0, bytes(PAGE))
 
     run(main())

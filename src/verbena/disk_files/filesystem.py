@@ -8,13 +8,17 @@ connects by itself.
 from __future__ import annotations
 
 import asyncio
+import atexit
 import errno
 import os
+import weakref
+from contextlib import suppress
 from typing import Any
 
 from verbena import nvmeof
 from verbena.nvmeof.logs import SubsystemKind
 from verbena.peers.sync import run_in_loop
+from verbena.verbs.here import place
 from verbena.whole_files import FileVersion, WholeFileSystem
 
 from .layout import DiskFile
@@ -23,9 +27,12 @@ from .volume import Volume, make_volume
 __all__ = ["DiskFileSystem", "format_disk"]
 
 _PATIENCE = 10.0  # seconds that a change waits for those of other hosts
+_LOSS_TIMEOUT = 30.0  # seconds for which a connection that is lost is made again
 
 
-async def _disk_of(host: str, port: int, nqn: str, nsid: int) -> nvmeof.Disk:
+async def _disk_of(
+    host: str, port: int, nqn: str, nsid: int, loss_timeout: float = _LOSS_TIMEOUT
+) -> nvmeof.Disk:
     """Connect to a disk; without a name to that of the only subsystem. Raises OSError."""
     if not nqn:
         offered = await nvmeof.discover(host, port)
@@ -36,7 +43,9 @@ async def _disk_of(host: str, port: int, nqn: str, nsid: int) -> nvmeof.Disk:
                 f"{host}:{port} offers this host {', '.join(names) or 'no subsystem'}: give nqn=",
             )
         nqn = names[0]
-    controller = await nvmeof.connect(host, nqn, port)
+    controller = await nvmeof.connect(
+        host, nqn, port, nvmeof.HostOptions(loss_timeout=loss_timeout)
+    )
     if nsid in controller.disks:
         return controller.disks[nsid]
     await controller.close()
@@ -72,7 +81,8 @@ class DiskFileSystem(WholeFileSystem):
     """The files of a disk: ``fsspec.filesystem("nvmeof", host="server")``.
 
     ``nqn`` and ``nsid`` name the disk, as in ``format_disk``. ``patience``: the seconds for which
-    a change waits for those of other hosts.
+    a change waits for those of other hosts. ``loss_timeout``: the seconds for which a connection
+    that is lost is made again, while calls wait; then they fail with ConnectionLost (ECONNRESET).
     """
 
     protocol = "nvmeof"
@@ -85,11 +95,20 @@ class DiskFileSystem(WholeFileSystem):
         nqn: str = "",
         nsid: int = 1,
         patience: float = _PATIENCE,
+        loss_timeout: float = _LOSS_TIMEOUT,
         **options: Any,
     ) -> None:
-        super().__init__(host=host, port=port, nqn=nqn, nsid=nsid, patience=patience, **options)
+        super().__init__(
+            host=host,
+            port=port,
+            nqn=nqn,
+            nsid=nsid,
+            patience=patience,
+            loss_timeout=loss_timeout,
+            **options,
+        )
         self.host, self.port, self.nqn, self.nsid = host, port, nqn, nsid
-        self.patience = patience
+        self.patience, self.loss_timeout = patience, loss_timeout
         self._volume: Volume | None = None
         self._connecting = asyncio.Lock()
         self._pid = 0
@@ -98,13 +117,15 @@ class DiskFileSystem(WholeFileSystem):
         """Return the files of the disk, in the loop. Raises OSError."""
         if self._pid != os.getpid():  # a connection of the parent is not this process's
             self._pid, self._volume, self._connecting = os.getpid(), None, asyncio.Lock()
+            if place.get() is None:  # a simulated host's loop ends before the process does
+                atexit.register(_settle_at_exit, weakref.ref(self), os.getpid())
         async with self._connecting:
             known = self._volume
             if known is not None and _has_ended(known):
                 await known.disk.controller.close()
                 known = None
             if known is None:
-                disk = await _disk_of(self.host, self.port, self.nqn, self.nsid)
+                disk = await _disk_of(self.host, self.port, self.nqn, self.nsid, self.loss_timeout)
                 self._volume = known = Volume(disk, self.patience)
             return known
 
@@ -141,7 +162,8 @@ class DiskFileSystem(WholeFileSystem):
     def break_lock(self) -> bool:
         """Take the reservation of a host that has died in a change; return whether there was one.
 
-        Its change is not there then, or all of it is. Raises OSError.
+        Its change is not there then, or all of it is. A host that goes on nevertheless is refused,
+        and its change fails with ESTALE. Raises OSError.
         """
 
         async def work() -> bool:
@@ -159,6 +181,16 @@ class DiskFileSystem(WholeFileSystem):
                 await volume.disk.controller.close()
 
         run_in_loop(work())
+
+
+def _settle_at_exit(files: weakref.ref[DiskFileSystem], pid: int) -> None:
+    """Wait for changes, which go on where their callers are interrupted: a process that ends in
+    one would leave the disk reserved."""
+    found = files()
+    volume = found and found._volume
+    if found is not None and volume is not None and pid == os.getpid():
+        with suppress(TimeoutError):
+            run_in_loop(volume.settle(), found.patience + found.loss_timeout)
 
 
 def _has_ended(volume: Volume) -> bool:

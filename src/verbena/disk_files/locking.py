@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """``WriteLock``: one host at a time changes the files of a disk, by a reservation of NVMe.
 
-The volume holds it during each change. The target refuses writes of all other hosts meanwhile. A
-host that dies keeps the reservation until another one breaks it.
+The volume holds it during each change. The reservation is never released: between changes the host
+of the last one keeps it, registered with a key that says so (``IDLE``), and the next host takes it
+by Preempt of this key. So a host that has lost its turn, and does not know it yet, can write never
+more: another one always has the reservation. A host that dies in a change has a key of its own,
+which another one preempts with ``break_lock``.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from collections.abc import Awaitable
 from contextlib import suppress
 from typing import Self
 
@@ -17,21 +21,28 @@ from verbena.nvmeof import CommandFailed, Disk, NvmeError, RegisterAction, Reser
 from verbena.nvmeof.reservations import is_holder, keys_of, report_length
 from verbena.verbs.here import place
 
-__all__ = ["WriteLock"]
+__all__ = ["IDLE", "WriteLock"]
 
+IDLE = int.from_bytes(b"VERBENAF", "little")  # even, so no key of a host that makes a change
 _RESERVATIONS = 1 << 5  # of ONCS in Identify Controller
 _PAUSE = 0.01  # seconds between two attempts
 _KIND = ReservationType.WRITE_EXCLUSIVE
+_REPLACE = RegisterAction.REPLACE
 
 
 class WriteLock:
-    """``async with``: waits ``patience`` seconds for other hosts. Raises OSError (EBUSY)."""
+    """``async with``: waits ``patience`` seconds for other hosts.
+
+    Raises OSError: EBUSY where they take longer, ESTALE where one has broken the lock meanwhile.
+    """
 
     def __init__(self, disk: Disk, patience: float) -> None:
         self._disk, self._patience = disk, patience
         here = place.get()
         drawn = here.random_bytes(8) if here else os.urandom(8)
-        self._key = int.from_bytes(drawn, "little") | 1  # not 0, which names no host
+        self._key = int.from_bytes(drawn, "little") | 1
+        self._was_idle = False  # whether its last step was to register IDLE
+        self._step = asyncio.Lock()  # taking a turn, or breaking the lock of another host
 
     @property
     def is_supported(self) -> bool:
@@ -40,52 +51,104 @@ class WriteLock:
 
     async def __aenter__(self) -> Self:
         if self.is_supported:
-            loop = asyncio.get_running_loop()
-            deadline = loop.time() + self._patience
-            while not await self._try():
-                if loop.time() > deadline:
-                    raise OSError(
-                        errno.EBUSY,
-                        f"another host has changed files of disk {self._disk.nsid} for"
-                        f" {self._patience:g} seconds: wait for it, or, if it has died,"
-                        " break_lock() takes its reservation",
-                    )
-                await asyncio.sleep(_PAUSE)
+            try:
+                await self._wait_turn()
+            except BaseException:
+                await self._end_turn()
+                raise
         return self
 
+    async def _wait_turn(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience
+        while not await self._try():
+            if loop.time() > deadline:
+                raise OSError(
+                    errno.EBUSY,
+                    f"another host has changed files of disk {self._disk.nsid} for"
+                    f" {self._patience:g} seconds: wait for it, or, if it has died,"
+                    " break_lock() takes its reservation",
+                )
+            await asyncio.sleep(_PAUSE)
+
     async def _try(self) -> bool:
+        """Take the reservation if nobody has it, or an idle host, or this one."""
+        async with self._step:
+            return await self._register() and (
+                await _granted(self._disk.acquire(self._key, _KIND)) or await self._preempt(IDLE)
+            )
+
+    async def _register(self) -> bool:
+        """Register the own key; False where another volume of this host makes a change."""
+        disk, was_idle = self._disk, self._was_idle
+        self._was_idle = False
+        return (
+            (was_idle and await _granted(disk.register(self._key, IDLE, action=_REPLACE)))
+            or await _granted(disk.register(self._key, persist=True))
+            or await _granted(disk.register(self._key, IDLE, action=_REPLACE))
+        )
+
+    async def _preempt(self, key: int) -> bool:
+        """Take the reservation from the host with a key, if it has it. What that host has begun is
+        over when this returns (Preempt and Abort)."""
         try:
-            await self._disk.register(self._key)
-            await self._disk.acquire(self._key, _KIND)
+            return await self._disk.acquire(self._key, _KIND, preempt=key, abort=True)
         except CommandFailed as error:
             if error.status != Status.RESERVATION_CONFLICT:
                 raise
             return False
-        return True
 
-    async def __aexit__(self, *error: object) -> None:
-        if self.is_supported:
-            # It releases what it holds. Where the connection is lost the change has ended before.
-            with suppress(NvmeError):
-                await self._disk.register(0, self._key, action=RegisterAction.UNREGISTER)
+    async def __aexit__(self, kind: object, error: object, trace: object) -> None:
+        if not self.is_supported:
+            return
+        await self._end_turn()
+        if isinstance(error, CommandFailed) and error.status == Status.RESERVATION_CONFLICT:
+            raise OSError(
+                errno.ESTALE,
+                f"another host has broken this host's lock of disk {self._disk.nsid} in a change:"
+                " look whether the change is there, and make it again",
+            ) from error
+
+    async def _end_turn(self) -> None:
+        """Let others take the reservation. Nothing happens where another host has broken it, or
+        the connection is lost: the change has ended before then."""
+        with suppress(NvmeError):
+            await self._disk.register(IDLE, self._key, action=_REPLACE)
+            self._was_idle = True
 
     async def break_lock(self) -> bool:
-        """Take the reservation of another host, which has died; return whether there was one.
+        """Take the reservation of another host, in a change; return whether there was one.
 
-        What that host has begun is over when this returns (Preempt and Abort).
+        What that host has begun is over when this returns, and what it writes later is refused.
         """
         if not self.is_supported:
             return False
+        async with self._step:
+            key = await self._other_holder()
+            if key is None or key == IDLE:
+                return False
+            try:
+                return await self._register() and await self._preempt(key)
+            finally:
+                await self._end_turn()
+
+    async def _other_holder(self) -> int | None:
+        """Return the key of another host that has the reservation."""
         report = await self._disk.reservations()
         if (length := report_length(report)) > len(report):
             report = await self._disk.reservations(length)
         own = self._disk.controller.options.host_id.bytes
         keys = keys_of(report).items()
-        holder = [key for host, key in keys if host != own and is_holder(report, host)]
-        if not holder:
-            return False
-        await self._disk.register(self._key)
-        try:
-            return await self._disk.acquire(self._key, _KIND, preempt=holder[0], abort=True)
-        finally:
-            await self.__aexit__()
+        found = (key for host, key in keys if host != own and is_holder(report, host))
+        return next(found, None)
+
+
+async def _granted(command: Awaitable[object]) -> bool:
+    """Return whether a command of reservations succeeds, and does not conflict."""
+    try:
+        await command
+    except CommandFailed as error:
+        if error.status != Status.RESERVATION_CONFLICT:
+            raise
+        return False
+    return True

@@ -173,7 +173,8 @@ class Volume:
 
     async def settle(self) -> None:
         """Wait for changes that are under way."""
-        await asyncio.gather(*self._changes, return_exceptions=True)
+        if self._changes:
+            await asyncio.wait(self._changes)
 
     @property
     def _next(self) -> int:

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lock of files on disks: a host whose lock was broken changes nothing of other hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fsspec", reason="no package fsspec; the extra fsspec has it")
+
+from tests.nvmeof.conftest import HOST, MIB, ChildTarget, connected, image, run
+from tests.nvmeof.test_disk_files import BEFORE, CHANGES, PAGE, contents, volumes
+from verbena import nvmeof
+from verbena.disk_files import DiskFileSystem, format_disk
+from verbena.disk_files.locking import IDLE
+from verbena.disk_files.volume import make_volume
+from verbena.nvmeof.reservations import is_holder, keys_of
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_host_that_goes_on_after_its_lock_was_broken(name: str) -> None:
+    """It is stopped before each of its writes; another host breaks its lock and changes files."""
+
+    async def main() -> int:
+        async with volumes(2) as (first, second):
+            plain, held, go_on = first.disk.write, asyncio.Event(), asyncio.Event()
+            left = 0
+
+            async def write(*args: Any, **options: Any) -> None:
+                nonlocal left
+                left -= 1
+                if left == -1:
+                    held.set()
+                    await go_on.wait()
+                await plain(*args, **options)
+
+            for at in range(20):
+                await make_volume(second.disk, True, 5.0)
+                for path, data in BEFORE.items():
+                    await second.write(path, data, False)
+                held.clear()
+                go_on.clear()
+                left = at
+                first.disk.__dict__["write"] = write
+                change = asyncio.ensure_future(CHANGES[name][0](first))
+                await asyncio.wait(
+                    [change, stop := asyncio.ensure_future(held.wait())],
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                stop.cancel()
+                if change.done():
+                    await change
+                    return at
+                assert await second.lock.break_lock()
+                for number in range(4):
+                    await second.write(f"/B/{number}", bytes([number]) * 30_000, False)
+                expected = await contents(second)
+                go_on.set()
+                with pytest.raises(OSError, match="broken this host's lock") as caught:
+                    await change
+                assert caught.value.errno == errno.ESTALE
+                assert await contents(second) == expected
+                assert expected["/B/3"] == bytes([3]) * 30_000
+                del first.disk.__dict__["write"]
+                await CHANGES[name][0](first)  # it goes on, after what the other has done
+                assert (await contents(second)).keys() >= {"/B/0", "/B/3"}
+        raise AssertionError("it never ends")
+
+    assert run(main()) >= 2  # index and superblock
+
+
+def test_the_reservation_is_kept_between_changes() -> None:
+    """A host that has the lock no more is refused, whoever changed files last; nobody is left
+    registered but the one that has it, and those that wait."""
+
+    async def main() -> None:
+        async with volumes(3) as hosts:
+            for each in (*hosts, *hosts[::-1]):
+                await each.write("/a", b"1", False)
+                report = await each.disk.reservations()
+                assert list(keys_of(report).values()) == [IDLE]
+                assert is_holder(report, each.disk.controller.options.host_id.bytes)
+                for other in hosts:
+                    if other is not each:
+                        with pytest.raises(nvmeof.CommandFailed, match="reserv"):
+                            await other.disk.write(2 * PAGE, bytes(PAGE))
+            assert not await hosts[1].lock.break_lock()  # nobody makes a change
+
+    run(main())
+
+
+def test_breaking_a_lock_whose_host_has_just_ended_its_change() -> None:
+    """The key that was read is no key any more: there is nothing to break."""
+
+    async def main() -> None:
+        async with volumes(2) as (first, second):
+            await first.lock.__aenter__()
+            report = second.disk.reservations
+
+            async def late(*args: Any) -> bytes:
+                found = await report(*args)
+                del second.disk.__dict__["reservations"]
+                await first.lock.__aexit__(None, None, None)
+                return found
+
+            second.disk.__dict__["reservations"] = late
+            assert not await second.lock.break_lock()
+            await first.write("/a", b"1", False)
+            await second.write("/b", b"2", False)
+            assert await contents(first) == {"/a": b"1", "/b": b"2"}
+
+    run(main())
+
+
+def test_the_reservation_outlasts_the_target(tmp_path: Path) -> None:
+    """So a host that has lost its turn is refused also by a target that was killed and started."""
+    with ChildTarget(image(tmp_path, MIB)) as target:
+        format_disk(HOST, target.port)
+        target.kill()
+        target.restart()
+
+        async def main() -> None:
+            async with await connected(target.port) as controller:
+                with pytest.raises(nvmeof.CommandFailed, match="reserv"):
+                    await controller.disks[1].write(0, bytes(PAGE))
+
+        run(main())
+        files = DiskFileSystem(HOST, target.port, skip_instance_cache=True)
+        files.pipe_file("/a", b"1")
+        files.close()
+
+
+INTERRUPTED = """
+import sys, threading
+from verbena import nvmeof
+from verbena.disk_files import DiskFileSystem
+
+files = DiskFileSystem(sys.argv[1], int(sys.argv[2]))
+files.ls("/")
+plain = nvmeof.Disk.write
+async def write(self, offset, data, **options):
+    import asyncio
+    print("in a change", flush=True)
+    await asyncio.sleep(0.3)
+    await plain(self, offset, data, **options)
+nvmeof.Disk.write = write
+files.pipe_file("/child", b"c" * 9000)
+"""
+
+
+def test_a_program_that_is_interrupted_ends_its_change() -> None:
+    """Ctrl-C in a write of a change: the disk is not left reserved by it."""
+    with ChildTarget(4 * MIB) as target:
+        format_disk(HOST, target.port)
+        files = DiskFileSystem(HOST, target.port, patience=0.1, skip_instance_cache=True)
+        child = subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED, HOST, str(target.port)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "in a change\n"
+        child.send_signal(signal.SIGINT)
+        _, errors = child.communicate(timeout=20)
+        assert "KeyboardInterrupt" in errors
+        files.pipe_file("/mine", b"1")
+        assert files.cat_file("/child") == b"c" * 9000
+        files.close()
+
+
+def test_a_target_that_is_gone_for_good() -> None:
+    with ChildTarget(4 * MIB) as target:
+        format_disk(HOST, target.port)
+        files = DiskFileSystem(HOST, target.port, loss_timeout=0.5, skip_instance_cache=True)
+        files.pipe_file("/a", b"1")
+        target.kill()
+        began = time.monotonic()
+        with pytest.raises(nvmeof.ConnectionLost):
+            files.cat_file("/a")
+        assert time.monotonic() - began < 20
