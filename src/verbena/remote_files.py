@@ -8,18 +8,23 @@
 Clients ask for names by messages, and read contents by RDMA READs of the server's memory, which the
 server notices nothing of. A file that is opened stays readable as it was, also when it is replaced
 or removed. Writing replaces the whole file when it is closed. The server holds all in memory and
-trusts its clients.
+trusts its clients. Threads of a client may share its file system, which has one connection: a lock
+keeps each request together with its data and its answer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import pickle
+import threading
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +38,20 @@ from verbena.whole_files import FileTree, FileVersion, WholeFileSystem
 __all__ = ["FileServer", "RemoteMemoryFileSystem", "serve"]
 
 PORT = 7175
+SLOWEST = 10e6
+"""Bytes per second: what a client allows for data, besides its timeout."""
 Record = dict[str, Any]
+FIELDS: dict[str, dict[str, type]] = {
+    "info": {},
+    "list": {},
+    "open": {"handle": int},
+    "release": {"handle": int},
+    "write": {"exclusive": bool},
+    "mkdir": {"parents": bool},
+    "remove": {},
+    "rmdir": {},
+}
+"""Requests, and what each has besides its path."""
 
 
 # ---- the server ----------------------------------------------------------------------------------
@@ -78,7 +96,13 @@ class FileServer:
         async with conn:
             try:
                 async for message in conn:
-                    asked = json.loads(message)
+                    try:
+                        asked = parse_request(message)
+                    except ValueError as error:
+                        text = f"{error}: the server ends this connection"
+                        refusal = {"errno": errno.EBADMSG, "text": text}
+                        await conn.send(json.dumps(refusal).encode())
+                        return
                     data = await conn.recv() if asked["do"] == "write" else b""
                     if asked["do"] == "release":
                         opened.pop(asked["handle"], None)
@@ -124,6 +148,23 @@ class FileServer:
         return {}
 
 
+def parse_request(message: bytes) -> Record:
+    """Return a request. Raises ValueError for what is none."""
+    try:
+        asked = json.loads(message)
+    except (ValueError, RecursionError):
+        raise ValueError("a request is JSON") from None
+    if not isinstance(asked, dict) or not isinstance(asked.get("path"), str):
+        raise ValueError('a request is an object with a "path"')
+    do = asked.get("do")
+    if not isinstance(do, str) or do not in FIELDS:
+        raise ValueError(f"no request is {do!r}; there are {', '.join(FIELDS)}")
+    for name, kind in FIELDS[do].items():
+        if type(asked.get(name)) is not kind:
+            raise ValueError(f"{do} has {name!r}, a value of the type {kind.__name__}")
+    return asked
+
+
 @asynccontextmanager
 async def serve(address: str | int = PORT) -> AsyncIterator[FileServer]:
     """Serve files from memory at an address, during the block. Raises OSError."""
@@ -140,68 +181,158 @@ async def serve(address: str | int = PORT) -> AsyncIterator[FileServer]:
 
 
 class RemoteMemoryFileSystem(WholeFileSystem):
-    """The files of a server: ``fsspec.filesystem("verbena", host="server", port=7175)``."""
+    """The files of a server: ``fsspec.filesystem("verbena", host="server", port=7175)``.
+
+    ``timeout``: seconds for which a request waits for the server, and a second more for each 10 MB
+    of data; None: no limit. Any thread may use it.
+    """
 
     protocol = "verbena"
     default_port = PORT
 
-    def __init__(self, host: str = "localhost", port: int = PORT, **options: Any) -> None:
-        super().__init__(host=host, port=port, **options)
-        self.host, self.port = host, port
-        self._conn: sync.SyncPeerConnection | None = None
-        self._pid = 0
+    def __init__(
+        self,
+        host: str = "localhost",
+        port: int = PORT,
+        timeout: float | None = 30,
+        **options: Any,
+    ) -> None:
+        if timeout is not None and not timeout > 0:
+            raise ValueError(f"timeout is seconds, more than 0, or None, and not {timeout}")
+        super().__init__(host=host, port=port, timeout=timeout, **options)
+        self.host, self.port, self.timeout = host, port, timeout
         self._handles = 0
+        self._released: deque[tuple[sync.SyncPeerConnection, int]] = deque()
+        self._start_afresh()
+        own = weakref.WeakMethod(self._start_afresh)
+        os.register_at_fork(after_in_child=lambda: _call(own()))
 
-    def connection(self) -> sync.SyncPeerConnection:
-        """Return a connection to the server, a new one where the last was lost."""
-        lost = self._conn is None or self._conn.closed is not None or self._pid != os.getpid()
-        if lost:
-            host = f"[{self.host}]" if ":" in self.host else self.host
-            self._conn = sync.connect(f"{host}:{self.port}", timeout=30)
-            self._pid = os.getpid()
-        assert self._conn is not None
-        return self._conn
+    def _start_afresh(self) -> None:
+        """Have no connection, and no thread that uses it; so does a forked child."""
+        self._lock = threading.Lock()
+        self._conn: sync.SyncPeerConnection | None = None
+        self._released.clear()
 
-    def _tell(self, do: str, path: str, **more: Any) -> sync.SyncPeerConnection:
-        conn = self.connection()
-        conn.send(json.dumps({"do": do, "path": path, **more}).encode())
-        return conn
+    @contextmanager
+    def exchange(self) -> Iterator[sync.SyncPeerConnection]:
+        """Give the connection to one thread, for a request with its data and its answer.
+
+        It is a new one where the last was lost. An exchange that is not finished ends the
+        connection, whose next message would be the answer to it. Raises OSError.
+        """
+        with self._lock:
+            if self._conn is None or self._conn.closed is not None:
+                host = f"[{self.host}]" if ":" in self.host else self.host
+                self._conn = sync.connect(f"{host}:{self.port}", timeout=self.timeout)
+            conn = self._conn
+            try:
+                self._tell_released(conn)
+                yield conn
+            except BaseException as error:
+                self._conn = None
+                with suppress(OSError):
+                    conn.close(patience=0)
+                if isinstance(error, TimeoutError):
+                    raise self.too_late() from None
+                raise
+        self._flush()
+
+    def too_late(self) -> TimeoutError:
+        """Return the error of a server that does not answer."""
+        return TimeoutError(
+            errno.ETIMEDOUT,
+            f"{self.host}:{self.port} did not answer within {self.timeout:g} s: see whether the"
+            " server still runs; the option timeout is for how long a request waits",
+        )
+
+    def limit(self, nbytes: int = 0) -> float | None:
+        """Return for how many seconds to wait while so many bytes travel."""
+        return None if self.timeout is None else self.timeout + nbytes / SLOWEST
 
     def ask(self, do: str, path: str, data: Any = None, **more: Any) -> Any:
         """Send a request, and what is to be written, and return the answer. Raises OSError."""
-        conn = self._tell(do, path, **more)
+        request = json.dumps({"do": do, "path": path, **more}).encode()
+        limit = self.limit()
         if data is not None:
-            conn.send(data)
-        return checked(json.loads(conn.recv()))
+            data = memoryview(data).cast("B")
+            limit = self.limit(data.nbytes)
+        with self.exchange() as conn:
+            conn.send(request, limit)
+            if data is not None:
+                conn.send(data, limit)
+            answer = conn.recv(limit)
+        return checked(json.loads(answer))
 
     def open_version(self, path: str) -> FileVersion:
         """Open a file to read it. Raises OSError."""
-        self._handles += 1
-        answer = self._tell("open", path, handle=self._handles).recv()
+        with self.exchange() as conn:
+            self._handles += 1
+            handle = self._handles
+            request = {"do": "open", "path": path, "handle": handle}
+            conn.send(json.dumps(request).encode(), self.limit())
+            answer = conn.recv(self.limit())
         if answer.startswith(b"{"):
             checked(json.loads(answer))
-        return RemoteVersion(self, self._handles, pickle.loads(answer))
+        return RemoteVersion(self, conn, handle, pickle.loads(answer))
 
-    def release(self, handle: int) -> None:
-        """A file that was opened is not read any more."""
-        self._tell("release", "", handle=handle)
+    def release(self, conn: sync.SyncPeerConnection, handle: int) -> None:
+        """A file that was opened is not read any more.
+
+        Garbage collection may call it within a request: then the server is told behind that.
+        """
+        self._released.append((conn, handle))
+        self._flush()
+
+    def _flush(self) -> None:
+        while self._released and self._lock.acquire(blocking=False):
+            try:
+                if self._conn is None:
+                    self._released.clear()
+                else:
+                    self._tell_released(self._conn)
+            except OSError:
+                pass  # the connection has ended, and with it all that was opened
+            finally:
+                self._lock.release()
+
+    def _tell_released(self, conn: sync.SyncPeerConnection) -> None:
+        while self._released:
+            where, handle = self._released.popleft()
+            if where is conn and conn.closed is None:
+                request = {"do": "release", "path": "", "handle": handle}
+                conn.send(json.dumps(request).encode(), self.limit())
+
+
+def _call(function: Any) -> None:
+    if function is not None:
+        function()
 
 
 class RemoteVersion:
     """A version of a file in the server's memory, which is read by READs."""
 
-    def __init__(self, fs: RemoteMemoryFileSystem, handle: int, remote: RemoteArray) -> None:
-        self._fs, self._handle, self._remote = fs, handle, remote
+    def __init__(
+        self,
+        fs: RemoteMemoryFileSystem,
+        conn: sync.SyncPeerConnection,
+        handle: int,
+        remote: RemoteArray,
+    ) -> None:
+        self._fs, self._conn, self._handle, self._remote = fs, conn, handle, remote
         self.size = remote.size
 
     def read(self, start: int, end: int) -> bytes:
         """Return a range of its bytes. Raises OSError."""
         part = self._remote[start:end]
-        return self._fs.connection().get(part, np.empty(part.shape, np.uint8)).tobytes()
+        into = np.empty(part.shape, np.uint8)
+        try:
+            return self._conn.get(part, into, self._fs.limit(into.nbytes)).tobytes()
+        except TimeoutError:
+            raise self._fs.too_late() from None
 
     def close(self) -> None:
         """Let the server forget this version of the file."""
-        self._fs.release(self._handle)
+        self._fs.release(self._conn, self._handle)
 
 
 def checked(answer: Any) -> Any:

@@ -9,6 +9,7 @@ how a version of a file is opened, and how a request about names is answered.
 from __future__ import annotations
 
 import errno
+import inspect
 import io
 import os
 from typing import Any, Generic, Protocol, TypeVar
@@ -78,6 +79,7 @@ class FileTree(Generic[F]):
 
     def put(self, path: str, file: F, exclusive: bool = False) -> None:
         """Have a file at a path in place of what was there; directories above it are made."""
+        check_path(path)
         if path in self.directories:
             raise IsADirectoryError(errno.EISDIR, f"{path} is a directory")
         if exclusive and path in self.files:
@@ -90,6 +92,7 @@ class FileTree(Generic[F]):
 
     def make_directory(self, path: str, parents: bool) -> None:
         """Make a directory and those above it; with ``parents`` it may exist."""
+        check_path(path)
         if path in self.files:
             raise FileExistsError(errno.EEXIST, f"{path} is a file")
         if path in self.directories:
@@ -111,6 +114,15 @@ class FileTree(Generic[F]):
         if path not in self.directories or path == "/":
             raise FileNotFoundError(errno.ENOENT, f"there is no directory {path}")
         self.directories.remove(path)
+
+
+def check_path(path: str) -> None:
+    """Raise OSError (EINVAL) for a path that no file and no directory can have."""
+    if not path.startswith("/") or "\0" in path or {".", ".."} & set(path.split("/")):
+        raise OSError(
+            errno.EINVAL,
+            f"{path!r} is no path: it begins with a slash, and has no NUL and no name . or ..",
+        )
 
 
 def parent_of(path: str) -> str:
@@ -138,11 +150,33 @@ class FileVersion(Protocol):
         ...
 
 
+_FSSPEC_OPTIONS = {
+    "add_aliases",
+    "add_docs",
+    "asynchronous",
+    "batch_size",
+    "listings_expiry_time",
+    "loop",
+    "max_paths",
+    "skip_instance_cache",
+    "use_listings_cache",
+}
+
+
 class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """What fsspec calls. A class below it has ``ask``, ``open_version``, and ``default_port``."""
 
     root_marker = "/"
     default_port = 0
+
+    def __init__(self, **options: Any) -> None:
+        known = set(inspect.signature(type(self).__init__).parameters) - {"self", "options"}
+        if unknown := set(options) - known - _FSSPEC_OPTIONS:
+            raise TypeError(
+                f"{self.protocol}:// has no option {min(unknown)!r}; it has"
+                f" {', '.join(sorted(known))}, and fsspec's own"
+            )
+        super().__init__(**options)
 
     def ask(self, do: str, path: str, data: Any = None, **more: Any) -> Any:
         """Answer a request about names: info, list, write, mkdir, remove, rmdir."""
@@ -201,7 +235,42 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def rm(self, path: Any, recursive: bool = False, maxdepth: int | None = None) -> None:
         """Remove files and, with ``recursive``, directories."""
         for each in reversed(self.expand_path(path, recursive=recursive, maxdepth=maxdepth)):
-            self._rm(each)
+            if not (recursive and each == self.root_marker):  # the root is emptied, and stays
+                self._rm(each)
+
+    def mv(
+        self,
+        path1: Any,
+        path2: Any,
+        recursive: bool = False,
+        maxdepth: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Move files and, with ``recursive``, directories; a path to itself stays as it is.
+
+        Raises OSError (EINVAL), before anything is moved, for a directory that would be moved into
+        itself, and for one of several files that would be moved to where it is.
+        """
+        if self._strip_protocol(path1) == self._strip_protocol(path2):
+            return
+        if isinstance(path2, list):
+            pairs = list(zip(self._strip_protocol(path1), self._strip_protocol(path2), strict=True))
+        else:
+            pairs = self._moves(path1, path2)
+        for source, target in pairs:
+            if f"{target}/".startswith(f"{source.rstrip('/')}/"):
+                raise OSError(errno.EINVAL, f"{source} cannot be moved to {target}, in itself")
+        super().mv(path1, path2, recursive=recursive, maxdepth=maxdepth, **kwargs)
+
+    def _moves(self, path1: Any, path2: str) -> list[tuple[str, str]]:
+        """Return where each file or directory is moved to."""
+        target = self._strip_protocol(path2)
+        is_folder = str(path2).endswith("/") or self.isdir(target)
+        sources = self.expand_path(path1)
+        if not is_folder:
+            return [(each, target) for each in sources]
+        folder = target.rstrip("/")
+        return [(each, f"{folder}/{each.rpartition('/')[2]}") for each in sources]
 
     def _rm(self, path: str) -> None:
         if self.isdir(path):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import pickle
 import subprocess
@@ -24,6 +25,7 @@ from verbena.remote_files import RemoteMemoryFileSystem, serve
 pytestmark = pytest.mark.over_roce
 SERVER = """
 import asyncio
+import errno
 from verbena.remote_files import serve
 async def main():
     async with serve("127.0.0.1:0") as server:
@@ -158,3 +160,49 @@ def test_a_server_that_is_cancelled_leaves_its_port_free() -> None:
         return await at_every_await(attempt, attempt)
 
     assert asyncio.run(main()) >= 1
+
+
+@pytest.mark.parametrize("target", ["/moved/x", "/moved/", "/moved/x/y", "verbena://h/moved/x"])
+def test_a_directory_is_not_moved_into_itself(files: Any, target: str) -> None:
+    files.pipe_file("/moved/one", b"1")
+    if target == "/moved/":
+        files.mv("/moved", target, recursive=True)
+    else:
+        with pytest.raises(OSError, match="in itself") as caught:
+            files.mv("/moved", target, recursive=True)
+        assert caught.value.errno == errno.EINVAL
+    assert files.cat_file("/moved/one") == b"1"
+
+
+def test_a_file_that_is_moved_to_where_it_is(files: Any) -> None:
+    files.pipe_file("/where/one", b"1")
+    files.mv("/where/one", "/where/one")
+    for target in ("/where", "/where/"):
+        with pytest.raises(OSError, match="cannot be moved"):
+            files.mv("/where/one", target)
+    with pytest.raises(OSError, match="cannot be moved"):
+        files.mv("/where", "/", recursive=True)
+    assert files.cat_file("/where/one") == b"1"
+    files.mv("/where/one", "/where/two")
+    files.mv("/where", "/elsewhere", recursive=True)
+    assert files.find("/elsewhere") == ["/elsewhere/two"]
+    assert not files.exists("/where")
+
+
+def test_the_root_is_emptied(files: Any) -> None:
+    files.pipe_file("/a/b/c", b"1")
+    files.rm("/", recursive=True)
+    assert files.ls("/") == []
+
+
+@pytest.mark.parametrize("path", ["/a/../b", "/..", "/a\0b", "/./c"])
+def test_paths_that_cannot_be(files: Any, path: str) -> None:
+    for call in (lambda: files.pipe_file(path, b"1"), lambda: files.mkdir(path)):
+        with pytest.raises(OSError, match="is no path") as caught:
+            call()
+        assert caught.value.errno == errno.EINVAL
+
+
+def test_an_unknown_option(port: int) -> None:
+    with pytest.raises(TypeError, match="no option 'foo'; it has host, port, timeout"):
+        fsspec.filesystem("verbena", host="127.0.0.1", port=port, foo=1)

@@ -121,6 +121,17 @@ def test_a_method_that_takes_only_the_first_item(together: Together) -> None:
     assert together(side) == 7
 
 
+@pytest.mark.parametrize("given", [None, 5])
+def test_items_that_are_none(together: Together, given: Any) -> None:
+    async def side(client: rpc.Client) -> int:
+        with pytest.raises(rpc.WrongArguments, match="total takes items"):
+            await asyncio.wait_for(client.total(given), 5)
+        await quiet(client)
+        return int(await client.total([3, 4]))
+
+    assert together(side) == 7
+
+
 def test_wrong_items_and_failures(together: Together) -> None:
     async def side(client: rpc.Client) -> None:
         with pytest.raises(rpc.RemoteFailure, match="ValidationError: Expected `int`, got `str`"):

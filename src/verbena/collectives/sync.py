@@ -11,6 +11,7 @@ between: a call is as fast as with asyncio.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Coroutine
 from typing import Any, Self, TypeVar, Unpack
 
@@ -36,6 +37,7 @@ class SyncGroup:
     def __init__(self, group: Group, loop: asyncio.AbstractEventLoop) -> None:
         self._group = group
         self._loop = loop
+        self._called = threading.Lock()
 
     @property
     def rank(self) -> int:
@@ -126,10 +128,20 @@ class SyncGroup:
         try:
             self._run(self._group.__aexit__(kind, *error))
         finally:
-            self._loop.close()
+            if not self._loop.is_running():  # another thread is in a call
+                self._loop.close()
 
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return run_in(self._loop, self._settled(work))
+        if not self._called.acquire(blocking=False):
+            work.close()
+            raise RuntimeError(
+                "another thread is in a call of this group, which belongs to one thread: threads"
+                " that call at once need a group each"
+            )
+        try:
+            return run_in(self._loop, self._settled(work))
+        finally:
+            self._called.release()
 
     async def _settled(self, work: Coroutine[Any, Any, T]) -> T:
         result = await work

@@ -22,7 +22,7 @@ from verbena.verbs.here import place
 
 from .client_calls import ClientCalls, PendingCall
 from .codecs import codec_named
-from .errors import NoSuchMethod, RpcError, ServerGone
+from .errors import NoSuchMethod, RpcError, ServerGone, WrongArguments
 from .flows import FlowEnded
 from .frames import FRAME_SIZE, PROTOCOL, FrameKind, LinkHello, LinkWelcome
 from .link import Link, LinkPlan
@@ -104,13 +104,18 @@ class CallStream:
     """
 
     def __init__(self, client: Client, method: RemoteMethod, args: Any, named: Any) -> None:
+        self._pending: PendingCall | None = None  # first: __del__ reads it
         self._client = client
         self._method = method
         self._given: Any = None
         if method.sends and len(args) > len(method.parameters):
             *args, self._given = args
+            if not _is_iterable(self._given):
+                raise WrongArguments(
+                    f"{method.name} takes items, and {self._given!r} is not iterable; a call"
+                    " without them has send(item) and end()"
+                )
         self._args, self._named = tuple(args), named
-        self._pending: PendingCall | None = None
         self._until: float | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
@@ -203,6 +208,10 @@ class CallStream:
 
     async def __aexit__(self, *error: object) -> None:
         self.cancel()
+
+
+def _is_iterable(items: object) -> bool:
+    return isinstance(items, Iterable | AsyncIterable) or hasattr(items, "__getitem__")
 
 
 async def _feed(

@@ -266,6 +266,12 @@ class ClientCalls:
     async def _wait(self, pending: PendingCall, until: float | None) -> None:
         """Wait for the response; give the call up if this is cancelled or too late."""
         loop = asyncio.get_running_loop()
+        if loop is not self.loop:
+            self.give_up(pending)
+            raise RuntimeError(
+                f"{pending.method.name}: a client belongs to the event loop in which it connected,"
+                " and this is another: connect in each loop"
+            )
         poller = self.link.poller
         pending.waiter = waiter = CallWaiter(loop)
         timer = None

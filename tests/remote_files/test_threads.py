@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""verbena:// with many threads on one file system, frozen servers, and requests that are none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fsspec", reason="no package fsspec; the extra fsspec has it")
+
+from tests.remote_files.test_remote_files import SERVER
+from verbena import peers
+from verbena.remote_files import RemoteMemoryFileSystem, serve
+
+pytestmark = pytest.mark.over_roce
+THREADS = 8
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[tuple[int, int]]:
+    """A port, and the process that serves there."""
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield int(process.stdout.readline()), process.pid
+        finally:
+            process.kill()
+
+
+def file_system(port: int, **options: Any) -> RemoteMemoryFileSystem:
+    return RemoteMemoryFileSystem("127.0.0.1", port, skip_instance_cache=True, **options)
+
+
+@pytest.mark.parametrize("size", [1000, 200_000])
+@pytest.mark.parametrize("warm", [False, True])
+def test_threads_that_share_a_file_system(server: tuple[int, int], warm: bool, size: int) -> None:
+    files = file_system(server[0])
+    if warm:
+        files.ls("/")
+
+    def work(thread: int) -> None:
+        for each in range(5):
+            path, data = f"/t{thread}/{each}", bytes([thread]) * size
+            files.pipe_file(path, data)
+            assert files.cat_file(path) == data
+            assert files.info(path)["size"] == size
+
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(work, range(THREADS)))
+    for thread in range(THREADS):
+        for each in range(5):
+            assert files.cat_file(f"/t{thread}/{each}") == bytes([thread]) * size
+
+
+def test_a_frozen_server(server: tuple[int, int]) -> None:
+    files = file_system(server[0], timeout=0.3)
+    files.ls("/")
+    os.kill(server[1], signal.SIGSTOP)
+    try:
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.3 s"):
+            files.ls("/")
+    finally:
+        os.kill(server[1], signal.SIGCONT)
+    assert file_system(server[0]).exists("/")
+    with pytest.raises(ValueError, match="more than 0"):
+        file_system(server[0], timeout=-1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [b"\xff", b"[1]", b"{}", b'{"do": "fly", "path": "/"}', b'{"do": "mkdir", "path": "/"}'],
+)
+def test_a_malformed_request(message: bytes) -> None:
+    async def main() -> list[Any]:
+        noise: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, about: noise.append(about))
+        async with (
+            serve("127.0.0.1:0") as found,
+            await peers.connect(f"127.0.0.1:{found.port}") as conn,
+        ):
+            await conn.send(message)
+            assert b"ends this connection" in bytes(await conn.recv())
+            with pytest.raises(peers.PeerConnectionEnded):
+                await conn.recv()
+        return noise
+
+    assert asyncio.run(main()) == []
