@@ -70,8 +70,7 @@ class NvmeDisk:
         port = free_port()
         words = [*VERBENA_DISK, "serve", "--memory", DISK, "--listen", HOST, "--port", str(port)]
         with serving(words, cores.first, lambda process: f"port {port};" in process.text()):
-            self._rate(WRITE_ALL, port, cores.second, LEAST_SECONDS)
-            return Sample(self._rate(self.load, port, cores.second, seconds_of(effort)))
+            return written_and_read(self._rate, self.load, port, effort, cores)
 
     @staticmethod
     def _rate(load: DiskLoad, port: int, core: int, seconds: float) -> float:
@@ -91,8 +90,7 @@ class NbdDisk:
     def measure(self, effort: Effort, cores: Cores) -> Sample:
         port = free_port()
         with serving(nbdkit(port), cores.first, lambda process: listens(port)):
-            self._rate(WRITE_ALL, port, cores.second, LEAST_SECONDS)
-            return Sample(self._rate(self.load, port, cores.second, seconds_of(effort)))
+            return written_and_read(self._rate, self.load, port, effort, cores)
 
     @staticmethod
     def _rate(load: DiskLoad, port: int, core: int, seconds: float) -> float:
@@ -111,8 +109,16 @@ def serving(words: list[str], core: int, ready: Callable[[Process], bool]) -> It
         yield process
 
 
-def seconds_of(effort: Effort) -> float:
-    return max(effort.seconds, LEAST_SECONDS)
+def written_and_read(
+    rate: Callable[[DiskLoad, int, int, float], float],
+    load: DiskLoad,
+    port: int,
+    effort: Effort,
+    cores: Cores,
+) -> Sample:
+    """Write the whole disk at a port, and return the commands a second of a load after that."""
+    rate(WRITE_ALL, port, cores.second, LEAST_SECONDS)
+    return Sample(rate(load, port, cores.second, max(effort.seconds, LEAST_SECONDS)))
 
 
 def debian_command(package: str, *, alone: bool = False) -> list[str]:
