@@ -106,9 +106,12 @@ def run(file: Path, kind: str, **settings: str) -> list[dict[str, Any]]:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     found = [wire.parse(frame) for frame in frames(file)]
-    # Also an acknowledgement that comes once more, to announce credits, is there once.
-    packets = {(one.dest_qp, one.opcode, one.psn): one for one in reversed(found)}.values()
-    return [comparable(packet, found[0].psn, told) for packet in reversed(packets)]
+    # Also an acknowledgement that comes once more, to announce credits, is there once; and what a
+    # busy machine sent again stays where it was first.
+    packets: dict[tuple[int, int, int], wire.Packet] = {}
+    for one in found:
+        packets.setdefault((one.dest_qp, one.opcode, one.psn), one)
+    return [comparable(packet, found[0].psn, told) for packet in packets.values()]
 
 
 # What follows from chance or from the numbers of queue pairs.
