@@ -21,7 +21,9 @@ pytestmark = [
     pytest.mark.timeout(400),
 ]
 
-BUILD = "build/wheel"
+# Where `make setup` has compiled all of it: with its settings nothing is compiled again.
+BUILD = "build/venv"
+SETTINGS = [f"-Cbuild-dir={BUILD}", "-Ccmake.define.VERBENA_WERROR=ON"]
 CONTENTS = [
     "verbena/__init__.py",
     "verbena/py.typed",
@@ -43,7 +45,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # As test_workflows.py, which builds in that folder again: `python -m pip` would be an
     # interpreter of another name, with which CMake compiles the extension modules anew.
     command = [programs / "pip", "wheel", "--quiet", "--no-build-isolation", "--no-deps"]
-    run_tool(*command, f"-Cbuild-dir={BUILD}", "--wheel-dir", folder, ".", env={"PATH": path})
+    run_tool(*command, *SETTINGS, "--wheel-dir", folder, ".", env={"PATH": path})
     (wheel,) = folder.glob("*.whl")
     return wheel
 

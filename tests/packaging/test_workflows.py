@@ -231,7 +231,7 @@ def test_a_job_installs_what_its_variable_names(runner: Runner) -> None:
         "PIP_NO_DEPS": "1",
         "PIP_NO_INDEX": "1",
         "PIP_NO_BUILD_ISOLATION": "0",  # pip's way to say that there is none
-        "PIP_CONFIG_SETTINGS": "build-dir=build/wheel",
+        "PIP_CONFIG_SETTINGS": "build-dir=build/venv",
     }
     runner.must(GITLAB_SHELL, command, seconds=380)
     assert (target / "verbena" / "lib" / "libibverbs.so.1").exists()
