@@ -55,7 +55,9 @@ setup: build/stamps/installed build/stamps/programs ## Debian packages, .venv, b
 demo: build/stamps/installed build/stamps/demo-programs ## Run and measure Debian's RDMA programs and NumPy over Verbena
 	$(VENV)/bin/verbena demo
 
-test: setup lint build/stamps/docs-venv ## Lint, then the whole test-suite
+# What the documentation is built with is fetched while Verbena is compiled.
+test: build/stamps/toolchain build/stamps/programs ## Lint, then the whole test-suite
+	@$(MAKE) --no-print-directory -j2 setup lint build/stamps/docs-venv
 	scripts/test.sh $(VENV) $(TESTS)
 
 model: setup ## Hundreds of random programs, in the model of verbs and in the core
@@ -155,7 +157,7 @@ build/stamps/toolchain: FORCE
 build/stamps/demo-programs: FORCE
 	@scripts/setup-debian.sh demo
 
-build/stamps/programs: FORCE
+build/stamps/programs: FORCE | build/stamps/toolchain
 	@scripts/setup-debian.sh test
 
 build/stamps/compatibility-programs: FORCE
@@ -190,11 +192,11 @@ build/stamps/installed: build/stamps/venv $(SOURCE_LIST) $(NATIVE_INPUTS)
 	@$(VENV)/bin/python -m compileall -q src/verbena
 	@touch $@
 
-build/stamps/extra-%: build/stamps/venv
+build/stamps/extra-%: build/stamps/venv | build/stamps/installed
 	@$(VENV)/bin/python scripts/extras.py $* | xargs -d '\n' $(VENV)/bin/pip install -qq
 	@touch $@
 
-build/stamps/docs-venv: pyproject.toml scripts/extras.py
+build/stamps/docs-venv: pyproject.toml scripts/extras.py | build/stamps/toolchain
 	@echo "Making $(DOCS_VENV)"
 	@"$(PYTHON)" -m venv $(DOCS_VENV)
 	@$(PYTHON) scripts/extras.py docs | xargs -d '\n' $(DOCS_VENV)/bin/pip install -qq

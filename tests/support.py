@@ -91,13 +91,23 @@ def building(build: Path) -> Iterator[None]:
         yield
 
 
+# As distributions build: the C library's headers then replace open(), realpath() and others, which
+# the preload libraries define, by inline functions.
+HARDENED = (
+    "-fstack-protector-strong -fstack-clash-protection -fcf-protection "
+    "-Wformat -Werror=format-security -D_FORTIFY_SOURCE=3"
+)
+
+
 @cache
 def native_build_folder() -> Path:
-    """The build folder of the C test programs, configured for the sources as they are."""
+    """The build folder of the C test programs, configured for the sources as they are. They and the
+    libraries are hardened, unless the sanitizers look at them."""
     build = ROOT / "build" / ("native-tests-sanitize" if SANITIZED else "native-tests")
     configure = ["-S", str(ROOT), "-B", str(build), "-DVERBENA_NATIVE_TESTS=ON"]
     configure += ["-DVERBENA_WERROR=ON", "-DVERBENA_LOCK_ORDER=ON"]
     configure += ["-DVERBENA_LTO=OFF", f"-DVERBENA_SANITIZE={'ON' if SANITIZED else 'OFF'}"]
+    configure += [f"-DCMAKE_C_FLAGS={'' if SANITIZED else HARDENED}"]
     with building(build):
         cmake(*configure)
     return build

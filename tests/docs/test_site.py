@@ -167,6 +167,8 @@ def test_the_link_to_the_source_is_the_package_s() -> None:
 @pytest.fixture(scope="module")
 def address(site: Path) -> Iterator[str]:
     class Quiet(http.server.SimpleHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"  # one connection for many files
+
         def log_message(self, *_: object) -> None:
             pass
 
@@ -191,6 +193,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for flag in (
         *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
         *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+        "--disable-threaded-compositing",  # a third less work, where nobody looks at the pictures
         f"--user-data-dir={profile}",
     ):
         options.add_argument(flag)
