@@ -243,6 +243,27 @@ def test_changes_that_come_together_are_all_saved(tmp_path: Path) -> None:
     assert state(file.load()) == state(namespace.reservations)
 
 
+def test_a_command_that_changes_nothing_waits_for_no_disk(tmp_path: Path) -> None:
+    file = ReservationFile(tmp_path / "saved")
+    model = model_with_file(file.path)
+
+    async def main() -> None:
+        async with (
+            nvmeof.Target(model, host=HOST, port=0) as target,
+            await connected(target, host_id=ONE) as controller,
+        ):
+            disk = controller.disks[1]
+            await disk.register(5, persist=True)
+            await disk.acquire(5, ReservationType.WRITE_EXCLUSIVE)
+            before = file.path.stat().st_ino  # each save makes a new file
+            await disk.acquire(5, ReservationType.WRITE_EXCLUSIVE)
+            assert file.path.stat().st_ino == before
+            await disk.register(6, 5, action=2)
+            assert file.path.stat().st_ino != before
+
+    run(main())
+
+
 def test_a_change_that_cannot_be_saved_fails_and_has_no_effect(tmp_path: Path) -> None:
     folder = tmp_path / "state"
     folder.mkdir()

@@ -10,6 +10,7 @@ them then.
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from .commands import IoOpcode
@@ -84,24 +85,20 @@ ALLOWED: dict[ReservationType, tuple[frozenset[str], frozenset[str]]] = {
 _HELD_BY_ALL = (_R.WRITE_EXCLUSIVE_ALL, _R.EXCLUSIVE_ACCESS_ALL)
 
 
+@dataclass
 class Reservations:
     """The state of one namespace; ``can_persist`` says whether there is a place to save it."""
 
-    def __init__(self, can_persist: bool = False) -> None:
-        self.can_persist = can_persist
-        self.persists = False  # the PTPL state
-        self.keys: dict[bytes, int] = {}  # of the registered hosts
-        self.holder: bytes | None = None
-        self.kind = ReservationType.NONE
-        self.generation = 0
+    can_persist: bool = False
+    persists: bool = False  # the PTPL state
+    keys: dict[bytes, int] = field(default_factory=dict)  # of the registered hosts
+    holder: bytes | None = None
+    kind: ReservationType = ReservationType.NONE
+    generation: int = 0
 
     def copy(self) -> Reservations:
         """Return a copy, in which a change is tried before it takes effect."""
-        made = Reservations(self.can_persist)
-        made.keys = dict(self.keys)
-        made.persists, made.generation = self.persists, self.generation
-        made.kind, made.holder = self.kind, self.holder
-        return made
+        return replace(self, keys=dict(self.keys))
 
     def check_consistency(self) -> None:
         """Raise ValueError unless the holder is what the kind says, and registered."""

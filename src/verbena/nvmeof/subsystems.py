@@ -83,6 +83,8 @@ class Namespace:
         async with self._changing:
             changed = self.reservations.copy()
             change(changed)
+            if changed == self.reservations:
+                return
             if changed.persists or self.reservations.persists:
                 loop = asyncio.get_running_loop()
                 await loop.run_in_executor(None, self._reservation_file.save, changed)
