@@ -102,7 +102,13 @@ class Prompt:
 
     def __init__(self, folder: Path, **variables: str) -> None:
         self.process = subprocess.Popen(
-            [*own_network(), sys.executable, str(Path(__file__).with_name("prompt.py"))],
+            [
+                *own_network(),
+                sys.executable,
+                "-W",
+                "error",
+                str(Path(__file__).with_name("prompt.py")),
+            ],
             cwd=folder,
             env=environment() | variables,
             stdin=subprocess.PIPE,
