@@ -13,7 +13,7 @@
 #include "loopback.h"
 #include "memory/heap.h"
 
-enum { REQUESTS = 1 << 26, ROUNDS = 60, DEPTH = 64, BYTES = 1 << 16, RECV_BYTES = 512 };
+enum { REQUESTS = 1 << 26, ROUNDS = 40, DEPTH = 64, BYTES = 1 << 16, RECV_BYTES = 512 };
 
 struct card {
     uint32_t qp_num, rkey, srq_num;

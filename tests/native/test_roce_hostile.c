@@ -21,7 +21,7 @@
 #define STRANGER "10.9.0.3"
 #define LOCAL    "127.0.0.1"
 
-enum { SECONDS = 3, LENGTH = 20000, JSON = 16384, OLD_PSN = 90, UC_PEER = 0x123456 };
+enum { SECONDS = 2, LENGTH = 20000, JSON = 16384, OLD_PSN = 90, UC_PEER = 0x123456 };
 enum { CANARY = 0x5a, BURST = 64 };
 
 /* What the attackers know; the keys too, since they guess near them. */

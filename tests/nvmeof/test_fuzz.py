@@ -17,7 +17,7 @@ from tests.nvmeof.fuzzing import CORPUS, fuzz, fuzz_new_queue, random_capsule
 pytestmark = pytest.mark.over_roce
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_capsules_at_random(tmp_path: Path, seed: int, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)
 

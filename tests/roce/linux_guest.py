@@ -10,6 +10,7 @@ touched. Kernel and programs are fetched from Debian once and kept in the user's
 
 from __future__ import annotations
 
+import lzma
 import os
 import shutil
 import subprocess
@@ -164,10 +165,20 @@ def add_runtime(root: Path) -> None:
     (root / "init").chmod(0o755)
 
 
+def unpacked_kernel(file: bytes) -> bytes:
+    """The kernel itself, which QEMU starts too: to unpack it is half of what an emulated processor
+    does until the guest is up. A file that holds none that is packed by xz is returned as it is."""
+    start = file.find(b"\xfd7zXZ\0")
+    if start < 0:
+        return file
+    kernel = lzma.LZMADecompressor().decompress(file[start:])
+    return kernel if kernel.startswith(b"\x7fELF") else file
+
+
 def build(image: Image = ROCE) -> tuple[Path, Path]:
     """Kernel and initial file system, from the cache or assembled from Debian's packages."""
     cache = image.folder
-    kernel, initrd = cache / "vmlinuz", cache / "initrd.gz"
+    kernel, initrd = cache / "linux", cache / "initrd"
     script = cache / "init"
     recipe = "\n".join((INIT, image.packages, *image.modules))
     if initrd.exists() and script.exists() and script.read_text() == recipe:
@@ -182,10 +193,11 @@ def build(image: Image = ROCE) -> tuple[Path, Path]:
         for name in image.packages.split():
             take(name, root, work)
         release = package.removeprefix("linux-image-")
-        shutil.copy(unpacked / "boot" / f"vmlinuz-{release}", kernel)
+        packed = unpacked / "boot" / f"vmlinuz-{release}"
+        kernel.write_bytes(unpacked_kernel(packed.read_bytes()))
         keep_modules(unpacked, root, release, image.modules)
         add_runtime(root)
-        pack = f"find . | cpio --quiet -o -H newc | gzip -1 > {initrd}.part"
+        pack = f"find . | cpio --quiet -o -H newc > {initrd}.part"
         subprocess.run(["sh", "-c", pack], cwd=root, check=True)
         Path(f"{initrd}.part").rename(initrd)
         script.write_text(recipe)

@@ -13,7 +13,7 @@
 
 #include "pair.h"
 
-enum { COUPLES = 4, RECEIVES = 64, SECONDS = 2, PATIENCE = 20, POLLERS = 2, SMALL = 512 };
+enum { COUPLES = 4, RECEIVES = 64, SECONDS = 1, PATIENCE = 20, POLLERS = 2, SMALL = 512 };
 
 /* A queue pair that sends and one that receives. Who destroys them excludes all others. */
 struct couple {
