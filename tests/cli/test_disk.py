@@ -63,7 +63,7 @@ def served(network: list[str], tmp_path: Path) -> Iterator[str]:
     """The port of a target with a file and a disk in memory."""
     file = tmp_path / "disk.img"
     with file.open("wb") as made:
-        made.truncate(8 * MIB)
+        made.truncate(8 * MIB + 500)
     words = ("serve", str(file), "--memory", "16M", "--nqn", NQN, "--port", "0")
     process = subprocess.Popen(
         [*network, *command(*words, "--listen", "127.0.0.1")],
@@ -72,7 +72,8 @@ def served(network: list[str], tmp_path: Path) -> Iterator[str]:
         text=True,
     )
     assert process.stdout is not None
-    assert process.stdout.readline() == f"namespace 1: {file}, {8 * MIB} bytes\n"
+    rest = "; the last 500 of the file are no whole block, and are not served"
+    assert process.stdout.readline() == f"namespace 1: {file}, {8 * MIB} bytes{rest}\n"
     assert process.stdout.readline() == f"namespace 2: memory, {16 * MIB} bytes\n"
     listening = process.stdout.readline()
     assert listening.startswith(f"{NQN} at 127.0.0.1, port ")

@@ -121,6 +121,8 @@ def test_errors(files: Any, port: int) -> None:
         fsspec.filesystem("nvmeof", host=HOST, port=port, nsid=2).ls("/")
     with pytest.raises(OSError, match="its disks are 1, 2: give nsid="):
         fsspec.filesystem("nvmeof", host=HOST, port=port, nsid=7).ls("/")
+    with pytest.raises(ValueError, match="patience is a number of seconds, 0 or more, and not -1"):
+        fsspec.filesystem("nvmeof", host=HOST, port=port, patience=-1)
 
 
 def test_a_full_disk(port: int) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from verbena.nvmeof import commands, fabrics, identify, logs, status
+from verbena.nvmeof import HostOptions, commands, fabrics, identify, logs, status
 from verbena.nvmeof.commands import SGL_IN_CAPSULE, SGL_KEYED, Command, Sgl
 from verbena.nvmeof.errors import CommandFailed, FormatError
 from verbena.nvmeof.status import Status, status_of_wire, wire_status
@@ -226,3 +226,18 @@ def test_every_structure_is_tested() -> None:
         and issubclass(each, Structure)
     }
     assert found == set(STRUCTURES)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"host_nqn": "me"}, "'me' is no NQN"),
+        ({"queues": 0}, "1 to 64 queues"),
+        ({"entries": 1}, "2 to 1024 entries"),
+        ({"timeout": -1}, "timeout is a number of seconds, 0 or more, and not -1"),
+        ({"loss_timeout": float("nan")}, "loss_timeout is a number of seconds"),
+    ],
+)
+def test_options_that_no_host_can_have(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        HostOptions(**options)

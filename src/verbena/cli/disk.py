@@ -252,7 +252,9 @@ async def serve_disks(options: argparse.Namespace) -> None:
         for what, store, saved in stores:
             namespace = subsystem.add(store, options.block_size, reservation_file=saved)
             size = namespace.blocks * namespace.block_size
-            say(f"namespace {namespace.nsid}: {what}, {size} bytes")
+            left = store.size - size
+            rest = f"; the last {left} of the file are no whole block, and are not served"
+            say(f"namespace {namespace.nsid}: {what}, {size} bytes{rest if left else ''}")
         model.add(subsystem)
         target = nvmeof.Target(model, host=options.listen, port=options.port, report=say)
         async with target:

@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import Any
 
 from verbena import nvmeof
+from verbena.nvmeof.link import check_seconds
 from verbena.nvmeof.logs import SubsystemKind
 from verbena.peers.sync import run_in_loop
 from verbena.verbs.here import place
@@ -98,6 +99,8 @@ class DiskFileSystem(WholeFileSystem):
         loss_timeout: float = _LOSS_TIMEOUT,
         **options: Any,
     ) -> None:
+        check_seconds("patience", patience)
+        check_seconds("loss_timeout", loss_timeout)
         super().__init__(
             host=host,
             port=port,

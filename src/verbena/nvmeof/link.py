@@ -35,6 +35,12 @@ __all__ = ["HostOptions", "Link", "open_link", "run_command", "wait_lost"]
 _NQN = "nqn.2014-08.org.nvmexpress:uuid:"
 
 
+def check_seconds(name: str, value: float) -> None:
+    """Raise ValueError unless it is a number of seconds, 0 or more."""
+    if not value >= 0:
+        raise ValueError(f"{name} is a number of seconds, 0 or more, and not {value}")
+
+
 @dataclass(frozen=True)
 class HostOptions:
     """How a host connects.
@@ -66,6 +72,8 @@ class HostOptions:
             raise ValueError(f"a host has 1 to 64 queues, and not {self.queues}")
         if not 2 <= self.entries <= 1024:
             raise ValueError(f"a queue has 2 to 1024 entries, and not {self.entries}")
+        for name in ("keep_alive", "timeout", "reconnect_delay", "loss_timeout", "spin"):
+            check_seconds(name, getattr(self, name))
 
 
 class Link:
