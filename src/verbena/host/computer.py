@@ -29,9 +29,10 @@ from verbena.host.computer_records import Counters, Range, Step, Transaction
 from verbena.host.core import Core, Stop
 from verbena.host.devices import Device, Ram, check_fault
 from verbena.host.dma import Dma
-from verbena.host.errors import AccessError, HostError, HostTypeError
+from verbena.host.errors import HostError, HostTypeError
 from verbena.host.interrupt_message import InterruptMessage, message_address
 from verbena.host.iommu import Iommu
+from verbena.host.memory_controller import MemoryController
 from verbena.host.pci import PciBus
 from verbena.host.pci_slot import PciSlot
 from verbena.host.pcie import Pcie, Slot
@@ -72,21 +73,6 @@ def checked_limits(instructions: int, until: int) -> tuple[int, int]:
     if instructions < 0 or until < 0:
         raise HostError(f"a run has at least 0 instructions and 0 ps: not {instructions}, {until}")
     return instructions, min(until, NEVER - 1)
-
-
-def _kind(device: Ram | Device) -> str:
-    return repr(device) if isinstance(device, Ram) else type(device).__name__
-
-
-def _bad_range(what: str, address: object, more: object) -> HostTypeError:
-    """The error of an access to memory by the caller of ``Computer.read`` or ``write``."""
-    name, takes = ("size", "a whole number from 0 on")
-    if what == "write":
-        name, takes = "data", "bytes"
-    return HostTypeError(
-        f"Computer.{what}: address is {address!r} and {name} is {more!r}: an address is a whole "
-        f"number from 0 to 2^64 - 1, and {name} {'are' if what == 'write' else 'is'} {takes}"
-    )
 
 
 @checked_class(
@@ -146,11 +132,11 @@ class Computer:
         self.name = name
         self.caches = caches
         self.machines: Machines | None = None  # which run it together with others
-        self._memory = PhysicalMemory()
+        self._controller = MemoryController()
+        self._memory = self._controller.memory
         self._agenda = Agenda() if clock is None else clock
         self._dma = Dma(self)
-        self._ranges: list[Range] = []
-        self.cores = [Core(self._memory, number, self.find) for number in range(cores)]
+        self.cores = [Core(self._memory, number, self._controller.find) for number in range(cores)]
         self._running = self.cores[0]
         self._awake: list[Core] = []  # the cores that take turns
         self._turns = Turns(turn_cycles, seed, self._has_turn)
@@ -174,7 +160,7 @@ class Computer:
     @property
     def table(self) -> list[Range]:
         """All ranges by address."""
-        return sorted(self._ranges, key=lambda one: one.base)
+        return self._controller.table
 
     @property
     def devices(self) -> list[Device]:
@@ -212,28 +198,13 @@ class Computer:
         once. ``iommu`` translates the addresses of the DMA that comes over links; several devices
         may share one.
         """
-        if not hasattr(device, "size") or not (isinstance(device, Ram) or hasattr(device, "base")):
-            raise HostError(
-                f"a {type(device).__name__} has no size: its __init__ calls super().__init__(SIZE) "
-                "with the number of bytes of its registers"
-            )
-        new = Range(base, base + device.size, device)
-        if base < 0 or new.end > 1 << 52:
-            raise HostError("physical addresses are 0 to 2^52 - 1")
-        for one in self._ranges:
-            if new.base < one.end and one.base < new.end:
-                raise HostError(
-                    f"{_kind(device)} at {new.base:,} to {new.end - 1:,} overlaps "
-                    f"{_kind(one.device)} at {one.base:,} to {one.end - 1:,}"
-                )
+        new = self._controller.free_range(device, base)
         if isinstance(device, Ram):
             if (pcie, pci, iommu) != (None, None, None):
                 raise HostError(f"{device!r} is on no bus: pcie, pci and iommu are for devices")
-            if not self._memory.add_ram(base, device.bytes):
-                raise HostError("there are 16 ranges of memory already")
         else:
             self._plug(device, base, pcie, pci, iommu)
-        self._ranges.append(new)
+        self._controller.add(new)
 
     def _plug(
         self,
@@ -268,43 +239,25 @@ class Computer:
         instruction, too. A device's DMA under way ends, with what has arrived in memory, and what
         it has asked to be called is not called while it is unmapped.
         """
-        for one in self._ranges:
-            if one.base == base:
-                self._ranges.remove(one)
-                self._memory.remove(base)
-                if isinstance(one.device, Device):
-                    one.device.drop_dma()
-                    one.device.was_unmapped = True
-                    if one.device.pci is not None:
-                        one.device.pci.disconnect()
-                    one.device.computer = one.device.base = None
-                return
-        raise HostError(f"no range begins at {base:,}")
+        device = self._controller.remove(base).device
+        if isinstance(device, Device):
+            device.drop_dma()
+            device.was_unmapped = True
+            if device.pci is not None:
+                device.pci.disconnect()
+            device.computer = device.base = None
 
     def find(self, address: int) -> Range | None:
         """The range that an address belongs to."""
-        return next((one for one in self._ranges if one.base <= address < one.end), None)
+        return self._controller.find(address)
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of memory, as a debugger reads them; HostError if there is none."""
-        try:
-            data = self._memory.read(address, size)
-        except (TypeError, OverflowError):
-            raise _bad_range("read", address, size) from None
-        if data is None:
-            raise AccessError(f"{size} bytes at {address:#x} are not all in one range of memory")
-        return data
+        return self._controller.read(address, size)
 
     def write(self, address: int, data: bytes) -> None:
         """Writes memory."""
-        try:
-            is_written = self._memory.write(address, data)
-        except (TypeError, ValueError, OverflowError):
-            raise _bad_range("write", address, data) from None
-        if not is_written:
-            raise AccessError(
-                f"{len(data)} bytes at {address:#x} are not all in one range of memory"
-            )
+        self._controller.write(address, data)
 
     def load(self, program: Program, core: int = 0) -> None:
         """Puts a program into memory and lets a core begin with its first instruction."""
