@@ -216,6 +216,30 @@ def test_a_doorbell_on_the_page_of_another_process_is_refused() -> None:
     assert len(left.cq.poll()) == 1
 
 
+def test_a_region_of_another_adapter_is_refused_where_it_is_named() -> None:
+    left, right = connected()
+    here, there = left.register(0, 64), right.register(0, 64)
+    assert here.key == there.key  # so the adapter could not tell them apart
+    local = "a local buffer is registered at Hca of 'left', and not at Hca of 'right'"
+    remote = "names at the peer is registered at Hca of 'right', and not at Hca of 'left'"
+    for ask, text in (
+        (lambda: left.qp.send(there), local),
+        (lambda: left.qp.receive(there), local),
+        (lambda: left.qp.write(there, there), local),
+        (lambda: left.qp.write(here, here), remote),
+        (lambda: left.qp.read(here, here), remote),
+        (lambda: left.qp.fetch_and_add(here, here, 1), remote),
+    ):
+        with pytest.raises(HostError, match=text):
+            ask()
+
+
+@pytest.mark.parametrize("vector", [-1, 31, 256, 300])
+def test_a_vector_that_is_none_is_refused_before_an_interrupt(vector: int) -> None:
+    with pytest.raises(HostError, match=f"32 to 255, .*: not {vector}"):
+        connected(vector=vector)
+
+
 def test_a_registration_that_fails_gives_back_its_pins_key_and_part_of_the_table() -> None:
     left, _ = connected()
     pages = DemandPages(left.computer, 0x400000, 3)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from verbena._arguments import checked_class
+from verbena.host.devices import checked_vector
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca.device import PAGE, Hca
 from verbena.host.hca.formats import BLOCK, CQE_BYTES, CompletionEntry, parse_completion
@@ -225,11 +226,14 @@ class HcaDriver:
         """Makes a completion queue; with ``vector`` it interrupts ``core`` when it was armed."""
         if entries < 1:
             raise HostError("a completion queue has at least one entry")
+        if vector is not None:
+            checked_vector(vector)
+        self.checked_core(core)
         self.page_address(page)
         number = len(self.hca.cqs) + 1
         entry = None
         if self.vectors is not None and vector is not None:
-            entry = self.vectors.take(vector, self.checked_core(core))
+            entry = self.vectors.take(vector, core)
         ring = CompletionRing(
             number,
             self._zeroed(entries * CQE_BYTES),

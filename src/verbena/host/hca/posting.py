@@ -35,6 +35,7 @@ class QueuePair:
 
     def __init__(self, driver: HcaDriver, context: Qp) -> None:
         self._driver, self.context = driver, context
+        self._peer: HcaDriver | None = None
         self.posted = 0  # blocks
         self._rung = 0
         self._buffer = 0
@@ -56,6 +57,7 @@ class QueuePair:
             if one.context.state is not QpState.INIT:
                 raise HostError(f"QP {one.number} is connected already")
             one.context.peer = other.number
+            one._peer = other._driver
         self.context.state = peer.context.state = QpState.RTS
 
     # ---- requests ----
@@ -77,11 +79,7 @@ class QueuePair:
         """RDMA WRITE; ``source`` as bytes is inline."""
         opcode = HcaOpcode.WRITE if immediate is None else HcaOpcode.WRITE_WITH_IMM
         request = self._request(opcode, source, source_offset, length, signalled)
-        remote = {
-            "remote_address": target.address + target_offset,
-            "rkey": target.key,
-            "immediate": immediate or 0,
-        }
+        remote = {**self._remote(target, target_offset), "immediate": immediate or 0}
         self.post(_with(request, remote), blueflame=blueflame, ring=ring, id=id)
 
     def send(
@@ -117,7 +115,7 @@ class QueuePair:
     ) -> None:
         """RDMA READ of the peer's ``source``."""
         request = self._request(HcaOpcode.READ, into, into_offset, length, signalled)
-        remote = {"remote_address": source.address + source_offset, "rkey": source.key}
+        remote = self._remote(source, source_offset)
         self.post(_with(request, remote), blueflame=blueflame, ring=ring, id=id)
 
     def compare_and_swap(
@@ -163,7 +161,7 @@ class QueuePair:
         id: int | None,
     ) -> None:
         request = self._request(opcode, into, into_offset, 8, True)
-        remote = {"remote_address": target.address + target_offset, "rkey": target.key}
+        remote = self._remote(target, target_offset)
         self.post(_with(request, {**remote, **operands}), id=id)
 
     def _request(
@@ -179,6 +177,7 @@ class QueuePair:
             if len(local) > MOST_INLINE:
                 raise HostError(f"{len(local)} bytes are not inline: at most {MOST_INLINE}")
             return SendRequest(opcode, self.number, 0, len(local), flags | INLINE, inline=local)
+        check_region(local, self._driver, "a local buffer")
         size = local.length - offset if length is None else length
         if not 0 <= size <= MOST_MESSAGE:
             raise HostError(f"a message has 0 to {MOST_MESSAGE} bytes, not {size}")
@@ -191,6 +190,12 @@ class QueuePair:
             local_address=local.address + offset,
             lkey=local.key,
         )
+
+    def _remote(self, region: Region, offset: int) -> dict[str, int]:
+        """How a request names memory of the peer."""
+        if self._peer is not None:
+            check_region(region, self._peer, "the memory that a request names at the peer")
+        return {"remote_address": region.address + offset, "rkey": region.key}
 
     def post(
         self,
@@ -244,6 +249,7 @@ class QueuePair:
         qp, driver = self.context, self._driver
         if self._received - qp.next_receive >= qp.receives:
             raise HostError(f"the ring of QP {self.number} has {qp.receives} receives, all in use")
+        check_region(into, driver, "a local buffer")
         size = into.length - offset if length is None else length
         request = ReceiveRequest(into.address + offset, size, into.key, self._received)
         driver.charge("post of a request", driver.costs.post)
@@ -253,6 +259,15 @@ class QueuePair:
         self._received += 1
         if qp.state is QpState.ERROR:
             driver.hca.flush_receives(qp)
+
+
+def check_region(region: Region, driver: HcaDriver, what: str) -> None:
+    """HostError for a region of another adapter, whose key may be that of a region here."""
+    if region.registry is not driver.registry:
+        raise HostError(
+            f"{what} is registered at {driver.hca}, and not at {region.registry.driver.hca}: each "
+            "adapter has keys of its own"
+        )
 
 
 def _with(request: SendRequest, changes: dict[str, int]) -> SendRequest:

@@ -66,7 +66,7 @@ class Registry:
     """Of one adapter's driver."""
 
     def __init__(self, driver: HcaDriver, places: TablePlaces) -> None:
-        self._driver, self._places = driver, places
+        self.driver, self._places = driver, places
         self._regions: dict[int, Region] = {}
         self._uses = 0  # the low byte of keys: an old key of an index is not a new one
         self._free_keys = list(reversed(range(1, places.keys)))
@@ -95,9 +95,9 @@ class Registry:
         self._uses += 1
         key = self._free_keys.pop() << 8 | self._uses & 0xFF
         region = Region(self, key, address, length, access, pages, page, first, on_demand)
-        costs = self._driver.costs
-        self._driver.charge("registration", costs.registration)
-        self._driver.charge("pages of registration", costs.registration_page * count)
+        costs = self.driver.costs
+        self.driver.charge("registration", costs.registration)
+        self.driver.charge("pages of registration", costs.registration_page * count)
         try:
             for number in range(count):
                 self._enter(region, number)
@@ -180,9 +180,9 @@ class Registry:
         index = region.first + number
         value = 0 if physical is None else physical | 1
         place = self._places.translations + index * TRANSLATION_BYTES
-        self._driver.computer.write(place, value.to_bytes(8, "little"))
-        self._driver.hca.tables.forget_pages(index, 1)
-        iommu = self._driver.hca.iommu
+        self.driver.computer.write(place, value.to_bytes(8, "little"))
+        self.driver.hca.tables.forget_pages(index, 1)
+        iommu = self.driver.hca.iommu
         if iommu is not None and physical is not None:
             start, end = physical // iommu.page, (physical + region.page - 1) // iommu.page
             for one in range(start, end + 1):
@@ -198,8 +198,8 @@ class Registry:
             region.page.bit_length() - 1,
         )
         place = self._places.protections + (region.key >> 8) * PROTECTION_BYTES
-        self._driver.computer.write(place, entry.packed())
-        self._driver.hca.tables.forget_key(region.key)
+        self.driver.computer.write(place, entry.packed())
+        self.driver.hca.tables.forget_key(region.key)
 
     # ---- pages on demand ----
 
@@ -207,11 +207,11 @@ class Registry:
         """Brings pages in and calls ``then`` when their faults have taken their time."""
         region = self._regions.get(absent.key)
         if region is None:  # it was deregistered meanwhile: the next try is refused
-            self._driver.computer.at(self._driver.computer.now, then)
+            self.driver.computer.at(self.driver.computer.now, then)
             return
-        computer = self._driver.computer
+        computer = self.driver.computer
         first = region.address // _PAGE * _PAGE
-        costs, spent = self._driver.costs, 0
+        costs, spent = self.driver.costs, 0
         found = []
         for page in absent.pages:
             try:
