@@ -262,3 +262,21 @@ def test_freed_parts_of_the_table_serve_a_larger_region() -> None:
         for each in order:
             parts[each].deregister()
         left.register(0, whole).deregister()
+
+
+def test_a_long_message_to_a_slow_responder_is_sent_once() -> None:
+    """Each page is a translation that is not in the cache: what waits there takes longer than the
+    timeout, and acknowledgements within the message say that it goes on."""
+    size, sent = 24 << 20, []
+
+    def note(packet: Packet) -> bool:
+        if packet.reply is None:
+            sent.append(packet.psn)
+        return False
+
+    left, right = connected(wire=Wire(drop=note), ram=64 << 20, queue_pair={"timeout_us": 200.0})
+    source, target = left.register(0, size), right.register(0, size)
+    left.qp.write(source, target)
+    left.run()
+    assert [one.entry.status for one in left.cq.poll()] == [HcaStatus.SUCCESS]
+    assert sent == sorted(set(sent))

@@ -38,7 +38,8 @@ class Packet:
     """A request's packet, or with ``reply`` a packet of the responder.
 
     ``packets`` is how many PSNs it takes: the number of its responses for a READ, otherwise 1.
-    ``address``, ``rkey`` and ``length`` are those of the message, in its first packet.
+    ``address``, ``rkey`` and ``length`` are those of the message, in its first packet. A packet of
+    SEND or WRITE that is the last of its message, or ``asks``, gets an acknowledgement.
     """
 
     qpn: int  # of the receiver
@@ -47,6 +48,7 @@ class Packet:
     data: bytes = b""
     is_first: bool = True
     is_last: bool = True
+    asks: bool = False
     packets: int = 1
     address: int = 0
     rkey: int = 0

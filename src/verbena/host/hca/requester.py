@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from verbena.host.hca.device import Hca
 
 AHEAD = 64 << 10  # bytes of payload that are fetched before they can be sent
+# So many packets of a message ask for one acknowledgement: its responder, which may have to look up
+# a translation for each page, is not silent for longer than the timeout.
+ASKS_EVERY = 64
 
 _FAILURES = {
     Reply.INVALID: HcaStatus.REM_INV_REQ_ERR,
@@ -136,6 +139,7 @@ class Requester:
                 data=segment.data,
                 is_first=segment.place == 0,
                 is_last=answered or segment.place == owner.packets - 1,
+                asks=not answered and segment.place % ASKS_EVERY == ASKS_EVERY - 1,
                 packets=owner.packets if answered else 1,
                 address=request.remote_address,
                 rkey=request.rkey,

@@ -76,7 +76,7 @@ class Responder:
         elif packet.opcode is HcaOpcode.READ:
             if not any(one.packet.psn == packet.psn for one in qp.answers):
                 self._read(qp, packet, lambda: None)
-        elif packet.is_last and not qp.arrivals:
+        elif (packet.is_last or packet.asks) and not qp.arrivals:
             self._answer(qp, packet, Reply.ACK, psn=qp.expected - 1)
 
     def _fetch_receive(self, qp: Qp, arrival: Arrival) -> None:
@@ -151,6 +151,7 @@ class Responder:
             if packet.is_last:
                 self._received(qp, packet, receive, HcaStatus.SUCCESS, qp.offset)
                 qp.receive = None
+            if packet.is_last or packet.asks:
                 self._answer(qp, packet, Reply.ACK)
             done()
 
@@ -172,6 +173,7 @@ class Responder:
             if packet.is_last:
                 if arrival.taken is not None:
                     self._received(qp, packet, arrival.taken, HcaStatus.SUCCESS, qp.offset)
+            if packet.is_last or packet.asks:
                 self._answer(qp, packet, Reply.ACK)
             done()
 
