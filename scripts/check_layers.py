@@ -57,6 +57,7 @@ PYTHON_ROOMS = [
     {"peers"},
     {"rpc"},
     {"nvmeof"},
+    {"dropped_files"},
     {"whole_files"},
     {"collectives", "dask_comm", "disk_files", "remote_files"},
     {"sim"},

@@ -16,6 +16,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
+from .dropped_files import DroppedFiles
+from .verbs.here import place
+
 __all__ = ["FileTree", "FileVersion", "TreeFile", "WholeFileSystem", "parent_of"]
 
 Record = dict[str, Any]
@@ -149,6 +152,8 @@ class FileVersion(Protocol):
         """It is not read any more."""
         ...
 
+
+_dropped = DroppedFiles()
 
 _FSSPEC_OPTIONS = {
     "add_aliases",
@@ -333,6 +338,7 @@ class OpenedFile(AbstractBufferedFile):  # type: ignore[misc]
         super().__init__(
             fs, path, "rb", block_size, cache_options=cache_options, size=self._version.size
         )
+        self._is_here = _watch(self, is_written=False)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return self._version.read(start, end)
@@ -342,6 +348,11 @@ class OpenedFile(AbstractBufferedFile):  # type: ignore[misc]
         if not self.closed:
             self._version.close()
         super().close()
+
+    def __del__(self) -> None:
+        """The program has dropped it."""
+        if getattr(self, "_is_here", False) and not self.closed:
+            _dropped.dropped(self)
 
 
 class WrittenFile(io.BytesIO):
@@ -355,6 +366,7 @@ class WrittenFile(io.BytesIO):
         self._is_exclusive = "x" in mode
         self._autocommit = autocommit
         self._kept: bytes | None = None
+        self._is_here = _watch(self, is_written=True)
         if mode == "ab":
             self.seek(0, io.SEEK_END)
 
@@ -367,6 +379,11 @@ class WrittenFile(io.BytesIO):
         if self._autocommit:
             self.commit()
 
+    def __del__(self) -> None:
+        """The program has dropped it."""
+        if getattr(self, "_is_here", False) and not self.closed:
+            _dropped.dropped(self)
+
     def commit(self) -> None:
         """Store what was written."""
         mode = "create" if self._is_exclusive else "overwrite"
@@ -375,3 +392,11 @@ class WrittenFile(io.BytesIO):
     def discard(self) -> None:
         """Forget what was written."""
         self._kept = None
+
+
+def _watch(file: OpenedFile | WrittenFile, is_written: bool) -> bool:
+    """Have it closed where the program does not; False on a simulated host, without threads."""
+    if place.get() is not None:
+        return False
+    _dropped.opened(file, is_written)
+    return True

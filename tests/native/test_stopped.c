@@ -318,6 +318,67 @@ static void dereg_waits_for_a_peer_that_was_not_met(void)
     close_pair(&pair);
 }
 
+/* Whatever would wake the peer stops the process, before the kernel has done it. */
+static void stop_this(int number)
+{
+    (void)number;
+    kill(getpid(), SIGSTOP);
+}
+
+static void trap_wakes(void)
+{
+    struct sock_filter rules[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_write, 1, 0),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_sendmsg, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_TRAP),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(rules) / sizeof(*rules), rules};
+
+    signal(SIGSYS, stop_this);
+    CHECK_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+    CHECK_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+static void stops_while_it_wakes(int socket)
+{
+    struct end end;
+
+    end_open(&end, (struct end_options){0});
+    end_connect(&end, end_add_qp(&end), socket);
+    end_meet(socket);
+    trap_wakes();
+    end_post(&end, end.qp, IBV_WR_SEND, 8);
+}
+
+/* It holds its queue, but touches no memory: nobody waits until it goes on, which may be never. */
+static void nobody_waits_for_a_peer_that_is_stopped_while_it_wakes(void)
+{
+    struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
+    struct pair pair;
+    uint64_t start;
+    int status;
+
+    open_pair(&pair, "stops_while_it_wakes", (struct end_options){.channel = true});
+    end_post_recv(&pair.end, pair.end.qp, 1);
+    end_post_recv(&pair.end, pair.end.qp, 2);
+    vb_cq_arm(pair.end.cq, false);
+    end_meet(pair.socket);
+    CHECK_EQ(waitpid(pair.victim, &status, WUNTRACED), pair.victim);
+    CHECK(WIFSTOPPED(status));
+    CHECK(vb_biased_is_held(&vb_direct_other_end(pair.end.qp)->sq_lock));
+    start = vb_direct_now();
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_SUCCESS);
+    CHECK_EQ(vb_qp_modify(pair.end.qp, &error, IBV_QP_STATE), 0);
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_WR_FLUSH_ERR);
+    CHECK_EQ(vb_mr_dereg(pair.end.mr), 0);
+    CHECK_EQ(vb_qp_destroy(pair.end.qp), 0);
+    CHECK(seconds_since(start) < SOON);
+    end_kill(pair.victim, pair.socket);
+    end_close(&pair.end);
+}
+
 /* ---- what is left to tell ---- */
 
 static void waits_for_an_event(int socket)
@@ -501,6 +562,7 @@ static const struct end_play roles[] = {
     {"waits_with_srq", waits_with_srq},
     {"sends_and_waits", sends_and_waits},
     {"holds_its_queue", holds_its_queue},
+    {"stops_while_it_wakes", stops_while_it_wakes},
     {"waits_for_an_event", waits_for_an_event},
     {"dies_before_it_tells", dies_before_it_tells},
     {"meets_twice", meets_twice},
@@ -519,6 +581,7 @@ int main(int argc, char **argv)
     RUN(a_receivers_peer_dies_without_having_been_met);
     RUN(a_peer_that_comes_later_is_adopted);
     RUN(dereg_waits_for_a_peer_that_was_not_met);
+    RUN(nobody_waits_for_a_peer_that_is_stopped_while_it_wakes);
     RUN(a_full_socket_loses_no_event);
     RUN(an_event_outlives_its_cause);
     RUN(a_late_notice_means_no_other_object);

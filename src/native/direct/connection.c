@@ -374,12 +374,19 @@ void vb_direct_connection_peer_died(struct vb_direct *direct, struct vb_qp *qp,
         }
 }
 
-/* Waits until the lock was free once since this call began. */
-static void wait_turn(const struct vb_biased_lock *lock, const atomic_bool *gone)
+/* Does the owner of a send queue touch a peer's memory in the turn of that number? */
+static bool is_at_work(const struct vb_qp_shared *qp, uint32_t turn)
 {
-    uint32_t turns = atomic_load(&lock->turns);
+    return vb_biased_is_held(&qp->sq_lock) && atomic_load(&qp->sq_lock.turns) == turn &&
+           !atomic_load(&qp->only_wakes);
+}
 
-    for (unsigned round = 0; vb_biased_is_held(lock) && atomic_load(&lock->turns) == turns;) {
+/* Waits until the send queue was at rest once since this call began. */
+static void wait_turn(const struct vb_qp_shared *qp, const atomic_bool *gone)
+{
+    uint32_t turn = atomic_load(&qp->sq_lock.turns);
+
+    for (unsigned round = 0; is_at_work(qp, turn);) {
         if (atomic_load(gone))
             return;
         vb_backoff(&round);
@@ -428,9 +435,9 @@ void vb_direct_settle(struct vb_qp *qp)
     struct vb_peer *peer = hold_peer(qp);
     struct vb_qp_shared *remote = talks_to(qp, peer);
 
-    wait_turn(&qp->shared->sq_lock, &adapter->gone);
+    wait_turn(qp->shared, &adapter->gone);
     if (remote)
-        wait_turn(&remote->sq_lock, &peer->gone);
+        wait_turn(remote, &peer->gone);
     drop_peer(qp, peer);
     vb_direct_bounce_settle(vb_direct_of(adapter));
     if (vb_is_taken_in_turns(qp)) {
@@ -442,12 +449,12 @@ void vb_direct_settle(struct vb_qp *qp)
 enum { PEER_PATIENCE = 1000 * 1000 }; /* ns; longer than most copies */
 
 /* As wait_turn, but not for ever. */
-static bool await_turn(const struct vb_biased_lock *lock, const atomic_bool *gone)
+static bool await_turn(const struct vb_qp_shared *qp, const atomic_bool *gone)
 {
     uint64_t until = vb_direct_now() + PEER_PATIENCE;
-    uint32_t turns = atomic_load(&lock->turns);
+    uint32_t turn = atomic_load(&qp->sq_lock.turns);
 
-    for (unsigned round = 0; vb_biased_is_held(lock) && atomic_load(&lock->turns) == turns;) {
+    for (unsigned round = 0; is_at_work(qp, turn);) {
         if (atomic_load(gone))
             return true;
         if (vb_direct_now() > until)
@@ -465,7 +472,7 @@ bool vb_direct_settle_peer(struct vb_qp *qp)
 
     vb_barrier_everywhere();
     if (remote && remote != qp->shared) /* its own peer is at this request */
-        settled = await_turn(&remote->sq_lock, &peer->gone);
+        settled = await_turn(remote, &peer->gone);
     drop_peer(qp, peer);
     if (settled) /* a job of the peer's that it has given up may still be under way */
         vb_direct_bounce_settle(vb_direct_of(qp->context->adapter));
@@ -482,7 +489,7 @@ bool vb_direct_quiet(struct vb_qp *qp)
         return atomic_load(&qp->shared->rq_lock) == 0;
     if (remote) {
         vb_barrier_everywhere();
-        quiet = !vb_biased_is_held(&remote->sq_lock);
+        quiet = !is_at_work(remote, atomic_load(&remote->sq_lock.turns));
     }
     drop_peer(qp, peer);
     return quiet;

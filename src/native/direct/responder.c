@@ -107,9 +107,13 @@ void vb_direct_fail_remote(struct vb_connection *to, enum ibv_event_type event)
 
 VB_COLD enum ibv_wc_status vb_direct_delivered(struct vb_connection *to, unsigned pushed)
 {
+    bool refused = pushed & VB_PUSH_REFUSED; /* then the peer's queue pair fails after this */
+
+    atomic_store(&to->qp->shared->only_wakes, !refused);
     vb_direct_after_remote_push(vb_direct_connection_direct(to), to->peer, to->remote->recv_cq,
                                 pushed);
-    if (!(pushed & VB_PUSH_REFUSED))
+    atomic_store(&to->qp->shared->only_wakes, 0);
+    if (!refused)
         return IBV_WC_SUCCESS;
     atomic_fetch_add(&to->qp->context->adapter->completions_lost, 1);
     return IBV_WC_REM_OP_ERR;

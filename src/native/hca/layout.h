@@ -205,6 +205,10 @@ struct vb_qp_shared {
     uint64_t xrcd; /* of an XRC target QP: its domain (xrc.h) */
     /* held by the owner while it carries requests out: */
     _Alignas(VB_LINE) struct vb_biased_lock sq_lock;
+    /* and not 0 while the request in hand only wakes who waits for it: until it is 0 again the
+     * owner touches no memory of its peer, and then checks keys and states anew. A process that is
+     * stopped is mostly stopped there, and must not keep its peer from closing what it has. */
+    _Atomic uint32_t only_wakes;
     /* the receive queue, of which the owner writes these: */
     _Alignas(VB_LINE) _Atomic uint32_t rq_posted;
     _Atomic uint32_t rq_polled;

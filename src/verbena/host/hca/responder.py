@@ -170,9 +170,8 @@ class Responder:
 
         def landed() -> None:
             qp.offset += len(packet.data)
-            if packet.is_last:
-                if arrival.taken is not None:
-                    self._received(qp, packet, arrival.taken, HcaStatus.SUCCESS, qp.offset)
+            if packet.is_last and arrival.taken is not None:
+                self._received(qp, packet, arrival.taken, HcaStatus.SUCCESS, qp.offset)
             if packet.is_last or packet.asks:
                 self._answer(qp, packet, Reply.ACK)
             done()
