@@ -23,6 +23,7 @@
 #include "direct/slot.h"
 #include "end.h"
 #include "hca/sentences.h"
+#include "loopback.h"
 
 enum { LARGE = 60000, SOON = 10 }; /* seconds: not for ever, on whatever machine */
 
@@ -348,26 +349,58 @@ static void stops_while_it_wakes(int socket)
     end_open(&end, (struct end_options){0});
     end_connect(&end, end_add_qp(&end), socket);
     end_meet(socket);
+    end_post(&end, end.qp, IBV_WR_SEND, 8); /* so it has met its peer */
+    end_meet(socket);
+    end_meet(socket);
     trap_wakes();
     end_post(&end, end.qp, IBV_WR_SEND, 8);
 }
 
+static void stops_after_its_datagram(int socket)
+{
+    struct ibv_ah_attr to = {.is_global = 1, .port_num = 1};
+    struct ibv_sge sge = {.length = 8};
+    struct ibv_send_wr wr = {.opcode = IBV_WR_SEND, .sg_list = &sge, .num_sge = 1}, *bad;
+    struct vb_ah *ah;
+    struct end end;
+
+    end_open(&end, (struct end_options){.type = IBV_QPT_UD});
+    end_connect(&end, end_add_qp(&end), socket);
+    loopback_gid(end.direct, to.grh.dgid.raw);
+    CHECK_EQ(vb_ah_create(end.pd, &to, &ah), 0);
+    sge.addr = (uintptr_t)end.memory;
+    sge.lkey = end.mr->ibv.lkey;
+    wr.wr.ud.ah = &ah->ibv;
+    wr.wr.ud.remote_qpn = end.peer.qp_num;
+    wr.wr.ud.remote_qkey = 17;
+    end_meet(socket);
+    vb_post_send(end.qp, &wr, &bad);
+    end_meet(socket);
+    end_meet(socket);
+    trap_wakes();
+    vb_post_send(end.qp, &wr, &bad);
+}
+
 /* It holds its queue, but touches no memory: nobody waits until it goes on, which may be never. */
-static void nobody_waits_for_a_peer_that_is_stopped_while_it_wakes(void)
+static void nobody_waits_for(const char *role, enum ibv_qp_type type)
 {
     struct ibv_qp_attr error = {.qp_state = IBV_QPS_ERR};
     struct pair pair;
     uint64_t start;
     int status;
 
-    open_pair(&pair, "stops_while_it_wakes", (struct end_options){.channel = true});
-    end_post_recv(&pair.end, pair.end.qp, 1);
-    end_post_recv(&pair.end, pair.end.qp, 2);
+    open_pair(&pair, role, (struct end_options){.type = type, .channel = true});
+    for (int i = 0; i < 3; ++i)
+        end_post_recv(&pair.end, pair.end.qp, 1);
+    end_meet(pair.socket);
+    end_meet(pair.socket);
+    CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_SUCCESS);
     vb_cq_arm(pair.end.cq, false);
     end_meet(pair.socket);
     CHECK_EQ(waitpid(pair.victim, &status, WUNTRACED), pair.victim);
     CHECK(WIFSTOPPED(status));
-    CHECK(vb_biased_is_held(&vb_direct_other_end(pair.end.qp)->sq_lock));
+    if (type == IBV_QPT_RC)
+        CHECK(vb_biased_is_held(&vb_direct_other_end(pair.end.qp)->sq_lock));
     start = vb_direct_now();
     CHECK_EQ(end_wait(pair.end.cq, 3).status, IBV_WC_SUCCESS);
     CHECK_EQ(vb_qp_modify(pair.end.qp, &error, IBV_QP_STATE), 0);
@@ -377,6 +410,16 @@ static void nobody_waits_for_a_peer_that_is_stopped_while_it_wakes(void)
     CHECK(seconds_since(start) < SOON);
     end_kill(pair.victim, pair.socket);
     end_close(&pair.end);
+}
+
+static void nobody_waits_for_a_peer_that_is_stopped_while_it_wakes(void)
+{
+    nobody_waits_for("stops_while_it_wakes", IBV_QPT_RC);
+}
+
+static void nobody_waits_for_a_sender_that_is_stopped_after_its_datagram(void)
+{
+    nobody_waits_for("stops_after_its_datagram", IBV_QPT_UD);
 }
 
 /* ---- what is left to tell ---- */
@@ -563,6 +606,7 @@ static const struct end_play roles[] = {
     {"sends_and_waits", sends_and_waits},
     {"holds_its_queue", holds_its_queue},
     {"stops_while_it_wakes", stops_while_it_wakes},
+    {"stops_after_its_datagram", stops_after_its_datagram},
     {"waits_for_an_event", waits_for_an_event},
     {"dies_before_it_tells", dies_before_it_tells},
     {"meets_twice", meets_twice},
@@ -582,6 +626,7 @@ int main(int argc, char **argv)
     RUN(a_peer_that_comes_later_is_adopted);
     RUN(dereg_waits_for_a_peer_that_was_not_met);
     RUN(nobody_waits_for_a_peer_that_is_stopped_while_it_wakes);
+    RUN(nobody_waits_for_a_sender_that_is_stopped_after_its_datagram);
     RUN(a_full_socket_loses_no_event);
     RUN(an_event_outlives_its_cause);
     RUN(a_late_notice_means_no_other_object);

@@ -222,8 +222,8 @@ static VB_COLD bool sender_fails(const struct datagram *datagram)
 }
 
 /* Under the destination's rq_lock, which other senders take too: what was seen of its queue the
- * last time says nothing. */
-static void direct_datagram_deliver(const struct datagram *datagram, struct destination *to)
+ * last time says nothing. Returns what is left to tell (vb_direct_deliver_quietly). */
+static unsigned direct_datagram_deliver(const struct datagram *datagram, struct destination *to)
 {
     struct vb_qp *qp = datagram->qp;
     const struct ibv_send_wr *wr = datagram->wr;
@@ -249,7 +249,7 @@ static void direct_datagram_deliver(const struct datagram *datagram, struct dest
     if (vb_direct_take_recv(&to->to, &taken)) {
         vb_lost_direct(qp, &(struct vb_lost){.cause = VB_LOST_NO_RECEIVE});
         vb_overdue_datagram(qp->context->adapter, qp->number, to->qp_num);
-        return;
+        return 0;
     }
     if (message->total > taken.wqe->length) {
         /* Too long for the request: hardware differs; here it ends with LOC_LEN_ERR. */
@@ -261,7 +261,7 @@ static void direct_datagram_deliver(const struct datagram *datagram, struct dest
         error = direct_datagram_place(qp, to, &taken, message, &evidence);
         if (error == -EAGAIN || error == -ETIMEDOUT || error == -EPIPE ||
             (error == -EFAULT && sender_fails(datagram)))
-            return; /* a datagram that nobody takes is lost; its request serves the next one */
+            return 0; /* a datagram that nobody takes is lost; its request serves the next one */
     }
     if (error && error != -EACCES)
         evidence = (struct vb_evidence){.check = VB_CHECK_RECV_MEMORY_GONE,
@@ -274,7 +274,7 @@ static void direct_datagram_deliver(const struct datagram *datagram, struct dest
         entry.extra =
             vb_evidence_of_datagram(&to->to.peer->view, to->to.remote, qp->number, &evidence);
     }
-    vb_direct_deliver(&to->to, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
+    return vb_direct_deliver_quietly(&to->to, &taken, &entry, wr->send_flags & IBV_SEND_SOLICITED);
 }
 
 /* Looked at with the destination's lock held, for which a QP that leaves the group waits. */
@@ -293,14 +293,18 @@ static void pass_to(const struct datagram *datagram, struct destination *to)
 {
     struct vb_direct *direct = vb_direct_of(datagram->qp->context->adapter);
     uint32_t qkey = vb_qp_datagram_qkey(datagram->qp, datagram->wr);
+    unsigned pushed = 0;
 
     if (!accepts(datagram->qp, to, qkey) ||
         !vb_word_lock_unless(&to->to.remote->rq_lock, VB_RANK_RECEIVE, direct->adapter->instance,
                              &to->to.peer->gone))
         return;
     if (accepts(datagram->qp, to, qkey) && (!datagram->group || is_member(to, datagram->group)))
-        direct_datagram_deliver(datagram, to);
+        pushed = direct_datagram_deliver(datagram, to);
     vb_word_unlock(&to->to.remote->rq_lock);
+    /* Others send there, too, and do not wait for this process where it is stopped in a wake. */
+    if (pushed)
+        vb_direct_delivered(&to->to, pushed);
 }
 
 static void pass_to_members(const struct datagram *datagram, struct vb_peer *peer)

@@ -119,14 +119,14 @@ VB_COLD enum ibv_wc_status vb_direct_delivered(struct vb_connection *to, unsigne
     return IBV_WC_REM_OP_ERR;
 }
 
-enum ibv_wc_status vb_direct_deliver(struct vb_connection *to, struct vb_taken *taken,
-                                     const struct vb_cqe *entry, bool solicited)
+unsigned vb_direct_deliver_quietly(struct vb_connection *to, struct vb_taken *taken,
+                                   const struct vb_cqe *entry, bool solicited)
 {
     unsigned refused;
     struct vb_cqe *slot = vb_direct_deliver_begin(to, taken, &refused);
 
     if (!slot)
-        return vb_direct_delivered(to, refused);
+        return refused;
     slot->byte_len = entry->byte_len;
     slot->imm = entry->imm;
     slot->extra = entry->extra;
@@ -137,7 +137,15 @@ enum ibv_wc_status vb_direct_deliver(struct vb_connection *to, struct vb_taken *
     memcpy(slot->data, entry->data, sizeof(slot->data));
     if (VB_UNLIKELY(to->remote->type == IBV_QPT_XRC_RECV))
         vb_cqe_name_xrc(slot, to->remote->srq - 1, to->target->remote->qp_num);
-    return vb_direct_deliver_end(to, taken, slot, solicited);
+    return vb_direct_deliver_publish(to, taken, slot, solicited);
+}
+
+enum ibv_wc_status vb_direct_deliver(struct vb_connection *to, struct vb_taken *taken,
+                                     const struct vb_cqe *entry, bool solicited)
+{
+    unsigned pushed = vb_direct_deliver_quietly(to, taken, entry, solicited);
+
+    return VB_LIKELY(!pushed) ? IBV_WC_SUCCESS : vb_direct_delivered(to, pushed);
 }
 
 /*

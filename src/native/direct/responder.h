@@ -77,9 +77,10 @@ static inline struct vb_cqe *vb_direct_deliver_begin(struct vb_connection *to,
     return entry;
 }
 
-static inline enum ibv_wc_status vb_direct_deliver_end(struct vb_connection *to,
-                                                       const struct vb_taken *taken,
-                                                       struct vb_cqe *entry, bool solicited)
+/* Returns what is left to tell: vb_direct_delivered does so, unless it is 0. */
+static inline unsigned vb_direct_deliver_publish(struct vb_connection *to,
+                                                 const struct vb_taken *taken, struct vb_cqe *entry,
+                                                 bool solicited)
 {
     struct vb_qp_shared *remote = to->remote;
     unsigned pushed = vb_cqe_publish(to->qp->context->adapter, taken->cq, entry, solicited);
@@ -90,12 +91,21 @@ static inline enum ibv_wc_status vb_direct_deliver_end(struct vb_connection *to,
         atomic_store_explicit(&remote->rq_taken, taken->position + 1, memory_order_release);
     if (VB_LIKELY(taken->position + 1 != to->rq_seen)) /* else its owner may be writing it */
         vb_memory_prefetch_to_read(vb_rq_wqe(&to->peer->view, remote, taken->position + 1));
-    if (VB_LIKELY(!pushed))
-        return IBV_WC_SUCCESS;
-    return vb_direct_delivered(to, pushed);
+    return pushed;
 }
 
-/* Both at once, for an entry that is ready. */
+static inline enum ibv_wc_status vb_direct_deliver_end(struct vb_connection *to,
+                                                       const struct vb_taken *taken,
+                                                       struct vb_cqe *entry, bool solicited)
+{
+    unsigned pushed = vb_direct_deliver_publish(to, taken, entry, solicited);
+
+    return VB_LIKELY(!pushed) ? IBV_WC_SUCCESS : vb_direct_delivered(to, pushed);
+}
+
+/* All at once, for an entry that is ready; and all but the telling, which is left to the caller. */
+unsigned vb_direct_deliver_quietly(struct vb_connection *to, struct vb_taken *taken,
+                                   const struct vb_cqe *entry, bool solicited);
 enum ibv_wc_status vb_direct_deliver(struct vb_connection *to, struct vb_taken *taken,
                                      const struct vb_cqe *entry, bool solicited);
 
