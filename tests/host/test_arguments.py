@@ -54,8 +54,8 @@ CALLED_BY_COMPUTERS = {
     "DemandPages.bring", "DemandPages.physical", "DemandPages.pin",
     "DemandPages.unpin", "Device.combines", "Device.dma_failed", "Disk.dma_failed",
     "EthernetAdapter.arrive", "Hca.arrive", "Hca.combines",
-    "Hca.complete", "Hca.end", "Hca.flush_receives", "Hca.gather", "Hca.note", "Hca.page_in",
-    "Hca.scatter", "Hca.transmit", "HcaDriver.charge", "HcaDriver.page_address",
+    "Hca.complete", "Hca.dma_failed", "Hca.end", "Hca.flush_receives", "Hca.gather", "Hca.note",
+    "Hca.page_in", "Hca.transmit", "HcaDriver.charge", "HcaDriver.page_address",
     "HcaDriver.posted_id", "HcaDriver.remember", "HcaDriver.store", "Iommu.translate",
     "Pcie.read_bytes", "Pcie.time_ps", "Pcie.write_bytes", "PciBus.connect",
     *(f"{bus}.{name}" for bus in ("PciSlot", "Slot") for name in (

@@ -253,7 +253,7 @@ def test_a_registration_that_fails_gives_back_its_pins_key_and_part_of_the_table
 
 
 def test_freed_parts_of_the_table_serve_a_larger_region() -> None:
-    left, _ = connected()
+    left, _ = connected(ram=64 << 20)
     whole = 16384 * 4096
     for order in ([0, 1, 2, 3], [2, 0, 3, 1]):
         parts = [left.register(part * whole // 4, whole // 4) for part in range(4)]

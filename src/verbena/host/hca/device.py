@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from verbena._arguments import checked_class
 from verbena.host.devices import Device
 from verbena.host.errors import HostError, HostTypeError
+from verbena.host.hca.completer import Completer
 from verbena.host.hca.formats import (
     BLOCK,
     MOST_BLOCKS,
@@ -31,15 +32,20 @@ from verbena.host.hca.formats import (
     blocks_of,
     parse_send,
 )
+from verbena.host.hca.landings import Landings
 from verbena.host.hca.packets import Packet
 from verbena.host.hca.queues import CompletionRing, Qp, QpState
 from verbena.host.hca.requester import Requester
 from verbena.host.hca.responder import Responder
+from verbena.host.hca.setback import Setback
 from verbena.host.hca.tables import Absent, Refused, TablePlaces, Tables
+from verbena.host.hca.transfers import Transfers
 from verbena.host.msix import Msix
 
 if TYPE_CHECKING:
     from verbena.host.computer import Computer
+    from verbena.host.device_bus import DeviceFault
+    from verbena.host.errors import AccessError
     from verbena.host.hca.wire import Wire
 
 PAGE = 4096
@@ -80,6 +86,8 @@ class _Buffer:
         "arrive",
         "combines",
         "complete",
+        "dma_failed",
+        "drop_dma",
         "end",
         "flush_receives",
         "gather",
@@ -87,7 +95,6 @@ class _Buffer:
         "page_in",
         "peek",
         "read",
-        "scatter",
         "transmit",
         "write",
     ),
@@ -119,6 +126,11 @@ class Hca(Device):
         self.cqs: dict[int, CompletionRing] = {}
         self.refusals: list[Refusal] = []
         self.page_fault: Callable[[Absent, Callable[[], None]], None] | None = None
+        self.came_back: Callable[[], None] | None = None  # the driver, after a setback
+        self.transfers = Transfers(self)
+        self.landings = Landings(self)
+        self.completer = Completer(self, self._overrun)
+        self._setback = Setback(self, self._resume)
         self._tables: Tables | None = None
         self._requester = Requester(self)
         self._responder = Responder(self)
@@ -196,9 +208,10 @@ class Hca(Device):
         if cq is None:
             self._refuse_store(0, f"arming of CQ {number}", "there is none", ARM)
             return
+        cq.arms += 1
         cq.taken = cq.written - (cq.written - taken & 0xFFFFFFFF)
         if cq.taken < cq.written:
-            self._raise(cq)
+            self.completer.interrupt(cq)
         else:
             cq.is_armed = True
 
@@ -236,7 +249,12 @@ class Hca(Device):
                     ring.stream += ring.fetches.popleft()[0]
                 self._parse(qp)
 
-            self.dma_read(address, count * BLOCK, arrived)
+            self.transfers.read(address, count * BLOCK, arrived, lambda: self._ring_missing(qp))
+
+    def _ring_missing(self, qp: Qp) -> None:
+        why = "there is no memory"
+        self._refuse_store(qp.number, "a fetch of send requests", why, qp.ring.address)
+        self.end(qp)
 
     def _parse(self, qp: Qp) -> None:
         """Starts the requests that are here as a whole."""
@@ -300,8 +318,14 @@ class Hca(Device):
 
     # ---- memory ----
 
-    def gather(self, parts: list[tuple[int, int]], then: Callable[[bytes], None]) -> None:
-        """Reads several parts of memory and calls ``then`` with all bytes."""
+    def gather(
+        self,
+        parts: list[tuple[int, int]],
+        then: Callable[[bytes], None],
+        failed: Callable[[int], None],
+    ) -> None:
+        """Reads several parts of memory and calls ``then`` with all bytes; ``failed`` gets the
+        address of a part where there is no memory."""
         found: dict[int, bytes] = {}
 
         def arrived(number: int, data: bytes) -> None:
@@ -310,14 +334,12 @@ class Hca(Device):
                 then(b"".join(found[i] for i in range(len(parts))))
 
         for number, (address, size) in enumerate(parts):
-            self.dma_read(address, size, lambda data, number=number: arrived(number, data))  # type: ignore[misc]
-
-    def scatter(self, parts: list[tuple[int, int]], data: bytes) -> None:
-        """Writes bytes to several parts of memory."""
-        offset = 0
-        for address, size in parts:
-            self.dma_write(address, data[offset : offset + size])
-            offset += size
+            self.transfers.read(
+                address,
+                size,
+                lambda data, number=number: arrived(number, data),  # type: ignore[misc]
+                lambda address=address: failed(address),  # type: ignore[misc]
+            )
 
     def page_in(self, absent: Absent, then: Callable[[], None]) -> None:
         """Asks the driver for pages that are not in memory."""
@@ -332,49 +354,77 @@ class Hca(Device):
 
     def complete(self, cq: CompletionRing, entry: CompletionEntry) -> None:
         """Writes a completion, and interrupts if the queue is armed."""
-        if cq.overran:
-            return
-        if cq.written - cq.taken >= cq.entries:
-            self.dma_read(cq.record, 8, lambda data: self._make_room(cq, entry, data))
-            return
-        place, cq.written = cq.written, cq.written + 1
-        self.dma_write(cq.place(place), entry.packed(place, cq.entries))
-        if cq.is_armed:
-            cq.is_armed = False
-            self._raise(cq)
+        self.completer.complete(cq, entry)
 
-    def _make_room(self, cq: CompletionRing, entry: CompletionEntry, record: bytes) -> None:
-        """Looks how many entries the program has taken; too few end the queue's QPs."""
-        cq.taken = max(cq.taken, int.from_bytes(record, "little"))
-        if cq.written - cq.taken < cq.entries:
-            self.complete(cq, entry)
-            return
-        if cq.overran:
-            return
-        cq.overran = True
-        why = f"its {cq.entries} entries are all taken: poll it, or give it more"
-        self._refuse_store(entry.qpn, f"a completion in CQ {cq.number}", why, cq.address)
+    def _overrun(self, cq: CompletionRing, qpn: int, why: str) -> None:
+        """A queue can take no more completions: ends its QPs."""
+        self._refuse_store(qpn, f"a completion in CQ {cq.number}", why, cq.address)
         for qp in self.qps.values():
             if cq in (qp.send_cq, qp.receive_cq):
                 self.end(qp)
 
-    def _raise(self, cq: CompletionRing) -> None:
-        if cq.entry is not None and self.msix.send(cq.entry):
-            return
-        if cq.vector is not None:
-            self.interrupt(cq.vector, cq.core)
+    # ---- failures of the adapter and of memory ----
+
+    @property
+    def is_away(self) -> bool:
+        """Whether it does nothing: it has failed or was unmapped, or is not over that yet."""
+        return self.is_dead or self.transfers.is_cut
+
+    @property
+    def was_unmapped(self) -> bool:
+        """Whether it was unmapped, and not mapped since."""
+        return self._was_unmapped
+
+    @was_unmapped.setter
+    def was_unmapped(self, value: bool) -> None:
+        is_back = not value and getattr(self, "_was_unmapped", False)
+        self._was_unmapped = value
+        if is_back and self.computer is not None:  # its link is plugged in after this
+            self.computer.at(self.computer.now, self._setback.come_back)
+
+    def fail(self, fault: DeviceFault | None) -> None:
+        """As of every device. Queue pairs with a request, a packet or a completion under way go to
+        the error state; when it works again their requests complete with WR_FLUSH_ERR."""
+        super().fail(fault)
+        if fault is None:
+            self._setback.come_back()
+
+    def drop_dma(self) -> None:
+        super().drop_dma()
+        self._buffers.clear()
+        if self._tables is not None:
+            self._tables.forget_readers()
+        self._responder.forget_atomics()
+        self._setback.lose()
+        if self.computer is not None:  # if it has not failed it goes on at once
+            self.computer.at(self.computer.now, self._setback.come_back)
+
+    def dma_failed(self, error: AccessError) -> None:
+        self.transfers.fail()
+        super().dma_failed(error)
+
+    def lose_tables(self) -> None:
+        """There is no memory where its tables are: what is under way fails."""
+        self.landings.forget()
+        self.drop_dma()
+
+    def _resume(self, qp: Qp) -> None:
+        """Flushes what is in the rings of a queue pair that has failed."""
+        self._responder.flush(qp)
+        self._fetch(qp)
 
     # ---- queue pairs ----
 
     def transmit(self, packet: Packet) -> None:
         """Sends a packet; without a wire it goes nowhere."""
-        if self.wire is not None:
+        if self.wire is not None and not self.is_away:
             self.wire.send(self, packet)
 
     def arrive(self, packet: Packet) -> None:
-        """Takes a packet from the wire, once its queue pair's context is here."""
+        """Takes a packet from the wire, once its queue pair's context is here; it is lost if the
+        adapter has failed or is not mapped."""
         qp = self.qps.get(packet.qpn)
-        if qp is None:
+        if qp is None or self.is_away:
             return
         take = self._responder.arrive if packet.reply is None else self._requester.answered
         self.tables.contexts.get(qp.number, lambda _: take(qp, packet))

@@ -83,6 +83,7 @@ class CompletionQueue:
     def __init__(self, driver: HcaDriver, ring: CompletionRing, page: int) -> None:
         self._driver, self.ring, self._page = driver, ring, page
         self.taken = 0
+        self._arms = 0
 
     @property
     def number(self) -> int:
@@ -109,6 +110,24 @@ class CompletionQueue:
 
     def arm(self) -> None:
         """Asks for one interrupt at the next completion, or at once if one is there already."""
+        self._arms += 1
+        self._arm()
+
+    def ring_again(self) -> None:
+        """Arms it again if the adapter has not heard of it."""
+        if self.ring.arms < self._arms:
+            self.ring.arms = self._arms - 1
+            self._arm()
+
+    def check_driver(self, driver: HcaDriver) -> None:
+        """HostError if it is a queue of another adapter, whose queues have the same numbers."""
+        if driver is not self._driver:
+            raise HostError(
+                f"completion queue {self.number} is of {self._driver.hca}, and the queue pair is "
+                f"of {driver.hca}: give it one that its own driver has made"
+            )
+
+    def _arm(self) -> None:
         value = self.number | (self.taken & 0xFFFFFFFF) << 32
         self._driver.store(self._page, 0x010, value.to_bytes(8, "little"))
 
@@ -167,7 +186,7 @@ class HcaDriver:
         self.costs = HcaCosts() if costs is None else costs
         self.spent: dict[str, int] = {}  # cycles by name
         self._charge = charge
-        self.base = next(one.base for one in self.computer.table if one.device is hca)
+        self._base = next(one.base for one in self.computer.table if one.device is hca)
         if hca.iommu is not None:
             page = hca.iommu.page
             first, end = memory[0] // page * page, -(-sum(memory) // page) * page
@@ -184,8 +203,17 @@ class HcaDriver:
         hca.set_tables(places)
         self.registry = Registry(self, places)
         hca.page_fault = self.registry.page_fault
+        hca.came_back = self._came_back
+        self._queues: list[CompletionQueue | QueuePair] = []
         self._ids: dict[tuple[int, bool, int], int] = {}
         self.vectors = CompletionVectors(hca.msix, self._store_vector) if msix else None
+
+    @property
+    def base(self) -> int:
+        """Where the adapter is mapped, or was until it was unmapped."""
+        if self.hca.base is not None:
+            self._base = self.hca.base
+        return self._base
 
     # ---- processor time, and registers ----
 
@@ -244,7 +272,9 @@ class HcaDriver:
             entry,
         )
         self.hca.cqs[number] = ring
-        return CompletionQueue(self, ring, page)
+        queue = CompletionQueue(self, ring, page)
+        self._queues.append(queue)
+        return queue
 
     def queue_pair(
         self,
@@ -263,7 +293,9 @@ class HcaDriver:
         """Makes a queue pair whose doorbell is on ``page`` of the registers.
 
         ``blocks`` of 64 bytes are its ring of send requests; ``rnr_us`` is how long its peer waits
-        after an RNR NAK, ``depth`` how many READs and atomics may be outstanding.
+        after an RNR NAK, ``depth`` how many READs and atomics may be outstanding. ``rnr_retry`` 7
+        is without end (IBA 9.7.5.2.8): a SEND for which no receive is ever posted then lets a run
+        without ``until`` go on for ever.
         """
         number = len(self.hca.qps) + 1
         self.page_address(page)
@@ -272,6 +304,8 @@ class HcaDriver:
         if blocks < 4 or receives < 1 or depth < 1:
             raise HostError("a queue pair has at least 4 blocks, 1 receive and a depth of 1")
         received = send_cq if receive_cq is None else receive_cq
+        for queue in (send_cq, received):
+            queue.check_driver(self)
         qp = Qp(
             number,
             page,
@@ -287,7 +321,14 @@ class HcaDriver:
             depth,
         )
         self.hca.qps[number] = qp
-        return QueuePair(self, qp)
+        pair = QueuePair(self, qp)
+        self._queues.append(pair)
+        return pair
+
+    def _came_back(self) -> None:
+        """The adapter works again, and has not heard doorbells meanwhile."""
+        for queue in self._queues:
+            queue.ring_again()
 
     def _zeroed(self, size: int) -> int:
         address = self.memory.take(size)
@@ -318,6 +359,7 @@ class HcaDriver:
         """Registers memory: pins and translates its pages, or with ``on_demand`` leaves them.
 
         It takes ``costs.registration`` cycles and ``costs.registration_page`` for each page.
+        HostError for a range that is not all in memory, unless ``on_demand``.
         """
         source = ResidentPages() if pages is None else pages
         return self.registry.register(address, length, access, source, page, on_demand)

@@ -52,13 +52,22 @@ class QueuePair:
         return self.context.state
 
     def connect(self, peer: QueuePair) -> None:
-        """Connects both; HostError if one is connected already."""
+        """Connects both; HostError if one is connected already, or if no wire is between them."""
+        self._check_wire(peer)
         for one, other in ((self, peer), (peer, self)):
             if one.context.state is not QpState.INIT:
                 raise HostError(f"QP {one.number} is connected already")
             one.context.peer = other.number
             one._peer = other._driver
         self.context.state = peer.context.state = QpState.RTS
+
+    def _check_wire(self, peer: QueuePair) -> None:
+        mine, other = self._driver.hca, peer._driver.hca
+        if mine is other or mine.wire is None or mine.wire is not other.wire:
+            raise HostError(
+                f"QP {self.number} of {mine} cannot be connected to QP {peer.number} of {other}: "
+                "there is no wire between them; plug one in by Wire.connect first"
+            )
 
     # ---- requests ----
 
@@ -239,7 +248,17 @@ class QueuePair:
         if self._rung == self.posted:
             return
         self._rung = self.posted
-        value = self.number | (self.posted & 0xFFFFFFFF) << 32
+        self._store_doorbell()
+
+    def ring_again(self) -> None:
+        """Rings for what the adapter has not heard of."""
+        ring = self.context.ring
+        unheard = self._rung - ring.producer & 0xFFFFFFFF
+        if self.context.page and 0 < unheard <= ring.blocks:  # not what machine code has rung for
+            self._store_doorbell()
+
+    def _store_doorbell(self) -> None:
+        value = self.number | (self._rung & 0xFFFFFFFF) << 32
         self._driver.store(self.context.page, DOORBELL, value.to_bytes(8, "little"))
 
     def receive(

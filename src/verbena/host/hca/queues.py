@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from verbena.host.clock import Event
-from verbena.host.hca.formats import BLOCK, CQE_BYTES, ReceiveRequest, SendRequest
+from verbena.host.hca.formats import (
+    BLOCK,
+    CQE_BYTES,
+    CompletionEntry,
+    ReceiveRequest,
+    SendRequest,
+)
 from verbena.host.hca.packets import Packet
 
 
@@ -30,7 +36,11 @@ class CompletionRing:
     written: int = 0
     taken: int = 0  # as far as the adapter knows
     is_armed: bool = False
+    arms: int = 0  # how often the register that arms it was written
     overran: bool = False
+    under_way: dict[int, CompletionEntry] = field(default_factory=dict)  # to memory, by place
+    blocked: deque[CompletionEntry] = field(default_factory=deque)  # until the program has polled
+    is_due: bool = False  # an interrupt belongs to entries that are under way
 
     def place(self, index: int) -> int:
         """The address of a completion."""
@@ -159,7 +169,9 @@ class Qp:
     turn: int = 0  # counts rewinds of the responder
     arrivals: deque[Arrival] = field(default_factory=deque)
     is_busy: bool = False
+    is_working: bool = False
     next_receive: int = 0
+    reported: int = 0  # receive requests that were completed
     receive: ReceiveRequest | None = None
     target: tuple[int, int] = (0, 0)  # address and key of a WRITE that is under way
     offset: int = 0  # bytes of the message so far

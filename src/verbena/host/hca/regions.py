@@ -82,7 +82,9 @@ class Registry:
         on_demand: bool,
     ) -> Region:
         """As ``HcaDriver.register`` says."""
-        if length < 1 or address < 0:
+        if address < 0:
+            raise HostError(f"the address of a region is 0 or more, not {address}")
+        if length < 1:
             raise HostError(f"a region has at least one byte, not {length} at {address:#x}")
         if page < _PAGE or page & (page - 1):
             raise HostError(f"a page is a power of two from 4096 on, not {page}")
@@ -173,7 +175,24 @@ class Registry:
             raise HostError(
                 f"the page of {region.page} bytes at {small[0]:#x} is not in one piece of memory"
             )
+        self._check_memory(region, small[0], places[0])
         self.set_page(region, number, places[0])
+
+    def _check_memory(self, region: Region, page: int, physical: int) -> None:
+        """HostError if what a region has of a page is not all in memory."""
+        memory = self.driver.computer.memory
+        at = max(page, region.address)
+        end = min(page + region.page, region.address + region.length)
+        while at < end:
+            part = min(end, (at // _PAGE + 1) * _PAGE) - at
+            place = physical + at - page
+            if memory.find(place, part) is None:
+                raise HostError(
+                    f"there is no memory for {part} bytes at {at:#x} of the region at "
+                    f"{region.address:#x}, which are {part} bytes at {place:#x} of the "
+                    "computer: registration pins what is there"
+                )
+            at += part
 
     def set_page(self, region: Region, number: int, physical: int | None) -> None:
         """Writes one translation, None: absent, and has the adapter forget the old one."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from verbena.host.hca.formats import CompletionEntry, HcaOpcode, HcaStatus, SendRequest
+from verbena.host.hca.landings import Landing
 from verbena.host.hca.packets import Packet, Reply
 from verbena.host.hca.queues import OutstandingRequest, Qp, QpState, Segment
 from verbena.host.hca.tables import Absent, Found, HcaAccess, Refused
@@ -54,9 +55,11 @@ class Requester:
         if qp.is_running:
             return
         qp.is_running = True
-        while self._fetch_next(qp) or self._send_next(qp):
-            pass
-        qp.is_running = False
+        try:
+            while self._fetch_next(qp) or self._send_next(qp):
+                pass
+        finally:
+            qp.is_running = False
 
     def _fetch_next(self, qp: Qp) -> bool:
         """Begins with the next packet; False: there is none, or it has to wait."""
@@ -105,13 +108,21 @@ class Requester:
                 segment.data = data
                 self.run(qp)
 
+        def failed(address: int) -> None:
+            if qp.epoch == epoch:
+                self._refuse(qp, segment.owner, Refused("there is no memory", address))
+
+        def again() -> None:
+            if qp.epoch == epoch:
+                self._fetch(qp, segment)
+
         def found(result: Found) -> None:
             if qp.epoch != epoch:
                 return
             if isinstance(result, list):
-                self._hca.gather(result, arrived)
+                self._hca.gather(result, arrived, failed)
             elif isinstance(result, Absent):
-                self._hca.page_in(result, lambda: self._fetch(qp, segment))
+                self._hca.page_in(result, again)
             else:
                 self._refuse(qp, segment.owner, result)
 
@@ -213,7 +224,18 @@ class Requester:
             if isinstance(result, Refused):
                 self._refuse(qp, owner, result)
                 return
-            self._hca.scatter(result, data)
+            landing = Landing(
+                qp.number,
+                request.lkey,
+                request.local_address + offset,
+                HcaAccess.LOCAL_WRITE,
+                data,
+            )
+            self._hca.landings.begin(landing, result, landed, failed)
+
+        def landed() -> None:
+            if qp.state is not QpState.RTS or owner.attempt != attempt:
+                return
             owner.landing -= 1
             if owner.landing == 0 and owner.received == owner.packets:
                 owner.is_done = True
@@ -222,8 +244,12 @@ class Requester:
                 self._retire(qp)
                 self.run(qp)
 
+        def failed(address: int) -> None:
+            if qp.state is QpState.RTS:
+                self._refuse(qp, owner, Refused("there is no memory", address))
+
         def again() -> None:
-            if owner.attempt == attempt:
+            if qp.state is QpState.RTS and owner.attempt == attempt:
                 self._land(qp, owner, offset, data)
 
         self._hca.tables.translate(
@@ -327,10 +353,12 @@ class Requester:
         """Completes a request with an error, flushes the others, and ends the queue pair."""
         if qp.state is QpState.ERROR:
             return
+        if all(one is not owner for one in qp.requests):  # it was completed already
+            self._hca.end(qp)
+            return
         while qp.requests and qp.requests[0] is not owner:
             self._complete(qp, qp.requests.popleft().request, HcaStatus.WR_FLUSH_ERR, 0)
-        if qp.requests:
-            qp.requests.popleft()
+        qp.requests.popleft()
         self._complete(qp, owner.request, status, address)
         self._hca.end(qp)
 

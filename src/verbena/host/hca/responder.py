@@ -8,6 +8,7 @@ answers leave in order from ``answers``. A receive request is fetched when its m
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from verbena.host.hca.formats import (
@@ -18,6 +19,7 @@ from verbena.host.hca.formats import (
     ReceiveRequest,
     parse_receive,
 )
+from verbena.host.hca.landings import Landing
 from verbena.host.hca.packets import Packet, Reply
 from verbena.host.hca.queues import Answer, Arrival, Qp, QpState
 from verbena.host.hca.tables import Absent, Found, HcaAccess, Refused
@@ -91,26 +93,39 @@ class Responder:
                 self._work(qp)
 
         place = qp.receive_address + index % qp.receives * RECEIVE_BYTES
-        self._hca.dma_read(place, RECEIVE_BYTES, fetched)
+        self._hca.transfers.read(
+            place, RECEIVE_BYTES, fetched, lambda: self._missing(qp, arrival.packet, place)
+        )
 
     def _work(self, qp: Qp) -> None:
         """Carries out what is first, as far as nothing has to be waited for."""
-        while qp.arrivals and not qp.is_busy and qp.state is QpState.RTS:
-            arrival = qp.arrivals[0]
-            if arrival.index is not None and not arrival.is_fetched:
-                return
-            qp.is_busy = True
-            turn = qp.turn
+        if qp.is_working:
+            return  # the loop below goes on with what is next
+        qp.is_working = True
+        try:
+            while self._begin_next(qp):
+                pass
+        finally:
+            qp.is_working = False
 
-            def done() -> None:
-                if qp.turn == turn:  # noqa: B023
-                    qp.is_busy = False
-                    qp.arrivals.popleft()
-                    self._work(qp)
+    def _begin_next(self, qp: Qp) -> bool:
+        """Begins with what is first; False: there is none, or it has to wait."""
+        if not qp.arrivals or qp.is_busy or qp.state is not QpState.RTS:
+            return False
+        arrival = qp.arrivals[0]
+        if arrival.index is not None and not arrival.is_fetched:
+            return False
+        qp.is_busy = True
+        turn = qp.turn
 
-            self._carry_out(qp, arrival, done)
-            if qp.is_busy or qp.turn != turn:
-                return
+        def done() -> None:
+            if qp.turn == turn:
+                qp.is_busy = False
+                qp.arrivals.popleft()
+                self._work(qp)
+
+        self._carry_out(qp, arrival, done)
+        return True
 
     def _carry_out(self, qp: Qp, arrival: Arrival, done: Callable[[], None]) -> None:
         packet = arrival.packet
@@ -157,7 +172,8 @@ class Responder:
 
         def refuse(refused: Refused) -> None:
             self._hca.note(qp, packet.opcode, refused)
-            self._received(qp, packet, receive, HcaStatus.LOC_PROT_ERR, 0, refused.address)
+            if receive.index >= qp.reported:
+                self._received(qp, packet, receive, HcaStatus.LOC_PROT_ERR, 0, refused.address)
             self._nak(qp, packet, Reply.OPERATION)
 
         address = receive.address + qp.offset
@@ -212,8 +228,18 @@ class Responder:
                 self._hca.page_in(result, lambda: None)
                 self._not_ready(qp, arrival, qp.rnr_ps)
             else:
-                self._hca.scatter(result, data)
+                landing = Landing(qp.number, key, address, access, data)
+                self._hca.landings.begin(landing, result, in_turn, failed)
+
+        def in_turn() -> None:
+            if qp.turn == turn:
                 landed()
+
+        def failed(place: int) -> None:
+            if arrival.packet.opcode.is_write:
+                self._missing(qp, arrival.packet, place)
+            elif qp.state is QpState.RTS:
+                refuse(Refused("there is no memory", place))
 
         self._hca.tables.translate(key, address, len(data), access, found, whole=whole)
 
@@ -226,6 +252,7 @@ class Responder:
         length: int,
         address: int = 0,
     ) -> None:
+        qp.reported = receive.index + 1
         kind = HcaOpcode.RECV_WRITE_WITH_IMM if packet.opcode.is_write else HcaOpcode.RECV
         entry = CompletionEntry(
             qp.number, receive.index, kind, status, length, packet.immediate, address
@@ -275,7 +302,15 @@ class Responder:
                 self._not_ready(qp, qp.arrivals[0], qp.rnr_ps)
             else:
                 place = result[0][0]
-                self._in_turn(lambda: self._hca.dma_read(place, 8, lambda old: change(place, old)))
+                self._in_turn(
+                    lambda: self._hca.transfers.read(
+                        place, 8, lambda old: change(place, old), lambda: failed(place)
+                    )
+                )
+
+        def failed(place: int) -> None:
+            self._next_atomic()
+            self._missing(qp, packet, place)
 
         def change(place: int, old: bytes) -> None:
             value = int.from_bytes(old, "little")
@@ -283,10 +318,20 @@ class Responder:
                 new = value + packet.operand & _MASK
             else:
                 new = packet.swap if value == packet.operand else value
-            self._hca.dma_write(place, new.to_bytes(8, "little"))
-            self._atomics.pop(0)
-            if self._atomics:
-                self._atomics[0]()
+            landing = Landing(
+                qp.number,
+                packet.rkey,
+                packet.address,
+                HcaAccess.REMOTE_ATOMIC,
+                new.to_bytes(8, "little"),
+            )
+            self._hca.landings.begin(
+                landing,
+                [(place, 8)],
+                lambda: None,
+                lambda _: self._missing(qp, packet, place),
+            )
+            self._next_atomic()
             qp.atomics[packet.psn] = old
             if len(qp.atomics) > _KEPT_ATOMICS:
                 del qp.atomics[min(qp.atomics)]
@@ -301,6 +346,16 @@ class Responder:
         self._atomics.append(start)
         if len(self._atomics) == 1:
             start()
+
+    def _next_atomic(self) -> None:
+        """The first one is done."""
+        self._atomics.pop(0)
+        if self._atomics:
+            self._atomics[0]()
+
+    def forget_atomics(self) -> None:
+        """The DMA of the one under way was dropped."""
+        self._atomics.clear()
 
     # ---- answers ----
 
@@ -340,8 +395,20 @@ class Responder:
             answer.data[number] = data
             self._send_answers(qp)
 
+        def failed(address: int) -> None:
+            """The answers before this packet are sent, and then it is refused."""
+            if answer not in qp.answers:
+                return
+            while qp.answers.pop() is not answer:
+                pass
+            last = replace(answer.packet, psn=answer.packet.psn + number)
+            answer.pieces = answer.pieces[:number]
+            if answer.sent < number:
+                qp.answers.append(answer)
+            self._missing(qp, last, address)
+
         if answer.pieces[number]:
-            self._hca.gather(answer.pieces[number], arrived)
+            self._hca.gather(answer.pieces[number], arrived, failed)
         else:
             answer.data[number] = b""
 
@@ -378,6 +445,12 @@ class Responder:
         qp.arrivals.clear()
         self._answer(qp, arrival.packet, Reply.RNR)
 
+    def _missing(self, qp: Qp, packet: Packet, address: int) -> None:
+        """There is no memory for a request of the peer."""
+        if qp.state is QpState.RTS:
+            self._hca.note(qp, packet.opcode, Refused("there is no memory", address))
+            self._nak(qp, packet, Reply.OPERATION)
+
     def _nak(self, qp: Qp, packet: Packet, reply: Reply) -> None:
         self._answer(qp, packet, reply)
         self._hca.end(qp)
@@ -386,12 +459,8 @@ class Responder:
         """The queue pair has failed: nothing is carried out any more; receives are flushed."""
         qp.turn += 1
         qp.is_busy = False
-        if qp.receive is not None:
-            qp.receive = None
-        indices = [one.index for one in qp.arrivals if one.index is not None]
-        if indices:
-            consumed = 1 if qp.arrivals[0].index is not None and qp.arrivals[0].is_fetched else 0
-            qp.next_receive = min(indices) + consumed
+        qp.receive = None
+        qp.next_receive = qp.reported  # also one that a message had taken and not filled
         qp.arrivals.clear()
         self.flush(qp)
 
@@ -403,7 +472,7 @@ class Responder:
             receive = parse_receive(data, index, qp.receives)
             if receive is None or index != qp.next_receive:
                 return
-            qp.next_receive += 1
+            qp.next_receive = qp.reported = index + 1
             entry = CompletionEntry(
                 qp.number, index, HcaOpcode.RECV, HcaStatus.WR_FLUSH_ERR, 0, 0, 0
             )
@@ -411,7 +480,7 @@ class Responder:
             self.flush(qp)
 
         place = qp.receive_address + index % qp.receives * RECEIVE_BYTES
-        self._hca.dma_read(place, RECEIVE_BYTES, fetched)
+        self._hca.transfers.read(place, RECEIVE_BYTES, fetched, lambda: None)
 
 
 def _cut(parts: list[tuple[int, int]], size: int) -> list[list[tuple[int, int]]]:

@@ -106,6 +106,8 @@ class EntryCache:
         if entry is not None:
             then(entry)
             return
+        if self._hca.is_away:
+            return
         self._waiting[index] = [then]
         self._read(index)
 
@@ -117,7 +119,14 @@ class EntryCache:
 
     def _read(self, index: int) -> None:
         address = self.base + index * self._size
-        self._hca.dma_read(address, self._size, lambda data: self._arrived(index, data))
+        self._hca.transfers.read(
+            address, self._size, lambda data: self._arrived(index, data), self._hca.lose_tables
+        )
+
+    def forget_readers(self) -> None:
+        """What was being read was dropped: those who wait for it are not called."""
+        self._waiting.clear()
+        self._outdated.clear()
 
     def _arrived(self, index: int, data: bytes) -> None:
         if index in self._outdated:
@@ -155,6 +164,11 @@ class Tables:
         self.translations = EntryCache(
             hca, places.translations, TRANSLATION_BYTES, translations, lambda data: data[0] & 1 == 1
         )
+
+    def forget_readers(self) -> None:
+        """Reads of the tables were dropped."""
+        for table in (self.contexts, self.protections, self.translations):
+            table.forget_readers()
 
     def forget_key(self, key: int) -> None:
         """The driver has changed a key's entry."""

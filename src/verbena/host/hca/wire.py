@@ -2,7 +2,7 @@
 """A cable between the adapters of two computers that share a clock.
 
 Each direction has a rate and a delay, and packets follow each other in it. ``drop`` may lose
-packets; nothing else does.
+packets; nothing else does, except that an adapter which has failed or is not mapped takes none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from verbena._arguments import checked_class
-from verbena.host.computer import check_link
+from verbena.host.computer import Computer, check_link
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.hca.packets import Packet
 
@@ -47,6 +47,7 @@ class Wire:
         # Each gets a packet's sender, its text, its bytes and when it is on the wire, in ps.
         self.observers: list[Callable[[Hca, str, int, int, int], None]] = []
         self._ends: list[Hca] = []
+        self._homes: list[Computer] = []
         self._free_at = [0, 0]
 
     def connect(self, left: Hca, right: Hca) -> None:
@@ -60,6 +61,7 @@ class Wire:
             raise HostError("computers with a wire between them share a clock: use Machines")
         check_link(left.home, right.home, self.delay_ps)
         self._ends = [left, right]
+        self._homes = [left.home, right.home]
         left.wire = right.wire = self
 
     def send(self, sender: Hca, packet: Packet) -> int:
@@ -75,5 +77,6 @@ class Wire:
         self.bytes += size
         if self.drop is None or not self.drop(packet):
             peer = self._ends[1 - side]
-            peer.at(end + self.delay_ps, lambda: peer.arrive(packet))
+            # An adapter that is not mapped then has no computer to ask for the time.
+            self._homes[1 - side].at(end + self.delay_ps, lambda: peer.arrive(packet))
         return end
