@@ -105,6 +105,13 @@ def test_a_size_that_no_load_divides_is_refused(size: int) -> None:
 def test_a_setup_is_checked_and_counts() -> None:
     with pytest.raises(HostError, match="latency"):
         Setup(disk_us=-1)
+    for ghz in (1e-9, 1e9):
+        with pytest.raises(HostError, match=r"clock is 0\.001 to 1000 GHz, not 1e"):
+            Setup(ghz=ghz)
+
+
+def test_the_help_names_the_sizes_that_can_be_moved() -> None:
+    assert "a multiple of 8 bytes up to 64MiB" in " ".join(run("--help").stdout.split())
     with pytest.raises(HostError, match="no way 'fax'"):
         compare_ways(64, ["fax"])
     slow = compare_ways(SIZE, ["dma"], Setup(disk_us=100))[0]

@@ -47,7 +47,7 @@ DEVICES = ("Device", "Disk", "Display", "EthernetAdapter", "Hca", "IoApic", "Key
 CALLED_BY_COMPUTERS = {
     *(f"{device}.{name}" for device in DEVICES for name in ("peek", "read", "write")
       if (device, name) != ("Mouse", "write")),
-    "Agenda.run_due", "Cable.send", "Caches.dma_write", "Computer.dma_is_under_way",
+    "Agenda.run_due", "Cable.drop", "Cable.send", "Caches.dma_write", "Computer.dma_is_under_way",
     "Computer.dma_read", "Computer.dma_write", "Computer.idle_until", "Computer.interrupt_from",
     "Computer.hold_core", "Computer.run_cores", "Computer.show_memory", "Computer.stop_for",
     "Computer.time_at", "Computer.time_of", "Core.checked", "Core.locate", "Core.run", "Core.show",

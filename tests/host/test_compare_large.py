@@ -3,10 +3,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from verbena.host import Pcie
 from verbena.host.comparison import WAYS, Setup, compare_ways
+from verbena.host.comparison.disk_ways import content_of
+from verbena.host.comparison.rdma_ways import Pair
+from verbena.host.comparison.settings import MOST_BYTES
+from verbena.host.hca import Hca, connected
 
 
 @pytest.mark.parametrize("link", [(1, 1), (3, 8)])
@@ -36,3 +42,39 @@ def test_no_size_is_too_large_for_the_translation_cache(way: str) -> None:
     assert row.here.to_device.bytes < size * 276 / 256 + 400
     assert row.there.to_device.bytes <= 36
     assert row.rate > 0.99 * row.limit[1]
+
+
+def test_the_translation_table_has_room_for_the_largest_size_and_messages() -> None:
+    """64 MiB are 16,384 pages, and a message of the remote disk is in one more."""
+    pair = Pair(Setup(), MOST_BYTES, None)
+    assert pair.here.register(0x8_0000, 64).count == 1
+
+
+def test_a_read_is_fetched_no_further_ahead_than_64_kib() -> None:
+    """Of memory at the responder, beyond what is on the wire, however long the READ is."""
+    left, right = connected()
+    size = 1 << 20
+    mine, theirs = left.register(0x100000, size), right.register(0x100000, size)
+    right.computer.write(0x100000, content_of(size))
+    asked, sent, most = 0, 0, 0
+    gather = right.hca.gather
+
+    def counted(parts: list[tuple[int, int]], *calls: Callable[..., None]) -> None:
+        nonlocal asked, most
+        asked += sum(length for _, length in parts)
+        most = max(most, asked - sent)
+        gather(parts, *calls)
+
+    def watch(sender: Hca, text: str, bytes: int, start: int, end: int) -> None:
+        nonlocal sent
+        sent += 4096 if sender is right.hca else 0
+
+    right.hca.gather = counted  # type: ignore[method-assign]
+    assert right.hca.wire is not None
+    right.hca.wire.observers.append(watch)
+    left.qp.read(mine, theirs)
+    left.run()
+    assert not left.cq.poll()[0].is_error
+    assert left.computer.read(0x100000, size) == content_of(size)
+    assert asked == sent == size
+    assert most == 64 << 10

@@ -66,9 +66,23 @@ def test_an_address_that_nothing_answers_is_named() -> None:
 @pytest.mark.parametrize(("base", "size"), [(9_999, 1), (0, 5), (12_499, 100), (9_000, 5_000)])
 def test_ranges_do_not_overlap(base: int, size: int) -> None:
     computer, _ = textbook()
-    with pytest.raises(HostError, match="overlaps"):
+    with pytest.raises(HostError, match=f"{size:_}. at {base:#x} to .* overlaps"):
         computer.map(Ram(size), base)
     assert len(computer.table) == 3
+
+
+@pytest.mark.parametrize("base", [-16, 1 << 52])
+def test_a_range_outside_the_physical_addresses_is_named(base: int) -> None:
+    with pytest.raises(HostError, match=f"Ram.16. would be at {base:#x} to .*0 to 2\\^52 - 1"):
+        Computer().map(Ram(16), base)
+
+
+def test_a_read_of_a_device_names_what_shows_its_registers() -> None:
+    computer, _ = textbook()
+    with pytest.raises(AccessError, match=r"registers of Keyboard at .* peek\(offset, size\)"):
+        computer.read(10_500, 8)
+    with pytest.raises(AccessError, match=r"one range of memory$"):
+        computer.read(1 << 40, 8)
 
 
 def test_ranges_come_and_go() -> None:
@@ -79,7 +93,7 @@ def test_ranges_come_and_go() -> None:
     computer.load(Program.assemble("mov qword ptr [11000], 7\n mov rax, [11000]\n hlt"))
     computer.run()
     assert computer.cores[0].registers.rax == 7
-    with pytest.raises(HostError, match="no range begins at 5"):
+    with pytest.raises(HostError, match="no range begins at 0x5"):
         computer.unmap(5)
     keyboard.interrupt(33)  # nobody is told
     assert computer.counters.interrupts_sent == 0
@@ -231,6 +245,8 @@ def test_a_key_wakes_a_processor_that_halts() -> None:
     mov byte ptr [rbx+1], 1
     sti
     hlt
+    hlt
+    cli
     hlt
 handler: mov al, [rbx]
     mov [rdi+0x40000], al

@@ -26,8 +26,17 @@ def ended(program: str | Program) -> Process:
          "kernel may halt, and a process ends by SYS_EXIT"),
         (Program(b"\x90\x0f\xff\x01\x02\x03", USER_BASE), "0x40000001: 0f ff 01 02: invalid "
          "opcode (#UD): the instruction is not one of the subset"),
-        ("cli", "0x40000000: cli: general protection fault (#GP): only the kernel may do this, or "
-         "an address is not aligned as the instruction needs it"),
+        ("cli", "0x40000000: cli: general protection fault (#GP): only the kernel may do this"),
+        ("mov rax, cr0", "0x40000000: mov rax, cr0: general protection fault (#GP): only the "
+         "kernel may do this"),
+        ("mov rax, 0x8000000000000000\n mov [rax], rax", "0x4000000a: mov [rax], rax: general "
+         "protection fault (#GP): an address of it is no canonical address, whose bits 47 to 63 "
+         "are all alike"),
+        ("movdqa xmm0, [rsp+8]", "0x40000000: movdqa xmm0, [rsp+8]: general protection fault "
+         "(#GP): an address of it is no canonical address, whose bits 47 to 63 are all alike, or "
+         "is not aligned as the instruction needs it"),
+        ("push 0\n push 0\n push 0\n push 8\n push 0\n iretq", "0x4000000a: iretq: general "
+         "protection fault (#GP): the CS of its frame is null or of ring 0"),
         ("xor ecx, ecx\n div rcx", "0x40000002: div rcx: divide error (#DE): it divided by 0, or "
          "the quotient is too large"),
         ("xor eax, eax", "0x40000002: add byte ptr [rax], al: page fault (#PF): it ran past the "

@@ -12,6 +12,7 @@ from verbena.host import (
     Cable,
     Computer,
     Costs,
+    DeviceFault,
     Display,
     EthernetAdapter,
     HostError,
@@ -23,7 +24,17 @@ from verbena.host import (
     Timer,
 )
 from verbena.host.machines import Machines
-from verbena.host.nic import ENABLE, PACKETS, RX_RING, RX_SIZE, RX_TAIL, TIME, TX_TAIL
+from verbena.host.nic import (
+    ENABLE,
+    PACKETS,
+    RX_RING,
+    RX_SIZE,
+    RX_TAIL,
+    TIME,
+    TX_RING,
+    TX_SIZE,
+    TX_TAIL,
+)
 
 NIC, RING, BUFFERS = 0x10000000, 0x10000, 0x100000
 
@@ -107,6 +118,61 @@ def test_a_driver_that_polls_is_not_interrupted_until_it_wants_to_be() -> None:
     assert (adapter.received, adapter.interrupts) == (1, 0)
     adapter.write(ENABLE, 8, 1)
     assert adapter.interrupts == 1  # what came meanwhile is not lost
+
+
+FRAMES, LENGTH = 8, 1000
+
+
+@pytest.mark.parametrize("side", ["sender", "receiver"])
+@pytest.mark.parametrize("how", ["gone", "silent", "unmapped"])
+def test_an_adapter_that_ends_sends_and_receives_nothing_more(side: str, how: str) -> None:
+    """Eight frames of 8.192 us each are given at once, and an end at 30 us is within the fourth."""
+    machines = Machines(lookahead_ns=400)
+    left, right = machines.computer("left"), machines.computer("right")
+    ends = {"sender": with_adapter(left), "receiver": with_adapter(right)}
+    cable = Cable(ends["sender"], ends["receiver"])
+    begun: list[int] = []
+    cable.observers.append(lambda *seen: begun.append(seen[3]))
+    for number in range(FRAMES):
+        left.write(0x20000 + 16 * number, 0x30000.to_bytes(8, "little") + bytes([0xE8, 3]))
+    for offset, value in ((TX_RING, 0x20000), (TX_SIZE, FRAMES), (TX_TAIL, FRAMES)):
+        left.store(NIC + offset, value.to_bytes(8, "little"))
+    counts: list[int] = []
+
+    def end() -> None:
+        counts.append(ends["sender"].transmitted)
+        if how == "unmapped":
+            (left if side == "sender" else right).unmap(NIC)
+        else:
+            ends[side].fail(DeviceFault[how.upper()])
+
+    left.at(30_000_000, end)
+    machines.run()
+    assert counts == [3]
+    assert ends["sender"].transmitted == (3 if side == "sender" else FRAMES)
+    assert len(begun) == (4 if side == "sender" else FRAMES)
+    assert ends["receiver"].received == 3
+    assert ends["receiver"].dropped == 0
+
+
+def test_an_adapter_that_works_again_sends_what_it_is_given_then() -> None:
+    machines = Machines(lookahead_ns=400)
+    left, right = machines.computer("left"), machines.computer("right")
+    sender, receiver = with_adapter(left), with_adapter(right)
+    Cable(sender, receiver)
+    for number in range(FRAMES):
+        left.write(0x20000 + 16 * number, 0x30000.to_bytes(8, "little") + bytes([0xE8, 3]))
+    for offset, value in ((TX_RING, 0x20000), (TX_SIZE, FRAMES), (TX_TAIL, 2)):
+        left.store(NIC + offset, value.to_bytes(8, "little"))
+    left.at(3_000_000, lambda: sender.fail(DeviceFault.SILENT))
+    machines.run()
+    assert (sender.transmitted, receiver.received) == (0, 0)
+    sender.fail(None)
+    left.store(NIC + TX_TAIL, (3).to_bytes(8, "little"))
+    start = machines.now
+    machines.run()
+    assert (sender.transmitted, receiver.received) == (1, 1)
+    assert machines.now - start < 15_000_000  # it waits for no frame that was lost
 
 
 SEND = """

@@ -119,6 +119,34 @@ def test_a_pair_that_is_not_aligned_is_named() -> None:
     assert "0x108 is not a multiple of 16" in fault_of("cmpxchg16b [0x108]\n hlt")
 
 
+@pytest.mark.parametrize("line", ["syscall", "sysretq"])
+def test_a_system_call_without_set_up_says_what_is_missing(line: str) -> None:
+    text = fault_of(line)
+    assert "until WRMSR has set bit 0 of EFER (0xc0000080), and LSTAR (0xc0000082)" in text
+
+
+@pytest.mark.parametrize("selector", [0, 3, 1])
+def test_a_return_to_a_null_code_segment_is_a_protection_fault(selector: int) -> None:
+    """SDM volume 2, IRET; of a selector without an index only the ring is left."""
+    text = fault_of(
+        f"mov rsp, 0x800\n push 0x10\n push 0x800\n push 2\n push {selector}\n push 0\n iretq"
+    )
+    assert "iretq: general protection fault (#GP): the CS of its frame, at RSP + 8, is nu" in text
+
+
+def test_an_address_that_is_not_canonical_is_named() -> None:
+    """With paging on, as the tables of four levels at 0x10000 have it."""
+    computer = Computer()
+    computer.map(Ram(1 << 20), 0)
+    for at, entry in ((0x10000, 0x11003), (0x11000, 0x12003), (0x12000, 0x83)):
+        computer.write(at, entry.to_bytes(8, "little"))
+    on = "mov eax, 0x10000\n mov cr3, rax\n mov rax, 0x80000001\n mov cr0, rax\n"
+    access = "mov rcx, 0x8000000000000000\n mov [rcx], rax\n hlt"
+    computer.load(Program.assemble(on + access, 0x1000))
+    with pytest.raises(ProcessorError, match="0x8000000000000000 is no canonical address"):
+        computer.run()
+
+
 def test_an_exception_without_a_table_says_so() -> None:
     text = fault_of("ud2")
     assert "no handler is set (see LIDT): no table of handlers was loaded" in text

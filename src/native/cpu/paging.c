@@ -170,7 +170,8 @@ static struct vb_cpu_translation *translate(struct vb_cpu *cpu, uint64_t linear,
 
         if (!is_canonical(linear)) {
             /* SDM volume 1, 3.3.7.1 */
-            cpu->fault = (struct vb_cpu_fault){.vector = VB_CPU_PROTECTION, .has_error = true};
+            cpu->fault = (struct vb_cpu_fault){
+                .vector = VB_CPU_PROTECTION, .has_error = true, .address = linear};
             return NULL;
         }
         present = walk_tables(cpu, linear, true, &found);

@@ -3,6 +3,7 @@
 #include "cpu/operations.h"
 
 enum { GATE_BYTES = 16, GATE_PRESENT = 0x80, GATE_INTERRUPT = 0xe, GATE_TRAP = 0xf };
+enum { NOT_NULL = 0xfffc }; /* in a selector: it is null without any of these bits */
 
 #define MSR_RING0_STACK    UINT32_C(0x175) /* IA32_SYSENTER_ESP */
 #define MSR_EFER           UINT32_C(0xc0000080)
@@ -115,7 +116,7 @@ enum vb_cpu_next vb_cpu_interrupt_return(struct vb_cpu *cpu, const struct vb_cpu
             return VB_CPU_FAULTED;
     }
     ring = frame[1] & 3;
-    if ((ring != 0 && ring != 3) || ring < cpu->ring)
+    if ((ring != 0 && ring != 3) || ring < cpu->ring || !(frame[1] & NOT_NULL))
         return forbid(cpu);
     cpu->rip = frame[0];
     cpu->flags = (cpu->flags & ~may) | (frame[2] & may) | VB_CPU_FLAG_ONE;

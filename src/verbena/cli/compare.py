@@ -73,11 +73,13 @@ def parser() -> argparse.ArgumentParser:
     )
     sizes = made.add_mutually_exclusive_group()
     sizes.add_argument(
-        "--size", type=size_option, default=8192, help="of the transfer, as 8KiB; default: 8KiB"
-    )
+        "--size", type=size_option, default=8192,
+        help="of the transfer, as 8KiB: a multiple of 8 bytes up to 64MiB; default: 8KiB",
+    )  # fmt: skip
     sizes.add_argument(
         "--sizes", type=sizes_option, metavar="FIRST..LAST",
-        help="a transfer of each size, doubled from the first to the last, as 64B..1MiB",
+        help="a transfer of each size, doubled from the first to the last, as 64B..1MiB; "
+        "the first is a multiple of 8 bytes",
     )  # fmt: skip
     ways = made.add_argument_group("ways")
     for way in WAYS.values():
@@ -91,7 +93,10 @@ def parser() -> argparse.ArgumentParser:
         help="write what cores, links, memory and devices did, for https://ui.perfetto.dev",
     )  # fmt: skip
     machine = made.add_argument_group("the computers")
-    machine.add_argument("--ghz", type=float, default=known.ghz, help="default: %(default)s")
+    machine.add_argument(
+        "--ghz", type=float, default=known.ghz,
+        help="clock of the processors, 0.001 to 1000; default: %(default)s",
+    )  # fmt: skip
     machine.add_argument(
         "--pcie", type=pcie_option, default=(3, 8), metavar="GENxLANES", help="default: 3x8"
     )

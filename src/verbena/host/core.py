@@ -70,6 +70,18 @@ _REASONS = {
 
 # RDMSR and WRMSR, as text or as bytes: 0F 32 and 0F 30.
 _OF_MSRS = ("rdmsr", "wrmsr", "0f 32", "0f 30")
+_RETURNS = ("iretq", "48 cf")
+_SYSTEM_CALLS = ("syscall", "sysret", "0f 05", "48 0f 07")
+_NO_SYSTEM_CALLS = (
+    "system calls are off, until WRMSR has set bit 0 of EFER (0xc0000080), and LSTAR (0xc0000082) "
+    "to the address of their handler"
+)
+NOT_CANONICAL = "is no canonical address, whose bits 47 to 63 are all alike"
+
+
+def is_canonical(address: int) -> bool:
+    """Whether paging translates an address (SDM volume 1, 3.3.7.1)."""
+    return address < 1 << 47 or (1 << 64) - (1 << 47) <= address < 1 << 64
 
 
 class Registers:
@@ -307,10 +319,16 @@ class Core:
         detail = ""
         if vector == _PAGE_FAULT:
             detail = f" at {address:#x}, error code {error:#x}"
+        elif vector == _INVALID_OPCODE and self._has_no_calls(at):
+            detail = f": {_NO_SYSTEM_CALLS}"
         elif vector == _INVALID_OPCODE:
             detail = ": the instruction is not one of the subset"
         elif vector == _PROTECTION and self.text(at).startswith(_OF_MSRS):
             detail = f": {model_specific(self.registers)}"
+        elif vector == _PROTECTION and self.text(at).startswith(_RETURNS):
+            detail = ": the CS of its frame, at RSP + 8, is null or of a ring that it may not enter"
+        elif vector == _PROTECTION and not is_canonical(address):
+            detail = f": {address:#x} {NOT_CANONICAL}"
         elif vector == _PROTECTION and address:
             detail = f": {address:#x} is not a multiple of 16, as this instruction needs it"
         return ProcessorError(
@@ -320,6 +338,10 @@ class Core:
             vector,
             self,
         )
+
+    def _has_no_calls(self, at: int) -> bool:
+        """Whether an instruction is a system call, or a return from one, and these are off."""
+        return self.text(at).startswith(_SYSTEM_CALLS) and not self.state.special()["efer"] & 1
 
     def _event(self, vector: int) -> str:
         if vector in EXCEPTIONS:

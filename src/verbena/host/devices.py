@@ -220,7 +220,7 @@ class _WhileMapped:
 
 
 def _check_dma(device: Device, verb: str, address: int, size: int) -> None:
-    if size < 0 or address < 0 or address + size > 1 << 64:
+    if not 0 <= address < 1 << 64 or not 0 <= size < 1 << 64:
         raise HostError(
             f"{device!r}.dma_{verb}: {size} bytes at {address:#x} are none: an address is 0 to "
             "2^64 - 1, and a size 0 or more"

@@ -9,11 +9,14 @@ also where the IOMMU delays one.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
-from verbena.host.errors import AccessError, HostError, HostTypeError
+from verbena.host.devices import Ram
+from verbena.host.errors import AccessError, HostTypeError
+from verbena.host.iommu import IommuFault
 from verbena.host.pcie import Slot
 
 if TYPE_CHECKING:
@@ -27,10 +30,18 @@ _PAGE = 4096
 
 @dataclass
 class _Reads:
-    """The read requests of a link with an IOMMU: tags in use, and requests that wait for one."""
+    """The reads of a link with an IOMMU: tags in use, and reads with requests that wait for one.
+    Each call of a read's iterator makes its next request."""
 
     tags: int = 0
-    waiting: deque[Callable[[], None]] = field(default_factory=deque)
+    waiting: deque[Iterator[None]] = field(default_factory=deque)
+
+    def go_on(self, tags: int) -> None:
+        """Makes requests, in the order of the reads, as far as ``tags`` are free."""
+        while self.waiting and self.tags < tags:
+            first = self.waiting[0]
+            if next(first, first) is first:  # it has made all of its requests
+                self.waiting.popleft()
 
 
 def _call(device: Device, then: Callable[..., None], *arguments: bytes) -> None:
@@ -54,7 +65,8 @@ class Dma:
         self._computer = computer
         self._settled: dict[int, int] = {}  # link: when its last write is in memory
         self._reads: dict[int, _Reads] = {}
-        self._under_way: Counter[int] = Counter()  # accesses, by page of 4096 bytes
+        # Accesses by their first and last page of 4096 bytes.
+        self._under_way: Counter[tuple[int, int]] = Counter()
 
     def settled_at(self, slot: Slot) -> int:
         """When all writes that a link has carried are in memory, in ps."""
@@ -62,29 +74,27 @@ class Dma:
 
     def is_under_way(self, page: int) -> bool:
         """Whether a device reads or writes a page now: 4096 bytes, at what devices know it as."""
-        return self._under_way[page // _PAGE] > 0
+        return any(first <= page // _PAGE <= last for first, last in self._under_way)
 
     def _begin(self, address: int, size: int) -> None:
-        for page in range(address // _PAGE, (address + size - 1) // _PAGE + 1):
-            self._under_way[page] += 1
+        self._under_way[address // _PAGE, (address + size - 1) // _PAGE] += 1
 
     def _end(self, address: int, size: int) -> None:
-        for page in range(address // _PAGE, (address + size - 1) // _PAGE + 1):
-            self._under_way[page] -= 1
-            if not self._under_way[page]:
-                del self._under_way[page]
+        pages = address // _PAGE, (address + size - 1) // _PAGE
+        self._under_way[pages] -= 1
+        if not self._under_way[pages]:
+            del self._under_way[pages]
 
     # ---- writes ----
 
-    def _fail(
+    def _no_memory(
         self, device: Device, verb: str, address: int, size: int, who: str | None = None
-    ) -> None:
-        device.dma_failed(
-            AccessError(
-                f"{who or repr(device)} {verb} {size} bytes by DMA "
-                f"{'to' if verb == 'wrote' else 'at'} "
-                f"{address:#x}, where there is no memory"
-            )
+    ) -> AccessError:
+        found = self._computer.find(address)
+        return AccessError(
+            f"{who or repr(device)} {verb} {size} bytes by DMA "
+            f"{'to' if verb == 'wrote' else 'at'} {address:#x}, where there is no memory"
+            + (f" from {found.end:#x} on" if found and isinstance(found.device, Ram) else "")
         )
 
     def write(
@@ -110,7 +120,7 @@ class Dma:
             offset = 0
             for physical, size in parts:
                 if not computer.memory.write(physical, data[offset : offset + size]):
-                    self._fail(device, "wrote", physical, size, who)
+                    device.dma_failed(self._no_memory(device, "wrote", physical, size, who))
                     return
                 if computer.caches is not None:
                     computer.caches.dma_write(physical, size)
@@ -140,9 +150,10 @@ class Dma:
                     write=True,
                     who=who or type(device).__name__,
                 )
-            except HostError:
+            except IommuFault as fault:
                 self._end(address, len(data))
-                raise
+                device.dma_failed(fault)
+                return
             ready = max(ready, self.settled_at(slot))
             self._settled[id(slot)] = ready
             computer.at(ready, lambda: land(parts))
@@ -167,7 +178,7 @@ class Dma:
         """Reads what the device knows as ``address``, and calls ``then`` with the bytes."""
         computer, bus, slot, iommu = self._computer, device.bus, device.slot, device.iommu
         self._begin(address, size)
-        if slot is not None and iommu is not None:
+        if slot is not None and iommu is not None and size:
             self._read_translated(device, slot, iommu, address, size, then)
             return
 
@@ -194,7 +205,7 @@ class Dma:
         for physical, size in parts:
             data = self._computer.memory.read(physical, size)
             if data is None:
-                self._fail(device, "read", physical, size)
+                device.dma_failed(self._no_memory(device, "read", physical, size))
                 return None
             self._computer.counters.dma_read_bytes += size
             self._computer.show_memory("read", physical, size)
@@ -214,53 +225,61 @@ class Dma:
         computer = self._computer
         reads = self._reads.setdefault(id(slot), _Reads())
         found: dict[int, bytes] = {}
-        left = len(list(slot.requests(size, address)))
+        left = -(-size // slot.link.mrrs)
         has_failed = False
         drops = device.dma_drops
 
         def end_request() -> None:
             reads.tags -= 1
-            while reads.waiting and reads.tags < slot.link.tags:
-                reads.waiting.popleft()()
+            reads.go_on(slot.link.tags)
 
-        def is_dropped() -> bool:
-            """Whether the device has ended; the first request that sees it ends all of them."""
+        def fail(error: AccessError) -> None:
+            """The first request that cannot be answered ends all of them."""
             nonlocal has_failed
-            if device.dma_drops == drops:
-                return False
-            if not has_failed:
+            has_failed = True
+            self._end(address, size)
+            device.dma_failed(error)
+
+        def has_ended() -> bool:
+            """Whether the read has failed, or the device has: the first request that sees that
+            ends all of them."""
+            nonlocal has_failed
+            if device.dma_drops != drops and not has_failed:
                 has_failed = True
                 self._end(address, size)
-            return True
+            return has_failed
 
-        def issue(where: int, part: int) -> None:
-            if is_dropped():
-                return
-            reads.tags += 1
-            asked = slot.ask(computer.now, part, where)
-            computer.at(asked + slot.half_ps, lambda: translate(where, part))
+        def issue() -> Iterator[None]:
+            for where, part in slot.requests(size, address):
+                if has_ended():
+                    return
+                reads.tags += 1
+                asked = slot.ask(computer.now, part, where)
+                computer.at(asked + slot.half_ps, partial(translate, where, part))
+                yield
 
         def translate(where: int, part: int) -> None:
-            if is_dropped():
+            if has_ended():
                 end_request()
                 return
             try:
                 ready, parts = iommu.translate(
                     computer.now, where, part, write=False, who=type(device).__name__
                 )
-            except HostError:
-                self._end(address, size)
-                raise
+            except IommuFault as fault:
+                end_request()
+                fail(fault)
+                return
             computer.at(max(ready, self.settled_at(slot)), lambda: answer(where, part, parts))
 
         def answer(where: int, part: int, parts: Parts) -> None:
-            nonlocal has_failed
-            if is_dropped() or has_failed or not all(computer.memory.find(*one) for one in parts):
+            if has_ended():
                 end_request()
-                if not has_failed:  # the first request that finds no memory ends all of them
-                    has_failed = True
-                    self._end(address, size)
-                    self._fail(device, "read", *parts[0])
+                return
+            absent = next((one for one in parts if not computer.memory.find(*one)), None)
+            if absent is not None:
+                end_request()
+                fail(self._no_memory(device, "read", *absent))
                 return
             data = self._fetched(device, parts)
             assert data is not None
@@ -272,14 +291,9 @@ class Dma:
             found[where] = data
             left -= 1
             end_request()
-            if is_dropped():
-                return
-            if left == 0:
+            if left == 0 and not has_ended():
                 self._end(address, size)
                 _call(device, then, b"".join(found[key] for key in sorted(found)))
 
-        for where, part in slot.requests(size, address):
-            if reads.tags < slot.link.tags:
-                issue(where, part)
-            else:
-                reads.waiting.append(lambda where=where, part=part: issue(where, part))  # type: ignore[misc]
+        reads.waiting.append(issue())
+        reads.go_on(slot.link.tags)

@@ -42,12 +42,15 @@ class MemoryController:
             )
         new = Range(base, base + device.size, device)
         if base < 0 or new.end > _SPACE:
-            raise HostError("physical addresses are 0 to 2^52 - 1")
+            raise HostError(
+                f"{_kind(device)} would be at {base:#x} to {new.end - 1:#x}, and physical "
+                "addresses are 0 to 2^52 - 1"
+            )
         for one in self._ranges:
             if new.base < one.end and one.base < new.end:
                 raise HostError(
-                    f"{_kind(device)} at {new.base:,} to {new.end - 1:,} overlaps "
-                    f"{_kind(one.device)} at {one.base:,} to {one.end - 1:,}"
+                    f"{_kind(device)} at {new.base:#x} to {new.end - 1:#x} overlaps "
+                    f"{_kind(one.device)} at {one.base:#x} to {one.end - 1:#x}"
                 )
         return new
 
@@ -64,7 +67,7 @@ class MemoryController:
                 self._ranges.remove(one)
                 self.memory.remove(base)
                 return one
-        raise HostError(f"no range begins at {base:,}")
+        raise HostError(f"no range begins at {base:#x}")
 
     def read(self, address: int, size: int) -> bytes:
         """Bytes of memory, as a debugger reads them. Raises HostTypeError, AccessError."""
@@ -73,7 +76,10 @@ class MemoryController:
         except (TypeError, OverflowError):
             raise _bad_range("read", address, size) from None
         if data is None:
-            raise AccessError(f"{size} bytes at {address:#x} are not all in one range of memory")
+            raise AccessError(
+                f"{size} bytes at {address:#x} are not all in one range of memory"
+                f"{self._of_device(address)}"
+            )
         return data
 
     def write(self, address: int, data: bytes) -> None:
@@ -85,7 +91,18 @@ class MemoryController:
         if not is_written:
             raise AccessError(
                 f"{len(data)} bytes at {address:#x} are not all in one range of memory"
+                f"{self._of_device(address)}"
             )
+
+    def _of_device(self, address: int) -> str:
+        """Advice, if the registers of a device are at an address."""
+        found = self.find(address)
+        if found is None or isinstance(found.device, Ram):
+            return ""
+        return (
+            f": these are registers of {found.device!r}, of which its peek(offset, size) shows the "
+            "value, and Computer.store changes one"
+        )
 
 
 def _kind(device: Ram | Device) -> str:

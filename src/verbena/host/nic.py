@@ -43,7 +43,7 @@ SHORTEST, LONGEST = 14, 9014  # bytes of a frame without its FCS
 LEAST_ON_WIRE, GAP_AND_PREAMBLE, FCS = 64, 20, 4  # bytes (IEEE 802.3, 4A.4.2 and 3.2)
 
 
-@checked_class(HostTypeError, but=("arrive", "peek", "read", "write"))
+@checked_class(HostTypeError, but=("arrive", "drop_dma", "peek", "read", "write"))
 class EthernetAdapter(Device):
     """An adapter whose interrupts have ``vector``. A line is held until CAUSE is read, or ENABLE is
     written with 0."""
@@ -54,6 +54,7 @@ class EthernetAdapter(Device):
         super().__init__(0x1000)
         self.vector = checked_vector(vector)
         self.cable: Cable | None = None
+        # Frames in memory, frames that have left, frames without a descriptor.
         self.received = self.transmitted = self.dropped = self.interrupts = 0
         self._registers = dict.fromkeys(
             (RX_RING, RX_SIZE, RX_TAIL, TX_RING, TX_SIZE, TX_TAIL, ENABLE, TIME, PACKETS), 0
@@ -137,10 +138,10 @@ class EthernetAdapter(Device):
             ready = self._fetched.pop(self._tx_sent)
             at = self._descriptor(TX_RING, TX_SIZE, self._tx_sent)
             self._tx_sent += 1
-            if ready is not None:
+            if ready is not None and self.cable is not None:
+                self.cable.send(self, ready)
+            elif ready is not None:
                 self.transmitted += 1
-                if self.cable is not None:
-                    self.cable.send(self, ready)
             status = BAD_LENGTH if ready is None else DONE
             self.dma_write(at + 12, status.to_bytes(4, "little"), lambda: self._note(TRANSMITTED))
 
@@ -150,6 +151,8 @@ class EthernetAdapter(Device):
         """A frame comes from the wire; without a descriptor for it, it is dropped."""
         if not SHORTEST <= len(frame) <= LONGEST:
             raise HostError(f"a frame has {SHORTEST} to {LONGEST} bytes, not {len(frame)}")
+        if self.is_dead:
+            return
         if self._rx_head >= self._registers[RX_TAIL]:
             self.dropped += 1
             return
@@ -164,6 +167,20 @@ class EthernetAdapter(Device):
 
         self.dma_write(int.from_bytes(descriptor[:8], "little"), frame)
         self.dma_write(at + 8, len(frame).to_bytes(4, "little") + DONE.to_bytes(4, "little"), done)
+
+    # ---- failure ----
+
+    def drop_dma(self) -> None:
+        """Frames that have not left are lost, and their descriptors get no status. An adapter that
+        works again goes on with those that its driver gives then."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._fetched.clear()
+        self._tx_sent = self._tx_head
+        super().drop_dma()
+        if self.cable is not None and self.computer is not None:
+            self.cable.drop(self)
 
     # ---- interrupts ----
 
@@ -200,7 +217,7 @@ class EthernetAdapter(Device):
                 self.msix.send(entry)
 
 
-@checked_class(HostTypeError, but=("send",))
+@checked_class(HostTypeError, but=("drop", "send"))
 class Cable:
     """A full-duplex link of two adapters: ``gbps`` each way and ``delay_ns``.
 
@@ -232,10 +249,32 @@ class Cable:
         return round((max(size + FCS, LEAST_ON_WIRE) + GAP_AND_PREAMBLE) * 8000 / self._gbps)
 
     def send(self, sender: EthernetAdapter, frame: bytes) -> None:
-        """Puts a frame behind those that the sender has put on the wire."""
-        side = self._ends.index(sender)
-        start = max(self._free[side], sender.now)
+        """Puts a frame behind those that the sender has put on the wire. One that has not left
+        when the sender fails or is unmapped is lost."""
+        side, now, drops = self._ends.index(sender), sender.now, sender.dma_drops
+        computer = sender.computer
+        assert computer is not None  # since it has a time
+        start = max(self._free[side], now)
         end = self._free[side] = start + self.time_ps(len(frame))
-        for observe in self.observers:
-            observe(sender, "frame", len(frame), start, end)
-        sender.at(end + self._delay, lambda: self._ends[1 - side].arrive(frame))
+        peer = self._ends[1 - side]
+
+        def begin() -> None:
+            if sender.dma_drops == drops:
+                for observe in self.observers:
+                    observe(sender, "frame", len(frame), start, end)
+                computer.at(end, leave)
+
+        def leave() -> None:
+            if sender.dma_drops == drops:
+                sender.transmitted += 1
+                computer.at(end + self._delay, lambda: peer.arrive(frame))
+
+        if start > now:
+            computer.at(start, begin)
+        else:
+            begin()
+
+    def drop(self, sender: EthernetAdapter) -> None:
+        """The sender has failed or is unmapped: nothing of it is on the wire, or waits."""
+        side = self._ends.index(sender)
+        self._free[side] = min(self._free[side], sender.now)

@@ -81,11 +81,13 @@ class PciBus:
         self.timing = PciTiming(
             bits, mhz, latency_timer, memory_read_wait, memory_write_wait, burst_bytes
         )
-        if bridge_ns < 0 or not 1 <= posted_stores <= 1024 or not 1 <= retry_limit <= 1 << 16:
-            raise HostError(
-                "a host bridge takes at least 0 ns, holds 1 to 1024 stores and gives up after 1 to "
-                f"65536 retries, not {bridge_ns}, {posted_stores} and {retry_limit}"
-            )
+        if bridge_ns < 0:
+            raise HostError(f"bridge_ns is at least 0, not {bridge_ns:g}")
+        for name, value, most in (
+            ("posted_stores", posted_stores, 1024), ("retry_limit", retry_limit, 1 << 16),
+        ):  # fmt: skip
+            if not 1 <= value <= most:
+                raise HostError(f"{name} of a host bridge is 1 to {most}, not {value}")
         if (raise_line is None) != (lower_line is None):
             raise HostError("raise_line and lower_line come together: levels change both ways")
         self.unanswered_stops = checked_unanswered(unanswered)

@@ -27,17 +27,19 @@ from verbena.host.hca.formats import CQE_BYTES, parse_completion
 
 _BUFFER = 0x10_0000
 _TRANSLATIONS = 2048  # entries of the translation cache, more where the buffer has more pages
+_TABLE_PAGES = 16384  # of the translation table, more where the buffer and messages have more
 _OTHER_PAGES = 64
 _TIMEOUT_US = 1e6  # longer than any cold transfer takes: the wire loses nothing
 _COMMAND = bytes(64)  # what asks for the disk's blocks, and what answers
 
 
-class _Pair:
+class Pair:
     """Two connected computers, here and there, with a buffer each."""
 
     def __init__(self, setup: Setup, size: int, recording: Recording | None) -> None:
         self.setup, self.size, self.recording = setup, checked_size(size), recording
         wire = Wire(setup.gbps, setup.wire_us * 1000)
+        pages = -(-size // PAGE) + _OTHER_PAGES
         ram = max(16 << 20, 2 * (-(-size // 4096) * 4096 + (2 << 20)))
         self.wire = wire
         self.here, self.there = connected(
@@ -46,7 +48,8 @@ class _Pair:
             pcie=setup.pcie,
             ram=ram,
             charged=True,
-            hca={"translations": max(_TRANSLATIONS, -(-size // PAGE) + _OTHER_PAGES)},
+            hca={"translations": max(_TRANSLATIONS, pages)},
+            driver={"table_pages": max(_TABLE_PAGES, pages)},
             queue_pair={"timeout_us": _TIMEOUT_US},
         )
         self.here.computer.name, self.there.computer.name = "here", "there"
@@ -92,7 +95,7 @@ class _Pair:
         node.computer.write(_BUFFER, data)
 
 
-def _measured(way: str, pair: _Pair, transfer: Callable[[], Side], arrives: Node) -> Row:
+def _measured(way: str, pair: Pair, transfer: Callable[[], Side], arrives: Node) -> Row:
     """Runs a transfer twice and measures the second.
 
     ``transfer`` returns what was charged there beside the driver's costs.
@@ -142,7 +145,7 @@ def _measured(way: str, pair: _Pair, transfer: Callable[[], Side], arrives: Node
 
 def by_write(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """An RDMA WRITE from here into memory there."""
-    pair = _Pair(setup, size, recording)
+    pair = Pair(setup, size, recording)
     pair.fill(pair.here, content_of(size))
 
     def transfer() -> Side:
@@ -155,7 +158,7 @@ def by_write(setup: Setup, size: int, recording: Recording | None = None) -> Row
 
 def by_read(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """An RDMA READ from memory there into memory here."""
-    pair = _Pair(setup, size, recording)
+    pair = Pair(setup, size, recording)
     pair.fill(pair.there, content_of(size))
 
     def transfer() -> Side:
@@ -168,7 +171,7 @@ def by_read(setup: Setup, size: int, recording: Recording | None = None) -> Row:
 
 def by_send(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """A SEND from here into the receive buffer there; both sides poll their completion."""
-    pair = _Pair(setup, size, recording)
+    pair = Pair(setup, size, recording)
     pair.fill(pair.here, content_of(size))
 
     def transfer() -> Side:
@@ -183,7 +186,7 @@ def by_send(setup: Setup, size: int, recording: Recording | None = None) -> Row:
 
 def by_remote_disk(setup: Setup, size: int, recording: Recording | None = None) -> Row:
     """A disk there: a command by SEND, its DMA, an RDMA WRITE into memory here, an answer."""
-    pair = _Pair(setup, size, recording)
+    pair = Pair(setup, size, recording)
     block = gcd(size, 512)
     disk = Disk(content_of(size), block=block, latency_us=setup.disk_us)
     pair.there.computer.map(disk, DISK, pcie=setup.pcie)

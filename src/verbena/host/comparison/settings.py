@@ -26,10 +26,13 @@ class Setup:
     wire_us: float = 1.0  # one way
 
     def __post_init__(self) -> None:
-        if self.ghz <= 0 or self.gbps <= 0:
-            raise HostError("the processors' clock and the network's rate are above 0")
-        if self.disk_us < 0 or self.wire_us < 0:
-            raise HostError("a latency is not negative")
+        if not 0.001 <= self.ghz <= 1000:
+            raise HostError(f"the processors' clock is 0.001 to 1000 GHz, not {self.ghz:g}")
+        if self.gbps <= 0:
+            raise HostError(f"the network's rate is above 0 Gb/s, not {self.gbps:g}")
+        for name, value in (("disk_us", self.disk_us), ("wire_us", self.wire_us)):
+            if value < 0:
+                raise HostError(f"a latency is not negative: {name} is {value:g}")
 
 
 def checked_size(size: int) -> int:

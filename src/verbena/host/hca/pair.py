@@ -78,15 +78,17 @@ def add_node(
     ram: int = RAM,
     hca: dict[str, int] | None = None,
     queue_pair: dict[str, Any] | None = None,
+    driver: dict[str, int] | None = None,
     charged: bool = False,
     msix: bool = False,
     **computer: Any,
 ) -> Node:
     """Adds a computer with ``ram`` bytes from 0 on, of which the driver has the upper half.
 
-    ``hca`` are settings of ``Hca``, ``queue_pair`` of ``HcaDriver.queue_pair``; ``vector`` is that
-    of its completion queue's interrupts. ``charged``: what the driver does takes its first core the
-    time of the costs, where it is free otherwise. ``msix``: the driver uses the MSI-X table.
+    ``hca`` are settings of ``Hca``, ``driver`` of ``HcaDriver``, ``queue_pair`` of its
+    ``queue_pair``; ``vector`` is that of its completion queue's interrupts. ``charged``: what the
+    driver does takes its first core the time of the costs, where it is free otherwise. ``msix``:
+    the driver uses the MSI-X table.
     """
     one = machines.computer(name, ghz=ghz, cores=cores, **computer)
     one.map(Ram(ram), 0)
@@ -97,16 +99,17 @@ def add_node(
     def charge(name: str, cycles: int) -> None:
         core.charge(name, cycles)
 
-    driver = HcaDriver(
+    made = HcaDriver(
         device,
         (ram // 2, ram // 2),
         costs=costs,
         charge=charge if charged else None,
         msix=msix,
+        **(driver or {}),
     )
-    cq = driver.completion_queue(1024, vector=vector)
-    qp = driver.queue_pair(cq, **(queue_pair or {}))
-    return Node(machines, one, device, driver, cq, qp)
+    cq = made.completion_queue(1024, vector=vector)
+    qp = made.queue_pair(cq, **(queue_pair or {}))
+    return Node(machines, one, device, made, cq, qp)
 
 
 @checked_arguments(HostTypeError)

@@ -377,18 +377,21 @@ class Responder:
         """Sends, in order, what is ready, and fetches data of READs ahead."""
         ahead = 0
         for answer in qp.answers:
+            ahead += self._unsent(answer)
             while answer.asked < len(answer.pieces) and ahead < AHEAD:
-                piece = answer.pieces[answer.asked]
-                ahead += sum(size for _, size in piece)
+                ahead += sum(size for _, size in answer.pieces[answer.asked])
                 self._fetch_piece(qp, answer, answer.asked)
                 answer.asked += 1
-            ahead += sum(
-                sum(size for _, size in answer.pieces[i]) for i in range(answer.sent, answer.asked)
-            )
             if ahead >= AHEAD:
                 break
         while qp.answers and self._send_answer(qp, qp.answers[0]):
             qp.answers.popleft()
+
+    def _unsent(self, answer: Answer) -> int:
+        """Bytes that were asked of memory for an answer and have not been sent."""
+        asked, sent = (number * self._hca.mtu for number in (answer.asked, answer.sent))
+        length = answer.packet.length
+        return min(asked, length) - min(sent, length)
 
     def _fetch_piece(self, qp: Qp, answer: Answer, number: int) -> None:
         def arrived(data: bytes) -> None:

@@ -7,6 +7,7 @@ or, once another process has got its place, from a copy of that time.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +15,7 @@ from enum import Enum
 from verbena._arguments import checked_class
 from verbena.host.assembler import Program
 from verbena.host.computer import Computer
-from verbena.host.core import EXCEPTIONS
+from verbena.host.core import EXCEPTIONS, NOT_CANONICAL, is_canonical
 from verbena.host.disassembler import instruction_text
 from verbena.host.errors import HostError, HostTypeError
 from verbena.host.kernel.kernel_tables import KernelTables
@@ -28,8 +29,13 @@ _WROTE, _FETCHED = 2, 16  # of a page fault's error code (SDM volume 3, 4.7)
 _ADVICE = {
     0: "it divided by 0, or the quotient is too large",
     6: "the instruction is not one of the subset",
-    13: "only the kernel may do this, or an address is not aligned as the instruction needs it",
 }
+# What ring 3 may not do (SDM volume 3, 5.9), as the disassembler says it.
+_PRIVILEGED = re.compile(
+    r"(cli|sti|in|ins[bwd]|out|outs[bwd]|rdmsr|wrmsr|lidt|lgdt|lldt|ltr|invlpg|swapgs|sysretq?|"
+    r"clts|wbinvd|invd|mov cr\d, .*|mov .*, cr\d)\b"
+)
+_ALIGNED = re.compile(r"movdqa|movaps|movntdq|movntps|cmpxchg16b")
 
 
 def _exception(vector: int) -> str:
@@ -220,7 +226,23 @@ class Process:
             return f"{text}: it {self._access(fields['fault_error'], fields['fault_address'])}"
         if vector == _PROTECTION and self._bytes_at(at, 1) == _HLT:
             return f"{text}: only the kernel may halt, and a process ends by SYS_EXIT"
+        if vector == _PROTECTION:
+            return f"{text}: {self._protection(at)}"
         return f"{text}: {_ADVICE[vector]}" if vector in _ADVICE else text
+
+    def _protection(self, at: int) -> str:
+        """Why its instruction was refused; the processor does not say at which address."""
+        if not is_canonical(at):
+            return f"it went to {at:#x}, which {NOT_CANONICAL}"
+        text = instruction_text(self._bytes_at(at, 15), at) or ""
+        if _PRIVILEGED.match(text):
+            return "only the kernel may do this"
+        if text.startswith("int "):
+            return "the kernel has no interrupt of this number for processes"
+        if text.startswith("iret"):
+            return "the CS of its frame is null or of ring 0"
+        aligned = ", or is not aligned as the instruction needs it" if _ALIGNED.search(text) else ""
+        return f"an address of it {NOT_CANONICAL}{aligned}"
 
     def _ran_past_end(self, at: int) -> bool:
         """Whether there are only zeros between the program's last byte and an instruction."""
