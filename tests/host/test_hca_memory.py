@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 
 from verbena.host import AccessError, Ram
 from verbena.host.hca import HcaStatus, Node, QpState, connected
+from verbena.host.iommu import IommuFault
 
 BASE, AWAY, SIZE = 0x100000, 0x7000_0000, 65536
 US = 1_000_000
@@ -132,3 +134,28 @@ def test_a_queue_whose_memory_is_gone_ends_its_queue_pairs() -> None:
         else:
             raise AssertionError("DMA fails without end")
         assert left.qp.state is QpState.ERROR or time >= 3 * US
+
+
+@pytest.mark.parametrize(
+    ("way", "status"),
+    [
+        ("write", HcaStatus.REM_OP_ERR),
+        ("read", HcaStatus.LOC_PROT_ERR),
+        ("source", HcaStatus.LOC_PROT_ERR),
+    ],
+)
+def test_what_the_iommu_refuses_never_succeeds(way: str, status: HcaStatus) -> None:
+    left, right = nodes(iommu=True)
+    here, there = left.register(0x10000, 8192), right.register(0x20000, 8192)
+    node, address = (right, 0x20000) if way == "write" else (left, 0x10000)
+    assert node.hca.iommu is not None
+    node.hca.iommu.unmap(address, 8192)
+    if way == "read":
+        left.qp.read(here, there)
+    else:
+        left.qp.write(here, there)
+    for _ in range(3):
+        with suppress(IommuFault):
+            left.run()
+    assert [one.entry.status for one in left.cq.poll()] == [status]
+    assert left.qp.state is QpState.ERROR

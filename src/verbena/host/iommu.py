@@ -97,6 +97,14 @@ class Iommu:
             address += part
         return ready, parts
 
+    def allows(self, address: int, size: int, *, write: bool) -> bool:
+        """Whether a device may reach all of a range now; nothing is looked up for that."""
+        for number in range(address // self.page, (address + size - 1) // self.page + 1):
+            entry = self._table.get(number)
+            if entry is None or (write and not entry[1]):
+                return False
+        return True
+
     def _known(self, at: int, number: int) -> int:
         """When the translation of a page is in the IO-TLB."""
         known = self.tlb.get(number)

@@ -56,7 +56,7 @@ class Landings:
             then()
             return
         transfers = self._hca.transfers
-        is_sure = all(transfers.has_memory(*part) for part in parts)
+        is_sure = all(transfers.has_memory(*part, write=True) for part in parts)
         self._kept[id(landing)] = landing
         self._write(landing, parts, (lambda: None) if is_sure else then, failed)
         if is_sure:

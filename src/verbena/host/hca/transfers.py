@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class _Transfer:
     address: int
     size: int
+    is_write: bool
     failed: Callable[[], None]
 
 
@@ -38,7 +39,7 @@ class Transfers:
         """Reads memory, and calls ``then`` with the bytes, or ``failed``: there is no memory."""
         if self._hca.is_away:
             return
-        number = self._add(address, size, failed)
+        number = self._add(address, size, False, failed)
 
         def arrived(data: bytes) -> None:
             if self._is_live(number):
@@ -52,7 +53,7 @@ class Transfers:
         """Writes to memory, and calls ``then`` when the bytes are there, or ``failed``."""
         if self._hca.is_away:
             return
-        number = self._add(address, len(data), failed)
+        number = self._add(address, len(data), True, failed)
 
         def landed() -> None:
             if self._is_live(number):
@@ -60,9 +61,9 @@ class Transfers:
 
         self._hca.dma_write(address, data, landed)
 
-    def _add(self, address: int, size: int, failed: Callable[[], None]) -> int:
+    def _add(self, address: int, size: int, is_write: bool, failed: Callable[[], None]) -> int:
         self._count += 1
-        self._under_way[self._count] = _Transfer(address, size, failed)
+        self._under_way[self._count] = _Transfer(address, size, is_write, failed)
         return self._count
 
     def _is_live(self, number: int) -> bool:
@@ -72,9 +73,12 @@ class Transfers:
         self._ended -= 1  # memory went, and came again
         return False
 
-    def has_memory(self, address: int, size: int) -> bool:
-        """Whether there is memory at an address as the adapter knows it. Behind an IOMMU, whose
-        driver maps addresses to themselves, False may be wrong."""
+    def has_memory(self, address: int, size: int, write: bool) -> bool:
+        """Whether there is memory at an address as the adapter knows it, which it may reach. Behind
+        an IOMMU, whose driver maps addresses to themselves, False may be wrong."""
+        iommu = self._hca.iommu
+        if iommu is not None and not iommu.allows(address, size, write=write):
+            return False
         return self._hca.home.memory.find(address, size) is not None
 
     def fail(self) -> None:
@@ -83,7 +87,7 @@ class Transfers:
         wrong = [
             number
             for number, one in self._under_way.items()
-            if not self.has_memory(one.address, one.size)
+            if not self.has_memory(one.address, one.size, one.is_write)
         ]
         if not wrong and self._ended:
             self._ended -= 1
