@@ -32,12 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from verbena import peers
+from verbena.cm.arguments import check_host, check_seconds, check_whole
 from verbena.peers import PeerConnection, PeerListener, RemoteArray, sync
+from verbena.peers.memory import byte_view, dense_array
 from verbena.whole_files import FileTree, FileVersion, WholeFileSystem
 
 __all__ = ["FileServer", "RemoteMemoryFileSystem", "serve"]
 
 PORT = 7175
+_LONGEST = 1e9  # seconds
 SLOWEST = 10e6
 """Bytes per second: what a client allows for data, besides its timeout."""
 Record = dict[str, Any]
@@ -180,11 +183,30 @@ async def serve(address: str | int = PORT) -> AsyncIterator[FileServer]:
 # ---- the client ----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Exchange:
+    """The connection, while one thread has it, and ``until`` when its request has time."""
+
+    conn: sync.SyncPeerConnection
+    until: float | None
+
+    @property
+    def left(self) -> float | None:
+        """The seconds that are left; None: there is no limit."""
+        return self.seconds_to(self.until)
+
+    @staticmethod
+    def seconds_to(until: float | None) -> float | None:
+        """Return the seconds until then, 0 or more."""
+        return None if until is None else max(0.0, until - time.monotonic())
+
+
 class RemoteMemoryFileSystem(WholeFileSystem):
     """The files of a server: ``fsspec.filesystem("verbena", host="server", port=7175)``.
 
     ``timeout``: seconds for which a request waits for the server, and a second more for each 10 MB
-    of data; None: no limit. Any thread may use it.
+    of data; None: no limit. Any thread may use it: a request's time begins with the call, or with
+    the server's last answer to another thread.
     """
 
     protocol = "verbena"
@@ -197,8 +219,9 @@ class RemoteMemoryFileSystem(WholeFileSystem):
         timeout: float | None = 30,
         **options: Any,
     ) -> None:
-        if timeout is not None and not timeout > 0:
-            raise ValueError(f"timeout is seconds, more than 0, or None, and not {timeout}")
+        check_host(host)
+        check_whole("port", port, 1, 65535)
+        check_seconds("timeout", timeout, _LONGEST, may_be_0=False, may_be_none=True)
         super().__init__(host=host, port=port, timeout=timeout, **options)
         self.host, self.port, self.timeout = host, port, timeout
         self._handles = 0
@@ -210,32 +233,63 @@ class RemoteMemoryFileSystem(WholeFileSystem):
     def _start_afresh(self) -> None:
         """Have no connection, and no thread that uses it; so does a forked child."""
         self._lock = threading.Lock()
+        self._answered = 0.0  # when the server has answered last
+        self._under_way = 0  # bytes of the request that is under way
         self._conn: sync.SyncPeerConnection | None = None
         self._released.clear()
 
     @contextmanager
-    def exchange(self) -> Iterator[sync.SyncPeerConnection]:
+    def exchange(self, nbytes: int = 0) -> Iterator[Exchange]:
         """Give the connection to one thread, for a request with its data and its answer.
 
         It is a new one where the last was lost. An exchange that is not finished ends the
-        connection, whose next message would be the answer to it. Raises OSError.
+        connection, whose next message would be the answer to it. Raises OSError: TimeoutError also
+        where the server answers the requests of other threads no more.
         """
-        with self._lock:
-            if self._conn is None or self._conn.closed is not None:
-                host = f"[{self.host}]" if ":" in self.host else self.host
-                self._conn = sync.connect(f"{host}:{self.port}", timeout=self.timeout)
-            conn = self._conn
-            try:
-                self._tell_released(conn)
-                yield conn
-            except BaseException as error:
+        lock = self._lock
+        until = self._wait_turn(lock, self.limit(nbytes))
+        try:
+            self._under_way = nbytes
+            if self._conn is not None and self._conn.closed is not None:
                 self._conn = None
-                with suppress(OSError):
-                    conn.close(patience=0)
+            try:
+                if self._conn is None:
+                    host = f"[{self.host}]" if ":" in self.host else self.host
+                    left = Exchange.seconds_to(until)
+                    self._conn = sync.connect(f"{host}:{self.port}", timeout=left)
+                made = Exchange(self._conn, until)
+                self._tell_released(made.conn, made.left)
+                yield made
+            except BaseException as error:
+                conn, self._conn = self._conn, None
+                if conn is not None:
+                    with suppress(OSError):
+                        conn.__exit__(type(error))  # at once, without a goodbye
                 if isinstance(error, TimeoutError):
                     raise self.too_late() from None
                 raise
+            self._answered = time.monotonic()
+        finally:
+            self._under_way = 0
+            lock.release()
         self._flush()
+
+    def _wait_turn(self, lock: threading.Lock, limit: float | None) -> float | None:
+        """Wait for the connection, and return when the request's time is over. TimeoutError."""
+        if limit is None:
+            lock.acquire()
+            return None
+        begun = time.monotonic()
+
+        def left() -> float:
+            """Until when the thread that has the connection has to have an answer."""
+            begin = max(begun, self._answered) + self._under_way / SLOWEST
+            return begin + limit - time.monotonic()
+
+        while not lock.acquire(timeout=max(0.0, left())):
+            if left() <= 0:
+                raise self.too_late()
+        return max(begun, self._answered) + limit
 
     def too_late(self) -> TimeoutError:
         """Return the error of a server that does not answer."""
@@ -252,25 +306,23 @@ class RemoteMemoryFileSystem(WholeFileSystem):
     def ask(self, do: str, path: str, data: Any = None, **more: Any) -> Any:
         """Send a request, and what is to be written, and return the answer. Raises OSError."""
         request = json.dumps({"do": do, "path": path, **more}).encode()
-        limit = self.limit()
         if data is not None:
-            data = memoryview(data).cast("B")
-            limit = self.limit(data.nbytes)
-        with self.exchange() as conn:
-            conn.send(request, limit)
+            data = byte_view(dense_array(data))
+        with self.exchange(0 if data is None else data.nbytes) as made:
+            made.conn.send(request, made.left)
             if data is not None:
-                conn.send(data, limit)
-            answer = conn.recv(limit)
+                made.conn.send(data, made.left)
+            answer = made.conn.recv(made.left)
         return checked(json.loads(answer))
 
     def open_version(self, path: str) -> FileVersion:
         """Open a file to read it. Raises OSError."""
-        with self.exchange() as conn:
+        with self.exchange() as made:
             self._handles += 1
-            handle = self._handles
+            handle, conn = self._handles, made.conn
             request = {"do": "open", "path": path, "handle": handle}
-            conn.send(json.dumps(request).encode(), self.limit())
-            answer = conn.recv(self.limit())
+            conn.send(json.dumps(request).encode(), made.left)
+            answer = conn.recv(made.left)
         if answer.startswith(b"{"):
             checked(json.loads(answer))
         return RemoteVersion(self, conn, handle, pickle.loads(answer))
@@ -289,18 +341,18 @@ class RemoteMemoryFileSystem(WholeFileSystem):
                 if self._conn is None:
                     self._released.clear()
                 else:
-                    self._tell_released(self._conn)
+                    self._tell_released(self._conn, self.limit())
             except OSError:
                 pass  # the connection has ended, and with it all that was opened
             finally:
                 self._lock.release()
 
-    def _tell_released(self, conn: sync.SyncPeerConnection) -> None:
+    def _tell_released(self, conn: sync.SyncPeerConnection, limit: float | None) -> None:
         while self._released:
             where, handle = self._released.popleft()
             if where is conn and conn.closed is None:
                 request = {"do": "release", "path": "", "handle": handle}
-                conn.send(json.dumps(request).encode(), self.limit())
+                conn.send(json.dumps(request).encode(), limit)
 
 
 def _call(function: Any) -> None:

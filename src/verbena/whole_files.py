@@ -305,6 +305,14 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         exclusive = mode == "create"
         self.ask("write", self._strip_protocol(path), value, exclusive=exclusive)
 
+    def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
+        """Make an empty file. Raises NotImplementedError for one that shall keep its contents."""
+        if not truncate and self.exists(path):
+            raise NotImplementedError(
+                f"the time of {path} changes with its contents alone: touch(path) empties it"
+            )
+        super().touch(path, True, **kwargs)
+
     def created(self, path: str) -> Any:
         """Return when a file was made."""
         return self.info(path)["created"]

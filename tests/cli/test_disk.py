@@ -95,6 +95,15 @@ def test_bench(network: list[str], served: str, pattern: str) -> None:
     assert "99 % within" in said
 
 
+def test_bench_of_a_moment(network: list[str], served: str) -> None:
+    """The processor's time is that of the commands, also where it is less than a hundredth of a
+    second."""
+    words = ("127.0.0.1", "--port", served, "--seconds", "0.001", "--depth", "1")
+    said = run(network, "bench", *words, "--namespace", "2")
+    taken = float(said.split("; ")[-1].split(" µs of this processor for a command")[0])
+    assert 1 < taken < 1e4
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [
@@ -112,6 +121,19 @@ def test_wrong_words(network: list[str], served: str, words: tuple[str, ...], te
     assert text in said
 
 
+def test_a_file_is_served_once(network: list[str], served: str, tmp_path: Path) -> None:
+    file = tmp_path / "disk.img"
+    said = run(network, "serve", str(file), "--port", "0", status=1)
+    assert f"another target serves this already, or this one serves it twice: '{file}'" in said
+    other = tmp_path / "other.img"
+    other.write_bytes(bytes(4096))
+    said = run(network, "serve", "--read-only", str(other), str(other), status=1)
+    assert f"{other} and {other} are one file, and it is served once" in said
+    other.write_bytes(b"")
+    said = run(network, "serve", str(other), status=1)
+    assert f"{other} has no bytes, and a disk at least 512" in said
+
+
 def test_nobody_serves(network: list[str]) -> None:
     said = run(network, "list", "127.0.0.1", "--port", "4999", status=1)
     assert said.startswith("verbena disk list: 127.0.0.1:4999")
@@ -122,6 +144,9 @@ def test_nobody_serves(network: list[str]) -> None:
     [
         (("serve",), "give a FILE, or --memory SIZE", 2),
         (("serve", "--memory", "much"), "'much' is no size", 2),
+        (("serve", "--memory", "1M", "--direct"), "--direct is for files", 2),
+        (("serve", "--memory", "9999999T"), "--memory: this host has not 10,995,115,", 1),
+        (("serve", "--memory", "999999T"), "--memory: this host has not 1,099,510,", 1),
         (("bench", "nowhere", "--size", "100"), "--size: 100 is not whole blocks of 512", 2),
         (("bench", "nowhere", "--size", "0"), "--size: 0 is not whole blocks", 2),
         (("bench", "nowhere", "--depth", "0"), "--depth: '0' is not from 1 to 1023 commands", 2),

@@ -42,8 +42,9 @@ def test_every_contender_is_measured_or_skipped_with_a_reason() -> None:
         if why is not None:
             assert cells == ["skipped:", *why.split()]
         else:
-            assert len(cells) == (1 if who.largest < 20000 else 2)
-            assert all(0 < float(cell) < 1e6 for cell in cells)
+            assert len(cells) == (3 if who.largest < 20000 else 2)
+            assert cells[1:] == ["too", "large"] or 0 < float(cells[1]) < 1e6
+            assert 0 < float(cells[0]) < 1e6
     assert "is the fastest strategy" in done.stdout
 
 
@@ -55,6 +56,23 @@ def test_wrong_usage(words: tuple[str, ...]) -> None:
         verbena_command("bench", *words), capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--sizes", "63"), "argument --sizes: '63' is not from 64 to 1048576 bytes"),
+        (("--sizes", "64", "1048577"), "argument --sizes: '1048577' is not from 64"),
+        (("--rounds", "0"), "argument --rounds: '0' is not a number of rounds, 1 or more"),
+        (("--rounds", "-1"), "argument --rounds"),
+    ],
+)
+def test_sizes_and_rounds_that_cannot_be(
+    words: tuple[str, ...], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        bench.main(["rpc", *words])
+    assert text in capsys.readouterr().err
 
 
 def test_tables_and_winners() -> None:

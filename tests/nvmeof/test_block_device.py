@@ -81,6 +81,14 @@ def test_a_device_that_is_read_only(device: tuple[Path, Path]) -> None:
     assert path.read_bytes() == bytes(4 * MIB)
 
 
+def test_a_device_has_one_target_that_may_write_it(device: tuple[Path, Path]) -> None:
+    store = nvmeof.FileStore(device[0])
+    with pytest.raises(OSError, match="another target serves"):
+        nvmeof.FileStore(device[0])
+    store.close()
+    nvmeof.FileStore(device[0]).close()
+
+
 def test_what_is_neither_a_file_nor_a_block_device(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in ("/dev/null", tmp_path / "pipe"):

@@ -125,6 +125,33 @@ def test_errors(files: Any, port: int) -> None:
         fsspec.filesystem("nvmeof", host=HOST, port=port, patience=-1)
 
 
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"patience": None}, "patience is a number of seconds, 0 or more, and not None"),
+        ({"patience": float("nan")}, "patience is a number of seconds"),
+        ({"loss_timeout": "x"}, "loss_timeout is a number of seconds, 0 or more, and not 'x'"),
+        ({"loss_timeout": True}, "loss_timeout is a number of seconds"),
+        ({"nsid": "1"}, "nsid is a whole number from 1 to 4294967294, and not '1'"),
+        ({"nsid": 1.5}, "nsid is a whole number"),
+        ({"nsid": 0}, "nsid is a whole number"),
+        ({"nqn": 3}, "nqn must be a str, not int"),
+        ({"nqn": "foo"}, "nqn is the name of a subsystem"),
+        ({"port": -1}, "port is a whole number from 1 to 65535, and not -1"),
+        ({"port": "x"}, "port is a whole number from 1 to 65535, and not 'x'"),
+        ({"port": 70000}, "port is a whole number"),
+        ({"host": None}, "host must be a str, not NoneType"),
+        ({"host": ""}, "host is the name or the address of a host, and not ''"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        fsspec.filesystem("nvmeof", **options)
+    if not options.keys() & {"patience", "loss_timeout"}:
+        with pytest.raises((TypeError, ValueError), match=text):
+            format_disk(**{"host": HOST, **options})
+
+
 def test_a_full_disk(port: int) -> None:
     """It keeps its files, and room to remove some."""
     format_disk(HOST, port, nsid=2, overwrite=True)

@@ -8,7 +8,9 @@ import errno
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from tests.nvmeof.conftest import HOST, MIB, ChildTarget, connected, image, run
 from tests.nvmeof.test_disk_files import BEFORE, CHANGES, PAGE, contents, volumes
 from verbena import nvmeof
 from verbena.disk_files import DiskFileSystem, format_disk
-from verbena.disk_files.locking import IDLE
+from verbena.disk_files.locking import IDLE, WriteLock
 from verbena.disk_files.volume import make_volume
 from verbena.nvmeof.reservations import is_holder, keys_of
 
@@ -187,3 +189,155 @@ def test_a_target_that_is_gone_for_good() -> None:
         with pytest.raises(nvmeof.ConnectionLost):
             files.cat_file("/a")
         assert time.monotonic() - began < 20
+
+
+@pytest.mark.parametrize("is_done", [False, True])
+def test_the_connection_is_lost_in_a_command_of_reservations(is_done: bool) -> None:
+    """Before the target has carried it out, or after that: the change is made all the same."""
+
+    async def main() -> int:
+        async with volumes(2) as (first, second):
+            plain, left = first.disk._reserve, 0
+
+            async def reserve(*args: Any) -> None:
+                nonlocal left
+                left -= 1
+                if left != -1 or is_done:
+                    await plain(*args)
+                if left == -1:
+                    raise nvmeof.ConnectionLost("lost")
+
+            first.disk.__dict__["_reserve"] = reserve
+            for at in range(40):
+                await second.write("/b", bytes([at]), False)
+                left = at
+                for number in range(2):  # with the reservation of the other host, and with its own
+                    await first.write(f"/a{number}", bytes([at]), False)
+                assert list(keys_of(await first.disk.reservations()).values()) == [IDLE]
+                found = await contents(second)
+                assert found == {path: bytes([at]) for path in ("/a0", "/a1", "/b")}
+                if left >= 0:
+                    return at
+        raise AssertionError("it never ends")
+
+    assert run(main()) >= 5
+
+
+def test_a_connection_that_is_lost_in_each_command() -> None:
+    async def main() -> None:
+        async with volumes(1) as (only,):
+            await only.write("/0", b"1", False)
+            tries = 0
+
+            async def reserve(*args: Any) -> None:
+                nonlocal tries
+                tries += 1
+                raise nvmeof.ConnectionLost("lost")
+
+            only.disk.__dict__["_reserve"] = reserve
+            with pytest.raises(nvmeof.ConnectionLost, match="lost: the change is not there"):
+                await only.write("/a", b"1", False)
+            assert tries < 50
+
+    run(main())
+
+
+def test_a_host_that_was_stopped_while_it_waited() -> None:
+    """The time for which it was stopped is not time in which others changed files."""
+
+    async def main() -> None:
+        async with volumes(2) as (first, second):
+            second.lock = WriteLock(second.disk, 0.5)
+            async with first.lock:
+                waiting = asyncio.ensure_future(second.write("/a", b"1", False))
+                await asyncio.sleep(0.05)
+                time.sleep(0.8)
+                await asyncio.sleep(0.1)
+                assert not waiting.done()
+            await waiting
+            async with first.lock:
+                with pytest.raises(OSError, match=r"for 0\.5 seconds: wait for it") as caught:
+                    await second.write("/a", b"2", False)
+                assert caught.value.errno == errno.EBUSY
+
+    run(main())
+
+
+def test_writes_while_the_target_is_killed_and_started(tmp_path: Path) -> None:
+    with ChildTarget(image(tmp_path, 4 * MIB)) as target:
+        format_disk(HOST, target.port)
+        files = DiskFileSystem(HOST, target.port, skip_instance_cache=True)
+        files.ls("/")  # the first connection is made once
+        stop = threading.Event()
+
+        def write() -> int:
+            done = 0
+            while not stop.is_set():
+                files.pipe_file(f"/{done % 4}", bytes([done % 251]) * 9000)
+                done += 1
+            return done
+
+        with ThreadPoolExecutor(1) as pool:
+            writing = pool.submit(write)
+            for seconds in (0.2, 0.25, 0.3):
+                time.sleep(seconds)
+                target.kill()
+                target.restart()
+            stop.set()
+            last = writing.result(30) - 1
+        assert files.cat_file(f"/{last % 4}") == bytes([last % 251]) * 9000
+        files.close()
+
+
+@pytest.mark.parametrize("often", [1, 4, 100])
+def test_a_target_that_is_started_again_in_a_change(often: int) -> None:
+    """What it has not flushed may be lost, and the reservation: the change is made once more."""
+
+    async def main() -> None:
+        async with volumes(1) as (only,):
+            await only.write("/a", b"1", False)
+            disk, plain, left = only.disk, only.disk.flush, often
+            flushed = await disk.read(2 * PAGE, disk.size - 2 * PAGE)
+
+            async def flush() -> None:
+                nonlocal left
+                await plain()
+                if left:
+                    left -= 1
+                    disk.controller.reconnects += 1
+                    await disk.write(2 * PAGE, flushed)
+
+            disk.__dict__["flush"] = flush
+            before = await contents(only)
+            if often < 100:
+                await only.write("/b", b"2" * 9000, True)
+                assert await contents(only) == {"/a": b"1", "/b": b"2" * 9000}
+            else:
+                with pytest.raises(
+                    nvmeof.ConnectionLost, match="in a change: the change is not there"
+                ):
+                    await only.write("/b", b"2", True)
+                assert await contents(only) == before
+
+    run(main())
+
+
+@pytest.mark.parametrize("is_durable", [False, True])
+def test_whether_a_change_is_there_whose_connection_is_lost(is_durable: bool) -> None:
+    """Only where the last of its writes was under way, that of the superblock, it may be there."""
+
+    async def main() -> None:
+        async with volumes(1) as (only,):
+            plain = only.disk.write
+
+            async def write(*args: Any, durable: bool = False) -> None:
+                if durable == is_durable:
+                    raise nvmeof.ConnectionLost("gone for good")
+                await plain(*args, durable=durable)
+
+            only.disk.__dict__["write"] = write
+            there = "may be there" if is_durable else "is not there"
+            with pytest.raises(nvmeof.ConnectionLost, match=f"gone for good: the change {there}"):
+                await only.write("/a", b"1", False)
+
+    run(main())

@@ -232,12 +232,26 @@ def test_every_structure_is_tested() -> None:
     ("options", "text"),
     [
         ({"host_nqn": "me"}, "'me' is no NQN"),
-        ({"queues": 0}, "1 to 64 queues"),
-        ({"entries": 1}, "2 to 1024 entries"),
-        ({"timeout": -1}, "timeout is a number of seconds, 0 or more, and not -1"),
+        ({"queues": 0}, "queues is a whole number from 1 to 64"),
+        ({"entries": 1}, "entries is a whole number from 2 to 1024"),
+        ({"timeout": -1}, "timeout is a number of seconds, 0 or more, .* and not -1"),
         ({"loss_timeout": float("nan")}, "loss_timeout is a number of seconds"),
+        ({"keep_alive": -1}, "keep_alive is a number of seconds"),
+        ({"keep_alive": 1e9}, "keep_alive is .* at most"),
+        ({"keep_alive": 1e-4}, "keep_alive is 0.001 seconds or more, or 0 for never"),
+        ({"keep_alive": float("nan")}, "keep_alive is a number of seconds"),
+        ({"timeout": float("inf")}, "timeout is a number of seconds"),
+        ({"spin": float("inf")}, "spin is a number of seconds, 0 or more, 1 at most, and not inf"),
+        ({"queues": 1.5}, "queues is a whole number from 1 to 64, and not 1.5"),
+        ({"queues": True}, "queues is a whole number"),
+        ({"entries": "2"}, "entries is a whole number from 2 to 1024, and not '2'"),
+        ({"host_id": "x"}, "host_id is a uuid.UUID, and not 'x'"),
+        ({"host_nqn": 4}, "host_nqn must be a str, not int"),
+        ({"host_nqn": "nqn.2026-01.org.example:a\0"}, "is no NQN"),
+        ({"source": 5}, "source must be a str, not int"),
+        ({"timeout": None}, "timeout is a number of seconds, 0 or more, .* and not None"),
     ],
 )
 def test_options_that_no_host_can_have(options: dict[str, Any], text: str) -> None:
-    with pytest.raises(ValueError, match=text):
+    with pytest.raises((TypeError, ValueError), match=text):
         HostOptions(**options)

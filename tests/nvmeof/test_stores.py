@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import mmap
 import os
 from collections.abc import Awaitable
@@ -174,3 +175,28 @@ def test_namespaces_and_subsystems_that_are_refused() -> None:
     model.add(subsystem)
     with pytest.raises(ValueError, match="already"):
         model.add(subsystem)
+
+
+def test_a_file_has_one_target_that_may_write_it(tmp_path: Path) -> None:
+    """Targets with reservations of their own would give one disk to several hosts."""
+    path = image(tmp_path, MIB)
+    store = nvmeof.FileStore(path)
+    for is_read_only in (False, True):
+        with pytest.raises(OSError, match=f"another target serves .*{path}") as caught:
+            nvmeof.FileStore(path, is_read_only)
+        assert caught.value.errno == errno.EBUSY
+    store.close()
+    readers = [nvmeof.FileStore(path, is_read_only=True) for _ in range(2)]
+    with pytest.raises(OSError, match="another target serves"):
+        nvmeof.FileStore(path)
+    for each in readers:
+        each.close()
+    nvmeof.FileStore(path).close()
+
+
+def test_a_file_system_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, "no locks")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    nvmeof.FileStore(image(tmp_path, MIB)).close()

@@ -43,6 +43,12 @@ def test_a_timeout_is_seconds() -> None:
         rpc.connect("127.0.0.1:7174", timeout="3")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("timeout", [-1, 0, -0.5])
+def test_a_connection_needs_time(timeout: float) -> None:
+    with pytest.raises(ValueError, match=f"timeout is .* more than 0, or None, and not {timeout}"):
+        verbena.connect("127.0.0.1:7174", timeout=timeout)
+
+
 def test_slots_are_numbers() -> None:
     async def listen(**options: Any) -> None:
         async with verbena.listen("127.0.0.1:0", **options):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -18,6 +19,7 @@ pytest.importorskip("fsspec", reason="no package fsspec; the extra fsspec has it
 
 from tests.remote_files.test_remote_files import SERVER
 from verbena import peers
+from verbena.peers import sync
 from verbena.remote_files import RemoteMemoryFileSystem, serve
 
 pytestmark = pytest.mark.over_roce
@@ -65,13 +67,73 @@ def test_a_frozen_server(server: tuple[int, int]) -> None:
     files.ls("/")
     os.kill(server[1], signal.SIGSTOP)
     try:
-        with pytest.raises(TimeoutError, match=r"did not answer within 0\.3 s"):
-            files.ls("/")
+        for _ in range(2):  # the second one connects again, in vain
+            with pytest.raises(TimeoutError, match=r"did not answer within 0\.3 s"):
+                files.ls("/")
     finally:
         os.kill(server[1], signal.SIGCONT)
     assert file_system(server[0]).exists("/")
     with pytest.raises(ValueError, match="more than 0"):
         file_system(server[0], timeout=-1)
+
+
+def test_threads_at_a_frozen_server(server: tuple[int, int]) -> None:
+    """The time of each counts from its call, and not from when it has the connection."""
+    files = file_system(server[0], timeout=0.5)
+    files.ls("/")
+    os.kill(server[1], signal.SIGSTOP)
+
+    def ask(thread: int) -> float:
+        begun = time.monotonic()
+        with pytest.raises(TimeoutError, match=r"did not answer within 0\.5 s"):
+            files.ls("/")
+        return time.monotonic() - begun
+
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            assert max(pool.map(ask, range(4))) < 1.4  # one after the other they would take 2 s
+    finally:
+        os.kill(server[1], signal.SIGCONT)
+
+
+def test_threads_that_wait_for_a_slow_server(
+    server: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that waits for others has its time from the server's last answer on."""
+    files = file_system(server[0], timeout=0.5)
+    files.ls("/")
+    plain = sync.SyncPeerConnection.recv
+
+    def slow(conn: sync.SyncPeerConnection, timeout: float | None = None) -> bytes:
+        time.sleep(0.2)
+        return plain(conn, timeout)
+
+    monkeypatch.setattr(sync.SyncPeerConnection, "recv", slow)
+    with ThreadPoolExecutor(5) as pool:
+        list(pool.map(lambda _: files.ls("/"), range(5)))
+
+
+def test_what_has_no_bytes(server: tuple[int, int]) -> None:
+    with pytest.raises(TypeError, match="str has neither the buffer protocol nor DLPack: give b"):
+        file_system(server[0]).pipe_file("/a", "text")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"host": None}, "host must be a str, not NoneType"),
+        ({"host": ""}, "host is the name or the address of a host, and not ''"),
+        ({"port": -1}, "port is a whole number from 1 to 65535, and not -1"),
+        ({"port": "x"}, "port is a whole number from 1 to 65535, and not 'x'"),
+        ({"timeout": "a"}, "timeout is a number of seconds, more than 0, .* or None, and not 'a'"),
+        ({"timeout": 0}, "timeout is a number of seconds, more than 0"),
+        ({"timeout": float("nan")}, "timeout is a number of seconds"),
+        ({"timeout": float("inf")}, "timeout is .* more than 0, 1,000,000,000 at most"),
+    ],
+)
+def test_options_that_cannot_be(options: dict[str, Any], text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        RemoteMemoryFileSystem(**options)
 
 
 @pytest.mark.parametrize(

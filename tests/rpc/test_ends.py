@@ -21,6 +21,7 @@ from verbena import rpc
 from verbena.agent.client import describe_agent
 from verbena.cm import ManagerEnded
 from verbena.peers import PeerError
+from verbena.rpc import client as client_module
 from verbena.rpc import server as server_module
 from verbena.rpc.frames import FRAME, FrameFlags, FrameKind
 
@@ -31,6 +32,19 @@ WAYS = [pytest.param("cm", marks=OVER_ROCE), pytest.param("socket", marks=OVER_R
 
 def child(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen([sys.executable, CHILD, *words], stdout=subprocess.PIPE, text=True)
+
+
+def test_a_server_that_accepts_and_answers_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that is stopped in between."""
+    monkeypatch.setattr(server_module.RpcServer, "_first", lambda *given: None)
+    monkeypatch.setattr(client_module, "CONNECT_SECONDS", 0.2)
+
+    async def main() -> None:
+        async with rpc.serve(Sample(), "127.0.0.1:0") as server:
+            with pytest.raises(TimeoutError, match=r"not answered its first message within 0\.2 s"):
+                await rpc.connect(f"127.0.0.1:{server.port}", timeout=5)
+
+    asyncio.run(main())
 
 
 def end_agent() -> None:

@@ -78,13 +78,26 @@ def test_a_name_of_the_client_in_a_class_below_a_service() -> None:
         methods_of(Below, Below(), codec_named("msgpack"))
 
 
-@pytest.mark.parametrize("given", [{"calls": 0}, {"calls": -1}, {"max_message": 0}, {"spin": -1.0}])
+@pytest.mark.parametrize("given", [{"calls": 0}, {"calls": -1}, {"max_message": 0}])
 def test_numbers_of_servers_that_cannot_be(given: Any) -> None:
     async def main() -> None:
         await rpc.serve(Typed(), "127.0.0.1:0", **given)
 
     with pytest.raises(ValueError, match=f"{next(iter(given))} is . or more"):
         asyncio.run(main())
+
+
+@pytest.mark.parametrize("spin", [-1.0, 2, float("inf"), float("nan"), True])
+def test_a_spin_that_would_keep_the_loop(spin: Any) -> None:
+    async def serve() -> None:
+        await rpc.serve(Typed(), "127.0.0.1:0", spin=spin)
+
+    async def connect() -> None:
+        await rpc.connect("127.0.0.1:7995", spin=spin)
+
+    for main in (serve, connect):
+        with pytest.raises((TypeError, ValueError), match=r"spin is .* 1 at most, or None"):
+            asyncio.run(main())
 
 
 def test_what_is_no_service_for_a_client() -> None:

@@ -27,10 +27,25 @@ SIZES = (64, 1024, 4096, 16 << 10, 64 << 10, 1 << 20)
 SIMULATED_SIZES = (64, 1024, 4096, 16 << 10, 64 << 10, 256 << 10)
 DISTANCES = (5.0, 1000.0, 10_000.0)
 STRATEGIES = ("inline", "ring", "rendezvous", "datagram")
+LARGEST = {each.name: each.largest for each in contenders()}
 OTHERS_HERE = (
     "verbena bench: only rpc is installed with Verbena; for the others run `make bench`, or `python"
     " -m benchmarks` with the same arguments, in a checkout of its sources."
 )
+
+
+def request_size(word: str) -> int:
+    """Return the bytes of a request."""
+    if not word.isdecimal() or not SIZES[0] <= int(word) <= SIZES[-1]:
+        raise argparse.ArgumentTypeError(f"{word!r} is not from {SIZES[0]} to {SIZES[-1]} bytes")
+    return int(word)
+
+
+def count(word: str) -> int:
+    """Return how many rounds there are."""
+    if not word.isdecimal() or not int(word):
+        raise argparse.ArgumentTypeError(f"{word!r} is not a number of rounds, 1 or more")
+    return int(word)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -43,11 +58,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument(
         "--sizes",
         metavar="BYTES",
-        type=int,
+        type=request_size,
         nargs="+",
         help="bytes of a request (64 to 1 MiB)",
     )
-    made.add_argument("--rounds", metavar="N", type=int, default=9, help="rounds of each (9)")
+    made.add_argument("--rounds", metavar="N", type=count, default=9, help="rounds of each (9)")
     made.add_argument(
         "--only", metavar="NAME", nargs="+", choices=[each.name for each in contenders()]
     )
@@ -90,7 +105,10 @@ def _run(asked: argparse.Namespace) -> int:
 
 
 def table(result: RpcMeasurement, sizes: list[int], names: list[str]) -> list[str]:
-    """Return the lines of the table: µs of a call in the best round."""
+    """Return the lines of the table: µs of a call in the best round.
+
+    A strategy that cannot carry a request of a size has "too large" there.
+    """
     lines = [f"µs of a call (median of the best round), client and server on {result.cores}", ""]
     heads = [size_text(size) for size in sizes]
     lines.append(" " * 16 + "".join(f"{head:>10}" for head in heads))
@@ -98,10 +116,15 @@ def table(result: RpcMeasurement, sizes: list[int], names: list[str]) -> list[st
         if name in result.skipped:
             lines.append(f"{name:<16}  skipped: {result.skipped[name]}")
             continue
-        cells = [result.best(name, size) for size in sizes]
-        shown = [f"{'' if cell is None else format(cell, '.1f'):>10}" for cell in cells]
+        shown = [f"{_cell(result.best(name, size), name, size):>10}" for size in sizes]
         lines.append(f"{name:<16}" + "".join(shown))
     return lines
+
+
+def _cell(taken: float | None, name: str, size: int) -> str:
+    if taken is not None:
+        return format(taken, ".1f")
+    return "too large" if size > LARGEST[name] else ""
 
 
 def conclusions(result: RpcMeasurement, sizes: list[int]) -> list[str]:
@@ -126,8 +149,7 @@ def show_simulated(sizes: list[int]) -> None:
             print(f"{length:g} m of cable, {state}: µs of virtual time of a call")
             print(" " * 12 + "".join(f"{size_text(size):>10}" for size in sizes))
             for way in SIMULATED_WAYS:
-                cells = [times[way].get(size) for size in sizes]
-                shown = [f"{'' if cell is None else format(cell, '.1f'):>10}" for cell in cells]
+                shown = [f"{_cell(times[way].get(size), way, size):>10}" for size in sizes]
                 print(f"{way:<12}" + "".join(shown))
             since = crossover(times, "inline", "rendezvous")
             where = f"from {size_text(since)} on" if since is not None else "at none of these sizes"

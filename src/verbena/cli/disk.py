@@ -177,6 +177,8 @@ def main(arguments: list[str]) -> int:
     made: argparse.ArgumentParser = options.parser
     if options.command == "serve" and not (options.files or options.memory):
         made.error("give a FILE, or --memory SIZE")
+    if options.command == "serve" and options.direct and not options.files:
+        made.error("--direct is for files, and memory has no page cache to go around")
     state = getattr(options, "state", None)
     if state is not None and not (os.path.isdir(state) and os.access(state, os.W_OK)):
         made.error(f"--state {state}: no folder that can be written; make it first")
@@ -235,11 +237,20 @@ def open_stores(
     Raises OSError, ValueError.
     """
     made: list[tuple[str, nvmeof.Store, nvmeof.ReservationFile | None]] = []
-    for path in options.files:
+    for number, path in enumerate(options.files):
+        for other in options.files[:number]:
+            if os.path.exists(path) and os.path.samefile(path, other):
+                raise ValueError(f"{path} and {other} are one file, and it is served once")
         store = nvmeof.FileStore(path, options.read_only, options.direct)
+        if store.size < options.block_size:
+            what = f"{store.size} bytes" if store.size else "no bytes"
+            raise ValueError(f"{path} has {what}, and a disk at least {options.block_size}")
         made.append((os.fspath(path), store, reservation_file(path, options.state)))
     for size in options.memory:
-        made.append(("memory", nvmeof.MemoryStore(size, options.read_only), None))
+        try:
+            made.append(("memory", nvmeof.MemoryStore(size, options.read_only), None))
+        except (OSError, OverflowError):
+            raise OSError(errno.ENOMEM, f"--memory: this host has not {size:,} bytes") from None
     return made
 
 

@@ -14,6 +14,7 @@ import functools
 import inspect
 import ipaddress
 import math
+import operator
 from collections.abc import Callable, Mapping
 from numbers import Real
 from typing import Any, TypeVar, get_type_hints
@@ -30,9 +31,12 @@ __all__ = [
     "SIDR_REPLY_BYTES",
     "check_bytes",
     "check_group",
+    "check_host",
     "check_port",
     "check_range",
+    "check_seconds",
     "check_text",
+    "check_whole",
     "keywords",
 ]
 
@@ -69,11 +73,47 @@ def check_range(name: str, value: object, most: int) -> None:
         raise ValueError(f"{name} must be from 0 to {most}, and is {value}")
 
 
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raise TypeError or ValueError unless it is a whole number from ``least`` to ``most``."""
+    takes = f"{name} is a whole number from {least} to {most}, and not {value!r}"
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(takes)
+    if not least <= operator.index(value) <= most:
+        raise ValueError(takes)
+
+
+def check_seconds(
+    name: str,
+    value: Any,
+    most: float = math.inf,
+    *,
+    may_be_0: bool = True,
+    may_be_none: bool = False,
+) -> None:
+    """Raise TypeError or ValueError unless it is a number of seconds up to ``most``."""
+    if value is None and may_be_none:
+        return
+    takes = f"{name} is a number of seconds, {'0 or more' if may_be_0 else 'more than 0'}"
+    takes += f", {most:,.10g} at most" if most < math.inf else ""
+    takes += f"{', or None' if may_be_none else ''}, and not {value!r}"
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(takes)
+    if not 0 <= value <= most or (value == 0 and not may_be_0):  # type: ignore[operator]
+        raise ValueError(takes)
+
+
 def check_text(name: str, value: object) -> None:
     """Raise TypeError unless it is a str."""
     if not isinstance(value, str):
         advice = "; decode it" if isinstance(value, bytes) else ""
         raise TypeError(f"{name} must be a str, not {type(value).__name__}{advice}")
+
+
+def check_host(host: object) -> None:
+    """Raise TypeError or ValueError unless it can be the name or the address of a host."""
+    check_text("host", host)
+    if not host:
+        raise ValueError("host is the name or the address of a host, and not ''")
 
 
 def check_group(group: object) -> None:

@@ -16,7 +16,8 @@ from contextlib import suppress
 from typing import Any
 
 from verbena import nvmeof
-from verbena.nvmeof.link import check_seconds
+from verbena.cm.arguments import check_host, check_seconds, check_text, check_whole
+from verbena.nvmeof.fabrics import is_nqn
 from verbena.nvmeof.logs import SubsystemKind
 from verbena.peers.sync import run_in_loop
 from verbena.verbs.here import place
@@ -29,6 +30,17 @@ __all__ = ["DiskFileSystem", "format_disk"]
 
 _PATIENCE = 10.0  # seconds that a change waits for those of other hosts
 _LOSS_TIMEOUT = 30.0  # seconds for which a connection that is lost is made again
+_LARGEST_NSID = (1 << 32) - 2  # 0xFFFFFFFF means all (NVM Express base specification)
+
+
+def check_place(host: str, port: int, nqn: str, nsid: int) -> None:
+    """Raise TypeError or ValueError unless they can name a disk; without a name, ``nqn`` is ""."""
+    check_host(host)
+    check_whole("port", port, 1, 65535)
+    check_text("nqn", nqn)
+    if nqn and not is_nqn(nqn):
+        raise ValueError(f"nqn is the name of a subsystem, as nqn.2026-01.org.example:a: {nqn!r}")
+    check_whole("nsid", nsid, 1, _LARGEST_NSID)
 
 
 async def _disk_of(
@@ -65,8 +77,10 @@ def format_disk(
     """Make an empty file system on a disk; what was there is lost.
 
     ``nqn`` is the subsystem, by default the only one that the target offers; ``nsid`` the number of
-    the disk. Raises OSError: EEXIST where the first 8 KiB are not zeros, unless ``overwrite``.
+    the disk. Raises TypeError, ValueError, and OSError: EEXIST where the first 8 KiB are not zeros,
+    unless ``overwrite``.
     """
+    check_place(host, port, nqn, nsid)
 
     async def work() -> None:
         disk = await _disk_of(host, port, nqn, nsid)
@@ -99,6 +113,7 @@ class DiskFileSystem(WholeFileSystem):
         loss_timeout: float = _LOSS_TIMEOUT,
         **options: Any,
     ) -> None:
+        check_place(host, port, nqn, nsid)
         check_seconds("patience", patience)
         check_seconds("loss_timeout", loss_timeout)
         super().__init__(

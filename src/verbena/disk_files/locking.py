@@ -13,11 +13,20 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Self
+from typing import Self, TypeVar
 
-from verbena.nvmeof import CommandFailed, Disk, NvmeError, RegisterAction, ReservationType, Status
+from verbena.nvmeof import (
+    CommandFailed,
+    ConnectionLost,
+    Disk,
+    HostState,
+    NvmeError,
+    RegisterAction,
+    ReservationType,
+    Status,
+)
 from verbena.nvmeof.reservations import is_holder, keys_of, report_length
 from verbena.verbs.here import place
 
@@ -26,8 +35,13 @@ __all__ = ["IDLE", "WriteLock"]
 IDLE = int.from_bytes(b"VERBENAF", "little")  # even, so no key of a host that makes a change
 _RESERVATIONS = 1 << 5  # of ONCS in Identify Controller
 _PAUSE = 0.01  # seconds between two attempts
+_MOST_COUNTED = 0.25  # seconds of patience that an attempt takes at most
+_MOST_LOSSES = 10  # of the connection in a step: later ones may be its fault
+_ENDED = HostState.DEAD, HostState.CLOSED
 _KIND = ReservationType.WRITE_EXCLUSIVE
 _REPLACE = RegisterAction.REPLACE
+
+T = TypeVar("T")
 
 
 class WriteLock:
@@ -59,10 +73,18 @@ class WriteLock:
         return self
 
     async def _wait_turn(self) -> None:
+        """Try until it is this host's turn, or ``patience`` seconds are over.
+
+        An attempt that takes long, since the connection was lost or this process was stopped, has
+        seen little of other hosts: it counts for _MOST_COUNTED seconds.
+        """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience
-        while not await self._try():
-            if loop.time() > deadline:
+        waited = 0.0
+        while True:
+            begun = loop.time()
+            if await self._over_losses(self._try):
+                return
+            if waited >= self._patience:
                 raise OSError(
                     errno.EBUSY,
                     f"another host has changed files of disk {self._disk.nsid} for"
@@ -70,6 +92,21 @@ class WriteLock:
                     " break_lock() takes its reservation",
                 )
             await asyncio.sleep(_PAUSE)
+            waited += min(loop.time() - begun, _MOST_COUNTED)
+
+    async def _over_losses(self, step: Callable[[], Awaitable[T]]) -> T:
+        """Run a step again whose connection was lost, when there is one again.
+
+        A command of reservations may have been carried out before its answer was lost, so a
+        controller does not repeat it; a step of this lock finds out by its next commands. Raises
+        ConnectionLost where there is no connection any more, or each is lost in the step.
+        """
+        for _ in range(_MOST_LOSSES):
+            with suppress(ConnectionLost):
+                return await step()
+            if self._disk.is_gone or self._disk.controller.state in _ENDED:
+                break
+        return await step()
 
     async def _try(self) -> bool:
         """Take the reservation if nobody has it, or an idle host, or this one."""
@@ -111,10 +148,14 @@ class WriteLock:
 
     async def _end_turn(self) -> None:
         """Let others take the reservation. Nothing happens where another host has broken it, or
-        the connection is lost: the change has ended before then."""
-        with suppress(NvmeError):
+        there is no connection any more: the change has ended before then."""
+
+        async def become_idle() -> None:
             await self._disk.register(IDLE, self._key, action=_REPLACE)
             self._was_idle = True
+
+        with suppress(NvmeError):
+            await self._over_losses(become_idle)
 
     async def break_lock(self) -> bool:
         """Take the reservation of another host, in a change; return whether there was one.

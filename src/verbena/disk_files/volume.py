@@ -14,11 +14,12 @@ import errno
 import time
 import zlib
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-from verbena.nvmeof import Disk
+from verbena.nvmeof import ConnectionLost, Disk
 from verbena.peers.memory import byte_view, dense_array
 from verbena.whole_files import FileTree
 
@@ -42,6 +43,10 @@ _TRIES = 5
 _MOST_BLOCK = 4096
 
 
+class LostInChange(ConnectionLost):
+    """The connection was lost in a change, before the block was written that would name it."""
+
+
 class Volume:
     """The files of a disk. ``tree`` has those of the generation that was read or written last."""
 
@@ -52,6 +57,8 @@ class Volume:
         self.lock = WriteLock(disk, patience)
         self.tree: FileTree[DiskFile] = FileTree()
         self.index: Superblock | None = None
+        self._connections = disk.controller.reconnects  # when the change began
+        self._may_be_there = False  # whether its superblock is being written, or is
         self._writing = 0  # the generation whose superblock this process is writing
         self._turn = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
@@ -157,7 +164,21 @@ class Volume:
         process or another host may meet its writes."""
 
         async def run() -> None:
-            async with self._turn, self.lock:
+            async with self._turn:
+                self._may_be_there = False
+                try:
+                    for _ in range(_TRIES - 1):
+                        with suppress(LostInChange):
+                            await once()
+                            return
+                    await once()
+                except ConnectionLost as error:
+                    there = "may be there" if self._may_be_there else "is not there"
+                    raise ConnectionLost(f"{error.strerror}: the change {there}") from error
+
+        async def once() -> None:
+            async with self.lock:
+                self._connections = self.disk.controller.reconnects
                 await self.load()
                 await work()
 
@@ -207,7 +228,12 @@ class Volume:
                 at += len(piece)
 
     async def _commit(self, tree: FileTree[DiskFile], frees: bool = False) -> None:
-        """Write an index, and the superblock that names it."""
+        """Write an index, and the superblock that names it.
+
+        Raises LostInChange, with nothing changed, where the connection was made again since the
+        change began: a target that was started again may have lost what it had not flushed, and
+        the reservation.
+        """
         data = pack_index(tree)
         used = self._used(self.tree) | self._used(tree)
         (place,) = self._allocate(used, len(data), in_one=True)
@@ -217,7 +243,9 @@ class Volume:
         made = Superblock(self._next, place[0], len(data), zlib.crc32(data))
         await self._write_data((place,), memoryview(data))
         await self.disk.flush()
-        self._writing = made.generation
+        if self.disk.controller.reconnects != self._connections:
+            raise LostInChange(f"{self._about}: the connection was lost in a change")
+        self._writing, self._may_be_there = made.generation, True
         try:
             await self.disk.write(slot_of(made.generation), made.pack(), durable=True)
             self.index, self.tree = made, tree

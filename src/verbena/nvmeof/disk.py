@@ -46,6 +46,7 @@ _FORCE_UNIT_ACCESS = 1 << 14
 _MOST_RANGES = 256
 _DEALLOCATE = 4
 _MOST_KEY = (1 << 64) - 1
+_REPEATABLE = (IoOpcode.DATASET_MANAGEMENT, IoOpcode.RESERVATION_REPORT)  # of those with words
 _INLINE = 8192  # writes that may go in capsules
 _HOST_ACCESS = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_READ | AccessFlags.REMOTE_WRITE
 
@@ -436,7 +437,7 @@ class Disk:
         buffer = buffers.take(self.controller.pd, len(data))
         memoryview(buffer)[: len(data)] = data
         command.address, command.length, command.key = buffer.addr, len(data), buffer.rkey
-        command.may_repeat = command.opcode == IoOpcode.DATASET_MANAGEMENT
+        command.may_repeat = command.opcode in _REPEATABLE
         answered = b""
 
         def end() -> None:

@@ -39,7 +39,7 @@ LAST_CONTROLLER = 0xFFEF
 
 def is_nqn(name: str) -> bool:
     """Return whether a text can be a qualified name of NVMe."""
-    return name.startswith("nqn.") and 11 < len(name.encode()) <= LONGEST_NQN
+    return name.startswith("nqn.") and "\0" not in name and 11 < len(name.encode()) <= LONGEST_NQN
 
 
 # ---- private data of the connection manager ------------------------------------------------------

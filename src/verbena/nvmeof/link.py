@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import inf
 from uuid import UUID, uuid4
 
 from verbena import cm
+from verbena.cm.arguments import check_seconds, check_text, check_whole
 from verbena.verbs import PD, QPCap
 
 from .commands import SGL_IN_CAPSULE, SGL_KEYED, AdminOpcode, Command, FabricsType, Sgl
@@ -33,12 +35,14 @@ from .status import Status, status_of_wire
 __all__ = ["HostOptions", "Link", "open_link", "run_command", "wait_lost"]
 
 _NQN = "nqn.2014-08.org.nvmexpress:uuid:"
-
-
-def check_seconds(name: str, value: float) -> None:
-    """Raise ValueError unless it is a number of seconds, 0 or more."""
-    if not value >= 0:
-        raise ValueError(f"{name} is a number of seconds, 0 or more, and not {value}")
+_LEAST_KEEP_ALIVE = 0.001  # Connect has milliseconds, of 32 bits (KATO)
+_MOST_SECONDS = {
+    "keep_alive": ((1 << 32) - 1) / 1000,
+    "timeout": 1e9,
+    "reconnect_delay": 1e9,
+    "loss_timeout": inf,
+    "spin": 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,12 @@ class HostOptions:
 
     ``host_nqn`` and ``host_id`` say who it is; by default a random identity. ``queues`` are for
     I/O, of ``entries`` commands each. The target is told to give the host up after ``keep_alive``
-    seconds of silence. A connection that is lost is made again each ``reconnect_delay`` seconds,
-    for ``loss_timeout`` seconds; 0: never. ``source`` is the address of this host to connect from.
-    ``spin``: seconds for which a queue polls before it sleeps.
+    seconds of silence; 0: never, and this host does not ask whether the target is there either. A
+    request of a connection waits ``timeout`` seconds for its answer. A connection that is lost is
+    made again each ``reconnect_delay`` seconds, for ``loss_timeout`` seconds; 0: never. ``source``
+    is the address of this host to connect from.
+    ``spin``: seconds for which a queue polls before it sleeps, 1 at most. Raises TypeError,
+    ValueError.
     """
 
     host_nqn: str = ""
@@ -64,16 +71,24 @@ class HostOptions:
     spin: float = 0.0
 
     def __post_init__(self) -> None:
+        check_text("host_nqn", self.host_nqn)
+        if not isinstance(self.host_id, UUID):
+            raise TypeError(f"host_id is a uuid.UUID, and not {self.host_id!r}")
         if not self.host_nqn:
             object.__setattr__(self, "host_nqn", f"{_NQN}{self.host_id}")
         if not is_nqn(self.host_nqn):
             raise FormatError(f"{self.host_nqn!r} is no NQN")
-        if not 1 <= self.queues <= 64:
-            raise ValueError(f"a host has 1 to 64 queues, and not {self.queues}")
-        if not 2 <= self.entries <= 1024:
-            raise ValueError(f"a queue has 2 to 1024 entries, and not {self.entries}")
-        for name in ("keep_alive", "timeout", "reconnect_delay", "loss_timeout", "spin"):
-            check_seconds(name, getattr(self, name))
+        check_whole("queues", self.queues, 1, 64)
+        check_whole("entries", self.entries, 2, 1024)
+        for name, most in _MOST_SECONDS.items():
+            check_seconds(name, getattr(self, name), most)
+        if 0 < self.keep_alive < _LEAST_KEEP_ALIVE:
+            raise ValueError(
+                f"keep_alive is {_LEAST_KEEP_ALIVE} seconds or more, or 0 for never, and not"
+                f" {self.keep_alive}"
+            )
+        if self.source is not None:
+            check_text("source", self.source)
 
 
 class Link:

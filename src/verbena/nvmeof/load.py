@@ -8,7 +8,6 @@ the batch in which it came, so that no task and no future is needed for a comman
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 import time
 from array import array
@@ -194,7 +193,7 @@ async def measure(disk: Disk, load: Load, clock: Callable[[], float] | None = No
     """
     now = clock or time.perf_counter
     runner = Runner(disk, load, now)
-    begun, used = now(), _processor_seconds()
+    begun, used = now(), time.process_time()  # os.times counts hundredths of a second
     limit = None
     try:
         runner.start(disk.controller.queues)
@@ -211,12 +210,7 @@ async def measure(disk: Disk, load: Load, clock: Callable[[], float] | None = No
         runner.commands,
         load.size,
         seconds,
-        _processor_seconds() - used,
+        time.process_time() - used,
         runner.latencies,
         runner.unended,
     )
-
-
-def _processor_seconds() -> float:
-    times = os.times()
-    return times.user + times.system

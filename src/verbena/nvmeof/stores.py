@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import errno
+import fcntl
 import mmap
 import os
 import stat
@@ -30,6 +31,7 @@ _PUNCH_HOLE, _KEEP_SIZE, _ZERO_RANGE = 2, 1, 16
 _MADV_REMOVE = 9
 _PAGE = mmap.PAGESIZE
 _ZEROS = bytes(1 << 20)
+_WITHOUT_LOCKS = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENOLCK)
 _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
 
 
@@ -123,6 +125,10 @@ class FileStore:
 
     What the page cache has is read at once (RWF_NOWAIT); a thread waits for all else. ``direct``
     goes around the page cache (O_DIRECT), for disks whose caching the hosts do.
+
+    Two targets would not know of each other's reservations, so one at a time has a file or device
+    that it may write; several may have one that all of them only read. Raises OSError, EBUSY where
+    another one has it, and ValueError.
     """
 
     memory: mmap.mmap | None = None
@@ -131,12 +137,11 @@ class FileStore:
     def __init__(self, path: str | Path, is_read_only: bool = False, direct: bool = False) -> None:
         self.path = Path(path)
         self.is_read_only = is_read_only
-        flags = os.O_RDONLY if is_read_only else os.O_RDWR
-        self._fd = os.open(self.path, flags | os.O_CLOEXEC | (os.O_DIRECT if direct else 0))
+        mode = self.path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
+            raise ValueError(f"{path} is neither a file nor a block device")
+        self._fd = _open_locked(self.path, is_read_only, os.O_DIRECT if direct else 0)
         try:
-            mode = os.fstat(self._fd).st_mode
-            if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)):
-                raise ValueError(f"{path} is neither a file nor a block device")
             self.size = os.lseek(self._fd, 0, os.SEEK_END)
         except BaseException:
             os.close(self._fd)
@@ -261,6 +266,34 @@ class FileStore:
             self._is_closed = True
             self._threads.shutdown(wait=True)
             os.close(self._fd)
+
+
+def _open_locked(path: Path, is_read_only: bool, flags: int) -> int:
+    """Open a file that no other target may write meanwhile, or have at all if this one writes.
+
+    The kernel releases the lock when the process ends, however it ends. File systems without locks
+    go without. A block device that is written is not mounted meanwhile, either (O_EXCL).
+    """
+    flags |= os.O_CLOEXEC | (os.O_RDONLY if is_read_only else os.O_RDWR)
+    if not is_read_only and path.is_block_device():
+        flags |= os.O_EXCL
+    busy = "another target serves this already, or this one serves it twice"
+    try:
+        fd = os.open(path, flags)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise
+        raise OSError(errno.EBUSY, f"{busy}, or it is mounted", str(path)) from None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_NB | (fcntl.LOCK_SH if is_read_only else fcntl.LOCK_EX))
+    except OSError as error:
+        if error.errno == errno.EWOULDBLOCK:
+            os.close(fd)
+            raise OSError(errno.EBUSY, busy, str(path)) from None
+        if error.errno not in _WITHOUT_LOCKS:
+            os.close(fd)
+            raise
+    return fd
 
 
 def _tell_each(small: list[SmallWrite], done: asyncio.Future[list[OSError | None]]) -> None:

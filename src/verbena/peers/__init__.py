@@ -19,7 +19,7 @@ from collections.abc import Generator
 from typing import Any, Unpack
 
 from verbena.cm import Opening
-from verbena.cm.arguments import CONNECT_SECONDS, keywords
+from verbena.cm.arguments import CONNECT_SECONDS, check_seconds, keywords
 
 from .arrays import Lending, RemoteArray
 from .connection import (
@@ -79,8 +79,10 @@ def connect(address: str, **options: Unpack[ConnectOptions]) -> ConnectingPeer:
     """Connect to ``"host:port"``.
 
     Leaving the block of ``async with`` waits until the peer has what was sent; after an exception
-    it disconnects at once. Raises OSError: ConnectionManagerError, VerbsError, PeerError.
+    it disconnects at once. Raises ValueError, and OSError: ConnectionManagerError, VerbsError,
+    PeerError.
     """
+    check_seconds("timeout", options.get("timeout"), may_be_0=False, may_be_none=True)
     return ConnectingPeer(address, options)
 
 

@@ -8,6 +8,7 @@ gives a ``CallStream``.
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
 from dataclasses import replace
 from math import inf
@@ -15,6 +16,7 @@ from typing import Any, Self, TypedDict, cast
 
 import msgspec
 
+from verbena.cm.arguments import CONNECT_SECONDS, check_seconds
 from verbena.peers.connection import PeerOptions, check_way, new_hello, parse_address
 from verbena.peers.transport import Dialing, dial
 from verbena.peers.wire import CALLS, Hello
@@ -39,17 +41,19 @@ SPIN = 20e-6
 MAX_MESSAGE = 256 << 20
 """Bytes of the largest message that a side takes, where it says nothing else."""
 
+_LONGEST_SPIN = 1.0  # the event loop does nothing else meanwhile
 _LARGEST_SLOT = (1 << 32) - 1
 
 
 class ClientOptions(TypedDict, total=False):
     """Keywords of ``connect``.
 
-    ``codec``: "msgpack" or "pickle". ``timeout``: seconds for each call; a method's
-    ``within(seconds)`` replaces it. ``strategies``: a Strategies. ``spin``: seconds for which a
-    call polls before its task sleeps (20 µs; 0 on simulated hosts). ``max_message``: bytes of the
-    largest result (256 MiB). ``via``, ``tls``, ``device``, ``slots`` and ``slot_size`` are those of
-    ``verbena.connect``.
+    ``codec``: "msgpack" or "pickle". ``timeout``: seconds for each call, which ``within(seconds)``
+    of the client replaces; connecting has limits of its own, 10 s each for the connection and the
+    server's first answer. ``strategies``: a Strategies. ``spin``: seconds for which a
+    call polls before its task sleeps (20 µs; 0 on simulated hosts; 1 s at most). ``max_message``:
+    bytes of the largest result (256 MiB). ``via``, ``tls``, ``device``, ``slots`` and ``slot_size``
+    are those of ``verbena.connect``.
     """
 
     codec: str
@@ -75,11 +79,12 @@ def check_within(seconds: object) -> None:
 
 
 def check_numbers(options: Any) -> None:
-    """Raise ValueError for numbers of ``connect`` and ``serve`` that cannot be."""
-    for name, least in (("calls", 1), ("max_message", 1), ("spin", 0), ("timeout", 0)):
+    """Raise TypeError or ValueError for numbers of ``connect`` and ``serve`` that cannot be."""
+    for name, least in (("calls", 1), ("max_message", 1), ("timeout", 0)):
         value = options.get(name)
         if value is not None and value < least:
             raise ValueError(f"{name} is {least} or more, and not {value}")
+    check_seconds("spin", options.get("spin"), _LONGEST_SPIN, may_be_none=True)
 
 
 def check_service(service: object) -> None:
@@ -410,7 +415,15 @@ async def _greet(link: Link, service: type | None, codec: str, options: ClientOp
         paths.open()
         said = paths.hello(LinkHello(PROTOCOL, codec, link.takes_at_most))
         link.send_parts(FrameKind.HELLO, 0, 0, 0, 0, msgspec.msgpack.encode(said))
-        await link.poller.sleep(answered)
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await link.poller.sleep(answered)
+        except TimeoutError:
+            raise TimeoutError(
+                errno.ETIMEDOUT,
+                f"{link.about} has accepted the connection, and not answered its first message"
+                f" within {CONNECT_SECONDS:g} s: see whether the server still runs",
+            ) from None
         welcome = msgspec.msgpack.decode(answered.result(), type=LinkWelcome)
         if welcome.refused:
             raise RpcError(f"{link.about} refuses: {welcome.refused}")
