@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.."
 python=$1/bin/python
 shift
 
-computing=(tests/fabrics tests/manage tests/sim tests/validation tests/wire tests/model tests/host tests/internet tests/lan)
+computing=(tests/fabrics tests/manage tests/sim tests/validation tests/wire tests/host tests/internet tests/lan)
 guests=tests/roce/test_linux_guest.py
 hosts=(tests/roce tests/native tests/subnet_process)
 # Of tests/robust one file needs a machine that has addresses of its own.
