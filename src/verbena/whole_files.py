@@ -12,7 +12,7 @@ import errno
 import inspect
 import io
 import os
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
@@ -338,7 +338,34 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         return WrittenFile(self, path, mode, old, autocommit)
 
 
-class OpenedFile(AbstractBufferedFile):  # type: ignore[misc]
+class ClosesWhenDropped:
+    """A file that is closed also where the program drops it, or ends without closing it.
+
+    On a simulated host, which has no threads, it is not.
+    """
+
+    closed: bool
+    path: str
+    _is_watched = False
+
+    if TYPE_CHECKING:
+
+        def close(self) -> None:
+            """Of the class beside this one."""
+
+    def watch(self, is_written: bool) -> None:
+        """Begin with that, as soon as ``close`` works."""
+        if place.get() is None:
+            _dropped.opened(self, is_written)
+            self._is_watched = True
+
+    def __del__(self) -> None:
+        """The program has dropped it."""
+        if self._is_watched and not self.closed:
+            _dropped.dropped(self)
+
+
+class OpenedFile(ClosesWhenDropped, AbstractBufferedFile):  # type: ignore[misc]
     """A file that is read, in blocks that fsspec caches."""
 
     def __init__(self, fs: WholeFileSystem, path: str, block_size: Any, cache_options: Any) -> None:
@@ -346,7 +373,7 @@ class OpenedFile(AbstractBufferedFile):  # type: ignore[misc]
         super().__init__(
             fs, path, "rb", block_size, cache_options=cache_options, size=self._version.size
         )
-        self._is_here = _watch(self, is_written=False)
+        self.watch(is_written=False)
 
     def _fetch_range(self, start: int, end: int) -> bytes:
         return self._version.read(start, end)
@@ -357,13 +384,8 @@ class OpenedFile(AbstractBufferedFile):  # type: ignore[misc]
             self._version.close()
         super().close()
 
-    def __del__(self) -> None:
-        """The program has dropped it."""
-        if getattr(self, "_is_here", False) and not self.closed:
-            _dropped.dropped(self)
 
-
-class WrittenFile(io.BytesIO):
+class WrittenFile(ClosesWhenDropped, io.BytesIO):
     """A file that is written, and stored when it is closed."""
 
     def __init__(
@@ -374,7 +396,7 @@ class WrittenFile(io.BytesIO):
         self._is_exclusive = "x" in mode
         self._autocommit = autocommit
         self._kept: bytes | None = None
-        self._is_here = _watch(self, is_written=True)
+        self.watch(is_written=True)
         if mode == "ab":
             self.seek(0, io.SEEK_END)
 
@@ -387,11 +409,6 @@ class WrittenFile(io.BytesIO):
         if self._autocommit:
             self.commit()
 
-    def __del__(self) -> None:
-        """The program has dropped it."""
-        if getattr(self, "_is_here", False) and not self.closed:
-            _dropped.dropped(self)
-
     def commit(self) -> None:
         """Store what was written."""
         mode = "create" if self._is_exclusive else "overwrite"
@@ -400,11 +417,3 @@ class WrittenFile(io.BytesIO):
     def discard(self) -> None:
         """Forget what was written."""
         self._kept = None
-
-
-def _watch(file: OpenedFile | WrittenFile, is_written: bool) -> bool:
-    """Have it closed where the program does not; False on a simulated host, without threads."""
-    if place.get() is not None:
-        return False
-    _dropped.opened(file, is_written)
-    return True
