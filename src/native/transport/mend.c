@@ -92,6 +92,7 @@ static uint32_t mend_send_again(struct vb_endpoint *ep, uint32_t psn, struct vb_
     r->index = saved.index;
     r->next_psn = saved.next_psn;
     r->rd_outstanding = saved.rd_outstanding;
+    vb_engine_requester_pass_local(ep); /* to see whether more follows, such requests were begun */
     return next;
 }
 

@@ -262,8 +262,7 @@ static uint32_t in_flight(const struct vb_requester *r)
     return vb_engine_psn_count(r->una, r->next_psn);
 }
 
-/* The cursor passes requests that make no packet. */
-static void pass_local(struct vb_endpoint *ep)
+void vb_engine_requester_pass_local(struct vb_endpoint *ep)
 {
     struct vb_requester *r = &ep->requester;
 
@@ -281,7 +280,7 @@ static void requester_advance(struct vb_endpoint *ep, const struct vb_sq_wqe *wq
     if (r->index == wqe->packets) {
         ++r->position;
         r->index = 0;
-        pass_local(ep);
+        vb_engine_requester_pass_local(ep);
     }
     if (vb_wire_psn_diff(r->next_psn, r->sent_psn) > 0)
         r->sent_psn = r->next_psn;

@@ -30,6 +30,8 @@ void vb_engine_requester_sync(struct vb_endpoint *ep, uint64_t now);
 void vb_engine_requester_go_back(struct vb_endpoint *ep, enum vb_packet_reason reason);
 /* Puts the cursor at least on the first unanswered packet: `una` may have passed it. */
 void vb_engine_requester_catch_up(struct vb_endpoint *ep);
+/* The cursor passes requests that make no packet. */
+void vb_engine_requester_pass_local(struct vb_endpoint *ep);
 
 /* The end of the part of a READ in which packet `index` is: each request asks for one part. */
 uint32_t vb_engine_requester_read_end(const struct vb_sq_wqe *wqe, uint32_t index);
