@@ -23,7 +23,7 @@ from verbena.cm import ManagerEnded
 from verbena.peers import PeerError
 from verbena.rpc import client as client_module
 from verbena.rpc import server as server_module
-from verbena.rpc.frames import FRAME, FrameFlags, FrameKind
+from verbena.rpc.frames import FRAME, FRAME_SIZE, FrameFlags, FrameKind
 
 CHILD = str(Path(__file__).with_name("rpc_child.py"))
 OVER_ROCE = pytest.mark.over_roce
@@ -273,7 +273,44 @@ def test_a_client_that_takes_no_responses_cannot_fill_the_servers_memory() -> No
     assert asyncio.run(limited()) < 2000
 
 
-def test_a_ring_with_garbage_harms_its_client_alone() -> None:
+def test_a_frame_that_says_more_than_its_slot_has_harms_its_client_alone() -> None:
+    """What lies behind the slot are the frames of other clients."""
+
+    async def side() -> None:
+        said: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, about: said.append(str(about["exception"])))
+        async with asyncio.timeout(20), rpc.serve(Sample(), "127.0.0.1:0", via="socket") as server:
+            address = f"127.0.0.1:{server.port}"
+            async with (
+                rpc.connect(address, via="socket") as good,
+                rpc.connect(address, via="socket") as bad,
+            ):
+                out = bad._link._out
+                slot = bad._link._sent % bad._link._slots
+                length = out.size - FRAME_SIZE + 1
+                header = (FrameKind.REQUEST, 0, 0, 0, 1 << 40, 0, length, 0)
+                FRAME.pack_into(out.view, slot * out.size, *header)
+                bad._link.qp.post_send(out.request(slot, FRAME_SIZE))
+                while len(server.clients) > 1:
+                    assert await good.add(1, 2) == 3
+                assert said == [f"a frame of {length} bytes, more than its slot has"]
+
+    asyncio.run(side())
+
+
+@pytest.mark.parametrize(
+    ("before", "length"),
+    [
+        (0xFFFFFFFF, 0),
+        (FRAME_SIZE - 1, 0),
+        (0, 0),
+        (64, 64 - FRAME_SIZE + 1),  # more than the record has
+        (64, 0xFFFFFFFF),
+        (None, 0),  # one byte more than the slot has
+    ],
+)
+def test_a_ring_with_garbage_harms_its_client_alone(before: int | None, length: int) -> None:
     async def side() -> None:
         asyncio.get_running_loop().set_exception_handler(lambda loop, about: None)
         async with asyncio.timeout(20), rpc.serve(Sample(), "127.0.0.1:0", via="socket") as server:
@@ -282,7 +319,11 @@ def test_a_ring_with_garbage_harms_its_client_alone() -> None:
             async with rpc.connect(address, **options) as good, rpc.connect(address, **options):
                 rings = [each.station.rings[each.link] for each in server._guests.values()]
                 end = rings[1].size - 8
-                rings[1].region.store_u64(end, 1 | 0xFFFFFF << 32)  # as its client could
+                begins = end + 1 if before is None else before
+                header = FRAME.pack(FrameKind.REQUEST, 0, 0, 0, 1, 0, length, 0)
+                if begins == 64:
+                    memoryview(rings[1].region)[end - 64 : end - 64 + FRAME_SIZE] = header
+                rings[1].region.store_u64(end, 1 | begins << 32)  # as its client could
                 for _ in range(20):
                     assert await good.add(1, 2) == 3
                     await asyncio.sleep(0.001)

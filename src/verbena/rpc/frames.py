@@ -13,7 +13,7 @@ from enum import IntEnum, IntFlag
 import msgspec
 
 __all__ = [
-    *("FRAME", "FRAME_SIZE", "TOKEN", "FrameFlags", "FrameKind", "SMALL_FRAME", "frame_of"),
+    *("FRAME", "FRAME_SIZE", "TOKEN", "FrameFlags", "FrameKind"),
     *("LinkHello", "LinkWelcome", "MethodEntry", "PROTOCOL"),
 ]
 
@@ -21,15 +21,8 @@ PROTOCOL = 2
 FRAME = struct.Struct("<BBHIQQII")
 """kind, flags, method or status, credits given back, call, microseconds or count, length, taken."""
 FRAME_SIZE = FRAME.size
-SMALL_FRAME = struct.Struct(FRAME.format + "64s")
-"""A header, and what follows it: a payload of at most 64 bytes is taken with the header at once."""
 TOKEN = struct.Struct("<QQII")
 """Memory that the receiver may access: address, length, rkey, and zero."""
-
-
-def frame_of(size: int) -> struct.Struct:
-    """Return the structure of a header and a payload of so many bytes."""
-    return struct.Struct(f"{FRAME.format}{size}s")
 
 
 class FrameKind(IntEnum):

@@ -33,9 +33,10 @@ from verbena.verbs import (
     WCStatus,
 )
 
+from ._frames import FrameEnd
 from .bulk import Fetch, Offers, nbytes_of, payload_bytes
 from .errors import MessageTooLarge
-from .frames import FRAME, FRAME_SIZE, SMALL_FRAME, TOKEN, FrameFlags, FrameKind
+from .frames import FRAME, FRAME_SIZE, TOKEN, FrameFlags, FrameKind
 from .memory import RECEIVES, FrameSlots, OwnReceives, SharedReceives
 from .poller import Poller
 
@@ -53,8 +54,6 @@ _AHEAD = 64 << 20  # bytes of payloads, without items, that are fetched and not 
 
 # Plain numbers: a comparison with an attribute of an enum takes 0.1 µs more, and & with one 2 µs.
 _PLAIN = 0
-_SMALL = SMALL_FRAME.size - FRAME_SIZE
-_SPECIAL = int(FrameFlags.PARTS | FrameFlags.FETCH)
 _CREDIT, _MORE, _DONE = int(FrameKind.CREDIT), int(FrameKind.MORE), int(FrameKind.DONE)
 _PARTS = int(FrameFlags.PARTS)
 _ITEM, _BYE, _BELL = int(FrameKind.ITEM), int(FrameKind.BYE), int(FrameKind.BELL)
@@ -111,7 +110,7 @@ class LinkPlan:
         self.home.leave()
 
 
-class Link:
+class Link(FrameEnd):
     """One side of a connection. ``on_frame`` and ``on_lost`` are set before it starts."""
 
     def __init__(self, plan: LinkPlan, transport: Transport, poller: Poller) -> None:
@@ -139,13 +138,12 @@ class Link:
         self._transport = transport
         self._receives = plan.receives
         self._in = plan.receives.view
-        self._in_size = plan.receives.size
         size = min(hello.slot_size, peer.slot_size)
         slots = min(hello.slots, peer.slots)
         self._out = FrameSlots(self.pd, slots, size, _INLINE, SENT)
         self.room = size - FRAME_SIZE  # bytes of payload in a frame
         self._slots = slots
-        self._post = self.qp.post_send
+        self._use_memory(self._out, self._receives, self.qp.post_send)
         self._credits = slots
         self._sent = 0
         self._completed = 0
@@ -155,7 +153,6 @@ class Link:
         # one credit less until then. A server has sent its response when it posts the request's.
         self.holds = False
         self.held = -1  # the slot of that receive
-        self._unpack = SMALL_FRAME.unpack_from
         self.taken = 0  # records of the ring that were taken, and of which the peer was told
         self.told = 0
         self._outbox: deque[tuple[int, int, int, int, int, bytes]] = deque()
@@ -179,39 +176,6 @@ class Link:
         self._watching = asyncio.get_running_loop().create_task(self._watch())
 
     # ---- sending ----
-
-    def send(
-        self, kind: int, flags: int, method: int, call: int, count: int, payload: bytes
-    ) -> None:
-        """Send a frame with a payload of at most ``room`` bytes, now or when there is a credit."""
-        sent = self._sent
-        if (
-            self._credits <= 0
-            or self._outbox
-            or sent - self._completed >= self._slots
-            or self.ended is not None
-        ):
-            self._send_later(kind, flags, method, call, count, payload)
-            return
-        self._credits -= 1
-        size = len(payload)
-        out = self._out
-        slot = sent % self._slots
-        ready = out.ready[slot].get(size)
-        if ready is None:
-            if size > out.most_ready:
-                self._frame(kind, flags, method, call, count, size, payload)
-                return
-            ready = out.make_ready(slot, size)
-        pack, at, request = ready
-        taken = self.told = self.taken
-        pack(out.view, at, kind, flags, method, self._owed, call, count, size, taken, payload)
-        self._owed = 0
-        self._sent = sent + 1
-        try:
-            self._post(request)
-        except VerbsError:
-            self._lost(Ended.DIED)
 
     def _send_later(
         self, kind: int, flags: int, method: int, call: int, count: int, payload: bytes
@@ -350,47 +314,6 @@ class Link:
 
     # ---- completions ----
 
-    def completed(self, wc: WC) -> None:
-        """Take a completion: PollTarget."""
-        slot = wc.wr_id
-        if slot >= RECEIVES or not wc.is_success or self.ended is not None:
-            self._requested(wc)
-            return
-        if self.held >= 0:
-            self.give_back()
-        at = slot * self._in_size
-        view = self._in
-        frame = self._unpack(view, at)
-        kind, flags, method, credits, call, count, length, taken, data = frame
-        if credits:
-            self._credits += credits
-        if taken:
-            self.on_ring(taken)
-        if kind == _CREDIT:
-            self._receives.post(slot)
-        elif self.holds:
-            self.held = slot
-        else:
-            self._owed += 1
-        try:
-            if kind < _DONE and not flags & _SPECIAL:
-                if length != _SMALL:
-                    start = at + FRAME_SIZE
-                    data = data[:length] if length < _SMALL else bytes(view[start : start + length])
-                self.on_frame(kind, flags, method, call, count, data)
-            elif kind != _CREDIT:
-                self._special(kind, flags, method, call, count, length, at + FRAME_SIZE)
-        except Exception as error:
-            self.broken(error)
-        if kind != _CREDIT and not self.holds:
-            self._receives.post(slot)
-        if self._outbox:
-            self._flush()
-        if self._owed >= self._half:
-            self.tell()
-        if self._leaving:
-            self.poller.wake_all(self._leaving)
-
     def _requested(self, wc: WC) -> None:
         """Take a completion that is not of a frame, or that comes too late."""
         wr_id = wc.wr_id
@@ -407,18 +330,19 @@ class Link:
         if what == SENT:
             done = self._completed
             self._completed += (number - done) % self._slots + 1
-            if self._outbox:
-                self._flush()
-            if self._owed >= self._half:
-                self.tell()
-            if self._leaving:
-                self.poller.wake_all(self._leaving)
+            self._go_on()
         elif what == READ:
             self._read(self._fetches[number])
         elif what == WRITE:
             self._writes.pop(number)[1]()
         elif what == RECORD:
             self.on_record()
+
+    def _wake_leaving(self) -> None:
+        self.poller.wake_all(self._leaving)
+
+    def _failed(self) -> None:
+        self._lost(Ended.DIED)
 
     def hold(self) -> None:
         """Post the receive of a frame only with the next frame, or by ``give_back``."""

@@ -7,12 +7,9 @@ frame. A frame is sent with its length rounded up to a power of two, so that few
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from verbena.verbs import MR, PD, QP, SRQ, AccessFlags, RecvWR, SendFlags, SendWR, VerbsError
-
-from .frames import FRAME_SIZE, SMALL_FRAME, frame_of
 
 __all__ = ["RECEIVES", "FrameSlots", "OwnReceives", "SharedReceives", "bucket_of"]
 
@@ -31,9 +28,6 @@ def bucket_of(size: int) -> int:
     return max(0, (size - 1).bit_length() - _LEAST)
 
 
-Ready = tuple[Callable[..., None], int, SendWR]
-
-
 class FrameSlots:
     """A ring of slots to send from; every fourth part of it one request is signaled."""
 
@@ -42,31 +36,20 @@ class FrameSlots:
         self.size = size
         self.region: MR = pd.alloc(slots * size)
         self.view = memoryview(self.region)
-        self._inline = inline
+        self.inline = inline
         self._tag = tag
         self._step = max(1, slots // 4)
         count = bucket_of(size) + 1
-        self._requests: list[list[SendWR | None]] = [[None] * count for _ in range(slots)]
-        self.ready: list[dict[int, Ready]] = [{} for _ in range(slots)]
-        self.most_ready = min(inline, size) - FRAME_SIZE
+        self.requests: list[list[SendWR | None]] = [[None] * count for _ in range(slots)]
         # A look-up by units of 64 bytes takes half the time of bucket_of.
         self._buckets = [bucket_of(64 * units + 1) for units in range(-(-size // 64))]
-
-    def make_ready(self, slot: int, size: int) -> Ready:
-        """Return how a payload of at most ``most_ready`` bytes is sent from a slot.
-
-        That is what packs it with its header, where, and the request; ``ready`` keeps them.
-        """
-        request = self.request(slot, FRAME_SIZE + size)
-        made = self.ready[slot][size] = frame_of(size).pack_into, slot * self.size, request
-        return made
 
     def request(self, slot: int, length: int) -> SendWR:
         """Return the request that sends so many bytes of a slot."""
         bucket = self._buckets[(length - 1) >> 6]
-        made = self._requests[slot][bucket]
+        made = self.requests[slot][bucket]
         if made is None:
-            made = self._requests[slot][bucket] = self._make(slot, 64 << bucket)
+            made = self.requests[slot][bucket] = self._make(slot, 64 << bucket)
         return made
 
     def completes(self, slot: int) -> bool:
@@ -75,13 +58,12 @@ class FrameSlots:
 
     def signal(self, slot: int) -> None:
         """Give the requests of a slot completions of their own from now on."""
-        self.ready[slot].clear()
-        made = self._requests[slot]
+        made = self.requests[slot]
         made[:] = [self._make(slot, 64 << bucket, True) for bucket in range(len(made))]
 
     def _make(self, slot: int, length: int, signaled: bool = False) -> SendWR:
         length = min(length, self.size)
-        flags = SendFlags.INLINE if length <= self._inline else SendFlags(0)
+        flags = SendFlags.INLINE if length <= self.inline else SendFlags(0)
         if signaled or self.completes(slot):
             flags |= SendFlags.SIGNALED
         piece = self.region.sge(length, slot * self.size)
@@ -99,9 +81,7 @@ class OwnReceives:
     def __init__(self, pd: PD, slots: int, size: int) -> None:
         self.count = slots + SPARE
         self.size = size
-        # What is read with a header may lie behind a slot of less than 96 bytes.
-        nbytes = self.count * size + SMALL_FRAME.size
-        self.region: MR = pd.alloc(nbytes, AccessFlags.LOCAL_WRITE)
+        self.region: MR = pd.alloc(self.count * size, AccessFlags.LOCAL_WRITE)
         self.view = memoryview(self.region)
         self._queue: Any = None
         self._requests = [

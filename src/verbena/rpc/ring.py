@@ -10,12 +10,10 @@ completed, and the server looks at its rings after its own WRITE has: one of the
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable
-
 from verbena.verbs import MR, PD, AccessFlags, SendFlags, SendWR, WROpcode
 
-from .frames import FRAME, FRAME_SIZE, FrameKind
+from ._frames import RecordReader, RecordWriter
+from .frames import FRAME_SIZE, FrameKind
 from .link import RECORD, Link
 from .memory import bucket_of
 from .server_calls import ServerCalls
@@ -25,10 +23,8 @@ __all__ = ["RING_SLOTS", "RingReader", "RingWriter", "WakeWord"]
 RING_SLOTS = 32
 _WORD = 8
 _LOW = 0xFFFFFFFF
-_KEPT = 256  # bytes of the longest request of which a slot keeps how it is written
-_REQUEST, _BELL = int(FrameKind.REQUEST), int(FrameKind.BELL)
+_BELL = int(FrameKind.BELL)
 _WRITABLE = AccessFlags.LOCAL_WRITE | AccessFlags.REMOTE_WRITE
-_Record = tuple[Callable[..., None], int, int, SendWR]
 
 
 class WakeWord:
@@ -47,81 +43,42 @@ class WakeWord:
         self.region.close()
 
 
-class RingWriter:
+class RingWriter(RecordWriter):
     """The client's side (a RequestPath)."""
 
     def __init__(
         self, link: Link, wake: WakeWord, addr: int, rkey: int, slots: int, size: int
     ) -> None:
         self.room = size - FRAME_SIZE - _WORD
-        self._link = link
         self._wake = wake
         self._addr = addr
         self._rkey = rkey
-        self._slots = slots
         self._size = size
-        self._written = 0
-        self._taken = 0
         self._region: MR = link.pd.alloc(slots * size)
-        self._view = memoryview(self._region)
-        self._requests: dict[tuple[int, int], SendWR] = {}
-        self._ready: list[dict[int, _Record]] = [{} for _ in range(slots)]
+        kinds = bucket_of(size) + 1
+        requests: list[list[SendWR | None]] = [[None] * kinds for _ in range(slots)]
+        self._requests = requests
+        self._use_memory(link, self._region, wake.region, requests)
         link.on_ring = self._on_taken
         link.on_record = self._placed
 
-    def send(self, flags: int, method: int, call: int, count: int, data: bytes) -> bool:
-        """Write a request; False if the ring is full."""
-        if self._link.ended is not None:
-            return True  # the call fails with the link
-        written = self._written
-        if written - self._taken >= self._slots:
-            return False
-        slot = written % self._slots
-        length = len(data)
-        pack, at, before, request = self._ready[slot].get(length) or self._make(slot, length)
-        self._written = written = written + 1
-        # The last two are the word.
-        pack(
-            *(self._view, at, _REQUEST, flags, method, 0, call, count, length, 0),
-            *(data, written & _LOW, before),
-        )
-        self._link.post_record(request)
-        if not self._wake.is_awake():
-            self._check()
-        return True
-
-    def _make(self, slot: int, length: int) -> _Record:
-        """Return how a request with so many bytes is written into a slot.
-
-        That is what packs its record, where, how many bytes precede the word, and the WRITE.
-        """
-        padded = -length % 8 + length
-        before = FRAME_SIZE + padded
-        at = (slot + 1) * self._size - _WORD - before
-        pack = struct.Struct(f"{FRAME.format}{padded}sII").pack_into
-        made = pack, at, before, self._request(slot, before + _WORD)
-        if length <= _KEPT:
-            self._ready[slot][length] = made
-        return made
-
     def _request(self, slot: int, length: int) -> SendWR:
+        """Make the request that writes the last bytes of a slot, at least ``length``."""
         bucket = bucket_of(length)
-        found = self._requests.get((slot, bucket))
-        if found is None:
-            length = min(64 << bucket, self._size)
-            start = (slot + 1) * self._size - length
-            flags = SendFlags.SIGNALED
-            if length <= self._link.inline:
-                flags |= SendFlags.INLINE
-            found = self._requests[slot, bucket] = SendWR(
-                RECORD,
-                self._region.sge(length, start),
-                opcode=WROpcode.RDMA_WRITE,
-                send_flags=flags,
-                remote_addr=self._addr + start,
-                rkey=self._rkey,
-            )
-        return found
+        length = min(64 << bucket, self._size)
+        start = (slot + 1) * self._size - length
+        flags = SendFlags.SIGNALED
+        if length <= self._link.inline:
+            flags |= SendFlags.INLINE
+        made = self._requests[slot][bucket] = SendWR(
+            RECORD,
+            self._region.sge(length, start),
+            opcode=WROpcode.RDMA_WRITE,
+            send_flags=flags,
+            remote_addr=self._addr + start,
+            rkey=self._rkey,
+        )
+        return made
 
     def _check(self) -> None:
         """Ring the bell if the server sleeps and has not taken everything."""
@@ -142,11 +99,10 @@ class RingWriter:
 
     def close(self) -> None:
         """End the registration."""
-        self._view.release()
         self._region.close()
 
 
-class RingReader:
+class RingReader(RecordReader):
     """The server's side of one client's ring."""
 
     def __init__(
@@ -155,44 +111,11 @@ class RingReader:
         self.slots = slots
         self.size = size
         self.region: MR = link.pd.alloc(slots * size, _WRITABLE)
-        self._view = memoryview(self.region)
-        self._link = link
-        self._calls = calls
         self._wake = wake
         self._words: MR = link.pd.alloc(2 * _WORD)
         self._words.store_u64(_WORD, 1)
         self._is_awake = False
-        self._load = self.region.load_u64
-        self._taken = 0
-        self._end = size - _WORD
-
-    def scan(self) -> int:
-        """Take the records that are there, and return how many those were."""
-        try:
-            return self._scan()
-        except Exception as error:  # the client wrote something else
-            self._link.broken(error)
-            return 0
-
-    def _scan(self) -> int:
-        count = 0
-        while True:
-            word = self._load(self._end)
-            if word & _LOW != (self._taken + 1) & _LOW or self._link.ended is not None:
-                return count
-            count += 1
-            at = self._end - (word >> 32)
-            if not self._end - self.size + _WORD <= at <= self._end - FRAME_SIZE:
-                raise ValueError("a record that does not fit its slot")
-            kind, flags, method, _, call, deadline, length, _ = FRAME.unpack_from(self._view, at)
-            data = bytes(self._view[at + FRAME_SIZE : at + FRAME_SIZE + length])
-            self._taken += 1
-            self._end = (self._taken % self.slots + 1) * self.size - _WORD
-            self._link.taken = self._taken & _LOW
-            del kind
-            self._calls.on_frame(_REQUEST, flags, method, call, deadline, data)
-            if self._taken - self._link.told >= self.slots // 2:
-                self._link.tell()
+        self._use_memory(link, self.region, slots, calls.on_frame)
 
     def wake(self) -> None:
         """Say that the server polls."""
@@ -208,7 +131,6 @@ class RingReader:
 
     def close(self) -> None:
         """End the registrations."""
-        del self._load
-        self._view.release()
+        self._leave_memory()
         self.region.close()
         self._words.close()
