@@ -196,12 +196,16 @@ def test_a_network_namespace_with_another_one_s_sysfs(debian_program: Find) -> N
         f'until $0 -c "{listens}" 2> /dev/null; do sleep 0.1; done; '
         f"timeout 20 $0 -m verbena run -- {rping} -c -a {ADDRESS} -C 1"
     )
-    done = subprocess.run(
-        ["unshare", "-n", "sh", "-c", script, sys.executable],
-        capture_output=True,
-        text=True,
-        timeout=40,
-    )
+    for _ in range(3):
+        done = subprocess.run(
+            ["unshare", "-n", "sh", "-c", script, sys.executable],
+            capture_output=True,
+            text=True,
+            timeout=40,
+        )
+        # rping's own: it closes its channel while its other thread asks it for the next event.
+        if "rdma_get_cm_event: Bad file descriptor" not in done.stderr:
+            break
     assert done.returncode == 0, done.stdout + done.stderr
 
 

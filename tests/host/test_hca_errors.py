@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import pytest
 
-from verbena.host import Pcie
+from verbena.host import DeviceFault, IommuFault, Pcie
 from verbena.host.errors import HostError
-from verbena.host.hca import HcaStatus, Wire, connected
+from verbena.host.hca import HcaAccess, HcaStatus, Wire, connected
 from verbena.host.hca.packets import Packet
 from verbena.host.hca.pages import DemandPages
+from verbena.host.hca.pair import Node
 
 CONTENT = bytes(range(256)) * 64
 BASE, SIZE = 0x10000, len(CONTENT)
@@ -232,6 +233,130 @@ def test_a_region_of_another_adapter_is_refused_where_it_is_named() -> None:
     ):
         with pytest.raises(HostError, match=text):
             ask()
+
+
+def test_a_region_of_another_computer_with_the_same_name_is_told_apart() -> None:
+    left, _ = connected()
+    _, other = connected()
+    with pytest.raises(HostError, match="'right', of another computer with that name: each"):
+        left.qp.write(left.register(0, 64), other.register(0, 64))
+
+
+class DropsOnce:
+    """Loses the request's packet with this PSN once."""
+
+    def __init__(self, psn: int | None) -> None:
+        self.psn = psn
+
+    def __call__(self, packet: Packet) -> bool:
+        lost = packet.reply is None and packet.psn == self.psn
+        if lost:
+            self.psn = None
+        return lost
+
+
+@pytest.mark.parametrize("lost", [None, 1, 2, 3])
+@pytest.mark.parametrize("is_send", [False, True], ids=["write", "send"])
+def test_what_is_refused_is_refused_also_when_a_later_packet_is_lost(
+    lost: int | None, is_send: bool
+) -> None:
+    """To ask for a lost packet acknowledges those before it, which are carried out first."""
+    left, right = connected(wire=Wire(drop=DropsOnce(lost)))
+    left.computer.write(BASE, CONTENT)
+    source, target = left.register(BASE, 4096), right.register(0x200000, SIZE)
+    locked = right.register(0x300000, 4096, access=HcaAccess.LOCAL_WRITE)
+    for number in range(4):
+        if is_send:
+            right.qp.receive(target, 64 if number == 1 else 4096, id=number)
+            left.qp.send(source, 4096, id=number)
+        else:
+            left.qp.write(source, locked if number == 1 else target, id=number)
+    left.run()
+    refused = HcaStatus.REM_INV_REQ_ERR if is_send else HcaStatus.REM_ACCESS_ERR
+    flushed = HcaStatus.WR_FLUSH_ERR
+    assert [(one.id, one.entry.status) for one in left.cq.poll()] == [
+        (0, HcaStatus.SUCCESS),
+        (1, refused),
+        (2, flushed),
+        (3, flushed),
+    ]
+    assert right.computer.read(0x300000, 64) == bytes(64)
+
+
+def test_an_adapter_that_is_away_while_packets_are_lost_has_all_that_it_acknowledged() -> None:
+    """For each of many moments: a packet is lost, the adapter goes, and it comes back."""
+    done = 0
+    for lost in (3, 9, 17, 35):
+        for time in range(22_000_000, 34_000_000, 1_500_000):
+            left, right = connected(
+                wire=Wire(drop=DropsOnce(lost)), queue_pair={"timeout_us": 50.0}
+            )
+            left.computer.write(BASE, 4 * CONTENT)
+            source, target = left.register(BASE, 4 * SIZE), right.register(0x200000, 16 * SIZE)
+            for number in range(4):
+                left.qp.write(source, target, target_offset=number * 4 * SIZE, id=number)
+            left.run(until=time)
+            right.hca.fail(DeviceFault.GONE)
+            left.run(until=time + 100_000_000)
+            right.hca.fail(None)
+            left.run(until=10**12)
+            for one in left.cq.poll():
+                if one.entry.status is HcaStatus.SUCCESS:
+                    done += 1
+                    place = 0x200000 + one.id * 4 * SIZE
+                    assert right.computer.read(place, 4 * SIZE) == 4 * CONTENT
+    assert done > 10
+
+
+def run_through(machine: Node, until: int) -> None:
+    """Runs on where an IOMMU refuses DMA, which it tells of each transfer."""
+    is_refused = True
+    while is_refused:
+        is_refused = False
+        try:
+            machine.run(until=until)
+        except IommuFault:
+            is_refused = True
+
+
+@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("kind", ["read", "write", "send", "atomic"])
+def test_what_an_iommu_refuses_meanwhile_is_no_success(kind: str, count: int) -> None:
+    """For each of many moments the range of the destination is taken from the adapter."""
+    size = 8 if kind == "atomic" else SIZE // count
+    ended = set()
+    for time in range(1_000_000, 24_000_000, 250_000):
+        left, right = connected(iommu=True, queue_pair={"timeout_us": 50.0})
+        near, far = left.register(BASE, SIZE), right.register(BASE, SIZE)
+        local, remote = left.register(0x400000, SIZE), right.register(0x200000, SIZE)
+        left.computer.write(BASE, CONTENT)
+        right.computer.write(BASE, CONTENT)
+        for number in range(count):
+            at = number * size
+            if kind == "read":
+                left.qp.read(local, far, size, into_offset=at, source_offset=at, id=number)
+            elif kind == "write":
+                left.qp.write(near, remote, size, source_offset=at, target_offset=at, id=number)
+            elif kind == "send":
+                right.qp.receive(remote, size, offset=at, id=number)
+                left.qp.send(near, size, source_offset=at, id=number)
+            else:
+                left.qp.fetch_and_add(local, remote, 7, target_offset=at, id=number)
+        left.run(until=time)
+        where, place = (left, 0x400000) if kind == "read" else (right, 0x200000)
+        assert where.hca.iommu is not None
+        where.hca.iommu.unmap(place, SIZE)
+        run_through(left, time + 10**10)
+        expected = (7).to_bytes(8, "little") * count if kind == "atomic" else CONTENT
+        told = [*left.cq.poll(), *(right.cq.poll() if kind == "send" else [])]
+        assert {one.id for one in told} == set(range(count))
+        for one in told:
+            ended.add(one.entry.status)
+            if one.entry.status is HcaStatus.SUCCESS:
+                at = one.id * size
+                assert where.computer.read(place + at, size) == expected[at : at + size]
+    refused = HcaStatus.LOC_PROT_ERR if kind == "read" else HcaStatus.REM_OP_ERR
+    assert {HcaStatus.SUCCESS, refused} <= ended
 
 
 @pytest.mark.parametrize("vector", [-1, 31, 256, 300])

@@ -152,6 +152,13 @@ def test_an_exception_without_a_table_says_so() -> None:
     assert "no handler is set (see LIDT): no table of handlers was loaded" in text
 
 
+def test_an_exception_of_ring_3_without_a_stack_for_ring_0_says_so() -> None:
+    frame = "".join(f" push {each}\n" for each in (0x23, 0x7000, 2, 0x1B))
+    text = f"mov rsp, 0x8000\n lidt [table]\n{frame} lea rax, [user]\n push rax\n iretq\nuser: hlt"
+    with pytest.raises(ProcessorError, match="ring 0, whose stack is not set: WRMSR its address"):
+        loaded(text + IDT).run()
+
+
 def test_an_interrupt_without_a_handler_is_called_one() -> None:
     computer = loaded("mov rsp, 0x8000\n lidt [table]\n sti\n nop\n hlt" + IDT)
     keyboard = Keyboard(2, vector=60)

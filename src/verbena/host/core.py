@@ -351,9 +351,12 @@ class Core:
 
     def _handlers(self, vector: int) -> str:
         """What is wrong with the table of handlers."""
-        table = self.state.special()["idt"]
+        special = self.state.special()
+        table = special["idt"]
         if not table:
             return "no table of handlers was loaded"
+        if special["ring"] == 3 and not special["ring0_stack"]:
+            return "it would run in ring 0, whose stack is not set: WRMSR its address to MSR 0x175"
         return f"entry {vector} of the table at {table:#x} is not present, or behind its end"
 
     def _ran_past_end(self, at: int) -> str:

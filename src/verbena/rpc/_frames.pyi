@@ -13,12 +13,19 @@ class FrameEnd:
     """The part of a link that runs for each frame. Its fields are the link's, which sets them."""
 
     ended: Ended | None
+    """Why it has ended; None: it has not."""
     on_frame: OnFrame
+    """Gets each frame that is not in parts, or all of its payload."""
     on_ring: Any
+    """Gets the number of records of the ring that the peer has taken."""
     taken: int
+    """Records of the peer's ring that were taken here."""
     told: int
+    """So many of those the peer was told of."""
     held: int
+    """The slot whose receive is posted with the next frame; -1: none."""
     holds: bool
+    """Whether receives are held so."""
     _credits: int
     _sent: int
     _completed: int

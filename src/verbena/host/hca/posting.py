@@ -283,9 +283,11 @@ class QueuePair:
 def check_region(region: Region, driver: HcaDriver, what: str) -> None:
     """HostError for a region of another adapter, whose key may be that of a region here."""
     if region.registry is not driver.registry:
+        here, there = str(driver.hca), str(region.registry.driver.hca)
+        other = ", of another computer with that name" if here == there else ""
         raise HostError(
-            f"{what} is registered at {driver.hca}, and not at {region.registry.driver.hca}: each "
-            "adapter has keys of its own"
+            f"{what} is registered at {here}, and not at {there}{other}: each adapter has keys of "
+            "its own"
         )
 
 

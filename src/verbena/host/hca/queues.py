@@ -166,6 +166,7 @@ class Qp:
     # responder
     expected: int = 0  # PSN
     has_complained: bool = False
+    early: Packet | None = None  # came before a missing one, for which nobody has asked yet
     turn: int = 0  # counts rewinds of the responder
     arrivals: deque[Arrival] = field(default_factory=deque)
     is_busy: bool = False

@@ -231,7 +231,7 @@ class Requester:
                 HcaAccess.LOCAL_WRITE,
                 data,
             )
-            self._hca.landings.begin(landing, result, landed, failed)
+            self._hca.landings.begin(landing, result, landed, failed, tells=True)
 
         def landed() -> None:
             if qp.state is not QpState.RTS or owner.attempt != attempt:

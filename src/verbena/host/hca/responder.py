@@ -56,17 +56,27 @@ class Responder:
             self._repeat(qp, packet)
             return
         if packet.psn > qp.expected:
-            if not qp.has_complained:
-                qp.has_complained = True
-                self._answer(qp, packet, Reply.SEQUENCE, psn=qp.expected)
+            self._complain(qp, packet)
             return
         qp.has_complained = False
+        qp.early = None
         qp.expected += packet.packets
         arrival = Arrival(packet)
         qp.arrivals.append(arrival)
         if _consumes(packet):
             self._fetch_receive(qp, arrival)
         self._work(qp)
+
+    def _complain(self, qp: Qp, packet: Packet) -> None:
+        """Asks for the packet that is missing before this one, once. That acknowledges all before
+        it, so it waits until they are carried out: one of them may be refused."""
+        if qp.has_complained:
+            return
+        qp.early = packet
+        if not qp.arrivals:
+            qp.early = None
+            qp.has_complained = True
+            self._answer(qp, packet, Reply.SEQUENCE, psn=qp.expected)
 
     def _repeat(self, qp: Qp, packet: Packet) -> None:
         """A packet that came before: its answer was lost, or is still to come."""
@@ -122,6 +132,8 @@ class Responder:
             if qp.turn == turn:
                 qp.is_busy = False
                 qp.arrivals.popleft()
+                if qp.early is not None:
+                    self._complain(qp, qp.early)
                 self._work(qp)
 
         self._carry_out(qp, arrival, done)
@@ -229,7 +241,8 @@ class Responder:
                 self._not_ready(qp, arrival, qp.rnr_ps)
             else:
                 landing = Landing(qp.number, key, address, access, data)
-                self._hca.landings.begin(landing, result, in_turn, failed)
+                tells = arrival.packet.is_last or arrival.packet.asks
+                self._hca.landings.begin(landing, result, in_turn, failed, tells=tells)
 
         def in_turn() -> None:
             if qp.turn == turn:
@@ -308,8 +321,11 @@ class Responder:
                     )
                 )
 
+        is_over = False
+
         def failed(place: int) -> None:
-            self._next_atomic()
+            if not is_over:
+                self._next_atomic()
             self._missing(qp, packet, place)
 
         def change(place: int, old: bytes) -> None:
@@ -326,11 +342,12 @@ class Responder:
                 new.to_bytes(8, "little"),
             )
             self._hca.landings.begin(
-                landing,
-                [(place, 8)],
-                lambda: None,
-                lambda _: self._missing(qp, packet, place),
+                landing, [(place, 8)], lambda: changed(old), failed, tells=True
             )
+
+        def changed(old: bytes) -> None:
+            nonlocal is_over
+            is_over = True
             self._next_atomic()
             qp.atomics[packet.psn] = old
             if len(qp.atomics) > _KEPT_ATOMICS:
@@ -445,6 +462,7 @@ class Responder:
         if indices:
             qp.next_receive = min(indices)
         qp.expected = arrival.packet.psn
+        qp.early = None
         qp.arrivals.clear()
         self._answer(qp, arrival.packet, Reply.RNR)
 
@@ -464,6 +482,7 @@ class Responder:
         qp.is_busy = False
         qp.receive = None
         qp.next_receive = qp.reported  # also one that a message had taken and not filled
+        qp.early = None
         qp.arrivals.clear()
         self.flush(qp)
 
