@@ -67,12 +67,13 @@ class Strategies:
     inline_most: int = 16 << 10
 
     def __post_init__(self) -> None:
-        requests, responses = ["auto", *RequestWay], ["auto", *ResponseWay]
-        if self.request not in requests or self.response not in responses:
-            raise ValueError(
-                f"request is one of {', '.join(requests)}, and response one of"
-                f" {', '.join(responses)}; not {self.request!r} and {self.response!r}"
-            )
+        for name, given, ways in (
+            ("request", self.request, RequestWay),
+            ("response", self.response, ResponseWay),
+        ):
+            known = ["auto", *ways]
+            if given not in known:
+                raise ValueError(f"{name} is one of {', '.join(known)}, and not {given!r}")
         if isinstance(self.inline_most, bool) or not isinstance(self.inline_most, int):
             raise TypeError(f"inline_most is a number of bytes, and not {self.inline_most!r}")
         if self.inline_most < 0:
