@@ -326,6 +326,23 @@ def test_messages_and_calls_do_not_meet() -> None:
         asyncio.run(main(via))
 
 
+@pytest.mark.parametrize("slot_size", [64, 100, 511, 4095])
+def test_slots_of_any_size(slot_size: int) -> None:
+    async def side() -> None:
+        options: Any = {"via": "socket", "slot_size": slot_size}
+        async with rpc.serve(Sample(), "127.0.0.1:0", **options) as server:
+            address = f"127.0.0.1:{server.port}"
+            ring = rpc.Strategies("ring")
+            async with rpc.connect(address, strategies=ring, **options) as client:
+                (reader,) = server._guests.values()
+                assert reader.station.rings[reader.link].size % 8 == 0
+                for length in (0, 1, 7, 8, 31, 32, 33, slot_size - 41, slot_size, 5000):
+                    data = bytes(range(256)) * 20
+                    assert await client.turn(data[:length]) == data[:length][::-1]
+
+    asyncio.run(side())
+
+
 def test_explain_says_which_strategy_and_why(together: Together) -> None:
     async def side(client: rpc.Client) -> list[str]:
         return [client.explain(64), client.explain(1 << 20)]

@@ -94,8 +94,9 @@ class Station:
             ring.close()
 
     def ring(self, link: Link, calls: ServerCalls, slots: int, wake: tuple[int, int]) -> RingReader:
-        """Make a ring for a client."""
-        made = self.rings[link] = RingReader(link, calls, slots, link.room, wake)
+        """Make a ring for a client. The last word of each slot is read and written as one."""
+        size = link.room - link.room % 8
+        made = self.rings[link] = RingReader(link, calls, slots, size, wake)
         self.poller.scans.append(made.scan)
         link.on_bell = made.wake
         calls.on_unknown_cancel = lambda call: _scanned(made)
