@@ -55,23 +55,36 @@ static int bounce_ask(struct vb_direct *direct, struct vb_peer *peer, struct vb_
 
 enum { LONGEST_JOB = 1000 * 1000 * 1000 }; /* ns; a chunk takes less than one of these */
 
+/*
+ * ns. An owner that has answered within this time lives, and has only not been given a processor
+ * since: a copy that gave up on it would begin again with its first chunk, and might never end.
+ */
+enum { OWNER_LIVES = 400 * 1000 * 1000 };
+
+static bool is_out_of_patience(const struct vb_peer *peer, uint64_t since, uint64_t now)
+{
+    return now - since > VB_DIRECT_PATIENCE && now - peer->bounce.answered_at > OWNER_LIVES;
+}
+
 /* 0 once the owner has answered; else as vb_direct_bounce_copy. */
 static int wait_for(struct vb_peer *peer, struct vb_bounce_job *job)
 {
-    uint64_t since = vb_direct_now(), waited = 0;
+    uint64_t since = vb_direct_now(), now = since;
 
     for (unsigned round = 0;
          atomic_load_explicit(&job->state, memory_order_acquire) != VB_BOUNCE_DONE;) {
         if (atomic_load(&peer->gone))
             return -EPIPE;
-        if (waited > VB_DIRECT_PATIENCE && change(job, VB_BOUNCE_ASKED, VB_BOUNCE_CANCELLED))
+        if (is_out_of_patience(peer, since, now) &&
+            change(job, VB_BOUNCE_ASKED, VB_BOUNCE_CANCELLED))
             return -EAGAIN;
-        if (waited > LONGEST_JOB)
+        if (now - since > LONGEST_JOB)
             return -ETIMEDOUT;
         vb_backoff(&round);
-        waited = vb_direct_now() - since;
+        now = vb_direct_now();
     }
     atomic_store(&job->state, VB_BOUNCE_FREE);
+    peer->bounce.answered_at = now;
     return job->error;
 }
 

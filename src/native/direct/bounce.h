@@ -53,6 +53,7 @@ enum vb_bounce_state {
 
 struct vb_bounce {
     struct vb_bounce_job *jobs[VB_BOUNCE_JOBS];
+    uint64_t answered_at; /* ns: when the owner answered last; 0: never */
 };
 
 /*
