@@ -21,12 +21,7 @@ from tests.programs.connecting import PROGRAMS, Connecting, Ends
 from tests.programs.pairs import LINE_BY_LINE, Pair, Running, Side, finish, wait_for_words
 from tests.roce import networks
 from tests.roce.networks import Host, Network
-from tests.roce.test_connections import (
-    LISTEN_WITHIN,
-    described,
-    lossy_agents,
-    until_in_time,
-)
+from tests.roce.test_connections import LISTEN_WITHIN, described, faulty_agents, until_in_time
 from tests.support import end_group
 
 pytestmark = [pytest.mark.debian, pytest.mark.timeout(120)]
@@ -126,7 +121,7 @@ def lossy() -> Iterator[Network]:
     reason = networks.reason_not_to()
     if reason:
         pytest.skip(reason)
-    with Network(name="lossy") as network, lossy_agents(network.hosts, 1):
+    with Network(name="lossy") as network, faulty_agents(network.hosts, "drop 1%"):
         yield network
 
 
