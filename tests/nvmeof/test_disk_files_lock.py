@@ -263,6 +263,97 @@ def test_a_host_that_was_stopped_while_it_waited() -> None:
     run(main())
 
 
+@pytest.mark.parametrize("others", range(5))
+@pytest.mark.parametrize("arrived", [True, False], ids=["arrived", "lost"])
+def test_a_connection_that_is_lost_in_the_last_write(arrived: bool, others: int) -> None:
+    """The target was started again and has forgotten reservations; so many changes of another host
+    come before this one goes on. It is made once, and none of the other's is lost."""
+
+    async def main() -> None:
+        async with volumes(2) as (only, other):
+            await only.write("/a", b"1", False)
+            disk, plain, is_first = only.disk, only.disk.write, True
+
+            async def write(*args: Any, durable: bool = False, **options: Any) -> None:
+                nonlocal is_first
+                if not (durable and is_first):
+                    await plain(*args, durable=durable, **options)
+                    return
+                is_first = False
+                if arrived:
+                    await plain(*args, durable=durable, **options)
+                disk.controller.reconnects += 1
+                await other.lock.break_lock()
+                for number in range(others):
+                    await other.write(f"/other {number}", b"o" * 9000, True)
+                raise nvmeof.ConnectionLost("lost")
+
+            disk.__dict__["write"] = write
+            theirs = {f"/other {number}": b"o" * 9000 for number in range(others)}
+            if others < (2 if arrived else 3):  # both superblocks are later ones then
+                await only.write("/b", b"2" * 9000, True)  # exclusive: it is not made twice
+                assert await contents(other) == {"/a": b"1", "/b": b"2" * 9000, **theirs}
+            else:
+                with pytest.raises(nvmeof.ConnectionLost, match="lost in a change: .* may be there"):
+                    await only.write("/b", b"2" * 9000, True)
+                found = await contents(other)
+                assert found == ({"/b": b"2" * 9000} if arrived else {}) | {"/a": b"1", **theirs}
+
+    run(main())
+
+
+def test_no_write_of_a_change_is_sent_on_a_later_connection() -> None:
+    async def main() -> None:
+        async with volumes(1) as (only,):
+            disk = only.disk
+            for tries in range(2):
+                with pytest.raises(nvmeof.ConnectionLost, match="the connection that it was meant"):
+                    await disk.write(2 * PAGE, b"x" * PAGE, connection=disk.controller.reconnects + 1)
+                await disk.write(2 * PAGE, bytes([tries]) * PAGE, connection=disk.controller.reconnects)
+                assert await disk.read(2 * PAGE, PAGE) == bytes([tries]) * PAGE
+
+    run(main())
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["remembers", "forgets"])
+def test_two_hosts_while_the_target_is_killed_and_started(tmp_path: Path, remembers: bool) -> None:
+    """Whether it has its file of reservations afterwards or not, each file is one that was written,
+    and whole."""
+    disk = image(tmp_path, 4 * MIB)
+    with ChildTarget(disk) as target:
+        format_disk(HOST, target.port)
+        stop = threading.Event()
+
+        def write(host: int) -> int:
+            options = {"patience": 60, "skip_instance_cache": True}
+            files = DiskFileSystem(HOST, target.port, **options)
+            done = 0
+            while not stop.is_set():
+                files.pipe_file(f"/{host}-{done % 4}", bytes([host, done % 251]) * 9000)
+                done += 1
+            files.close()
+            return done
+
+        with ThreadPoolExecutor(2) as pool:
+            writing = [pool.submit(write, host) for host in (1, 2)]
+            for seconds in (0.4, 0.25, 0.3, 0.2):
+                time.sleep(seconds)
+                target.kill()
+                if not remembers:
+                    Path(f"{disk}.reservations").unlink(missing_ok=True)
+                target.restart()
+            time.sleep(0.5)
+            stop.set()
+            counts = [each.result(60) for each in writing]
+        files = DiskFileSystem(HOST, target.port, skip_instance_cache=True)
+        for host, count in zip((1, 2), counts, strict=True):
+            assert count > 4
+            for last in range(count - 4, count):
+                expected = bytes([host, last % 251]) * 9000
+                assert files.cat_file(f"/{host}-{last % 4}") == expected
+        files.close()
+
+
 def test_writes_while_the_target_is_killed_and_started(tmp_path: Path) -> None:
     with ChildTarget(image(tmp_path, 4 * MIB)) as target:
         format_disk(HOST, target.port)
@@ -330,10 +421,10 @@ def test_whether_a_change_is_there_whose_connection_is_lost(is_durable: bool) ->
         async with volumes(1) as (only,):
             plain = only.disk.write
 
-            async def write(*args: Any, durable: bool = False) -> None:
+            async def write(*args: Any, durable: bool = False, **options: Any) -> None:
                 if durable == is_durable:
                     raise nvmeof.ConnectionLost("gone for good")
-                await plain(*args, durable=durable)
+                await plain(*args, durable=durable, **options)
 
             only.disk.__dict__["write"] = write
             there = "may be there" if is_durable else "is not there"

@@ -73,8 +73,13 @@ def newest(blocks: bytes) -> Superblock | None:
 
     One whose checksum is wrong was being written. Raises OSError for a version that is not known.
     """
+    return max(superblocks(blocks), key=lambda each: each.generation, default=None)
+
+
+def superblocks(blocks: bytes) -> list[Superblock]:
+    """Return those of the disk's first 8 KiB that are whole. Raises OSError as ``newest``."""
     found = [_parse(blocks[at : at + SUPERBLOCK_BYTES]) for at in (0, SUPERBLOCK_BYTES)]
-    return max((each for each in found if each), key=lambda each: each.generation, default=None)
+    return [each for each in found if each]
 
 
 def _parse(block: bytes) -> Superblock | None:

@@ -33,6 +33,7 @@ from .layout import (
     pack_index,
     parse_index,
     slot_of,
+    superblocks,
 )
 from .locking import WriteLock
 
@@ -44,7 +45,8 @@ _MOST_BLOCK = 4096
 
 
 class LostInChange(ConnectionLost):
-    """The connection was lost in a change, before the block was written that would name it."""
+    """The connection was lost in a change, that may be made once more: the block that names it was
+    not written, or it is looked for first."""
 
 
 class Volume:
@@ -58,7 +60,7 @@ class Volume:
         self.tree: FileTree[DiskFile] = FileTree()
         self.index: Superblock | None = None
         self._connections = disk.controller.reconnects  # when the change began
-        self._may_be_there = False  # whether its superblock is being written, or is
+        self._doubtful: Superblock | None = None  # of a change; it may be there, or may not
         self._writing = 0  # the generation whose superblock this process is writing
         self._turn = asyncio.Lock()
         self._changes: set[asyncio.Task[Any]] = set()
@@ -165,7 +167,7 @@ class Volume:
 
         async def run() -> None:
             async with self._turn:
-                self._may_be_there = False
+                self._doubtful = None
                 try:
                     for _ in range(_TRIES - 1):
                         with suppress(LostInChange):
@@ -173,19 +175,40 @@ class Volume:
                             return
                     await once()
                 except ConnectionLost as error:
-                    there = "may be there" if self._may_be_there else "is not there"
+                    there = "may be there" if self._doubtful else "is not there"
                     raise ConnectionLost(f"{error.strerror}: the change {there}") from error
 
         async def once() -> None:
-            async with self.lock:
-                self._connections = self.disk.controller.reconnects
-                await self.load()
-                await work()
+            self._connections = self.disk.controller.reconnects
+            try:
+                async with self.lock:
+                    self._connections = self.disk.controller.reconnects
+                    await self.load()
+                    if not await self._is_there():
+                        await work()
+            except OSError as error:
+                if error.errno == errno.ESTALE and self._was_lost:
+                    raise LostInChange(error.strerror) from error
+                raise
 
         task = asyncio.ensure_future(run())
         self._changes.add(task)
         task.add_done_callback(self._ended)
         await asyncio.shield(task)
+
+    async def _is_there(self) -> bool:
+        """Return whether the superblock was written in whose write the connection was lost.
+
+        Raises ConnectionLost where that cannot be known: other hosts have written both since.
+        """
+        wanted = self._doubtful
+        if wanted is None:
+            return False
+        found = superblocks(await self.disk.read(0, DATA_BEGIN))
+        if all(each.generation > wanted.generation for each in found):
+            raise ConnectionLost(f"{self._about}: the connection was lost in a change")
+        self._doubtful = None
+        return wanted in found
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._changes.discard(task)
@@ -222,17 +245,16 @@ class Volume:
                 piece = view[at : at + min(_PIECE, length - begin)]
                 whole = len(piece) // block * block
                 if whole:
-                    await self.disk.write(offset + begin, piece[:whole])
+                    await self._write(offset + begin, piece[:whole])
                 if rest := bytes(piece[whole:]):
-                    await self.disk.write(offset + begin + whole, rest.ljust(block, b"\0"))
+                    await self._write(offset + begin + whole, rest.ljust(block, b"\0"))
                 at += len(piece)
 
     async def _commit(self, tree: FileTree[DiskFile], frees: bool = False) -> None:
         """Write an index, and the superblock that names it.
 
-        Raises LostInChange, with nothing changed, where the connection was made again since the
-        change began: a target that was started again may have lost what it had not flushed, and
-        the reservation.
+        Raises LostInChange where the connection was made again since the change began: a target
+        that was started again may have lost what it had not flushed, and the reservation.
         """
         data = pack_index(tree)
         used = self._used(self.tree) | self._used(tree)
@@ -243,14 +265,28 @@ class Volume:
         made = Superblock(self._next, place[0], len(data), zlib.crc32(data))
         await self._write_data((place,), memoryview(data))
         await self.disk.flush()
-        if self.disk.controller.reconnects != self._connections:
+        if self._was_lost:
             raise LostInChange(f"{self._about}: the connection was lost in a change")
-        self._writing, self._may_be_there = made.generation, True
+        self._writing, self._doubtful = made.generation, made
         try:
-            await self.disk.write(slot_of(made.generation), made.pack(), durable=True)
-            self.index, self.tree = made, tree
+            await self._write(slot_of(made.generation), made.pack(), durable=True)
+            self.index, self.tree, self._doubtful = made, tree, None
         finally:
             self._writing = 0
+
+    async def _write(self, offset: int, data: Any, durable: bool = False) -> None:
+        """Write on the connection of the change alone. Raises LostInChange where it is lost: what
+        is here may be another host's on a later one."""
+        try:
+            await self.disk.write(offset, data, durable=durable, connection=self._connections)
+        except ConnectionLost as error:
+            raise LostInChange(error.strerror) from error
+
+    @property
+    def _was_lost(self) -> bool:
+        """Whether the connection was made again since the change began. A target that was started
+        again may have let another host have the reservation."""
+        return self.disk.controller.reconnects != self._connections
 
     @property
     def _about(self) -> str:

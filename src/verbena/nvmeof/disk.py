@@ -68,7 +68,7 @@ class Transfer:
 
     __slots__ = (
         *("opcode", "nsid", "address", "length", "key", "first", "count", "control"),
-        *("about", "answer", "data", "losses", "may_repeat", "on_end", "tries"),
+        *("about", "answer", "connection", "data", "losses", "may_repeat", "on_end", "tries"),
     )
 
     def __init__(
@@ -89,6 +89,7 @@ class Transfer:
         self.data = data  # what a Write sends, and may send in the capsule
         self.tries = self.losses = 0
         self.may_repeat = True
+        self.connection: int | None = None  # the controller's ``reconnects``, if no other may be
         self.on_end: Callable[[], None] = _nothing
         """Is called when the target can no longer use the memory."""
         self.about = f"{IoOpcode(opcode).name.lower().replace('_', ' ')} of namespace {nsid}"
@@ -187,7 +188,7 @@ class Disk:
             data = bytes(memoryview(buffer)[:length])
             buffers.give_back(buffer)
 
-        await self._move(IoOpcode.READ, offset, length, buffer, 0, end)
+        await self._move(IoOpcode.READ, offset, length, buffer, end=end)
         return data
 
     async def read_into(self, offset: int, target: Any, length: int | None = None) -> None:
@@ -198,11 +199,22 @@ class Disk:
         await self._with_memory(IoOpcode.READ, offset, target, length, 0)
 
     async def write(
-        self, offset: int, data: Any, length: int | None = None, *, durable: bool = False
+        self,
+        offset: int,
+        data: Any,
+        length: int | None = None,
+        *,
+        durable: bool = False,
+        connection: int | None = None,
     ) -> None:
-        """Write bytes; with ``durable`` they are on the medium when it returns (FUA)."""
+        """Write bytes; with ``durable`` they are on the medium when it returns (FUA).
+
+        ``connection`` is the controller's ``reconnects`` at an earlier time: the bytes are sent on
+        the connection of that time alone, and it raises ConnectionLost where that was lost, whether
+        they have arrived or not. A reservation that was held then may not be held afterwards.
+        """
         control = _FORCE_UNIT_ACCESS if durable else 0
-        await self._with_memory(IoOpcode.WRITE, offset, data, length, control)
+        await self._with_memory(IoOpcode.WRITE, offset, data, length, control, connection)
 
     async def compare(self, offset: int, data: Any) -> None:
         """Raise CommandFailed with COMPARE_FAILURE unless the disk has these bytes."""
@@ -344,14 +356,21 @@ class Disk:
             yield offset + at, min(most, length - at) // self.block_size, at
 
     async def _with_memory(
-        self, opcode: IoOpcode, offset: int, what: Any, length: int | None, control: int
+        self,
+        opcode: IoOpcode,
+        offset: int,
+        what: Any,
+        length: int | None,
+        control: int,
+        connection: int | None = None,
     ) -> None:
+        move = partial(self._move, opcode, offset, control=control, connection=connection)
         if isinstance(what, MR):
             size = what.length if length is None else length
             self._check(offset, size)
             if size > what.length:
                 raise ValueError(f"the buffer has {what.length} bytes, and not {size}")
-            await self._move(opcode, offset, size, what, control)
+            await move(size, what)
             return
         array = dense_array(what, must_write=opcode == IoOpcode.READ)
         size = array.nbytes if length is None else length
@@ -362,14 +381,13 @@ class Disk:
             buffers = self.controller.buffers
             buffer = buffers.take(self.controller.pd, size)
             memoryview(buffer)[:size] = byte_view(array)[:size]
-            end = partial(buffers.give_back, buffer)
-            await self._move(opcode, offset, size, buffer, control, end)
+            await move(size, buffer, end=partial(buffers.give_back, buffer))
             return
         if self._regions is None:
             self._regions = RegionCache(self.controller.pd)
         region, release = self._regions.register(array, _HOST_ACCESS)
         at = int(array.ctypes.data) - region.addr
-        await self._move(opcode, offset, size, region, control, release, at)
+        await move(size, region, end=release, at=at)
 
     async def _move(
         self,
@@ -377,7 +395,9 @@ class Disk:
         offset: int,
         length: int,
         region: MR,
-        control: int,
+        *,
+        control: int = 0,
+        connection: int | None = None,
         end: Callable[[], None] = _nothing,
         at: int = 0,
     ) -> None:
@@ -413,7 +433,7 @@ class Disk:
                 kept.clear()
 
         for each in pieces:
-            each.on_end = end_one
+            each.on_end, each.connection = end_one, connection
         await self._run(*pieces)
 
     async def _run(self, *pieces: Transfer) -> None:

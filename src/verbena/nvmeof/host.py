@@ -168,7 +168,7 @@ class HostController:
 
     # ---- connecting ----
 
-    async def _connect(self) -> None:
+    async def _connect(self, again: bool = False) -> None:
         self._enter(HostState.CONNECTING)
         options = self.options
         self._admin = await open_link(
@@ -187,6 +187,7 @@ class HostController:
         if self.state is not HostState.CONNECTING or any(each.queue.is_ended for each in links):
             raise ConnectionLost(f"{self.nqn}: {self._why}")
         self._enter(HostState.LIVE)
+        self.reconnects += again
         if options.keep_alive:
             self._start_task(self._keep_alive(self._admin))
         if self.identity.async_events:
@@ -298,8 +299,7 @@ class HostController:
             self._drop_links()
             self._why = ""
             try:
-                await self._connect()
-                self.reconnects += 1
+                await self._connect(again=True)
             except _LOSSES as error:
                 self._why = str(error)
                 self._wait_again()
@@ -328,6 +328,13 @@ class HostController:
         if queue is None:
             self._waiting.append(transfer)
         else:
+            self._submit(transfer, queue)
+
+    def _submit(self, transfer: Transfer, queue: HostQueue) -> None:
+        if transfer.connection not in (None, self.reconnects):
+            about = f"{self.nqn}: {transfer.about}"
+            transfer.fail(ConnectionLost(f"{about}: the connection that it was meant for is lost"))
+        else:
             transfer.submit(queue, self._done_of(transfer))
 
     def _queue_with_room(self) -> HostQueue | None:
@@ -342,8 +349,7 @@ class HostController:
     def pump(self) -> None:
         """Start transfers that wait."""
         while self._waiting and (queue := self._queue_with_room()) is not None:
-            transfer = self._waiting.popleft()
-            transfer.submit(queue, self._done_of(transfer))
+            self._submit(self._waiting.popleft(), queue)
 
     def _done_of(self, transfer: Transfer) -> Done:
         def done(result: int, status: int) -> None:
