@@ -22,6 +22,7 @@ from tests.nvmeof.conftest import HOST, MIB, ChildTarget, connected, image, run
 from tests.nvmeof.test_disk_files import BEFORE, CHANGES, PAGE, contents, volumes
 from verbena import nvmeof
 from verbena.disk_files import DiskFileSystem, format_disk
+from verbena.disk_files.layout import add_change, is_made
 from verbena.disk_files.locking import IDLE, WriteLock
 from verbena.disk_files.volume import make_volume
 from verbena.nvmeof.reservations import is_holder, keys_of
@@ -263,7 +264,7 @@ def test_a_host_that_was_stopped_while_it_waited() -> None:
     run(main())
 
 
-@pytest.mark.parametrize("others", range(5))
+@pytest.mark.parametrize("others", [0, 1, 2, 5])
 @pytest.mark.parametrize("arrived", [True, False], ids=["arrived", "lost"])
 def test_a_connection_that_is_lost_in_the_last_write(arrived: bool, others: int) -> None:
     """The target was started again and has forgotten reservations; so many changes of another host
@@ -290,16 +291,24 @@ def test_a_connection_that_is_lost_in_the_last_write(arrived: bool, others: int)
 
             disk.__dict__["write"] = write
             theirs = {f"/other {number}": b"o" * 9000 for number in range(others)}
-            if others < (2 if arrived else 3):  # both superblocks are later ones then
-                await only.write("/b", b"2" * 9000, True)  # exclusive: it is not made twice
-                assert await contents(other) == {"/a": b"1", "/b": b"2" * 9000, **theirs}
-            else:
-                with pytest.raises(nvmeof.ConnectionLost, match="lost in a change: .* may be there"):
-                    await only.write("/b", b"2" * 9000, True)
-                found = await contents(other)
-                assert found == ({"/b": b"2" * 9000} if arrived else {}) | {"/a": b"1", **theirs}
+            await only.write("/b", b"2" * 9000, True)  # exclusive: it is not made twice
+            assert await contents(other) == {"/a": b"1", "/b": b"2" * 9000, **theirs}
 
     run(main())
+
+
+def test_a_change_of_which_too_many_others_came_after_it() -> None:
+    """The index has the last change of 64 writers."""
+    ours, later = add_change({}, "ours", 7), {}
+    assert is_made(ours, "ours", 7)
+    assert is_made(ours, "ours", 8) is False
+    assert is_made(ours, "never", 8) is False
+    for number in range(63):
+        later = add_change(later or ours, f"host {number}", 8 + number)
+    assert is_made(later, "ours", 7)
+    later = add_change(later, "host 63", 71)
+    assert is_made(later, "ours", 7) is None
+    assert is_made(later, "never", 72) is False  # it would have been the last one
 
 
 def test_no_write_of_a_change_is_sent_on_a_later_connection() -> None:

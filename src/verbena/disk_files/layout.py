@@ -6,7 +6,9 @@ generation counts; it is written after all that it names, into the place of the 
 disk has the files of before a change, or those of after it, at whatever write a host stops.
 
 The index is JSON: {"directories": [path], "files": {path: [size, created, modified, generation,
-extents]}}, with extents as [offset, length] in bytes; times are seconds since 1970.
+extents]}, "changes": {writer: generation}}, with extents as [offset, length] in bytes; times are
+seconds since 1970. The changes are the last one of each writer, so that one whose connection was
+lost finds out whether its change is there.
 """
 
 from __future__ import annotations
@@ -21,8 +23,8 @@ from dataclasses import dataclass
 from verbena.whole_files import FileTree
 
 __all__ = [
-    *("DATA_BEGIN", "SUPERBLOCK_BYTES", "DiskFile", "Extent", "Superblock"),
-    *("allocate", "newest", "pack_index", "parse_index", "slot_of"),
+    *("DATA_BEGIN", "SUPERBLOCK_BYTES", "Changes", "DiskFile", "Extent", "Superblock"),
+    *("add_change", "allocate", "is_made", "newest", "pack_index", "parse_index", "slot_of"),
 ]
 
 SUPERBLOCK_BYTES = 4096
@@ -73,13 +75,8 @@ def newest(blocks: bytes) -> Superblock | None:
 
     One whose checksum is wrong was being written. Raises OSError for a version that is not known.
     """
-    return max(superblocks(blocks), key=lambda each: each.generation, default=None)
-
-
-def superblocks(blocks: bytes) -> list[Superblock]:
-    """Return those of the disk's first 8 KiB that are whole. Raises OSError as ``newest``."""
     found = [_parse(blocks[at : at + SUPERBLOCK_BYTES]) for at in (0, SUPERBLOCK_BYTES)]
-    return [each for each in found if each]
+    return max((each for each in found if each), key=lambda each: each.generation, default=None)
 
 
 def _parse(block: bytes) -> Superblock | None:
@@ -99,25 +96,47 @@ def _parse(block: bytes) -> Superblock | None:
 # ---- the index -----------------------------------------------------------------------------------
 
 
-def pack_index(tree: FileTree[DiskFile]) -> bytes:
+Changes = dict[str, int]
+"""The generation of the last change of each writer."""
+_MOST_WRITERS = 64
+
+
+def add_change(changes: Changes, writer: str, generation: int) -> Changes:
+    """Return the changes with one more, of the writers that made the last ones."""
+    added = sorted({**changes, writer: generation}.items(), key=lambda each: -each[1])
+    return dict(added[:_MOST_WRITERS])
+
+
+def is_made(changes: Changes, writer: str, generation: int) -> bool | None:
+    """Return whether the last change of a writer was made; None if that cannot be known, as so
+    many other writers have made theirs since."""
+    if writer in changes:
+        return changes[writer] == generation
+    is_forgotten = len(changes) == _MOST_WRITERS and min(changes.values()) > generation
+    return None if is_forgotten else False
+
+
+def pack_index(tree: FileTree[DiskFile], changes: Changes) -> bytes:
     """Return the index of a tree."""
     files = {
         path: (each.size, each.created, each.modified, each.generation, each.extents)
         for path, each in tree.files.items()
     }
-    text = json.dumps({"directories": sorted(tree.directories), "files": files})
+    text = json.dumps(
+        {"directories": sorted(tree.directories), "files": files, "changes": changes}
+    )
     return text.encode("ascii")
 
 
-def parse_index(data: bytes) -> FileTree[DiskFile]:
-    """Return the tree of an index whose checksum was right."""
+def parse_index(data: bytes) -> tuple[FileTree[DiskFile], Changes]:
+    """Return the tree and the changes of an index whose checksum was right."""
     found = json.loads(data)
     tree: FileTree[DiskFile] = FileTree()
     tree.directories.update(found["directories"])
     for path, (size, created, modified, generation, extents) in found["files"].items():
         places = tuple((offset, length) for offset, length in extents)
         tree.files[path] = DiskFile(size, created, modified, generation, places)
-    return tree
+    return tree, found.get("changes", {})
 
 
 # ---- free blocks ---------------------------------------------------------------------------------

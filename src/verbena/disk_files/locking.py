@@ -59,6 +59,11 @@ class WriteLock:
         self._step = asyncio.Lock()  # taking a turn, or breaking the lock of another host
 
     @property
+    def writer(self) -> str:
+        """What tells the one who has this lock from all others."""
+        return f"{self._key:016x}"
+
+    @property
     def is_supported(self) -> bool:
         """Whether the target has reservations; without them one host alone may write."""
         return bool(self._disk.controller.identity.optional_commands & _RESERVATIONS)

@@ -25,15 +25,17 @@ from verbena.whole_files import FileTree
 
 from .layout import (
     DATA_BEGIN,
+    Changes,
     DiskFile,
     Extent,
     Superblock,
+    add_change,
     allocate,
+    is_made,
     newest,
     pack_index,
     parse_index,
     slot_of,
-    superblocks,
 )
 from .locking import WriteLock
 
@@ -59,6 +61,7 @@ class Volume:
         self.lock = WriteLock(disk, patience)
         self.tree: FileTree[DiskFile] = FileTree()
         self.index: Superblock | None = None
+        self._made: Changes = {}  # by the index
         self._connections = disk.controller.reconnects  # when the change began
         self._doubtful: Superblock | None = None  # of a change; it may be there, or may not
         self._writing = 0  # the generation whose superblock this process is writing
@@ -86,7 +89,8 @@ class Volume:
             data = await self._read_range((self._whole_blocks(found),), 0, found.length)
             if zlib.crc32(data) == found.crc:
                 if self.index is None or generation > self.index.generation:
-                    self.index, self.tree = found, parse_index(data)
+                    self.index = found
+                    self.tree, self._made = parse_index(data)
                 return  # otherwise a change of this process was quicker
             # Another host has written it again since the superblock was read.
         raise OSError(
@@ -184,7 +188,7 @@ class Volume:
                 async with self.lock:
                     self._connections = self.disk.controller.reconnects
                     await self.load()
-                    if not await self._is_there():
+                    if not self._is_there():
                         await work()
             except OSError as error:
                 if error.errno == errno.ESTALE and self._was_lost:
@@ -196,19 +200,18 @@ class Volume:
         task.add_done_callback(self._ended)
         await asyncio.shield(task)
 
-    async def _is_there(self) -> bool:
-        """Return whether the superblock was written in whose write the connection was lost.
+    def _is_there(self) -> bool:
+        """Return whether the change is there in whose last write the connection was lost.
 
-        Raises ConnectionLost where that cannot be known: other hosts have written both since.
+        Raises ConnectionLost where that cannot be known.
         """
-        wanted = self._doubtful
-        if wanted is None:
+        if self._doubtful is None:
             return False
-        found = superblocks(await self.disk.read(0, DATA_BEGIN))
-        if all(each.generation > wanted.generation for each in found):
+        found = is_made(self._made, self.lock.writer, self._doubtful.generation)
+        if found is None:
             raise ConnectionLost(f"{self._about}: the connection was lost in a change")
         self._doubtful = None
-        return wanted in found
+        return found
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._changes.discard(task)
@@ -256,7 +259,8 @@ class Volume:
         Raises LostInChange where the connection was made again since the change began: a target
         that was started again may have lost what it had not flushed, and the reservation.
         """
-        data = pack_index(tree)
+        changes = add_change(self._made, self.lock.writer, self._next)
+        data = pack_index(tree, changes)
         used = self._used(self.tree) | self._used(tree)
         (place,) = self._allocate(used, len(data), in_one=True)
         if not frees and (self.index is None or self._whole_blocks(self.index)[1] < place[1]):
@@ -270,7 +274,7 @@ class Volume:
         self._writing, self._doubtful = made.generation, made
         try:
             await self._write(slot_of(made.generation), made.pack(), durable=True)
-            self.index, self.tree, self._doubtful = made, tree, None
+            self.index, self.tree, self._made, self._doubtful = made, tree, changes, None
         finally:
             self._writing = 0
 
