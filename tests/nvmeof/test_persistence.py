@@ -76,6 +76,30 @@ def test_what_is_loaded_is_what_was_saved(
     file.path.unlink(missing_ok=True)
 
 
+def test_targets_that_only_read_leave_the_file_alone(tmp_path: Path) -> None:
+    """Several may serve one disk: each begins with what was saved, and none overwrites it."""
+    disk, file = image(tmp_path, MIB), ReservationFile(tmp_path / "saved")
+    made = file.load()
+    made.register(A, KEEP, keys(0, 10))
+    made.acquire(A, ReservationType.WRITE_EXCLUSIVE << 8, keys(10))
+    file.save(made)
+    saved = file.path.read_bytes()
+    namespaces = []
+    for _ in range(2):
+        store = nvmeof.FileStore(disk, is_read_only=True)
+        namespaces.append(nvmeof.Subsystem(NQN).add(store, reservation_file=file))
+    for namespace, host in zip(namespaces, (B, C), strict=True):
+        found = namespace.reservations
+        assert (found.keys, found.holder) == ({A: 10}, A)
+        assert not found.persists
+        assert not found.can_persist
+        assert namespace.change_reservations(lambda now: now.register(host, KEEP, keys(0, 5))) is None
+        assert not namespace.reservations.persists
+        namespace.store.close()
+    assert file.path.read_bytes() == saved
+    assert namespaces[0].reservations.keys == {A: 10, B: 5}
+
+
 BROKEN = {
     "nothing": "",
     "half": '{"format": 1, "gener',

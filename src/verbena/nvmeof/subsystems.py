@@ -28,8 +28,9 @@ _IDENTIFIERS = uuid.UUID("6f9f4a4e-0c1d-5d0a-9c3c-3b6f7de1a2b4")
 class Namespace:
     """A disk of a subsystem: a store with a size of blocks.
 
-    With a file of reservations, hosts may ask that these persist when the target ends. Raises
-    ValueError, ReservationFileError.
+    With a file of reservations, hosts may ask that these persist when the target ends. A store that
+    is read only has those of the file at first, and changes it never: several targets may serve it.
+    Raises ValueError, ReservationFileError.
     """
 
     def __init__(
@@ -50,8 +51,10 @@ class Namespace:
         self.blocks = store.size >> self.shift
         self.uuid = uuid.uuid5(_IDENTIFIERS, name).bytes
         self.nguid = uuid.uuid5(_IDENTIFIERS, f"{name} nguid").bytes
-        self._reservation_file = reservation_file
+        self._reservation_file = None if store.is_read_only else reservation_file
         self.reservations = Reservations() if reservation_file is None else reservation_file.load()
+        if self._reservation_file is None:
+            self.reservations.can_persist = self.reservations.persists = False
         self._changing = asyncio.Lock()
         self._changes: set[asyncio.Task[None]] = set()
         self.reads = self.writes = self.read_bytes = self.written_bytes = 0
