@@ -44,9 +44,10 @@ def test_a_timeout_is_seconds() -> None:
 
 
 @pytest.mark.parametrize("timeout", [-1, 0, -0.5])
-def test_a_connection_needs_time(timeout: float) -> None:
+@pytest.mark.parametrize("connect", [verbena.connect, sync.connect], ids=["async", "sync"])
+def test_a_connection_needs_time(connect: Callable[..., Any], timeout: float) -> None:
     with pytest.raises(ValueError, match=f"timeout is .* more than 0, or None, and not {timeout}"):
-        verbena.connect("127.0.0.1:7174", timeout=timeout)
+        connect("127.0.0.1:7174", timeout=timeout)
 
 
 def test_slots_are_numbers() -> None:

@@ -21,7 +21,7 @@ from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from verbena.cm.arguments import CONNECT_SECONDS, keywords
+from verbena.cm.arguments import CONNECT_SECONDS, check_seconds, keywords
 from verbena.verbs.here import place
 
 from .arrays import RemoteArray
@@ -232,17 +232,12 @@ class SyncPeerListener(AbstractContextManager["SyncPeerListener"]):
         self.close()
 
 
-@keywords(PeerOptions, slots=32, slot_size=4096)
-def connect(
-    address: str, *, timeout: float | None = None, **options: Unpack[PeerOptions]
-) -> SyncPeerConnection:
-    """Connect to ``"host:port"``. Raises OSError, as verbena.connect, and TimeoutError.
-
-    Without a ``timeout`` the limit is that of verbena.connect.
-    """
-    seconds = CONNECT_SECONDS if timeout is None else None
-    asked: ConnectOptions = {**options, "timeout": seconds}
-    return SyncPeerConnection(_thread.call(connect_peer(address, asked), timeout))
+@keywords(ConnectOptions, slots=32, slot_size=4096, timeout=CONNECT_SECONDS)
+def connect(address: str, **options: Unpack[ConnectOptions]) -> SyncPeerConnection:
+    """Connect to ``"host:port"``, as verbena.connect. Raises ValueError, TypeError and OSError,
+    among these TimeoutError."""
+    check_seconds("timeout", options.get("timeout"), may_be_0=False, may_be_none=True)
+    return SyncPeerConnection(_thread.call(connect_peer(address, options)))
 
 
 @keywords(PeerOptions, slots=32, slot_size=4096)
