@@ -288,7 +288,10 @@ def test_a_command_that_changes_nothing_waits_for_no_disk(tmp_path: Path) -> Non
     run(main())
 
 
-def test_a_change_that_cannot_be_saved_fails_and_has_no_effect(tmp_path: Path) -> None:
+def test_a_change_that_cannot_be_saved_fails_and_has_no_effect(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The target says which file it is; to the host it is not a disk that is full or read only."""
     folder = tmp_path / "state"
     folder.mkdir()
     model = model_with_file(folder / "saved")
@@ -309,13 +312,25 @@ def test_a_change_that_cannot_be_saved_fails_and_has_no_effect(tmp_path: Path) -
             ):
                 with pytest.raises(nvmeof.CommandFailed) as caught:
                     await work
-                assert caught.value.status == Status.WRITE_FAULT
+                assert caught.value.status == Status.INTERNAL_ERROR
+                assert f"of namespace 1 cannot be saved in {folder / 'saved'}: No such" in caplog.text
+                caplog.clear()
             assert state(only_namespace(model).reservations) == before
             folder.mkdir()
             await disk.register(6, 5, action=2)
 
     run(main())
     assert ReservationFile(folder / "saved").load().keys == {ONE.bytes: 6}
+
+
+def test_a_file_that_cannot_be_replaced_leaves_no_other(tmp_path: Path) -> None:
+    file = ReservationFile(tmp_path / "saved")
+    file.path.mkdir()
+    made = Reservations(can_persist=True)
+    made.register(A, KEEP, keys(0, 10))
+    with pytest.raises(IsADirectoryError):
+        file.save(made)
+    assert [each.name for each in tmp_path.iterdir()] == ["saved"]
 
 
 # ---- a target that is killed ---------------------------------------------------------------------

@@ -32,7 +32,6 @@ class Completions:
         self._channel = cq.channel
         self._reader = Reader(cq.channel.fd, self._on_event)
         self._wcs = np.zeros(_BATCH, wc_dtype)
-        self._wc_view = self._wcs.view(np.uint8).data
         self._spin = spin
         self.is_ended = False
 
@@ -68,7 +67,9 @@ class Completions:
                 count = self.cq.poll(_BATCH, out=self._wcs) or self._wait_or_arm()
                 if not count:
                     return
-                self.take_batch(WC.iter_unpack(self._wc_view[: count * WC.size]))
+                # Of the array, and not of a memoryview: the garbage collector may clear one that
+                # an iterator in a traceback still has, and CPython 3.11 does not survive that.
+                self.take_batch(WC.iter_unpack(self._wcs[:count]))
         except OSError as error:  # VerbsError is one
             self.end(str(error))
             return

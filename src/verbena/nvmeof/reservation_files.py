@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -96,11 +97,16 @@ class ReservationFile:
             self._synchronise_folder()
             return
         new = self.path.with_name(f"{self.path.name}.new")
-        with new.open("wb") as file:
-            file.write(msgspec.json.format(msgspec.json.encode(_saved(reservations))) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        new.replace(self.path)
+        try:
+            with new.open("wb") as file:
+                file.write(msgspec.json.format(msgspec.json.encode(_saved(reservations))) + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+            new.replace(self.path)
+        except OSError:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise
         self._synchronise_folder()
 
     def _synchronise_folder(self) -> None:

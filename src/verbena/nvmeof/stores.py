@@ -16,12 +16,12 @@ import fcntl
 import mmap
 import os
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-__all__ = ["DelayedStore", "FileStore", "MemoryStore", "Store"]
+__all__ = ["DelayedStore", "FileStore", "MemoryStore", "Store", "check_store"]
 
 Waiting = Awaitable[None] | None
 SmallWrite = tuple[int, memoryview, asyncio.Future[None]]
@@ -36,12 +36,17 @@ _UNSUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.ENODEV)
 
 
 class Store(Protocol):
-    """Bytes that last. ``memory`` is where they are, if peers' requests may use them directly."""
+    """Bytes that last, ``size`` of them. A class that inherits from it has the other attributes.
+
+    Hosts do not write where it is ``is_read_only``. Where it is ``is_volatile`` they flush what has
+    to last. ``memory`` is where the bytes are, if peers' requests may use them directly. A method
+    returns None when it is done, or an awaitable that ends then, and raises OSError.
+    """
 
     size: int
-    is_read_only: bool
-    is_volatile: bool
-    memory: mmap.mmap | None
+    is_read_only: bool = False
+    is_volatile: bool = True
+    memory: mmap.mmap | None = None
 
     def read(self, offset: int, into: memoryview) -> Waiting:
         """Read bytes."""
@@ -60,6 +65,22 @@ class Store(Protocol):
 
     def close(self) -> None:
         """Close it."""
+
+
+_ATTRIBUTES = (
+    *("size", "is_read_only", "is_volatile", "memory"),
+    *("read", "write", "flush", "zero", "discard", "close"),
+)
+
+
+def check_store(store: object) -> None:
+    """Raise TypeError unless it has all that a Store has."""
+    missing = [each for each in _ATTRIBUTES if not hasattr(store, each)]
+    if missing:
+        raise TypeError(
+            f"{store!r} is no nvmeof.Store, from which a class of yours inherits: it has no"
+            f" {', '.join(missing)}"
+        )
 
 
 class MemoryStore:
@@ -156,9 +177,16 @@ class FileStore:
         def run() -> None:
             call(*words)
 
+        self._check_open()
         return asyncio.get_running_loop().run_in_executor(self._threads, run)
 
+    def _check_open(self) -> None:
+        if self._is_closed:
+            what = "it was closed while it is served: remove its namespace first"
+            raise OSError(errno.EBADF, what, str(self.path))
+
     def read(self, offset: int, into: memoryview) -> Waiting:
+        self._check_open()
         done = 0
         if self._reads_at_once:
             try:
@@ -194,6 +222,7 @@ class FileStore:
         if is_durable or self._is_direct or len(data) > _SMALL:
             flags = os.RWF_DSYNC if is_durable else 0
             return self._in_thread(self._write_all, offset, data, flags)
+        self._check_open()
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
         self._small.append((offset, data, written))
@@ -204,6 +233,8 @@ class FileStore:
     def _write_small(self) -> None:
         """Have one thread do all small writes that have come together: a wake-up costs 50 us."""
         small, self._small = self._small, []
+        if not small:
+            return  # it was closed meanwhile
         loop = asyncio.get_running_loop()
         job = loop.run_in_executor(self._threads, self._write_each, small)
         job.add_done_callback(lambda done: _tell_each(small, done))
@@ -261,11 +292,14 @@ class FileStore:
         raise OSError(code, os.strerror(code), str(self.path))
 
     def close(self) -> None:
-        """Close the file after the threads have ended what they do."""
+        """Close the file after what was begun has ended; requests that come later fail."""
         if not self._is_closed:
+            small, self._small = self._small, []
             self._is_closed = True
             self._threads.shutdown(wait=True)
+            _set_results(small, self._write_each(small))
             os.close(self._fd)
+            self._fd = -1
 
 
 def _open_locked(path: Path, is_read_only: bool, flags: int) -> int:
@@ -299,7 +333,10 @@ def _open_locked(path: Path, is_read_only: bool, flags: int) -> int:
 def _tell_each(small: list[SmallWrite], done: asyncio.Future[list[OSError | None]]) -> None:
     """Give each write its result."""
     failed = done.exception() if not done.cancelled() else asyncio.CancelledError()
-    errors = [failed] * len(small) if failed is not None else done.result()
+    _set_results(small, [failed] * len(small) if failed is not None else done.result())
+
+
+def _set_results(small: list[SmallWrite], errors: Sequence[BaseException | None]) -> None:
     for (_, _, written), error in zip(small, errors, strict=True):
         if written.done():
             continue

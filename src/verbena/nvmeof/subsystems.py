@@ -8,19 +8,23 @@ after the target was started again, and hosts know the disk.
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
 from .errors import FormatError
 from .fabrics import DISCOVERY_NQN, LAST_CONTROLLER, is_nqn
+from .replies import Failure
 from .reservation_files import ReservationFile
 from .reservations import Reservations
-from .stores import Store
+from .status import Status
+from .stores import Store, check_store
 from .stragglers import Stragglers
 
 __all__ = ["Namespace", "Subsystem", "TargetModel"]
 
+_log = logging.getLogger("verbena.nvmeof")
 _MOST_NAMESPACES = 1024
 _IDENTIFIERS = uuid.UUID("6f9f4a4e-0c1d-5d0a-9c3c-3b6f7de1a2b4")
 
@@ -41,6 +45,7 @@ class Namespace:
         name: str,
         reservation_file: ReservationFile | None = None,
     ) -> None:
+        check_store(store)
         if block_size not in (512, 4096):
             raise ValueError(f"blocks have 512 or 4096 bytes, and not {block_size}")
         if store.size < block_size:
@@ -68,7 +73,7 @@ class Namespace:
         """Make a change, which may raise Failure; it has no effect then.
 
         Returns None if it was made, and an awaitable where it is saved first, which raises Failure,
-        and OSError if it cannot be saved. A change whose awaitable is cancelled is made all the
+        also if it cannot be saved. A change whose awaitable is cancelled is made all the
         same, so that the file and the target agree.
         """
         if self._reservation_file is None:
@@ -89,9 +94,19 @@ class Namespace:
             if changed == self.reservations:
                 return
             if changed.persists or self.reservations.persists:
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(None, self._reservation_file.save, changed)
+                await self._save(self._reservation_file, changed)
             self.reservations = changed
+
+    async def _save(self, file: ReservationFile, changed: Reservations) -> None:
+        """Save reservations. Raises Failure: what is wrong with the file is not the host's matter,
+        and the target says it."""
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, file.save, changed)
+        except OSError as error:
+            about = "reservations of namespace %d cannot be saved in %s: %s"
+            _log.error(about, self.nsid, file.path, error.strerror or error)
+            raise Failure(Status.INTERNAL_ERROR) from error
 
 
 class Subsystem:
@@ -127,8 +142,11 @@ class Subsystem:
         """Add a namespace; connected hosts are told. ``name`` is what its identifiers come from.
 
         Reservations can outlive the target with a ``reservation_file``. Raises ValueError,
-        ReservationFileError.
+        ReservationFileError, and TypeError for what is no Store.
         """
+        for each in self.namespaces.values():
+            if each.store is store:
+                raise ValueError(f"{store!r} is namespace {each.nsid} already, and is served once")
         number = next(n for n in range(1, _MOST_NAMESPACES + 2) if n not in self.namespaces)
         number = number if nsid is None else nsid
         if not 1 <= number <= _MOST_NAMESPACES or number in self.namespaces:

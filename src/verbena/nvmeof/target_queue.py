@@ -10,6 +10,7 @@ alone.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
@@ -58,6 +59,7 @@ from .subsystems import Namespace
 __all__ = ["TargetQueue", "WorkState"]
 
 _REQUESTS = 3  # of a command at most: READ or WRITE, and SEND
+_log = logging.getLogger("verbena.nvmeof")
 _READY_BYTES = 32 << 20  # of buffers that the commands of a queue have
 
 
@@ -450,31 +452,35 @@ class TargetQueue(Completions):
         self._wait(work, True, discard_all if ranges else lambda: None, self._done)
 
     def _flush_stores(self, work: Work, blocks: Blocks | None) -> None:
-        waiting = [
-            found
-            for each in self.session.flushed_by(work.command)
-            if (found := each.store.flush()) is not None
-        ]
+        namespaces = self.session.flushed_by(work.command)
 
-        async def flush_all() -> None:
-            await asyncio.gather(*waiting)
+        def flush_all() -> Awaitable[Any] | None:
+            begun = [each.store.flush() for each in namespaces]
+            waiting = [each for each in begun if each is not None]
+            return asyncio.gather(*waiting) if waiting else None
 
-        self._wait(work, True, flush_all if waiting else lambda: None, self._done)
+        self._wait(work, True, flush_all, self._done)
 
     def _wait(
         self,
         work: Work,
         is_write: bool,
-        call: Callable[[], Awaitable[None] | None],
+        call: Callable[[], Awaitable[Any] | None],
         then: Callable[[Work], None],
         finally_: Callable[[], None] = lambda: None,
     ) -> None:
         """Have a store do something, and go on when it has."""
         try:
             waiting = call()
+        except Failure:
+            finally_()
+            raise
         except OSError as error:
             finally_()
             raise Failure(status_of_error(error, is_write)) from error
+        except Exception as error:
+            finally_()
+            raise _defect(work, error) from error
         if waiting is None:
             try:
                 then(work)
@@ -504,10 +510,10 @@ class TargetQueue(Completions):
             try:
                 if isinstance(error, Failure):
                     raise error
-                if task.cancelled() or (error is not None and not isinstance(error, OSError)):
-                    raise Failure(Status.INTERNAL_ERROR)
                 if isinstance(error, OSError):
                     raise Failure(status_of_error(error, is_write))
+                if task.cancelled() or error is not None:
+                    raise _defect(work, error or asyncio.CancelledError())
                 then(work)
             except Failure as failure:
                 self._fail(work, failure)
@@ -635,6 +641,13 @@ class TargetQueue(Completions):
         if work.buffer is not None:
             self._give_back(work.buffer)
             work.buffer = None
+
+
+def _defect(work: Work, error: BaseException) -> Failure:
+    """Say that a store, or the target, has a defect, and return what the host is told of it."""
+    opcode, nsid = work.command.opcode, work.command.nsid
+    _log.error("command 0x%02x of namespace %d: a defect", opcode, nsid, exc_info=error)
+    return Failure(Status.INTERNAL_ERROR)
 
 
 _MOVES_BLOCKS = frozenset({IoOpcode.READ, IoOpcode.WRITE, IoOpcode.COMPARE, IoOpcode.WRITE_ZEROES})
