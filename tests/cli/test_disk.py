@@ -288,6 +288,22 @@ def test_what_is_at_the_path_of_the_socket_stays(
     assert Client(attached).go() == 16 * MIB
 
 
+def test_a_socket_with_a_path_that_is_too_long(
+    network: list[str], served: str, tmp_path: Path
+) -> None:
+    words = ("127.0.0.1", "--port", served, "--socket", str(tmp_path / ("x" * 200)))
+    done = subprocess.run(
+        [*network, *command("attach", *words)],
+        env=clean_environment(),
+        capture_output=True,
+        text=True,
+        timeout=20,
+    )
+    assert done.returncode == 1
+    assert "no socket at" in done.stderr
+    assert "path too long" in done.stderr
+
+
 def test_a_socket_that_nobody_serves_is_replaced(
     network: list[str], served: str, tmp_path: Path
 ) -> None:

@@ -68,8 +68,12 @@ def test_the_table() -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"hosts": 0}, {"disks": 65}, {"disk_seconds": -1.0}, {"channels": 0}, {"depth": 0}]
+    "changes",
+    [
+        *({"hosts": 0}, {"disks": 65}, {"channels": 0}, {"depth": 0}),
+        *({"disk_seconds": 0.0}, {"disk_seconds": -1.0}, {"processor_seconds": -1.0}),
+    ],
 )
 def test_wrong_numbers(changes: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"1 to 64|1 at least|negative"):
+    with pytest.raises(ValueError, match=r"1 to 64|1 at least|negative|more than 0"):
         replace(STUDY, **changes)  # type: ignore[arg-type]

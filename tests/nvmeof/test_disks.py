@@ -283,6 +283,8 @@ def test_reservations_of_two_hosts() -> None:
                 await one.read(0, 4096)
             report = await two.reservations()
             assert report[4] == nvmeof.ReservationType.EXCLUSIVE_ACCESS
+            with pytest.raises(nvmeof.CommandFailed, match="of another kind than WRITE_EXCLUSIVE"):
+                await two.release(6, nvmeof.ReservationType.WRITE_EXCLUSIVE)
             await two.release(6, nvmeof.ReservationType.EXCLUSIVE_ACCESS)
             await one.read(0, 4096)
 

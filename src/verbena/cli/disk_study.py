@@ -46,7 +46,9 @@ class Study:
     def __post_init__(self) -> None:
         if not 1 <= self.disks <= 64 or not 1 <= self.hosts <= 64:
             raise ValueError("a study has 1 to 64 hosts, and as many disks")
-        if min(self.disk_seconds, self.processor_seconds, self.tcp_processor_seconds) < 0:
+        if self.disk_seconds <= 0:
+            raise ValueError("a disk takes some time: --disk-us is more than 0")
+        if min(self.processor_seconds, self.tcp_processor_seconds) < 0:
             raise ValueError("a service time is not negative")
         if self.channels < 1 or self.depth < 1 or self.commands < self.depth:
             raise ValueError("channels and depth are 1 at least, and commands at least the depth")

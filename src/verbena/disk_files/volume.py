@@ -300,6 +300,12 @@ class Volume:
 async def make_volume(disk: Disk, overwrite: bool, patience: float) -> Volume:
     """Make an empty file system on a disk. Raises OSError."""
     volume = Volume(disk, patience)
+    least = DATA_BEGIN + 2 * disk.block_size  # two indexes, of which one counts
+    if disk.size < least:
+        raise OSError(
+            errno.ENOSPC,
+            f"{volume._about} has {disk.size} bytes, and a file system takes {least} at least",
+        )
     async with volume.lock:
         blocks = await disk.read(0, DATA_BEGIN)
         found = newest(blocks)

@@ -303,7 +303,13 @@ class Disk:
         word = int(clear) | ReservationType(kind) << 8
         command = Words(IoOpcode.RESERVATION_RELEASE, self.nsid, cdw10=word)
         check_keys(key=key)
-        await self._reserve(command, key, 0)
+        try:
+            await self._reserve(command, key, 0)
+        except CommandFailed as error:
+            if error.status != Status.INVALID_FIELD:
+                raise
+            why = f"the reservation is of another kind than {ReservationType(kind).name}"
+            raise CommandFailed(command.about, error.status, error.is_final, why) from None
 
     async def _reserve(
         self, command: Words, first: int, second: int, preempted: int | None = None

@@ -115,7 +115,10 @@ class NbdExport:
         try:
             self._server = await asyncio.start_unix_server(self._serve, self.path)
         except OSError as error:
-            raise OSError(error.errno, f"no socket at {self.path}: {error.strerror}") from None
+            why = error.strerror or str(error)  # of a path that is too long there is no errno
+            raise OSError(
+                error.errno or errno.ENAMETOOLONG, f"no socket at {self.path}: {why}"
+            ) from None
         self._inode = os.stat(self.path).st_ino
         return self
 

@@ -84,7 +84,7 @@ class CmRefusal(Enum):
     PORT_IN_USE = errno.EADDRINUSE, "Another identifier has address and port; choose another port."
     WILDCARD_IN_USE = (
         errno.EADDRNOTAVAIL,
-        "The port is taken for every address; close what listens there, or choose another port.",
+        "The port is not free at every address; close what listens there, or choose another port.",
     )
     NO_PORT_LEFT = errno.EADDRNOTAVAIL, "Every ephemeral port is in use; close some identifiers."
     PRIVILEGED_PORT = errno.EACCES, "Ports below 1024 need CAP_NET_BIND_SERVICE; use a higher one."
