@@ -411,6 +411,61 @@ static void a_read_whose_repetition_has_a_gap_too(void)
     fabric_close(&fabric);
 }
 
+/*
+ * Answers are lost, whole or in part, and the region has gone when they are asked for again. The
+ * requester is told at once, as it is for a READ that was not answered yet.
+ */
+static void a_read_whose_region_has_gone_when_it_is_asked_for_again(void)
+{
+    static const struct {
+        uint32_t length, pass, count;
+        int operation;
+    } cases[] = {
+        {64, 0, 1, VB_OP_READ_RESPONSE_ONLY},      {10240, 0, 10, -1},
+        {10240, 3, 1, VB_OP_READ_RESPONSE_MIDDLE}, {10240, 0, 1, VB_OP_READ_RESPONSE_LAST},
+        {10240, 0, 1, VB_OP_READ_RESPONSE_FIRST},
+    };
+
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); ++i) {
+        begin(fabric_defaults());
+        lose(1, cases[i].operation, cases[i].pass, cases[i].count);
+        post(IBV_WR_RDMA_READ, cases[i].length);
+        while (fabric_count(&fabric, 1, -1) < (cases[i].length == 64 ? 1u : 10u))
+            CHECK(fabric_step(&fabric));
+        CHECK_EQ(vb_mr_dereg(fabric.side[1].mr), 0);
+        wait_send(IBV_WC_REM_ACCESS_ERR);
+        CHECK(fabric_counters(&fabric, 0)->timeouts <= 1);
+        CHECK_EQ(fabric_counters(&fabric, 1)->nak_access_sent, 1);
+        CHECK_EQ(vb_qp_state(qp[0]), IBV_QPS_ERR);
+        CHECK_EQ(vb_qp_state(qp[1]), IBV_QPS_RTS);
+        fabric_close(&fabric);
+    }
+}
+
+/* A READ whose answer has arrived is asked for again by a stray packet: nobody fails. */
+static void a_stray_repetition_of_a_read_whose_region_has_gone(void)
+{
+    uint8_t bytes[VB_BTH + VB_RETH];
+    struct vb_bth bth = {.opcode = VB_OP_READ_REQUEST, .pkey = 0xffff};
+    struct vb_reth reth;
+
+    begin(fabric_defaults());
+    post(IBV_WR_RDMA_READ, 64);
+    wait_send(IBV_WC_SUCCESS);
+    reth = (struct vb_reth){(uintptr_t)fabric.side[1].memory, fabric.side[1].mr->ibv.rkey, 64};
+    CHECK_EQ(vb_mr_dereg(fabric.side[1].mr), 0);
+    bth.dest_qp = qp[1]->number;
+    bth.psn = psn(0);
+    vb_wire_bth_write(bytes, &bth);
+    vb_wire_reth_write(bytes + VB_BTH, &reth);
+    fabric_inject(&fabric, 1, bytes, sizeof(bytes));
+    fabric_run(&fabric, 100000);
+    CHECK_EQ(fabric_counters(&fabric, 1)->nak_access_sent, 1);
+    CHECK_EQ(vb_qp_state(qp[0]), IBV_QPS_RTS);
+    CHECK_EQ(vb_qp_state(qp[1]), IBV_QPS_RTS);
+    fabric_close(&fabric);
+}
+
 static void an_acknowledgement_beyond_a_read_says_that_its_response_is_lost(void)
 {
     struct ibv_send_wr write;
@@ -519,6 +574,8 @@ int main(void)
     RUN(losses_while_a_receiver_is_not_ready);
     RUN(a_read_goes_on_from_the_first_missing_byte);
     RUN(a_read_whose_repetition_has_a_gap_too);
+    RUN(a_read_whose_region_has_gone_when_it_is_asked_for_again);
+    RUN(a_stray_repetition_of_a_read_whose_region_has_gone);
     RUN(late_responses_move_the_start_of_the_repetition);
     RUN(late_responses_of_earlier_repetitions);
     RUN(an_acknowledgement_beyond_a_read_says_that_its_response_is_lost);

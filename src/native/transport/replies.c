@@ -331,6 +331,23 @@ static bool make_response(struct vb_endpoint *ep, const struct vb_record *record
     return true;
 }
 
+/*
+ * A READ that was answered is asked for again, because the answer was lost, and its region is gone
+ * meanwhile. This QP goes on: if the answer has arrived after all, the requester waits for nothing
+ * at this PSN any more, and drops the NAK.
+ */
+static VB_COLD void refuse_repeated(struct vb_endpoint *ep, uint32_t psn,
+                                    const struct vb_evidence *evidence)
+{
+    uint8_t code = evidence->check == VB_CHECK_MEMORY_GONE ? VB_NAK_REMOTE_OPERATION
+                                                           : VB_NAK_REMOTE_ACCESS;
+
+    if (ep->replies.nak)
+        return; /* of what came later, after which the requester asks again, or has failed */
+    vb_engine_replies_owe_nak(ep, VB_AETH_NAK, code);
+    ep->replies.nak_psn = psn;
+}
+
 /* False: the region is gone, and with it the record or the connection. */
 static bool replies_next_of_read(struct vb_endpoint *ep, struct vb_record *record,
                                  struct vb_packet *packet)
@@ -341,10 +358,15 @@ static bool replies_next_of_read(struct vb_endpoint *ep, struct vb_record *recor
     struct vb_evidence evidence;
 
     if (!make_response(ep, record, index, index == replies->first_index, last, packet, &evidence)) {
-        if (record->answered || ep->responder.dying)
-            next_record(replies, record);
-        else
-            vb_engine_responder_fail_read(ep, vb_engine_psn_add(record->psn, index), &evidence);
+        uint32_t psn = vb_engine_psn_add(record->psn, index);
+
+        if (!record->answered && !ep->responder.dying) {
+            vb_engine_responder_fail_read(ep, psn, &evidence);
+            return false;
+        }
+        if (!ep->responder.dying)
+            refuse_repeated(ep, psn, &evidence);
+        next_record(replies, record);
         return false;
     }
     ++replies->index;
@@ -368,7 +390,7 @@ static void count_repeated(struct vb_endpoint *ep, struct vb_packet *packet)
     ++ep->engine->counters.duplicate_responses;
 }
 
-/* False: the record or the region is gone; the requester has to ask once more. */
+/* False: the record is gone, and the requester has to ask once more; or the region. */
 static VB_COLD bool next_of_repeat(struct vb_endpoint *ep, struct vb_packet *packet)
 {
     struct vb_repeat *repeat = &ep->share->recovery->repeat;
@@ -383,8 +405,11 @@ static VB_COLD bool next_of_repeat(struct vb_endpoint *ep, struct vb_packet *pac
     if (record->kind == VB_RECORD_ATOMIC)
         make_atomic(ep, record, packet);
     else if (!make_response(ep, record, index, !repeat->begun, repeat->psn == repeat->end, packet,
-                            &evidence))
+                            &evidence)) {
+        ep->replies.repeats = false;
+        refuse_repeated(ep, psn, &evidence);
         return false;
+    }
     repeat->begun = true;
     count_repeated(ep, packet);
     ep->engine->counters.payload_sent += packet->payload_length;

@@ -273,11 +273,7 @@ async def completed(
         end()
         if error.wc.status == WCStatus.REM_ACCESS_ERR:
             session._lost(transport, Ended.REFUSED)
-            raise PeerError(
-                errno.EACCES,
-                "the peer's device refused the access, which ends the queue pair: the owner has"
-                f" given up the array or window; ask it for another one. {error}",
-            ) from error
+            raise PeerMemoryRevoked(str(error)) from error
         session._lost(transport, Ended.REFUSED if error.wc.status in _OWN else Ended.DIED)
         session.check()
         raise PeerError(error.errno or errno.EIO, f"{session.about}: {error}") from error

@@ -22,7 +22,10 @@ class Ended(StrEnum):
         "the peer closed it before this side had fetched all of its messages, and the rest is lost:"
         " receive sooner, or close with more patience there"
     )
-    DIED = "the peer has ended without closing it, or cannot be reached: see what became of it"
+    DIED = (
+        "the peer has ended without closing it, or cannot be reached, or an array or a window was"
+        " used that was given up: see what became of it"
+    )
     REFUSED = (
         "the device ended it, since an access was refused: an array or a window that is used was"
         " given up by its owner, or the range is wrong"
@@ -48,13 +51,20 @@ class PeerConnectionEnded(PeerError, ConnectionError):
 
 
 class PeerMemoryRevoked(PeerError, PermissionError):
-    """The peer has ended the window that lent this array."""
+    """The peer has ended the window that lent this array, or given up its array.
 
-    def __init__(self) -> None:
-        super().__init__(
-            errno.EACCES,
-            "the peer has ended the window that lent this array: ask it to lend the array again",
-        )
+    ``refusal`` is what its device said, where an access was under way; the queue pair has ended
+    then.
+    """
+
+    def __init__(self, refusal: str = "") -> None:
+        text = "the peer has ended the window that lent this array: ask it to lend the array again"
+        if refusal:
+            text = (
+                "the peer's device refused the access, which ends the queue pair: the owner has"
+                f" given up the array or window; ask it for another one. {refusal}"
+            )
+        super().__init__(errno.EACCES, text)
 
 
 class UnknownSession(PeerError):
