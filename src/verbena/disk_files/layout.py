@@ -122,9 +122,7 @@ def pack_index(tree: FileTree[DiskFile], changes: Changes) -> bytes:
         path: (each.size, each.created, each.modified, each.generation, each.extents)
         for path, each in tree.files.items()
     }
-    text = json.dumps(
-        {"directories": sorted(tree.directories), "files": files, "changes": changes}
-    )
+    text = json.dumps({"directories": sorted(tree.directories), "files": files, "changes": changes})
     return text.encode("ascii")
 
 

@@ -192,7 +192,7 @@ class Volume:
                         await work()
             except OSError as error:
                 if error.errno == errno.ESTALE and self._was_lost:
-                    raise LostInChange(error.strerror) from error
+                    raise LostInChange(str(error.strerror)) from error
                 raise
 
         task = asyncio.ensure_future(run())
@@ -284,7 +284,7 @@ class Volume:
         try:
             await self.disk.write(offset, data, durable=durable, connection=self._connections)
         except ConnectionLost as error:
-            raise LostInChange(error.strerror) from error
+            raise LostInChange(str(error.strerror)) from error
 
     @property
     def _was_lost(self) -> bool:
