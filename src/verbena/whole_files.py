@@ -155,6 +155,23 @@ class FileVersion(Protocol):
 
 _dropped = DroppedFiles()
 
+_MODE_LETTERS = "rwaxbt+"
+
+
+def plain_mode(mode: str) -> str:
+    """Return a mode of ``open`` as fsspec writes it: r, w, a or x, then +, then b unless it is
+    text. Raises ValueError for what Python's ``open`` refuses, too."""
+    letters = set(mode)
+    ways = letters & set("rwax")
+    is_wrong = len(ways) != 1 or len(letters) != len(mode) or letters - set(_MODE_LETTERS)
+    if is_wrong or {"b", "t"} <= letters:
+        raise ValueError(
+            f"{mode!r} is no mode: it has one of r, w, a and x, and besides it at most one + and"
+            " one b or t, as 'rb', 'w' or 'r+b'"
+        )
+    return ways.pop() + "+" * ("+" in letters) + "b" * ("b" in letters)
+
+
 _FSSPEC_OPTIONS = {
     "add_aliases",
     "add_docs",
@@ -321,6 +338,20 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Return when a file was written."""
         return self.info(path)["modified"]
 
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: Any = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Open a file, as Python's ``open``. Raises OSError, and ValueError for what is no mode."""
+        return super().open(
+            path, plain_mode(mode), block_size, cache_options, compression, **kwargs
+        )
+
     def _open(
         self,
         path: str,
@@ -330,12 +361,15 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: Any = None,
         **kwargs: Any,
     ) -> Any:
+        mode = plain_mode(mode)
         if mode == "rb":
             return OpenedFile(self, path, block_size or "default", cache_options)
         if "x" in mode and self.exists(path):
             raise FileExistsError(errno.EEXIST, f"{path} exists")
-        old = self.cat_file(path) if mode in ("ab", "r+b") and self.exists(path) else b""
-        return WrittenFile(self, path, mode, old, autocommit)
+        is_needed = "r" in mode or ("a" in mode and self.exists(path))
+        old = self.cat_file(path) if is_needed else b""
+        kind = WrittenFile if "+" in mode else WriteOnlyFile
+        return kind(self, path, mode, old, autocommit)
 
 
 class ClosesWhenDropped:
@@ -378,6 +412,10 @@ class OpenedFile(ClosesWhenDropped, AbstractBufferedFile):  # type: ignore[misc]
     def _fetch_range(self, start: int, end: int) -> bytes:
         return self._version.read(start, end)
 
+    def write(self, data: Any) -> int:
+        """Raise UnsupportedOperation, as Python's files do."""
+        raise io.UnsupportedOperation("not writable")
+
     def close(self) -> None:
         """Let this version of the file go."""
         if not self.closed:
@@ -386,19 +424,30 @@ class OpenedFile(ClosesWhenDropped, AbstractBufferedFile):  # type: ignore[misc]
 
 
 class WrittenFile(ClosesWhenDropped, io.BytesIO):
-    """A file that is written, and stored when it is closed."""
+    """A file that is written and read, and stored when it is closed."""
 
     def __init__(
         self, fs: WholeFileSystem, path: str, mode: str, old: bytes, autocommit: bool
     ) -> None:
         super().__init__(old)
-        self.fs, self.path = fs, path
+        self.fs, self.path, self._mode = fs, path, mode
         self._is_exclusive = "x" in mode
         self._autocommit = autocommit
         self._kept: bytes | None = None
         self.watch(is_written=True)
-        if mode == "ab":
+        if "a" in mode:
             self.seek(0, io.SEEK_END)
+
+    def write(self, data: Any) -> int:
+        """Write where the file is; one that is appended to, at its end."""
+        if "a" in self._mode:
+            self.seek(0, io.SEEK_END)
+        return super().write(data)
+
+    @property
+    def mode(self) -> str:
+        """The mode in which it was opened, as "r+b"."""
+        return self._mode
 
     def close(self) -> None:
         """Store it, or keep it until ``commit``."""
@@ -417,3 +466,16 @@ class WrittenFile(ClosesWhenDropped, io.BytesIO):
     def discard(self) -> None:
         """Forget what was written."""
         self._kept = None
+
+
+class WriteOnlyFile(WrittenFile):
+    """A file that is written and not read: reading raises UnsupportedOperation."""
+
+    def readable(self) -> bool:
+        """It is not."""
+        return False
+
+    def _refuse(self, *wanted: Any) -> Any:
+        raise io.UnsupportedOperation("not readable")
+
+    read = read1 = readinto = readinto1 = readline = readlines = __next__ = _refuse
