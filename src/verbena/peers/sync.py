@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
@@ -41,6 +42,28 @@ class HasOwnLoop(Protocol):
     def run_blocking(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine there until it ends, and return its result."""
         ...
+
+
+class LastingExecutor(ThreadPoolExecutor):
+    """The loop's executor, also when the program ends, where Python's executors take no more work.
+
+    Then it works at once, in the loop's thread: a file that is stored at the end may need a
+    connection, and that the address of a host.
+    """
+
+    def submit(self, work: Callable[..., T], /, *given: Any, **named: Any) -> Future[T]:
+        """Have a thread do it. Raises RuntimeError where no thread can be started."""
+        try:
+            return super().submit(work, *given, **named)
+        except RuntimeError:
+            if threading.main_thread().is_alive():
+                raise
+        done: Future[T] = Future()
+        try:
+            done.set_result(work(*given, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done
 
 
 class LoopThread:
@@ -72,6 +95,7 @@ class LoopThread:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
+                self._loop.set_default_executor(LastingExecutor())
                 threading.Thread(
                     target=self._loop.run_forever, name="verbena.peers", daemon=True
                 ).start()
