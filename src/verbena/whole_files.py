@@ -12,6 +12,7 @@ import errno
 import inspect
 import io
 import os
+import re
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -121,10 +122,12 @@ class FileTree(Generic[F]):
 
 def check_path(path: str) -> None:
     """Raise OSError (EINVAL) for a path that no file and no directory can have."""
-    if not path.startswith("/") or "\0" in path or {".", ".."} & set(path.split("/")):
+    names = [] if path == "/" else path.split("/")[1:]
+    if not path.startswith("/") or "\0" in path or {"", ".", ".."} & set(names):
         raise OSError(
             errno.EINVAL,
-            f"{path!r} is no path: it begins with a slash, and has no NUL and no name . or ..",
+            f"{path!r} is no path: it begins with a slash, and has no NUL and no name . or .. or"
+            " none between two slashes",
         )
 
 
@@ -215,7 +218,7 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = os.fspath(path)
         if path.startswith(f"{cls.protocol}://"):
             path = "/" + path.removeprefix(f"{cls.protocol}://").partition("/")[2]
-        return "/" + path.strip("/") if path.strip("/") else cls.root_marker
+        return re.sub("/+", "/", "/" + path.strip("/"))
 
     @classmethod
     def _get_kwargs_from_urls(cls, path: str) -> dict[str, Any]:

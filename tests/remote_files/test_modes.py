@@ -113,3 +113,15 @@ def test_files_that_are_read_and_written(files: Any) -> None:
 def test_ranges_beyond_a_file(files: Any, start: int | None, end: int | None) -> None:
     files.pipe_file("/four", b"1234")
     assert files.cat_file("/four", start, end) == b"1234"[start:end]
+
+
+def test_a_path_with_slashes_one_after_another(files: Any) -> None:
+    files.pipe_file("//dd///x", b"1")
+    assert files.find("/dd") == ["/dd/x"]
+    assert files.ls("//dd/", detail=False) == ["/dd/x"]
+    assert files.cat_file(f"{files.protocol}://{files.host}:{files.port}//dd//x") == b"1"
+    files.rm("/dd//", recursive=True)
+    assert not files.exists("/dd")
+    for path in ("//dd", "/dd//x", "/dd/"):
+        with pytest.raises(OSError, match="is no path"):
+            files.ask("write", path, b"1", exclusive=False)
