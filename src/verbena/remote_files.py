@@ -50,11 +50,12 @@ FIELDS: dict[str, dict[str, type]] = {
     "open": {"handle": int},
     "release": {"handle": int},
     "write": {"exclusive": bool},
+    "touch": {},
     "mkdir": {"parents": bool},
     "remove": {},
     "rmdir": {},
 }
-"""Requests, and what each has besides its path."""
+"""Requests, and what each has besides its path. A write may have "replaces", a number, too."""
 
 
 # ---- the server ----------------------------------------------------------------------------------
@@ -141,7 +142,9 @@ class FileServer:
                 opened[asked["handle"]] = array
                 return pickle.dumps(conn.share(array))
             case "write":
-                tree.put(path, StoredFile(data), asked["exclusive"])
+                tree.put(path, StoredFile(data), asked["exclusive"], asked.get("replaces"))
+            case "touch":
+                tree.touch(path)
             case "mkdir":
                 tree.make_directory(path, asked["parents"])
             case "remove":
@@ -165,6 +168,8 @@ def parse_request(message: bytes) -> Record:
     for name, kind in FIELDS[do].items():
         if type(asked.get(name)) is not kind:
             raise ValueError(f"{do} has {name!r}, a value of the type {kind.__name__}")
+    if not isinstance(asked.get("replaces", 0), int | float | None):
+        raise ValueError("what a write replaces is named by a number")
     return asked
 
 

@@ -13,6 +13,9 @@ import inspect
 import io
 import os
 import re
+import time
+from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -81,15 +84,26 @@ class FileTree(Generic[F]):
         names = sorted({*self.files, *self.directories} - {"/"})
         return [self.info(each) for each in names if parent_of(each) == path]
 
-    def put(self, path: str, file: F, exclusive: bool = False) -> None:
-        """Have a file at a path in place of what was there; directories above it are made."""
+    def put(
+        self, path: str, file: F, exclusive: bool = False, replaces: float | None = None
+    ) -> None:
+        """Have a file at a path in place of what was there; directories above it are made.
+
+        ``replaces``: when that was written, 0 for no file; another one is left (ESTALE).
+        """
         check_path(path)
         if path in self.directories:
             raise IsADirectoryError(errno.EISDIR, f"{path} is a directory")
         if exclusive and path in self.files:
             raise FileExistsError(errno.EEXIST, f"{path} exists")
-        self.make_directory(parent_of(path), parents=True)
         old = self.files.get(path)
+        if replaces is not None and replaces != (old.modified if old is not None else 0):
+            raise OSError(
+                errno.ESTALE,
+                f"another writer replaced or removed {path} while it was open to be changed, and"
+                " what was written here is not stored: open it again",
+            )
+        self.make_directory(parent_of(path), parents=True)
         self.files[path] = file
         if old is not None:
             file.created = old.created
@@ -105,6 +119,12 @@ class FileTree(Generic[F]):
             raise FileExistsError(errno.EEXIST, f"{path} exists")
         self.make_directory(parent_of(path), parents=True)
         self.directories.add(path)
+
+    def touch(self, path: str) -> None:
+        """Have a file's time be now. One that was opened has its time still."""
+        file = copy(self.file(path))
+        file.modified = time.time()
+        self.files[path] = file
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -204,7 +224,7 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().__init__(**options)
 
     def ask(self, do: str, path: str, data: Any = None, **more: Any) -> Any:
-        """Answer a request about names: info, list, write, mkdir, remove, rmdir."""
+        """Answer a request about names: info, list, write, touch, mkdir, remove, rmdir."""
         raise NotImplementedError
 
     def open_version(self, path: str) -> FileVersion:
@@ -326,12 +346,15 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.ask("write", self._strip_protocol(path), value, exclusive=exclusive)
 
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
-        """Make an empty file. Raises NotImplementedError for one that shall keep its contents."""
-        if not truncate and self.exists(path):
-            raise NotImplementedError(
-                f"the time of {path} changes with its contents alone: touch(path) empties it"
-            )
-        super().touch(path, True, **kwargs)
+        """Make an empty file; without ``truncate`` one that is there keeps its contents."""
+        if truncate:
+            super().touch(path, True, **kwargs)
+            return
+        try:
+            self.ask("touch", self._strip_protocol(path))
+        except FileNotFoundError:
+            with suppress(FileExistsError):  # somebody else has made it since
+                self.pipe_file(path, b"", "create")
 
     def created(self, path: str) -> Any:
         """Return when a file was made."""
@@ -369,10 +392,21 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
             return OpenedFile(self, path, block_size or "default", cache_options)
         if "x" in mode and self.exists(path):
             raise FileExistsError(errno.EEXIST, f"{path} exists")
-        is_needed = "r" in mode or ("a" in mode and self.exists(path))
-        old = self.cat_file(path) if is_needed else b""
         kind = WrittenFile if "+" in mode else WriteOnlyFile
-        return kind(self, path, mode, old, autocommit)
+        return kind(self, path, mode, *self._to_change(path, mode), autocommit)
+
+    def _to_change(self, path: str, mode: str) -> tuple[bytes, float | None]:
+        """Return what a file begins with that is opened to be written, and when that was written:
+        0 for no file, and None where it does not matter. Raises OSError."""
+        if not {"r", "a"} & set(mode):
+            return b"", None
+        try:
+            written = self.info(path).get("modified")  # first: what is read is not older
+            return self.cat_file(path), written
+        except FileNotFoundError:
+            if "r" in mode:
+                raise
+            return b"", 0.0
 
 
 class ClosesWhenDropped:
@@ -430,11 +464,18 @@ class WrittenFile(ClosesWhenDropped, io.BytesIO):
     """A file that is written and read, and stored when it is closed."""
 
     def __init__(
-        self, fs: WholeFileSystem, path: str, mode: str, old: bytes, autocommit: bool
+        self,
+        fs: WholeFileSystem,
+        path: str,
+        mode: str,
+        old: bytes,
+        replaces: float | None,
+        autocommit: bool,
     ) -> None:
         super().__init__(old)
         self.fs, self.path, self._mode = fs, path, mode
         self._is_exclusive = "x" in mode
+        self._replaces = replaces
         self._autocommit = autocommit
         self._kept: bytes | None = None
         self.watch(is_written=True)
@@ -462,9 +503,10 @@ class WrittenFile(ClosesWhenDropped, io.BytesIO):
             self.commit()
 
     def commit(self) -> None:
-        """Store what was written."""
-        mode = "create" if self._is_exclusive else "overwrite"
-        self.fs.pipe_file(self.path, self._kept, mode)
+        """Store what was written. Raises OSError: ESTALE where another writer has replaced or
+        removed the file since it was opened to be changed or appended to."""
+        more = {"exclusive": self._is_exclusive, "replaces": self._replaces}
+        self.fs.ask("write", self.path, self._kept, **more)
 
     def discard(self) -> None:
         """Forget what was written."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 from typing import Any
@@ -125,3 +126,44 @@ def test_a_path_with_slashes_one_after_another(files: Any) -> None:
     for path in ("//dd", "/dd//x", "/dd/"):
         with pytest.raises(OSError, match="is no path"):
             files.ask("write", path, b"1", exclusive=False)
+
+
+@pytest.mark.parametrize("mode", ["ab", "r+b", "a"])
+def test_a_file_that_another_writer_replaced_while_it_was_changed(files: Any, mode: str) -> None:
+    other = b"other"
+    for change in (lambda: files.pipe_file("/log", other), lambda: files.rm("/log")):
+        files.pipe_file("/log", b"first")
+        file = files.open("/log", mode)
+        file.write(b"more" if "b" in mode else "more")
+        change()
+        with pytest.raises(OSError, match="what was written here is not stored") as caught:
+            file.close()
+        assert caught.value.errno == errno.ESTALE
+        assert not files.exists("/log") or files.cat_file("/log") == other
+
+
+def test_a_new_file_that_another_writer_made_meanwhile(files: Any) -> None:
+    file = files.open("/made", "ab")
+    files.pipe_file("/made", b"other")
+    with pytest.raises(OSError, match="what was written here is not stored"):
+        file.close()
+    with files.open("/made", "ab") as file:
+        file.write(b"+")
+    assert files.cat_file("/made") == b"other+"
+
+
+def test_a_file_whose_time_is_set(files: Any) -> None:
+    files.touch("/touched", truncate=False)
+    assert files.cat_file("/touched") == b""
+    files.pipe_file("/touched", b"1")
+    before = files.info("/touched")
+    with files.open("/touched") as file:
+        files.touch("/touched", truncate=False)
+        assert file.read() == b"1"
+    after = files.info("/touched")
+    assert (after["created"], after["size"]) == (before["created"], 1)
+    assert after["modified"] > before["modified"]
+    with pytest.raises(IsADirectoryError):
+        files.touch("/", truncate=False)
+    files.touch("/touched")
+    assert files.cat_file("/touched") == b""

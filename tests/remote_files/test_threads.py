@@ -138,7 +138,14 @@ def test_options_that_cannot_be(options: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"\xff", b"[1]", b"{}", b'{"do": "fly", "path": "/"}', b'{"do": "mkdir", "path": "/"}'],
+    [
+        b"\xff",
+        b"[1]",
+        b"{}",
+        b'{"do": "fly", "path": "/"}',
+        b'{"do": "mkdir", "path": "/"}',
+        b'{"do": "write", "path": "/a", "exclusive": true, "replaces": "a"}',
+    ],
 )
 def test_a_malformed_request(message: bytes) -> None:
     async def main() -> list[Any]:

@@ -157,6 +157,8 @@ class DiskFileSystem(WholeFileSystem):
                     await volume.write(path, data, **more)
                 case "mkdir":
                     await volume.change(lambda tree: tree.make_directory(path, **more))
+                case "touch":
+                    await volume.change(lambda tree: tree.touch(path))
                 case "remove":
                     await volume.change(lambda tree: tree.remove(path), frees=True)
                 case "rmdir":

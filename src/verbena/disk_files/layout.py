@@ -49,6 +49,10 @@ class DiskFile:
     generation: int
     extents: tuple[Extent, ...]
 
+    def has_bytes_of(self, other: DiskFile) -> bool:
+        """Whether it is the same file, but for its times."""
+        return (self.generation, self.extents) == (other.generation, other.extents)
+
 
 @dataclass(frozen=True)
 class Superblock:
