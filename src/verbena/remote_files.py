@@ -19,6 +19,7 @@ import errno
 import json
 import os
 import pickle
+import sys
 import threading
 import time
 import weakref
@@ -33,8 +34,11 @@ from numpy.typing import NDArray
 
 from verbena import peers
 from verbena.cm.arguments import check_host, check_seconds, check_whole
+from verbena.cm.errors import ManagerEnded
 from verbena.peers import PeerConnection, PeerListener, RemoteArray, sync
+from verbena.peers.connection import parse_address
 from verbena.peers.memory import byte_view, dense_array
+from verbena.peers.transport import host_and_port
 from verbena.whole_files import FileTree, FileVersion, WholeFileSystem
 
 __all__ = ["FileServer", "RemoteMemoryFileSystem", "serve"]
@@ -76,10 +80,14 @@ class StoredFile:
 
 
 class FileServer:
-    """The files and directories of a server; ``port`` is where it listens."""
+    """The files and directories of a server; ``port`` is where it listens.
 
-    def __init__(self, listener: PeerListener) -> None:
+    If the agent ends by which it listens, it listens by the next one, which starts by itself.
+    """
+
+    def __init__(self, listener: PeerListener, host: str = "") -> None:
         self.port = listener.port
+        self._host = host
         self.tree: FileTree[StoredFile] = FileTree()
         self._listener = listener
         self._tasks: set[asyncio.Task[None]] = set()
@@ -87,13 +95,33 @@ class FileServer:
     async def run(self) -> None:
         """Serve until it is cancelled."""
         try:
+            while await self._take_clients():
+                pass
+        finally:
+            self._listener.close()
+            for task in self._tasks:
+                task.cancel()
+
+    async def _take_clients(self) -> bool:
+        """Serve clients while the listener lasts; return whether there is another one then."""
+        try:
             async for conn in self._listener:
                 task = asyncio.get_running_loop().create_task(self._serve(conn))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        finally:
-            for task in self._tasks:
-                task.cancel()
+            return False
+        except OSError as error:
+            address = host_and_port(self._host, self.port)
+            self._listener.close()
+            try:
+                if not isinstance(error, ManagerEnded):
+                    raise
+                self._listener = await peers.listen(address)
+            except OSError as refused:
+                _report(f"{address} takes no more clients: {refused.strerror or refused}")
+                return False
+            _report(f"listening again: {error.strerror}")
+            return True
 
     async def _serve(self, conn: PeerConnection) -> None:
         opened: dict[int, NDArray[np.uint8]] = {}
@@ -154,6 +182,10 @@ class FileServer:
         return {}
 
 
+def _report(line: str) -> None:
+    print(f"verbena: remote_files.serve: {line}", file=sys.stderr, flush=True)
+
+
 def parse_request(message: bytes) -> Record:
     """Return a request. Raises ValueError for what is none."""
     try:
@@ -175,14 +207,18 @@ def parse_request(message: bytes) -> Record:
 
 @asynccontextmanager
 async def serve(address: str | int = PORT) -> AsyncIterator[FileServer]:
-    """Serve files from memory at an address, during the block. Raises OSError."""
+    """Serve files from memory at an address, during the block. Raises OSError.
+
+    Where the agent ends, and it listens again or cannot, it says so on stderr.
+    """
     async with peers.listen(address) as listener:
-        server = FileServer(listener)
+        server = FileServer(listener, parse_address(address)[0] or "")
         running = asyncio.create_task(server.run())
         try:
             yield server
         finally:
             running.cancel()
+            await asyncio.wait([running])
 
 
 # ---- the client ----------------------------------------------------------------------------------
