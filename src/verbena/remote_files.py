@@ -274,6 +274,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
     def _start_afresh(self) -> None:
         """Have no connection, and no thread that uses it; so does a forked child."""
         self._lock = threading.Lock()
+        self._owner = 0  # the thread that has the lock
         self._answered = 0.0  # when the server has answered last
         self._under_way = 0  # bytes of the request that is under way
         self._conn: sync.SyncPeerConnection | None = None
@@ -290,7 +291,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
         lock = self._lock
         until = self._wait_turn(lock, self.limit(nbytes))
         try:
-            self._under_way = nbytes
+            self._owner, self._under_way = threading.get_ident(), nbytes
             if self._conn is not None and self._conn.closed is not None:
                 self._conn = None
             try:
@@ -311,7 +312,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
                 raise
             self._answered = time.monotonic()
         finally:
-            self._under_way = 0
+            self._owner, self._under_way = 0, 0
             lock.release()
         self._flush()
 
@@ -356,6 +357,10 @@ class RemoteMemoryFileSystem(WholeFileSystem):
             answer = made.conn.recv(made.left)
         return checked(json.loads(answer))
 
+    def may_wait(self) -> bool:
+        """Whether the calling thread may wait for the server: not in the loop, nor in a request."""
+        return not sync.is_in_loop() and self._owner != threading.get_ident()
+
     def open_version(self, path: str) -> FileVersion:
         """Open a file to read it. Raises OSError."""
         with self.exchange() as made:
@@ -378,6 +383,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
 
     def _flush(self) -> None:
         while self._released and self._lock.acquire(blocking=False):
+            self._owner = threading.get_ident()
             try:
                 if self._conn is None:
                     self._released.clear()
@@ -386,6 +392,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
             except OSError:
                 pass  # the connection has ended, and with it all that was opened
             finally:
+                self._owner = 0
                 self._lock.release()
 
     def _tell_released(self, conn: sync.SyncPeerConnection, limit: float | None) -> None:

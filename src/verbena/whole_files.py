@@ -231,6 +231,10 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         """Open a file to read it."""
         raise NotImplementedError
 
+    def may_wait(self) -> bool:
+        """Whether the calling thread may wait for an answer: garbage collection calls from any."""
+        return True
+
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
@@ -417,6 +421,7 @@ class ClosesWhenDropped:
 
     closed: bool
     path: str
+    fs: Any
     _is_watched = False
 
     if TYPE_CHECKING:
@@ -429,6 +434,14 @@ class ClosesWhenDropped:
         if place.get() is None:
             _dropped.opened(self, is_written)
             self._is_watched = True
+
+    def closes_later(self) -> bool:
+        """Return whether the thread for dropped files closes it, since this one may not wait:
+        garbage collection has found a text file here that has this file."""
+        if not self._is_watched or self.fs.may_wait():
+            return False
+        _dropped.dropped(self)
+        return True
 
     def __del__(self) -> None:
         """The program has dropped it."""
@@ -456,6 +469,8 @@ class OpenedFile(ClosesWhenDropped, AbstractBufferedFile):  # type: ignore[misc]
     def close(self) -> None:
         """Let this version of the file go."""
         if not self.closed:
+            if self.closes_later():
+                return
             self._version.close()
         super().close()
 
@@ -495,7 +510,7 @@ class WrittenFile(ClosesWhenDropped, io.BytesIO):
 
     def close(self) -> None:
         """Store it, or keep it until ``commit``."""
-        if self.closed:
+        if self.closed or self.closes_later():
             return
         self._kept = self.getvalue()
         super().close()

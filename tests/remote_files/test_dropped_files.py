@@ -68,11 +68,13 @@ def test_a_program_that_ends_with_open_files(options: dict[str, Any], name: str,
 
 
 def drop(files: Any, path: str) -> None:
-    """Leave two files in cycles, which only garbage collection finds."""
-    for mode in ("rb", "wb"):
+    """Leave files in cycles, which only garbage collection finds."""
+    for mode in ("rb", "r"):
+        files.pipe_file(f"{path}-{mode}", b"r" * 30)
+    for mode in ("rb", "wb", "r", "w"):
         file = files.open(f"{path}-{mode}", mode)
-        if mode == "wb":
-            file.write(b"written")
+        if "w" in mode:
+            file.write(b"written" if "b" in mode else "written")
         cycle = [file]
         cycle.append(cycle)
 
@@ -81,7 +83,6 @@ def test_files_that_are_collected_in_the_thread_of_their_connection(
     options: dict[str, Any],
 ) -> None:
     files = fsspec.filesystem(**options)
-    files.pipe_file("/dropped-rb", b"r" * 30)
 
     async def collect() -> int:
         return gc.collect()
@@ -93,9 +94,29 @@ def test_files_that_are_collected_in_the_thread_of_their_connection(
     finally:
         gc.enable()
     deadline = time.monotonic() + 10
-    while not files.exists("/dropped-wb") and time.monotonic() < deadline:
+    for path in ("/dropped-wb", "/dropped-w"):
+        while not files.exists(path) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert files.cat_file(path) == b"written"
+        files.rm(path)
+
+
+def test_a_text_file_that_is_collected_in_a_request(options: dict[str, Any]) -> None:
+    files = fsspec.filesystem(**{**options, "skip_instance_cache": True})
+    gc.disable()
+    try:
+        drop(files, "/amid")
+        if hasattr(files, "exchange"):
+            with files.exchange():
+                gc.collect()
+        else:
+            gc.collect()
+    finally:
+        gc.enable()
+    deadline = time.monotonic() + 10
+    while not files.exists("/amid-w") and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert files.cat_file("/dropped-wb") == b"written"
+    assert files.cat_file("/amid-w") == b"written"
 
 
 LEFT_OPEN = """
