@@ -19,6 +19,7 @@ import errno
 import json
 import os
 import pickle
+import sys
 import threading
 import time
 import weakref
@@ -33,8 +34,11 @@ from numpy.typing import NDArray
 
 from verbena import peers
 from verbena.cm.arguments import check_host, check_seconds, check_whole
+from verbena.cm.errors import ManagerEnded
 from verbena.peers import PeerConnection, PeerListener, RemoteArray, sync
+from verbena.peers.connection import parse_address
 from verbena.peers.memory import byte_view, dense_array
+from verbena.peers.transport import host_and_port
 from verbena.whole_files import FileTree, FileVersion, WholeFileSystem
 
 __all__ = ["FileServer", "RemoteMemoryFileSystem", "serve"]
@@ -50,11 +54,12 @@ FIELDS: dict[str, dict[str, type]] = {
     "open": {"handle": int},
     "release": {"handle": int},
     "write": {"exclusive": bool},
+    "touch": {},
     "mkdir": {"parents": bool},
     "remove": {},
     "rmdir": {},
 }
-"""Requests, and what each has besides its path."""
+"""Requests, and what each has besides its path. A write may have "replaces", a number, too."""
 
 
 # ---- the server ----------------------------------------------------------------------------------
@@ -75,10 +80,14 @@ class StoredFile:
 
 
 class FileServer:
-    """The files and directories of a server; ``port`` is where it listens."""
+    """The files and directories of a server; ``port`` is where it listens.
 
-    def __init__(self, listener: PeerListener) -> None:
+    If the agent ends by which it listens, it listens by the next one, which starts by itself.
+    """
+
+    def __init__(self, listener: PeerListener, host: str = "") -> None:
         self.port = listener.port
+        self._host = host
         self.tree: FileTree[StoredFile] = FileTree()
         self._listener = listener
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,13 +95,33 @@ class FileServer:
     async def run(self) -> None:
         """Serve until it is cancelled."""
         try:
+            while await self._take_clients():
+                pass
+        finally:
+            self._listener.close()
+            for task in self._tasks:
+                task.cancel()
+
+    async def _take_clients(self) -> bool:
+        """Serve clients while the listener lasts; return whether there is another one then."""
+        try:
             async for conn in self._listener:
                 task = asyncio.get_running_loop().create_task(self._serve(conn))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
-        finally:
-            for task in self._tasks:
-                task.cancel()
+            return False
+        except OSError as error:
+            address = host_and_port(self._host, self.port)
+            self._listener.close()
+            try:
+                if not isinstance(error, ManagerEnded):
+                    raise
+                self._listener = await peers.listen(address)
+            except OSError as refused:
+                _report(f"{address} takes no more clients: {refused.strerror or refused}")
+                return False
+            _report(f"listening again: {error.strerror}")
+            return True
 
     async def _serve(self, conn: PeerConnection) -> None:
         opened: dict[int, NDArray[np.uint8]] = {}
@@ -141,7 +170,9 @@ class FileServer:
                 opened[asked["handle"]] = array
                 return pickle.dumps(conn.share(array))
             case "write":
-                tree.put(path, StoredFile(data), asked["exclusive"])
+                tree.put(path, StoredFile(data), asked["exclusive"], asked.get("replaces"))
+            case "touch":
+                tree.touch(path)
             case "mkdir":
                 tree.make_directory(path, asked["parents"])
             case "remove":
@@ -149,6 +180,10 @@ class FileServer:
             case "rmdir":
                 tree.remove_directory(path)
         return {}
+
+
+def _report(line: str) -> None:
+    print(f"verbena: remote_files.serve: {line}", file=sys.stderr, flush=True)
 
 
 def parse_request(message: bytes) -> Record:
@@ -165,19 +200,25 @@ def parse_request(message: bytes) -> Record:
     for name, kind in FIELDS[do].items():
         if type(asked.get(name)) is not kind:
             raise ValueError(f"{do} has {name!r}, a value of the type {kind.__name__}")
+    if not isinstance(asked.get("replaces", 0), int | float | None):
+        raise ValueError("what a write replaces is named by a number")
     return asked
 
 
 @asynccontextmanager
 async def serve(address: str | int = PORT) -> AsyncIterator[FileServer]:
-    """Serve files from memory at an address, during the block. Raises OSError."""
+    """Serve files from memory at an address, during the block. Raises OSError.
+
+    Where the agent ends, and it listens again or cannot, it says so on stderr.
+    """
     async with peers.listen(address) as listener:
-        server = FileServer(listener)
+        server = FileServer(listener, parse_address(address)[0] or "")
         running = asyncio.create_task(server.run())
         try:
             yield server
         finally:
             running.cancel()
+            await asyncio.wait([running])
 
 
 # ---- the client ----------------------------------------------------------------------------------
@@ -233,6 +274,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
     def _start_afresh(self) -> None:
         """Have no connection, and no thread that uses it; so does a forked child."""
         self._lock = threading.Lock()
+        self._owner = 0  # the thread that has the lock
         self._answered = 0.0  # when the server has answered last
         self._under_way = 0  # bytes of the request that is under way
         self._conn: sync.SyncPeerConnection | None = None
@@ -249,7 +291,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
         lock = self._lock
         until = self._wait_turn(lock, self.limit(nbytes))
         try:
-            self._under_way = nbytes
+            self._owner, self._under_way = threading.get_ident(), nbytes
             if self._conn is not None and self._conn.closed is not None:
                 self._conn = None
             try:
@@ -270,7 +312,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
                 raise
             self._answered = time.monotonic()
         finally:
-            self._under_way = 0
+            self._owner, self._under_way = 0, 0
             lock.release()
         self._flush()
 
@@ -315,6 +357,10 @@ class RemoteMemoryFileSystem(WholeFileSystem):
             answer = made.conn.recv(made.left)
         return checked(json.loads(answer))
 
+    def may_wait(self) -> bool:
+        """Whether the calling thread may wait for the server: not in the loop, nor in a request."""
+        return not sync.is_in_loop() and self._owner != threading.get_ident()
+
     def open_version(self, path: str) -> FileVersion:
         """Open a file to read it. Raises OSError."""
         with self.exchange() as made:
@@ -337,6 +383,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
 
     def _flush(self) -> None:
         while self._released and self._lock.acquire(blocking=False):
+            self._owner = threading.get_ident()
             try:
                 if self._conn is None:
                     self._released.clear()
@@ -345,6 +392,7 @@ class RemoteMemoryFileSystem(WholeFileSystem):
             except OSError:
                 pass  # the connection has ended, and with it all that was opened
             finally:
+                self._owner = 0
                 self._lock.release()
 
     def _tell_released(self, conn: sync.SyncPeerConnection, limit: float | None) -> None:

@@ -12,6 +12,10 @@ import errno
 import inspect
 import io
 import os
+import re
+import time
+from contextlib import suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -80,15 +84,26 @@ class FileTree(Generic[F]):
         names = sorted({*self.files, *self.directories} - {"/"})
         return [self.info(each) for each in names if parent_of(each) == path]
 
-    def put(self, path: str, file: F, exclusive: bool = False) -> None:
-        """Have a file at a path in place of what was there; directories above it are made."""
+    def put(
+        self, path: str, file: F, exclusive: bool = False, replaces: float | None = None
+    ) -> None:
+        """Have a file at a path in place of what was there; directories above it are made.
+
+        ``replaces``: when that was written, 0 for no file; another one is left (ESTALE).
+        """
         check_path(path)
         if path in self.directories:
             raise IsADirectoryError(errno.EISDIR, f"{path} is a directory")
         if exclusive and path in self.files:
             raise FileExistsError(errno.EEXIST, f"{path} exists")
-        self.make_directory(parent_of(path), parents=True)
         old = self.files.get(path)
+        if replaces is not None and replaces != (old.modified if old is not None else 0):
+            raise OSError(
+                errno.ESTALE,
+                f"another writer replaced or removed {path} while it was open to be changed, and"
+                " what was written here is not stored: open it again",
+            )
+        self.make_directory(parent_of(path), parents=True)
         self.files[path] = file
         if old is not None:
             file.created = old.created
@@ -104,6 +119,12 @@ class FileTree(Generic[F]):
             raise FileExistsError(errno.EEXIST, f"{path} exists")
         self.make_directory(parent_of(path), parents=True)
         self.directories.add(path)
+
+    def touch(self, path: str) -> None:
+        """Have a file's time be now. One that was opened has its time still."""
+        file = copy(self.file(path))
+        file.modified = time.time()
+        self.files[path] = file
 
     def remove(self, path: str) -> None:
         """Remove a file."""
@@ -121,10 +142,12 @@ class FileTree(Generic[F]):
 
 def check_path(path: str) -> None:
     """Raise OSError (EINVAL) for a path that no file and no directory can have."""
-    if not path.startswith("/") or "\0" in path or {".", ".."} & set(path.split("/")):
+    names = [] if path == "/" else path.split("/")[1:]
+    if not path.startswith("/") or "\0" in path or {"", ".", ".."} & set(names):
         raise OSError(
             errno.EINVAL,
-            f"{path!r} is no path: it begins with a slash, and has no NUL and no name . or ..",
+            f"{path!r} is no path: it begins with a slash, and has no NUL and no name . or .. or"
+            " none between two slashes",
         )
 
 
@@ -155,6 +178,23 @@ class FileVersion(Protocol):
 
 _dropped = DroppedFiles()
 
+_MODE_LETTERS = "rwaxbt+"
+
+
+def plain_mode(mode: str) -> str:
+    """Return a mode of ``open`` as fsspec writes it: r, w, a or x, then +, then b unless it is
+    text. Raises ValueError for what Python's ``open`` refuses, too."""
+    letters = set(mode)
+    ways = letters & set("rwax")
+    is_wrong = len(ways) != 1 or len(letters) != len(mode) or letters - set(_MODE_LETTERS)
+    if is_wrong or {"b", "t"} <= letters:
+        raise ValueError(
+            f"{mode!r} is no mode: it has one of r, w, a and x, and besides it at most one + and"
+            " one b or t, as 'rb', 'w' or 'r+b'"
+        )
+    return ways.pop() + "+" * ("+" in letters) + "b" * ("b" in letters)
+
+
 _FSSPEC_OPTIONS = {
     "add_aliases",
     "add_docs",
@@ -184,12 +224,16 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         super().__init__(**options)
 
     def ask(self, do: str, path: str, data: Any = None, **more: Any) -> Any:
-        """Answer a request about names: info, list, write, mkdir, remove, rmdir."""
+        """Answer a request about names: info, list, write, touch, mkdir, remove, rmdir."""
         raise NotImplementedError
 
     def open_version(self, path: str) -> FileVersion:
         """Open a file to read it."""
         raise NotImplementedError
+
+    def may_wait(self) -> bool:
+        """Whether the calling thread may wait for an answer: garbage collection calls from any."""
+        return True
 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
@@ -198,7 +242,7 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         path = os.fspath(path)
         if path.startswith(f"{cls.protocol}://"):
             path = "/" + path.removeprefix(f"{cls.protocol}://").partition("/")[2]
-        return "/" + path.strip("/") if path.strip("/") else cls.root_marker
+        return re.sub("/+", "/", "/" + path.strip("/"))
 
     @classmethod
     def _get_kwargs_from_urls(cls, path: str) -> dict[str, Any]:
@@ -306,12 +350,15 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         self.ask("write", self._strip_protocol(path), value, exclusive=exclusive)
 
     def touch(self, path: str, truncate: bool = True, **kwargs: Any) -> None:
-        """Make an empty file. Raises NotImplementedError for one that shall keep its contents."""
-        if not truncate and self.exists(path):
-            raise NotImplementedError(
-                f"the time of {path} changes with its contents alone: touch(path) empties it"
-            )
-        super().touch(path, True, **kwargs)
+        """Make an empty file; without ``truncate`` one that is there keeps its contents."""
+        if truncate:
+            super().touch(path, True, **kwargs)
+            return
+        try:
+            self.ask("touch", self._strip_protocol(path))
+        except FileNotFoundError:
+            with suppress(FileExistsError):  # somebody else has made it since
+                self.pipe_file(path, b"", "create")
 
     def created(self, path: str) -> Any:
         """Return when a file was made."""
@@ -320,6 +367,20 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
     def modified(self, path: str) -> Any:
         """Return when a file was written."""
         return self.info(path)["modified"]
+
+    def open(
+        self,
+        path: str,
+        mode: str = "rb",
+        block_size: int | None = None,
+        cache_options: Any = None,
+        compression: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Open a file, as Python's ``open``. Raises OSError, and ValueError for what is no mode."""
+        return super().open(
+            path, plain_mode(mode), block_size, cache_options, compression, **kwargs
+        )
 
     def _open(
         self,
@@ -330,12 +391,26 @@ class WholeFileSystem(AbstractFileSystem):  # type: ignore[misc]
         cache_options: Any = None,
         **kwargs: Any,
     ) -> Any:
+        mode = plain_mode(mode)
         if mode == "rb":
             return OpenedFile(self, path, block_size or "default", cache_options)
         if "x" in mode and self.exists(path):
             raise FileExistsError(errno.EEXIST, f"{path} exists")
-        old = self.cat_file(path) if mode in ("ab", "r+b") and self.exists(path) else b""
-        return WrittenFile(self, path, mode, old, autocommit)
+        kind = WrittenFile if "+" in mode else WriteOnlyFile
+        return kind(self, path, mode, *self._to_change(path, mode), autocommit)
+
+    def _to_change(self, path: str, mode: str) -> tuple[bytes, float | None]:
+        """Return what a file begins with that is opened to be written, and when that was written:
+        0 for no file, and None where it does not matter. Raises OSError."""
+        if not {"r", "a"} & set(mode):
+            return b"", None
+        try:
+            written = self.info(path).get("modified")  # first: what is read is not older
+            return self.cat_file(path), written
+        except FileNotFoundError:
+            if "r" in mode:
+                raise
+            return b"", 0.0
 
 
 class ClosesWhenDropped:
@@ -346,6 +421,7 @@ class ClosesWhenDropped:
 
     closed: bool
     path: str
+    fs: Any
     _is_watched = False
 
     if TYPE_CHECKING:
@@ -358,6 +434,14 @@ class ClosesWhenDropped:
         if place.get() is None:
             _dropped.opened(self, is_written)
             self._is_watched = True
+
+    def closes_later(self) -> bool:
+        """Return whether the thread for dropped files closes it, since this one may not wait:
+        garbage collection has found a text file here that has this file."""
+        if not self._is_watched or self.fs.may_wait():
+            return False
+        _dropped.dropped(self)
+        return True
 
     def __del__(self) -> None:
         """The program has dropped it."""
@@ -378,31 +462,55 @@ class OpenedFile(ClosesWhenDropped, AbstractBufferedFile):  # type: ignore[misc]
     def _fetch_range(self, start: int, end: int) -> bytes:
         return self._version.read(start, end)
 
+    def write(self, data: Any) -> int:
+        """Raise UnsupportedOperation, as Python's files do."""
+        raise io.UnsupportedOperation("not writable")
+
     def close(self) -> None:
         """Let this version of the file go."""
         if not self.closed:
+            if self.closes_later():
+                return
             self._version.close()
         super().close()
 
 
 class WrittenFile(ClosesWhenDropped, io.BytesIO):
-    """A file that is written, and stored when it is closed."""
+    """A file that is written and read, and stored when it is closed."""
 
     def __init__(
-        self, fs: WholeFileSystem, path: str, mode: str, old: bytes, autocommit: bool
+        self,
+        fs: WholeFileSystem,
+        path: str,
+        mode: str,
+        old: bytes,
+        replaces: float | None,
+        autocommit: bool,
     ) -> None:
         super().__init__(old)
-        self.fs, self.path = fs, path
+        self.fs, self.path, self._mode = fs, path, mode
         self._is_exclusive = "x" in mode
+        self._replaces = replaces
         self._autocommit = autocommit
         self._kept: bytes | None = None
         self.watch(is_written=True)
-        if mode == "ab":
+        if "a" in mode:
             self.seek(0, io.SEEK_END)
+
+    def write(self, data: Any) -> int:
+        """Write where the file is; one that is appended to, at its end."""
+        if "a" in self._mode:
+            self.seek(0, io.SEEK_END)
+        return super().write(data)
+
+    @property
+    def mode(self) -> str:
+        """The mode in which it was opened, as "r+b"."""
+        return self._mode
 
     def close(self) -> None:
         """Store it, or keep it until ``commit``."""
-        if self.closed:
+        if self.closed or self.closes_later():
             return
         self._kept = self.getvalue()
         super().close()
@@ -410,10 +518,24 @@ class WrittenFile(ClosesWhenDropped, io.BytesIO):
             self.commit()
 
     def commit(self) -> None:
-        """Store what was written."""
-        mode = "create" if self._is_exclusive else "overwrite"
-        self.fs.pipe_file(self.path, self._kept, mode)
+        """Store what was written. Raises OSError: ESTALE where another writer has replaced or
+        removed the file since it was opened to be changed or appended to."""
+        more = {"exclusive": self._is_exclusive, "replaces": self._replaces}
+        self.fs.ask("write", self.path, self._kept, **more)
 
     def discard(self) -> None:
         """Forget what was written."""
         self._kept = None
+
+
+class WriteOnlyFile(WrittenFile):
+    """A file that is written and not read: reading raises UnsupportedOperation."""
+
+    def readable(self) -> bool:
+        """It is not."""
+        return False
+
+    def _refuse(self, *wanted: Any) -> Any:
+        raise io.UnsupportedOperation("not readable")
+
+    read = read1 = readinto = readinto1 = readline = readlines = __next__ = _refuse

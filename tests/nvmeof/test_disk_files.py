@@ -115,6 +115,10 @@ def test_errors(files: Any, port: int) -> None:
         with pytest.raises(OSError, match="open it again") as caught:
             file.read()
     assert caught.value.errno == errno.ESTALE
+    with files.open("/d/f") as file:
+        assert file.read(1) == b"2"
+        files.pipe_file("/d/f", b"33")
+        assert file.read() == b"2"  # which fsspec has read ahead
     with pytest.raises(FileExistsError, match="overwrite=True"):
         format_disk(HOST, port)
     with pytest.raises(OSError, match="format_disk makes an empty"):

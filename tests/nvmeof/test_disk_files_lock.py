@@ -317,8 +317,12 @@ def test_no_write_of_a_change_is_sent_on_a_later_connection() -> None:
             disk = only.disk
             for tries in range(2):
                 with pytest.raises(nvmeof.ConnectionLost, match="the connection that it was meant"):
-                    await disk.write(2 * PAGE, b"x" * PAGE, connection=disk.controller.reconnects + 1)
-                await disk.write(2 * PAGE, bytes([tries]) * PAGE, connection=disk.controller.reconnects)
+                    await disk.write(
+                        2 * PAGE, b"x" * PAGE, connection=disk.controller.reconnects + 1
+                    )
+                await disk.write(
+                    2 * PAGE, bytes([tries]) * PAGE, connection=disk.controller.reconnects
+                )
                 assert await disk.read(2 * PAGE, PAGE) == bytes([tries]) * PAGE
 
     run(main())

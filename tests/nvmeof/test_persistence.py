@@ -9,6 +9,7 @@ import random
 import shutil
 import struct
 from contextlib import suppress
+from operator import methodcaller
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -93,7 +94,8 @@ def test_targets_that_only_read_leave_the_file_alone(tmp_path: Path) -> None:
         assert (found.keys, found.holder) == ({A: 10}, A)
         assert not found.persists
         assert not found.can_persist
-        assert namespace.change_reservations(lambda now: now.register(host, KEEP, keys(0, 5))) is None
+        register = methodcaller("register", host, KEEP, keys(0, 5))
+        assert namespace.change_reservations(register) is None
         assert not namespace.reservations.persists
         namespace.store.close()
     assert file.path.read_bytes() == saved

@@ -206,12 +206,3 @@ def test_paths_that_cannot_be(files: Any, path: str) -> None:
 def test_an_unknown_option(port: int) -> None:
     with pytest.raises(TypeError, match="no option 'foo'; it has host, port, timeout"):
         fsspec.filesystem("verbena", host="127.0.0.1", port=port, foo=1)
-
-
-def test_the_time_of_a_file_changes_with_its_contents_alone(files: RemoteMemoryFileSystem) -> None:
-    files.touch("/touched", truncate=False)
-    files.pipe_file("/touched", b"1")
-    with pytest.raises(NotImplementedError, match="touch\\(path\\) empties it"):
-        files.touch("/touched", truncate=False)
-    files.touch("/touched")
-    assert files.cat_file("/touched") == b""

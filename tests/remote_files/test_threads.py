@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -18,7 +20,9 @@ import pytest
 pytest.importorskip("fsspec", reason="no package fsspec; the extra fsspec has it")
 
 from tests.remote_files.test_remote_files import SERVER
+from tests.support import own_network_or_skip
 from verbena import peers
+from verbena.agent.client import describe_agent
 from verbena.peers import sync
 from verbena.remote_files import RemoteMemoryFileSystem, serve
 
@@ -138,7 +142,14 @@ def test_options_that_cannot_be(options: dict[str, Any], text: str) -> None:
 
 @pytest.mark.parametrize(
     "message",
-    [b"\xff", b"[1]", b"{}", b'{"do": "fly", "path": "/"}', b'{"do": "mkdir", "path": "/"}'],
+    [
+        b"\xff",
+        b"[1]",
+        b"{}",
+        b'{"do": "fly", "path": "/"}',
+        b'{"do": "mkdir", "path": "/"}',
+        b'{"do": "write", "path": "/a", "exclusive": true, "replaces": "a"}',
+    ],
 )
 def test_a_malformed_request(message: bytes) -> None:
     async def main() -> list[Any]:
@@ -155,3 +166,52 @@ def test_a_malformed_request(message: bytes) -> None:
         return noise
 
     assert asyncio.run(main()) == []
+
+
+def ask_until_it_listens(port: int) -> bytes:
+    """By a client that tries until the server listens again."""
+    for _ in range(200):
+        with suppress(OSError):
+            return file_system(port).cat_file("/kept")
+        time.sleep(0.05)
+    raise AssertionError("the server does not listen again")
+
+
+def end_agent() -> None:
+    described = describe_agent()
+    assert described is not None
+    os.kill(described["pid"], signal.SIGKILL)
+
+
+def test_an_agent_that_is_killed(capfd: pytest.CaptureFixture[str]) -> None:
+    """The server listens by the next one, says so, and has its files still."""
+    own_network_or_skip()
+    with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            port = int(process.stdout.readline())
+            file_system(port).pipe_file("/kept", b"1")
+            for _ in range(2):
+                end_agent()
+                assert ask_until_it_listens(port) == b"1"
+        finally:
+            process.kill()
+    assert capfd.readouterr().err.count("remote_files.serve: listening again: ") == 2
+
+
+def test_an_agent_that_is_killed_and_a_port_that_another_took(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    own_network_or_skip()
+
+    async def refuse(*arguments: object) -> Any:
+        raise OSError(errno.EADDRINUSE, "another listener has the port")
+
+    async def main() -> None:
+        async with asyncio.timeout(20), serve("127.0.0.1:0"):
+            monkeypatch.setattr(peers, "listen", refuse)
+            end_agent()
+            while "takes no more clients: another listener" not in capfd.readouterr().err:
+                await asyncio.sleep(0.05)
+
+    asyncio.run(main())

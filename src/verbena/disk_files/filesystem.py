@@ -19,7 +19,7 @@ from verbena import nvmeof
 from verbena.cm.arguments import check_host, check_seconds, check_text, check_whole
 from verbena.nvmeof.fabrics import is_nqn
 from verbena.nvmeof.logs import SubsystemKind
-from verbena.peers.sync import run_in_loop
+from verbena.peers.sync import is_in_loop, run_in_loop
 from verbena.verbs.here import place
 from verbena.whole_files import FileVersion, WholeFileSystem
 
@@ -157,6 +157,8 @@ class DiskFileSystem(WholeFileSystem):
                     await volume.write(path, data, **more)
                 case "mkdir":
                     await volume.change(lambda tree: tree.make_directory(path, **more))
+                case "touch":
+                    await volume.change(lambda tree: tree.touch(path))
                 case "remove":
                     await volume.change(lambda tree: tree.remove(path), frees=True)
                 case "rmdir":
@@ -167,6 +169,10 @@ class DiskFileSystem(WholeFileSystem):
             return None
 
         return run_in_loop(work())
+
+    def may_wait(self) -> bool:
+        """Whether the calling thread may wait for the disk: that of the loop may not."""
+        return not is_in_loop()
 
     def open_version(self, path: str) -> FileVersion:
         """Open a file to read it. Raises OSError."""

@@ -49,6 +49,10 @@ class DiskFile:
     generation: int
     extents: tuple[Extent, ...]
 
+    def has_bytes_of(self, other: DiskFile) -> bool:
+        """Whether it is the same file, but for its times."""
+        return (self.generation, self.extents) == (other.generation, other.extents)
+
 
 @dataclass(frozen=True)
 class Superblock:
@@ -122,9 +126,7 @@ def pack_index(tree: FileTree[DiskFile], changes: Changes) -> bytes:
         path: (each.size, each.created, each.modified, each.generation, each.extents)
         for path, each in tree.files.items()
     }
-    text = json.dumps(
-        {"directories": sorted(tree.directories), "files": files, "changes": changes}
-    )
+    text = json.dumps({"directories": sorted(tree.directories), "files": files, "changes": changes})
     return text.encode("ascii")
 
 

@@ -112,7 +112,8 @@ class Volume:
         start, end = max(0, start), min(end, file.size)
         data = await self._read_range(file.extents, start, end) if start < end else b""
         await self.load()
-        if self.tree.files.get(path) != file:
+        found = self.tree.files.get(path)
+        if found is None or not found.has_bytes_of(file):
             raise OSError(
                 errno.ESTALE,
                 f"{path} was replaced or removed while it was open: open it again",
@@ -150,15 +151,20 @@ class Volume:
 
         await self._alone(work)
 
-    async def write(self, path: str, data: Any, exclusive: bool) -> None:
-        """Replace a file, or make it. Raises OSError, and TypeError for what is no memory."""
+    async def write(
+        self, path: str, data: Any, exclusive: bool, replaces: float | None = None
+    ) -> None:
+        """Replace a file, or make it; ``replaces`` as in FileTree.put.
+
+        Raises OSError, and TypeError for what is no memory.
+        """
         view = byte_view(dense_array(data))
         now = time.time()
 
         async def work() -> None:
             tree = self.tree.copy()
             file = DiskFile(len(view), now, now, self._next, ())
-            tree.put(path, file, exclusive)
+            tree.put(path, file, exclusive, replaces)
             file.extents = self._allocate(self._used(self.tree), len(view))
             await self._write_data(file.extents, view)
             await self._commit(tree)
@@ -192,7 +198,7 @@ class Volume:
                         await work()
             except OSError as error:
                 if error.errno == errno.ESTALE and self._was_lost:
-                    raise LostInChange(error.strerror) from error
+                    raise LostInChange(str(error.strerror)) from error
                 raise
 
         task = asyncio.ensure_future(run())
@@ -284,7 +290,7 @@ class Volume:
         try:
             await self.disk.write(offset, data, durable=durable, connection=self._connections)
         except ConnectionLost as error:
-            raise LostInChange(error.strerror) from error
+            raise LostInChange(str(error.strerror)) from error
 
     @property
     def _was_lost(self) -> bool:

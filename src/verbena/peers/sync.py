@@ -14,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Protocol, Self, TypeVar, Unpack, runtime_checkable
 
@@ -29,7 +30,14 @@ from .connection import ConnectOptions, PeerConnection, PeerOptions, connect_pee
 from .errors import Ended, PeerConnectionEnded, PeerError
 from .listening import PeerListener, listen_for_peers
 
-__all__ = ["SyncPeerConnection", "SyncPeerListener", "connect", "listen", "run_in_loop"]
+__all__ = [
+    "SyncPeerConnection",
+    "SyncPeerListener",
+    "connect",
+    "is_in_loop",
+    "listen",
+    "run_in_loop",
+]
 
 T = TypeVar("T")
 
@@ -43,6 +51,28 @@ class HasOwnLoop(Protocol):
         ...
 
 
+class LastingExecutor(ThreadPoolExecutor):
+    """The loop's executor, also when the program ends, where Python's executors take no more work.
+
+    Then it works at once, in the loop's thread: a file that is stored at the end may need a
+    connection, and that the address of a host.
+    """
+
+    def submit(self, work: Callable[..., T], /, *given: Any, **named: Any) -> Future[T]:
+        """Have a thread do it. Raises RuntimeError where no thread can be started."""
+        try:
+            return super().submit(work, *given, **named)
+        except RuntimeError:
+            if threading.main_thread().is_alive():
+                raise
+        done: Future[T] = Future()
+        try:
+            done.set_result(work(*given, **named))
+        except Exception as error:
+            done.set_exception(error)
+        return done
+
+
 class LoopThread:
     """A thread that runs an event loop; it starts with the first call of a process."""
 
@@ -50,6 +80,7 @@ class LoopThread:
         self._lock = threading.Lock()
         self._pid = 0
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
 
     def call(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """Run a coroutine there and return its result. Raises TimeoutError after ``timeout``."""
@@ -68,13 +99,19 @@ class LoopThread:
             future.cancel()
             raise
 
+    def is_here(self) -> bool:
+        """Whether the calling thread is the loop's own."""
+        return self._thread is threading.current_thread()
+
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 self._loop, self._pid = asyncio.new_event_loop(), os.getpid()
-                threading.Thread(
+                self._loop.set_default_executor(LastingExecutor())
+                self._thread = threading.Thread(
                     target=self._loop.run_forever, name="verbena.peers", daemon=True
-                ).start()
+                )
+                self._thread.start()
             return self._loop
 
 
@@ -93,6 +130,11 @@ def run_in_loop(work: Coroutine[Any, Any, T], timeout: float | None = None) -> T
     ``timeout`` seconds, and what the coroutine raises.
     """
     return _thread.call(work, timeout)
+
+
+def is_in_loop() -> bool:
+    """Whether the calling thread is that of the loop, in which ``run_in_loop`` would never end."""
+    return _thread.is_here()
 
 
 class SyncPeerConnection:
