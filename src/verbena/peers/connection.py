@@ -21,7 +21,7 @@ from typing import Any, Self, TypedDict
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from verbena.cm.arguments import CONNECT_SECONDS, check_port
+from verbena.cm.arguments import CONNECT_SECONDS, check_port, check_seconds, limited
 from verbena.verbs.here import place
 
 from .arrays import SESSIONS, Lending, RemoteArray, named_memory
@@ -312,11 +312,12 @@ class PeerConnection:
         """Wait until the peer has what was sent, for so many seconds at most, and disconnect.
 
         Raises PeerError if the peer does not have all of it then; its ``recv`` says so as well,
-        after what it has.
+        after what it has. Raises TypeError and ValueError for what is no number of seconds.
         """
+        check_seconds("patience", patience)
         left, session = 0, self._session
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(limited(patience)):
                 await session.close()
         except TimeoutError:
             left = session.unfetched
@@ -361,7 +362,8 @@ def parse_address(address: str | int) -> tuple[str | None, int]:
     if not isinstance(address, str):
         raise TypeError(f'{address!r} is not an address: "host:7174", ":7174", or a port to listen')
     host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or (":" in host and not host.startswith("[")):
+    is_host = "\0" not in host and (":" not in host or host.startswith("["))
+    if not colon or not port.isdigit() or not is_host:
         raise ValueError(f'{address!r} is not an address: "host:7174", "[::1]:7174" or ":7174"')
     check_port(int(port))
     return host.strip("[]") or None, int(port)
@@ -460,7 +462,7 @@ async def connect_peer(address: str, options: ConnectOptions) -> PeerConnection:
     if host is None:
         raise ValueError(f'{address!r} has no host: "localhost:{port}"')
     via, tls = check_way(options)
-    seconds = options.get("timeout", CONNECT_SECONDS)
+    seconds = limited(options.get("timeout", CONNECT_SECONDS))
     to = Dialing(host, port, via, tls, options.get("device"), seconds)
     return await Caller(to, options).connect()
 

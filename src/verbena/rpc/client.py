@@ -11,7 +11,6 @@ import asyncio
 import errno
 from collections.abc import AsyncIterable, Coroutine, Generator, Iterable
 from dataclasses import replace
-from math import inf
 from typing import Any, Self, TypedDict, cast
 
 import msgspec
@@ -70,17 +69,12 @@ class ClientOptions(TypedDict, total=False):
 
 def check_within(seconds: object) -> None:
     """Raise TypeError or ValueError unless it is a time for a call, or None."""
-    if seconds is None:
-        return
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-        raise TypeError(f"within takes seconds or None, not {type(seconds).__name__}")
-    if not 0 <= seconds < inf:
-        raise ValueError(f"within takes seconds, 0 or more, or None, and not {seconds}")
+    check_seconds("within", seconds, may_be_none=True, may_be_infinite=False)
 
 
 def check_numbers(options: Any) -> None:
     """Raise TypeError or ValueError for numbers of ``connect`` and ``serve`` that cannot be."""
-    for name, least in (("calls", 1), ("max_message", 1), ("timeout", 0)):
+    for name, least in (("calls", 1), ("max_message", 1)):
         value = options.get(name)
         if value is not None and value < least:
             raise ValueError(f"{name} is {least} or more, and not {value}")
