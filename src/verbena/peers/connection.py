@@ -11,7 +11,7 @@ import asyncio
 import errno
 import os
 import ssl
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from math import inf, prod
@@ -96,12 +96,35 @@ class ConnectOptions(PeerOptions, total=False):
     timeout: float | None
 
 
-class Receiving:
-    """The next message: ``await`` gives its bytes, ``async with`` lends its memory."""
+class Receiving(Coroutine[Any, Any, bytes]):
+    """The next message: ``await`` gives its bytes, ``async with`` lends its memory.
+
+    It is also a coroutine, since ``asyncio.create_task`` requires one. One that nobody uses takes
+    no message.
+    """
 
     def __init__(self, session: Session) -> None:
         self._session = session
         self._loan: AbstractContextManager[memoryview] | None = None
+        self._stepped: Coroutine[Any, Any, bytes] | None = None  # by a task
+
+    def send(self, value: Any) -> Any:
+        """Take the next step, as a task does."""
+        return self._steps().send(value)
+
+    def throw(self, *error: Any) -> Any:
+        """Take the next step with an exception, as a cancelled task does."""
+        return self._steps().throw(*error)
+
+    def close(self) -> None:
+        """End a wait that was begun; the message is the next one's."""
+        if self._stepped is not None:
+            self._stepped.close()
+
+    def _steps(self) -> Coroutine[Any, Any, bytes]:
+        if self._stepped is None:
+            self._stepped = self._bytes()
+        return self._stepped
 
     async def _bytes(self) -> bytes:
         message = await self._session.receive()
