@@ -111,9 +111,7 @@ def check_seconds(
 
 def check_timeout(timeout: object, *, may_be_0: bool = True) -> None:
     """Raise TypeError or ValueError unless it is a timeout: seconds, or None for no limit."""
-    check_seconds(
-        "timeout", timeout, may_be_0=may_be_0, may_be_none=True, may_be_infinite=False
-    )
+    check_seconds("timeout", timeout, may_be_0=may_be_0, may_be_none=True, may_be_infinite=False)
 
 
 def limited(seconds: float | None) -> float | None:
@@ -169,7 +167,8 @@ def keywords(
     """Return a decorator for a function whose ``**options`` are those of the TypedDict ``known``.
 
     ``most_private_data`` is how many bytes the function's message has for the option of that name.
-    ``timeout_may_be_0`` is for options whose timeout is not of a connection. ``defaults`` are shown in the signature where they differ from the usual ones.
+    ``timeout_may_be_0`` is for options whose timeout is not of a connection. ``defaults`` are shown
+    in the signature where they differ from the usual ones.
     """
     defaults = _DEFAULTS | defaults
     hints = get_type_hints(known)

@@ -246,7 +246,9 @@ def _word(name: str, value: Any) -> int:
     It may be of any integer type, as those of NumPy. Raises TypeError and ValueError.
     """
     try:
-        number = operator.index(None if isinstance(value, bool) else value)
+        if isinstance(value, bool):
+            raise TypeError
+        number = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} is a whole number, and not {value!r}") from None
     if not -(1 << 63) <= number < 1 << 64:

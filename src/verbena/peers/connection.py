@@ -491,10 +491,12 @@ async def connect_peer(address: str, options: ConnectOptions) -> PeerConnection:
 
 
 def check_way(options: PeerOptions) -> tuple[str | None, ssl.SSLContext | None]:
-    """Return ``via`` and ``tls``. Raises ValueError."""
+    """Return ``via`` and ``tls``. Raises TypeError and ValueError."""
     via, tls, device = options.get("via"), options.get("tls"), options.get("device")
     if via not in (None, "cm", "socket"):
         raise ValueError(f'via is "cm", "socket" or None, and not {via!r}')
+    if tls is not None and not isinstance(tls, ssl.SSLContext):
+        raise TypeError(f"tls is an ssl.SSLContext or None, and not {tls!r}")
     if via == "cm" and tls is not None:
         raise ValueError("tls is for the exchange over a socket, and via='cm' has none")
     if via == "cm" and device is not None:
